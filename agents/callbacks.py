@@ -1,0 +1,26 @@
+"""stable-baselines3's callbacks for our agents, as `learn` accepts them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from stable_baselines3.common.callbacks import BaseCallback, CallbackList, ConvertCallback, ProgressBarCallback
+
+
+def as_callback(callback: Any, agent: Any, progress_bar: bool = False) -> BaseCallback:
+    """Return one initialised callback.
+
+    Args:
+        callback: None, a callback, a list of callbacks, or a function of (locals, globals) that may return False to
+            stop.
+        agent: passed to the callbacks as their model.
+        progress_bar: whether to add stable-baselines3's.
+    """
+    if isinstance(callback, list):
+        callback = CallbackList(callback)
+    elif not isinstance(callback, BaseCallback):
+        callback = ConvertCallback(callback)
+    if progress_bar:
+        callback = CallbackList([callback, ProgressBarCallback()])
+    callback.init_callback(agent)
+    return callback

@@ -1,0 +1,136 @@
+"""Checkpoints: a folder without pickles, written whole or not at all.
+
+    agent.json            the class, its settings, its environment where that has an id, the counters
+    policy/               the policy; a language model under policy/model, for AutoModelForCausalLM
+    reference/            the frozen reference, where the KL anchor holds one
+    training.pt           optimizer, random generator, what the algorithm remembers (loaded with weights_only)
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from .policies import KINDS, Policy
+
+if TYPE_CHECKING:
+    from .agent import Agent
+
+FORMAT = 1
+_AGENT, _POLICY, _REFERENCE, _TRAINING = "agent.json", "policy", "reference", "training.pt"
+_COUNTERS = ("num_timesteps", "num_episodes", "num_updates")
+
+
+def save_checkpoint(agent: Agent, path: Path) -> Path:
+    """Write a checkpoint, replacing an older one only when the new one is complete.
+
+    Args:
+        agent: to be saved.
+        path: the folder; a suffix `.zip` is dropped.
+
+    Returns:
+        The folder.
+
+    Raises:
+        ValueError: if something in the agent's settings cannot be written as JSON.
+    """
+    path = _folder(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    fresh = Path(tempfile.mkdtemp(prefix=f".{path.name}-", dir=path.parent))
+    try:
+        _write(agent, fresh)
+        old = path.with_name(f".{path.name}-old")
+        if path.exists():
+            os.replace(path, old)
+        os.replace(fresh, path)
+        shutil.rmtree(old, ignore_errors=True)
+    finally:
+        shutil.rmtree(fresh, ignore_errors=True)
+    return path
+
+
+def load_checkpoint(path: Path, env: Any, device: str | torch.device, settings: dict[str, Any]) -> Agent:
+    """Read a checkpoint; see `Agent.load` for the arguments.
+
+    Raises:
+        ValueError: if this is no checkpoint, or an environment is needed.
+    """
+    from .algorithms import AGENTS
+
+    path = _folder(path)
+    if not (path / _AGENT).is_file():
+        raise ValueError(f"{str(path)!r} is no checkpoint: it has no {_AGENT}")
+    saved = json.loads((path / _AGENT).read_text(encoding="utf-8"))
+    if env is None and saved["env"] is None:
+        raise ValueError(f"{str(path)!r} does not name its environment: pass env=...")
+    env_kwargs = saved["env_kwargs"] if env is None else settings.pop("env_kwargs", None)
+    settings = {**saved["settings"], **({} if env is None else {"num_envs": None}), **settings}
+    policy = _PolicyFolder(KINDS[saved["policy_kind"]], path / _POLICY, saved["policy_kwargs"])
+    agent = AGENTS[saved["agent"]](policy, env or saved["env"], env_kwargs=env_kwargs, device=device, **settings)
+    agent.origin["policy_kwargs"] = saved["policy_kwargs"]
+    for name in _COUNTERS:
+        setattr(agent, name, saved[name])
+    if (path / _REFERENCE).is_dir():
+        reference = _PolicyFolder(KINDS[saved["policy_kind"]], path / _REFERENCE, saved["policy_kwargs"])
+        agent.anchor.reference = reference(*_spaces(agent)).to(agent.device).requires_grad_(False)
+    training = torch.load(path / _TRAINING, map_location=agent.device, weights_only=True)
+    agent.optimizer.load_state_dict(training["optimizer"])
+    agent.load_state_dict(training["algorithm"])
+    if training["device"] == agent.device.type:
+        agent.generator.set_state(training["generator"].cpu())
+    return agent
+
+
+class _PolicyFolder:
+    """A saved policy, read once the spaces are known."""
+
+    def __init__(self, kind: type[Policy], folder: Path, settings: dict[str, Any]) -> None:
+        self.kind, self.folder, self.settings = kind, folder, settings
+
+    def __call__(self, observation_space: Any, action_space: Any) -> Policy:
+        return self.kind.load(self.folder, observation_space, action_space, **self.settings)
+
+
+def _write(agent: Agent, folder: Path) -> None:
+    from .algorithms import AGENTS
+
+    names = {cls: name for name, cls in AGENTS.items()}
+    facts = {
+        "format": FORMAT,
+        "agent": names[type(agent)],
+        "policy_kind": agent.policy.kind,
+        "settings": agent.settings,
+        **agent.origin,
+        **{name: getattr(agent, name) for name in _COUNTERS},
+    }
+    try:
+        text = json.dumps(facts, indent=2)
+    except TypeError as error:
+        raise ValueError(f"settings of the agent cannot be saved: {error}") from error
+    (folder / _AGENT).write_text(text + "\n", encoding="utf-8")
+    (folder / _POLICY).mkdir()
+    agent.policy.save(folder / _POLICY)
+    if agent.anchor.reference is not None:
+        (folder / _REFERENCE).mkdir()
+        agent.anchor.reference.save(folder / _REFERENCE)
+    training = {
+        "optimizer": agent.optimizer.state_dict(),
+        "generator": agent.generator.get_state(),
+        "device": agent.device.type,
+        "algorithm": agent.state_dict(),
+    }
+    torch.save(training, folder / _TRAINING)
+
+
+def _folder(path: Path) -> Path:
+    return path.with_suffix("") if path.suffix == ".zip" else path
+
+
+def _spaces(agent: Agent) -> tuple[Any, Any]:
+    return agent.env.single_observation_space, agent.env.single_action_space

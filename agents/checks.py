@@ -1,0 +1,54 @@
+"""Checks of hyper-parameters: one clear line for a value out of range."""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections.abc import Iterable
+from typing import Any
+
+
+def check_number(name: str, value: Any, low: float = -math.inf, high: float = math.inf, above: bool = False) -> float:
+    """Return a finite number from `low` to `high`.
+
+    Args:
+        name: of the parameter.
+        value: to be checked.
+        low: the smallest allowed number; itself not allowed where `above`.
+        high: the largest allowed number.
+        above: whether the number must be larger than `low`.
+
+    Raises:
+        ValueError: naming the parameter, the value and what was allowed.
+    """
+    number = not isinstance(value, bool) and isinstance(value, (int, float)) and math.isfinite(value)
+    if not number or not low <= value <= high or (above and value == low):
+        least = f"above {low:g}" if above else f"of at least {low:g}"
+        most = "" if high == math.inf else f" and at most {high:g}"
+        raise ValueError(f"{name} must be a finite number {least}{most}, got {value!r}")
+    return float(value)
+
+
+def check_count(name: str, value: Any, low: int = 1) -> int:
+    """Return a whole number of at least `low`.
+
+    Raises:
+        ValueError: naming the parameter, the value and what was allowed.
+    """
+    if isinstance(value, bool) or not isinstance(value, int) or value < low:
+        raise ValueError(f"{name} must be a whole number of at least {low}, got {value!r}")
+    return value
+
+
+def check_choice(name: str, value: Any, allowed: Iterable[str]) -> str:
+    """Return one of the allowed names.
+
+    Raises:
+        ValueError: naming the parameter, the value, what was allowed and the closest match.
+    """
+    names = list(allowed)
+    if value in names:
+        return value
+    close = difflib.get_close_matches(str(value), names, n=1)
+    hint = f"did you mean {close[0]!r}? " if close else ""
+    raise ValueError(f"unknown {name} {value!r}; {hint}allowed: {', '.join(names)}")

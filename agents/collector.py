@@ -1,0 +1,239 @@
+"""Act, step, store, restart finished slots: one loop for text and control.
+
+A rollout is a set of N episodes fixed before the first step, all of them finished. Episodes are numbered as they
+start and numbers from N on are ignored: taking whichever N finish first would favour short ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import torch
+from gymnasium.vector import AutoresetMode, VectorEnv
+
+from .policies import Policy
+from .rollout import Obs, Rollout, map_obs
+
+OnStep = Callable[[int, dict[str, Any]], bool]
+
+
+class Collector:
+    """Collects rollouts from a vector environment, numpy or torch, in any of Gymnasium's autoreset modes.
+
+    Args:
+        envs: the environment.
+        device: where the policy is.
+    """
+
+    def __init__(self, envs: VectorEnv, device: torch.device) -> None:
+        self.envs, self.device = envs, device
+        self.mode: AutoresetMode = envs.metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP)
+        self.finished_may_step = bool(envs.metadata.get("finished_slots_may_step", False))
+        self._seed: int | None = None
+
+    def seed(self, seed: int) -> None:
+        """Seed the environment at the start of the next rollout."""
+        self._seed = seed
+
+    @torch.no_grad()
+    def collect(
+        self,
+        policy: Policy,
+        num_episodes: int,
+        generator: torch.Generator | None = None,
+        deterministic: bool = False,
+        on_step: OnStep | None = None,
+    ) -> Rollout | None:
+        """Return `num_episodes` finished episodes.
+
+        Args:
+            policy: acts.
+            num_episodes: N.
+            generator: for sampling actions.
+            deterministic: whether to take the likeliest action instead.
+            on_step: called after every step of the environment with the number of steps that count and the local
+                variables; returning False ends the collection.
+
+        Returns:
+            The rollout, or None if `on_step` ended it.
+        """
+        raw_obs, infos = self.envs.reset(seed=self._seed)
+        self._seed = None
+        record = _Record(num_episodes, self.envs.num_envs, self.device)
+        record.start(np.ones(self.envs.num_envs, dtype=bool), infos)
+        obs = self._to_device(raw_obs)
+        state = policy.initial_state(self.envs.num_envs)
+        starts = np.ones(self.envs.num_envs, dtype=bool)
+        if policy.obs_from_actions:
+            record.first_observations(obs, starts)
+        while record.unfinished:
+            actions, log_probs, state = policy.act(
+                obs, state, torch.as_tensor(starts, device=self.device), deterministic, generator
+            )
+            raw_obs, rewards, terminated, truncated, infos = self.envs.step(self._to_env(actions, raw_obs))
+            dones = _numpy(terminated) | _numpy(truncated)
+            counted = record.add(
+                None if policy.obs_from_actions else obs, actions, log_probs, self._to_device(rewards)
+            )
+            record.finish(dones, _numpy(terminated), _numpy(truncated), _end_info(infos))
+            if on_step is not None and not on_step(counted, {"dones": dones, "infos": infos, "rewards": rewards}):
+                return None
+            raw_obs, starts = self._restart(record, raw_obs, dones, infos)
+            obs = self._to_device(raw_obs)
+            if policy.obs_from_actions and starts.any():
+                record.first_observations(obs, starts)
+        return record.rollout()
+
+    def _restart(
+        self, record: _Record, obs: Any, dones: np.ndarray, infos: dict[str, Any]
+    ) -> tuple[Any, np.ndarray]:
+        """Give finished slots their next episode; return observations and where they begin an episode."""
+        if self.mode is AutoresetMode.SAME_STEP:
+            starts = dones
+        elif self.mode is AutoresetMode.NEXT_STEP:
+            # The step after the end only brings the new episode's observation: nothing of it counts.
+            starts, record.resting = record.resting, dones
+        else:
+            starts = dones.copy()
+            if self.finished_may_step:  # then only episodes that count are started
+                starts[np.flatnonzero(dones)[record.remaining :]] = False
+            if starts.any():
+                obs, infos = self.envs.reset(options={"reset_mask": starts})
+        if starts.any():
+            record.start(starts, infos)
+        return obs, starts
+
+    def _to_device(self, obs: Any) -> Obs:
+        """Clone, because environments may reuse their buffers; double precision becomes single."""
+
+        def clone(value: Any) -> torch.Tensor:
+            tensor = torch.as_tensor(value)
+            dtype = torch.float32 if tensor.dtype is torch.float64 else tensor.dtype
+            return tensor.to(self.device, dtype, copy=True)
+
+        return map_obs(clone, obs)
+
+    def _to_env(self, actions: torch.Tensor, obs: Any) -> Any:
+        example = next(iter(obs.values())) if isinstance(obs, dict) else obs
+        if isinstance(example, torch.Tensor):
+            return actions
+        array = actions.cpu().numpy()
+        space = self.envs.single_action_space
+        return np.clip(array, space.low, space.high) if isinstance(space, gym.spaces.Box) else array
+
+
+class _Record:
+    """The bookkeeping of one rollout: which slot plays which episode, and what happened."""
+
+    def __init__(self, num_episodes: int, num_slots: int, device: torch.device) -> None:
+        self.num_episodes, self.device = num_episodes, device
+        self.started = self.finished = 0
+        self.episode = np.full(num_slots, -1)  # the number a slot plays, -1 for one that does not count
+        self.step = np.zeros(num_slots, dtype=np.int64)
+        self.resting = np.zeros(num_slots, dtype=bool)  # NEXT_STEP: the coming step only resets the slot
+        self.places: list[np.ndarray] = []  # per step [2, B]: episode and time
+        self.steps: list[tuple[Obs | None, torch.Tensor, torch.Tensor, torch.Tensor]] = []
+        self.first: list[tuple[np.ndarray, Obs]] = []
+        self.ends = {name: np.zeros(num_episodes, dtype=bool) for name in ("terminated", "truncated")}
+        self.valid = np.ones(num_episodes, dtype=bool)
+        self.success = np.full(num_episodes, np.nan)
+        self.groups = np.zeros(num_episodes, dtype=np.int64)
+
+    @property
+    def unfinished(self) -> bool:
+        return self.finished < self.num_episodes
+
+    @property
+    def remaining(self) -> int:
+        return max(self.num_episodes - self.started, 0)
+
+    def start(self, starts: np.ndarray, infos: dict[str, Any]) -> None:
+        slots = np.flatnonzero(starts)
+        numbers = self.started + np.arange(len(slots))
+        self.started += len(slots)
+        self.episode[slots] = np.where(numbers < self.num_episodes, numbers, -1)
+        self.step[slots] = 0
+        if "group" in infos:
+            counts = numbers < self.num_episodes
+            self.groups[numbers[counts]] = np.asarray(infos["group"])[slots[counts]]
+
+    def first_observations(self, obs: Obs, starts: np.ndarray) -> None:
+        slots = np.flatnonzero(starts & (self.episode >= 0))
+        index = torch.as_tensor(slots, device=self.device)
+        self.first.append((self.episode[slots], map_obs(lambda x: x[index], obs)))
+
+    def add(self, obs: Obs | None, actions: torch.Tensor, log_probs: torch.Tensor, rewards: Any) -> int:
+        """Store a step of every slot; return for how many it counts."""
+        counts = self.episode >= 0
+        self.places.append(np.stack([self.episode, self.step]))
+        self.steps.append((obs, actions, log_probs, rewards))
+        self.step += counts
+        return int(counts.sum())
+
+    def finish(
+        self, dones: np.ndarray, terminated: np.ndarray, truncated: np.ndarray, info: dict[str, np.ndarray]
+    ) -> None:
+        """Close the episodes that ended with the step just added."""
+        slots = np.flatnonzero(dones & (self.episode >= 0))
+        numbers = self.episode[slots]
+        self.ends["terminated"][numbers], self.ends["truncated"][numbers] = terminated[slots], truncated[slots]
+        if "verifier_failed" in info:
+            self.valid[numbers] = ~np.asarray(info["verifier_failed"], dtype=bool)[slots]
+        if "is_success" in info:
+            self.success[numbers] = np.asarray(info["is_success"], dtype=float)[slots]
+        self.episode[slots] = -1
+        self.finished += len(slots)
+
+    def rollout(self) -> Rollout:
+        """Put every stored step into its place [N, T]."""
+        places = torch.as_tensor(np.stack(self.places, axis=1), device=self.device)  # [2, S, B]
+        stored = places[0] >= 0  # [S, B]
+        index = (places[0][stored], places[1][stored])
+        shape = (self.num_episodes, int(index[1].max()) + 1)
+
+        def place(values: list[torch.Tensor]) -> torch.Tensor:
+            stacked = torch.stack(values)[stored]
+            out = torch.zeros(*shape, *stacked.shape[1:], dtype=stacked.dtype, device=self.device)
+            out[index] = stacked
+            return out
+
+        observations, actions, log_probs, rewards = zip(*self.steps, strict=True)
+        mask = torch.zeros(shape, dtype=torch.bool, device=self.device)
+        mask[index] = True
+        return Rollout(
+            observations=self._first() if self.first else _map_many(place, observations),
+            actions=place(actions),
+            log_probs=place(log_probs),
+            rewards=place(rewards),
+            mask=mask,
+            terminated=torch.as_tensor(self.ends["terminated"], device=self.device),
+            truncated=torch.as_tensor(self.ends["truncated"], device=self.device),
+            groups=torch.as_tensor(self.groups, device=self.device),
+            valid=torch.as_tensor(self.valid, device=self.device),
+            success=torch.as_tensor(self.success, dtype=torch.float32, device=self.device),
+        )
+
+    def _first(self) -> Obs:
+        order = torch.as_tensor(np.concatenate([numbers for numbers, _ in self.first]), device=self.device)
+        joined = _map_many(torch.cat, [obs for _, obs in self.first])
+        return map_obs(lambda x: x[order.argsort()], joined)
+
+
+def _map_many(function: Any, observations: Any) -> Obs:
+    """Apply a function of a list of tensors to a list of observations, key by key."""
+    first = observations[0]
+    if isinstance(first, dict):
+        return {key: function([obs[key] for obs in observations]) for key in first}
+    return function(list(observations))
+
+
+def _end_info(infos: dict[str, Any]) -> dict[str, Any]:
+    """Return the info of the episodes that ended, which SAME_STEP keeps apart from the new episodes'."""
+    return infos.get("final_info", infos)
+
+
+def _numpy(flags: Any) -> np.ndarray:
+    return flags.cpu().numpy() if isinstance(flags, torch.Tensor) else np.asarray(flags)

@@ -1,0 +1,34 @@
+"""How steps are added up: functions of the mask to weights [N, T]; the loss is -Σ weights · surrogate.
+
+The denominator is fixed here, once per update, before any split: micro-batches, padding and row order cannot change
+the gradient.
+"""
+
+from __future__ import annotations
+
+import torch
+
+
+def sequence_sum(mask: torch.Tensor) -> torch.Tensor:
+    """Sum the steps of each episode and average over episodes: w = 1/N where a step counts.
+
+    Args:
+        mask: steps that count, bool [N, T]; an episode without any is no episode and does not count in N.
+
+    Returns:
+        Weights [N, T], 0 in masked cells.
+    """
+    episodes = mask.any(1).sum().clamp(min=1)
+    return mask / episodes
+
+
+def token_mean(mask: torch.Tensor) -> torch.Tensor:
+    """Average over all steps of all episodes: w = 1/Σ_i T_i where a step counts.
+
+    Args:
+        mask: steps that count, bool [N, T].
+
+    Returns:
+        Weights [N, T], 0 in masked cells.
+    """
+    return mask / mask.sum().clamp(min=1)

@@ -1,0 +1,138 @@
+"""Baselines: what a step's return is compared with. One function each, all with the same signature.
+
+    b = baseline(returns, rollout)          A = G - b
+
+`returns` [N, T] are the return at every step, where an ended episode keeps its last one (`returns.hold_last`), so a
+baseline may depend on the step. Episodes without a verdict (`rollout.valid` False) enter no baseline.
+
+| baseline | b at step t of episode i | bias of the gradient |
+|---|---|---|
+| none | 0 | none |
+| running mean | mean of G_t over earlier rollouts, fading | none: made before this rollout |
+| batch mean | mean of G_t over the rollout's N episodes | scales by (N-1)/N |
+| group mean | mean of G_t over the K episodes of the prompt | scales by (K-1)/K |
+| leave-one-out | mean of G_t over the other K-1 episodes of the prompt | none |
+| value | V(s_t) of a critic | none: the critic was fitted before this rollout |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from ..rollout import Rollout
+
+Baseline = Callable[[torch.Tensor, Rollout], torch.Tensor]
+
+
+def none(returns: torch.Tensor, rollout: Rollout) -> torch.Tensor:
+    """Return b = 0 (plain REINFORCE, Williams 1992)."""
+    return torch.zeros_like(returns)
+
+
+def batch_mean(returns: torch.Tensor, rollout: Rollout) -> torch.Tensor:
+    """Return b_t = 1/N Σ_j G_{j,t} over the episodes of the rollout, one's own included."""
+    return _group_mean(returns, torch.zeros_like(rollout.groups), rollout.valid)
+
+
+def group_mean(returns: torch.Tensor, rollout: Rollout) -> torch.Tensor:
+    """Return b_t = 1/K Σ_j G_{j,t} over the episodes of the same prompt, one's own included."""
+    return _group_mean(returns, rollout.groups, rollout.valid)
+
+
+def leave_one_out(returns: torch.Tensor, rollout: Rollout) -> torch.Tensor:
+    """Return b_{i,t} = 1/(K-1) Σ_{j≠i} G_{j,t} over the other episodes of the prompt; 0 where there is no other.
+
+    Kool et al. 2019; Ahmadian et al. 2024 (arXiv:2402.14740), eq. 5.
+    """
+    anchor, centred, counts = _centred(returns, rollout.groups, rollout.valid)
+    total = _group_sum(centred.where(rollout.valid[:, None], 0), rollout.groups)
+    others = (counts - 1).clamp(min=1)
+    return (anchor + (total - centred) / others).where(counts > 1, 0)
+
+
+def value(returns: torch.Tensor, rollout: Rollout) -> torch.Tensor:
+    """Return b_t = V(s_t), the critic's value before this update (Sutton & Barto 2018, section 13.4)."""
+    if rollout.values is None:
+        raise ValueError("the baseline 'value' needs a policy with a critic")
+    return rollout.values.detach()
+
+
+class RunningMean:
+    """b_t = a fading mean of G_t over earlier rollouts: b ← decay·b + (1 - decay)·mean, the first time b ← mean.
+
+    It is read before it is updated: a baseline that contains the rollout's own returns would bias the gradient.
+
+    Args:
+        decay: 0 to 1, how much of the old mean is kept.
+    """
+
+    def __init__(self, decay: float = 0.9) -> None:
+        self.decay = decay
+        self.mean: torch.Tensor | None = None  # [T], its last entry stands for all later steps
+
+    def __call__(self, returns: torch.Tensor, rollout: Rollout) -> torch.Tensor:
+        """Return the mean so far [N, T], then let this rollout in."""
+        steps = returns.shape[1]
+        before = None if self.mean is None else _extend(self.mean.to(returns), steps)
+        if rollout.valid.any():
+            now = returns[rollout.valid].mean(0)
+            if before is not None:
+                now = self.decay * before + (1 - self.decay) * _extend(now, len(before))
+            self.mean = now.detach()
+        return torch.zeros_like(returns) if before is None else before[:steps].expand_as(returns)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what a checkpoint keeps."""
+        return {"mean": self.mean}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restore what `state_dict` returned."""
+        self.mean = state["mean"]
+
+
+BASELINES: dict[str, Callable[[], Baseline]] = {
+    "none": lambda: none,
+    "running-mean": RunningMean,
+    "batch-mean": lambda: batch_mean,
+    "group-mean": lambda: group_mean,
+    "leave-one-out": lambda: leave_one_out,
+    "value": lambda: value,
+}
+
+
+def _extend(values: torch.Tensor, steps: int) -> torch.Tensor:
+    """Repeat the last entry of [T] until there are at least `steps`."""
+    missing = steps - len(values)
+    return values if missing <= 0 else torch.cat([values, values[-1:].expand(missing)])
+
+
+def _group_mean(returns: torch.Tensor, groups: torch.Tensor, valid: torch.Tensor) -> torch.Tensor:
+    anchor, centred, counts = _centred(returns, groups, valid)
+    return anchor + _group_sum(centred.where(valid[:, None], 0), groups) / counts.clamp(min=1)
+
+
+def _centred(
+    returns: torch.Tensor, groups: torch.Tensor, valid: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Subtract from each row the first valid row of its group.
+
+    Sums of equal returns are then sums of exact zeros, so that equal returns give exactly zero advantage.
+
+    Returns:
+        The subtracted rows [N, T], the differences [N, T], the number of valid rows of each row's group [N, 1].
+    """
+    rows = torch.arange(len(groups), device=groups.device)
+    _, member = groups.unique(return_inverse=True)
+    first = torch.full_like(rows, len(rows)).scatter_reduce(0, member, rows.where(valid, len(rows)), "amin")[member]
+    anchor = returns[first.clamp(max=len(rows) - 1)]
+    counts = torch.zeros_like(rows).index_add(0, member, valid.to(rows.dtype))[member]
+    return anchor, returns - anchor, counts[:, None]
+
+
+def _group_sum(values: torch.Tensor, groups: torch.Tensor) -> torch.Tensor:
+    """Return, for each row, the sum of the rows of its group [N, T]."""
+    _, member = groups.unique(return_inverse=True)
+    return torch.zeros_like(values).index_add(0, member, values)[member]

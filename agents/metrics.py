@@ -1,0 +1,56 @@
+"""What is logged of a rollout, under stable-baselines3's names and a few of our own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from .rollout import Rollout
+
+
+def rollout_metrics(rollout: Rollout) -> dict[str, float]:
+    """Return the figures of one rollout; episodes without a verdict count only in `failed_frac`."""
+    valid = rollout.valid
+    metrics = {
+        "rollout/truncated_frac": _mean(rollout.truncated[valid].float()),
+        "rollout/failed_frac": _mean((~valid).float()),
+    }
+    if not bool(valid.any()):
+        return metrics
+    returns = rollout.returns[valid]
+    metrics |= {
+        "rollout/ep_rew_mean": _mean(returns),
+        "rollout/reward_std": float(returns.std(correction=0)),
+        "rollout/ep_len_mean": _mean(rollout.lengths[valid].float()),
+        "rollout/frac_reward_zero_std": _equal_groups(returns, rollout.groups[valid]),
+    }
+    success = rollout.success[valid]
+    if not bool(success.isnan().any()):
+        metrics["rollout/success_rate"] = _mean(success)
+    return metrics
+
+
+def evaluation_metrics(rollout: Rollout) -> dict[str, Any]:
+    """Return the figures of an evaluation; episodes without a verdict count in `episodes` alone."""
+    valid = rollout.valid
+    success = rollout.success[valid]
+    return {
+        "episodes": len(rollout),
+        "mean_reward": _mean(rollout.returns[valid]),
+        "success_rate": None if bool(success.isnan().any()) else _mean(success),
+        "mean_ep_length": _mean(rollout.lengths[valid].float()),
+    }
+
+
+def _equal_groups(returns: torch.Tensor, groups: torch.Tensor) -> float:
+    """Return the share of groups whose episodes all have the same return: they teach nothing relative to each other."""
+    _, member = groups.unique(return_inverse=True)
+    empty = returns.new_zeros(int(member.max()) + 1)
+    low = empty.scatter_reduce(0, member, returns, "amin", include_self=False)
+    high = empty.scatter_reduce(0, member, returns, "amax", include_self=False)
+    return _mean((low == high).float())
+
+
+def _mean(values: torch.Tensor) -> float:
+    return float(values.mean()) if values.numel() else 0.0

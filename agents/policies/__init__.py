@@ -1,0 +1,51 @@
+"""Policies: what chooses actions. `base.py` says what one is."""
+
+from __future__ import annotations
+
+import difflib
+from pathlib import Path
+from typing import Any
+
+from gymnasium import spaces
+
+from .base import Policy
+from .control import CLASSES, ControlPolicy
+from .language_model import PRESETS, LanguageModelPolicy, is_text
+
+KINDS: dict[str, type[Policy]] = {cls.kind: cls for cls in (ControlPolicy, LanguageModelPolicy)}
+
+
+def make_policy(
+    spec: Any, observation_space: spaces.Space, action_space: spaces.Space, critic: bool = False, **kwargs: Any
+) -> Policy:
+    """Return the policy that `spec` stands for.
+
+    Args:
+        spec: "auto" (by the spaces), "MlpPolicy", "CnnPolicy", "MultiInputPolicy", a language model's preset, folder,
+            model id or object, or a Policy.
+        observation_space: of one environment.
+        action_space: of one environment.
+        critic: whether a value function is needed.
+        kwargs: for the policy's constructor.
+
+    Raises:
+        ValueError: for an unknown name, with the closest match, or arguments that the policy does not take.
+    """
+    if isinstance(spec, Policy):
+        return spec
+    if spec == "auto":
+        spec = "tiny" if is_text(observation_space, action_space) else "MlpPolicy"
+    names = [*CLASSES, *PRESETS]
+    if isinstance(spec, str) and spec not in names and not Path(spec).is_dir():
+        close = difflib.get_close_matches(spec, names, n=1, cutoff=0.7)
+        if close:
+            raise ValueError(f"unknown model {spec!r}; did you mean {close[0]!r}?")
+    try:
+        if isinstance(spec, str) and spec in CLASSES:
+            return ControlPolicy(observation_space, action_space, spec, **kwargs)
+        return LanguageModelPolicy(observation_space, action_space, spec, critic=critic, **kwargs)
+    except TypeError as error:
+        raise ValueError(f"policy {spec!r}: {error}") from error
+
+
+__all__ = ["KINDS", "ControlPolicy", "LanguageModelPolicy", "Policy", "make_policy"]

@@ -1,0 +1,109 @@
+"""What a policy is to an agent: four methods, and a state that is a memo."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Self
+
+import torch
+from torch import nn
+
+from ..rollout import Obs, Rollout
+
+State = Any
+
+
+class Policy(nn.Module):
+    """Chooses actions and evaluates them again, with gradients.
+
+    | symbol | meaning | shape |
+    |---|---|---|
+    | obs | a batch of observations, tensors | [B, ...] |
+    | state | what the policy remembers between steps; None for an MLP, the KV cache for a language model | - |
+    | episode_start | where a new episode begins with this observation | bool [B] |
+    | actions | what was chosen | [B] or [B, A] |
+    | log_probs | log pi(action given observation) | [B], or [N, T] for a rollout |
+
+    The state is a memo, never the truth: `act` with a running state equals `act` with a fresh one, and both equal
+    `evaluate_actions`.
+
+    Attributes:
+        defaults: training settings this family of policies does well with, used where the caller names none.
+        obs_from_actions: True where every later observation is the first one plus the actions since, so that a
+            rollout keeps first observations only.
+        kind: the name under which checkpoints know this class.
+    """
+
+    defaults: dict[str, Any] = {}  # noqa: RUF012  read-only, overridden by subclasses
+    obs_from_actions: bool = False
+    kind: str = ""
+
+    @property
+    def device(self) -> torch.device:
+        """Where the parameters are."""
+        return next(self.parameters()).device
+
+    def initial_state(self, num_envs: int) -> State:
+        """Return the state before the first step of `num_envs` slots."""
+        return None
+
+    def act(
+        self,
+        obs: Obs,
+        state: State,
+        episode_start: torch.Tensor,
+        deterministic: bool = False,
+        generator: torch.Generator | None = None,
+    ) -> tuple[torch.Tensor, torch.Tensor, State]:
+        """Return actions, their log-probabilities and the next state; the state passed in is used up."""
+        raise NotImplementedError
+
+    def evaluate_actions(self, rollout: Rollout) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return log-probabilities and entropies [N, T] of a rollout's actions, differentiable; 0 in masked cells."""
+        raise NotImplementedError
+
+    def predict_values(self, rollout: Rollout) -> torch.Tensor:
+        """Return the critic's values [N, T], differentiable in the critic's parameters alone; 0 in masked cells."""
+        raise ValueError(f"{type(self).__name__} was made without a critic")
+
+    def kl_divergence(self, reference: Self, rollout: Rollout) -> torch.Tensor:
+        """Return KL(pi || reference) over all actions at every step [N, T], differentiable; 0 in masked cells."""
+        raise NotImplementedError
+
+    def critic_parameters(self) -> list[nn.Parameter]:
+        """Return the parameters that only the critic has."""
+        return []
+
+    def actor_parameters(self) -> list[nn.Parameter]:
+        """Return all other parameters that are trained."""
+        critic = {id(parameter) for parameter in self.critic_parameters()}
+        return [p for p in self.parameters() if p.requires_grad and id(p) not in critic]
+
+    def save(self, folder: Path) -> None:
+        """Write the policy into an empty folder."""
+        raise NotImplementedError
+
+    @classmethod
+    def load(cls, folder: Path, observation_space: Any, action_space: Any, **settings: Any) -> Self:
+        """Read what `save` wrote."""
+        raise NotImplementedError
+
+
+def sample_categorical(log_probs: torch.Tensor, generator: torch.Generator | None) -> torch.Tensor:
+    """Draw from categorical distributions by the Gumbel-max trick: argmax of log p - log E with E ~ Exp(1).
+
+    Args:
+        log_probs: normalised or not [..., V].
+        generator: on the same device.
+
+    Returns:
+        Indices [...].
+    """
+    noise = torch.empty_like(log_probs).exponential_(generator=generator)
+    return (log_probs - noise.log()).argmax(-1)
+
+
+def scatter_steps(values: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    """Put one value per existing step [M] back into its place [N, T], zeros elsewhere."""
+    out = torch.zeros(mask.shape, dtype=values.dtype, device=values.device)
+    return out.masked_scatter(mask, values)

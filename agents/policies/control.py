@@ -1,0 +1,121 @@
+"""Classic control: stable-baselines3's ActorCriticPolicy behind our four methods."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, Self
+
+import torch
+from gymnasium import spaces
+from safetensors.torch import load_file, save_file
+from stable_baselines3.common.distributions import Distribution, kl_divergence
+from stable_baselines3.common.policies import (
+    ActorCriticCnnPolicy,
+    ActorCriticPolicy,
+    MultiInputActorCriticPolicy,
+)
+from torch import distributions as td
+from torch import nn
+
+from ..rollout import Obs, Rollout, map_obs
+from .base import Policy, State, sample_categorical, scatter_steps
+
+CLASSES: dict[str, type[ActorCriticPolicy]] = {
+    "MlpPolicy": ActorCriticPolicy,
+    "CnnPolicy": ActorCriticCnnPolicy,
+    "MultiInputPolicy": MultiInputActorCriticPolicy,
+}
+_CONFIG, _WEIGHTS = "policy.json", "policy.safetensors"
+
+
+class ControlPolicy(Policy):
+    """An actor-critic network of stable-baselines3, with all the spaces it knows.
+
+    Args:
+        observation_space: of one environment.
+        action_space: of one environment.
+        name: "MlpPolicy", "CnnPolicy" or "MultiInputPolicy".
+        network: keyword arguments of stable-baselines3's policy, such as `net_arch`.
+    """
+
+    defaults = {"gamma": 0.99, "learning_rate": 1e-2, "episodes_per_update": 16, "num_envs": 16}  # noqa: RUF012
+    kind = "control"
+
+    def __init__(
+        self, observation_space: spaces.Space, action_space: spaces.Space, name: str = "MlpPolicy", **network: Any
+    ) -> None:
+        super().__init__()
+        self.name, self.network = name, network
+        self.net = CLASSES[name](observation_space, action_space, lambda _: 0.0, **network)
+        self.net.set_training_mode(False)
+        del self.net.optimizer  # the agent owns the optimizer
+
+    def act(
+        self,
+        obs: Obs,
+        state: State,
+        episode_start: torch.Tensor,
+        deterministic: bool = False,
+        generator: torch.Generator | None = None,
+    ) -> tuple[torch.Tensor, torch.Tensor, State]:
+        """Return actions, their log-probabilities and None."""
+        distribution = self.net.get_distribution(obs)
+        actions = distribution.mode() if deterministic else _sample(distribution, generator)
+        return actions, distribution.log_prob(actions), None
+
+    def evaluate_actions(self, rollout: Rollout) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return log-probabilities and entropies [N, T]; entropy 0 where it has no closed form."""
+        mask = rollout.mask
+        distribution = self._distribution(rollout)
+        log_probs = distribution.log_prob(rollout.actions[mask])
+        entropy = distribution.entropy()
+        return scatter_steps(log_probs, mask), scatter_steps(torch.zeros_like(log_probs) if entropy is None else entropy, mask)
+
+    def predict_values(self, rollout: Rollout) -> torch.Tensor:
+        """Return the critic's values [N, T]."""
+        values = self.net.predict_values(map_obs(lambda x: x[rollout.mask], rollout.observations))
+        return scatter_steps(values[:, 0], rollout.mask)
+
+    def kl_divergence(self, reference: Self, rollout: Rollout) -> torch.Tensor:
+        """Return KL(pi || reference) at every step [N, T]."""
+        divergence = kl_divergence(self._distribution(rollout), reference._distribution(rollout))
+        return scatter_steps(divergence.reshape(divergence.shape[0], -1).sum(1), rollout.mask)
+
+    def critic_parameters(self) -> list[nn.Parameter]:
+        """Return the value branch's parameters."""
+        return [*self.net.mlp_extractor.value_net.parameters(), *self.net.value_net.parameters()]
+
+    def save(self, folder: Path) -> None:
+        """Write policy.json and policy.safetensors."""
+        try:
+            text = json.dumps({"name": self.name, "network": self.network}, indent=2)
+        except TypeError as error:
+            raise ValueError(f"policy_kwargs {self.network!r} cannot be saved: {error}") from error
+        (folder / _CONFIG).write_text(text + "\n", encoding="utf-8")
+        save_file({key: value.contiguous() for key, value in self.net.state_dict().items()}, folder / _WEIGHTS)
+
+    @classmethod
+    def load(cls, folder: Path, observation_space: Any, action_space: Any, **settings: Any) -> Self:
+        """Read what `save` wrote."""
+        config = json.loads((folder / _CONFIG).read_text(encoding="utf-8"))
+        policy = cls(observation_space, action_space, config["name"], **config["network"])
+        policy.net.load_state_dict(load_file(folder / _WEIGHTS))
+        return policy
+
+    def _distribution(self, rollout: Rollout) -> Distribution:
+        return self.net.get_distribution(map_obs(lambda x: x[rollout.mask], rollout.observations))
+
+
+def _sample(distribution: Distribution, generator: torch.Generator | None) -> torch.Tensor:
+    """Draw from a distribution of stable-baselines3 with our generator; its own sampling reads the global one."""
+    inner = distribution.distribution
+    if isinstance(inner, list):  # MultiDiscrete: one categorical per dimension
+        return torch.stack([sample_categorical(part.logits, generator) for part in inner], dim=1)
+    if isinstance(inner, td.Categorical):
+        return sample_categorical(inner.logits, generator)
+    if isinstance(inner, td.Normal):
+        return torch.normal(inner.mean, inner.stddev, generator=generator)
+    if isinstance(inner, td.Bernoulli):
+        return torch.bernoulli(inner.probs, generator=generator)
+    raise ValueError(f"cannot sample from {type(inner).__name__} with an explicit generator")

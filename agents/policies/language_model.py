@@ -1,0 +1,292 @@
+"""Any causal language model of transformers as a policy over tokens."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+import torch
+from gymnasium import spaces
+from torch import nn
+from transformers import AutoModelForCausalLM, LlamaConfig, PreTrainedModel
+from transformers.cache_utils import DynamicCache
+
+from ..rollout import Obs, Rollout
+from .base import Policy, sample_categorical, scatter_steps
+from .kv_cache import SlotCache
+
+_MODEL, _CRITIC = "model", "critic.pt"
+
+
+@dataclass
+class DecodeState:
+    """The KV cache of B slots, and the weights it was made with."""
+
+    cache: SlotCache
+    num_slots: int
+    version: int
+
+
+class LanguageModelPolicy(Policy):
+    """pi(a | s) = softmax(logits(s) / temperature)[a], over the environment's vocabulary.
+
+    Acting reads only the newest token of each slot, with a KV cache as recurrent state; training reads each episode
+    in one teacher-forced pass. Both use the same softmax in at least float32, the same temperature, and never
+    dropout. Nothing is truncated (top-k, top-p): the sampled policy is the trained one.
+
+    Args:
+        observation_space: Dict(tokens=Box [L], length=Discrete).
+        action_space: Discrete(V).
+        model: a preset ("tiny"), a folder or model id, or a model object.
+        temperature: divides the logits; above 0.
+        critic: whether to add a value head; it reads the trunk's last hidden state without changing the trunk.
+        dtype: of the weights, such as "float32" or "bfloat16"; None to keep the model's own (float32 for presets).
+
+    Raises:
+        ValueError: for spaces that hold no text, an unknown model, or one whose vocabulary or context is too small.
+    """
+
+    defaults = {"gamma": 1.0, "learning_rate": 1e-3, "episodes_per_update": 256, "num_envs": 256}  # noqa: RUF012
+    obs_from_actions = True
+    kind = "language-model"
+
+    def __init__(
+        self,
+        observation_space: spaces.Space,
+        action_space: spaces.Space,
+        model: str | Path | PreTrainedModel = "tiny",
+        temperature: float = 1.0,
+        critic: bool = False,
+        dtype: str | None = None,
+    ) -> None:
+        super().__init__()
+        if not is_text(observation_space, action_space):
+            raise ValueError(
+                "a language model needs observations Dict(tokens=Box[L], length=Discrete) and actions Discrete(V), "
+                f"got {observation_space} and {action_space}"
+            )
+        if not temperature > 0 or temperature == float("inf"):
+            raise ValueError(f"temperature must be a positive number, got {temperature!r}")
+        self.vocab_size = int(action_space.n)  # type: ignore[attr-defined]
+        self.max_length = int(observation_space["tokens"].shape[0])  # type: ignore[index]
+        self.temperature = temperature
+        self.model = load_model(model, self.vocab_size, self.max_length, dtype)
+        self.value_head: nn.Module | None = None
+        if critic:
+            width = self.model.config.get_text_config().hidden_size
+            self.value_head = nn.Sequential(nn.Linear(width, width), nn.Tanh(), nn.Linear(width, 1))
+            self.value_head.to(dtype=torch.promote_types(self.model.dtype, torch.float32))
+        self.eval()
+
+    def train(self, mode: bool = True) -> Self:
+        """Stay in evaluation mode: dropout would make the trained policy another than the sampled one."""
+        return super().train(False)
+
+    def initial_state(self, num_envs: int) -> DecodeState:
+        """Return an empty KV cache for `num_envs` slots."""
+        layers = self.model.config.get_text_config().num_hidden_layers
+        return DecodeState(SlotCache(layers, self.max_length), num_envs, version=-1)
+
+    @torch.no_grad()
+    def act(
+        self,
+        obs: Obs,
+        state: DecodeState | None,
+        episode_start: torch.Tensor,
+        deterministic: bool = False,
+        generator: torch.Generator | None = None,
+    ) -> tuple[torch.Tensor, torch.Tensor, DecodeState]:
+        """Return tokens [B], their log-probabilities [B] and the state that has read everything but those tokens."""
+        assert isinstance(obs, dict)
+        tokens, lengths = obs["tokens"], obs["length"]
+        if state is None or state.num_slots != len(lengths):
+            state = self.initial_state(len(lengths))
+        if state.version != self._version():  # weights changed: what the cache remembers is no longer true
+            episode_start = torch.ones_like(episode_start)
+            state.version = self._version()
+        self._restart(tokens, lengths, state, episode_start)
+        log_probs = self._log_softmax(self._decode(tokens, lengths, state.cache))  # [B, V]
+        actions = log_probs.argmax(-1) if deterministic else sample_categorical(log_probs, generator)
+        return actions, log_probs.gather(1, actions[:, None])[:, 0], state
+
+    def evaluate_actions(self, rollout: Rollout) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return log-probabilities and entropies [N, T] from one teacher-forced pass."""
+        all_log_probs = self._all_log_probs(rollout)  # [M, V]
+        log_probs = all_log_probs.gather(1, rollout.actions[rollout.mask][:, None])[:, 0]
+        entropy = -(all_log_probs.exp() * all_log_probs).sum(-1)
+        return scatter_steps(log_probs, rollout.mask), scatter_steps(entropy, rollout.mask)
+
+    def predict_values(self, rollout: Rollout) -> torch.Tensor:
+        """Return the critic's values [N, T]; the trunk is read without gradient."""
+        if self.value_head is None:
+            return super().predict_values(rollout)
+        ids, steps, columns = _sequences(rollout)
+        with torch.no_grad():
+            hidden = self.model(ids, use_cache=False, output_hidden_states=True, logits_to_keep=1).hidden_states[-1]
+        read = hidden[steps[:, 0], columns].to(self.value_head[0].weight.dtype)  # type: ignore[index]
+        return scatter_steps(self.value_head(read)[:, 0], rollout.mask)
+
+    def kl_divergence(self, reference: Self, rollout: Rollout) -> torch.Tensor:
+        """Return the exact KL(pi || reference) over the vocabulary at every step [N, T]."""
+        ours = self._all_log_probs(rollout)
+        with torch.no_grad():
+            theirs = reference._all_log_probs(rollout)
+        return scatter_steps((ours.exp() * (ours - theirs)).sum(-1), rollout.mask)
+
+    def critic_parameters(self) -> list[nn.Parameter]:
+        """Return the value head's parameters."""
+        return [] if self.value_head is None else list(self.value_head.parameters())
+
+    def save(self, folder: Path) -> None:
+        """Write model/, a folder that `AutoModelForCausalLM.from_pretrained` reads, and the critic beside it."""
+        self.model.save_pretrained(folder / _MODEL)
+        if self.value_head is not None:
+            torch.save(self.value_head.state_dict(), folder / _CRITIC)
+
+    @classmethod
+    def load(cls, folder: Path, observation_space: Any, action_space: Any, **settings: Any) -> Self:
+        """Read what `save` wrote."""
+        critic = folder / _CRITIC
+        policy = cls(observation_space, action_space, folder / _MODEL, critic=critic.exists(), **settings)
+        if policy.value_head is not None:
+            policy.value_head.load_state_dict(torch.load(critic, weights_only=True))
+        return policy
+
+    def _restart(
+        self, tokens: torch.Tensor, lengths: torch.Tensor, state: DecodeState, episode_start: torch.Tensor
+    ) -> None:
+        """Let the starting slots read their prompts, all but the newest token; equal neighbours share one reading."""
+        rows = episode_start.nonzero()[:, 0]
+        if len(rows) == 0:
+            return
+        if len(rows) == len(lengths):
+            state.cache.restart()
+        counts = lengths[rows] - 1
+        width = int(counts.max())
+        if width == 0:
+            return
+        prompts = tokens[rows, :width]
+        same = (prompts[1:] == prompts[:-1]).all(1) & (counts[1:] == counts[:-1])
+        source_rows = torch.cat([same.new_zeros(1, dtype=torch.int64), (~same).cumsum(0)])
+        first = torch.cat([same.new_ones(1), ~same])
+        prefix = DynamicCache()
+        self.model(prompts[first], past_key_values=prefix, use_cache=True, logits_to_keep=1)
+        state.cache.reserve(state.num_slots, prefix)
+        state.cache.place(rows, prefix, source_rows, counts)
+
+    def _decode(self, tokens: torch.Tensor, lengths: torch.Tensor, cache: SlotCache) -> torch.Tensor:
+        """Read the newest token of every slot; return the logits that follow it [B, V]."""
+        longest = int(lengths.max())
+        cache.open_window(longest)
+        newest = tokens.gather(1, lengths[:, None] - 1)  # [B, 1]
+        visible = torch.arange(longest, device=lengths.device) >= longest - lengths[:, None]  # [B, longest]
+        logits = self.model(
+            newest,
+            attention_mask=visible,
+            position_ids=lengths[:, None] - 1,
+            past_key_values=cache,
+            use_cache=True,
+            logits_to_keep=1,
+        ).logits
+        cache.tick()
+        return logits[:, -1]
+
+    def _all_log_probs(self, rollout: Rollout) -> torch.Tensor:
+        """Return log pi over the vocabulary for every existing step, in order of (episode, step) [M, V]."""
+        ids, steps, columns = _sequences(rollout)
+        if len(columns) == 0:
+            return torch.zeros(0, self.vocab_size, device=ids.device)
+        keep = torch.arange(int(columns.min()), int(columns.max()) + 1, device=ids.device)
+        # Right-padded and causal: a padded column cannot reach an earlier one, so no mask is needed.
+        logits = self.model(ids, use_cache=False, logits_to_keep=keep).logits
+        return self._log_softmax(logits[steps[:, 0], columns - keep[0]])
+
+    def _log_softmax(self, logits: torch.Tensor) -> torch.Tensor:
+        """Return log pi from logits [..., V'], for acting and training alike."""
+        logits = logits[..., : self.vocab_size]  # some models pad their vocabulary
+        logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+        return torch.log_softmax(logits / self.temperature, dim=-1)
+
+    def _version(self) -> int:
+        """Return a number that changes when any weight is written to."""
+        return sum(parameter._version for parameter in self.model.parameters())
+
+
+def is_text(observation_space: spaces.Space, action_space: spaces.Space) -> bool:
+    """Tell whether these are the spaces of a text environment: append-only tokens and a token to choose."""
+    return (
+        isinstance(observation_space, spaces.Dict)
+        and set(observation_space.spaces) == {"tokens", "length"}
+        and isinstance(observation_space["tokens"], spaces.Box)
+        and isinstance(action_space, spaces.Discrete)
+    )
+
+
+def _sequences(rollout: Rollout) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Join prompts and actions.
+
+    Returns:
+        ids: what the model reads [N, W], right-padded; the last action is never read.
+        steps: (episode, step) of every existing action [M, 2].
+        columns: the column of `ids` whose output predicts that action [M].
+    """
+    assert isinstance(rollout.observations, dict)
+    tokens, prompt_lengths = rollout.observations["tokens"], rollout.observations["length"]
+    steps = rollout.mask.nonzero()  # [M, 2]
+    columns = prompt_lengths[steps[:, 0]] + steps[:, 1] - 1
+    ids = tokens.clone()
+    ids[steps[:, 0], columns + 1] = rollout.actions[rollout.mask]
+    width = int(columns.max()) + 1 if len(columns) else int(prompt_lengths.max())
+    return ids[:, :width], steps, columns
+
+
+PRESETS = ("tiny",)
+
+
+def load_model(spec: str | Path | PreTrainedModel, vocab_size: int, max_length: int, dtype: str | None) -> Any:
+    """Return the model that `spec` stands for, in evaluation mode, checked against vocabulary and context.
+
+    Raises:
+        ValueError: if there is no such model, or it is too small for the environment.
+    """
+    if isinstance(spec, PreTrainedModel):
+        model = spec
+    elif str(spec) in PRESETS:
+        model = AutoModelForCausalLM.from_config(_tiny_config(vocab_size, max_length))
+    else:
+        try:
+            model = AutoModelForCausalLM.from_pretrained(str(spec))
+        except (OSError, ValueError) as error:
+            line = str(error).strip().splitlines()[0]
+            raise ValueError(
+                f"unknown model {str(spec)!r}; allowed: {', '.join(PRESETS)}, a folder or a model id ({line})"
+            ) from error
+    if dtype is not None:
+        model = model.to(getattr(torch, dtype))
+    config = model.config.get_text_config()
+    if config.vocab_size < vocab_size:
+        raise ValueError(f"the tokenizer's vocabulary ({vocab_size}) does not fit the model's ({config.vocab_size})")
+    context = getattr(config, "max_position_embeddings", None)
+    if context is not None and context < max_length:
+        raise ValueError(
+            f"prompt and completion may be {max_length} tokens long, but the model's context ends at {context}"
+        )
+    return model.eval()
+
+
+def _tiny_config(vocab_size: int, max_length: int) -> LlamaConfig:
+    """About 0.4 million parameters for a small vocabulary: two layers of width 128."""
+    return LlamaConfig(
+        vocab_size=vocab_size,
+        hidden_size=128,
+        intermediate_size=384,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=4,
+        max_position_embeddings=max_length,
+        tie_word_embeddings=True,
+        pad_token_id=None,
+        bos_token_id=None,
+        eos_token_id=None,
+    )

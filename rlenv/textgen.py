@@ -1,0 +1,102 @@
+"""TextGen-v0, one episode at a time, on numpy: the plain reference of the specification."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+from .task import Prompt, TextGenTask
+
+
+class TextGenEnv(gym.Env[dict[str, Any], np.int64]):
+    """Text generation as a Gymnasium environment: every action is a token, the reward comes at the end.
+
+    Observation: `tokens` [L], the prompt and everything generated so far, right-padded, and `length`, how many of
+    them count. Action: a token id. Reward: 0 at every step but the last; there, the verdict's reward.
+    The end-of-sequence token sets `terminated`. Running out of `max_new_tokens` sets `terminated` and `truncated`:
+    the verdict on the cut text is final, so no critic may bootstrap past it, and the cut is still visible.
+
+    Args:
+        render_mode: None, "ansi" (`render` returns the text) or "human" (episodes are printed as they end).
+        task: everything else, see `rlenv.task.TextGenTask`.
+    """
+
+    metadata = {"render_modes": ["ansi", "human"], "render_fps": 4}
+
+    def __init__(self, render_mode: str | None = None, **task: Any) -> None:
+        if render_mode not in (None, *self.metadata["render_modes"]):
+            raise ValueError(f"unknown render_mode {render_mode!r}; allowed: {self.metadata['render_modes']}")
+        self.render_mode = render_mode
+        self.task = TextGenTask(**task)
+        self.action_space = self.task.action_space
+        self.observation_space = self.task.observation_space
+        self.metadata = {**self.metadata, "group_size": self.task.group_size}
+        self._prompt: Prompt | None = None
+        self._tokens: list[int] = []
+        self._done = False
+        self._next_episode = 0
+        self._outcome = ""
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Start the next episode of the stream; with a seed, the first one of that seed's stream."""
+        if seed is not None or self._np_random is None:
+            super().reset(seed=seed)
+            self.task.reseed(self.np_random)
+            self._next_episode = 0
+        self._prompt = self.task.prompts([self._next_episode])[0]
+        self._next_episode += 1
+        self._tokens, self._done, self._outcome = list(self._prompt.tokens), False, ""
+        return self._observation(), {"group": self._prompt.group, "prompt": self._prompt.problem.prompt}
+
+    def step(self, action: Any) -> tuple[dict[str, Any], float, bool, bool, dict[str, Any]]:
+        """Append a token; where it ends the episode, have the completion judged.
+
+        Raises:
+            ValueError: for an action outside the vocabulary.
+            RuntimeError: if the episode is over.
+        """
+        if self._prompt is None or self._done:
+            raise RuntimeError("the episode is over (or none was started): call reset() before step()")
+        token = int(action)
+        if not 0 <= token < self.task.vocab_size:
+            raise ValueError(f"action {token} is outside the vocabulary; allowed: 0 to {self.task.vocab_size - 1}")
+        self._tokens.append(token)
+        generated = self._tokens[len(self._prompt.tokens) :]
+        ended = token == self.task.eos_token_id
+        cut = not ended and len(generated) == self.task.max_new_tokens
+        self._done = ended or cut
+        reward, info = self._finish(self._prompt, generated) if self._done else (0.0, {})
+        return self._observation(), reward, self._done, cut, info
+
+    def render(self) -> str | None:  # type: ignore[override]
+        """Return the prompt, the completion so far and the reward as text ("ansi"), or print it ("human")."""
+        if self._prompt is None:
+            return None
+        completion = self.task.tokenizer.decode(self._tokens[len(self._prompt.tokens) :])
+        text = f"{self._prompt.problem.prompt}│{completion}{self._outcome}"
+        if self.render_mode == "human":
+            print(text)
+            return None
+        return text
+
+    def _finish(self, prompt: Prompt, generated: list[int]) -> tuple[float, dict[str, Any]]:
+        (text,), (verdict,) = self.task.judge([prompt], [generated])
+        self._outcome = f"  reward {verdict.reward:g}" if verdict.status == "ok" else f"  {verdict.status}"
+        if self.render_mode == "human":
+            self.render()
+        return float(verdict.reward), {
+            "episode": {"r": float(verdict.reward), "l": len(generated)},
+            "is_success": self.task.verifier.is_success(verdict),
+            "completion": text,
+            "verdict": dict(verdict.parts),
+            "verifier_failed": verdict.status != "ok",
+        }
+
+    def _observation(self) -> dict[str, Any]:
+        tokens = np.full(self.task.max_length, self.task.pad_token_id, dtype=np.int64)
+        tokens[: len(self._tokens)] = self._tokens
+        return {"tokens": tokens, "length": np.int64(len(self._tokens))}

@@ -1,0 +1,61 @@
+"""Tokenizers: one token a character by default, or any Hugging Face tokenizer."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
+from transformers import AutoTokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
+
+PAD, EOS = "<pad>", "<eos>"
+
+
+def character_tokenizer(alphabet: str) -> PreTrainedTokenizerFast:
+    """Return a tokenizer with one token a character, after `<pad>` (0) and `<eos>` (1).
+
+    It saves and reloads like any other (`save_pretrained`, `AutoTokenizer.from_pretrained`).
+
+    Args:
+        alphabet: the characters, each counted once, in this order.
+
+    Raises:
+        ValueError: if the alphabet is empty.
+    """
+    if not alphabet:
+        raise ValueError("a character tokenizer needs at least one character in its alphabet")
+    vocabulary = {token: index for index, token in enumerate([PAD, EOS, *dict.fromkeys(alphabet)])}
+    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token=PAD))
+    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated")
+    tokenizer.decoder = decoders.Fuse()
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        pad_token=PAD,
+        eos_token=EOS,
+        padding_side="left",
+        clean_up_tokenization_spaces=False,
+    )
+
+
+def load_tokenizer(spec: str | Path | PreTrainedTokenizerBase | None, alphabet: str) -> PreTrainedTokenizerBase:
+    """Return the tokenizer that `spec` stands for.
+
+    Args:
+        spec: a folder or model id, a tokenizer object, or None for a character tokenizer over `alphabet`.
+        alphabet: used only where `spec` is None.
+
+    Raises:
+        ValueError: if there is no such tokenizer, or it knows no end-of-sequence token.
+    """
+    if spec is None:
+        return character_tokenizer(alphabet)
+    tokenizer: Any = spec
+    if isinstance(spec, (str, Path)):
+        try:
+            tokenizer = AutoTokenizer.from_pretrained(str(spec))
+        except (OSError, ValueError) as error:
+            first_line = str(error).strip().splitlines()[0]
+            raise ValueError(f"tokenizer {str(spec)!r} cannot be loaded: {first_line}") from error
+    if getattr(tokenizer, "eos_token_id", None) is None:
+        raise ValueError(f"tokenizer {spec!r} has no end-of-sequence token: an answer could never end")
+    return tokenizer

@@ -1,0 +1,241 @@
+"""TextGen-v0, many episodes at once, on torch: the same specification as `textgen.py`, slot by slot."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector.utils import batch_space
+
+from verifiers import Verdict
+
+from .task import Prompt, TextGenTask
+
+Obs = dict[str, torch.Tensor]
+Info = dict[str, Any]
+
+
+class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
+    """B slots of TextGen-v0 whose observations, rewards and flags are torch tensors on one device.
+
+    Episodes are numbered in the order they start, slot by slot, so the problems are those a single environment with
+    the same seed poses one after the other, and the K episodes of a group are consecutive. Rows that end at the same
+    step are judged in one batch. Infos follow Gymnasium's convention: numpy arrays over slots, each `key` with its
+    mask `_key`.
+
+    In the default mode DISABLED, `reset(options={"reset_mask": mask})` restarts those slots only, and stepping a
+    finished slot does nothing and pays 0: restarting slots while others run on is continuous batching.
+
+    Args:
+        num_envs: B, the number of slots.
+        device: where the tensors live, such as "cpu" or "cuda".
+        autoreset_mode: "Disabled", "NextStep" or "SameStep", or the `AutoresetMode`.
+        render_mode: None or "ansi".
+        task: everything else, see `rlenv.task.TextGenTask`.
+
+    Raises:
+        ValueError: for an unknown device, mode or render mode, and as `TextGenTask` says.
+    """
+
+    metadata: dict[str, Any] = {  # noqa: RUF012  the base class declares it so
+        "render_modes": ["ansi"],
+        "autoreset_mode": AutoresetMode.DISABLED,
+        "finished_slots_may_step": True,
+        "agent_settings": ("device", "group_size"),  # constructor arguments an agent may choose
+    }
+
+    def __init__(
+        self,
+        num_envs: int = 1,
+        device: str | torch.device = "cpu",
+        autoreset_mode: str | AutoresetMode = AutoresetMode.DISABLED,
+        render_mode: str | None = None,
+        **task: Any,
+    ) -> None:
+        if isinstance(num_envs, bool) or not isinstance(num_envs, int) or num_envs < 1:
+            raise ValueError(f"num_envs must be a whole number of at least 1, got {num_envs!r}")
+        if render_mode not in (None, *self.metadata["render_modes"]):
+            raise ValueError(f"unknown render_mode {render_mode!r}; allowed: {self.metadata['render_modes']}")
+        self.mode = _autoreset_mode(autoreset_mode)
+        self.task = TextGenTask(**task)
+        self.metadata = {**self.metadata, "autoreset_mode": self.mode, "group_size": self.task.group_size}
+        self.render_mode = render_mode
+        self.num_envs = num_envs
+        self.single_action_space = self.task.action_space
+        self.single_observation_space = self.task.observation_space
+        self.action_space = batch_space(self.single_action_space, num_envs)
+        self.observation_space = batch_space(self.single_observation_space, num_envs)
+        try:
+            self._tokens = torch.full((num_envs, self.task.max_length), self.task.pad_token_id, device=device)  # [B, L]
+        except (RuntimeError, AssertionError) as error:
+            raise ValueError(f"device {str(device)!r} cannot be used: {str(error).splitlines()[0]}") from error
+        self.device = self._tokens.device
+        self._lengths = torch.zeros(num_envs, dtype=torch.int64, device=self.device)  # [B]
+        self._prompt_lengths = torch.zeros_like(self._lengths)
+        self._done = torch.ones(num_envs, dtype=torch.bool, device=self.device)
+        self._any_done = True
+        self._rows = torch.arange(num_envs, device=self.device)
+        self._prompts: list[Prompt | None] = [None] * num_envs
+        self._next_episode = 0
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Obs, Info]:
+        """Start new episodes: in every slot, or in those of `options["reset_mask"]` (bool, [B]).
+
+        Raises:
+            ValueError: if the mask has another shape, selects nothing, or leaves out a slot that never started.
+        """
+        rows = self._rows_of_mask(None if options is None else options.get("reset_mask"))
+        if seed is not None or self._np_random is None:
+            super().reset(seed=seed)
+            self.task.reseed(self.np_random)
+            self._next_episode = 0
+        info = self._start(rows)
+        return self._observation(), info
+
+    def step(self, actions: Any) -> tuple[Obs, torch.Tensor, torch.Tensor, torch.Tensor, Info]:
+        """Append a token to every slot that runs; judge those that ended.
+
+        Raises:
+            ValueError: for an action outside the vocabulary in a slot that runs, or a batch of another shape.
+        """
+        actions = torch.as_tensor(actions, device=self.device)
+        if actions.shape != (self.num_envs,) or actions.is_floating_point():
+            raise ValueError(f"actions must be {self.num_envs} token ids, got {actions.dtype} {tuple(actions.shape)}")
+        restarting = self._done if self.mode is AutoresetMode.NEXT_STEP and self._any_done else None
+        ended, cut = self._append(actions)
+        self._done = self._done | ended | cut
+        rewards = torch.zeros(self.num_envs, device=self.device)
+        info: Info = {}
+        if self._any_new:
+            finished = (ended | cut).nonzero()[:, 0].tolist()
+            info, judged = self._finish(finished)
+            rewards[finished] = judged.to(self.device)
+        if restarting is not None:
+            info = {**self._start(restarting.nonzero()[:, 0].tolist()), **info}
+        if self.mode is AutoresetMode.SAME_STEP and self._any_new:
+            info = self._restart_now(finished, info)
+        return self._observation(), rewards, ended | cut, cut, info
+
+    def render(self) -> tuple[str, ...] | None:
+        """Return prompt and completion so far of every slot."""
+        if self.render_mode is None:
+            return None
+        texts = []
+        for row, prompt in enumerate(self._prompts):
+            start, end = int(self._prompt_lengths[row]), int(self._lengths[row])
+            completion = self.task.tokenizer.decode(self._tokens[row, start:end].tolist())
+            texts.append(f"{prompt.problem.prompt if prompt else ''}│{completion}")
+        return tuple(texts)
+
+    def _rows_of_mask(self, mask: Any) -> list[int]:
+        if mask is None:
+            return list(range(self.num_envs))
+        flags = torch.as_tensor(mask).cpu()
+        if flags.shape != (self.num_envs,) or flags.dtype != torch.bool or not bool(flags.any()):
+            raise ValueError(f"reset_mask must be {self.num_envs} booleans, at least one of them true, got {mask!r}")
+        if any(prompt is None and not flags[row] for row, prompt in enumerate(self._prompts)):
+            raise ValueError("the first reset must start every slot")
+        return flags.nonzero()[:, 0].tolist()
+
+    def _start(self, rows: list[int]) -> Info:
+        """Start the next episodes of the stream in these slots."""
+        numbers = range(self._next_episode, self._next_episode + len(rows))
+        prompts = self.task.prompts(numbers)
+        self._next_episode = numbers.stop
+        block = torch.full((len(rows), self.task.max_length), self.task.pad_token_id)
+        for i, prompt in enumerate(prompts):
+            self._prompts[rows[i]] = prompt
+            block[i, : len(prompt.tokens)] = torch.tensor(prompt.tokens)
+        index = torch.tensor(rows, device=self.device)
+        self._tokens[index] = block.to(self.device)
+        lengths = torch.tensor([len(prompt.tokens) for prompt in prompts], device=self.device)
+        self._lengths[index] = lengths
+        self._prompt_lengths[index] = lengths
+        self._done[index] = False
+        return {
+            **self._column("group", rows, [prompt.group for prompt in prompts]),
+            **self._column("prompt", rows, [prompt.problem.prompt for prompt in prompts]),
+        }
+
+    def _append(self, actions: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Write one token into every running slot; return who ended [B] and who was cut [B]."""
+        running = ~self._done
+        outside = running & ((actions < 0) | (actions >= self.task.vocab_size))
+        ended = running & (actions == self.task.eos_token_id)
+        cut = running & ~ended & (self._lengths + 1 - self._prompt_lengths >= self.task.max_new_tokens)
+        # One read for everything the host has to know of this step.
+        any_outside, self._any_new, any_done = torch.stack(
+            [outside.any(), (ended | cut).any(), (self._done | ended | cut).any()]
+        ).tolist()
+        if any_outside:
+            bad = int(actions[outside][0])
+            raise ValueError(f"action {bad} is outside the vocabulary; allowed: 0 to {self.task.vocab_size - 1}")
+        self._any_done = any_done
+        column = self._lengths.clamp(max=self.task.max_length - 1)
+        self._tokens[self._rows, column] = torch.where(running, actions, self._tokens[self._rows, column])
+        self._lengths += running
+        return ended, cut
+
+    def _finish(self, rows: list[int]) -> tuple[Info, torch.Tensor]:
+        """Judge the episodes that ended in these slots; return their info and rewards [len(rows)]."""
+        tokens = self._tokens[rows].tolist()
+        spans = [(int(self._prompt_lengths[row]), int(self._lengths[row])) for row in rows]
+        prompts = [prompt for row in rows if (prompt := self._prompts[row]) is not None]
+        generated = [ids[start:end] for ids, (start, end) in zip(tokens, spans, strict=True)]
+        texts, verdicts = self.task.judge(prompts, generated)
+        rewards = [float(verdict.reward) for verdict in verdicts]
+        lengths = [len(ids) for ids in generated]
+        episode = {**self._column("r", rows, rewards), **self._column("l", rows, lengths)}
+        info = {
+            **self._nested("episode", rows, episode),
+            **self._column("is_success", rows, [self.task.verifier.is_success(verdict) for verdict in verdicts]),
+            **self._column("completion", rows, texts),
+            **self._nested("verdict", rows, self._parts(rows, verdicts)),
+            **self._column("verifier_failed", rows, [verdict.status != "ok" for verdict in verdicts]),
+        }
+        return info, torch.tensor(rewards)
+
+    def _parts(self, rows: list[int], verdicts: list[Verdict]) -> Info:
+        columns: Info = {}
+        for name in dict.fromkeys(name for verdict in verdicts for name in verdict.parts):
+            having = [(row, verdict.parts[name]) for row, verdict in zip(rows, verdicts, strict=True) if name in verdict.parts]
+            columns.update(self._column(name, [row for row, _ in having], [float(value) for _, value in having]))
+        return columns
+
+    def _restart_now(self, rows: list[int], info: Info) -> Info:
+        """SAME_STEP: keep the last observation and info apart, and return the new episodes' instead."""
+        observation = self._observation()
+        final_obs = np.full(self.num_envs, None, dtype=object)
+        for row in rows:
+            final_obs[row] = {key: value[row] for key, value in observation.items()}
+        mask = self._mask(rows)
+        final = {"final_obs": final_obs, "_final_obs": mask, "final_info": info, "_final_info": mask.copy()}
+        return {**self._start(rows), **final}
+
+    def _observation(self) -> Obs:
+        return {"tokens": self._tokens.clone(), "length": self._lengths.clone()}
+
+    def _mask(self, rows: list[int]) -> np.ndarray:
+        mask = np.zeros(self.num_envs, dtype=np.bool_)
+        mask[rows] = True
+        return mask
+
+    def _column(self, key: str, rows: list[int], values: list[Any]) -> Info:
+        """Return `key` and its mask in Gymnasium's layout: numbers in typed arrays, the rest in object arrays."""
+        dtype = np.asarray(values).dtype if values and isinstance(values[0], (bool, int, float)) else object
+        array = np.zeros(self.num_envs, dtype=dtype) if dtype != object else np.full(self.num_envs, None, dtype=object)
+        array[rows] = values
+        return {key: array, f"_{key}": self._mask(rows)}
+
+    def _nested(self, key: str, rows: list[int], columns: Info) -> Info:
+        return {key: columns, f"_{key}": self._mask(rows)}
+
+
+def _autoreset_mode(mode: str | AutoresetMode) -> AutoresetMode:
+    try:
+        return AutoresetMode(mode)
+    except ValueError:
+        allowed = ", ".join(member.value for member in AutoresetMode)
+        raise ValueError(f"unknown autoreset_mode {mode!r}; allowed: {allowed}") from None

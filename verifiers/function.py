@@ -1,0 +1,68 @@
+"""Any reward function f(prompts, completions, **columns) as a verifier."""
+
+from __future__ import annotations
+
+import inspect
+import math
+import string
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from .base import Problem, Verdict, Verifier
+
+
+class FunctionVerifier(Verifier):
+    """Wraps a reward function with the signature that TRL made common.
+
+    The function is called once a batch with lists: `prompts`, `completions`, and the columns it asks for by name:
+    `answer` and whatever the problems' metadata holds. It returns one number per completion; None or NaN means that
+    no verdict was reached.
+
+    Args:
+        function: `f(prompts, completions, **columns) -> list[float | None]`.
+        success_reward: a completion with at least this reward counts as a success.
+        alphabet: characters for a character tokenizer; printable ASCII by default.
+
+    Raises:
+        ValueError: when it returns a list of another length than it was given, or something that is no number.
+    """
+
+    def __init__(
+        self, function: Callable[..., Any], success_reward: float = 1.0, alphabet: str = string.printable
+    ) -> None:
+        self.function = function
+        self.name = getattr(function, "__name__", type(function).__name__)
+        self.success_reward = success_reward
+        self.alphabet = alphabet
+        parameters = inspect.signature(function).parameters
+        self._takes_all = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters.values())
+        self._names = set(parameters)
+
+    def verify(self, problem: Problem, completion: str) -> Verdict:
+        """Judge one completion."""
+        return self.verify_batch([problem], [completion])[0]
+
+    def verify_batch(self, problems: Sequence[Problem], completions: Sequence[str]) -> list[Verdict]:
+        """Judge many completions with one call of the function."""
+        columns: dict[str, list[Any]] = {
+            "prompts": [problem.prompt for problem in problems],
+            "completions": list(completions),
+            "answer": [problem.answer for problem in problems],
+        }
+        for name in {key for problem in problems for key in problem.metadata}:
+            columns[name] = [problem.metadata.get(name) for problem in problems]
+        if not self._takes_all:
+            columns = {name: values for name, values in columns.items() if name in self._names}
+        rewards = list(self.function(**columns))
+        if len(rewards) != len(completions):
+            raise ValueError(f"reward function {self.name} returned {len(rewards)} rewards for {len(completions)}")
+        return [self._verdict(reward) for reward in rewards]
+
+    def _verdict(self, reward: Any) -> Verdict:
+        if reward is None:
+            return Verdict(0.0, status="error")
+        try:
+            value = float(reward)
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"reward function {self.name} returned {reward!r}, which is no number") from error
+        return Verdict(value) if math.isfinite(value) else Verdict(0.0, status="error")

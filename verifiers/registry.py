@@ -1,0 +1,83 @@
+"""Finding a verifier: by name, by entry point, by "module:Name", as an object or as a plain reward function."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+from collections.abc import Callable
+from importlib.metadata import entry_points
+from typing import Any, TypeVar
+
+from .base import Verifier
+from .function import FunctionVerifier
+
+ENTRY_POINT_GROUP = "rlenv.verifiers"
+
+_REGISTRY: dict[str, type[Verifier]] = {}
+VerifierType = TypeVar("VerifierType", bound=type[Verifier])
+
+
+def register_verifier(name: str) -> Callable[[VerifierType], VerifierType]:
+    """Class decorator that makes a verifier known as `name`.
+
+    Raises:
+        ValueError: if another class holds the name already.
+    """
+
+    def register(cls: VerifierType) -> VerifierType:
+        holder = _REGISTRY.setdefault(name, cls)
+        if (holder.__module__, holder.__qualname__) != (cls.__module__, cls.__qualname__):
+            raise ValueError(f"the verifier name {name!r} is taken by {holder.__module__}:{holder.__qualname__}")
+        _REGISTRY[name] = cls
+        return cls
+
+    return register
+
+
+def list_verifiers() -> list[str]:
+    """Return the names of all verifiers that can be made by name."""
+    return sorted(set(_REGISTRY) | {entry.name for entry in entry_points(group=ENTRY_POINT_GROUP)})
+
+
+def make_verifier(spec: str | Verifier | Callable[..., Any], **kwargs: Any) -> Verifier:
+    """Return the verifier that `spec` stands for.
+
+    Args:
+        spec: a registered name ("arith"), "module:Name", a Verifier object or class, or a reward function
+            `f(prompts, completions, **columns) -> list[float | None]`.
+        kwargs: passed to the verifier's constructor.
+
+    Raises:
+        ValueError: for an unknown name (with the closest matches), or arguments that the verifier does not take.
+    """
+    found = _find(spec) if isinstance(spec, str) else spec
+    if isinstance(found, Verifier):
+        if kwargs:
+            raise ValueError(f"verifier arguments {sorted(kwargs)} given together with a finished verifier object")
+        return found
+    if isinstance(found, type) and issubclass(found, Verifier):
+        try:
+            return found(**kwargs)
+        except TypeError as error:
+            raise ValueError(f"verifier {found.__name__}: {error}") from error
+    if callable(found):
+        return FunctionVerifier(found, **kwargs)
+    raise ValueError(f"a verifier is a name, a Verifier or a reward function, got {found!r}")
+
+
+def _find(name: str) -> Any:
+    if ":" in name:
+        module_name, _, attribute = name.partition(":")
+        try:
+            return getattr(importlib.import_module(module_name), attribute)
+        except (ImportError, AttributeError) as error:
+            raise ValueError(f"verifier {name!r} cannot be loaded: {error}") from error
+    if name in _REGISTRY:
+        return _REGISTRY[name]
+    for entry in entry_points(group=ENTRY_POINT_GROUP):
+        if entry.name == name:
+            return entry.load()
+    known = list_verifiers()
+    close = difflib.get_close_matches(name, known, n=3)
+    hint = f"did you mean {', '.join(close)}?" if close else f"known: {', '.join(known)}"
+    raise ValueError(f"unknown verifier {name!r}; {hint}")
