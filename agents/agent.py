@@ -8,32 +8,32 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, ClassVar, Self
 
-import numpy as np
 import torch
 from gymnasium.vector import VectorEnv
 from stable_baselines3.common.callbacks import BaseCallback
-from stable_baselines3.common.logger import Logger
 from stable_baselines3.common.utils import configure_logger
 
 from .anchor import Anchor
 from .callbacks import as_callback
-from .checks import check_count, check_number
+from .checks import check_choice, check_count, check_number
 from .collector import Collector
 from .envs import agent_settings, make_envs, resolve_device, single_spaces
 from .estimators.returns import return_to_go
-from .metrics import evaluation_metrics, rollout_metrics
+from .metrics import rollout_metrics
 from .policies import Policy, make_policy
-from .predict import predict
 from .rollout import Rollout
+from .surface import Surface
 
 MAX_SKIPPED = 5
-LOG_PROB_TOLERANCE = 0.05  # nats; float32 rounding is a thousand times smaller, the mildest known bug several times larger
+BETAS = (0.9, 0.95)  # of Adam; policy gradients are noisy and change fast, so their scale is remembered for ~20 steps
+LOG_PROB_TOLERANCE = (
+    0.05  # nats; float32 rounding is a thousand times smaller, the mildest known bug several times larger
+)
 
 
-class Agent:
+class Agent(Surface):
     """A policy-gradient agent with stable-baselines3's surface.
 
         L = - Σ_i Σ_t w_{i,t} (surrogate_{i,t} + c_H H_{i,t}) + c_V Σ_i Σ_t w_{i,t} (V(s_{i,t}) - G_{i,t})²
@@ -44,6 +44,7 @@ class Agent:
         env_kwargs: for the environment's constructor, where an id is given.
         policy_kwargs: for the policy's constructor.
         learning_rate: of Adam; a number or a function of the remaining progress (1 to 0). None: the policy's default.
+        lr_schedule: what becomes of a number: "linear" (falls to 0 over `learn`) or "constant".
         episodes_per_update: N, finished episodes a rollout. None: the policy's default.
         num_envs: B, slots of the environment. None: the policy's default, at most N.
         group_size: K, episodes that share a prompt, for environments that know groups. None: the algorithm's default.
@@ -65,7 +66,6 @@ class Agent:
             does not divide the episodes of an update.
     """
 
-    weights: ClassVar[Callable[[torch.Tensor], torch.Tensor]]
     default_group_size: ClassVar[int] = 1
     uses_critic: bool = False
 
@@ -77,6 +77,7 @@ class Agent:
         env_kwargs: Mapping[str, Any] | None = None,
         policy_kwargs: Mapping[str, Any] | None = None,
         learning_rate: float | Callable[[float], float] | None = None,
+        lr_schedule: str = "linear",
         episodes_per_update: int | None = None,
         num_envs: int | None = None,
         group_size: int | None = None,
@@ -106,6 +107,7 @@ class Agent:
         defaults = self.policy.defaults
         self.gamma = check_number("gamma", _first(gamma, defaults["gamma"]), low=0.0, high=1.0)
         self.learning_rate = _first(learning_rate, defaults["learning_rate"])
+        self.lr_schedule = check_choice("lr_schedule", lr_schedule, ("linear", "constant"))
         if not callable(self.learning_rate):
             check_number("learning_rate", self.learning_rate, low=0.0, above=True)
         self.episodes_per_update = check_count(
@@ -121,13 +123,16 @@ class Agent:
             )
 
         self.generator = torch.Generator(self.device).manual_seed(self.seed)
-        self.optimizer = torch.optim.Adam(self.policy.parameters(), lr=self._current_learning_rate(1.0), eps=1e-5)
+        self.optimizer = torch.optim.Adam(
+            self.policy.parameters(), lr=self._current_learning_rate(1.0), betas=BETAS, eps=1e-5
+        )
         self.collector = Collector(self.env, self.device)
         self.collector.seed(self.seed)
         self.num_timesteps = self.num_episodes = self.num_updates = self.skipped = 0
-        self._logger: Logger | None = None
+        self.last_metrics: dict[str, float] = {}
         self.settings = {
             "learning_rate": None if callable(self.learning_rate) else self.learning_rate,
+            "lr_schedule": lr_schedule,
             "episodes_per_update": self.episodes_per_update,
             "num_envs": self.env.num_envs,
             "group_size": group_size,
@@ -141,13 +146,18 @@ class Agent:
             "micro_batch_size": micro_batch_size,
             "seed": seed,
         }
-        self.origin = {
+        self.origin: dict[str, Any] = {
             "env": env if isinstance(env, str) else None,
             "env_kwargs": dict(env_kwargs or {}) if isinstance(env, str) else None,
             "policy_kwargs": dict(policy_kwargs or {}),
         }
 
     # The three answers.
+
+    @staticmethod
+    def weights(mask: torch.Tensor) -> torch.Tensor:
+        """Return how the steps that count (bool [N, T]) are added up [N, T]; 0 elsewhere."""
+        raise NotImplementedError
 
     def advantages(self, rollout: Rollout) -> torch.Tensor:
         """Return the credit of each step [N, T]; what stands in masked cells has no effect."""
@@ -200,8 +210,8 @@ class Agent:
             if rollout is None:
                 break
             self._set_learning_rate(1.0 - self.num_timesteps / total_timesteps)
-            metrics = rollout_metrics(rollout) | self.update(rollout)
-            for name, figure in metrics.items():
+            self.last_metrics = rollout_metrics(rollout) | self.update(rollout)
+            for name, figure in self.last_metrics.items():
                 self.logger.record(name, figure)
             if self.num_updates % log_interval == 0:
                 speed = (self.num_timesteps - steps_before) / max(time.perf_counter() - started, 1e-9)
@@ -280,7 +290,7 @@ class Agent:
         return figures
 
     def _step(self) -> float:
-        """Clip and apply the gradient; skip it if it is not finite. Return the policy's gradient norm before clipping."""
+        """Clip and apply the gradient, or skip it if it is not finite; return the policy's norm before clipping."""
         actor = torch.nn.utils.clip_grad_norm_(self.policy.actor_parameters(), self.max_grad_norm)
         critic = torch.nn.utils.clip_grad_norm_(self.policy.critic_parameters(), self.max_grad_norm)
         if bool(torch.isfinite(actor) & torch.isfinite(critic)):
@@ -290,7 +300,9 @@ class Agent:
         self.optimizer.zero_grad(set_to_none=True)
         self.skipped += 1
         if self.skipped >= MAX_SKIPPED:
-            raise RuntimeError(f"{self.skipped} updates in a row had non-finite gradients; the weights are the last good ones")
+            raise RuntimeError(
+                f"{self.skipped} updates in a row had non-finite gradients; the weights are the last good ones"
+            )
         return float(actor)
 
     def _check_log_probs(self, metrics: dict[str, float]) -> None:
@@ -298,69 +310,9 @@ class Agent:
         exact = all(p.dtype in (torch.float32, torch.float64) for p in self.policy.parameters())
         if exact and not gap <= LOG_PROB_TOLERANCE:
             raise RuntimeError(
-                f"log-probabilities while acting and training differ by {gap:.3g} nats (at most {LOG_PROB_TOLERANCE} is "
-                "rounding): the policy that sampled is not the one being trained"
+                f"log-probabilities while acting and training differ by {gap:.3g} nats "
+                f"(at most {LOG_PROB_TOLERANCE} is rounding): the policy that sampled is not the one being trained"
             )
-
-    # Acting and measuring.
-
-    def predict(
-        self, observation: Any, state: Any = None, episode_start: np.ndarray | None = None, deterministic: bool = False
-    ) -> tuple[np.ndarray, Any]:
-        """Return actions and the next state for numpy observations, one or a batch, as stable-baselines3 does."""
-        return predict(self, observation, state, episode_start, deterministic)
-
-    def evaluate(
-        self, env: VectorEnv, num_episodes: int, deterministic: bool = True, seed: int | None = None
-    ) -> tuple[dict[str, Any], Rollout]:
-        """Play fresh episodes to their end.
-
-        Args:
-            env: a vector environment.
-            num_episodes: how many, fixed before the first step.
-            deterministic: whether to take the likeliest action (greedy) instead of sampling.
-            seed: of the environment and of the sampling; None continues the environment's own stream.
-
-        Returns:
-            `episodes`, `mean_reward`, `success_rate` (None where the environment does not say), `mean_ep_length`,
-            `deterministic`; and the episodes.
-        """
-        collector = Collector(env, self.device)
-        generator = self.generator
-        if seed is not None:
-            collector.seed(seed)
-            generator = torch.Generator(self.device).manual_seed(seed)
-        rollout = collector.collect(self.policy, check_count("num_episodes", num_episodes), generator, deterministic)
-        assert rollout is not None
-        return evaluation_metrics(rollout) | {"deterministic": deterministic}, rollout
-
-    # Persistence.
-
-    def save(self, path: str | Path) -> None:
-        """Write a checkpoint folder; see `checkpoint.py`. A suffix `.zip` is dropped."""
-        from .checkpoint import save_checkpoint
-
-        save_checkpoint(self, Path(path))
-
-    @classmethod
-    def load(cls, path: str | Path, env: Any = None, device: str | torch.device = "auto", **settings: Any) -> Self:
-        """Read a checkpoint folder.
-
-        Args:
-            path: what was given to `save`.
-            env: an environment; None makes the one the agent was trained in, where that was given by its id.
-            device: see `Agent`.
-            settings: constructor arguments that replace the saved ones.
-
-        Raises:
-            ValueError: if this is no checkpoint, or of another agent class, or an environment is needed.
-        """
-        from .checkpoint import load_checkpoint
-
-        agent = load_checkpoint(Path(path), env, device, settings)
-        if not isinstance(agent, cls):
-            raise ValueError(f"{str(path)!r} holds a {type(agent).__name__}, not a {cls.__name__}")
-        return agent
 
     def state_dict(self) -> dict[str, Any]:
         """Return what an algorithm remembers between updates besides the policy; none here."""
@@ -369,30 +321,7 @@ class Agent:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore what `state_dict` returned."""
 
-    # What stable-baselines3's callbacks ask for.
-
-    @property
-    def logger(self) -> Logger:
-        """The logger; it exists once learning has started or `set_logger` was called."""
-        if self._logger is None:
-            raise RuntimeError("there is no logger before learn() or set_logger()")
-        return self._logger
-
-    def set_logger(self, logger: Logger) -> None:
-        """Use this logger instead of one configured by `learn`."""
-        self._logger = logger
-
-    def get_env(self) -> VectorEnv:
-        """Return the vector environment."""
-        return self.env
-
-    def get_vec_normalize_env(self) -> None:
-        """Return None: observations are never normalised behind the environment's back."""
-        return
-
-    def dump_logs(self, iteration: int = 0) -> None:
-        """Write out what was recorded."""
-        self.logger.dump(self.num_timesteps)
+    # Small parts.
 
     def _dump_logs(self, speed: float) -> None:
         self.logger.record("time/fps", int(speed))
@@ -401,15 +330,17 @@ class Agent:
         self.logger.record("time/total_timesteps", self.num_timesteps)
         self.logger.dump(self.num_timesteps)
 
-    # Small parts.
-
     def _make_policy(self, spec: Any, spaces: tuple[Any, Any], kwargs: Mapping[str, Any] | None) -> Policy:
-        with torch.random.fork_rng(devices=[]):  # initial weights come from the seed, and the global state is left alone
+        with torch.random.fork_rng(
+            devices=[]
+        ):  # initial weights come from the seed, and the global state is left alone
             torch.manual_seed(self.seed)
             return make_policy(spec, *spaces, critic=self.uses_critic, **(kwargs or {})).to(self.device)
 
     def _current_learning_rate(self, progress_remaining: float) -> float:
-        return self.learning_rate(progress_remaining) if callable(self.learning_rate) else self.learning_rate
+        if callable(self.learning_rate):
+            return self.learning_rate(progress_remaining)
+        return self.learning_rate * (progress_remaining if self.lr_schedule == "linear" else 1.0)
 
     def _set_learning_rate(self, progress_remaining: float) -> None:
         rate = self._current_learning_rate(max(progress_remaining, 0.0))

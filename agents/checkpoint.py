@@ -1,15 +1,14 @@
 """Checkpoints: a folder without pickles, written whole or not at all.
 
-    agent.json            the class, its settings, its environment where that has an id, the counters
-    policy/               the policy; a language model under policy/model, for AutoModelForCausalLM
-    reference/            the frozen reference, where the KL anchor holds one
-    training.pt           optimizer, random generator, what the algorithm remembers (loaded with weights_only)
+agent.json            the class, its settings, its environment where that has an id, the counters
+policy/               the policy; a language model under policy/model, for AutoModelForCausalLM
+reference/            the frozen reference, where the KL anchor holds one
+training.pt           optimizer, random generator, what the algorithm remembers (loaded with weights_only)
 """
 
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import tempfile
 from pathlib import Path
@@ -17,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from .policies import KINDS, Policy
+from .policies import SavedPolicy
 
 if TYPE_CHECKING:
     from .agent import Agent
@@ -47,8 +46,8 @@ def save_checkpoint(agent: Agent, path: Path) -> Path:
         _write(agent, fresh)
         old = path.with_name(f".{path.name}-old")
         if path.exists():
-            os.replace(path, old)
-        os.replace(fresh, path)
+            path.replace(old)
+        fresh.replace(path)
         shutil.rmtree(old, ignore_errors=True)
     finally:
         shutil.rmtree(fresh, ignore_errors=True)
@@ -71,30 +70,21 @@ def load_checkpoint(path: Path, env: Any, device: str | torch.device, settings: 
         raise ValueError(f"{str(path)!r} does not name its environment: pass env=...")
     env_kwargs = saved["env_kwargs"] if env is None else settings.pop("env_kwargs", None)
     settings = {**saved["settings"], **({} if env is None else {"num_envs": None}), **settings}
-    policy = _PolicyFolder(KINDS[saved["policy_kind"]], path / _POLICY, saved["policy_kwargs"])
+    policy = SavedPolicy(saved["policy_kind"], path / _POLICY, saved["policy_kwargs"])
     agent = AGENTS[saved["agent"]](policy, env or saved["env"], env_kwargs=env_kwargs, device=device, **settings)
     agent.origin["policy_kwargs"] = saved["policy_kwargs"]
     for name in _COUNTERS:
         setattr(agent, name, saved[name])
     if (path / _REFERENCE).is_dir():
-        reference = _PolicyFolder(KINDS[saved["policy_kind"]], path / _REFERENCE, saved["policy_kwargs"])
-        agent.anchor.reference = reference(*_spaces(agent)).to(agent.device).requires_grad_(False)
+        saved_reference = SavedPolicy(saved["policy_kind"], path / _REFERENCE, saved["policy_kwargs"])
+        reference = saved_reference.load(agent.env.single_observation_space, agent.env.single_action_space)
+        agent.anchor.reference = reference.to(agent.device).requires_grad_(False)
     training = torch.load(path / _TRAINING, map_location=agent.device, weights_only=True)
     agent.optimizer.load_state_dict(training["optimizer"])
     agent.load_state_dict(training["algorithm"])
     if training["device"] == agent.device.type:
         agent.generator.set_state(training["generator"].cpu())
     return agent
-
-
-class _PolicyFolder:
-    """A saved policy, read once the spaces are known."""
-
-    def __init__(self, kind: type[Policy], folder: Path, settings: dict[str, Any]) -> None:
-        self.kind, self.folder, self.settings = kind, folder, settings
-
-    def __call__(self, observation_space: Any, action_space: Any) -> Policy:
-        return self.kind.load(self.folder, observation_space, action_space, **self.settings)
 
 
 def _write(agent: Agent, folder: Path) -> None:
@@ -130,7 +120,3 @@ def _write(agent: Agent, folder: Path) -> None:
 
 def _folder(path: Path) -> Path:
     return path.with_suffix("") if path.suffix == ".zip" else path
-
-
-def _spaces(agent: Agent) -> tuple[Any, Any]:
-    return agent.env.single_observation_space, agent.env.single_action_space

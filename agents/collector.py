@@ -6,7 +6,7 @@ start and numbers from N on are ignored: taking whichever N finish first would f
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import gymnasium as gym
@@ -75,9 +75,7 @@ class Collector:
             )
             raw_obs, rewards, terminated, truncated, infos = self.envs.step(self._to_env(actions, raw_obs))
             dones = _numpy(terminated) | _numpy(truncated)
-            counted = record.add(
-                None if policy.obs_from_actions else obs, actions, log_probs, self._to_device(rewards)
-            )
+            counted = record.add(None if policy.obs_from_actions else obs, actions, log_probs, self._to_device(rewards))
             record.finish(dones, _numpy(terminated), _numpy(truncated), _end_info(infos))
             if on_step is not None and not on_step(counted, {"dones": dones, "infos": infos, "rewards": rewards}):
                 return None
@@ -87,9 +85,7 @@ class Collector:
                 record.first_observations(obs, starts)
         return record.rollout()
 
-    def _restart(
-        self, record: _Record, obs: Any, dones: np.ndarray, infos: dict[str, Any]
-    ) -> tuple[Any, np.ndarray]:
+    def _restart(self, record: _Record, obs: Any, dones: np.ndarray, infos: dict[str, Any]) -> tuple[Any, np.ndarray]:
         """Give finished slots their next episode; return observations and where they begin an episode."""
         if self.mode is AutoresetMode.SAME_STEP:
             starts = dones
@@ -194,8 +190,8 @@ class _Record:
         index = (places[0][stored], places[1][stored])
         shape = (self.num_episodes, int(index[1].max()) + 1)
 
-        def place(values: list[torch.Tensor]) -> torch.Tensor:
-            stacked = torch.stack(values)[stored]
+        def place(values: Sequence[torch.Tensor]) -> torch.Tensor:
+            stacked = torch.stack(tuple(values))[stored]
             out = torch.zeros(*shape, *stacked.shape[1:], dtype=stacked.dtype, device=self.device)
             out[index] = stacked
             return out

@@ -11,9 +11,7 @@ from gymnasium.envs.registration import load_env_creator
 from gymnasium.vector import SyncVectorEnv, VectorEnv
 
 
-def make_envs(
-    env: Any, num_envs: int, env_kwargs: Mapping[str, Any] | None, **offers: Any
-) -> VectorEnv:
+def make_envs(env: Any, num_envs: int, env_kwargs: Mapping[str, Any] | None, **offers: Any) -> VectorEnv:
     """Return the vector environment that `env` stands for.
 
     Args:

@@ -70,9 +70,7 @@ class TextGenTask:
         self.max_prompt_tokens = _length(
             "max_prompt_tokens", max_prompt_tokens, self.verifier.prompt_length, DEFAULT_PROMPT_TOKENS
         )
-        self.max_new_tokens = _length(
-            "max_new_tokens", max_new_tokens, self.verifier.answer_length, DEFAULT_NEW_TOKENS
-        )
+        self.max_new_tokens = _length("max_new_tokens", max_new_tokens, self.verifier.answer_length, DEFAULT_NEW_TOKENS)
         self.max_length = self.max_prompt_tokens + self.max_new_tokens
         self.vocab_size = len(self.tokenizer)
         self.eos_token_id: int = self.tokenizer.eos_token_id
@@ -123,9 +121,7 @@ class TextGenTask:
                 )
         return encoded
 
-    def judge(
-        self, prompts: Sequence[Prompt], completions: Sequence[Sequence[int]]
-    ) -> tuple[list[str], list[Verdict]]:
+    def judge(self, prompts: Sequence[Prompt], completions: Sequence[Sequence[int]]) -> tuple[list[str], list[Verdict]]:
         """Return texts and verdicts of finished episodes, given all the tokens each has generated."""
         answers = [tokens[:-1] if tokens[-1] == self.eos_token_id else tokens for tokens in completions]
         return judge(self.verifier, self.tokenizer, [prompt.problem for prompt in prompts], answers)

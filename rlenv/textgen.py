@@ -23,7 +23,7 @@ class TextGenEnv(gym.Env[dict[str, Any], np.int64]):
         task: everything else, see `rlenv.task.TextGenTask`.
     """
 
-    metadata = {"render_modes": ["ansi", "human"], "render_fps": 4}
+    metadata: dict[str, Any] = {"render_modes": ["ansi", "human"], "render_fps": 4}
 
     def __init__(self, render_mode: str | None = None, **task: Any) -> None:
         if render_mode not in (None, *self.metadata["render_modes"]):
@@ -72,7 +72,7 @@ class TextGenEnv(gym.Env[dict[str, Any], np.int64]):
         reward, info = self._finish(self._prompt, generated) if self._done else (0.0, {})
         return self._observation(), reward, self._done, cut, info
 
-    def render(self) -> str | None:  # type: ignore[override]
+    def render(self) -> str | None:
         """Return the prompt, the completion so far and the reward as text ("ansi"), or print it ("human")."""
         if self._prompt is None:
             return None

@@ -39,7 +39,7 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
         ValueError: for an unknown device, mode or render mode, and as `TextGenTask` says.
     """
 
-    metadata: dict[str, Any] = {  # noqa: RUF012  the base class declares it so
+    metadata: dict[str, Any] = {
         "render_modes": ["ansi"],
         "autoreset_mode": AutoresetMode.DISABLED,
         "finished_slots_may_step": True,
@@ -200,7 +200,9 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
     def _parts(self, rows: list[int], verdicts: list[Verdict]) -> Info:
         columns: Info = {}
         for name in dict.fromkeys(name for verdict in verdicts for name in verdict.parts):
-            having = [(row, verdict.parts[name]) for row, verdict in zip(rows, verdicts, strict=True) if name in verdict.parts]
+            having = [
+                (row, verdict.parts[name]) for row, verdict in zip(rows, verdicts, strict=True) if name in verdict.parts
+            ]
             columns.update(self._column(name, [row for row, _ in having], [float(value) for _, value in having]))
         return columns
 
@@ -224,8 +226,10 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
 
     def _column(self, key: str, rows: list[int], values: list[Any]) -> Info:
         """Return `key` and its mask in Gymnasium's layout: numbers in typed arrays, the rest in object arrays."""
-        dtype = np.asarray(values).dtype if values and isinstance(values[0], (bool, int, float)) else object
-        array = np.zeros(self.num_envs, dtype=dtype) if dtype != object else np.full(self.num_envs, None, dtype=object)
+        if values and isinstance(values[0], (bool, int, float)):
+            array = np.zeros(self.num_envs, dtype=type(values[0]))
+        else:
+            array = np.full(self.num_envs, None, dtype=object)
         array[rows] = values
         return {key: array, f"_{key}": self._mask(rows)}
 

@@ -9,7 +9,7 @@ import torch
 from ..agent import Agent
 from ..checks import check_choice
 from ..estimators import aggregation, losses, returns
-from ..estimators.baselines import BASELINES
+from ..estimators.baselines import BASELINES, RunningMean
 from ..rollout import Rollout
 
 RETURNS = {"return-to-go": returns.return_to_go, "episode": returns.episode_return}
@@ -35,7 +35,7 @@ class ReinforceBaseline(Agent):
     """
 
     weights = staticmethod(aggregation.sequence_sum)
-    default_group_size = 8
+    default_group_size = 4
 
     def __init__(
         self,
@@ -53,7 +53,9 @@ class ReinforceBaseline(Agent):
         self.settings |= {"baseline": baseline, "returns": returns}
         self.baseline = BASELINES[baseline]()
         if baseline in OF_A_GROUP and self.group_size == 1:
-            raise ValueError(f"the baseline {baseline!r} compares episodes of one prompt: group_size must be at least 2")
+            raise ValueError(
+                f"the baseline {baseline!r} compares episodes of one prompt: group_size must be at least 2"
+            )
 
     def advantages(self, rollout: Rollout) -> torch.Tensor:
         """Return G - b [N, T]."""
@@ -65,3 +67,12 @@ class ReinforceBaseline(Agent):
         """Return A log π [N, T]."""
         assert batch.advantages is not None
         return losses.policy_gradient(log_probs, batch.advantages)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the running mean, where that is the baseline."""
+        return self.baseline.state_dict() if isinstance(self.baseline, RunningMean) else {}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restore what `state_dict` returned."""
+        if isinstance(self.baseline, RunningMean):
+            self.baseline.load_state_dict(state)

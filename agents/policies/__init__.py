@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,25 @@ from .control import CLASSES, ControlPolicy
 from .language_model import PRESETS, LanguageModelPolicy, is_text
 
 KINDS: dict[str, type[Policy]] = {cls.kind: cls for cls in (ControlPolicy, LanguageModelPolicy)}
+
+
+@dataclass(frozen=True)
+class SavedPolicy:
+    """A policy in a checkpoint, read once the spaces are known.
+
+    Args:
+        kind: the policy's class by its `kind`.
+        folder: what `Policy.save` was given.
+        settings: constructor arguments.
+    """
+
+    kind: str
+    folder: Path
+    settings: Mapping[str, Any]
+
+    def load(self, observation_space: spaces.Space, action_space: spaces.Space) -> Policy:
+        """Return the policy."""
+        return KINDS[self.kind].load(self.folder, observation_space, action_space, **self.settings)
 
 
 def make_policy(
@@ -33,6 +54,8 @@ def make_policy(
     """
     if isinstance(spec, Policy):
         return spec
+    if isinstance(spec, SavedPolicy):
+        return spec.load(observation_space, action_space)
     if spec == "auto":
         spec = "tiny" if is_text(observation_space, action_space) else "MlpPolicy"
     names = [*CLASSES, *PRESETS]
@@ -48,4 +71,4 @@ def make_policy(
         raise ValueError(f"policy {spec!r}: {error}") from error
 
 
-__all__ = ["KINDS", "ControlPolicy", "LanguageModelPolicy", "Policy", "make_policy"]
+__all__ = ["KINDS", "ControlPolicy", "LanguageModelPolicy", "Policy", "SavedPolicy", "make_policy"]

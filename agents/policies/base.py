@@ -34,7 +34,7 @@ class Policy(nn.Module):
         kind: the name under which checkpoints know this class.
     """
 
-    defaults: dict[str, Any] = {}  # noqa: RUF012  read-only, overridden by subclasses
+    defaults: dict[str, Any] = {}
     obs_from_actions: bool = False
     kind: str = ""
 

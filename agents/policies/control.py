@@ -39,7 +39,13 @@ class ControlPolicy(Policy):
         network: keyword arguments of stable-baselines3's policy, such as `net_arch`.
     """
 
-    defaults = {"gamma": 0.99, "learning_rate": 1e-2, "episodes_per_update": 16, "num_envs": 16}  # noqa: RUF012
+    defaults = {
+        "total_timesteps": 1_000_000,
+        "gamma": 0.99,
+        "learning_rate": 5e-3,
+        "episodes_per_update": 16,
+        "num_envs": 16,
+    }
     kind = "control"
 
     def __init__(
@@ -70,7 +76,9 @@ class ControlPolicy(Policy):
         distribution = self._distribution(rollout)
         log_probs = distribution.log_prob(rollout.actions[mask])
         entropy = distribution.entropy()
-        return scatter_steps(log_probs, mask), scatter_steps(torch.zeros_like(log_probs) if entropy is None else entropy, mask)
+        return scatter_steps(log_probs, mask), scatter_steps(
+            torch.zeros_like(log_probs) if entropy is None else entropy, mask
+        )
 
     def predict_values(self, rollout: Rollout) -> torch.Tensor:
         """Return the critic's values [N, T]."""

@@ -115,7 +115,9 @@ class SlotCache(Cache):
         for layer, read in zip(self.layers, source.layers, strict=True):
             if not layer.is_initialized:
                 shape = (num_slots, *read.keys.shape[1:])
-                layer.lazy_initialization(read.keys.new_empty(shape), read.values.new_empty((num_slots, *read.values.shape[1:])))
+                layer.lazy_initialization(
+                    read.keys.new_empty(shape), read.values.new_empty((num_slots, *read.values.shape[1:]))
+                )
 
     def _move_back(self) -> None:
         start = self.clock - self.reach

@@ -8,6 +8,7 @@ from typing import Any, Self
 
 import torch
 from gymnasium import spaces
+from safetensors.torch import load_file, save_file
 from torch import nn
 from transformers import AutoModelForCausalLM, LlamaConfig, PreTrainedModel
 from transformers.cache_utils import DynamicCache
@@ -16,7 +17,7 @@ from ..rollout import Obs, Rollout
 from .base import Policy, sample_categorical, scatter_steps
 from .kv_cache import SlotCache
 
-_MODEL, _CRITIC = "model", "critic.pt"
+_MODEL, _CRITIC = "model", "critic.safetensors"
 
 
 @dataclass
@@ -47,7 +48,13 @@ class LanguageModelPolicy(Policy):
         ValueError: for spaces that hold no text, an unknown model, or one whose vocabulary or context is too small.
     """
 
-    defaults = {"gamma": 1.0, "learning_rate": 1e-3, "episodes_per_update": 256, "num_envs": 256}  # noqa: RUF012
+    defaults = {
+        "total_timesteps": 1_000_000,
+        "gamma": 1.0,
+        "learning_rate": 3e-4,
+        "episodes_per_update": 256,
+        "num_envs": 256,
+    }
     obs_from_actions = True
     kind = "language-model"
 
@@ -68,10 +75,11 @@ class LanguageModelPolicy(Policy):
             )
         if not temperature > 0 or temperature == float("inf"):
             raise ValueError(f"temperature must be a positive number, got {temperature!r}")
-        self.vocab_size = int(action_space.n)  # type: ignore[attr-defined]
-        self.max_length = int(observation_space["tokens"].shape[0])  # type: ignore[index]
+        self.vocab_size = int(action_space.n)
+        self.max_length = int(observation_space["tokens"].shape[0])
         self.temperature = temperature
         self.model = load_model(model, self.vocab_size, self.max_length, dtype)
+        self.tokenizer: Any = None  # saved beside the model where somebody sets it; never used here
         self.value_head: nn.Module | None = None
         if critic:
             width = self.model.config.get_text_config().hidden_size
@@ -102,9 +110,9 @@ class LanguageModelPolicy(Policy):
         tokens, lengths = obs["tokens"], obs["length"]
         if state is None or state.num_slots != len(lengths):
             state = self.initial_state(len(lengths))
-        if state.version != self._version():  # weights changed: what the cache remembers is no longer true
+        if state.version != self._weights_version():  # weights changed: what the cache remembers is no longer true
             episode_start = torch.ones_like(episode_start)
-            state.version = self._version()
+            state.version = self._weights_version()
         self._restart(tokens, lengths, state, episode_start)
         log_probs = self._log_softmax(self._decode(tokens, lengths, state.cache))  # [B, V]
         actions = log_probs.argmax(-1) if deterministic else sample_categorical(log_probs, generator)
@@ -140,9 +148,13 @@ class LanguageModelPolicy(Policy):
 
     def save(self, folder: Path) -> None:
         """Write model/, a folder that `AutoModelForCausalLM.from_pretrained` reads, and the critic beside it."""
+        if self.tokenizer is not None:
+            self.model.generation_config.eos_token_id = self.tokenizer.eos_token_id
+            self.model.generation_config.pad_token_id = self.tokenizer.pad_token_id
+            self.tokenizer.save_pretrained(folder / _MODEL)
         self.model.save_pretrained(folder / _MODEL)
         if self.value_head is not None:
-            torch.save(self.value_head.state_dict(), folder / _CRITIC)
+            save_file(self.value_head.state_dict(), folder / _CRITIC)
 
     @classmethod
     def load(cls, folder: Path, observation_space: Any, action_space: Any, **settings: Any) -> Self:
@@ -150,7 +162,7 @@ class LanguageModelPolicy(Policy):
         critic = folder / _CRITIC
         policy = cls(observation_space, action_space, folder / _MODEL, critic=critic.exists(), **settings)
         if policy.value_head is not None:
-            policy.value_head.load_state_dict(torch.load(critic, weights_only=True))
+            policy.value_head.load_state_dict(load_file(critic))
         return policy
 
     def _restart(
@@ -208,7 +220,7 @@ class LanguageModelPolicy(Policy):
         logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
         return torch.log_softmax(logits / self.temperature, dim=-1)
 
-    def _version(self) -> int:
+    def _weights_version(self) -> int:
         """Return a number that changes when any weight is written to."""
         return sum(parameter._version for parameter in self.model.parameters())
 

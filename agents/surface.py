@@ -1,0 +1,153 @@
+"""What an agent shows to the world: stable-baselines3's methods for acting, measuring, saving and callbacks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self, cast
+
+import numpy as np
+import torch
+from gymnasium import spaces
+from gymnasium.vector import VectorEnv
+from stable_baselines3.common.logger import Logger
+
+from .checks import check_count
+from .collector import Collector
+from .metrics import evaluation_metrics
+from .policies import Policy
+from .rollout import Rollout, map_obs
+
+if TYPE_CHECKING:
+    from .agent import Agent
+
+
+class Surface:
+    """The part of an agent that has nothing to do with learning.
+
+    Attributes:
+        policy: acts.
+        env: the vector environment it learns in.
+        device: where the policy is.
+        generator: for sampling actions.
+        num_timesteps: steps trained on so far.
+    """
+
+    policy: Policy
+    env: VectorEnv
+    device: torch.device
+    generator: torch.Generator
+    num_timesteps: int
+    _logger: Logger | None = None
+
+    def predict(
+        self, observation: Any, state: Any = None, episode_start: np.ndarray | None = None, deterministic: bool = False
+    ) -> tuple[np.ndarray, Any]:
+        """Return actions and the next state, as stable-baselines3 does: numpy in, numpy out.
+
+        Args:
+            observation: one observation or a batch of them.
+            state: what the last call returned, None at first.
+            episode_start: where a new episode begins [B]; None: everywhere if there is no state, else nowhere.
+            deterministic: whether to take the likeliest action instead of sampling one.
+
+        Returns:
+            One action, or a batch of them; the state.
+        """
+        single = _is_single(self.env.single_observation_space, observation)
+        obs = map_obs(lambda x: torch.as_tensor(np.asarray(x)[None] if single else x, device=self.device), observation)
+        slots = len(next(iter(obs.values())) if isinstance(obs, dict) else obs)
+        if episode_start is None:
+            episode_start = np.full(slots, state is None)
+        starts = torch.as_tensor(np.asarray(episode_start, dtype=bool).reshape(-1), device=self.device)
+        with torch.no_grad():
+            actions, _, state = self.policy.act(obs, state, starts, deterministic, self.generator)
+        array = actions.cpu().numpy()
+        space = self.env.single_action_space
+        if isinstance(space, spaces.Box):
+            array = np.clip(array, space.low, space.high)
+        return (array[0] if single else array), state
+
+    def evaluate(
+        self, env: VectorEnv, num_episodes: int, deterministic: bool = True, seed: int | None = None
+    ) -> tuple[dict[str, Any], Rollout]:
+        """Play fresh episodes to their end.
+
+        Args:
+            env: a vector environment.
+            num_episodes: how many, fixed before the first step.
+            deterministic: whether to take the likeliest action (greedy) instead of sampling.
+            seed: of the environment and of the sampling; None continues the environment's own stream.
+
+        Returns:
+            `episodes`, `mean_reward`, `success_rate` (None where the environment does not say), `mean_ep_length`,
+            `deterministic`; and the episodes.
+        """
+        collector = Collector(env, self.device)
+        generator = self.generator
+        if seed is not None:
+            collector.seed(seed)
+            generator = torch.Generator(self.device).manual_seed(seed)
+        rollout = collector.collect(self.policy, check_count("num_episodes", num_episodes), generator, deterministic)
+        assert rollout is not None
+        return evaluation_metrics(rollout) | {"deterministic": deterministic}, rollout
+
+    # Persistence.
+
+    def save(self, path: str | Path) -> None:
+        """Write a checkpoint folder; see `checkpoint.py`. A suffix `.zip` is dropped."""
+        from .checkpoint import save_checkpoint  # it builds agents, so it cannot be imported above
+
+        save_checkpoint(cast("Agent", self), Path(path))
+
+    @classmethod
+    def load(cls, path: str | Path, env: Any = None, device: str | torch.device = "auto", **settings: Any) -> Self:
+        """Read a checkpoint folder.
+
+        Args:
+            path: what was given to `save`.
+            env: an environment; None makes the one the agent was trained in, where that was given by its id.
+            device: see `Agent`.
+            settings: constructor arguments that replace the saved ones.
+
+        Raises:
+            ValueError: if this is no checkpoint, or of another agent class, or an environment is needed.
+        """
+        from .checkpoint import load_checkpoint
+
+        agent = load_checkpoint(Path(path), env, device, settings)
+        if not isinstance(agent, cls):
+            raise ValueError(f"{str(path)!r} holds a {type(agent).__name__}, not a {cls.__name__}")
+        return agent
+
+    # What stable-baselines3's callbacks ask for.
+
+    @property
+    def logger(self) -> Logger:
+        """The logger; it exists once learning has started or `set_logger` was called."""
+        if self._logger is None:
+            raise RuntimeError("there is no logger before learn() or set_logger()")
+        return self._logger
+
+    def set_logger(self, logger: Logger) -> None:
+        """Use this logger instead of one configured by `learn`."""
+        self._logger = logger
+
+    def get_env(self) -> VectorEnv:
+        """Return the vector environment."""
+        return self.env
+
+    def get_vec_normalize_env(self) -> None:
+        """Return None: observations are never normalised behind the environment's back."""
+        return
+
+    def dump_logs(self, iteration: int = 0) -> None:
+        """Write out what was recorded."""
+        self.logger.dump(self.num_timesteps)
+
+
+def _is_single(space: spaces.Space, observation: Any) -> bool:
+    """Tell whether an observation comes without a batch dimension."""
+    if isinstance(space, spaces.Dict):
+        key, part = next(iter(space.spaces.items()))
+        return np.ndim(observation[key]) == len(part.shape or ())
+    return np.ndim(observation) == len(space.shape or ())

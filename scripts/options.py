@@ -1,0 +1,126 @@
+"""Options that several commands share, and how their values are read."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
+
+
+def options(*decorators: Decorator) -> Decorator:
+    """Join click options into one decorator, shown in this order."""
+
+    def apply(function: Callable[..., Any]) -> Callable[..., Any]:
+        for decorator in reversed(decorators):
+            function = decorator(function)
+        return function
+
+    return apply
+
+
+class KeyValue(click.ParamType):
+    """KEY=VALUE, where VALUE is read as JSON and, where it is none, as text."""
+
+    name = "KEY=VALUE"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, Any]:
+        """Split at the first equals sign."""
+        if isinstance(value, (tuple, list)):
+            return value[0], value[1]
+        key, equals, text = value.partition("=")
+        if not equals or not key:
+            self.fail(f"{value!r} is not of the form KEY=VALUE", param, ctx)
+        try:
+            return key, json.loads(text)
+        except json.JSONDecodeError:
+            return key, text
+
+
+def _read_config(ctx: click.Context, param: click.Parameter, value: Path | None) -> Path | None:
+    """Make a configuration file the defaults of the command; what stands on the command line wins."""
+    if value is None:
+        return None
+    try:
+        text = value.read_text(encoding="utf-8")
+        config = tomllib.loads(text) if value.suffix == ".toml" else json.loads(text)
+    except (tomllib.TOMLDecodeError, json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise click.BadParameter(f"{value} is no valid JSON or TOML file: {error}") from error
+    if not isinstance(config, dict):
+        raise click.BadParameter(f"{value} holds no table of options")
+    config = {key.replace("-", "_"): option for key, option in config.items()}
+    known = [option.name for option in ctx.command.params if option.name]
+    for key in config:
+        if key not in known:
+            close = difflib.get_close_matches(key, known, n=1)
+            hint = f"; did you mean {close[0]!r}?" if close else ""
+            raise click.BadParameter(f"{value} sets the unknown option {key!r}{hint}")
+    ctx.default_map = {
+        **(ctx.default_map or {}),
+        # click takes (key, value) pairs for repeated KEY=VALUE options
+        **{key: list(option.items()) if isinstance(option, dict) else option for key, option in config.items()},
+    }
+    return value
+
+
+common = options(
+    click.option("--seed", type=click.IntRange(min=0), default=0, help="Seed of everything random in the run."),
+    click.option("--device", default="auto", help="auto, cpu, cuda, cuda:1, ..."),
+    click.option(
+        "--config",
+        type=click.Path(exists=True, dir_okay=False, path_type=Path),
+        is_eager=True,
+        expose_value=False,
+        callback=_read_config,
+        help="JSON or TOML file with options of this command; the command line wins.",
+    ),
+    click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON object on the last line."),
+)
+
+run_folder = options(
+    click.option(
+        "--log-dir",
+        type=click.Path(file_okay=False, path_type=Path),
+        default=None,
+        show_default="runs/NAME",
+        help="The run folder.",
+    ),
+    click.option("--overwrite", is_flag=True, help="Replace an existing run folder."),
+)
+
+environment = options(
+    click.option("--env", "env_id", default="TextGen-v0", help="Gymnasium environment id, or package:Name-v0."),
+    click.option("--env-arg", "env_args", type=KeyValue(), multiple=True, help="Argument of the environment."),
+)
+
+text = options(
+    click.option("--verifier", default="arith", help='Verifier: a name or "module:Name".'),
+    click.option("--verifier-arg", "verifier_args", type=KeyValue(), multiple=True, help="Argument of the verifier."),
+    click.option(
+        "--tokenizer", default=None, show_default="the model's own, else one token a character", help="Folder or id."
+    ),
+    click.option(
+        "--max-prompt-tokens", type=int, default=None, show_default="what the verifier says", help="Longest prompt."
+    ),
+    click.option(
+        "--max-new-tokens", type=int, default=None, show_default="what the verifier says", help="Longest completion."
+    ),
+    click.option("--temperature", type=float, default=1.0, help="Of the softmax, in acting and training alike."),
+)
+
+warm_start = options(
+    click.option("--sft-steps", type=int, default=350, help="Steps of the supervised warm start; 0 for none."),
+    click.option("--sft-examples", type=int, default=700, help="Demonstrated problems the warm start sees."),
+    click.option("--sft-batch-size", type=int, default=128, help="Demonstrations a step."),
+    click.option("--sft-learning-rate", type=float, default=2e-3, help="It falls linearly to a tenth."),
+)
+TEXT_ONLY = (
+    "verifier", "verifier_args", "tokenizer", "max_prompt_tokens", "max_new_tokens", "temperature",
+    "sft_steps", "sft_examples", "sft_batch_size", "sft_learning_rate",
+)  # fmt: skip

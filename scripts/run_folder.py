@@ -1,0 +1,73 @@
+"""The run folder: where a run writes, and where `evaluate` finds what it wrote.
+
+config.json      the resolved options; `--config RUN/config.json` repeats the run
+result.json      what --json prints
+progress.csv, events.out.tfevents...
+samples.md       completions of the trained policy
+checkpoint/      see agents/checkpoint.py; a model for AutoModelForCausalLM in checkpoint/policy/model
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+CONFIG, RESULT, SAMPLES, CHECKPOINT = "config.json", "result.json", "samples.md", "checkpoint"
+_LOCAL = ("log_dir", "overwrite", "as_json")
+MODEL = Path(CHECKPOINT, "policy", "model")
+
+
+def choose(log_dir: Path | None, overwrite: bool, name: str) -> Path:
+    """Return the run folder without touching anything: the one asked for, or the first free runs/NAME.
+
+    Raises:
+        ValueError: if the folder exists and may not be replaced, or is no run folder.
+    """
+    if log_dir is None:
+        candidates = (Path("runs", name if i == 1 else f"{name}-{i}") for i in itertools.count(1))
+        return next(path for path in candidates if not path.exists())
+    if log_dir.exists() and any(log_dir.iterdir()):
+        if not overwrite:
+            raise ValueError(f"the run folder {str(log_dir)!r} exists; pass --overwrite to replace it")
+        if not (log_dir / CONFIG).is_file():
+            raise ValueError(f"{str(log_dir)!r} is not a run folder (no {CONFIG}); it is not overwritten")
+    return log_dir
+
+
+def create(path: Path, config: dict[str, Any]) -> None:
+    """Make the folder, empty but for the resolved configuration."""
+    if path.exists():
+        shutil.rmtree(path)
+    path.mkdir(parents=True)
+    write_json(path / CONFIG, config)
+
+
+def resolved(given: dict[str, Any]) -> dict[str, Any]:
+    """Return the options of the running command as `--config` reads them, without those of this invocation alone."""
+    options = {name: value for name, value in given.items() if name not in _LOCAL and value is not None}
+    return {name: dict(value) if name.endswith("_args") else value for name, value in options.items()}
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write readable JSON."""
+    path.write_text(json.dumps(value, indent=2, default=str) + "\n", encoding="utf-8")
+
+
+def checkpoint_of(path: Path) -> Path:
+    """Return the checkpoint inside a run folder, or the folder itself where it is a checkpoint.
+
+    Raises:
+        ValueError: if it is neither.
+    """
+    for folder in (path / CHECKPOINT, path):
+        if (folder / "agent.json").is_file():
+            return folder
+    raise ValueError(f"{str(path)!r} is not a run folder: there is no {CHECKPOINT}/agent.json in it")
+
+
+def model_of(spec: str) -> str:
+    """Return the language model inside a run folder; anything else is returned as it is."""
+    return str(Path(spec) / MODEL) if (Path(spec) / MODEL).is_dir() else spec

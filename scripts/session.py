@@ -1,0 +1,179 @@
+"""What the commands do together: build an agent from options, warm it up, evaluate it, show samples."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+import gymnasium as gym
+import numpy as np
+import torch
+from click.core import ParameterSource
+from rich.console import Console
+from rich.table import Table
+from transformers.utils import logging as transformers_logging
+
+from agents import Agent, Rollout, find_agent, make_envs, warm_start
+from rlenv.demonstrations import demonstrate
+from rlenv.task import TextGenTask
+
+from . import run_folder
+from .options import TEXT_ONLY
+from .progress import Interrupt, progress_bar
+
+transformers_logging.disable_progress_bar()  # ours are shown instead
+
+EVAL_SLOTS = 256
+AGENT_OPTIONS = (
+    "baseline", "returns", "learning_rate", "lr_schedule", "episodes_per_update", "num_envs", "group_size", "gamma",
+    "max_grad_norm", "ent_coef", "vf_coef", "kl_coef", "kl_estimator", "kl_in", "micro_batch_size", "seed", "device",
+)  # fmt: skip
+
+
+def is_text(env_id: str) -> bool:
+    """Tell whether this id names our text environment.
+
+    Raises:
+        ValueError: for an unknown id, with the closest match.
+    """
+    try:
+        return gym.spec(env_id).name == "TextGen"
+    except (gym.error.Error, ModuleNotFoundError) as error:
+        raise ValueError(f"unknown environment {env_id!r}: {str(error).splitlines()[0]}") from error
+
+
+def env_kwargs_of(options: dict[str, Any]) -> dict[str, Any]:
+    """Return the environment's arguments; text options for another environment are an error."""
+    kwargs = dict(options["env_args"])
+    if not is_text(options["env_id"]):
+        context = click.get_current_context()
+        for name in TEXT_ONLY:
+            if name in options and context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+                raise ValueError(f"--{name.replace('_', '-')} has no meaning for {options['env_id']}")
+        return kwargs
+    kwargs |= {"verifier": options["verifier"], "verifier_kwargs": dict(options["verifier_args"])}
+    model = options["model"]
+    tokenizer = options["tokenizer"] or (
+        model if Path(str(model), "tokenizer_config.json").is_file() or "/" in str(model) else None
+    )
+    optional = {"tokenizer": tokenizer, **{name: options[name] for name in ("max_prompt_tokens", "max_new_tokens")}}
+    return kwargs | {name: value for name, value in optional.items() if value is not None}
+
+
+def build_agent(name: str, options: dict[str, Any]) -> Agent:
+    """Return the agent that the options describe.
+
+    Raises:
+        ValueError: for an unknown agent, an option that it does not take, and as its constructor says.
+    """
+    cls = find_agent(name)
+    accepted = {
+        parameter
+        for ancestor in cls.__mro__
+        if issubclass(ancestor, Agent)
+        for parameter in inspect.signature(ancestor).parameters
+    }
+    given = {key: options[key] for key in AGENT_OPTIONS if options.get(key) is not None}
+    for key in given:
+        if key not in accepted:
+            raise ValueError(f"agent {name!r} takes no --{key.replace('_', '-')}")
+    text = is_text(options["env_id"])
+    options = {**options, "model": run_folder.model_of(options["model"])}
+    agent = cls(
+        options["model"],
+        options["env_id"],
+        env_kwargs=env_kwargs_of(options),
+        policy_kwargs={"temperature": options["temperature"]} if text else {},
+        **given,
+    )
+    if text:
+        agent.policy.tokenizer = task_of(agent.env).tokenizer
+    return agent
+
+
+def task_of(env: Any) -> TextGenTask:
+    """Return the task of our batched text environment."""
+    return env.unwrapped.task
+
+
+def warm_up(agent: Agent, options: dict[str, Any], interrupt: Interrupt) -> list[float]:
+    """Imitate the verifier's demonstrations of the first `sft_examples` training problems; return the losses."""
+    steps, examples = options["sft_steps"], options["sft_examples"]
+    if steps == 0:
+        return []
+    task = TextGenTask(**agent.origin["env_kwargs"])
+    task.reseed(np.random.default_rng(options["seed"]))
+    shown = demonstrate(task, 0, examples, agent.device)
+    episodes = Rollout.of_demonstrations(shown.observations, shown.actions, shown.mask)
+    generator = torch.Generator().manual_seed(options["seed"])
+
+    def batch(size: int) -> Rollout:
+        return episodes.select(torch.randint(examples, (size,), generator=generator))
+
+    with progress_bar("warm start", steps) as show:
+
+        def on_step(step: int, loss: float) -> bool:
+            show(step + 1, f"loss {loss:.3f}")
+            return not interrupt.asked
+
+        rate, size = options["sft_learning_rate"], options["sft_batch_size"]
+        return warm_start(agent.policy, batch, steps, size, rate, on_step=on_step)
+
+
+def evaluation_envs(env_id: str, env_kwargs: dict[str, Any], device: Any, episodes: int, split: str) -> Any:
+    """Return fresh environments to evaluate in; text ones on the given split, without groups."""
+    if is_text(env_id):
+        env_kwargs = {**env_kwargs, "split": split, "group_size": 1}
+    return make_envs(env_id, min(episodes, EVAL_SLOTS), env_kwargs, device=str(device))
+
+
+def run_evaluation(
+    agent: Agent, envs: Any, episodes: int, seed: int, deterministic: bool = True
+) -> tuple[dict[str, Any], Rollout]:
+    """Evaluate on episodes that depend on the seed alone; add which split they came from."""
+    figures, rollout = agent.evaluate(envs, episodes, deterministic, seed)
+    return figures | {"split": task_of(envs).split if hasattr(envs.unwrapped, "task") else None}, rollout
+
+
+def sample_rows(task: TextGenTask, rollout: Rollout, count: int = 10) -> list[tuple[str, str, float]]:
+    """Return prompt, completion and reward of the first episodes."""
+    rows = []
+    assert isinstance(rollout.observations, dict)
+    for i in range(min(count, len(rollout))):
+        length = int(rollout.observations["length"][i])
+        prompt = task.tokenizer.decode(rollout.observations["tokens"][i, :length].tolist())
+        completion = task.tokenizer.decode(rollout.actions[i][rollout.mask[i]].tolist())
+        rows.append((prompt, completion, float(rollout.returns[i])))
+    return rows
+
+
+def print_samples(rows: list[tuple[str, str, float]]) -> None:
+    """Print a table of samples on stderr."""
+    table = Table("prompt", "completion", "reward", title="samples from the test split")
+    for prompt, completion, reward in rows:
+        table.add_row(prompt, completion, f"{reward:g}")
+    Console(stderr=True).print(table)
+
+
+def samples_markdown(rows: list[tuple[str, str, float]]) -> str:
+    """Return the same table for TensorBoard and samples.md."""
+
+    def cell(text: str) -> str:
+        return "`" + json.dumps(text, ensure_ascii=False)[1:-1].replace("|", "\\|").replace("`", "'") + "`"
+
+    lines = ["| prompt | completion | reward |", "|---|---|---|"]
+    return "\n".join(lines + [f"| {cell(p)} | {cell(c)} | {r:g} |" for p, c, r in rows]) + "\n"
+
+
+def describe(figures: dict[str, Any]) -> str:
+    """Return an evaluation in one line."""
+    success = figures["success_rate"]
+    parts = [f"mean reward {figures['mean_reward']:.3f}", f"mean length {figures['mean_ep_length']:.1f}"]
+    if success is not None:
+        parts.insert(0, f"success {success:.3f}")
+    mode = "greedy" if figures["deterministic"] else "sampled"
+    where = f", {figures['split']} split" if figures["split"] else ""
+    return f"{', '.join(parts)}  ({figures['episodes']} episodes, {mode}{where})"

@@ -1,0 +1,162 @@
+"""rlenv train: supervised warm start, reinforcement learning, evaluation before and after."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import click
+
+from .options import common, environment, options, run_folder, text, warm_start
+
+agent_options = options(
+    click.option("--agent", default="reinforce-baseline", help="Algorithm: reinforce, reinforce-baseline."),
+    click.option(
+        "--model", default="auto", show_default="tiny for text, MlpPolicy for control",
+        help="Preset, policy class, model folder or id, or a run folder.",
+    ),
+    click.option(
+        "--timesteps", type=click.IntRange(min=1), default=None, show_default="the policy's",
+        help="Steps to train on (tokens, for text).",
+    ),
+    click.option(
+        "--baseline", default=None, show_default="leave-one-out",
+        help="none, running-mean, batch-mean, group-mean, leave-one-out, value.",
+    ),
+    click.option("--returns", default=None, show_default="return-to-go", help="return-to-go, episode."),
+    click.option("--learning-rate", type=float, default=None, show_default="the policy's", help="Of Adam."),
+    click.option("--lr-schedule", default="linear", help="linear (to zero at the end) or constant."),
+    click.option(
+        "--episodes-per-update", type=int, default=None, show_default="the policy's", help="Episodes per rollout."
+    ),
+    click.option("--num-envs", type=int, default=None, show_default="the policy's", help="Slots of the environment."),
+    click.option(
+        "--group-size", type=int, default=None, show_default="the agent's", help="Episodes that share a prompt."
+    ),
+    click.option("--gamma", type=float, default=None, show_default="the policy's", help="Discount."),
+    click.option("--max-grad-norm", type=float, default=1.0, help="Gradients are clipped to this norm."),
+    click.option("--ent-coef", type=float, default=0.0, help="Entropy bonus."),
+    click.option("--vf-coef", type=float, default=0.5, help="Weight of the critic's loss, where there is a critic."),
+    click.option("--kl-coef", type=float, default=0.0, help="KL anchor to the policy that training starts from."),
+    click.option("--kl-estimator", default="k1", help="k1, k2, k3, exact."),
+    click.option("--kl-in", default="reward", help="reward, loss."),
+    click.option("--micro-batch-size", type=int, default=None, show_default="all", help="Rows a backward pass."),
+)  # fmt: skip
+
+
+@click.command()
+@environment
+@text
+@agent_options
+@warm_start
+@click.option(
+    "--eval-episodes",
+    type=click.IntRange(min=1),
+    default=None,
+    show_default="2000 for text, 100 for control",
+    help="Episodes of each evaluation.",
+)
+@click.option("--stop-reward", type=float, default=None, help="Stop once evaluation episodes average this reward.")
+@click.option("--log-interval", type=click.IntRange(min=1), default=10, help="Updates between two log entries.")
+@run_folder
+@common
+def train(**given: Any) -> None:  # fmt: skip
+    """Train an agent.
+
+    With no option, a small language model learns two-digit addition: a supervised warm start on a few hundred
+    solved sums, then reinforcement learning from the verifier's reward alone, measured on held-out sums.
+    """
+    from . import run_folder as folder
+    from . import session
+    from .progress import Interrupt
+
+    agent = session.build_agent(given["agent"], given)
+    text = session.is_text(given["env_id"])
+    episodes = given["eval_episodes"] or (2000 if text else 100)
+    envs = session.evaluation_envs(given["env_id"], agent.origin["env_kwargs"], agent.device, episodes, "test")
+    if given["sft_steps"] < 0 or given["sft_examples"] < 1:
+        raise ValueError("--sft-steps must be at least 0 and --sft-examples at least 1")
+    if text and given["sft_steps"]:
+        session.task_of(agent.env).demonstration(session.task_of(agent.env).stream[0])  # none? better now than later
+    name = "-".join(
+        [given["env_id"].split(":")[-1], *([given["verifier"].replace(":", ".")] if text else []), given["agent"]]
+    )
+    run_dir = folder.choose(given["log_dir"], given["overwrite"], name.lower())
+    folder.create(run_dir, folder.resolved(given))
+
+    with Interrupt() as interrupt:
+        result, samples = _run(agent, envs, given, run_dir, interrupt, episodes)
+    folder.write_json(run_dir / folder.RESULT, result)
+    if samples and not given["as_json"]:
+        session.print_samples(samples)
+    if given["as_json"]:
+        click.echo(json.dumps(result))
+    else:
+        click.echo(f"Run folder: {run_dir}  (tensorboard --logdir {run_dir})")
+    if interrupt.asked:
+        click.echo(f"Interrupted; checkpoint written to {run_dir / folder.CHECKPOINT}", err=True)
+        sys.exit(130)
+
+
+def _run(
+    agent: Any, envs: Any, given: dict[str, Any], run_dir: Path, interrupt: Any, episodes: int
+) -> tuple[dict[str, Any], list[Any]]:
+    """Warm start, evaluate, learn, evaluate; write checkpoints and samples. Return the result and the samples."""
+    from stable_baselines3.common.logger import configure
+
+    from . import run_folder as folder
+    from . import session
+    from .progress import ShowProgress, StopOnReward, console, progress_bar
+
+    agent.set_logger(configure(str(run_dir), ["csv", "tensorboard"]))
+    started = time.perf_counter()
+    text = session.is_text(given["env_id"])
+    losses = session.warm_up(agent, given, interrupt) if text else []
+    warm_seconds = time.perf_counter() - started
+    initial, _ = session.run_evaluation(agent, envs, episodes, given["seed"])
+    console.print(f"before: {session.describe(initial)}")
+    agent.save(run_dir / folder.CHECKPOINT)
+
+    steps = given["timesteps"] or agent.policy.defaults["total_timesteps"]
+    started = time.perf_counter()
+    if not interrupt.asked:
+        with progress_bar("training", steps) as show:
+            callbacks: list[Any] = [ShowProgress(show, interrupt)]
+            if given["stop_reward"] is not None:
+                callbacks.append(StopOnReward(given["stop_reward"], lambda: agent.evaluate(envs, episodes)[1].returns))
+            agent.learn(steps, callbacks, given["log_interval"])
+    seconds = time.perf_counter() - started
+    agent.save(run_dir / folder.CHECKPOINT)
+
+    # Fresh episodes for control; for text the same held-out problems as before, so that the two figures pair.
+    final, rollout = session.run_evaluation(agent, envs, episodes, given["seed"])
+    console.print(f"after:  {session.describe(final)}")
+    samples = session.sample_rows(session.task_of(envs), rollout) if text else []
+    if samples:
+        markdown = session.samples_markdown(samples)
+        (run_dir / folder.SAMPLES).write_text(markdown, encoding="utf-8")
+        agent.logger.record("eval/samples", markdown, exclude=("stdout", "csv", "json", "log"))
+    for key in ("mean_reward", "success_rate", "mean_ep_length"):
+        if final[key] is not None:
+            agent.logger.record(f"eval/{key}", final[key])
+    agent.logger.dump(agent.num_timesteps)
+    agent.logger.close()
+    result = {
+        "run_dir": str(run_dir),
+        "env": given["env_id"],
+        "agent": given["agent"],
+        "seed": given["seed"],
+        "timesteps": agent.num_timesteps,
+        "episodes": agent.num_episodes,
+        "updates": agent.num_updates,
+        "seconds": round(seconds, 3),
+        "sft_steps": len(losses),
+        "sft_seconds": round(warm_seconds, 3),
+        "initial_eval": initial,
+        "eval": final,
+        "interrupted": interrupt.asked,
+    }
+    return result, samples
