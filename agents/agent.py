@@ -67,6 +67,7 @@ class Agent(Surface):
     """
 
     default_group_size: ClassVar[int] = 1
+    defaults: ClassVar[Mapping[str, Mapping[str, Any]]] = {}  # by policy kind, over the policy's own
     uses_critic: bool = False
 
     def __init__(
@@ -104,7 +105,7 @@ class Agent(Surface):
         self.device = resolve_device(device, wants_accelerator="device" in agent_settings(env))
         self.policy = self._make_policy(policy, single_spaces(env, env_kwargs), policy_kwargs)
 
-        defaults = self.policy.defaults
+        defaults = {**self.policy.defaults, **self.defaults.get(self.policy.kind, {})}
         self.gamma = check_number("gamma", _first(gamma, defaults["gamma"]), low=0.0, high=1.0)
         self.learning_rate = _first(learning_rate, defaults["learning_rate"])
         self.lr_schedule = check_choice("lr_schedule", lr_schedule, ("linear", "constant"))

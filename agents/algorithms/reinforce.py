@@ -19,6 +19,7 @@ class Reinforce(Agent):
     Args: those of `Agent`.
     """
 
+    defaults = {"control": {"gamma": 1.0, "learning_rate": 3e-3}}
     weights = staticmethod(aggregation.sequence_sum)
 
     def advantages(self, rollout: Rollout) -> torch.Tensor:
