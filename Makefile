@@ -1,0 +1,46 @@
+# Each target sets up .venv by itself; all it needs is Python >= 3.11 with venv, and make.
+PYTHON ?= python3
+SEED ?= 0
+BIN := .venv/bin
+SETUP := setup.cfg pyproject.toml constraints.txt
+
+.PHONY: demo test test-slow test-gpu lint format docs clean
+
+demo: .venv/.demo  ## train the main job and show that it learned
+	$(BIN)/rlenv train --log-dir runs/demo --overwrite --seed $(SEED)
+
+test: .venv/.dev  ## the fast, offline tests
+	$(BIN)/python -m pytest -n auto
+
+test-slow: .venv/.dev  ## the tests that learn something to a threshold
+	$(BIN)/python -m pytest -m slow
+
+test-gpu: .venv/.dev  ## the tests that need a CUDA device
+	$(BIN)/python -m pytest -m gpu
+
+lint: .venv/.dev  ## style, formatting, types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: .venv/.dev
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+docs: .venv/.dev  ## the pages that commands make
+	$(BIN)/python docs/make_gradients.py
+
+clean:
+	rm -rf .venv build *.egg-info
+
+.venv/bin/python:
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed")'
+	$(PYTHON) -m venv .venv
+
+.venv/.demo: .venv/bin/python $(SETUP)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable .
+	touch $@
+
+.venv/.dev: .venv/bin/python $(SETUP)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	touch $@ .venv/.demo
