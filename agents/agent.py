@@ -56,6 +56,8 @@ class Agent(Surface):
         kl_estimator: "k1", "k2", "k3" or "exact".
         kl_in: "reward" or "loss".
         micro_batch_size: rows a backward pass; None for all. Does not change the gradient.
+        skip_idle_rows: leave out the training pass of episodes whose advantages are all zero, where nothing else in the
+            loss would need it. Does not change the gradient.
         seed: of the policy's initial weights, the environment and the sampling of actions.
         device: "auto", "cpu", "cuda", ...
         tensorboard_log: folder for TensorBoard, None for no log.
@@ -90,6 +92,7 @@ class Agent(Surface):
         kl_estimator: str = "k1",
         kl_in: str = "reward",
         micro_batch_size: int | None = None,
+        skip_idle_rows: bool = True,
         seed: int = 0,
         device: str | torch.device = "auto",
         tensorboard_log: str | None = None,
@@ -100,6 +103,7 @@ class Agent(Surface):
         self.vf_coef = check_number("vf_coef", vf_coef, low=0.0)
         self.anchor = Anchor(kl_coef, kl_estimator, kl_in)
         self.micro_batch_size = None if micro_batch_size is None else check_count("micro_batch_size", micro_batch_size)
+        self.skip_idle_rows = skip_idle_rows
         self.seed = check_count("seed", seed, low=0)
         self.tensorboard_log, self.verbose = tensorboard_log, verbose
         self.device = resolve_device(device, wants_accelerator="device" in agent_settings(env))
@@ -145,6 +149,7 @@ class Agent(Surface):
             "kl_estimator": kl_estimator,
             "kl_in": kl_in,
             "micro_batch_size": micro_batch_size,
+            "skip_idle_rows": skip_idle_rows,
             "seed": seed,
         }
         self.origin: dict[str, Any] = {
@@ -238,16 +243,27 @@ class Agent(Surface):
         rollout = self.prepare(rollout)
         self.optimizer.zero_grad(set_to_none=True)
         metrics: dict[str, float] = {}
-        for batch in rollout.split(self.micro_batch_size):
+        for batch in rollout.select(self._rows_to_train(rollout)).split(self.micro_batch_size):
             loss, figures = self.loss(batch)
             loss.backward()
             for name, figure in figures.items():
                 gather = max if name.endswith("_max") else float.__add__
                 metrics[name] = gather(metrics[name], figure) if name in metrics else figure
         self._check_log_probs(metrics)
+        metrics |= _sampled_figures(rollout)
         metrics["train/grad_norm"] = self._step()
         self.num_updates += 1
         return metrics
+
+    def _rows_to_train(self, rollout: Rollout) -> torch.Tensor:
+        """Return which rows of a prepared rollout have a gradient, bool [N]; at least one, so that there is a pass."""
+        assert rollout.advantages is not None
+        anchored = self.anchor.reference is not None and self.anchor.place == "loss"
+        if not self.skip_idle_rows or self.ent_coef or self.uses_critic or anchored:
+            return torch.ones_like(rollout.valid)
+        rows = (rollout.advantages != 0).any(1)
+        rows[0] |= ~rows.any()
+        return rows
 
     def prepare(self, rollout: Rollout) -> Rollout:
         """Return the rollout with everything an update needs: KL charged, values, advantages and weights."""
@@ -268,7 +284,7 @@ class Agent(Surface):
         if self.anchor.reference is not None and self.anchor.place == "loss":
             objective = objective - self.anchor.coef * self.anchor.penalty(self.policy, batch, log_probs)
         loss = -_total(batch.weights * objective, batch)
-        figures = {"train/policy_loss": loss.item()} | self._diagnose(log_probs.detach(), entropy.detach(), batch)
+        figures = {"train/policy_loss": loss.item()} | self._diagnose(log_probs.detach(), batch)
         if self.uses_critic:
             targets = return_to_go(batch.rewards, batch.mask, self.gamma)
             value_loss = _total(batch.weights * (self.policy.predict_values(batch) - targets).square(), batch)
@@ -277,18 +293,14 @@ class Agent(Surface):
         return loss, figures | {"train/loss": loss.item()}
 
     @torch.no_grad()
-    def _diagnose(self, log_probs: torch.Tensor, entropy: torch.Tensor, batch: Rollout) -> dict[str, float]:
-        """Return what tells whether an update is sound; means are over episodes' summed steps, as in the loss."""
+    def _diagnose(self, log_probs: torch.Tensor, batch: Rollout) -> dict[str, float]:
+        """Return how far training's log-probabilities are from acting's; added up as in the loss."""
         assert batch.weights is not None
         gap = (log_probs - batch.log_probs).where(batch.learnable, 0)
-        figures = {
+        return {
             "train/approx_kl": _total(batch.weights * (gap.expm1() - gap), batch).item(),
-            "train/entropy_loss": -_total(batch.weights * entropy, batch).item(),
             "train/logp_gap_max": gap.abs().max().item() if gap.numel() else 0.0,
         }
-        if batch.ref_log_probs is not None:
-            figures["train/kl_ref"] = _total(batch.weights * (log_probs - batch.ref_log_probs), batch).item()
-        return figures
 
     def _step(self) -> float:
         """Clip and apply the gradient, or skip it if it is not finite; return the policy's norm before clipping."""
@@ -353,6 +365,15 @@ class Agent(Surface):
 def _total(values: torch.Tensor, batch: Rollout) -> torch.Tensor:
     """Sum over the steps that count; NaN elsewhere has no effect, neither here nor in the gradient."""
     return values.where(batch.learnable, 0).sum()
+
+
+def _sampled_figures(rollout: Rollout) -> dict[str, float]:
+    """Return unbiased estimates from the sampled actions, per step: minus the entropy, and the KL to the reference."""
+    steps = rollout.learnable.sum().clamp(min=1)
+    figures = {"train/entropy_loss": float(_total(rollout.log_probs, rollout) / steps)}
+    if rollout.ref_log_probs is not None:
+        figures["train/kl_ref"] = float(_total(rollout.log_probs - rollout.ref_log_probs, rollout) / steps)
+    return figures
 
 
 def _first(value: Any, default: Any) -> Any:

@@ -49,7 +49,7 @@ class LanguageModelPolicy(Policy):
     """
 
     defaults = {
-        "total_timesteps": 1_000_000,
+        "total_timesteps": 1_500_000,
         "gamma": 1.0,
         "learning_rate": 3e-4,
         "episodes_per_update": 256,

@@ -1,0 +1,133 @@
+"""Bad input: one clear line, exit code 2, and nothing half-written."""
+
+import json
+
+import pytest
+from _rlenv_scripts.main import main
+from click.testing import CliRunner
+
+from rlenv.tokenizer import character_tokenizer
+
+CASES = {
+    "verifier": (["--verifier", "arit"], "unknown verifier 'arit'; did you mean arith?"),
+    "agent": (["--agent", "reinforce-base"], "did you mean 'reinforce-baseline'?"),
+    "model": (["--model", "tinny"], "unknown model 'tinny'; did you mean 'tiny'?"),
+    "model folder": (["--model", "./no/such/model"], "unknown model"),
+    "device": (["--device", "cudaa"], "device 'cudaa'"),
+    "environment": (["--env", "TextGn-v0"], "unknown environment 'TextGn-v0'"),
+    "environment module": (["--env", "nosuch:TextGen-v0"], "unknown environment 'nosuch:TextGen-v0'"),
+    "environment argument": (["--env", "CartPole-v1", "--env-arg", "gravitas=3"], "gravitas"),
+    "prompt": (["--max-prompt-tokens", "3"], "allowed: 1 to 3 (max_prompt_tokens)"),
+    "answer": (["--max-new-tokens", "2"], "allowed: 2 (max_new_tokens)"),
+    "groups": (["--group-size", "7"], "group_size 7 does not divide the 256 episodes"),
+    "group of one": (["--group-size", "1"], "group_size must be at least 2"),
+    "learning rate": (["--learning-rate", "-1"], "learning_rate must be a finite number above 0, got -1.0"),
+    "NaN": (["--learning-rate", "nan"], "learning_rate must be a finite number above 0, got nan"),
+    "discount": (["--gamma", "1.5"], "gamma must be a finite number"),
+    "kl": (["--kl-coef", "-0.1"], "kl_coef must be a finite number of at least 0"),
+    "kl estimator": (["--kl-estimator", "k4"], "unknown kl_estimator 'k4'"),
+    "temperature": (["--temperature", "0"], "temperature"),
+    "baseline": (["--baseline", "leave-one"], "did you mean 'leave-one-out'?"),
+    "baseline of another agent": (["--agent", "reinforce", "--baseline", "none"], "takes no --baseline"),
+    "schedule": (["--lr-schedule", "linaer"], "did you mean 'linear'?"),
+    "digits": (["--verifier-arg", "digits=0"], "digits must be a whole number from 1 to 9, got 0"),
+    "verifier argument": (["--verifier-arg", "digit=2"], "digit"),
+    "key without value": (["--verifier-arg", "digits"], "KEY=VALUE"),
+    "tokenizer": (["--tokenizer", "./no/such/tokenizer"], "tokenizer './no/such/tokenizer' cannot be loaded"),
+    "text option for control": (["--env", "CartPole-v1", "--verifier", "arith"], "--verifier has no meaning"),
+    "negative timesteps": (["--timesteps", "-5"], "timesteps"),
+    "episodes": (["--episodes-per-update", "0"], "episodes_per_update must be a whole number of at least 1, got 0"),
+    "sft steps": (["--sft-steps", "-1"], "--sft-steps"),
+    "sft rate": (["--sft-learning-rate", "nan"], "sft_learning_rate"),
+    "option": (["--lerning-rate", "1"], "--learning-rate"),
+    "config": (["--config", "no-such-file.json"], "no-such-file.json"),
+}
+
+
+def fails(*args, folder):
+    outcome = CliRunner().invoke(main, [str(arg) for arg in args])
+    assert outcome.exit_code == 2, outcome.output
+    lines = [line for line in outcome.stderr.splitlines() if line.strip()]
+    assert len(lines) == 1, outcome.stderr
+    assert not folder.exists()
+    return lines[0]
+
+
+@pytest.mark.parametrize(("args", "message"), CASES.values(), ids=CASES)
+def test_train_says_what_is_wrong(args, message, tmp_path):
+    folder = tmp_path / "run"
+    assert message in fails("train", *args, "--log-dir", folder, folder=folder)
+
+
+def test_a_vocabulary_that_does_not_fit_the_model(tmp_path):
+    small = tmp_path / "sft"
+    outcome = CliRunner().invoke(main, ["sft", "--sft-steps", "0", "--eval-episodes", "2", "--log-dir", str(small)])
+    assert outcome.exit_code == 0, outcome.output
+    character_tokenizer("0123456789+-*=abcdefgh").save_pretrained(tmp_path / "tokenizer")
+    args = ["--model", small, "--tokenizer", tmp_path / "tokenizer", "--log-dir", tmp_path / "run"]
+    assert "does not fit the model's" in fails("train", *args, folder=tmp_path / "run")
+
+
+def test_a_context_that_does_not_fit_the_model(tmp_path):
+    small = tmp_path / "sft"
+    CliRunner().invoke(main, ["sft", "--sft-steps", "0", "--eval-episodes", "2", "--log-dir", str(small)])
+    args = ["--model", small, "--max-new-tokens", 50, "--log-dir", tmp_path / "run"]
+    assert "the model's context ends at" in fails("train", *args, folder=tmp_path / "run")
+
+
+def test_an_existing_run_folder_is_kept(tmp_path):
+    folder = tmp_path / "run"
+    folder.mkdir()
+    (folder / "config.json").write_text("{}")
+    outcome = CliRunner().invoke(main, ["train", "--log-dir", str(folder)])
+    assert outcome.exit_code == 2
+    assert "pass --overwrite" in outcome.stderr
+    assert (folder / "config.json").read_text() == "{}"
+
+
+def test_a_folder_that_is_no_run_folder_is_never_overwritten(tmp_path):
+    (tmp_path / "thesis.tex").write_text("years of work")
+    outcome = CliRunner().invoke(main, ["train", "--log-dir", str(tmp_path), "--overwrite"])
+    assert outcome.exit_code == 2
+    assert "is not a run folder" in outcome.stderr
+    assert (tmp_path / "thesis.tex").read_text() == "years of work"
+
+
+def test_a_bad_option_leaves_the_run_folder_that_would_be_overwritten(tmp_path):
+    folder = tmp_path / "run"
+    folder.mkdir()
+    (folder / "config.json").write_text("{}")
+    outcome = CliRunner().invoke(main, ["train", "--log-dir", str(folder), "--overwrite", "--learning-rate", "nan"])
+    assert outcome.exit_code == 2
+    assert (folder / "config.json").exists()
+
+
+@pytest.mark.parametrize("exists", [True, False])
+def test_evaluate_wants_a_run_folder(exists, tmp_path):
+    folder = tmp_path / "run"
+    if exists:
+        folder.mkdir()
+    outcome = CliRunner().invoke(main, ["evaluate", str(folder)])
+    assert outcome.exit_code == 2
+    assert outcome.stderr.strip() == f"Error: {str(folder)!r} is not a run folder: there is no checkpoint/agent.json in it"
+
+
+def test_a_configuration_with_an_unknown_option_names_the_closest(tmp_path):
+    config = tmp_path / "config.json"
+    config.write_text(json.dumps({"lerning_rate": 1e-3}))
+    folder = tmp_path / "run"
+    assert "did you mean 'learning_rate'?" in fails("train", "--config", config, "--log-dir", folder, folder=folder)
+
+
+def test_a_library_fault_stays_loud(monkeypatch, tmp_path):
+    import numpy as np
+
+    monkeypatch.setattr("_rlenv_scripts.run_folder.checkpoint_of", lambda run: np.zeros(3).reshape(2, 2))
+    outcome = CliRunner().invoke(main, ["evaluate", str(tmp_path)])
+    assert isinstance(outcome.exception, ValueError)
+
+
+def test_sft_needs_a_text_environment(tmp_path):
+    folder = tmp_path / "run"
+    line = fails("sft", "--env", "CartPole-v1", "--log-dir", folder, folder=folder)
+    assert "CartPole-v1 has no demonstrations" in line

@@ -1,0 +1,169 @@
+"""`rlenv train`, as a person runs it, with everything made small."""
+
+import csv
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from _rlenv_scripts.main import main
+from click.testing import CliRunner
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+SMALL = ["--sft-steps", "3", "--sft-examples", "8", "--timesteps", "100", "--eval-episodes", "16"]
+SMALL += ["--episodes-per-update", "16", "--log-interval", "1"]
+EVALUATION = {"episodes", "mean_reward", "success_rate", "mean_ep_length", "split", "deterministic"}
+
+
+def run(*args):
+    return CliRunner().invoke(main, [str(arg) for arg in args])
+
+
+def result_of(outcome):
+    assert outcome.exit_code == 0, outcome.output
+    return json.loads(outcome.stdout.strip().splitlines()[-1])
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("runs") / "text"
+    return folder, result_of(run("train", *SMALL, "--log-dir", folder, "--json", "--seed", 3))
+
+
+def test_the_result_has_the_documented_keys(trained):
+    folder, result = trained
+    keys = {"run_dir", "env", "agent", "seed", "timesteps", "episodes", "seconds", "initial_eval", "eval"}
+    assert keys <= set(result)
+    assert set(result["eval"]) == set(result["initial_eval"]) == EVALUATION
+    assert result["run_dir"] == str(folder)
+    assert (result["env"], result["agent"], result["seed"]) == ("TextGen-v0", "reinforce-baseline", 3)
+    assert result["timesteps"] >= 100
+    assert result["eval"]["episodes"] == 16
+    assert result["eval"]["split"] == "test"
+    assert result["eval"]["deterministic"] is True
+    assert json.loads((folder / "result.json").read_text()) == result
+
+
+def test_the_run_folder_holds_curves_samples_and_configuration(trained):
+    folder, _ = trained
+    assert list(folder.glob("events.out.tfevents*"))
+    with (folder / "progress.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    for name in ("rollout/ep_rew_mean", "rollout/success_rate", "train/loss", "train/grad_norm", "time/fps"):
+        assert any(row[name] for row in rows), name
+    assert "| prompt | completion | reward |" in (folder / "samples.md").read_text()
+    assert json.loads((folder / "config.json").read_text())["seed"] == 3
+
+
+def test_the_checkpoint_loads_as_a_transformers_model(trained):
+    folder, _ = trained
+    model = AutoModelForCausalLM.from_pretrained(folder / "checkpoint" / "policy" / "model")
+    tokenizer = AutoTokenizer.from_pretrained(folder / "checkpoint" / "policy" / "model")
+    ids = tokenizer("12+34=", return_tensors="pt")["input_ids"]
+    assert ids.shape == (1, 6)
+    assert model(ids).logits.shape == (1, 6, len(tokenizer))
+    assert model.generation_config.eos_token_id == tokenizer.eos_token_id
+
+
+def test_evaluate_repeats_the_figures_of_the_run(trained):
+    folder, result = trained
+    again = result_of(run("evaluate", folder, "--episodes", 16, "--seed", 3, "--json"))
+    assert again == result["eval"]
+    assert result_of(run("evaluate", folder / "checkpoint", "--episodes", 16, "--seed", 3, "--json")) == again
+
+
+def test_evaluate_can_sample_and_take_the_other_split(trained):
+    folder, _ = trained
+    figures = result_of(run("evaluate", folder, "--episodes", 8, "--split", "train", "--stochastic", "--json"))
+    assert (figures["split"], figures["deterministic"]) == ("train", False)
+
+
+def test_the_same_seed_gives_the_same_run(trained, tmp_path):
+    _, result = trained
+    again = result_of(run("train", *SMALL, "--log-dir", tmp_path / "again", "--json", "--seed", 3))
+    for name in ("timesteps", "episodes", "initial_eval", "eval"):
+        assert again[name] == result[name]
+
+
+def test_the_saved_configuration_repeats_the_run_and_the_command_line_wins(trained, tmp_path):
+    folder, result = trained
+    config = folder / "config.json"
+    again = result_of(run("train", "--config", config, "--log-dir", tmp_path / "again", "--json"))
+    assert (again["seed"], again["eval"]) == (3, result["eval"])
+    other = result_of(run("train", "--config", config, "--log-dir", tmp_path / "other", "--json", "--seed", 4))
+    assert other["seed"] == 4
+
+
+def test_a_toml_configuration_with_verifier_arguments(tmp_path):
+    config = tmp_path / "run.toml"
+    config.write_text('timesteps = 30\nsft-steps = 0\n[verifier_args]\ndigits = 1\noperators = "-"\n')
+    outcome = run("train", "--config", config, "--log-dir", tmp_path / "run", *SMALL[4:])
+    assert outcome.exit_code == 0, outcome.output
+    assert json.loads((tmp_path / "run" / "config.json").read_text())["verifier_args"] == {"digits": 1, "operators": "-"}
+
+
+def test_training_goes_on_from_a_supervised_run(tmp_path):
+    sft = result_of(
+        run("sft", "--sft-steps", 3, "--sft-examples", 8, "--eval-episodes", 8, "--log-dir", tmp_path / "sft", "--json")
+    )
+    assert (sft["steps"], sft["examples"]) == (3, 8)
+    assert set(sft["eval"]) == EVALUATION
+    assert result_of(run("evaluate", tmp_path / "sft", "--episodes", 8, "--json")) == sft["eval"]
+    result = result_of(
+        run("train", *SMALL, "--model", tmp_path / "sft", "--sft-steps", 0, "--log-dir", tmp_path / "rl", "--json",
+            "--kl-coef", 0.1, "--baseline", "running-mean", "--returns", "episode")
+    )  # fmt: skip
+    assert result["sft_steps"] == 0
+    assert (tmp_path / "rl" / "checkpoint" / "reference").is_dir()
+
+
+def test_the_same_agent_trains_a_controller(tmp_path):
+    result = result_of(
+        run("train", "--env", "CartPole-v1", "--timesteps", 500, "--eval-episodes", 5, "--log-dir", tmp_path / "run",
+            "--json")
+    )  # fmt: skip
+    assert (result["env"], result["agent"]) == ("CartPole-v1", "reinforce-baseline")
+    assert result["eval"]["success_rate"] is None
+    assert result["eval"]["split"] is None
+    figures = result_of(run("evaluate", tmp_path / "run", "--episodes", 5, "--json"))
+    assert figures == result["eval"]
+
+
+def test_training_stops_at_the_reward_that_was_asked_for(tmp_path):
+    result = result_of(
+        run("train", "--env", "CartPole-v1", "--stop-reward", 30, "--eval-episodes", 20, "--log-dir", tmp_path / "run",
+            "--json")
+    )  # fmt: skip
+    assert result["timesteps"] < 100_000
+    assert result["eval"]["mean_reward"] > 25
+
+
+def test_without_json_people_read_a_table(tmp_path):
+    outcome = run("train", *SMALL, "--log-dir", tmp_path / "run")
+    assert outcome.exit_code == 0, outcome.output
+    assert "Run folder" in outcome.output
+
+
+def test_an_interrupt_ends_cleanly_with_a_checkpoint(tmp_path):
+    command = [sys.executable, "-c", "from _rlenv_scripts.main import main; main()", "train", "--timesteps", "100000000"]
+    command += [*SMALL[:4], "--eval-episodes", "8", "--episodes-per-update", "16", "--log-dir", str(tmp_path / "run"), "--json"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=dict(os.environ))
+    try:
+        progress = tmp_path / "run" / "progress.csv"
+        deadline = time.monotonic() + 60
+        while not (progress.exists() and progress.stat().st_size):
+            assert process.poll() is None, process.stderr.read()
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+        process.send_signal(signal.SIGINT)
+        output, errors = process.communicate(timeout=60)
+    finally:
+        process.kill()
+        process.communicate()
+    assert process.returncode == 130, errors
+    assert "Traceback" not in errors
+    assert json.loads(output.strip().splitlines()[-1])["interrupted"] is True
+    assert result_of(run("evaluate", tmp_path / "run", "--episodes", 8, "--json"))["episodes"] == 8

@@ -1,0 +1,105 @@
+"""The house rules that a machine can see: who imports whom, what is installed, what is never written."""
+
+import ast
+import configparser
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PACKAGES = ("rlenv", "agents", "verifiers", "scripts")
+FORBIDDEN = {
+    "verifiers": {"torch", "numpy", "transformers", "gymnasium", "rlenv", "agents", "scripts", "_rlenv_scripts"},
+    "rlenv": {"agents", "scripts", "_rlenv_scripts", "stable_baselines3"},
+    "agents": {"rlenv", "verifiers", "scripts", "_rlenv_scripts"},
+    "scripts": {"scripts", "_rlenv_scripts"},  # its own modules are imported relatively
+}
+SOURCES = [path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py"))]
+
+
+def imported(source: str) -> set[str]:
+    """Return the top-level names of every absolute import in a source text, wherever it stands."""
+    names = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            names |= {alias.name.split(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
+            names.add(node.module.split(".")[0])
+    return names
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_imports_never_run_up_the_stairs(path):
+    package = path.relative_to(ROOT).parts[0]
+    assert not imported(path.read_text(encoding="utf-8")) & FORBIDDEN[package]
+
+
+def test_the_import_rule_sees_every_form():
+    source = "import agents.x\nfrom rlenv import y\ndef f():\n    from verifiers.z import w\nfrom . import own\n"
+    assert imported(source) == {"agents", "rlenv", "verifiers"}
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_nothing_is_evaluated_unpickled_or_swallowed(path):
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Call):
+            name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+            called = {keyword.arg: getattr(keyword.value, "value", None) for keyword in node.keywords}
+            owner = getattr(getattr(node.func, "value", None), "id", "")
+            assert not (owner == "" and isinstance(node.func, ast.Name) and name in {"eval", "exec"})
+            assert owner not in {"pickle", "cloudpickle"}
+            assert not (owner == "torch" and name == "load" and called.get("weights_only") is not True)
+            assert called.get("shell") is not True and called.get("trust_remote_code") is not True
+        if isinstance(node, ast.ExceptHandler) and all(isinstance(statement, ast.Pass) for statement in node.body):
+            assert node.type is not None and getattr(node.type, "id", "") not in {"Exception", "BaseException"}
+
+
+def test_nothing_in_agents_names_an_environment():
+    for path in (ROOT / "agents").rglob("*.py"):
+        code = ast.parse(path.read_text(encoding="utf-8"))
+        docstrings = {
+            ast.get_docstring(node, clean=False)
+            for node in ast.walk(code)
+            if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef))
+        }
+        for node in ast.walk(code):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value not in docstrings:
+                assert not re.search("textgen|cartpole|arith", node.value, re.IGNORECASE), f"{path}:{node.lineno}"
+
+
+def test_no_algorithm_is_branched_on_by_name():
+    names = {"reinforce", "reinforce-baseline"}
+    for path in SOURCES:
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Compare):
+                constants = [part.value for part in (node.left, *node.comparators) if isinstance(part, ast.Constant)]
+                assert not names & {value for value in constants if isinstance(value, str)}, f"{path}:{node.lineno}"
+
+
+def test_every_package_is_installed():
+    config = configparser.ConfigParser()
+    config.read(ROOT / "setup.cfg", encoding="utf-8")
+    listed = set(config["options"]["packages"].split())
+    found = {".".join(path.parent.relative_to(ROOT).parts) for path in SOURCES if path.name == "__init__.py"}
+    assert listed == {"_rlenv_scripts" if name == "scripts" else name for name in found}
+
+
+def test_every_dependency_is_pinned_for_the_tests():
+    config = configparser.ConfigParser(interpolation=None)
+    config.read(ROOT / "setup.cfg", encoding="utf-8")
+    wanted = config["options"]["install_requires"] + "".join(config["options.extras_require"].values())
+    names = {re.split(r"[<>=!~]", line)[0].lower().replace("_", "-") for line in wanted.split("\n") if line and line[0] not in "%<"}
+    pinned = {
+        line.split("==")[0].lower().replace("_", "-") for line in (ROOT / "constraints.txt").read_text().split() if "==" in line
+    }
+    assert names - pinned == set()
+
+
+def test_verifiers_import_without_the_heavy_libraries():
+    import subprocess
+    import sys
+
+    code = "import sys, verifiers; print(sorted({'torch', 'numpy', 'transformers', 'gymnasium'} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
