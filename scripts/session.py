@@ -17,6 +17,8 @@ from rich.table import Table
 from transformers.utils import logging as transformers_logging
 
 from agents import Agent, Rollout, find_agent, make_envs, warm_start
+from agents.checks import check_count, check_number
+from agents.policies import NAMES, check_name, find_config
 from rlenv.demonstrations import demonstrate
 from rlenv.task import TextGenTask
 
@@ -55,12 +57,20 @@ def env_kwargs_of(options: dict[str, Any]) -> dict[str, Any]:
                 raise ValueError(f"--{name.replace('_', '-')} has no meaning for {options['env_id']}")
         return kwargs
     kwargs |= {"verifier": options["verifier"], "verifier_kwargs": dict(options["verifier_args"])}
-    model = options["model"]
-    tokenizer = options["tokenizer"] or (
-        model if Path(str(model), "tokenizer_config.json").is_file() or "/" in str(model) else None
-    )
+    tokenizer = options["tokenizer"] or _tokenizer_of(options["model"])
     optional = {"tokenizer": tokenizer, **{name: options[name] for name in ("max_prompt_tokens", "max_new_tokens")}}
     return kwargs | {name: value for name, value in optional.items() if value is not None}
+
+
+def _tokenizer_of(model: str) -> str | None:
+    """Return the model's own tokenizer, None where it has none."""
+    if model in NAMES:
+        return None
+    check_name(model)
+    find_config(model)
+    if Path(model).is_dir() and not Path(model, "tokenizer_config.json").is_file():
+        return None
+    return model
 
 
 def build_agent(name: str, options: dict[str, Any]) -> Agent:
@@ -99,19 +109,33 @@ def task_of(env: Any) -> TextGenTask:
     return env.unwrapped.task
 
 
-def warm_up(agent: Agent, options: dict[str, Any], interrupt: Interrupt) -> list[float]:
-    """Imitate the verifier's demonstrations of the first `sft_examples` training problems; return the losses."""
-    steps, examples = options["sft_steps"], options["sft_examples"]
+def demonstrations(agent: Agent, options: dict[str, Any]) -> Rollout | None:
+    """Return the verifier's demonstrations of the first `sft_examples` training problems; None without a warm start.
+
+    Raises:
+        ValueError: for options of the warm start out of range, or a demonstration that is missing or too long.
+    """
+    steps = check_count("sft_steps", options["sft_steps"], low=0)
+    examples = check_count("sft_examples", options["sft_examples"])
+    check_count("sft_batch_size", options["sft_batch_size"])
+    check_number("sft_learning_rate", options["sft_learning_rate"], low=0.0, above=True)
     if steps == 0:
-        return []
+        return None
     task = TextGenTask(**agent.origin["env_kwargs"])
     task.reseed(np.random.default_rng(options["seed"]))
     shown = demonstrate(task, 0, examples, agent.device)
-    episodes = Rollout.of_demonstrations(shown.observations, shown.actions, shown.mask)
+    return Rollout.of_demonstrations(shown.observations, shown.actions, shown.mask)
+
+
+def warm_up(agent: Agent, episodes: Rollout | None, options: dict[str, Any], interrupt: Interrupt) -> list[float]:
+    """Imitate the demonstrations; return the losses."""
+    if episodes is None:
+        return []
+    steps = options["sft_steps"]
     generator = torch.Generator().manual_seed(options["seed"])
 
     def batch(size: int) -> Rollout:
-        return episodes.select(torch.randint(examples, (size,), generator=generator))
+        return episodes.select(torch.randint(len(episodes), (size,), generator=generator))
 
     with progress_bar("warm start", steps) as show:
 

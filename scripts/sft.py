@@ -31,12 +31,12 @@ def sft(**given: Any) -> None:
     agent = session.build_agent("reinforce", given)
     episodes = given["eval_episodes"]
     envs = session.evaluation_envs(given["env_id"], agent.origin["env_kwargs"], agent.device, episodes, "test")
+    shown = session.demonstrations(agent, given)
     run_dir = folder.choose(given["log_dir"], given["overwrite"], f"sft-{given['verifier'].replace(':', '.')}")
-    session.task_of(agent.env).demonstration(session.task_of(agent.env).stream[0])
     folder.create(run_dir, folder.resolved(given))
     started = time.perf_counter()
     with Interrupt() as interrupt:
-        losses = session.warm_up(agent, given, interrupt)
+        losses = session.warm_up(agent, shown, given, interrupt)
     seconds = time.perf_counter() - started
     agent.save(run_dir / folder.CHECKPOINT)
     figures, _ = session.run_evaluation(agent, envs, episodes, given["seed"])

@@ -77,10 +77,7 @@ def train(**given: Any) -> None:  # fmt: skip
     text = session.is_text(given["env_id"])
     episodes = given["eval_episodes"] or (2000 if text else 100)
     envs = session.evaluation_envs(given["env_id"], agent.origin["env_kwargs"], agent.device, episodes, "test")
-    if given["sft_steps"] < 0 or given["sft_examples"] < 1:
-        raise ValueError("--sft-steps must be at least 0 and --sft-examples at least 1")
-    if text and given["sft_steps"]:
-        session.task_of(agent.env).demonstration(session.task_of(agent.env).stream[0])  # none? better now than later
+    shown = session.demonstrations(agent, given) if text else None
     name = "-".join(
         [given["env_id"].split(":")[-1], *([given["verifier"].replace(":", ".")] if text else []), given["agent"]]
     )
@@ -88,7 +85,7 @@ def train(**given: Any) -> None:  # fmt: skip
     folder.create(run_dir, folder.resolved(given))
 
     with Interrupt() as interrupt:
-        result, samples = _run(agent, envs, given, run_dir, interrupt, episodes)
+        result, samples = _run(agent, envs, shown, given, run_dir, interrupt, episodes)
     folder.write_json(run_dir / folder.RESULT, result)
     if samples and not given["as_json"]:
         session.print_samples(samples)
@@ -102,7 +99,7 @@ def train(**given: Any) -> None:  # fmt: skip
 
 
 def _run(
-    agent: Any, envs: Any, given: dict[str, Any], run_dir: Path, interrupt: Any, episodes: int
+    agent: Any, envs: Any, shown: Any, given: dict[str, Any], run_dir: Path, interrupt: Any, episodes: int
 ) -> tuple[dict[str, Any], list[Any]]:
     """Warm start, evaluate, learn, evaluate; write checkpoints and samples. Return the result and the samples."""
     from stable_baselines3.common.logger import configure
@@ -114,7 +111,7 @@ def _run(
     agent.set_logger(configure(str(run_dir), ["csv", "tensorboard"]))
     started = time.perf_counter()
     text = session.is_text(given["env_id"])
-    losses = session.warm_up(agent, given, interrupt) if text else []
+    losses = session.warm_up(agent, shown, given, interrupt)
     warm_seconds = time.perf_counter() - started
     initial, _ = session.run_evaluation(agent, envs, episodes, given["seed"])
     console.print(f"before: {session.describe(initial)}")

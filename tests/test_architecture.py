@@ -85,14 +85,16 @@ def test_every_package_is_installed():
     assert listed == {"_rlenv_scripts" if name == "scripts" else name for name in found}
 
 
+def canonical(requirement: str) -> str:
+    return re.split(r"[<>=!~]", requirement)[0].lower().replace("_", "-")
+
+
 def test_every_dependency_is_pinned_for_the_tests():
     config = configparser.ConfigParser(interpolation=None)
     config.read(ROOT / "setup.cfg", encoding="utf-8")
     wanted = config["options"]["install_requires"] + "".join(config["options.extras_require"].values())
-    names = {re.split(r"[<>=!~]", line)[0].lower().replace("_", "-") for line in wanted.split("\n") if line and line[0] not in "%<"}
-    pinned = {
-        line.split("==")[0].lower().replace("_", "-") for line in (ROOT / "constraints.txt").read_text().split() if "==" in line
-    }
+    names = {canonical(line) for line in wanted.split("\n") if line and line[0] not in "%<"}
+    pinned = {canonical(line) for line in (ROOT / "constraints.txt").read_text().split() if "==" in line}
     assert names - pinned == set()
 
 

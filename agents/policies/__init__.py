@@ -12,9 +12,24 @@ from gymnasium import spaces
 
 from .base import Policy
 from .control import CLASSES, ControlPolicy
-from .language_model import PRESETS, LanguageModelPolicy, is_text
+from .language_model import PRESETS, LanguageModelPolicy, find_config, is_text
 
 KINDS: dict[str, type[Policy]] = {cls.kind: cls for cls in (ControlPolicy, LanguageModelPolicy)}
+
+
+NAMES = ("auto", *CLASSES, *PRESETS)
+
+
+def check_name(spec: Any) -> None:
+    """Check that a name that is none of ours is not a slip of the pen.
+
+    Raises:
+        ValueError: if it is close to one of `NAMES` and no folder.
+    """
+    if isinstance(spec, str) and spec not in NAMES and not Path(spec).is_dir():
+        close = difflib.get_close_matches(spec, NAMES, n=1, cutoff=0.7)
+        if close:
+            raise ValueError(f"unknown model {spec!r}; did you mean {close[0]!r}?")
 
 
 @dataclass(frozen=True)
@@ -58,11 +73,7 @@ def make_policy(
         return spec.load(observation_space, action_space)
     if spec == "auto":
         spec = "tiny" if is_text(observation_space, action_space) else "MlpPolicy"
-    names = [*CLASSES, *PRESETS]
-    if isinstance(spec, str) and spec not in names and not Path(spec).is_dir():
-        close = difflib.get_close_matches(spec, names, n=1, cutoff=0.7)
-        if close:
-            raise ValueError(f"unknown model {spec!r}; did you mean {close[0]!r}?")
+    check_name(spec)
     try:
         if isinstance(spec, str) and spec in CLASSES:
             return ControlPolicy(observation_space, action_space, spec, **kwargs)
@@ -71,4 +82,14 @@ def make_policy(
         raise ValueError(f"policy {spec!r}: {error}") from error
 
 
-__all__ = ["KINDS", "ControlPolicy", "LanguageModelPolicy", "Policy", "SavedPolicy", "make_policy"]
+__all__ = [
+    "KINDS",
+    "NAMES",
+    "ControlPolicy",
+    "LanguageModelPolicy",
+    "Policy",
+    "SavedPolicy",
+    "check_name",
+    "find_config",
+    "make_policy",
+]

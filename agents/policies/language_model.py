@@ -10,7 +10,7 @@ import torch
 from gymnasium import spaces
 from safetensors.torch import load_file, save_file
 from torch import nn
-from transformers import AutoModelForCausalLM, LlamaConfig, PreTrainedModel
+from transformers import AutoConfig, AutoModelForCausalLM, LlamaConfig, PretrainedConfig, PreTrainedModel
 from transformers.cache_utils import DynamicCache
 
 from ..rollout import Obs, Rollout
@@ -49,7 +49,7 @@ class LanguageModelPolicy(Policy):
     """
 
     defaults = {
-        "total_timesteps": 1_500_000,
+        "total_timesteps": 1_000_000,
         "gamma": 1.0,
         "learning_rate": 3e-4,
         "episodes_per_update": 256,
@@ -256,6 +256,21 @@ def _sequences(rollout: Rollout) -> tuple[torch.Tensor, torch.Tensor, torch.Tens
 PRESETS = ("tiny",)
 
 
+def find_config(spec: str | Path) -> PretrainedConfig:
+    """Return the configuration of a model folder or model id.
+
+    Raises:
+        ValueError: if there is no such model.
+    """
+    try:
+        return AutoConfig.from_pretrained(str(spec))
+    except (OSError, ValueError) as error:
+        line = str(error).strip().splitlines()[0]
+        raise ValueError(
+            f"unknown model {str(spec)!r}; allowed: {', '.join(PRESETS)}, a folder or a model id ({line})"
+        ) from error
+
+
 def load_model(spec: str | Path | PreTrainedModel, vocab_size: int, max_length: int, dtype: str | None) -> Any:
     """Return the model that `spec` stands for, in evaluation mode, checked against vocabulary and context.
 
@@ -267,13 +282,8 @@ def load_model(spec: str | Path | PreTrainedModel, vocab_size: int, max_length: 
     elif str(spec) in PRESETS:
         model = AutoModelForCausalLM.from_config(_tiny_config(vocab_size, max_length))
     else:
-        try:
-            model = AutoModelForCausalLM.from_pretrained(str(spec))
-        except (OSError, ValueError) as error:
-            line = str(error).strip().splitlines()[0]
-            raise ValueError(
-                f"unknown model {str(spec)!r}; allowed: {', '.join(PRESETS)}, a folder or a model id ({line})"
-            ) from error
+        find_config(spec)
+        model = AutoModelForCausalLM.from_pretrained(str(spec))
     if dtype is not None:
         model = model.to(getattr(torch, dtype))
     config = model.config.get_text_config()

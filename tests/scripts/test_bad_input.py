@@ -37,7 +37,7 @@ CASES = {
     "text option for control": (["--env", "CartPole-v1", "--verifier", "arith"], "--verifier has no meaning"),
     "negative timesteps": (["--timesteps", "-5"], "timesteps"),
     "episodes": (["--episodes-per-update", "0"], "episodes_per_update must be a whole number of at least 1, got 0"),
-    "sft steps": (["--sft-steps", "-1"], "--sft-steps"),
+    "sft steps": (["--sft-steps", "-1"], "sft_steps must be a whole number of at least 0, got -1"),
     "sft rate": (["--sft-learning-rate", "nan"], "sft_learning_rate"),
     "option": (["--lerning-rate", "1"], "--learning-rate"),
     "config": (["--config", "no-such-file.json"], "no-such-file.json"),
@@ -109,7 +109,8 @@ def test_evaluate_wants_a_run_folder(exists, tmp_path):
         folder.mkdir()
     outcome = CliRunner().invoke(main, ["evaluate", str(folder)])
     assert outcome.exit_code == 2
-    assert outcome.stderr.strip() == f"Error: {str(folder)!r} is not a run folder: there is no checkpoint/agent.json in it"
+    line = f"Error: {str(folder)!r} is not a run folder: there is no checkpoint/agent.json in it"
+    assert outcome.stderr.strip() == line
 
 
 def test_a_configuration_with_an_unknown_option_names_the_closest(tmp_path):

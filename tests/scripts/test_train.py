@@ -102,7 +102,8 @@ def test_a_toml_configuration_with_verifier_arguments(tmp_path):
     config.write_text('timesteps = 30\nsft-steps = 0\n[verifier_args]\ndigits = 1\noperators = "-"\n')
     outcome = run("train", "--config", config, "--log-dir", tmp_path / "run", *SMALL[4:])
     assert outcome.exit_code == 0, outcome.output
-    assert json.loads((tmp_path / "run" / "config.json").read_text())["verifier_args"] == {"digits": 1, "operators": "-"}
+    saved = json.loads((tmp_path / "run" / "config.json").read_text())
+    assert saved["verifier_args"] == {"digits": 1, "operators": "-"}
 
 
 def test_training_goes_on_from_a_supervised_run(tmp_path):
@@ -148,8 +149,8 @@ def test_without_json_people_read_a_table(tmp_path):
 
 
 def test_an_interrupt_ends_cleanly_with_a_checkpoint(tmp_path):
-    command = [sys.executable, "-c", "from _rlenv_scripts.main import main; main()", "train", "--timesteps", "100000000"]
-    command += [*SMALL[:4], "--eval-episodes", "8", "--episodes-per-update", "16", "--log-dir", str(tmp_path / "run"), "--json"]
+    command = [sys.executable, "-c", "from _rlenv_scripts.main import main; main()", "train", *SMALL, "--json"]
+    command += ["--timesteps", "100000000", "--log-dir", str(tmp_path / "run")]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=dict(os.environ))
     try:
         progress = tmp_path / "run" / "progress.csv"

@@ -1,0 +1,476 @@
+"""The identities 1, 3, 4 and 6 of the design, for models with absolute positions, rotary ones and sliding windows."""
+
+import copy
+import random
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from counting_env import CountingPolicy, counting_envs
+from gymnasium.vector import AutoresetMode
+from identity_checks import (
+    EXACT,
+    ROUNDING,
+    assert_close,
+    check_acting_equals_training,
+    check_counting_rollout,
+    check_credit,
+    check_first_pass_is_on_policy,
+    check_kl_gradient,
+    check_micro_batches,
+    check_plain_reference,
+    check_running_equals_fresh,
+    check_same_gradient,
+    check_state_forgets_old_weights,
+    collect,
+    double,
+    gradient,
+    padded,
+    poisoned,
+)
+from tiny_models import MODELS, reward_of, text_envs, tiny_policy
+
+from agents import Collector, ControlPolicy, Reinforce, ReinforceBaseline
+from agents.policies.base import sample_categorical
+
+CPU = torch.device("cpu")
+MODES = list(AutoresetMode)
+TOLERANCE = {"float64": EXACT, "float32": ROUNDING}
+models = pytest.mark.parametrize("name", MODELS)
+dtypes = pytest.mark.parametrize("dtype", TOLERANCE)
+temperatures = pytest.mark.parametrize("temperature", [0.6, 1.0, 1.3])
+
+
+def own_rewards(envs, rollout):
+    """Work out each row's reward from its own tokens."""
+    decode, rewards = envs.task.tokenizer.decode, []
+    for row in range(len(rollout)):
+        prompt = rollout.observations["tokens"][row, : rollout.observations["length"][row]]
+        actions = rollout.actions[row, : rollout.lengths[row]].tolist()
+        text = decode(actions[:-1] if actions[-1] == envs.task.eos_token_id else actions)
+        rewards.append(reward_of(decode(prompt.tolist()), text))
+    return torch.tensor(rewards)
+
+
+# 1. Acting = training.
+
+
+@models
+@dtypes
+@temperatures
+def test_acting_training_and_a_plain_forward_pass_agree(name, dtype, temperature):
+    envs = text_envs(4, group_size=2)
+    policy = tiny_policy(name, envs, temperature, dtype)
+    check_acting_equals_training(policy, envs, TOLERANCE[dtype])
+    check_plain_reference(policy, envs, TOLERANCE[dtype])
+
+
+@models
+@dtypes
+def test_running_state_equals_fresh_state_at_every_step(name, dtype):
+    envs = text_envs(3)
+    check_running_equals_fresh(tiny_policy(name, envs, 0.6, dtype), envs, TOLERANCE[dtype])
+
+
+@models
+@pytest.mark.parametrize("columns", [1, 5, 37])
+def test_padding_right_of_the_observation_changes_nothing(name, columns):
+    envs = text_envs(4)
+    policy = tiny_policy(name, envs)
+    rollout = collect(policy, envs)
+    wider = padded(rollout, steps=3, columns=columns)
+    log_probs, entropy = policy.evaluate_actions(rollout)
+    log_probs_wider, entropy_wider = policy.evaluate_actions(wider)
+    steps = rollout.mask.shape[1]
+    assert_close(log_probs_wider[:, :steps], log_probs, EXACT, "log-probabilities")
+    assert_close(entropy_wider[:, :steps], entropy, EXACT, "entropies")
+    assert not log_probs_wider[:, steps:].any()
+    obs, _ = envs.reset(seed=0)
+    junk = torch.randint(0, policy.vocab_size, (4, columns), generator=torch.Generator().manual_seed(0))
+    wide = {"tokens": torch.cat([obs["tokens"], junk], 1), "length": obs["length"]}
+    starts = torch.ones(4, dtype=torch.bool)
+    act = [policy.act(o, None, starts, generator=torch.Generator().manual_seed(1))[:2] for o in (obs, wide)]
+    assert torch.equal(act[0][0], act[1][0])
+    assert_close(act[0][1], act[1][1], EXACT, "acting")
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("slots", [1, 5, 40])
+def test_acting_equals_training_in_every_mode_and_number_of_slots(mode, slots):
+    envs = text_envs(slots, group_size=3, autoreset_mode=mode)
+    check_acting_equals_training(tiny_policy("gpt2", envs), envs, EXACT)
+
+
+@models
+def test_state_is_not_reused_after_the_weights_changed(name):
+    envs = text_envs(3)
+    check_state_forgets_old_weights(tiny_policy(name, envs), envs, EXACT)
+
+
+# 3. The first pass is on policy; the reference stays.
+
+
+@models
+def test_ratio_is_one_on_the_first_pass(name):
+    envs = text_envs(4)
+    check_first_pass_is_on_policy(tiny_policy(name, envs, 1.3, "float32"), envs, ROUNDING)
+
+
+@models
+@pytest.mark.parametrize("place", ["reward", "loss"])
+def test_kl_is_zero_before_the_first_update_and_the_reference_never_changes(name, place):
+    envs = text_envs(8)
+    agent = Reinforce(
+        tiny_policy(name, envs), envs, episodes_per_update=8, kl_coef=0.1, kl_in=place, learning_rate=0.02, device="cpu"
+    )
+    agent.anchor.hold(agent.policy)
+    reference = agent.anchor.reference
+    before = copy.deepcopy(reference.state_dict())
+    divergences, logged = [], []
+    for _ in range(3):
+        rollout = collect(agent.policy, envs, 8, seed=agent.num_updates)
+        with torch.no_grad():
+            divergences.append(agent.policy.kl_divergence(reference, rollout).sum().item())
+        logged.append(agent.update(rollout)["train/kl_ref"])
+    assert abs(divergences[0]) <= EXACT and abs(logged[0]) <= EXACT
+    assert min(divergences[1:]) > 1e-3 and all(abs(figure) > 1e-3 for figure in logged[1:])
+    assert agent.anchor.reference is reference
+    assert all(torch.equal(value, before[key]) for key, value in reference.state_dict().items())
+    assert not any(p.requires_grad for p in reference.parameters())
+    shared = {p.data_ptr() for p in agent.policy.parameters()} & {p.data_ptr() for p in reference.parameters()}
+    assert not shared
+
+
+def test_kl_anchor_pulls_along_the_exact_gradient():
+    envs = text_envs(4)
+    agent = anchored_agent(envs)
+    check_kl_gradient(agent, collect(agent.policy, envs, 16), 1e-10)
+
+
+def anchored_agent(envs, **kwargs):
+    """Return an agent that has moved away from its reference."""
+    settings = {"kl_estimator": "exact", "kl_in": "loss", "kl_coef": 2.0, "max_grad_norm": 1e9, **kwargs}
+    agent = Reinforce(tiny_policy("gpt2", envs), envs, episodes_per_update=16, device="cpu", **settings)
+    agent.anchor.reference = tiny_policy("gpt2", envs, seed=1).requires_grad_(False)
+    return agent
+
+
+@pytest.mark.parametrize(("estimator", "place"), [("k1", "reward"), ("k3", "loss"), ("exact", "loss")])
+def test_anchor_alone_brings_the_policy_back_to_the_reference(estimator, place):
+    envs = text_envs(16, reward=lambda prompts, completions: [0.0] * len(prompts), max_new_tokens=3)
+    agent = Reinforce(
+        tiny_policy("llama", envs, dtype="float32"),
+        envs,
+        episodes_per_update=32,
+        kl_coef=1.0,
+        kl_estimator=estimator,
+        kl_in=place,
+        learning_rate=0.01,
+        device="cpu",
+    )
+    agent.anchor.reference = copy.deepcopy(agent.policy).requires_grad_(False)
+    with torch.no_grad():
+        agent.policy.model.lm_head.weight.mul_(1.5)
+
+    def distance():
+        with torch.no_grad():
+            return agent.policy.kl_divergence(agent.anchor.reference, collect(agent.policy, envs, 64)).sum() / 64
+
+    before = distance()
+    agent.learn(2000)
+    assert distance() < 0.6 * before
+
+
+# 4. The gradient does not depend on the layout.
+
+
+AGENTS = {
+    "reinforce": (Reinforce, {}),
+    "leave-one-out": (ReinforceBaseline, {"baseline": "leave-one-out"}),
+    "group-mean": (ReinforceBaseline, {"baseline": "group-mean", "kl_coef": 0.1, "kl_in": "reward"}),
+    "batch-mean": (ReinforceBaseline, {"baseline": "batch-mean", "gamma": 0.9, "ent_coef": 0.1}),
+    "value": (ReinforceBaseline, {"baseline": "value", "kl_coef": 0.1, "kl_in": "loss", "kl_estimator": "k3"}),
+}
+
+
+def text_agent(name, model="gpt2", **kwargs):
+    cls, settings = AGENTS[name]
+    envs = text_envs(4, group_size=2)
+    policy = tiny_policy(model, envs, critic=settings.get("baseline") == "value")
+    settings = {"episodes_per_update": 8, "max_grad_norm": 1e9, "device": "cpu", **settings, **kwargs}
+    agent = cls(policy, envs, **settings)
+    agent.anchor.hold(agent.policy)
+    if agent.anchor.reference is not None:
+        with torch.no_grad():
+            for parameter in agent.anchor.reference.parameters():
+                parameter.mul_(0.9)
+    return agent, double(collect(policy, envs, 8))
+
+
+layouts = pytest.mark.parametrize(("agent_name", "model"), [*((a, "gpt2") for a in AGENTS), ("reinforce", "llama")])
+
+
+@layouts
+def test_gradient_does_not_depend_on_the_micro_batch_size(agent_name, model):
+    check_micro_batches(*text_agent(agent_name, model), EXACT)
+
+
+@layouts
+def test_gradient_does_not_depend_on_row_order_padding_or_masked_cells(agent_name, model):
+    agent, rollout = text_agent(agent_name, model)
+    order = torch.randperm(8, generator=torch.Generator().manual_seed(0))
+    check_same_gradient(agent, rollout, rollout.select(order), EXACT, "row order")
+    check_same_gradient(agent, rollout, padded(rollout), EXACT, "padding")
+    assert torch.equal(gradient(agent, poisoned(rollout)), gradient(agent, rollout)), "NaN in masked cells"
+
+
+@layouts
+def test_gradient_does_not_depend_on_skipping_idle_rows(agent_name, model):
+    agent, rollout = text_agent(agent_name, model)
+    rollout.rewards[:4] = rollout.rewards.new_zeros(())
+    agent.skip_idle_rows = False
+    every_row = gradient(agent, rollout)
+    agent.skip_idle_rows = True
+    assert_close(gradient(agent, rollout), every_row, EXACT * every_row.abs().max().item(), "idle rows")
+
+
+@pytest.mark.parametrize("agent_name", ["reinforce", "leave-one-out", "value"])
+def test_an_episode_without_a_verdict_teaches_nothing(agent_name):
+    agent, rollout = text_agent(agent_name)
+    failed = copy.deepcopy(rollout)
+    failed.valid[6:] = False
+    others = rollout.select(slice(6))
+    check_same_gradient(agent, others, failed, EXACT, "a failed group")
+    failed.rewards[6:] = torch.nan
+    failed.log_probs[6:] = torch.nan
+    check_same_gradient(agent, others, failed, EXACT, "NaN in a failed group")
+
+
+def test_gradient_of_classic_control_does_not_depend_on_the_layout():
+    settings = {"baseline": "value", "ent_coef": 0.1, "max_grad_norm": 1e9, "num_envs": 4, "device": "cpu"}
+    agent = ReinforceBaseline("MlpPolicy", "CartPole-v1", **settings)
+    rollout = collect(agent.policy, agent.env, 8)
+    check_micro_batches(agent, rollout, ROUNDING)
+    check_same_gradient(agent, rollout, rollout.select(torch.arange(8).flip(0)), ROUNDING, "row order")
+    check_same_gradient(agent, rollout, padded(rollout), ROUNDING, "padding")
+    assert torch.equal(gradient(agent, poisoned(rollout)), gradient(agent, rollout))
+
+
+# 6. What was played is what is trained.
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(("episodes", "slots"), [(12, 4), (3, 5), (11, 4), (1, 1), (7, 7)])
+def test_every_step_of_a_numpy_environment_is_stored_in_its_place(mode, episodes, slots):
+    lengths = [1 + (7 * i * i + 3 * i) % 9 for i in range(200)]
+    envs = counting_envs(slots, mode, lengths)
+    collector, played = Collector(envs, CPU), []
+    rollout = collector.collect(CountingPolicy(), episodes, on_step=lambda counted, _: not played.append(counted))
+    assert sum(played) == sum(lengths[:episodes]) == int(rollout.mask.sum())
+    check_counting_rollout(rollout, lengths)
+    odd = torch.arange(episodes) % 2 == 1
+    assert torch.equal(rollout.truncated, odd) and torch.equal(rollout.terminated, ~odd)
+    log_probs, _ = CountingPolicy().evaluate_actions(rollout)
+    assert torch.equal(log_probs, rollout.log_probs)
+    wanted = (rollout.observations.sum(-1).long() % 3).where(rollout.mask, 0)
+    assert torch.equal(rollout.actions, wanted)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_second_rollout_starts_with_fresh_episodes(mode):
+    lengths = [2 + i % 5 for i in range(100)]
+    envs = counting_envs(3, mode, lengths)
+    ledger = envs.envs[0].unwrapped.ledger
+    collector = Collector(envs, CPU)
+    collector.collect(CountingPolicy(), 5)
+    first = ledger.started
+    check_counting_rollout(collector.collect(CountingPolicy(), 5), lengths, first)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("slots", [3, 8, 30])
+def test_trained_text_steps_are_the_sum_of_episode_lengths(mode, slots):
+    envs = text_envs(slots, group_size=2, autoreset_mode=mode)
+    policy = tiny_policy("gpt2", envs)
+    lengths, sampled = [], []
+    collector = Collector(envs, CPU)
+    collector.seed(0)
+
+    def on_step(counted, local):
+        info = local["infos"].get("final_info", local["infos"])
+        if "episode" in info:
+            lengths.extend(info["episode"]["l"][info["_episode"]].tolist())
+        sampled.append(counted)
+        return True
+
+    rollout = collector.collect(policy, 20, torch.Generator().manual_seed(0), on_step=on_step)
+    assert sum(sampled) == int(rollout.mask.sum()) == int(rollout.lengths.sum())
+    if slots < 20 and mode is AutoresetMode.DISABLED:
+        assert sorted(lengths) == sorted(rollout.lengths.tolist()), "only episodes that count are started"
+    assert rollout.groups.tolist() == [i // 2 for i in range(20)]
+    ends = rollout.lengths[:, None] - 1
+    last = rollout.actions.gather(1, ends)[:, 0]
+    assert torch.equal(rollout.truncated, last != envs.task.eos_token_id)
+    assert (rollout.lengths[rollout.truncated] == 12).all()
+    rewards = own_rewards(envs, rollout)
+    assert torch.equal(rollout.rewards.gather(1, ends)[:, 0], rewards)
+    assert torch.equal(rollout.returns, rewards), "no reward anywhere else"
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_text_rollouts_pose_the_same_problems_in_every_mode(mode):
+    envs, disabled = text_envs(4, autoreset_mode=mode), text_envs(4)
+    policy = tiny_policy("gpt2", envs)
+    prompts = [collect(policy, e, 12).observations["tokens"][:, :8].tolist() for e in (envs, disabled)]
+    assert prompts[0] == prompts[1]
+
+
+@pytest.mark.parametrize("mode", [None, *MODES])
+def test_every_cartpole_transition_is_one_of_cartpole(mode):
+    """Each stored successor follows from the stored state and action; None stands for the native vector environment."""
+    if mode is None:
+        envs = gym.make_vec("CartPole-v1", num_envs=4)
+    else:
+        kwargs = {"autoreset_mode": mode}
+        envs = gym.make_vec("CartPole-v1", num_envs=4, vectorization_mode="sync", vector_kwargs=kwargs)
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        policy = ControlPolicy(envs.single_observation_space, envs.single_action_space)
+    rollout = collect(policy, envs, 10)
+    single = gym.make("CartPole-v1").unwrapped
+    for row in range(10):
+        steps = int(rollout.lengths[row])
+        states = rollout.observations[row, :steps].numpy()
+        assert np.abs(states[0]).max() <= 0.05, "an episode begins with a reset"
+        for t in range(steps):
+            single.reset()
+            single.state = states[t].astype(np.float64)
+            following, _, done, _, _ = single.step(int(rollout.actions[row, t]))
+            assert done == (t == steps - 1)
+            if not done:
+                np.testing.assert_allclose(following, states[t + 1], atol=1e-5)
+    assert (rollout.rewards[rollout.mask] == 1).all() and not rollout.rewards[~rollout.mask].any()
+    assert rollout.terminated.all() and not rollout.truncated.any()
+
+
+def test_all_started_episodes_are_finished_so_long_ones_are_not_left_out():
+    lengths = [30, 1, 30, 1, 30, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, *[5] * 100]
+    for mode in MODES:
+        rollout = Collector(counting_envs(2, mode, lengths), CPU).collect(CountingPolicy(), 6)
+        assert rollout.lengths.tolist() == [30, 1, 30, 1, 30, 1]
+
+
+# What is sampled.
+
+
+def chi_square_p(counts, expected):
+    statistic = ((counts - expected).square() / expected).sum()
+    freedom = torch.tensor((len(counts) - 1) / 2, dtype=torch.float64)
+    return torch.special.gammaincc(freedom, statistic / 2).item()
+
+
+def test_sample_categorical_draws_by_the_given_law(generator):
+    law = torch.tensor([0.5, 0.2, 0.15, 0.1, 0.03, 0.02], dtype=torch.float64)
+    draws = sample_categorical(law.log().expand(50_000, -1), generator)
+    assert chi_square_p(draws.bincount(minlength=6).double(), 50_000 * law) > 1e-4
+
+
+@pytest.mark.parametrize("temperature", [0.6, 1.0])
+def test_acting_samples_the_full_softmax_at_the_temperature(temperature, generator):
+    envs = text_envs(1)
+    policy = tiny_policy("gpt2", envs, temperature)
+    hostile(policy)
+    obs, _ = envs.reset(seed=0)
+    many = {key: value.expand(50_000, *value.shape[1:]) for key, value in obs.items()}
+    actions, log_probs, _ = policy.act(many, None, torch.ones(50_000, dtype=torch.bool), generator=generator)
+    logits = policy.model(obs["tokens"][:, : obs["length"]]).logits[0, -1]
+    law = torch.softmax(logits / temperature, -1)
+    assert chi_square_p(actions.bincount(minlength=len(law)).double(), 50_000 * law.detach()) > 1e-4
+    assert_close(log_probs, law.log()[actions], 1e-10, "reported log-probabilities")
+
+
+def hostile(policy):
+    """Set what a checkpoint's generation_config may hold."""
+    for name, value in {"do_sample": True, "top_k": 1, "temperature": 0.1, "repetition_penalty": 5.0}.items():
+        setattr(policy.model.generation_config, name, value)
+
+
+@models
+def test_generation_config_of_the_model_has_no_effect(name):
+    envs = text_envs(4)
+    policy = tiny_policy(name, envs)
+    plain = collect(policy, envs)
+    hostile(policy)
+    same = collect(policy, envs)
+    assert torch.equal(plain.actions, same.actions) and torch.equal(plain.log_probs, same.log_probs)
+
+
+@pytest.mark.parametrize("pad_is_eos", [False, True])
+def test_trained_tokens_are_the_sampled_ones_end_token_included(pad_is_eos, monkeypatch):
+    envs = text_envs(3, pad_is_eos=pad_is_eos)
+    policy = tiny_policy("gpt2", envs)
+    slots, finished = [[] for _ in range(3)], []
+    step = envs.step
+
+    def listen(actions):
+        out = step(actions)
+        for slot, action in enumerate(actions.tolist()):
+            slots[slot].append(action)
+            if out[2][slot]:
+                finished.append(slots[slot])
+                slots[slot] = []
+        return out
+
+    monkeypatch.setattr(envs, "step", listen)
+    rollout = collect(policy, envs, 3)
+    trained = [rollout.actions[i, : rollout.lengths[i]].tolist() for i in range(3)]
+    assert sorted(trained) == sorted(finished)
+    longer = collect(policy, envs, 12)
+    last = longer.actions.gather(1, longer.lengths[:, None] - 1)[:, 0]
+    ended = last == envs.task.eos_token_id
+    assert ended.any() and torch.equal(ended, ~longer.truncated)
+    assert int((longer.actions.where(longer.mask, -1) == envs.task.eos_token_id).sum()) == int(ended.sum())
+
+
+@models
+@pytest.mark.parametrize("pad_is_eos", [False, True])
+def test_every_sampled_token_is_credited_with_the_reward_of_its_own_text(name, pad_is_eos):
+    envs = text_envs(4, pad_is_eos=pad_is_eos)
+    agent = credit_agent(envs, name)
+    rollout = collect(agent.policy, envs, 16)
+    assert (~rollout.truncated).any(), "some episodes must end with the end token"
+    check_credit(agent, rollout, own_rewards(envs, rollout), EXACT)
+
+
+def credit_agent(envs, name="gpt2"):
+    policy = tiny_policy(name, envs)
+    return ReinforceBaseline(policy, envs, baseline="none", episodes_per_update=16, max_grad_norm=1e9, device="cpu")
+
+
+# Seeds.
+
+
+def train(kind, seed):
+    if kind == "text":
+        envs = text_envs(8, group_size=2)
+        agent = ReinforceBaseline("tiny", envs, episodes_per_update=16, seed=seed, device="cpu", learning_rate=0.01)
+        return agent.learn(200).policy.state_dict()
+    agent = ReinforceBaseline("MlpPolicy", "CartPole-v1", baseline="value", seed=seed, device="cpu")
+    return agent.learn(600).policy.state_dict()
+
+
+@pytest.mark.parametrize("kind", ["text", "control"])
+def test_a_seed_decides_everything_and_global_random_states_nothing(kind):
+    runs = []
+    for attempt in range(2):
+        torch.manual_seed(attempt)
+        np.random.seed(attempt)  # noqa: NPY002
+        random.seed(attempt)
+        before = torch.get_rng_state(), np.random.get_state()[1].copy(), random.getstate()  # noqa: NPY002
+        runs.append([train(kind, seed) for seed in (0, 1)])
+        after = torch.get_rng_state(), np.random.get_state()[1], random.getstate()  # noqa: NPY002
+        assert torch.equal(before[0], after[0]) and (before[1] == after[1]).all() and before[2] == after[2]
+    for first, second in zip(*runs, strict=True):
+        assert all(torch.equal(value, second[key]) for key, value in first.items())
+    assert any(not torch.equal(value, runs[0][1][key]) for key, value in runs[0][0].items()), "seeds differ"

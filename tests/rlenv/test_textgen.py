@@ -1,0 +1,296 @@
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium.utils.env_checker import check_env as gymnasium_check_env
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from stable_baselines3.common.env_checker import check_env as sb3_check_env
+from textgen_reference import OddVerifier
+
+from rlenv.textgen import TextGenEnv
+from verifiers import Verdict, Verifier
+
+PAD, EOS = 0, 1
+SUM = {"verifier": "arith", "problems": [{"prompt": "12+34=", "answer": "46"}], "test_fraction": 0.0}
+
+
+def tokens_of(env, text):
+    return env.unwrapped.task.tokenizer(text, add_special_tokens=False)["input_ids"] if text else []
+
+
+def say(env, text):
+    """Start an episode, say the text and end it; return what the last step returned."""
+    env.reset()
+    for token in tokens_of(env, text):
+        env.step(token)
+    return env.step(EOS)
+
+
+def prompts(env, count, seed=None):
+    return [env.reset(seed=seed if episode == 0 else None)[1]["prompt"] for episode in range(count)]
+
+
+def test_it_passes_the_checker_of_gymnasium():
+    gymnasium_check_env(gym.make("TextGen-v0", verifier="arith").unwrapped)
+
+
+def test_it_passes_the_checker_of_gymnasium_in_every_render_mode(capsys):
+    gymnasium_check_env(gym.make("TextGen-v0", verifier="arith", render_mode="ansi").unwrapped)
+    gymnasium_check_env(gym.make("TextGen-v0", verifier="arith", render_mode="human").unwrapped)
+
+
+def test_it_passes_the_checker_of_stable_baselines3():
+    sb3_check_env(gym.make("TextGen-v0", verifier="arith"))
+
+
+def test_it_is_made_by_module_and_name():
+    env = gym.make("rlenv:TextGen-v0", verifier="arith", verifier_kwargs={"digits": 3})
+    assert isinstance(env.unwrapped, TextGenEnv)
+    assert len(env.reset(seed=0)[1]["prompt"]) == len("123+456=")
+
+
+def test_its_specification_survives_json():
+    env = gym.make("TextGen-v0", verifier="arith", verifier_kwargs={"digits": 1}, group_size=2, split="test")
+    again = gym.make(gym.envs.registration.EnvSpec.from_json(env.spec.to_json()))
+    assert prompts(env, 6, seed=4) == prompts(again, 6, seed=4)
+
+
+@settings(deadline=None)
+@given(st.integers(0, 2**32), st.lists(st.integers(0, 13), min_size=1, max_size=4))
+def test_observations_only_ever_grow_by_the_action(seed, actions):
+    env = TextGenEnv(verifier="arith")
+    before, _ = env.reset(seed=seed)
+    for action in actions:
+        after, _, done, _, _ = env.step(action)
+        length = before["length"]
+        assert after["length"] == length + 1
+        assert after["tokens"][length] == action
+        assert after["tokens"][:length].tolist() == before["tokens"][:length].tolist()
+        assert set(after["tokens"][length + 1 :].tolist()) <= {PAD}
+        assert env.observation_space.contains(after)
+        before = after
+        if done:
+            break
+
+
+def test_the_first_observation_is_the_prompt_and_padding():
+    env = TextGenEnv(**SUM)
+    observation, info = env.reset(seed=0)
+    length = len("12+34=")
+    assert observation["length"] == length
+    assert observation["tokens"].tolist() == tokens_of(env, "12+34=") + [PAD] * (env.task.max_length - length)
+    assert info == {"group": 0, "prompt": "12+34="}
+
+
+def test_observations_given_out_do_not_change_and_are_not_the_environments_own():
+    env = TextGenEnv(**SUM)
+    first, _ = env.reset(seed=0)
+    kept = first["tokens"].copy()
+    env.step(4)
+    assert (first["tokens"] == kept).all()
+    first["tokens"][:] = 9
+    assert env.step(5)[0]["tokens"][:6].tolist() == tokens_of(env, "12+34=")
+
+
+def test_the_right_answer_pays_at_its_end_only():
+    env = TextGenEnv(**SUM)
+    env.reset(seed=0)
+    four, six = tokens_of(env, "46")
+    assert env.step(four)[1:] == (0.0, False, False, {})
+    assert env.step(six)[1:] == (0.0, False, False, {})
+    assert env.step(EOS)[1:] == (
+        1.0,
+        True,
+        False,
+        {
+            "episode": {"r": 1.0, "l": 3},
+            "is_success": True,
+            "completion": "46",
+            "verdict": {},
+            "verifier_failed": False,
+        },
+    )
+
+
+def test_a_wrong_answer_pays_nothing():
+    _, reward, terminated, truncated, info = say(TextGenEnv(**SUM), "47")
+    assert (reward, terminated, truncated) == (0.0, True, False)
+    assert (info["completion"], info["is_success"], info["episode"]) == ("47", False, {"r": 0.0, "l": 3})
+
+
+def test_an_empty_answer_is_judged_too():
+    _, reward, terminated, truncated, info = say(TextGenEnv(**SUM), "")
+    assert (reward, terminated, truncated, info["completion"]) == (0.0, True, False, "")
+    assert info["episode"] == {"r": 0.0, "l": 1}
+
+
+def test_running_out_of_tokens_terminates_and_truncates_and_the_cut_text_counts():
+    env = TextGenEnv(**SUM, max_new_tokens=2)
+    env.reset(seed=0)
+    four, six = tokens_of(env, "46")
+    assert env.step(four)[2:4] == (False, False)
+    _, reward, terminated, truncated, info = env.step(six)
+    assert (reward, terminated, truncated) == (1.0, True, True)
+    assert (info["completion"], info["episode"]) == ("46", {"r": 1.0, "l": 2})
+
+
+def test_the_end_token_as_the_last_token_of_the_budget_is_no_cut():
+    env = TextGenEnv(**SUM, max_new_tokens=3)
+    _, reward, terminated, truncated, _ = say(env, "46")
+    assert (reward, terminated, truncated) == (1.0, True, False)
+
+
+def test_parts_of_the_verdict_are_in_the_info():
+    env = TextGenEnv(verifier=OddVerifier(), problems=["b"], test_fraction=0.0)
+    info = say(env, "ab")[4]
+    assert info["verdict"] == {"a": 1.0, "b": -1.5}
+    assert info["episode"]["r"] == 0.75
+
+
+@pytest.mark.parametrize("nothing", [None, float("nan")])
+def test_a_verdict_that_was_not_reached_is_flagged(nothing):
+    env = TextGenEnv(verifier=lambda prompts, completions: [nothing], problems=["a"], test_fraction=0.0)
+    _, reward, terminated, _, info = say(env, "b")
+    assert (reward, terminated) == (0.0, True)
+    assert (info["verifier_failed"], info["is_success"]) == (True, False)
+
+
+def test_a_verifier_that_timed_out_has_failed():
+    class Slow(Verifier):
+        def verify(self, problem, completion):
+            return Verdict(0.0, status="timeout")
+
+    env = TextGenEnv(verifier=Slow(), problems=["a"], test_fraction=0.0, render_mode="ansi")
+    assert say(env, "b")[4]["verifier_failed"]
+    assert env.render() == "a│b<eos>  timeout"
+
+
+@pytest.mark.parametrize("action", [-1, 14, 1000, np.int64(-7)])
+def test_an_action_outside_the_vocabulary_is_named_with_the_range(action):
+    env = TextGenEnv(**SUM)
+    env.reset(seed=0)
+    with pytest.raises(ValueError, match=rf"action {action} is outside the vocabulary; allowed: 0 to 13"):
+        env.step(action)
+
+
+def test_a_refused_action_leaves_the_episode_as_it_was():
+    env = TextGenEnv(**SUM)
+    env.reset(seed=0)
+    with pytest.raises(ValueError, match="outside the vocabulary"):
+        env.step(99)
+    four, six = tokens_of(env, "46")
+    env.step(four), env.step(six)
+    assert env.step(EOS)[1] == 1.0
+
+
+@pytest.mark.parametrize("action", [1.5, "3", True])
+def test_an_action_that_is_no_token_id_is_refused(action):
+    env = TextGenEnv(**SUM)
+    env.reset(seed=0)
+    with pytest.raises(ValueError, match="action"):
+        env.step(action)
+
+
+@pytest.mark.parametrize("action", [4, np.int64(4), np.array(4)])
+def test_whole_numbers_of_any_kind_are_actions(action):
+    env = TextGenEnv(**SUM)
+    env.reset(seed=0)
+    assert env.step(action)[0]["tokens"][6] == 4
+
+
+def test_stepping_before_the_first_reset_is_refused():
+    with pytest.raises(RuntimeError, match=r"call reset\(\) before step"):
+        TextGenEnv(**SUM).step(4)
+
+
+def test_stepping_after_the_end_is_refused_until_the_next_reset():
+    env = TextGenEnv(**SUM)
+    say(env, "46")
+    with pytest.raises(RuntimeError, match="the episode is over"):
+        env.step(4)
+    env.reset()
+    assert env.step(4)[1:] == (0.0, False, False, {})
+
+
+@settings(deadline=None)
+@given(st.integers(0, 2**32))
+def test_the_same_seed_poses_the_same_problems(seed):
+    env = TextGenEnv(verifier="arith")
+    assert prompts(env, 5, seed) == prompts(TextGenEnv(verifier="arith"), 5, seed) == prompts(env, 5, seed)
+
+
+def test_other_seeds_pose_other_problems():
+    env = TextGenEnv(verifier="arith")
+    assert prompts(env, 5, seed=0) != prompts(env, 5, seed=1)
+
+
+def test_resetting_without_a_seed_continues_the_stream():
+    env, whole = TextGenEnv(verifier="arith"), prompts(TextGenEnv(verifier="arith"), 12, seed=3)
+    assert prompts(env, 4, seed=3) + prompts(env, 8) == whole
+    assert len(set(whole)) > 6
+
+
+def test_environments_that_nobody_seeded_differ():
+    assert prompts(TextGenEnv(verifier="arith"), 10) != prompts(TextGenEnv(verifier="arith"), 10)
+
+
+def test_environments_that_nobody_seeded_differ_even_when_their_generator_was_looked_at():
+    one, other = TextGenEnv(verifier="arith"), TextGenEnv(verifier="arith")
+    assert one.np_random is not other.np_random
+    assert prompts(one, 10) != prompts(other, 10)
+
+
+@pytest.mark.parametrize("group_size", [1, 2, 3, 5])
+def test_consecutive_episodes_share_a_prompt(group_size):
+    env, plain = TextGenEnv(verifier="arith", group_size=group_size), TextGenEnv(verifier="arith")
+    infos = [env.reset(seed=8 if episode == 0 else None)[1] for episode in range(4 * group_size)]
+    assert [info["group"] for info in infos] == [group for group in range(4) for _ in range(group_size)]
+    expected = [prompt for prompt in prompts(plain, 4, seed=8) for _ in range(group_size)]
+    assert [info["prompt"] for info in infos] == expected
+    assert env.metadata["group_size"] == group_size
+
+
+def test_the_splits_pose_different_problems():
+    seen = {split: set(prompts(TextGenEnv(verifier="arith", split=split), 100, 0)) for split in ("train", "test")}
+    assert not seen["train"] & seen["test"]
+
+
+def test_ansi_shows_prompt_completion_and_reward():
+    env = gym.make("TextGen-v0", render_mode="ansi", **SUM)
+    env.reset(seed=0)
+    assert env.render() == "12+34=│"
+    four, six = tokens_of(env, "46")
+    env.step(four)
+    assert env.render() == "12+34=│4"
+    env.step(six)
+    env.step(EOS)
+    assert env.render() == "12+34=│46<eos>  reward 1"
+    env.reset()
+    assert env.render() == "12+34=│"
+
+
+def test_human_prints_every_episode_once_as_it_ends(capsys):
+    env = gym.make("TextGen-v0", render_mode="human", **SUM)
+    say(env, "46")
+    say(env, "7")
+    assert capsys.readouterr().out == "12+34=│46<eos>  reward 1\n12+34=│7<eos>  reward 0\n"
+    assert env.render() is None
+
+
+def test_without_a_render_mode_nothing_is_printed(capsys):
+    say(TextGenEnv(**SUM), "46")
+    assert capsys.readouterr().out == ""
+
+
+def test_an_unknown_render_mode_is_refused():
+    with pytest.raises(ValueError, match=r"unknown render_mode 'rgb_array'; allowed: \['ansi', 'human'\]"):
+        TextGenEnv(render_mode="rgb_array", **SUM)
+
+
+def test_what_the_model_said_is_never_read_back_from_text():
+    env = TextGenEnv(verifier="arith", problems=[{"prompt": "12+34=", "answer": "46"}], test_fraction=0.0)
+    env.reset(seed=0)
+    env.step(PAD)
+    observation = env.step(PAD)[0]
+    assert observation["length"] == 8
+    assert observation["tokens"][6:8].tolist() == [PAD, PAD]

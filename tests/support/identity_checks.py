@@ -1,0 +1,261 @@
+"""The identities of the design as functions that raise AssertionError.
+
+`tests/agents/test_identities.py` asserts that the code passes them, `tests/museum` that each planted bug does not, by
+a factor of at least 100: there they are called with a tolerance a hundred times as large.
+"""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import fields, replace
+from typing import Any
+
+import torch
+
+from agents import Agent, Collector, LanguageModelPolicy, Policy, Rollout
+from agents.rollout import map_obs
+
+EXACT, ROUNDING = 1e-12, 1e-5  # nats, in float64 and float32
+
+
+def assert_close(ours: torch.Tensor, theirs: torch.Tensor, tolerance: float, what: str) -> None:
+    gap = (ours.double() - theirs.double()).abs().max().item()
+    assert gap <= tolerance, f"{what}: differ by {gap:.3g}, allowed {tolerance:.3g}"
+
+
+def collect(policy: Policy, envs: Any, episodes: int = 24, seed: int = 0) -> Rollout:
+    """Return a rollout that depends on nothing but the seed."""
+    collector = Collector(envs, torch.device("cpu"))
+    collector.seed(seed)
+    rollout = collector.collect(policy, episodes, torch.Generator().manual_seed(seed))
+    assert rollout is not None
+    return rollout
+
+
+# Identity 1: the policy that acts is the policy that is trained.
+
+
+def check_acting_equals_training(policy: LanguageModelPolicy, envs: Any, tolerance: float) -> None:
+    """Log-probabilities while acting = while training, over prompts of unequal length and slots that restart."""
+    rollout = collect(policy, envs)
+    assert rollout.lengths.unique().numel() > 3, "the episodes must differ in length"
+    with torch.no_grad():
+        log_probs, _ = policy.evaluate_actions(rollout)
+    assert_close(log_probs[rollout.mask], rollout.log_probs[rollout.mask], tolerance, "acting and training")
+
+
+def check_plain_reference(policy: LanguageModelPolicy, envs: Any, tolerance: float) -> None:
+    """Both = log_softmax(model(ids).logits / T), each episode read by itself, without cache or padding."""
+    rollout = collect(policy, envs)
+    plain = plain_log_probs(policy, rollout)
+    with torch.no_grad():
+        trained, _ = policy.evaluate_actions(rollout)
+    assert_close(rollout.log_probs[rollout.mask], plain[rollout.mask], tolerance, "acting and the plain reference")
+    assert_close(trained[rollout.mask], plain[rollout.mask], tolerance, "training and the plain reference")
+
+
+@torch.no_grad()
+def plain_log_probs(policy: LanguageModelPolicy, rollout: Rollout) -> torch.Tensor:
+    model = copy.deepcopy(policy.model).eval()
+    out = torch.zeros_like(rollout.log_probs)
+    for row in range(len(rollout)):
+        prompt = rollout.observations["tokens"][row, : rollout.observations["length"][row]]
+        actions = rollout.actions[row, : rollout.lengths[row]]
+        logits = model(torch.cat([prompt, actions])[None]).logits[0]
+        law = torch.log_softmax(logits / policy.temperature, -1)[len(prompt) - 1 : -1]
+        out[row, : len(actions)] = law.gather(1, actions[:, None])[:, 0]
+    return out
+
+
+def check_running_equals_fresh(policy: LanguageModelPolicy, envs: Any, tolerance: float, steps: int = 60) -> None:
+    """act(obs, running state) = act(obs, fresh state) at every step, slots restarting all the while."""
+    generator, restarts = torch.Generator().manual_seed(0), 0
+    starts = torch.ones(envs.num_envs, dtype=torch.bool)
+    obs, _ = envs.reset(seed=0)
+    state = policy.initial_state(envs.num_envs)
+    for _ in range(steps):
+        same_noise = generator.clone_state()
+        actions, log_probs, state = policy.act(obs, state, starts, generator=generator)
+        again, fresh, _ = policy.act(obs, None, torch.ones_like(starts), generator=same_noise)
+        assert_close(log_probs, fresh, tolerance, "running and fresh state")
+        assert torch.equal(actions, again)
+        obs, _, starts, _, _ = envs.step(actions)
+        if starts.any():
+            restarts += not starts.all()
+            obs, _ = envs.reset(options={"reset_mask": starts})
+    assert restarts > 3, "some slots must restart while others run on"
+
+
+def check_state_forgets_old_weights(policy: LanguageModelPolicy, envs: Any, tolerance: float) -> None:
+    """After an optimizer step, the state of before gives what a fresh one gives."""
+    obs, _ = envs.reset(seed=0)
+    starts = torch.ones(envs.num_envs, dtype=torch.bool)
+    actions, _, state = policy.act(obs, policy.initial_state(envs.num_envs), starts, deterministic=True)
+    obs, _, _, _, _ = envs.step(actions)
+    optimizer = torch.optim.Adam(policy.parameters(), lr=0.3)
+    log_probs, _ = policy.evaluate_actions(collect(policy, copy.deepcopy(envs), 4))
+    log_probs.sum().backward()
+    optimizer.step()
+    _, stale, _ = policy.act(obs, state, ~starts, deterministic=True)
+    _, fresh, _ = policy.act(obs, None, starts, deterministic=True)
+    assert_close(stale, fresh, tolerance, "old and fresh state after an update")
+
+
+# Identity 3: the first pass over a rollout is on policy.
+
+
+def check_first_pass_is_on_policy(policy: Policy, envs: Any, tolerance: float, clip: float = 0.2) -> None:
+    """Ratio = 1 and clip fraction = 0 before the first update."""
+    rollout = collect(policy, envs)
+    with torch.no_grad():
+        log_probs, _ = policy.evaluate_actions(rollout)
+    ratio = (log_probs - rollout.log_probs)[rollout.mask].exp()
+    assert_close(ratio, torch.ones_like(ratio), tolerance, "the ratio and 1")
+    assert ((ratio - 1).abs() > clip).float().mean() == 0, "clip fraction"
+
+
+# Identity 4: the gradient does not depend on how the rows are laid out.
+
+
+def gradient(agent: Agent, rollout: Rollout) -> torch.Tensor:
+    """Return the gradient of a real update, flat; the agent's weights are put back."""
+    weights = copy.deepcopy(agent.policy.state_dict())
+    optimizer = copy.deepcopy(agent.optimizer.state_dict())
+    agent.update(rollout)
+    parts = [torch.zeros_like(p) if p.grad is None else p.grad for p in agent.policy.parameters() if p.requires_grad]
+    flat = torch.cat([part.flatten() for part in parts]).clone()
+    agent.policy.load_state_dict(weights)
+    agent.optimizer.load_state_dict(optimizer)
+    return flat
+
+
+def check_same_gradient(agent: Agent, rollout: Rollout, other: Rollout, tolerance: float, what: str) -> None:
+    """Two layouts of one rollout have one gradient; the gap is relative to the largest entry."""
+    ours, theirs = gradient(agent, rollout), gradient(agent, other)
+    assert ours.abs().max() > 1e-3, "there must be a gradient"
+    assert_close(theirs / ours.abs().max(), ours / ours.abs().max(), tolerance, what)
+
+
+def check_micro_batches(agent: Agent, rollout: Rollout, tolerance: float) -> None:
+    agent.micro_batch_size = None
+    whole = gradient(agent, rollout)
+    for rows in (1, 2, 3):
+        agent.micro_batch_size = rows
+        part = gradient(agent, rollout)
+        assert_close(part / whole.abs().max(), whole / whole.abs().max(), tolerance, f"micro-batches of {rows}")
+    agent.micro_batch_size = None
+
+
+def double(rollout: Rollout) -> Rollout:
+    """Return the rollout with rewards in double precision, so that sums in another order agree to 1e-12."""
+    return replace(rollout, rewards=rollout.rewards.double(), log_probs=rollout.log_probs.double())
+
+
+def padded(rollout: Rollout, steps: int = 5, columns: int = 7, junk: int = 3) -> Rollout:
+    """Return the rollout with more masked steps and, for text, more columns of junk right of the prompts."""
+
+    def widen(value: torch.Tensor, by: int, fill: Any) -> torch.Tensor:
+        return torch.cat([value, value.new_full((value.shape[0], by, *value.shape[2:]), fill)], dim=1)
+
+    wider = {}
+    for field in fields(rollout):
+        value = getattr(rollout, field.name)
+        if isinstance(value, torch.Tensor) and value.dim() >= 2 and field.name != "observations":
+            wider[field.name] = widen(value, steps, False if value.dtype is torch.bool else junk)
+    observations = rollout.observations
+    if isinstance(observations, dict):  # text: the first observations
+        column = torch.arange(observations["tokens"].shape[1])
+        inside = column < observations["length"][:, None]
+        tokens = widen(observations["tokens"].where(inside, torch.tensor(junk)), columns, junk)
+        wider["observations"] = {**observations, "tokens": tokens}
+    else:
+        wider["observations"] = map_obs(lambda x: widen(x, steps, junk), observations)
+    return replace(rollout, **wider)
+
+
+def poisoned(rollout: Rollout) -> Rollout:
+    """Return the rollout with NaN in the masked cells of rewards and log-probabilities."""
+    return replace(
+        rollout,
+        rewards=rollout.rewards.where(rollout.mask, torch.nan),
+        log_probs=rollout.log_probs.where(rollout.mask, torch.nan),
+    )
+
+
+# Rewards, rows and steps find each other.
+
+
+def check_credit(agent: Agent, rollout: Rollout, rewards: torch.Tensor, tolerance: float) -> None:
+    """For REINFORCE with returns-to-go and a reward at the end, dL / d log pi(a_t) = -R_i / N at each of its steps.
+
+    Args:
+        agent: with baseline "none" and gamma 1.
+        rollout: collected by it.
+        rewards: R, worked out from each row's own tokens by whoever calls [N].
+        tolerance: per step, relative to the mean |R| / N.
+    """
+    seen: list[torch.Tensor] = []
+    evaluate = agent.policy.evaluate_actions
+
+    def listen(batch: Rollout) -> tuple[torch.Tensor, torch.Tensor]:
+        log_probs, entropy = evaluate(batch)
+        log_probs.retain_grad()
+        seen.append(log_probs)
+        return log_probs, entropy
+
+    agent.policy.evaluate_actions = listen  # type: ignore[method-assign]
+    try:
+        gradient(agent, rollout)
+    finally:
+        del agent.policy.evaluate_actions
+    (log_probs,) = seen
+    assert log_probs.grad is not None
+    expected = -(rewards[:, None] * rollout.mask) / len(rollout)
+    scale = rewards.abs().mean() / len(rollout)
+    assert_close(log_probs.grad / scale, expected / scale, tolerance, "credit")
+
+
+def check_kl_gradient(agent: Agent, rollout: Rollout, tolerance: float) -> None:
+    """With no reward and the exact KL in the loss, the gradient is that of beta/N sum_i sum_t KL(pi || ref)."""
+    ours = gradient(agent, replace(rollout, rewards=torch.zeros_like(rollout.rewards)))
+    policy, reference = agent.policy, agent.anchor.reference
+    assert reference is not None
+    policy.zero_grad()
+    ids, law, old = [], [], []
+    for row in range(len(rollout)):
+        prompt = rollout.observations["tokens"][row, : rollout.observations["length"][row]]
+        ids = torch.cat([prompt, rollout.actions[row, : rollout.lengths[row]]])[None]
+        for model, place in ((policy, law), (reference, old)):
+            logits = model.model(ids).logits[0, len(prompt) - 1 : -1]
+            place.append(torch.log_softmax(logits / model.temperature, -1))
+    ours_law, theirs = torch.cat(law), torch.cat(old).detach()
+    (agent.anchor.coef * (ours_law.exp() * (ours_law - theirs)).sum() / len(rollout)).backward()
+    exact = torch.cat([p.grad.flatten() for p in policy.parameters() if p.grad is not None])
+    assert exact.abs().max() > 1e-3
+    assert_close(ours / exact.abs().max(), exact / exact.abs().max(), tolerance, "the gradient of the KL anchor")
+
+
+# Identity 6: what was played is what is trained.
+
+
+def check_counting_rollout(rollout: Rollout, lengths: list[int], first: int = 0) -> None:
+    """Every stored step of a rollout from `CountingEnv` is the right one.
+
+    Args:
+        rollout: its observations say (episode, t), its reward is `reward_at`.
+        lengths: how long each episode number is.
+        first: number of the first episode, counted over everything the environment has ever started.
+    """
+    from counting_env import reward_at
+
+    n, longest = rollout.mask.shape
+    wanted = torch.tensor(lengths[first : first + n])
+    assert torch.equal(rollout.lengths, wanted), f"lengths {rollout.lengths.tolist()}, wanted {wanted.tolist()}"
+    assert torch.equal(rollout.mask, torch.arange(longest) < wanted[:, None])
+    for i in range(n):
+        t = torch.arange(int(wanted[i]))
+        row = rollout.observations[i, : len(t)]
+        assert torch.equal(row[:, 0].long(), torch.full_like(t, first + i)), f"episode {i} holds steps of others"
+        assert torch.equal(row[:, 1].long(), t), f"the steps of episode {i} are out of order"
+        rewards = torch.tensor([reward_at(first + i, int(k), int(wanted[i])) for k in t])
+        assert torch.equal(rollout.rewards[i, : len(t)], rewards), f"the rewards of episode {i}"

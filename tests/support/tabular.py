@@ -1,0 +1,343 @@
+"""A world small enough to enumerate: 2 prompts, 3 tokens (one ends the episode), at most 3 steps, 15 completions.
+
+Every prefix of a prompt is a state with a logit vector of its own, so every expectation is a finite sum. Two kinds of
+functions live here: those that send every possible rollout through the real agent (`expected_gradient`,
+`expected_batch_gradient`), and the closed forms they are compared with, which share no code with `agents`.
+
+P prompts, S states a prompt, V tokens, C completions, T steps, K episodes a group.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from gymnasium import spaces
+from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector.utils import batch_space
+from torch import nn
+
+from agents import Agent, Policy, ReinforceBaseline, Rollout
+from agents.policies.base import sample_categorical
+
+P, V, T, EOS = 2, 3, 3, 2
+PREFIXES = [prefix for t in range(T) for prefix in itertools.product(range(EOS), repeat=t)]
+COMPLETIONS = [p + (a,) for p in PREFIXES for a in range(V) if a == EOS or len(p) == T - 1]
+S, C = len(PREFIXES), len(COMPLETIONS)  # 7, 15
+
+STATES = torch.tensor([[PREFIXES.index(c[:t]) if t < len(c) else 0 for t in range(T)] for c in COMPLETIONS])  # [C, T]
+ACTIONS = torch.tensor([[c[t] if t < len(c) else 0 for t in range(T)] for c in COMPLETIONS])  # [C, T]
+MASK = torch.tensor([[t < len(c) for t in range(T)] for c in COMPLETIONS])  # [C, T]
+NEXT = [[-1 if p + (a,) in COMPLETIONS else PREFIXES.index(p + (a,)) for a in range(V)] for p in PREFIXES]  # [S, V]
+
+LEVELS = torch.tensor(  # of the completions [P, C]: the first prompt is easy, the second is hard
+    [[0.5, 1, 0, 1, 1, 0.5, 1, 0, 1, 0.5, 1, 1, 0, 1, 0.5], [0, 0, 0, 0, 0.5, 0, 0, 1, 0, 0, 0, 0.5, 0, 0, 0]],
+    dtype=torch.float64,
+)
+RUNNING_MEAN = torch.tensor([0.4, -0.3, 0.7], dtype=torch.float64)  # a state for the running mean [T]
+REFERENCE_SEED = 7
+
+
+def _reward_tables() -> tuple[torch.Tensor, torch.Tensor]:
+    """Return rewards of (prompt, state, action) [P, S, V]: at the last step only, and at every step."""
+    last = torch.zeros(P, S, V, dtype=torch.float64)
+    for c, completion in enumerate(COMPLETIONS):
+        last[:, PREFIXES.index(completion[:-1]), completion[-1]] = LEVELS[:, c]
+    goes_on = torch.tensor(NEXT) >= 0  # [S, V]
+    every = (torch.arange(P * S * V).reshape(P, S, V) * 5 % 3) / 2  # three levels again
+    return last, torch.where(goes_on, every.double(), last)
+
+
+AT_THE_END, AT_EVERY_STEP = _reward_tables()
+
+
+class TabularPolicy(Policy):
+    """One logit vector and one value per (prompt, prefix), in float64; an observation is the number p * S + s."""
+
+    defaults = {"gamma": 1.0, "learning_rate": 1e-2, "episodes_per_update": 4, "num_envs": 4}
+    kind = "tabular"
+
+    def __init__(self, seed: int = 0) -> None:
+        super().__init__()
+        generator = torch.Generator().manual_seed(seed)
+        self.logits = nn.Parameter(torch.randn(P, S, V, generator=generator, dtype=torch.float64) * 0.8)
+        self.table = nn.Parameter(torch.randn(P, S, generator=generator, dtype=torch.float64))
+
+    def _log_softmax(self, states: torch.Tensor) -> torch.Tensor:
+        return self.logits.flatten(0, 1)[states].log_softmax(-1)  # [..., V]
+
+    def act(
+        self,
+        obs: torch.Tensor,
+        state: None,
+        episode_start: torch.Tensor,
+        deterministic: bool = False,
+        generator: torch.Generator | None = None,
+    ) -> tuple[torch.Tensor, torch.Tensor, None]:
+        log_pi = self._log_softmax(obs)  # [B, V]
+        actions = log_pi.argmax(-1) if deterministic else sample_categorical(log_pi, generator)  # [B]
+        return actions, log_pi.gather(1, actions[:, None])[:, 0], None
+
+    def evaluate_actions(self, rollout: Rollout) -> tuple[torch.Tensor, torch.Tensor]:
+        log_pi = self._log_softmax(rollout.observations)  # [N, T, V]
+        entropy = -(log_pi.exp() * log_pi).sum(-1)
+        log_probs = log_pi.gather(2, rollout.actions[..., None])[..., 0]
+        return log_probs.where(rollout.mask, 0), entropy.where(rollout.mask, 0)
+
+    def predict_values(self, rollout: Rollout) -> torch.Tensor:
+        return self.table.flatten()[rollout.observations].where(rollout.mask, 0)
+
+    def kl_divergence(self, reference: TabularPolicy, rollout: Rollout) -> torch.Tensor:
+        log_pi, log_ref = self._log_softmax(rollout.observations), reference._log_softmax(rollout.observations)
+        return (log_pi.exp() * (log_pi - log_ref)).sum(-1).where(rollout.mask, 0)
+
+    def critic_parameters(self) -> list[nn.Parameter]:
+        return [self.table]
+
+
+class TinyWorld(VectorEnv):
+    """The same world as an environment: groups of K episodes take turns between the prompts."""
+
+    def __init__(self, num_envs: int = 4, group_size: int = 2, rewards: torch.Tensor = AT_THE_END) -> None:
+        self.metadata = {"autoreset_mode": AutoresetMode.DISABLED, "group_size": group_size}
+        self.num_envs, self.group_size, self.rewards = num_envs, group_size, rewards.numpy()
+        self.single_observation_space, self.single_action_space = spaces.Discrete(P * S), spaces.Discrete(V)
+        self.observation_space = batch_space(self.single_observation_space, num_envs)
+        self.action_space = batch_space(self.single_action_space, num_envs)
+        self.state = np.zeros(num_envs, dtype=np.int64)
+        self.group = np.zeros(num_envs, dtype=np.int64)
+        self.started = 0
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[np.ndarray, dict[str, Any]]:
+        slots = np.flatnonzero((options or {}).get("reset_mask", np.ones(self.num_envs, dtype=bool)))
+        self.group[slots] = (self.started + np.arange(len(slots))) // self.group_size
+        self.started += len(slots)
+        self.state[slots] = self.group[slots] % P * S
+        return self.state.copy(), {"group": self.group.copy()}
+
+    def step(
+        self, actions: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
+        prompt, state = np.divmod(self.state, S)
+        following = np.array(NEXT)[state, actions]
+        done = following < 0
+        self.state = np.where(done, self.state, prompt * S + following)
+        return self.state.copy(), self.rewards[prompt, state, actions], done, np.zeros_like(done), {}
+
+
+def make_agent(cls: type[Agent] = ReinforceBaseline, group_size: int = 2, **settings: Any) -> Agent:
+    """Return a real agent on the tiny world, with a reference of its own and a running mean that is under way."""
+    agent = cls(TabularPolicy(), TinyWorld(group_size=group_size), device="cpu", **settings)
+    if agent.anchor.coef:
+        agent.anchor.hold(TabularPolicy(REFERENCE_SEED))
+    if settings.get("baseline") == "running-mean":
+        agent.load_state_dict({"mean": RUNNING_MEAN})
+    return agent
+
+
+# Every rollout there is, through the real agent.
+
+
+def episodes(
+    policy: TabularPolicy, rewards: torch.Tensor, prompts: torch.Tensor, completions: torch.Tensor, groups: torch.Tensor
+) -> Rollout:
+    """Return the episodes in which these completions [N] were sampled after these prompts [N]."""
+    states, actions, mask = STATES[completions], ACTIONS[completions], MASK[completions]  # [N, T]
+    n = len(completions)
+    rollout = Rollout(
+        observations=prompts[:, None] * S + states,
+        actions=actions,
+        log_probs=torch.zeros(n, T, dtype=torch.float64),
+        rewards=rewards[prompts[:, None], states, actions].where(mask, 0),
+        mask=mask,
+        terminated=torch.ones(n, dtype=torch.bool),
+        truncated=torch.zeros(n, dtype=torch.bool),
+        groups=groups,
+        valid=torch.ones(n, dtype=torch.bool),
+        success=torch.full((n,), torch.nan),
+    )
+    with torch.no_grad():
+        return replace(rollout, log_probs=policy.evaluate_actions(rollout)[0])
+
+
+def random_episodes(
+    policy: TabularPolicy, groups: int = 6, size: int = 4, rewards: torch.Tensor = AT_THE_END, seed: int = 0
+) -> Rollout:
+    """Return groups of uniformly drawn completions, prompts in turn."""
+    generator = torch.Generator().manual_seed(seed)
+    group = torch.arange(groups).repeat_interleave(size)  # [N]
+    return episodes(policy, rewards, group % P, torch.randint(C, (groups * size,), generator=generator), group)
+
+
+def completion_log_probs(log_pi: torch.Tensor) -> torch.Tensor:
+    """Return log π(y | prompt) [P, C] of a table [P, S, V]."""
+    return log_pi[:, STATES, ACTIONS].where(MASK, 0).sum(-1)
+
+
+def multisets(size: int) -> Iterator[tuple[tuple[int, ...], int]]:
+    """Yield every multiset of completions and in how many orders it can be drawn."""
+    for chosen in itertools.combinations_with_replacement(range(C), size):
+        repeats = math.prod(math.factorial(chosen.count(c)) for c in set(chosen))
+        yield chosen, math.factorial(size) // repeats
+
+
+def every_group(policy: TabularPolicy, rewards: torch.Tensor, size: int) -> tuple[Rollout, torch.Tensor]:
+    """Return every group of K episodes of every prompt in one rollout, and the probability of each row's group [N]."""
+    chosen, orders = zip(*multisets(size), strict=True)
+    completions, orders = torch.tensor(chosen), torch.tensor(orders)  # [M, K], [M]
+    with torch.no_grad():
+        log_probs = completion_log_probs(policy.logits.log_softmax(-1))  # [P, C]
+    probability = (orders * log_probs[:, completions].sum(-1).exp()).flatten()  # [P * M]
+    groups = torch.arange(len(probability)).repeat_interleave(size)  # [N]
+    prompts = groups // len(completions)
+    rollout = episodes(policy, rewards, prompts, completions.repeat(P, 1).flatten(), groups)
+    return rollout, probability[groups]
+
+
+def gradient(agent: Agent, prepared: Rollout) -> torch.Tensor:
+    """Return the direction of ascent [P, S, V] that the agent's loss gives for a prepared rollout."""
+    agent.policy.zero_grad(set_to_none=True)
+    agent.loss(prepared)[0].backward()
+    return -agent.policy.logits.grad
+
+
+def expected_gradient(agent: Agent, rewards: torch.Tensor = AT_THE_END, size: int = 1) -> torch.Tensor:
+    """Return the exact expectation of the gradient of a rollout with one group of K episodes a prompt.
+
+    All groups stand in one rollout: only for advantages that do not look beyond the group.
+    """
+    rollout, probability = every_group(agent.policy, rewards, size)
+    prepared = agent.prepare(rollout)
+    share = len(rollout) / (P * size) * probability  # the agent divided by all rows, a rollout has P * K of them
+    return gradient(agent, replace(prepared, weights=prepared.weights * share[:, None]))
+
+
+def expected_batch_gradient(agent: Agent, rewards: torch.Tensor = AT_THE_END, size: int = 1) -> torch.Tensor:
+    """Return the same where advantages look at the whole rollout: every joint rollout is prepared by itself."""
+    table, library = coefficients(agent, rewards, size)
+    return gradient(agent, replace(library, advantages=table, weights=library.mask.double()))
+
+
+def coefficients(agent: Agent, rewards: torch.Tensor, size: int) -> tuple[torch.Tensor, Rollout]:
+    """Return the expected weights · advantages of every completion [P * C, T], and those episodes as a rollout."""
+    prompts = torch.arange(P).repeat_interleave(C)
+    library = episodes(agent.policy, rewards, prompts, torch.arange(C).repeat(P), prompts)
+    probability = library.log_probs.sum(1).exp().tolist()  # [P * C]
+    table = torch.zeros(P * C, T, dtype=torch.float64)
+    for first, first_orders in multisets(size):
+        for second, second_orders in multisets(size):
+            rows = list(first) + [C + c for c in second]
+            chance = first_orders * second_orders * math.prod(probability[row] for row in rows)
+            index = torch.tensor(rows)
+            prepared = agent.prepare(library.select(index))
+            table.index_add_(0, index, prepared.weights * prepared.advantages, alpha=chance)
+    return table, library
+
+
+# Closed forms, with none of the agents' code in them.
+
+
+def expectation(log_pi: torch.Tensor, cost: torch.Tensor, gamma: float = 1.0) -> torch.Tensor:
+    """Return the mean over prompts of Σ_y π(y) Σ_t γ^t cost(s_t, a_t), differentiable in both tables [P, S, V]."""
+    discount = gamma ** torch.arange(T, dtype=torch.float64)
+    totals = (cost[:, STATES, ACTIONS].where(MASK, 0) * discount).sum(-1)  # [P, C]
+    return (completion_log_probs(log_pi).exp() * totals).sum(1).mean()
+
+
+def true_gradient(policy: TabularPolicy, rewards: torch.Tensor = AT_THE_END, gamma: float = 1.0) -> torch.Tensor:
+    """Return ∇ of the expected discounted return [P, S, V]."""
+    return _grad(expectation(policy.logits.log_softmax(-1), rewards, gamma), policy)
+
+
+def finite_differences(policy: TabularPolicy, rewards: torch.Tensor, gamma: float, step: float = 1e-5) -> torch.Tensor:
+    """Return the same by central differences."""
+    logits = policy.logits.detach()
+    out = torch.zeros_like(logits)
+    for index in itertools.product(range(P), range(S), range(V)):
+        nudge = torch.zeros_like(logits)
+        nudge[index] = step
+        ahead = expectation((logits + nudge).log_softmax(-1), rewards, gamma)
+        out[index] = (ahead - expectation((logits - nudge).log_softmax(-1), rewards, gamma)) / (2 * step)
+    return out
+
+
+def visits(log_pi: torch.Tensor) -> torch.Tensor:
+    """Return the probability that a prompt's episode comes to each state [P, S], a constant."""
+    pi = log_pi.detach().exp()
+    chance = torch.zeros(P, S, dtype=pi.dtype)
+    chance[:, 0] = 1.0
+    for s, a in itertools.product(range(S), range(V)):  # states are numbered by length
+        if NEXT[s][a] >= 0:
+            chance[:, NEXT[s][a]] += chance[:, s] * pi[:, s, a]
+    return chance
+
+
+def action_values(log_pi: torch.Tensor, rewards: torch.Tensor, gamma: float = 1.0) -> torch.Tensor:
+    """Return Q(s, a) [P, S, V] by Bellman's equation, constants."""
+    pi, q = log_pi.detach().exp(), rewards.detach().clone()
+    for s in reversed(range(S)):
+        for a in range(V):
+            if NEXT[s][a] >= 0:
+                q[:, s, a] += gamma * (pi[:, NEXT[s][a]] * q[:, NEXT[s][a]]).sum(-1)
+    return q
+
+
+def return_to_go_gradient(policy: TabularPolicy, rewards: torch.Tensor, gamma: float = 1.0) -> torch.Tensor:
+    """Return Σ_t E[∇log π_t G_t] = Σ_s d(s) Σ_a Q(s, a) ∇π(a|s), d without discount [P, S, V]."""
+    log_pi = policy.logits.log_softmax(-1)
+    per_state = (log_pi.exp() * action_values(log_pi, rewards, gamma)).sum(-1)  # [P, S]
+    return _grad((visits(log_pi) * per_state).sum(1).mean(), policy)
+
+
+def kl_gradient(policy: TabularPolicy, reference: TabularPolicy) -> torch.Tensor:
+    """Return ∇ of -Σ_t E[KL(π(.|s_t) || ref(.|s_t))], which is -KL of whole completions [P, S, V]."""
+    log_pi, log_ref = policy.logits.log_softmax(-1), reference.logits.detach().log_softmax(-1)
+    joint, ref_joint = completion_log_probs(log_pi), completion_log_probs(log_ref)  # [P, C]
+    return -_grad((joint.exp() * (joint - ref_joint)).sum(1).mean(), policy)
+
+
+def documented_kl_gradient(
+    estimator: str, place: str, policy: TabularPolicy, reference: TabularPolicy
+) -> torch.Tensor:
+    """Return what the table of `agents.estimators.kl` says the anchor's ascent direction is, for β = 1 [P, S, V]."""
+    log_pi, log_ref = policy.logits.log_softmax(-1), reference.logits.detach().log_softmax(-1)
+    pi, ref, gap = log_pi.exp(), log_ref.exp(), log_pi - log_ref
+    d = visits(log_pi)  # [P, S]
+    forward, backward = (pi * gap).sum(-1), (ref * -gap).sum(-1)  # KL(π || ref), KL(ref || π) [P, S]
+
+    def direct(cost: torch.Tensor) -> torch.Tensor:
+        """E[∇cost]: the states and actions are drawn, then the cost alone is differentiated."""
+        return _grad((d[..., None] * pi.detach() * cost).sum((1, 2)).mean(), policy)
+
+    def state_by_state(divergence: torch.Tensor) -> torch.Tensor:
+        return _grad((d * divergence).sum(1).mean(), policy)
+
+    k2 = gap.square() / 2
+    missing = (1 - (-gap).exp()).detach() * log_pi  # its gradient is (1 - r) ∇log π
+    forms = {
+        ("k1", "reward"): lambda: -kl_gradient(policy, reference),
+        ("k2", "reward"): lambda: _grad(expectation(log_pi, k2), policy) - direct(k2),
+        ("k3", "reward"): lambda: -kl_gradient(policy, reference) - direct(missing),
+        ("exact", "reward"): lambda: -kl_gradient(policy, reference) - state_by_state(forward),
+        ("k1", "loss"): lambda: torch.zeros_like(log_pi),
+        ("k2", "loss"): lambda: state_by_state(forward),
+        ("k3", "loss"): lambda: state_by_state(backward),
+        ("exact", "loss"): lambda: state_by_state(forward),
+    }
+    return -forms[estimator, place]()
+
+
+def relative_error(found: torch.Tensor, wanted: torch.Tensor) -> float:
+    """Return |found - wanted| / |wanted|, or |found| where nothing is wanted."""
+    return float((found - wanted).norm() / (wanted.norm() if wanted.any() else 1.0))
+
+
+def _grad(objective: torch.Tensor, policy: TabularPolicy) -> torch.Tensor:
+    return torch.autograd.grad(objective, policy.logits, retain_graph=True)[0]

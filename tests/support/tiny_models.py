@@ -1,0 +1,95 @@
+"""Tiny random language models and text environments, made on the spot: nothing is downloaded, nothing is left random.
+
+The weights are larger than any trained model's, so that the next token depends strongly on everything read before:
+a policy that reads a wrong context, position or temperature gets clearly other log-probabilities.
+"""
+
+from __future__ import annotations
+
+import zlib
+from typing import Any
+
+import gymnasium as gym
+import torch
+from transformers import AutoModelForCausalLM, GPT2Config, LlamaConfig, MistralConfig, PreTrainedModel
+
+import rlenv  # noqa: F401 (registers TextGen-v0)
+from agents import LanguageModelPolicy
+from rlenv.tokenizer import character_tokenizer
+from verifiers.function import FunctionVerifier
+
+ALPHABET = "abcdefgh"
+PROMPTS = ["ab", "cdefgh", "a", "hgfedcba", "bbb", "dad", "acegbd", "fffff"]  # of unequal length, one token a letter
+CONTEXT = 64
+DROPOUT = 0.1
+SPREAD = 0.5  # standard deviation of the weights
+MODELS = ("gpt2", "llama", "mistral")  # absolute positions; rotary with grouped queries; and with a sliding window
+
+
+def tiny_model(name: str, vocab_size: int = len(ALPHABET) + 2, seed: int = 0, context: int = CONTEXT) -> PreTrainedModel:
+    """Return a random model of width 16 with two layers and dropout configured."""
+    ends = {"bos_token_id": None, "eos_token_id": None, "pad_token_id": None}
+    shape = {
+        "vocab_size": vocab_size,
+        "hidden_size": 16,
+        "intermediate_size": 32,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "max_position_embeddings": context,
+        "attention_dropout": DROPOUT,
+        "initializer_range": SPREAD,
+        **ends,
+    }
+    config: Any
+    if name == "gpt2":
+        drop = {"resid_pdrop": DROPOUT, "embd_pdrop": DROPOUT, "attn_pdrop": DROPOUT}
+        sizes = {"vocab_size": vocab_size, "n_positions": context, "n_embd": 16, "n_layer": 2, "n_head": 4}
+        config = GPT2Config(initializer_range=SPREAD, **sizes, **drop, **ends)
+    elif name == "llama":
+        config = LlamaConfig(**shape)
+    elif name == "mistral":
+        config = MistralConfig(**shape, sliding_window=4)
+    else:
+        raise ValueError(name)
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        return AutoModelForCausalLM.from_config(config).eval()
+
+
+def tiny_policy(
+    name: str,
+    envs: Any,
+    temperature: float = 1.0,
+    dtype: str = "float64",
+    seed: int = 0,
+    cls: type[LanguageModelPolicy] = LanguageModelPolicy,
+    **kwargs: Any,
+) -> LanguageModelPolicy:
+    """Return a policy over the environment's vocabulary around a tiny model."""
+    model = tiny_model(name, int(envs.single_action_space.n), seed)
+    spaces = (envs.single_observation_space, envs.single_action_space)
+    return cls(*spaces, model, temperature=temperature, dtype=dtype, **kwargs)
+
+
+def reward_of(prompt: str, completion: str) -> float:
+    """Return a reward that says which prompt and completion it is of, exact in single precision."""
+    return (1 + zlib.crc32(f"{prompt}|{completion}".encode()) % 255) / 64
+
+
+def hash_reward(prompts: list[str], completions: list[str]) -> list[float]:
+    return [reward_of(*pair) for pair in zip(prompts, completions, strict=True)]
+
+
+def zero_reward(prompts: list[str], completions: list[str]) -> list[float]:
+    return [0.0] * len(prompts)
+
+
+def text_envs(num_envs: int = 4, reward: Any = hash_reward, pad_is_eos: bool = False, **kwargs: Any) -> Any:
+    """Return TextGen-v0 over `PROMPTS`, whose completions are judged by a reward function."""
+    if pad_is_eos:
+        tokenizer = character_tokenizer(ALPHABET)
+        tokenizer.pad_token = tokenizer.eos_token
+        kwargs["tokenizer"] = tokenizer
+    settings = {"problems": PROMPTS, "test_fraction": 0.0, "max_prompt_tokens": 8, "max_new_tokens": 12, **kwargs}
+    return gym.make_vec("TextGen-v0", num_envs, verifier=FunctionVerifier(reward, alphabet=ALPHABET), **settings)

@@ -1,0 +1,82 @@
+import random
+
+import pytest
+
+from verifiers import Problem, Verdict, Verifier
+
+
+class Echo(Verifier):
+    def verify(self, problem, completion):
+        return Verdict(float(completion == problem.prompt), {"length": float(len(completion))})
+
+
+@pytest.mark.parametrize("reward", [float("nan"), float("inf"), float("-inf")])
+def test_a_verdict_refuses_a_reward_that_is_not_finite(reward):
+    with pytest.raises(ValueError, match=f"reward must be a finite number, got {reward!r}"):
+        Verdict(reward)
+
+
+def test_a_verdict_is_ok_and_without_parts_unless_told():
+    assert Verdict(0.5) == Verdict(0.5, {}, "ok")
+
+
+def test_problems_and_verdicts_cannot_be_changed():
+    with pytest.raises(AttributeError):
+        Problem("1+1=").prompt = "2+2="
+    with pytest.raises(AttributeError):
+        Verdict(0.0).reward = 1.0
+
+
+def test_problems_share_no_metadata():
+    assert Problem("a").metadata is not Problem("b").metadata
+
+
+def test_a_batch_is_judged_in_order_by_verify():
+    problems = [Problem("a"), Problem("b"), Problem("c")]
+    assert [verdict.reward for verdict in Echo().verify_batch(problems, ["a", "x", "c"])] == [1.0, 0.0, 1.0]
+
+
+def test_a_batch_of_uneven_length_is_refused():
+    with pytest.raises(ValueError, match="shorter"):
+        Echo().verify_batch([Problem("a"), Problem("b")], ["a"])
+
+
+def test_a_verifier_without_problems_says_what_to_pass():
+    with pytest.raises(NotImplementedError, match=r"Echo makes no problems of its own: pass problems=\[...\]"):
+        Echo().sample(random.Random(0))
+
+
+def test_a_verifier_without_a_judgement_names_itself():
+    class Mute(Verifier):
+        pass
+
+    with pytest.raises(NotImplementedError, match="Mute implements neither verify nor verify_batch"):
+        Mute().verify(Problem("a"), "a")
+
+
+def test_by_default_the_answer_is_the_demonstration_and_the_prompt_the_split_key():
+    problem = Problem("1+1=", "2")
+    assert Echo().demonstration(problem) == "2"
+    assert Echo().split_key(problem) == "1+1="
+
+
+@pytest.mark.parametrize(
+    ("verdict", "success"),
+    [
+        (Verdict(1.0), True),
+        (Verdict(2.0), True),
+        (Verdict(0.99), False),
+        (Verdict(1.0, status="timeout"), False),
+        (Verdict(1.0, status="error"), False),
+    ],
+)
+def test_success_needs_the_reward_and_a_verdict_that_was_reached(verdict, success):
+    assert Echo().is_success(verdict) is success
+
+
+def test_the_reward_that_counts_as_success_can_be_lowered():
+    class Lenient(Echo):
+        success_reward = 0.5
+
+    assert Lenient().is_success(Verdict(0.5))
+    assert not Lenient().is_success(Verdict(0.49))

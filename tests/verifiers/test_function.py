@@ -1,0 +1,92 @@
+import numpy as np
+import pytest
+
+from verifiers import FunctionVerifier, Problem, Verdict
+
+PROBLEMS = [Problem("1+1=", "2", {"level": 1}), Problem("2+2=", "4", {"hint": "even"})]
+
+
+def test_a_function_is_called_once_a_batch_with_lists():
+    calls = []
+
+    def reward(prompts, completions):
+        calls.append((prompts, completions))
+        return [0.25, 1.0]
+
+    verdicts = FunctionVerifier(reward).verify_batch(PROBLEMS, ("x", "4"))
+    assert calls == [(["1+1=", "2+2="], ["x", "4"])]
+    assert verdicts == [Verdict(0.25), Verdict(1.0)]
+
+
+def test_keyword_arguments_receive_every_column():
+    def reward(prompts, completions, **columns):
+        assert columns == {"answer": ["2", "4"], "level": [1, None], "hint": [None, "even"]}
+        return [0.0, 0.0]
+
+    assert len(FunctionVerifier(reward).verify_batch(PROBLEMS, ["", ""])) == 2
+
+
+def test_named_columns_are_all_a_function_receives():
+    def reward(completions, answer, level):
+        assert level == [1, None]
+        return [float(given == right) for given, right in zip(completions, answer, strict=True)]
+
+    assert [v.reward for v in FunctionVerifier(reward).verify_batch(PROBLEMS, ["2", "5"])] == [1.0, 0.0]
+
+
+def test_one_completion_is_a_batch_of_one():
+    def reward(prompts, completions):
+        return [float(len(completions[0]))]
+
+    assert FunctionVerifier(reward).verify(PROBLEMS[0], "abc") == Verdict(3.0)
+
+
+@pytest.mark.parametrize("nothing", [None, float("nan"), np.float32("nan"), float("inf")])
+def test_a_reward_that_is_none_or_not_finite_means_no_verdict(nothing):
+    verdicts = FunctionVerifier(lambda prompts, completions: [1.0, nothing]).verify_batch(PROBLEMS, ["", ""])
+    assert verdicts == [Verdict(1.0), Verdict(0.0, status="error")]
+
+
+@pytest.mark.parametrize("reward", [True, 1, np.float32(1.0), np.int64(1)])
+def test_any_number_is_a_reward(reward):
+    verdict = FunctionVerifier(lambda prompts, completions: [reward]).verify(PROBLEMS[0], "")
+    assert verdict == Verdict(1.0)
+    assert type(verdict.reward) is float
+
+
+def test_an_array_of_rewards_is_a_list_of_rewards():
+    verdicts = FunctionVerifier(lambda prompts, completions: np.array([0.5, 1.0])).verify_batch(PROBLEMS, ["", ""])
+    assert [verdict.reward for verdict in verdicts] == [0.5, 1.0]
+
+
+@pytest.mark.parametrize("rewards", [[], [1.0], [1.0, 1.0, 1.0]])
+def test_a_list_of_another_length_is_refused(rewards):
+    def counted(prompts, completions):
+        return rewards
+
+    with pytest.raises(ValueError, match=f"reward function counted returned {len(rewards)} rewards for 2"):
+        FunctionVerifier(counted).verify_batch(PROBLEMS, ["", ""])
+
+
+@pytest.mark.parametrize("thing", ["good", [1.0], object()])
+def test_something_that_is_no_number_is_refused(thing):
+    with pytest.raises(ValueError, match="which is no number"):
+        FunctionVerifier(lambda prompts, completions: [thing]).verify(PROBLEMS[0], "")
+
+
+def test_a_bug_in_the_function_is_not_swallowed():
+    def broken(prompts, completions):
+        raise KeyError("oops")
+
+    with pytest.raises(KeyError, match="oops"):
+        FunctionVerifier(broken).verify(PROBLEMS[0], "")
+
+
+def test_an_object_with_call_is_a_function():
+    class Half:
+        def __call__(self, prompts, completions):
+            return [0.5] * len(completions)
+
+    verifier = FunctionVerifier(Half(), success_reward=0.5, alphabet="ab")
+    assert (verifier.name, verifier.alphabet) == ("Half", "ab")
+    assert verifier.is_success(verifier.verify(PROBLEMS[0], ""))

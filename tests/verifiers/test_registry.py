@@ -1,0 +1,136 @@
+import sys
+
+import pytest
+
+import verifiers.registry as registry
+from verifiers import Arith, FunctionVerifier, Problem, Verdict, Verifier, list_verifiers, make_verifier
+from verifiers import register_verifier as register
+
+
+class Always(Verifier):
+    def __init__(self, reward=1.0):
+        self.reward = reward
+
+    def verify(self, problem, completion):
+        return Verdict(self.reward)
+
+
+def half(prompts, completions):
+    return [0.5 for _ in completions]
+
+
+@pytest.fixture(autouse=True)
+def names_of_this_test(monkeypatch):
+    monkeypatch.setattr(registry, "_REGISTRY", dict(registry._REGISTRY))
+
+
+@pytest.fixture
+def plugin(tmp_path, monkeypatch):
+    """An installed distribution with one verifier behind an entry point."""
+    (tmp_path / "rlenv_test_plugin.py").write_text(
+        "from verifiers import Verdict, Verifier\n"
+        "class Plugged(Verifier):\n"
+        "    def verify(self, problem, completion):\n"
+        "        return Verdict(0.75)\n"
+    )
+    distribution = tmp_path / "rlenv_test_plugin-1.0.dist-info"
+    distribution.mkdir()
+    (distribution / "METADATA").write_text("Metadata-Version: 2.1\nName: rlenv-test-plugin\nVersion: 1.0\n")
+    (distribution / "entry_points.txt").write_text("[rlenv.verifiers]\nplugged = rlenv_test_plugin:Plugged\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    yield "plugged"
+    sys.modules.pop("rlenv_test_plugin", None)
+
+
+def reward_of(verifier):
+    return verifier.verify(Problem("p"), "c").reward
+
+
+def test_a_decorated_class_is_made_by_its_name():
+    assert register("always")(Always) is Always
+    assert "always" in list_verifiers()
+    assert reward_of(make_verifier("always", reward=0.25)) == 0.25
+
+
+def test_a_name_belongs_to_one_class():
+    with pytest.raises(ValueError, match=r"the verifier name 'arith' is taken by verifiers\.arith:Arith"):
+        register("arith")(Always)
+    assert isinstance(make_verifier("arith"), Arith)
+
+
+def test_a_class_may_be_registered_again_as_when_its_module_is_reloaded():
+    register("always")(Always)
+    again = type("Always", (Verifier,), {"__module__": Always.__module__, "__qualname__": Always.__qualname__})
+    register("always")(again)
+    assert type(make_verifier("always")) is again
+
+
+def test_an_entry_point_is_listed_and_made(plugin):
+    assert plugin in list_verifiers()
+    assert reward_of(make_verifier(plugin)) == 0.75
+
+
+def test_an_entry_point_is_suggested_for_a_name_close_to_it(plugin):
+    with pytest.raises(ValueError, match="unknown verifier 'plugedd'; did you mean plugged"):
+        make_verifier("plugedd")
+
+
+def test_a_module_and_a_name_in_it_are_imported(plugin):
+    assert reward_of(make_verifier("rlenv_test_plugin:Plugged")) == 0.75
+    assert make_verifier("verifiers.arith:Arith", digits=3).digits == 3
+
+
+@pytest.mark.parametrize(
+    ("spec", "reason"),
+    [("verifiers.arith:Missing", "no attribute 'Missing'"), ("no_such_module_x:Name", "No module named")],
+)
+def test_a_module_or_name_that_is_not_there_is_named(spec, reason):
+    with pytest.raises(ValueError, match=f"verifier '{spec}' cannot be loaded: .*{reason}"):
+        make_verifier(spec)
+
+
+def test_an_object_is_taken_as_it_is():
+    verifier = Always()
+    assert make_verifier(verifier) is verifier
+
+
+def test_an_object_takes_no_further_arguments():
+    with pytest.raises(ValueError, match=r"\['reward'\] given together with a finished verifier object"):
+        make_verifier(Always(), reward=0.5)
+
+
+def test_a_class_is_made():
+    assert reward_of(make_verifier(Always, reward=0.5)) == 0.5
+
+
+def test_a_plain_function_is_wrapped():
+    verifier = make_verifier(half, success_reward=0.5)
+    assert isinstance(verifier, FunctionVerifier)
+    assert reward_of(verifier) == 0.5
+    assert verifier.is_success(verifier.verify(Problem("p"), "c"))
+
+
+def test_arguments_a_verifier_does_not_take_are_named():
+    with pytest.raises(ValueError, match=r"verifier Arith: .*unexpected keyword argument 'digit'"):
+        make_verifier("arith", digit=2)
+
+
+def test_arguments_a_function_verifier_does_not_take_are_named():
+    with pytest.raises(ValueError, match="unexpected keyword argument 'digits'"):
+        make_verifier(half, digits=2)
+
+
+def test_an_unknown_name_lists_close_matches():
+    with pytest.raises(ValueError, match=r"unknown verifier 'arit'; did you mean arith\?"):
+        make_verifier("arit")
+
+
+def test_an_unknown_name_without_close_matches_lists_all_names():
+    with pytest.raises(ValueError, match=r"unknown verifier 'zzzzzz'; known: .*arith"):
+        make_verifier("zzzzzz")
+
+
+@pytest.mark.parametrize("spec", [None, 3, 0.5, ["arith"]])
+def test_anything_else_is_no_verifier(spec):
+    with pytest.raises(ValueError, match="a verifier is a name, a Verifier or a reward function"):
+        make_verifier(spec)
