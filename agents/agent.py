@@ -347,7 +347,7 @@ class Agent(Surface):
         with torch.random.fork_rng(
             devices=[]
         ):  # initial weights come from the seed, and the global state is left alone
-            torch.manual_seed(self.seed)
+            torch.default_generator.manual_seed(self.seed)
             return make_policy(spec, *spaces, critic=self.uses_critic, **(kwargs or {})).to(self.device)
 
     def _current_learning_rate(self, progress_remaining: float) -> float:

@@ -254,6 +254,7 @@ def _sequences(rollout: Rollout) -> tuple[torch.Tensor, torch.Tensor, torch.Tens
 
 
 PRESETS = ("tiny",)
+DTYPES = ("float32", "float64", "bfloat16", "float16")
 
 
 def find_config(spec: str | Path) -> PretrainedConfig:
@@ -285,6 +286,8 @@ def load_model(spec: str | Path | PreTrainedModel, vocab_size: int, max_length: 
         find_config(spec)
         model = AutoModelForCausalLM.from_pretrained(str(spec))
     if dtype is not None:
+        if dtype not in DTYPES:
+            raise ValueError(f"unknown dtype {dtype!r}; allowed: {', '.join(DTYPES)}")
         model = model.to(getattr(torch, dtype))
     config = model.config.get_text_config()
     if config.vocab_size < vocab_size:

@@ -13,7 +13,10 @@ from identity_checks import (
     EXACT,
     ROUNDING,
     assert_close,
+    anchored_agent,
     check_acting_equals_training,
+    check_anchor_pulls_back,
+    credit_agent,
     check_counting_rollout,
     check_credit,
     check_first_pass_is_on_policy,
@@ -29,7 +32,7 @@ from identity_checks import (
     padded,
     poisoned,
 )
-from tiny_models import MODELS, reward_of, text_envs, tiny_policy
+from tiny_models import MODELS, own_rewards, text_envs, tiny_policy, zero_reward
 
 from agents import Collector, ControlPolicy, Reinforce, ReinforceBaseline
 from agents.policies.base import sample_categorical
@@ -40,17 +43,6 @@ TOLERANCE = {"float64": EXACT, "float32": ROUNDING}
 models = pytest.mark.parametrize("name", MODELS)
 dtypes = pytest.mark.parametrize("dtype", TOLERANCE)
 temperatures = pytest.mark.parametrize("temperature", [0.6, 1.0, 1.3])
-
-
-def own_rewards(envs, rollout):
-    """Work out each row's reward from its own tokens."""
-    decode, rewards = envs.task.tokenizer.decode, []
-    for row in range(len(rollout)):
-        prompt = rollout.observations["tokens"][row, : rollout.observations["length"][row]]
-        actions = rollout.actions[row, : rollout.lengths[row]].tolist()
-        text = decode(actions[:-1] if actions[-1] == envs.task.eos_token_id else actions)
-        rewards.append(reward_of(decode(prompt.tolist()), text))
-    return torch.tensor(rewards)
 
 
 # 1. Acting = training.
@@ -144,42 +136,19 @@ def test_kl_is_zero_before_the_first_update_and_the_reference_never_changes(name
 
 def test_kl_anchor_pulls_along_the_exact_gradient():
     envs = text_envs(4)
-    agent = anchored_agent(envs)
-    check_kl_gradient(agent, collect(agent.policy, envs, 16), 1e-10)
-
-
-def anchored_agent(envs, **kwargs):
-    """Return an agent that has moved away from its reference."""
-    settings = {"kl_estimator": "exact", "kl_in": "loss", "kl_coef": 2.0, "max_grad_norm": 1e9, **kwargs}
-    agent = Reinforce(tiny_policy("gpt2", envs), envs, episodes_per_update=16, device="cpu", **settings)
-    agent.anchor.reference = tiny_policy("gpt2", envs, seed=1).requires_grad_(False)
-    return agent
+    check_kl_gradient(anchored_agent(envs), 1e-10)
 
 
 @pytest.mark.parametrize(("estimator", "place"), [("k1", "reward"), ("k3", "loss"), ("exact", "loss")])
 def test_anchor_alone_brings_the_policy_back_to_the_reference(estimator, place):
-    envs = text_envs(16, reward=lambda prompts, completions: [0.0] * len(prompts), max_new_tokens=3)
-    agent = Reinforce(
-        tiny_policy("llama", envs, dtype="float32"),
-        envs,
-        episodes_per_update=32,
-        kl_coef=1.0,
-        kl_estimator=estimator,
-        kl_in=place,
-        learning_rate=0.01,
-        device="cpu",
-    )
-    agent.anchor.reference = copy.deepcopy(agent.policy).requires_grad_(False)
+    envs = text_envs(16, zero_reward, max_new_tokens=2)
+    anchor = {"kl_coef": 1.0, "kl_estimator": estimator, "kl_in": place}
+    policy = tiny_policy("llama", envs, dtype="float32")
+    agent = Reinforce(policy, envs, episodes_per_update=64, num_envs=16, learning_rate=1e-3, device="cpu", **anchor)
+    agent.anchor.reference = copy.deepcopy(policy).requires_grad_(False)
     with torch.no_grad():
-        agent.policy.model.lm_head.weight.mul_(1.5)
-
-    def distance():
-        with torch.no_grad():
-            return agent.policy.kl_divergence(agent.anchor.reference, collect(agent.policy, envs, 64)).sum() / 64
-
-    before = distance()
-    agent.learn(2000)
-    assert distance() < 0.6 * before
+        policy.model.lm_head.weight.mul_(1.5)
+    check_anchor_pulls_back(agent, envs)
 
 
 # 4. The gradient does not depend on the layout.
@@ -437,15 +406,7 @@ def test_trained_tokens_are_the_sampled_ones_end_token_included(pad_is_eos, monk
 @pytest.mark.parametrize("pad_is_eos", [False, True])
 def test_every_sampled_token_is_credited_with_the_reward_of_its_own_text(name, pad_is_eos):
     envs = text_envs(4, pad_is_eos=pad_is_eos)
-    agent = credit_agent(envs, name)
-    rollout = collect(agent.policy, envs, 16)
-    assert (~rollout.truncated).any(), "some episodes must end with the end token"
-    check_credit(agent, rollout, own_rewards(envs, rollout), EXACT)
-
-
-def credit_agent(envs, name="gpt2"):
-    policy = tiny_policy(name, envs)
-    return ReinforceBaseline(policy, envs, baseline="none", episodes_per_update=16, max_grad_norm=1e9, device="cpu")
+    check_credit(credit_agent(envs, name), EXACT)
 
 
 # Seeds.

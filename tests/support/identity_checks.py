@@ -12,7 +12,9 @@ from typing import Any
 
 import torch
 
-from agents import Agent, Collector, LanguageModelPolicy, Policy, Rollout
+from tiny_models import own_rewards, tiny_policy
+
+from agents import Agent, Collector, LanguageModelPolicy, Policy, Reinforce, ReinforceBaseline, Rollout
 from agents.rollout import map_obs
 
 EXACT, ROUNDING = 1e-12, 1e-5  # nats, in float64 and float32
@@ -185,15 +187,20 @@ def poisoned(rollout: Rollout) -> Rollout:
 # Rewards, rows and steps find each other.
 
 
-def check_credit(agent: Agent, rollout: Rollout, rewards: torch.Tensor, tolerance: float) -> None:
-    """For REINFORCE with returns-to-go and a reward at the end, dL / d log pi(a_t) = -R_i / N at each of its steps.
+def credit_agent(envs: Any, name: str = "gpt2") -> ReinforceBaseline:
+    """Return an agent for `check_credit`: returns-to-go, no baseline."""
+    policy = tiny_policy(name, envs)
+    return ReinforceBaseline(policy, envs, baseline="none", episodes_per_update=16, max_grad_norm=1e9, device="cpu")
 
-    Args:
-        agent: with baseline "none" and gamma 1.
-        rollout: collected by it.
-        rewards: R, worked out from each row's own tokens by whoever calls [N].
-        tolerance: per step, relative to the mean |R| / N.
+
+def check_credit(agent: Agent, tolerance: float) -> None:
+    """With a reward at the end, dL / d log pi(a_t) = -R_i / N at each step of episode i, its end token's included.
+
+    R_i is worked out from the row's own tokens; the gap is relative to the largest |R| / N.
     """
+    rollout = collect(agent.policy, agent.env, 16)
+    assert (~rollout.truncated).any(), "some episodes must end with the end token"
+    rewards = own_rewards(agent.env, rollout)
     seen: list[torch.Tensor] = []
     evaluate = agent.policy.evaluate_actions
 
@@ -210,18 +217,27 @@ def check_credit(agent: Agent, rollout: Rollout, rewards: torch.Tensor, toleranc
         del agent.policy.evaluate_actions
     (log_probs,) = seen
     assert log_probs.grad is not None
-    expected = -(rewards[:, None] * rollout.mask) / len(rollout)
-    scale = rewards.abs().mean() / len(rollout)
+    expected = -(rewards.double()[:, None] * rollout.mask) / len(rollout)
+    scale = expected.abs().max()
     assert_close(log_probs.grad / scale, expected / scale, tolerance, "credit")
 
 
-def check_kl_gradient(agent: Agent, rollout: Rollout, tolerance: float) -> None:
+def anchored_agent(envs: Any) -> Reinforce:
+    """Return an agent that has moved away from its reference, with the exact KL in the loss."""
+    settings = {"kl_estimator": "exact", "kl_in": "loss", "kl_coef": 2.0, "max_grad_norm": 1e9, "device": "cpu"}
+    agent = Reinforce(tiny_policy("gpt2", envs), envs, episodes_per_update=16, **settings)
+    agent.anchor.reference = tiny_policy("gpt2", envs, seed=1).requires_grad_(False)
+    return agent
+
+
+def check_kl_gradient(agent: Agent, tolerance: float) -> None:
     """With no reward and the exact KL in the loss, the gradient is that of beta/N sum_i sum_t KL(pi || ref)."""
+    rollout = collect(agent.policy, agent.env, 16)
     ours = gradient(agent, replace(rollout, rewards=torch.zeros_like(rollout.rewards)))
     policy, reference = agent.policy, agent.anchor.reference
     assert reference is not None
     policy.zero_grad()
-    ids, law, old = [], [], []
+    law, old = [], []
     for row in range(len(rollout)):
         prompt = rollout.observations["tokens"][row, : rollout.observations["length"][row]]
         ids = torch.cat([prompt, rollout.actions[row, : rollout.lengths[row]]])[None]
@@ -233,6 +249,22 @@ def check_kl_gradient(agent: Agent, rollout: Rollout, tolerance: float) -> None:
     exact = torch.cat([p.grad.flatten() for p in policy.parameters() if p.grad is not None])
     assert exact.abs().max() > 1e-3
     assert_close(ours / exact.abs().max(), exact / exact.abs().max(), tolerance, "the gradient of the KL anchor")
+
+
+def check_anchor_pulls_back(agent: Agent, envs: Any) -> None:
+    """Training with no reward but the anchor brings the mean KL(pi || ref) of a step down to 0.6 of what it was."""
+    reference = agent.anchor.reference
+    assert reference is not None
+
+    @torch.no_grad()
+    def distance() -> float:
+        rollout = collect(agent.policy, envs, 128)
+        return float(agent.policy.kl_divergence(reference, rollout).sum() / rollout.mask.sum())
+
+    before = distance()
+    agent.learn(3000)
+    after = distance()
+    assert after < 0.6 * before, f"the KL went from {before:.3g} to {after:.3g}"
 
 
 # Identity 6: what was played is what is trained.

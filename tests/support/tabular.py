@@ -27,13 +27,13 @@ from agents.policies.base import sample_categorical
 
 P, V, T, EOS = 2, 3, 3, 2
 PREFIXES = [prefix for t in range(T) for prefix in itertools.product(range(EOS), repeat=t)]
-COMPLETIONS = [p + (a,) for p in PREFIXES for a in range(V) if a == EOS or len(p) == T - 1]
+COMPLETIONS = [(*p, a) for p in PREFIXES for a in range(V) if a == EOS or len(p) == T - 1]
 S, C = len(PREFIXES), len(COMPLETIONS)  # 7, 15
 
 STATES = torch.tensor([[PREFIXES.index(c[:t]) if t < len(c) else 0 for t in range(T)] for c in COMPLETIONS])  # [C, T]
 ACTIONS = torch.tensor([[c[t] if t < len(c) else 0 for t in range(T)] for c in COMPLETIONS])  # [C, T]
 MASK = torch.tensor([[t < len(c) for t in range(T)] for c in COMPLETIONS])  # [C, T]
-NEXT = [[-1 if p + (a,) in COMPLETIONS else PREFIXES.index(p + (a,)) for a in range(V)] for p in PREFIXES]  # [S, V]
+NEXT = [[-1 if (*p, a) in COMPLETIONS else PREFIXES.index((*p, a)) for a in range(V)] for p in PREFIXES]  # [S, V]
 
 LEVELS = torch.tensor(  # of the completions [P, C]: the first prompt is easy, the second is hard
     [[0.5, 1, 0, 1, 1, 0.5, 1, 0, 1, 0.5, 1, 1, 0, 1, 0.5], [0, 0, 0, 0, 0.5, 0, 0, 1, 0, 0, 0, 0.5, 0, 0, 0]],
@@ -122,9 +122,7 @@ class TinyWorld(VectorEnv):
         self.state[slots] = self.group[slots] % P * S
         return self.state.copy(), {"group": self.group.copy()}
 
-    def step(
-        self, actions: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
+    def step(self, actions: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
         prompt, state = np.divmod(self.state, S)
         following = np.array(NEXT)[state, actions]
         done = following < 0
@@ -303,9 +301,7 @@ def kl_gradient(policy: TabularPolicy, reference: TabularPolicy) -> torch.Tensor
     return -_grad((joint.exp() * (joint - ref_joint)).sum(1).mean(), policy)
 
 
-def documented_kl_gradient(
-    estimator: str, place: str, policy: TabularPolicy, reference: TabularPolicy
-) -> torch.Tensor:
+def documented_kl_gradient(estimator: str, place: str, policy: TabularPolicy, reference: TabularPolicy) -> torch.Tensor:
     """Return what the table of `agents.estimators.kl` says the anchor's ascent direction is, for β = 1 [P, S, V]."""
     log_pi, log_ref = policy.logits.log_softmax(-1), reference.logits.detach().log_softmax(-1)
     pi, ref, gap = log_pi.exp(), log_ref.exp(), log_pi - log_ref

@@ -1,0 +1,64 @@
+"""How steps are added up."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tabular import make_agent, random_episodes
+
+from agents.estimators.aggregation import sequence_sum, token_mean
+
+reproducible = settings(deadline=None, derandomize=True, max_examples=60)
+FUNCTIONS = (sequence_sum, token_mean)
+MASK = torch.tensor([[True, True, True], [True, False, False], [False, False, False], [True, True, False]])
+
+
+def mask_of(lengths: list[int]) -> torch.Tensor:
+    return torch.arange(max(1, *lengths)) < torch.tensor(lengths)[:, None]
+
+
+def test_by_hand() -> None:
+    third = [[1 / 3] * 3, [1 / 3, 0, 0], [0, 0, 0], [1 / 3, 1 / 3, 0]]
+    assert sequence_sum(MASK).tolist() == [pytest.approx(row) for row in third]
+    sixth = [[1 / 6] * 3, [1 / 6, 0, 0], [0, 0, 0], [1 / 6, 1 / 6, 0]]
+    assert token_mean(MASK).tolist() == [pytest.approx(row) for row in sixth]
+
+
+@reproducible
+@given(st.lists(st.integers(0, 5), min_size=2, max_size=6).filter(any))
+def test_what_the_weights_add_up_to(lengths: list[int]) -> None:
+    mask = mask_of(lengths)
+    assert float(token_mean(mask).sum()) == pytest.approx(1)
+    episodes = sum(length > 0 for length in lengths)
+    assert float(sequence_sum(mask).sum()) == pytest.approx(sum(lengths) / episodes)
+    for function in FUNCTIONS:
+        assert not function(mask)[~mask].any()
+
+
+@reproducible
+@given(st.lists(st.integers(0, 5), min_size=2, max_size=6).filter(any), st.integers(1, 3), st.integers(1, 3))
+def test_padding_and_empty_rows_change_no_weight(lengths: list[int], steps: int, rows: int) -> None:
+    mask = mask_of(lengths)
+    larger = torch.nn.functional.pad(mask, (0, steps, 0, rows))
+    for function in FUNCTIONS:
+        assert torch.equal(function(larger)[:-rows, :-steps], function(mask))
+
+
+@pytest.mark.parametrize("function", FUNCTIONS)
+def test_nothing_to_learn_from_weighs_nothing(function: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    assert not function(torch.zeros(3, 2, dtype=torch.bool)).any()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_the_weights_have_the_precision_of_the_rewards(dtype: torch.dtype) -> None:
+    """Rounded to single precision, 1/N is 5e-8 off, and so is the whole gradient."""
+    agent = make_agent()
+    rollout = random_episodes(agent.policy, groups=3, size=3)
+    rollout.rewards = rollout.rewards.to(dtype)
+    weights = agent.prepare(rollout).weights
+    assert weights.dtype == dtype
+    assert weights[0, 0] == torch.ones((), dtype=dtype) / 9

@@ -1,0 +1,195 @@
+"""Baselines, by hand and against plain loops."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from agents.estimators.baselines import BASELINES, RunningMean, batch_mean, group_mean, leave_one_out, none, value
+from agents.rollout import Rollout
+
+reproducible = settings(deadline=None, derandomize=True, max_examples=60)
+
+RETURNS = torch.tensor([[1.0, 3.0], [5.0, 5.0], [0.0, 1.0], [9.0, 7.0], [4.0, 2.0]], dtype=torch.float64)
+GROUPS = [8, 3, 8, 3, 8]
+
+
+def rollout_of(groups: list[int], steps: int = 2, valid: list[bool] | None = None) -> Rollout:
+    n = len(groups)
+    made = Rollout.of_demonstrations(torch.zeros(n), torch.zeros(n, steps), torch.ones(n, steps, dtype=torch.bool))
+    valid_rows = torch.tensor(valid if valid is not None else [True] * n)
+    return replace(made, groups=torch.tensor(groups), valid=valid_rows)
+
+
+@st.composite
+def cases(draw: st.DrawFn) -> tuple[torch.Tensor, Rollout]:
+    """Return returns [N, T] and a rollout whose groups interleave and some of whose verdicts failed."""
+    n, steps = draw(st.integers(1, 9)), draw(st.integers(1, 3))
+    numbers = st.floats(-10, 10, width=32)
+    returns = [draw(st.lists(numbers, min_size=steps, max_size=steps)) for _ in range(n)]
+    groups = draw(st.lists(st.integers(0, 3), min_size=n, max_size=n))
+    valid = draw(st.lists(st.booleans(), min_size=n, max_size=n))
+    return torch.tensor(returns, dtype=torch.float64), rollout_of(groups, steps, valid)
+
+
+def mean(rows: list[torch.Tensor], otherwise: float = 0.0) -> torch.Tensor:
+    return torch.stack(rows).mean(0) if rows else torch.tensor(otherwise)
+
+
+def test_by_hand() -> None:
+    rollout = rollout_of(GROUPS)
+    assert not none(RETURNS, rollout).any()
+    assert batch_mean(RETURNS, rollout).tolist() == [pytest.approx([3.8, 3.6])] * 5
+    eight, three = pytest.approx([5 / 3, 2.0]), pytest.approx([7.0, 6.0])
+    assert group_mean(RETURNS, rollout).tolist() == [eight, three, eight, three, eight]
+    others = [[2.0, 1.5], [9.0, 7.0], [2.5, 2.5], [5.0, 5.0], [0.5, 2.0]]
+    assert leave_one_out(RETURNS, rollout).tolist() == others
+
+
+def test_failed_verdicts_by_hand() -> None:
+    rollout = rollout_of(GROUPS, valid=[True, True, False, False, True])
+    returns = torch.where(rollout.valid[:, None], RETURNS, torch.nan)
+    assert batch_mean(returns, rollout)[rollout.valid].tolist() == [pytest.approx([10 / 3, 10 / 3])] * 3
+    assert group_mean(returns, rollout)[rollout.valid].tolist() == [[2.5, 2.5], [5.0, 5.0], [2.5, 2.5]]
+    assert leave_one_out(returns, rollout)[rollout.valid].tolist() == [[4.0, 2.0], [0.0, 0.0], [1.0, 3.0]]
+
+
+def test_the_value_is_the_critics_and_takes_no_gradient() -> None:
+    values = torch.rand(5, 2, requires_grad=True)
+    found = value(RETURNS, replace(rollout_of(GROUPS), values=values))
+    assert torch.equal(found, values)
+    assert not found.requires_grad
+    with pytest.raises(ValueError, match="needs a policy with a critic"):
+        value(RETURNS, rollout_of(GROUPS))
+
+
+@reproducible
+@given(cases())
+def test_leave_one_out_against_a_plain_loop(case: tuple[torch.Tensor, Rollout]) -> None:
+    returns, rollout = case
+    found = leave_one_out(returns, rollout)
+    for i in torch.arange(len(returns))[rollout.valid].tolist():
+        others = [
+            returns[j]
+            for j in range(len(returns))
+            if j != i and rollout.valid[j] and rollout.groups[j] == rollout.groups[i]
+        ]
+        torch.testing.assert_close(found[i], mean(others).expand(found[i].shape), rtol=0, atol=1e-12, check_dtype=False)
+
+
+@reproducible
+@given(cases())
+def test_means_against_a_plain_loop(case: tuple[torch.Tensor, Rollout]) -> None:
+    returns, rollout = case
+    of_batch, of_group = batch_mean(returns, rollout), group_mean(returns, rollout)
+    every = [returns[j] for j in range(len(returns)) if rollout.valid[j]]
+    for i in torch.arange(len(returns))[rollout.valid].tolist():
+        own = [returns[j] for j in range(len(returns)) if rollout.valid[j] and rollout.groups[j] == rollout.groups[i]]
+        torch.testing.assert_close(of_batch[i], mean(every), rtol=0, atol=1e-12)
+        torch.testing.assert_close(of_group[i], mean(own), rtol=0, atol=1e-12)
+
+
+@reproducible
+@given(cases(), st.floats(-100, 100, width=32))
+def test_a_group_does_not_feel_other_groups(case: tuple[torch.Tensor, Rollout], shift: float) -> None:
+    returns, rollout = case
+    ours = rollout.groups == rollout.groups[0]
+    changed = torch.where(ours[:, None], returns, returns * 2 + shift)
+    for baseline in (group_mean, leave_one_out):
+        assert torch.equal(baseline(returns, rollout)[ours], baseline(changed, rollout)[ours])
+        alone = baseline(returns[ours], rollout.select(ours))
+        assert torch.equal(baseline(returns, rollout)[ours], alone)
+
+
+@reproducible
+@given(cases())
+def test_the_two_group_baselines_differ_by_a_factor(case: tuple[torch.Tensor, Rollout]) -> None:
+    """G - mean = (K-1)/K (G - mean of the others)."""
+    returns, rollout = case
+    for group in rollout.groups.unique().tolist():
+        rows = (rollout.groups == group) & rollout.valid
+        k = int(rows.sum())
+        if k > 1:
+            ours, theirs = (returns - baseline(returns, rollout) for baseline in (group_mean, leave_one_out))
+            torch.testing.assert_close(ours[rows], (k - 1) / k * theirs[rows], rtol=0, atol=1e-12)
+
+
+@reproducible
+@given(st.floats(-1e6, 1e6), st.integers(1, 9), st.integers(0, 2))
+def test_equal_returns_are_their_own_baseline_bit_for_bit(reward: float, n: int, spare: int) -> None:
+    returns = torch.full((n, 2), reward, dtype=torch.float64)
+    rollout = rollout_of([5] * n, valid=[False] * min(spare, n - 1) + [True] * (n - min(spare, n - 1)))
+    valid = rollout.valid
+    assert torch.equal(batch_mean(returns, rollout)[valid], returns[valid])
+    assert torch.equal(group_mean(returns, rollout)[valid], returns[valid])
+    if valid.sum() > 1:
+        assert torch.equal(leave_one_out(returns, rollout)[valid], returns[valid])
+
+
+def test_a_group_of_one_is_defined() -> None:
+    rollout = rollout_of([0, 1, 2, 3, 4])
+    assert not leave_one_out(RETURNS, rollout).any()
+    assert torch.equal(group_mean(RETURNS, rollout), RETURNS)
+
+
+@pytest.mark.parametrize("name", [name for name in BASELINES if name != "value"])
+def test_no_verdict_at_all_is_defined_where_there_is_a_row_to_teach(name: str) -> None:
+    rollout = rollout_of(GROUPS, valid=[False] * 5)
+    baseline = BASELINES[name]()
+    assert baseline(RETURNS, rollout).shape == RETURNS.shape
+    after = baseline(RETURNS, rollout_of(GROUPS))
+    assert after.isfinite().all()
+
+
+def test_the_running_mean_by_hand() -> None:
+    baseline = RunningMean(decay=0.5)
+    rollout = rollout_of(GROUPS)
+    assert not baseline(RETURNS, rollout).any()  # nothing known: 0, and then the mean itself
+    assert baseline.mean.tolist() == pytest.approx([3.8, 3.6])
+    assert baseline(torch.full_like(RETURNS, 1.0), rollout).tolist() == [pytest.approx([3.8, 3.6])] * 5
+    assert baseline.mean.tolist() == pytest.approx([2.4, 2.3])
+
+
+def test_the_running_mean_does_not_contain_the_rollout_it_is_subtracted_from() -> None:
+    ours, theirs = RunningMean(), RunningMean()
+    for baseline in (ours, theirs):
+        baseline(RETURNS, rollout_of(GROUPS))
+    found = ours(RETURNS, rollout_of(GROUPS))
+    assert torch.equal(found, theirs(RETURNS * 100, rollout_of(GROUPS)))
+
+
+def test_the_running_mean_grows_with_the_longest_episode() -> None:
+    baseline = RunningMean(decay=0.5)
+    baseline(torch.tensor([[1.0, 3.0], [3.0, 5.0]]), rollout_of([0, 0]))
+    assert baseline.mean.tolist() == [2.0, 4.0]
+    longer = torch.tensor([[2.0, 4.0, 6.0, 8.0]])
+    assert baseline(longer, rollout_of([0], steps=4)).tolist() == [[2.0, 4.0, 4.0, 4.0]]  # its last entry stands on
+    assert baseline.mean.tolist() == [2.0, 4.0, 5.0, 6.0]
+    shorter = torch.tensor([[4.0], [6.0]])  # ended episodes keep their last return
+    assert baseline(shorter, rollout_of([0, 0], steps=1)).tolist() == [[2.0], [2.0]]
+    assert baseline.mean.tolist() == [3.5, 4.5, 5.0, 5.5]
+
+
+def test_the_running_mean_ignores_failed_verdicts() -> None:
+    baseline, alone = RunningMean(), RunningMean()
+    rollout = rollout_of(GROUPS, valid=[True, False, True, False, True])
+    baseline(torch.where(rollout.valid[:, None], RETURNS, torch.nan), rollout)
+    alone(RETURNS[rollout.valid], rollout.select(rollout.valid))
+    assert torch.equal(baseline.mean, alone.mean)
+    before = baseline.mean.clone()
+    baseline(RETURNS, rollout_of(GROUPS, valid=[False] * 5))
+    assert torch.equal(baseline.mean, before)
+
+
+def test_the_running_mean_survives_a_round_trip() -> None:
+    baseline, other = RunningMean(), RunningMean()
+    other.load_state_dict(baseline.state_dict())
+    assert other.mean is None
+    baseline(RETURNS, rollout_of(GROUPS))
+    other.load_state_dict(baseline.state_dict())
+    for _ in range(2):
+        assert torch.equal(baseline(RETURNS + 1, rollout_of(GROUPS)), other(RETURNS + 1, rollout_of(GROUPS)))

@@ -1,0 +1,96 @@
+"""KL estimators: by hand, as expectations, and as the anchor uses them."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tabular import AT_EVERY_STEP, REFERENCE_SEED, TabularPolicy, make_agent, random_episodes
+
+from agents.anchor import Anchor
+from agents.estimators.kl import ESTIMATORS, k1, k2, k3
+
+reproducible = settings(deadline=None, derandomize=True, max_examples=60)
+logits = st.lists(st.floats(-4, 4), min_size=4, max_size=4)
+
+
+def test_by_hand() -> None:
+    log_probs = torch.tensor([0.5, 0.25, 0.5], dtype=torch.float64).log()
+    ref = torch.tensor([0.25, 0.5, 0.5], dtype=torch.float64).log()
+    two = math.log(2)
+    assert k1(log_probs, ref).tolist() == pytest.approx([two, -two, 0])
+    assert k2(log_probs, ref).tolist() == pytest.approx([two**2 / 2, two**2 / 2, 0])
+    assert k3(log_probs, ref).tolist() == pytest.approx([two - 0.5, 1 - two, 0])
+
+
+@reproducible
+@given(logits, logits)
+def test_k1_and_k3_are_unbiased_and_k2_and_k3_never_negative(ours: list[float], theirs: list[float]) -> None:
+    log_pi, log_ref = (torch.tensor(x, dtype=torch.float64).log_softmax(0) for x in (ours, theirs))
+    true = float((log_pi.exp() * (log_pi - log_ref)).sum())
+    for estimator in (k1, k3):
+        assert float((log_pi.exp() * estimator(log_pi, log_ref)).sum()) == pytest.approx(true, abs=1e-12)
+    assert k2(log_pi, log_ref).min() >= 0
+    assert k3(log_pi, log_ref).min() >= -1e-15
+
+
+@reproducible
+@given(logits)
+def test_all_are_zero_at_the_reference(ours: list[float]) -> None:
+    log_pi = torch.tensor(ours, dtype=torch.float64).log_softmax(0)
+    assert not any(estimator(log_pi, log_pi).any() for estimator in ESTIMATORS.values())
+
+
+def test_k3_keeps_its_digits_near_the_reference() -> None:
+    log_probs, ref = torch.tensor([-1.0]), torch.tensor([-1.0 + 2**-10])
+    assert float(k3(log_probs, ref)) == pytest.approx(2**-21, rel=1e-3)
+
+
+def test_the_reward_is_charged_step_by_step() -> None:
+    policy, reference = TabularPolicy(), TabularPolicy(REFERENCE_SEED)
+    rollout = random_episodes(policy, rewards=AT_EVERY_STEP)
+    anchor = Anchor(0.5)
+    anchor.hold(reference)
+    charged = anchor.charge(policy, rollout)
+    ref = reference.evaluate_actions(rollout)[0].detach()
+    wanted = rollout.rewards - 0.5 * (rollout.log_probs - ref)
+    torch.testing.assert_close(charged.rewards[rollout.mask], wanted[rollout.mask], rtol=0, atol=1e-14)
+    assert not charged.rewards.requires_grad
+
+
+@pytest.mark.parametrize("estimator", [*ESTIMATORS, "exact"])
+@pytest.mark.parametrize("place", ["reward", "loss"])
+def test_at_the_reference_the_anchor_charges_nothing(estimator: str, place: str) -> None:
+    agent = make_agent()
+    agent.anchor = Anchor(0.5, estimator, place)
+    agent.anchor.hold(agent.policy)
+    rollout = random_episodes(agent.policy)
+    prepared = agent.prepare(rollout)
+    torch.testing.assert_close(prepared.rewards, rollout.rewards, rtol=0, atol=1e-15)
+    assert agent.anchor.penalty(agent.policy, prepared, rollout.log_probs).abs().max() < 1e-15
+
+
+def test_without_a_price_there_is_no_reference() -> None:
+    anchor = Anchor(0.0)
+    policy = TabularPolicy()
+    anchor.hold(policy)
+    rollout = random_episodes(policy)
+    assert anchor.reference is None
+    assert anchor.charge(policy, rollout) is rollout
+
+
+def test_the_reference_is_frozen_and_held_once() -> None:
+    policy = TabularPolicy()
+    anchor = Anchor(0.1)
+    anchor.hold(policy)
+    reference = anchor.reference
+    before = reference.logits.clone()
+    with torch.no_grad():
+        policy.logits += 1
+    anchor.hold(policy)
+    assert anchor.reference is reference
+    assert torch.equal(reference.logits, before)
+    assert not any(parameter.requires_grad for parameter in reference.parameters())

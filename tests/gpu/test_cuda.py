@@ -1,0 +1,57 @@
+"""What has to hold on a CUDA device: run with `make test-gpu`."""
+
+import gymnasium as gym
+import pytest
+import torch
+
+import rlenv  # noqa: F401
+from agents import Collector, ReinforceBaseline
+from agents.policies import LanguageModelPolicy
+
+pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
+
+
+def make_envs(device, slots=32, **kwargs):
+    return gym.make_vec("TextGen-v0", num_envs=slots, verifier="arith", device=device, **kwargs)
+
+
+def test_the_environment_lives_on_the_device_and_equals_the_one_on_the_cpu():
+    here, there = make_envs("cpu"), make_envs("cuda")
+    obs, _ = here.reset(seed=1)
+    obs_cuda, _ = there.reset(seed=1)
+    generator = torch.Generator().manual_seed(0)
+    for _ in range(5):
+        assert obs_cuda["tokens"].is_cuda
+        torch.testing.assert_close(obs_cuda["tokens"].cpu(), obs["tokens"])
+        actions = torch.randint(here.task.vocab_size, (32,), generator=generator)
+        obs, rewards, *_ = here.step(actions)
+        obs_cuda, rewards_cuda, *_ = there.step(actions.cuda())
+        torch.testing.assert_close(rewards_cuda.cpu(), rewards)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_acting_equals_training(dtype):
+    envs = make_envs("cuda", slots=16)
+    policy = LanguageModelPolicy(envs.single_observation_space, envs.single_action_space, "tiny", dtype=dtype).cuda()
+    generator = torch.Generator("cuda").manual_seed(0)
+    rollout = Collector(envs, torch.device("cuda")).collect(policy, 100, generator)
+    log_probs, _ = policy.evaluate_actions(rollout)
+    assert (log_probs - rollout.log_probs).abs().max() < (1e-4 if dtype == "float32" else 1e-10)
+
+
+def test_an_agent_learns_and_its_checkpoint_moves_to_the_cpu(tmp_path):
+    agent = ReinforceBaseline("tiny", "TextGen-v0", env_kwargs={"verifier": "arith"}, device="cuda", kl_coef=0.01)
+    before = [parameter.detach().clone() for parameter in agent.policy.parameters()]
+    agent.learn(3_000)
+    assert all(not torch.equal(old, new) for old, new in zip(before, agent.policy.parameters(), strict=True))
+    agent.save(tmp_path / "agent")
+    loaded = ReinforceBaseline.load(tmp_path / "agent", device="cpu")
+    for ours, theirs in zip(agent.policy.parameters(), loaded.policy.parameters(), strict=True):
+        torch.testing.assert_close(ours.cpu(), theirs)
+
+
+def test_the_global_generator_is_left_alone():
+    torch.cuda.manual_seed(7)
+    before = torch.cuda.get_rng_state()
+    ReinforceBaseline("tiny", "TextGen-v0", env_kwargs={"verifier": "arith"}, device="cuda").learn(1_000)
+    assert torch.equal(before, torch.cuda.get_rng_state())

@@ -1,0 +1,379 @@
+"""Bugs that other projects had, planted here one by one: each makes an identity fail, by a factor of at least 100.
+
+Every test runs one check twice: on the code as it is, with its tolerance, and on the code with the bug, with a
+hundred times that tolerance.
+"""
+
+import pytest
+import torch
+from counting_env import CountingPolicy, counting_envs
+from gymnasium.vector import AutoresetMode
+from identity_checks import (
+    EXACT,
+    anchored_agent,
+    check_acting_equals_training,
+    check_anchor_pulls_back,
+    check_counting_rollout,
+    check_credit,
+    check_first_pass_is_on_policy,
+    check_kl_gradient,
+    check_micro_batches,
+    check_plain_reference,
+    check_running_equals_fresh,
+    check_same_gradient,
+    check_state_forgets_old_weights,
+    collect,
+    credit_agent,
+    double,
+    padded,
+    poisoned,
+)
+from tiny_models import text_envs, tiny_policy, zero_reward
+
+from agents import Collector, LanguageModelPolicy, Reinforce, ReinforceBaseline, Rollout
+from agents.anchor import Anchor
+from agents.collector import _Record
+from agents.policies import language_model
+from agents.policies.kv_cache import SlotCache
+
+FACTOR = 100
+CPU = torch.device("cpu")
+models = pytest.mark.parametrize("name", ["gpt2", "llama"])
+
+
+@pytest.fixture
+def caught(monkeypatch):
+    """Return a function that asserts that a check passes before a bug is planted, and fails by far with it."""
+
+    def run(check, plant, tolerance=EXACT):
+        check(tolerance)
+        with monkeypatch.context() as patch, torch.random.fork_rng():
+            torch.manual_seed(0)
+            plant(patch)
+            with pytest.raises(AssertionError, match=r"differ by|clip fraction"):
+                check(FACTOR * tolerance)
+
+    return run
+
+
+def parity(name, temperature=1.0, identity=check_acting_equals_training, cls=LanguageModelPolicy, spoil=None):
+    """Return identity 1 as a function of the tolerance."""
+
+    def check(tolerance):
+        envs = text_envs(4, group_size=2)
+        identity(tiny_policy(name, envs, temperature, cls=cls), envs, tolerance)
+
+    return check
+
+
+# A policy is sampled that is not the one trained.
+
+
+@models
+def test_logits_shifted_by_one(name, caught):
+    sequences = language_model._sequences
+
+    def shifted(rollout):
+        ids, steps, columns = sequences(rollout)
+        return ids, steps, (columns - 1).clamp(min=0)
+
+    caught(parity(name), lambda patch: patch.setattr(language_model, "_sequences", shifted))
+
+
+@models
+@pytest.mark.parametrize("temperature", [0.6, 0.9, 1.3])
+def test_temperature_missing_in_training(name, temperature, caught):
+    evaluate = LanguageModelPolicy.evaluate_actions
+
+    def at_one(self, rollout):
+        own, self.temperature = self.temperature, 1.0
+        try:
+            return evaluate(self, rollout)
+        finally:
+            self.temperature = own
+
+    caught(parity(name, temperature), lambda patch: patch.setattr(LanguageModelPolicy, "evaluate_actions", at_one))
+
+
+@models
+def test_temperature_missing_everywhere_is_seen_by_the_plain_reference(name, caught):
+    def ignoring(self, logits):
+        return torch.log_softmax(logits[..., : self.vocab_size], dim=-1)
+
+    caught(
+        parity(name, 0.6, check_plain_reference),
+        lambda patch: patch.setattr(LanguageModelPolicy, "_log_softmax", ignoring),
+    )
+
+
+def without_positions(patch):
+    make = LanguageModelPolicy.__init__
+
+    def spoiled(self, *args, **kwargs):
+        make(self, *args, **kwargs)
+        forward = self.model.forward
+        self.model.forward = lambda *a, position_ids=None, **k: forward(*a, **k)
+
+    patch.setattr(LanguageModelPolicy, "__init__", spoiled)
+
+
+def test_position_ids_missing_under_left_padding(caught):
+    caught(parity("gpt2"), without_positions)
+
+
+def test_rotary_positions_hide_missing_position_ids(monkeypatch):
+    """Why the identities need a model with absolute positions."""
+    without_positions(monkeypatch)
+    parity("llama")(1e-6)
+
+
+@models
+def test_attention_mask_missing_under_left_padding(name, caught):
+    def plant(patch):
+        make = LanguageModelPolicy.__init__
+
+        def spoiled(self, *args, **kwargs):
+            make(self, *args, **kwargs)
+            forward = self.model.forward
+            self.model.forward = lambda *a, attention_mask=None, **k: forward(*a, **k)
+
+        patch.setattr(LanguageModelPolicy, "__init__", spoiled)
+
+    caught(parity(name), plant)
+
+
+@models
+def test_dropout_on(name, caught):
+    def plant(patch):
+        make = LanguageModelPolicy.__init__
+
+        def spoiled(self, *args, **kwargs):
+            make(self, *args, **kwargs)
+            self.model.train()
+
+        patch.setattr(LanguageModelPolicy, "__init__", spoiled)
+
+    caught(parity(name), plant)
+    caught(parity(name, identity=check_first_pass_is_on_policy), plant)
+
+
+@models
+def test_top_k_while_acting(name, caught):
+    def truncated(self, tokens, lengths, cache, decode=LanguageModelPolicy._decode):
+        logits = decode(self, tokens, lengths, cache)
+        return logits.where(logits >= logits.topk(4).values[:, -1:], -torch.inf)
+
+    caught(parity(name), lambda patch: patch.setattr(LanguageModelPolicy, "_decode", truncated))
+
+
+@models
+def test_cache_reused_after_the_weights_changed(name, caught):
+    caught(
+        parity(name, identity=check_state_forgets_old_weights),
+        lambda patch: patch.setattr(LanguageModelPolicy, "_weights_version", lambda self: 0),
+    )
+
+
+@models
+def test_restarted_slots_keep_the_old_context(name, caught):
+    def not_placed(self, rows, source, source_rows, lengths, place=SlotCache.place):
+        if len(rows) == self.layers[0].keys.shape[0]:
+            place(self, rows, source, source_rows, lengths)
+
+    plant = lambda patch: patch.setattr(SlotCache, "place", not_placed)  # noqa: E731
+    caught(parity(name), plant)
+    caught(parity(name, identity=check_running_equals_fresh), plant)
+
+
+@models
+def test_prompts_left_aligned_in_the_cache(name, caught):
+    def place(self, rows, source, source_rows, lengths, place=SlotCache.place):
+        place(self, rows, source, source_rows, torch.full_like(lengths, source.get_seq_length()))
+
+    caught(parity(name), lambda patch: patch.setattr(SlotCache, "place", place))
+
+
+# Credit that goes astray.
+
+
+def credit(tolerance):
+    check_credit(credit_agent(text_envs(4)), tolerance)
+
+
+def test_end_token_masked_out_of_the_loss(caught):
+    without_end = property(lambda self: self.mask & self.valid[:, None] & (self.actions != 1))
+    caught(credit, lambda patch: patch.setattr(Rollout, "learnable", without_end))
+
+
+@pytest.mark.parametrize("shift", [-1, 1])
+def test_reward_on_the_wrong_step(shift, caught):
+    """One step late it lies on the padding; one step early the end token is not paid."""
+
+    def shifted(self, finished=_Record.rollout):
+        rollout = finished(self)
+        rollout.rewards = rollout.rewards.roll(shift, 1)
+        return rollout
+
+    caught(credit, lambda patch: patch.setattr(_Record, "rollout", shifted))
+
+
+@pytest.mark.parametrize("order", ["reversed", "repeated", "sorted by length"])
+def test_rows_permuted_between_reward_and_log_prob(order, caught):
+    def permuted(self, finished=_Record.rollout):
+        rollout = finished(self)
+        rows = torch.arange(len(rollout))
+        rows = {"reversed": rows.flip(0), "repeated": rows // 2, "sorted by length": rollout.lengths.argsort()}[order]
+        rollout.rewards = rollout.returns[rows][:, None] * torch.nn.functional.one_hot(
+            rollout.lengths - 1, rollout.mask.shape[1]
+        )
+        return rollout
+
+    caught(credit, lambda patch: patch.setattr(_Record, "rollout", permuted))
+
+
+def test_verdicts_in_another_order_than_their_rows(caught):
+    from rlenv.vector import TextGenVectorEnv
+
+    def crossed(self, rows, finish=TextGenVectorEnv._finish):
+        info, rewards = finish(self, rows)
+        return info, rewards.roll(1)
+
+    caught(credit, lambda patch: patch.setattr(TextGenVectorEnv, "_finish", crossed))
+
+
+def test_mean_over_the_length_instead_of_the_sum(caught):
+    mean = staticmethod(lambda mask: mask / mask.sum(1, keepdim=True).clamp(min=1) / len(mask))
+    caught(credit, lambda patch: patch.setattr(ReinforceBaseline, "weights", mean))
+
+
+# The anchor.
+
+
+def flip(patch):
+    penalty = Anchor.penalty
+    patch.setattr(Anchor, "penalty", lambda self, *args: -penalty(self, *args))
+
+
+def test_kl_sign_flipped_against_the_exact_gradient(caught):
+    caught(lambda tolerance: check_kl_gradient(anchored_agent(text_envs(4)), tolerance), flip, 1e-10)
+
+
+def test_reference_is_ignored_or_aliased(caught):
+    def plant(patch):
+        patch.setattr(Anchor, "penalty", lambda self, policy, rollout, log_probs: 0 * log_probs)
+
+    caught(lambda tolerance: check_kl_gradient(anchored_agent(text_envs(4)), tolerance), plant, 1e-10)
+
+
+@pytest.mark.parametrize(("estimator", "place"), [("k1", "reward"), ("exact", "loss")])
+def test_kl_sign_flipped_drives_the_policy_away(estimator, place, monkeypatch):
+    def train():
+        envs = text_envs(16, zero_reward, max_new_tokens=2)
+        anchor = {"kl_coef": 1.0, "kl_estimator": estimator, "kl_in": place}
+        policy = tiny_policy("gpt2", envs, dtype="float32")
+        agent = Reinforce(policy, envs, episodes_per_update=64, num_envs=16, learning_rate=1e-3, device="cpu", **anchor)
+        agent.anchor.reference = tiny_policy("gpt2", envs, dtype="float32").requires_grad_(False)
+        with torch.no_grad():
+            policy.model.transformer.ln_f.weight.mul_(1.5)
+        check_anchor_pulls_back(agent, envs)
+
+    train()
+    flip(monkeypatch)
+    with pytest.raises(AssertionError, match="the KL went from"):
+        train()
+
+
+# Rows, micro-batches and masks.
+
+
+def layout(identity):
+    def check(tolerance):
+        envs = text_envs(4, group_size=2)
+        policy = tiny_policy("gpt2", envs)
+        agent = ReinforceBaseline(policy, envs, episodes_per_update=8, max_grad_norm=1e9, device="cpu")
+        identity(agent, double(collect(policy, envs, 8)), tolerance)
+
+    return check
+
+
+def test_each_micro_batch_takes_its_own_mean(caught):
+    def plant(patch):
+        split = Rollout.split
+
+        def own_mean(self, rows):
+            for batch in split(self, rows):
+                batch.weights = batch.weights * len(self) / len(batch)
+                yield batch
+
+        patch.setattr(Rollout, "split", own_mean)
+
+    caught(layout(check_micro_batches), plant)
+
+
+def test_mean_over_the_padding(caught):
+    def plant(patch):
+        patch.setattr(ReinforceBaseline, "weights", staticmethod(lambda mask: mask / mask.numel()))
+
+    def check(agent, rollout, tolerance):
+        check_same_gradient(agent, rollout, padded(rollout), tolerance, "padding")
+
+    caught(layout(check), plant)
+
+
+def test_masked_rewards_leak_into_returns(caught):
+    from agents.algorithms import reinforce_baseline
+
+    def plant(patch):
+        leaky = lambda rewards, mask, gamma=1.0: rewards.flip(1).cumsum(1).flip(1)  # noqa: E731
+        patch.setitem(reinforce_baseline.RETURNS, "return-to-go", leaky)
+
+    def check(agent, rollout, tolerance):
+        check_same_gradient(agent, rollout, padded(rollout), tolerance, "padding: differ by")
+        check_same_gradient(agent, rollout, poisoned(rollout), tolerance, "poison")
+
+    caught(layout(check), plant)
+
+
+# Environments.
+
+
+def counting(mode, episodes=11, slots=4):
+    lengths = [1 + (5 * i) % 7 for i in range(100)]
+    rollout = Collector(counting_envs(slots, mode, lengths), CPU).collect(CountingPolicy(), episodes)
+    check_counting_rollout(rollout, lengths)
+
+
+def test_dead_step_of_next_step_autoreset_is_trained(monkeypatch):
+    counting(AutoresetMode.NEXT_STEP)
+    restart = Collector._restart
+
+    def at_once(self, record, obs, dones, infos):
+        self.mode = AutoresetMode.SAME_STEP
+        return restart(self, record, obs, dones, infos)
+
+    monkeypatch.setattr(Collector, "_restart", at_once)
+    with pytest.raises(AssertionError):
+        counting(AutoresetMode.NEXT_STEP)
+
+
+@pytest.mark.parametrize("mode", list(AutoresetMode))
+def test_observations_stored_without_a_copy(mode, monkeypatch):
+    counting(mode)
+    monkeypatch.setattr(Collector, "_to_device", lambda self, obs: torch.as_tensor(obs))
+    with pytest.raises(AssertionError):
+        counting(mode)
+
+
+@pytest.mark.parametrize("mode", list(AutoresetMode))
+def test_whichever_episodes_finish_first_are_taken(mode, monkeypatch):
+    """Numbered by their end instead of their start, so that long ones are left out."""
+    counting(mode)
+    finish = _Record.finish
+
+    def by_end(self, dones, *args):
+        finish(self, dones, *args)
+        self.finished = max(self.finished, self.num_episodes - int((self.episode >= 0).sum()))
+
+    monkeypatch.setattr(_Record, "finish", by_end)
+    with pytest.raises(AssertionError):
+        counting(mode)
