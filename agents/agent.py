@@ -272,7 +272,7 @@ class Agent(Surface):
             with torch.no_grad():
                 rollout = replace(rollout, values=self.policy.predict_values(rollout))
         credit = self.advantages(rollout).where(rollout.learnable, 0)
-        return replace(rollout, advantages=credit, weights=self.weights(rollout.learnable))
+        return replace(rollout, advantages=credit, weights=self.weights(rollout.learnable).to(credit.dtype))
 
     def loss(self, batch: Rollout) -> tuple[torch.Tensor, dict[str, float]]:
         """Return the loss of some rows of a prepared rollout, and figures that add up over rows (or are a `_max`)."""
@@ -286,7 +286,7 @@ class Agent(Surface):
         loss = -_total(batch.weights * objective, batch)
         figures = {"train/policy_loss": loss.item()} | self._diagnose(log_probs.detach(), batch)
         if self.uses_critic:
-            targets = return_to_go(batch.rewards, batch.mask, self.gamma)
+            targets = return_to_go(batch.rewards, batch.learnable, self.gamma)
             value_loss = _total(batch.weights * (self.policy.predict_values(batch) - targets).square(), batch)
             loss = loss + self.vf_coef * value_loss
             figures["train/value_loss"] = value_loss.item()

@@ -116,7 +116,7 @@ text = options(
 
 warm_start = options(
     click.option("--sft-steps", type=int, default=500, help="Steps of the supervised warm start; 0 for none."),
-    click.option("--sft-examples", type=int, default=700, help="Demonstrated problems the warm start sees."),
+    click.option("--sft-examples", type=int, default=650, help="Demonstrated problems the warm start sees."),
     click.option("--sft-batch-size", type=int, default=128, help="Demonstrations a step."),
     click.option("--sft-learning-rate", type=float, default=2e-3, help="It falls linearly to a tenth."),
 )

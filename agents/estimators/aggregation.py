@@ -16,10 +16,10 @@ def sequence_sum(mask: torch.Tensor) -> torch.Tensor:
         mask: steps that count, bool [N, T]; an episode without any is no episode and does not count in N.
 
     Returns:
-        Weights [N, T], 0 in masked cells.
+        Weights [N, T] in double precision, 0 in masked cells.
     """
     episodes = mask.any(1).sum().clamp(min=1)
-    return mask / episodes
+    return mask.double() / episodes
 
 
 def token_mean(mask: torch.Tensor) -> torch.Tensor:
@@ -29,6 +29,6 @@ def token_mean(mask: torch.Tensor) -> torch.Tensor:
         mask: steps that count, bool [N, T].
 
     Returns:
-        Weights [N, T], 0 in masked cells.
+        Weights [N, T] in double precision, 0 in masked cells.
     """
-    return mask / mask.sum().clamp(min=1)
+    return mask.double() / mask.sum().clamp(min=1)

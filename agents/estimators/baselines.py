@@ -27,6 +27,11 @@ from ..rollout import Rollout
 Baseline = Callable[[torch.Tensor, Rollout], torch.Tensor]
 
 
+def counted(rollout: Rollout) -> torch.Tensor:
+    """Return which episodes enter a baseline: those with a verdict and at least one step, bool [N]."""
+    return rollout.learnable.any(1)
+
+
 def none(returns: torch.Tensor, rollout: Rollout) -> torch.Tensor:
     """Return b = 0 (plain REINFORCE, Williams 1992)."""
     return torch.zeros_like(returns)
@@ -34,12 +39,12 @@ def none(returns: torch.Tensor, rollout: Rollout) -> torch.Tensor:
 
 def batch_mean(returns: torch.Tensor, rollout: Rollout) -> torch.Tensor:
     """Return b_t = 1/N Σ_j G_{j,t} over the episodes of the rollout, one's own included."""
-    return _group_mean(returns, torch.zeros_like(rollout.groups), rollout.valid)
+    return _group_mean(returns, torch.zeros_like(rollout.groups), counted(rollout))
 
 
 def group_mean(returns: torch.Tensor, rollout: Rollout) -> torch.Tensor:
     """Return b_t = 1/K Σ_j G_{j,t} over the episodes of the same prompt, one's own included."""
-    return _group_mean(returns, rollout.groups, rollout.valid)
+    return _group_mean(returns, rollout.groups, counted(rollout))
 
 
 def leave_one_out(returns: torch.Tensor, rollout: Rollout) -> torch.Tensor:
@@ -47,8 +52,9 @@ def leave_one_out(returns: torch.Tensor, rollout: Rollout) -> torch.Tensor:
 
     Kool et al. 2019; Ahmadian et al. 2024 (arXiv:2402.14740), eq. 5.
     """
-    anchor, centred, counts = _centred(returns, rollout.groups, rollout.valid)
-    total = _group_sum(centred.where(rollout.valid[:, None], 0), rollout.groups)
+    rows = counted(rollout)
+    anchor, centred, counts = _centred(returns, rollout.groups, rows)
+    total = _group_sum(centred.where(rows[:, None], 0), rollout.groups)
     others = (counts - 1).clamp(min=1)
     return (anchor + (total - centred) / others).where(counts > 1, 0)
 
@@ -77,8 +83,9 @@ class RunningMean:
         """Return the mean so far [N, T], then let this rollout in."""
         steps = returns.shape[1]
         before = None if self.mean is None else _extend(self.mean.to(returns), steps)
-        if rollout.valid.any():
-            now = returns[rollout.valid].mean(0)
+        rows = counted(rollout)
+        if rows.any():
+            now = returns[rows].mean(0)
             if before is not None:
                 now = self.decay * before + (1 - self.decay) * _extend(now, len(before))
             self.mean = now.detach()

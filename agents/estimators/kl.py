@@ -5,10 +5,10 @@ policy's own `kl_divergence`. What the gradient of each is, against that of β �
 
 | estimator | in the reward (a constant per step) | in the loss (differentiated) |
 |---|---|---|
-| k1 = -log r | exact | zero in expectation: the reference is ignored |
+| k1 = -log r | exact | zero in expectation, for weights that do not depend on lengths: the reference is ignored |
 | k2 = (log r)²/2 | that of another penalty, E[k2], less its direct part | lacks the effect on later states |
 | k3 = r - 1 - log r | lacks E[(1 - r) ∇log π], its direct part | that of KL(ref || π) step by step |
-| exact | lacks the direct part ∇KL(s_t) | lacks the effect on later states |
+| exact | lacks the direct part ∇KL(s_t): may point away from the true gradient | the same as k2 |
 """
 
 from __future__ import annotations

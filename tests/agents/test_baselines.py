@@ -98,11 +98,12 @@ def test_means_against_a_plain_loop(case: tuple[torch.Tensor, Rollout]) -> None:
 def test_a_group_does_not_feel_other_groups(case: tuple[torch.Tensor, Rollout], shift: float) -> None:
     returns, rollout = case
     ours = rollout.groups == rollout.groups[0]
+    taught = ours & rollout.valid
     changed = torch.where(ours[:, None], returns, returns * 2 + shift)
     for baseline in (group_mean, leave_one_out):
-        assert torch.equal(baseline(returns, rollout)[ours], baseline(changed, rollout)[ours])
-        alone = baseline(returns[ours], rollout.select(ours))
-        assert torch.equal(baseline(returns, rollout)[ours], alone)
+        found = baseline(returns, rollout)[taught]
+        assert torch.equal(found, baseline(changed, rollout)[taught])
+        assert torch.equal(found, baseline(returns[ours], rollout.select(ours))[rollout.valid[ours]])
 
 
 @reproducible

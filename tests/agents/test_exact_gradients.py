@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import math
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +15,7 @@ from tabular import (
     AT_EVERY_STEP,
     AT_THE_END,
     LEVELS,
+    CarelessPolicy,
     P,
     S,
     T,
@@ -299,7 +301,8 @@ each_setting = pytest.mark.parametrize("settings", SETTINGS, ids=lambda s: "-".j
 def update_gradient(settings: dict[str, Any], rollout: Rollout, **more: Any) -> torch.Tensor:
     """Return the gradient of all parameters that a real update makes from a rollout, before it is clipped."""
     agent = make_agent(**settings, max_grad_norm=1e9, **more)
-    agent.update(rollout)
+    metrics = agent.update(rollout)
+    assert all(math.isfinite(figure) for figure in metrics.values())
     grads = [torch.zeros_like(p) if p.grad is None else p.grad for p in agent.policy.parameters()]
     found = torch.cat([grad.flatten() for grad in grads])
     assert found.isfinite().all()
@@ -345,6 +348,12 @@ def test_nan_in_masked_cells_changes_nothing(settings: dict[str, Any]) -> None:
         actions=rollout.actions.where(rollout.mask, 1),
     )
     assert torch.equal(update_gradient(settings, poisoned), update_gradient(settings, rollout))
+
+
+@each_setting
+def test_what_a_policy_leaves_in_masked_cells_changes_nothing(settings: dict[str, Any]) -> None:
+    found = update_gradient(settings, sample(), policy=CarelessPolicy)
+    assert torch.equal(found, update_gradient(settings, sample()))
 
 
 @each_setting

@@ -12,11 +12,10 @@ from gymnasium.vector import AutoresetMode
 from identity_checks import (
     EXACT,
     ROUNDING,
-    assert_close,
     anchored_agent,
+    assert_close,
     check_acting_equals_training,
     check_anchor_pulls_back,
-    credit_agent,
     check_counting_rollout,
     check_credit,
     check_first_pass_is_on_policy,
@@ -27,15 +26,17 @@ from identity_checks import (
     check_same_gradient,
     check_state_forgets_old_weights,
     collect,
+    credit_agent,
     double,
     gradient,
     padded,
     poisoned,
 )
-from tiny_models import MODELS, own_rewards, text_envs, tiny_policy, zero_reward
+from tiny_models import ALPHABET, MODELS, PROMPTS, hash_reward, own_rewards, text_envs, tiny_policy, zero_reward
 
 from agents import Collector, ControlPolicy, Reinforce, ReinforceBaseline
 from agents.policies.base import sample_categorical
+from verifiers.function import FunctionVerifier
 
 CPU = torch.device("cpu")
 MODES = list(AutoresetMode)
@@ -293,6 +294,39 @@ def test_text_rollouts_pose_the_same_problems_in_every_mode(mode):
     policy = tiny_policy("gpt2", envs)
     prompts = [collect(policy, e, 12).observations["tokens"][:, :8].tolist() for e in (envs, disabled)]
     assert prompts[0] == prompts[1]
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("slots", [3, 8, 30])
+def test_every_group_of_every_rollout_is_complete(mode, slots):
+    """Also of later rollouts, whatever was started and not used at the end of the one before."""
+    envs = text_envs(slots, group_size=4, autoreset_mode=mode)
+    policy, collector = tiny_policy("gpt2", envs), Collector(envs, CPU)
+    for _ in range(3):
+        rollout = collector.collect(policy, 8, torch.Generator().manual_seed(0))
+        assert_groups_share_their_prompt(rollout, 4)
+
+
+def test_groups_of_single_environments_side_by_side_are_not_mixed_up():
+    verifier = FunctionVerifier(hash_reward, alphabet=ALPHABET)
+    settings = {
+        "verifier": verifier,
+        "problems": PROMPTS,
+        "test_fraction": 0.0,
+        "group_size": 2,
+        "max_prompt_tokens": 8,
+    }
+    envs = gym.vector.SyncVectorEnv([lambda: gym.make("TextGen-v0", max_new_tokens=4, **settings)] * 2)
+    assert_groups_share_their_prompt(collect(tiny_policy("gpt2", envs), envs, 8), 2)
+
+
+def assert_groups_share_their_prompt(rollout, size):
+    prompts = {}
+    for group, tokens, length in zip(
+        rollout.groups.tolist(), rollout.observations["tokens"], rollout.observations["length"], strict=True
+    ):
+        prompts.setdefault(group, []).append(tokens[:length].tolist())
+    assert all(len(same) == size and same == same[:1] * size for same in prompts.values()), prompts
 
 
 @pytest.mark.parametrize("mode", [None, *MODES])

@@ -11,7 +11,6 @@ from dataclasses import fields, replace
 from typing import Any
 
 import torch
-
 from tiny_models import own_rewards, tiny_policy
 
 from agents import Agent, Collector, LanguageModelPolicy, Policy, Reinforce, ReinforceBaseline, Rollout
@@ -25,7 +24,7 @@ def assert_close(ours: torch.Tensor, theirs: torch.Tensor, tolerance: float, wha
     assert gap <= tolerance, f"{what}: differ by {gap:.3g}, allowed {tolerance:.3g}"
 
 
-def collect(policy: Policy, envs: Any, episodes: int = 24, seed: int = 0) -> Rollout:
+def collect(policy: Policy, envs: Any, episodes: int = 40, seed: int = 0) -> Rollout:
     """Return a rollout that depends on nothing but the seed."""
     collector = Collector(envs, torch.device("cpu"))
     collector.seed(seed)
@@ -40,7 +39,7 @@ def collect(policy: Policy, envs: Any, episodes: int = 24, seed: int = 0) -> Rol
 def check_acting_equals_training(policy: LanguageModelPolicy, envs: Any, tolerance: float) -> None:
     """Log-probabilities while acting = while training, over prompts of unequal length and slots that restart."""
     rollout = collect(policy, envs)
-    assert rollout.lengths.unique().numel() > 3, "the episodes must differ in length"
+    assert rollout.lengths.unique().numel() > 2, "the episodes must differ in length"
     with torch.no_grad():
         log_probs, _ = policy.evaluate_actions(rollout)
     assert_close(log_probs[rollout.mask], rollout.log_probs[rollout.mask], tolerance, "acting and training")
@@ -190,7 +189,8 @@ def poisoned(rollout: Rollout) -> Rollout:
 def credit_agent(envs: Any, name: str = "gpt2") -> ReinforceBaseline:
     """Return an agent for `check_credit`: returns-to-go, no baseline."""
     policy = tiny_policy(name, envs)
-    return ReinforceBaseline(policy, envs, baseline="none", episodes_per_update=16, max_grad_norm=1e9, device="cpu")
+    settings = {"episodes_per_update": 16, "max_grad_norm": 1e9, "skip_idle_rows": False, "device": "cpu"}
+    return ReinforceBaseline(policy, envs, baseline="none", **settings)
 
 
 def check_credit(agent: Agent, tolerance: float) -> None:

@@ -130,11 +130,30 @@ class TinyWorld(VectorEnv):
         return self.state.copy(), self.rewards[prompt, state, actions], done, np.zeros_like(done), {}
 
 
-def make_agent(cls: type[Agent] = ReinforceBaseline, group_size: int = 2, **settings: Any) -> Agent:
+class CarelessPolicy(TabularPolicy):
+    """Leaves NaN in masked cells."""
+
+    def evaluate_actions(self, rollout: Rollout) -> tuple[torch.Tensor, torch.Tensor]:
+        log_probs, entropy = super().evaluate_actions(rollout)
+        return log_probs.where(rollout.mask, torch.nan), entropy.where(rollout.mask, torch.nan)
+
+    def predict_values(self, rollout: Rollout) -> torch.Tensor:
+        return super().predict_values(rollout).where(rollout.mask, torch.nan)
+
+    def kl_divergence(self, reference: TabularPolicy, rollout: Rollout) -> torch.Tensor:
+        return super().kl_divergence(reference, rollout).where(rollout.mask, torch.nan)
+
+
+def make_agent(
+    cls: type[Agent] = ReinforceBaseline,
+    group_size: int = 2,
+    policy: type[TabularPolicy] = TabularPolicy,
+    **settings: Any,
+) -> Agent:
     """Return a real agent on the tiny world, with a reference of its own and a running mean that is under way."""
-    agent = cls(TabularPolicy(), TinyWorld(group_size=group_size), device="cpu", **settings)
+    agent = cls(policy(), TinyWorld(group_size=group_size), device="cpu", **settings)
     if agent.anchor.coef:
-        agent.anchor.hold(TabularPolicy(REFERENCE_SEED))
+        agent.anchor.hold(policy(REFERENCE_SEED))
     if settings.get("baseline") == "running-mean":
         agent.load_state_dict({"mean": RUNNING_MEAN})
     return agent

@@ -22,11 +22,13 @@ ALPHABET = "abcdefgh"
 PROMPTS = ["ab", "cdefgh", "a", "hgfedcba", "bbb", "dad", "acegbd", "fffff"]  # of unequal length, one token a letter
 CONTEXT = 64
 DROPOUT = 0.1
-SPREAD = 0.5  # standard deviation of the weights
+SPREAD = 0.3  # standard deviation of the weights
 MODELS = ("gpt2", "llama", "mistral")  # absolute positions; rotary with grouped queries; and with a sliding window
 
 
-def tiny_model(name: str, vocab_size: int = len(ALPHABET) + 2, seed: int = 0, context: int = CONTEXT) -> PreTrainedModel:
+def tiny_model(
+    name: str, vocab_size: int = len(ALPHABET) + 2, seed: int = 0, context: int = CONTEXT
+) -> PreTrainedModel:
     """Return a random model of width 16 with two layers and dropout configured."""
     ends = {"bos_token_id": None, "eos_token_id": None, "pad_token_id": None}
     shape = {

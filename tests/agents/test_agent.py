@@ -1,0 +1,289 @@
+"""The loop: bad hyper-parameters say what is allowed, bad gradients are skipped, every action space trains."""
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+from identity_checks import collect
+from tiny_models import CONTEXT, text_envs, tiny_model, tiny_policy
+
+import rlenv  # noqa: F401 (registers TextGen-v0)
+from agents import Reinforce, ReinforceBaseline
+from agents.agent import MAX_SKIPPED
+
+NAN, INF = float("nan"), float("inf")
+
+BAD = [
+    ("learning_rate", NAN, "learning_rate must be a finite number above 0, got nan"),
+    ("learning_rate", -1e-3, "learning_rate must be a finite number above 0, got -0.001"),
+    ("learning_rate", 0.0, "learning_rate must be"),
+    ("learning_rate", "fast", "learning_rate must be"),
+    ("lr_schedule", "linaer", "did you mean 'linear'"),
+    ("gamma", 1.5, "gamma must be a finite number of at least 0 and at most 1, got 1.5"),
+    ("gamma", NAN, "gamma must be"),
+    ("gamma", -0.1, "gamma must be"),
+    ("max_grad_norm", 0.0, "max_grad_norm must be"),
+    ("max_grad_norm", INF, "max_grad_norm must be"),
+    ("ent_coef", -0.1, "ent_coef must be"),
+    ("vf_coef", NAN, "vf_coef must be"),
+    ("kl_coef", -1.0, "kl_coef must be"),
+    ("kl_estimator", "k4", "allowed: k1, k2, k3, exact"),
+    ("kl_in", "rewards", "did you mean 'reward'"),
+    ("micro_batch_size", 0, "micro_batch_size must be a whole number of at least 1, got 0"),
+    ("episodes_per_update", 0, "episodes_per_update must be"),
+    ("episodes_per_update", 2.5, "episodes_per_update must be"),
+    ("num_envs", -1, "num_envs must be"),
+    ("num_envs", True, "num_envs must be"),
+    ("group_size", 0, "group_size must be"),
+    ("seed", -1, "seed must be"),
+    ("seed", "zero", "seed must be"),
+    ("baseline", "leave-one-uot", "did you mean 'leave-one-out'"),
+    ("returns", "episodes", "did you mean 'episode'"),
+    ("device", "cudaa", "device 'cudaa' cannot be used"),
+]
+
+
+@pytest.mark.parametrize(("name", "value", "message"), BAD)
+def test_bad_hyper_parameters_name_themselves_and_what_is_allowed(name, value, message):
+    with pytest.raises(ValueError, match=name.replace("_", ".")) as error:
+        ReinforceBaseline("MlpPolicy", "CartPole-v1", **{"baseline": "value", "device": "cpu", name: value})
+    assert message in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+TEXT = {"verifier": "arith"}
+
+
+@pytest.mark.parametrize(
+    ("policy", "env", "settings", "message"),
+    [
+        ("MlpPolcy", "CartPole-v1", {}, "unknown model 'MlpPolcy'; did you mean 'MlpPolicy'"),
+        ("tny", "TextGen-v0", {"env_kwargs": TEXT}, "unknown model 'tny'; did you mean 'tiny'"),
+        ("./nowhere", "TextGen-v0", {"env_kwargs": TEXT}, "unknown model './nowhere'; allowed: tiny"),
+        ("tiny", "CartPole-v1", {}, "a language model needs observations"),
+        ("MlpPolicy", "CartPole-v11", {}, "CartPole-v1"),
+        ("MlpPolicy", "CartPoel-v1", {}, "CartPole"),
+        ("MlpPolicy", 3, {}, "an environment is an id"),
+        ("MlpPolicy", "CartPole-v1", {"env_kwargs": {"colour": "red"}}, "colour"),
+        ("MlpPolicy", "CartPole-v1", {"policy_kwargs": {"layers": 3}}, "layers"),
+        ("tiny", "TextGen-v0", {"env_kwargs": TEXT, "policy_kwargs": {"temperature": 0}}, "temperature must be"),
+        ("tiny", "TextGen-v0", {"env_kwargs": TEXT, "policy_kwargs": {"temperature": NAN}}, "temperature must be"),
+        ("tiny", "TextGen-v0", {"env_kwargs": {"verifier": "arih"}}, "arith"),
+        ("tiny", "TextGen-v0", {"env_kwargs": TEXT, "episodes_per_update": 10}, "group_size 4 does not divide the 10"),
+        ("tiny", "TextGen-v0", {"env_kwargs": TEXT, "group_size": 1}, "group_size must be at least 2"),
+    ],
+)
+def test_unknown_models_and_environments_are_named_with_what_was_meant(policy, env, settings, message):
+    with pytest.raises(ValueError) as error:
+        ReinforceBaseline(policy, env, device="cpu", **settings)
+    assert message in str(error.value)
+
+
+@pytest.mark.parametrize("baseline", ["group-mean", "leave-one-out"])
+def test_group_baselines_need_groups(baseline):
+    with pytest.raises(ValueError, match="group_size must be at least 2"):
+        ReinforceBaseline("tiny", text_envs(4, group_size=1), baseline=baseline, device="cpu")
+
+
+def test_an_environment_without_groups_is_one_group():
+    advantages = []
+    for baseline in ("group-mean", "batch-mean"):
+        agent = ReinforceBaseline("MlpPolicy", "CartPole-v1", baseline=baseline, episodes_per_update=4, device="cpu")
+        advantages.append(agent.prepare(collect(agent.policy, agent.env, 4)).advantages)
+    assert torch.equal(*advantages)
+
+
+def test_model_with_too_small_a_vocabulary_is_refused():
+    envs = text_envs(2)
+    model = tiny_model("gpt2", int(envs.single_action_space.n) - 1)
+    with pytest.raises(ValueError, match=r"vocabulary \(10\) does not fit the model's \(9\)"):
+        Reinforce(model, envs, device="cpu")
+
+
+def test_model_with_a_larger_vocabulary_never_says_what_the_environment_does_not_know():
+    envs = text_envs(8)
+    agent = Reinforce(tiny_model("gpt2", 16), envs, episodes_per_update=8, device="cpu").learn(200)
+    assert agent.num_updates >= 1
+
+
+def test_model_with_too_short_a_context_is_refused():
+    with pytest.raises(ValueError, match=f"may be 72 tokens long, but the model's context ends at {CONTEXT}"):
+        Reinforce(tiny_model("gpt2"), text_envs(2, max_new_tokens=64), device="cpu")
+
+
+@pytest.mark.parametrize("steps", [0, -1, 1.5, "many"])
+def test_learn_needs_a_positive_number_of_steps(steps):
+    with pytest.raises(ValueError, match="total_timesteps must be"):
+        Reinforce("MlpPolicy", "CartPole-v1", device="cpu").learn(steps)
+
+
+# Gradients.
+
+
+def spoil_gradients(agent, how_often):
+    """Let the next losses give NaN gradients."""
+    loss, left = agent.loss, [how_often]
+
+    def spoiled(batch):
+        value, figures = loss(batch)
+        left[0] -= 1
+        return (value * NAN if left[0] >= 0 else value), figures
+
+    agent.loss = spoiled
+
+
+@pytest.mark.parametrize("kind", ["control", "text"])
+def test_non_finite_gradients_are_skipped(kind):
+    agent = small_agent(kind)
+    agent.learn(1)
+    before = [p.clone() for p in agent.policy.parameters()]
+    spoil_gradients(agent, 1)
+    agent.learn(1)
+    assert agent.skipped == 1
+    assert all(torch.equal(p, q) for p, q in zip(agent.policy.parameters(), before, strict=True))
+    agent.learn(1)
+    assert agent.skipped == 0
+    assert any(not torch.equal(p, q) for p, q in zip(agent.policy.parameters(), before, strict=True))
+
+
+def test_training_stops_after_too_many_bad_gradients_with_good_weights():
+    agent = small_agent("control")
+    before = [p.clone() for p in agent.policy.parameters()]
+    spoil_gradients(agent, 100)
+    with pytest.raises(RuntimeError, match=f"{MAX_SKIPPED} updates in a row had non-finite gradients"):
+        agent.learn(1_000_000)
+    assert agent.skipped == MAX_SKIPPED == 5
+    assert all(torch.equal(p, q) for p, q in zip(agent.policy.parameters(), before, strict=True))
+
+
+def small_agent(kind):
+    settings = {"lr_schedule": "constant", "device": "cpu"}
+    if kind == "control":
+        return Reinforce("MlpPolicy", "CartPole-v1", episodes_per_update=2, **settings)
+    return Reinforce("tiny", text_envs(4), episodes_per_update=4, **settings)
+
+
+def test_acting_and_training_that_disagree_stop_the_training():
+    envs = text_envs(4)
+    agent = Reinforce(tiny_policy("gpt2", envs), envs, episodes_per_update=8, device="cpu")
+    act = agent.policy.act
+    agent.policy.act = lambda *args: (lambda a, p, s: (a, p + 0.1, s))(*act(*args))
+    with pytest.raises(RuntimeError, match=r"differ by 0\.1 nats"):
+        agent.learn(100)
+
+
+def test_equal_rewards_in_every_group_give_exactly_zero_gradient():
+    envs = text_envs(4, reward=lambda prompts, completions: [0.1] * len(prompts), group_size=4)
+    policy = tiny_policy("gpt2", envs, dtype="float32")
+    agent = ReinforceBaseline(policy, envs, episodes_per_update=16, device="cpu")
+    before = [p.clone() for p in policy.parameters()]
+    agent.learn(200)
+    assert agent.last_metrics["train/grad_norm"] == 0.0
+    assert all(torch.equal(p, q) for p, q in zip(policy.parameters(), before, strict=True))
+
+
+# Spaces.
+
+
+class OneStep(gym.Env):
+    """Pays for actions near a target; three steps."""
+
+    def __init__(self, action_space):
+        self.observation_space, self.action_space = spaces.Box(-1, 1, (2,), np.float32), action_space
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.t = 0
+        return self.np_random.uniform(-1, 1, 2).astype(np.float32), {}
+
+    def step(self, action):
+        assert self.action_space.contains(action), action
+        self.t += 1
+        obs = self.np_random.uniform(-1, 1, 2).astype(np.float32)
+        return obs, -float(np.abs(np.asarray(action, dtype=float) - 0.5).sum()), self.t == 3, False, {}
+
+
+ACTIONS = {
+    "box": spaces.Box(-0.5, 1, (2,), np.float32),
+    "scalar box": spaces.Box(-1, 1, (1,), np.float32),
+    "multi-discrete": spaces.MultiDiscrete([3, 2, 4]),
+    "multi-binary": spaces.MultiBinary(3),
+    "discrete": spaces.Discrete(4),
+}
+
+
+@pytest.mark.parametrize("space", ACTIONS)
+@pytest.mark.parametrize("baseline", ["batch-mean", "value"])
+def test_every_action_space_trains(space, baseline):
+    envs = gym.vector.SyncVectorEnv([lambda: OneStep(ACTIONS[space])] * 4)
+    agent = ReinforceBaseline(
+        "MlpPolicy", envs, baseline=baseline, episodes_per_update=12, ent_coef=0.01, kl_coef=0.01, device="cpu"
+    )
+    before = [p.clone() for p in agent.policy.parameters()]
+    agent.learn(100)
+    assert agent.num_updates == 3 and agent.last_metrics["train/logp_gap_max"] < 1e-5
+    assert any(not torch.equal(p, q) for p, q in zip(agent.policy.parameters(), before, strict=True))
+    assert all(torch.isfinite(p).all() for p in agent.policy.parameters())
+
+
+def test_continuous_actions_move_to_the_target():
+    envs = gym.vector.SyncVectorEnv([lambda: OneStep(ACTIONS["box"])] * 8)
+    agent = ReinforceBaseline(
+        "MlpPolicy", envs, baseline="batch-mean", episodes_per_update=32, learning_rate=0.01, device="cpu"
+    )
+    action = lambda: agent.predict(np.zeros(2, np.float32), deterministic=True)[0]  # noqa: E731
+    before = np.abs(action() - 0.5).sum()
+    agent.learn(10_000)
+    assert np.abs(action() - 0.5).sum() < 0.7 * before
+
+
+@pytest.mark.parametrize("estimator", ["k1", "k2", "k3", "exact"])
+@pytest.mark.parametrize("place", ["reward", "loss"])
+def test_every_anchor_trains_on_text_and_control(estimator, place):
+    settings = {"kl_coef": 0.1, "kl_estimator": estimator, "kl_in": place, "device": "cpu"}
+    for agent in (
+        Reinforce("tiny", text_envs(4), episodes_per_update=4, **settings),
+        Reinforce("MlpPolicy", "CartPole-v1", episodes_per_update=2, **settings),
+    ):
+        agent.learn(60)
+        assert np.isfinite(agent.last_metrics["train/kl_ref"]) and agent.skipped == 0
+
+
+def test_no_anchor_keeps_no_reference():
+    assert small_agent("text").learn(20).anchor.reference is None
+
+
+# Counting.
+
+
+def test_counters_count_what_was_trained():
+    envs = text_envs(4)
+    agent = Reinforce("tiny", envs, episodes_per_update=8, device="cpu")
+    lengths = []
+    update = agent.update
+    agent.update = lambda rollout: lengths.append(int(rollout.lengths.sum())) or update(rollout)
+    agent.learn(150)
+    assert agent.num_timesteps == sum(lengths) >= 150 > sum(lengths[:-1])
+    assert agent.num_updates == len(lengths) and agent.num_episodes == 8 * len(lengths)
+    agent.learn(10, reset_num_timesteps=False)
+    assert agent.num_timesteps == sum(lengths)
+
+
+def test_learning_rate_falls_linearly_or_by_a_function():
+    rates = []
+    agent = Reinforce("MlpPolicy", "CartPole-v1", episodes_per_update=2, learning_rate=0.01, device="cpu")
+    update = agent.update
+    agent.update = lambda rollout: rates.append(agent.optimizer.param_groups[0]["lr"]) or update(rollout)
+    agent.learn(300)
+    assert rates[0] <= 0.01 and rates == sorted(set(rates), reverse=True) and rates[-1] >= 0
+    half = Reinforce("MlpPolicy", "CartPole-v1", episodes_per_update=2, learning_rate=lambda _: 0.5, device="cpu")
+    assert half.learn(10).optimizer.param_groups[0]["lr"] == 0.5
+
+
+@pytest.mark.parametrize("schedule", ["linear", "constant"])
+def test_training_for_less_than_a_rollout_still_trains(schedule):
+    agent = Reinforce("MlpPolicy", "CartPole-v1", episodes_per_update=2, lr_schedule=schedule, device="cpu")
+    before = [p.clone() for p in agent.policy.parameters()]
+    agent.learn(1)
+    assert any(not torch.equal(p, q) for p, q in zip(agent.policy.parameters(), before, strict=True))

@@ -1,0 +1,51 @@
+"""Slots that restart while others run on: the log-probabilities of teacher forcing, in fewer steps than waves need."""
+
+import pytest
+import torch
+from identity_checks import ROUNDING, assert_close
+from tiny_models import text_envs, tiny_policy
+
+from agents import Collector
+from agents.policies.kv_cache import SlotCache
+
+EPISODES, SLOTS = 512, 64
+
+
+def play(name, monkeypatch, slots=SLOTS, group_size=1):
+    """Collect the episodes; return the rollout, the policy, its decode steps and how often the clock was moved back."""
+    envs = text_envs(slots, group_size=group_size, max_new_tokens=24)
+    policy = tiny_policy(name, envs, dtype="float32")
+    counts = {"act": 0, "back": 0}
+
+    def counted(key, function):
+        def call(*args, **kwargs):
+            counts[key] += 1
+            return function(*args, **kwargs)
+
+        return call
+
+    monkeypatch.setattr(policy, "act", counted("act", policy.act))
+    monkeypatch.setattr(SlotCache, "_move_back", counted("back", SlotCache._move_back))
+    collector = Collector(envs, torch.device("cpu"))
+    collector.seed(0)
+    rollout = collector.collect(policy, EPISODES, torch.Generator().manual_seed(0))
+    return rollout, policy, counts["act"], counts["back"]
+
+
+@pytest.mark.parametrize(("name", "group_size"), [("gpt2", 1), ("llama", 4), ("mistral", 1)])
+def test_512_episodes_over_64_slots_are_what_teacher_forcing_says_in_fewer_steps(name, group_size, monkeypatch):
+    rollout, policy, steps, moves = play(name, monkeypatch, group_size=group_size)
+    with torch.no_grad():
+        log_probs, _ = policy.evaluate_actions(rollout)
+    assert_close(log_probs[rollout.mask], rollout.log_probs[rollout.mask], ROUNDING, "acting and teacher forcing")
+    assert rollout.lengths.unique().numel() > 15, "the episodes must differ in length"
+    waves = int(rollout.lengths.view(EPISODES // SLOTS, SLOTS).amax(1).sum())
+    assert steps < 0.75 * waves, f"{steps} steps, waves need {waves}"
+    assert steps <= rollout.lengths.sum() / SLOTS + 2 * rollout.lengths.max(), "slots must not stand idle"
+    assert moves >= 2, "the clock must pass the end of the buffer several times"
+
+
+def test_the_number_of_slots_does_not_change_which_problems_are_posed(monkeypatch):
+    few, many = (play("gpt2", monkeypatch, slots)[0] for slots in (16, 100))
+    first = [rollout.observations["tokens"][:, :8].tolist() for rollout in (few, many)]
+    assert first[0] == first[1]

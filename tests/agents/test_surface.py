@@ -1,0 +1,317 @@
+"""stable-baselines3's tools work on our agents as they are; what is saved comes back; a failed save harms nothing."""
+
+import warnings
+from pathlib import Path
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from stable_baselines3.common.callbacks import BaseCallback, CheckpointCallback, EvalCallback
+from stable_baselines3.common.evaluation import evaluate_policy
+from stable_baselines3.common.monitor import Monitor
+from tiny_models import text_envs, tiny_policy
+from transformers import AutoModelForCausalLM
+
+import rlenv  # noqa: F401 (registers TextGen-v0)
+from agents import LanguageModelPolicy, Reinforce, ReinforceBaseline
+
+TEXT = {"verifier": "arith", "verifier_kwargs": {"digits": 1}}
+KINDS = ["control", "text"]
+kinds = pytest.mark.parametrize("kind", KINDS)
+
+
+def make_agent(kind, **kwargs):
+    settings = {"baseline": "running-mean", "learning_rate": 1e-3, "lr_schedule": "constant", "device": "cpu", **kwargs}
+    if kind == "control":
+        return ReinforceBaseline("MlpPolicy", "CartPole-v1", episodes_per_update=4, **settings)
+    return ReinforceBaseline(
+        "tiny", "TextGen-v0", env_kwargs=TEXT, episodes_per_update=8, **{"group_size": 2, **settings}
+    )
+
+
+def make_env(kind):
+    return gym.make("CartPole-v1") if kind == "control" else gym.make("TextGen-v0", **TEXT)
+
+
+def weights_equal(ours, theirs):
+    ours, theirs = ours.state_dict(), theirs.state_dict()
+    return ours.keys() == theirs.keys() and all(torch.equal(value, theirs[key]) for key, value in ours.items())
+
+
+# Tools of stable-baselines3.
+
+
+@kinds
+def test_evaluate_policy_of_stable_baselines3_works_unchanged(kind):
+    rewards, lengths = evaluate_policy(
+        make_agent(kind), make_env(kind), n_eval_episodes=3, return_episode_rewards=True, warn=False
+    )
+    assert len(rewards) == 3 and all(length >= 1 for length in lengths)
+
+
+def test_evaluate_policy_agrees_with_our_own_evaluation():
+    agent = make_agent("control").learn(300)
+    figures, rollout = agent.evaluate(gym.make_vec("CartPole-v1", num_envs=2), 20)
+    mean, _ = evaluate_policy(agent, make_env("control"), n_eval_episodes=20, warn=False)
+    assert figures["mean_reward"] == pytest.approx(mean, rel=0.2) and len(rollout) == 20
+
+
+@kinds
+def test_eval_and_checkpoint_callbacks_work_unchanged(kind, tmp_path):
+    agent = make_agent(kind)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Training and eval env are not of the same type")
+        evaluation = EvalCallback(
+            Monitor(make_env(kind)),
+            n_eval_episodes=2,
+            eval_freq=4,
+            best_model_save_path=str(tmp_path / "best"),
+            verbose=0,
+        )
+        checkpoints = CheckpointCallback(4, str(tmp_path / "all"), name_prefix="agent")
+        agent.learn(40, callback=[evaluation, checkpoints])
+    assert np.isfinite(evaluation.last_mean_reward)
+    saved = sorted((tmp_path / "all").iterdir())
+    for path in [tmp_path / "best" / "best_model.zip", *saved]:
+        assert type(ReinforceBaseline.load(path)) is ReinforceBaseline
+    assert saved
+
+
+@kinds
+def test_progress_bar_shows(kind, capsys):
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="rich is experimental")
+        make_agent(kind).learn(20, progress_bar=True)
+    shown = capsys.readouterr()
+    assert "%" in shown.out + shown.err
+
+
+class StopAfter(BaseCallback):
+    def __init__(self, calls):
+        super().__init__()
+        self.left, self.ended = calls, False
+
+    def _on_step(self):
+        self.left -= 1
+        return self.left > 0
+
+    def _on_training_end(self):
+        self.ended = True
+
+
+@kinds
+def test_a_callback_that_returns_false_stops_the_training(kind):
+    stop = StopAfter(3)
+    agent = make_agent(kind).learn(10_000, callback=stop)
+    assert stop.left == 0 and stop.ended
+    assert 3 <= agent.num_timesteps <= 3 * agent.env.num_envs and agent.num_updates == 0
+    agent.learn(10)
+    assert agent.num_updates >= 1, "the next training starts afresh"
+
+
+def test_functions_and_lists_are_callbacks():
+    calls = []
+    make_agent("text").learn(8, callback=lambda local, glob: calls.append(local["dones"].shape) or True)
+    assert calls and set(calls) == {(8,)}
+    stop = StopAfter(2)
+    agent = make_agent("text").learn(10_000, callback=[StopAfter(100), stop])
+    assert stop.left == 0 and agent.num_updates == 0
+    assert make_agent("text").learn(10_000, callback=lambda local, glob: False).num_updates == 0
+
+
+# Acting.
+
+
+@kinds
+@pytest.mark.parametrize("deterministic", [True, False])
+def test_predict_takes_one_observation_or_a_batch(kind, deterministic):
+    agent, env = make_agent(kind), make_env(kind)
+    obs, _ = env.reset(seed=0)
+    action, state = agent.predict(obs, deterministic=deterministic)
+    assert np.shape(action) == () and env.action_space.contains(action)
+    env.step(action)
+    assert (state is None) == (kind == "control")
+    batch = {k: np.stack([v] * 3) for k, v in obs.items()} if kind == "text" else np.stack([obs] * 3)
+    actions, _ = agent.predict(batch, deterministic=deterministic)
+    assert actions.shape == (3,) and isinstance(actions, np.ndarray)
+    if deterministic:
+        assert (actions == action).all()
+
+
+def test_predict_with_a_running_state_equals_predict_without():
+    agent, env = make_agent("text"), make_env("text")
+    obs, _ = env.reset(seed=0)
+    state, start, done = None, np.ones(1, dtype=bool), False
+    while not done:
+        action, state = agent.predict(obs, state, start, deterministic=True)
+        assert action == agent.predict(obs, deterministic=True)[0]
+        obs, _, done, _, _ = env.step(action)
+        start = np.zeros(1, dtype=bool)
+
+
+def test_predict_stays_inside_a_box():
+    agent = Reinforce("MlpPolicy", "Pendulum-v1", episodes_per_update=1, device="cpu")
+    with torch.no_grad():
+        agent.policy.net.log_std.fill_(3.0)
+    obs = agent.env.single_observation_space.sample()
+    actions = np.stack([agent.predict(obs)[0] for _ in range(20)])
+    assert actions.shape == (20, 1) and (np.abs(actions) <= 2).all() and (np.abs(actions) == 2).any()
+
+
+# Saving and loading.
+
+
+@kinds
+@pytest.mark.parametrize("suffix", ["", ".zip"])
+def test_everything_saved_comes_back(kind, suffix, tmp_path):
+    agent = make_agent(kind, kl_coef=0.1).learn(60)
+    path = tmp_path / f"checkpoint{suffix}"
+    agent.save(path)
+    assert (tmp_path / "checkpoint" / "agent.json").is_file()
+    again = type(agent).load(path)
+    assert weights_equal(agent.policy, again.policy)
+    assert weights_equal(agent.anchor.reference, again.anchor.reference)
+    assert not weights_equal(agent.policy, again.anchor.reference)
+    for name in ("num_timesteps", "num_episodes", "num_updates", "settings", "origin", "gamma", "group_size"):
+        assert getattr(agent, name) == getattr(again, name), name
+    assert torch.equal(agent.baseline.mean, again.baseline.mean)
+    assert torch.equal(agent.generator.get_state(), again.generator.get_state())
+    for ours, theirs in zip(
+        agent.optimizer.state_dict()["state"].values(), again.optimizer.state_dict()["state"].values(), strict=True
+    ):
+        assert all(torch.equal(ours[key], theirs[key]) for key in ours)
+    obs, _ = make_env(kind).reset(seed=1)
+    for deterministic in (True, False):
+        assert agent.predict(obs, deterministic=deterministic)[0] == again.predict(obs, deterministic=deterministic)[0]
+
+
+@kinds
+def test_a_loaded_agent_goes_on_learning(kind, tmp_path):
+    make_agent(kind).learn(20).save(tmp_path / "a")
+    agent = ReinforceBaseline.load(tmp_path / "a", learning_rate=1e-4)
+    before = agent.num_timesteps
+    agent.learn(20, reset_num_timesteps=False)
+    assert agent.num_timesteps >= before + 20 and agent.settings["learning_rate"] == 1e-4
+
+
+def test_a_saved_model_is_a_model_of_transformers(tmp_path):
+    agent = make_agent("text").learn(20)
+    agent.save(tmp_path / "a")
+    model = AutoModelForCausalLM.from_pretrained(tmp_path / "a" / "policy" / "model")
+    ids = torch.tensor([[2, 3, 4, 5]])
+    with torch.no_grad():
+        assert torch.equal(model(ids).logits, agent.policy.model(ids).logits)
+
+
+@pytest.mark.parametrize("own_policy", [False, True], ids=["policy_kwargs", "policy object"])
+def test_the_temperature_is_saved(own_policy, tmp_path):
+    envs = text_envs(4)
+    if own_policy:
+        agent = Reinforce(tiny_policy("llama", envs, 0.6), envs, episodes_per_update=4, device="cpu")
+    else:
+        agent = Reinforce("tiny", envs, policy_kwargs={"temperature": 0.6}, episodes_per_update=4, device="cpu")
+    agent.save(tmp_path / "a")
+    assert Reinforce.load(tmp_path / "a", env=text_envs(4)).policy.temperature == 0.6
+
+
+def test_a_critic_beside_a_language_model_is_saved(tmp_path):
+    agent = make_agent("text", baseline="value").learn(20)
+    agent.save(tmp_path / "a")
+    assert weights_equal(agent.policy.value_head, ReinforceBaseline.load(tmp_path / "a").policy.value_head)
+
+
+def test_loading_what_is_no_checkpoint_says_so(tmp_path):
+    with pytest.raises(ValueError, match="is no checkpoint"):
+        ReinforceBaseline.load(tmp_path / "missing")
+    with pytest.raises(ValueError, match="is no checkpoint"):
+        ReinforceBaseline.load(tmp_path)
+
+
+def test_loading_another_class_says_so(tmp_path):
+    make_agent("control").save(tmp_path / "a")
+    with pytest.raises(ValueError, match=r"holds a ReinforceBaseline, not a Reinforce$"):
+        Reinforce.load(tmp_path / "a")
+
+
+def test_loading_without_an_environment_that_has_an_id_says_so(tmp_path):
+    Reinforce("MlpPolicy", gym.make("CartPole-v1"), episodes_per_update=1, device="cpu").save(tmp_path / "a")
+    with pytest.raises(ValueError, match="pass env="):
+        Reinforce.load(tmp_path / "a")
+    assert Reinforce.load(tmp_path / "a", env=gym.make("CartPole-v1")).num_updates == 0
+
+
+@kinds
+@pytest.mark.parametrize("target", ["torch.save", "json.dumps", "safetensors", "rename"])
+def test_a_save_that_fails_half_way_leaves_the_old_checkpoint(kind, target, tmp_path, monkeypatch):
+    agent = make_agent(kind).learn(20)
+    agent.save(tmp_path / "a")
+    before = {p: p.read_bytes() for p in (tmp_path / "a").rglob("*") if p.is_file()}
+    agent.learn(20)
+
+    def fail(*args, **kwargs):
+        raise OSError("disk full")
+
+    with monkeypatch.context() as patch:
+        if target == "safetensors":
+            patch.setattr(type(agent.policy), "save", fail)
+        elif target == "rename":
+            patch.setattr("pathlib.Path.replace", fail)
+        else:
+            patch.setattr(target, fail)
+        with pytest.raises(OSError, match="disk full"):
+            agent.save(tmp_path / "a")
+    assert {p: p.read_bytes() for p in (tmp_path / "a").rglob("*") if p.is_file()} == before
+    assert [p.name for p in tmp_path.iterdir()] == ["a"], "nothing half-written is left"
+    assert ReinforceBaseline.load(tmp_path / "a").num_updates == 1
+    agent.save(tmp_path / "a")
+    assert weights_equal(ReinforceBaseline.load(tmp_path / "a").policy, agent.policy)
+
+
+def test_the_second_rename_failing_brings_the_old_checkpoint_back(tmp_path, monkeypatch):
+    agent = make_agent("control")
+    agent.save(tmp_path / "a")
+    replace, calls = Path.replace, []
+
+    def second_fails(self, target):
+        calls.append(target)
+        if len(calls) == 2:
+            raise OSError("disk full")
+        return replace(self, target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "replace", second_fails)
+        with pytest.raises(OSError, match="disk full"):
+            agent.save(tmp_path / "a")
+    assert weights_equal(ReinforceBaseline.load(tmp_path / "a").policy, agent.policy)
+
+
+def test_what_a_killed_save_left_behind_does_not_block_the_next(tmp_path):
+    agent = make_agent("control")
+    agent.save(tmp_path / "a")
+    (tmp_path / ".a-old").mkdir()
+    (tmp_path / ".a-old" / "agent.json").write_text("{}")
+    agent.save(tmp_path / "a")
+    assert weights_equal(ReinforceBaseline.load(tmp_path / "a").policy, agent.policy)
+
+
+def test_settings_that_are_no_json_are_refused(tmp_path):
+    agent = Reinforce("MlpPolicy", "CartPole-v1", policy_kwargs={"activation_fn": torch.nn.ReLU}, device="cpu")
+    with pytest.raises(ValueError, match="cannot be saved"):
+        agent.save(tmp_path / "a")
+    assert not list(tmp_path.iterdir())
+
+
+def test_there_is_no_logger_before_learning():
+    agent = make_agent("control")
+    with pytest.raises(RuntimeError, match="no logger"):
+        _ = agent.logger
+    assert agent.learn(10).logger is not None
+    assert agent.get_vec_normalize_env() is None and agent.get_env() is agent.env
+
+
+def test_dropout_stays_off_whatever_mode_is_asked_for():
+    envs = text_envs(2)
+    policy = tiny_policy("gpt2", envs)
+    assert isinstance(policy, LanguageModelPolicy)
+    assert not any(module.training for module in policy.train().modules())

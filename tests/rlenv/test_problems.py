@@ -1,0 +1,167 @@
+import random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rlenv.problems import ProblemStream, as_problem, in_test_split
+from verifiers import Arith, Problem
+
+ONE_DIGIT = {f"{a}+{b}=" for a in range(10) for b in range(10)}
+
+
+def stream(split="train", seed=0, **arguments):
+    made = ProblemStream(arguments.pop("verifier", Arith()), split, **arguments)
+    made.seed = seed
+    return made
+
+
+def take(problems, count, start=0):
+    return [problems[index].prompt for index in range(start, start + count)]
+
+
+def test_the_two_splits_of_one_digit_sums_are_disjoint_and_together_everything():
+    train, test = (set(take(stream(split, verifier=Arith(1)), 2000)) for split in ("train", "test"))
+    assert not train & test
+    assert train | test == ONE_DIGIT
+
+
+@pytest.mark.parametrize("operators", ["+", "-", "*", "+-*"])
+def test_the_two_splits_of_two_digit_problems_are_disjoint_whatever_their_seeds(operators):
+    verifier = Arith(2, operators)
+    train, test = (
+        set(take(stream(split, seed, verifier=verifier), 1500)) for split, seed in (("train", 1), ("test", 2))
+    )
+    assert not train & test
+
+
+@given(st.integers(10, 99), st.integers(10, 99), st.sampled_from("+*"), st.floats(0, 1))
+def test_a_sum_and_its_mirror_image_are_on_the_same_side(a, b, symbol, fraction):
+    key = Arith(operators="+-*").split_key
+    one, other = Problem(f"{a}{symbol}{b}="), Problem(f"{b}{symbol}{a}=")
+    assert in_test_split(key(one), fraction) == in_test_split(key(other), fraction)
+
+
+def test_no_mirror_image_of_a_training_sum_is_in_the_test_split():
+    train, test = (set(take(stream(split), 1500)) for split in ("train", "test"))
+    mirrored = {f"{b}+{a}=" for a, b in (prompt.rstrip("=").split("+") for prompt in train)}
+    assert not mirrored & test
+
+
+@pytest.mark.parametrize("fraction", [0.1, 0.2, 0.5])
+def test_the_test_split_has_the_share_it_was_given(fraction):
+    share = sum(in_test_split(str(key), fraction) for key in range(20_000)) / 20_000
+    assert share == pytest.approx(fraction, abs=0.01)
+
+
+def test_a_fraction_of_zero_or_one_puts_everything_on_one_side():
+    keys = [str(key) for key in range(1000)]
+    assert not any(in_test_split(key, 0.0) for key in keys)
+    assert all(in_test_split(key, 1.0) for key in keys)
+
+
+@given(st.text(), st.floats(0, 1), st.floats(0, 1))
+def test_a_larger_fraction_only_adds_to_the_test_split(key, one, other):
+    small, large = sorted((one, other))
+    assert in_test_split(key, small) <= in_test_split(key, large)
+
+
+def test_a_key_with_half_a_surrogate_pair_has_a_side():
+    assert in_test_split("\ud83d", 1.0)
+
+
+def test_the_border_is_the_same_in_every_process_and_version():
+    assert [in_test_split(f"{n}+{n}", 0.2) for n in range(30)] == [n in (0, 8, 25, 28) for n in range(30)]
+
+
+@settings(deadline=None)
+@given(st.integers(0, 2**62), st.sampled_from(["train", "test"]), st.lists(st.integers(0, 10**9), max_size=5))
+def test_a_problem_is_a_function_of_seed_split_and_number(seed, split, indices):
+    forwards, backwards = stream(split, seed), stream(split, seed)
+    expected = [forwards[index] for index in indices]
+    assert [backwards[index] for index in reversed(indices)] == expected[::-1]
+
+
+def test_asking_for_problems_leaves_the_random_state_of_python_alone():
+    random.seed(5)
+    before = random.getstate()
+    take(stream(), 5), take(stream(problems=["a", "b"], test_fraction=0.0), 5)
+    assert random.getstate() == before
+
+
+def test_seeds_and_numbers_lead_to_different_problems():
+    assert take(stream(seed=0), 20) != take(stream(seed=1), 20)
+    assert len(set(take(stream(), 50))) > 40
+
+
+@settings(deadline=None)
+@given(st.integers(1, 12), st.integers(0, 2**62), st.integers(0, 20))
+def test_listed_problems_come_once_an_epoch(size, seed, epoch):
+    listed = [f"prompt {index}" for index in range(size)]
+    problems = stream(seed=seed, problems=listed, test_fraction=0.0)
+    assert sorted(take(problems, size, start=epoch * size)) == sorted(listed)
+
+
+def test_listed_problems_are_shuffled_by_seed_and_epoch():
+    listed = [str(index) for index in range(20)]
+    problems, other = (stream(seed=seed, problems=listed, test_fraction=0.0) for seed in (0, 1))
+    orders = [take(problems, 20), take(problems, 20, start=20), take(other, 20), listed]
+    assert len({tuple(order) for order in orders}) == 4
+
+
+def test_listed_problems_are_split_as_sampled_ones_are():
+    listed = sorted(ONE_DIGIT)
+    train, test = (take(stream(split, verifier=Arith(1), problems=listed), len(listed)) for split in ("train", "test"))
+    assert set(train) | set(test) == ONE_DIGIT
+    assert set(train) == set(take(stream(verifier=Arith(1)), 2000))
+    assert not set(train) & set(test)
+
+
+def test_a_problem_listed_twice_is_asked_twice():
+    problems = stream(problems=["a", "a", "b"], test_fraction=0.0)
+    assert sorted(take(problems, 3)) == ["a", "a", "b"]
+
+
+def test_a_problem_stays_what_it_is():
+    problem = Problem("p", "a", {"level": 3})
+    assert as_problem(problem) is problem
+
+
+def test_a_prompt_alone_is_a_problem():
+    assert as_problem("1+1=") == Problem("1+1=")
+
+
+def test_a_mapping_keeps_its_other_columns_as_metadata():
+    assert as_problem({"prompt": "1+1=", "answer": 2, "level": 3}) == Problem("1+1=", "2", {"level": 3})
+    assert as_problem({"prompt": "1+1="}) == Problem("1+1=")
+
+
+@pytest.mark.parametrize("item", [{}, {"answer": "2"}, {"prompt": 3}, {"prompt": None}, 5, None, ["a"]])
+def test_anything_without_a_prompt_is_no_problem(item):
+    with pytest.raises(ValueError, match="a problem is a prompt, a Problem or a mapping with a 'prompt', got"):
+        as_problem(item)
+
+
+def test_a_split_without_any_listed_problem_is_refused():
+    with pytest.raises(ValueError, match=r"none of the 2 problems is in the test split \(test_fraction=0\.0\)"):
+        stream("test", problems=["a", "b"], test_fraction=0.0)
+    with pytest.raises(ValueError, match="none of the 0 problems is in the train split"):
+        stream(problems=[])
+
+
+def test_a_split_the_verifier_never_reaches_is_refused():
+    with pytest.raises(
+        ValueError, match=r"sampled problems, none of them in the test split \(self.test_fraction=0\.0\)"
+    ):
+        stream("test", test_fraction=0.0)[0]
+
+
+def test_an_unknown_split_is_refused():
+    with pytest.raises(ValueError, match="unknown split 'valid'; allowed: train, test"):
+        stream("valid")
+
+
+@pytest.mark.parametrize("fraction", [-0.1, 1.1, float("nan")])
+def test_a_fraction_outside_zero_to_one_is_refused(fraction):
+    with pytest.raises(ValueError, match=f"test_fraction must be from 0 to 1, got {fraction!r}"):
+        stream(test_fraction=fraction)

@@ -1,0 +1,231 @@
+import string
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tokenizers import Tokenizer, decoders, models, processors
+from transformers import AutoTokenizer, PreTrainedTokenizerFast
+
+from rlenv.task import TextGenTask
+from rlenv.textgen import TextGenEnv
+from rlenv.tokenizer import character_tokenizer, load_tokenizer
+from rlenv.vector import TextGenVectorEnv
+from verifiers import Arith, Problem, Verdict, Verifier
+
+PAD, EOS = 0, 1
+ALPHABET = string.printable + "äßé字🙂\u0301\u200d\xa0"
+DIGITS = "0123456789+="
+SUM = {"verifier": "arith", "problems": [{"prompt": "12+34=", "answer": "46"}], "test_fraction": 0.0}
+PRINTABLE = character_tokenizer(ALPHABET)
+
+
+def encode(tokenizer, text):
+    return tokenizer([text], split_special_tokens=True)["input_ids"][0]
+
+
+def decode(tokenizer, ids):
+    return tokenizer.decode(ids, skip_special_tokens=False, clean_up_tokenization_spaces=False)
+
+
+def pad_is_eos():
+    tokenizer = character_tokenizer(DIGITS)
+    tokenizer.pad_token = tokenizer.eos_token
+    return tokenizer
+
+
+def pairs(post_processor=None):
+    """A tokenizer whose tokens are not characters: "12" and "46" are one token each, and also two."""
+    vocabulary = {token: index for index, token in enumerate(["<pad>", "<eos>", *DIGITS, "12", "46"])}
+    backend = Tokenizer(models.BPE(vocabulary, [("1", "2"), ("4", "6")]))
+    backend.decoder = decoders.Fuse()
+    if post_processor is not None:
+        backend.post_processor = processors.TemplateProcessing(
+            single=post_processor, special_tokens=[("<eos>", 1), ("<pad>", 0)]
+        )
+    return PreTrainedTokenizerFast(tokenizer_object=backend, pad_token="<pad>", eos_token="<eos>")
+
+
+@pytest.mark.parametrize("character", list(ALPHABET))
+def test_every_character_is_one_token_and_comes_back(character):
+    ids = encode(PRINTABLE, character)
+    assert ids == [2 + ALPHABET.index(character)]
+    assert decode(PRINTABLE, ids) == character
+
+
+@given(st.text(ALPHABET, min_size=1))
+def test_every_text_over_the_alphabet_comes_back_with_one_token_a_character(text):
+    ids = encode(PRINTABLE, text)
+    assert ids == [2 + ALPHABET.index(character) for character in text]
+    assert decode(PRINTABLE, ids) == text
+
+
+@given(st.lists(st.integers(2, len(ALPHABET) + 1)))
+def test_every_list_of_character_tokens_comes_back(ids):
+    text = decode(PRINTABLE, ids)
+    assert text == "".join(ALPHABET[index - 2] for index in ids)
+    assert not ids or encode(PRINTABLE, text) == ids
+
+
+def test_control_tokens_come_first_and_every_character_once():
+    tokenizer = character_tokenizer("banana")
+    assert tokenizer.get_vocab() == {"<pad>": 0, "<eos>": 1, "b": 2, "a": 3, "n": 4}
+    assert (tokenizer.pad_token_id, tokenizer.eos_token_id, len(tokenizer)) == (PAD, EOS, 5)
+
+
+def test_an_empty_alphabet_is_refused():
+    with pytest.raises(ValueError, match="needs at least one character in its alphabet"):
+        character_tokenizer("")
+
+
+def test_it_saves_and_reloads_with_the_same_tokens(tmp_path):
+    PRINTABLE.save_pretrained(tmp_path)
+    again = AutoTokenizer.from_pretrained(str(tmp_path))
+    assert again.get_vocab() == PRINTABLE.get_vocab()
+    assert (again.pad_token_id, again.eos_token_id) == (PAD, EOS)
+    for text in (ALPHABET, " a  b ", "<eos>", "a <pad>"):
+        assert encode(again, text) == encode(PRINTABLE, text)
+        assert decode(again, encode(again, text)) == text
+
+
+@pytest.mark.parametrize("as_path", [str, lambda path: path])
+def test_a_folder_is_a_tokenizer(tmp_path, as_path):
+    character_tokenizer(DIGITS).save_pretrained(tmp_path)
+    env = TextGenEnv(tokenizer=as_path(tmp_path), **SUM)
+    plain = TextGenEnv(**SUM)
+    observation, _ = env.reset(seed=0)
+    assert observation["tokens"].tolist() == plain.reset(seed=0)[0]["tokens"].tolist()
+    assert env.action_space == plain.action_space
+
+
+def test_an_object_is_taken_as_it_is():
+    tokenizer = pairs()
+    assert load_tokenizer(tokenizer, "unused") is tokenizer
+
+
+def test_no_tokenizer_means_one_token_a_character_of_the_alphabet():
+    assert load_tokenizer(None, "xy").get_vocab() == {"<pad>": 0, "<eos>": 1, "x": 2, "y": 3}
+
+
+def test_a_tokenizer_that_is_not_there_is_named_in_one_line(tmp_path):
+    with pytest.raises(ValueError, match=r"tokenizer '.*missing' cannot be loaded: ") as error:
+        load_tokenizer(tmp_path / "missing", "")
+    assert len(str(error.value).splitlines()) == 1
+
+
+def test_a_tokenizer_that_cannot_end_an_answer_is_refused():
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(models.WordLevel({"a": 0}, unk_token="a")))
+    with pytest.raises(ValueError, match="has no end-of-sequence token: an answer could never end"):
+        load_tokenizer(tokenizer, "")
+
+
+@pytest.mark.parametrize("tokenizer", [pad_is_eos(), pairs(), character_tokenizer("=+9876543210")])
+def test_any_tokenizer_can_be_answered_in(tokenizer):
+    env = TextGenEnv(tokenizer=tokenizer, **SUM)
+    observation, _ = env.reset(seed=0)
+    assert decode(tokenizer, observation["tokens"][: observation["length"]].tolist()) == "12+34="
+    for token in encode(tokenizer, "46"):
+        env.step(token)
+    assert env.step(tokenizer.eos_token_id)[1] == 1.0
+
+
+def test_padding_with_the_end_token_ends_nothing():
+    env = TextGenVectorEnv(2, tokenizer=pad_is_eos(), **SUM)
+    observation, _ = env.reset(seed=0)
+    assert observation["tokens"][:, 6:].eq(EOS).all()
+    four, six = encode(env.task.tokenizer, "46")
+    env.step([four, EOS])
+    env.step([six, 2])
+    observation, reward, *_, info = env.step([EOS, 2])
+    assert reward.tolist() == [1.0, 0.0]
+    assert info["completion"].tolist() == ["46", None]
+    assert observation["length"].tolist() == [9, 7]
+
+
+def test_tokens_without_a_pad_token_are_padded_with_the_end_token():
+    tokenizer = character_tokenizer(DIGITS)
+    tokenizer.pad_token = None
+    observation, _ = TextGenEnv(tokenizer=tokenizer, **SUM).reset(seed=0)
+    assert set(observation["tokens"][6:].tolist()) == {EOS}
+
+
+@pytest.mark.parametrize("spelled", ["<eos>", "<pad>", "<eos><eos>", "1<pad>2", "<<eos>>"])
+@pytest.mark.parametrize("given", [None, "object", "folder"])
+def test_text_that_spells_a_control_token_stays_text(tmp_path, spelled, given):
+    class Tags(Verifier):
+        alphabet = DIGITS + "<>/peosad"
+
+        def verify(self, problem, completion):
+            return Verdict(float(completion == problem.prompt))
+
+    tokenizer = None if given is None else character_tokenizer(Tags.alphabet)
+    if given == "folder":
+        tokenizer.save_pretrained(tmp_path)
+        tokenizer = str(tmp_path)
+    env = TextGenEnv(verifier=Tags(), problems=[spelled], tokenizer=tokenizer, test_fraction=0.0)
+    observation, _ = env.reset(seed=0)
+    prompt = observation["tokens"][: observation["length"]].tolist()
+    assert len(prompt) == len(spelled)
+    assert not {PAD, EOS} & set(prompt)
+    for token in prompt:
+        observation = env.step(token)[0]
+    assert observation["tokens"][len(prompt) : 2 * len(prompt)].tolist() == prompt
+    _, reward, _, _, info = env.step(EOS)
+    assert (reward, info["completion"]) == (1.0, spelled)
+
+
+def test_a_demonstration_that_spells_a_control_token_stays_text():
+    task = TextGenTask(lambda prompts, completions: [0.0], problems=["a"], test_fraction=0.0)
+    tokens = task.demonstration(Problem("a", "<eos>b"))
+    assert len(tokens) == len("<eos>b") + 1
+    assert tokens.index(EOS) == len(tokens) - 1
+
+
+@pytest.mark.parametrize("make", [lambda **task: TextGenEnv(**task), lambda **task: TextGenVectorEnv(1, **task)])
+def test_a_control_token_inside_a_completion_is_seen_by_the_verifier(make):
+    env = make(**SUM, max_new_tokens=4)
+    env.reset(seed=0)
+    four, six = encode(env.task.tokenizer, "46")
+    vector = isinstance(env, TextGenVectorEnv)
+    for token in (four, PAD, six):
+        env.step([token] if vector else token)
+    _, reward, _, _, info = env.step([EOS] if vector else EOS)
+    assert float(reward) == 0.0
+    assert info["completion"] == "4<pad>6"
+
+
+def test_tokens_that_text_would_cut_otherwise_are_kept():
+    tokenizer = pairs()
+    env = TextGenEnv(tokenizer=tokenizer, **SUM)
+    start = env.reset(seed=0)[0]["length"]
+    said = [tokenizer.get_vocab()[digit] for digit in "46"]
+    assert encode(tokenizer, "46") != said
+    for token in said:
+        env.step(token)
+    observation, reward, *_ = env.step(EOS)
+    assert observation["tokens"][start : start + 3].tolist() == [*said, EOS]
+    assert reward == 1.0
+
+
+@pytest.mark.parametrize("template", ["$A <eos>", "<pad> $A", "<pad> $A <eos>"])
+def test_a_prompt_keeps_its_start_token_and_loses_the_end_token_that_a_tokenizer_adds(template):
+    env = TextGenEnv(tokenizer=pairs(template), **SUM)
+    observation, _ = env.reset(seed=0)
+    prompt = observation["tokens"][: observation["length"]].tolist()
+    start = [PAD] if template.startswith("<pad>") else []
+    assert prompt == start + encode(pairs(), "12+34=")
+
+
+@pytest.mark.parametrize("template", ["$A <eos>", "<pad> $A <eos>"])
+def test_a_demonstration_has_one_end_token_whatever_a_tokenizer_adds(template):
+    task = TextGenTask(tokenizer=pairs(template), **SUM)
+    assert task.demonstration(Problem("12+34=", "46")) == [*encode(pairs(), "46"), EOS]
+
+
+@pytest.mark.parametrize("given", ["object", "folder"])
+def test_a_prompt_a_given_character_tokenizer_cannot_spell_is_refused(tmp_path, given):
+    tokenizer = character_tokenizer(Arith().alphabet)
+    if given == "folder":
+        tokenizer.save_pretrained(tmp_path)
+        tokenizer = str(tmp_path)
+    with pytest.raises(ValueError, match=r"prompt '1x\+34='"):
+        TextGenTask("arith", tokenizer=tokenizer, problems=["1x+34="], test_fraction=0.0)
