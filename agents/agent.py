@@ -155,7 +155,6 @@ class Agent(Surface):
         self.origin: dict[str, Any] = {
             "env": env if isinstance(env, str) else None,
             "env_kwargs": dict(env_kwargs or {}) if isinstance(env, str) else None,
-            "policy_kwargs": dict(policy_kwargs or {}),
         }
 
     # The three answers.
@@ -212,10 +211,10 @@ class Agent(Surface):
         listener.on_training_start({"total_timesteps": total_timesteps}, globals())
         started, steps_before = time.perf_counter(), self.num_timesteps
         while self.num_timesteps < total_timesteps:
+            self._set_learning_rate(1.0 - self.num_timesteps / total_timesteps)
             rollout = self._collect(listener)
             if rollout is None:
                 break
-            self._set_learning_rate(1.0 - self.num_timesteps / total_timesteps)
             self.last_metrics = rollout_metrics(rollout) | self.update(rollout)
             for name, figure in self.last_metrics.items():
                 self.logger.record(name, figure)
@@ -356,7 +355,7 @@ class Agent(Surface):
         return self.learning_rate * (progress_remaining if self.lr_schedule == "linear" else 1.0)
 
     def _set_learning_rate(self, progress_remaining: float) -> None:
-        rate = self._current_learning_rate(max(progress_remaining, 0.0))
+        rate = self._current_learning_rate(progress_remaining)
         self.logger.record("train/learning_rate", rate)
         for group in self.optimizer.param_groups:
             group["lr"] = rate

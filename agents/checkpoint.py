@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -41,16 +40,22 @@ def save_checkpoint(agent: Agent, path: Path) -> Path:
     """
     path = _folder(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    fresh = Path(tempfile.mkdtemp(prefix=f".{path.name}-", dir=path.parent))
+    fresh, old = path.with_name(f".{path.name}-new"), _old(path)
+    for leftover in (fresh, old):
+        shutil.rmtree(leftover, ignore_errors=True)
     try:
+        fresh.mkdir()
         _write(agent, fresh)
-        old = path.with_name(f".{path.name}-old")
         if path.exists():
             path.replace(old)
         fresh.replace(path)
-        shutil.rmtree(old, ignore_errors=True)
+    except BaseException:
+        if old.exists() and not path.exists():
+            old.replace(path)
+        raise
     finally:
         shutil.rmtree(fresh, ignore_errors=True)
+    shutil.rmtree(old, ignore_errors=True)
     return path
 
 
@@ -63,6 +68,8 @@ def load_checkpoint(path: Path, env: Any, device: str | torch.device, settings: 
     from .algorithms import AGENTS
 
     path = _folder(path)
+    if not path.exists() and _old(path).exists():  # a save was killed between its two renames
+        path = _old(path)
     if not (path / _AGENT).is_file():
         raise ValueError(f"{str(path)!r} is no checkpoint: it has no {_AGENT}")
     saved = json.loads((path / _AGENT).read_text(encoding="utf-8"))
@@ -70,13 +77,12 @@ def load_checkpoint(path: Path, env: Any, device: str | torch.device, settings: 
         raise ValueError(f"{str(path)!r} does not name its environment: pass env=...")
     env_kwargs = saved["env_kwargs"] if env is None else settings.pop("env_kwargs", None)
     settings = {**saved["settings"], **({} if env is None else {"num_envs": None}), **settings}
-    policy = SavedPolicy(saved["policy_kind"], path / _POLICY, saved["policy_kwargs"])
+    policy = SavedPolicy(saved["policy_kind"], path / _POLICY)
     agent = AGENTS[saved["agent"]](policy, env or saved["env"], env_kwargs=env_kwargs, device=device, **settings)
-    agent.origin["policy_kwargs"] = saved["policy_kwargs"]
     for name in _COUNTERS:
         setattr(agent, name, saved[name])
     if (path / _REFERENCE).is_dir():
-        saved_reference = SavedPolicy(saved["policy_kind"], path / _REFERENCE, saved["policy_kwargs"])
+        saved_reference = SavedPolicy(saved["policy_kind"], path / _REFERENCE)
         reference = saved_reference.load(agent.env.single_observation_space, agent.env.single_action_space)
         agent.anchor.reference = reference.to(agent.device).requires_grad_(False)
     training = torch.load(path / _TRAINING, map_location=agent.device, weights_only=True)
@@ -116,6 +122,10 @@ def _write(agent: Agent, folder: Path) -> None:
         "algorithm": agent.state_dict(),
     }
     torch.save(training, folder / _TRAINING)
+
+
+def _old(path: Path) -> Path:
+    return path.with_name(f".{path.name}-old")
 
 
 def _folder(path: Path) -> Path:

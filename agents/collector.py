@@ -32,6 +32,7 @@ class Collector:
         self.envs, self.device = envs, device
         self.mode: AutoresetMode = envs.metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP)
         self.finished_may_step = bool(envs.metadata.get("finished_slots_may_step", False))
+        self.groups_span_slots = bool(envs.metadata.get("groups_span_slots", False))
         self._seed: int | None = None
 
     def seed(self, seed: int) -> None:
@@ -62,7 +63,7 @@ class Collector:
         """
         raw_obs, infos = self.envs.reset(seed=self._seed)
         self._seed = None
-        record = _Record(num_episodes, self.envs.num_envs, self.device)
+        record = _Record(num_episodes, self.envs.num_envs, self.device, self.groups_span_slots)
         record.start(np.ones(self.envs.num_envs, dtype=bool), infos)
         obs = self._to_device(raw_obs)
         state = policy.initial_state(self.envs.num_envs)
@@ -124,8 +125,9 @@ class Collector:
 class _Record:
     """The bookkeeping of one rollout: which slot plays which episode, and what happened."""
 
-    def __init__(self, num_episodes: int, num_slots: int, device: torch.device) -> None:
+    def __init__(self, num_episodes: int, num_slots: int, device: torch.device, groups_span_slots: bool) -> None:
         self.num_episodes, self.device = num_episodes, device
+        self.groups_span_slots = groups_span_slots
         self.started = self.finished = 0
         self.episode = np.full(num_slots, -1)  # the number a slot plays, -1 for one that does not count
         self.step = np.zeros(num_slots, dtype=np.int64)
@@ -154,7 +156,10 @@ class _Record:
         self.step[slots] = 0
         if "group" in infos:
             counts = numbers < self.num_episodes
-            self.groups[numbers[counts]] = np.asarray(infos["group"])[slots[counts]]
+            group = np.asarray(infos["group"])[slots[counts]]
+            # Where every slot counts its own groups, the slot tells equal numbers apart.
+            own = group if self.groups_span_slots else group * len(self.episode) + slots[counts]
+            self.groups[numbers[counts]] = own
 
     def first_observations(self, obs: Obs, starts: np.ndarray) -> None:
         slots = np.flatnonzero(starts & (self.episode >= 0))

@@ -18,7 +18,7 @@ def check_neighbours(*names: str) -> None:
     for name in names:
         spec = find_spec(name)
         origin = spec.origin if spec is not None else None
-        if origin is not None and _MARK in Path(origin).read_text(encoding="utf-8"):
+        if origin is not None and _MARK in Path(origin).read_text(encoding="utf-8", errors="replace"):
             continue
         owners = ", ".join(sorted(set(packages_distributions().get(name, [])))) or "an unknown owner"
         raise ImportError(

@@ -62,7 +62,6 @@ class TextGenTask:
     ) -> None:
         self.verifier = make_verifier(verifier, **(verifier_kwargs or {}))
         self.tokenizer = load_tokenizer(tokenizer, self.verifier.alphabet)
-        self._characters = set(self.verifier.alphabet) if tokenizer is None else None
         self.stream = ProblemStream(self.verifier, split, test_fraction, problems)
         self.split = split
         self.group_size = _positive("group_size", group_size)
@@ -107,11 +106,7 @@ class TextGenTask:
         Raises:
             ValueError: as `prompts` says.
         """
-        for text in texts:
-            if self._characters is not None and not self._characters.issuperset(text):
-                unknown = sorted(set(text) - self._characters)
-                raise ValueError(f"prompt {text!r} has characters outside the tokenizer's alphabet: {unknown}")
-        encoded = self.tokenizer(texts, split_special_tokens=True)["input_ids"]
+        encoded = self._spell("prompt", texts, add_special_tokens=True)
         for text, ids in zip(texts, encoded, strict=True):
             if ids and ids[-1] == self.eos_token_id:  # some tokenizers close every text; an open prompt has no end
                 ids.pop()
@@ -119,6 +114,15 @@ class TextGenTask:
                 raise ValueError(
                     f"prompt {text!r} has {len(ids)} tokens; allowed: 1 to {self.max_prompt_tokens} (max_prompt_tokens)"
                 )
+        return encoded
+
+    def _spell(self, what: str, texts: list[str], add_special_tokens: bool) -> list[list[int]]:
+        unknown = self.tokenizer.unk_token_id
+        encoded = self.tokenizer(texts, add_special_tokens=add_special_tokens, split_special_tokens=True)["input_ids"]
+        for text, ids in zip(texts, encoded, strict=True):
+            if unknown is not None and unknown in ids:
+                outside = [c for c in dict.fromkeys(text) if unknown in self.tokenizer(c)["input_ids"]]
+                raise ValueError(f"{what} {text!r} has characters outside the tokenizer's alphabet: {outside}")
         return encoded
 
     def judge(self, prompts: Sequence[Prompt], completions: Sequence[Sequence[int]]) -> tuple[list[str], list[Verdict]]:
@@ -135,8 +139,7 @@ class TextGenTask:
         text = self.verifier.demonstration(problem)
         if not text:
             raise ValueError(f"{type(self.verifier).__name__} has no demonstration for {problem.prompt!r}")
-        encoded = self.tokenizer(text, add_special_tokens=False, split_special_tokens=True)["input_ids"]
-        tokens: list[int] = [*encoded, self.eos_token_id]
+        tokens = [*self._spell("demonstration", [text], add_special_tokens=False)[0], self.eos_token_id]
         if len(tokens) > self.max_new_tokens:
             raise ValueError(
                 f"demonstration {text!r} has {len(tokens)} tokens; allowed: {self.max_new_tokens} (max_new_tokens)"

@@ -36,17 +36,17 @@ class TextGenEnv(gym.Env[dict[str, Any], np.int64]):
         self._prompt: Prompt | None = None
         self._tokens: list[int] = []
         self._done = False
-        self._next_episode = 0
+        self._next_episode, self._posed = 0, False
         self._outcome = ""
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[dict[str, Any], dict[str, Any]]:
         """Start the next episode of the stream; with a seed, the first one of that seed's stream."""
-        if seed is not None or self._np_random is None:
+        if seed is not None or not self._posed:
             super().reset(seed=seed)
             self.task.reseed(self.np_random)
-            self._next_episode = 0
+            self._next_episode, self._posed = 0, True
         self._prompt = self.task.prompts([self._next_episode])[0]
         self._next_episode += 1
         self._tokens, self._done, self._outcome = list(self._prompt.tokens), False, ""
@@ -61,9 +61,10 @@ class TextGenEnv(gym.Env[dict[str, Any], np.int64]):
         """
         if self._prompt is None or self._done:
             raise RuntimeError("the episode is over (or none was started): call reset() before step()")
+        whole = np.issubdtype(np.asarray(action).dtype, np.integer) and np.size(action) == 1
+        if not whole or not 0 <= int(action) < self.task.vocab_size:
+            raise ValueError(f"action {action} is outside the vocabulary; allowed: 0 to {self.task.vocab_size - 1}")
         token = int(action)
-        if not 0 <= token < self.task.vocab_size:
-            raise ValueError(f"action {token} is outside the vocabulary; allowed: 0 to {self.task.vocab_size - 1}")
         self._tokens.append(token)
         generated = self._tokens[len(self._prompt.tokens) :]
         ended = token == self.task.eos_token_id

@@ -32,6 +32,7 @@ def character_tokenizer(alphabet: str) -> PreTrainedTokenizerFast:
         tokenizer_object=tokenizer,
         pad_token=PAD,
         eos_token=EOS,
+        unk_token=PAD,
         padding_side="left",
         clean_up_tokenization_spaces=False,
     )

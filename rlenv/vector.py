@@ -43,6 +43,7 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
         "render_modes": ["ansi"],
         "autoreset_mode": AutoresetMode.DISABLED,
         "finished_slots_may_step": True,
+        "groups_span_slots": True,  # group numbers are unique over all slots
         "agent_settings": ("device", "group_size"),  # constructor arguments an agent may choose
     }
 
@@ -76,21 +77,27 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
         self._prompt_lengths = torch.zeros_like(self._lengths)
         self._done = torch.ones(num_envs, dtype=torch.bool, device=self.device)
         self._any_done = True
+        self._any_new = False
         self._rows = torch.arange(num_envs, device=self.device)
         self._prompts: list[Prompt | None] = [None] * num_envs
-        self._next_episode = 0
+        self._next_episode, self._posed = 0, False
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Obs, Info]:
         """Start new episodes: in every slot, or in those of `options["reset_mask"]` (bool, [B]).
 
+        Without a mask, a new group begins, even where the last one was not complete.
+
         Raises:
             ValueError: if the mask has another shape, selects nothing, or leaves out a slot that never started.
         """
-        rows = self._rows_of_mask(None if options is None else options.get("reset_mask"))
-        if seed is not None or self._np_random is None:
+        mask = None if options is None else options.get("reset_mask")
+        rows = self._rows_of_mask(mask)
+        if seed is not None or not self._posed:
             super().reset(seed=seed)
             self.task.reseed(self.np_random)
-            self._next_episode = 0
+            self._next_episode, self._posed = 0, True
+        if mask is None:  # a new beginning is the beginning of a group
+            self._next_episode += -self._next_episode % self.task.group_size
         info = self._start(rows)
         return self._observation(), info
 
@@ -103,7 +110,9 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
         actions = torch.as_tensor(actions, device=self.device)
         if actions.shape != (self.num_envs,) or actions.is_floating_point():
             raise ValueError(f"actions must be {self.num_envs} token ids, got {actions.dtype} {tuple(actions.shape)}")
-        restarting = self._done if self.mode is AutoresetMode.NEXT_STEP and self._any_done else None
+        restarting: list[int] = []
+        if self.mode is AutoresetMode.NEXT_STEP and self._any_done:
+            restarting = self._done.nonzero()[:, 0].tolist()
         ended, cut = self._append(actions)
         self._done = self._done | ended | cut
         rewards = torch.zeros(self.num_envs, device=self.device)
@@ -112,8 +121,8 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
             finished = (ended | cut).nonzero()[:, 0].tolist()
             info, judged = self._finish(finished)
             rewards[finished] = judged.to(self.device)
-        if restarting is not None:
-            info = {**self._start(restarting.nonzero()[:, 0].tolist()), **info}
+        if restarting:
+            info = {**self._start(restarting), **info}
         if self.mode is AutoresetMode.SAME_STEP and self._any_new:
             info = self._restart_now(finished, info)
         return self._observation(), rewards, ended | cut, cut, info

@@ -90,4 +90,4 @@ class Verifier:
 
     def is_success(self, verdict: Verdict) -> bool:
         """Tell whether a verdict counts as solved."""
-        return verdict.status == "ok" and verdict.reward >= self.success_reward
+        return verdict.status == "ok" and bool(verdict.reward >= self.success_reward)

@@ -56,13 +56,17 @@ def make_verifier(spec: str | Verifier | Callable[..., Any], **kwargs: Any) -> V
             raise ValueError(f"verifier arguments {sorted(kwargs)} given together with a finished verifier object")
         return found
     if isinstance(found, type) and issubclass(found, Verifier):
-        try:
-            return found(**kwargs)
-        except TypeError as error:
-            raise ValueError(f"verifier {found.__name__}: {error}") from error
+        return _construct(found, found.__name__, **kwargs)
     if callable(found):
-        return FunctionVerifier(found, **kwargs)
+        return _construct(FunctionVerifier, getattr(found, "__name__", "function"), found, **kwargs)
     raise ValueError(f"a verifier is a name, a Verifier or a reward function, got {found!r}")
+
+
+def _construct(cls: type[Verifier], name: str, *args: Any, **kwargs: Any) -> Verifier:
+    try:
+        return cls(*args, **kwargs)
+    except TypeError as error:
+        raise ValueError(f"verifier {name}: {error}") from error
 
 
 def _find(name: str) -> Any:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -39,16 +38,14 @@ class SavedPolicy:
     Args:
         kind: the policy's class by its `kind`.
         folder: what `Policy.save` was given.
-        settings: constructor arguments.
     """
 
     kind: str
     folder: Path
-    settings: Mapping[str, Any]
 
     def load(self, observation_space: spaces.Space, action_space: spaces.Space) -> Policy:
         """Return the policy."""
-        return KINDS[self.kind].load(self.folder, observation_space, action_space, **self.settings)
+        return KINDS[self.kind].load(self.folder, observation_space, action_space)
 
 
 def make_policy(

@@ -84,7 +84,7 @@ class Policy(nn.Module):
         raise NotImplementedError
 
     @classmethod
-    def load(cls, folder: Path, observation_space: Any, action_space: Any, **settings: Any) -> Self:
+    def load(cls, folder: Path, observation_space: Any, action_space: Any) -> Self:
         """Read what `save` wrote."""
         raise NotImplementedError
 

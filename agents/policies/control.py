@@ -104,7 +104,7 @@ class ControlPolicy(Policy):
         save_file({key: value.contiguous() for key, value in self.net.state_dict().items()}, folder / _WEIGHTS)
 
     @classmethod
-    def load(cls, folder: Path, observation_space: Any, action_space: Any, **settings: Any) -> Self:
+    def load(cls, folder: Path, observation_space: Any, action_space: Any) -> Self:
         """Read what `save` wrote."""
         config = json.loads((folder / _CONFIG).read_text(encoding="utf-8"))
         policy = cls(observation_space, action_space, config["name"], **config["network"])

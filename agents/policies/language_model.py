@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -17,7 +18,7 @@ from ..rollout import Obs, Rollout
 from .base import Policy, sample_categorical, scatter_steps
 from .kv_cache import SlotCache
 
-_MODEL, _CRITIC = "model", "critic.safetensors"
+_MODEL, _CRITIC, _CONFIG = "model", "critic.safetensors", "policy.json"
 
 
 @dataclass
@@ -49,7 +50,7 @@ class LanguageModelPolicy(Policy):
     """
 
     defaults = {
-        "total_timesteps": 1_000_000,
+        "total_timesteps": 1_600_000,
         "gamma": 1.0,
         "learning_rate": 3e-4,
         "episodes_per_update": 256,
@@ -153,14 +154,16 @@ class LanguageModelPolicy(Policy):
             self.model.generation_config.pad_token_id = self.tokenizer.pad_token_id
             self.tokenizer.save_pretrained(folder / _MODEL)
         self.model.save_pretrained(folder / _MODEL)
+        (folder / _CONFIG).write_text(json.dumps({"temperature": self.temperature}) + "\n", encoding="utf-8")
         if self.value_head is not None:
             save_file(self.value_head.state_dict(), folder / _CRITIC)
 
     @classmethod
-    def load(cls, folder: Path, observation_space: Any, action_space: Any, **settings: Any) -> Self:
+    def load(cls, folder: Path, observation_space: Any, action_space: Any) -> Self:
         """Read what `save` wrote."""
         critic = folder / _CRITIC
-        policy = cls(observation_space, action_space, folder / _MODEL, critic=critic.exists(), **settings)
+        config = json.loads((folder / _CONFIG).read_text(encoding="utf-8"))
+        policy = cls(observation_space, action_space, folder / _MODEL, critic=critic.exists(), **config)
         if policy.value_head is not None:
             policy.value_head.load_state_dict(load_file(critic))
         return policy
