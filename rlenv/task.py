@@ -118,6 +118,8 @@ class TextGenTask:
 
     def _spell(self, what: str, texts: list[str], add_special_tokens: bool) -> list[list[int]]:
         unknown = self.tokenizer.unk_token_id
+        if unknown in (self.tokenizer.bos_token_id, self.tokenizer.eos_token_id):
+            unknown = None  # then its presence says nothing
         encoded = self.tokenizer(texts, add_special_tokens=add_special_tokens, split_special_tokens=True)["input_ids"]
         for text, ids in zip(texts, encoded, strict=True):
             if unknown is not None and unknown in ids:

@@ -61,7 +61,7 @@ class TextGenEnv(gym.Env[dict[str, Any], np.int64]):
         """
         if self._prompt is None or self._done:
             raise RuntimeError("the episode is over (or none was started): call reset() before step()")
-        whole = np.issubdtype(np.asarray(action).dtype, np.integer) and np.size(action) == 1
+        whole = np.issubdtype(np.asarray(action).dtype, np.integer) and np.ndim(action) == 0
         if not whole or not 0 <= int(action) < self.task.vocab_size:
             raise ValueError(f"action {action} is outside the vocabulary; allowed: 0 to {self.task.vocab_size - 1}")
         token = int(action)

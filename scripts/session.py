@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 import json
 from pathlib import Path
@@ -121,7 +122,8 @@ def demonstrations(agent: Agent, options: dict[str, Any]) -> Rollout | None:
     check_number("sft_learning_rate", options["sft_learning_rate"], low=0.0, above=True)
     if steps == 0:
         return None
-    task = TextGenTask(**agent.origin["env_kwargs"])
+    task = copy.copy(task_of(agent.env))
+    task.stream = copy.copy(task.stream)  # the environment's own stream stays where it is
     task.reseed(np.random.default_rng(options["seed"]))
     shown = demonstrate(task, 0, examples, agent.device)
     return Rollout.of_demonstrations(shown.observations, shown.actions, shown.mask)

@@ -183,7 +183,7 @@ def test_a_refused_action_leaves_the_episode_as_it_was():
     assert env.step(EOS)[1] == 1.0
 
 
-@pytest.mark.parametrize("action", [1.5, "3"])
+@pytest.mark.parametrize("action", [1.5, "3", None, [3], np.array([3]), np.array([3, 4])], ids=repr)
 def test_an_action_that_is_no_token_id_is_refused(action):
     env = TextGenEnv(**SUM)
     env.reset(seed=0)

@@ -229,3 +229,12 @@ def test_a_prompt_a_given_character_tokenizer_cannot_spell_is_refused(tmp_path, 
         tokenizer = str(tmp_path)
     with pytest.raises(ValueError, match=r"prompt '1x\+34='"):
         TextGenTask("arith", tokenizer=tokenizer, problems=["1x+34="], test_fraction=0.0)
+
+
+@pytest.mark.parametrize("template", ["<eos> $A", "$A <eos>", "<eos> $A <eos>"])
+def test_a_tokenizer_whose_unknown_start_and_end_token_are_one_is_no_reason_to_refuse_a_prompt(template):
+    tokenizer = pairs(template)
+    tokenizer.unk_token = tokenizer.bos_token = tokenizer.eos_token
+    observation, _ = TextGenEnv(tokenizer=tokenizer, **SUM).reset(seed=0)
+    start = [EOS] if template.startswith("<eos>") else []
+    assert observation["tokens"][: observation["length"]].tolist() == start + encode(pairs(), "12+34=")

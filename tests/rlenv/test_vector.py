@@ -223,6 +223,24 @@ def test_resetting_without_a_seed_continues_the_stream_and_with_one_restarts_it(
     assert [group for info in infos for group in info["group"]] == [0, 1, 2, 3, 4, 5, 0, 1]
 
 
+@pytest.mark.parametrize("group_size", [1, 2, 3, 5])
+def test_restarting_every_slot_begins_a_new_group_and_keeps_to_the_stream(group_size):
+    env = odd(4, group_size=group_size)
+    stream = odd(12).reset(seed=5)[1]["prompt"]
+    first, second = env.reset(seed=5)[1], env.reset()[1]
+    begins = first["group"][-1] + 1
+    assert second["group"].tolist() == [begins + slot // group_size for slot in range(4)]
+    for info in (first, second):
+        assert info["prompt"].tolist() == [stream[group] for group in info["group"]]
+
+
+def test_restarting_some_slots_completes_the_group_that_was_begun():
+    env = odd(2, group_size=3)
+    env.reset(seed=5)
+    info = env.reset(options={"reset_mask": [True, True]})[1]
+    assert info["group"].tolist() == [0, 1]
+
+
 def test_a_partial_reset_restarts_those_slots_only():
     env = summing(3)
     env.reset(seed=0)
