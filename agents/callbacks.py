@@ -16,8 +16,8 @@ def as_callback(callback: Any, agent: Any, progress_bar: bool = False) -> BaseCa
         agent: passed to the callbacks as their model.
         progress_bar: whether to add stable-baselines3's.
     """
-    if isinstance(callback, list):
-        callback = CallbackList(callback)
+    if isinstance(callback, (list, tuple)):
+        callback = CallbackList(list(callback))
     elif not isinstance(callback, BaseCallback):
         callback = ConvertCallback(callback)
     if progress_bar:

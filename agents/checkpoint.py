@@ -36,9 +36,11 @@ def save_checkpoint(agent: Agent, path: Path) -> Path:
         The folder.
 
     Raises:
-        ValueError: if something in the agent's settings cannot be written as JSON.
+        ValueError: if the path holds something else than a checkpoint.
     """
     path = _folder(path)
+    if path.exists() and not (path / _AGENT).is_file() and (path.is_file() or any(path.iterdir())):
+        raise ValueError(f"{str(path)!r} exists and is no checkpoint; it is not replaced")
     path.parent.mkdir(parents=True, exist_ok=True)
     fresh, old = path.with_name(f".{path.name}-new"), _old(path)
     for leftover in (fresh, old):
@@ -59,11 +61,13 @@ def save_checkpoint(agent: Agent, path: Path) -> Path:
     return path
 
 
-def load_checkpoint(path: Path, env: Any, device: str | torch.device, settings: dict[str, Any]) -> Agent:
-    """Read a checkpoint; see `Agent.load` for the arguments.
+def load_checkpoint(
+    path: Path, env: Any, device: str | torch.device, settings: dict[str, Any], cls: type[Agent]
+) -> Agent:
+    """Read a checkpoint of the agent class `cls`; see `Agent.load` for the arguments.
 
     Raises:
-        ValueError: if this is no checkpoint, or an environment is needed.
+        ValueError: if this is no checkpoint, or of another class, or an environment or a learning rate is needed.
     """
     from .algorithms import AGENTS
 
@@ -72,16 +76,21 @@ def load_checkpoint(path: Path, env: Any, device: str | torch.device, settings: 
         path = _old(path)
     if not (path / _AGENT).is_file():
         raise ValueError(f"{str(path)!r} is no checkpoint: it has no {_AGENT}")
-    saved = json.loads((path / _AGENT).read_text(encoding="utf-8"))
+    saved = read_facts(path)
+    known = AGENTS.get(saved["agent"], cls)
+    if not issubclass(known, cls):
+        raise ValueError(f"{str(path)!r} holds a {known.__name__}, not a {cls.__name__}")
     if env is None and saved["env"] is None:
         raise ValueError(f"{str(path)!r} does not name its environment: pass env=...")
-    env_kwargs = saved["env_kwargs"] if env is None else settings.pop("env_kwargs", None)
+    env_kwargs = settings.pop("env_kwargs", saved["env_kwargs"] if env is None else None)
     settings = {**saved["settings"], **({} if env is None else {"num_envs": None}), **settings}
+    if settings["learning_rate"] is None:
+        raise ValueError(f"{str(path)!r} was trained with a function as learning_rate: pass learning_rate=...")
     policy = SavedPolicy(saved["policy_kind"], path / _POLICY)
-    agent = AGENTS[saved["agent"]](policy, env or saved["env"], env_kwargs=env_kwargs, device=device, **settings)
+    agent = known(policy, saved["env"] if env is None else env, env_kwargs=env_kwargs, device=device, **settings)
     for name in _COUNTERS:
         setattr(agent, name, saved[name])
-    if (path / _REFERENCE).is_dir():
+    if agent.anchor.coef and (path / _REFERENCE).is_dir():
         saved_reference = SavedPolicy(saved["policy_kind"], path / _REFERENCE)
         reference = saved_reference.load(agent.env.single_observation_space, agent.env.single_action_space)
         agent.anchor.reference = reference.to(agent.device).requires_grad_(False)
@@ -93,13 +102,28 @@ def load_checkpoint(path: Path, env: Any, device: str | torch.device, settings: 
     return agent
 
 
+def read_facts(path: Path) -> dict[str, Any]:
+    """Return what agent.json says.
+
+    Raises:
+        ValueError: if it cannot be read, or another version wrote it.
+    """
+    try:
+        facts = json.loads((path / _AGENT).read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{str(path / _AGENT)!r} is damaged: {error}") from error
+    if facts.get("format") != FORMAT:
+        raise ValueError(f"{str(path)!r} has the checkpoint format {facts.get('format')!r}; allowed: {FORMAT}")
+    return facts
+
+
 def _write(agent: Agent, folder: Path) -> None:
     from .algorithms import AGENTS
 
     names = {cls: name for name, cls in AGENTS.items()}
     facts = {
         "format": FORMAT,
-        "agent": names[type(agent)],
+        "agent": names.get(type(agent)),  # None: a class of the user's own, which load() has to be called on
         "policy_kind": agent.policy.kind,
         "settings": agent.settings,
         **agent.origin,
@@ -107,8 +131,8 @@ def _write(agent: Agent, folder: Path) -> None:
     }
     try:
         text = json.dumps(facts, indent=2)
-    except TypeError as error:
-        raise ValueError(f"settings of the agent cannot be saved: {error}") from error
+    except TypeError:  # made with objects: then load() has to be given the environment
+        text = json.dumps({**facts, "env": None, "env_kwargs": None}, indent=2)
     (folder / _AGENT).write_text(text + "\n", encoding="utf-8")
     (folder / _POLICY).mkdir()
     agent.policy.save(folder / _POLICY)

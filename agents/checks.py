@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import math
 from collections.abc import Iterable
+from numbers import Integral, Real
 from typing import Any
 
 
@@ -21,7 +22,7 @@ def check_number(name: str, value: Any, low: float = -math.inf, high: float = ma
     Raises:
         ValueError: naming the parameter, the value and what was allowed.
     """
-    number = not isinstance(value, bool) and isinstance(value, (int, float)) and math.isfinite(value)
+    number = not isinstance(value, bool) and isinstance(value, Real) and math.isfinite(value)
     if not number or not low <= value <= high or (above and value == low):
         least = f"above {low:g}" if above else f"of at least {low:g}"
         most = "" if high == math.inf else f" and at most {high:g}"
@@ -35,9 +36,10 @@ def check_count(name: str, value: Any, low: int = 1) -> int:
     Raises:
         ValueError: naming the parameter, the value and what was allowed.
     """
-    if isinstance(value, bool) or not isinstance(value, int) or value < low:
+    whole = isinstance(value, Integral) or (isinstance(value, float) and value.is_integer())  # 1e3 is a count, too
+    if isinstance(value, bool) or not whole or value < low:
         raise ValueError(f"{name} must be a whole number of at least {low}, got {value!r}")
-    return value
+    return int(value)
 
 
 def check_choice(name: str, value: Any, allowed: Iterable[str]) -> str:

@@ -74,8 +74,9 @@ def resolve_device(device: str | torch.device, wants_accelerator: bool) -> torch
         return torch.device("cuda" if wants_accelerator and torch.cuda.is_available() else "cpu")
     try:
         resolved = torch.device(device)
+        torch.Generator(resolved)
         torch.empty(0, device=resolved)
-    except (RuntimeError, AssertionError) as error:
+    except (RuntimeError, AssertionError, TypeError) as error:
         raise ValueError(f"device {str(device)!r} cannot be used here: {_first_line(error)}") from error
     return resolved
 

@@ -32,14 +32,20 @@ def rollout_metrics(rollout: Rollout) -> dict[str, float]:
 
 
 def evaluation_metrics(rollout: Rollout) -> dict[str, Any]:
-    """Return the figures of an evaluation; episodes without a verdict count in `episodes` alone."""
+    """Return the figures of an evaluation, over the episodes that got a verdict.
+
+    Raises:
+        RuntimeError: if none did.
+    """
     valid = rollout.valid
+    if not bool(valid.any()):
+        raise RuntimeError(f"the verifier failed on all {len(rollout)} episodes of the evaluation")
     success = rollout.success[valid]
     return {
-        "episodes": len(rollout),
+        "episodes": int(valid.sum()),
         "mean_reward": _mean(rollout.returns[valid]),
         "success_rate": None if bool(success.isnan().any()) else _mean(success),
-        "mean_ep_length": _mean(rollout.lengths[valid].float()),
+        "mean_ep_length": _mean(rollout.lengths[valid]),
     }
 
 
@@ -53,4 +59,4 @@ def _equal_groups(returns: torch.Tensor, groups: torch.Tensor) -> float:
 
 
 def _mean(values: torch.Tensor) -> float:
-    return float(values.mean()) if values.numel() else 0.0
+    return float(values.double().mean()) if values.numel() else 0.0

@@ -107,17 +107,16 @@ class Surface:
             path: what was given to `save`.
             env: an environment; None makes the one the agent was trained in, where that was given by its id.
             device: see `Agent`.
-            settings: constructor arguments that replace the saved ones.
+            settings: constructor arguments that replace the saved ones, those of the policy excepted.
+
+        The environment starts its stream of problems anew: what follows is no exact continuation.
 
         Raises:
             ValueError: if this is no checkpoint, or of another agent class, or an environment is needed.
         """
         from .checkpoint import load_checkpoint
 
-        agent = load_checkpoint(Path(path), env, device, settings)
-        if not isinstance(agent, cls):
-            raise ValueError(f"{str(path)!r} holds a {type(agent).__name__}, not a {cls.__name__}")
-        return agent
+        return cast(Self, load_checkpoint(Path(path), env, device, settings, cast("type[Agent]", cls)))
 
     # What stable-baselines3's callbacks ask for.
 

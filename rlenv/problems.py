@@ -71,25 +71,37 @@ class ProblemStream:
             raise ValueError(f"test_fraction must be from 0 to 1, got {test_fraction!r}")
         self.verifier, self.split, self.test_fraction = verifier, split, test_fraction
         self.seed = 0
+        self._shuffled: tuple[int, int, list[int]] | None = None
         self._listed: list[Problem] | None = None
         if problems is not None:
             self._listed = [problem for problem in map(as_problem, problems) if self._belongs(problem)]
             if not self._listed:
                 raise ValueError(f"none of the {len(problems)} problems is in the {split} split ({test_fraction=})")
 
+    @property
+    def listed(self) -> list[Problem]:
+        """The problems of this split where they are a list, else none."""
+        return list(self._listed or ())
+
     def __getitem__(self, index: int) -> Problem:
         """Return problem number `index` of this seed and split."""
         if self._listed is not None:
             epoch, position = divmod(index, len(self._listed))
-            order = list(range(len(self._listed)))
-            random.Random(f"{self.seed}/{self.split}/{epoch}").shuffle(order)
-            return self._listed[order[position]]
+            return self._listed[self._order(self.seed, epoch)[position]]
         rng = random.Random(f"{self.seed}/{self.split}/{index}")
         for _ in range(_TRIES):
             problem = self.verifier.sample(rng)
             if self._belongs(problem):
                 return problem
         raise ValueError(f"{_TRIES} sampled problems, none of them in the {self.split} split ({self.test_fraction=})")
+
+    def _order(self, seed: int, epoch: int) -> list[int]:
+        """Return the shuffled order of one epoch; the last one asked for is remembered."""
+        if self._shuffled is None or self._shuffled[:2] != (seed, epoch):
+            order = list(range(len(self._listed or ())))
+            random.Random(f"{seed}/{self.split}/{epoch}").shuffle(order)
+            self._shuffled = (seed, epoch, order)
+        return self._shuffled[2]
 
     def _belongs(self, problem: Problem) -> bool:
         return in_test_split(self.verifier.split_key(problem), self.test_fraction) == (self.split == "test")

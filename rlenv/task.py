@@ -65,11 +65,15 @@ class TextGenTask:
         self.stream = ProblemStream(self.verifier, split, test_fraction, problems)
         self.split = split
         self.group_size = _positive("group_size", group_size)
-        # A token spans at least one character, so characters plus one special token bound the tokens from above.
+        # Lengths in characters bound those in tokens, but for the end and what this tokenizer adds to a text.
+        example = self.stream[0].prompt
+        room = 1 + max(0, len(self._spell("prompt", [example], add_special_tokens=True)[0]) - len(example))
         self.max_prompt_tokens = _length(
-            "max_prompt_tokens", max_prompt_tokens, self.verifier.prompt_length, DEFAULT_PROMPT_TOKENS
+            "max_prompt_tokens", max_prompt_tokens, self.verifier.prompt_length, room, DEFAULT_PROMPT_TOKENS
         )
-        self.max_new_tokens = _length("max_new_tokens", max_new_tokens, self.verifier.answer_length, DEFAULT_NEW_TOKENS)
+        self.max_new_tokens = _length(
+            "max_new_tokens", max_new_tokens, self.verifier.answer_length, room, DEFAULT_NEW_TOKENS
+        )
         self.max_length = self.max_prompt_tokens + self.max_new_tokens
         self.vocab_size = len(self.tokenizer)
         self.eos_token_id: int = self.tokenizer.eos_token_id
@@ -80,7 +84,8 @@ class TextGenTask:
             tokens=spaces.Box(0, self.vocab_size - 1, (self.max_length,), np.int64),
             length=spaces.Discrete(self.max_length + 1),
         )
-        self.prompts([0])  # a prompt that does not fit is known before the first episode
+        # What does not fit is known before the first episode: of a list every prompt, else the first one.
+        self.encode([problem.prompt for problem in self.stream.listed or [self.stream[0]]])
 
     def reseed(self, rng: np.random.Generator) -> None:
         """Start another stream of problems, drawn from the environment's own generator."""
@@ -155,7 +160,7 @@ def _positive(name: str, value: Any) -> int:
     return int(value)
 
 
-def _length(name: str, value: int | None, characters: int | None, default: int) -> int:
+def _length(name: str, value: int | None, characters: int | None, room: int, default: int) -> int:
     if value is not None:
         return _positive(name, value)
-    return default if characters is None else characters + 1
+    return default if characters is None else characters + room

@@ -107,6 +107,8 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
         Raises:
             ValueError: for an action outside the vocabulary in a slot that runs, or a batch of another shape.
         """
+        if not self._posed:
+            raise RuntimeError("no episode was started: call reset() before step()")
         actions = torch.as_tensor(actions, device=self.device)
         if actions.shape != (self.num_envs,) or actions.is_floating_point():
             raise ValueError(f"actions must be {self.num_envs} token ids, got {actions.dtype} {tuple(actions.shape)}")
@@ -190,7 +192,7 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
     def _finish(self, rows: list[int]) -> tuple[Info, torch.Tensor]:
         """Judge the episodes that ended in these slots; return their info and rewards [len(rows)]."""
         tokens = self._tokens[rows].tolist()
-        spans = [(int(self._prompt_lengths[row]), int(self._lengths[row])) for row in rows]
+        spans = torch.stack([self._prompt_lengths, self._lengths], dim=1)[rows].tolist()
         prompts = [prompt for row in rows if (prompt := self._prompts[row]) is not None]
         generated = [ids[start:end] for ids, (start, end) in zip(tokens, spans, strict=True)]
         texts, verdicts = self.task.judge(prompts, generated)

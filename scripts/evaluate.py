@@ -28,19 +28,25 @@ def evaluate(
 ) -> None:  # fmt: skip
     """Evaluate RUN, a run folder or a checkpoint folder."""
     from agents import Agent
+    from agents.checkpoint import read_facts
 
     from . import run_folder, session
 
     path = run_folder.checkpoint_of(run)
-    saved = json.loads((path / "agent.json").read_text(encoding="utf-8"))
+    saved = read_facts(path)
+    if saved["env"] is None:
+        raise ValueError(f"{str(path)!r} does not name its environment: it was trained on an object")
     text = session.is_text(saved["env"])
-    count = episodes or (2000 if text else 100)
-    agent: Any = Agent.load(path, device=device)
-    envs = session.evaluation_envs(saved["env"], saved["env_kwargs"], agent.device, count, split)
+    env_kwargs = saved["env_kwargs"]
+    if text and (path / "policy" / "model" / "tokenizer_config.json").is_file():
+        env_kwargs["tokenizer"] = str(path / "policy" / "model")  # the one the run was made with may have moved
+    count = episodes or session.evaluation_episodes(text)
+    agent: Any = Agent.load(path, device=device, env_kwargs=env_kwargs)
+    envs = session.evaluation_envs(saved["env"], env_kwargs, agent.device, count, split)
     figures, rollout = session.run_evaluation(agent, envs, count, seed, deterministic)
     if as_json:
         click.echo(json.dumps(figures))
         return
     if text:
-        session.print_samples(session.sample_rows(session.task_of(envs), rollout))
+        session.print_samples(session.sample_rows(session.task_of(envs), rollout), split)
     click.echo(session.describe(figures))

@@ -54,9 +54,14 @@ def _read_config(ctx: click.Context, param: click.Parameter, value: Path | None)
         raise click.BadParameter(f"{value} is no valid JSON or TOML file: {error}") from error
     if not isinstance(config, dict):
         raise click.BadParameter(f"{value} holds no table of options")
-    config = {key.replace("-", "_"): option for key, option in config.items()}
+    names = {flag.lstrip("-"): option.name for option in ctx.command.params for flag in option.opts if option.name}
+    config = {names.get(key.replace("_", "-"), key): option for key, option in config.items()}
     known = [option.name for option in ctx.command.params if option.name]
-    for key in config:
+    for key, option in config.items():
+        if isinstance(option, list):
+            raise click.BadParameter(
+                f"{value} sets {key!r} to a list; allowed: a value, or a table for KEY=VALUE options"
+            )
         if key not in known:
             close = difflib.get_close_matches(key, known, n=1)
             hint = f"; did you mean {close[0]!r}?" if close else ""

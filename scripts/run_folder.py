@@ -29,6 +29,8 @@ def choose(log_dir: Path | None, overwrite: bool, name: str) -> Path:
     if log_dir is None:
         candidates = (Path("runs", name if i == 1 else f"{name}-{i}") for i in itertools.count(1))
         return next(path for path in candidates if not path.exists())
+    if any(part.is_file() for part in (log_dir, *log_dir.parents)):
+        raise ValueError(f"the run folder {str(log_dir)!r} cannot be made: a file is in its place or above it")
     if log_dir.exists() and any(log_dir.iterdir()):
         if not overwrite:
             raise ValueError(f"the run folder {str(log_dir)!r} exists; pass --overwrite to replace it")
@@ -69,5 +71,14 @@ def checkpoint_of(path: Path) -> Path:
 
 
 def model_of(spec: str) -> str:
-    """Return the language model inside a run folder; anything else is returned as it is."""
-    return str(Path(spec) / MODEL) if (Path(spec) / MODEL).is_dir() else spec
+    """Return the language model inside a run or checkpoint folder; anything else is returned as it is.
+
+    Raises:
+        ValueError: for a run folder that holds no language model.
+    """
+    for model in (Path(spec) / MODEL, Path(spec) / MODEL.relative_to(CHECKPOINT)):
+        if model.is_dir():
+            return str(model)
+    if (Path(spec) / CHECKPOINT).is_dir():
+        raise ValueError(f"the run folder {spec!r} holds no language model")
+    return spec

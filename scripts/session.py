@@ -51,6 +51,9 @@ def is_text(env_id: str) -> bool:
 def env_kwargs_of(options: dict[str, Any]) -> dict[str, Any]:
     """Return the environment's arguments; text options for another environment are an error."""
     kwargs = dict(options["env_args"])
+    for name in ("verifier", "verifier_kwargs", "split", "group_size"):
+        if name in kwargs and is_text(options["env_id"]):
+            raise ValueError(f"--env-arg {name}=... has no meaning here; see --help for the option that sets it")
     if not is_text(options["env_id"]):
         context = click.get_current_context()
         for name in TEXT_ONLY:
@@ -156,6 +159,11 @@ def evaluation_envs(env_id: str, env_kwargs: dict[str, Any], device: Any, episod
     return make_envs(env_id, min(episodes, EVAL_SLOTS), env_kwargs, device=str(device))
 
 
+def evaluation_episodes(text: bool) -> int:
+    """Return how many episodes an evaluation plays where nobody says."""
+    return 2000 if text else 100
+
+
 def run_evaluation(
     agent: Agent, envs: Any, episodes: int, seed: int, deterministic: bool = True
 ) -> tuple[dict[str, Any], Rollout]:
@@ -176,9 +184,9 @@ def sample_rows(task: TextGenTask, rollout: Rollout, count: int = 10) -> list[tu
     return rows
 
 
-def print_samples(rows: list[tuple[str, str, float]]) -> None:
+def print_samples(rows: list[tuple[str, str, float]], split: str) -> None:
     """Print a table of samples on stderr."""
-    table = Table("prompt", "completion", "reward", title="samples from the test split")
+    table = Table("prompt", "completion", "reward", title=f"samples from the {split} split")
     for prompt, completion, reward in rows:
         table.add_row(prompt, completion, f"{reward:g}")
     Console(stderr=True).print(table)

@@ -59,7 +59,12 @@ agent_options = options(
     show_default="2000 for text, 100 for control",
     help="Episodes of each evaluation.",
 )
-@click.option("--stop-reward", type=float, default=None, help="Stop once evaluation episodes average this reward.")
+@click.option(
+    "--stop-reward",
+    type=float,
+    default=None,
+    help="Stop once the mean of evaluation episodes, less two standard errors, reaches this.",
+)
 @click.option("--log-interval", type=click.IntRange(min=1), default=10, help="Updates between two log entries.")
 @run_folder
 @common
@@ -69,13 +74,17 @@ def train(**given: Any) -> None:  # fmt: skip
     With no option, a small language model learns two-digit addition: a supervised warm start on a few hundred
     solved sums, then reinforcement learning from the verifier's reward alone, measured on held-out sums.
     """
+    from agents.checks import check_number
+
     from . import run_folder as folder
     from . import session
     from .progress import Interrupt
 
     agent = session.build_agent(given["agent"], given)
     text = session.is_text(given["env_id"])
-    episodes = given["eval_episodes"] or (2000 if text else 100)
+    episodes = given["eval_episodes"] or session.evaluation_episodes(text)
+    if given["stop_reward"] is not None:
+        check_number("stop_reward", given["stop_reward"])
     envs = session.evaluation_envs(given["env_id"], agent.origin["env_kwargs"], agent.device, episodes, "test")
     shown = session.demonstrations(agent, given) if text else None
     name = "-".join(
@@ -88,7 +97,7 @@ def train(**given: Any) -> None:  # fmt: skip
         result, samples = _run(agent, envs, shown, given, run_dir, interrupt, episodes)
     folder.write_json(run_dir / folder.RESULT, result)
     if samples and not given["as_json"]:
-        session.print_samples(samples)
+        session.print_samples(samples, "test")
     if given["as_json"]:
         click.echo(json.dumps(result))
     else:
@@ -124,11 +133,13 @@ def _run(
             callbacks: list[Any] = [ShowProgress(show, interrupt)]
             if given["stop_reward"] is not None:
                 callbacks.append(StopOnReward(given["stop_reward"], lambda: agent.evaluate(envs, episodes)[1].returns))
-            agent.learn(steps, callbacks, given["log_interval"])
+            try:
+                agent.learn(steps, callbacks, given["log_interval"])
+            finally:  # whatever ends the training, what it has learned is kept
+                agent.save(run_dir / folder.CHECKPOINT)
     seconds = time.perf_counter() - started
-    agent.save(run_dir / folder.CHECKPOINT)
 
-    # Fresh episodes for control; for text the same held-out problems as before, so that the two figures pair.
+    # The same episodes as before, and none that training or --stop-reward has seen, so that the two figures pair.
     final, rollout = session.run_evaluation(agent, envs, episodes, given["seed"])
     console.print(f"after:  {session.describe(final)}")
     samples = session.sample_rows(session.task_of(envs), rollout) if text else []

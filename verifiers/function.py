@@ -15,7 +15,7 @@ class FunctionVerifier(Verifier):
     """Wraps a reward function with the signature that TRL made common.
 
     The function is called once a batch with lists: `prompts`, `completions`, and the columns it asks for by name:
-    `answer` and whatever the problems' metadata holds. It returns one number per completion; None or NaN means that
+    `answer` and what else the problems' metadata holds. It returns one number per completion; None or NaN means that
     no verdict was reached.
 
     Args:
@@ -34,7 +34,12 @@ class FunctionVerifier(Verifier):
         self.name = getattr(function, "__name__", type(function).__name__)
         self.success_reward = success_reward
         self.alphabet = alphabet
-        parameters = inspect.signature(function).parameters
+        try:
+            parameters = inspect.signature(function).parameters
+        except ValueError as error:
+            raise ValueError(
+                f"{self.name} is no reward function f(prompts, completions, **columns): {error}"
+            ) from error
         self._takes_all = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters.values())
         self._names = set(parameters)
 
@@ -49,7 +54,7 @@ class FunctionVerifier(Verifier):
             "completions": list(completions),
             "answer": [problem.answer for problem in problems],
         }
-        for name in {key for problem in problems for key in problem.metadata}:
+        for name in {key for problem in problems for key in problem.metadata} - columns.keys():
             columns[name] = [problem.metadata.get(name) for problem in problems]
         if not self._takes_all:
             columns = {name: values for name, values in columns.items() if name in self._names}

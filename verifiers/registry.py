@@ -74,7 +74,7 @@ def _find(name: str) -> Any:
         module_name, _, attribute = name.partition(":")
         try:
             return getattr(importlib.import_module(module_name), attribute)
-        except (ImportError, AttributeError) as error:
+        except (ImportError, AttributeError, ValueError, TypeError) as error:
             raise ValueError(f"verifier {name!r} cannot be loaded: {error}") from error
     if name in _REGISTRY:
         return _REGISTRY[name]

@@ -54,7 +54,8 @@ class ReinforceBaseline(Agent):
         self.baseline = BASELINES[baseline]()
         if baseline in OF_A_GROUP and self.group_size == 1:
             raise ValueError(
-                f"the baseline {baseline!r} compares episodes of one prompt: group_size must be at least 2"
+                f"the baseline {baseline!r} compares episodes of one prompt, so group_size must be at least 2: make "
+                "the environment with it, or choose another baseline"
             )
 
     def advantages(self, rollout: Rollout) -> torch.Tensor:

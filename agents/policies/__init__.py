@@ -64,10 +64,10 @@ def make_policy(
     Raises:
         ValueError: for an unknown name, with the closest match, or arguments that the policy does not take.
     """
-    if isinstance(spec, Policy):
-        return spec
-    if isinstance(spec, SavedPolicy):
-        return spec.load(observation_space, action_space)
+    if isinstance(spec, (Policy, SavedPolicy)):
+        if kwargs:
+            raise ValueError(f"policy arguments {sorted(kwargs)} given together with a finished policy")
+        return spec if isinstance(spec, Policy) else spec.load(observation_space, action_space)
     if spec == "auto":
         spec = "tiny" if is_text(observation_space, action_space) else "MlpPolicy"
     check_name(spec)

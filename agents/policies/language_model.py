@@ -266,8 +266,12 @@ def find_config(spec: str | Path) -> PretrainedConfig:
     Raises:
         ValueError: if there is no such model.
     """
+    return _read(AutoConfig, spec)
+
+
+def _read(reader: Any, spec: str | Path) -> Any:
     try:
-        return AutoConfig.from_pretrained(str(spec))
+        return reader.from_pretrained(str(spec))
     except (OSError, ValueError) as error:
         line = str(error).strip().splitlines()[0]
         raise ValueError(
@@ -286,8 +290,7 @@ def load_model(spec: str | Path | PreTrainedModel, vocab_size: int, max_length: 
     elif str(spec) in PRESETS:
         model = AutoModelForCausalLM.from_config(_tiny_config(vocab_size, max_length))
     else:
-        find_config(spec)
-        model = AutoModelForCausalLM.from_pretrained(str(spec))
+        model = _read(AutoModelForCausalLM, spec)
     if dtype is not None:
         if dtype not in DTYPES:
             raise ValueError(f"unknown dtype {dtype!r}; allowed: {', '.join(DTYPES)}")
@@ -295,6 +298,8 @@ def load_model(spec: str | Path | PreTrainedModel, vocab_size: int, max_length: 
     config = model.config.get_text_config()
     if config.vocab_size < vocab_size:
         raise ValueError(f"the tokenizer's vocabulary ({vocab_size}) does not fit the model's ({config.vocab_size})")
+    if getattr(model, "_is_stateful", False):
+        raise ValueError(f"model {type(model).__name__} keeps a recurrent state; allowed: models with a KV cache only")
     context = getattr(config, "max_position_embeddings", None)
     if context is not None and context < max_length:
         raise ValueError(
