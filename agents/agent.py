@@ -19,7 +19,7 @@ from .anchor import Anchor
 from .callbacks import as_callback
 from .checks import check_choice, check_count, check_number
 from .collector import Collector
-from .envs import agent_settings, make_envs, resolve_device, single_spaces
+from .envs import make_envs, resolve_device, single_spaces
 from .estimators.returns import return_to_go
 from .metrics import rollout_metrics
 from .policies import Policy, make_policy
@@ -106,8 +106,9 @@ class Agent(Surface):
         self.skip_idle_rows = skip_idle_rows
         self.seed = check_count("seed", seed, low=0)
         self.tensorboard_log, self.verbose = tensorboard_log, verbose
-        self.device = resolve_device(device, wants_accelerator="device" in agent_settings(env))
-        self.policy = self._make_policy(policy, single_spaces(env, env_kwargs), policy_kwargs)
+        spaces = single_spaces(env, env_kwargs)
+        self.device = resolve_device(device, env)
+        self.policy = self._make_policy(policy, spaces, policy_kwargs)
 
         defaults = {**self.policy.defaults, **self.defaults.get(self.policy.kind, {})}
         self.gamma = check_number("gamma", _first(gamma, defaults["gamma"]), low=0.0, high=1.0)
@@ -246,7 +247,7 @@ class Agent(Surface):
             loss, figures = self.loss(batch)
             loss.backward()
             for name, figure in figures.items():
-                gather = max if name.endswith("_max") else float.__add__
+                gather = _larger if name.endswith("_max") else float.__add__
                 metrics[name] = gather(metrics[name], figure) if name in metrics else figure
         self._check_log_probs(metrics)
         metrics |= _sampled_figures(rollout)
@@ -373,6 +374,11 @@ def _sampled_figures(rollout: Rollout) -> dict[str, float]:
     if rollout.ref_log_probs is not None:
         figures["train/kl_ref"] = float(_total(rollout.log_probs - rollout.ref_log_probs, rollout) / steps)
     return figures
+
+
+def _larger(a: float, b: float) -> float:
+    """Return the larger number, or NaN where there is one."""
+    return a if a >= b or a != a else b
 
 
 def _first(value: Any, default: Any) -> Any:

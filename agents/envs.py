@@ -43,19 +43,17 @@ def single_spaces(env: Any, env_kwargs: Mapping[str, Any] | None) -> tuple[gym.S
         return probe.single_observation_space, probe.single_action_space
     if isinstance(env, VectorEnv):
         return env.single_observation_space, env.single_action_space
-    return env.observation_space, env.action_space
+    if isinstance(env, gym.Env):
+        return env.observation_space, env.action_space
+    raise ValueError(f"an environment is an id, a gymnasium.Env or a gymnasium VectorEnv, got {env!r}")
 
 
-def agent_settings(env_id: Any) -> tuple[str, ...]:
+def agent_settings(env_id: str) -> tuple[str, ...]:
     """Return the constructor arguments that an environment given by its id lets agents choose.
 
     Raises:
-        ValueError: for an unknown id, with the closest match, or something that is no environment.
+        ValueError: for an unknown id, with the closest match.
     """
-    if isinstance(env_id, (gym.Env, VectorEnv)):
-        return ()
-    if not isinstance(env_id, str):
-        raise ValueError(f"an environment is an id, a gymnasium.Env or a gymnasium VectorEnv, got {env_id!r}")
     try:
         entry = gym.spec(env_id).vector_entry_point
     except (gym.error.Error, ModuleNotFoundError) as error:
@@ -64,14 +62,19 @@ def agent_settings(env_id: Any) -> tuple[str, ...]:
     return tuple(getattr(creator, "metadata", {}).get("agent_settings", ()))
 
 
-def resolve_device(device: str | torch.device, wants_accelerator: bool) -> torch.device:
-    """Return the torch device; "auto" is CUDA where there is one and the environment can live on it, else the CPU.
+def resolve_device(device: str | torch.device, env: Any) -> torch.device:
+    """Return the torch device; "auto" is where the environment lives, or would best live.
+
+    That is the device of an environment object that has one, CUDA for an id whose environment can live there and a
+    machine that has it, else the CPU.
 
     Raises:
         ValueError: if there is no such device on this machine.
     """
     if device == "auto":
-        return torch.device("cuda" if wants_accelerator and torch.cuda.is_available() else "cpu")
+        if not isinstance(env, str):
+            return torch.device(getattr(env.unwrapped, "device", "cpu"))
+        return torch.device("cuda" if "device" in agent_settings(env) and torch.cuda.is_available() else "cpu")
     try:
         resolved = torch.device(device)
         torch.Generator(resolved)

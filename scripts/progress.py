@@ -96,7 +96,7 @@ class StopOnReward(BaseCallback):
         if latest >= self.goal / 2 and self.rollouts % self.every == 0:
             returns = self.evaluate()
             # With a margin, because the evaluation that stops a run is often a lucky one.
-            self.reached = returns.mean() - 2 * returns.std() / math.sqrt(len(returns)) >= self.goal
+            self.reached = returns.mean() - 2 * returns.std(correction=0) / math.sqrt(len(returns)) >= self.goal
 
     def _on_step(self) -> bool:
         return not self.reached

@@ -13,8 +13,10 @@ from stable_baselines3.common.distributions import Distribution, kl_divergence
 from stable_baselines3.common.policies import (
     ActorCriticCnnPolicy,
     ActorCriticPolicy,
+    BasePolicy,
     MultiInputActorCriticPolicy,
 )
+from stable_baselines3.common.preprocessing import is_image_space, is_image_space_channels_first
 from torch import distributions as td
 from torch import nn
 
@@ -52,6 +54,8 @@ class ControlPolicy(Policy):
         self, observation_space: spaces.Space, action_space: spaces.Space, name: str = "MlpPolicy", **network: Any
     ) -> None:
         super().__init__()
+        if name == "CnnPolicy" and not is_channels_first(observation_space):
+            raise ValueError(f"CnnPolicy needs images with channels first, Box[C, H, W], got {observation_space}")
         self.name, self.network = name, network
         self.net = CLASSES[name](observation_space, action_space, lambda _: 0.0, **network)
         self.net.set_training_mode(False)
@@ -82,8 +86,12 @@ class ControlPolicy(Policy):
 
     def predict_values(self, rollout: Rollout) -> torch.Tensor:
         """Return the critic's values [N, T]."""
-        values = self.net.predict_values(map_obs(lambda x: x[rollout.mask], rollout.observations))
-        return scatter_steps(values[:, 0], rollout.mask)
+        net = self.net
+        obs = map_obs(lambda x: x[rollout.mask], rollout.observations)
+        features = BasePolicy.extract_features(net, obs, net.vf_features_extractor)
+        if net.share_features_extractor:
+            features = features.detach()  # they belong to the actor
+        return scatter_steps(net.value_net(net.mlp_extractor.forward_critic(features))[:, 0], rollout.mask)
 
     def kl_divergence(self, reference: Self, rollout: Rollout) -> torch.Tensor:
         """Return KL(pi || reference) at every step [N, T]."""
@@ -92,7 +100,10 @@ class ControlPolicy(Policy):
 
     def critic_parameters(self) -> list[nn.Parameter]:
         """Return the value branch's parameters."""
-        return [*self.net.mlp_extractor.value_net.parameters(), *self.net.value_net.parameters()]
+        modules = [self.net.mlp_extractor.value_net, self.net.value_net]
+        if not self.net.share_features_extractor:
+            modules.append(self.net.vf_features_extractor)
+        return [parameter for module in modules for parameter in module.parameters()]
 
     def save(self, folder: Path) -> None:
         """Write policy.json and policy.safetensors."""
@@ -113,6 +124,11 @@ class ControlPolicy(Policy):
 
     def _distribution(self, rollout: Rollout) -> Distribution:
         return self.net.get_distribution(map_obs(lambda x: x[rollout.mask], rollout.observations))
+
+
+def is_channels_first(space: spaces.Space) -> bool:
+    """Tell whether this is a space of images [C, H, W]."""
+    return is_image_space(space) and is_image_space_channels_first(space)
 
 
 def _sample(distribution: Distribution, generator: torch.Generator | None) -> torch.Tensor:
