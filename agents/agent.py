@@ -21,13 +21,17 @@ from .checks import check_choice, check_count, check_number
 from .collector import Collector
 from .envs import make_envs, resolve_device, single_spaces
 from .estimators.returns import return_to_go
-from .metrics import rollout_metrics
+from .metrics import larger, rollout_metrics, sampled_figures
 from .policies import Policy, make_policy
 from .rollout import Rollout
 from .surface import Surface
 
 MAX_SKIPPED = 5
 BETAS = (0.9, 0.95)  # of Adam; policy gradients are noisy and change fast, so their scale is remembered for ~20 steps
+SAVED = (  # settings that a checkpoint keeps as they are
+    "lr_schedule", "episodes_per_update", "group_size", "gamma", "max_grad_norm", "ent_coef", "vf_coef",
+    "micro_batch_size", "skip_idle_rows", "seed",
+)  # fmt: skip
 LOG_PROB_TOLERANCE = (
     0.05  # nats; float32 rounding is a thousand times smaller, the mildest known bug several times larger
 )
@@ -136,22 +140,10 @@ class Agent(Surface):
         self.collector.seed(self.seed)
         self.num_timesteps = self.num_episodes = self.num_updates = self.skipped = 0
         self.last_metrics: dict[str, float] = {}
-        self.settings = {
+        self.settings: dict[str, Any] = {name: getattr(self, name) for name in SAVED} | {
             "learning_rate": None if callable(self.learning_rate) else self.learning_rate,
-            "lr_schedule": lr_schedule,
-            "episodes_per_update": self.episodes_per_update,
             "num_envs": self.env.num_envs,
-            "group_size": group_size,
-            "gamma": self.gamma,
-            "max_grad_norm": max_grad_norm,
-            "ent_coef": ent_coef,
-            "vf_coef": vf_coef,
-            "kl_coef": kl_coef,
-            "kl_estimator": kl_estimator,
-            "kl_in": kl_in,
-            "micro_batch_size": micro_batch_size,
-            "skip_idle_rows": skip_idle_rows,
-            "seed": seed,
+            **self.anchor.settings,
         }
         self.origin: dict[str, Any] = {
             "env": env if isinstance(env, str) else None,
@@ -247,10 +239,10 @@ class Agent(Surface):
             loss, figures = self.loss(batch)
             loss.backward()
             for name, figure in figures.items():
-                gather = _larger if name.endswith("_max") else float.__add__
+                gather = larger if name.endswith("_max") else float.__add__
                 metrics[name] = gather(metrics[name], figure) if name in metrics else figure
         self._check_log_probs(metrics)
-        metrics |= _sampled_figures(rollout)
+        metrics |= sampled_figures(rollout)
         metrics["train/grad_norm"] = self._step()
         self.num_updates += 1
         return metrics
@@ -283,11 +275,11 @@ class Agent(Surface):
             objective = objective + self.ent_coef * entropy
         if self.anchor.reference is not None and self.anchor.place == "loss":
             objective = objective - self.anchor.coef * self.anchor.penalty(self.policy, batch, log_probs)
-        loss = -_total(batch.weights * objective, batch)
+        loss = -batch.total(batch.weights * objective)
         figures = {"train/policy_loss": loss.item()} | self._diagnose(log_probs.detach(), batch)
         if self.uses_critic:
             targets = return_to_go(batch.rewards, batch.learnable, self.gamma)
-            value_loss = _total(batch.weights * (self.policy.predict_values(batch) - targets).square(), batch)
+            value_loss = batch.total(batch.weights * (self.policy.predict_values(batch) - targets).square())
             loss = loss + self.vf_coef * value_loss
             figures["train/value_loss"] = value_loss.item()
         return loss, figures | {"train/loss": loss.item()}
@@ -298,7 +290,7 @@ class Agent(Surface):
         assert batch.weights is not None
         gap = (log_probs - batch.log_probs).where(batch.learnable, 0)
         return {
-            "train/approx_kl": _total(batch.weights * (gap.expm1() - gap), batch).item(),
+            "train/approx_kl": batch.total(batch.weights * (gap.expm1() - gap)).item(),
             "train/logp_gap_max": gap.abs().max().item() if gap.numel() else 0.0,
         }
 
@@ -344,9 +336,8 @@ class Agent(Surface):
         self.logger.dump(self.num_timesteps)
 
     def _make_policy(self, spec: Any, spaces: tuple[Any, Any], kwargs: Mapping[str, Any] | None) -> Policy:
-        with torch.random.fork_rng(
-            devices=[]
-        ):  # initial weights come from the seed, and the global state is left alone
+        # Initial weights come from the seed, and the global state is left alone.
+        with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(self.seed)
             return make_policy(spec, *spaces, critic=self.uses_critic, **(kwargs or {})).to(self.device)
 
@@ -360,25 +351,6 @@ class Agent(Surface):
         self.logger.record("train/learning_rate", rate)
         for group in self.optimizer.param_groups:
             group["lr"] = rate
-
-
-def _total(values: torch.Tensor, batch: Rollout) -> torch.Tensor:
-    """Sum over the steps that count; NaN elsewhere has no effect, neither here nor in the gradient."""
-    return values.where(batch.learnable, 0).sum()
-
-
-def _sampled_figures(rollout: Rollout) -> dict[str, float]:
-    """Return unbiased estimates from the sampled actions, per step: minus the entropy, and the KL to the reference."""
-    steps = rollout.learnable.sum().clamp(min=1)
-    figures = {"train/entropy_loss": float(_total(rollout.log_probs, rollout) / steps)}
-    if rollout.ref_log_probs is not None:
-        figures["train/kl_ref"] = float(_total(rollout.log_probs - rollout.ref_log_probs, rollout) / steps)
-    return figures
-
-
-def _larger(a: float, b: float) -> float:
-    """Return the larger number, or NaN where there is one."""
-    return a if a >= b or a != a else b
 
 
 def _first(value: Any, default: Any) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from dataclasses import replace
+from typing import Any
 
 import torch
 
@@ -36,6 +37,11 @@ class Anchor:
         self.estimator = check_choice("kl_estimator", estimator, [*kl.ESTIMATORS, kl.EXACT])
         self.place = check_choice("kl_in", place, PLACES)
         self.reference: Policy | None = None
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The constructor arguments under the names that agents give them."""
+        return {"kl_coef": self.coef, "kl_estimator": self.estimator, "kl_in": self.place}
 
     def hold(self, policy: Policy) -> None:
         """Freeze a copy of this policy as the reference, if there is none yet and it is needed."""

@@ -60,3 +60,17 @@ def _equal_groups(returns: torch.Tensor, groups: torch.Tensor) -> float:
 
 def _mean(values: torch.Tensor) -> float:
     return float(values.double().mean()) if values.numel() else 0.0
+
+
+def sampled_figures(rollout: Rollout) -> dict[str, float]:
+    """Return unbiased estimates from the sampled actions, per step: minus the entropy, and the KL to the reference."""
+    steps = rollout.learnable.sum().clamp(min=1)
+    figures = {"train/entropy_loss": float(rollout.total(rollout.log_probs) / steps)}
+    if rollout.ref_log_probs is not None:
+        figures["train/kl_ref"] = float(rollout.total(rollout.log_probs - rollout.ref_log_probs) / steps)
+    return figures
+
+
+def larger(a: float, b: float) -> float:
+    """Return the larger number, or NaN where there is one."""
+    return a if a >= b or a != a else b

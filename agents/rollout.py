@@ -94,6 +94,10 @@ class Rollout:
         """Steps that exist in episodes with a verdict, bool [N, T]."""
         return self.mask & self.valid[:, None]
 
+    def total(self, values: torch.Tensor) -> torch.Tensor:
+        """Sum [N, T] over the learnable steps; NaN elsewhere has no effect, neither here nor in the gradient."""
+        return values.where(self.learnable, 0).sum()
+
     def select(self, rows: Any) -> Rollout:
         """Return the rollout of some rows (a slice, an index or a bool mask over N)."""
         chosen: dict[str, Any] = {}
