@@ -127,6 +127,9 @@ class Agent(Surface):
         offered = check_count("group_size", _first(group_size, self.default_group_size))
         self.env: VectorEnv = make_envs(env, slots, env_kwargs, device=str(self.device), group_size=offered)
         self.group_size: int | None = self.env.metadata.get("group_size")  # None: the environment knows no groups
+        if group_size is not None and self.group_size != offered:
+            has = "knows no groups" if self.group_size is None else f"has group_size {self.group_size}"
+            raise ValueError(f"group_size {group_size} is not to be had: the environment {has}")
         if self.episodes_per_update % (self.group_size or 1):
             raise ValueError(
                 f"group_size {self.group_size} does not divide the {self.episodes_per_update} episodes of an update"

@@ -83,7 +83,7 @@ def load_checkpoint(
     if env is None and saved["env"] is None:
         raise ValueError(f"{str(path)!r} does not name its environment: pass env=...")
     env_kwargs = settings.pop("env_kwargs", saved["env_kwargs"] if env is None else None)
-    settings = {**saved["settings"], **({} if env is None else {"num_envs": None}), **settings}
+    settings = {**saved["settings"], **({} if env is None else {"num_envs": None, "group_size": None}), **settings}
     if settings["learning_rate"] is None:
         raise ValueError(f"{str(path)!r} was trained with a function as learning_rate: pass learning_rate=...")
     policy = SavedPolicy(saved["policy_kind"], path / _POLICY)

@@ -437,3 +437,15 @@ def test_a_bad_argument_is_one_clear_line(arguments, message):
 def test_a_device_this_machine_lacks_is_named():
     with pytest.raises(ValueError, match="device 'cuda' cannot be used: "):
         summing(1, device="cuda")
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_stepping_before_the_first_reset_is_refused(mode):
+    env = gym.make_vec("TextGen-v0", num_envs=2, verifier="arith", autoreset_mode=mode)
+    with pytest.raises(RuntimeError, match="call reset"):
+        env.step(torch.tensor([2, 2]))
+
+
+def test_a_listed_prompt_that_does_not_fit_is_known_before_the_first_episode():
+    with pytest.raises(ValueError, match="max_prompt_tokens"):
+        gym.make_vec("TextGen-v0", verifier="arith", problems=["1+2=", "11111111+2="], test_fraction=0.0)

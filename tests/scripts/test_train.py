@@ -168,3 +168,12 @@ def test_an_interrupt_ends_cleanly_with_a_checkpoint(tmp_path):
     assert "Traceback" not in errors
     assert json.loads(output.strip().splitlines()[-1])["interrupted"] is True
     assert result_of(run("evaluate", tmp_path / "run", "--episodes", 8, "--json"))["episodes"] == 8
+
+
+def test_a_run_that_started_from_another_one_stands_on_its_own(tmp_path):
+    base = tmp_path / "base"
+    run("sft", "--sft-steps", 1, "--sft-examples", 4, "--eval-episodes", 2, "--log-dir", base)
+    result = result_of(run("train", *SMALL, "--model", base, "--log-dir", tmp_path / "run", "--json"))
+    base.rename(tmp_path / "elsewhere")
+    (tmp_path / "run").rename(tmp_path / "moved")
+    assert result_of(run("evaluate", tmp_path / "moved", "--episodes", 16, "--json")) == result["eval"]

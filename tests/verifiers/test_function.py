@@ -90,3 +90,16 @@ def test_an_object_with_call_is_a_function():
     verifier = FunctionVerifier(Half(), success_reward=0.5, alphabet="ab")
     assert (verifier.name, verifier.alphabet) == ("Half", "ab")
     assert verifier.is_success(verifier.verify(PROBLEMS[0], ""))
+
+
+def test_a_column_cannot_take_the_place_of_the_completions():
+    def echo(prompts, completions, **columns):
+        return [float(completion == "gold") for completion in completions]
+
+    problem = Problem("p", "", {"completions": "gold", "prompts": "q"})
+    assert FunctionVerifier(echo).verify(problem, "bad").reward == 0.0
+
+
+def test_a_callable_without_a_signature_is_one_clear_line():
+    with pytest.raises(ValueError, match="is no reward function"):
+        FunctionVerifier(max)
