@@ -117,9 +117,13 @@ class Collector:
         example = next(iter(obs.values())) if isinstance(obs, dict) else obs
         if isinstance(example, torch.Tensor):
             return actions
-        array = actions.cpu().numpy()
-        space = self.envs.single_action_space
-        return np.clip(array, space.low, space.high) if isinstance(space, gym.spaces.Box) else array
+        return numpy_actions(actions, self.envs.single_action_space)
+
+
+def numpy_actions(actions: torch.Tensor, space: gym.Space) -> np.ndarray:
+    """Return a batch of actions as numpy environments take them: inside the bounds of a Box."""
+    array = actions.cpu().numpy()
+    return np.clip(array, space.low, space.high) if isinstance(space, gym.spaces.Box) else array
 
 
 class _Record:

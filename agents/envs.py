@@ -7,7 +7,7 @@ from typing import Any
 
 import gymnasium as gym
 import torch
-from gymnasium.envs.registration import load_env_creator
+from gymnasium.envs.registration import EnvSpec, load_env_creator
 from gymnasium.vector import SyncVectorEnv, VectorEnv
 
 
@@ -48,16 +48,25 @@ def single_spaces(env: Any, env_kwargs: Mapping[str, Any] | None) -> tuple[gym.S
     raise ValueError(f"an environment is an id, a gymnasium.Env or a gymnasium VectorEnv, got {env!r}")
 
 
+def find_spec(env_id: str) -> EnvSpec:
+    """Return what Gymnasium's registry knows of an id.
+
+    Raises:
+        ValueError: for an unknown id, with the closest match.
+    """
+    try:
+        return gym.spec(env_id)
+    except (gym.error.Error, ModuleNotFoundError) as error:
+        raise ValueError(f"unknown environment {env_id!r}: {_first_line(error)}") from error
+
+
 def agent_settings(env_id: str) -> tuple[str, ...]:
     """Return the constructor arguments that an environment given by its id lets agents choose.
 
     Raises:
         ValueError: for an unknown id, with the closest match.
     """
-    try:
-        entry = gym.spec(env_id).vector_entry_point
-    except (gym.error.Error, ModuleNotFoundError) as error:
-        raise ValueError(f"unknown environment {env_id!r}: {_first_line(error)}") from error
+    entry = find_spec(env_id).vector_entry_point
     creator = load_env_creator(entry) if isinstance(entry, str) else entry
     return tuple(getattr(creator, "metadata", {}).get("agent_settings", ()))
 

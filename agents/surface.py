@@ -12,7 +12,7 @@ from gymnasium.vector import VectorEnv
 from stable_baselines3.common.logger import Logger
 
 from .checks import check_count
-from .collector import Collector
+from .collector import Collector, numpy_actions
 from .metrics import evaluation_metrics
 from .policies import Policy
 from .rollout import Rollout, map_obs
@@ -61,10 +61,7 @@ class Surface:
         starts = torch.as_tensor(np.asarray(episode_start, dtype=bool).reshape(-1), device=self.device)
         with torch.no_grad():
             actions, _, state = self.policy.act(obs, state, starts, deterministic, self.generator)
-        array = actions.cpu().numpy()
-        space = self.env.single_action_space
-        if isinstance(space, spaces.Box):
-            array = np.clip(array, space.low, space.high)
+        array = numpy_actions(actions, self.env.single_action_space)
         return (array[0] if single else array), state
 
     def evaluate(

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import click
-import gymnasium as gym
 import numpy as np
 import torch
 from click.core import ParameterSource
@@ -19,6 +18,7 @@ from transformers.utils import logging as transformers_logging
 
 from agents import Agent, Rollout, find_agent, make_envs, warm_start
 from agents.checks import check_count, check_number
+from agents.envs import find_spec
 from agents.policies import NAMES, check_name, find_config
 from rlenv.demonstrations import demonstrate
 from rlenv.task import TextGenTask
@@ -42,10 +42,7 @@ def is_text(env_id: str) -> bool:
     Raises:
         ValueError: for an unknown id, with the closest match.
     """
-    try:
-        return gym.spec(env_id).name == "TextGen"
-    except (gym.error.Error, ModuleNotFoundError) as error:
-        raise ValueError(f"unknown environment {env_id!r}: {str(error).splitlines()[0]}") from error
+    return find_spec(env_id).name == "TextGen"
 
 
 def env_kwargs_of(options: dict[str, Any]) -> dict[str, Any]:
