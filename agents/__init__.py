@@ -1,7 +1,19 @@
 """The learners: REINFORCE and its descendants, for every environment with Gymnasium's `reset` and `step`."""
 
 from .agent import Agent
-from .algorithms import AGENTS, Reinforce, ReinforceBaseline, find_agent
+from .algorithms import (
+    A2C,
+    AGENTS,
+    DAPO,
+    GRPO,
+    PPO,
+    RLOO,
+    DrGRPO,
+    Reinforce,
+    ReinforceBaseline,
+    ReinforcePlusPlus,
+    find_agent,
+)
 from .collector import Collector
 from .envs import make_envs
 from .policies import ControlPolicy, LanguageModelPolicy, Policy, make_policy
@@ -11,14 +23,21 @@ from .warm_start import warm_start
 __rlenv_package__ = True
 
 __all__ = [
+    "A2C",
     "AGENTS",
+    "DAPO",
+    "GRPO",
+    "PPO",
+    "RLOO",
     "Agent",
     "Collector",
     "ControlPolicy",
+    "DrGRPO",
     "LanguageModelPolicy",
     "Policy",
     "Reinforce",
     "ReinforceBaseline",
+    "ReinforcePlusPlus",
     "Rollout",
     "find_agent",
     "make_envs",

@@ -9,7 +9,9 @@ from numbers import Integral, Real
 from typing import Any
 
 
-def check_number(name: str, value: Any, low: float = -math.inf, high: float = math.inf, above: bool = False) -> float:
+def check_number(
+    name: str, value: Any, low: float = -math.inf, high: float = math.inf, above: bool = False, below: bool = False
+) -> float:
     """Return a finite number from `low` to `high`.
 
     Args:
@@ -18,14 +20,15 @@ def check_number(name: str, value: Any, low: float = -math.inf, high: float = ma
         low: the smallest allowed number; itself not allowed where `above`.
         high: the largest allowed number.
         above: whether the number must be larger than `low`.
+        below: whether the number must be smaller than `high`.
 
     Raises:
         ValueError: naming the parameter, the value and what was allowed.
     """
     number = not isinstance(value, bool) and isinstance(value, Real) and math.isfinite(value)
-    if not number or not low <= value <= high or (above and value == low):
+    if not number or not low <= value <= high or (above and value == low) or (below and value == high):
         least = f"above {low:g}" if above else f"of at least {low:g}"
-        most = "" if high == math.inf else f" and at most {high:g}"
+        most = "" if high == math.inf else f" and below {high:g}" if below else f" and at most {high:g}"
         raise ValueError(f"{name} must be a finite number {least}{most}, got {value!r}")
     return float(value)
 

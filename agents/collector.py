@@ -15,7 +15,7 @@ import torch
 from gymnasium.vector import AutoresetMode, VectorEnv
 
 from .policies import Policy
-from .rollout import Obs, Rollout, map_obs
+from .rollout import Obs, Rollout, map_many, map_obs
 
 OnStep = Callable[[int, dict[str, Any]], bool]
 
@@ -77,6 +77,9 @@ class Collector:
             raw_obs, rewards, terminated, truncated, infos = self.envs.step(self._to_env(actions, raw_obs))
             dones = _numpy(terminated) | _numpy(truncated)
             counted = record.add(None if policy.obs_from_actions else obs, actions, log_probs, self._to_device(rewards))
+            cut_off = record.counting(_numpy(truncated) & ~_numpy(terminated))
+            if len(cut_off):
+                record.cut_off(cut_off, self._final_observations(raw_obs, infos, cut_off))
             record.finish(dones, _numpy(terminated), _numpy(truncated), _end_info(infos))
             if on_step is not None and not on_step(counted, {"dones": dones, "infos": infos, "rewards": rewards}):
                 return None
@@ -102,6 +105,13 @@ class Collector:
         if starts.any():
             record.start(starts, infos)
         return obs, starts
+
+    def _final_observations(self, obs: Any, infos: dict[str, Any], slots: np.ndarray) -> Obs:
+        """Return what these slots, which have just ended, are looking at [n, ...]."""
+        if self.mode is AutoresetMode.SAME_STEP:  # the observation is already the next episode's
+            rows = [map_obs(lambda x: torch.as_tensor(x)[None], infos["final_obs"][slot]) for slot in slots]
+            return self._to_device(map_many(torch.cat, rows))
+        return map_obs(lambda x: x[torch.as_tensor(slots, device=x.device)], self._to_device(obs))
 
     def _to_device(self, obs: Any) -> Obs:
         """Clone, because environments may reuse their buffers; double precision becomes single."""
@@ -139,6 +149,7 @@ class _Record:
         self.places: list[np.ndarray] = []  # per step [2, B]: episode and time
         self.steps: list[tuple[Obs | None, torch.Tensor, torch.Tensor, torch.Tensor]] = []
         self.first: list[tuple[np.ndarray, Obs]] = []
+        self.last: list[tuple[np.ndarray, Obs]] = []
         self.ends = {name: np.zeros(num_episodes, dtype=bool) for name in ("terminated", "truncated")}
         self.valid = np.ones(num_episodes, dtype=bool)
         self.success = np.full(num_episodes, np.nan)
@@ -166,9 +177,17 @@ class _Record:
             self.groups[numbers[counts]] = own
 
     def first_observations(self, obs: Obs, starts: np.ndarray) -> None:
-        slots = np.flatnonzero(starts & (self.episode >= 0))
+        slots = self.counting(starts)
         index = torch.as_tensor(slots, device=self.device)
         self.first.append((self.episode[slots], map_obs(lambda x: x[index], obs)))
+
+    def counting(self, slots: np.ndarray) -> np.ndarray:
+        """Return the numbers of those of the slots (bool [B]) that play an episode of this rollout."""
+        return np.flatnonzero(slots & (self.episode >= 0))
+
+    def cut_off(self, slots: np.ndarray, obs: Obs) -> None:
+        """Keep what these slots see after the last step of their episodes."""
+        self.last.append((self.episode[slots], obs))
 
     def add(self, obs: Obs | None, actions: torch.Tensor, log_probs: torch.Tensor, rewards: Any) -> int:
         """Store a step of every slot; return for how many it counts."""
@@ -182,7 +201,7 @@ class _Record:
         self, dones: np.ndarray, terminated: np.ndarray, truncated: np.ndarray, info: dict[str, np.ndarray]
     ) -> None:
         """Close the episodes that ended with the step just added."""
-        slots = np.flatnonzero(dones & (self.episode >= 0))
+        slots = self.counting(dones)
         numbers = self.episode[slots]
         self.ends["terminated"][numbers], self.ends["truncated"][numbers] = terminated[slots], truncated[slots]
         if "verifier_failed" in info:
@@ -209,7 +228,7 @@ class _Record:
         mask = torch.zeros(shape, dtype=torch.bool, device=self.device)
         mask[index] = True
         return Rollout(
-            observations=self._first() if self.first else _map_many(place, observations),
+            observations=self._by_episode(self.first) if self.first else map_many(place, observations),
             actions=place(actions),
             log_probs=place(log_probs),
             rewards=place(rewards),
@@ -219,20 +238,17 @@ class _Record:
             groups=torch.as_tensor(self.groups, device=self.device),
             valid=torch.as_tensor(self.valid, device=self.device),
             success=torch.as_tensor(self.success, dtype=torch.float32, device=self.device),
+            final_observations=self._by_episode(self.last) if self.last else None,
         )
 
-    def _first(self) -> Obs:
-        order = torch.as_tensor(np.concatenate([numbers for numbers, _ in self.first]), device=self.device)
-        joined = _map_many(torch.cat, [obs for _, obs in self.first])
-        return map_obs(lambda x: x[order.argsort()], joined)
+    def _by_episode(self, seen: list[tuple[np.ndarray, Obs]]) -> Obs:
+        """Put rows in the order of their episodes [N, ...], zeros where an episode has none."""
+        numbers = torch.as_tensor(np.concatenate([numbers for numbers, _ in seen]), device=self.device)
 
+        def order(rows: torch.Tensor) -> torch.Tensor:
+            return rows.new_zeros(self.num_episodes, *rows.shape[1:]).index_copy(0, numbers, rows)
 
-def _map_many(function: Any, observations: Any) -> Obs:
-    """Apply a function of a list of tensors to a list of observations, key by key."""
-    first = observations[0]
-    if isinstance(first, dict):
-        return {key: function([obs[key] for obs in observations]) for key in first}
-    return function(list(observations))
+        return map_obs(order, map_many(torch.cat, [obs for _, obs in seen]))
 
 
 def _end_info(infos: dict[str, Any]) -> dict[str, Any]:

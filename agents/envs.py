@@ -10,6 +10,8 @@ import torch
 from gymnasium.envs.registration import EnvSpec, load_env_creator
 from gymnasium.vector import SyncVectorEnv, VectorEnv
 
+from .checks import check_count
+
 
 def make_envs(env: Any, num_envs: int, env_kwargs: Mapping[str, Any] | None, **offers: Any) -> VectorEnv:
     """Return the vector environment that `env` stands for.
@@ -46,6 +48,27 @@ def single_spaces(env: Any, env_kwargs: Mapping[str, Any] | None) -> tuple[gym.S
     if isinstance(env, gym.Env):
         return env.observation_space, env.action_space
     raise ValueError(f"an environment is an id, a gymnasium.Env or a gymnasium VectorEnv, got {env!r}")
+
+
+def step_limit(env: VectorEnv, given: int | None, name: str) -> int:
+    """Return the steps of the longest episode there can be: what was given, else what the environment says.
+
+    Args:
+        env: says it in `metadata["max_episode_steps"]` or its registration.
+        given: by the user.
+        name: of the user's argument.
+
+    Raises:
+        ValueError: if nobody says, or the given number is no positive whole number.
+    """
+    if given is not None:
+        return check_count(name, given)
+    specs = [env.spec, *(single.spec for single in getattr(env.unwrapped, "envs", ()))]
+    limits = [env.metadata.get("max_episode_steps"), *(spec.max_episode_steps for spec in specs if spec is not None)]
+    known = next((limit for limit in limits if limit), None)
+    if known is None:
+        raise ValueError(f"the environment does not say how long an episode may be: pass {name}")
+    return int(known)
 
 
 def find_spec(env_id: str) -> EnvSpec:

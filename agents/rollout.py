@@ -6,7 +6,7 @@ Masks come from the lengths of episodes, never from token equality. What stands 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -35,7 +35,11 @@ class Rollout:
         groups: episodes with equal numbers share a prompt, int64 [N].
         valid: False where no verdict was reached, bool [N]; such episodes teach nothing.
         success: 1.0, 0.0, or NaN where the environment does not say, [N].
+        final_observations: what episodes were looking at when they were cut off (truncated, not terminated), where
+            there is such an episode; zeros for the others [N, ...].
         values: of the critic where there is one [N, T].
+        final_values: of those final observations [N], 0 for the other episodes.
+        value_targets: what the critic is fitted to [N, T]; made by the agent.
         advantages: credit of each step [N, T]; made by the agent.
         weights: how the steps are added up [N, T]; made by the agent.
         ref_log_probs: of the frozen reference [N, T], where the KL anchor needs them.
@@ -51,7 +55,10 @@ class Rollout:
     groups: torch.Tensor
     valid: torch.Tensor
     success: torch.Tensor
+    final_observations: Obs | None = None
     values: torch.Tensor | None = None
+    final_values: torch.Tensor | None = None
+    value_targets: torch.Tensor | None = None
     advantages: torch.Tensor | None = None
     weights: torch.Tensor | None = None
     ref_log_probs: torch.Tensor | None = None
@@ -94,6 +101,14 @@ class Rollout:
         """Steps that exist in episodes with a verdict, bool [N, T]."""
         return self.mask & self.valid[:, None]
 
+    def cut_off(self, obs_from_actions: bool) -> Rollout | None:
+        """Return what follows the last step of episodes cut off, as episodes of one step; None if none was cut off."""
+        if self.final_observations is None:
+            return None
+        seen = self.final_observations if obs_from_actions else map_obs(lambda x: x[:, None], self.final_observations)
+        cut = self.truncated & ~self.terminated
+        return Rollout.of_demonstrations(seen, torch.zeros_like(self.actions[:, :1]), cut[:, None])
+
     def total(self, values: torch.Tensor) -> torch.Tensor:
         """Sum [N, T] over the learnable steps; NaN elsewhere has no effect, neither here nor in the gradient."""
         return values.where(self.learnable, 0).sum()
@@ -111,3 +126,45 @@ class Rollout:
         step = rows or len(self)
         for start in range(0, len(self), step):
             yield self.select(slice(start, start + step))
+
+
+def join(rollouts: Sequence[Rollout], obs_from_actions: bool) -> Rollout:
+    """Return freshly collected rollouts as one; their groups stay apart.
+
+    Args:
+        rollouts: at least one, of the same policy.
+        obs_from_actions: whether they keep first observations only; see `Policy`.
+    """
+    stepwise = {"actions", "log_probs", "rewards", "mask", *([] if obs_from_actions else ["observations"])}
+    steps = max(rollout.mask.shape[1] for rollout in rollouts)
+    parts: dict[str, list[Any]] = {field.name: [] for field in fields(Rollout)}
+    offset = 0
+    for rollout in rollouts:
+        for name, values in parts.items():
+            value = getattr(rollout, name)
+            values.append(map_obs(lambda x: _pad_steps(x, steps), value) if name in stepwise else value)
+        parts["groups"][-1] = rollout.groups - rollout.groups.min() + offset
+        offset = int(parts["groups"][-1].max()) + 1
+    example = next((obs for obs in parts["final_observations"] if obs is not None), None)
+    if example is not None:
+        for i, seen in enumerate(parts["final_observations"]):
+            if seen is None:
+                shape = (len(rollouts[i]),)
+                parts["final_observations"][i] = map_obs(lambda x: x.new_zeros(shape + x.shape[1:]), example)  # noqa: B023
+    joined: dict[str, Any] = {
+        name: None if values[0] is None else map_many(torch.cat, values) for name, values in parts.items()
+    }
+    return Rollout(**joined)
+
+
+def map_many(function: Any, observations: Sequence[Any]) -> Obs:
+    """Apply a function of a list of tensors to a list of observations, key by key."""
+    first = observations[0]
+    if isinstance(first, dict):
+        return {key: function([obs[key] for obs in observations]) for key in first}
+    return function(list(observations))
+
+
+def _pad_steps(values: torch.Tensor, steps: int) -> torch.Tensor:
+    """Append zeros to [N, T, ...] up to this many steps."""
+    return torch.cat([values, values.new_zeros(len(values), steps - values.shape[1], *values.shape[2:])], 1)

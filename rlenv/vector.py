@@ -61,7 +61,12 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
             raise ValueError(f"unknown render_mode {render_mode!r}; allowed: {self.metadata['render_modes']}")
         self.mode = _autoreset_mode(autoreset_mode)
         self.task = TextGenTask(**task)
-        self.metadata = {**self.metadata, "autoreset_mode": self.mode, "group_size": self.task.group_size}
+        self.metadata = {
+            **self.metadata,
+            "autoreset_mode": self.mode,
+            "group_size": self.task.group_size,
+            "max_episode_steps": self.task.max_new_tokens,
+        }
         self.render_mode = render_mode
         self.num_envs = num_envs
         self.single_action_space = self.task.action_space

@@ -8,6 +8,7 @@ from typing import Any, NoReturn
 import click
 
 from .evaluate import evaluate
+from .lab import lab
 from .sft import sft
 from .train import train
 
@@ -57,9 +58,11 @@ def main() -> None:
     rlenv train                          a language model learns arithmetic
     rlenv train --env CartPole-v1        the same agent balances a pole
     rlenv evaluate runs/NAME             measure a run on held-out problems
+    rlenv lab bandit                     an experiment that shows why
     """
 
 
 main.add_command(train)
 main.add_command(sft)
 main.add_command(evaluate)
+main.add_command(lab)

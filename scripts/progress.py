@@ -56,7 +56,7 @@ class ShowProgress(BaseCallback):
     """Feeds a progress bar, and stops training when an interrupt was asked for.
 
     Args:
-        show: what `progress_bar` yields.
+        show: takes a note and shows how far training is.
         interrupt: checked after every step.
     """
 
@@ -66,7 +66,7 @@ class ShowProgress(BaseCallback):
 
     def _on_rollout_end(self) -> None:
         reward = self.model.last_metrics.get("rollout/ep_rew_mean")
-        self.show(self.num_timesteps, "" if reward is None else f"reward {reward:.3f}")
+        self.show("" if reward is None else f"reward {reward:.3f}")
 
     def _on_step(self) -> bool:
         return not self.interrupt.asked

@@ -17,7 +17,7 @@ from rich.table import Table
 from transformers.utils import logging as transformers_logging
 
 from agents import Agent, Rollout, find_agent, make_envs, warm_start
-from agents.checks import check_count, check_number
+from agents.checks import check_choice, check_count, check_number
 from agents.envs import find_spec
 from agents.policies import NAMES, check_name, find_config
 from rlenv.demonstrations import demonstrate
@@ -81,16 +81,14 @@ def build_agent(name: str, options: dict[str, Any]) -> Agent:
         ValueError: for an unknown agent, an option that it does not take, and as its constructor says.
     """
     cls = find_agent(name)
-    accepted = {
-        parameter
-        for ancestor in cls.__mro__
-        if issubclass(ancestor, Agent)
-        for parameter in inspect.signature(ancestor).parameters
-    }
+    accepted = _arguments_of(cls)
     given = {key: options[key] for key in AGENT_OPTIONS if options.get(key) is not None}
     for key in given:
         if key not in accepted:
             raise ValueError(f"agent {name!r} takes no --{key.replace('_', '-')}")
+    for key, value in dict(options.get("agent_args", ())).items():
+        check_choice(f"--agent-arg of {name!r}", key, sorted(accepted - set(AGENT_OPTIONS)))
+        given[key] = value
     text = is_text(options["env_id"])
     options = {**options, "model": run_folder.model_of(options["model"])}
     agent = cls(
@@ -103,6 +101,17 @@ def build_agent(name: str, options: dict[str, Any]) -> Agent:
     if text:
         agent.policy.tokenizer = task_of(agent.env).tokenizer
     return agent
+
+
+def _arguments_of(cls: type[Agent]) -> set[str]:
+    """Return the settings that an agent's constructor takes, its ancestors' included."""
+    names = {
+        parameter
+        for ancestor in cls.__mro__
+        if issubclass(ancestor, Agent)
+        for parameter in inspect.signature(ancestor).parameters
+    }
+    return names - {"policy", "env", "env_kwargs", "policy_kwargs", "kwargs", "tensorboard_log", "verbose"}
 
 
 def task_of(env: Any) -> TextGenTask:

@@ -10,10 +10,17 @@ from typing import Any
 
 import click
 
-from .options import common, environment, options, run_folder, text, warm_start
+from .options import KeyValue, common, environment, options, run_folder, text, warm_start
 
 agent_options = options(
-    click.option("--agent", default="reinforce-baseline", help="Algorithm: reinforce, reinforce-baseline."),
+    click.option(
+        "--agent", default="reinforce-baseline",
+        help="Algorithm, such as reinforce-baseline, rloo, grpo or ppo; an unknown name lists them all.",
+    ),
+    click.option(
+        "--agent-arg", "agent_args", type=KeyValue(), multiple=True,
+        help="Setting of the algorithm that has no option here, such as clip_range=0.3.",
+    ),
     click.option(
         "--model", default="auto", show_default="tiny for text, MlpPolicy for control",
         help="Preset, policy class, model folder or id, or a run folder.",
@@ -22,6 +29,7 @@ agent_options = options(
         "--timesteps", type=click.IntRange(min=1), default=None, show_default="the policy's",
         help="Steps to train on (tokens, for text).",
     ),
+    click.option("--episodes", type=click.IntRange(min=1), default=None, help="Episodes to train on, instead."),
     click.option(
         "--baseline", default=None, show_default="leave-one-out",
         help="none, running-mean, batch-mean, group-mean, leave-one-out, value.",
@@ -80,6 +88,8 @@ def train(**given: Any) -> None:  # fmt: skip
     from . import session
     from .progress import Interrupt
 
+    if given["timesteps"] is not None and given["episodes"] is not None:
+        raise ValueError("--timesteps and --episodes exclude each other")
     agent = session.build_agent(given["agent"], given)
     text = session.is_text(given["env_id"])
     episodes = given["eval_episodes"] or session.evaluation_episodes(text)
@@ -126,15 +136,17 @@ def _run(
     console.print(f"before: {session.describe(initial)}")
     agent.save(run_dir / folder.CHECKPOINT)
 
-    steps = given["timesteps"] or agent.policy.defaults["total_timesteps"]
+    steps = None if given["episodes"] else given["timesteps"] or agent.policy.defaults["total_timesteps"]
     started = time.perf_counter()
     if not interrupt.asked:
-        with progress_bar("training", steps) as show:
-            callbacks: list[Any] = [ShowProgress(show, interrupt)]
+        with progress_bar("training", steps or given["episodes"]) as show:
+            callbacks: list[Any] = [
+                ShowProgress(lambda note: show(agent.num_timesteps if steps else agent.num_episodes, note), interrupt)
+            ]
             if given["stop_reward"] is not None:
                 callbacks.append(StopOnReward(given["stop_reward"], lambda: agent.evaluate(envs, episodes)[1].returns))
             try:
-                agent.learn(steps, callbacks, given["log_interval"])
+                agent.learn(steps, callbacks, given["log_interval"], total_episodes=given["episodes"])
             finally:  # whatever ends the training, what it has learned is kept
                 agent.save(run_dir / folder.CHECKPOINT)
     seconds = time.perf_counter() - started

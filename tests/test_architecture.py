@@ -68,8 +68,30 @@ def test_nothing_in_agents_names_an_environment():
                 assert not re.search("textgen|cartpole|arith", node.value, re.IGNORECASE), f"{path}:{node.lineno}"
 
 
+def algorithms():
+    """Return the names of the registry and the files of their classes, read from the source."""
+    tree = ast.parse((ROOT / "agents" / "algorithms" / "__init__.py").read_text(encoding="utf-8"))
+    modules = {
+        alias.name: node.module
+        for node in tree.body
+        if isinstance(node, ast.ImportFrom) and node.level == 1
+        for alias in node.names
+    }
+    [table] = [node.value for node in tree.body if isinstance(node, ast.AnnAssign) and node.target.id == "AGENTS"]
+    return [
+        (key.value, ROOT / "agents" / "algorithms" / f"{modules[value.id]}.py")
+        for key, value in zip(table.keys, table.values, strict=True)
+    ]
+
+
+def test_every_algorithm_fits_on_a_screen():
+    for name, path in algorithms():
+        assert len(path.read_text(encoding="utf-8").splitlines()) <= 100, name
+
+
 def test_no_algorithm_is_branched_on_by_name():
-    names = {"reinforce", "reinforce-baseline"}
+    names = {name for name, _ in algorithms()}
+    assert len(names) == 9
     for path in SOURCES:
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Compare):
@@ -82,7 +104,7 @@ def test_every_package_is_installed():
     config.read(ROOT / "setup.cfg", encoding="utf-8")
     listed = set(config["options"]["packages"].split())
     found = {".".join(path.parent.relative_to(ROOT).parts) for path in SOURCES if path.name == "__init__.py"}
-    assert listed == {"_rlenv_scripts" if name == "scripts" else name for name in found}
+    assert listed == {re.sub("^scripts", "_rlenv_scripts", name) for name in found}
 
 
 def canonical(requirement: str) -> str:

@@ -48,15 +48,10 @@ class ReinforceBaseline(Agent):
     ) -> None:
         self.baseline_name = check_choice("baseline", baseline, BASELINES)
         self.returns_name = check_choice("returns", returns, RETURNS)
-        self.uses_critic = baseline == "value"
+        self.uses_critic, self.compares_groups = baseline == "value", baseline in OF_A_GROUP
         super().__init__(policy, env, **kwargs)
         self.settings |= {"baseline": baseline, "returns": returns}
         self.baseline = BASELINES[baseline]()
-        if baseline in OF_A_GROUP and self.group_size == 1:
-            raise ValueError(
-                f"the baseline {baseline!r} compares episodes of one prompt, so group_size must be at least 2: make "
-                "the environment with it, or choose another baseline"
-            )
 
     def advantages(self, rollout: Rollout) -> torch.Tensor:
         """Return G - b [N, T]."""

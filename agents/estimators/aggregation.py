@@ -22,6 +22,34 @@ def sequence_sum(mask: torch.Tensor) -> torch.Tensor:
     return mask.double() / episodes
 
 
+def sequence_mean(mask: torch.Tensor) -> torch.Tensor:
+    """Average the steps of each episode, then average over episodes: w = 1/(N T_i) where a step counts.
+
+    A step of a long episode weighs less than one of a short episode: long wrong answers are punished less, per token,
+    than short ones (Liu et al. 2025, arXiv:2503.20783, section 3.1).
+
+    Args:
+        mask: steps that count, bool [N, T]; an episode without any is no episode and does not count in N.
+
+    Returns:
+        Weights [N, T] in double precision, 0 in masked cells.
+    """
+    return sequence_sum(mask) / mask.sum(1, keepdim=True).clamp(min=1)
+
+
+def constant_length(mask: torch.Tensor, length: int) -> torch.Tensor:
+    """Sum the steps of each episode, divide by a constant, and average over episodes: w = 1/(N L) where a step counts.
+
+    Args:
+        mask: steps that count, bool [N, T]; an episode without any is no episode and does not count in N.
+        length: L, the same for every update, such as the longest episode there can be.
+
+    Returns:
+        Weights [N, T] in double precision, 0 in masked cells.
+    """
+    return sequence_sum(mask) / length
+
+
 def token_mean(mask: torch.Tensor) -> torch.Tensor:
     """Average over all steps of all episodes: w = 1/Σ_i T_i where a step counts.
 

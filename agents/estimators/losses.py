@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 
 
@@ -13,3 +15,49 @@ def policy_gradient(log_probs: torch.Tensor, advantages: torch.Tensor) -> torch.
         advantages: constants [N, T].
     """
     return advantages.detach() * log_probs
+
+
+def clipped_ratio(
+    log_probs: torch.Tensor, old_log_probs: torch.Tensor, advantages: torch.Tensor, low: float, high: float
+) -> torch.Tensor:
+    """Return the clipped surrogate, a pessimistic bound: what moves the ratio out of its range earns nothing more.
+
+        min(ρ_t A_t, clip(ρ_t, 1 - low, 1 + high) A_t)        ρ_t = π(a_t | s_t) / π_old(a_t | s_t)
+
+    (Schulman et al. 2017, eq. 7; with low ≠ high, Yu et al. 2025, eq. 10). At ρ = 1 its gradient is A_t ∇log π.
+
+    Args:
+        log_probs: differentiable [N, T].
+        old_log_probs: of the policy that sampled, constants [N, T].
+        advantages: constants [N, T].
+        low: the ratio may fall to 1 - low, 0 to 1.
+        high: the ratio may rise to 1 + high, 0 to 1.
+    """
+    ratio = (log_probs - old_log_probs.detach()).exp()
+    advantages = advantages.detach()
+    return torch.minimum(ratio * advantages, ratio.clamp(1 - low, 1 + high) * advantages)
+
+
+def is_clipped(
+    log_probs: torch.Tensor, old_log_probs: torch.Tensor, advantages: torch.Tensor, low: float, high: float
+) -> torch.Tensor:
+    """Return where the clipped surrogate has no gradient, bool [N, T]."""
+    log_ratio = log_probs - old_log_probs
+    above, below = log_ratio > math.log1p(high), log_ratio < math.log1p(-low)
+    return (above & (advantages > 0)) | (below & (advantages < 0))
+
+
+def squared_error(values: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    """Return the critic's squared error [N, T]."""
+    return (values - targets.detach()).square()
+
+
+def clipped_squared_error(
+    values: torch.Tensor, old_values: torch.Tensor, targets: torch.Tensor, clip: float
+) -> torch.Tensor:
+    """Return the larger squared error of the value and of the value kept within ±clip of the old one [N, T].
+
+    The critic's counterpart of the clipped ratio (PPO's first implementation, OpenAI baselines; not in the paper).
+    """
+    near = old_values.detach() + (values - old_values.detach()).clamp(-clip, clip)
+    return torch.maximum(squared_error(values, targets), squared_error(near, targets))

@@ -46,6 +46,61 @@ def episode_return(rewards: torch.Tensor, mask: torch.Tensor, gamma: float = 1.0
     return total.expand(rewards.shape).where(mask, 0)
 
 
+def generalized_advantage(
+    rewards: torch.Tensor,
+    values: torch.Tensor,
+    mask: torch.Tensor,
+    gamma: float = 1.0,
+    gae_lambda: float = 1.0,
+    final_values: torch.Tensor | None = None,
+) -> torch.Tensor:
+    """Return the generalized advantage estimate of each step.
+
+        δ_t = r_t + γ V(s_{t+1}) - V(s_t)        A_t = δ_t + γλ A_{t+1}           (Schulman et al. 2016, eqs. 11, 16)
+
+    λ = 1 is the return-to-go less V(s_t), λ = 0 the one-step error.
+
+    Args:
+        rewards: [N, T]; what stands in masked cells has no effect.
+        values: V(s_t), constants [N, T]; the same.
+        mask: which steps exist, bool [N, T].
+        gamma: γ, 0 to 1.
+        gae_lambda: λ, 0 to 1.
+        final_values: V of what follows an episode's last step [N]: 0 where it terminated, the critic's value where it
+            was only cut off; None for 0 everywhere.
+
+    Returns:
+        A [N, T], 0 in masked cells.
+    """
+    rewards, values = rewards.where(mask, 0), values.where(mask, 0)
+    after = torch.zeros_like(values[:, 0]) if final_values is None else final_values.to(values)
+    following, following_value = torch.zeros_like(after), after  # of step t + 1
+    advantages = torch.zeros_like(values)
+    for t in reversed(range(values.shape[1])):
+        delta = rewards[:, t] + gamma * following_value - values[:, t]
+        exists = mask[:, t]
+        following = (delta + gamma * gae_lambda * following).where(exists, 0)
+        following_value = values[:, t].where(exists, after)
+        advantages[:, t] = following
+    return advantages
+
+
+def overlong_penalty(lengths: torch.Tensor, max_steps: int, buffer: int) -> torch.Tensor:
+    """Return what an episode pays for coming near the longest one possible.
+
+        0 up to L_max - buffer, then (T_i - (L_max - buffer)) / buffer, 1 at L_max         (Yu et al. 2025, eq. 13)
+
+    Args:
+        lengths: T_i [N].
+        max_steps: L_max.
+        buffer: steps over which the penalty rises, at least 1.
+
+    Returns:
+        Penalties [N], 0 to 1.
+    """
+    return ((lengths - (max_steps - buffer)) / buffer).clamp(0, 1)
+
+
 def hold_last(values: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
     """Let an ended episode keep the value of its last step, so that episodes of unequal length can be compared.
 

@@ -250,7 +250,7 @@ def _sequences(rollout: Rollout) -> tuple[torch.Tensor, torch.Tensor, torch.Tens
     tokens, prompt_lengths = rollout.observations["tokens"], rollout.observations["length"]
     steps = rollout.mask.nonzero()  # [M, 2]
     columns = prompt_lengths[steps[:, 0]] + steps[:, 1] - 1
-    ids = tokens.clone()
+    ids = torch.nn.functional.pad(tokens, (0, 1))  # an episode cut off may fill the context
     ids[steps[:, 0], columns + 1] = rollout.actions[rollout.mask]
     width = int(columns.max()) + 1 if len(columns) else int(prompt_lengths.max())
     return ids[:, :width], steps, columns

@@ -10,7 +10,7 @@ from tiny_models import CONTEXT, text_envs, tiny_model, tiny_policy
 
 import rlenv  # noqa: F401 (registers TextGen-v0)
 from agents import Reinforce, ReinforceBaseline
-from agents.agent import MAX_SKIPPED
+from agents.descent import MAX_SKIPPED
 
 NAN, INF = float("nan"), float("inf")
 
@@ -140,10 +140,10 @@ def test_non_finite_gradients_are_skipped(kind):
     before = [p.clone() for p in agent.policy.parameters()]
     spoil_gradients(agent, 1)
     agent.learn(1)
-    assert agent.skipped == 1
+    assert agent.descent.skipped == 1
     assert all(torch.equal(p, q) for p, q in zip(agent.policy.parameters(), before, strict=True))
     agent.learn(1)
-    assert agent.skipped == 0
+    assert agent.descent.skipped == 0
     assert any(not torch.equal(p, q) for p, q in zip(agent.policy.parameters(), before, strict=True))
 
 
@@ -153,7 +153,7 @@ def test_training_stops_after_too_many_bad_gradients_with_good_weights():
     spoil_gradients(agent, 100)
     with pytest.raises(RuntimeError, match=f"{MAX_SKIPPED} updates in a row had non-finite gradients"):
         agent.learn(1_000_000)
-    assert agent.skipped == MAX_SKIPPED == 5
+    assert agent.descent.skipped == MAX_SKIPPED == 5
     assert all(torch.equal(p, q) for p, q in zip(agent.policy.parameters(), before, strict=True))
 
 
@@ -247,7 +247,7 @@ def test_every_anchor_trains_on_text_and_control(estimator, place):
         Reinforce("MlpPolicy", "CartPole-v1", episodes_per_update=2, **settings),
     ):
         agent.learn(60)
-        assert np.isfinite(agent.last_metrics["train/kl_ref"]) and agent.skipped == 0
+        assert np.isfinite(agent.last_metrics["train/kl_ref"]) and agent.descent.skipped == 0
 
 
 def test_no_anchor_keeps_no_reference():

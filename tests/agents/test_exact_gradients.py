@@ -172,7 +172,7 @@ def test_both_ways_of_enumerating_agree(baseline: str, returns: str) -> None:
     agent = make_agent(baseline=baseline, returns=returns)
     agent.prepare = _without_memory(agent)
     table, library = coefficients(agent, AT_EVERY_STEP, 1)
-    of_table = gradient(agent, replace(library, advantages=table, weights=library.mask.double()))
+    of_table = gradient(agent, replace(agent.prepare(library), advantages=table, weights=library.mask.double()))
     chance = library.log_probs.sum(1).exp()  # [P * C]
     one_by_one = torch.zeros_like(of_table)
     half = len(library) // P

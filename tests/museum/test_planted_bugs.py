@@ -345,7 +345,9 @@ def test_dead_step_of_next_step_autoreset_is_trained(monkeypatch):
 
     def at_once(self, record, obs, dones, infos):
         self.mode = AutoresetMode.SAME_STEP
-        return restart(self, record, obs, dones, infos)
+        restarted = restart(self, record, obs, dones, infos)
+        self.mode = AutoresetMode.NEXT_STEP
+        return restarted
 
     monkeypatch.setattr(Collector, "_restart", at_once)
     with pytest.raises(AssertionError):

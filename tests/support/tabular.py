@@ -239,7 +239,7 @@ def expected_gradient(agent: Agent, rewards: torch.Tensor = AT_THE_END, size: in
 def expected_batch_gradient(agent: Agent, rewards: torch.Tensor = AT_THE_END, size: int = 1) -> torch.Tensor:
     """Return the same where advantages look at the whole rollout: every joint rollout is prepared by itself."""
     table, library = coefficients(agent, rewards, size)
-    return gradient(agent, replace(library, advantages=table, weights=library.mask.double()))
+    return gradient(agent, replace(agent.prepare(library), advantages=table, weights=library.mask.double()))
 
 
 def coefficients(agent: Agent, rewards: torch.Tensor, size: int) -> tuple[torch.Tensor, Rollout]:

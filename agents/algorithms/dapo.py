@@ -1,0 +1,92 @@
+"""Decoupled clip and dynamic sampling policy optimization."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from stable_baselines3.common.callbacks import BaseCallback
+
+from ..checks import check_count
+from ..envs import step_limit
+from ..estimators import aggregation, returns, scaling
+from ..proximal import ProximalAgent
+from ..rollout import Rollout, join
+
+
+class DAPO(ProximalAgent):
+    """Decoupled clip and dynamic sampling policy optimization (Yu et al. 2025, arXiv:2503.14476, eq. 8).
+
+        A_i = (R_i - mean(R)) / (std(R) + 1e-4)
+        L = - 1/Σ_i T_i Σ_i Σ_t min(ρ_{i,t} A_i, clip(ρ_{i,t}, 1 - ε_low, 1 + ε_high) A_i)
+
+    Dynamic sampling: groups whose episodes all earned the same teach nothing and are replaced, by collecting again up
+    to `max_rounds` times; what is missing then stays missing, and where no group is left nothing is changed. Figures
+    of the rollout (rewards, success) are of all episodes collected.
+
+    Soft overlong penalty (eq. 13): the last `overlong_buffer` steps before the longest episode possible cost up to 1.
+
+    Args:
+        policy: see `ProximalAgent`.
+        env: see `ProximalAgent`.
+        clip_range_high: ε_high, above ε_low so that unlikely actions can become likely.
+        max_rounds: collections an update, at least 1; 1 resamples nothing.
+        overlong_buffer: steps, 0 for no penalty; the paper takes a fifth of the longest episode. Off by default,
+            since the correct answer of a short task may be as long as allowed.
+        max_steps: the longest episode possible, where `overlong_buffer` is set. None: what the environment allows.
+        kwargs: see `ProximalAgent`; `group_size` is at least 2. Without groups, the rollout is one group.
+
+    Raises:
+        ValueError: for a hyper-parameter out of range, and as `ProximalAgent` says.
+    """
+
+    default_group_size = 4
+    compares_groups = True
+    weights = staticmethod(aggregation.token_mean)
+
+    def __init__(
+        self,
+        policy: Any,
+        env: Any,
+        *,
+        clip_range_high: float = 0.28,
+        max_rounds: int = 4,
+        overlong_buffer: int = 0,
+        max_steps: int | None = None,
+        **kwargs: Any,
+    ) -> None:
+        self.max_rounds = check_count("max_rounds", max_rounds)
+        self.overlong_buffer = check_count("overlong_buffer", overlong_buffer, low=0)
+        super().__init__(policy, env, clip_range_high=clip_range_high, **kwargs)
+        self.max_steps = step_limit(self.env, max_steps, "max_steps") if overlong_buffer else max_steps
+        self.settings |= {"max_rounds": max_rounds, "overlong_buffer": overlong_buffer, "max_steps": max_steps}
+
+    def gather(self, listener: BaseCallback) -> Rollout | None:
+        """Return episodes until enough of them are in groups that teach something, or rounds are used up."""
+        rounds: list[Rollout] = []
+        taught = 0
+        while taught < self.episodes_per_update and len(rounds) < self.max_rounds:
+            rollout = super().gather(listener)
+            if rollout is None:
+                return None
+            rounds.append(rollout)
+            taught += int(self._teaches(rollout).sum())
+        return join(rounds, self.policy.obs_from_actions)
+
+    def prepare(self, rollout: Rollout) -> Rollout:
+        """Keep the first N episodes that teach something, all of them if none does; then as ever."""
+        rows = self._teaches(rollout).nonzero()[:, 0][: self.episodes_per_update]
+        return super().prepare(rollout.select(rows) if len(rows) else rollout)
+
+    def advantages(self, rollout: Rollout) -> torch.Tensor:
+        """Return the standardized return of the episode, overlong penalty included, at every step [N, T]."""
+        gains = returns.episode_return(rollout.rewards, rollout.mask, self.gamma)
+        gains = returns.hold_last(gains, rollout.mask)
+        if self.overlong_buffer:
+            assert self.max_steps is not None
+            gains = gains - returns.overlong_penalty(rollout.lengths, self.max_steps, self.overlong_buffer)[:, None]
+        return scaling.standardize_groups(gains, rollout)
+
+    def _teaches(self, rollout: Rollout) -> torch.Tensor:
+        """Return which episodes are in a group with unequal rewards, bool [N]."""
+        return scaling.group_std(rollout.returns[:, None], rollout)[:, 0] > 0

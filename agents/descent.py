@@ -1,0 +1,85 @@
+"""The optimizer step: a schedule for the learning rate, clipped gradients, no step on a gradient that is no number."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+
+from .checks import check_choice, check_number
+from .policies import Policy
+
+MAX_SKIPPED = 5
+BETAS = (0.9, 0.95)  # of Adam; policy gradients are noisy and change fast, so their scale is remembered for ~20 steps
+SCHEDULES = ("linear", "constant")
+
+
+class Descent:
+    """Adam on a policy's parameters.
+
+    Args:
+        policy: trained in place.
+        learning_rate: a number or a function of the remaining progress (1 to 0).
+        schedule: what becomes of a number: "linear" (falls to 0) or "constant".
+        max_grad_norm: the actor's and the critic's gradient are each clipped to this norm, above 0.
+
+    Attributes:
+        optimizer: Adam.
+        rate: the learning rate now.
+
+    Raises:
+        ValueError: for a hyper-parameter out of range.
+    """
+
+    def __init__(
+        self, policy: Policy, learning_rate: float | Callable[[float], float], schedule: str, max_grad_norm: float
+    ) -> None:
+        if not callable(learning_rate):
+            check_number("learning_rate", learning_rate, low=0.0, above=True)
+        check_choice("lr_schedule", schedule, SCHEDULES)
+        check_number("max_grad_norm", max_grad_norm, low=0.0, above=True)
+        self.policy, self.learning_rate, self.schedule, self.max_grad_norm = (
+            policy, learning_rate, schedule, max_grad_norm
+        )  # fmt: skip
+        self.rate = self._rate_at(1.0)
+        self.optimizer = torch.optim.Adam(policy.parameters(), lr=self.rate, betas=BETAS, eps=1e-5)
+        self.skipped = 0
+
+    def set_progress(self, remaining: float) -> None:
+        """Set the learning rate for this remaining progress (1 at the start, 0 at the end)."""
+        self.rate = self._rate_at(remaining)
+        for group in self.optimizer.param_groups:
+            group["lr"] = self.rate
+
+    def step(self) -> float:
+        """Clip and apply the gradient; return the actor's norm before clipping.
+
+        A gradient that is exactly zero changes nothing, Adam's momentum included: what was not measured is not
+        repeated. A non-finite one is skipped.
+
+        Raises:
+            RuntimeError: after several non-finite gradients in a row.
+        """
+        actor = torch.nn.utils.clip_grad_norm_(self.policy.actor_parameters(), self.max_grad_norm)
+        critic = torch.nn.utils.clip_grad_norm_(self.policy.critic_parameters(), self.max_grad_norm)
+        norm = actor + critic
+        if not bool(torch.isfinite(norm)):
+            self._skip()
+        else:
+            self.skipped = 0
+            if bool(norm > 0):
+                self.optimizer.step()
+        return float(actor)
+
+    def _skip(self) -> None:
+        self.optimizer.zero_grad(set_to_none=True)
+        self.skipped += 1
+        if self.skipped >= MAX_SKIPPED:
+            raise RuntimeError(
+                f"{self.skipped} updates in a row had non-finite gradients; the weights are the last good ones"
+            )
+
+    def _rate_at(self, remaining: float) -> float:
+        if callable(self.learning_rate):
+            return self.learning_rate(remaining)
+        return self.learning_rate * (remaining if self.schedule == "linear" else 1.0)

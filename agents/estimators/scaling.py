@@ -1,0 +1,68 @@
+"""Scaling: advantages divided by how much they vary. It biases the gradient; equal inputs give exactly zero."""
+
+from __future__ import annotations
+
+import torch
+
+from ..rollout import Rollout
+from .baselines import counted, group_mean
+
+
+def group_std(returns: torch.Tensor, rollout: Rollout) -> torch.Tensor:
+    """Return the standard deviation of each group at each of its rows [N, T].
+
+    It is the sample's (divided by K - 1); 0, exactly, for a group of one and for equal returns.
+
+    Args:
+        returns: [N, T].
+        rollout: for its groups and which episodes count.
+    """
+    rows = counted(rollout)
+    _, member = rollout.groups.unique(return_inverse=True)
+    squares = (returns - group_mean(returns, rollout)).square().where(rows[:, None], 0)
+    counts = torch.zeros_like(member).index_add(0, member, rows.to(member.dtype))
+    variances = torch.zeros_like(squares).index_add(0, member, squares) / (counts - 1).clamp(min=1)[:, None]
+    return variances.sqrt()[member]
+
+
+def standardize_groups(returns: torch.Tensor, rollout: Rollout, eps: float = 1e-4) -> torch.Tensor:
+    """Return each return less its group's mean, divided by its group's standard deviation.
+
+        A_i = (R_i - mean(R)) / (std(R) + ε)                      (Shao et al. 2024, arXiv:2402.03300, section 4.1.2)
+
+    The standard deviation is the sample's, as implementations have it; the paper does not say. A group of one, and
+    equal returns, have A = 0.
+
+    Args:
+        returns: [N, T]; what stands in masked cells has no effect on others' steps.
+        rollout: for its groups and which episodes count.
+        eps: ε, small against the standard deviation of rewards.
+
+    Returns:
+        A [N, T].
+    """
+    return (returns - group_mean(returns, rollout)) / (group_std(returns, rollout) + eps)
+
+
+def whiten(values: torch.Tensor, mask: torch.Tensor, eps: float = 1e-8) -> torch.Tensor:
+    """Return the values less their mean, divided by their standard deviation, over all steps that count.
+
+        A ← (A - mean(A)) / (std(A) + ε)
+
+    The standard deviation is the population's (divided by the number of steps).
+
+    Args:
+        values: [N, T]; what stands in masked cells has no effect.
+        mask: steps that count, bool [N, T].
+        eps: ε.
+
+    Returns:
+        [N, T], 0 in masked cells.
+    """
+    counted_values = values[mask]
+    if len(counted_values) == 0:
+        return torch.zeros_like(values)
+    centred = counted_values - counted_values[0]  # equal values are exact zeros from here on
+    centred = centred - centred.mean()
+    scaled = centred / (centred.square().mean().sqrt() + eps)
+    return torch.zeros_like(values).masked_scatter(mask, scaled)
