@@ -232,7 +232,7 @@ class Agent(Learner, Surface):
         # Initial weights come from the seed, and the global state is left alone.
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(self.seed)
-            return make_policy(spec, *spaces, critic=self.uses_critic, **(kwargs or {})).to(self.device)
+            return make_policy(spec, *spaces, needs_critic=self.uses_critic, **(kwargs or {})).to(self.device)
 
     def chosen(self, name: str, given: Any) -> Any:
         """Return a setting: what was given, else the algorithm's default for this kind of policy, else the policy's."""

@@ -95,7 +95,7 @@ def build_agent(name: str, options: dict[str, Any]) -> Agent:
         options["model"],
         options["env_id"],
         env_kwargs=env_kwargs_of(options),
-        policy_kwargs={"temperature": options["temperature"]} if text else {},
+        policy_kwargs=({"temperature": options["temperature"]} if text else {}) | dict(options.get("policy_args", ())),
         **given,
     )
     if text:

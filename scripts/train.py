@@ -26,6 +26,10 @@ agent_options = options(
         help="Preset, policy class, model folder or id, or a run folder.",
     ),
     click.option(
+        "--policy-arg", "policy_args", type=KeyValue(), multiple=True,
+        help="Argument of the policy, such as critic=separate (text) or net_arch=[64,64] (control).",
+    ),
+    click.option(
         "--timesteps", type=click.IntRange(min=1), default=None, show_default="the policy's",
         help="Steps to train on (tokens, for text).",
     ),

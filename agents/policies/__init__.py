@@ -11,7 +11,8 @@ from gymnasium import spaces
 
 from .base import Policy
 from .control import CLASSES, ControlPolicy
-from .language_model import PRESETS, LanguageModelPolicy, find_config, is_text
+from .language_model import LanguageModelPolicy, is_text
+from .models import PRESETS, find_config
 
 KINDS: dict[str, type[Policy]] = {cls.kind: cls for cls in (ControlPolicy, LanguageModelPolicy)}
 
@@ -49,7 +50,7 @@ class SavedPolicy:
 
 
 def make_policy(
-    spec: Any, observation_space: spaces.Space, action_space: spaces.Space, critic: bool = False, **kwargs: Any
+    spec: Any, observation_space: spaces.Space, action_space: spaces.Space, needs_critic: bool = False, **kwargs: Any
 ) -> Policy:
     """Return the policy that `spec` stands for.
 
@@ -58,8 +59,8 @@ def make_policy(
             model id or object, or a Policy.
         observation_space: of one environment.
         action_space: of one environment.
-        critic: whether a value function is needed.
-        kwargs: for the policy's constructor.
+        needs_critic: whether the agent uses a value function.
+        kwargs: for the policy's constructor; a language model's `critic` is "head" by default where one is needed.
 
     Raises:
         ValueError: for an unknown name, with the closest match, or arguments that the policy does not take.
@@ -74,6 +75,10 @@ def make_policy(
     try:
         if isinstance(spec, str) and spec in CLASSES:
             return ControlPolicy(observation_space, action_space, spec, **kwargs)
+        if "critic" in kwargs and not needs_critic:
+            raise ValueError(f"policy argument critic={kwargs['critic']!r}: this agent uses no critic")
+        kind = kwargs.pop("critic", "head")
+        critic = kind if needs_critic else None
         return LanguageModelPolicy(observation_space, action_space, spec, critic=critic, **kwargs)
     except TypeError as error:
         raise ValueError(f"policy {spec!r}: {error}") from error

@@ -9,16 +9,18 @@ from typing import Any, Self
 
 import torch
 from gymnasium import spaces
-from safetensors.torch import load_file, save_file
 from torch import nn
-from transformers import AutoConfig, AutoModelForCausalLM, LlamaConfig, PretrainedConfig, PreTrainedModel
+from transformers import PreTrainedModel
 from transformers.cache_utils import DynamicCache
 
+from ..checks import check_choice
 from ..rollout import Obs, Rollout
 from .base import Policy, sample_categorical, scatter_steps
+from .critic import CRITICS, Critic
 from .kv_cache import SlotCache
+from .models import load_model
 
-_MODEL, _CRITIC, _CONFIG = "model", "critic.safetensors", "policy.json"
+_MODEL, _CONFIG = "model", "policy.json"
 
 
 @dataclass
@@ -42,7 +44,7 @@ class LanguageModelPolicy(Policy):
         action_space: Discrete(V).
         model: a preset ("tiny"), a folder or model id, or a model object.
         temperature: divides the logits; above 0.
-        critic: whether to add a value head; it reads the trunk's last hidden state without changing the trunk.
+        critic: "head" (on the policy's trunk, which it leaves alone), "separate" (a trunk of its own), or None.
         dtype: of the weights, such as "float32" or "bfloat16"; None to keep the model's own (float32 for presets).
 
     Raises:
@@ -65,7 +67,7 @@ class LanguageModelPolicy(Policy):
         action_space: spaces.Space,
         model: str | Path | PreTrainedModel = "tiny",
         temperature: float = 1.0,
-        critic: bool = False,
+        critic: str | None = None,
         dtype: str | None = None,
     ) -> None:
         super().__init__()
@@ -81,11 +83,9 @@ class LanguageModelPolicy(Policy):
         self.temperature = temperature
         self.model = load_model(model, self.vocab_size, self.max_length, dtype)
         self.tokenizer: Any = None  # saved beside the model where somebody sets it; never used here
-        self.value_head: nn.Module | None = None
-        if critic:
-            width = self.model.config.get_text_config().hidden_size
-            self.value_head = nn.Sequential(nn.Linear(width, width), nn.Tanh(), nn.Linear(width, 1))
-            self.value_head.to(dtype=torch.promote_types(self.model.dtype, torch.float32))
+        self.critic: Critic | None = None
+        if critic is not None:
+            self.critic = Critic(self.model, check_choice("critic", critic, CRITICS) == "separate")
         self.eval()
 
     def train(self, mode: bool = True) -> Self:
@@ -127,14 +127,11 @@ class LanguageModelPolicy(Policy):
         return scatter_steps(log_probs, rollout.mask), scatter_steps(entropy, rollout.mask)
 
     def predict_values(self, rollout: Rollout) -> torch.Tensor:
-        """Return the critic's values [N, T]; the trunk is read without gradient."""
-        if self.value_head is None:
+        """Return the critic's values [N, T]; the policy's trunk gets no gradient."""
+        if self.critic is None:
             return super().predict_values(rollout)
         ids, steps, columns = _sequences(rollout)
-        with torch.no_grad():
-            hidden = self.model(ids, use_cache=False, output_hidden_states=True, logits_to_keep=1).hidden_states[-1]
-        read = hidden[steps[:, 0], columns].to(self.value_head[0].weight.dtype)  # type: ignore[index]
-        return scatter_steps(self.value_head(read)[:, 0], rollout.mask)
+        return scatter_steps(self.critic(self.model, ids, steps[:, 0], columns), rollout.mask)
 
     def kl_divergence(self, reference: Self, rollout: Rollout) -> torch.Tensor:
         """Return the exact KL(pi || reference) over the vocabulary at every step [N, T]."""
@@ -144,8 +141,8 @@ class LanguageModelPolicy(Policy):
         return scatter_steps((ours.exp() * (ours - theirs)).sum(-1), rollout.mask)
 
     def critic_parameters(self) -> list[nn.Parameter]:
-        """Return the value head's parameters."""
-        return [] if self.value_head is None else list(self.value_head.parameters())
+        """Return the parameters of the critic."""
+        return [] if self.critic is None else list(self.critic.parameters())
 
     def save(self, folder: Path) -> None:
         """Write model/, a folder that `AutoModelForCausalLM.from_pretrained` reads, and the critic beside it."""
@@ -154,18 +151,19 @@ class LanguageModelPolicy(Policy):
             self.model.generation_config.pad_token_id = self.tokenizer.pad_token_id
             self.tokenizer.save_pretrained(folder / _MODEL)
         self.model.save_pretrained(folder / _MODEL)
-        (folder / _CONFIG).write_text(json.dumps({"temperature": self.temperature}) + "\n", encoding="utf-8")
-        if self.value_head is not None:
-            save_file(self.value_head.state_dict(), folder / _CRITIC)
+        kind = None if self.critic is None else CRITICS[self.critic.trunk is not None]
+        config = {"temperature": self.temperature, "critic": kind}
+        (folder / _CONFIG).write_text(json.dumps(config) + "\n", encoding="utf-8")
+        if self.critic is not None:
+            self.critic.save(folder)
 
     @classmethod
     def load(cls, folder: Path, observation_space: Any, action_space: Any) -> Self:
         """Read what `save` wrote."""
-        critic = folder / _CRITIC
         config = json.loads((folder / _CONFIG).read_text(encoding="utf-8"))
-        policy = cls(observation_space, action_space, folder / _MODEL, critic=critic.exists(), **config)
-        if policy.value_head is not None:
-            policy.value_head.load_state_dict(load_file(critic))
+        policy = cls(observation_space, action_space, folder / _MODEL, **config)
+        if policy.critic is not None:
+            policy.critic.load(folder)
         return policy
 
     def _restart(
@@ -254,72 +252,3 @@ def _sequences(rollout: Rollout) -> tuple[torch.Tensor, torch.Tensor, torch.Tens
     ids[steps[:, 0], columns + 1] = rollout.actions[rollout.mask]
     width = int(columns.max()) + 1 if len(columns) else int(prompt_lengths.max())
     return ids[:, :width], steps, columns
-
-
-PRESETS = ("tiny",)
-DTYPES = ("float32", "float64", "bfloat16", "float16")
-
-
-def find_config(spec: str | Path) -> PretrainedConfig:
-    """Return the configuration of a model folder or model id.
-
-    Raises:
-        ValueError: if there is no such model.
-    """
-    return _read(AutoConfig, spec)
-
-
-def _read(reader: Any, spec: str | Path) -> Any:
-    try:
-        return reader.from_pretrained(str(spec))
-    except (OSError, ValueError) as error:
-        line = str(error).strip().splitlines()[0]
-        raise ValueError(
-            f"unknown model {str(spec)!r}; allowed: {', '.join(PRESETS)}, a folder or a model id ({line})"
-        ) from error
-
-
-def load_model(spec: str | Path | PreTrainedModel, vocab_size: int, max_length: int, dtype: str | None) -> Any:
-    """Return the model that `spec` stands for, in evaluation mode, checked against vocabulary and context.
-
-    Raises:
-        ValueError: if there is no such model, or it is too small for the environment.
-    """
-    if isinstance(spec, PreTrainedModel):
-        model = spec
-    elif str(spec) in PRESETS:
-        model = AutoModelForCausalLM.from_config(_tiny_config(vocab_size, max_length))
-    else:
-        model = _read(AutoModelForCausalLM, spec)
-    if dtype is not None:
-        if dtype not in DTYPES:
-            raise ValueError(f"unknown dtype {dtype!r}; allowed: {', '.join(DTYPES)}")
-        model = model.to(getattr(torch, dtype))
-    config = model.config.get_text_config()
-    if config.vocab_size < vocab_size:
-        raise ValueError(f"the tokenizer's vocabulary ({vocab_size}) does not fit the model's ({config.vocab_size})")
-    if getattr(model, "_is_stateful", False):
-        raise ValueError(f"model {type(model).__name__} keeps a recurrent state; allowed: models with a KV cache only")
-    context = getattr(config, "max_position_embeddings", None)
-    if context is not None and context < max_length:
-        raise ValueError(
-            f"prompt and completion may be {max_length} tokens long, but the model's context ends at {context}"
-        )
-    return model.eval()
-
-
-def _tiny_config(vocab_size: int, max_length: int) -> LlamaConfig:
-    """About 0.4 million parameters for a small vocabulary: two layers of width 128."""
-    return LlamaConfig(
-        vocab_size=vocab_size,
-        hidden_size=128,
-        intermediate_size=384,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=4,
-        max_position_embeddings=max_length,
-        tie_word_embeddings=True,
-        pad_token_id=None,
-        bos_token_id=None,
-        eos_token_id=None,
-    )

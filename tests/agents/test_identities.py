@@ -167,7 +167,7 @@ AGENTS = {
 def text_agent(name, model="gpt2", **kwargs):
     cls, settings = AGENTS[name]
     envs = text_envs(4, group_size=2)
-    policy = tiny_policy(model, envs, critic=settings.get("baseline") == "value")
+    policy = tiny_policy(model, envs, critic="head" if settings.get("baseline") == "value" else None)
     settings = {"episodes_per_update": 8, "max_grad_norm": 1e9, "device": "cpu", **settings, **kwargs}
     agent = cls(policy, envs, **settings)
     agent.anchor.hold(agent.policy)

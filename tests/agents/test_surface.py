@@ -220,7 +220,7 @@ def test_the_temperature_is_saved(own_policy, tmp_path):
 def test_a_critic_beside_a_language_model_is_saved(tmp_path):
     agent = make_agent("text", baseline="value").learn(20)
     agent.save(tmp_path / "a")
-    assert weights_equal(agent.policy.value_head, ReinforceBaseline.load(tmp_path / "a").policy.value_head)
+    assert weights_equal(agent.policy.critic, ReinforceBaseline.load(tmp_path / "a").policy.critic)
 
 
 def test_loading_what_is_no_checkpoint_says_so(tmp_path):

@@ -1,0 +1,59 @@
+"""The critic of a language model: a value for every step."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import nn
+from transformers import PreTrainedModel
+
+CRITICS = ("head", "separate")
+_WEIGHTS = "critic.safetensors"
+
+
+class Critic(nn.Module):
+    """V(s) from the last hidden state of a trunk: the policy's, which it reads and leaves alone, or one of its own.
+
+    A head costs next to nothing and sees what the policy needs; a separate critic is trained as a whole and costs as
+    much memory and time as the policy.
+
+    Args:
+        model: the policy's model; a separate critic starts as a copy of its trunk.
+        separate: whether the critic has a trunk of its own.
+    """
+
+    def __init__(self, model: PreTrainedModel, separate: bool) -> None:
+        super().__init__()
+        self.trunk = copy.deepcopy(model.base_model) if separate else None
+        width = model.config.get_text_config().hidden_size
+        self.head = nn.Sequential(nn.Linear(width, width), nn.Tanh(), nn.Linear(width, 1))
+        self.head.to(dtype=torch.promote_types(model.dtype, torch.float32))
+
+    def forward(
+        self, model: PreTrainedModel, ids: torch.Tensor, rows: torch.Tensor, columns: torch.Tensor
+    ) -> torch.Tensor:
+        """Return V where the trunk has read up to `columns` of `rows` [M].
+
+        Args:
+            model: the policy's model.
+            ids: what is read [N, W].
+            rows: [M].
+            columns: [M].
+        """
+        if self.trunk is None:
+            with torch.no_grad():
+                hidden = model.base_model(ids, use_cache=False).last_hidden_state
+        else:
+            hidden = self.trunk(ids, use_cache=False).last_hidden_state
+        return self.head(hidden[rows, columns].to(self.head[0].weight.dtype))[:, 0]
+
+    def save(self, folder: Path) -> None:
+        """Write critic.safetensors."""
+        save_file({name: weight.contiguous() for name, weight in self.state_dict().items()}, folder / _WEIGHTS)
+
+    def load(self, folder: Path) -> None:
+        """Read what `save` wrote."""
+        self.load_state_dict(load_file(folder / _WEIGHTS))

@@ -1,0 +1,77 @@
+"""Language models of transformers: presets, folders and ids, checked against the environment."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM, LlamaConfig, PretrainedConfig, PreTrainedModel
+
+PRESETS = ("tiny",)
+DTYPES = ("float32", "float64", "bfloat16", "float16")
+
+
+def find_config(spec: str | Path) -> PretrainedConfig:
+    """Return the configuration of a model folder or model id.
+
+    Raises:
+        ValueError: if there is no such model.
+    """
+    return _read(AutoConfig, spec)
+
+
+def _read(reader: Any, spec: str | Path) -> Any:
+    try:
+        return reader.from_pretrained(str(spec))
+    except (OSError, ValueError) as error:
+        line = str(error).strip().splitlines()[0]
+        raise ValueError(
+            f"unknown model {str(spec)!r}; allowed: {', '.join(PRESETS)}, a folder or a model id ({line})"
+        ) from error
+
+
+def load_model(spec: str | Path | PreTrainedModel, vocab_size: int, max_length: int, dtype: str | None) -> Any:
+    """Return the model that `spec` stands for, in evaluation mode, checked against vocabulary and context.
+
+    Raises:
+        ValueError: if there is no such model, or it is too small for the environment.
+    """
+    if isinstance(spec, PreTrainedModel):
+        model = spec
+    elif str(spec) in PRESETS:
+        model = AutoModelForCausalLM.from_config(_tiny_config(vocab_size, max_length))
+    else:
+        model = _read(AutoModelForCausalLM, spec)
+    if dtype is not None:
+        if dtype not in DTYPES:
+            raise ValueError(f"unknown dtype {dtype!r}; allowed: {', '.join(DTYPES)}")
+        model = model.to(getattr(torch, dtype))
+    config = model.config.get_text_config()
+    if config.vocab_size < vocab_size:
+        raise ValueError(f"the tokenizer's vocabulary ({vocab_size}) does not fit the model's ({config.vocab_size})")
+    if getattr(model, "_is_stateful", False):
+        raise ValueError(f"model {type(model).__name__} keeps a recurrent state; allowed: models with a KV cache only")
+    context = getattr(config, "max_position_embeddings", None)
+    if context is not None and context < max_length:
+        raise ValueError(
+            f"prompt and completion may be {max_length} tokens long, but the model's context ends at {context}"
+        )
+    return model.eval()
+
+
+def _tiny_config(vocab_size: int, max_length: int) -> LlamaConfig:
+    """About 0.4 million parameters for a small vocabulary: two layers of width 128."""
+    return LlamaConfig(
+        vocab_size=vocab_size,
+        hidden_size=128,
+        intermediate_size=384,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=4,
+        max_position_embeddings=max_length,
+        tie_word_embeddings=True,
+        pad_token_id=None,
+        bos_token_id=None,
+        eos_token_id=None,
+    )

@@ -1,0 +1,96 @@
+"""The critics of a language model: a head that leaves the trunk alone, and one with a trunk of its own."""
+
+import pytest
+import torch
+from identity_checks import collect
+from tiny_models import MODELS, text_envs, tiny_policy
+
+from agents import A2C, PPO, RLOO, LanguageModelPolicy, make_policy
+
+each_model = pytest.mark.parametrize("model", MODELS)
+each_critic = pytest.mark.parametrize("critic", ["head", "separate"])
+
+
+def policy_with(critic, envs, model="gpt2", dtype="float64"):
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        return tiny_policy(model, envs, dtype=dtype, critic=critic)
+
+
+def gradients(module):
+    return [parameter.grad for parameter in module.parameters() if parameter.grad is not None]
+
+
+@each_model
+@each_critic
+def test_a_value_reads_the_prompt_and_the_actions_before_its_step_alone(model, critic):
+    envs = text_envs()
+    policy = policy_with(critic, envs, model)
+    rollout = collect(policy, envs, 8)
+    values = policy.predict_values(rollout)
+    trunk = policy.model.base_model if critic == "head" else policy.critic.trunk
+    for row in range(len(rollout)):
+        prompt = rollout.observations["tokens"][row, : rollout.observations["length"][row]]
+        for step in range(rollout.lengths[row]):
+            seen = torch.cat([prompt, rollout.actions[row, :step]])[None]
+            by_itself = policy.critic.head(trunk(seen).last_hidden_state[0, -1])[0]
+            torch.testing.assert_close(values[row, step], by_itself, rtol=0, atol=1e-10)
+    assert not values[~rollout.mask].any()
+
+
+@each_critic
+def test_the_policys_trunk_gets_no_gradient_from_the_critic(critic):
+    envs = text_envs()
+    policy = policy_with(critic, envs, "llama")
+    policy.predict_values(collect(policy, envs, 8)).sum().backward()
+    assert not gradients(policy.model)
+    assert len(gradients(policy.critic.head)) == 4
+    assert bool(gradients(policy.critic.trunk)) if critic == "separate" else policy.critic.trunk is None
+
+
+@each_critic
+def test_actor_and_critic_share_no_parameter(critic):
+    policy = policy_with(critic, text_envs())
+    actor, judge = ({id(p) for p in part} for part in (policy.actor_parameters(), policy.critic_parameters()))
+    assert not actor & judge and actor | judge == {id(p) for p in policy.parameters()}
+
+
+def test_a_separate_critic_starts_as_the_policys_trunk():
+    policy = policy_with("separate", text_envs(), "llama")
+    for theirs, ours in zip(policy.critic.trunk.parameters(), policy.model.base_model.parameters(), strict=True):
+        assert torch.equal(theirs, ours) and theirs is not ours
+
+
+@each_critic
+def test_a_critic_comes_back_from_its_folder(critic, tmp_path):
+    envs = text_envs()
+    policy = policy_with(critic, envs, dtype="float32")
+    rollout = collect(policy, envs, 8)
+    with torch.no_grad():
+        for parameter in policy.critic_parameters():
+            parameter.add_(0.01)
+        policy.save(tmp_path)
+        again = LanguageModelPolicy.load(tmp_path, envs.single_observation_space, envs.single_action_space)
+        assert torch.equal(again.predict_values(rollout), policy.predict_values(rollout))
+
+
+@pytest.mark.parametrize("cls", [A2C, PPO])
+@each_critic
+def test_the_critic_learns_what_answers_are_worth(cls, critic):
+    envs = text_envs(reward=lambda prompts, completions: [float(prompt < "b") for prompt in prompts])
+    policy = policy_with(critic, envs, dtype="float32")
+    agent = cls(policy, envs, learning_rate=1e-2, episodes_per_update=32).learn(total_episodes=32 * 60)
+    rollout = agent.prepare(collect(policy, envs, 32))
+    error = (rollout.values - rollout.value_targets)[rollout.mask].square().mean()
+    assert error < 0.9 * rollout.value_targets[rollout.mask].var()
+
+
+def test_where_a_critic_is_asked_for():
+    spaces = (text_envs().single_observation_space, text_envs().single_action_space)
+    assert make_policy("tiny", *spaces).critic is None
+    assert make_policy("tiny", *spaces, needs_critic=True).critic.trunk is None
+    with pytest.raises(ValueError, match=r"unknown critic 'heads'; did you mean 'head'\? allowed: head, separate"):
+        PPO("tiny", text_envs(), policy_kwargs={"critic": "heads"})
+    with pytest.raises(ValueError, match="critic='separate': this agent uses no critic"):
+        RLOO("tiny", text_envs(group_size=4), policy_kwargs={"critic": "separate"})
+    assert PPO("tiny", text_envs(), policy_kwargs={"critic": "separate"}).policy.critic.trunk is not None
