@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -77,8 +78,11 @@ def find_spec(env_id: str) -> EnvSpec:
     Raises:
         ValueError: for an unknown id, with the closest match.
     """
+    module, _, name = env_id.rpartition(":")
     try:
-        return gym.spec(env_id)
+        if module:  # "package:Name-v0": importing the package registers the environment
+            importlib.import_module(module)
+        return gym.spec(name)
     except (gym.error.Error, ModuleNotFoundError) as error:
         raise ValueError(f"unknown environment {env_id!r}: {_first_line(error)}") from error
 

@@ -1,0 +1,55 @@
+"""What docs/algorithms.md shows is true."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+import torch
+from _rlenv_scripts.main import main
+from click.testing import CliRunner
+
+from agents import AGENTS
+
+PAGE = (Path(__file__).parent.parent / "docs" / "algorithms.md").read_text(encoding="utf-8")
+[EXAMPLE] = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+
+
+@pytest.fixture
+def raft(monkeypatch):
+    """Return the class of the example, registered by one entry."""
+    scope = {"__name__": "raft"}
+    exec(compile(EXAMPLE, "algorithms.md", "exec"), scope)
+    monkeypatch.setitem(AGENTS, "raft", scope["RAFT"])
+    return scope["RAFT"]
+
+
+def test_the_page_lists_every_agent():
+    rows = dict(re.findall(r"\| `(\w+)` \| `([a-z0-9-]+)` \|", PAGE))
+    assert rows == {cls.__name__: name for name, cls in AGENTS.items()}
+
+
+def test_an_algorithm_takes_fifteen_lines():
+    assert len(EXAMPLE.strip().splitlines()) <= 15
+
+
+def test_the_example_imitates_the_best_of_each_group(raft):
+    agent = raft("tiny", "rlenv:TextGen-v0", env_kwargs={"verifier": "arith"}, episodes_per_update=8, device="cpu")
+    rollout = agent.collector.collect(agent.policy, 8, agent.generator)
+    rollout.rewards[torch.arange(8), rollout.lengths - 1] = torch.tensor([0, 1, 0.5, 1, -3, -2, -1, -2])
+    credit = agent.advantages(rollout)
+    assert credit[:, 0].tolist() == [0, 1, 0, 1, 0, 0, 1, 0]
+    assert torch.equal(credit, credit[:, :1].expand_as(credit))
+
+
+def test_the_example_learns(raft):
+    agent = raft("MlpPolicy", "CartPole-v1", device="cpu").learn(total_episodes=16 * 25)
+    assert agent.last_metrics["rollout/ep_rew_mean"] > 60  # a random policy gets 22
+
+
+def test_one_line_makes_it_known_to_the_commands(raft, tmp_path):
+    small = ["--env", "CartPole-v1", "--timesteps", "200", "--eval-episodes", "4", "--log-dir", str(tmp_path / "run")]
+    outcome = CliRunner().invoke(main, ["train", "--agent", "raft", "--json", *small])
+    assert outcome.exit_code == 0, outcome.output
+    assert json.loads(outcome.stdout.splitlines()[-1])["agent"] == "raft"
+    assert type(raft.load(tmp_path / "run" / "checkpoint")) is raft
