@@ -4,7 +4,7 @@ SEED ?= 0
 BIN := .venv/bin
 SETUP := setup.cfg pyproject.toml constraints.txt
 
-.PHONY: demo test test-slow test-gpu lint format docs clean
+.PHONY: demo test test-slow test-gpu test-peers lint format docs clean
 
 demo: .venv/.demo  ## train the main job and show that it learned
 	$(BIN)/rlenv train --log-dir runs/demo --overwrite --seed $(SEED)
@@ -18,6 +18,9 @@ test-slow: .venv/.dev  ## the tests that learn something to a threshold
 test-gpu: .venv/.dev  ## the tests that need a CUDA device
 	$(BIN)/python -m pytest -m gpu
 
+test-peers: .venv/.peers  ## the tests that hold ours against other libraries, which are installed for it
+	$(BIN)/python -m pytest tests/peers
+
 lint: .venv/.dev  ## style, formatting, types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -29,6 +32,7 @@ format: .venv/.dev
 
 docs: .venv/.dev  ## the pages that commands make
 	$(BIN)/python docs/make_gradients.py
+	$(BIN)/python docs/make_labs.py
 
 clean:
 	rm -rf .venv build *.egg-info
@@ -44,3 +48,7 @@ clean:
 .venv/.dev: .venv/bin/python $(SETUP)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
 	touch $@ .venv/.demo
+
+.venv/.peers: .venv/bin/python $(SETUP)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev,peers]'
+	touch $@ .venv/.dev .venv/.demo

@@ -170,9 +170,12 @@ class Agent(Learner, Surface):
         if (total_timesteps is None) == (total_episodes is None):
             raise ValueError("learn() takes either total_timesteps or total_episodes")
         counter = "num_timesteps" if total_episodes is None else "num_episodes"
-        goal = check_count(
-            "total_timesteps" if total_episodes is None else "total_episodes", total_timesteps or total_episodes
-        )
+        if total_episodes is None:
+            goal = check_count("total_timesteps", total_timesteps)
+        else:
+            goal = check_count("total_episodes", total_episodes)
+            if progress_bar:
+                raise ValueError("the progress bar counts steps: pass total_timesteps")
         if reset_num_timesteps:
             self.num_timesteps = self.num_episodes = self.num_updates = 0
         goal += getattr(self, counter)
@@ -209,6 +212,7 @@ class Agent(Learner, Surface):
         rollout = self.collector.collect(self.policy, self.episodes_per_update, self.generator, on_step=on_step)
         if rollout is not None:
             self.num_episodes += len(rollout)
+            listener.update_locals({"rollout": rollout})
             listener.on_rollout_end()
         return rollout
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import torch
@@ -54,29 +55,31 @@ class Descent:
     def step(self) -> float:
         """Clip and apply the gradient; return the actor's norm before clipping.
 
-        A gradient that is exactly zero changes nothing, Adam's momentum included: what was not measured is not
-        repeated. A non-finite one is skipped.
+        Where the actor's or the critic's gradient is exactly zero, its weights stay, whatever Adam's momentum says:
+        what was not measured is not repeated. A non-finite gradient is skipped.
 
         Raises:
             RuntimeError: after several non-finite gradients in a row.
         """
-        actor = torch.nn.utils.clip_grad_norm_(self.policy.actor_parameters(), self.max_grad_norm)
-        critic = torch.nn.utils.clip_grad_norm_(self.policy.critic_parameters(), self.max_grad_norm)
-        norm = actor + critic
-        if not bool(torch.isfinite(norm)):
+        sides = (self.policy.actor_parameters(), self.policy.critic_parameters())
+        norms = [float(torch.nn.utils.clip_grad_norm_(side, self.max_grad_norm)) for side in sides]
+        if not all(math.isfinite(norm) for norm in norms):
             self._skip()
-        else:
-            self.skipped = 0
-            if bool(norm > 0):
-                self.optimizer.step()
-        return float(actor)
+            return norms[0]
+        self.skipped = 0
+        for side, norm in zip(sides, norms, strict=True):
+            if norm == 0:
+                for parameter in side:
+                    parameter.grad = None
+        self.optimizer.step()
+        return norms[0]
 
     def _skip(self) -> None:
         self.optimizer.zero_grad(set_to_none=True)
         self.skipped += 1
         if self.skipped >= MAX_SKIPPED:
             raise RuntimeError(
-                f"{self.skipped} updates in a row had non-finite gradients; the weights are the last good ones"
+                f"{self.skipped} optimizer steps in a row had non-finite gradients; the weights are the last good ones"
             )
 
     def _rate_at(self, remaining: float) -> float:

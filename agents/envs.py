@@ -64,8 +64,11 @@ def step_limit(env: VectorEnv, given: int | None, name: str) -> int:
     """
     if given is not None:
         return check_count(name, given)
-    specs = [env.spec, *(single.spec for single in getattr(env.unwrapped, "envs", ()))]
-    limits = [env.metadata.get("max_episode_steps"), *(spec.max_episode_steps for spec in specs if spec is not None)]
+    limits: list[Any] = []
+    for one in (env, *getattr(env.unwrapped, "envs", ())):
+        limits.append(one.metadata.get("max_episode_steps"))
+        if one.spec is not None:
+            limits += [one.spec.kwargs.get("max_episode_steps"), one.spec.max_episode_steps]
     known = next((limit for limit in limits if limit), None)
     if known is None:
         raise ValueError(f"the environment does not say how long an episode may be: pass {name}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -74,9 +75,11 @@ class DAPO(ProximalAgent):
         return join(rounds, self.policy.obs_from_actions)
 
     def prepare(self, rollout: Rollout) -> Rollout:
-        """Keep the first N episodes that teach something, all of them if none does; then as ever."""
+        """Keep the first N episodes that teach something; where none does, let none count."""
         rows = self._teaches(rollout).nonzero()[:, 0][: self.episodes_per_update]
-        return super().prepare(rollout.select(rows) if len(rows) else rollout)
+        if len(rows) == 0:
+            return super().prepare(replace(rollout, valid=torch.zeros_like(rollout.valid)))
+        return super().prepare(rollout.select(rows))
 
     def advantages(self, rollout: Rollout) -> torch.Tensor:
         """Return the standardized return of the episode, overlong penalty included, at every step [N, T]."""

@@ -151,7 +151,7 @@ def test_training_stops_after_too_many_bad_gradients_with_good_weights():
     agent = small_agent("control")
     before = [p.clone() for p in agent.policy.parameters()]
     spoil_gradients(agent, 100)
-    with pytest.raises(RuntimeError, match=f"{MAX_SKIPPED} updates in a row had non-finite gradients"):
+    with pytest.raises(RuntimeError, match=f"{MAX_SKIPPED} optimizer steps in a row had non-finite gradients"):
         agent.learn(1_000_000)
     assert agent.descent.skipped == MAX_SKIPPED == 5
     assert all(torch.equal(p, q) for p, q in zip(agent.policy.parameters(), before, strict=True))
@@ -287,3 +287,47 @@ def test_training_for_less_than_a_rollout_still_trains(schedule):
     before = [p.clone() for p in agent.policy.parameters()]
     agent.learn(1)
     assert any(not torch.equal(p, q) for p, q in zip(agent.policy.parameters(), before, strict=True))
+
+
+# Until when.
+
+
+@pytest.mark.parametrize(("episodes", "updates"), [(1, 1), (4, 1), (5, 2), (12, 3)])
+def test_learning_for_a_number_of_episodes_stops_after_the_rollout_that_reaches_it(episodes, updates):
+    agent = Reinforce("MlpPolicy", "CartPole-v1", episodes_per_update=4, device="cpu")
+    agent.learn(total_episodes=episodes)
+    assert (agent.num_updates, agent.num_episodes) == (updates, 4 * updates)
+
+
+def test_episodes_are_counted_on_or_anew():
+    agent = Reinforce("MlpPolicy", "CartPole-v1", episodes_per_update=4, device="cpu")
+    agent.learn(total_episodes=8).learn(total_episodes=8, reset_num_timesteps=False)
+    assert (agent.num_updates, agent.num_episodes) == (4, 16)
+    agent.learn(total_episodes=8)
+    assert (agent.num_updates, agent.num_episodes) == (2, 8)
+
+
+def test_the_learning_rate_falls_with_the_episodes_where_they_are_what_is_counted():
+    rates = []
+    agent = Reinforce("MlpPolicy", "CartPole-v1", episodes_per_update=4, learning_rate=0.01, device="cpu")
+    update = agent.update
+    agent.update = lambda rollout: rates.append(agent.descent.rate) or update(rollout)
+    agent.learn(total_episodes=16)
+    assert rates == [pytest.approx(rate) for rate in (0.01, 0.0075, 0.005, 0.0025)]
+
+
+@pytest.mark.parametrize("both", [{}, {"total_timesteps": 10, "total_episodes": 10}])
+def test_learning_takes_steps_or_episodes_and_not_both(both):
+    with pytest.raises(ValueError, match=r"^learn\(\) takes either total_timesteps or total_episodes$"):
+        Reinforce("MlpPolicy", "CartPole-v1", device="cpu").learn(**both)
+
+
+@pytest.mark.parametrize("episodes", [0, -1, 1.5, "many"])
+def test_learn_needs_a_positive_number_of_episodes(episodes):
+    with pytest.raises(ValueError, match=r"^total_episodes must be a whole number of at least 1, got "):
+        Reinforce("MlpPolicy", "CartPole-v1", device="cpu").learn(total_episodes=episodes)
+
+
+def test_no_steps_are_refused_by_the_number_that_was_given():
+    with pytest.raises(ValueError, match="total_timesteps must be a whole number of at least 1, got 0"):
+        Reinforce("MlpPolicy", "CartPole-v1", device="cpu").learn(0)

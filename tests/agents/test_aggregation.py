@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 import torch
@@ -10,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tabular import make_agent, random_episodes
 
-from agents.estimators.aggregation import sequence_sum, token_mean
+from agents.estimators.aggregation import constant_length, sequence_mean, sequence_sum, token_mean
 
 reproducible = settings(deadline=None, derandomize=True, max_examples=60)
-FUNCTIONS = (sequence_sum, token_mean)
+FUNCTIONS = (sequence_sum, sequence_mean, token_mean, partial(constant_length, length=7))
 MASK = torch.tensor([[True, True, True], [True, False, False], [False, False, False], [True, True, False]])
 
 
@@ -26,6 +27,10 @@ def test_by_hand() -> None:
     assert sequence_sum(MASK).tolist() == [pytest.approx(row) for row in third]
     sixth = [[1 / 6] * 3, [1 / 6, 0, 0], [0, 0, 0], [1 / 6, 1 / 6, 0]]
     assert token_mean(MASK).tolist() == [pytest.approx(row) for row in sixth]
+    ninth = [[1 / 9] * 3, [1 / 3, 0, 0], [0, 0, 0], [1 / 6, 1 / 6, 0]]
+    assert sequence_mean(MASK).tolist() == [pytest.approx(row) for row in ninth]
+    fifteenth = [[1 / 15] * 3, [1 / 15, 0, 0], [0, 0, 0], [1 / 15, 1 / 15, 0]]
+    assert constant_length(MASK, 5).tolist() == [pytest.approx(row) for row in fifteenth]
 
 
 @reproducible
@@ -35,6 +40,9 @@ def test_what_the_weights_add_up_to(lengths: list[int]) -> None:
     assert float(token_mean(mask).sum()) == pytest.approx(1)
     episodes = sum(length > 0 for length in lengths)
     assert float(sequence_sum(mask).sum()) == pytest.approx(sum(lengths) / episodes)
+    assert float(sequence_mean(mask).sum()) == pytest.approx(1)
+    assert float(constant_length(mask, 7).sum()) == pytest.approx(sum(lengths) / episodes / 7)
+    assert sequence_mean(mask).sum(1)[mask.any(1)].tolist() == pytest.approx([1 / episodes] * episodes)
     for function in FUNCTIONS:
         assert not function(mask)[~mask].any()
 

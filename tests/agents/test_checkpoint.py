@@ -3,9 +3,11 @@
 import json
 
 import pytest
+import torch
+from identity_checks import collect
 
 import rlenv  # noqa: F401
-from agents import Agent, Reinforce, ReinforceBaseline
+from agents import AGENTS, Agent, Reinforce, ReinforceBaseline
 
 SMALL = {"episodes_per_update": 4, "num_envs": 4, "device": "cpu"}
 
@@ -95,3 +97,58 @@ def test_policy_arguments_for_a_finished_policy_are_refused(tmp_path):
 def test_a_group_size_that_the_environment_does_not_have_is_refused():
     with pytest.raises(ValueError, match="group_size 2 is not to be had: the environment knows no groups"):
         pole(group_size=2)
+
+
+# Every agent.
+
+UNUSUAL = {
+    "reinforce": {"gamma": 0.9},
+    "reinforce-baseline": {"baseline": "running-mean", "returns": "episode"},
+    "rloo": {"max_grad_norm": 0.3},
+    "reinforce-plus-plus": {"baseline": "group-mean", "num_epochs": 2},
+    "a2c": {"gae_lambda": 0.7, "vf_coef": 0.3},
+    "ppo": {
+        "gae_lambda": 0.6, "num_epochs": 3, "num_minibatches": 2, "clip_range": 0.1, "clip_range_vf": 0.4,
+        "normalize_advantage": False,
+    },
+    "grpo": {"num_epochs": 2, "num_minibatches": 2, "clip_range_high": 0.3},
+    "dr-grpo": {"max_steps": 40, "clip_range": 0.15},
+    "dapo": {"max_rounds": 2, "overlong_buffer": 2, "clip_range_high": 0.4, "max_steps": 9},
+}  # fmt: skip
+TEXT = {"verifier": "arith", "verifier_kwargs": {"digits": 1}}
+
+
+def trained(name, kind):
+    """Return an agent with settings that are no defaults, after an update."""
+    settings = {"seed": 5, "learning_rate": 2e-3, "ent_coef": 0.01, "kl_coef": 0.05, **SMALL, **UNUSUAL[name]}
+    if kind == "text":
+        grouped = {"group_size": 2, "env_kwargs": TEXT}
+        return AGENTS[name]("tiny", "TextGen-v0", **grouped, **settings).learn(total_episodes=4)
+    return AGENTS[name]("MlpPolicy", "CartPole-v1", **settings).learn(total_episodes=4)
+
+
+def test_the_settings_tried_are_those_of_every_agent():
+    assert set(UNUSUAL) == set(AGENTS)
+
+
+@pytest.mark.parametrize("kind", ["control", "text"])
+@pytest.mark.parametrize("name", AGENTS)
+def test_every_agent_comes_back_and_goes_on_as_it_would_have(name, kind, tmp_path):
+    """The environment starts anew, so the update that follows is on episodes given to both."""
+    agent = trained(name, kind)
+    agent.save(tmp_path / "agent")
+    again = Agent.load(tmp_path / "agent", device="cpu")
+    assert type(again) is AGENTS[name] is type(agent)
+    assert again.settings == agent.settings and again.origin == agent.origin
+    for setting, value in UNUSUAL[name].items():
+        held = agent.settings[setting]
+        assert held == value == again.settings[setting], setting
+        plain = "baseline_name" if setting == "baseline" else "returns_name" if setting == "returns" else setting
+        assert getattr(again, plain) == getattr(agent, plain) == value, setting
+    rollout = collect(agent.policy, agent.env, 4)
+    metrics = [one.update(rollout) for one in (agent, again)]
+    assert metrics[0] == metrics[1]
+    ours, theirs = agent.policy.state_dict(), again.policy.state_dict()
+    assert all(torch.equal(value, theirs[key]) for key, value in ours.items())
+    assert agent.num_updates == again.num_updates
+    assert torch.equal(agent.generator.get_state(), again.generator.get_state())

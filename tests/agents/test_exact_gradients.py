@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import math
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -11,20 +10,20 @@ from typing import Any
 
 import pytest
 import torch
+from identity_checks import padded
 from tabular import (
     AT_EVERY_STEP,
     AT_THE_END,
     LEVELS,
     CarelessPolicy,
     P,
-    S,
-    T,
     TabularPolicy,
     action_values,
     coefficients,
     completion_log_probs,
     documented_kl_gradient,
     every_group,
+    exact_values,
     expectation,
     expected_batch_gradient,
     expected_gradient,
@@ -39,6 +38,7 @@ from tabular import (
     true_gradient,
     visits,
 )
+from updates import fail, paid_at_the_end, poisoned, sample, shuffled, update_gradient, with_an_empty_row
 
 from agents import Reinforce, Rollout
 
@@ -228,9 +228,8 @@ def test_return_to_go_leaves_out_the_discount_of_the_step(baseline: str, rewards
 def test_the_critic_is_drawn_to_the_value_of_each_state(rewards: torch.Tensor) -> None:
     agent = make_agent(baseline="value", gamma=0.9, vf_coef=0.7)
     expected_gradient(agent, rewards)
-    log_pi = agent.policy.logits.detach().log_softmax(-1)
-    values = (log_pi.exp() * action_values(log_pi, rewards, 0.9)).sum(-1)  # [P, S]
-    wanted = 0.7 * 2 / P * visits(log_pi) * (agent.policy.table.detach() - values)
+    gap = agent.policy.table.detach() - exact_values(agent.policy, rewards, 0.9)
+    wanted = 0.7 * 2 / P * visits(agent.policy.logits.log_softmax(-1)) * gap
     assert relative_error(agent.policy.table.grad, wanted) < 1e-10
 
 
@@ -298,21 +297,6 @@ SETTINGS: list[dict[str, Any]] = [
 each_setting = pytest.mark.parametrize("settings", SETTINGS, ids=lambda s: "-".join(str(v) for v in s.values()))
 
 
-def update_gradient(settings: dict[str, Any], rollout: Rollout, **more: Any) -> torch.Tensor:
-    """Return the gradient of all parameters that a real update makes from a rollout, before it is clipped."""
-    agent = make_agent(**settings, max_grad_norm=1e9, **more)
-    metrics = agent.update(rollout)
-    assert all(math.isfinite(figure) for figure in metrics.values())
-    grads = [torch.zeros_like(p) if p.grad is None else p.grad for p in agent.policy.parameters()]
-    found = torch.cat([grad.flatten() for grad in grads])
-    assert found.isfinite().all()
-    return found
-
-
-def sample(seed: int = 0) -> Rollout:
-    return random_episodes(TabularPolicy(), rewards=AT_EVERY_STEP, seed=seed)
-
-
 @each_setting
 @pytest.mark.parametrize("rows", [1, 5, 24])
 def test_micro_batches_leave_the_gradient_alone(settings: dict[str, Any], rows: int) -> None:
@@ -324,30 +308,19 @@ def test_micro_batches_leave_the_gradient_alone(settings: dict[str, Any], rows: 
 
 @each_setting
 def test_row_order_leaves_the_gradient_alone(settings: dict[str, Any]) -> None:
-    order = torch.randperm(24, generator=torch.Generator().manual_seed(1))
-    assert (
-        relative_error(update_gradient(settings, sample().select(order)), update_gradient(settings, sample())) < 1e-12
-    )
+    found = update_gradient(settings, shuffled(sample()))
+    assert relative_error(found, update_gradient(settings, sample())) < 1e-12
 
 
 @each_setting
 def test_padding_leaves_the_gradient_alone(settings: dict[str, Any]) -> None:
-    rollout = sample()
-    padded = _map_steps(rollout, lambda x: torch.cat([x, x.new_zeros(len(x), 3)], 1))
-    assert relative_error(update_gradient(settings, padded), update_gradient(settings, rollout)) < 1e-12
+    found = update_gradient(settings, padded(sample(), junk=1))
+    assert relative_error(found, update_gradient(settings, sample())) < 1e-12
 
 
 @each_setting
 def test_nan_in_masked_cells_changes_nothing(settings: dict[str, Any]) -> None:
-    rollout = sample()
-    poisoned = replace(
-        rollout,
-        rewards=rollout.rewards.where(rollout.mask, torch.nan),
-        log_probs=rollout.log_probs.where(rollout.mask, torch.nan),
-        observations=rollout.observations.where(rollout.mask, P * S - 1),
-        actions=rollout.actions.where(rollout.mask, 1),
-    )
-    assert torch.equal(update_gradient(settings, poisoned), update_gradient(settings, rollout))
+    assert torch.equal(update_gradient(settings, poisoned(sample())), update_gradient(settings, sample()))
 
 
 @each_setting
@@ -359,19 +332,14 @@ def test_what_a_policy_leaves_in_masked_cells_changes_nothing(settings: dict[str
 @each_setting
 @pytest.mark.parametrize("group", [0, 99], ids=["in a group", "alone"])
 def test_a_row_that_is_masked_throughout_changes_nothing(settings: dict[str, Any], group: int) -> None:
-    rollout = sample()
-    longer = rollout.select(torch.tensor([*range(24), 0]))
-    longer.mask[-1], longer.valid[-1], longer.groups[-1] = False, False, group
-    assert relative_error(update_gradient(settings, longer), update_gradient(settings, rollout)) < 1e-12
+    found = update_gradient(settings, with_an_empty_row(sample(), group))
+    assert relative_error(found, update_gradient(settings, sample())) < 1e-12
 
 
 @each_baseline
 def test_a_row_without_steps_is_no_episode_even_with_a_verdict(baseline: str) -> None:
-    rollout = sample()
-    longer = rollout.select(torch.tensor([*range(24), 0]))
-    longer.mask[-1] = False
-    found = update_gradient({"baseline": baseline}, longer)
-    assert relative_error(found, update_gradient({"baseline": baseline}, rollout)) < 1e-12
+    found = update_gradient({"baseline": baseline}, with_an_empty_row(sample(), valid=True))
+    assert relative_error(found, update_gradient({"baseline": baseline}, sample())) < 1e-12
 
 
 @each_setting
@@ -388,14 +356,6 @@ def test_some_rows_are_idle() -> None:
 
 
 # Failed verdicts.
-
-
-def fail(rollout: Rollout, reward: float = 0.0) -> tuple[Rollout, torch.Tensor]:
-    """Return the rollout with a failed verdict here and there (one group has no other, one has one left)."""
-    valid = torch.ones(24, dtype=torch.bool)
-    valid[[1, 4, 5, 6, 7, 8, 9, 10, 17]] = False
-    rewards = rollout.rewards.where(valid[:, None], reward)
-    return replace(rollout, valid=valid, rewards=rewards), valid
 
 
 @each_setting
@@ -427,16 +387,15 @@ def test_equal_rewards_in_a_group_give_exactly_no_gradient(baseline: str, return
     """Groups of three, whose rewards differ from group to group and whose episodes differ in length."""
     policy = TabularPolicy()
     rollout = random_episodes(policy, groups=8, size=3)
-    last = torch.arange(T) == rollout.lengths[:, None] - 1
-    rewards = ((reward + 0.7 * (rollout.groups % 3))[:, None] * last).double()
-    assert not update_gradient({"baseline": baseline, "returns": returns}, replace(rollout, rewards=rewards)).any()
+    equal = paid_at_the_end(rollout, reward + 0.7 * (rollout.groups % 3))
+    assert not update_gradient({"baseline": baseline, "returns": returns}, equal).any()
 
 
 @each_returns
 def test_equal_rewards_in_a_rollout_give_exactly_no_gradient_by_batch_mean(returns: str) -> None:
     rollout = random_episodes(TabularPolicy(), groups=8, size=3)
-    rewards = 0.1 * (torch.arange(T) == rollout.lengths[:, None] - 1).double()
-    assert not update_gradient({"baseline": "batch-mean", "returns": returns}, replace(rollout, rewards=rewards)).any()
+    equal = paid_at_the_end(rollout, torch.full((24,), 0.1))
+    assert not update_gradient({"baseline": "batch-mean", "returns": returns}, equal).any()
 
 
 @each_returns
@@ -450,11 +409,6 @@ def test_a_group_of_one_has_no_others_to_be_compared_with(returns: str) -> None:
 def test_a_group_of_one_is_its_own_mean(returns: str) -> None:
     rollout = random_episodes(TabularPolicy(), groups=8, size=1, rewards=AT_EVERY_STEP)
     assert not update_gradient({"baseline": "group-mean", "returns": returns}, rollout).any()
-
-
-def _map_steps(rollout: Rollout, change: Any) -> Rollout:
-    names = ("observations", "actions", "log_probs", "rewards", "mask")
-    return replace(rollout, **{name: change(getattr(rollout, name)) for name in names})
 
 
 # The page.
@@ -479,7 +433,7 @@ def test_the_page_is_what_its_command_writes(made: list[list[str]]) -> None:
 
 def test_every_row_of_the_page_holds(made: list[list[str]]) -> None:
     verdicts = [row[-1] for row in made if row[-1] in ("yes", "NO")]
-    assert len(verdicts) == 36
+    assert len(verdicts) == 60
     assert set(verdicts) == {"yes"}
 
 

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
+from gymnasium import spaces
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from stable_baselines3.common.buffers import RolloutBuffer
 
-from agents.estimators.returns import episode_return, hold_last, return_to_go
+from agents.estimators.returns import (
+    episode_return,
+    generalized_advantage,
+    hold_last,
+    overlong_penalty,
+    return_to_go,
+)
 
 NAN = torch.nan
 REWARDS = torch.tensor([[1.0, 2.0, 4.0], [8.0, -2.0, NAN], [3.0, NAN, NAN], [NAN, NAN, NAN]])
@@ -91,3 +100,157 @@ def test_returns_keep_the_precision_and_the_rewards() -> None:
         assert return_to_go(rewards, MASK, gamma).dtype == torch.float64
         assert return_to_go(rewards.float(), MASK, gamma).dtype == torch.float32
     assert torch.equal(rewards.isnan(), REWARDS.isnan())
+
+
+# Generalized advantages.
+
+
+def test_generalized_advantage_by_hand() -> None:
+    """Rewards last, first and at every step; the second episode was cut off before a state of value 2."""
+    rewards = torch.tensor([[0, 0, 1, NAN], [2, 0, NAN, NAN], [1, 1, 1, 1]], dtype=torch.float64)
+    values = torch.tensor([[0.5, 0.6, 0.7, NAN], [1, -1, NAN, NAN], [0, 1, 0, 1]], dtype=torch.float64)
+    mask = ~rewards.isnan()
+    found = generalized_advantage(rewards, values, mask, 0.9, 0.8, torch.tensor([0.0, 2.0, 0.0]))
+    # The one-step errors are 0.04, 0.03, 0.3; 0.1, 2.8; 1.9, 0, 1.9, 0; and γλ is 0.72.
+    by_hand = [[0.21712, 0.246, 0.3, 0], [2.116, 2.8, 0, 0], [2.88496, 1.368, 1.9, 0]]
+    assert found.tolist() == [pytest.approx(row, abs=1e-12) for row in by_hand]
+    terminated = generalized_advantage(rewards, values, mask, 0.9, 0.8)
+    assert terminated[1].tolist() == pytest.approx([0.1 + 0.72, 1, 0, 0])
+    assert torch.equal(terminated[[0, 2]], found[[0, 2]])
+
+
+def one_step_errors(rewards: list[int], values: list[float], gamma: float, final: float) -> list[float]:
+    following = [*values, final][1:]
+    return [r + gamma * v_next - v for r, v, v_next in zip(rewards, values, following, strict=True)]
+
+
+def drawn_values(rows: list[list[int]], seed: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Return rewards, values and mask [N, T] and, for every other episode, a final value [N]; NaN in masked cells."""
+    rewards, mask = pad(rows)
+    generator = torch.Generator().manual_seed(seed)
+    values = torch.randn(rewards.shape, generator=generator, dtype=torch.float64).where(mask, NAN)
+    finals = torch.randn(len(rows), generator=generator, dtype=torch.float64)
+    return rewards, values, mask, finals * (torch.arange(len(rows)) % 2)
+
+
+discounts = st.sampled_from([0.0, 0.5, 0.9, 1.0])
+
+
+@reproducible
+@given(rollouts, discounts, discounts, st.integers(0, 99))
+def test_generalized_advantage_against_its_definition(
+    rows: list[list[int]], gamma: float, gae_lambda: float, seed: int
+) -> None:
+    rewards, values, mask, finals = drawn_values(rows, seed)
+    found = generalized_advantage(rewards, values, mask, gamma, gae_lambda, finals)
+    assert not found[~mask].any()
+    for i, row in enumerate(rows):
+        errors = one_step_errors(row, values[i, : len(row)].tolist(), gamma, float(finals[i]))
+        for t in range(len(row)):
+            wanted = sum((gamma * gae_lambda) ** k * error for k, error in enumerate(errors[t:]))
+            assert float(found[i, t]) == pytest.approx(wanted, abs=1e-12)
+
+
+@reproducible
+@given(rollouts, discounts, st.integers(0, 99))
+def test_lambda_one_is_the_return_less_the_value_and_lambda_zero_the_one_step_error(
+    rows: list[list[int]], gamma: float, seed: int
+) -> None:
+    rewards, values, mask, finals = drawn_values(rows, seed)
+    left = mask.flip(1).cumsum(1).flip(1)  # steps from t to the end, t included
+    whole = return_to_go(rewards, mask, gamma) + gamma ** left.double() * finals[:, None] - values
+    torch.testing.assert_close(
+        generalized_advantage(rewards, values, mask, gamma, 1.0, finals), whole.where(mask, 0), atol=1e-12, rtol=0
+    )
+    one_step = generalized_advantage(rewards, values, mask, gamma, 0.0, finals)
+    for i, row in enumerate(rows):
+        errors = one_step_errors(row, values[i, : len(row)].tolist(), gamma, float(finals[i]))
+        assert one_step[i, : len(row)].tolist() == pytest.approx(errors, abs=1e-12)
+
+
+@reproducible
+@given(rollouts, st.integers(0, 99))
+def test_what_stands_in_masked_cells_has_no_effect_on_advantages(rows: list[list[int]], seed: int) -> None:
+    rewards, values, mask, finals = drawn_values(rows, seed)
+    poisoned = generalized_advantage(rewards, values, mask, 0.9, 0.8, finals)
+    clean = generalized_advantage(rewards.where(mask, 7.0), values.where(mask, -7.0), mask, 0.9, 0.8, finals)
+    assert torch.equal(poisoned, clean)
+    longer = [torch.nn.functional.pad(x, (0, 2), value=NAN) for x in (rewards, values)]
+    padded = generalized_advantage(*longer, torch.nn.functional.pad(mask, (0, 2)), 0.9, 0.8, finals)
+    assert torch.equal(padded[:, :-2], clean) and not padded[:, -2:].any()
+
+
+def advantages_of_stable_baselines3(
+    rewards: torch.Tensor,
+    values: torch.Tensor,
+    mask: torch.Tensor,
+    gamma: float,
+    gae_lambda: float,
+    finals: torch.Tensor,
+) -> torch.Tensor:
+    """Lay the episodes end to end in stable-baselines3's buffer; return its advantages, one row of steps [M].
+
+    Its collector adds γ V(final) to the last reward of an episode that a time limit ended, and calls it done.
+    """
+    lengths = mask.sum(1)
+    ends = lengths.cumsum(0) - 1
+    paid = rewards[mask].clone()
+    paid[ends] += gamma * finals
+    space = spaces.Box(-1, 1, (1,), np.float32)
+    buffer = RolloutBuffer(len(paid), space, spaces.Discrete(2), "cpu", gae_lambda, gamma)
+    buffer.rewards, buffer.values = paid[:, None].numpy(), values[mask][:, None].numpy()
+    buffer.advantages = np.zeros_like(buffer.rewards)  # in double precision, too
+    buffer.episode_starts = np.zeros_like(buffer.rewards)
+    buffer.episode_starts[[0, *(ends[:-1] + 1).tolist()]] = 1
+    buffer.compute_returns_and_advantage(torch.full((1,), 99.0), np.array([True]))
+    return torch.as_tensor(buffer.advantages[:, 0])
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize(("gamma", "gae_lambda"), [(0.99, 0.95), (0.9, 0.0), (1.0, 1.0), (0.8, 0.5)])
+def test_generalized_advantage_equals_that_of_stable_baselines3(seed: int, gamma: float, gae_lambda: float) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    lengths = torch.randint(1, 9, (12,), generator=generator)
+    mask = torch.arange(8) < lengths[:, None]
+    rewards, values = torch.randn(2, 12, 8, generator=generator, dtype=torch.float64)
+    finals = torch.randn(12, generator=generator, dtype=torch.float64)
+    finals *= torch.rand(12, generator=generator) < 0.5  # half of them terminated
+    ours = generalized_advantage(rewards, values, mask, gamma, gae_lambda, finals)
+    theirs = advantages_of_stable_baselines3(rewards, values, mask, gamma, gae_lambda, finals)
+    torch.testing.assert_close(ours[mask], theirs, atol=1e-12, rtol=0)
+
+
+@pytest.mark.parametrize("gae_lambda", [0.0, 0.95, 1.0])
+def test_a_time_limit_is_no_end_of_the_world(gae_lambda: float) -> None:
+    """1 a step for ever is worth 1 / (1 - γ): a critic that knows this has nothing to learn from an episode cut off."""
+    gamma, steps = 0.9, 5
+    ones = torch.ones(1, steps, dtype=torch.float64)
+    values, final = ones / (1 - gamma), torch.tensor([1 / (1 - gamma)])
+    mask = ones.bool()
+    assert generalized_advantage(ones, values, mask, gamma, gae_lambda, final).abs().max() < 1e-12
+    terminated = generalized_advantage(ones, values, mask, gamma, gae_lambda)
+    assert float(terminated[0, -1]) == pytest.approx(-gamma / (1 - gamma)), "but an episode that is over pays nothing"
+
+
+# The overlong penalty.
+
+
+def test_overlong_penalty_by_hand() -> None:
+    lengths = torch.tensor([0, 1, 15, 16, 17, 18, 19, 20, 21])
+    found = overlong_penalty(lengths, max_steps=20, buffer=4)
+    assert found.tolist() == [0, 0, 0, 0, 0.25, 0.5, 0.75, 1, 1]
+    assert overlong_penalty(lengths, max_steps=20, buffer=1).tolist() == [0, 0, 0, 0, 0, 0, 0, 1, 1]
+    assert overlong_penalty(torch.tensor([1, 2, 4]), max_steps=4, buffer=4).tolist() == [0.25, 0.5, 1]
+
+
+@reproducible
+@given(st.integers(1, 30), st.integers(1, 30), st.integers(0, 40))
+def test_overlong_penalty_follows_the_papers_three_cases(max_steps: int, buffer: int, length: int) -> None:
+    """Yu et al. 2025, eq. 13, whose rewards are the negative of these penalties."""
+    if length <= max_steps - buffer:
+        wanted = 0.0
+    elif length <= max_steps:
+        wanted = -((max_steps - buffer) - length) / buffer
+    else:
+        wanted = 1.0
+    assert float(overlong_penalty(torch.tensor([length]), max_steps, buffer)) == pytest.approx(wanted)

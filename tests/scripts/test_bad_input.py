@@ -11,6 +11,19 @@ from rlenv.tokenizer import character_tokenizer
 CASES = {
     "verifier": (["--verifier", "arit"], "unknown verifier 'arit'; did you mean arith?"),
     "agent": (["--agent", "reinforce-base"], "did you mean 'reinforce-baseline'?"),
+    "unknown agent": (["--agent", "gropo"], "unknown agent 'gropo'; did you mean 'grpo'? allowed: reinforce, "),
+    "agent argument": (["--agent", "grpo", "--agent-arg", "clip_rnage=0.3"], "did you mean 'clip_range'?"),
+    "agent argument of another": (["--agent", "a2c", "--agent-arg", "clip_range=0.3"], "unknown --agent-arg of 'a2c'"),
+    "agent argument with an option": (["--agent-arg", "gamma=0.9"], "unknown --agent-arg of 'reinforce-baseline'"),
+    "clip range": (["--agent", "ppo", "--agent-arg", "clip_range=2"], "clip_range must be a finite number above 0 and"),
+    "word for a number": (["--agent", "ppo", "--agent-arg", "clip_range=wide"], "below 1, got 'wide'"),
+    "lambda": (["--agent", "a2c", "--agent-arg", "gae_lambda=2"], "gae_lambda must be a finite number of at least 0"),
+    "overlong": (["--agent", "dapo", "--agent-arg", "overlong_buffer=-1"], "overlong_buffer must be a whole number of"),
+    "agent argument without value": (["--agent", "ppo", "--agent-arg", "clip_range"], "KEY=VALUE"),
+    "groups of a pole": (["--agent", "grpo", "--env", "CartPole-v1", "--group-size", "4"], "knows no groups"),
+    "group of one, grpo": (["--agent", "grpo", "--group-size", "1"], "GRPO compares episodes of one prompt"),
+    "steps and episodes": (["--timesteps", "9", "--episodes", "9"], "--timesteps and --episodes exclude each other"),
+    "no episodes": (["--episodes", "0"], "0 is not in the range x>=1"),
     "model": (["--model", "tinny"], "unknown model 'tinny'; did you mean 'tiny'?"),
     "model folder": (["--model", "./no/such/model"], "unknown model"),
     "device": (["--device", "cudaa"], "device 'cudaa'"),
@@ -132,3 +145,13 @@ def test_sft_needs_a_text_environment(tmp_path):
     folder = tmp_path / "run"
     line = fails("sft", "--env", "CartPole-v1", "--log-dir", folder, folder=folder)
     assert "CartPole-v1 has no demonstrations" in line
+
+
+@pytest.mark.parametrize(("name", "hint"), [("nosuch", ""), ("bandti", "did you mean 'bandit'? ")])
+def test_lab_wants_an_experiment_it_knows(name, hint, tmp_path):
+    line = fails("lab", name, "--out", tmp_path / "figures", folder=tmp_path / "figures")
+    assert line.startswith(f"Error: unknown lab {name!r}; {hint}allowed: snr, baselines, bandit")
+
+
+def test_lab_wants_a_seed(tmp_path):
+    assert "--seed" in fails("lab", "bandit", "--seed", "-1", folder=tmp_path / "figures")

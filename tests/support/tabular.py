@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -198,9 +198,9 @@ def completion_log_probs(log_pi: torch.Tensor) -> torch.Tensor:
     return log_pi[:, STATES, ACTIONS].where(MASK, 0).sum(-1)
 
 
-def multisets(size: int) -> Iterator[tuple[tuple[int, ...], int]]:
+def multisets(size: int, among: Sequence[int] = range(C)) -> Iterator[tuple[tuple[int, ...], int]]:
     """Yield every multiset of completions and in how many orders it can be drawn."""
-    for chosen in itertools.combinations_with_replacement(range(C), size):
+    for chosen in itertools.combinations_with_replacement(among, size):
         repeats = math.prod(math.factorial(chosen.count(c)) for c in set(chosen))
         yield chosen, math.factorial(size) // repeats
 
@@ -236,26 +236,47 @@ def expected_gradient(agent: Agent, rewards: torch.Tensor = AT_THE_END, size: in
     return gradient(agent, replace(prepared, weights=prepared.weights * share[:, None]))
 
 
-def expected_batch_gradient(agent: Agent, rewards: torch.Tensor = AT_THE_END, size: int = 1) -> torch.Tensor:
+def expected_batch_gradient(
+    agent: Agent, rewards: torch.Tensor = AT_THE_END, size: int = 1, merge_alike: bool = False
+) -> torch.Tensor:
     """Return the same where advantages look at the whole rollout: every joint rollout is prepared by itself."""
-    table, library = coefficients(agent, rewards, size)
+    table, library = coefficients(agent, rewards, size, merge_alike)
     return gradient(agent, replace(agent.prepare(library), advantages=table, weights=library.mask.double()))
 
 
-def coefficients(agent: Agent, rewards: torch.Tensor, size: int) -> tuple[torch.Tensor, Rollout]:
-    """Return the expected weights · advantages of every completion [P * C, T], and those episodes as a rollout."""
+def coefficients(
+    agent: Agent, rewards: torch.Tensor, size: int, merge_alike: bool = False
+) -> tuple[torch.Tensor, Rollout]:
+    """Return the expected weights · advantages of every completion [P * C, T], and those episodes as a rollout.
+
+    Args:
+        agent: prepares every joint rollout of one group a prompt; it may drop episodes.
+        rewards: [P, S, V].
+        size: K.
+        merge_alike: let one completion stand for all of its prompt that last as long and earn the same at every step,
+            with their joint probability: for advantages that see nothing else of an episode.
+    """
     prompts = torch.arange(P).repeat_interleave(C)
     library = episodes(agent.policy, rewards, prompts, torch.arange(C).repeat(P), prompts)
-    probability = library.log_probs.sum(1).exp().tolist()  # [P * C]
+    library = replace(library, success=torch.arange(P * C).double())  # a label that stays with its row
+    stand_in = _first_alike(library) if merge_alike else torch.arange(P * C)  # [P * C]
+    chance = library.log_probs.sum(1).exp()
+    together = torch.zeros_like(chance).index_add(0, stand_in, chance)
+    probability, kinds = together.tolist(), stand_in.unique().tolist()
     table = torch.zeros(P * C, T, dtype=torch.float64)
-    for first, first_orders in multisets(size):
-        for second, second_orders in multisets(size):
-            rows = list(first) + [C + c for c in second]
-            chance = first_orders * second_orders * math.prod(probability[row] for row in rows)
-            index = torch.tensor(rows)
-            prepared = agent.prepare(library.select(index))
-            table.index_add_(0, index, prepared.weights * prepared.advantages, alpha=chance)
-    return table, library
+    for first, first_orders in multisets(size, [row for row in kinds if row < C]):
+        for second, second_orders in multisets(size, [row for row in kinds if row >= C]):
+            rows = [*first, *second]
+            weight = first_orders * second_orders * math.prod(probability[row] for row in rows)
+            prepared = agent.prepare(library.select(torch.tensor(rows)))
+            table.index_add_(0, prepared.success.long(), prepared.weights * prepared.advantages, alpha=weight)
+    return table[stand_in] * (chance / together[stand_in])[:, None], library
+
+
+def _first_alike(library: Rollout) -> torch.Tensor:
+    """Return, for each row, the first row of the same prompt, length and rewards [P * C]."""
+    seen = torch.cat([library.groups[:, None], library.mask, library.rewards], 1)
+    return (seen[:, None] == seen).all(-1).double().argmax(1)
 
 
 # Closed forms, with none of the agents' code in them.
@@ -304,6 +325,12 @@ def action_values(log_pi: torch.Tensor, rewards: torch.Tensor, gamma: float = 1.
             if NEXT[s][a] >= 0:
                 q[:, s, a] += gamma * (pi[:, NEXT[s][a]] * q[:, NEXT[s][a]]).sum(-1)
     return q
+
+
+def exact_values(policy: TabularPolicy, rewards: torch.Tensor, gamma: float = 1.0) -> torch.Tensor:
+    """Return V(s) [P, S], constants."""
+    log_pi = policy.logits.detach().log_softmax(-1)
+    return (log_pi.exp() * action_values(log_pi, rewards, gamma)).sum(-1)
 
 
 def return_to_go_gradient(policy: TabularPolicy, rewards: torch.Tensor, gamma: float = 1.0) -> torch.Tensor:

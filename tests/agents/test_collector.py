@@ -1,0 +1,147 @@
+"""What an episode that was cut off was looking at: in every mode, in its own row, and only where nothing terminated."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from counting_env import CountingEnv, CountingPolicy, Ledger
+from gymnasium import spaces
+from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
+from identity_checks import collect
+from time_limits import CutOff
+from tiny_models import text_envs, tiny_policy
+
+from agents import Collector, Rollout
+
+CPU = torch.device("cpu")
+LENGTHS = [1 + (7 * i * i + 3 * i) % 9 for i in range(200)]
+modes = pytest.mark.parametrize("mode", list(AutoresetMode))
+shapes = pytest.mark.parametrize(("episodes", "slots"), [(12, 4), (11, 3), (3, 5), (7, 7), (2, 1)])
+
+
+class FreshEnv(CountingEnv):
+    """Returns a new observation every time: Gymnasium keeps the last one of an episode without copying it."""
+
+    def _observation(self) -> Any:
+        return super()._observation().copy()
+
+
+class DictEnv(FreshEnv):
+    """The same, key by key; one of them counts in whole numbers."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        super().__init__(ledger)
+        self.observation_space = spaces.Dict(
+            episode=spaces.Box(-1, 1e6, (1,), np.float64), t=spaces.Box(0, 100, (), np.int64)
+        )
+
+    def _observation(self) -> Any:
+        return {"episode": np.array([self.episode], dtype=np.float64), "t": np.array(self.t)}
+
+
+class DictPolicy(CountingPolicy):
+    def act(self, obs: Any, state: Any, episode_start: Any, deterministic: bool = False, generator: Any = None) -> Any:
+        return (obs["episode"][:, 0] + obs["t"]).long() % 3, torch.zeros(len(obs["t"])), None
+
+
+def envs_of(env: type[CountingEnv], slots: int, mode: AutoresetMode) -> VectorEnv:
+    ledger = Ledger(LENGTHS)
+    return SyncVectorEnv([lambda: env(ledger)] * slots, copy=False, autoreset_mode=mode)
+
+
+def odd(episodes: int) -> torch.Tensor:
+    """Return which episodes of a `CountingEnv` are cut off [N]."""
+    return torch.arange(episodes) % 2 == 1
+
+
+@modes
+@shapes
+def test_final_observations_are_in_the_rows_of_their_episodes(mode: AutoresetMode, episodes: int, slots: int) -> None:
+    rollout = Collector(envs_of(FreshEnv, slots, mode), CPU).collect(CountingPolicy(), episodes)
+    cut = odd(episodes)
+    assert torch.equal(rollout.truncated & ~rollout.terminated, cut)
+    wanted = torch.stack([torch.arange(episodes), torch.tensor(LENGTHS[:episodes])], 1) * cut[:, None]
+    assert torch.equal(rollout.final_observations, wanted.float())
+
+
+@modes
+@shapes
+def test_final_observations_are_kept_key_by_key(mode: AutoresetMode, episodes: int, slots: int) -> None:
+    rollout = Collector(envs_of(DictEnv, slots, mode), CPU).collect(DictPolicy(), episodes)
+    cut = odd(episodes)
+    assert set(rollout.final_observations) == {"episode", "t"}
+    number, t = rollout.final_observations["episode"], rollout.final_observations["t"]
+    assert torch.equal(number, (torch.arange(episodes) * cut).float()[:, None])
+    assert torch.equal(t, torch.tensor(LENGTHS[:episodes]) * cut)
+    assert rollout.observations["t"].dtype == t.dtype == torch.int64
+    assert rollout.observations["episode"].dtype == number.dtype == torch.float32
+
+
+@pytest.mark.parametrize("mode", [AutoresetMode.DISABLED, AutoresetMode.NEXT_STEP])
+def test_an_environment_that_reuses_its_buffers_spoils_no_final_observation(mode: AutoresetMode) -> None:
+    rollouts = [Collector(envs_of(env, 3, mode), CPU).collect(CountingPolicy(), 9) for env in (CountingEnv, FreshEnv)]
+    assert torch.equal(rollouts[0].final_observations, rollouts[1].final_observations)
+
+
+@modes
+def test_the_observation_after_the_reset_is_never_taken_for_the_final_one(mode: AutoresetMode) -> None:
+    """A critic that bootstraps from it would credit an episode with the value of the next one's start."""
+    rollout = Collector(envs_of(FreshEnv, 2, mode), CPU).collect(CountingPolicy(), 8)
+    assert (rollout.final_observations[odd(8), 1] > 0).all(), "no episode ends at t = 0"
+
+
+@modes
+def test_final_observations_of_text_are_prompt_and_completion(mode: AutoresetMode) -> None:
+    envs = CutOff(text_envs(4, autoreset_mode=mode))
+    rollout = collect(tiny_policy("gpt2", envs), envs, 12)
+    cut = rollout.truncated & ~rollout.terminated
+    assert 0 < int(cut.sum()) < 12, "some episodes are cut off and some are not"
+    tokens, lengths = rollout.final_observations["tokens"], rollout.final_observations["length"]
+    prompts = rollout.observations
+    assert torch.equal(lengths, (prompts["length"] + 12) * cut)
+    for i in cut.nonzero()[:, 0].tolist():
+        prompt = prompts["tokens"][i, : prompts["length"][i]]
+        assert torch.equal(tokens[i, : lengths[i]], torch.cat([prompt, rollout.actions[i]]))
+    assert not tokens[~cut].any()
+
+
+@modes
+def test_the_verdict_on_text_that_ran_out_of_budget_is_final(mode: AutoresetMode) -> None:
+    envs = text_envs(4, autoreset_mode=mode)
+    rollout = collect(tiny_policy("gpt2", envs), envs, 12)
+    assert rollout.truncated.any() and rollout.terminated.all()
+    assert rollout.final_observations is None
+
+
+@modes
+def test_episodes_that_terminate_have_no_final_observation(mode: AutoresetMode) -> None:
+    rollout = Collector(envs_of(FreshEnv, 1, mode), CPU).collect(CountingPolicy(), 1)
+    assert rollout.terminated.all() and rollout.final_observations is None
+
+
+@pytest.mark.parametrize("native", [True, False])
+def test_the_pole_still_stands_where_the_time_limit_cut_it_off(native: bool) -> None:
+    """What follows from the last stored state and action is what is kept as the final observation."""
+    if native:
+        envs = gym.make_vec("CartPole-v1", num_envs=3, max_episode_steps=5)
+    else:
+        envs = SyncVectorEnv([lambda: gym.make("CartPole-v1", max_episode_steps=5)] * 3)
+    rollout: Rollout = Collector(envs, CPU).collect(Alternating(), 6)
+    assert rollout.truncated.all() and not rollout.terminated.any() and (rollout.lengths == 5).all()
+    single = gym.make("CartPole-v1").unwrapped
+    for row in range(6):
+        single.reset()
+        single.state = rollout.observations[row, 4].numpy().astype(np.float64)
+        following = single.step(int(rollout.actions[row, 4]))[0]
+        np.testing.assert_allclose(rollout.final_observations[row].numpy(), following, atol=1e-5)
+
+
+class Alternating(CountingPolicy):
+    """Pushes against the pole's lean, so that it stands for a few steps."""
+
+    def act(self, obs: Any, state: Any, episode_start: Any, deterministic: bool = False, generator: Any = None) -> Any:
+        return (obs[:, 2] > 0).long(), torch.zeros(len(obs)), None

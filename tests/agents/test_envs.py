@@ -1,0 +1,84 @@
+"""How long an episode may be, by whoever says it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium as gym
+import pytest
+from gymnasium.vector import SyncVectorEnv
+from tabular import TabularPolicy, TinyWorld
+from time_limits import endless_envs
+from tiny_models import text_envs, tiny_model
+
+import rlenv  # noqa: F401 (registers TextGen-v0)
+from agents import DAPO, DrGRPO, make_envs
+from agents.envs import step_limit
+
+ENVS = {
+    "native vector": (lambda: gym.make_vec("CartPole-v1", num_envs=2), 500),
+    "side by side": (lambda: gym.make_vec("CartPole-v1", num_envs=2, vectorization_mode="sync"), 500),
+    "side by side, by hand": (lambda: SyncVectorEnv([lambda: gym.make("CartPole-v1")] * 2), 500),
+    "side by side, shortened": (lambda: SyncVectorEnv([lambda: gym.make("CartPole-v1", max_episode_steps=7)]), 7),
+    "single": (lambda: make_envs(gym.make("MountainCar-v0"), 1, None), 200),
+    "text": (lambda: text_envs(2), 12),
+    "text, longer": (lambda: text_envs(2, max_new_tokens=20), 20),
+}
+SILENT = {
+    "unregistered": endless_envs,
+    "vector": TinyWorld,
+    "without its time limit": lambda: SyncVectorEnv([lambda: gym.make("CartPole-v1").unwrapped]),
+}
+
+
+@pytest.mark.parametrize("name", ENVS)
+def test_an_environment_says_how_long_its_episodes_may_be(name: str) -> None:
+    make, limit = ENVS[name]
+    assert step_limit(make(), None, "max_steps") == limit
+
+
+@pytest.mark.parametrize("name", ENVS)
+def test_what_the_user_says_goes_before_what_the_environment_says(name: str) -> None:
+    assert step_limit(ENVS[name][0](), 3, "max_steps") == 3
+
+
+@pytest.mark.parametrize("name", SILENT)
+def test_an_environment_that_does_not_say_is_asked_about(name: str) -> None:
+    with pytest.raises(ValueError, match=r"^the environment does not say how long an episode may be: pass longest$"):
+        step_limit(SILENT[name](), None, "longest")
+    assert step_limit(SILENT[name](), 9, "longest") == 9
+
+
+@pytest.mark.parametrize("env", ["CartPole-v1", "MountainCar-v0"])
+def test_a_time_limit_given_as_an_argument_of_the_environment_counts(env: str) -> None:
+    envs = make_envs(env, 2, {"max_episode_steps": 50})
+    assert step_limit(envs, None, "max_steps") == 50
+
+
+@pytest.mark.parametrize("given", [0, -1, 2.5, "9", True])
+def test_a_limit_that_is_no_positive_whole_number_is_refused(given: Any) -> None:
+    with pytest.raises(ValueError, match=r"^max_steps must be a whole number of at least 1, got "):
+        step_limit(text_envs(1), given, "max_steps")
+
+
+def test_agents_that_need_the_longest_episode_take_it_from_the_environment() -> None:
+    assert DrGRPO("MlpPolicy", "CartPole-v1", device="cpu").max_steps == 500
+    assert DrGRPO("MlpPolicy", "CartPole-v1", max_steps=90, device="cpu").max_steps == 90
+    pole = DAPO("MlpPolicy", "CartPole-v1", overlong_buffer=100, device="cpu")
+    assert (pole.max_steps, pole.overlong_buffer) == (500, 100)
+    text = {"env": "TextGen-v0", "env_kwargs": {"verifier": "arith", "max_new_tokens": 6}, "device": "cpu"}
+    assert DrGRPO("tiny", **text).max_steps == 6
+    assert DAPO("tiny", overlong_buffer=2, **text).max_steps == 6
+    assert DAPO(tiny_model("gpt2"), text_envs(4, group_size=4), overlong_buffer=2, device="cpu").max_steps == 12
+
+
+@pytest.mark.parametrize(("cls", "settings"), [(DrGRPO, {}), (DAPO, {"overlong_buffer": 1})])
+def test_agents_that_need_the_longest_episode_ask_for_it_in_one_line(cls: Any, settings: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=r"^the environment does not say how long an episode may be: pass max_steps$"):
+        cls(TabularPolicy(), TinyWorld(), device="cpu", **settings)
+    assert cls(TabularPolicy(), TinyWorld(), device="cpu", max_steps=3, **settings).max_steps == 3
+
+
+def test_without_an_overlong_penalty_nobody_has_to_say() -> None:
+    agent = DAPO(TabularPolicy(), TinyWorld(), device="cpu")
+    assert agent.max_steps is None and agent.overlong_buffer == 0

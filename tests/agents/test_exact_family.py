@@ -1,0 +1,352 @@
+"""Identity 2 for every agent; the closed forms that it is compared with are in tests/support/family.py.
+
+The expectations are exact: every rollout with one group of K episodes of each of the two prompts, N = 2K, is sent
+through the real agent.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import cache
+from itertools import pairwise
+from typing import Any
+
+import pytest
+import torch
+from family import (
+    LENGTHS,
+    chances,
+    dapo_gradient,
+    episode_sum_gradient,
+    group_gradient,
+    group_values,
+    informative,
+    k3_gradient,
+    lambda_advantages,
+    of_members,
+    token_mean_gradient,
+    whitened_gradient,
+)
+from tabular import (
+    AT_EVERY_STEP,
+    AT_THE_END,
+    S,
+    T,
+    TabularPolicy,
+    coefficients,
+    every_group,
+    exact_values,
+    expected_batch_gradient,
+    expected_gradient,
+    kl_gradient,
+    make_agent,
+    relative_error,
+    return_to_go_gradient,
+    true_gradient,
+)
+from updates import (
+    N,
+    paid_at_the_end,
+    sample,
+)
+
+from agents import A2C, DAPO, GRPO, PPO, RLOO, Agent, DrGRPO, ReinforcePlusPlus
+from agents.estimators import aggregation
+
+TOLERANCE = 1e-10
+BETA = 0.3
+REWARDS = {"reward at the end": AT_THE_END, "reward at every step": AT_EVERY_STEP}
+
+each_reward = pytest.mark.parametrize("rewards", REWARDS.values(), ids=REWARDS)
+each_size = pytest.mark.parametrize("size", [2, 4])
+each_centring = pytest.mark.parametrize("baseline", ["none", "group-mean"])
+each_lambda = pytest.mark.parametrize("lam", [0.0, 0.5, 1.0])
+
+
+class SummedA2C(A2C):
+    """A2C whose steps are summed over each episode, so that no weight depends on a length."""
+
+    weights = staticmethod(aggregation.sequence_sum)
+
+
+class SummedPPO(PPO):
+    weights = staticmethod(aggregation.sequence_sum)
+
+
+class SummedGRPO(GRPO):
+    weights = staticmethod(aggregation.sequence_sum)
+
+
+class CentredGRPO(GRPO):
+    weights = staticmethod(aggregation.sequence_mean)
+    advantages = DrGRPO.advantages
+
+
+def with_exact_values(agent: Agent, rewards: torch.Tensor, gamma: float = 1.0) -> Agent:
+    """Return the agent with a critic that knows every value."""
+    with torch.no_grad():
+        agent.policy.table.copy_(exact_values(agent.policy, rewards, gamma))
+    return agent
+
+
+@cache
+def expected_dapo(size: int) -> tuple[Agent, torch.Tensor]:
+    """Return an agent that takes in every episode of a rollout that teaches, and its expected gradient."""
+    agent = make_agent(DAPO, size, episodes_per_update=32)
+    return agent, expected_batch_gradient(agent, AT_THE_END, size, merge_alike=True)
+
+
+# Identity 2: agents that compare within a group.
+
+
+@each_reward
+@each_size
+def test_rloo_is_exact(size: int, rewards: torch.Tensor) -> None:
+    agent = make_agent(RLOO, size)
+    assert relative_error(expected_gradient(agent, rewards, size), true_gradient(agent.policy, rewards)) < TOLERANCE
+
+
+@each_size
+def test_rloo_is_exact_for_the_discounted_objective(size: int) -> None:
+    agent = make_agent(RLOO, size, gamma=0.9)
+    found = expected_gradient(agent, AT_EVERY_STEP, size)
+    assert relative_error(found, true_gradient(agent.policy, AT_EVERY_STEP, 0.9)) < TOLERANCE
+
+
+@each_reward
+@each_size
+def test_dr_grpo_is_exact_up_to_its_two_constants(size: int, rewards: torch.Tensor) -> None:
+    agent = make_agent(DrGRPO, size, max_steps=T)
+    wanted = (size - 1) / size / T * true_gradient(agent.policy, rewards)
+    assert relative_error(expected_gradient(agent, rewards, size), wanted) < TOLERANCE
+
+
+@each_reward
+@each_size
+@pytest.mark.parametrize(
+    ("cls", "standardized", "per_token"),
+    [(GRPO, True, True), (SummedGRPO, True, False), (CentredGRPO, False, True)],
+    ids=["both biases", "std alone", "1/T alone"],
+)
+def test_grpo_has_the_two_biases_it_documents(
+    cls: type[Agent], standardized: bool, per_token: bool, size: int, rewards: torch.Tensor
+) -> None:
+    agent = make_agent(cls, size)
+    found = expected_gradient(agent, rewards, size)
+    wanted = group_gradient(agent.policy, size, standardized, per_token, rewards)
+    assert relative_error(found, wanted) < TOLERANCE
+    true = true_gradient(agent.policy, rewards)
+    assert torch.cosine_similarity(found.flatten(), true.flatten(), 0) < 0.9999  # another direction, not only a scale
+
+
+def test_without_its_two_biases_the_closed_form_of_grpo_is_exact_up_to_a_constant() -> None:
+    agent = make_agent(GRPO)
+    wanted = 3 / 4 * true_gradient(agent.policy)
+    assert relative_error(group_gradient(agent.policy, 4, standardized=False, per_token=False), wanted) < 1e-12
+
+
+# Identity 2: agents that look at the whole rollout.
+
+
+@pytest.mark.parametrize(("cls", "settings"), [(DAPO, {"episodes_per_update": 4}), (ReinforcePlusPlus, {})])
+def test_completions_with_equal_length_and_rewards_are_credited_alike(
+    cls: type[Agent], settings: dict[str, Any]
+) -> None:
+    """So that K = 4 can be enumerated: 8 820 joint rollouts instead of 9 363 600."""
+    agent = make_agent(cls, **settings)
+    every, _ = coefficients(agent, AT_THE_END, 2)
+    merged, _ = coefficients(agent, AT_THE_END, 2, merge_alike=True)
+    torch.testing.assert_close(merged, every, rtol=0, atol=1e-14)
+
+
+@each_size
+def test_dapo_is_the_token_mean_over_informative_groups(size: int) -> None:
+    agent, found = expected_dapo(size)
+    assert relative_error(found, dapo_gradient(agent.policy, size)) < TOLERANCE
+
+
+@each_size
+def test_dapo_given_an_informative_group(size: int) -> None:
+    """A rollout without one has no gradient, so the condition divides the expectation by its probability."""
+    agent, found = expected_dapo(size)
+    rollout, probability = every_group(agent.policy, AT_THE_END, size)
+    teaches, easy = agent._teaches(rollout), rollout.observations[:, 0] < S
+    missing = [1 - float(probability[teaches & prompt].sum()) / size for prompt in (easy, ~easy)]
+    chance = 1 - math.prod(missing)
+    assert chance == pytest.approx(informative(agent.policy, size), abs=1e-12)
+    assert relative_error(found / chance, dapo_gradient(agent.policy, size, given_informative=True)) < TOLERANCE
+
+
+def test_dapo_drops_what_teaches_nothing() -> None:
+    agent = make_agent(DAPO, 4, episodes_per_update=N)
+    mixed = paid_at_the_end(sample(), (torch.arange(N) % 5 == 0) * (torch.arange(N) < 12) + 0.5)
+    assert agent.prepare(mixed).groups.tolist() == [g for g in (0, 1, 2) for _ in range(4)]
+    equal = agent.prepare(paid_at_the_end(sample(), torch.full((N,), 0.1)))
+    assert len(equal) == N
+    assert not equal.advantages.any()
+
+
+@each_centring
+@each_size
+def test_reinforce_plus_plus_is_the_token_mean_of_whitened_returns(size: int, baseline: str) -> None:
+    agent = make_agent(ReinforcePlusPlus, size, baseline=baseline)
+    found = expected_batch_gradient(agent, AT_THE_END, size, merge_alike=True)
+    values = group_values(size, AT_THE_END, centred=baseline == "group-mean")
+    assert relative_error(found, whitened_gradient(agent.policy, size, values)) < TOLERANCE
+
+
+@pytest.mark.parametrize(("baseline", "size"), [("none", 1), ("group-mean", 2)])
+def test_reinforce_plus_plus_credits_every_step_with_what_follows(baseline: str, size: int) -> None:
+    agent = make_agent(ReinforcePlusPlus, 2, baseline=baseline)
+    found = expected_batch_gradient(agent, AT_EVERY_STEP, size)
+    values = group_values(size, AT_EVERY_STEP, centred=baseline == "group-mean")
+    assert relative_error(found, whitened_gradient(agent.policy, size, values)) < TOLERANCE
+
+
+# Identity 2: agents with a critic.
+
+
+@each_reward
+@each_lambda
+@pytest.mark.parametrize("gamma", [1.0, 0.9])
+def test_a2c_is_the_token_mean_of_lambda_advantages(gamma: float, lam: float, rewards: torch.Tensor) -> None:
+    agent = make_agent(A2C, gae_lambda=lam, gamma=gamma)
+    advantages = lambda_advantages(agent.policy.table, rewards, lam, gamma)
+    wanted = token_mean_gradient(agent.policy, 1, advantages)
+    assert relative_error(expected_batch_gradient(agent, rewards), wanted) < TOLERANCE
+
+
+def test_the_bias_of_the_token_mean_fades_with_more_episodes() -> None:
+    """What is left is the true gradient divided by the mean length; the agent meets the closed form above."""
+    policy = TabularPolicy()
+    mean_length = float((chances(policy) * LENGTHS).sum(1).mean())
+    wanted, credit = true_gradient(policy) / mean_length, lambda_advantages(policy.table, AT_THE_END, 1.0)
+    errors = [relative_error(token_mean_gradient(policy, size, credit), wanted) for size in (1, 4, 16, 64, 256)]
+    for error, later in pairwise(errors):
+        assert 3.5 < error / later < 6.5  # like 1/N
+    assert errors[-1] < 0.01
+
+
+def test_a2c_is_so_with_more_episodes_too() -> None:
+    agent = make_agent(A2C, gae_lambda=0.5)
+    wanted = token_mean_gradient(agent.policy, 2, lambda_advantages(agent.policy.table, AT_THE_END, 0.5))
+    assert relative_error(expected_batch_gradient(agent, AT_THE_END, 2), wanted) < TOLERANCE
+
+
+@each_lambda
+@each_reward
+def test_a2c_with_a_perfect_critic_is_biased_by_the_token_mean_alone(rewards: torch.Tensor, lam: float) -> None:
+    agent = with_exact_values(make_agent(A2C, gae_lambda=lam), rewards)
+    wanted = token_mean_gradient(agent.policy, 1, lambda_advantages(agent.policy.table, rewards, lam))
+    found = expected_batch_gradient(agent, rewards)
+    assert relative_error(found, wanted) < TOLERANCE
+    true = true_gradient(agent.policy, rewards)
+    assert torch.cosine_similarity(found.flatten(), true.flatten(), 0) < 0.9999
+    summed = with_exact_values(make_agent(SummedA2C, gae_lambda=lam), rewards)
+    assert relative_error(expected_gradient(summed, rewards), true) < TOLERANCE
+
+
+@each_reward
+@pytest.mark.parametrize(("cls", "settings"), [(SummedA2C, {}), (SummedPPO, {"normalize_advantage": False})])
+def test_without_the_token_mean_lambda_one_is_exact_for_any_critic(
+    cls: type[Agent], settings: dict[str, Any], rewards: torch.Tensor
+) -> None:
+    agent = make_agent(cls, gae_lambda=1.0, **settings)
+    assert relative_error(expected_gradient(agent, rewards), true_gradient(agent.policy, rewards)) < TOLERANCE
+    agent = make_agent(cls, gae_lambda=1.0, gamma=0.9, **settings)
+    found = expected_gradient(agent, rewards)
+    assert relative_error(found, return_to_go_gradient(agent.policy, rewards, 0.9)) < TOLERANCE
+
+
+@each_reward
+@each_lambda
+def test_without_the_token_mean_a_perfect_critic_is_exact_for_any_lambda(lam: float, rewards: torch.Tensor) -> None:
+    agent = with_exact_values(make_agent(SummedPPO, gae_lambda=lam, gamma=0.9, normalize_advantage=False), rewards, 0.9)
+    wanted = return_to_go_gradient(agent.policy, rewards, 0.9)
+    assert relative_error(expected_gradient(agent, rewards), wanted) < TOLERANCE
+
+
+@each_reward
+@pytest.mark.parametrize("lam", [0.0, 0.5])
+def test_below_one_an_imperfect_critic_biases_the_gradient(lam: float, rewards: torch.Tensor) -> None:
+    agent = make_agent(SummedA2C, gae_lambda=lam)
+    found = expected_gradient(agent, rewards)
+    wanted = episode_sum_gradient(agent.policy, lambda_advantages(agent.policy.table, rewards, lam))
+    assert relative_error(found, wanted) < TOLERANCE
+    assert relative_error(found, true_gradient(agent.policy, rewards)) > 0.1
+
+
+@each_lambda
+def test_a_perfect_critic_stays_where_it_is(lam: float) -> None:
+    agent = with_exact_values(make_agent(SummedA2C, gae_lambda=lam, gamma=0.9), AT_EVERY_STEP, 0.9)
+    expected_gradient(agent, AT_EVERY_STEP)
+    assert agent.policy.table.grad.abs().max() < 1e-14
+
+
+@each_reward
+@pytest.mark.parametrize("lam", [0.5, 0.95, 1.0])
+def test_ppo_is_the_token_mean_of_whitened_advantages(lam: float, rewards: torch.Tensor) -> None:
+    agent = make_agent(PPO, gae_lambda=lam, gamma=0.9)
+    values = of_members(1, lambda_advantages(agent.policy.table, rewards, lam, 0.9))
+    found = expected_batch_gradient(agent, rewards)
+    assert relative_error(found, whitened_gradient(agent.policy, 1, values)) < TOLERANCE
+
+
+def test_ppo_is_so_with_more_episodes_too() -> None:
+    agent = make_agent(PPO, gae_lambda=0.5)
+    values = of_members(2, lambda_advantages(agent.policy.table, AT_THE_END, 0.5))
+    found = expected_batch_gradient(agent, AT_THE_END, 2)
+    assert relative_error(found, whitened_gradient(agent.policy, 2, values)) < TOLERANCE
+
+
+@each_reward
+@each_lambda
+def test_ppo_without_whitening_is_a2c_on_average(lam: float, rewards: torch.Tensor) -> None:
+    agent = make_agent(PPO, gae_lambda=lam, normalize_advantage=False)
+    wanted = token_mean_gradient(agent.policy, 1, lambda_advantages(agent.policy.table, rewards, lam))
+    assert relative_error(expected_batch_gradient(agent, rewards), wanted) < TOLERANCE
+
+
+# Identity 2: the KL anchor.
+
+
+def charged(agent: Agent) -> torch.Tensor:
+    """Return the rewards less β (log π - log ref), which is what k1 in the reward makes of them [P, S, V]."""
+    log_pi, log_ref = (policy.logits.detach().log_softmax(-1) for policy in (agent.policy, agent.anchor.reference))
+    return AT_THE_END - BETA * (log_pi - log_ref)
+
+
+@each_size
+def test_rloo_with_k1_in_the_reward_is_exact(size: int) -> None:
+    agent = make_agent(RLOO, size, kl_coef=BETA)
+    wanted = true_gradient(agent.policy) + BETA * kl_gradient(agent.policy, agent.anchor.reference)
+    assert relative_error(expected_gradient(agent, AT_THE_END, size), wanted) < TOLERANCE
+
+
+@each_size
+def test_dr_grpo_with_k1_in_the_reward_is_exact_up_to_its_two_constants(size: int) -> None:
+    agent = make_agent(DrGRPO, size, max_steps=T, kl_coef=BETA)
+    wanted = true_gradient(agent.policy) + BETA * kl_gradient(agent.policy, agent.anchor.reference)
+    assert relative_error(expected_gradient(agent, AT_THE_END, size), (size - 1) / size / T * wanted) < TOLERANCE
+
+
+@each_size
+def test_grpo_with_k3_in_the_loss(size: int) -> None:
+    """The paper's anchor: the gradient of KL(ref || π) step by step, each episode's divided by its length."""
+    agent = make_agent(GRPO, size, kl_coef=BETA, kl_estimator="k3", kl_in="loss")
+    anchor = BETA * k3_gradient(agent.policy, agent.anchor.reference)
+    wanted = group_gradient(agent.policy, size) + anchor
+    assert relative_error(expected_gradient(agent, AT_THE_END, size), wanted) < TOLERANCE
+    assert relative_error(anchor, BETA * kl_gradient(agent.policy, agent.anchor.reference)) > 0.1
+
+
+def test_reinforce_plus_plus_whitens_returns_with_the_anchor_in_them() -> None:
+    agent = make_agent(ReinforcePlusPlus, kl_coef=BETA)
+    wanted = whitened_gradient(agent.policy, 1, group_values(1, charged(agent), centred=False))
+    assert relative_error(expected_batch_gradient(agent), wanted) < TOLERANCE
+
+
+def test_ppo_whitens_advantages_with_the_anchor_in_them() -> None:
+    agent = make_agent(PPO, kl_coef=BETA, gae_lambda=0.5)
+    values = of_members(1, lambda_advantages(agent.policy.table, charged(agent), 0.5))
+    assert relative_error(expected_batch_gradient(agent), whitened_gradient(agent.policy, 1, values)) < TOLERANCE

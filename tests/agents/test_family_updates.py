@@ -1,0 +1,278 @@
+"""Clipping, and identities 4, 5 and 7 for every agent: what the gradient of an update does not depend on."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from identity_checks import padded
+from tabular import CarelessPolicy, P, S, T, V, gradient, make_agent, relative_error
+from updates import (
+    N,
+    fail,
+    paid_at_the_end,
+    poisoned,
+    sample,
+    shuffled,
+    some_cut_off,
+    update_gradient,
+    with_an_empty_row,
+)
+
+from agents import A2C, DAPO, GRPO, PPO, RLOO, Agent, DrGRPO, Reinforce, ReinforceBaseline, ReinforcePlusPlus, Rollout
+from agents.algorithms import AGENTS
+from agents.estimators import losses
+
+BETA = 0.3
+each_lambda = pytest.mark.parametrize("lam", [0.0, 0.5, 1.0])
+
+# Clipping.
+
+ASYMMETRIC = {"clip_range": 0.1, "clip_range_high": 0.4}
+CLIPPED: dict[str, tuple[dict[str, Any], float, float]] = {  # settings, how far the ratio may fall and rise
+    "GRPO": ({"cls": GRPO}, 0.2, 0.2),
+    "DrGRPO": ({"cls": DrGRPO, "max_steps": T}, 0.2, 0.2),
+    "DAPO": ({"cls": DAPO, "episodes_per_update": N}, 0.2, 0.28),
+    "REINFORCE++": ({"cls": ReinforcePlusPlus}, 0.2, 0.2),
+    "PPO": ({"cls": PPO, "gae_lambda": 0.5}, 0.2, 0.2),
+    "PPO, asymmetric": ({"cls": PPO, **ASYMMETRIC}, 0.1, 0.4),
+}
+each_clipped = pytest.mark.parametrize(("settings", "low", "high"), CLIPPED.values(), ids=CLIPPED)
+RATIOS = [0.3, 0.61, 0.79, 0.81, 0.89, 0.91, 1.0, 1.09, 1.11, 1.19, 1.21, 1.27, 1.29, 1.39, 1.41, 3.0]
+
+
+@each_clipped
+def test_the_clipped_ratio_is_the_policy_gradient_on_a_fresh_rollout(
+    settings: dict[str, Any], low: float, high: float
+) -> None:
+    cls = settings["cls"]
+
+    class Plain(cls):
+        def surrogate(self, log_probs: torch.Tensor, batch: Rollout) -> torch.Tensor:
+            return losses.policy_gradient(log_probs, batch.advantages)
+
+    found = update_gradient(settings, sample())
+    assert found.any()
+    assert relative_error(found, update_gradient(settings | {"cls": Plain}, sample())) < 1e-12
+
+
+@each_clipped
+@pytest.mark.parametrize("ratio", RATIOS)
+def test_the_clipped_ratio_stops_on_the_improving_side_alone(
+    settings: dict[str, Any], low: float, high: float, ratio: float
+) -> None:
+    agent = make_agent(**settings)
+    low, high = (
+        settings.get("clip_range", 0.2),
+        settings.get("clip_range_high", 0.28 if settings["cls"] is DAPO else 0.2),
+    )
+    prepared = agent.prepare(sample())
+    log_probs = (prepared.log_probs + math.log(ratio)).requires_grad_()
+    (found,) = torch.autograd.grad(agent.surrogate(log_probs, prepared).sum(), log_probs)
+    better, worse = prepared.advantages > 0, prepared.advantages < 0
+    assert better.any()
+    assert worse.any()
+    for side, stopped in ((better, ratio > 1 + high), (worse, ratio < 1 - low)):
+        if stopped:
+            assert not found[side].any()
+        else:
+            torch.testing.assert_close(found[side], ratio * prepared.advantages[side], rtol=1e-12, atol=0)
+
+
+def moved(settings: dict[str, Any], rollout: Rollout) -> tuple[Agent, Rollout]:
+    """Return an agent whose policy has moved since it prepared this rollout, and the rollout."""
+    agent = make_agent(**settings)
+    prepared = agent.prepare(rollout)
+    with torch.no_grad():
+        agent.policy.logits += 0.4 * torch.randn(P, S, V, generator=torch.Generator().manual_seed(5))
+    return agent, prepared
+
+
+def clipped_by_hand(
+    logits: list[list[list[float]]], batch: Rollout, low: float, high: float
+) -> tuple[float, torch.Tensor, int]:
+    """Return the clipped loss, its direction of ascent [P, S, V] and the clipped steps, number by number."""
+    loss, ascent, count = 0.0, torch.zeros(P, S, V, dtype=torch.float64), 0
+    for i in range(len(batch)):
+        for t in range(int(batch.lengths[i])):
+            prompt, state = divmod(int(batch.observations[i, t]), S)
+            action = int(batch.actions[i, t])
+            powers = [math.exp(logit) for logit in logits[prompt][state]]
+            pi = [power / sum(powers) for power in powers]
+            ratio = pi[action] / math.exp(float(batch.log_probs[i, t]))
+            credit, weight = float(batch.advantages[i, t]), float(batch.weights[i, t])
+            loss -= weight * min(ratio * credit, max(1 - low, min(ratio, 1 + high)) * credit)
+            if (credit > 0 and ratio > 1 + high) or (credit < 0 and ratio < 1 - low):
+                count += 1
+                continue
+            for a in range(V):
+                ascent[prompt, state, a] += weight * credit * ratio * ((a == action) - pi[a])
+    return loss, ascent, count
+
+
+@each_clipped
+@pytest.mark.parametrize("seed", [0, 1])
+def test_away_from_the_sampling_policy_the_loss_is_the_clipped_one(
+    settings: dict[str, Any], low: float, high: float, seed: int
+) -> None:
+    agent, prepared = moved(settings, sample(seed))
+    loss, wanted, count = clipped_by_hand(agent.policy.logits.tolist(), prepared, low, high)
+    assert 2 < count < int(prepared.mask.sum()) / 2
+    assert relative_error(gradient(agent, prepared), wanted) < 1e-12
+    figures = agent.loss(prepared)[1]
+    assert figures["train/policy_loss"] == pytest.approx(loss, rel=1e-12, abs=1e-14)
+    assert figures["train/clip_fraction"] == count
+
+
+@each_clipped
+@pytest.mark.parametrize("rows", [None, 5])
+def test_the_clip_fraction_is_that_of_all_steps(
+    settings: dict[str, Any], low: float, high: float, rows: int | None
+) -> None:
+    agent, prepared = moved({**settings, "micro_batch_size": rows}, sample())
+    count = clipped_by_hand(agent.policy.logits.tolist(), prepared, low, high)[2]
+    assert agent._backward(prepared)["train/clip_fraction"] == count / int(prepared.mask.sum())
+    assert make_agent(**settings).update(sample())["train/clip_fraction"] == 0
+
+
+# Identities 4 and 5: what the gradient of an update does not depend on.
+
+FAMILY: dict[str, dict[str, Any]] = {
+    "Reinforce": {"cls": Reinforce},
+    "ReinforceBaseline": {"cls": ReinforceBaseline},
+    "RLOO": {"cls": RLOO},
+    "RLOO, k1": {"cls": RLOO, "kl_coef": BETA},
+    "GRPO": {"cls": GRPO},
+    "GRPO, k3": {"cls": GRPO, "kl_coef": BETA, "kl_estimator": "k3", "kl_in": "loss"},
+    "DrGRPO": {"cls": DrGRPO, "max_steps": T},
+    "DAPO": {"cls": DAPO, "episodes_per_update": N},
+    "DAPO, overlong": {"cls": DAPO, "episodes_per_update": N, "overlong_buffer": 2, "max_steps": T},
+    "REINFORCE++": {"cls": ReinforcePlusPlus, "gamma": 0.9, "kl_coef": BETA},
+    "REINFORCE++-baseline": {"cls": ReinforcePlusPlus, "baseline": "group-mean"},
+    "A2C": {"cls": A2C, "gae_lambda": 0.5, "gamma": 0.9},
+    "PPO": {"cls": PPO, "gae_lambda": 0.5, "gamma": 0.9, "ent_coef": 0.1},
+    "PPO, clipped values": {"cls": PPO, "normalize_advantage": False, "clip_range_vf": 0.2, "kl_coef": BETA},
+}
+each_agent = pytest.mark.parametrize("settings", FAMILY.values(), ids=FAMILY)
+LAYOUTS: dict[str, Callable[[Rollout], Rollout]] = {
+    "rows in another order": shuffled,
+    "more padding": lambda rollout: padded(rollout, junk=1),
+    "NaN in masked cells": poisoned,
+    "an empty row": with_an_empty_row,
+    "an empty row alone": lambda rollout: with_an_empty_row(rollout, group=99),
+    "an empty row with a verdict": lambda rollout: with_an_empty_row(rollout, valid=True),
+}
+
+
+def test_no_agent_is_missing() -> None:
+    assert {settings["cls"] for settings in FAMILY.values()} == set(AGENTS.values())
+
+
+@each_agent
+@pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS)
+def test_the_layout_leaves_the_gradient_alone(settings: dict[str, Any], layout: Callable[[Rollout], Rollout]) -> None:
+    for rollout in (sample(), some_cut_off(sample())):
+        whole = update_gradient(settings, rollout)
+        assert whole.any()
+        assert relative_error(update_gradient(settings, layout(rollout)), whole) < 1e-12
+
+
+@each_agent
+@pytest.mark.parametrize("rows", [1, 5, N])
+def test_micro_batches_leave_the_gradient_alone(settings: dict[str, Any], rows: int) -> None:
+    rollout = some_cut_off(sample())
+    parts = update_gradient(settings, rollout, micro_batch_size=rows)
+    assert relative_error(parts, update_gradient(settings, rollout)) < 1e-12
+
+
+@each_agent
+def test_what_a_policy_leaves_in_masked_cells_changes_nothing(settings: dict[str, Any]) -> None:
+    found = update_gradient(settings, sample(), policy=CarelessPolicy)
+    assert torch.equal(found, update_gradient(settings, sample()))
+
+
+def half_informative() -> Rollout:
+    """Return a sample whose first three groups have unequal rewards and whose last three have equal ones."""
+    rows = torch.arange(N)
+    return paid_at_the_end(sample(), (rows % 5 == 0) & (rows < 12))
+
+
+@each_agent
+def test_leaving_out_idle_rows_leaves_the_gradient_alone(settings: dict[str, Any]) -> None:
+    rollout = half_informative()
+    every = update_gradient(settings, rollout, skip_idle_rows=False)
+    assert relative_error(update_gradient(settings, rollout), every) < 1e-12
+
+
+@pytest.mark.parametrize("name", ["ReinforceBaseline", "RLOO", "GRPO", "DrGRPO", "DAPO"])
+def test_groups_with_equal_rewards_need_no_pass(name: str) -> None:
+    agent = make_agent(**FAMILY[name])
+    prepared = agent.prepare(half_informative())
+    trained = prepared.groups[agent._rows_to_train(prepared)]
+    assert trained.unique().tolist() == [0, 1, 2]
+
+
+def test_whitening_moves_groups_with_equal_rewards_by_the_common_mean() -> None:
+    """REINFORCE++ takes mean and standard deviation after the group's mean: a group of equals is at 0, not the mean."""
+    agent = make_agent(ReinforcePlusPlus, baseline="group-mean")
+    prepared = agent.prepare(half_informative())
+    gaps = half_informative().returns.reshape(-1, 4)
+    gaps = (gaps - gaps.mean(1, keepdim=True)).flatten()[:, None].expand(-1, T)[prepared.mask]
+    offset = float(-gaps.mean() / gaps.std(correction=0))
+    assert abs(offset) > 0.01
+    equal = prepared.advantages[12:][prepared.mask[12:]]
+    torch.testing.assert_close(equal, torch.full_like(equal, offset), rtol=1e-7, atol=0)
+
+
+@each_agent
+@pytest.mark.parametrize("reward", [0.0, 1e6, torch.nan])
+def test_failed_verdicts_teach_nothing(settings: dict[str, Any], reward: float) -> None:
+    rollout, valid = fail(some_cut_off(sample()), reward)
+    alone = update_gradient(settings, rollout.select(valid))
+    assert alone.any()
+    assert relative_error(update_gradient(settings, rollout), alone) < 1e-12
+
+
+@each_agent
+def test_a_rollout_of_failed_verdicts_alone_has_no_gradient(settings: dict[str, Any]) -> None:
+    assert not update_gradient(settings, replace(sample(), valid=torch.zeros(N, dtype=torch.bool))).any()
+
+
+# Identity 7: equal rewards.
+
+
+@pytest.mark.parametrize("name", ["ReinforceBaseline", "RLOO", "GRPO", "DrGRPO", "DAPO", "REINFORCE++-baseline"])
+@pytest.mark.parametrize("reward", [0.0, 1.0, 0.1, 1 / 3, -7.3])
+def test_equal_rewards_in_every_group_give_exactly_no_gradient(name: str, reward: float) -> None:
+    """Groups differ in their reward, episodes in their length."""
+    rollout = paid_at_the_end(sample(), reward + 0.7 * (sample().groups % 3).double())
+    assert not update_gradient(FAMILY[name], rollout).any()
+
+
+@pytest.mark.parametrize("reward", [0.0, 1.0, 0.1, 1 / 3, -7.3])
+def test_equal_rewards_in_a_rollout_give_exactly_no_gradient_where_it_is_whitened(reward: float) -> None:
+    rollout = paid_at_the_end(sample(), torch.full((N,), reward, dtype=torch.float64))
+    assert not update_gradient({"cls": ReinforcePlusPlus}, rollout).any()
+
+
+@each_lambda
+@pytest.mark.parametrize("reward", [0.0, 1.0, 0.1, 1 / 3, -7.3])
+@pytest.mark.parametrize("cls", [A2C, PPO])
+def test_rewards_that_the_critic_expects_give_exactly_no_gradient(cls: type[Agent], reward: float, lam: float) -> None:
+    """An actor-critic compares with its critic, not with other episodes."""
+    agent = make_agent(cls, gae_lambda=lam)
+    agent.policy.table.data.fill_(reward)
+    rollout = paid_at_the_end(sample(), torch.full((N,), reward, dtype=torch.float64))
+    prepared = agent.prepare(rollout)
+    assert not gradient(agent, prepared).any()
+    assert not agent.policy.table.grad.any()
+
+
+@pytest.mark.parametrize("cls", [A2C, PPO])
+def test_equal_rewards_that_the_critic_does_not_expect_do(cls: type[Agent]) -> None:
+    agent = make_agent(cls)
+    assert gradient(agent, agent.prepare(paid_at_the_end(sample(), torch.ones(N)))).any()

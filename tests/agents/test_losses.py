@@ -1,0 +1,112 @@
+"""Surrogates and critic losses, against scalar loops and their own gradients."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from agents.estimators.losses import (
+    clipped_ratio,
+    clipped_squared_error,
+    is_clipped,
+    policy_gradient,
+    squared_error,
+)
+
+reproducible = settings(deadline=None, derandomize=True, max_examples=60)
+ranges = st.sampled_from([(0.2, 0.2), (0.2, 0.28), (0.5, 0.1), (0.01, 0.9)])
+
+
+def drawn(seed: int, count: int = 3) -> list[torch.Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    return [torch.randn(4, 5, generator=generator, dtype=torch.float64) for _ in range(count)]
+
+
+def test_clipped_ratio_by_hand() -> None:
+    """Ratios 1, 1.5, 1.5, 0.5, 0.5, 1.1 with ε_low 0.2 and ε_high 0.3: a bad action may not be excused by the clip."""
+    ratios = torch.tensor([[1.0, 1.5, 1.5, 0.5, 0.5, 1.1]], dtype=torch.float64)
+    advantages = torch.tensor([[2.0, 2.0, -2.0, 2.0, -2.0, -1.0]], dtype=torch.float64)
+    old = torch.full_like(ratios, -0.7)
+    found = clipped_ratio(ratios.log() + old, old, advantages, 0.2, 0.3)
+    assert found[0].tolist() == pytest.approx([2.0, 2.6, -3.0, 1.0, -1.6, -1.1])
+    clipped = is_clipped(ratios.log() + old, old, advantages, 0.2, 0.3)
+    assert clipped[0].tolist() == [False, True, False, False, True, False]
+
+
+@reproducible
+@given(st.integers(0, 999), ranges)
+def test_clipped_ratio_against_a_plain_loop(seed: int, clip: tuple[float, float]) -> None:
+    log_probs, old, advantages = drawn(seed)
+    found = clipped_ratio(log_probs, old, advantages, *clip)
+    for i, t in torch.cartesian_prod(torch.arange(4), torch.arange(5)).tolist():
+        ratio, a = math.exp(log_probs[i, t] - old[i, t]), float(advantages[i, t])
+        wanted = min(ratio * a, min(max(ratio, 1 - clip[0]), 1 + clip[1]) * a)
+        assert float(found[i, t]) == pytest.approx(wanted, abs=1e-12)
+
+
+@reproducible
+@given(st.integers(0, 999), ranges)
+def test_is_clipped_says_where_the_surrogate_has_no_gradient(seed: int, clip: tuple[float, float]) -> None:
+    log_probs, old, advantages = drawn(seed)
+    log_probs.requires_grad_()
+    clipped_ratio(log_probs, old, advantages, *clip).sum().backward()
+    assert torch.equal(log_probs.grad == 0, is_clipped(log_probs.detach(), old, advantages, *clip))
+    free = ~is_clipped(log_probs.detach(), old, advantages, *clip)
+    ratio = (log_probs.detach() - old).exp()
+    torch.testing.assert_close(log_probs.grad[free], (ratio * advantages)[free], atol=1e-12, rtol=1e-12)
+
+
+def test_at_ratio_one_the_clipped_surrogate_is_the_policy_gradient() -> None:
+    log_probs, _, advantages = drawn(0)
+    gradients = []
+    for surrogate in (
+        lambda x: clipped_ratio(x, log_probs, advantages, 0.2, 0.2),
+        lambda x: policy_gradient(x, advantages),
+    ):
+        ours = log_probs.clone().requires_grad_()
+        surrogate(ours).sum().backward()
+        gradients.append(ours.grad)
+    assert torch.equal(*gradients) and torch.equal(gradients[0], advantages)
+
+
+def test_only_the_new_log_probabilities_are_differentiated() -> None:
+    log_probs, old, advantages = (x.requires_grad_() for x in drawn(1))
+    (clipped_ratio(log_probs, old, advantages, 0.2, 0.2) + policy_gradient(log_probs, advantages)).sum().backward()
+    assert log_probs.grad is not None and old.grad is None and advantages.grad is None
+
+
+def test_squared_errors_by_hand() -> None:
+    values = torch.tensor([[1.0, 1.0, 1.0, 3.0]])
+    old_values = torch.tensor([[0.0, 0.0, 0.9, 0.0]])
+    targets = torch.tensor([[2.0, -1.0, 2.0, 0.25]])
+    assert squared_error(values, targets).tolist() == [[1.0, 4.0, 1.0, 7.5625]]
+    # The value kept within 0.5 of the old one is 0.5, 0.5, 1, 0.5.
+    assert clipped_squared_error(values, old_values, targets, 0.5).tolist() == [[2.25, 4.0, 1.0, 7.5625]]
+
+
+@reproducible
+@given(st.integers(0, 999), st.sampled_from([0.1, 0.5, 2.0]))
+def test_clipped_squared_error_against_a_plain_loop(seed: int, clip: float) -> None:
+    values, old_values, targets = drawn(seed)
+    found = clipped_squared_error(values, old_values, targets, clip)
+    for i, t in torch.cartesian_prod(torch.arange(4), torch.arange(5)).tolist():
+        value, old, target = float(values[i, t]), float(old_values[i, t]), float(targets[i, t])
+        near = min(max(value, old - clip), old + clip)
+        assert float(found[i, t]) == pytest.approx(max((value - target) ** 2, (near - target) ** 2), abs=1e-12)
+
+
+def test_a_critic_far_from_its_old_value_is_pushed_no_further_but_may_come_back() -> None:
+    values = torch.tensor([[1.0, 1.0]], dtype=torch.float64, requires_grad=True)
+    old_values, targets = torch.zeros(1, 2, dtype=torch.float64), torch.tensor([[3.0, -1.0]], dtype=torch.float64)
+    clipped_squared_error(values, old_values, targets, 0.5).sum().backward()
+    assert values.grad.tolist() == [[0.0, 4.0]]
+
+
+def test_only_the_new_values_are_differentiated() -> None:
+    values, old_values, targets = (x.requires_grad_() for x in drawn(2))
+    (clipped_squared_error(values, old_values, targets, 0.3) + squared_error(values, targets)).sum().backward()
+    assert values.grad is not None and old_values.grad is None and targets.grad is None

@@ -1,0 +1,223 @@
+"""Several optimizer steps a rollout: every row once a pass, the first step on policy, the seed in charge."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from identity_checks import EXACT, ROUNDING, assert_close, collect
+from tabular import gradient, make_agent, random_episodes
+from tiny_models import text_envs, tiny_model
+
+from agents import DAPO, GRPO, PPO, Agent, DrGRPO, ReinforcePlusPlus, Rollout
+
+FAMILY = {
+    "ppo": (PPO, {"gae_lambda": 0.9}),
+    "grpo": (GRPO, {}),
+    "dr-grpo": (DrGRPO, {"max_steps": 3}),
+    "dapo": (DAPO, {}),
+    "reinforce-plus-plus": (ReinforcePlusPlus, {}),
+}
+names = pytest.mark.parametrize("name", FAMILY)
+reproducible = settings(deadline=None, derandomize=True, max_examples=30)
+
+
+def proximal(name: str, epochs: int = 2, parts: int = 3, **kwargs: Any) -> Agent:
+    cls, own = FAMILY[name]
+    usual = {"episodes_per_update": 8, "lr_schedule": "constant", "learning_rate": 0.05, "max_grad_norm": 1e9}
+    parts_of = {"num_epochs": epochs, "num_minibatches": parts}
+    return make_agent(cls, group_size=4, **{**usual, **parts_of, **own, **kwargs})
+
+
+def numbered(agent: Agent, episodes: int) -> Rollout:
+    """Return prepared episodes whose `success` is their number."""
+    rollout = random_episodes(agent.policy, groups=episodes, size=1)
+    rollout.groups = torch.zeros_like(rollout.groups)
+    return replace(agent.prepare(rollout), success=torch.arange(episodes).float())
+
+
+def listen(agent: Agent) -> list[dict[str, float]]:
+    """Record the figures of every optimizer step from now on."""
+    figures: list[dict[str, float]] = []
+    backward = agent._backward
+    agent._backward = lambda batch: figures.append(backward(batch)) or figures[-1]
+    return figures
+
+
+# What each step trains on.
+
+
+@reproducible
+@given(st.integers(1, 12), st.integers(1, 4), st.integers(1, 15))
+def test_every_row_is_visited_exactly_once_a_pass(episodes: int, epochs: int, parts: int) -> None:
+    agent = proximal("grpo", epochs, parts)
+    prepared = numbered(agent, episodes)
+    batches = list(agent.batches(prepared))
+    wanted = min(parts, episodes)
+    assert len(batches) == epochs * wanted
+    for start in range(0, len(batches), wanted):
+        seen = torch.cat([batch.success for batch in batches[start : start + wanted]])
+        assert sorted(seen.tolist()) == list(range(episodes))
+    sizes = {len(batch) for batch in batches}
+    assert max(sizes) - min(sizes) <= 1 and min(sizes) >= 1
+
+
+@reproducible
+@given(st.integers(1, 12), st.integers(1, 15))
+def test_weights_are_multiplied_by_the_number_of_parts_and_nothing_else_changes(episodes: int, parts: int) -> None:
+    agent = proximal("grpo", 1, parts)
+    prepared = numbered(agent, episodes)
+    for batch in agent.batches(prepared):
+        rows = batch.success.long()
+        assert torch.equal(batch.weights, prepared.weights[rows] * min(parts, episodes))
+        for name in ("actions", "log_probs", "advantages", "mask", "observations"):
+            assert torch.equal(getattr(batch, name), getattr(prepared, name)[rows]), name
+
+
+def test_one_part_is_the_whole_rollout_as_it_is() -> None:
+    agent = proximal("grpo", 3, 1)
+    prepared = numbered(agent, 5)
+    state = agent.generator.get_state()
+    assert all(batch is prepared for batch in agent.batches(prepared))
+    assert torch.equal(agent.generator.get_state(), state), "there is nothing to draw"
+
+
+def test_passes_are_shuffled_anew() -> None:
+    agent = proximal("grpo", 4, 3)
+    orders = [tuple(batch.success.tolist()) for batch in agent.batches(numbered(agent, 9))]
+    passes = [tuple(map(frozenset, orders[start : start + 3])) for start in range(0, 12, 3)]
+    assert len(set(passes)) == 4
+
+
+@names
+@pytest.mark.parametrize("parts", [2, 5, 8])
+def test_the_gradients_of_all_parts_average_to_that_of_the_rollout(name: str, parts: int) -> None:
+    agent = proximal(name, 1, parts)
+    prepared = agent.prepare(random_episodes(agent.policy, groups=2, size=4))
+    whole = gradient(agent, prepared)
+    assert whole.abs().max() > 1e-3
+    mean = sum(gradient(agent, batch) for batch in agent.batches(prepared)) / parts
+    assert_close(mean, whole, EXACT, "the mean over parts")
+
+
+@names
+@pytest.mark.parametrize(("epochs", "parts", "steps"), [(1, 1, 1), (3, 1, 3), (2, 3, 6), (2, 8, 16), (2, 50, 16)])
+def test_steps_are_passes_times_parts_and_no_more_parts_than_rows(
+    name: str, epochs: int, parts: int, steps: int
+) -> None:
+    agent = proximal(name, epochs, parts, skip_idle_rows=False)
+    figures = listen(agent)
+    agent.update(random_episodes(agent.policy, groups=2, size=4))
+    assert len(figures) == steps and agent.num_updates == 1
+
+
+def test_rows_that_teach_nothing_are_in_no_part() -> None:
+    agent = proximal("grpo", 2, 8)
+    rollout = random_episodes(agent.policy, groups=2, size=4)
+    rollout.rewards[:4] = 0.0
+    figures = listen(agent)
+    agent.update(rollout)
+    taught = int((agent.prepare(rollout).advantages != 0).any(1).sum())
+    assert 1 < taught <= 4 and len(figures) == 2 * taught
+
+
+# The ratio.
+
+
+@names
+def test_the_first_step_is_on_policy_and_later_ones_are_not(name: str) -> None:
+    agent = proximal(name, 3, 2, learning_rate=0.5)
+    figures = listen(agent)
+    agent.update(random_episodes(agent.policy, groups=2, size=4))
+    first, *later = figures
+    assert first["train/clip_fraction"] == 0.0
+    assert abs(first["train/approx_kl"]) < EXACT and first["train/logp_gap_max"] < EXACT
+    assert all(step["train/approx_kl"] > 1e-4 for step in later)
+    assert any(step["train/clip_fraction"] > 0 for step in later)
+
+
+@names
+def test_a_tiny_learning_rate_leaves_the_ratio_at_one(name: str) -> None:
+    agent = proximal(name, 3, 2, learning_rate=1e-15)
+    figures = listen(agent)
+    agent.update(random_episodes(agent.policy, groups=2, size=4))
+    assert len(figures) == 6
+    for step in figures:
+        assert step["train/clip_fraction"] == 0.0 and step["train/logp_gap_max"] < EXACT
+
+
+@pytest.mark.parametrize("name", ["ppo", "grpo"])
+def test_a_language_model_starts_on_policy_too(name: str) -> None:
+    envs = text_envs(4, group_size=4)
+    settings = {"episodes_per_update": 8, "num_epochs": 2, "num_minibatches": 2, "learning_rate": 0.01}
+    agent = FAMILY[name][0](tiny_model("gpt2"), envs, lr_schedule="constant", device="cpu", **settings)
+    figures = listen(agent)
+    agent.update(collect(agent.policy, envs, 8))
+    assert figures[0]["train/clip_fraction"] == 0.0 and figures[0]["train/logp_gap_max"] < ROUNDING
+    assert all(step["train/logp_gap_max"] > 100 * ROUNDING for step in figures[1:])
+
+
+def test_figures_are_means_over_steps_but_the_gap_is_the_first_ones() -> None:
+    agent = proximal("grpo", 3, 2, learning_rate=0.5)
+    figures = listen(agent)
+    logged = agent.update(random_episodes(agent.policy, groups=2, size=4))
+    for name in ("train/approx_kl", "train/clip_fraction", "train/policy_loss", "train/loss"):
+        assert logged[name] == pytest.approx(sum(step[name] for step in figures) / len(figures)), name
+    assert logged["train/logp_gap_max"] == figures[0]["train/logp_gap_max"] < figures[1]["train/logp_gap_max"]
+
+
+def test_clip_fraction_is_the_share_of_steps_without_a_gradient_in_micro_batches_too() -> None:
+    """Every good action twice as likely, every bad one half as likely: all of them beyond their clip."""
+    for rows in (None, 1, 3):
+        agent = proximal("grpo", 1, 1, micro_batch_size=rows, skip_idle_rows=False)
+        rollout = random_episodes(agent.policy, groups=3, size=4)
+        rollout.rewards[4:8] = 0.0
+        prepared = agent.prepare(rollout)
+        moved = replace(prepared, log_probs=prepared.log_probs - 0.69 * prepared.advantages.sign())
+        share = float((prepared.advantages != 0)[prepared.mask].double().mean())
+        assert 0.3 < share < 0.9
+        assert agent._backward(moved)["train/clip_fraction"] == pytest.approx(share)
+        assert not agent.policy.logits.grad.any()
+
+
+# Acting and training have to agree, but only before the policy moves.
+
+
+@names
+def test_large_steps_are_no_disagreement_between_acting_and_training(name: str) -> None:
+    agent = proximal(name, 3, 2, learning_rate=1.0)
+    figures = listen(agent)
+    agent.update(random_episodes(agent.policy, groups=2, size=4))
+    assert max(step["train/logp_gap_max"] for step in figures) > 0.5
+
+
+@names
+def test_a_disagreement_on_the_first_step_stops_the_training(name: str) -> None:
+    agent = proximal(name)
+    rollout = random_episodes(agent.policy, groups=2, size=4)
+    before = agent.policy.logits.detach().clone()
+    with pytest.raises(RuntimeError, match=r"differ by 0\.1 nats"):
+        agent.update(replace(rollout, log_probs=rollout.log_probs + 0.1))
+    assert torch.equal(agent.policy.logits, before)
+
+
+# Seeds.
+
+
+@names
+def test_the_seed_decides_the_parts_and_global_random_states_do_not(name: str) -> None:
+    weights = []
+    for attempt, seed in enumerate((0, 0, 1)):
+        with torch.random.fork_rng():
+            torch.manual_seed(attempt)
+            agent = proximal(name, seed=seed)
+            before = torch.get_rng_state()
+            agent.update(random_episodes(agent.policy, groups=2, size=4))
+            assert torch.equal(torch.get_rng_state(), before)
+        weights.append(agent.policy.logits.detach())
+    assert torch.equal(weights[0], weights[1])
+    assert not torch.equal(weights[0], weights[2])

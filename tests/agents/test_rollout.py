@@ -1,0 +1,179 @@
+"""Rollouts: what follows an episode cut off, and several rollouts as one."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+
+import pytest
+import torch
+
+from agents import Rollout
+from agents.rollout import Obs, join, map_obs
+
+SEEN = {"tensor": lambda x: x, "dict": lambda x: {"whole": x, "half": (x / 2)[..., :1]}}
+kinds = pytest.mark.parametrize("kind", SEEN)
+layouts = pytest.mark.parametrize("obs_from_actions", [True, False])
+
+
+def rollout_of(
+    lengths: list[int],
+    groups: list[int] | None = None,
+    kind: str = "tensor",
+    obs_from_actions: bool = False,
+    cut: tuple[int, ...] = (),
+    first: int = 1,
+) -> Rollout:
+    """Return episodes whose every cell says which episode and step it is of: 100 · episode + t, from `first` on."""
+    mask = torch.arange(max(lengths)) < torch.tensor(lengths)[:, None]
+    number = torch.arange(first, first + len(lengths))
+    cells = (100 * number[:, None] + torch.arange(max(lengths))) * mask  # [N, T]
+    seen = torch.stack([cells, -cells], -1).float()  # [N, T, 2]
+    truncated = torch.zeros(len(lengths), dtype=torch.bool)
+    truncated[list(cut)] = True
+    final = torch.stack([100 * number + 99, -number], -1).float() * truncated[:, None]
+    return Rollout(
+        observations=SEEN[kind](seen[:, 0] if obs_from_actions else seen),
+        actions=cells,
+        log_probs=-cells.double(),
+        rewards=cells / 7,
+        mask=mask,
+        terminated=~truncated,
+        truncated=truncated,
+        groups=torch.tensor(groups or [0] * len(lengths)),
+        valid=number % 5 > 0,
+        success=number.float(),
+        final_observations=SEEN[kind](final) if cut else None,
+    )
+
+
+def whole(obs: Obs) -> torch.Tensor:
+    return obs["whole"] if isinstance(obs, dict) else obs
+
+
+# What follows an episode cut off.
+
+
+@kinds
+@layouts
+def test_cut_off_is_one_step_of_every_episode_that_exists_where_it_was_cut(kind: str, obs_from_actions: bool) -> None:
+    rollout = rollout_of([3, 1, 2, 4], kind=kind, obs_from_actions=obs_from_actions, cut=(1, 2))
+    following = rollout.cut_off(obs_from_actions)
+    assert following.mask.tolist() == [[False], [True], [True], [False]]
+    seen = whole(following.observations)
+    assert seen.shape == ((4, 2) if obs_from_actions else (4, 1, 2))
+    assert seen.reshape(4, 2).tolist() == [[0, 0], [299, -2], [399, -3], [0, 0]]
+    assert following.actions.shape == (4, 1) and following.actions.dtype == rollout.actions.dtype
+
+
+@layouts
+def test_an_episode_that_terminated_as_well_was_not_cut_off(obs_from_actions: bool) -> None:
+    rollout = rollout_of([2, 2], obs_from_actions=obs_from_actions, cut=(0, 1))
+    rollout.terminated[1] = True
+    assert rollout.cut_off(obs_from_actions).mask.tolist() == [[True], [False]]
+
+
+@layouts
+def test_nothing_follows_where_no_episode_was_cut_off(obs_from_actions: bool) -> None:
+    assert rollout_of([2, 3], obs_from_actions=obs_from_actions).cut_off(obs_from_actions) is None
+
+
+def test_actions_of_several_dimensions_are_followed_by_one_of_the_same_shape() -> None:
+    rollout = rollout_of([2, 3], cut=(0,))
+    rollout.actions = torch.ones(2, 3, 4)
+    assert rollout.cut_off(obs_from_actions=False).actions.shape == (2, 1, 4)
+
+
+@kinds
+def test_selecting_rows_selects_their_final_observations(kind: str) -> None:
+    chosen = rollout_of([3, 1, 2], kind=kind, cut=(1, 2)).select(torch.tensor([2, 0]))
+    assert whole(chosen.final_observations).tolist() == [[399, -3], [0, 0]]
+    assert all(len(part.final_observations) == len(part) for part in rollout_of([1] * 5, cut=(0,)).split(2))
+
+
+# Several rollouts as one.
+
+
+def assert_row_equal(joined: Rollout, row: int, part: Rollout, own: int, obs_from_actions: bool) -> None:
+    """A row of a joined rollout is the part's own row, its steps padded with zeros."""
+    steps = part.mask.shape[1]
+    for field in fields(Rollout):
+        value, mine = getattr(joined, field.name), getattr(part, field.name)
+        if mine is None or field.name == "groups":
+            continue
+        stepwise = field.name in ("actions", "log_probs", "rewards", "mask") or (
+            field.name == "observations" and not obs_from_actions
+        )
+        for ours, theirs in zip(leaves(value), leaves(mine), strict=True):
+            assert ours.dtype == theirs.dtype, field.name
+            if stepwise:
+                assert torch.equal(ours[row, :steps], theirs[own]) and not ours[row, steps:].any(), field.name
+            else:
+                assert torch.equal(ours[row], theirs[own]), field.name
+
+
+def leaves(value: Obs) -> list[torch.Tensor]:
+    return list(value.values()) if isinstance(value, dict) else [value]
+
+
+@kinds
+@layouts
+def test_rollouts_of_unequal_length_are_joined_row_by_row(kind: str, obs_from_actions: bool) -> None:
+    settings = {"kind": kind, "obs_from_actions": obs_from_actions}
+    parts = [
+        rollout_of([2, 1], cut=(1,), **settings),
+        rollout_of([5, 3, 4], cut=(0, 2), first=3, **settings),
+        rollout_of([1], cut=(0,), first=6, **settings),
+    ]
+    joined = join(parts, obs_from_actions)
+    assert joined.mask.shape == (6, 5) and len(joined) == 6
+    row = 0
+    for part in parts:
+        for own in range(len(part)):
+            assert_row_equal(joined, row, part, own, obs_from_actions)
+            row += 1
+    assert joined.values is None and joined.advantages is None and joined.weights is None
+
+
+@kinds
+@layouts
+def test_rollouts_in_which_nothing_was_cut_off_are_joined_to_ones_in_which_something_was(
+    kind: str, obs_from_actions: bool
+) -> None:
+    settings = {"kind": kind, "obs_from_actions": obs_from_actions}
+    plain, cut = rollout_of([2, 1], **settings), rollout_of([1, 3], cut=(1,), first=3, **settings)
+    for parts, wanted in (((plain, cut), [0, 0, 0, 499]), ((cut, plain), [0, 499, 0, 0])):
+        joined = join(parts, obs_from_actions)
+        assert whole(joined.final_observations)[:, 0].tolist() == wanted
+        assert all(len(seen) == 4 for seen in leaves(joined.final_observations))
+        following = joined.cut_off(obs_from_actions)
+        assert following.mask[:, 0].tolist() == [value > 0 for value in wanted]
+    assert join([plain, plain], obs_from_actions).final_observations is None
+
+
+def test_groups_with_the_same_number_stay_apart() -> None:
+    parts = [rollout_of([1] * 4, [7, 7, 9, 9]), rollout_of([1] * 3, [7, 9, 7]), rollout_of([1] * 2, [-4, -4])]
+    groups = join(parts, obs_from_actions=False).groups
+    assert groups.dtype == torch.int64
+    same = groups[:, None] == groups[None, :]
+    wanted = torch.zeros(9, 9, dtype=torch.bool)
+    for members in ([0, 1], [2, 3], [4, 6], [5], [7, 8]):
+        wanted[torch.tensor(members)[:, None], torch.tensor(members)] = True
+    assert torch.equal(same, wanted)
+
+
+@layouts
+def test_one_rollout_joined_to_nothing_is_itself(obs_from_actions: bool) -> None:
+    rollout = rollout_of([3, 1], [4, 5], obs_from_actions=obs_from_actions, cut=(0,))
+    joined = join([rollout], obs_from_actions)
+    for row in range(2):
+        assert_row_equal(joined, row, rollout, row, obs_from_actions)
+    assert joined.groups.tolist() == [0, 1]
+
+
+def test_joining_leaves_the_parts_as_they_were() -> None:
+    parts = [rollout_of([2, 1], [3, 3]), rollout_of([3], [3], cut=(0,))]
+    before = [map_obs(torch.clone, {"groups": part.groups, "rewards": part.rewards}) for part in parts]
+    join(parts, obs_from_actions=False)
+    for part, copy in zip(parts, before, strict=True):
+        assert torch.equal(part.groups, copy["groups"]) and torch.equal(part.rewards, copy["rewards"])
+    assert parts[0].final_observations is None

@@ -1,0 +1,246 @@
+"""On the same completions, our gradient is TRL's.
+
+TRL's own trainers run their own `train()`: sampler, rewards to advantages, loss, gradient accumulation. Only
+generation is replaced: it returns the completions of a rollout of ours. The gradient is read just before the optimizer
+takes it, twice: the second time is a second iteration over the same completions, when the policy is no longer the one
+that sampled them and ratios are clipped. Of RLOO only the first is compared: TRL's has the clipped ratio of the whole
+sequence, ours has none, and the two gradients are the same where that ratio is 1.
+
+In single precision TRL is as it comes. In double precision, where the two should agree to the last digits, torch's
+functions take the place of TRL's kernel for log-probabilities, which computes in float32 whatever the weights are, and
+new tensors are in double precision, without which TRL's standard deviation is multiplied by sqrt(K/(K-1)) in float32.
+"""
+
+import copy
+import random
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+import torch
+from identity_checks import collect
+from tabular import relative_error
+from tiny_models import text_envs, tiny_policy
+from transformers import TrainerCallback
+
+from agents import LanguageModelPolicy, Rollout
+from agents.algorithms import DAPO, GRPO, RLOO, DrGRPO
+
+trl = pytest.importorskip("trl", reason="the extra 'peers' is not installed (make test-peers)")
+datasets = pytest.importorskip("datasets")  # comes with it
+
+# TRL reads a name that transformers is about to take away.
+pytestmark = pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing. is deprecated:FutureWarning")
+
+K, GROUPS, LONGEST, TEMPERATURE = 4, 3, 12, 0.7
+REWARDS = [[0.0, 0.5, 1.0, 0.5], [1.0, 0.0, 0.0, 0.0], [0.5, 1.0, 0.5, 0.5]]  # [GROUPS, K], exact in float32
+ONE_IDLE_GROUP = [REWARDS[0], [0.5, 0.5, 0.5, 0.5], REWARDS[2]]
+
+OURS = {"rloo": RLOO, "grpo": GRPO, "dr_grpo": DrGRPO, "dapo": DAPO}
+THEIRS = {  # TRL's settings, and a learning rate that moves the policy far enough for ratios to be clipped
+    "rloo": {"normalize_advantages": False, "learning_rate": 0.05},
+    "grpo": {"loss_type": "grpo", "scale_rewards": "group", "learning_rate": 0.05},
+    "dr_grpo": {"loss_type": "dr_grpo", "scale_rewards": "none", "learning_rate": 0.3},
+    "dapo": {"loss_type": "dapo", "scale_rewards": "group", "epsilon_high": 0.28, "learning_rate": 0.05},
+}
+MODELS = [("llama", "float32", 1e-5), ("gpt2", "float32", 1e-5), ("gpt2", "float64", 1e-12)]
+
+
+@dataclass
+class Step:
+    """What TRL had when its optimizer was about to step."""
+
+    weights: dict[str, torch.Tensor]
+    gradient: torch.Tensor
+
+
+class Recorder(TrainerCallback):
+    def __init__(self):
+        self.steps, self.logs = [], {}
+
+    def on_pre_optimizer_step(self, args, state, control, model, **rest):
+        self.steps.append(Step(copy.deepcopy(model.state_dict()), flat_gradient(model)))
+
+    def on_log(self, args, state, control, logs, **rest):
+        self.logs |= logs
+
+
+class SameCompletions:
+    """Mixed into a trainer of TRL: what it "generates" are the completions of `rollout`."""
+
+    rollout: Rollout
+
+    def _generate_single_turn(self, prompt_ids, *rest):
+        assert prompt_ids == prompts_of(self.rollout)
+        completions = completions_of(self.rollout)
+        return completions if isinstance(self, trl.RLOOTrainer) else (completions, None)
+
+
+class RLOOPeer(SameCompletions, trl.RLOOTrainer): ...
+
+
+class GRPOPeer(SameCompletions, trl.GRPOTrainer): ...
+
+
+class TorchLogProbs:
+    """Takes the place of TRL's kernel, with its signature."""
+
+    @staticmethod
+    def apply(hidden, weight, bias, targets, temperature, *rest):
+        law = torch.log_softmax(torch.nn.functional.linear(hidden, weight, bias) / temperature, -1)
+        entropy = -(law.exp() * law).sum(-1)
+        return law.gather(1, targets[:, None])[:, 0], entropy, None, None, None
+
+
+@dataclass
+class Match:
+    """A rollout that both sides have seen: the means to make our gradient of it, and what TRL made of it."""
+
+    policy: LanguageModelPolicy
+    envs: object
+    rollout: Rollout
+    peer: Recorder
+
+    def our_gradient(self, cls, step):
+        """Return our gradient with the weights that TRL had at this step."""
+        self.policy.model.load_state_dict(step.weights)
+        agent = cls(self.policy, self.envs, episodes_per_update=len(self.rollout), device="cpu")
+        self.policy.zero_grad()
+        agent.loss(agent.prepare(self.rollout))[0].backward()
+        return flat_gradient(self.policy.model)
+
+
+def flat_gradient(model):
+    return torch.cat([parameter.grad.flatten() for parameter in model.parameters()])
+
+
+def prompts_of(rollout):
+    tokens, lengths = rollout.observations["tokens"], rollout.observations["length"]
+    return [row[:length].tolist() for row, length in zip(tokens, lengths, strict=True)]
+
+
+def completions_of(rollout):
+    return [row[:length].tolist() for row, length in zip(rollout.actions, rollout.lengths, strict=True)]
+
+
+def switch_dropout_off(model):
+    """TRL trains in training mode; its `disable_dropout` misses attention's, which is no module."""
+    for module in model.modules():
+        if isinstance(module, torch.nn.Dropout):
+            module.p = 0.0
+        if isinstance(getattr(module, "attention_dropout", None), float):
+            module.attention_dropout = 0.0
+
+
+def count_positions_from_the_prompt(model):
+    """Give GPT-2 the positions of the tokens of left-padded prompts.
+
+    TRL gives none, so that absolute positions count the padding: its gradient of an episode then depends on the longest
+    prompt beside it. A Llama's positions are relative and need no help.
+    """
+
+    def give_positions(module, args, kwargs):
+        return args, kwargs | {"position_ids": (kwargs["attention_mask"].cumsum(1) - 1).clamp(min=0)}
+
+    model.base_model.register_forward_pre_hook(give_positions, with_kwargs=True)
+
+
+def sample(envs, policy, rewards):
+    """Return episodes of unequal length after prompts of unequal length, some cut off, with these rewards."""
+    rollout = collect(policy, envs, K * GROUPS, seed=1)
+    assert rollout.groups.tolist() == [group for group in range(GROUPS) for _ in range(K)]
+    assert rollout.observations["length"].unique().numel() == GROUPS
+    assert rollout.lengths.unique().numel() > 4
+    assert rollout.truncated.any() and not rollout.truncated.all()
+    last = torch.arange(rollout.mask.shape[1]) == rollout.lengths[:, None] - 1  # [N, T]
+    return replace(rollout, rewards=torch.tensor(rewards, dtype=policy.model.dtype).reshape(-1, 1) * last)
+
+
+def train_peer(loss, policy, rollout, tokenizer, micro_batches, folder):
+    """Let TRL train a copy of the policy's model on a rollout; return what it recorded."""
+    trainer_class, config_class = (RLOOPeer, trl.RLOOConfig) if loss == "rloo" else (GRPOPeer, trl.GRPOConfig)
+    iterations = 1 if loss == "rloo" else 2
+
+    def verdicts(completion_ids, **rest):
+        assert completion_ids == completions_of(rollout)
+        return rollout.returns.tolist()
+
+    config = config_class(
+        output_dir=str(folder), use_cpu=True, bf16=False, activation_checkpointing=False, dataloader_pin_memory=False,
+        report_to="none", disable_tqdm=True, save_strategy="no", logging_strategy="no", shuffle_dataset=False,
+        num_generations=K, max_completion_length=LONGEST, temperature=TEMPERATURE, beta=0.0, epsilon=0.2,
+        num_iterations=iterations, max_steps=iterations, gradient_accumulation_steps=micro_batches,
+        per_device_train_batch_size=len(rollout) // micro_batches, optim="sgd", lr_scheduler_type="constant",
+        max_grad_norm=0.0, **THEIRS[loss],
+    )  # fmt: skip
+    model = copy.deepcopy(policy.model)
+    if model.config.model_type == "gpt2":
+        count_positions_from_the_prompt(model)
+    texts = [tokenizer.decode(prompt) for prompt in prompts_of(rollout)[::K]]
+    recorder = Recorder()
+    trainer = trainer_class(
+        model=model,
+        reward_funcs=verdicts,
+        args=config,
+        train_dataset=datasets.Dataset.from_dict({"prompt": texts}),
+        processing_class=copy.deepcopy(tokenizer),
+        callbacks=[recorder],
+    )
+    trainer.rollout = rollout
+    trainer.train()
+    assert len(recorder.steps) == iterations
+    return recorder
+
+
+@pytest.fixture
+def match(tmp_path, monkeypatch):
+    """Return a function that makes a `Match`. TRL seeds every global generator there is; they are put back."""
+    states = random.getstate(), np.random.get_state(), torch.get_rng_state()  # noqa: NPY002
+
+    def make(loss, kind="llama", dtype="float32", micro_batches=1, rewards=REWARDS):
+        envs = text_envs(group_size=K, max_new_tokens=LONGEST)
+        policy = tiny_policy(kind, envs, TEMPERATURE, dtype)
+        switch_dropout_off(policy.model)
+        rollout = sample(envs, policy, rewards)
+        if dtype == "float64":
+            monkeypatch.setattr("trl.trainer.utils._ChunkedLogProbFunction", TorchLogProbs)
+            torch.set_default_dtype(torch.float64)
+        peer = train_peer(loss, policy, rollout, envs.task.tokenizer, micro_batches, tmp_path)
+        torch.set_default_dtype(torch.float32)
+        return Match(policy, envs, rollout, peer)
+
+    yield make
+    torch.set_default_dtype(torch.float32)
+    random.setstate(states[0])
+    np.random.set_state(states[1])  # noqa: NPY002
+    torch.set_rng_state(states[2])
+
+
+@pytest.mark.parametrize("micro_batches", [1, 3])  # TRL shuffles the rows over them, groups mixed
+@pytest.mark.parametrize(("kind", "dtype", "tolerance"), MODELS)
+@pytest.mark.parametrize("loss", OURS)
+def test_our_gradient_is_trls(match, loss, kind, dtype, tolerance, micro_batches):
+    seen = match(loss, kind, dtype, micro_batches)
+    if loss != "rloo":
+        assert seen.peer.logs["clip_ratio/low_mean"] > 0 and seen.peer.logs["clip_ratio/high_mean"] > 0
+    for step in seen.peer.steps:
+        assert relative_error(seen.our_gradient(OURS[loss], step), step.gradient) <= tolerance
+
+
+@pytest.mark.parametrize("loss", OURS)
+def test_no_other_agent_has_that_gradient(match, loss):
+    seen = match(loss)
+    step = seen.peer.steps[0]
+    for other in OURS.values():
+        if other is not OURS[loss]:
+            assert relative_error(seen.our_gradient(other, step), step.gradient) > 1e-3
+
+
+def test_dapo_differs_from_trl_by_the_tokens_of_groups_that_teach_nothing(match):
+    """Ours leaves such groups out, as the paper does; TRL, which resamples nothing, counts their tokens in the mean."""
+    seen = match("dapo", "gpt2", "float64", rewards=ONE_IDLE_GROUP)
+    lengths = seen.rollout.lengths.double().reshape(GROUPS, K).sum(1)
+    share = (lengths[0] + lengths[2]) / lengths.sum()
+    assert share < 0.9
+    for step in seen.peer.steps:
+        assert relative_error(share * seen.our_gradient(DAPO, step), step.gradient) <= 1e-12
