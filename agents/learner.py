@@ -120,8 +120,10 @@ class Learner:
         """Return the rollout with the critic's values, those after the last step of episodes cut off included."""
         values = self.policy.predict_values(rollout)
         following = rollout.cut_off(self.policy.obs_from_actions)
-        after = None if following is None else self.policy.predict_values(following)[:, 0]
-        return replace(rollout, values=values, final_values=after)
+        if following is not None:
+            after = self.policy.predict_values(following).where(following.mask, 0)[:, 0]
+            rollout = replace(rollout, final_values=after)
+        return replace(rollout, values=values)
 
     def loss(self, batch: Rollout) -> tuple[torch.Tensor, dict[str, float]]:
         """Return the loss of some rows of a prepared rollout, and figures that add up over rows.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import torch
@@ -11,10 +11,24 @@ import torch
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tests" / "support"))
 
-from tabular import (  # noqa: E402 (its folder is no package)
+from family import (  # noqa: E402 (its folder is no package)
+    LENGTHS,
+    chances,
+    dapo_gradient,
+    group_gradient,
+    group_values,
+    lambda_advantages,
+    of_members,
+    token_mean_gradient,
+    whitened_gradient,
+)
+from tabular import (  # noqa: E402
     AT_EVERY_STEP,
     AT_THE_END,
+    T,
+    TabularPolicy,
     documented_kl_gradient,
+    exact_values,
     expected_batch_gradient,
     expected_gradient,
     kl_gradient,
@@ -24,7 +38,7 @@ from tabular import (  # noqa: E402 (its folder is no package)
     true_gradient,
 )
 
-from agents import Reinforce  # noqa: E402
+from agents import A2C, DAPO, GRPO, PPO, RLOO, DrGRPO, Reinforce, ReinforcePlusPlus  # noqa: E402
 
 TOLERANCE = 1e-10
 INTRODUCTION = """\
@@ -37,14 +51,41 @@ happen is sent through `Agent.prepare` and `Agent.loss` and weighted by its prob
 The reference case: two prompts, an easy and a hard one; three tokens, one of which ends the episode; at most three
 steps, hence 15 completions a prompt; a softmax policy with a logit vector for every prefix (42 logits), in float64;
 rewards 0, 0.5 or 1. The true gradient is that of Σ_prompts 1/2 Σ_y π(y) R(y) by automatic differentiation; finite
-differences agree. The closed forms of what is biased are in `tests/support/tabular.py` and share no code with `agents`.
+differences agree. The closed forms of what is biased are in `tests/support/tabular.py` and `tests/support/family.py`;
+they share no code with `agents`.
 
-The command: `python docs/make_gradients.py`, from the repository root. `tests/agents/test_exact_gradients.py` asserts
-these rows and more.
+The command: `python docs/make_gradients.py`, from the repository root. `tests/agents/test_exact_gradients.py` and
+`tests/agents/test_exact_family.py` assert these rows and more.
 
 How to read it: *error* is |g - g*| / |g*| of the expected gradient g against the true one g*, *cosine* their angle,
 *scale* ⟨g, g*⟩ / ⟨g*, g*⟩. *Documented* is what the docstring promises, *off by* the relative distance from exactly
 that, and the row *holds* where this is at most 1e-10. K episodes a prompt, N = 2K a rollout."""
+
+FAMILY = """\
+## The family
+
+Every agent at its defaults where nothing else is said, without discount; the reward is at the last step, as in text.
+One group of K episodes of each prompt is a rollout. The critic is a table: *given* is a random one that nobody fitted,
+*perfect* holds V of the policy. The ratio is 1, so clipping does nothing.
+
+How to read the scale here: weights that are no sum over the episode bring a constant of their own. `DrGRPO` divides by
+L_max = {longest}; a mean over tokens multiplies by about 1/(mean length), here {share:.4f}, and whitening by about
+1/(standard deviation of the advantages). Such a constant acts like a learning rate; *error* contains it, too. What a
+bias does to the direction shows in the cosine.
+
+- `GRPO`: a prompt with a small standard deviation counts more, a step of a long episode less.
+- `DAPO`: the mean is over the tokens of groups with unequal rewards. A rollout without such a group has no gradient:
+  given that there is one, direction and cosine are the same and scale is divided by the probability of that.
+- A mean over tokens is a ratio: the tokens that divide an episode's credit are partly its own. With more episodes a
+  rollout this bias fades: by the closed form, the cosine of `A2C` with the given critic and λ = 1 is
+  {fading} for {sizes} episodes.
+- `ReinforcePlusPlus`, `PPO`: mean and standard deviation are of all tokens of the rollout, one's own included. With
+  the group's mean as baseline, a group of equal rewards still gets the mean's share.
+- `A2C`, `PPO`: λ = 1 needs no good critic, and a perfect critic needs no λ = 1; then the mean over tokens and whitening
+  are all that biases the direction. With a sum over each episode instead, both are exact (asserted in the tests).
+
+Agents that look at the whole rollout see of an episode its length and rewards only (without a critic). Completions
+that agree in both stand in for each other at K = 4: 8 820 joint rollouts instead of 9 363 600."""
 
 GAINS = """\
 ## Baselines, without discount
@@ -82,6 +123,9 @@ KL_TERMS = {
     ("k3", "loss"): "∇KL(ref, π) state by state",
     ("exact", "loss"): "∇KL(π, ref) state by state",
 }
+SIZES = (2, 4)
+CRITICS = (("given", 1.0), ("given", 0.5), ("perfect", 0.5))
+Case = tuple[str, str, int, torch.Tensor, torch.Tensor, str]  # agent, settings, K, found, wanted, documented
 FIGURES = ("error", "cosine", "scale", "documented", "off by (tolerance 1e-10)", "holds")
 
 
@@ -96,6 +140,8 @@ def page() -> str:
     """Return the page."""
     parts = [
         INTRODUCTION,
+        family_text(),
+        table(("agent", "settings", "K"), family_rows()),
         GAINS,
         table(("agent", "baseline", "returns", "K"), gain_rows()),
         DISCOUNT,
@@ -104,6 +150,78 @@ def page() -> str:
         table(("estimator", "in the"), anchor_rows()),
     ]
     return "\n\n".join(parts) + "\n"
+
+
+def family_text() -> str:
+    """Return the section with its figures in it."""
+    policy, sizes = TabularPolicy(), (1, 4, 16, 64)
+    true, credit = true_gradient(policy).flatten(), lambda_advantages(policy.table, AT_THE_END, 1.0)
+    gradients = [token_mean_gradient(policy, size, credit).flatten() for size in sizes]
+    return FAMILY.format(
+        longest=T,
+        share=1 / float((chances(policy) * LENGTHS).sum(1).mean()),
+        fading=_listed(f"{float(torch.cosine_similarity(found, true, 0)):.4f}" for found in gradients),
+        sizes=_listed(str(2 * size) for size in sizes),
+    )
+
+
+def family_rows() -> Iterator[list[str]]:
+    """Yield a row per agent, its main setting and group size."""
+    true = true_gradient(TabularPolicy())
+    for agent, settings, size, found, wanted, words in [*group_cases(true), *rollout_cases(), *critic_cases()]:
+        yield [f"`{agent}`", settings, str(size), *figures(found, true, wanted, words)]
+
+
+def group_cases(true: torch.Tensor) -> Iterator[Case]:
+    """Yield the agents that look at an episode or its group alone."""
+    yield "Reinforce", "-", 4, expected_gradient(make_agent(Reinforce), size=4), true, "exact"
+    for size in SIZES:
+        found = expected_gradient(make_agent(group_size=size), size=size)
+        yield "ReinforceBaseline", "leave-one-out", size, found, true, "exact"
+    for size in SIZES:
+        yield "RLOO", "-", size, expected_gradient(make_agent(RLOO, size), size=size), true, "exact"
+    for size in SIZES:
+        found = expected_gradient(make_agent(DrGRPO, size, max_steps=T), size=size)
+        yield "DrGRPO", f"L_max = {T}", size, found, (size - 1) / size / T * true, "scaled by (K-1)/(K L_max)"
+    for size in SIZES:
+        agent = make_agent(GRPO, size)
+        wanted = group_gradient(agent.policy, size)
+        yield "GRPO", "-", size, expected_gradient(agent, size=size), wanted, "1/T_i; the group's std"
+
+
+def rollout_cases() -> Iterator[Case]:
+    """Yield the agents that look at the whole rollout, without a critic."""
+    for size in SIZES:
+        agent = make_agent(DAPO, size, episodes_per_update=32)
+        found = expected_batch_gradient(agent, AT_THE_END, size, merge_alike=True)
+        yield "DAPO", "-", size, found, dapo_gradient(agent.policy, size), "token mean of groups kept; the group's std"
+    for baseline in ("none", "group-mean"):
+        for size in SIZES:
+            agent = make_agent(ReinforcePlusPlus, size, baseline=baseline)
+            found = expected_batch_gradient(agent, AT_THE_END, size, merge_alike=True)
+            values = group_values(size, AT_THE_END, centred=baseline == "group-mean")
+            wanted = whitened_gradient(agent.policy, size, values)
+            yield "ReinforcePlusPlus", f"baseline {baseline}", size, found, wanted, "token mean; whitened"
+
+
+def critic_cases() -> Iterator[Case]:
+    """Yield the agents with a critic."""
+    for critic, lam in CRITICS:
+        for cls, settings, words in (
+            (A2C, {}, "token mean"),
+            (PPO, {"normalize_advantage": False}, "token mean"),
+            (PPO, {}, "token mean; whitened"),
+        ):
+            agent = make_agent(cls, gae_lambda=lam, **settings)
+            if critic == "perfect":
+                agent.policy.table.data = exact_values(agent.policy, AT_THE_END)
+            credit = lambda_advantages(agent.policy.table, AT_THE_END, lam)
+            if "whitened" in words:
+                wanted = whitened_gradient(agent.policy, 1, of_members(1, credit))
+            else:
+                wanted = token_mean_gradient(agent.policy, 1, credit)
+            plain = ", not whitened" if settings else ""
+            yield cls.__name__, f"{critic} critic, λ = {lam:g}{plain}", 1, expected_batch_gradient(agent), wanted, words
 
 
 def gain_rows() -> Iterator[list[str]]:
@@ -161,6 +279,11 @@ def table(keys: Sequence[str], rows: Iterator[list[str]]) -> str:
     heads = [*keys, *FIGURES]
     lines = [heads, ["---"] * len(heads), *rows]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def _listed(words: Iterable[str]) -> str:
+    *first, last = words
+    return f"{', '.join(first)} and {last}"
 
 
 def _error(value: float) -> str:

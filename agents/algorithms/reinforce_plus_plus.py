@@ -22,7 +22,8 @@ class ReinforcePlusPlus(ProximalAgent):
         L = - 1/Σ_i T_i Σ_i Σ_t min(ρ_{i,t} A_{i,t}, clip(ρ_{i,t}, 1 ± ε) A_{i,t})
 
     The anchor's KL is part of the return (`kl_in="reward"`), token by token. One mean and one standard deviation serve
-    all prompts, so that easy prompts are not blown up as a group's own standard deviation does; they are taken after b.
+    all prompts, so that easy prompts are not blown up as a group's own standard deviation does; they are taken after b,
+    and a group of equal returns is moved by them, too, unless all returns are equal.
 
     Args:
         policy: see `ProximalAgent`.

@@ -30,6 +30,8 @@ from family import (
 from tabular import (
     AT_EVERY_STEP,
     AT_THE_END,
+    STATES,
+    P,
     S,
     T,
     TabularPolicy,
@@ -44,11 +46,7 @@ from tabular import (
     return_to_go_gradient,
     true_gradient,
 )
-from updates import (
-    N,
-    paid_at_the_end,
-    sample,
-)
+from updates import N, paid_at_the_end, sample
 
 from agents import A2C, DAPO, GRPO, PPO, RLOO, Agent, DrGRPO, ReinforcePlusPlus
 from agents.estimators import aggregation
@@ -281,6 +279,17 @@ def test_a_perfect_critic_stays_where_it_is(lam: float) -> None:
     agent = with_exact_values(make_agent(SummedA2C, gae_lambda=lam, gamma=0.9), AT_EVERY_STEP, 0.9)
     expected_gradient(agent, AT_EVERY_STEP)
     assert agent.policy.table.grad.abs().max() < 1e-14
+
+
+@each_lambda
+@pytest.mark.parametrize("cls", [SummedA2C, SummedPPO])
+def test_the_critic_is_drawn_to_the_lambda_return(cls: type[Agent], lam: float) -> None:
+    """The λ-return less V is the advantage, which the critic sees before PPO whitens it."""
+    agent = make_agent(cls, gae_lambda=lam, gamma=0.9, vf_coef=0.7)
+    expected_gradient(agent, AT_EVERY_STEP)
+    pull = chances(agent.policy)[..., None] * lambda_advantages(agent.policy.table, AT_EVERY_STEP, lam, 0.9)
+    wanted = torch.zeros(P, S, dtype=torch.float64).index_add(1, STATES.flatten(), pull.flatten(1))
+    assert relative_error(agent.policy.table.grad, -0.7 * 2 / P * wanted) < TOLERANCE
 
 
 @each_reward
