@@ -7,6 +7,7 @@ from typing import Any, NoReturn
 
 import click
 
+from .compare import compare
 from .evaluate import evaluate
 from .lab import lab
 from .sft import sft
@@ -58,6 +59,7 @@ def main() -> None:
     rlenv train                          a language model learns arithmetic
     rlenv train --env CartPole-v1        the same agent balances a pole
     rlenv evaluate runs/NAME             measure a run on held-out problems
+    rlenv compare --agents all           every agent with several seeds, in one table
     rlenv lab bandit                     an experiment that shows why
     """
 
@@ -65,4 +67,5 @@ def main() -> None:
 main.add_command(train)
 main.add_command(sft)
 main.add_command(evaluate)
+main.add_command(compare)
 main.add_command(lab)

@@ -78,6 +78,7 @@ agent_options = options(
     help="Stop once the mean of evaluation episodes, less two standard errors, reaches this.",
 )
 @click.option("--log-interval", type=click.IntRange(min=1), default=10, help="Updates between two log entries.")
+@click.option("--log-kl", is_flag=True, help="Log the KL to the policy that training starts from (rollout/kl_start).")
 @run_folder
 @common
 def train(**given: Any) -> None:  # fmt: skip
@@ -130,6 +131,7 @@ def _run(
     from . import run_folder as folder
     from . import session
     from .progress import ShowProgress, StopOnReward, console, progress_bar
+    from .tracking import KLFromStart, record_outcome
 
     agent.set_logger(configure(str(run_dir), ["csv", "tensorboard"]))
     started = time.perf_counter()
@@ -149,6 +151,8 @@ def _run(
             ]
             if given["stop_reward"] is not None:
                 callbacks.append(StopOnReward(given["stop_reward"], lambda: agent.evaluate(envs, episodes)[1].returns))
+            if given["log_kl"]:
+                callbacks.append(KLFromStart(given["log_interval"]))
             try:
                 agent.learn(steps, callbacks, given["log_interval"], total_episodes=given["episodes"])
             finally:  # whatever ends the training, what it has learned is kept
@@ -163,9 +167,7 @@ def _run(
         markdown = session.samples_markdown(samples)
         (run_dir / folder.SAMPLES).write_text(markdown, encoding="utf-8")
         agent.logger.record("eval/samples", markdown, exclude=("stdout", "csv", "json", "log"))
-    for key in ("mean_reward", "success_rate", "mean_ep_length"):
-        if final[key] is not None:
-            agent.logger.record(f"eval/{key}", final[key])
+    record_outcome(agent, given["agent"], final)
     agent.logger.dump(agent.num_timesteps)
     agent.logger.close()
     result = {

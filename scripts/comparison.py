@@ -1,0 +1,140 @@
+"""The statistics of a comparison and its table, as pure functions.
+
+After Agarwal et al. 2021, "Deep reinforcement learning at the edge of the statistical precipice", arXiv:2108.13264.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+RESAMPLES = 10_000
+LEVEL = 0.95
+
+
+def interquartile_mean(values: Any) -> np.ndarray:
+    """Return the mean of the middle half along the last axis [..., n] -> [...].
+
+        IQM = 1/(n - 2m) Σ_{m < i ≤ n-m} x_(i),    m = ⌊n/4⌋
+
+    With fewer than four values nothing is cut off and this is the mean (Agarwal et al. 2021, section 4.3; the same as
+    scipy's trim_mean with a quarter cut from each end).
+
+    Raises:
+        ValueError: without values.
+    """
+    ordered = np.sort(np.asarray(values, dtype=float), axis=-1)
+    n = ordered.shape[-1]
+    if n == 0:
+        raise ValueError("the interquartile mean of no values does not exist")
+    return ordered[..., n // 4 : n - n // 4].mean(-1)
+
+
+def bootstrap_interval(
+    values: Sequence[float], generator: np.random.Generator, resamples: int = RESAMPLES, level: float = LEVEL
+) -> tuple[float, float]:
+    """Return the percentile bootstrap interval of the interquartile mean over seeds (Agarwal et al. 2021, section 4.1).
+
+    Runs are drawn with replacement inside their stratum, the task; one task is one stratum.
+
+    Args:
+        values: one figure a run [n], in any order.
+        generator: draws the runs.
+        resamples: how often n runs are drawn.
+        level: the share of resampled interquartile means inside.
+
+    Returns:
+        The lower and the upper end.
+    """
+    ordered = np.sort(np.asarray(values, dtype=float))  # so that the order of the runs does not matter
+    drawn = ordered[generator.integers(len(ordered), size=(resamples, len(ordered)))]  # [resamples, n]
+    low, high = np.quantile(interquartile_mean(drawn), [(1 - level) / 2, (1 + level) / 2])
+    return float(low), float(high)
+
+
+@dataclass(frozen=True)
+class Row:
+    """A line of the table.
+
+    Attributes:
+        agent: its name, or what the row shows instead.
+        runs: how many.
+        iqm, low, high: interquartile mean over the runs, and its 95 % bootstrap interval.
+        min, max: the worst and the best run.
+        wins: runs that did what was asked; None where nothing was.
+        seconds, timesteps: of training, the median; None where there was none.
+    """
+
+    agent: str
+    runs: int
+    iqm: float
+    low: float
+    high: float
+    min: float
+    max: float
+    wins: int | None = None
+    seconds: float | None = None
+    timesteps: float | None = None
+
+
+def summarize(agent: str, values: Sequence[float], **rest: Any) -> Row:
+    """Return the row of an agent's final figures, one a run; `rest` is the row's last columns."""
+    low, high = bootstrap_interval(values, np.random.default_rng(0))
+    iqm = float(interquartile_mean(values))
+    return Row(agent, len(values), iqm, low, high, float(min(values)), float(max(values)), **rest)
+
+
+def tabulate(
+    runs: Sequence[Mapping[str, Any]], agents: Sequence[str], goal: float | None, from_start: bool
+) -> list[Row]:
+    """Return a row for every agent with a run, in this order.
+
+    Args:
+        runs: `agent`, `seed`, `initial`, `final`, `seconds` and `timesteps` of each.
+        agents: by name.
+        goal: what a run has to reach to win; None for no goal.
+        from_start: all runs started from one policy. Then it has the first row, by a figure for every seed, and a run
+            wins by ending better than it began, on the same episodes.
+    """
+    rows = []
+    if from_start and runs:
+        rows.append(summarize("before training", list({run["seed"]: run["initial"] for run in runs}.values())))
+    for agent in agents:
+        own = [run for run in runs if run["agent"] == agent]
+        if not own:
+            continue
+        final = [run["final"] for run in own]
+        wins = None if goal is None else sum(figure >= goal for figure in final)
+        if from_start:
+            wins = sum(run["final"] > run["initial"] for run in own)
+        medians = {name: float(np.median([run[name] for run in own])) for name in ("seconds", "timesteps")}
+        rows.append(summarize(agent, final, wins=wins, **medians))
+    return rows
+
+
+def as_markdown(rows: Sequence[Row], figure: str, win: str, digits: int) -> str:
+    """Return the table in Markdown.
+
+    Args:
+        rows: from `tabulate`.
+        figure: what is compared, such as "success".
+        win: heading of the column that counts wins.
+        digits: of the figures.
+    """
+    lines = [
+        f"| agent | runs | {figure}, IQM | 95 % interval | min | max | {win} | seconds | time steps |",
+        "|---|--:|--:|:-:|--:|--:|--:|--:|--:|",
+    ]
+    for row in rows:
+        iqm, low, high, least, most = (
+            f"{value:.{digits}f}" for value in (row.iqm, row.low, row.high, row.min, row.max)
+        )
+        wins = "-" if row.wins is None else f"{row.wins} of {row.runs}"
+        seconds = "-" if row.seconds is None else f"{row.seconds:.1f}"
+        steps = "-" if row.timesteps is None else f"{row.timesteps:,.0f}"
+        cells = (row.agent, row.runs, iqm, f"{low} to {high}", least, most, wins, seconds, steps)
+        lines.append(f"| {' | '.join(map(str, cells))} |")
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,65 @@
+"""What a training run logs beside the learner's own figures."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import torch
+from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.logger import HParam
+
+from agents.estimators.kl import k1
+
+SHOWN = ("seed", "learning_rate", "group_size", "episodes_per_update", "num_envs", "gamma", "kl_coef", "ent_coef")
+OUTCOMES = ("mean_reward", "success_rate", "mean_ep_length")
+
+
+class KLFromStart(BaseCallback):
+    """Logs how far the policy has moved from the one that training started with, as `rollout/kl_start`.
+
+        KL(π ‖ π_0) ≈ 1/Σ_i T_i Σ_i Σ_t (log π(a_t | s_t) - log π_0(a_t | s_t)),    a_t ~ π
+
+    The estimator k1 (Schulman 2020, "Approximating KL divergence") on the episodes just collected, in nats a step. It
+    costs one forward pass of a frozen copy, which is the KL anchor's where there is one.
+
+    Args:
+        every: updates between two estimates; with the interval of the log, each estimate is the entry's own.
+    """
+
+    def __init__(self, every: int) -> None:
+        super().__init__()
+        self.every = every
+
+    def _on_training_start(self) -> None:
+        held = self.model.anchor.reference
+        self.start = copy.deepcopy(self.model.policy).requires_grad_(False) if held is None else held
+
+    @torch.no_grad()
+    def _on_rollout_end(self) -> None:
+        if (self.model.num_updates + 1) % self.every:
+            return
+        rollout = self.locals["rollout"]
+        total = 0.0
+        for rows in rollout.split(self.model.micro_batch_size):
+            start_log_probs, _ = self.start.evaluate_actions(rows)
+            total += float(rows.total(k1(rows.log_probs, start_log_probs)))
+        self.logger.record("rollout/kl_start", total / max(int(rollout.learnable.sum()), 1))
+
+    def _on_step(self) -> bool:
+        return True
+
+
+def record_outcome(agent: Any, name: str, figures: dict[str, Any]) -> None:
+    """Log the last evaluation, and with what settings it was reached, for TensorBoard's scalars and HParams.
+
+    Args:
+        agent: its logger is written to.
+        name: of the algorithm.
+        figures: of the evaluation.
+    """
+    outcome = {f"eval/{key}": figures[key] for key in OUTCOMES if figures[key] is not None}
+    for key, figure in outcome.items():
+        agent.logger.record(key, figure)
+    settings = {"agent": name, **{key: agent.settings[key] for key in SHOWN}}
+    agent.logger.record("hparams", HParam(settings, outcome), exclude=("stdout", "log", "json", "csv"))

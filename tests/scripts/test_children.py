@@ -1,0 +1,149 @@
+"""Child processes: how many, with what, and that none outlives its parent."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from contextlib import closing
+from pathlib import Path
+
+import click
+import pytest
+from _rlenv_scripts.children import Job, available_cores, rlenv_command, run_jobs
+from _rlenv_scripts.train import train
+
+PARENT = """
+import sys
+from pathlib import Path
+from _rlenv_scripts.children import Job, run_jobs
+child = '''
+import os, time
+from pathlib import Path
+from _rlenv_scripts.children import end_with_parent
+end_with_parent()
+Path("pid").write_text(str(os.getpid()))
+time.sleep(600)
+'''
+try:
+    list(run_jobs([Job((sys.executable, "-c", child), Path("child.log"))], 1, 1))
+except KeyboardInterrupt:
+    sys.exit(130)
+"""
+
+
+def job(tmp_path, name, code):
+    return Job((sys.executable, "-c", code), tmp_path / f"{name}.log")
+
+
+def finish(jobs, limit=2, threads=1):
+    with closing(run_jobs(jobs, limit, threads)) as ended:
+        return dict(ended)
+
+
+def wait_for(condition, seconds=60):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def alive(pid):
+    try:
+        os.kill(pid, 0)
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] not in "ZX"
+    except ProcessLookupError:
+        return False
+    except FileNotFoundError:
+        return not Path("/proc").is_dir()  # without /proc, being there is all there is to know
+
+
+def test_every_job_ends_with_its_exit_code_and_its_log(tmp_path):
+    good = job(tmp_path, "good", "print('fine')")
+    bad = job(tmp_path, "bad", "import sys; print('first'); sys.exit('broken\\n')")
+    silent = job(tmp_path, "silent", "")
+    assert finish([good, bad, silent]) == {good: 0, bad: 1, silent: 0}
+    assert (good.last_line(), bad.last_line(), silent.last_line()) == ("fine", "broken", "no output")
+    assert good.log.read_text().splitlines()[0].startswith(sys.executable)
+
+
+def test_threads_are_limited_and_no_child_reads_the_terminal(tmp_path):
+    code = "import os; print(os.environ['OMP_NUM_THREADS'], os.environ['MKL_NUM_THREADS'], os.isatty(0))"
+    one = job(tmp_path, "one", code)
+    finish([one], threads=3)
+    assert one.last_line() == "3 3 False"
+
+
+@pytest.mark.parametrize("limit", [1, 2])
+def test_no_more_than_so_many_run_at_a_time(tmp_path, limit):
+    code = f"""
+import os, pathlib, time
+here = pathlib.Path({str(tmp_path)!r}) / f"{{os.getpid()}}.here"
+here.touch()
+time.sleep(0.2)
+print(len(list(here.parent.glob("*.here"))))
+here.unlink()
+"""
+    jobs = [job(tmp_path, str(number), code) for number in range(4)]
+    assert set(finish(jobs, limit).values()) == {0}
+    assert max(int(each.last_line()) for each in jobs) <= limit
+
+
+def test_closing_ends_the_children_that_run_and_starts_no_other(tmp_path):
+    pid = tmp_path / "pid"
+    code = f"import os, pathlib, time; pathlib.Path({str(pid)!r}).write_text(str(os.getpid())); time.sleep(600)"
+    quick, slow = job(tmp_path, "quick", "import time; time.sleep(0.5)"), job(tmp_path, "slow", code)
+    never = job(tmp_path, "never", "")
+    ended = run_jobs([quick, slow, job(tmp_path, "slow2", "import time; time.sleep(600)"), never], 2, 1)
+    assert next(ended) == (quick, 0)
+    wait_for(lambda: pid.exists() and pid.read_text())
+    ended.close()
+    assert not alive(int(pid.read_text()))
+    assert not never.log.exists()
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGKILL, -signal.SIGKILL), (signal.SIGINT, 130)])
+def test_no_child_outlives_its_parent(tmp_path, number, code):
+    parent = subprocess.Popen([sys.executable, "-c", PARENT], cwd=tmp_path)
+    try:
+        wait_for(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text())
+        pid = int((tmp_path / "pid").read_text())
+        assert alive(pid)
+        parent.send_signal(number)
+        assert parent.wait(60) == code
+        wait_for(lambda: not alive(pid))
+    finally:
+        parent.kill()
+        parent.wait()
+
+
+def test_a_command_line_says_what_is_not_the_default():
+    options = {"agent": "rloo", "seed": 0, "sft_steps": 0, "timesteps": None, "as_json": True, "overwrite": False}
+    options |= {"stop_reward": -5.0, "verifier_args": (("digits", 3), ("operators", "+-")), "agents": "all"}
+    arguments = rlenv_command(train, options)
+    assert arguments[:4] == (sys.executable, "-m", "_rlenv_scripts.children", "train")
+    expected = {"--agent=rloo", "--sft-steps=0", "--json", "--stop-reward=-5.0"}
+    assert set(arguments[4:]) == expected | {"--verifier-arg=digits=3", '--verifier-arg=operators="+-"'}
+
+
+def test_a_command_line_is_read_back_as_it_was_meant():
+    seen = {}
+
+    @click.command()
+    @click.pass_context
+    def probe(ctx, **given):
+        seen.update(given)
+
+    probe.params = train.params
+    options = {
+        "env_id": "CartPole-v1",
+        "env_args": (("name", "a=b c"), ("n", None)),
+        "stop_reward": -1.5,
+        "log_kl": True,
+    }
+    probe.main(list(rlenv_command(train, options)[4:]), standalone_mode=False)
+    assert {name: seen[name] for name in options} == options
+
+
+def test_this_process_has_a_core():
+    assert 1 <= available_cores() <= os.cpu_count()

@@ -1,0 +1,324 @@
+"""`rlenv compare`, as a person runs it, with everything made small."""
+
+import csv
+import json
+import signal
+import subprocess
+import sys
+import time
+
+import gymnasium
+import pytest
+from _rlenv_scripts.main import main
+from click.testing import CliRunner
+
+from agents import AGENTS
+
+SMALL = ["--agents", "reinforce,rloo", "--seeds", "2", "--sft-steps", "30", "--sft-examples", "64", "--episodes", "64"]
+SMALL += ["--eval-episodes", "16", "--episodes-per-update", "16", "--log-interval", "1", "--verifier-arg", "digits=1"]
+POLES = """
+import os
+import time
+from pathlib import Path
+
+import gymnasium
+from gymnasium.envs.classic_control import CartPoleEnv
+
+GATE = Path(__file__).with_name("gate")
+
+
+class Pole(CartPoleEnv):
+    def reset(self, *, seed=None, options=None):
+        if seed == 51 and GATE.exists():
+            GATE.write_text(str(os.getpid()))
+            time.sleep(600)
+        if seed == 52:
+            raise RuntimeError("the pole is broken")
+        return super().reset(seed=seed, options=options)
+
+
+gymnasium.register("Pole-v0", entry_point=Pole, max_episode_steps=20, reward_threshold=5.0)
+"""
+POLE = ["compare", "--env", "poles:Pole-v0", "--agents", "reinforce", "--seed", "50", "--seeds", "3", "--jobs", "1"]
+POLE += ["--timesteps", "100", "--num-envs", "1", "--eval-episodes", "1", "--log-interval", "1"]
+
+
+def compare(*args):
+    return CliRunner().invoke(main, ["compare", *(str(arg) for arg in args)])
+
+
+def report_of(outcome, code=0):
+    assert outcome.exit_code == code, outcome.output
+    return json.loads(outcome.stdout.strip().splitlines()[-1])
+
+
+def times(folder):
+    return {path: path.stat().st_mtime_ns for path in folder.glob("*/seed-*/result.json")}
+
+
+@pytest.fixture(scope="module")
+def compared(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("runs") / "text"
+    return folder, report_of(compare(*SMALL, "--jobs", 2, "--log-dir", folder, "--json"))
+
+
+def test_every_agent_has_its_row_and_every_seed_its_run(compared):
+    folder, report = compared
+    assert [(row["agent"], row["runs"]) for row in report["rows"]] == [
+        ("before training", 2), ("reinforce", 2), ("rloo", 2),
+    ]  # fmt: skip
+    assert {(run["agent"], run["seed"]) for run in report["runs"]} == {
+        (agent, seed) for agent in ("reinforce", "rloo") for seed in (0, 1)
+    }
+    for row in report["rows"][1:]:
+        own = [run for run in report["runs"] if run["agent"] == row["agent"]]
+        final = [run["final"] for run in own]
+        assert row["iqm"] == pytest.approx(sum(final) / 2)
+        assert (row["min"], row["max"]) == (min(final), max(final))
+        assert row["wins"] == sum(run["final"] > run["initial"] for run in own)
+    assert (report["figure"], report["goal"], report["failed"]) == ("success_rate", None, [])
+    assert json.loads((folder / "report.json").read_text()) == report
+
+
+def test_all_runs_start_from_one_checkpoint_and_get_equal_budgets(compared):
+    folder, report = compared
+    warm = json.loads((folder / "warm" / "result.json").read_text())
+    assert warm["steps"] == 30
+    initial = {(run["seed"], run["initial"]) for run in report["runs"]}
+    assert len(initial) == 2  # the episodes of an evaluation depend on the seed alone
+    assert (0, warm["eval"]["success_rate"]) in initial
+    assert {run["episodes"] for run in report["runs"]} == {64}
+    for run in report["runs"]:
+        config = json.loads((folder / run["agent"] / f"seed-{run['seed']}" / "config.json").read_text())
+        assert (config["model"], config["sft_steps"]) == (str(folder / "warm"), 0)
+        assert (config["group_size"], config["verifier_args"]) == (4, {"digits": 1})
+
+
+def test_the_report_is_a_table_with_curves(compared):
+    folder, _ = compared
+    text = (folder / "report.md").read_text()
+    assert text.startswith("# TextGen-v0 (arith), 64 episodes a run\n")
+    assert "| agent | runs | success rate, IQM |" in text
+    assert "\n| rloo | 2 |" in text
+    assert (folder / "curves.png").read_bytes().startswith(b"\x89PNG")
+    with (folder / "rloo" / "seed-1" / "progress.csv").open() as file:
+        rows = [row for row in csv.DictReader(file) if row["time/episodes"]]
+    assert [row["time/episodes"] for row in rows] == ["16", "32", "48", "64"]
+    assert all(row["rollout/kl_start"] and row["rollout/ep_rew_mean"] for row in rows)
+
+
+def test_the_same_command_again_repeats_no_run(compared):
+    folder, report = compared
+    before = times(folder)
+    outcome = compare(*SMALL, "--log-dir", folder, "--json")
+    assert report_of(outcome) == report
+    assert "4 of 4 runs are there already" in outcome.stderr
+    assert times(folder) == before
+
+
+def test_a_subset_of_the_agents_is_allowed_and_the_report_keeps_the_others(compared):
+    folder, report = compared
+    assert report_of(compare(*SMALL, "--agents", "rloo", "--seeds", 1, "--log-dir", folder, "--json")) == report
+
+
+def test_the_saved_settings_repeat_the_comparison(compared):
+    folder, report = compared
+    assert report_of(compare("--config", folder / "compare.json", "--log-dir", folder, "--json")) == report
+
+
+def test_other_settings_in_the_same_folder_are_an_error_that_names_them(compared):
+    folder, _ = compared
+    before = times(folder)
+    outcome = compare(*SMALL, "--episodes", 65, "--verifier-arg", "digits=2", "--log-dir", folder)
+    assert outcome.exit_code == 2
+    [line] = outcome.stderr.strip().splitlines()
+    assert "other settings (episodes 64, now 65, verifier_args" in line
+    assert 'verifier_args {"digits": 1}, now {"digits": 2}' in line
+    assert times(folder) == before
+
+
+def test_people_read_the_table(compared):
+    folder, _ = compared
+    outcome = compare(*SMALL, "--log-dir", folder, "--no-figures")
+    assert outcome.exit_code == 0
+    assert "| rloo | 2 |" in outcome.stdout
+
+
+@pytest.fixture
+def poles(tmp_path, monkeypatch):
+    """CartPole that waits while there is a gate (seed 51) or breaks (seed 52), in a module that children find, too."""
+    (tmp_path / "poles.py").write_text(POLES)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.syspath_prepend(str(tmp_path))
+    yield tmp_path
+    gymnasium.registry.pop("Pole-v0", None)
+    sys.modules.pop("poles", None)
+
+
+def test_a_killed_comparison_goes_on_and_a_run_that_fails_is_reported(poles):
+    folder, gate = poles / "pole", poles / "gate"
+    gate.touch()
+    command = [sys.executable, "-c", "from _rlenv_scripts.main import main; main()", *POLE, "--log-dir", str(folder)]
+    process = subprocess.Popen(command)
+    try:
+        deadline = time.monotonic() + 120
+        while not gate.read_text():  # the second run is under way
+            assert process.poll() is None
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+    finally:
+        process.kill()
+    assert process.wait() == -signal.SIGKILL
+    before = times(folder)
+    assert [path.parent.name for path in before] == ["seed-50"]
+    assert (folder / "reinforce" / "seed-51" / "config.json").exists()
+    gate.unlink()
+
+    outcome = CliRunner().invoke(main, [*POLE, "--log-dir", str(folder), "--json"])
+    report = report_of(outcome, code=1)
+    assert times(folder).items() > before.items()
+    [row] = report["rows"]
+    assert (row["agent"], row["runs"], row["wins"]) == ("reinforce", 2, 2)
+    assert (report["figure"], report["goal"]) == ("mean_reward", 5.0)
+    [failed] = report["failed"]
+    assert (failed["agent"], failed["seed"], failed["exit_code"]) == ("reinforce", 52, 1)
+    assert failed["error"] == "RuntimeError: the pole is broken"
+    assert "3/3  reinforce, seed 52: failed with exit code 1: RuntimeError: the pole is broken  (see " in outcome.stderr
+    line = "- failed with exit code 1: reinforce, seed 52: `RuntimeError: the pole is broken`"
+    assert line in (folder / "report.md").read_text().splitlines()
+    assert not (folder / "warm").exists()
+
+
+def test_an_interrupt_says_how_to_go_on(tmp_path, monkeypatch):
+    def interrupted(jobs, limit, threads):
+        yield from ()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("_rlenv_scripts.study.run_jobs", interrupted)
+    outcome = compare("--env", "CartPole-v1", "--agents", "rloo", "--log-dir", tmp_path / "run", "--no-figures")
+    assert outcome.exit_code == 130
+    assert outcome.stderr.strip() == "Interrupted; the same command goes on from here."
+
+
+def test_a_failed_warm_start_ends_the_comparison(tmp_path, monkeypatch):
+    def failing(jobs, limit, threads):
+        for job in jobs:
+            job.log.write_text("command\nRuntimeError: no luck\n")
+            yield job, 1
+
+    monkeypatch.setattr("_rlenv_scripts.study.run_jobs", failing)
+    outcome = compare(*SMALL, "--log-dir", tmp_path / "run", "--no-figures")
+    assert outcome.exit_code == 1
+    assert "the warm start failed: RuntimeError: no luck" in outcome.stderr
+
+
+def jobs_of(monkeypatch, *args):
+    """Return the commands that a comparison would run, without running them."""
+    seen = []
+
+    def note(jobs, limit, threads):
+        seen.append((jobs, limit, threads))
+        for job in jobs:
+            job.log.write_text("command\n")
+            yield job, 1
+
+    monkeypatch.setattr("_rlenv_scripts.study.run_jobs", note)
+    outcome = compare(*args, "--no-figures", "--json")
+    assert outcome.exit_code == 1, outcome.output
+    [(jobs, limit, threads)] = seen
+    return [job.command[3:] for job in jobs], limit, threads
+
+
+def test_control_gets_no_text_options_and_its_own_budget(tmp_path, monkeypatch):
+    monkeypatch.setattr("_rlenv_scripts.study.available_cores", lambda: 8)
+    commands, limit, threads = jobs_of(
+        monkeypatch, "--env", "CartPole-v1", "--jobs", 3, "--log-dir", tmp_path / "run"
+    )
+    assert (len(commands), limit, threads) == (len(AGENTS) * 5, 3, 2)
+    assert {command[0] for command in commands} == {"train"}
+    assert all("--timesteps=1000000" in command and "--stop-reward=475.0" in command for command in commands)
+    assert not any("sft" in word or "group" in word for command in commands for word in command)
+
+
+def test_jobs_are_the_cores_there_are(tmp_path, monkeypatch):
+    monkeypatch.setattr("_rlenv_scripts.study.available_cores", lambda: 6)
+    options = ["--env", "CartPole-v1", "--agents", "rloo", "--seeds", 2, "--seed", 3, "--log-dir", tmp_path / "run"]
+    commands, limit, threads = jobs_of(monkeypatch, *options)
+    assert (limit, threads) == (6, 1)
+    assert ["--seed=3" in commands[0], "--seed=4" in commands[1]] == [True, True]
+
+
+@pytest.mark.parametrize("given", ["run folder", "no warm start"])
+def test_without_a_warm_start_the_runs_start_from_the_model(compared, given, tmp_path, monkeypatch):
+    model = compared[0] / "warm" if given == "run folder" else "tiny"
+    options = ["--verifier-arg", "digits=1", "--model", model, *([] if given == "run folder" else ["--sft-steps", 0])]
+    commands, *_ = jobs_of(monkeypatch, *options, "--agents", "grpo", "--seeds", 1, "--log-dir", tmp_path / "run")
+    [command] = commands
+    assert {f"--model={model}", "--sft-steps=0", "--episodes=60000", "--group-size=4", "--log-kl"} <= set(command)
+
+
+CASES = {
+    "agent": (["--agents", "reinforce,rlo"], "unknown agent 'rlo'; did you mean 'rloo'?"),
+    "agent twice": (["--agents", "rloo,grpo,rloo"], "--agents names 'rloo' 2 times"),
+    "no agent": (["--agents", ""], "unknown agent ''"),
+    "seeds": (["--seeds", "0"], "seeds"),
+    "jobs": (["--jobs", "0"], "jobs"),
+    "two budgets": (["--episodes", "5", "--timesteps", "5"], "--timesteps and --episodes exclude each other"),
+    "environment": (["--env", "CartPol-v1"], "unknown environment 'CartPol-v1'"),
+    "verifier": (["--verifier", "arit"], "did you mean arith?"),
+    "device": (["--device", "cudaa"], "device 'cudaa'"),
+    "group of one": (["--group-size", "1", "--agents", "reinforce,rloo"], "group_size must be at least 2"),
+    "groups": (["--group-size", "7"], "group_size 7 does not divide the 256 episodes"),
+    "groups in control": (["--env", "CartPole-v1", "--group-size", "4"], "group_size 4 is not to be had"),
+    "text option in control": (["--env", "CartPole-v1", "--sft-steps", "5"], "--sft-steps has no meaning"),
+    "learning rate": (["--learning-rate", "nan"], "learning_rate must be a finite number above 0, got nan"),
+    "stop reward": (["--stop-reward", "inf"], "stop_reward must be a finite number"),
+    "warm start": (["--sft-examples", "0"], "sft_examples must be a whole number of at least 1, got 0"),
+    "model": (["--model", "tinny"], "did you mean 'tiny'?"),
+}
+
+
+@pytest.mark.parametrize(("args", "message"), CASES.values(), ids=CASES)
+def test_bad_input_is_one_line_and_nothing_is_made(args, message, tmp_path):
+    outcome = compare(*args, "--log-dir", tmp_path / "run")
+    assert outcome.exit_code == 2, outcome.output
+    [line] = [line for line in outcome.stderr.splitlines() if line.strip()]
+    assert message in line
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("overwrite", [[], ["--overwrite"]])
+def test_a_folder_of_something_else_is_left_alone(tmp_path, overwrite):
+    (tmp_path / "thesis.tex").write_text("years of work")
+    outcome = compare("--env", "CartPole-v1", "--log-dir", tmp_path, *overwrite)
+    assert outcome.exit_code == 2
+    assert "is not the folder of a comparison (no compare.json)" in outcome.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
+
+
+def test_overwrite_starts_anew(tmp_path, monkeypatch):
+    folder = tmp_path / "run"
+    jobs_of(monkeypatch, "--env", "CartPole-v1", "--agents", "rloo", "--log-dir", folder)
+    (folder / "old").touch()
+    jobs_of(monkeypatch, "--env", "CartPole-v1", "--agents", "ppo", "--overwrite", "--log-dir", folder)
+    assert not (folder / "old").exists()
+    assert json.loads((folder / "compare.json").read_text())["agents"] == "ppo"
+
+
+def test_more_agents_and_more_seeds_extend_a_comparison(tmp_path, monkeypatch):
+    folder = tmp_path / "run"
+    jobs_of(monkeypatch, "--env", "CartPole-v1", "--agents", "rloo", "--seeds", 1, "--log-dir", folder)
+    jobs_of(monkeypatch, "--env", "CartPole-v1", "--agents", "ppo", "--seeds", 2, "--log-dir", folder)
+    settings = json.loads((folder / "compare.json").read_text())
+    assert (settings["agents"], settings["seeds"]) == ("rloo,ppo", 2)
+
+
+def test_without_matplotlib_nothing_is_begun(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    options = ["--env", "CartPole-v1", "--agents", "rloo", "--seeds", 1, "--log-dir", tmp_path / "run"]
+    outcome = compare(*options)
+    assert outcome.exit_code == 2
+    assert outcome.stderr.strip() == "Error: figures need matplotlib: pip install 'rlenv[plots]'"
+    assert not (tmp_path / "run").exists()
+    commands, *_ = jobs_of(monkeypatch, *options)
+    assert len(commands) == 1

@@ -1,0 +1,173 @@
+"""Statistics and table of `rlenv compare`, against known answers and as properties."""
+
+import math
+
+import numpy as np
+import pytest
+from _rlenv_scripts.comparison import as_markdown, bootstrap_interval, interquartile_mean, summarize, tabulate
+from _rlenv_scripts.curves import POINTS, draw, read_curve, spread
+from _rlenv_scripts.plots import save_figure
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+FIGURES = st.lists(st.floats(-1e3, 1e3), min_size=1, max_size=12)
+
+
+def interval(values, seed=0, **options):
+    return bootstrap_interval(values, np.random.default_rng(seed), **options)
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ([7.0], 7.0),
+        ([1.0, 2.0], 1.5),
+        ([1.0, 2.0, 6.0], 3.0),  # fewer than four: nothing is cut off
+        ([100.0, 2.0, 4.0, -100.0], 3.0),
+        ([0.0, 1.0, 2.0, 3.0, 100.0], 2.0),  # scipy.stats.trim_mean([0, 1, 2, 3, 100], 0.25)
+        ([9.0, 0.0, 1.0, 5.0, 4.0, 3.0, 2.0], 3.0),
+        ([0.0, 0.0, 1.0, 2.0, 3.0, 4.0, 9.0, 9.0], 2.5),
+    ],
+)
+def test_the_interquartile_mean_cuts_a_quarter_from_each_end(values, expected):
+    assert interquartile_mean(values) == pytest.approx(expected, abs=1e-12)
+
+
+def test_the_interquartile_mean_works_along_the_last_axis():
+    assert interquartile_mean([[1.0, 2.0, 4.0, 90.0], [0.0, 0.0, 0.0, 1.0]]).tolist() == [3.0, 0.0]
+
+
+def test_no_values_are_an_error():
+    with pytest.raises(ValueError, match="of no values"):
+        interquartile_mean([])
+
+
+def test_the_interval_of_two_runs_is_known():
+    # Resampled means are 0, 1/2, 1 with probabilities 1/4, 1/2, 1/4: 95 % reaches from end to end, 40 % is the middle.
+    assert interval([0.0, 1.0]) == (0.0, 1.0)
+    assert interval([0.0, 1.0], level=0.4) == (0.5, 0.5)
+
+
+def test_the_interval_of_the_mean_of_three_runs_agrees_with_enumeration():
+    values = np.array([0.0, 1.0, 5.0])
+    means = np.sort([values[[i, j, k]].mean() for i in range(3) for j in range(3) for k in range(3)])
+    low, high = interval(values, level=0.8)
+    # 3 of the 27 equally likely resamples below the 10 % quantile: the fourth smallest; the same from above.
+    assert (low, high) == pytest.approx((means[math.floor(0.1 * 27)], means[-1 - math.floor(0.1 * 27)]), abs=1e-12)
+
+
+def test_the_interval_covers_what_it_claims():
+    """Of many samples of 20 from a normal distribution, 95 % intervals contain the true centre about as often."""
+    generator = np.random.default_rng(1)
+    samples = generator.normal(size=(300, 20))
+    hits = [low <= 0 <= high for low, high in (interval(sample, resamples=500) for sample in samples)]
+    assert 0.88 <= np.mean(hits) <= 0.99
+
+
+@given(FIGURES)
+@settings(max_examples=50, deadline=None)
+def test_the_interval_lies_in_the_data_and_contains_the_interquartile_mean(values):
+    low, high = interval(values, resamples=1000)
+    middle = interquartile_mean(values)
+    assert min(values) - 1e-9 <= low <= middle + 1e-9
+    assert middle - 1e-9 <= high <= max(values) + 1e-9
+
+
+@given(FIGURES, st.randoms(use_true_random=False))
+@settings(max_examples=50, deadline=None)
+def test_the_order_of_the_runs_changes_nothing(values, random):
+    shuffled = random.sample(values, len(values))
+    assert summarize("a", shuffled) == summarize("a", values)
+
+
+@given(FIGURES, st.floats(0.1, 10), st.floats(-10, 10))
+@settings(max_examples=50, deadline=None)
+def test_another_unit_gives_the_same_interval_in_that_unit(values, scale, shift):
+    low, high = interval(values, resamples=200)
+    moved = interval([scale * value + shift for value in values], resamples=200)
+    assert moved == pytest.approx((scale * low + shift, scale * high + shift), abs=1e-6)
+
+
+def run(agent, seed, initial, final, seconds=1.0, timesteps=10):
+    return {
+        "agent": agent,
+        "seed": seed,
+        "initial": initial,
+        "final": final,
+        "seconds": seconds,
+        "timesteps": timesteps,
+    }
+
+
+RUNS = [
+    run("rloo", 0, 0.25, 0.5, 3.0, 100),
+    run("rloo", 1, 0.75, 0.75, 5.0, 300),
+    run("reinforce", 0, 0.25, 1.0, 4.0, 200),
+    run("reinforce", 1, 0.75, 0.5, 8.0, 400),
+]
+
+
+def test_the_table_has_a_row_for_the_start_and_for_each_agent():
+    start, reinforce, rloo = tabulate(RUNS, ["reinforce", "grpo", "rloo"], None, from_start=True)
+    assert (start.agent, start.runs, start.iqm, start.min, start.max) == ("before training", 2, 0.5, 0.25, 0.75)
+    assert (start.wins, start.seconds, start.timesteps) == (None, None, None)
+    assert (reinforce.agent, reinforce.iqm, reinforce.min, reinforce.max) == ("reinforce", 0.75, 0.5, 1.0)
+    assert (reinforce.wins, reinforce.seconds, reinforce.timesteps) == (1, 6.0, 300.0)
+    assert (rloo.agent, rloo.iqm, rloo.low, rloo.high) == ("rloo", 0.625, 0.5, 0.75)
+    assert rloo.wins == 1  # as good as before is not better
+
+
+def test_runs_win_by_reaching_the_goal_where_there_is_one():
+    [row] = tabulate(RUNS, ["rloo"], 0.75, from_start=False)
+    assert row.wins == 1
+    [row] = tabulate(RUNS, ["rloo"], None, from_start=False)
+    assert row.wins is None
+
+
+def test_no_runs_make_no_rows():
+    assert tabulate([], ["rloo"], None, from_start=True) == []
+
+
+def test_the_markdown_table():
+    rows = tabulate([*RUNS, run("rloo", 2, 0.5, 1.0, 4.0, 12345)], ["rloo"], None, from_start=True)
+    text = as_markdown(rows, "success", "better", digits=2)
+    assert text == (
+        "| agent | runs | success, IQM | 95 % interval | min | max | better | seconds | time steps |\n"
+        "|---|--:|--:|:-:|--:|--:|--:|--:|--:|\n"
+        "| before training | 3 | 0.50 | 0.25 to 0.75 | 0.25 | 0.75 | - | - | - |\n"
+        "| rloo | 3 | 0.75 | 0.50 to 1.00 | 0.50 | 1.00 | 2 of 3 | 4.0 | 300 |\n"
+    )
+
+
+@pytest.fixture
+def progress(tmp_path):
+    path = tmp_path / "progress.csv"
+    path.write_text("time/episodes,rollout/ep_rew_mean,eval/mean_reward\n16,0.5,\n32,1.5,\n,2.5,\n,,9\n")
+    return path
+
+
+def test_a_curve_leaves_out_rows_that_lack_a_figure(progress):
+    assert read_curve(progress, "time/episodes", "rollout/ep_rew_mean").tolist() == [[16, 32], [0.5, 1.5]]
+    assert read_curve(progress, "time/episodes", "rollout/kl_start").shape == (2, 0)
+
+
+def test_curves_of_different_lengths_share_an_axis_and_the_shorter_keeps_its_last_figure():
+    short, long = np.array([[0.0, 1.0], [0.0, 4.0]]), np.array([[0.0, 2.0], [0.0, 2.0]])
+    grid, middle, low, high = spread([short, long])
+    assert (grid[0], grid[-1], len(grid)) == (0.0, 2.0, POINTS)
+    assert (low[-1], middle[-1], high[-1]) == (2.0, 3.0, 4.0)
+    half = np.argmin(abs(grid - 0.5))
+    assert high[half] == pytest.approx(4 * grid[half])
+    assert low[half] == pytest.approx(grid[half])
+
+
+def test_the_figure_has_a_panel_of_rewards_and_one_of_kl(progress, tmp_path):
+    seen = {}
+
+    def draw_and_look(figure):
+        draw(figure, {"rloo": [progress], "grpo": []}, "time/episodes", "episodes")
+        seen["lines"] = [[line.get_label() for line in panel.lines] for panel in figure.axes]
+
+    save_figure(draw_and_look, tmp_path / "curves.png")
+    assert seen["lines"] == [["rloo"], []]
+    assert (tmp_path / "curves.png").read_bytes().startswith(b"\x89PNG")

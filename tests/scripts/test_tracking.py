@@ -1,0 +1,72 @@
+"""What a run logs beside the learner's figures: the KL to the start, and its settings for TensorBoard."""
+
+import csv
+import json
+
+import numpy as np
+import pytest
+from _rlenv_scripts.main import main
+from _rlenv_scripts.tracking import KLFromStart
+from click.testing import CliRunner
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from tensorboard.plugins.hparams import plugin_data_pb2
+
+from agents import Reinforce
+
+
+def curve(folder, column):
+    with (folder / "progress.csv").open() as file:
+        return [float(row[column]) for row in csv.DictReader(file) if row[column]]
+
+
+def train(folder, *args):
+    options = ["--env", "CartPole-v1", "--eval-episodes", "2", "--log-interval", "1", "--log-dir", folder, *args]
+    outcome = CliRunner().invoke(main, ["train", *map(str, options)])
+    assert outcome.exit_code == 0, outcome.output
+    return outcome
+
+
+def test_the_kl_to_the_start_is_the_anchors_without_an_anchor(tmp_path):
+    """An anchor too weak to move anything measures the same KL, as train/kl_ref, on the same episodes."""
+    train(tmp_path / "free", "--episodes", 80, "--log-kl")
+    train(tmp_path / "held", "--episodes", 80, "--kl-coef", 1e-30)
+    free, held = curve(tmp_path / "free", "rollout/kl_start"), curve(tmp_path / "held", "train/kl_ref")
+    assert len(free) == 5
+    assert free == pytest.approx(held, abs=1e-6)
+    assert free[0] == pytest.approx(0, abs=1e-6)
+    assert abs(free[-1]) > 1e-4
+
+
+def test_the_kl_is_estimated_when_the_log_is_written_and_in_micro_batches(tmp_path):
+    class Spy(KLFromStart):
+        def _on_rollout_end(self):
+            super()._on_rollout_end()
+            figures.append(self.logger.name_to_value.get("rollout/kl_start"))
+
+    curves = []
+    for micro_batch_size in (None, 3):
+        figures = []
+        agent = Reinforce("MlpPolicy", "CartPole-v1", micro_batch_size=micro_batch_size)
+        agent.learn(total_episodes=64, callback=Spy(2), log_interval=2)
+        curves.append(figures)
+    assert [figure is None for figure in curves[0]] == [True, False, True, False]
+    assert np.allclose(curves[0][1::2], curves[1][1::2], atol=1e-6)
+
+
+def test_without_the_option_there_is_no_such_column(tmp_path):
+    train(tmp_path / "run", "--episodes", 16)
+    assert "rollout/kl_start" not in (tmp_path / "run" / "progress.csv").read_text()
+
+
+def test_tensorboard_gets_the_settings_and_the_outcome(tmp_path):
+    outcome = train(tmp_path / "run", "--episodes", 16, "--agent", "reinforce", "--seed", 7, "--json")
+    events = EventAccumulator(str(tmp_path / "run")).Reload()
+    contents = events.summary_metadata["_hparams_/session_start_info"].plugin_data.content
+    settings = plugin_data_pb2.HParamsPluginData.FromString(contents).session_start_info.hparams
+    assert settings["agent"].string_value == "reinforce"
+    assert (settings["seed"].number_value, settings["learning_rate"].number_value) == (7, 3e-3)
+    experiment = events.summary_metadata["_hparams_/experiment"].plugin_data.content
+    metrics = plugin_data_pb2.HParamsPluginData.FromString(experiment).experiment.metric_infos
+    assert {info.name.tag for info in metrics} == {"eval/mean_reward", "eval/mean_ep_length"}
+    [reward] = events.Scalars("eval/mean_reward")
+    assert reward.value == json.loads(outcome.stdout.splitlines()[-1])["eval"]["mean_reward"]
