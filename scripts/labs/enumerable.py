@@ -1,0 +1,214 @@
+"""A world small enough to enumerate: sequences of a few tokens, and a policy with a logit vector for every prefix.
+
+Every expectation here is a finite sum. What a lab measures goes through real agents; `exact_gradient` and `scores` are
+written out from the definitions and share no code with them.
+
+V tokens, T steps, S prefixes, C completions, R copies of the policy's table, N episodes.
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from gymnasium import spaces
+from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector.utils import batch_space
+from torch import nn
+
+from agents import Agent, Policy, Rollout
+from agents.policies.base import sample_categorical
+
+
+@dataclass(frozen=True)
+class World:
+    """All sequences of at most T of V tokens.
+
+    Args:
+        tokens: V.
+        steps: T.
+        end: the token that ends a sequence early; None: all have T tokens.
+    """
+
+    tokens: int
+    steps: int
+    end: int | None = None
+
+    @cached_property
+    def prefixes(self) -> list[tuple[int, ...]]:
+        """What can stand before a token, shortest first: S."""
+        inner = [token for token in range(self.tokens) if token != self.end]
+        return [prefix for t in range(self.steps) for prefix in itertools.product(inner, repeat=t)]
+
+    @cached_property
+    def completions(self) -> list[tuple[int, ...]]:
+        """The finished sequences: C."""
+        longer = [(*prefix, token) for prefix in self.prefixes for token in range(self.tokens)]
+        return [sequence for sequence in longer if sequence[-1] == self.end or len(sequence) == self.steps]
+
+    @cached_property
+    def paths(self) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """The completions as numbers of prefixes, tokens and a mask, each [C, T]."""
+        lengths = torch.tensor([len(sequence) for sequence in self.completions])
+        mask = torch.arange(self.steps) < lengths[:, None]
+        states, actions = torch.zeros_like(mask, dtype=torch.int64), torch.zeros_like(mask, dtype=torch.int64)
+        for c, t in mask.nonzero().tolist():
+            sequence = self.completions[c]
+            states[c, t], actions[c, t] = self.prefixes.index(sequence[:t]), sequence[t]
+        return states, actions, mask
+
+    def log_probs(self, logits: torch.Tensor) -> torch.Tensor:
+        """Return log π(y) of every completion [C] under a table of logits [S, V], differentiable."""
+        states, actions, mask = self.paths
+        return logits.log_softmax(-1)[states, actions].where(mask, 0).sum(1)
+
+
+class TablePolicy(Policy):
+    """One logit vector and one value for every prefix, in float64.
+
+    With R copies of the table, an episode of copy r sees r·S + s in state s and moves the logits of that copy only: one
+    backward pass over many rollouts, each with a copy of its own, gives the gradient of each.
+
+    Args:
+        logits: [S, V].
+        copies: R.
+    """
+
+    defaults = {"gamma": 1.0, "learning_rate": 0.05, "episodes_per_update": 4, "num_envs": 4}
+    kind = "table"
+
+    def __init__(self, logits: torch.Tensor, copies: int = 1) -> None:
+        super().__init__()
+        self.logits = nn.Parameter(logits.detach().double().repeat(copies, 1, 1))  # [R, S, V]
+        self.table = nn.Parameter(self.logits.new_zeros(self.logits.shape[:2]))  # [R, S]
+
+    def _log_pi(self, obs: torch.Tensor) -> torch.Tensor:
+        return self.logits.flatten(0, 1)[obs].log_softmax(-1)  # [..., V]
+
+    def act(
+        self,
+        obs: Any,
+        state: None,
+        episode_start: torch.Tensor,
+        deterministic: bool = False,
+        generator: torch.Generator | None = None,
+    ) -> tuple[torch.Tensor, torch.Tensor, None]:
+        """Return actions, their log-probabilities and None."""
+        log_pi = self._log_pi(obs)
+        actions = log_pi.argmax(-1) if deterministic else sample_categorical(log_pi, generator)
+        return actions, log_pi.gather(1, actions[:, None])[:, 0], None
+
+    def evaluate_actions(self, rollout: Rollout) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return log-probabilities and entropies [N, T]."""
+        assert isinstance(rollout.observations, torch.Tensor)
+        log_pi = self._log_pi(rollout.observations)  # [N, T, V]
+        log_probs = log_pi.gather(2, rollout.actions[..., None])[..., 0]
+        entropy = -(log_pi.exp() * log_pi).sum(-1)
+        return log_probs.where(rollout.mask, 0), entropy.where(rollout.mask, 0)
+
+    def predict_values(self, rollout: Rollout) -> torch.Tensor:
+        """Return the values [N, T]."""
+        assert isinstance(rollout.observations, torch.Tensor)
+        return self.table.flatten()[rollout.observations].where(rollout.mask, 0)
+
+    def critic_parameters(self) -> list[nn.Parameter]:
+        """Return the table of values."""
+        return [self.table]
+
+
+class WorldEnv(VectorEnv):
+    """The world as a vector environment of one prompt; the reward comes with the last token.
+
+    Args:
+        world: what can be said.
+        rewards: of the completions [C].
+        num_envs: B.
+    """
+
+    def __init__(self, world: World, rewards: torch.Tensor, num_envs: int = 1) -> None:
+        self.metadata = {"autoreset_mode": AutoresetMode.DISABLED}
+        self.num_envs = num_envs
+        self.rewards = dict(zip(world.completions, rewards.tolist(), strict=True))
+        self.numbers = {prefix: number for number, prefix in enumerate(world.prefixes)}
+        self.single_observation_space = spaces.Discrete(len(world.prefixes))
+        self.single_action_space = spaces.Discrete(world.tokens)
+        self.observation_space = batch_space(self.single_observation_space, num_envs)
+        self.action_space = batch_space(self.single_action_space, num_envs)
+        self.said: list[tuple[int, ...]] = [()] * num_envs
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[np.ndarray, dict[str, Any]]:
+        """Begin new episodes, in all slots or in those of `options["reset_mask"]`."""
+        chosen = (options or {}).get("reset_mask", np.ones(self.num_envs, dtype=bool))
+        self.said = [() if new else said for new, said in zip(chosen, self.said, strict=True)]
+        return self._observations(), {}
+
+    def step(self, actions: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
+        """Append a token to every slot's sequence."""
+        self.said = [(*said, int(action)) for said, action in zip(self.said, actions, strict=True)]
+        done = np.array([said in self.rewards for said in self.said])
+        rewards = np.array([self.rewards.get(said, 0.0) for said in self.said])
+        return self._observations(), rewards, done, np.zeros_like(done), {}
+
+    def _observations(self) -> np.ndarray:
+        return np.array([self.numbers.get(said, 0) for said in self.said], dtype=np.int64)
+
+
+def make_agent(cls: type[Agent], world: World, logits: torch.Tensor, copies: int = 1, **settings: Any) -> Agent:
+    """Return a real agent with a table of logits [S, V], for rollouts made by hand."""
+    silent = torch.zeros(len(world.completions))
+    return cls(TablePolicy(logits, copies), WorldEnv(world, silent), device="cpu", **settings)
+
+
+def episodes(
+    policy: Policy, world: World, completions: torch.Tensor, rewards: torch.Tensor, copies: torch.Tensor
+) -> Rollout:
+    """Return the rollout in which these completions were sampled.
+
+    Args:
+        policy: which sampled them.
+        world: whose completions they are.
+        completions: their numbers [N].
+        rewards: their rewards [N].
+        copies: the copy of the policy that each was sampled from, which is also its group [N].
+    """
+    states, actions, mask = (part[completions] for part in world.paths)  # [N, T]
+    last = torch.arange(world.steps) == mask.sum(1, keepdim=True) - 1
+    made = Rollout.of_demonstrations(copies[:, None] * len(world.prefixes) + states, actions, mask)
+    made = replace(made, rewards=rewards.double()[:, None] * last, groups=copies)
+    with torch.no_grad():
+        return replace(made, log_probs=policy.evaluate_actions(made)[0])
+
+
+def gradients(agent: Agent, prepared: Rollout) -> torch.Tensor:
+    """Return the direction of ascent that the agent's loss gives each copy of its policy's table [R, S, V]."""
+    assert isinstance(agent.policy, TablePolicy)
+    agent.policy.zero_grad(set_to_none=True)
+    agent.loss(prepared)[0].backward()
+    assert agent.policy.logits.grad is not None
+    return -agent.policy.logits.grad
+
+
+# From the definitions, with none of the agents' code in them.
+
+
+def exact_gradient(world: World, logits: torch.Tensor, rewards: torch.Tensor) -> torch.Tensor:
+    """Return ∇ Σ_y π(y) R(y) by automatic differentiation through the sum [S, V]."""
+    logits = logits.detach().double().requires_grad_()
+    return torch.autograd.grad((world.log_probs(logits).exp() * rewards).sum(), logits)[0]
+
+
+def scores(world: World, logits: torch.Tensor) -> torch.Tensor:
+    """Return ∇ log π(y) of every completion [C, S·V]: Σ_t, at prefix s_t, of (one-hot of a_t) - π(· | s_t)."""
+    states, actions, mask = world.paths
+    pi = logits.detach().double().softmax(-1)
+    out = pi.new_zeros(len(world.completions), *pi.shape)
+    for c, t in mask.nonzero().tolist():
+        out[c, states[c, t]] -= pi[states[c, t]]
+        out[c, states[c, t], actions[c, t]] += 1
+    return out.flatten(1)

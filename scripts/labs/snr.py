@@ -1,0 +1,207 @@
+"""How many rollouts of a prompt does a gradient need before it points anywhere?
+
+One rollout says whether one answer was good, not which way the policy should go. Here the true gradient is known, by
+summing over every answer a small policy can give (three tokens, up to three steps, a logit vector for every prefix),
+and the gradients that real agents make from K sampled rollouts are compared with it, thousands of times for every K
+from 1 to 256. Their variance, the mean squared distance from the true gradient, falls as 1/K, so that the error falls
+only as 1/√K: four times the rollouts halve it. The cosine to the true gradient says how much of a step goes uphill; it
+may be near 0 for one rollout, and comes to 1 as slowly. For choosing an algorithm: plain REINFORCE buys direction with
+rollouts alone. Leave-one-out, unbiased as well, gets the same direction from fewer of them where answers earn middling
+rewards, since what all answers earn alike says nothing about any of them; it needs a few rollouts of the same prompt to
+say so (with two, it can cost as much as it gives), and no critic. The lab `baselines` says where that holds.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from agents import RLOO, Agent, Reinforce
+
+from .base import Check, Finding
+from .enumerable import World, episodes, exact_gradient, gradients, make_agent, scores
+
+WORLD = World(tokens=3, steps=3, end=2)
+LEVELS = (1.0,) * 5 + (0.5,) * 5 + (0.0,) * 5  # of the 15 completions, in an order the seed decides
+SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)  # K
+REPLICATIONS = 2000  # sampled gradients for every K
+MOST_ERRORS = 4.5  # standard errors a sampled figure may be off; one in 150,000 is by chance
+PLAIN, RELATIVE = "no baseline", "leave-one-out"
+METHODS: dict[str, type[Agent]] = {PLAIN: Reinforce, RELATIVE: RLOO}
+STEADY = 8  # K from which the mean cosine is to rise with every doubling
+LARGE = 4  # K from which leave-one-out is to be better; at 2, the one other rollout may cost more than it gives
+CLAIM = (
+    "The gradient of K rollouts is right on average for every K, and its variance falls as 1/K: the fitted exponent is "
+    "-1 within its error. Leave-one-out is right on average, too."
+)
+
+
+@dataclass(frozen=True)
+class Task:
+    """A policy, what its answers earn, and the true gradient.
+
+    Args:
+        logits: [S, V].
+        rewards: of the completions [C].
+    """
+
+    logits: torch.Tensor
+    rewards: torch.Tensor
+
+    @property
+    def gradient(self) -> torch.Tensor:
+        """The true gradient [S, V]."""
+        return exact_gradient(WORLD, self.logits, self.rewards)
+
+    @property
+    def pi(self) -> torch.Tensor:
+        """Probabilities of the completions [C]."""
+        return WORLD.log_probs(self.logits.double()).exp()
+
+
+def run(seed: int) -> Finding:
+    """Measure both methods for every K."""
+    generator = torch.Generator().manual_seed(seed)
+    logits = 0.8 * torch.randn(len(WORLD.prefixes), WORLD.tokens, generator=generator, dtype=torch.float64)
+    rewards = torch.tensor(LEVELS, dtype=torch.float64)[torch.randperm(len(LEVELS), generator=generator)]
+    task = Task(logits, rewards)
+    plain = [measure(PLAIN, size, task, generator) for size in SIZES]
+    rows = plain + [measure(RELATIVE, size, task, generator) for size in SIZES if size > 1]
+    slope, error = fit_exponent(plain)
+    figures: dict[str, Any] = {
+        "exponent": round(slope, 4),
+        "exponent_error": round(error, 4),
+        "replications": REPLICATIONS,
+    }
+    for name in ("cosine", "relative_error"):
+        figures[name] = {m: {row["K"]: round(row[name], 3) for row in rows if row["method"] == m} for m in METHODS}
+    return Finding(CLAIM, _checks(rows, slope, error), rows, figures, lambda figure: _draw(figure, rows))
+
+
+def measure(method: str, size: int, task: Task, generator: torch.Generator) -> dict[str, Any]:
+    """Return the figures of many sampled gradients of K rollouts each.
+
+    Every replication has a copy of the policy's table, so one backward pass of the agent's loss gives all of them.
+    """
+    agent = make_agent(METHODS[method], WORLD, task.logits, copies=REPLICATIONS)
+    drawn = torch.multinomial(task.pi, REPLICATIONS * size, replacement=True, generator=generator)  # [R * K]
+    copies = torch.arange(REPLICATIONS).repeat_interleave(size)
+    rollout = episodes(agent.policy, WORLD, drawn, task.rewards[drawn], copies)
+    found = REPLICATIONS * gradients(agent, agent.prepare(rollout)).flatten(1)  # [R, S * V]; the loss is a mean over R
+    true = task.gradient.flatten()
+    distance = (found - true).square().sum(1)  # its mean is the trace of the covariance, where the mean is the truth
+    share = found @ true / true.square().sum()
+    cosine = (found @ true / (found.norm(dim=1) * true.norm())).nan_to_num(0.0)  # no gradient has no direction
+    return {
+        "method": method,
+        "K": size,
+        "variance": float(distance.mean()),
+        "variance_error": _standard_error(distance),
+        "variance_exact": exact_variance(method, size, task),
+        "relative_error": float(distance.mean().sqrt() / true.norm()),
+        "relative_error_exact": exact_variance(method, size, task) ** 0.5 / float(true.norm()),
+        "cosine": float(cosine.mean()),
+        "cosine_10": float(cosine.quantile(0.1)),
+        "cosine_90": float(cosine.quantile(0.9)),
+        "mean_along_truth": float(share.mean()),
+        "mean_along_truth_error": _standard_error(share),
+    }
+
+
+def exact_variance(method: str, size: int, task: Task) -> float:
+    """Return the trace of the covariance of the gradient of K rollouts, from the definition of the method.
+
+        no baseline       (E[R²|s|²] - |g|²) / K
+        leave-one-out     (E[(R - E R)²|s|²] + Var(R) E[|s|²] / (K - 1)) / K - |g|² (K - 2) / (K (K - 1))
+
+    s is the score ∇log π(y), g = E[R s] the true gradient. The second follows from E[s] = 0: of the products of two
+    different rollouts' terms only those in which both scores meet their own or the other's reward are left.
+    """
+    norms = scores(WORLD, task.logits).square().sum(1)  # [C]
+    signal = float(task.gradient.square().sum())
+    mean = (task.pi * task.rewards).sum()
+    if method == PLAIN:
+        return (float((task.pi * task.rewards.square() * norms).sum()) - signal) / size
+    spread = (task.rewards - mean).square()  # [C]
+    own, others = float((task.pi * spread * norms).sum()), float((task.pi * spread).sum() * (task.pi * norms).sum())
+    return (own + others / (size - 1)) / size - signal * (size - 2) / (size * (size - 1))
+
+
+def fit_exponent(rows: list[dict[str, Any]]) -> tuple[float, float]:
+    """Return slope and standard error of the line through log variance over log K, by weighted least squares."""
+    x = torch.tensor([math.log(row["K"]) for row in rows], dtype=torch.float64)
+    y = torch.tensor([math.log(row["variance"]) for row in rows], dtype=torch.float64)
+    weights = torch.tensor([(row["variance"] / row["variance_error"]) ** 2 for row in rows], dtype=torch.float64)
+    centred = x - (weights * x).sum() / weights.sum()
+    spread = (weights * centred.square()).sum()
+    return float((weights * centred * y).sum() / spread), float(spread.rsqrt())
+
+
+def _checks(rows: list[dict[str, Any]], slope: float, error: float) -> list[Check]:
+    biases = [(row["mean_along_truth"] - 1) / row["mean_along_truth_error"] for row in rows]
+    misses = [(row["variance"] - row["variance_exact"]) / row["variance_error"] for row in rows]
+    bias, miss = max(map(abs, biases)), max(map(abs, misses))
+    plain = [row for row in rows if row["method"] == PLAIN]
+    rising = [row["cosine"] for row in plain if row["K"] >= STEADY]
+    before = {row["K"]: row["variance"] for row in plain}
+    gains = {row["K"]: before[row["K"]] / row["variance"] for row in rows if row["method"] == RELATIVE}
+    return [
+        Check(
+            f"The variance without a baseline falls as K to the power of -1: fitted {slope:.3f}, standard error "
+            f"{error:.3f}, allowed {MOST_ERRORS} of them.",
+            abs(slope + 1) < MOST_ERRORS * error,
+        ),
+        Check(
+            f"Every method's gradient is right on average: along the true one, the mean of {REPLICATIONS} is 1 within "
+            f"{MOST_ERRORS} standard errors for every K; farthest off: {bias:.1f}.",
+            bias < MOST_ERRORS,
+        ),
+        Check(
+            f"Every variance is the exact one, (E[R²|s|²] - |g|²)/K without a baseline, within {MOST_ERRORS} standard "
+            f"errors; farthest off: {miss:.1f}.",
+            miss < MOST_ERRORS,
+        ),
+        Check(
+            f"More rollouts point better: the mean cosine without a baseline is {plain[0]['cosine']:.2f} at K = "
+            f"{plain[0]['K']} and {plain[-1]['cosine']:.2f} at K = {plain[-1]['K']}, and rises with every doubling "
+            f"from K = {STEADY} on; below, where a gradient is that of very few answers, it need not.",
+            plain[-1]["cosine"] > plain[0]["cosine"] and rising == sorted(rising),
+        ),
+        Check(
+            f"Leave-one-out has the smaller variance at every K from {LARGE} on: at K = {SIZES[-1]} by a factor of "
+            f"{gains[SIZES[-1]]:.2f}; at K = 2, where one rollout is the baseline of the other, the factor is "
+            f"{gains[2]:.2f}.",
+            all(gain > 1 for size, gain in gains.items() if size >= LARGE),
+        ),
+    ]
+
+
+def _standard_error(values: torch.Tensor) -> float:
+    return max(float(values.std()) / len(values) ** 0.5, 1e-12)  # constant only where something is wrong
+
+
+def _draw(figure: Any, rows: list[dict[str, Any]]) -> None:
+    left, right = figure.subplots(1, 2)
+    for method, colour in zip(METHODS, ("tab:orange", "tab:blue"), strict=True):
+        own = [row for row in rows if row["method"] == method]
+        sizes = [row["K"] for row in own]
+        left.plot(sizes, [row["relative_error_exact"] for row in own], color=colour, lw=1)
+        left.plot(sizes, [row["relative_error"] for row in own], "o", color=colour, ms=4, label=method)
+        right.plot(sizes, [row["cosine"] for row in own], "o-", color=colour, ms=4, label=method)
+        low, high = ([row[f"cosine_{end}"] for row in own] for end in (10, 90))
+        right.fill_between(sizes, low, high, color=colour, alpha=0.15, lw=0)
+    left.set(xscale="log", yscale="log", xlabel="K, rollouts of the prompt", ylabel="|g - g*| / |g*|, root mean square")
+    left.set_title("error: dots sampled, lines exact")
+    right.set(xscale="log", xlabel="K, rollouts of the prompt", ylabel="cosine to the true gradient")
+    right.set_title("direction: mean, and the middle 80 %")
+    errors = [row["relative_error_exact"] for row in rows]
+    ticks = [tick for tick in (0.1, 0.2, 0.5, 1, 2, 5, 10, 20) if min(errors) / 1.5 < tick < max(errors) * 1.5]
+    left.set_yticks(ticks, [f"{tick:g}" for tick in ticks])
+    for axes in (left, right):
+        axes.set_xticks(SIZES, [str(size) for size in SIZES])
+        axes.minorticks_off()
+        axes.grid(alpha=0.3)
+        axes.legend()
