@@ -1,19 +1,16 @@
 """The learners: REINFORCE and its descendants, for every environment with Gymnasium's `reset` and `step`."""
 
 from .agent import Agent
-from .algorithms import (
-    A2C,
-    AGENTS,
-    DAPO,
-    GRPO,
-    PPO,
-    RLOO,
-    DrGRPO,
-    Reinforce,
-    ReinforceBaseline,
-    ReinforcePlusPlus,
-    find_agent,
-)
+from .algorithms import AGENTS, find_agent
+from .algorithms.a2c import A2C
+from .algorithms.dapo import DAPO
+from .algorithms.dr_grpo import DrGRPO
+from .algorithms.grpo import GRPO
+from .algorithms.ppo import PPO
+from .algorithms.reinforce import Reinforce
+from .algorithms.reinforce_baseline import ReinforceBaseline
+from .algorithms.reinforce_plus_plus import ReinforcePlusPlus
+from .algorithms.rloo import RLOO
 from .collector import Collector
 from .envs import make_envs
 from .policies import ControlPolicy, LanguageModelPolicy, Policy, make_policy

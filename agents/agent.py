@@ -16,7 +16,7 @@ from stable_baselines3.common.utils import configure_logger
 
 from .anchor import Anchor
 from .callbacks import as_callback
-from .checks import check_count, check_number
+from .checks import check_count, check_flag, check_number
 from .collector import Collector
 from .descent import Descent
 from .envs import make_envs, resolve_device, single_spaces
@@ -100,7 +100,7 @@ class Agent(Learner, Surface):
         self.vf_coef = check_number("vf_coef", vf_coef, low=0.0)
         self.anchor = Anchor(kl_coef, kl_estimator, kl_in)
         self.micro_batch_size = None if micro_batch_size is None else check_count("micro_batch_size", micro_batch_size)
-        self.skip_idle_rows = skip_idle_rows
+        self.skip_idle_rows = check_flag("skip_idle_rows", skip_idle_rows)
         self.seed = check_count("seed", seed, low=0)
         self.tensorboard_log, self.verbose = tensorboard_log, verbose
         spaces = single_spaces(env, env_kwargs)
@@ -114,9 +114,9 @@ class Agent(Learner, Surface):
         self.episodes_per_update = check_count(
             "episodes_per_update", self.chosen("episodes_per_update", episodes_per_update)
         )
-        slots = check_count("num_envs", min(self.chosen("num_envs", None), self.episodes_per_update))
-        if num_envs is not None:
-            slots = check_count("num_envs", num_envs)
+        if num_envs is None:
+            num_envs = min(self.chosen("num_envs", None), self.episodes_per_update)
+        slots = check_count("num_envs", num_envs)
         offered = check_count("group_size", self.default_group_size if group_size is None else group_size)
         self.env: VectorEnv = make_envs(env, slots, env_kwargs, device=str(self.device), group_size=offered)
         self.group_size: int | None = self.env.metadata.get("group_size")  # None: the environment knows no groups
@@ -236,7 +236,10 @@ class Agent(Learner, Surface):
         # Initial weights come from the seed, and the global state is left alone.
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(self.seed)
-            return make_policy(spec, *spaces, needs_critic=self.uses_critic, **(kwargs or {})).to(self.device)
+            policy = make_policy(spec, *spaces, self.uses_critic, **(kwargs or {})).to(self.device)
+        if self.uses_critic and not policy.critic_parameters():
+            raise ValueError(f"{type(self).__name__} needs a policy with a critic")
+        return policy
 
     def chosen(self, name: str, given: Any) -> Any:
         """Return a setting: what was given, else the algorithm's default for this kind of policy, else the policy's."""
@@ -253,9 +256,8 @@ class Agent(Learner, Surface):
                 f"group_size {self.group_size} does not divide the {self.episodes_per_update} episodes of an update"
             )
         if self.compares_groups and (self.group_size or self.episodes_per_update) == 1:
-            raise ValueError(
-                f"{type(self).__name__} compares episodes of one prompt, so group_size must be at least 2, got 1"
-            )
+            name = "episodes_per_update" if self.group_size is None else "group_size"
+            raise ValueError(f"{type(self).__name__} compares episodes of a group, so {name} must be at least 2, got 1")
 
     @property
     def optimizer(self) -> torch.optim.Optimizer:

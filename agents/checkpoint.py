@@ -20,7 +20,7 @@ from .policies import SavedPolicy
 if TYPE_CHECKING:
     from .agent import Agent
 
-FORMAT = 1
+FORMAT = 2  # 2: the critic of a language model is a module of its own
 _AGENT, _POLICY, _REFERENCE, _TRAINING = "agent.json", "policy", "reference", "training.pt"
 _COUNTERS = ("num_timesteps", "num_episodes", "num_updates")
 

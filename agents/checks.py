@@ -27,9 +27,9 @@ def check_number(
     """
     number = not isinstance(value, bool) and isinstance(value, Real) and math.isfinite(value)
     if not number or not low <= value <= high or (above and value == low) or (below and value == high):
-        least = f"above {low:g}" if above else f"of at least {low:g}"
+        least = "" if low == -math.inf else f" above {low:g}" if above else f" of at least {low:g}"
         most = "" if high == math.inf else f" and below {high:g}" if below else f" and at most {high:g}"
-        raise ValueError(f"{name} must be a finite number {least}{most}, got {value!r}")
+        raise ValueError(f"{name} must be a finite number{least}{most}, got {value!r}")
     return float(value)
 
 
@@ -43,6 +43,17 @@ def check_count(name: str, value: Any, low: int = 1) -> int:
     if isinstance(value, bool) or not whole or value < low:
         raise ValueError(f"{name} must be a whole number of at least {low}, got {value!r}")
     return int(value)
+
+
+def check_flag(name: str, value: Any) -> bool:
+    """Return True or False.
+
+    Raises:
+        ValueError: for anything else, naming the parameter and the value.
+    """
+    if not isinstance(value, bool):
+        raise ValueError(f"{name} must be true or false, got {value!r}")
+    return value
 
 
 def check_choice(name: str, value: Any, allowed: Iterable[str]) -> str:

@@ -85,8 +85,8 @@ def find_spec(env_id: str) -> EnvSpec:
     try:
         if module:  # "package:Name-v0": importing the package registers the environment
             importlib.import_module(module)
-        return gym.spec(name)
-    except (gym.error.Error, ModuleNotFoundError) as error:
+        return gym.spec(name or env_id)
+    except (gym.error.Error, ImportError, TypeError) as error:
         raise ValueError(f"unknown environment {env_id!r}: {_first_line(error)}") from error
 
 

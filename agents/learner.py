@@ -63,9 +63,8 @@ class Learner:
     def update(self, rollout: Rollout) -> dict[str, float]:
         """Take the optimizer steps of a rollout; return what is logged of it, averaged over them."""
         rollout = self.prepare(rollout)
-        trained = rollout.select(self._rows_to_train(rollout))
         steps: list[dict[str, float]] = []
-        for batch in self.batches(trained):
+        for batch in self.batches(rollout):
             figures = self._backward(batch)
             if not steps:  # later steps train another policy than the one that sampled
                 self._check_log_probs(figures)
@@ -82,14 +81,19 @@ class Learner:
         """Make the gradient of one optimizer step, in micro-batches; return its figures."""
         self.descent.optimizer.zero_grad(set_to_none=True)
         totals: dict[str, float] = {}
-        for rows in batch.split(self.micro_batch_size):
+        trained = batch.select(self._rows_to_train(batch))
+        for rows in trained.split(self.micro_batch_size):
             loss, figures = self.loss(rows)
             loss.backward()
             for name, figure in figures.items():
                 gather = larger if name.endswith("_max") else float.__add__
                 totals[name] = gather(totals[name], figure) if name in totals else figure
-        steps = max(int(batch.learnable.sum()), 1)
-        return {name: total / steps if name.endswith("_fraction") else total for name, total in totals.items()}
+        counts = {"_fraction": batch.learnable, "_kl": trained.learnable}  # idle rows have no KL of their own
+        for name in totals:
+            for ending, steps in counts.items():
+                if name.endswith(ending):
+                    totals[name] /= max(int(steps.sum()), 1)
+        return totals
 
     def _rows_to_train(self, rollout: Rollout) -> torch.Tensor:
         """Return which rows of a prepared rollout have a gradient, bool [N]; at least one, so that there is a pass."""
@@ -128,7 +132,7 @@ class Learner:
     def loss(self, batch: Rollout) -> tuple[torch.Tensor, dict[str, float]]:
         """Return the loss of some rows of a prepared rollout, and figures that add up over rows.
 
-        Two kinds of figures differ: of a `_max` the largest counts, a `_fraction` is a number of steps.
+        Some figures differ: of a `_max` the largest counts; of a `_fraction` and a `_kl` the mean over steps is made.
         """
         assert batch.weights is not None
         log_probs, entropy = self.policy.evaluate_actions(batch)
@@ -149,10 +153,9 @@ class Learner:
     @torch.no_grad()
     def diagnose(self, log_probs: torch.Tensor, batch: Rollout) -> dict[str, float]:
         """Return figures of how far the log-probabilities are from acting's; see `loss`."""
-        assert batch.weights is not None
         gap = log_probs - batch.log_probs
         return {
-            "train/approx_kl": batch.total(batch.weights * (gap.expm1() - gap)).item(),
+            "train/approx_kl": batch.total(gap.expm1() - gap).item(),
             "train/logp_gap_max": gap.abs().max().item() if gap.numel() else 0.0,
         }
 

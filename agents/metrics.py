@@ -63,8 +63,13 @@ def _mean(values: torch.Tensor) -> float:
 
 
 def sampled_figures(rollout: Rollout) -> dict[str, float]:
-    """Return unbiased estimates from the sampled actions, per step: minus the entropy, and the KL to the reference."""
-    steps = rollout.learnable.sum().clamp(min=1)
+    """Return unbiased estimates from the sampled actions, per step: minus the entropy, and the KL to the reference.
+
+    A rollout without a step that counts has no figures.
+    """
+    steps = rollout.learnable.sum()
+    if steps == 0:
+        return {}
     figures = {"train/entropy_loss": float(rollout.total(rollout.log_probs) / steps)}
     if rollout.ref_log_probs is not None:
         figures["train/kl_ref"] = float(rollout.total(rollout.log_probs - rollout.ref_log_probs) / steps)

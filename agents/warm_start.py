@@ -26,7 +26,7 @@ def warm_start(
         L = - Σ_i Σ_t log π(a_t | s_t) / Σ_i T_i
 
     Args:
-        policy: trained in place.
+        policy: trained in place; a separate critic then starts from what was learned.
         demonstrations: returns a rollout with this many demonstrated episodes.
         steps: optimizer steps; 0 does nothing.
         batch_size: episodes a step.
@@ -59,4 +59,5 @@ def warm_start(
         losses.append(loss.item())
         if on_step is not None and not on_step(step, losses[-1]):
             break
+    policy.renew_critic()
     return losses

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from .options import common, environment, options, text, warm_start
+from .options import common, environment, one_budget, options, text, warm_start
 
 EPISODES, TIMESTEPS, GROUP = 60_000, 1_000_000, 4
 
@@ -80,12 +80,13 @@ def compare(**given: Any) -> None:  # fmt: skip
     given = _settle(given)
     _check(agents, given)
     study = Study.open(given, agents)
-    try:
-        failed = study.run_missing(agents)
-    except KeyboardInterrupt:
-        click.echo("Interrupted; the same command goes on from here.", err=True)
-        sys.exit(130)
-    report = study.report(failed)
+    with study.lock:
+        try:
+            failed = study.run_missing(agents)
+        except KeyboardInterrupt:
+            click.echo("Interrupted; the same command goes on from here.", err=True)
+            sys.exit(130)
+        report = study.report(failed)
     click.echo(json.dumps(report) if given["as_json"] else (study.folder / "report.md").read_text(encoding="utf-8"))
     click.echo(f"Report: {study.folder / 'report.md'}  (tensorboard --logdir {study.folder})", err=True)
     sys.exit(1 if failed else 0)
@@ -115,8 +116,7 @@ def _settle(given: dict[str, Any]) -> dict[str, Any]:
 
     from . import session
 
-    if given["timesteps"] is not None and given["episodes"] is not None:
-        raise ValueError("--timesteps and --episodes exclude each other")
+    given = one_budget(given)
     text = session.is_text(given["env_id"])
     settled = dict(given)
     if given["timesteps"] is None and given["episodes"] is None:

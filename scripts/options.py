@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
@@ -72,6 +73,22 @@ def _read_config(ctx: click.Context, param: click.Parameter, value: Path | None)
         **{key: list(option.items()) if isinstance(option, dict) else option for key, option in config.items()},
     }
     return value
+
+
+def one_budget(given: dict[str, Any]) -> dict[str, Any]:
+    """Return the options with one of --timesteps and --episodes at most; the command line wins over a file.
+
+    Raises:
+        ValueError: if both come from the same place.
+    """
+    both = [name for name in ("timesteps", "episodes") if given[name] is not None]
+    if len(both) < 2:
+        return given
+    context = click.get_current_context()
+    from_file = [name for name in both if context.get_parameter_source(name) is not ParameterSource.COMMANDLINE]
+    if len(from_file) != 1:
+        raise ValueError("--timesteps and --episodes exclude each other")
+    return {**given, from_file[0]: None}
 
 
 common = options(

@@ -76,7 +76,7 @@ class StopOnReward(BaseCallback):
     """Stops training once the mean reward of fresh evaluation episodes, less two standard errors, reaches a goal.
 
     Evaluates before a rollout, so that the policy that passed is the policy that is kept; only after rollouts whose
-    own mean reached half the goal, and at most every `every` rollouts.
+    own mean came within half the goal's size of it, and at most every `every` rollouts.
 
     Args:
         goal: the mean reward to reach.
@@ -93,7 +93,7 @@ class StopOnReward(BaseCallback):
     def _on_rollout_start(self) -> None:
         self.rollouts += 1
         latest = self.model.last_metrics.get("rollout/ep_rew_mean", -math.inf)
-        if latest >= self.goal / 2 and self.rollouts % self.every == 0:
+        if latest >= self.goal - abs(self.goal) / 2 and self.rollouts % self.every == 0:
             returns = self.evaluate()
             # With a margin, because the evaluation that stops a run is often a lucky one.
             self.reached = returns.mean() - 2 * returns.std(correction=0) / math.sqrt(len(returns)) >= self.goal

@@ -87,9 +87,13 @@ def build_agent(name: str, options: dict[str, Any]) -> Agent:
         if key not in accepted:
             raise ValueError(f"agent {name!r} takes no --{key.replace('_', '-')}")
     for key, value in dict(options.get("agent_args", ())).items():
+        if key in AGENT_OPTIONS:
+            raise ValueError(f"--agent-arg {key}: there is an option for it, --{key.replace('_', '-')}")
         check_choice(f"--agent-arg of {name!r}", key, sorted(accepted - set(AGENT_OPTIONS)))
         given[key] = value
     text = is_text(options["env_id"])
+    if text and "temperature" in dict(options.get("policy_args", ())):
+        raise ValueError("--policy-arg temperature: there is an option for it, --temperature")
     options = {**options, "model": run_folder.model_of(options["model"])}
     agent = cls(
         options["model"],

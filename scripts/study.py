@@ -13,7 +13,7 @@ import shutil
 from contextlib import closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import click
 
@@ -26,7 +26,7 @@ from .plots import save_figure
 from .sft import sft
 from .train import train
 
-SETTINGS, WARM, CURVES = "compare.json", "warm", "curves.png"
+SETTINGS, WARM, CURVES, LOCK = "compare.json", "warm", "curves.png", ".lock"
 THIS_TIME = ("jobs", "figures")  # what does not change what is measured
 GROWS = ("agents", "seeds")
 
@@ -52,10 +52,11 @@ class Study:
         given: the options, with nothing left to default that depends on the environment.
         agents: all that were ever asked for.
         seeds: how many.
+        lock: keeps other comparisons out of the folder; close it at the end.
     """
 
-    def __init__(self, given: dict[str, Any], agents: list[str], seeds: int) -> None:
-        self.given, self.agents, self.seeds = given, agents, seeds
+    def __init__(self, given: dict[str, Any], agents: list[str], seeds: int, lock: IO[str]) -> None:
+        self.given, self.agents, self.seeds, self.lock = given, agents, seeds, lock
         self.folder: Path = given["log_dir"]
         self.text = session.is_text(given["env_id"])
 
@@ -75,15 +76,17 @@ class Study:
         if folder.exists() and any(folder.iterdir()):
             if not (folder / SETTINGS).is_file():
                 raise ValueError(f"{str(folder)!r} is not the folder of a comparison (no {SETTINGS})")
+            hold(folder).close()
             if given["overwrite"]:
                 shutil.rmtree(folder)
             else:
                 settings = extend(json.loads((folder / SETTINGS).read_text(encoding="utf-8")), settings, folder)
         folder.mkdir(parents=True, exist_ok=True)
+        lock = hold(folder)
         part = folder / f"{SETTINGS}.part"  # settings that are cut short would make the folder useless
         run_folder.write_json(part, settings)
         part.replace(folder / SETTINGS)
-        return cls(given, settings["agents"].split(","), settings["seeds"])
+        return cls(given, settings["agents"].split(","), settings["seeds"], lock)
 
     def runs(self, agents: list[str], seeds: int) -> list[Run]:
         """Return runs, every agent with the first seed before any with the second."""
@@ -197,6 +200,25 @@ class Study:
         unit, label = ("episodes", "episodes") if self.given["episodes"] else ("total_timesteps", "time steps")
         files = {agent: [run.folder / "progress.csv" for run in runs if run.agent == agent] for agent in self.agents}
         save_figure(lambda figure: draw(figure, files, f"time/{unit}", label), self.folder / CURVES, (11.0, 4.5))
+
+
+def hold(folder: Path) -> IO[str]:
+    """Keep other comparisons out of a folder until the returned file is closed, where the system can.
+
+    Raises:
+        ValueError: if another one is at work there.
+    """
+    file = (folder / LOCK).open("w", encoding="utf-8")
+    try:
+        import fcntl
+    except ImportError:  # Windows
+        return file
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        file.close()
+        raise ValueError(f"another rlenv compare is at work in {str(folder)!r}") from error
+    return file
 
 
 def extend(old: dict[str, Any], new: dict[str, Any], folder: Path) -> dict[str, Any]:

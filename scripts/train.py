@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from .options import KeyValue, common, environment, options, run_folder, text, warm_start
+from .options import KeyValue, common, environment, one_budget, options, run_folder, text, warm_start
 
 agent_options = options(
     click.option(
@@ -35,8 +35,9 @@ agent_options = options(
     ),
     click.option("--episodes", type=click.IntRange(min=1), default=None, help="Episodes to train on, instead."),
     click.option(
-        "--baseline", default=None, show_default="leave-one-out",
-        help="none, running-mean, batch-mean, group-mean, leave-one-out, value.",
+        "--baseline", default=None, show_default="the agent's",
+        help="Of reinforce-baseline: none, running-mean, batch-mean, group-mean, leave-one-out, value; of "
+        "reinforce-plus-plus: none, group-mean.",
     ),
     click.option("--returns", default=None, show_default="return-to-go", help="return-to-go, episode."),
     click.option("--learning-rate", type=float, default=None, show_default="the policy's", help="Of Adam."),
@@ -93,8 +94,7 @@ def train(**given: Any) -> None:  # fmt: skip
     from . import session
     from .progress import Interrupt
 
-    if given["timesteps"] is not None and given["episodes"] is not None:
-        raise ValueError("--timesteps and --episodes exclude each other")
+    given = one_budget(given)
     agent = session.build_agent(given["agent"], given)
     text = session.is_text(given["env_id"])
     episodes = given["eval_episodes"] or session.evaluation_episodes(text)

@@ -71,16 +71,14 @@ def test_nothing_in_agents_names_an_environment():
 def algorithms():
     """Return the names of the registry and the files of their classes, read from the source."""
     tree = ast.parse((ROOT / "agents" / "algorithms" / "__init__.py").read_text(encoding="utf-8"))
-    modules = {
-        alias.name: node.module
+    [table] = [
+        node.value
         for node in tree.body
-        if isinstance(node, ast.ImportFrom) and node.level == 1
-        for alias in node.names
-    }
-    [table] = [node.value for node in tree.body if isinstance(node, ast.AnnAssign) and node.target.id == "AGENTS"]
+        if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "REGISTRY"
+    ]
     return [
-        (key.value, ROOT / "agents" / "algorithms" / f"{modules[value.id]}.py")
-        for key, value in zip(table.keys, table.values, strict=True)
+        (name, ROOT / "agents" / "algorithms" / f"{place.partition('.')[0]}.py")
+        for name, place in ast.literal_eval(table).items()
     ]
 
 

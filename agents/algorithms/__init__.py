@@ -2,29 +2,30 @@
 
 from __future__ import annotations
 
+from importlib import import_module
+
 from ..agent import Agent
 from ..checks import check_choice
-from .a2c import A2C
-from .dapo import DAPO
-from .dr_grpo import DrGRPO
-from .grpo import GRPO
-from .ppo import PPO
-from .reinforce import Reinforce
-from .reinforce_baseline import ReinforceBaseline
-from .reinforce_plus_plus import ReinforcePlusPlus
-from .rloo import RLOO
 
-AGENTS: dict[str, type[Agent]] = {
-    "reinforce": Reinforce,
-    "reinforce-baseline": ReinforceBaseline,
-    "rloo": RLOO,
-    "reinforce-plus-plus": ReinforcePlusPlus,
-    "a2c": A2C,
-    "ppo": PPO,
-    "grpo": GRPO,
-    "dr-grpo": DrGRPO,
-    "dapo": DAPO,
+REGISTRY = {  # name: module.Class, in the order of a course
+    "reinforce": "reinforce.Reinforce",
+    "reinforce-baseline": "reinforce_baseline.ReinforceBaseline",
+    "rloo": "rloo.RLOO",
+    "reinforce-plus-plus": "reinforce_plus_plus.ReinforcePlusPlus",
+    "a2c": "a2c.A2C",
+    "ppo": "ppo.PPO",
+    "grpo": "grpo.GRPO",
+    "dr-grpo": "dr_grpo.DrGRPO",
+    "dapo": "dapo.DAPO",
 }
+
+
+def _load(place: str) -> type[Agent]:
+    module, _, name = place.partition(".")
+    return getattr(import_module(f".{module}", __name__), name)
+
+
+AGENTS: dict[str, type[Agent]] = {name: _load(place) for name, place in REGISTRY.items()}
 
 
 def find_agent(name: str) -> type[Agent]:
@@ -34,18 +35,3 @@ def find_agent(name: str) -> type[Agent]:
         ValueError: for an unknown name, with the closest match.
     """
     return AGENTS[check_choice("agent", name, AGENTS)]
-
-
-__all__ = [
-    "A2C",
-    "AGENTS",
-    "DAPO",
-    "GRPO",
-    "PPO",
-    "RLOO",
-    "DrGRPO",
-    "Reinforce",
-    "ReinforceBaseline",
-    "ReinforcePlusPlus",
-    "find_agent",
-]

@@ -23,14 +23,14 @@ class DAPO(ProximalAgent):
 
     Dynamic sampling: groups whose episodes all earned the same teach nothing and are replaced, by collecting again up
     to `max_rounds` times; what is missing then stays missing, and where no group is left nothing is changed. Figures
-    of the rollout (rewards, success) are of all episodes collected.
+    of the rollout (rewards, success) are of all episodes collected, those of training of the ones kept.
 
     Soft overlong penalty (eq. 13): the last `overlong_buffer` steps before the longest episode possible cost up to 1.
 
     Args:
         policy: see `ProximalAgent`.
         env: see `ProximalAgent`.
-        clip_range_high: ε_high, above ε_low so that unlikely actions can become likely.
+        clip_range_high: ε_high; above ε_low, unlikely actions become likely sooner.
         max_rounds: collections an update, at least 1; 1 resamples nothing.
         overlong_buffer: steps, 0 for no penalty; the paper takes a fifth of the longest episode. Off by default,
             since the correct answer of a short task may be as long as allowed.
@@ -60,6 +60,10 @@ class DAPO(ProximalAgent):
         self.overlong_buffer = check_count("overlong_buffer", overlong_buffer, low=0)
         super().__init__(policy, env, clip_range_high=clip_range_high, **kwargs)
         self.max_steps = step_limit(self.env, max_steps, "max_steps") if overlong_buffer else max_steps
+        if self.max_steps is not None and overlong_buffer > self.max_steps:
+            raise ValueError(
+                f"overlong_buffer must be at most the {self.max_steps} steps possible, got {overlong_buffer}"
+            )
         self.settings |= {"max_rounds": max_rounds, "overlong_buffer": overlong_buffer, "max_steps": max_steps}
 
     def gather(self, listener: BaseCallback) -> Rollout | None:

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from ..actor_critic import ActorCritic
-from ..checks import check_number
+from ..checks import check_flag, check_number
 from ..estimators import aggregation, losses, scaling
 from ..proximal import ProximalAgent
 from ..rollout import Rollout
@@ -49,7 +49,8 @@ class PPO(ProximalAgent, ActorCritic):
         if clip_range_vf is not None:
             check_number("clip_range_vf", clip_range_vf, low=0.0, above=True)
         super().__init__(policy, env, **kwargs)
-        self.normalize_advantage, self.clip_range_vf = normalize_advantage, clip_range_vf
+        self.normalize_advantage = check_flag("normalize_advantage", normalize_advantage)
+        self.clip_range_vf = clip_range_vf
         self.settings |= {"normalize_advantage": normalize_advantage, "clip_range_vf": clip_range_vf}
 
     def advantages(self, rollout: Rollout) -> torch.Tensor:

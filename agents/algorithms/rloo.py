@@ -15,7 +15,8 @@ class RLOO(Agent):
         A_i = R_i - 1/(K-1) Σ_{j≠i} R_j        L = - 1/N Σ_i Σ_t A_i log π(a_{i,t} | s_{i,t})
 
     Unbiased for the expected return. A KL anchor in the reward is part of R, before the others' mean is taken: charged
-    after it, it would have no baseline. The whole episode is one action, so A_i stands at each of its steps.
+    after it, it would have no baseline. The whole episode is one action, so A_i stands at each of its steps. An episode
+    whose others all failed to get a verdict has no baseline.
 
     Args: those of `Agent`; `group_size` (K) is at least 2. Without groups, the rollout is one group.
     """

@@ -50,7 +50,7 @@ class SavedPolicy:
 
 
 def make_policy(
-    spec: Any, observation_space: spaces.Space, action_space: spaces.Space, needs_critic: bool = False, **kwargs: Any
+    spec: Any, observation_space: spaces.Space, action_space: spaces.Space, needs_critic: bool = False, /, **kwargs: Any
 ) -> Policy:
     """Return the policy that `spec` stands for.
 

@@ -74,6 +74,9 @@ class Policy(nn.Module):
         """Return the parameters that only the critic has."""
         return []
 
+    def renew_critic(self) -> None:
+        """Let a critic that started as a copy of the actor start from it as it is now; nothing here."""
+
     def actor_parameters(self) -> list[nn.Parameter]:
         """Return all other parameters that are trained."""
         critic = {id(parameter) for parameter in self.critic_parameters()}

@@ -144,6 +144,11 @@ class LanguageModelPolicy(Policy):
         """Return the parameters of the critic."""
         return [] if self.critic is None else list(self.critic.parameters())
 
+    def renew_critic(self) -> None:
+        """Let a separate critic start from the trunk as it is now."""
+        if self.critic is not None and self.critic.trunk is not None:
+            self.critic.trunk.load_state_dict(self.model.base_model.state_dict())
+
     def save(self, folder: Path) -> None:
         """Write model/, a folder that `AutoModelForCausalLM.from_pretrained` reads, and the critic beside it."""
         if self.tokenizer is not None:

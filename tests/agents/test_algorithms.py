@@ -89,8 +89,8 @@ def refuses(message: str, name: str, kind: str = "control", **settings: Any) -> 
 
 @pytest.mark.parametrize("name", GROUPED)
 def test_who_compares_within_groups_needs_two_of_a_prompt(name: str) -> None:
-    line = f"{AGENTS[name].__name__} compares episodes of one prompt, so group_size must be at least 2, got 1"
-    refuses(line, name, episodes_per_update=1)
+    line = f"{AGENTS[name].__name__} compares episodes of a group, so group_size must be at least 2, got 1"
+    refuses(line.replace("group_size", "episodes_per_update"), name, episodes_per_update=1)
     with pytest.raises(ValueError) as error:
         AGENTS[name]("tiny", "TextGen-v0", env_kwargs={"verifier": "arith"}, group_size=1, device="cpu")
     assert str(error.value) == line
@@ -106,7 +106,7 @@ def test_who_does_not_compare_takes_groups_of_one(name: str) -> None:
 
 
 def test_a_baseline_of_the_group_needs_a_group_in_reinforce_plus_plus_too() -> None:
-    with pytest.raises(ValueError, match=r"^ReinforcePlusPlus compares episodes of one prompt, so group_size must be"):
+    with pytest.raises(ValueError, match=r"^ReinforcePlusPlus compares episodes of a group, so group_size must be"):
         ReinforcePlusPlus(tiny_model("gpt2"), text_envs(4), baseline="group-mean", device="cpu")
     refuses("ReinforcePlusPlus compares", "reinforce-plus-plus", baseline="group-mean", episodes_per_update=1)
     assert make_agent("reinforce-plus-plus", "text", baseline="group-mean").group_size == 4

@@ -88,7 +88,7 @@ def test_the_critic_learns_what_answers_are_worth(cls, critic):
 def test_where_a_critic_is_asked_for():
     spaces = (text_envs().single_observation_space, text_envs().single_action_space)
     assert make_policy("tiny", *spaces).critic is None
-    assert make_policy("tiny", *spaces, needs_critic=True).critic.trunk is None
+    assert make_policy("tiny", *spaces, True).critic.trunk is None
     with pytest.raises(ValueError, match=r"unknown critic 'heads'; did you mean 'head'\? allowed: head, separate"):
         PPO("tiny", text_envs(), policy_kwargs={"critic": "heads"})
     with pytest.raises(ValueError, match="critic='separate': this agent uses no critic"):

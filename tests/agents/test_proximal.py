@@ -115,14 +115,21 @@ def test_steps_are_passes_times_parts_and_no_more_parts_than_rows(
     assert len(figures) == steps and agent.num_updates == 1
 
 
-def test_rows_that_teach_nothing_are_in_no_part() -> None:
-    agent = proximal("grpo", 2, 8)
-    rollout = random_episodes(agent.policy, groups=2, size=4)
-    rollout.rewards[:4] = 0.0
-    figures = listen(agent)
-    agent.update(rollout)
-    taught = int((agent.prepare(rollout).advantages != 0).any(1).sum())
-    assert 1 < taught <= 4 and len(figures) == 2 * taught
+@pytest.mark.parametrize("parts", [1, 3, 8])
+def test_leaving_out_rows_that_teach_nothing_changes_no_step(parts: int) -> None:
+    """Parts are made of all rows, whether they teach or not, so the same rows stay together."""
+    results = []
+    for skip in (True, False):
+        agent = proximal("grpo", 2, parts, skip_idle_rows=skip, learning_rate=0.5)
+        rollout = random_episodes(agent.policy, groups=2, size=4)
+        rollout.rewards[:4] = 0.0
+        figures = listen(agent)
+        metrics = agent.update(rollout)
+        assert len(figures) == 2 * parts
+        results.append((agent.policy.logits.detach(), metrics["train/clip_fraction"], metrics["train/grad_norm"]))
+    (skipped, *with_skip), (whole, *without) = results
+    torch.testing.assert_close(skipped, whole, rtol=0, atol=1e-12)
+    assert with_skip == pytest.approx(without, rel=1e-9) and with_skip[0] > 0
 
 
 # The ratio.

@@ -23,8 +23,7 @@ from tabular import relative_error
 from tiny_models import text_envs, tiny_policy
 from transformers import TrainerCallback
 
-from agents import LanguageModelPolicy, Rollout
-from agents.algorithms import DAPO, GRPO, RLOO, DrGRPO
+from agents import DAPO, GRPO, RLOO, DrGRPO, LanguageModelPolicy, Rollout
 
 trl = pytest.importorskip("trl", reason="the extra 'peers' is not installed (make test-peers)")
 datasets = pytest.importorskip("datasets")  # comes with it

@@ -10,6 +10,7 @@ import time
 import gymnasium
 import pytest
 from _rlenv_scripts.main import main
+from _rlenv_scripts.study import hold
 from click.testing import CliRunner
 
 from agents import AGENTS
@@ -231,9 +232,7 @@ def jobs_of(monkeypatch, *args):
 
 def test_control_gets_no_text_options_and_its_own_budget(tmp_path, monkeypatch):
     monkeypatch.setattr("_rlenv_scripts.study.available_cores", lambda: 8)
-    commands, limit, threads = jobs_of(
-        monkeypatch, "--env", "CartPole-v1", "--jobs", 3, "--log-dir", tmp_path / "run"
-    )
+    commands, limit, threads = jobs_of(monkeypatch, "--env", "CartPole-v1", "--jobs", 3, "--log-dir", tmp_path / "run")
     assert (len(commands), limit, threads) == (len(AGENTS) * 5, 3, 2)
     assert {command[0] for command in commands} == {"train"}
     assert all("--timesteps=1000000" in command and "--stop-reward=475.0" in command for command in commands)
@@ -322,3 +321,15 @@ def test_without_matplotlib_nothing_is_begun(tmp_path, monkeypatch):
     assert not (tmp_path / "run").exists()
     commands, *_ = jobs_of(monkeypatch, *options)
     assert len(commands) == 1
+
+
+def test_two_comparisons_do_not_share_a_folder(tmp_path):
+    folder = tmp_path / "run"
+    first = ["--env", "CartPole-v1", "--agents", "reinforce", "--seeds", "1", "--timesteps", "50", "--no-figures"]
+    first += ["--eval-episodes", "2", "--num-envs", "2", "--log-dir", str(folder)]
+    folder.mkdir()
+    (folder / "compare.json").write_text("{}")
+    with hold(folder):
+        outcome = CliRunner().invoke(main, ["compare", *first])
+    assert outcome.exit_code == 2
+    assert "another rlenv compare is at work in" in outcome.stderr and not list(folder.glob("reinforce*"))

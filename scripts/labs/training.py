@@ -1,0 +1,122 @@
+"""What the labs that train share: a small language model, a warm start, a loop that shows every update."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from transformers import AutoModelForCausalLM, LlamaConfig, PreTrainedModel
+
+from agents import Agent, LanguageModelPolicy, Policy, Rollout, warm_start
+from agents.callbacks import as_callback
+from agents.metrics import rollout_metrics
+from rlenv.demonstrations import demonstrate
+from rlenv.task import TextGenTask
+from verifiers import Verifier
+
+ENV = "TextGen-v0"
+
+
+def small_model(task: TextGenTask, seed: int, width: int = 64, layers: int = 1) -> PreTrainedModel:
+    """Return an untrained Llama-type model over the task's vocabulary, its weights drawn from the seed."""
+    config = LlamaConfig(
+        vocab_size=task.vocab_size,
+        hidden_size=width,
+        intermediate_size=2 * width,
+        num_hidden_layers=layers,
+        num_attention_heads=4,
+        num_key_value_heads=4,
+        max_position_embeddings=task.max_length,
+        tie_word_embeddings=True,
+        pad_token_id=None,
+        bos_token_id=None,
+        eos_token_id=None,
+    )
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(seed)
+        return AutoModelForCausalLM.from_config(config).eval()
+
+
+def warm_model(
+    verifier: Verifier, seed: int, steps: int, examples: int = 512, learning_rate: float = 3e-3, **shape: int
+) -> PreTrainedModel:
+    """Return a small model that has imitated the verifier's demonstrations.
+
+    Args:
+        verifier: poses the problems and demonstrates them.
+        seed: of the weights, the problems and the batches.
+        steps: of the warm start, 64 episodes each; 0 for an untrained model.
+        examples: demonstrations to draw from.
+        learning_rate: of the warm start.
+        shape: `width` and `layers` of the model.
+    """
+    task = TextGenTask(verifier, test_fraction=0.0)
+    task.reseed(np.random.default_rng(seed))
+    policy = LanguageModelPolicy(task.observation_space, task.action_space, small_model(task, seed, **shape))
+    shown = demonstrate(task, 0, examples)
+    episodes = Rollout.of_demonstrations(shown.observations, shown.actions, shown.mask)
+    generator = torch.Generator().manual_seed(seed)
+    warm_start(
+        policy,
+        lambda size: episodes.select(torch.randint(examples, (size,), generator=generator)),
+        steps,
+        batch_size=64,
+        learning_rate=learning_rate,
+    )
+    return policy.model
+
+
+def make_agent(
+    cls: type[Agent], start: PreTrainedModel | Policy, verifier: Verifier, seed: int, **settings: Any
+) -> Agent:
+    """Return an agent that starts from a copy of a model or policy and trains on every problem of the verifier."""
+    settings = {"lr_schedule": "constant", "device": "cpu", **settings}
+    env_kwargs = {"verifier": verifier, "test_fraction": 0.0}
+    return cls(copy.deepcopy(start), ENV, env_kwargs=env_kwargs, seed=seed, **settings)
+
+
+def train(agent: Agent, updates: int) -> Iterator[tuple[Rollout, dict[str, float]]]:
+    """Train as `Agent.learn` does; yield the episodes of each update, and the figures logged of it, once it is done."""
+    agent.anchor.hold(agent.policy)
+    listener = as_callback(None, agent)
+    for update in range(updates):
+        agent.descent.set_progress(1.0 - update / updates)
+        rollout = agent.gather(listener)
+        assert rollout is not None
+        yield rollout, rollout_metrics(rollout) | agent.update(rollout)
+
+
+def sample(agent: Agent, episodes: int) -> Rollout:
+    """Return fresh episodes of the policy as it is now."""
+    rollout = agent.collector.collect(agent.policy, episodes, agent.generator)
+    assert rollout is not None
+    return rollout
+
+
+def fit_critic(agent: Agent, steps: int, batches: int, episodes: int, learning_rate: float = 1e-3) -> None:
+    """Fit the agent's critic to fresh rollouts of its policy, which stays as it is.
+
+    Args:
+        agent: one with a critic.
+        steps: of Adam, each on one of the rollouts, in turn.
+        batches: how many rollouts.
+        episodes: of each.
+        learning_rate: of Adam.
+    """
+    optimizer = torch.optim.Adam(agent.policy.critic_parameters(), lr=learning_rate)
+    rollouts = [agent.prepare(sample(agent, episodes)) for _ in range(batches)]
+    for step in range(steps):
+        batch = rollouts[step % batches]
+        assert batch.weights is not None
+        optimizer.zero_grad(set_to_none=True)
+        batch.total(batch.weights * agent.critic_loss(agent.policy.predict_values(batch), batch)).backward()
+        optimizer.step()
+
+
+def mean_of(rows: list[dict[str, Any]], column: str, **where: Any) -> float:
+    """Return the mean of a column over the rows that have these values."""
+    chosen = [row[column] for row in rows if all(row[key] == value for key, value in where.items())]
+    return float(np.mean(chosen))

@@ -1,0 +1,249 @@
+"""What holds a policy when a step is too large.
+
+Question: a learning rate well above the default and eight passes over the same rollout take a policy far from the one
+that sampled. Which of the usual brakes holds it: clipping the gradient's norm, clipping the ratio, clipping it with
+more room upwards (clip-higher, Yu et al. 2025, arXiv:2503.14476, section 3.1)?
+
+GRPO starts from a half-trained model that names the larger of two digits. Reported are success, the entropy of a token
+and `train/approx_kl`, how far the passes of an update carry the policy from the one that sampled its rollout. A
+second, smaller experiment asks what norm clipping can do at all where Adam follows: the same noisy gradients go
+through the real `Descent`, all of them a thousand times larger, or one of them alone, and what is measured is how far
+the weights move along the true direction.
+
+More room upwards lets unlikely tokens rise faster; in this small vocabulary, from a start that knows the answers half
+of the time, it shows neither in success nor in entropy.
+
+For choosing an algorithm: Adam divides a gradient by its own running size, so a gradient that is always too large is
+no danger, and clipping its norm changes next to nothing; keep it for the rare outlier, which without it drowns the
+steps that follow. With several passes over a rollout use the clipped ratio; it is what shortens an update. It is no
+wall: it only stops rewarding a step once the ratio has left its range, so the first pass, and Adam's momentum, are not
+held at all. When the learning rate is far too large, lower the learning rate.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import numpy as np
+import torch
+
+from agents import GRPO, LanguageModelPolicy
+from agents.descent import Descent
+from rlenv.task import TextGenTask
+from verifiers import Problem, Verdict, Verifier
+
+from .base import Check, Finding
+from .training import make_agent, mean_of, small_model, train, warm_model
+
+STARTS = 4
+WARM_STEPS = 40
+UPDATES = 30
+EPISODES = 64
+EPOCHS = 8
+RATE = 2e-3  # the default is 3e-4
+FAR_TOO_LARGE = 6e-3
+EARLY = 10  # updates over which the KL is averaged, while there still is something to learn
+LATE = 15  # last updates over which success is averaged
+NO_NORM, NO_RATIO = {"max_grad_norm": 1e9}, {"clip_range": 0.999}
+ARMS: dict[str, dict[str, Any]] = {
+    "no brake": {**NO_NORM, **NO_RATIO},
+    "norm 1": NO_RATIO,
+    "ratio 0.2": {**NO_NORM, "clip_range": 0.2},
+    "ratio 0.2, norm 1": {"clip_range": 0.2},
+    "ratio 0.2 / 0.28, norm 1": {"clip_range": 0.2, "clip_range_high": 0.28},
+    "ratio 0.2 / 0.5, norm 1": {"clip_range": 0.2, "clip_range_high": 0.5},
+    "no brake, 20x": {**NO_NORM, **NO_RATIO, "learning_rate": FAR_TOO_LARGE},
+    "ratio 0.2, norm 1, 20x": {"clip_range": 0.2, "learning_rate": FAR_TOO_LARGE},
+}
+STEPS, OUTLIER, SCALE = 40, 15, 1000.0
+
+
+class Larger(Verifier):
+    """The larger of two digits."""
+
+    alphabet = "0123456789,="
+    prompt_length = 4
+    answer_length = 1
+
+    def sample(self, rng: random.Random) -> Problem:
+        """Return a pair of digits."""
+        a, b = rng.randrange(10), rng.randrange(10)
+        return Problem(f"{a},{b}=", str(max(a, b)))
+
+    def verify(self, problem: Problem, completion: str) -> Verdict:
+        """Compare the completion with the answer."""
+        return Verdict(float(completion == problem.answer))
+
+
+def train_arm(name: str, model: Any, seed: int) -> list[dict[str, Any]]:
+    """Train with these brakes; return a row for each update."""
+    settings = {"learning_rate": RATE, "num_epochs": EPOCHS, "group_size": 8, **ARMS[name]}
+    settings |= {"episodes_per_update": EPISODES, "num_envs": EPISODES}
+    rows = []
+    for update, (_, figures) in enumerate(train(make_agent(GRPO, model, Larger(), seed, **settings), UPDATES)):
+        rows.append(
+            {
+                "seed": seed,
+                "arm": name,
+                "update": update,
+                "success": figures["rollout/success_rate"],
+                "entropy": -figures["train/entropy_loss"],
+                "kl": figures["train/approx_kl"],
+                "grad_norm": figures["train/grad_norm"],
+                "clipped": figures["train/clip_fraction"],
+            }
+        )
+    return rows
+
+
+def adam_progress(policy: LanguageModelPolicy, scales: list[float], max_grad_norm: float, seed: int) -> float:
+    """Return how far Adam moves the weights along the true direction after step `OUTLIER`, per step and weight.
+
+    Args:
+        policy: moved in place.
+        scales: of the gradient of each step.
+        max_grad_norm: of the real `Descent`.
+        seed: of the gradients: a fixed direction and, at each step, noise ten times as large.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    parameters = policy.actor_parameters()
+    truth = [torch.randn(p.shape, generator=generator).sign() / 100 for p in parameters]
+    descent = Descent(policy, 1e-3, "constant", max_grad_norm)
+    before: list[torch.Tensor] = []
+    for step, scale in enumerate(scales):
+        if step == OUTLIER:
+            before = [p.detach().clone() for p in parameters]
+        for p, direction in zip(parameters, truth, strict=True):
+            noise = torch.randn(p.shape, generator=generator) / 10
+            p.grad = scale * (direction + noise)
+        descent.step()
+    moved = [(then - p.detach()) * g.sign() for p, then, g in zip(parameters, before, truth, strict=True)]
+    return float(sum(m.sum() for m in moved)) / sum(m.numel() for m in moved) / (len(scales) - OUTLIER)
+
+
+def adam_figures(seed: int) -> dict[str, float]:
+    """Return the progress along the true direction, relative to that of gradients left as they are."""
+    task = TextGenTask(Larger(), test_fraction=0.0)
+    plain, large = [1.0] * STEPS, [SCALE] * STEPS
+    outlier = [SCALE if step == OUTLIER else 1.0 for step in range(STEPS)]
+    cases = {
+        "as they are, unclipped": (plain, 1e9),
+        "as they are, clipped": (plain, 1.0),
+        "all x1000, unclipped": (large, 1e9),
+        "all x1000, clipped": (large, 1.0),
+        "one x1000, unclipped": (outlier, 1e9),
+        "one x1000, clipped": (outlier, 1.0),
+    }
+    progress = {}
+    for name, (scales, norm) in cases.items():
+        policy = LanguageModelPolicy(task.observation_space, task.action_space, small_model(task, seed, width=32))
+        progress[name] = adam_progress(policy, scales, norm, seed)
+    return {name: figure / progress["as they are, unclipped"] for name, figure in progress.items()}
+
+
+def summary(rows: list[dict[str, Any]]) -> dict[str, dict[str, float]]:
+    """Return of each arm the late success and entropy, and the early KL."""
+    early = [row for row in rows if row["update"] < EARLY]
+    late = [row for row in rows if row["update"] >= UPDATES - LATE]
+    return {
+        name: {
+            "success": mean_of(late, "success", arm=name),
+            "kl": mean_of(early, "kl", arm=name),
+            "entropy": mean_of(late, "entropy", arm=name),
+        }
+        for name in dict.fromkeys(row["arm"] for row in rows)
+    }
+
+
+def checks_of(arms: dict[str, dict[str, float]], adam: dict[str, float]) -> list[Check]:
+    """Return what the claim says, against the summary of the arms and Adam's progress."""
+
+    def mean(column: str, *names: str) -> float:
+        return float(np.mean([arms[name][column] for name in names]))
+
+    loose, clipped = ("no brake", "norm 1"), ("ratio 0.2", "ratio 0.2, norm 1")
+    both = arms["ratio 0.2, norm 1"]
+    higher = [arms[name]["success"] for name in ("ratio 0.2 / 0.28, norm 1", "ratio 0.2 / 0.5, norm 1")]
+    kl, norm_kl = arms["no brake"]["kl"], arms["norm 1"]["kl"]
+    far = arms["ratio 0.2, norm 1, 20x"]["success"]
+    unmoved = max(
+        abs(adam[name] - 1) for name in ("as they are, clipped", "all x1000, unclipped", "all x1000, clipped")
+    )
+    return [
+        Check(
+            f"the clipped ratio shortens updates: KL below 0.85 of that without ({mean('kl', *clipped):.3f} to "
+            f"{mean('kl', *loose):.3f})",
+            mean("kl", *clipped) < 0.85 * mean("kl", *loose),
+        ),
+        Check(
+            f"and success ends up higher by more than 0.05 ({mean('success', *clipped):.3f} to "
+            f"{mean('success', *loose):.3f})",
+            mean("success", *clipped) > mean("success", *loose) + 0.05,
+        ),
+        Check(
+            f"norm clipping does not shorten updates behind Adam: KL 0.67 to 1.5 times that without ({norm_kl:.3f} "
+            f"to {kl:.3f})",
+            0.67 * kl < norm_kl < 1.5 * kl,
+        ),
+        Check(
+            f"Adam's progress does not depend on norm clipping, nor on gradients a thousand times larger (within 0.01; "
+            f"{unmoved:.4f})",
+            unmoved < 0.01,
+        ),
+        Check(
+            f"but one gradient a thousand times larger than the others halts it unless clipped (below 0.5 of the "
+            f"progress, above 0.9; {adam['one x1000, unclipped']:.2f}, {adam['one x1000, clipped']:.2f})",
+            adam["one x1000, unclipped"] < 0.5 and adam["one x1000, clipped"] > 0.9,
+        ),
+        Check(
+            f"more room upwards changes success by less than 0.15 (0.28: {higher[0]:.3f}, 0.5: {higher[1]:.3f}; "
+            f"symmetric: {both['success']:.3f})",
+            max(abs(success - both["success"]) for success in higher) < 0.15,
+        ),
+        Check(
+            f"no brake mends a rate of 20 times the default: success with both is lower by more than 0.1 ({far:.3f})",
+            far < both["success"] - 0.1,
+        ),
+    ]
+
+
+def draw_rows(rows: list[dict[str, Any]], adam: dict[str, float], figure: Any) -> None:
+    """Draw success over training, KL and success of each arm, and Adam's progress."""
+    left, middle, right = figure.subplots(1, 3, width_ratios=[1.6, 1, 1])
+    arms = summary(rows)
+    updates = sorted({row["update"] for row in rows})
+    for index, name in enumerate(arms):
+        curve = [mean_of(rows, "success", arm=name, update=update) for update in updates]
+        left.plot(updates, curve, color=f"C{index}", label=name, linewidth=1.2)
+    left.set(title="success", xlabel="update", ylim=(0, 1.25))
+    left.legend(fontsize=6, ncols=2, loc="upper center")
+    places = np.arange(len(arms))
+    middle.barh(places, [arm["kl"] for arm in arms.values()], color=[f"C{i}" for i in places])
+    middle.set_yticks(places, list(arms), fontsize=7)
+    middle.set_title(f"KL an update, first {EARLY} (nats)", fontsize=9)
+    places = np.arange(len(adam))
+    right.barh(places, list(adam.values()), color="C7")
+    right.set_yticks(places, list(adam), fontsize=7)
+    right.set_title("Adam's relative progress", fontsize=9)
+    middle.invert_yaxis(), right.invert_yaxis()
+
+
+def run(seed: int) -> Finding:
+    """Train every arm from several starts, and push gradients through Adam."""
+    rows = []
+    for own in np.random.SeedSequence(seed).generate_state(STARTS):
+        model = warm_model(Larger(), int(own), WARM_STEPS, examples=1024)
+        rows += [row for name in ARMS for row in train_arm(name, model, int(own))]
+    arms, adam = summary(rows), adam_figures(seed)
+    return Finding(
+        claim="Over several passes the clipped ratio shortens updates and saves success; norm clipping cannot do that "
+        "behind Adam, but keeps one outlier from drowning the steps after it. Nothing mends a rate far too large.",
+        checks=checks_of(arms, adam),
+        rows=rows,
+        figures={
+            **{f"{column}, {name}": round(arm[column], 4) for name, arm in arms.items() for column in arm},
+            **{f"Adam's progress, {name}": round(figure, 4) for name, figure in adam.items()},
+        },
+        draw=lambda figure: draw_rows(rows, adam, figure),
+    )
