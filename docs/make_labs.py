@@ -36,13 +36,14 @@ def main(names: list[str]) -> None:
 def section(name: str) -> str:
     """Return the part of the page that shows one lab."""
     result = json.loads((FOLDER / f"{name}.json").read_text(encoding="utf-8"))
-    about = inspect.cleandoc(find_lab(name).__doc__ or "").split("\n", 1)[1].strip()
+    question, about = inspect.cleandoc(find_lab(name).__doc__ or "").split("\n", 1)
     rows = [f"| {check['text'].replace('|', '∣')} | {'yes' if check['held'] else 'NO'} |" for check in result["checks"]]
     verdict = "held" if result["held"] else "did not hold"
     return "\n\n".join(
         [
             f"## {name}: {LABS[name]}",
-            about,
+            f"*{question}*",
+            about.strip(),
             f"**Claim.** {result['claim']} It **{verdict}** (`rlenv lab {name}`, {result['seconds']:.0f} s).",
             "\n".join(["| measured | as claimed |", "|---|---|", *rows]),
             f"![{name}](labs/{name}.png)",
