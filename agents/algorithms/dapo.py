@@ -88,7 +88,6 @@ class DAPO(ProximalAgent):
     def advantages(self, rollout: Rollout) -> torch.Tensor:
         """Return the standardized return of the episode, overlong penalty included, at every step [N, T]."""
         gains = returns.episode_return(rollout.rewards, rollout.mask, self.gamma)
-        gains = returns.hold_last(gains, rollout.mask)
         if self.overlong_buffer:
             assert self.max_steps is not None
             gains = gains - returns.overlong_penalty(rollout.lengths, self.max_steps, self.overlong_buffer)[:, None]

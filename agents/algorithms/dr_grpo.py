@@ -44,5 +44,4 @@ class DrGRPO(ProximalAgent):
     def advantages(self, rollout: Rollout) -> torch.Tensor:
         """Return R_i less the group's mean at every step [N, T]."""
         gains = returns.episode_return(rollout.rewards, rollout.mask, self.gamma)
-        gains = returns.hold_last(gains, rollout.mask)
         return gains - baselines.group_mean(gains, rollout)

@@ -29,4 +29,4 @@ class GRPO(ProximalAgent):
     def advantages(self, rollout: Rollout) -> torch.Tensor:
         """Return the standardized return of the episode at every step [N, T]."""
         gains = returns.episode_return(rollout.rewards, rollout.mask, self.gamma)
-        return scaling.standardize_groups(returns.hold_last(gains, rollout.mask), rollout)
+        return scaling.standardize_groups(gains, rollout)

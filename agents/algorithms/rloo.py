@@ -28,7 +28,6 @@ class RLOO(Agent):
     def advantages(self, rollout: Rollout) -> torch.Tensor:
         """Return R_i less the mean of the others, at every step [N, T]."""
         gains = returns.episode_return(rollout.rewards, rollout.mask, self.gamma)
-        gains = returns.hold_last(gains, rollout.mask)
         return gains - baselines.leave_one_out(gains, rollout)
 
     def surrogate(self, log_probs: torch.Tensor, batch: Rollout) -> torch.Tensor:

@@ -40,10 +40,9 @@ def episode_return(rewards: torch.Tensor, mask: torch.Tensor, gamma: float = 1.0
         gamma: γ, 0 to 1.
 
     Returns:
-        R at every step [N, T], 0 in masked cells.
+        R in every cell of the episode's row, the masked ones included, so that episodes can be compared [N, T].
     """
-    total = return_to_go(rewards, mask, gamma)[:, :1]  # [N, 1]
-    return total.expand(rewards.shape).where(mask, 0)
+    return return_to_go(rewards, mask, gamma)[:, :1].expand(rewards.shape)
 
 
 def generalized_advantage(

@@ -44,9 +44,9 @@ def test_return_to_go_by_hand() -> None:
 
 
 def test_episode_return_by_hand() -> None:
-    half = [[3.0, 3.0, 3.0], [7.0, 7.0, 0.0], [3.0, 0.0, 0.0], [0.0, 0.0, 0.0]]
+    half = [[3.0] * 3, [7.0] * 3, [3.0] * 3, [0.0] * 3]
     assert episode_return(REWARDS, MASK, gamma=0.5).tolist() == half
-    whole = [[7.0, 7.0, 7.0], [6.0, 6.0, 0.0], [3.0, 0.0, 0.0], [0.0, 0.0, 0.0]]
+    whole = [[7.0] * 3, [6.0] * 3, [3.0] * 3, [0.0] * 3]
     assert episode_return(REWARDS, MASK).tolist() == whole
 
 
@@ -68,10 +68,10 @@ def test_return_to_go_against_a_plain_loop(rows: list[list[int]], gamma: float) 
 
 @reproducible
 @given(rollouts, st.sampled_from([0.5, 0.9, 1.0]))
-def test_the_episode_return_is_the_first_return_to_go_at_every_step(rows: list[list[int]], gamma: float) -> None:
+def test_the_episode_return_is_the_first_return_to_go_in_every_cell(rows: list[list[int]], gamma: float) -> None:
     rewards, mask = pad(rows)
     first = return_to_go(rewards, mask, gamma)[:, :1]
-    assert torch.equal(episode_return(rewards, mask, gamma), (first * mask).double())
+    assert torch.equal(episode_return(rewards, mask, gamma), first.expand(rewards.shape))
 
 
 @reproducible
@@ -82,7 +82,8 @@ def test_padding_changes_no_return(rows: list[list[int]], more: int, gamma: floa
     for function in (return_to_go, episode_return):
         found = function(*longer, gamma)
         assert torch.equal(found[:, :-more], function(rewards, mask, gamma))
-        assert not found[:, -more:].any()
+        beyond = found[:, :1] if function is episode_return else torch.zeros(1, 1).double()
+        assert torch.equal(found[:, -more:], beyond.expand(len(rows), more))
 
 
 @reproducible
