@@ -130,8 +130,8 @@ def _run(
 
     from . import run_folder as folder
     from . import session
-    from .progress import ShowProgress, StopOnReward, console, progress_bar
-    from .tracking import KLFromStart, record_outcome
+    from .progress import console
+    from .tracking import record_outcome
 
     agent.set_logger(configure(str(run_dir), ["csv", "tensorboard"]))
     started = time.perf_counter()
@@ -142,21 +142,12 @@ def _run(
     console.print(f"before: {session.describe(initial)}")
     agent.save(run_dir / folder.CHECKPOINT)
 
-    steps = None if given["episodes"] else given["timesteps"] or agent.policy.defaults["total_timesteps"]
     started = time.perf_counter()
     if not interrupt.asked:
-        with progress_bar("training", steps or given["episodes"]) as show:
-            callbacks: list[Any] = [
-                ShowProgress(lambda note: show(agent.num_timesteps if steps else agent.num_episodes, note), interrupt)
-            ]
-            if given["stop_reward"] is not None:
-                callbacks.append(StopOnReward(given["stop_reward"], lambda: agent.evaluate(envs, episodes)[1].returns))
-            if given["log_kl"]:
-                callbacks.append(KLFromStart(given["log_interval"]))
-            try:
-                agent.learn(steps, callbacks, given["log_interval"], total_episodes=given["episodes"])
-            finally:  # whatever ends the training, what it has learned is kept
-                agent.save(run_dir / folder.CHECKPOINT)
+        try:
+            _learn(agent, envs, given, interrupt, episodes)
+        finally:  # whatever ends the training, what it has learned is kept
+            agent.save(run_dir / folder.CHECKPOINT)
     seconds = time.perf_counter() - started
 
     # The same episodes as before, and none that training or --stop-reward has seen, so that the two figures pair.
@@ -186,3 +177,20 @@ def _run(
         "interrupted": interrupt.asked,
     }
     return result, samples
+
+
+def _learn(agent: Any, envs: Any, given: dict[str, Any], interrupt: Any, episodes: int) -> None:
+    """Train for the steps or episodes asked for, with a progress bar and the callbacks asked for."""
+    from .progress import ShowProgress, StopOnReward, progress_bar
+    from .tracking import KLFromStart
+
+    steps = None if given["episodes"] else given["timesteps"] or agent.policy.defaults["total_timesteps"]
+    with progress_bar("training", steps or given["episodes"]) as show:
+        callbacks: list[Any] = [
+            ShowProgress(lambda note: show(agent.num_timesteps if steps else agent.num_episodes, note), interrupt)
+        ]
+        if given["stop_reward"] is not None:
+            callbacks.append(StopOnReward(given["stop_reward"], lambda: agent.evaluate(envs, episodes)[1].returns))
+        if given["log_kl"]:
+            callbacks.append(KLFromStart(given["log_interval"]))
+        agent.learn(steps, callbacks, given["log_interval"], total_episodes=given["episodes"])
