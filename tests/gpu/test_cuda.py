@@ -3,9 +3,10 @@
 import gymnasium as gym
 import pytest
 import torch
+from tiny_models import text_envs, tiny_model
 
 import rlenv  # noqa: F401
-from agents import Collector, ReinforceBaseline
+from agents import AGENTS, PPO, Collector, ReinforceBaseline
 from agents.policies import LanguageModelPolicy
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
@@ -40,7 +41,7 @@ def test_acting_equals_training(dtype):
 
 
 def test_an_agent_learns_and_its_checkpoint_moves_to_the_cpu(tmp_path):
-    agent = ReinforceBaseline("tiny", "TextGen-v0", env_kwargs={"verifier": "arith"}, device="cuda", kl_coef=0.01)
+    agent = ReinforceBaseline("tiny", "TextGen-v0", env_kwargs={"verifier": "arith"}, device="cuda", ent_coef=0.01)
     before = [parameter.detach().clone() for parameter in agent.policy.parameters()]
     agent.learn(3_000)
     assert all(not torch.equal(old, new) for old, new in zip(before, agent.policy.parameters(), strict=True))
@@ -48,6 +49,27 @@ def test_an_agent_learns_and_its_checkpoint_moves_to_the_cpu(tmp_path):
     loaded = ReinforceBaseline.load(tmp_path / "agent", device="cpu")
     for ours, theirs in zip(agent.policy.parameters(), loaded.policy.parameters(), strict=True):
         torch.testing.assert_close(ours.cpu(), theirs)
+
+
+@pytest.mark.parametrize("name", AGENTS)
+def test_every_agent_trains_on_the_device_with_finite_figures(name):
+    settings = {"ent_coef": 0.01, "kl_coef": 0.01, "episodes_per_update": 32, "device": "cuda"}
+    agent = AGENTS[name](tiny_model("llama"), text_envs(16, group_size=4, device="cuda"), **settings)
+    before = [parameter.detach().clone() for parameter in agent.policy.actor_parameters()]
+    agent.learn(total_episodes=96)
+    assert all(torch.isfinite(torch.tensor(list(agent.last_metrics.values()))))
+    assert not any(torch.equal(old, new) for old, new in zip(before, agent.policy.actor_parameters(), strict=True))
+
+
+def test_a_separate_critic_and_parts_of_a_rollout_live_on_the_device():
+    settings = {"num_epochs": 2, "num_minibatches": 3, "episodes_per_update": 32, "device": "cuda"}
+    agent = PPO(
+        "tiny", "TextGen-v0", env_kwargs={"verifier": "arith"}, policy_kwargs={"critic": "separate"}, **settings
+    )
+    before = [parameter.detach().clone() for parameter in agent.policy.critic.trunk.parameters()]
+    agent.learn(total_episodes=64)
+    after = agent.policy.critic.trunk.parameters()
+    assert all(new.is_cuda and not torch.equal(old, new) for old, new in zip(before, after, strict=True))
 
 
 def test_the_global_generator_is_left_alone():
