@@ -52,7 +52,8 @@ class Agent(Learner, Surface):
         kl_coef: β of the KL anchor, at least 0; see `anchor.Anchor`.
         kl_estimator: "k1", "k2", "k3" or "exact".
         kl_in: "reward" or "loss".
-        micro_batch_size: rows a backward pass; None for all. Does not change the gradient.
+        micro_batch_size: rows a pass of the policy, the critic or the reference; None for all. Does not change the
+            gradient.
         skip_idle_rows: leave out the training pass of episodes whose advantages are all zero, where nothing else in the
             loss would need it. Does not change the gradient.
         seed: of the policy's initial weights, the environment and the sampling of actions.

@@ -48,16 +48,23 @@ class Anchor:
         if self.coef and self.reference is None:
             self.reference = copy.deepcopy(policy).requires_grad_(False)
 
-    def charge(self, policy: Policy, rollout: Rollout) -> Rollout:
-        """Return the rollout with the reference's log-probabilities, and rewards less β·KL where that is the place."""
-        if self.reference is None:
+    @torch.no_grad()
+    def charge(self, policy: Policy, rollout: Rollout, rows: int | None = None) -> Rollout:
+        """Return the rollout with the reference's log-probabilities, and rewards less β·KL where that is the place.
+
+        Args:
+            policy: the one that is trained.
+            rollout: freshly collected.
+            rows: evaluated at a time; None for all.
+        """
+        reference = self.reference
+        if reference is None:
             return rollout
-        with torch.no_grad():
-            ref_log_probs, _ = self.reference.evaluate_actions(rollout)
-            rollout = replace(rollout, ref_log_probs=ref_log_probs)
-            if self.place == "reward":
-                penalty = self.penalty(policy, rollout, rollout.log_probs)
-                rollout = replace(rollout, rewards=rollout.rewards - self.coef * penalty)
+        ref_log_probs = rollout.map_rows(rows, lambda part: reference.evaluate_actions(part)[0])
+        rollout = replace(rollout, ref_log_probs=ref_log_probs)
+        if self.place == "reward":
+            penalty = rollout.map_rows(rows, lambda part: self.penalty(policy, part, part.log_probs))
+            rollout = replace(rollout, rewards=rollout.rewards - self.coef * penalty)
         return rollout
 
     def penalty(self, policy: Policy, rollout: Rollout, log_probs: torch.Tensor) -> torch.Tensor:

@@ -107,7 +107,7 @@ class Learner:
 
     def prepare(self, rollout: Rollout) -> Rollout:
         """Return the rollout with everything an update needs: KL charged, values, advantages and weights."""
-        rollout = self.anchor.charge(self.policy, rollout)
+        rollout = self.anchor.charge(self.policy, rollout, self.micro_batch_size)
         if self.uses_critic:
             rollout = self._appraise(rollout)
             rollout = replace(rollout, value_targets=self.critic_targets(rollout).where(rollout.learnable, 0))
@@ -122,10 +122,10 @@ class Learner:
     @torch.no_grad()
     def _appraise(self, rollout: Rollout) -> Rollout:
         """Return the rollout with the critic's values, those after the last step of episodes cut off included."""
-        values = self.policy.predict_values(rollout)
+        values = rollout.map_rows(self.micro_batch_size, self.policy.predict_values)
         following = rollout.cut_off(self.policy.obs_from_actions)
         if following is not None:
-            after = self.policy.predict_values(following).where(following.mask, 0)[:, 0]
+            after = following.map_rows(self.micro_batch_size, self.policy.predict_values).where(following.mask, 0)[:, 0]
             rollout = replace(rollout, final_values=after)
         return replace(rollout, values=values)
 

@@ -6,7 +6,7 @@ Masks come from the lengths of episodes, never from token equality. What stands 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -126,6 +126,10 @@ class Rollout:
         step = rows or len(self)
         for start in range(0, len(self), step):
             yield self.select(slice(start, start + step))
+
+    def map_rows(self, rows: int | None, function: Callable[[Rollout], torch.Tensor]) -> torch.Tensor:
+        """Return a function of the rollout [N, ...], computed for at most this many rows at a time."""
+        return torch.cat([function(part) for part in self.split(rows)])
 
 
 def join(rollouts: Sequence[Rollout], obs_from_actions: bool) -> Rollout:

@@ -56,7 +56,7 @@ agent_options = options(
     click.option("--kl-coef", type=float, default=0.0, help="KL anchor to the policy that training starts from."),
     click.option("--kl-estimator", default="k1", help="k1, k2, k3, exact."),
     click.option("--kl-in", default="reward", help="reward, loss."),
-    click.option("--micro-batch-size", type=int, default=None, show_default="all", help="Rows a backward pass."),
+    click.option("--micro-batch-size", type=int, default=None, show_default="all", help="Rows a pass of the policy."),
 )  # fmt: skip
 
 

@@ -131,6 +131,8 @@ class LanguageModelPolicy(Policy):
         if self.critic is None:
             return super().predict_values(rollout)
         ids, steps, columns = _sequences(rollout)
+        if len(columns) == 0:
+            return torch.zeros(rollout.mask.shape, device=ids.device)
         return scatter_steps(self.critic(self.model, ids, steps[:, 0], columns), rollout.mask)
 
     def kl_divergence(self, reference: Self, rollout: Rollout) -> torch.Tensor:

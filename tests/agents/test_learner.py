@@ -68,6 +68,10 @@ def test_final_values_of_text_are_the_critics_of_prompt_and_completion(cls: type
     assert_close(prepared.final_values, values_after(agent.policy, rollout) * cut, EXACT, "final values")
     assert (prepared.final_values[cut] != 0).all()
     check_last_targets(prepared, GAMMA, ROUNDING)
+    agent.micro_batch_size = 1  # most parts then have no final observation at all
+    row_by_row = agent.prepare(rollout)
+    assert_close(row_by_row.final_values, prepared.final_values, EXACT, "final values, row by row")
+    assert_close(row_by_row.values, prepared.values, EXACT, "values, row by row")
 
 
 @torch.no_grad()
