@@ -16,12 +16,12 @@ PAGE = (Path(__file__).parent.parent / "docs" / "algorithms.md").read_text(encod
 
 
 @pytest.fixture
-def raft(monkeypatch):
+def imitator(monkeypatch):
     """Return the class of the example, registered by one entry."""
-    scope = {"__name__": "raft"}
+    scope = {"__name__": "self_imitation"}
     exec(compile(EXAMPLE, "algorithms.md", "exec"), scope)
-    monkeypatch.setitem(AGENTS, "raft", scope["RAFT"])
-    return scope["RAFT"]
+    monkeypatch.setitem(AGENTS, "self-imitation", scope["SelfImitation"])
+    return scope["SelfImitation"]
 
 
 def test_the_page_lists_every_agent():
@@ -33,23 +33,23 @@ def test_an_algorithm_takes_fifteen_lines():
     assert len(EXAMPLE.strip().splitlines()) <= 15
 
 
-def test_the_example_imitates_the_best_of_each_group(raft):
-    agent = raft("tiny", "rlenv:TextGen-v0", env_kwargs={"verifier": "arith"}, episodes_per_update=8, device="cpu")
+def test_the_example_imitates_what_did_better_than_the_others(imitator):
+    agent = imitator("tiny", "rlenv:TextGen-v0", env_kwargs={"verifier": "arith"}, episodes_per_update=8, device="cpu")
     rollout = agent.collector.collect(agent.policy, 8, agent.generator)
-    rollout.rewards[torch.arange(8), rollout.lengths - 1] = torch.tensor([0, 1, 0.5, 1, -3, -2, -1, -2])
+    rollout.rewards[torch.arange(8), rollout.lengths - 1] = torch.tensor([0, 3, 0, 3, 1, 1, 1, 1.0])
     credit = agent.advantages(rollout)
-    assert credit[:, 0].tolist() == [0, 1, 0, 1, 0, 0, 1, 0]
+    assert credit[:, 0].tolist() == [0, 2, 0, 2, 0, 0, 0, 0]
     assert torch.equal(credit, credit[:, :1].expand_as(credit))
 
 
-def test_the_example_learns(raft):
-    agent = raft("MlpPolicy", "CartPole-v1", device="cpu").learn(total_episodes=16 * 25)
+def test_the_example_learns(imitator):
+    agent = imitator("MlpPolicy", "CartPole-v1", device="cpu").learn(total_episodes=16 * 25)
     assert agent.last_metrics["rollout/ep_rew_mean"] > 60  # a random policy gets 22
 
 
-def test_one_line_makes_it_known_to_the_commands(raft, tmp_path):
+def test_one_line_makes_it_known_to_the_commands(imitator, tmp_path):
     small = ["--env", "CartPole-v1", "--timesteps", "200", "--eval-episodes", "4", "--log-dir", str(tmp_path / "run")]
-    outcome = CliRunner().invoke(main, ["train", "--agent", "raft", "--json", *small])
+    outcome = CliRunner().invoke(main, ["train", "--agent", "self-imitation", "--json", *small])
     assert outcome.exit_code == 0, outcome.output
-    assert json.loads(outcome.stdout.splitlines()[-1])["agent"] == "raft"
-    assert type(raft.load(tmp_path / "run" / "checkpoint")) is raft
+    assert json.loads(outcome.stdout.splitlines()[-1])["agent"] == "self-imitation"
+    assert type(imitator.load(tmp_path / "run" / "checkpoint")) is imitator
