@@ -10,7 +10,7 @@ from ..rollout import Rollout
 
 
 class RLOO(Agent):
-    """REINFORCE leave-one-out (Kool et al. 2019; Ahmadian et al. 2024, arXiv:2402.14740, eq. 5).
+    """REINFORCE leave-one-out (Kool et al. 2019; Ahmadian et al. 2024, arXiv:2402.14740).
 
         A_i = R_i - 1/(K-1) Σ_{j≠i} R_j        L = - 1/N Σ_i Σ_t A_i log π(a_{i,t} | s_{i,t})
 

@@ -55,7 +55,7 @@ def generalized_advantage(
 ) -> torch.Tensor:
     """Return the generalized advantage estimate of each step.
 
-        δ_t = r_t + γ V(s_{t+1}) - V(s_t)        A_t = δ_t + γλ A_{t+1}           (Schulman et al. 2016, eqs. 11, 16)
+        δ_t = r_t + γ V(s_{t+1}) - V(s_t)        A_t = δ_t + γλ A_{t+1}                (Schulman et al. 2016, eq. 16)
 
     λ = 1 is the return-to-go less V(s_t), λ = 0 the one-step error.
 
