@@ -14,8 +14,10 @@ from _rlenv_scripts.children import Job, available_cores, rlenv_command, run_job
 from _rlenv_scripts.train import train
 
 PARENT = """
+import signal
 import sys
 from pathlib import Path
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell lets its background jobs ignore it
 from _rlenv_scripts.children import Job, run_jobs
 child = '''
 import os, time
