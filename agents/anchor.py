@@ -60,7 +60,7 @@ class Anchor:
         reference = self.reference
         if reference is None:
             return rollout
-        ref_log_probs = rollout.map_rows(rows, lambda part: reference.evaluate_actions(part)[0])
+        ref_log_probs = rollout.map_rows(rows, lambda part: reference.evaluate_actions(part, entropy=False)[0])
         rollout = replace(rollout, ref_log_probs=ref_log_probs)
         if self.place == "reward":
             penalty = rollout.map_rows(rows, lambda part: self.penalty(policy, part, part.log_probs))

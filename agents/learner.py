@@ -135,10 +135,10 @@ class Learner:
         Some figures differ: of a `_max` the largest counts; of a `_fraction` and a `_kl` the mean over steps is made.
         """
         assert batch.weights is not None
-        log_probs, entropy = self.policy.evaluate_actions(batch)
+        log_probs, entropy = self.policy.evaluate_actions(batch, entropy=bool(self.ent_coef))
         log_probs = log_probs.where(batch.learnable, 0)
         objective = self.surrogate(log_probs, batch)
-        if self.ent_coef:
+        if entropy is not None:
             objective = objective + self.ent_coef * entropy
         if self.anchor.reference is not None and self.anchor.place == "loss":
             objective = objective - self.anchor.coef * self.anchor.penalty(self.policy, batch, log_probs)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import torch
 
 from .checks import check_count, check_number
+from .descent import write
 from .estimators.aggregation import token_mean
 from .policies import Policy
 from .rollout import Rollout
@@ -44,17 +45,17 @@ def warm_start(
     check_count("batch_size", batch_size)
     check_number("learning_rate", learning_rate, low=0.0, above=True)
     parameters = policy.actor_parameters()
-    optimizer = torch.optim.AdamW(parameters, lr=learning_rate, weight_decay=0.0)
+    optimizer = torch.optim.AdamW(parameters, lr=learning_rate, weight_decay=0.0, fused=True)
     decay = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.1, total_iters=max(steps, 1))
     losses: list[float] = []
     for step in range(steps):
         batch = demonstrations(batch_size)
-        log_probs, _ = policy.evaluate_actions(batch)
+        log_probs, _ = policy.evaluate_actions(batch, entropy=False)
         loss = -(token_mean(batch.mask) * log_probs).sum()
         optimizer.zero_grad(set_to_none=True)
         loss.backward()
         torch.nn.utils.clip_grad_norm_(parameters, max_grad_norm)
-        optimizer.step()
+        write(optimizer)
         decay.step()
         losses.append(loss.item())
         if on_step is not None and not on_step(step, losses[-1]):

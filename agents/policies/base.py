@@ -58,8 +58,13 @@ class Policy(nn.Module):
         """Return actions, their log-probabilities and the next state; the state passed in is used up."""
         raise NotImplementedError
 
-    def evaluate_actions(self, rollout: Rollout) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return log-probabilities and entropies [N, T] of a rollout's actions, differentiable; 0 in masked cells."""
+    def evaluate_actions(self, rollout: Rollout, entropy: bool = True) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """Return log-probabilities and entropies [N, T] of a rollout's actions, differentiable; 0 in masked cells.
+
+        Args:
+            rollout: the episodes.
+            entropy: whether entropies are wanted; None may stand for them otherwise.
+        """
         raise NotImplementedError
 
     def predict_values(self, rollout: Rollout) -> torch.Tensor:

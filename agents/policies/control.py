@@ -74,14 +74,16 @@ class ControlPolicy(Policy):
         actions = distribution.mode() if deterministic else _sample(distribution, generator)
         return actions, distribution.log_prob(actions), None
 
-    def evaluate_actions(self, rollout: Rollout) -> tuple[torch.Tensor, torch.Tensor]:
+    def evaluate_actions(self, rollout: Rollout, entropy: bool = True) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Return log-probabilities and entropies [N, T]; entropy 0 where it has no closed form."""
         mask = rollout.mask
         distribution = self._distribution(rollout)
         log_probs = distribution.log_prob(rollout.actions[mask])
-        entropy = distribution.entropy()
+        if not entropy:
+            return scatter_steps(log_probs, mask), None
+        entropies = distribution.entropy()
         return scatter_steps(log_probs, mask), scatter_steps(
-            torch.zeros_like(log_probs) if entropy is None else entropy, mask
+            torch.zeros_like(log_probs) if entropies is None else entropies, mask
         )
 
     def predict_values(self, rollout: Rollout) -> torch.Tensor:

@@ -10,6 +10,8 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 from transformers import PreTrainedModel
 
+from .contexts import Reading
+
 CRITICS = ("head", "separate")
 _WEIGHTS = "critic.safetensors"
 
@@ -32,23 +34,19 @@ class Critic(nn.Module):
         self.head = nn.Sequential(nn.Linear(width, width), nn.Tanh(), nn.Linear(width, 1))
         self.head.to(dtype=torch.promote_types(model.dtype, torch.float32))
 
-    def forward(
-        self, model: PreTrainedModel, ids: torch.Tensor, rows: torch.Tensor, columns: torch.Tensor
-    ) -> torch.Tensor:
-        """Return V where the trunk has read up to `columns` of `rows` [M].
+    def forward(self, model: PreTrainedModel, reading: Reading) -> torch.Tensor:
+        """Return V where each edge of the reading is predicted [E].
 
         Args:
             model: the policy's model.
-            ids: what is read [N, W].
-            rows: [M].
-            columns: [M].
+            reading: what is read.
         """
         if self.trunk is None:
             with torch.no_grad():
-                hidden = model.base_model(ids, use_cache=False).last_hidden_state
+                hidden = reading.outputs(model.base_model, "last_hidden_state")
         else:
-            hidden = self.trunk(ids, use_cache=False).last_hidden_state
-        return self.head(hidden[rows, columns].to(self.head[0].weight.dtype))[:, 0]
+            hidden = reading.outputs(self.trunk, "last_hidden_state")
+        return self.head(hidden.to(self.head[0].weight.dtype))[:, 0]
 
     def save(self, folder: Path) -> None:
         """Write critic.safetensors."""

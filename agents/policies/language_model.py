@@ -13,12 +13,14 @@ from torch import nn
 from transformers import PreTrainedModel
 from transformers.cache_utils import DynamicCache
 
-from ..checks import check_choice
+from ..checks import check_choice, check_flag
 from ..rollout import Obs, Rollout
 from .base import Policy, sample_categorical, scatter_steps
+from .chunks import by_chunks
+from .contexts import Reading, plan_reading
 from .critic import CRITICS, Critic
 from .kv_cache import SlotCache
-from .models import load_model
+from .models import has_plain_head, load_model, sees_everything
 
 _MODEL, _CONFIG = "model", "policy.json"
 
@@ -46,6 +48,9 @@ class LanguageModelPolicy(Policy):
         temperature: divides the logits; above 0.
         critic: "head" (on the policy's trunk, which it leaves alone), "separate" (a trunk of its own), or None.
         dtype: of the weights, such as "float32" or "bfloat16"; None to keep the model's own (float32 for presets).
+        merge_rows: in training, read equal episodes once. Does not change what is computed.
+        share_prefixes: in training, read equal beginnings of episodes once. Does not change what is computed; without
+            effect for models whose attention is limited to a window shorter than the context.
 
     Raises:
         ValueError: for spaces that hold no text, an unknown model, or one whose vocabulary or context is too small.
@@ -69,6 +74,8 @@ class LanguageModelPolicy(Policy):
         temperature: float = 1.0,
         critic: str | None = None,
         dtype: str | None = None,
+        merge_rows: bool = True,
+        share_prefixes: bool = True,
     ) -> None:
         super().__init__()
         if not is_text(observation_space, action_space):
@@ -82,6 +89,9 @@ class LanguageModelPolicy(Policy):
         self.max_length = int(observation_space["tokens"].shape[0])
         self.temperature = temperature
         self.model = load_model(model, self.vocab_size, self.max_length, dtype)
+        self._head_is_plain = has_plain_head(self.model)
+        self.merge_rows = check_flag("merge_rows", merge_rows)
+        self.share_prefixes = check_flag("share_prefixes", share_prefixes) and sees_everything(self.model, self.max_length)
         self.tokenizer: Any = None  # saved beside the model where somebody sets it; never used here
         self.critic: Critic | None = None
         if critic is not None:
@@ -119,28 +129,40 @@ class LanguageModelPolicy(Policy):
         actions = log_probs.argmax(-1) if deterministic else sample_categorical(log_probs, generator)
         return actions, log_probs.gather(1, actions[:, None])[:, 0], state
 
-    def evaluate_actions(self, rollout: Rollout) -> tuple[torch.Tensor, torch.Tensor]:
+    def evaluate_actions(self, rollout: Rollout, entropy: bool = True) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Return log-probabilities and entropies [N, T] from one teacher-forced pass."""
-        all_log_probs = self._all_log_probs(rollout)  # [M, V]
-        log_probs = all_log_probs.gather(1, rollout.actions[rollout.mask][:, None])[:, 0]
-        entropy = -(all_log_probs.exp() * all_log_probs).sum(-1)
-        return scatter_steps(log_probs, rollout.mask), scatter_steps(entropy, rollout.mask)
+
+        def figures(states: torch.Tensor, actions: torch.Tensor) -> tuple[torch.Tensor, ...]:
+            log_probs = self._log_softmax(self._logits(states))  # [E, V]
+            chosen = log_probs.gather(1, actions[:, None])[:, 0]
+            return (chosen, -(log_probs.exp() * log_probs).sum(-1)) if entropy else (chosen,)
+
+        reading = self._reading(rollout)
+        made = by_chunks(figures, self.vocab_size, self._states(reading), reading.actions)
+        log_probs, *entropies = (scatter_steps(values[reading.edge_of_step], rollout.mask) for values in made)
+        return log_probs, entropies[0] if entropies else None
 
     def predict_values(self, rollout: Rollout) -> torch.Tensor:
         """Return the critic's values [N, T]; the policy's trunk gets no gradient."""
         if self.critic is None:
             return super().predict_values(rollout)
-        ids, steps, columns = _sequences(rollout)
-        if len(columns) == 0:
-            return torch.zeros(rollout.mask.shape, device=ids.device)
-        return scatter_steps(self.critic(self.model, ids, steps[:, 0], columns), rollout.mask)
+        reading = self._reading(rollout)
+        return scatter_steps(self.critic(self.model, reading)[reading.edge_of_step], rollout.mask)
 
     def kl_divergence(self, reference: Self, rollout: Rollout) -> torch.Tensor:
         """Return the exact KL(pi || reference) over the vocabulary at every step [N, T]."""
-        ours = self._all_log_probs(rollout)
+
+        def divergence(ours: torch.Tensor, theirs: torch.Tensor) -> tuple[torch.Tensor]:
+            log_probs = self._log_softmax(self._logits(ours))
+            with torch.no_grad():
+                ref_log_probs = reference._log_softmax(reference._logits(theirs))
+            return ((log_probs.exp() * (log_probs - ref_log_probs)).sum(-1),)
+
+        reading = self._reading(rollout)
         with torch.no_grad():
-            theirs = reference._all_log_probs(rollout)
-        return scatter_steps((ours.exp() * (ours - theirs)).sum(-1), rollout.mask)
+            theirs = reference._states(reading)
+        (values,) = by_chunks(divergence, self.vocab_size, self._states(reading), theirs)
+        return scatter_steps(values[reading.edge_of_step], rollout.mask)
 
     def critic_parameters(self) -> list[nn.Parameter]:
         """Return the parameters of the critic."""
@@ -212,21 +234,26 @@ class LanguageModelPolicy(Policy):
         cache.tick()
         return logits[:, -1]
 
-    def _all_log_probs(self, rollout: Rollout) -> torch.Tensor:
-        """Return log pi over the vocabulary for every existing step, in order of (episode, step) [M, V]."""
-        ids, steps, columns = _sequences(rollout)
-        if len(columns) == 0:
-            return torch.zeros(0, self.vocab_size, device=ids.device)
-        keep = torch.arange(int(columns.min()), int(columns.max()) + 1, device=ids.device)
-        # Right-padded and causal: a padded column cannot reach an earlier one, so no mask is needed.
-        logits = self.model(ids, use_cache=False, logits_to_keep=keep).logits
-        return self._log_softmax(logits[steps[:, 0], columns - keep[0]])
+    def _reading(self, rollout: Rollout) -> Reading:
+        """Plan what has to be read to evaluate these episodes."""
+        return plan_reading(rollout, self.merge_rows, self.share_prefixes, self.model.config.get_text_config().hidden_size)
+
+    def _states(self, reading: Reading) -> torch.Tensor:
+        """Return what `_logits` needs to know of each edge [E, ...]: the trunk's output, or the logits themselves."""
+        if self._head_is_plain:
+            return reading.outputs(self.model.base_model, "last_hidden_state")
+        return reading.outputs(self.model, "logits")
+
+    def _logits(self, states: torch.Tensor) -> torch.Tensor:
+        return self.model.get_output_embeddings()(states) if self._head_is_plain else states
 
     def _log_softmax(self, logits: torch.Tensor) -> torch.Tensor:
         """Return log pi from logits [..., V'], for acting and training alike."""
         logits = logits[..., : self.vocab_size]  # some models pad their vocabulary
         logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
-        return torch.log_softmax(logits / self.temperature, dim=-1)
+        if self.temperature != 1:
+            logits = logits / self.temperature
+        return torch.log_softmax(logits, dim=-1)
 
     def _weights_version(self) -> int:
         """Return a number that changes when any weight is written to."""
@@ -241,21 +268,3 @@ def is_text(observation_space: spaces.Space, action_space: spaces.Space) -> bool
         and isinstance(observation_space["tokens"], spaces.Box)
         and isinstance(action_space, spaces.Discrete)
     )
-
-
-def _sequences(rollout: Rollout) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Join prompts and actions.
-
-    Returns:
-        ids: what the model reads [N, W], right-padded; the last action is never read.
-        steps: (episode, step) of every existing action [M, 2].
-        columns: the column of `ids` whose output predicts that action [M].
-    """
-    assert isinstance(rollout.observations, dict)
-    tokens, prompt_lengths = rollout.observations["tokens"], rollout.observations["length"]
-    steps = rollout.mask.nonzero()  # [M, 2]
-    columns = prompt_lengths[steps[:, 0]] + steps[:, 1] - 1
-    ids = torch.nn.functional.pad(tokens, (0, 1))  # an episode cut off may fill the context
-    ids[steps[:, 0], columns + 1] = rollout.actions[rollout.mask]
-    width = int(columns.max()) + 1 if len(columns) else int(prompt_lengths.max())
-    return ids[:, :width], steps, columns

@@ -60,6 +60,25 @@ def load_model(spec: str | Path | PreTrainedModel, vocab_size: int, max_length: 
     return model.eval()
 
 
+@torch.no_grad()
+def has_plain_head(model: PreTrainedModel) -> bool:
+    """Tell whether logits are the output embeddings applied to the trunk's output, and nothing more."""
+    head = model.get_output_embeddings()
+    if head is None:
+        return False
+    ids = torch.zeros(1, 1, dtype=torch.int64, device=model.device)
+    plain = head(model.base_model(ids, use_cache=False).last_hidden_state)
+    return torch.equal(plain, model(ids, use_cache=False).logits)
+
+
+def sees_everything(model: PreTrainedModel, max_length: int) -> bool:
+    """Tell whether a mask alone decides what a token sees of a context of this length."""
+    config = model.config.get_text_config()
+    windows = [getattr(config, name, None) for name in ("sliding_window", "attention_chunk_size")]
+    takes_masks = model.config._attn_implementation in ("sdpa", "eager") and not getattr(config, "alibi", False)
+    return takes_masks and all(window is None or window >= max_length for window in windows)
+
+
 def _tiny_config(vocab_size: int, max_length: int) -> LlamaConfig:
     """About 0.4 million parameters for a small vocabulary: two layers of width 128."""
     return LlamaConfig(

@@ -102,7 +102,7 @@ class TablePolicy(Policy):
         actions = log_pi.argmax(-1) if deterministic else sample_categorical(log_pi, generator)
         return actions, log_pi.gather(1, actions[:, None])[:, 0], None
 
-    def evaluate_actions(self, rollout: Rollout) -> tuple[torch.Tensor, torch.Tensor]:
+    def evaluate_actions(self, rollout: Rollout, entropy: bool = True) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Return log-probabilities and entropies [N, T]."""
         assert isinstance(rollout.observations, torch.Tensor)
         log_pi = self._log_pi(rollout.observations)  # [N, T, V]

@@ -33,7 +33,7 @@ from tiny_models import text_envs, tiny_policy, zero_reward
 from agents import Collector, LanguageModelPolicy, Reinforce, ReinforceBaseline, Rollout
 from agents.anchor import Anchor
 from agents.collector import _Record
-from agents.policies import language_model
+from agents.policies import contexts
 from agents.policies.kv_cache import SlotCache
 
 FACTOR = 100
@@ -71,13 +71,13 @@ def parity(name, temperature=1.0, identity=check_acting_equals_training, cls=Lan
 
 @models
 def test_logits_shifted_by_one(name, caught):
-    sequences = language_model._sequences
+    sequences = contexts._sequences
 
     def shifted(rollout):
-        ids, steps, columns = sequences(rollout)
-        return ids, steps, (columns - 1).clamp(min=0)
+        ids, lengths, steps, columns = sequences(rollout)
+        return ids, lengths, steps, (columns - 1).clamp(min=0)
 
-    caught(parity(name), lambda patch: patch.setattr(language_model, "_sequences", shifted))
+    caught(parity(name), lambda patch: patch.setattr(contexts, "_sequences", shifted))
 
 
 @models
@@ -85,10 +85,10 @@ def test_logits_shifted_by_one(name, caught):
 def test_temperature_missing_in_training(name, temperature, caught):
     evaluate = LanguageModelPolicy.evaluate_actions
 
-    def at_one(self, rollout):
+    def at_one(self, rollout, entropy=True):
         own, self.temperature = self.temperature, 1.0
         try:
-            return evaluate(self, rollout)
+            return evaluate(self, rollout, entropy)
         finally:
             self.temperature = own
 

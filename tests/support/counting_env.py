@@ -70,6 +70,6 @@ class CountingPolicy(Policy):
     def act(self, obs: Any, state: Any, episode_start: Any, deterministic: bool = False, generator: Any = None) -> Any:
         return obs.sum(1).long() % 3, -obs[:, 1], None
 
-    def evaluate_actions(self, rollout: Rollout) -> Any:
+    def evaluate_actions(self, rollout: Rollout, entropy: bool = True) -> Any:
         log_probs = scatter_steps(-rollout.observations[rollout.mask][:, 1], rollout.mask)
         return log_probs, torch.zeros_like(log_probs)

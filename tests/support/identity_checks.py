@@ -204,11 +204,11 @@ def check_credit(agent: Agent, tolerance: float) -> None:
     seen: list[torch.Tensor] = []
     evaluate = agent.policy.evaluate_actions
 
-    def listen(batch: Rollout) -> tuple[torch.Tensor, torch.Tensor]:
-        log_probs, entropy = evaluate(batch)
+    def listen(batch: Rollout, entropy: bool) -> Any:
+        log_probs, entropies = evaluate(batch, entropy)
         log_probs.retain_grad()
         seen.append(log_probs)
-        return log_probs, entropy
+        return log_probs, entropies
 
     agent.policy.evaluate_actions = listen  # type: ignore[method-assign]
     try:

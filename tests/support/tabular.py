@@ -83,7 +83,7 @@ class TabularPolicy(Policy):
         actions = log_pi.argmax(-1) if deterministic else sample_categorical(log_pi, generator)  # [B]
         return actions, log_pi.gather(1, actions[:, None])[:, 0], None
 
-    def evaluate_actions(self, rollout: Rollout) -> tuple[torch.Tensor, torch.Tensor]:
+    def evaluate_actions(self, rollout: Rollout, entropy: bool = True) -> tuple[torch.Tensor, torch.Tensor | None]:
         log_pi = self._log_softmax(rollout.observations)  # [N, T, V]
         entropy = -(log_pi.exp() * log_pi).sum(-1)
         log_probs = log_pi.gather(2, rollout.actions[..., None])[..., 0]
@@ -133,7 +133,7 @@ class TinyWorld(VectorEnv):
 class CarelessPolicy(TabularPolicy):
     """Leaves NaN in masked cells."""
 
-    def evaluate_actions(self, rollout: Rollout) -> tuple[torch.Tensor, torch.Tensor]:
+    def evaluate_actions(self, rollout: Rollout, entropy: bool = True) -> tuple[torch.Tensor, torch.Tensor | None]:
         log_probs, entropy = super().evaluate_actions(rollout)
         return log_probs.where(rollout.mask, torch.nan), entropy.where(rollout.mask, torch.nan)
 

@@ -59,6 +59,18 @@ def tiny_model(
         return AutoModelForCausalLM.from_config(config).eval()
 
 
+def norm_in_double(model: torch.nn.Module) -> None:
+    """Let torch's RMSNorm stand in for transformers', the same function computed in float32 whatever the weights are.
+
+    Rounding to float32 would make 1e-8 of what was 1e-16, and hide what the identities are about.
+    """
+    for parent in list(model.modules()):
+        for name, child in parent.named_children():
+            if type(child).__name__.endswith("RMSNorm") and not isinstance(child, torch.nn.RMSNorm):
+                norm = torch.nn.RMSNorm(child.weight.shape, child.variance_epsilon, dtype=torch.float64)
+                setattr(parent, name, norm)
+
+
 def tiny_policy(
     name: str,
     envs: Any,
@@ -70,6 +82,8 @@ def tiny_policy(
 ) -> LanguageModelPolicy:
     """Return a policy over the environment's vocabulary around a tiny model."""
     model = tiny_model(name, int(envs.single_action_space.n), seed)
+    if dtype == "float64":
+        norm_in_double(model)
     spaces = (envs.single_observation_space, envs.single_action_space)
     return cls(*spaces, model, temperature=temperature, dtype=dtype, **kwargs)
 
