@@ -72,7 +72,7 @@ class Collector:
             record.first_observations(obs, starts)
         while record.unfinished:
             actions, log_probs, state = policy.act(
-                obs, state, torch.as_tensor(starts, device=self.device), deterministic, generator
+                obs, state, self._flags(starts), deterministic, generator, playing=self._flags(record.episode >= 0)
             )
             raw_obs, rewards, terminated, truncated, infos = self.envs.step(self._to_env(actions, raw_obs))
             dones = _numpy(terminated) | _numpy(truncated)
@@ -112,6 +112,9 @@ class Collector:
             rows = [map_obs(lambda x: torch.as_tensor(x)[None], infos["final_obs"][slot]) for slot in slots]
             return self._to_device(map_many(torch.cat, rows))
         return map_obs(lambda x: x[torch.as_tensor(slots, device=x.device)], self._to_device(obs))
+
+    def _flags(self, flags: np.ndarray) -> torch.Tensor:
+        return torch.as_tensor(flags, device=self.device)
 
     def _to_device(self, obs: Any) -> Obs:
         """Clone, because environments may reuse their buffers; double precision becomes single."""

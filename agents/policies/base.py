@@ -54,8 +54,12 @@ class Policy(nn.Module):
         episode_start: torch.Tensor,
         deterministic: bool = False,
         generator: torch.Generator | None = None,
+        playing: torch.Tensor | None = None,
     ) -> tuple[torch.Tensor, torch.Tensor, State]:
-        """Return actions, their log-probabilities and the next state; the state passed in is used up."""
+        """Return actions, their log-probabilities and the next state; the state passed in is used up.
+
+        Slots that are not `playing` (bool [B]; None: all do) may get any action.
+        """
         raise NotImplementedError
 
     def evaluate_actions(self, rollout: Rollout, entropy: bool = True) -> tuple[torch.Tensor, torch.Tensor | None]:

@@ -12,8 +12,10 @@ from dataclasses import dataclass
 
 import torch
 from torch import nn
+from transformers import PreTrainedModel
 
 from ..rollout import Rollout
+from .masks import attention_mask
 
 
 @dataclass(frozen=True)
@@ -38,12 +40,15 @@ class Reading:
     actions: torch.Tensor
     edge_of_step: torch.Tensor
 
-    def outputs(self, model: nn.Module, name: str) -> torch.Tensor:
-        """Return an output of a model, such as its last hidden state, where each edge is predicted [E, ...]."""
+    def outputs(self, model: PreTrainedModel, part: nn.Module, name: str) -> torch.Tensor:
+        """Return an output of a part of the model, such as its last hidden state, for each edge [E, ...]."""
         if self.visible is None:  # right-padded and causal: a padded column cannot reach an earlier one
-            made = model(self.ids, use_cache=False)
+            made = part(self.ids, use_cache=False)
         else:
-            made = model(self.ids, attention_mask=self.visible, position_ids=self.positions, use_cache=False)
+            assert self.positions is not None
+            distance = self.positions[:, None, :, None] - self.positions[:, None, None, :]
+            mask = attention_mask(model, self.visible, distance)
+            made = part(self.ids, attention_mask=mask, position_ids=self.positions, use_cache=False)
         return made[name].flatten(0, 1)[self.nodes]
 
 
@@ -107,9 +112,7 @@ def _edges(
     return Reading(ids, positions, visible, edges // vocab, edges % vocab, edge_of_step)
 
 
-def _grow(
-    chains: torch.Tensor, width: int
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor] | None:
+def _grow(chains: torch.Tensor, width: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor] | None:
     """Pack sorted chains into rows of trees; None where that would be no less work than a row for each.
 
     A chain owns the tokens after the beginning it shares with the chain before it; the rest it finds there.
@@ -140,7 +143,11 @@ def _grow(
     place = row_of[:, None] * wide + order - first[:, None]
     where = place[owned]
     ids, depth, chain = (chains.new_zeros(rows * wide) for _ in range(3))
-    ids[where], depth[where], chain[where] = chains[owned], column.expand_as(owned)[owned], number.repeat_interleave(owned.sum(1))
+    ids[where], depth[where], chain[where] = (
+        chains[owned],
+        column.expand_as(owned)[owned],
+        number.repeat_interleave(owned.sum(1)),
+    )
     exists = torch.zeros(rows * wide, dtype=torch.bool, device=chains.device)
     exists[where] = True
     ids, depth, chain, exists = (x.view(rows, wide) for x in (ids, depth, chain, exists))

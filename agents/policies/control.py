@@ -68,6 +68,7 @@ class ControlPolicy(Policy):
         episode_start: torch.Tensor,
         deterministic: bool = False,
         generator: torch.Generator | None = None,
+        playing: torch.Tensor | None = None,
     ) -> tuple[torch.Tensor, torch.Tensor, State]:
         """Return actions, their log-probabilities and None."""
         distribution = self.net.get_distribution(obs)

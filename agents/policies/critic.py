@@ -43,9 +43,9 @@ class Critic(nn.Module):
         """
         if self.trunk is None:
             with torch.no_grad():
-                hidden = reading.outputs(model.base_model, "last_hidden_state")
+                hidden = reading.outputs(model, model.base_model, "last_hidden_state")
         else:
-            hidden = reading.outputs(self.trunk, "last_hidden_state")
+            hidden = reading.outputs(model, self.trunk, "last_hidden_state")
         return self.head(hidden.to(self.head[0].weight.dtype))[:, 0]
 
     def save(self, folder: Path) -> None:

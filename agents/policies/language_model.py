@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
@@ -11,7 +10,6 @@ import torch
 from gymnasium import spaces
 from torch import nn
 from transformers import PreTrainedModel
-from transformers.cache_utils import DynamicCache
 
 from ..checks import check_choice, check_flag
 from ..rollout import Obs, Rollout
@@ -19,19 +17,11 @@ from .base import Policy, sample_categorical, scatter_steps
 from .chunks import by_chunks
 from .contexts import Reading, plan_reading
 from .critic import CRITICS, Critic
-from .kv_cache import SlotCache
-from .models import has_plain_head, load_model, sees_everything
+from .decoding import ContextDecoder, Decoder
+from .models import has_plain_head, load_model
+from .steps import make_step
 
 _MODEL, _CONFIG = "model", "policy.json"
-
-
-@dataclass
-class DecodeState:
-    """The KV cache of B slots, and the weights it was made with."""
-
-    cache: SlotCache
-    num_slots: int
-    version: int
 
 
 class LanguageModelPolicy(Policy):
@@ -49,8 +39,8 @@ class LanguageModelPolicy(Policy):
         critic: "head" (on the policy's trunk, which it leaves alone), "separate" (a trunk of its own), or None.
         dtype: of the weights, such as "float32" or "bfloat16"; None to keep the model's own (float32 for presets).
         merge_rows: in training, read equal episodes once. Does not change what is computed.
-        share_prefixes: in training, read equal beginnings of episodes once. Does not change what is computed; without
-            effect for models whose attention is limited to a window shorter than the context.
+        share_prefixes: in training, read equal beginnings of episodes once. Does not change what is computed.
+        share_contexts: in acting, read equal contexts once. Does not change what is computed.
 
     Raises:
         ValueError: for spaces that hold no text, an unknown model, or one whose vocabulary or context is too small.
@@ -76,6 +66,7 @@ class LanguageModelPolicy(Policy):
         dtype: str | None = None,
         merge_rows: bool = True,
         share_prefixes: bool = True,
+        share_contexts: bool = True,
     ) -> None:
         super().__init__()
         if not is_text(observation_space, action_space):
@@ -91,7 +82,9 @@ class LanguageModelPolicy(Policy):
         self.model = load_model(model, self.vocab_size, self.max_length, dtype)
         self._head_is_plain = has_plain_head(self.model)
         self.merge_rows = check_flag("merge_rows", merge_rows)
-        self.share_prefixes = check_flag("share_prefixes", share_prefixes) and sees_everything(self.model, self.max_length)
+        self.share_prefixes = check_flag("share_prefixes", share_prefixes)
+        self.share_contexts = check_flag("share_contexts", share_contexts)
+        self._step = make_step(self.model, self.max_length)
         self.tokenizer: Any = None  # saved beside the model where somebody sets it; never used here
         self.critic: Critic | None = None
         if critic is not None:
@@ -102,20 +95,21 @@ class LanguageModelPolicy(Policy):
         """Stay in evaluation mode: dropout would make the trained policy another than the sampled one."""
         return super().train(False)
 
-    def initial_state(self, num_envs: int) -> DecodeState:
+    def initial_state(self, num_envs: int) -> Decoder:
         """Return an empty KV cache for `num_envs` slots."""
-        layers = self.model.config.get_text_config().num_hidden_layers
-        return DecodeState(SlotCache(layers, self.max_length), num_envs, version=-1)
+        kind = ContextDecoder if self.share_contexts else Decoder
+        return kind(self.model, self._step, num_envs, self.max_length)
 
     @torch.no_grad()
     def act(
         self,
         obs: Obs,
-        state: DecodeState | None,
+        state: Decoder | None,
         episode_start: torch.Tensor,
         deterministic: bool = False,
         generator: torch.Generator | None = None,
-    ) -> tuple[torch.Tensor, torch.Tensor, DecodeState]:
+        playing: torch.Tensor | None = None,
+    ) -> tuple[torch.Tensor, torch.Tensor, Decoder]:
         """Return tokens [B], their log-probabilities [B] and the state that has read everything but those tokens."""
         assert isinstance(obs, dict)
         tokens, lengths = obs["tokens"], obs["length"]
@@ -124,8 +118,7 @@ class LanguageModelPolicy(Policy):
         if state.version != self._weights_version():  # weights changed: what the cache remembers is no longer true
             episode_start = torch.ones_like(episode_start)
             state.version = self._weights_version()
-        self._restart(tokens, lengths, state, episode_start)
-        log_probs = self._log_softmax(self._decode(tokens, lengths, state.cache))  # [B, V]
+        log_probs = self._log_softmax(state.logits(tokens, lengths, episode_start, playing))  # [B, V]
         actions = log_probs.argmax(-1) if deterministic else sample_categorical(log_probs, generator)
         return actions, log_probs.gather(1, actions[:, None])[:, 0], state
 
@@ -195,54 +188,16 @@ class LanguageModelPolicy(Policy):
             policy.critic.load(folder)
         return policy
 
-    def _restart(
-        self, tokens: torch.Tensor, lengths: torch.Tensor, state: DecodeState, episode_start: torch.Tensor
-    ) -> None:
-        """Let the starting slots read their prompts, all but the newest token; equal neighbours share one reading."""
-        rows = episode_start.nonzero()[:, 0]
-        if len(rows) == 0:
-            return
-        if len(rows) == len(lengths):
-            state.cache.restart()
-        counts = lengths[rows] - 1
-        width = int(counts.max())
-        if width == 0:
-            return
-        prompts = tokens[rows, :width]
-        same = (prompts[1:] == prompts[:-1]).all(1) & (counts[1:] == counts[:-1])
-        source_rows = torch.cat([same.new_zeros(1, dtype=torch.int64), (~same).cumsum(0)])
-        first = torch.cat([same.new_ones(1), ~same])
-        prefix = DynamicCache()
-        self.model(prompts[first], past_key_values=prefix, use_cache=True, logits_to_keep=1)
-        state.cache.reserve(state.num_slots, prefix)
-        state.cache.place(rows, prefix, source_rows, counts)
-
-    def _decode(self, tokens: torch.Tensor, lengths: torch.Tensor, cache: SlotCache) -> torch.Tensor:
-        """Read the newest token of every slot; return the logits that follow it [B, V]."""
-        longest = int(lengths.max())
-        cache.open_window(longest)
-        newest = tokens.gather(1, lengths[:, None] - 1)  # [B, 1]
-        visible = torch.arange(longest, device=lengths.device) >= longest - lengths[:, None]  # [B, longest]
-        logits = self.model(
-            newest,
-            attention_mask=visible,
-            position_ids=lengths[:, None] - 1,
-            past_key_values=cache,
-            use_cache=True,
-            logits_to_keep=1,
-        ).logits
-        cache.tick()
-        return logits[:, -1]
-
     def _reading(self, rollout: Rollout) -> Reading:
         """Plan what has to be read to evaluate these episodes."""
-        return plan_reading(rollout, self.merge_rows, self.share_prefixes, self.model.config.get_text_config().hidden_size)
+        width = self.model.config.get_text_config().hidden_size
+        return plan_reading(rollout, self.merge_rows, self.share_prefixes, width)
 
     def _states(self, reading: Reading) -> torch.Tensor:
         """Return what `_logits` needs to know of each edge [E, ...]: the trunk's output, or the logits themselves."""
         if self._head_is_plain:
-            return reading.outputs(self.model.base_model, "last_hidden_state")
-        return reading.outputs(self.model, "logits")
+            return reading.outputs(self.model, self.model.base_model, "last_hidden_state")
+        return reading.outputs(self.model, self.model, "logits")
 
     def _logits(self, states: torch.Tensor) -> torch.Tensor:
         return self.model.get_output_embeddings()(states) if self._head_is_plain else states

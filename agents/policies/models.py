@@ -71,14 +71,6 @@ def has_plain_head(model: PreTrainedModel) -> bool:
     return torch.equal(plain, model(ids, use_cache=False).logits)
 
 
-def sees_everything(model: PreTrainedModel, max_length: int) -> bool:
-    """Tell whether a mask alone decides what a token sees of a context of this length."""
-    config = model.config.get_text_config()
-    windows = [getattr(config, name, None) for name in ("sliding_window", "attention_chunk_size")]
-    takes_masks = model.config._attn_implementation in ("sdpa", "eager") and not getattr(config, "alibi", False)
-    return takes_masks and all(window is None or window >= max_length for window in windows)
-
-
 def _tiny_config(vocab_size: int, max_length: int) -> LlamaConfig:
     """About 0.4 million parameters for a small vocabulary: two layers of width 128."""
     return LlamaConfig(

@@ -96,6 +96,7 @@ class TablePolicy(Policy):
         episode_start: torch.Tensor,
         deterministic: bool = False,
         generator: torch.Generator | None = None,
+        playing: torch.Tensor | None = None,
     ) -> tuple[torch.Tensor, torch.Tensor, None]:
         """Return actions, their log-probabilities and None."""
         log_pi = self._log_pi(obs)

@@ -67,7 +67,7 @@ def counting_envs(num_envs: int, mode: AutoresetMode, lengths: list[int]) -> Vec
 class CountingPolicy(Policy):
     """Chooses (episode + t) mod 3, so that an action says which observation it answers."""
 
-    def act(self, obs: Any, state: Any, episode_start: Any, deterministic: bool = False, generator: Any = None) -> Any:
+    def act(self, obs: Any, state: Any, *args: Any, **kwargs: Any) -> Any:
         return obs.sum(1).long() % 3, -obs[:, 1], None
 
     def evaluate_actions(self, rollout: Rollout, entropy: bool = True) -> Any:

@@ -78,6 +78,7 @@ class TabularPolicy(Policy):
         episode_start: torch.Tensor,
         deterministic: bool = False,
         generator: torch.Generator | None = None,
+        playing: torch.Tensor | None = None,
     ) -> tuple[torch.Tensor, torch.Tensor, None]:
         log_pi = self._log_softmax(obs)  # [B, V]
         actions = log_pi.argmax(-1) if deterministic else sample_categorical(log_pi, generator)  # [B]

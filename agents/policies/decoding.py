@@ -1,0 +1,129 @@
+"""Acting with a KV cache: the running contexts of B slots, a memo of what they have read and never the truth."""
+
+from __future__ import annotations
+
+import torch
+from transformers import PreTrainedModel
+from transformers.cache_utils import DynamicCache
+
+from .kv_cache import SlotCache
+from .steps import Step
+
+
+class Decoder:
+    """Reads the newest token of every slot, each slot with a row of its own in the cache.
+
+    Args:
+        model: reads the prompts.
+        step: reads one token of each row.
+        num_slots: B.
+        max_length: L, the longest context.
+
+    Attributes:
+        version: of the weights that the cache was made with.
+    """
+
+    def __init__(self, model: PreTrainedModel, step: Step, num_slots: int, max_length: int) -> None:
+        self.model, self.step, self.num_slots = model, step, num_slots
+        self.cache = SlotCache(model.config.get_text_config().num_hidden_layers, num_slots, max_length)
+        self.version = -1
+
+    def logits(
+        self, tokens: torch.Tensor, lengths: torch.Tensor, starts: torch.Tensor, playing: torch.Tensor | None
+    ) -> torch.Tensor:
+        """Read on and return the logits that follow each slot's context [B, V].
+
+        Args:
+            tokens: the contexts [B, L].
+            lengths: of the contexts [B].
+            starts: where a context is another than the last one and its newest token, bool [B].
+            playing: which slots count, bool [B]; None for all. The others may get any logits.
+        """
+        slots = starts.nonzero()[:, 0]
+        if len(slots):
+            self._prefill(tokens, lengths, slots, slots)
+        newest = tokens.gather(1, lengths[:, None] - 1)[:, 0]
+        return self.step(newest, lengths - 1, self.cache, int(lengths.max()))
+
+    def _prefill(self, tokens: torch.Tensor, lengths: torch.Tensor, slots: torch.Tensor, rows: torch.Tensor) -> None:
+        """Read what these slots [n] begin with, all but the newest token, into rows [n]; equal neighbours read once."""
+        counts = lengths[slots] - 1
+        width = int(counts.max())
+        if width == 0:
+            return
+        prompts = tokens[slots, :width].masked_fill(torch.arange(width, device=counts.device) >= counts[:, None], 0)
+        distinct, source_rows = prompts.unique_consecutive(dim=0, return_inverse=True)
+        read = DynamicCache()
+        self.model.base_model(distinct, past_key_values=read, use_cache=True)
+        self.cache.place(rows, read, source_rows)
+
+
+class ContextDecoder(Decoder):
+    """Reads the newest token of every distinct context: slots share a row until they choose different tokens.
+
+    Slots that do not play have no row, and the rows in use are always the first ones, so that a step costs what its
+    distinct contexts cost. A context stays in its row where it can; only what forks or fills a gap is copied.
+    """
+
+    def __init__(self, model: PreTrainedModel, step: Step, num_slots: int, max_length: int) -> None:
+        super().__init__(model, step, num_slots, max_length)
+        self.row_of_slot = torch.zeros(num_slots, dtype=torch.int64, device=model.device)
+        self.has_row = torch.zeros(num_slots, dtype=torch.bool, device=model.device)
+
+    def logits(
+        self, tokens: torch.Tensor, lengths: torch.Tensor, starts: torch.Tensor, playing: torch.Tensor | None
+    ) -> torch.Tensor:
+        """Read on and return the logits that follow each slot's context [B, V]; see `Decoder.logits`."""
+        if playing is None or not playing.any():
+            playing = torch.ones_like(starts)
+        newest = tokens.gather(1, lengths[:, None] - 1)[:, 0]
+        going = playing & self.has_row & ~starts
+        parents, child_of_slot = self._children(newest, going)
+        slots = (playing & ~going).nonzero()[:, 0]
+        firsts, prompt_of_slot = _neighbours(tokens, lengths, slots)
+        rows = self._assign(parents, len(firsts), int(lengths.max()))
+        if len(firsts):
+            self._prefill(tokens, lengths, firsts, rows[len(parents) :])
+        self.row_of_slot = torch.zeros_like(lengths)
+        self.row_of_slot[going] = rows[child_of_slot]
+        self.row_of_slot[slots] = rows[len(parents) + prompt_of_slot]
+        self.has_row = playing
+        used = self.row_of_slot[playing]
+        read, positions = torch.empty_like(rows), torch.empty_like(rows)
+        read[used], positions[used] = newest[playing], lengths[playing] - 1
+        return self.step(read, positions, self.cache, int(positions.max()) + 1)[self.row_of_slot]
+
+    def _children(self, newest: torch.Tensor, going: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the old row of every distinct context, sorted [C], and which of them each going slot has [G]."""
+        vocab = int(newest.max()) + 1
+        keys, child_of_slot = (self.row_of_slot[going] * vocab + newest[going]).unique(return_inverse=True)
+        return keys // vocab, child_of_slot
+
+    def _assign(self, parents: torch.Tensor, num_new: int, width: int) -> torch.Tensor:
+        """Give rows to the children of these rows (sorted [C]) and to new contexts; copy what children begin with.
+
+        Returns:
+            Distinct rows 0 to C + num_new - 1, first those of the children [C + num_new].
+        """
+        count = len(parents) + num_new
+        stays = parents < count
+        stays[1:] &= parents[1:] != parents[:-1]  # the first child stays in its parent's row
+        free = torch.ones(count, dtype=torch.bool, device=parents.device)
+        free[parents[stays]] = False
+        rows = torch.nn.functional.pad(parents, (0, num_new))
+        rows[torch.nn.functional.pad(~stays, (0, num_new), value=True)] = free.nonzero()[:, 0]
+        if not stays.all():
+            self.cache.copy(parents[~stays], rows[: len(parents)][~stays], width)
+        return rows
+
+
+def _neighbours(tokens: torch.Tensor, lengths: torch.Tensor, slots: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the first of these slots [n] in every run with equal contexts, and the run of each slot [n]."""
+    if len(slots) == 0:
+        return slots, slots
+    contexts, counts = tokens[slots], lengths[slots]
+    beyond = torch.arange(tokens.shape[1], device=tokens.device) >= counts[:, None]
+    contexts = contexts.masked_fill(beyond, -1)
+    other = (contexts[1:] != contexts[:-1]).any(1)
+    first = torch.nn.functional.pad(other, (1, 0), value=True)
+    return slots[first], first.cumsum(0) - 1

@@ -1,0 +1,34 @@
+"""What a token may see, in the form that a model of transformers takes."""
+
+from __future__ import annotations
+
+import torch
+from transformers import PreTrainedModel
+
+FULL, SLIDING = "full_attention", "sliding_attention"
+
+
+def layer_kinds(model: PreTrainedModel) -> list[str]:
+    """Return the kind of attention of each layer, in transformers' words."""
+    config = model.config.get_text_config()
+    kinds = getattr(config, "layer_types", None)
+    return list(kinds or [SLIDING if getattr(config, "sliding_window", None) else FULL] * config.num_hidden_layers)
+
+
+def attention_mask(
+    model: PreTrainedModel, visible: torch.Tensor, distance: torch.Tensor
+) -> torch.Tensor | dict[str, torch.Tensor]:
+    """Return a mask, or one for each kind of layer where a model has several.
+
+    Args:
+        model: a causal language model.
+        visible: which keys (last axis) each query may see, bool [R, 1, Q, K].
+        distance: how many positions each key lies before the query [R, 1, Q, K].
+    """
+    config = model.config.get_text_config()
+    kinds = dict.fromkeys(layer_kinds(model))
+    masks = {kind: visible & (distance < config.sliding_window) if kind == SLIDING else visible for kind in kinds}
+    if config._attn_implementation == "eager":  # it adds the mask
+        zero = torch.zeros((), dtype=model.dtype, device=visible.device)
+        masks = {kind: zero.where(mask, torch.finfo(model.dtype).min) for kind, mask in masks.items()}
+    return masks if len(masks) > 1 else next(iter(masks.values()))
