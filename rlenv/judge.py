@@ -31,10 +31,14 @@ def judge(
     Raises:
         ValueError: if the verifier returns another number of verdicts, or something else than verdicts.
     """
-    texts = tokenizer.batch_decode(
-        [list(tokens) for tokens in completions], skip_special_tokens=False, clean_up_tokenization_spaces=False
-    )
+    texts = _decode(tokenizer, [list(tokens) for tokens in completions])
     verdicts = list(verifier.verify_batch(problems, texts))
     if len(verdicts) != len(texts) or not all(isinstance(verdict, Verdict) for verdict in verdicts):
         raise ValueError(f"{type(verifier).__name__}.verify_batch must return {len(texts)} verdicts, got {verdicts!r}")
     return texts, verdicts
+
+
+def _decode(tokenizer: PreTrainedTokenizerBase, completions: list[list[int]]) -> list[str]:
+    if tokenizer.is_fast:  # what batch_decode comes to, without its look at every token's type
+        return tokenizer.backend_tokenizer.decode_batch(completions, skip_special_tokens=False)
+    return tokenizer.batch_decode(completions, skip_special_tokens=False, clean_up_tokenization_spaces=False)

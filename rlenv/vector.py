@@ -160,12 +160,12 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
         numbers = range(self._next_episode, self._next_episode + len(rows))
         prompts = self.task.prompts(numbers)
         self._next_episode = numbers.stop
-        block = torch.full((len(rows), self.task.max_length), self.task.pad_token_id)
+        block = np.full((len(rows), self.task.max_length), self.task.pad_token_id, dtype=np.int64)
         for i, prompt in enumerate(prompts):
             self._prompts[rows[i]] = prompt
-            block[i, : len(prompt.tokens)] = torch.tensor(prompt.tokens)
+            block[i, : len(prompt.tokens)] = prompt.tokens
         index = torch.tensor(rows, device=self.device)
-        self._tokens[index] = block.to(self.device)
+        self._tokens[index] = torch.from_numpy(block).to(self.device)
         lengths = torch.tensor([len(prompt.tokens) for prompt in prompts], device=self.device)
         self._lengths[index] = lengths
         self._prompt_lengths[index] = lengths

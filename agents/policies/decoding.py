@@ -18,15 +18,17 @@ class Decoder:
         step: reads one token of each row.
         num_slots: B.
         max_length: L, the longest context.
-
-    Attributes:
-        version: of the weights that the cache was made with.
     """
 
     def __init__(self, model: PreTrainedModel, step: Step, num_slots: int, max_length: int) -> None:
         self.model, self.step, self.num_slots = model, step, num_slots
         self.cache = SlotCache(model.config.get_text_config().num_hidden_layers, num_slots, max_length)
-        self.version = -1
+        self._weights, self._version = list(model.parameters()), -1
+
+    def is_stale(self) -> bool:
+        """Tell whether the weights have changed since the last call: then what the cache remembers is not true."""
+        version, self._version = self._version, sum(weight._version for weight in self._weights)
+        return version != self._version
 
     def logits(
         self, tokens: torch.Tensor, lengths: torch.Tensor, starts: torch.Tensor, playing: torch.Tensor | None

@@ -115,9 +115,8 @@ class LanguageModelPolicy(Policy):
         tokens, lengths = obs["tokens"], obs["length"]
         if state is None or state.num_slots != len(lengths):
             state = self.initial_state(len(lengths))
-        if state.version != self._weights_version():  # weights changed: what the cache remembers is no longer true
+        if state.is_stale():
             episode_start = torch.ones_like(episode_start)
-            state.version = self._weights_version()
         log_probs = self._log_softmax(state.logits(tokens, lengths, episode_start, playing))  # [B, V]
         actions = log_probs.argmax(-1) if deterministic else sample_categorical(log_probs, generator)
         return actions, log_probs.gather(1, actions[:, None])[:, 0], state
@@ -209,10 +208,6 @@ class LanguageModelPolicy(Policy):
         if self.temperature != 1:
             logits = logits / self.temperature
         return torch.log_softmax(logits, dim=-1)
-
-    def _weights_version(self) -> int:
-        """Return a number that changes when any weight is written to."""
-        return sum(parameter._version for parameter in self.model.parameters())
 
 
 def is_text(observation_space: spaces.Space, action_space: spaces.Space) -> bool:
