@@ -16,7 +16,7 @@ from stable_baselines3.common.utils import configure_logger
 
 from .anchor import Anchor
 from .callbacks import as_callback
-from .checks import check_count, check_flag, check_number
+from .checks import check_count, check_flag, check_number, check_optional_count
 from .collector import Collector
 from .descent import Descent
 from .envs import make_envs, resolve_device, single_spaces
@@ -28,7 +28,7 @@ from .surface import Surface
 
 SAVED = (  # settings that a checkpoint keeps as they are
     "lr_schedule", "episodes_per_update", "group_size", "gamma", "max_grad_norm", "ent_coef", "vf_coef",
-    "micro_batch_size", "skip_idle_rows", "seed",
+    "micro_batch_size", "micro_batch_tokens", "skip_idle_rows", "seed",
 )  # fmt: skip
 
 
@@ -54,6 +54,7 @@ class Agent(Learner, Surface):
         kl_in: "reward" or "loss".
         micro_batch_size: rows a pass of the policy, the critic or the reference; None for all. Does not change the
             gradient.
+        micro_batch_tokens: the same in tokens, prompts included (steps, where there is no text).
         skip_idle_rows: leave out the training pass of episodes whose advantages are all zero, where nothing else in the
             loss would need it. Does not change the gradient.
         seed: of the policy's initial weights, the environment and the sampling of actions.
@@ -90,6 +91,7 @@ class Agent(Learner, Surface):
         kl_estimator: str = "k1",
         kl_in: str = "reward",
         micro_batch_size: int | None = None,
+        micro_batch_tokens: int | None = None,
         skip_idle_rows: bool = True,
         seed: int = 0,
         device: str | torch.device = "auto",
@@ -100,7 +102,8 @@ class Agent(Learner, Surface):
         self.ent_coef = check_number("ent_coef", ent_coef, low=0.0)
         self.vf_coef = check_number("vf_coef", vf_coef, low=0.0)
         self.anchor = Anchor(kl_coef, kl_estimator, kl_in)
-        self.micro_batch_size = None if micro_batch_size is None else check_count("micro_batch_size", micro_batch_size)
+        self.micro_batch_size = check_optional_count("micro_batch_size", micro_batch_size)
+        self.micro_batch_tokens = check_optional_count("micro_batch_tokens", micro_batch_tokens)
         self.skip_idle_rows = check_flag("skip_idle_rows", skip_idle_rows)
         self.seed = check_count("seed", seed, low=0)
         self.tensorboard_log, self.verbose = tensorboard_log, verbose

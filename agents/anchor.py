@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -13,6 +14,7 @@ from .estimators import kl
 from .policies import Policy
 from .rollout import Rollout
 
+Split = Callable[[Rollout], Iterable[Rollout]]
 PLACES = ("reward", "loss")
 
 
@@ -49,21 +51,21 @@ class Anchor:
             self.reference = copy.deepcopy(policy).requires_grad_(False)
 
     @torch.no_grad()
-    def charge(self, policy: Policy, rollout: Rollout, rows: int | None = None) -> Rollout:
+    def charge(self, policy: Policy, rollout: Rollout, split: Split = lambda whole: (whole,)) -> Rollout:
         """Return the rollout with the reference's log-probabilities, and rewards less β·KL where that is the place.
 
         Args:
             policy: the one that is trained.
             rollout: freshly collected.
-            rows: evaluated at a time; None for all.
+            split: into what is evaluated at a time.
         """
         reference = self.reference
         if reference is None:
             return rollout
-        ref_log_probs = rollout.map_rows(rows, lambda part: reference.evaluate_actions(part, entropy=False)[0])
+        ref_log_probs = torch.cat([reference.evaluate_actions(part, entropy=False)[0] for part in split(rollout)])
         rollout = replace(rollout, ref_log_probs=ref_log_probs)
         if self.place == "reward":
-            penalty = rollout.map_rows(rows, lambda part: self.penalty(policy, part, part.log_probs))
+            penalty = torch.cat([self.penalty(policy, part, part.log_probs) for part in split(rollout)])
             rollout = replace(rollout, rewards=rollout.rewards - self.coef * penalty)
         return rollout
 

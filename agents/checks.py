@@ -45,6 +45,11 @@ def check_count(name: str, value: Any, low: int = 1) -> int:
     return int(value)
 
 
+def check_optional_count(name: str, value: Any) -> int | None:
+    """Return None or a whole number of at least 1; see `check_count`."""
+    return None if value is None else check_count(name, value)
+
+
 def check_flag(name: str, value: Any) -> bool:
     """Return True or False.
 

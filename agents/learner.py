@@ -33,6 +33,7 @@ class Learner:
     ent_coef: float
     vf_coef: float
     micro_batch_size: int | None
+    micro_batch_tokens: int | None
     skip_idle_rows: bool
     num_updates: int
     uses_critic: bool = False
@@ -77,12 +78,17 @@ class Learner:
         """Yield what each optimizer step of an update trains on: once, everything."""
         yield rollout
 
+    def micro_batches(self, rollout: Rollout) -> Iterator[Rollout]:
+        """Yield what is evaluated at a time."""
+        costs = None if self.micro_batch_tokens is None else self.policy.costs(rollout)
+        return rollout.split(self.micro_batch_size, costs, self.micro_batch_tokens)
+
     def _backward(self, batch: Rollout) -> dict[str, float]:
         """Make the gradient of one optimizer step, in micro-batches; return its figures."""
         self.descent.optimizer.zero_grad(set_to_none=True)
         totals: dict[str, float] = {}
         trained = batch.select(self._rows_to_train(batch))
-        for rows in trained.split(self.micro_batch_size):
+        for rows in self.micro_batches(trained):
             loss, figures = self.loss(rows)
             loss.backward()
             for name, figure in figures.items():
@@ -107,7 +113,7 @@ class Learner:
 
     def prepare(self, rollout: Rollout) -> Rollout:
         """Return the rollout with everything an update needs: KL charged, values, advantages and weights."""
-        rollout = self.anchor.charge(self.policy, rollout, self.micro_batch_size)
+        rollout = self.anchor.charge(self.policy, rollout, self.micro_batches)
         if self.uses_critic:
             rollout = self._appraise(rollout)
             rollout = replace(rollout, value_targets=self.critic_targets(rollout).where(rollout.learnable, 0))
@@ -122,11 +128,14 @@ class Learner:
     @torch.no_grad()
     def _appraise(self, rollout: Rollout) -> Rollout:
         """Return the rollout with the critic's values, those after the last step of episodes cut off included."""
-        values = rollout.map_rows(self.micro_batch_size, self.policy.predict_values)
+
+        def values_of(episodes: Rollout) -> torch.Tensor:
+            return torch.cat([self.policy.predict_values(part) for part in self.micro_batches(episodes)])
+
+        values = values_of(rollout)
         following = rollout.cut_off(self.policy.obs_from_actions)
         if following is not None:
-            after = following.map_rows(self.micro_batch_size, self.policy.predict_values).where(following.mask, 0)[:, 0]
-            rollout = replace(rollout, final_values=after)
+            rollout = replace(rollout, final_values=values_of(following).where(following.mask, 0)[:, 0])
         return replace(rollout, values=values)
 
     def loss(self, batch: Rollout) -> tuple[torch.Tensor, dict[str, float]]:

@@ -6,7 +6,7 @@ Masks come from the lengths of episodes, never from token equality. What stands 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -121,15 +121,25 @@ class Rollout:
             chosen[field.name] = None if value is None else map_obs(lambda x: x[rows], value)
         return Rollout(**chosen)
 
-    def split(self, rows: int | None) -> Iterator[Rollout]:
-        """Yield the rollout in micro-batches of at most this many rows; whole where None."""
-        step = rows or len(self)
-        for start in range(0, len(self), step):
-            yield self.select(slice(start, start + step))
+    def split(
+        self, rows: int | None = None, costs: torch.Tensor | None = None, budget: int | None = None
+    ) -> Iterator[Rollout]:
+        """Yield the rollout in micro-batches of consecutive rows.
 
-    def map_rows(self, rows: int | None, function: Callable[[Rollout], torch.Tensor]) -> torch.Tensor:
-        """Return a function of the rollout [N, ...], computed for at most this many rows at a time."""
-        return torch.cat([function(part) for part in self.split(rows)])
+        Args:
+            rows: at most this many; None for any number.
+            costs: of each row [N], where there is a budget.
+            budget: the rows of a micro-batch cost no more together, unless a single one does; None for no limit.
+        """
+        cost = [0] * len(self) if costs is None or budget is None else costs.tolist()
+        start, spent = 0, 0
+        for row in range(len(self)):
+            full = (rows is not None and row - start == rows) or (budget is not None and spent + cost[row] > budget)
+            if full and row > start:
+                yield self.select(slice(start, row))
+                start, spent = row, 0
+            spent += cost[row]
+        yield self.select(slice(start, len(self))) if start else self
 
 
 def join(rollouts: Sequence[Rollout], obs_from_actions: bool) -> Rollout:

@@ -32,7 +32,8 @@ transformers_logging.disable_progress_bar()  # ours are shown instead
 EVAL_SLOTS = 256
 AGENT_OPTIONS = (
     "baseline", "returns", "learning_rate", "lr_schedule", "episodes_per_update", "num_envs", "group_size", "gamma",
-    "max_grad_norm", "ent_coef", "vf_coef", "kl_coef", "kl_estimator", "kl_in", "micro_batch_size", "seed", "device",
+    "max_grad_norm", "ent_coef", "vf_coef", "kl_coef", "kl_estimator", "kl_in", "micro_batch_size",
+    "micro_batch_tokens", "seed", "device",
 )  # fmt: skip
 
 

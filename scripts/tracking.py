@@ -41,7 +41,7 @@ class KLFromStart(BaseCallback):
             return
         rollout = self.locals["rollout"]
         total = 0.0
-        for rows in rollout.split(self.model.micro_batch_size):
+        for rows in self.model.micro_batches(rollout):
             start_log_probs, _ = self.start.evaluate_actions(rows)
             total += float(rows.total(k1(rows.log_probs, start_log_probs)))
         self.logger.record("rollout/kl_start", total / max(int(rollout.learnable.sum()), 1))

@@ -57,6 +57,7 @@ agent_options = options(
     click.option("--kl-estimator", default="k1", help="k1, k2, k3, exact."),
     click.option("--kl-in", default="reward", help="reward, loss."),
     click.option("--micro-batch-size", type=int, default=None, show_default="all", help="Rows a pass of the policy."),
+    click.option("--micro-batch-tokens", type=int, default=None, show_default="all", help="Tokens a pass."),
 )  # fmt: skip
 
 

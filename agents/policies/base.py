@@ -71,6 +71,10 @@ class Policy(nn.Module):
         """
         raise NotImplementedError
 
+    def costs(self, rollout: Rollout) -> torch.Tensor:
+        """Return how many positions have to be read to evaluate each episode, int64 [N]."""
+        return rollout.lengths
+
     def predict_values(self, rollout: Rollout) -> torch.Tensor:
         """Return the critic's values [N, T], differentiable in the critic's parameters alone; 0 in masked cells."""
         raise ValueError(f"{type(self).__name__} was made without a critic")

@@ -90,7 +90,7 @@ def _sequences(rollout: Rollout) -> tuple[torch.Tensor, torch.Tensor, torch.Tens
     columns = prompt_lengths[steps[:, 0]] + steps[:, 1] - 1
     ids = torch.nn.functional.pad(tokens, (0, 1))  # an episode cut off may fill the context
     ids[steps[:, 0], columns + 1] = rollout.actions[rollout.mask]
-    width = int(columns.max()) + 1 if len(columns) else int(prompt_lengths.max())
+    width = int(columns.max()) + 1 if len(columns) else 1
     taken = rollout.mask.sum(1)
     return ids[:, :width], (prompt_lengths + taken - 1).where(taken > 0, 0), steps, columns
 

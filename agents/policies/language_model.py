@@ -134,6 +134,11 @@ class LanguageModelPolicy(Policy):
         log_probs, *entropies = (scatter_steps(values[reading.edge_of_step], rollout.mask) for values in made)
         return log_probs, entropies[0] if entropies else None
 
+    def costs(self, rollout: Rollout) -> torch.Tensor:
+        """Return the tokens of each episode that are read [N], the prompt's included."""
+        assert isinstance(rollout.observations, dict)
+        return rollout.observations["length"] + rollout.lengths - 1
+
     def predict_values(self, rollout: Rollout) -> torch.Tensor:
         """Return the critic's values [N, T]; the policy's trunk gets no gradient."""
         if self.critic is None:

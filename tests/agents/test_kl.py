@@ -55,7 +55,9 @@ def test_the_reward_is_charged_step_by_step() -> None:
     anchor = Anchor(0.5)
     anchor.hold(reference)
     charged = anchor.charge(policy, rollout)
-    torch.testing.assert_close(anchor.charge(policy, rollout, 1).rewards, charged.rewards, rtol=0, atol=1e-12)
+    torch.testing.assert_close(
+        anchor.charge(policy, rollout, lambda whole: whole.split(1)).rewards, charged.rewards, rtol=0, atol=1e-12
+    )
     ref = reference.evaluate_actions(rollout)[0].detach()
     wanted = rollout.rewards - 0.5 * (rollout.log_probs - ref)
     torch.testing.assert_close(charged.rewards[rollout.mask], wanted[rollout.mask], rtol=0, atol=1e-14)

@@ -33,7 +33,8 @@ from tiny_models import text_envs, tiny_policy, zero_reward
 from agents import Collector, LanguageModelPolicy, Reinforce, ReinforceBaseline, Rollout
 from agents.anchor import Anchor
 from agents.collector import _Record
-from agents.policies import contexts
+from agents.policies import contexts, language_model, steps
+from agents.policies.decoding import ContextDecoder, Decoder
 from agents.policies.kv_cache import SlotCache
 
 FACTOR = 100
@@ -106,36 +107,30 @@ def test_temperature_missing_everywhere_is_seen_by_the_plain_reference(name, cau
     )
 
 
-def without_positions(patch):
-    make = LanguageModelPolicy.__init__
-
-    def spoiled(self, *args, **kwargs):
-        make(self, *args, **kwargs)
-        forward = self.model.forward
-        self.model.forward = lambda *a, position_ids=None, **k: forward(*a, **k)
-
-    patch.setattr(LanguageModelPolicy, "__init__", spoiled)
-
-
 @models
-def test_position_ids_missing_under_left_padding(name, caught):
-    """Rotary positions alone would hide it; here the window that the model sees moves against the columns."""
-    caught(parity(name), without_positions)
-
-
-@models
-def test_attention_mask_missing_under_left_padding(name, caught):
+def test_positions_of_the_longest_slot_for_all(name, caught):
     def plant(patch):
-        make = LanguageModelPolicy.__init__
+        make = language_model.make_step
 
-        def spoiled(self, *args, **kwargs):
-            make(self, *args, **kwargs)
-            forward = self.model.forward
-            self.model.forward = lambda *a, attention_mask=None, **k: forward(*a, **k)
+        def spoiled(*args):
+            step = make(*args)
+            return lambda tokens, positions, cache, window: step(
+                tokens, torch.full_like(positions, window - 1), cache, window
+            )
 
-        patch.setattr(LanguageModelPolicy, "__init__", spoiled)
+        patch.setattr(language_model, "make_step", spoiled)
 
     caught(parity(name), plant)
+
+
+@models
+def test_attention_mask_missing_while_acting(name, caught):
+    mask = steps.attention_mask
+
+    def sees_all(model, visible, distance):
+        return mask(model, torch.ones_like(visible), torch.zeros_like(distance))
+
+    caught(parity(name), lambda patch: patch.setattr(steps, "attention_mask", sees_all))
 
 
 @models
@@ -155,26 +150,26 @@ def test_dropout_on(name, caught):
 
 @models
 def test_top_k_while_acting(name, caught):
-    def truncated(self, tokens, lengths, cache, decode=LanguageModelPolicy._decode):
-        logits = decode(self, tokens, lengths, cache)
-        return logits.where(logits >= logits.topk(4).values[:, -1:], -torch.inf)
+    def truncated(self, *contexts, logits=ContextDecoder.logits):
+        made = logits(self, *contexts)
+        return made.where(made >= made.topk(4).values[:, -1:], -torch.inf)
 
-    caught(parity(name), lambda patch: patch.setattr(LanguageModelPolicy, "_decode", truncated))
+    caught(parity(name), lambda patch: patch.setattr(ContextDecoder, "logits", truncated))
 
 
 @models
 def test_cache_reused_after_the_weights_changed(name, caught):
     caught(
         parity(name, identity=check_state_forgets_old_weights),
-        lambda patch: patch.setattr(LanguageModelPolicy, "_weights_version", lambda self: 0),
+        lambda patch: patch.setattr(Decoder, "is_stale", lambda self: False),
     )
 
 
 @models
 def test_restarted_slots_keep_the_old_context(name, caught):
-    def not_placed(self, rows, source, source_rows, lengths, place=SlotCache.place):
-        if len(rows) == self.layers[0].keys.shape[0]:
-            place(self, rows, source, source_rows, lengths)
+    def not_placed(self, rows, read, source_rows, place=SlotCache.place):
+        if not self.layers[0].is_initialized:
+            place(self, rows, read, source_rows)
 
     plant = lambda patch: patch.setattr(SlotCache, "place", not_placed)  # noqa: E731
     caught(parity(name), plant)
@@ -182,11 +177,48 @@ def test_restarted_slots_keep_the_old_context(name, caught):
 
 
 @models
-def test_prompts_left_aligned_in_the_cache(name, caught):
-    def place(self, rows, source, source_rows, lengths, place=SlotCache.place):
-        place(self, rows, source, source_rows, torch.full_like(lengths, source.get_seq_length()))
+def test_prompts_one_column_off_in_the_cache(name, caught):
+    def place(self, rows, read, source_rows, place=SlotCache.place):
+        place(self, rows, read, source_rows)
+        for layer in self.layers:
+            layer.keys[rows], layer.values[rows] = layer.keys[rows].roll(1, 2), layer.values[rows].roll(1, 2)
 
     caught(parity(name), lambda patch: patch.setattr(SlotCache, "place", place))
+
+
+@models
+def test_forked_contexts_without_what_they_share(name, caught):
+    caught(parity(name), lambda patch: patch.setattr(SlotCache, "copy", lambda self, *rows: None))
+
+
+@models
+def test_slots_share_a_context_after_they_have_parted(name, caught):
+    def never_parted(self, newest, going, children=ContextDecoder._children):
+        return children(self, torch.zeros_like(newest), going)
+
+    caught(parity(name), lambda patch: patch.setattr(ContextDecoder, "_children", never_parted))
+
+
+@models
+def test_tokens_of_a_tree_see_their_siblings(name, caught):
+    grow = contexts._grow
+
+    def causal(chains, width):
+        made = grow(chains, width)
+        return made and (*made[:2], torch.ones_like(made[2]).tril(), made[3])
+
+    caught(parity(name), lambda patch: patch.setattr(contexts, "_grow", causal))
+
+
+@models
+def test_tokens_of_a_tree_counted_along_the_row(name, caught):
+    grow = contexts._grow
+
+    def counted(chains, width):
+        made = grow(chains, width)
+        return made and (made[0], torch.arange(made[0].shape[1]).expand_as(made[0]), *made[2:])
+
+    caught(parity(name), lambda patch: patch.setattr(contexts, "_grow", counted))
 
 
 # Credit that goes astray.
@@ -296,8 +328,8 @@ def test_each_micro_batch_takes_its_own_mean(caught):
     def plant(patch):
         split = Rollout.split
 
-        def own_mean(self, rows):
-            for batch in split(self, rows):
+        def own_mean(self, *limits):
+            for batch in split(self, *limits):
                 batch.weights = batch.weights * len(self) / len(batch)
                 yield batch
 
