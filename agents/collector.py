@@ -33,6 +33,8 @@ class Collector:
         self.mode: AutoresetMode = envs.metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP)
         self.finished_may_step = bool(envs.metadata.get("finished_slots_may_step", False))
         self.groups_span_slots = bool(envs.metadata.get("groups_span_slots", False))
+        self.ends_are_in_infos = bool(envs.metadata.get("ends_are_in_infos", False))
+        self._none = np.zeros(envs.num_envs, dtype=bool)
         self._seed: int | None = None
 
     def seed(self, seed: int) -> None:
@@ -63,28 +65,31 @@ class Collector:
         """
         raw_obs, infos = self.envs.reset(seed=self._seed)
         self._seed = None
+        stores = not policy.obs_from_actions  # then observations are kept, and environments may reuse their buffers
         record = _Record(num_episodes, self.envs.num_envs, self.device, self.groups_span_slots)
         record.start(np.ones(self.envs.num_envs, dtype=bool), infos)
-        obs = self._to_device(raw_obs)
+        obs = self._to_device(raw_obs, copy=stores)
         state = policy.initial_state(self.envs.num_envs)
         starts = np.ones(self.envs.num_envs, dtype=bool)
         if policy.obs_from_actions:
             record.first_observations(obs, starts)
         while record.unfinished:
             actions, log_probs, state = policy.act(
-                obs, state, self._flags(starts), deterministic, generator, playing=self._flags(record.episode >= 0)
+                obs, state, self._flags(starts), deterministic, generator, playing=record.playing
             )
-            raw_obs, rewards, terminated, truncated, infos = self.envs.step(self._to_env(actions, raw_obs))
-            dones = _numpy(terminated) | _numpy(truncated)
-            counted = record.add(None if policy.obs_from_actions else obs, actions, log_probs, self._to_device(rewards))
-            cut_off = record.counting(_numpy(truncated) & ~_numpy(terminated))
-            if len(cut_off):
-                record.cut_off(cut_off, self._final_observations(raw_obs, infos, cut_off))
-            record.finish(dones, _numpy(terminated), _numpy(truncated), _end_info(infos))
+            raw_obs, rewards, *flags, infos = self.envs.step(self._to_env(actions, raw_obs))
+            counted = record.add(obs if stores else None, actions, log_probs, self._to_device(rewards))
+            terminated, truncated = self._ends(*flags, infos)
+            dones = terminated | truncated
+            if dones.any():
+                cut_off = record.counting(truncated & ~terminated)
+                if len(cut_off):
+                    record.cut_off(cut_off, self._final_observations(raw_obs, infos, cut_off))
+                record.finish(dones, terminated, truncated, _end_info(infos))
             if on_step is not None and not on_step(counted, {"dones": dones, "infos": infos, "rewards": rewards}):
                 return None
             raw_obs, starts = self._restart(record, raw_obs, dones, infos)
-            obs = self._to_device(raw_obs)
+            obs = self._to_device(raw_obs, copy=stores)
             if policy.obs_from_actions and starts.any():
                 record.first_observations(obs, starts)
         return record.rollout()
@@ -113,18 +118,24 @@ class Collector:
             return self._to_device(map_many(torch.cat, rows))
         return map_obs(lambda x: x[torch.as_tensor(slots, device=x.device)], self._to_device(obs))
 
+    def _ends(self, terminated: Any, truncated: Any, infos: dict[str, Any]) -> tuple[np.ndarray, np.ndarray]:
+        """Return which episodes ended and how; the device is asked only where the infos do not say that none did."""
+        if self.ends_are_in_infos and "_episode" not in _end_info(infos):
+            return self._none, self._none
+        return _numpy(terminated), _numpy(truncated)
+
     def _flags(self, flags: np.ndarray) -> torch.Tensor:
         return torch.as_tensor(flags, device=self.device)
 
-    def _to_device(self, obs: Any) -> Obs:
-        """Clone, because environments may reuse their buffers; double precision becomes single."""
+    def _to_device(self, obs: Any, copy: bool = True) -> Obs:
+        """Return tensors where the policy is; double precision becomes single."""
 
-        def clone(value: Any) -> torch.Tensor:
+        def convert(value: Any) -> torch.Tensor:
             tensor = torch.as_tensor(value)
             dtype = torch.float32 if tensor.dtype is torch.float64 else tensor.dtype
-            return tensor.to(self.device, dtype, copy=True)
+            return tensor.to(self.device, dtype, copy=copy)
 
-        return map_obs(clone, obs)
+        return map_obs(convert, obs)
 
     def _to_env(self, actions: torch.Tensor, obs: Any) -> Any:
         example = next(iter(obs.values())) if isinstance(obs, dict) else obs
@@ -149,7 +160,7 @@ class _Record:
         self.episode = np.full(num_slots, -1)  # the number a slot plays, -1 for one that does not count
         self.step = np.zeros(num_slots, dtype=np.int64)
         self.resting = np.zeros(num_slots, dtype=bool)  # NEXT_STEP: the coming step only resets the slot
-        self.places: list[np.ndarray] = []  # per step [2, B]: episode and time
+        self.places: list[tuple[np.ndarray, np.ndarray]] = []  # per step: episode and time [B]
         self.steps: list[tuple[Obs | None, torch.Tensor, torch.Tensor, torch.Tensor]] = []
         self.first: list[tuple[np.ndarray, Obs]] = []
         self.last: list[tuple[np.ndarray, Obs]] = []
@@ -157,10 +168,18 @@ class _Record:
         self.valid = np.ones(num_episodes, dtype=bool)
         self.success = np.full(num_episodes, np.nan)
         self.groups = np.zeros(num_episodes, dtype=np.int64)
+        self._playing: torch.Tensor | None = None
 
     @property
     def unfinished(self) -> bool:
         return self.finished < self.num_episodes
+
+    @property
+    def playing(self) -> torch.Tensor:
+        """Which slots play an episode that counts, bool [B]."""
+        if self._playing is None:
+            self._playing = torch.as_tensor(self.episode >= 0, device=self.device)
+        return self._playing
 
     @property
     def remaining(self) -> int:
@@ -172,6 +191,7 @@ class _Record:
         self.started += len(slots)
         self.episode[slots] = np.where(numbers < self.num_episodes, numbers, -1)
         self.step[slots] = 0
+        self._playing = None
         if "group" in infos:
             counts = numbers < self.num_episodes
             group = np.asarray(infos["group"])[slots[counts]]
@@ -195,7 +215,7 @@ class _Record:
     def add(self, obs: Obs | None, actions: torch.Tensor, log_probs: torch.Tensor, rewards: Any) -> int:
         """Store a step of every slot; return for how many it counts."""
         counts = self.episode >= 0
-        self.places.append(np.stack([self.episode, self.step]))
+        self.places.append((self.episode.copy(), self.step.copy()))
         self.steps.append((obs, actions, log_probs, rewards))
         self.step += counts
         return int(counts.sum())
@@ -212,11 +232,12 @@ class _Record:
         if "is_success" in info:
             self.success[numbers] = np.asarray(info["is_success"], dtype=float)[slots]
         self.episode[slots] = -1
+        self._playing = None
         self.finished += len(slots)
 
     def rollout(self) -> Rollout:
         """Put every stored step into its place [N, T]."""
-        places = torch.as_tensor(np.stack(self.places, axis=1), device=self.device)  # [2, S, B]
+        places = torch.as_tensor(np.array(self.places).swapaxes(0, 1), device=self.device)  # [2, S, B]
         stored = places[0] >= 0  # [S, B]
         index = (places[0][stored], places[1][stored])
         shape = (self.num_episodes, int(index[1].max()) + 1)

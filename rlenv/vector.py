@@ -43,6 +43,7 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
         "render_modes": ["ansi"],
         "autoreset_mode": AutoresetMode.DISABLED,
         "finished_slots_may_step": True,
+        "ends_are_in_infos": True,  # a step whose infos have no "episode" ends none
         "groups_span_slots": True,  # group numbers are unique over all slots
         "agent_settings": ("device", "group_size"),  # constructor arguments an agent may choose
     }
@@ -80,6 +81,7 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
         self.device = self._tokens.device
         self._lengths = torch.zeros(num_envs, dtype=torch.int64, device=self.device)  # [B]
         self._prompt_lengths = torch.zeros_like(self._lengths)
+        self._taken = torch.zeros_like(self._lengths)  # actions of each episode
         self._done = torch.ones(num_envs, dtype=torch.bool, device=self.device)
         self._any_done = True
         self._any_new = False
@@ -169,6 +171,7 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
         lengths = torch.tensor([len(prompt.tokens) for prompt in prompts], device=self.device)
         self._lengths[index] = lengths
         self._prompt_lengths[index] = lengths
+        self._taken[index] = 0
         self._done[index] = False
         return {
             **self._column("group", rows, [prompt.group for prompt in prompts]),
@@ -178,21 +181,28 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
     def _append(self, actions: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Write one token into every running slot; return who ended [B] and who was cut [B]."""
         running = ~self._done
-        outside = running & ((actions < 0) | (actions >= self.task.vocab_size))
         ended = running & (actions == self.task.eos_token_id)
-        cut = running & ~ended & (self._lengths + 1 - self._prompt_lengths >= self.task.max_new_tokens)
+        taken = self._taken + running
+        cut = running & ~ended & (taken >= self.task.max_new_tokens)
+        over = ended | cut
         # One read for everything the host has to know of this step.
-        any_outside, self._any_new, any_done = torch.stack(
-            [outside.any(), (ended | cut).any(), (self._done | ended | cut).any()]
-        ).tolist()
-        if any_outside:
-            bad = int(actions[outside][0])
-            raise ValueError(f"action {bad} is outside the vocabulary; allowed: 0 to {self.task.vocab_size - 1}")
-        self._any_done = any_done
+        facts = torch.stack([*actions.aminmax(), over.any(), (self._done | over).any()])
+        low, high, any_new, any_done = facts.tolist()
+        if low < 0 or high >= self.task.vocab_size:
+            self._check(actions, running)
         column = self._lengths.clamp(max=self.task.max_length - 1)
-        self._tokens[self._rows, column] = torch.where(running, actions, self._tokens[self._rows, column])
+        if self._any_done:  # some slots keep what they have
+            actions = actions.where(running, self._tokens[self._rows, column])
+        self._tokens[self._rows, column] = actions
         self._lengths += running
+        self._taken, self._any_new, self._any_done = taken, bool(any_new), bool(any_done)
         return ended, cut
+
+    def _check(self, actions: torch.Tensor, running: torch.Tensor) -> None:
+        outside = running & ((actions < 0) | (actions >= self.task.vocab_size))
+        if outside.any():
+            allowed = f"allowed: 0 to {self.task.vocab_size - 1}"
+            raise ValueError(f"action {int(actions[outside][0])} is outside the vocabulary; {allowed}")
 
     def _finish(self, rows: list[int]) -> tuple[Info, torch.Tensor]:
         """Judge the episodes that ended in these slots; return their info and rewards [len(rows)]."""

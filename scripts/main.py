@@ -7,13 +7,14 @@ from typing import Any, NoReturn
 
 import click
 
+from .bench import bench
 from .compare import compare
 from .evaluate import evaluate
 from .lab import lab
 from .sft import sft
 from .train import train
 
-OURS = ("rlenv", "agents", "verifiers", __name__.split(".")[0])
+OURS = ("rlenv", "agents", "verifiers", "_rlenv_benchmarks", __name__.split(".")[0])
 
 
 class Commands(click.Group):
@@ -61,6 +62,7 @@ def main() -> None:
     rlenv evaluate runs/NAME             measure a run on held-out problems
     rlenv compare --agents all           every agent with several seeds, in one table
     rlenv lab bandit                     an experiment that shows why
+    rlenv bench trl-grpo                 ours and a peer, timed in turn
     """
 
 
@@ -69,3 +71,4 @@ main.add_command(sft)
 main.add_command(evaluate)
 main.add_command(compare)
 main.add_command(lab)
+main.add_command(bench)

@@ -133,7 +133,7 @@ def _grow(chains: torch.Tensor, width: int) -> tuple[torch.Tensor, torch.Tensor,
     shared = torch.nn.functional.pad(same.cumprod(1).sum(1), (1, 0))  # [C]
     row, shared_here, used = _fill(lengths.tolist(), shared.tolist(), max(width, longest))
     rows, wide = row[-1] + 1, max(used)
-    if rows * wide * (width + wide) >= count * longest * (width + longest):
+    if rows * wide * (6 * width + wide) >= count * longest * (6 * width + longest):
         return None
     row_of, shared = chains.new_tensor(row), chains.new_tensor(shared_here)
     owned = (column >= shared[:, None]) & (chains >= 0)  # [C, L]

@@ -30,6 +30,7 @@ class Decoder:
         version, self._version = self._version, sum(weight._version for weight in self._weights)
         return version != self._version
 
+    @torch.inference_mode()
     def logits(
         self, tokens: torch.Tensor, lengths: torch.Tensor, starts: torch.Tensor, playing: torch.Tensor | None
     ) -> torch.Tensor:
@@ -44,8 +45,12 @@ class Decoder:
         slots = starts.nonzero()[:, 0]
         if len(slots):
             self._prefill(tokens, lengths, slots, slots)
-        newest = tokens.gather(1, lengths[:, None] - 1)[:, 0]
-        return self.step(newest, lengths - 1, self.cache, int(lengths.max()))
+        return self._step(_newest(tokens, lengths), lengths - 1)
+
+    def _step(self, tokens: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
+        """Read a token at its position in each of the first rows [R]; return the logits [R, V]."""
+        first, last = (int(end) for end in positions.aminmax())
+        return self.step(tokens, positions, self.cache, last + 1, ragged=first != last)
 
     def _prefill(self, tokens: torch.Tensor, lengths: torch.Tensor, slots: torch.Tensor, rows: torch.Tensor) -> None:
         """Read what these slots [n] begin with, all but the newest token, into rows [n]; equal neighbours read once."""
@@ -71,14 +76,18 @@ class ContextDecoder(Decoder):
         super().__init__(model, step, num_slots, max_length)
         self.row_of_slot = torch.zeros(num_slots, dtype=torch.int64, device=model.device)
         self.has_row = torch.zeros(num_slots, dtype=torch.bool, device=model.device)
+        self.one_to_one = False  # whether slot i has row i: then nothing can fork any more
 
+    @torch.inference_mode()
     def logits(
         self, tokens: torch.Tensor, lengths: torch.Tensor, starts: torch.Tensor, playing: torch.Tensor | None
     ) -> torch.Tensor:
         """Read on and return the logits that follow each slot's context [B, V]; see `Decoder.logits`."""
         if playing is None or not playing.any():
             playing = torch.ones_like(starts)
-        newest = tokens.gather(1, lengths[:, None] - 1)[:, 0]
+        newest = _newest(tokens, lengths)
+        if self.one_to_one and playing.all() and not starts.any():
+            return self._step(newest, lengths - 1)
         going = playing & self.has_row & ~starts
         parents, child_of_slot = self._children(newest, going)
         slots = (playing & ~going).nonzero()[:, 0]
@@ -90,10 +99,11 @@ class ContextDecoder(Decoder):
         self.row_of_slot[going] = rows[child_of_slot]
         self.row_of_slot[slots] = rows[len(parents) + prompt_of_slot]
         self.has_row = playing
+        self.one_to_one = torch.equal(self.row_of_slot, torch.arange(self.num_slots, device=rows.device))
         used = self.row_of_slot[playing]
         read, positions = torch.empty_like(rows), torch.empty_like(rows)
         read[used], positions[used] = newest[playing], lengths[playing] - 1
-        return self.step(read, positions, self.cache, int(positions.max()) + 1)[self.row_of_slot]
+        return self._step(read, positions)[self.row_of_slot]
 
     def _children(self, newest: torch.Tensor, going: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the old row of every distinct context, sorted [C], and which of them each going slot has [G]."""
@@ -117,6 +127,11 @@ class ContextDecoder(Decoder):
         if not stays.all():
             self.cache.copy(parents[~stays], rows[: len(parents)][~stays], width)
         return rows
+
+
+def _newest(tokens: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
+    """Return the last token of each context [B]."""
+    return tokens.gather(1, lengths[:, None] - 1)[:, 0]
 
 
 def _neighbours(tokens: torch.Tensor, lengths: torch.Tensor, slots: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

@@ -21,7 +21,7 @@ class SlotLayer(CacheLayerMixin):
     def __init__(self, num_rows: int, max_length: int) -> None:
         super().__init__()
         self.num_rows, self.max_length = num_rows, max_length
-        self.window = 0
+        self.window, self.ragged = 0, True
         self.positions = torch.empty(0, dtype=torch.int64)
 
     def lazy_initialization(self, key_states: torch.Tensor, value_states: torch.Tensor) -> None:
@@ -40,10 +40,14 @@ class SlotLayer(CacheLayerMixin):
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
         rows, columns = len(key_states), self.positions[:, None, None, None]
-        keys, values = self.keys[:rows], self.values[:rows]
-        keys.scatter_(2, columns.expand_as(key_states), key_states)
-        values.scatter_(2, columns.expand_as(value_states), value_states)
-        return keys[:, :, : self.window], values[:, :, : self.window]
+        visible = []
+        for buffer, states in ((self.keys[:rows], key_states), (self.values[:rows], value_states)):
+            if self.ragged:
+                buffer.scatter_(2, columns.expand_as(states), states)
+            else:
+                buffer[:, :, self.window - 1 : self.window] = states
+            visible.append(buffer[:, :, : self.window])
+        return visible[0], visible[1]
 
     def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
         """Return the number of visible columns and their offset."""
@@ -71,10 +75,13 @@ class SlotCache(Cache):
         self.num_rows = num_rows
         super().__init__(layers=[SlotLayer(num_rows, max_length) for _ in range(num_layers)])
 
-    def begin(self, positions: torch.Tensor, window: int) -> None:
-        """Say where the next token of each row stands, int64 [R], and how many columns the step sees."""
+    def begin(self, positions: torch.Tensor, window: int, ragged: bool) -> None:
+        """Say where the next token of each row stands, int64 [R], and how many columns the step sees.
+
+        Where positions are not `ragged`, all of them are the window's last.
+        """
         for layer in self.layers:
-            layer.positions, layer.window = positions, window
+            layer.positions, layer.window, layer.ragged = positions, window, ragged
 
     def copy(self, sources: torch.Tensor, rows: torch.Tensor, width: int) -> None:
         """Copy the first columns of some rows [n] over other rows [n]."""

@@ -194,7 +194,7 @@ class LanguageModelPolicy(Policy):
 
     def _reading(self, rollout: Rollout) -> Reading:
         """Plan what has to be read to evaluate these episodes."""
-        width = self.model.config.get_text_config().hidden_size
+        width = self.model.config.get_text_config().hidden_size // 2  # longer rows: attention starts to cost
         return plan_reading(rollout, self.merge_rows, self.share_prefixes, width)
 
     def _states(self, reading: Reading) -> torch.Tensor:

@@ -10,19 +10,27 @@ from typing import Any, Protocol
 
 import torch
 import torch.nn.functional as F
+from torch import nn
 from transformers import PreTrainedModel
 
 from .kv_cache import SlotCache
-from .masks import attention_mask, layer_kinds
+from .masks import SLIDING, attention_mask, layer_kinds
 
 WRITTEN_OUT = ("llama", "mistral", "qwen2", "qwen3")  # model types
+PROJECTIONS = (
+    "self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj", "mlp.gate_proj", "mlp.up_proj",
+    "mlp.down_proj",
+)  # fmt: skip
+MANY_ROWS = 16
 PLAIN_ROPE = ("default", "linear", "llama3", "yarn")  # kinds of rotary positions that do not depend on the length read
 
 
 class Step(Protocol):
     """Reads one token of each row."""
 
-    def __call__(self, tokens: torch.Tensor, positions: torch.Tensor, cache: SlotCache, window: int) -> torch.Tensor:
+    def __call__(
+        self, tokens: torch.Tensor, positions: torch.Tensor, cache: SlotCache, window: int, ragged: bool = True
+    ) -> torch.Tensor:
         """Return the logits that follow [R, V].
 
         Args:
@@ -30,6 +38,7 @@ class Step(Protocol):
             positions: where they stand in their contexts, int64 [R].
             cache: holds what stands before them, in its first R rows.
             window: columns that are looked at, more than any position.
+            ragged: False says that all positions are the window's last.
         """
 
 
@@ -37,9 +46,15 @@ def make_step(model: PreTrainedModel, max_length: int) -> Step:
     """Return the fastest step for a model."""
     config = model.config.get_text_config()
     rope = getattr(config, "rope_parameters", None) or {}
-    if config.model_type in WRITTEN_OUT and rope.get("rope_type", "default") in PLAIN_ROPE:
+    if config.model_type in WRITTEN_OUT and rope.get("rope_type", "default") in PLAIN_ROPE and _is_plain(model):
         return LlamaStep(model, max_length)
     return GeneralStep(model)
+
+
+def _is_plain(model: PreTrainedModel) -> bool:
+    """Tell whether a model's layers are as they came, without adapters or hooks in their projections."""
+    layers = model.base_model.layers
+    return all(type(layer.get_submodule(name)) is nn.Linear for layer in layers for name in PROJECTIONS)
 
 
 class GeneralStep:
@@ -48,9 +63,11 @@ class GeneralStep:
     def __init__(self, model: PreTrainedModel) -> None:
         self.model = model
 
-    def __call__(self, tokens: torch.Tensor, positions: torch.Tensor, cache: SlotCache, window: int) -> torch.Tensor:
+    def __call__(
+        self, tokens: torch.Tensor, positions: torch.Tensor, cache: SlotCache, window: int, ragged: bool = True
+    ) -> torch.Tensor:
         """Return the logits that follow [R, V]; see `Step`."""
-        cache.begin(positions, window)
+        cache.begin(positions, window, ragged)
         return self.model(
             tokens[:, None],
             attention_mask=attention_mask(self.model, *_looks_back(positions, window)),
@@ -64,7 +81,7 @@ class GeneralStep:
 class LlamaStep:
     """A step of a model with Llama's layers, on its own weights.
 
-        h = x + O softmax(rope(Q n(x)) · rope(K n(x))ᵀ / √D) V n(x)        x' = h + mlp(n(h))
+        h = x + O softmax(rope(Q n(x)) · rope(K n(x))ᵀ / √D) V n(x)        x' = h + W₃(silu(W₁ n(h)) ∘ W₂ n(h))
 
     The query heads that share a key are the queries of one attention, so that keys and values are never repeated.
     """
@@ -72,40 +89,62 @@ class LlamaStep:
     def __init__(self, model: PreTrainedModel, max_length: int) -> None:
         self.model, self.trunk, self.head = model, model.base_model, model.get_output_embeddings()
         self.max_length = max_length
+        self.layers = [_LayerStep(layer) for layer in self.trunk.layers]
         self.kinds = layer_kinds(model)
-        self.rotary: tuple[torch.Tensor, torch.Tensor] | None = None  # cos and sin of every position [L, D]
+        self.windowed = SLIDING in self.kinds
+        self.rotary: tuple[torch.Tensor, torch.Tensor] | None = None  # cos and ±sin of every position [L, D]
 
-    def __call__(self, tokens: torch.Tensor, positions: torch.Tensor, cache: SlotCache, window: int) -> torch.Tensor:
+    def __call__(
+        self, tokens: torch.Tensor, positions: torch.Tensor, cache: SlotCache, window: int, ragged: bool = True
+    ) -> torch.Tensor:
         """Return the logits that follow [R, V]; see `Step`."""
-        cache.begin(positions, window)
-        masks = attention_mask(self.model, *_looks_back(positions, window))
+        cache.begin(positions, window, ragged)
+        masks = attention_mask(self.model, *_looks_back(positions, window)) if ragged or self.windowed else None
         x = self.trunk.embed_tokens(tokens)  # [R, D]
         cos, sin = (table[positions][:, None] for table in self._rotary_tables(x))
-        for layer, kind, memory in zip(self.trunk.layers, self.kinds, cache.layers, strict=True):
-            mask = masks[kind] if isinstance(masks, dict) else masks
-            x = x + self._attend(layer.self_attn, _norm(layer.input_layernorm, x), cos, sin, memory, mask)
-            x = x + layer.mlp(_norm(layer.post_attention_layernorm, x))
+        for layer, kind, memory in zip(self.layers, self.kinds, cache.layers, strict=True):
+            x = layer(x, cos, sin, memory, masks[kind] if isinstance(masks, dict) else masks)
         return self.head(_norm(self.trunk.norm, x))
-
-    def _attend(
-        self, attention: Any, x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, memory: Any, mask: Any
-    ) -> torch.Tensor:
-        rows, size = len(x), attention.head_dim
-        q, k, v = (p(x).view(rows, -1, size) for p in (attention.q_proj, attention.k_proj, attention.v_proj))
-        if hasattr(attention, "q_norm"):
-            q, k = _norm(attention.q_norm, q), _norm(attention.k_norm, k)
-        q, k = _rotate(q, cos, sin), _rotate(k, cos, sin)
-        keys, values = memory.update(k[:, :, None], v[:, :, None])
-        q = q.view(rows, keys.shape[1], -1, size)  # [R, heads of keys, queries of each, D]
-        out = F.scaled_dot_product_attention(q, keys, values, attn_mask=mask, scale=attention.scaling)
-        return attention.o_proj(out.reshape(rows, -1))
 
     def _rotary_tables(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         if self.rotary is None or self.rotary[0].device != x.device or self.rotary[0].dtype != x.dtype:
             every = torch.arange(self.max_length, device=x.device)[None]
-            cos, sin = self.trunk.rotary_emb(x, every)
-            self.rotary = cos[0], sin[0]
+            cos, sin = (table[0] for table in self.trunk.rotary_emb(x, every))
+            half = sin.shape[-1] // 2
+            self.rotary = cos, torch.cat([-sin[:, :half], sin[:, half:]], 1)
         return self.rotary
+
+
+class _LayerStep:
+    """One of Llama's layers; it holds the weights themselves, since looking them up costs as much as a small product."""
+
+    def __init__(self, layer: Any) -> None:
+        attention = layer.self_attn
+        projections = [layer.get_submodule(name) for name in PROJECTIONS]
+        self.q, self.k, self.v, self.o, self.gate, self.up, self.down = ((p.weight, p.bias) for p in projections)
+        self.head_dim, self.scaling = attention.head_dim, attention.scaling
+        self.head_norms = (attention.q_norm, attention.k_norm) if hasattr(attention, "q_norm") else None
+        self.input_norm, self.mlp_norm, self.act = (
+            layer.input_layernorm,
+            layer.post_attention_layernorm,
+            layer.mlp.act_fn,
+        )
+
+    def __call__(self, x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, memory: Any, mask: Any) -> torch.Tensor:
+        """Return the next hidden states [R, D]; keys and values go to the memory."""
+        x = x + self._attend(_norm(self.input_norm, x), cos, sin, memory, mask)
+        h = _norm(self.mlp_norm, x)
+        return x + F.linear(self.act(F.linear(h, *self.gate)) * F.linear(h, *self.up), *self.down)
+
+    def _attend(self, x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, memory: Any, mask: Any) -> torch.Tensor:
+        rows = len(x)
+        q, k, v = (F.linear(x, *weights).view(rows, -1, self.head_dim) for weights in (self.q, self.k, self.v))
+        if self.head_norms is not None:
+            q, k = _norm(self.head_norms[0], q), _norm(self.head_norms[1], k)
+        q, k = _rotate(torch.cat([q, k], 1), cos, sin).split((q.shape[1], k.shape[1]), 1)
+        keys, values = memory.update(k[:, :, None], v[:, :, None])
+        q = q.reshape(rows, keys.shape[1], -1, self.head_dim)  # [R, heads of keys, queries of each, D]
+        return F.linear(_attention(q, keys, values, mask, self.scaling).reshape(rows, -1), *self.o)
 
 
 def _looks_back(positions: torch.Tensor, window: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -122,6 +161,16 @@ def _norm(norm: Any, x: torch.Tensor) -> torch.Tensor:
 
 
 def _rotate(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
-    """Turn each pair (x_i, x_{i + D/2}) by its angle: rotary positions."""
-    low, high = x.chunk(2, dim=-1)
-    return x * cos + torch.cat([-high, low], dim=-1) * sin
+    """Turn each pair (x_i, x_{i + D/2}) by its angle: rotary positions; the first half of `sin` is negated."""
+    return torch.addcmul(x * cos, x.roll(x.shape[-1] // 2, dims=-1), sin)
+
+
+def _attention(q: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, mask: Any, scale: float) -> torch.Tensor:
+    """Return softmax(q kᵀ scale) v [R, H, G, D]; on a CPU, the fused kernel is slow for few queries in many rows."""
+    if q.device.type != "cpu" or len(q) < MANY_ROWS:
+        return F.scaled_dot_product_attention(q, keys, values, attn_mask=mask, scale=scale)
+    flat = [x.flatten(0, 1) for x in (q, keys, values)]
+    scores = torch.baddbmm(q.new_zeros(()), flat[0], flat[1].mT, beta=0, alpha=scale)  # [R · H, G, W]
+    if mask is not None:
+        scores = scores.view(*q.shape[:3], -1).masked_fill(~mask, -torch.inf).flatten(0, 1)
+    return torch.bmm(scores.softmax(-1), flat[2]).view_as(q)

@@ -44,7 +44,7 @@ class DictEnv(FreshEnv):
 
 
 class DictPolicy(CountingPolicy):
-    def act(self, obs: Any, state: Any, episode_start: Any, deterministic: bool = False, generator: Any = None) -> Any:
+    def act(self, obs: Any, state: Any, *args: Any, **kwargs: Any) -> Any:
         return (obs["episode"][:, 0] + obs["t"]).long() % 3, torch.zeros(len(obs["t"])), None
 
 
@@ -143,5 +143,5 @@ def test_the_pole_still_stands_where_the_time_limit_cut_it_off(native: bool) -> 
 class Alternating(CountingPolicy):
     """Pushes against the pole's lean, so that it stands for a few steps."""
 
-    def act(self, obs: Any, state: Any, episode_start: Any, deterministic: bool = False, generator: Any = None) -> Any:
+    def act(self, obs: Any, state: Any, *args: Any, **kwargs: Any) -> Any:
         return (obs[:, 2] > 0).long(), torch.zeros(len(obs)), None

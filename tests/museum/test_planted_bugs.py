@@ -114,8 +114,8 @@ def test_positions_of_the_longest_slot_for_all(name, caught):
 
         def spoiled(*args):
             step = make(*args)
-            return lambda tokens, positions, cache, window: step(
-                tokens, torch.full_like(positions, window - 1), cache, window
+            return lambda tokens, positions, cache, window, ragged: step(
+                tokens, torch.full_like(positions, window - 1), cache, window, ragged
             )
 
         patch.setattr(language_model, "make_step", spoiled)
@@ -389,7 +389,7 @@ def test_dead_step_of_next_step_autoreset_is_trained(monkeypatch):
 @pytest.mark.parametrize("mode", list(AutoresetMode))
 def test_observations_stored_without_a_copy(mode, monkeypatch):
     counting(mode)
-    monkeypatch.setattr(Collector, "_to_device", lambda self, obs: torch.as_tensor(obs))
+    monkeypatch.setattr(Collector, "_to_device", lambda self, obs, copy=True: torch.as_tensor(obs))
     with pytest.raises(AssertionError):
         counting(mode)
 

@@ -1,0 +1,110 @@
+"""Pairs of measurements, and the row that is kept of them."""
+
+from __future__ import annotations
+
+import datetime
+import os
+import platform
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import torch
+
+THREADS = 2
+PACKAGES = ("torch", "transformers", "gymnasium", "stable-baselines3", "trl", "numpy")
+
+
+@dataclass
+class Row:
+    """One line of a benchmark's table.
+
+    Attributes:
+        name: what is measured.
+        ratio: how many times better ours is, over the pairs: median, min and max.
+        ours: our median, in `unit`.
+        peer: the peer's median.
+        unit: of both.
+        pairs: how many.
+        quality: what says that the faster one does the same.
+        details: anything else worth keeping.
+    """
+
+    name: str
+    ratio: dict[str, float]
+    ours: float
+    peer: float
+    unit: str
+    pairs: int
+    quality: str
+    details: dict[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def of(
+        cls,
+        name: str,
+        ours: list[float],
+        peer: list[float],
+        unit: str,
+        quality: str,
+        less_is_better: bool = True,
+        **details: Any,
+    ) -> Row:
+        """Return the row of pairs of measurements, in the order they were taken."""
+        ratios = [theirs / own if less_is_better else own / theirs for own, theirs in zip(ours, peer, strict=True)]
+        ratio = {"median": statistics.median(ratios), "min": min(ratios), "max": max(ratios)}
+        ratio = {key: round(value, 3) for key, value in ratio.items()}
+        middle = [float(f"{statistics.median(values):.4g}") for values in (ours, peer)]
+        return cls(name, ratio, *middle, unit, len(ratios), quality, details)
+
+    def as_dict(self, command: str) -> dict[str, Any]:
+        """Return what is written to the results, with where, with what and when it was measured."""
+        where = {"machine": machine(), "versions": versions(), "command": command}
+        return asdict(self) | where | {"date": datetime.date.today().isoformat()}
+
+
+def alternate(
+    ours: Callable[[], float], peer: Callable[[], float], pairs: int, warm_up: int = 1
+) -> tuple[list[float], list[float]]:
+    """Return what ours and the peer measure, taken in turn; the first `warm_up` pairs are dropped."""
+    taken = [(ours(), peer()) for _ in range(pairs + warm_up)][warm_up:]
+    return [own for own, _ in taken], [theirs for _, theirs in taken]
+
+
+@contextmanager
+def clock() -> Iterator[Callable[[], float]]:
+    """Give a function that returns the seconds since the block began, and stops at its end; waits for the GPU."""
+    started, ended = _now(), None
+    yield lambda: (ended or _now()) - started
+    ended = _now()
+
+
+def _now() -> float:
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+    return time.perf_counter()
+
+
+def machine() -> dict[str, Any]:
+    """Return the processor, its cores and the GPU."""
+    info = Path("/proc/cpuinfo")
+    names = [line for line in info.read_text().splitlines() if line.startswith("model name")] if info.is_file() else []
+    processor = names[0].split(":")[1].strip() if names else platform.processor()
+    gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else None
+    return {"processor": processor, "cores": os.cpu_count(), "gpu": gpu}
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of Python and of the packages that matter."""
+    found = {"python": platform.python_version()}
+    for package in PACKAGES:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return found

@@ -1,0 +1,57 @@
+"""Episodes of 4 to 64 tokens in 64 slots: a slot that ends restarts at once, or the wave waits for its longest."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from agents import LanguageModelPolicy, Rollout
+from agents.collector import Collector
+from agents.rollout import join
+
+from .measure import Row, alternate, clock
+from .worlds import LETTERS, endless_model, letter_envs, letter_prompts
+
+EPISODES, SLOTS, PROMPT, SHORTEST, LONGEST = 512, 64, 8, 4, 64
+
+
+class ForcedLengths(LanguageModelPolicy):
+    """Ends each episode at the length that its prompt stands for, evenly spread from 4 to 64."""
+
+    end: int
+
+    def act(self, obs: Any, state: Any, *args: Any, **kwargs: Any) -> Any:
+        """Choose as the model does, and the end token where it is time."""
+        actions, log_probs, state = super().act(obs, state, *args, **kwargs)
+        spread = LONGEST - SHORTEST + 1
+        lengths = SHORTEST + (obs["tokens"][:, 0] * len(LETTERS) + obs["tokens"][:, 1]) * 37 % spread
+        return actions.where(obs["length"] - PROMPT + 1 < lengths, self.end), log_probs, state
+
+
+def run(name: str, pairs: int) -> list[Row]:
+    """Return a row for slots with rows of their own, as on a GPU, and one for distinct contexts, as on a CPU."""
+    return [_compare(False, pairs), _compare(True, pairs)]
+
+
+def _compare(share: bool, pairs: int) -> Row:
+    envs = letter_envs(SLOTS, letter_prompts(EPISODES, PROMPT), LONGEST)
+    task = envs.task
+    model = endless_model(task.vocab_size, task.max_length, task.eos_token_id)
+    spaces = (envs.single_observation_space, envs.single_action_space)
+    policy = ForcedLengths(*spaces, model, share_contexts=share)
+    policy.end = task.eos_token_id
+    collector, generator = Collector(envs, torch.device("cpu")), torch.Generator().manual_seed(0)
+
+    def collect(waves: int) -> tuple[float, Rollout]:
+        collector.seed(0)
+        with clock() as seconds:
+            parts = [collector.collect(policy, EPISODES // waves, generator) for _ in range(waves)]
+        rollout = join([part for part in parts if part is not None], policy.obs_from_actions)
+        return int(rollout.lengths.sum()) / seconds(), rollout
+
+    taken = alternate(lambda: collect(1)[0], lambda: collect(EPISODES // SLOTS)[0], pairs)
+    ours, waves = (sorted(collect(count)[1].lengths.tolist()) for count in (1, EPISODES // SLOTS))
+    label = "a row for each distinct context" if share else "a row for each slot"
+    quality = f"the same {EPISODES} lengths: {ours == waves}"
+    return Row.of(label, *taken, "tokens/s", quality, less_is_better=False, mean_length=sum(ours) / len(ours))

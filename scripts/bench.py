@@ -1,0 +1,64 @@
+"""rlenv bench: ours and the peers, alternately, in the same minutes."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+
+@click.command()
+@click.argument("name", required=False)
+@click.option("--list", "listed", is_flag=True, help="List the benchmarks and stop.")
+@click.option("--pairs", type=click.IntRange(min=1), default=5, help="Measurements of each side, taken in turn.")
+@click.option(
+    "--out",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=Path("benchmarks", "results"),
+    help="Folder for NAME.json.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the rows as one JSON object on the last line.")
+def bench(name: str | None, listed: bool, pairs: int, out: Path, as_json: bool) -> None:  # fmt: skip
+    """Run the benchmark NAME; without NAME, all that this machine can run.
+
+    A ratio above 1 means that ours is better; it is the median of the pairs, with the least and the largest. The peers
+    are the extra `peers`: pip install 'rlenv[peers]'. Nothing else should run on the machine meanwhile.
+    """
+    import torch
+    from _rlenv_benchmarks import BENCHMARKS, NEEDS_GPU, find_benchmark
+    from _rlenv_benchmarks.measure import THREADS
+
+    if listed:
+        lines = [f"{each:<14}{about}" for each, (_, about) in BENCHMARKS.items()]
+        click.echo(
+            json.dumps({each: about for each, (_, about) in BENCHMARKS.items()}) if as_json else "\n".join(lines)
+        )
+        return
+    gpu = torch.cuda.is_available()
+    names = [name] if name else [each for each in BENCHMARKS if gpu == (each in NEEDS_GPU)]
+    benchmarks = {each: find_benchmark(each) for each in names}
+    torch.set_num_threads(min(THREADS, torch.get_num_threads()))
+    made: dict[str, Any] = {}
+    for each, benchmark in benchmarks.items():
+        click.echo(f"{each}: {BENCHMARKS[each][1]}", err=True)
+        command = shlex.join(["rlenv", "bench", each, *(["--pairs", str(pairs)] if pairs != 5 else [])])
+        made[each] = [row.as_dict(command) for row in benchmark.run(each, pairs)]
+        _show(made[each])
+        out.mkdir(parents=True, exist_ok=True)
+        (out / f"{each}.json").write_text(json.dumps(made[each], indent=1) + "\n", encoding="utf-8")
+    if as_json:
+        click.echo(json.dumps(made))
+
+
+def _show(rows: list[dict[str, Any]]) -> None:
+    table = Table("", "ratio", "min", "max", "ours", "peer", "unit", "quality")
+    for row in rows:
+        ratio = (f"{row['ratio'][key]:.2f}" for key in ("median", "min", "max"))
+        table.add_row(row["name"], *ratio, f"{row['ours']:g}", f"{row['peer']:g}", row["unit"], row["quality"])
+    Console(file=sys.stderr, width=160).print(table)
