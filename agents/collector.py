@@ -17,6 +17,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from .policies import Policy
 from .rollout import Obs, Rollout, map_many, map_obs
 
+RESTART_SHARE = 1 / 8  # of all slots; reading prompts costs a pass of its own, so that they are read several at a time
 OnStep = Callable[[int, dict[str, Any]], bool]
 
 
@@ -75,17 +76,17 @@ class Collector:
             record.first_observations(obs, starts)
         while record.unfinished:
             actions, log_probs, state = policy.act(
-                obs, state, self._flags(starts), deterministic, generator, playing=record.playing
+                obs, state, torch.from_numpy(starts), deterministic, generator, playing=record.playing
             )
-            raw_obs, rewards, *flags, infos = self.envs.step(self._to_env(actions, raw_obs))
+            raw_obs, rewards, terminated, truncated, infos = self.envs.step(self._to_env(actions, raw_obs))
             counted = record.add(obs if stores else None, actions, log_probs, self._to_device(rewards))
-            terminated, truncated = self._ends(*flags, infos)
-            dones = terminated | truncated
+            ended, cut = self._ends(terminated, truncated, infos)
+            dones = ended | cut
             if dones.any():
-                cut_off = record.counting(truncated & ~terminated)
+                cut_off = record.counting(cut & ~ended)
                 if len(cut_off):
                     record.cut_off(cut_off, self._final_observations(raw_obs, infos, cut_off))
-                record.finish(dones, terminated, truncated, _end_info(infos))
+                record.finish(dones, ended, cut, _end_info(infos))
             if on_step is not None and not on_step(counted, {"dones": dones, "infos": infos, "rewards": rewards}):
                 return None
             raw_obs, starts = self._restart(record, raw_obs, dones, infos)
@@ -102,9 +103,7 @@ class Collector:
             # The step after the end only brings the new episode's observation: nothing of it counts.
             starts, record.resting = record.resting, dones
         else:
-            starts = dones.copy()
-            if self.finished_may_step:  # then only episodes that count are started
-                starts[np.flatnonzero(dones)[record.remaining :]] = False
+            starts = record.to_restart(RESTART_SHARE) if self.finished_may_step else dones
             if starts.any():
                 obs, infos = self.envs.reset(options={"reset_mask": starts})
         if starts.any():
@@ -123,9 +122,6 @@ class Collector:
         if self.ends_are_in_infos and "_episode" not in _end_info(infos):
             return self._none, self._none
         return _numpy(terminated), _numpy(truncated)
-
-    def _flags(self, flags: np.ndarray) -> torch.Tensor:
-        return torch.as_tensor(flags, device=self.device)
 
     def _to_device(self, obs: Any, copy: bool = True) -> Obs:
         """Return tensors where the policy is; double precision becomes single."""
@@ -176,14 +172,22 @@ class _Record:
 
     @property
     def playing(self) -> torch.Tensor:
-        """Which slots play an episode that counts, bool [B]."""
+        """Which slots play an episode that counts, bool [B], on the host."""
         if self._playing is None:
-            self._playing = torch.as_tensor(self.episode >= 0, device=self.device)
+            self._playing = torch.from_numpy(self.episode >= 0)
         return self._playing
 
     @property
     def remaining(self) -> int:
         return max(self.num_episodes - self.started, 0)
+
+    def to_restart(self, share: float) -> np.ndarray:
+        """Return which finished slots start an episode that counts, bool [B]: none until there is a share of them."""
+        waiting = np.flatnonzero(self.episode < 0)
+        starts = np.zeros(len(self.episode), dtype=bool)
+        if len(waiting) >= share * len(self.episode) or len(waiting) == len(self.episode):
+            starts[waiting[: self.remaining]] = True
+        return starts
 
     def start(self, starts: np.ndarray, infos: dict[str, Any]) -> None:
         slots = np.flatnonzero(starts)

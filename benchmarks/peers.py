@@ -94,8 +94,8 @@ def train_beside(
             },
         )  # fmt: skip
         peer = getattr(trl, f"{trainer}Trainer")(
-            model=copy.deepcopy(model), reward_funcs=reward, args=config, train_dataset=datasets.Dataset.from_list(rows),
-            processing_class=tokenizer, callbacks=[callback],
+            model=copy.deepcopy(model), reward_funcs=reward, args=config, processing_class=tokenizer,
+            train_dataset=datasets.Dataset.from_list(rows), callbacks=[callback],
         )  # fmt: skip
         peer.remove_callback(PrinterCallback)
         with warnings.catch_warnings():

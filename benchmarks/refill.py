@@ -13,7 +13,7 @@ from agents.rollout import join
 from .measure import Row, alternate, clock
 from .worlds import LETTERS, endless_model, letter_envs, letter_prompts
 
-EPISODES, SLOTS, PROMPT, SHORTEST, LONGEST = 512, 64, 8, 4, 64
+EPISODES, SLOTS, PROMPT, SHORTEST, LONGEST = 1024, 64, 8, 4, 64
 
 
 class ForcedLengths(LanguageModelPolicy):

@@ -20,7 +20,7 @@ class Policy(nn.Module):
     |---|---|---|
     | obs | a batch of observations, tensors | [B, ...] |
     | state | what the policy remembers between steps; None for an MLP, the KV cache for a language model | - |
-    | episode_start | where a new episode begins with this observation | bool [B] |
+    | episode_start | where a new episode begins with this observation; best on the host | bool [B] |
     | actions | what was chosen | [B] or [B, A] |
     | log_probs | log pi(action given observation) | [B], or [N, T] for a rollout |
 

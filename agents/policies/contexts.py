@@ -131,7 +131,7 @@ def _grow(chains: torch.Tensor, width: int) -> tuple[torch.Tensor, torch.Tensor,
     lengths = (chains >= 0).sum(1)  # [C]
     same = (chains[1:] == chains[:-1]) & (chains[1:] >= 0)
     shared = torch.nn.functional.pad(same.cumprod(1).sum(1), (1, 0))  # [C]
-    row, shared_here, used = _fill(lengths.tolist(), shared.tolist(), max(width, longest))
+    row, shared_here, used = _fill(lengths.tolist(), shared.tolist(), max(width, 2 * longest))
     rows, wide = row[-1] + 1, max(used)
     if rows * wide * (6 * width + wide) >= count * longest * (6 * width + longest):
         return None

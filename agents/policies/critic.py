@@ -32,7 +32,8 @@ class Critic(nn.Module):
         self.trunk = copy.deepcopy(model.base_model) if separate else None
         width = model.config.get_text_config().hidden_size
         self.head = nn.Sequential(nn.Linear(width, width), nn.Tanh(), nn.Linear(width, 1))
-        self.head.to(dtype=torch.promote_types(model.dtype, torch.float32))
+        self.dtype = torch.promote_types(model.dtype, torch.float32)
+        self.head.to(dtype=self.dtype)
 
     def forward(self, model: PreTrainedModel, reading: Reading) -> torch.Tensor:
         """Return V where each edge of the reading is predicted [E].
@@ -46,7 +47,7 @@ class Critic(nn.Module):
                 hidden = reading.outputs(model, model.base_model, "last_hidden_state")
         else:
             hidden = reading.outputs(model, self.trunk, "last_hidden_state")
-        return self.head(hidden.to(self.head[0].weight.dtype))[:, 0]
+        return self.head(hidden.to(self.dtype))[:, 0]
 
     def save(self, folder: Path) -> None:
         """Write critic.safetensors."""

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from transformers import PreTrainedModel
 from transformers.cache_utils import DynamicCache
 
 from .kv_cache import SlotCache
 from .steps import Step
+
+Choose = Callable[[torch.Tensor, bool, torch.Generator | None], tuple[torch.Tensor, torch.Tensor]]
 
 
 class Decoder:
@@ -16,12 +20,13 @@ class Decoder:
     Args:
         model: reads the prompts.
         step: reads one token of each row.
+        choose: makes actions and their log-probabilities [B] of logits [B, V].
         num_slots: B.
         max_length: L, the longest context.
     """
 
-    def __init__(self, model: PreTrainedModel, step: Step, num_slots: int, max_length: int) -> None:
-        self.model, self.step, self.num_slots = model, step, num_slots
+    def __init__(self, model: PreTrainedModel, step: Step, choose: Choose, num_slots: int, max_length: int) -> None:
+        self.model, self.step, self.choose, self.num_slots = model, step, choose, num_slots
         self.cache = SlotCache(model.config.get_text_config().num_hidden_layers, num_slots, max_length)
         self._weights, self._version = list(model.parameters()), -1
 
@@ -30,22 +35,39 @@ class Decoder:
         version, self._version = self._version, sum(weight._version for weight in self._weights)
         return version != self._version
 
-    @torch.inference_mode()
-    def logits(
-        self, tokens: torch.Tensor, lengths: torch.Tensor, starts: torch.Tensor, playing: torch.Tensor | None
-    ) -> torch.Tensor:
-        """Read on and return the logits that follow each slot's context [B, V].
+    def act(
+        self,
+        tokens: torch.Tensor,
+        lengths: torch.Tensor,
+        starts: torch.Tensor,
+        playing: torch.Tensor | None,
+        deterministic: bool,
+        generator: torch.Generator | None,
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Read on and choose the next token of every slot.
 
         Args:
             tokens: the contexts [B, L].
             lengths: of the contexts [B].
             starts: where a context is another than the last one and its newest token, bool [B].
-            playing: which slots count, bool [B]; None for all. The others may get any logits.
+            playing: which slots count, bool [B]; None for all. The others may get any token.
+            deterministic: whether to take the likeliest.
+            generator: for sampling.
+
+        Returns:
+            Tokens and their log-probabilities [B].
         """
-        slots = starts.nonzero()[:, 0]
+        return self.choose(self.logits(tokens, lengths, starts, playing), deterministic, generator)
+
+    @torch.inference_mode()
+    def logits(
+        self, tokens: torch.Tensor, lengths: torch.Tensor, starts: torch.Tensor, playing: torch.Tensor | None
+    ) -> torch.Tensor:
+        """Read on and return the logits that follow each slot's context [B, V]; see `act`."""
+        slots = starts.nonzero()[:, 0].to(tokens.device)
         if len(slots):
             self._prefill(tokens, lengths, slots, slots)
-        return self._step(_newest(tokens, lengths), lengths - 1)
+        return self._step(newest_tokens(tokens, lengths), lengths - 1)
 
     def _step(self, tokens: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
         """Read a token at its position in each of the first rows [R]; return the logits [R, V]."""
@@ -72,8 +94,8 @@ class ContextDecoder(Decoder):
     distinct contexts cost. A context stays in its row where it can; only what forks or fills a gap is copied.
     """
 
-    def __init__(self, model: PreTrainedModel, step: Step, num_slots: int, max_length: int) -> None:
-        super().__init__(model, step, num_slots, max_length)
+    def __init__(self, model: PreTrainedModel, step: Step, choose: Choose, num_slots: int, max_length: int) -> None:
+        super().__init__(model, step, choose, num_slots, max_length)
         self.row_of_slot = torch.zeros(num_slots, dtype=torch.int64, device=model.device)
         self.has_row = torch.zeros(num_slots, dtype=torch.bool, device=model.device)
         self.one_to_one = False  # whether slot i has row i: then nothing can fork any more
@@ -82,10 +104,10 @@ class ContextDecoder(Decoder):
     def logits(
         self, tokens: torch.Tensor, lengths: torch.Tensor, starts: torch.Tensor, playing: torch.Tensor | None
     ) -> torch.Tensor:
-        """Read on and return the logits that follow each slot's context [B, V]; see `Decoder.logits`."""
+        """Read on and return the logits that follow each slot's context [B, V]; see `Decoder.act`."""
         if playing is None or not playing.any():
             playing = torch.ones_like(starts)
-        newest = _newest(tokens, lengths)
+        newest = newest_tokens(tokens, lengths)
         if self.one_to_one and playing.all() and not starts.any():
             return self._step(newest, lengths - 1)
         going = playing & self.has_row & ~starts
@@ -129,7 +151,7 @@ class ContextDecoder(Decoder):
         return rows
 
 
-def _newest(tokens: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
+def newest_tokens(tokens: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
     """Return the last token of each context [B]."""
     return tokens.gather(1, lengths[:, None] - 1)[:, 0]
 

@@ -14,6 +14,7 @@ from transformers import PreTrainedModel
 from ..checks import check_choice, check_flag
 from ..rollout import Obs, Rollout
 from .base import Policy, sample_categorical, scatter_steps
+from .captured import CapturedDecoder, Captures, Ticket
 from .chunks import by_chunks
 from .contexts import Reading, plan_reading
 from .critic import CRITICS, Critic
@@ -40,7 +41,8 @@ class LanguageModelPolicy(Policy):
         dtype: of the weights, such as "float32" or "bfloat16"; None to keep the model's own (float32 for presets).
         merge_rows: in training, read equal episodes once. Does not change what is computed.
         share_prefixes: in training, read equal beginnings of episodes once. Does not change what is computed.
-        share_contexts: in acting, read equal contexts once. Does not change what is computed.
+        share_contexts: in acting without captured graphs, read equal contexts once. Does not change what is computed.
+        cuda_graphs: on a GPU, capture a step of acting once and replay it.
 
     Raises:
         ValueError: for spaces that hold no text, an unknown model, or one whose vocabulary or context is too small.
@@ -67,6 +69,7 @@ class LanguageModelPolicy(Policy):
         merge_rows: bool = True,
         share_prefixes: bool = True,
         share_contexts: bool = True,
+        cuda_graphs: bool = True,
     ) -> None:
         super().__init__()
         if not is_text(observation_space, action_space):
@@ -84,6 +87,8 @@ class LanguageModelPolicy(Policy):
         self.merge_rows = check_flag("merge_rows", merge_rows)
         self.share_prefixes = check_flag("share_prefixes", share_prefixes)
         self.share_contexts = check_flag("share_contexts", share_contexts)
+        self.cuda_graphs = check_flag("cuda_graphs", cuda_graphs)
+        self._captured = Captures()
         self._step = make_step(self.model, self.max_length)
         self.tokenizer: Any = None  # saved beside the model where somebody sets it; never used here
         self.critic: Critic | None = None
@@ -95,21 +100,25 @@ class LanguageModelPolicy(Policy):
         """Stay in evaluation mode: dropout would make the trained policy another than the sampled one."""
         return super().train(False)
 
-    def initial_state(self, num_envs: int) -> Decoder:
+    def initial_state(self, num_envs: int) -> Decoder | Ticket:
         """Return an empty KV cache for `num_envs` slots."""
-        kind = ContextDecoder if self.share_contexts else Decoder
-        return kind(self.model, self._step, num_envs, self.max_length)
+        parts = (self.model, self._step, self._choose, num_envs, self.max_length)
+        if self.device.type == "cuda" and self.cuda_graphs:
+            if num_envs not in self._captured:
+                self._captured[num_envs] = CapturedDecoder(*parts)
+            return Ticket(self._captured[num_envs])
+        return ContextDecoder(*parts) if self.share_contexts else Decoder(*parts)
 
     @torch.no_grad()
     def act(
         self,
         obs: Obs,
-        state: Decoder | None,
+        state: Decoder | Ticket | None,
         episode_start: torch.Tensor,
         deterministic: bool = False,
         generator: torch.Generator | None = None,
         playing: torch.Tensor | None = None,
-    ) -> tuple[torch.Tensor, torch.Tensor, Decoder]:
+    ) -> tuple[torch.Tensor, torch.Tensor, Decoder | Ticket]:
         """Return tokens [B], their log-probabilities [B] and the state that has read everything but those tokens."""
         assert isinstance(obs, dict)
         tokens, lengths = obs["tokens"], obs["length"]
@@ -117,9 +126,15 @@ class LanguageModelPolicy(Policy):
             state = self.initial_state(len(lengths))
         if state.is_stale():
             episode_start = torch.ones_like(episode_start)
-        log_probs = self._log_softmax(state.logits(tokens, lengths, episode_start, playing))  # [B, V]
+        return *state.act(tokens, lengths, episode_start, playing, deterministic, generator), state
+
+    def _choose(
+        self, logits: torch.Tensor, deterministic: bool, generator: torch.Generator | None
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return tokens and their log-probabilities [B], given logits [B, V]."""
+        log_probs = self._log_softmax(logits)
         actions = log_probs.argmax(-1) if deterministic else sample_categorical(log_probs, generator)
-        return actions, log_probs.gather(1, actions[:, None])[:, 0], state
+        return actions, log_probs.gather(1, actions[:, None])[:, 0]
 
     def evaluate_actions(self, rollout: Rollout, entropy: bool = True) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Return log-probabilities and entropies [N, T] from one teacher-forced pass."""

@@ -116,7 +116,7 @@ class LlamaStep:
 
 
 class _LayerStep:
-    """One of Llama's layers; it holds the weights themselves, since looking them up costs as much as a small product."""
+    """One of Llama's layers; it holds the weights themselves: looking them up costs as much as a small product."""
 
     def __init__(self, layer: Any) -> None:
         attention = layer.self_attn

@@ -108,8 +108,8 @@ class TablePolicy(Policy):
         assert isinstance(rollout.observations, torch.Tensor)
         log_pi = self._log_pi(rollout.observations)  # [N, T, V]
         log_probs = log_pi.gather(2, rollout.actions[..., None])[..., 0]
-        entropy = -(log_pi.exp() * log_pi).sum(-1)
-        return log_probs.where(rollout.mask, 0), entropy.where(rollout.mask, 0)
+        entropies = -(log_pi.exp() * log_pi).sum(-1)
+        return log_probs.where(rollout.mask, 0), entropies.where(rollout.mask, 0)
 
     def predict_values(self, rollout: Rollout) -> torch.Tensor:
         """Return the values [N, T]."""

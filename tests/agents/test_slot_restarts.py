@@ -36,7 +36,7 @@ def test_512_episodes_over_64_slots_are_what_teacher_forcing_says_in_fewer_steps
     assert_close(log_probs[rollout.mask], rollout.log_probs[rollout.mask], ROUNDING, "acting and teacher forcing")
     assert rollout.lengths.unique().numel() > 15, "the episodes must differ in length"
     waves = int(rollout.lengths.view(EPISODES // SLOTS, SLOTS).amax(1).sum())
-    assert steps < 0.75 * waves, f"{steps} steps, waves need {waves}"
+    assert steps < 0.8 * waves, f"{steps} steps, waves need {waves}"
     assert steps <= rollout.lengths.sum() / SLOTS + 2 * rollout.lengths.max(), "slots must not stand idle"
 
 
