@@ -16,6 +16,7 @@ BENCHMARKS = {  # each module has `run(pairs) -> list[Row]`
     "env": ("env", "the environment's and the collector's share of a step"),
     "verifier": ("verifier", "what the verifier adds to a rollout"),
     "techniques": ("techniques", "each way of doing less work for the same gradient, by itself"),
+    "profile": ("profile", "where the time of an update goes, and how much of it the arithmetic alone would take"),
     "memory": ("memory", "peak memory of a large vocabulary's loss, against TRL and the whole logits"),
     "scale": ("scale", "growth of time and memory with slots, length and group size"),
     "h200-decode": ("h200_decode", "decoding with a 0.5 B model on a GPU, against generate"),

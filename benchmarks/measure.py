@@ -56,11 +56,11 @@ class Row:
         **details: Any,
     ) -> Row:
         """Return the row of pairs of measurements, in the order they were taken."""
-        ratios = [theirs / own if less_is_better else own / theirs for own, theirs in zip(ours, peer, strict=True)]
+        ratios = [b / a if less_is_better else a / b for a, b in zip(ours, peer, strict=True)]
         ratio = {"median": statistics.median(ratios), "min": min(ratios), "max": max(ratios)}
         ratio = {key: round(value, 3) for key, value in ratio.items()}
-        middle = [float(f"{statistics.median(values):.4g}") for values in (ours, peer)]
-        return cls(name, ratio, *middle, unit, len(ratios), quality, details)
+        own, theirs = (float(f"{statistics.median(values):.4g}") for values in (ours, peer))
+        return cls(name, ratio, own, theirs, unit, len(ratios), quality, details)
 
     def as_dict(self, command: str) -> dict[str, Any]:
         """Return what is written to the results, with where, with what and when it was measured."""

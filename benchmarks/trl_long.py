@@ -32,7 +32,8 @@ def run(name: str, pairs: int) -> list[Row]:
         "tiny", envs, learning_rate=RATE, lr_schedule="constant", episodes_per_update=GROUPS * K, group_size=K,
         device="cpu",
     )  # fmt: skip
-    start = copy.deepcopy(agent.policy.model)
+    model: Any = agent.policy.model
+    start = copy.deepcopy(model)
     means: list[float] = []
 
     def ours() -> float:
@@ -47,7 +48,7 @@ def run(name: str, pairs: int) -> list[Row]:
         learning_rate=RATE, logging_steps=10, activation_checkpointing=False, beta=0.0, loss_type="grpo",
         scale_rewards="group",
     )  # fmt: skip
-    weights = [copy.deepcopy(model.state_dict()) for model in (start, agent.policy.model, theirs)]
+    weights = [copy.deepcopy(each.state_dict()) for each in (start, model, theirs)]
     before, *after = (_mean_reward(agent, each) for each in weights)
     quality = f"reward {before:.3f} -> ours {after[0]:.3f}, TRL {after[1]:.3f} after {STEPS * turns} updates each"
     return [Row.of("GRPO, 1 to 64 tokens", times.ours[1:], times.theirs[1:], "s/update", quality, lengths=means)]
@@ -55,6 +56,7 @@ def run(name: str, pairs: int) -> list[Row]:
 
 def _mean_reward(agent: Agent, weights: dict[str, torch.Tensor]) -> float:
     """Return the mean reward of 1,024 sampled episodes, on the same problems for all weights."""
-    agent.policy.model.load_state_dict(weights)
+    model: Any = agent.policy.model
+    model.load_state_dict(weights)
     figures, _ = agent.evaluate(agent.env, 1024, deterministic=False, seed=1)
     return float(figures["mean_reward"])

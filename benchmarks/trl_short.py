@@ -14,8 +14,8 @@ from .peers import require_trl, train_beside
 from .worlds import GROUPS, K, arith_envs, greedy_success, warm_model
 
 STEPS, RATE = 50, 3e-4
-SAME = {"activation_checkpointing": False, "beta": 0.0}  # as ours: nothing recomputed, no reference
-SETTINGS = {  # name of a row: the trainer's settings
+SAME: dict[str, Any] = {"activation_checkpointing": False, "beta": 0.0}  # as ours: nothing recomputed, no reference
+SETTINGS: dict[str, dict[str, dict[str, Any]]] = {  # name of a row: the trainer's settings
     "trl-grpo": {
         "GRPO, the same loss, no checkpointing, beta 0": SAME | {"loss_type": "grpo", "scale_rewards": "group"},
         "GRPO, TRL's defaults": {},

@@ -17,6 +17,7 @@ from .judge import judge
 from .problems import ProblemStream
 from .tokenizer import load_tokenizer
 
+REMEMBERED = 65_536  # prompts whose tokens are kept
 DEFAULT_PROMPT_TOKENS = 128
 DEFAULT_NEW_TOKENS = 64
 
@@ -64,6 +65,7 @@ class TextGenTask:
         self.tokenizer = load_tokenizer(tokenizer, self.verifier.alphabet)
         self.stream = ProblemStream(self.verifier, split, test_fraction, problems)
         self.split = split
+        self._encoded: dict[str, list[int]] = {}  # prompts come again: in other epochs, or by chance
         self.group_size = _positive("group_size", group_size)
         # Lengths in characters bound those in tokens, but for the end and what this tokenizer adds to a text.
         example = self.stream[0].prompt
@@ -111,6 +113,14 @@ class TextGenTask:
         Raises:
             ValueError: as `prompts` says.
         """
+        new = [text for text in dict.fromkeys(texts) if text not in self._encoded]
+        if len(self._encoded) + len(new) > REMEMBERED:
+            self._encoded, new = {}, list(dict.fromkeys(texts))
+        if new:
+            self._encoded |= zip(new, self._encode(new), strict=True)
+        return [self._encoded[text] for text in texts]
+
+    def _encode(self, texts: list[str]) -> list[list[int]]:
         encoded = self._spell("prompt", texts, add_special_tokens=True)
         for text, ids in zip(texts, encoded, strict=True):
             if ids and ids[-1] == self.eos_token_id:  # some tokenizers close every text; an open prompt has no end

@@ -10,6 +10,7 @@ from .registry import register_verifier
 
 _OPERATORS = {"+": operator.add, "-": operator.sub, "*": operator.mul}
 _COMMUTATIVE = "+*"
+_RIGHT, _WRONG = Verdict(1.0), Verdict(0.0)  # making one costs several times the comparison
 
 
 @register_verifier("arith")
@@ -48,7 +49,7 @@ class Arith(Verifier):
 
     def verify(self, problem: Problem, completion: str) -> Verdict:
         """Compare the completion with the answer, character by character."""
-        return Verdict(float(completion == problem.answer))
+        return _RIGHT if completion == problem.answer else _WRONG
 
     def split_key(self, problem: Problem) -> str:
         """Return the prompt with the operands in order where the operator commutes."""

@@ -1,0 +1,76 @@
+"""An update of Qwen2.5-0.5B's configuration on a GPU: 64 prompts x 8 answers of 256 tokens, bfloat16, against TRL."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from transformers import PreTrainedModel
+
+from agents import Agent, find_agent
+
+from .gpu import FLOPS, PROMPT, TOKENS, qwen, require_gpu, text_envs
+from .measure import Row, clock
+from .peers import require_trl, train_beside
+
+GROUPS, K, STEPS = 64, 8, 2
+
+
+def run(name: str, pairs: int) -> list[Row]:
+    """Return a row."""
+    require_gpu()
+    require_trl()
+    return compare(qwen().cuda(), GROUPS, K, PROMPT, TOKENS, pairs, 64 * 1024, use_cpu=False, bf16=True)
+
+
+def even_words(completions: list[str], **rest: Any) -> list[float]:
+    """Reward the share of words with an even number: a random model gets about one half, with variance."""
+    return [sum(text[-1] in "02468" for text in c.split()) / max(len(c.split()), 1) for c in completions]
+
+
+def compare(
+    model: PreTrainedModel, groups: int, k: int, prompt: int, tokens: int, pairs: int, budget: int, **settings: Any
+) -> list[Row]:
+    """Return the row; small sizes run on a CPU, too."""
+    batch, turns = groups * k, pairs + 1
+    envs = text_envs(model, batch, prompt, tokens, even_words, group_size=k)
+    agent: Agent = find_agent("grpo")(
+        model, envs, learning_rate=1e-6, lr_schedule="constant", episodes_per_update=batch, num_envs=batch,
+        micro_batch_tokens=budget, device=str(model.device),
+    )  # fmt: skip
+    split: list[dict[str, float]] = []
+    gather = agent.gather
+
+    def timed(listener: Any) -> Any:
+        with clock() as seconds:
+            rollout = gather(listener)
+        assert rollout is not None
+        split.append({"acting": seconds(), "tokens": float(rollout.lengths.sum()) + batch * prompt})
+        return rollout
+
+    agent.gather = timed  # type: ignore[method-assign]
+
+    def ours() -> float:
+        with clock() as seconds:
+            agent.learn(total_episodes=batch * STEPS, reset_num_timesteps=False)
+        return seconds() / STEPS
+
+    problems = [{"prompt": envs.task.stream[i].prompt} for i in range(groups * STEPS * turns)]
+    times, _ = train_beside(
+        "GRPO", model, envs.task.tokenizer, problems, even_words, ours, STEPS, turns,
+        **{
+            "per_device_train_batch_size": batch, "num_generations": k, "max_completion_length": tokens,
+            "learning_rate": 1e-6, "activation_checkpointing": False, "beta": 0.0, "loss_type": "grpo",
+            "scale_rewards": "group", **settings,
+        },
+    )  # fmt: skip
+    acting = sum(part["acting"] for part in split[STEPS:]) / len(split[STEPS:])
+    training = sum(times.ours[1:]) / pairs - acting
+    used = 6 * sum(p.numel() for p in model.parameters()) * split[-1]["tokens"] / training / FLOPS
+    peak = torch.cuda.max_memory_allocated() / 2**30 if torch.cuda.is_available() else 0.0
+    gap = agent.last_metrics["train/logp_gap_max"]
+    quality = (
+        f"acting {acting:.2f} s, training {training:.2f} s, {used:.0%} of the arithmetic (6 N a token of every row); "
+        f"peak of both together {peak:.0f} GiB; log-probabilities of acting and training differ by at most {gap:.2g}"
+    )
+    return [Row.of(f"GRPO, {groups} x {k}, {tokens} tokens", times.ours[1:], times.theirs[1:], "s/update", quality)]

@@ -1,0 +1,102 @@
+"""What judging adds to a rollout: arithmetic, and a verifier that takes 50 ms for each verdict."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import torch
+
+from agents import LanguageModelPolicy
+from agents.collector import Collector
+from verifiers import Problem, Verdict, Verifier, make_verifier
+
+from .measure import Row, clock
+from .worlds import GROUPS, K, arith_envs, warm_model
+
+DELAY, REPEATS = 0.05, 20
+
+
+class Indifferent(Verifier):
+    """Poses another verifier's problems and accepts everything without a look."""
+
+    def __init__(self, inner: Verifier) -> None:
+        self.inner = inner
+        self.alphabet, self.prompt_length, self.answer_length = inner.alphabet, inner.prompt_length, inner.answer_length
+
+    def sample(self, rng: Any) -> Problem:
+        """Return a problem of the other verifier."""
+        return self.inner.sample(rng)
+
+    def split_key(self, problem: Problem) -> str:
+        """Return the other verifier's key."""
+        return self.inner.split_key(problem)
+
+    def verify_batch(self, problems: Sequence[Problem], completions: Sequence[str]) -> list[Verdict]:
+        """Accept everything."""
+        return [Verdict(1.0)] * len(problems)
+
+
+class Slow(Indifferent):
+    """Waits 50 ms for each verdict, as for a service, all of a batch at the same time."""
+
+    def __init__(self, inner: Verifier) -> None:
+        super().__init__(inner)
+        self.pool = ThreadPoolExecutor(GROUPS * K)
+
+    def verify_batch(self, problems: Sequence[Problem], completions: Sequence[str]) -> list[Verdict]:
+        """Judge in parallel."""
+
+        def judge(problem: Problem, completion: str) -> Verdict:
+            time.sleep(DELAY)
+            return self.inner.verify(problem, completion)
+
+        return list(self.pool.map(judge, problems, completions))
+
+
+def run(name: str, pairs: int) -> list[Row]:
+    """Return a row for each verifier; the ratio is the time without judging over the time with it."""
+    arith = make_verifier("arith")
+    return [
+        _compare("arith", arith, arith, pairs, REPEATS),
+        _compare("50 ms a verdict, a batch in parallel", Slow(arith), arith, pairs, 2),
+    ]
+
+
+def _compare(label: str, verifier: Verifier, inner: Verifier, pairs: int, repeats: int) -> Row:
+    taken: tuple[list[float], list[float]] = ([], [])
+    collectors = [_collector(each) for each in (verifier, Indifferent(inner))]
+    batches = 0
+    for _ in range(pairs + 1):
+        for kept, (collect, judged) in zip(taken, collectors, strict=True):
+            judged.clear()
+            with clock() as seconds:
+                for _ in range(repeats):
+                    collect()
+            kept.append(seconds() / repeats)
+            batches = len(judged) // repeats
+    ours, without = (kept[1:] for kept in taken)
+    added = sorted(w / o - 1 for w, o in zip(ours, without, strict=True))[len(ours) // 2]
+    return Row.of(label, ours, without, "s/rollout", f"adds {added:.1%}; {batches} batches a rollout")
+
+
+def _collector(verifier: Verifier) -> Any:
+    """Return a function that collects a rollout of the same episodes, and the list of batches that were judged."""
+    envs = arith_envs(GROUPS * K, group_size=K, verifier=verifier)
+    policy = LanguageModelPolicy(envs.single_observation_space, envs.single_action_space, warm_model())
+    collector, judged = Collector(envs, torch.device("cpu")), []
+    verify = envs.task.verifier.verify_batch
+
+    def noted(problems: Sequence[Problem], completions: Sequence[str]) -> list[Verdict]:
+        judged.append(len(problems))
+        return verify(problems, completions)
+
+    envs.task.verifier.verify_batch = noted
+
+    def collect() -> None:
+        collector.seed(0)
+        collector.collect(policy, GROUPS * K, torch.Generator().manual_seed(0))
+
+    return collect, judged

@@ -1,0 +1,267 @@
+"""What is read of a rollout, against a dictionary of its contexts: each once, each token seeing its own past only."""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from agents import Rollout
+from agents.policies import contexts
+from agents.policies.contexts import _fill, _grow, plan_reading
+
+FLAGS = [(merge, share) for merge in (False, True) for share in (False, True)]
+WIDTHS = [1, 4, 9, 1000]
+flags = pytest.mark.parametrize(("merge", "share"), FLAGS)
+
+
+def rollout_of(episodes, columns=0, junk=5):
+    """Return a rollout of (prompt, completion) pairs, with junk wherever nothing counts.
+
+    Args:
+        episodes: what happened.
+        columns: of the context that not even the longest episode needs.
+        junk: a token.
+    """
+    width = max(len(prompt) + max(len(completion) - 1, 0) for prompt, completion in episodes) + columns
+    steps = max([len(completion) for _, completion in episodes] + [1])
+    tokens = torch.full((len(episodes), width), junk)
+    actions = torch.full((len(episodes), steps), junk)
+    for row, (prompt, completion) in enumerate(episodes):
+        tokens[row, : len(prompt)] = torch.tensor(prompt)
+        actions[row, : len(completion)] = torch.tensor(completion, dtype=torch.int64)
+    mask = torch.arange(steps) < torch.tensor([len(completion) for _, completion in episodes])[:, None]
+    length = torch.tensor([len(prompt) for prompt, _ in episodes])
+    return Rollout.of_demonstrations({"tokens": tokens, "length": length}, actions, mask)
+
+
+def steps_of(episodes):
+    """Return every step in order of (episode, step), as the context before it and the token chosen."""
+    return [
+        (tuple(prompt) + tuple(completion[:t]), completion[t])
+        for prompt, completion in episodes
+        for t in range(len(completion))
+    ]
+
+
+def contexts_of(episodes):
+    """Return every context that has to be read: what stands before a step, and all that begins it."""
+    return {context[: n + 1] for context, _ in steps_of(episodes) for n in range(len(context))}
+
+
+def own_context(reading, place):
+    """Return the tokens that a place sees, in order of their positions, after checking that these are 0, 1, 2, ..."""
+    row, column = divmod(place, reading.ids.shape[1])
+    if reading.visible is None:
+        return tuple(reading.ids[row, : column + 1].tolist())
+    seen = reading.visible[row, 0, column].nonzero()[:, 0]
+    seen = seen[reading.positions[row, seen].argsort()]
+    assert reading.positions[row, seen].tolist() == list(range(len(seen))), "one token for every position"
+    assert seen[-1] == column, "the last one is the place itself"
+    return tuple(reading.ids[row, seen].tolist())
+
+
+def check(reading, episodes):
+    """The reading says of every step what the step is, and each of its tokens sees its own context."""
+    steps = steps_of(episodes)
+    places, actions = reading.nodes[reading.edge_of_step].tolist(), reading.actions[reading.edge_of_step].tolist()
+    assert len(places) == len(steps)
+    for place, action, (context, chosen) in zip(places, actions, steps, strict=True):
+        assert action == chosen
+        assert own_context(reading, place) == context
+    if reading.visible is not None:
+        rows, width = reading.ids.shape
+        assert reading.positions.shape == (rows, width) and reading.visible.shape == (rows, 1, width, width)
+        assert reading.visible.diagonal(dim1=2, dim2=3).all(), "a token that sees nothing divides 0 by 0"
+
+
+# Few symbols, so that beginnings repeat.
+symbols = st.integers(0, 2)
+episode = st.tuples(st.lists(symbols, min_size=1, max_size=4), st.lists(symbols, max_size=5))
+batches = st.lists(episode, min_size=1, max_size=7).flatmap(
+    lambda distinct: st.lists(st.sampled_from(distinct), min_size=1, max_size=10)
+)
+
+
+@settings(max_examples=150, deadline=None, derandomize=True)
+@given(batches, st.sampled_from(WIDTHS), st.sampled_from(FLAGS), st.integers(0, 3))
+def test_every_step_is_predicted_where_exactly_its_own_context_is_seen(episodes, width, chosen, columns):
+    check(plan_reading(rollout_of(episodes, columns), *chosen, width), episodes)
+
+
+@settings(max_examples=150, deadline=None, derandomize=True)
+@given(batches, st.sampled_from(WIDTHS))
+def test_trees_hold_whether_or_not_they_are_less_work(episodes, width):
+    """Rows of trees are made for every batch here, and every token of them is checked, not only where a step is."""
+    chains = sorted({tuple(prompt) + tuple(done[:-1]) for prompt, done in episodes if done} or {(0,)})
+    longest = max(len(chain) for chain in chains)
+    block = torch.tensor([[*chain, *[-1] * (longest - len(chain))] for chain in chains])
+    grown = forced_to_grow(block, width)
+    rows, wide = grown[0].shape
+    reading = contexts.Reading(*grown[:3], torch.empty(0), torch.empty(0), torch.empty(0))
+    places = grown[3]
+    for chain, place in zip(chains, places.tolist(), strict=True):
+        for depth in range(len(chain)):
+            assert own_context(reading, place[depth]) == chain[: depth + 1]
+    used = {place for chain, row in zip(chains, places.tolist(), strict=True) for place in row[: len(chain)]}
+    assert len(used) <= rows * wide
+    distinct = {chain[: n + 1] for chain in chains for n in range(len(chain))}
+    if rows == 1:
+        assert len(used) == wide == len(distinct), "each context is read once"
+    else:
+        assert len(distinct) <= len(used) <= sum(map(len, chains))
+        assert wide <= max(width, 2 * longest), "rows stay within their width"
+    for row in range(rows):
+        for column in range(wide):
+            if row * wide + column not in used:
+                others = grown[2][row, 0, :, column].nonzero()[:, 0].tolist()
+                assert others == [column], "nobody sees padding but itself"
+
+
+def forced_to_grow(chains, width, empty=500):
+    """Return the trees of these chains whatever they cost: empty chains are free there, but cost a row each elsewhere."""
+    filler = chains.new_full((empty, chains.shape[1]), -1)
+    grown = _grow(torch.cat([filler, chains]), width)
+    assert grown is not None
+    return *grown[:3], grown[3][empty:]
+
+
+@pytest.mark.parametrize("groups", [1, 3])
+def test_a_group_of_long_prompts_is_read_as_one_row_that_holds_each_context_once(groups):
+    episodes = [([g, *range(10, 20)], [20 + k, 1, 2, k]) for g in range(groups) for k in range(6)]
+    reading = plan_reading(rollout_of(episodes), True, True, 10_000)
+    assert reading.visible is not None
+    assert reading.ids.numel() == len(contexts_of(episodes)) == groups * (11 + 6 * 3)
+    check(reading, episodes)
+
+
+@settings(max_examples=100, deadline=None, derandomize=True)
+@given(batches)
+def test_in_one_row_of_trees_each_context_is_read_once(episodes):
+    episodes = [([7] * 12 + prompt, done) for prompt, done in episodes] * 2 + [([7] * 12, [0]), ([7] * 12 + [8], [0])]
+    reading = plan_reading(rollout_of(episodes), True, True, 10_000)
+    assert reading.visible is not None and reading.ids.shape == (1, len(contexts_of(episodes)))
+    check(reading, episodes)
+
+
+EQUAL = [([1, 2], [3, 4]), ([1, 2], [3, 4]), ([1, 2], [3, 5]), ([1], [2, 3]), ([1, 2], [3, 4])]
+
+
+def test_with_both_switches_off_every_row_is_read():
+    reading = plan_reading(rollout_of(EQUAL), False, False, 1000)
+    assert reading.ids.shape == (5, 3) and reading.visible is None and reading.positions is None
+    assert reading.edge_of_step.tolist() == list(range(10)) and len(reading.nodes) == 10
+    assert reading.nodes.tolist() == [1, 2, 4, 5, 7, 8, 9, 10, 13, 14]
+    check(reading, EQUAL)
+
+
+def test_merging_reads_equal_episodes_once():
+    """What is read is the context of the last step: episodes that differ in their last token only are equal here."""
+    reading = plan_reading(rollout_of(EQUAL), True, False, 1000)
+    assert reading.ids.tolist() == [[1, 2, 0], [1, 2, 3]] and reading.visible is None
+    check(reading, EQUAL)
+
+
+@settings(max_examples=100, deadline=None, derandomize=True)
+@given(batches)
+def test_merging_alone_reads_a_row_for_every_distinct_chain_of_contexts(episodes):
+    reading = plan_reading(rollout_of(episodes), True, False, 1000)
+    chains = {(*prompt, *done[:-1]) if done else () for prompt, done in episodes}
+    assert len(reading.ids) == (len(chains) if steps_of(episodes) else len(episodes))
+    check(reading, episodes)
+
+
+@settings(max_examples=100, deadline=None, derandomize=True)
+@given(batches, st.sampled_from([(True, True), (False, True)]))
+def test_equal_steps_of_a_tree_are_one_edge(episodes, chosen):
+    episodes = [([3] * 12 + prompt, done) for prompt, done in episodes] * 3 + [([3] * 13, [0]), ([3] * 12, [2])]
+    reading = plan_reading(rollout_of(episodes), *chosen, 10_000)
+    assert reading.visible is not None
+    steps = steps_of(episodes)
+    assert len(reading.nodes) == len(reading.actions) == len(set(steps))
+    edges = reading.edge_of_step.tolist()
+    of_step = dict(zip(steps, edges, strict=True))
+    assert [of_step[step] for step in steps] == edges and len(set(edges)) == len(set(steps))
+
+
+def test_equal_steps_of_merged_rows_are_one_edge():
+    reading = plan_reading(rollout_of(EQUAL), True, False, 1000)
+    assert reading.nodes.tolist() == [0, 1, 4, 5, 5] and reading.actions.tolist() == [2, 3, 3, 4, 5]
+    assert reading.edge_of_step.tolist() == [2, 3, 2, 3, 2, 4, 0, 1, 2, 3]
+
+
+@flags
+def test_episodes_without_a_step_are_left_out(merge, share):
+    episodes = [([1, 2], []), ([1, 2, 3, 4], [5]), ([2], []), ([1, 2, 3, 4], [5, 6])]
+    check(plan_reading(rollout_of(episodes), merge, share, 9), episodes)
+
+
+@flags
+def test_a_rollout_without_any_step_has_no_edge(merge, share):
+    reading = plan_reading(rollout_of([([1, 2], []), ([3], [])]), merge, share, 9)
+    assert reading.ids.shape == (2, 1) and reading.visible is None
+    assert len(reading.nodes) == len(reading.actions) == len(reading.edge_of_step) == 0
+
+
+@flags
+def test_prompts_that_fill_the_context_and_those_of_one_token(merge, share):
+    episodes = [([1, 2, 3, 4, 5, 6], [7]), ([1], [2, 3, 4, 5, 6, 7]), ([1, 2, 3, 4, 5, 6], [8])]
+    check(plan_reading(rollout_of(episodes), merge, share, 9), episodes)
+
+
+def test_trees_that_are_no_less_work_are_not_made():
+    apart = [([k, 1, 2], [3, 4]) for k in range(6)]
+    reading = plan_reading(rollout_of(apart), True, True, 8)
+    assert reading.visible is None and reading.ids.shape == (6, 4)
+    together = [([1, 2, 3, 4, 5, 6, 7], [k]) for k in range(6)] + [([1, 2, 3, 4, 5, 6, 8], [k]) for k in range(6)]
+    reading = plan_reading(rollout_of(together), True, True, 8)
+    assert reading.visible is not None and reading.ids.shape == (1, 8)
+
+
+@settings(max_examples=150, deadline=None, derandomize=True)
+@given(batches, st.sampled_from(WIDTHS))
+def test_trees_never_cost_more_than_plain_rows(episodes, width):
+    def cost(reading):
+        rows, wide = reading.ids.shape
+        return rows * wide * (6 * width + wide)
+
+    shared, merged = (plan_reading(rollout_of(episodes), True, share, width) for share in (True, False))
+    assert cost(shared) <= cost(merged)
+    assert (shared.visible is not None) == (cost(shared) < cost(merged))
+
+
+@flags
+@pytest.mark.parametrize("width", WIDTHS)
+def test_what_stands_beside_prompts_and_actions_has_no_effect(merge, share, width):
+    episodes = [([7] * 9 + [1, 2], [3, k]) for k in range(3)] + [([7] * 9 + [1], [2, 3, 1])]
+    readings = [plan_reading(rollout_of(episodes, *beside), merge, share, width) for beside in ((0, 0), (4, 6))]
+    assert readings[0].ids.shape == readings[1].ids.shape
+    for name in ("nodes", "actions", "edge_of_step"):
+        assert torch.equal(*(getattr(reading, name) for reading in readings))
+    check(readings[1], episodes)
+
+
+def test_rows_of_trees_hold_twice_the_longest_chain_however_narrow_they_are_wanted():
+    chains = torch.tensor([[1, 2, 3, k] for k in range(5)])
+    assert [forced_to_grow(chains[:k], 1)[0].shape[0] for k in (4, 5)] == [1, 1]
+    apart = torch.tensor([[k, 1, 2, 3] for k in range(5)])
+    assert [forced_to_grow(apart[:k], 1)[0].shape[0] for k in (1, 2, 3, 4, 5)] == [1, 1, 2, 2, 3]
+
+
+# Filling rows.
+
+
+@pytest.mark.parametrize(
+    ("lengths", "shared", "width", "wanted"),
+    [
+        ([3], [0], 10, ([0], [0], [3])),
+        ([3, 4, 4], [0, 2, 3], 10, ([0, 0, 0], [0, 2, 3], [6])),
+        ([3, 4, 4], [0, 2, 3], 6, ([0, 0, 0], [0, 2, 3], [6])),
+        ([3, 4, 4], [0, 2, 3], 5, ([0, 0, 1], [0, 2, 0], [5, 4])),
+        ([3, 4, 4], [0, 2, 3], 4, ([0, 1, 2], [0, 0, 0], [3, 4, 4])),
+        ([0, 2, 2], [0, 0, 1], 4, ([0, 0, 0], [0, 0, 1], [3])),
+        ([5, 5, 5], [0, 0, 0], 5, ([0, 1, 2], [0, 0, 0], [5, 5, 5])),
+        ([2, 2, 2, 2], [0, 1, 0, 1], 4, ([0, 0, 1, 1], [0, 1, 0, 1], [3, 3])),
+    ],
+)
+def test_rows_are_filled_one_after_the_other(lengths, shared, width, wanted):
+    assert _fill(lengths, shared, width) == wanted
