@@ -8,12 +8,14 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-PACKAGES = ("rlenv", "agents", "verifiers", "scripts")
+PACKAGES = ("rlenv", "agents", "verifiers", "scripts", "benchmarks")
+PRIVATE = {"scripts", "_rlenv_scripts", "benchmarks", "_rlenv_benchmarks"}
 FORBIDDEN = {
-    "verifiers": {"torch", "numpy", "transformers", "gymnasium", "rlenv", "agents", "scripts", "_rlenv_scripts"},
-    "rlenv": {"agents", "scripts", "_rlenv_scripts", "stable_baselines3"},
-    "agents": {"rlenv", "verifiers", "scripts", "_rlenv_scripts"},
-    "scripts": {"scripts", "_rlenv_scripts"},  # its own modules are imported relatively
+    "verifiers": {"torch", "numpy", "transformers", "gymnasium", "rlenv", "agents", *PRIVATE},
+    "rlenv": {"agents", "stable_baselines3", *PRIVATE},
+    "agents": {"rlenv", "verifiers", *PRIVATE},
+    "scripts": {"scripts", "_rlenv_scripts", "benchmarks"},  # its own modules are imported relatively
+    "benchmarks": {"scripts", "_rlenv_scripts", "benchmarks", "_rlenv_benchmarks"},
 }
 SOURCES = [path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py"))]
 
@@ -102,7 +104,7 @@ def test_every_package_is_installed():
     config.read(ROOT / "setup.cfg", encoding="utf-8")
     listed = set(config["options"]["packages"].split())
     found = {".".join(path.parent.relative_to(ROOT).parts) for path in SOURCES if path.name == "__init__.py"}
-    assert listed == {re.sub("^scripts", "_rlenv_scripts", name) for name in found}
+    assert listed == {re.sub("^(scripts|benchmarks)", r"_rlenv_\1", name) for name in found}
 
 
 def canonical(requirement: str) -> str:

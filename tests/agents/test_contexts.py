@@ -118,7 +118,7 @@ def test_trees_hold_whether_or_not_they_are_less_work(episodes, width):
 
 
 def forced_to_grow(chains, width, empty=500):
-    """Return the trees of these chains whatever they cost: empty chains are free there, but cost a row each elsewhere."""
+    """Return the trees of these chains whatever they cost: empty chains, free in trees, make plain rows dear."""
     filler = chains.new_full((empty, chains.shape[1]), -1)
     grown = _grow(torch.cat([filler, chains]), width)
     assert grown is not None

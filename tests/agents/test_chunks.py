@@ -1,0 +1,156 @@
+"""Wide rows in chunks: the same values and gradients, and never all of them at once."""
+
+import math
+
+import pytest
+import torch
+from identity_checks import EXACT, assert_close, collect
+from tiny_models import text_envs, tiny_model, tiny_policy
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from agents import LanguageModelPolicy, Rollout
+from agents.policies import chunks
+from agents.policies.chunks import by_chunks
+
+ROWS, WIDTH = 23, 8
+WEIGHT = torch.randn(5, WIDTH, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+
+
+class Largest(TorchDispatchMode):
+    """Remembers the largest tensor that was made."""
+
+    def __init__(self):
+        super().__init__()
+        self.elements = 0
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        made = function(*args, **(kwargs or {}))
+        sizes = [x.numel() for x in tree_leaves(made) if isinstance(x, torch.Tensor)]
+        self.elements = max([self.elements, *sizes])
+        return made
+
+
+def inputs():
+    generator = torch.Generator().manual_seed(1)
+    states = torch.randn(ROWS, 5, dtype=torch.float64, generator=generator, requires_grad=True)
+    return states, torch.randint(WIDTH, (ROWS,), generator=generator)
+
+
+def three(calls, weight):
+    """Return a function of three outputs of different shapes, which notes how many rows it was called with."""
+
+    def function(states, actions):
+        calls.append(len(states))
+        law = (states @ weight).log_softmax(-1)
+        chosen = law.gather(1, actions[:, None])[:, 0]
+        return chosen, (law.exp() * law).sum(-1, keepdim=True), states.square()
+
+    return function
+
+
+def value_and_gradients(function, weight):
+    states, actions = inputs()
+    outputs = function(states, actions)
+    generator = torch.Generator().manual_seed(2)
+    loss = sum((x * torch.randn(x.shape, dtype=x.dtype, generator=generator)).sum() for x in outputs)
+    return [*outputs, *torch.autograd.grad(loss, (states, weight))]
+
+
+@pytest.mark.parametrize("rows", [1, 2, 3, 7, 11, 12, ROWS - 1, ROWS, ROWS + 1, 1000])
+def test_chunks_of_any_size_give_the_same_values_and_gradients(rows, monkeypatch):
+    monkeypatch.setattr(chunks, "ELEMENTS", rows * WIDTH + WIDTH // 2)
+    weight, calls = WEIGHT.clone().requires_grad_(), []
+    direct = value_and_gradients(three([], weight), weight)
+    chunked = value_and_gradients(lambda *args: by_chunks(three(calls, weight), WIDTH, *args), weight)
+    for ours, theirs in zip(chunked, direct, strict=True):
+        assert ours.shape == theirs.shape
+        assert_close(ours, theirs, EXACT, "chunks and the whole")
+    number = math.ceil(ROWS / rows)
+    sizes = [min(rows, ROWS - start) for start in range(0, ROWS, rows)]
+    assert calls[:number] == sizes
+    assert len(calls) == (1 if number == 1 else 2 * number), "computed again for the gradient, and only then"
+
+
+def test_a_row_wider_than_a_chunk_is_computed_by_itself(monkeypatch):
+    monkeypatch.setattr(chunks, "ELEMENTS", WIDTH - 1)
+    calls, weight = [], WEIGHT.clone().requires_grad_()
+    by_chunks(three(calls, weight), WIDTH, *inputs())
+    assert calls == [1] * ROWS
+
+
+def test_without_gradients_each_row_is_computed_once(monkeypatch):
+    monkeypatch.setattr(chunks, "ELEMENTS", 4 * WIDTH)
+    calls = []
+    with torch.no_grad():
+        made = by_chunks(three(calls, WEIGHT), WIDTH, *inputs())
+    assert sum(calls) == ROWS and not any(x.requires_grad for x in made)
+
+
+def test_no_rows_give_empty_outputs(monkeypatch):
+    monkeypatch.setattr(chunks, "ELEMENTS", WIDTH)
+    states, actions = inputs()
+    made = by_chunks(three([], WEIGHT), WIDTH, states[:0], actions[:0])
+    assert [tuple(x.shape) for x in made] == [(0,), (0, 1), (0, 5)]
+
+
+# A policy.
+
+
+def figures(policy, reference, rollout):
+    """Return what training asks a policy for, and the gradient of a mixture of it."""
+    policy.zero_grad()
+    made = [*policy.evaluate_actions(rollout), policy.kl_divergence(reference, rollout)]
+    generator = torch.Generator().manual_seed(0)
+    sum((x * torch.randn(x.shape, dtype=x.dtype, generator=generator)).sum() for x in made).backward()
+    gradient = torch.cat([p.grad.flatten() for p in policy.parameters() if p.grad is not None])
+    return *(x.detach() for x in made), gradient / gradient.abs().max()
+
+
+@pytest.mark.parametrize("name", ["gpt2", "llama"])
+def test_a_policy_computes_the_same_in_chunks(name, monkeypatch):
+    envs = text_envs(4)
+    policy, reference = (tiny_policy(name, envs, seed=seed) for seed in (0, 1))
+    rollout = collect(policy, envs, 8)
+    whole = figures(policy, reference, rollout)
+    called, checkpoint = [], chunks.checkpoint
+
+    def counted(*args, **kwargs):
+        called.append(1)
+        return checkpoint(*args, **kwargs)
+
+    monkeypatch.setattr(chunks, "checkpoint", counted)
+    for rows in (1, 5):
+        monkeypatch.setattr(chunks, "ELEMENTS", rows * policy.vocab_size)
+        called.clear()
+        for ours, theirs in zip(figures(policy, reference, rollout), whole, strict=True):
+            assert_close(ours, theirs, EXACT, f"chunks of {rows}")
+        assert len(called) > 2
+
+
+@pytest.mark.parametrize("what", ["evaluate_actions", "kl_divergence"])
+def test_probabilities_of_all_rows_never_exist_at_once(what, monkeypatch):
+    vocab_size, rows = 5000, 8
+    monkeypatch.setattr(chunks, "ELEMENTS", vocab_size * rows)
+    envs = text_envs(1)
+    spaces = envs.single_observation_space, type(envs.single_action_space)(vocab_size)
+    policy, reference = (LanguageModelPolicy(*spaces, tiny_model("gpt2", vocab_size, seed)) for seed in (0, 1))
+    generator = torch.Generator().manual_seed(0)
+    tokens, actions = (torch.randint(vocab_size, shape, generator=generator) for shape in ((20, 20), (20, 10)))
+    lengths = torch.full((20,), 5)
+    rollout = Rollout.of_demonstrations({"tokens": tokens, "length": lengths}, actions, torch.ones(20, 10) > 0)
+
+    def largest():
+        with Largest() as seen:
+            if what == "evaluate_actions":
+                made = sum(x.sum() for x in policy.evaluate_actions(rollout))
+            else:
+                made = policy.kl_divergence(reference, rollout).sum()
+            made.backward()
+        return seen.elements
+
+    weights = policy.model.get_output_embeddings().weight.numel()
+    assert weights <= 16 * vocab_size
+    assert vocab_size * rows <= largest() < 64 * vocab_size
+    monkeypatch.setattr(chunks, "ELEMENTS", 2**25)
+    assert largest() >= 200 * vocab_size, "what is measured is there without chunks"
