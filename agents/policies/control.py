@@ -9,7 +9,7 @@ from typing import Any, Self
 import torch
 from gymnasium import spaces
 from safetensors.torch import load_file, save_file
-from stable_baselines3.common.distributions import Distribution, kl_divergence
+from stable_baselines3.common.distributions import CategoricalDistribution, Distribution, kl_divergence
 from stable_baselines3.common.policies import (
     ActorCriticCnnPolicy,
     ActorCriticPolicy,
@@ -59,6 +59,7 @@ class ControlPolicy(Policy):
         self.name, self.network = name, network
         self.net = CLASSES[name](observation_space, action_space, lambda _: 0.0, **network)
         self.net.set_training_mode(False)
+        self._is_categorical = type(self.net.action_dist) is CategoricalDistribution
         del self.net.optimizer  # the agent owns the optimizer
 
     def act(
@@ -71,6 +72,10 @@ class ControlPolicy(Policy):
         playing: torch.Tensor | None = None,
     ) -> tuple[torch.Tensor, torch.Tensor, State]:
         """Return actions, their log-probabilities and None."""
+        if self._is_categorical:
+            log_probs = self._logits(obs).log_softmax(-1)
+            actions = log_probs.argmax(-1) if deterministic else sample_categorical(log_probs, generator)
+            return actions, log_probs.gather(1, actions[:, None])[:, 0], None
         distribution = self.net.get_distribution(obs)
         actions = distribution.mode() if deterministic else _sample(distribution, generator)
         return actions, distribution.log_prob(actions), None
@@ -78,6 +83,10 @@ class ControlPolicy(Policy):
     def evaluate_actions(self, rollout: Rollout, entropy: bool = True) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Return log-probabilities and entropies [N, T]; entropy 0 where it has no closed form."""
         mask = rollout.mask
+        if self._is_categorical:
+            every = self._logits(map_obs(lambda x: x[mask], rollout.observations)).log_softmax(-1)  # [M, A]
+            log_probs = scatter_steps(every.gather(1, rollout.actions[mask][:, None])[:, 0], mask)
+            return log_probs, scatter_steps(-(every.exp() * every).sum(-1), mask) if entropy else None
         distribution = self._distribution(rollout)
         log_probs = distribution.log_prob(rollout.actions[mask])
         if not entropy:
@@ -124,6 +133,11 @@ class ControlPolicy(Policy):
         policy = cls(observation_space, action_space, config["name"], **config["network"])
         policy.net.load_state_dict(load_file(folder / _WEIGHTS))
         return policy
+
+    def _logits(self, obs: Obs) -> torch.Tensor:
+        """Return the logits of a choice among actions [B, A], without the checks of a distribution object."""
+        features = BasePolicy.extract_features(self.net, obs, self.net.pi_features_extractor)
+        return self.net.action_net(self.net.mlp_extractor.forward_actor(features))
 
     def _distribution(self, rollout: Rollout) -> Distribution:
         return self.net.get_distribution(map_obs(lambda x: x[rollout.mask], rollout.observations))

@@ -168,7 +168,7 @@ def test_acting_and_training_that_disagree_stop_the_training():
     envs = text_envs(4)
     agent = Reinforce(tiny_policy("gpt2", envs), envs, episodes_per_update=8, device="cpu")
     act = agent.policy.act
-    agent.policy.act = lambda *args: (lambda a, p, s: (a, p + 0.1, s))(*act(*args))
+    agent.policy.act = lambda *args, **kwargs: (lambda a, p, s: (a, p + 0.1, s))(*act(*args, **kwargs))
     with pytest.raises(RuntimeError, match=r"differ by 0\.1 nats"):
         agent.learn(100)
 

@@ -1,0 +1,299 @@
+"""Identity 5: skipping, merging and sharing leave everything as it is, to the last digits; only the work shrinks."""
+
+import copy
+from dataclasses import replace
+from functools import lru_cache
+from itertools import product
+
+import gymnasium as gym
+import pytest
+import torch
+from gymnasium.vector import AutoresetMode
+from identity_checks import EXACT, assert_close, collect, double, gradient
+from tiny_models import MODELS, hash_reward, tiny_policy
+
+from agents import GRPO, PPO, RLOO
+from agents.policies.captured import CapturedDecoder, Ticket
+from verifiers.function import FunctionVerifier
+
+PROMPTS = ["ab", "ababa", "abaab", "b", "abb", "babab"]
+EPISODES, GROUP = 24, 4
+SWITCHES = list(product((False, True), repeat=3))  # skip_idle_rows, merge_rows, share_prefixes
+models = pytest.mark.parametrize("name", MODELS)
+
+
+def short_envs(slots=8, **kwargs):
+    """Return an environment of two letters: few different episodes."""
+    settings = {"problems": PROMPTS, "test_fraction": 0.0, "max_prompt_tokens": 5, "max_new_tokens": 4, **kwargs}
+    return gym.make_vec("TextGen-v0", slots, verifier=FunctionVerifier(hash_reward, alphabet="ab"), **settings)
+
+
+def switch(agent, skip, merge, share):
+    agent.skip_idle_rows = skip
+    agent.policy.merge_rows, agent.policy.share_prefixes = merge, share
+
+
+def episodes_of(rollout):
+    """Return each row's prompt and completion as tuples."""
+    prompts, lengths = rollout.observations["tokens"], rollout.observations["length"]
+    return [
+        (tuple(prompts[i, : lengths[i]].tolist()), tuple(rollout.actions[i, : rollout.lengths[i]].tolist()))
+        for i in range(len(rollout))
+    ]
+
+
+def repetitive(policy, envs):
+    """Return a rollout with equal episodes, groups that agree and groups that do not, and a verdict not reached."""
+    rows = [0, 1, 2, 3, 4, 4, 4, 4, 8, 8, 10, 11, 12, 13, 12, 13, *range(16, EPISODES)]
+    rollout = double(collect(policy, envs, EPISODES))
+    noise = torch.rand(rollout.mask.shape, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    rollout = replace(rollout, log_probs=rollout.log_probs + 0.08 * (noise - 0.5))  # ratios other than 1
+    rollout = rollout.select(torch.tensor(rows))
+    rollout.rewards[:GROUP] = rollout.rewards.new_zeros(())
+    rollout.valid[9] = False
+    episodes = episodes_of(rollout)
+    spread = rollout.returns.view(-1, GROUP).std(1)
+    assert len(set(episodes)) <= EPISODES - 6, "some episodes are equal"
+    assert len({prompt for prompt, _ in episodes}) <= EPISODES // GROUP, "prompts are shared"
+    assert len({len(prompt) for prompt, _ in episodes}) > 2 and rollout.lengths.unique().numel() > 2
+    assert (spread == 0).tolist()[:2] == [True, True] and (spread > 0).sum() >= 3, "some groups agree"
+    return rollout
+
+
+EVERYTHING = {"ent_coef": 0.1, "kl_coef": 0.5, "kl_in": "loss", "kl_estimator": "exact"}
+AGENTS = {
+    "rloo": (RLOO, None, {}),
+    "rloo, KL charged": (RLOO, None, {"kl_coef": 0.5}),
+    "rloo, k3 in the loss": (RLOO, None, {"kl_coef": 0.5, "kl_in": "loss", "kl_estimator": "k3"}),
+    "rloo, exact KL in the loss": (RLOO, None, {"kl_coef": 0.5, "kl_in": "loss", "kl_estimator": "exact"}),
+    "rloo, entropy": (RLOO, None, {"ent_coef": 0.1}),
+    "rloo, rows": (RLOO, None, {"micro_batch_size": 5}),
+    "rloo, tokens": (RLOO, None, {"micro_batch_tokens": 40}),
+    "grpo": (GRPO, None, {"clip_range": 0.02}),
+    "grpo, everything": (GRPO, None, {"clip_range": 0.02, "micro_batch_tokens": 40, **EVERYTHING}),
+    "ppo, head": (PPO, "head", {"clip_range": 0.02}),
+    "ppo, separate": (PPO, "separate", {"clip_range": 0.02}),
+    "ppo, everything": (PPO, "separate", {"clip_range": 0.02, "micro_batch_size": 7, **EVERYTHING}),
+}
+
+
+def agent_of(kind, name, **kwargs):
+    """Return an agent that has moved away from its reference, and a rollout for it."""
+    cls, critic, settings = AGENTS[kind]
+    envs = short_envs(group_size=GROUP)
+    policy = tiny_policy(name, envs, temperature=1.3, critic=critic)
+    settings = {"episodes_per_update": EPISODES, "max_grad_norm": 1e9, "device": "cpu", **settings, **kwargs}
+    if cls is not RLOO:
+        settings |= {"num_epochs": 1, "num_minibatches": 1}
+    agent = cls(policy, envs, **settings)
+    agent.anchor.hold(policy)
+    if agent.anchor.reference is not None:
+        with torch.no_grad():
+            for parameter in agent.anchor.reference.parameters():
+                parameter.mul_(0.9)
+    return agent, repetitive(policy, envs)
+
+
+# The gradient.
+
+
+@models
+@pytest.mark.parametrize("kind", AGENTS)
+def test_gradient_is_the_same_with_every_combination_of_switches(kind, name):
+    agent, rollout = agent_of(kind, name)
+    switch(agent, False, False, False)
+    plain = gradient(agent, rollout)
+    scale = plain.abs().max()
+    assert scale > 1e-3, "there must be a gradient"
+    for switches in SWITCHES:
+        switch(agent, *switches)
+        assert_close(gradient(agent, rollout) / scale, plain / scale, EXACT, f"{kind} with {switches}")
+
+
+@pytest.mark.parametrize("cls", [GRPO, PPO])
+def test_weights_are_the_same_after_several_steps_on_a_rollout(cls):
+    envs = short_envs(group_size=GROUP)
+    start = tiny_policy("llama", envs, temperature=1.3, critic="head" if cls is PPO else None)
+    rollout, after = repetitive(start, envs), []
+    for switches in ((False, False, False), (True, True, True)):
+        settings = {"num_epochs": 2, "num_minibatches": 2, "episodes_per_update": EPISODES, "device": "cpu"}
+        agent = cls(copy.deepcopy(start), envs, learning_rate=1e-3, **settings)
+        switch(agent, *switches)
+        agent.update(rollout)
+        after.append(torch.nn.utils.parameters_to_vector(agent.policy.parameters()).detach())
+    before = torch.nn.utils.parameters_to_vector(start.parameters()).detach()
+    assert (after[0] - before).abs().max() > 1e-3
+    assert_close(after[1], after[0], 1e-9, "weights, which Adam moves by a quotient of gradients")
+
+
+# What is evaluated.
+
+
+@models
+@pytest.mark.parametrize("critic", ["head", "separate"])
+def test_values_are_the_same_row_by_row(name, critic):
+    envs = short_envs(group_size=GROUP)
+    policy = tiny_policy(name, envs, temperature=1.3, critic=critic)
+    if critic == "separate":  # one that is no copy of the policy
+        with torch.no_grad():
+            for parameter in policy.critic.parameters():
+                parameter.mul_(1.1)
+    reference, rollout = tiny_policy(name, envs, seed=1), repetitive(policy, envs)
+    found = []
+    for policy.merge_rows, policy.share_prefixes in product((False, True), repeat=2):
+        with torch.no_grad():
+            log_probs, entropy = policy.evaluate_actions(rollout)
+            assert policy.evaluate_actions(rollout, entropy=False)[1] is None
+            found.append((log_probs, entropy, policy.predict_values(rollout), policy.kl_divergence(reference, rollout)))
+    for others in found[1:]:
+        for ours, theirs in zip(others, found[0], strict=True):
+            assert theirs[rollout.mask].unique().numel() > 5 and not ours[~rollout.mask].any()
+            assert_close(ours, theirs, EXACT, "with and without sharing")
+
+
+# The work.
+
+
+def tokens_read(agent, rollout):
+    """Return the shapes of what the trunk reads in an update."""
+    read = []
+    trunk = agent.policy.model.base_model
+    handle = trunk.register_forward_pre_hook(
+        lambda module, args, kwargs: read.append(tuple(args[0].shape)), with_kwargs=True
+    )
+    try:
+        gradient(agent, rollout)
+    finally:
+        handle.remove()
+    return read
+
+
+@models
+def test_work_shrinks_with_every_switch(name):
+    agent, rollout = agent_of("rloo", name)
+    work = {}
+    for switches in SWITCHES:
+        switch(agent, *switches)
+        [work[switches]] = tokens_read(agent, rollout)
+    live = agent._rows_to_train(agent.prepare(rollout))
+    contexts = [(*prompt, *done[:-1]) for prompt, done in episodes_of(rollout)]
+    alive = [context for context, lives in zip(contexts, live.tolist(), strict=True) if lives]
+    assert 0 < len(alive) < EPISODES
+    assert work[False, False, False] == (EPISODES, max(map(len, contexts)))
+    assert work[True, False, False] == (len(alive), max(map(len, alive)))
+    assert work[False, True, False] == (len(set(contexts)), max(map(len, contexts)))
+    assert work[True, True, False] == (len(set(alive)), max(map(len, alive)))
+    for skip, merge in product((False, True), repeat=2):
+        rows, width = work[skip, merge, True]
+        assert rows * width < work[skip, True, False][0] * work[skip, True, False][1], "trees are less than merged rows"
+        assert rows * width >= len({c[: n + 1] for c in (alive if skip else contexts) for n in range(len(c))})
+
+
+def rows_evaluated(agent, rollout, monkeypatch):
+    """Return how many rows the policy evaluates with gradients in an update."""
+    rows, evaluate = [], agent.policy.evaluate_actions
+
+    def counted(batch, entropy=True):
+        if torch.is_grad_enabled():
+            rows.append(len(batch))
+        return evaluate(batch, entropy)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(agent.policy, "evaluate_actions", counted)
+        gradient(agent, rollout)
+    return sum(rows)
+
+
+@pytest.mark.parametrize("kind", AGENTS)
+def test_idle_rows_are_skipped_only_where_nothing_else_needs_them(kind, monkeypatch):
+    agent, rollout = agent_of(kind, "gpt2")
+    idle = int((agent.prepare(rollout).advantages == 0).all(1).sum())
+    needs_all = kind.startswith("ppo") or "entropy" in kind or "loss" in kind or "everything" in kind
+    assert agent.skip_idle_rows, "the default"
+    if kind.startswith(("rloo", "grpo")):
+        assert GROUP <= idle < EPISODES, "equal episodes agree, whatever they are charged"
+    assert rows_evaluated(agent, rollout, monkeypatch) == EPISODES - (0 if needs_all else idle)
+    agent.skip_idle_rows = False
+    assert rows_evaluated(agent, rollout, monkeypatch) == EPISODES
+
+
+def test_where_every_row_is_idle_the_gradient_is_zero():
+    agent, rollout = agent_of("rloo", "llama")
+    rollout.rewards[:] = rollout.rewards.new_zeros(())
+    for switches in SWITCHES:
+        switch(agent, *switches)
+        assert not gradient(agent, rollout).any()
+        [(rows, _)] = tokens_read(agent, rollout)
+        assert rows == 1 or not switches[0], "one row, so that there is a pass"
+
+
+# Acting.
+
+
+def plain(policy, slots):
+    policy.share_contexts = False
+
+
+def shared(policy, slots):
+    policy.share_contexts = True
+
+
+def captured(policy, slots):
+    """Act with the step that is captured on a GPU; here it is simply run."""
+    decoder = CapturedDecoder(policy.model, policy._step, policy._choose, slots, policy.max_length)
+    policy.initial_state = lambda num_envs: Ticket(decoder)
+
+
+@lru_cache
+def played(name, decoder, slots, episodes=32, **kwargs):
+    envs = short_envs(slots, max_new_tokens=7, **kwargs)
+    policy = tiny_policy(name, envs, temperature=1.3)
+    decoder(policy, slots)
+    return policy, collect(policy, envs, episodes)
+
+
+def assert_same_play(ours, theirs):
+    assert torch.equal(ours.actions, theirs.actions) and torch.equal(ours.mask, theirs.mask)
+    assert_close(ours.log_probs, theirs.log_probs, EXACT, "log-probabilities while acting")
+
+
+decoders = pytest.mark.parametrize("decoder", [shared, captured])
+
+
+@models
+@decoders
+@pytest.mark.parametrize(
+    ("mode", "slots", "group_size"),
+    [*((mode, 5, 4) for mode in AutoresetMode), (AutoresetMode.DISABLED, 20, 4), (AutoresetMode.DISABLED, 6, 1)],
+)
+def test_acting_draws_the_same_tokens_however_contexts_are_kept(name, decoder, mode, slots, group_size):
+    settings = {"slots": slots, "group_size": group_size, "autoreset_mode": mode}
+    _, theirs = played(name, plain, **settings)
+    policy, ours = played(name, decoder, **settings)
+    assert theirs.lengths.unique().numel() > 3, "the episodes must differ in length"
+    assert_same_play(ours, theirs)
+    with torch.no_grad():
+        log_probs, _ = policy.evaluate_actions(ours)
+    assert_close(log_probs, ours.log_probs, EXACT, "acting and training")
+
+
+@models
+@decoders
+def test_acting_takes_the_same_likeliest_tokens_however_contexts_are_kept(name, decoder):
+    rollouts = []
+    for make in (plain, decoder):
+        envs = short_envs(6, max_new_tokens=7, group_size=2)
+        policy = tiny_policy(name, envs)
+        make(policy, 6)
+        obs, _ = envs.reset(seed=0)
+        starts, state, seen = torch.ones(6, dtype=torch.bool), None, []
+        for _ in range(20):
+            actions, log_probs, state = policy.act(obs, state, starts, deterministic=True)
+            seen.append((actions, log_probs))
+            obs, _, starts, *_ = envs.step(actions)
+            if starts.any():
+                obs, _ = envs.reset(options={"reset_mask": starts})
+        rollouts.append([torch.stack(x) for x in zip(*seen, strict=True)])
+    (theirs, their_log_probs), (ours, our_log_probs) = rollouts
+    assert torch.equal(ours, theirs) and ours.unique().numel() > 1
+    assert_close(our_log_probs, their_log_probs, EXACT, "log-probabilities of the likeliest")
