@@ -1,4 +1,4 @@
-"""What an episode that was cut off was looking at: in every mode, in its own row, and only where nothing terminated."""
+"""What an episode that was cut off was looking at, when finished slots restart, and what a policy is told of it."""
 
 from __future__ import annotations
 
@@ -11,11 +11,14 @@ import torch
 from counting_env import CountingEnv, CountingPolicy, Ledger
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from identity_checks import collect
 from time_limits import CutOff
 from tiny_models import text_envs, tiny_policy
 
-from agents import Collector, Rollout
+from agents import Collector, Rollout, collector
+from agents.collector import _Record
 
 CPU = torch.device("cpu")
 LENGTHS = [1 + (7 * i * i + 3 * i) % 9 for i in range(200)]
@@ -145,3 +148,141 @@ class Alternating(CountingPolicy):
 
     def act(self, obs: Any, state: Any, *args: Any, **kwargs: Any) -> Any:
         return (obs[:, 2] > 0).long(), torch.zeros(len(obs)), None
+
+
+# When finished slots restart.
+
+
+def record_of(episode: list[int], num_episodes: int, started: int) -> _Record:
+    """Return the record of slots that play these episodes, -1 for none."""
+    record = _Record(num_episodes, len(episode), CPU, groups_span_slots=True)
+    record.episode, record.started = np.array(episode), started
+    return record
+
+
+@pytest.mark.parametrize(
+    ("playing", "remaining", "share", "wanted"),
+    [
+        ([1, 1, 1, 1, 1, 1, 1, 1], 9, 1 / 4, []),
+        ([1, 1, 1, 0, 1, 1, 1, 1], 9, 1 / 4, []),
+        ([1, 1, 1, 0, 1, 0, 1, 1], 9, 1 / 4, [3, 5]),
+        ([1, 1, 1, 0, 1, 1, 1, 1], 9, 1 / 8, [3]),
+        ([0, 0, 1, 0, 1, 0, 1, 1], 9, 1 / 4, [0, 1, 3, 5]),
+        ([0, 0, 1, 0, 1, 0, 1, 1], 3, 1 / 4, [0, 1, 3]),
+        ([0, 0, 1, 0, 1, 0, 1, 1], 0, 1 / 4, []),
+        ([0, 0, 0], 9, 1, [0, 1, 2]),
+        ([0, 0, 0], 2, 2, [0, 1]),
+        ([0, 0, 1], 9, 1, []),
+        ([1], 9, 1 / 8, []),
+        ([0], 9, 1 / 8, [0]),
+    ],
+)
+def test_slots_restart_when_a_share_of_them_waits(
+    playing: list[int], remaining: int, share: float, wanted: list[int]
+) -> None:
+    record = record_of([0 if plays else -1 for plays in playing], 20, 20 - remaining)
+    assert np.flatnonzero(record.to_restart(share)).tolist() == wanted
+
+
+@settings(max_examples=200, deadline=None, derandomize=True)
+@given(st.lists(st.booleans(), min_size=1, max_size=20), st.integers(-5, 30), st.sampled_from([1 / 8, 1 / 3, 1, 2]))
+def test_only_waiting_slots_restart_and_never_do_all_wait_for_ever(
+    playing: list[bool], remaining: int, share: float
+) -> None:
+    record = record_of([0 if plays else -1 for plays in playing], 20, 20 - remaining)
+    starts = record.to_restart(share)
+    waiting = playing.count(False)
+    assert starts.dtype == bool and not starts[np.array(playing)].any()
+    assert starts.sum() in (0, min(waiting, max(remaining, 0)))
+    assert starts.any() or waiting < share * len(playing) or remaining <= 0
+    assert starts.any() or any(playing) or remaining <= 0, "somebody plays as long as episodes remain"
+
+
+def play(envs: VectorEnv, episodes: int, **flags: bool) -> tuple[Rollout, list[tuple[list[int], list[int], int]]]:
+    """Collect; return the rollout and, of each step, who plays, who restarts after it and who ended with it."""
+    envs.metadata = {**envs.metadata, **flags}
+    policy, gather, steps = tiny_policy("gpt2", envs), Collector(envs, CPU), []
+    act, reset, step = policy.act, envs.reset, envs.step
+
+    def listen(*args: Any, playing: torch.Tensor, **kwargs: Any) -> Any:
+        assert playing.device.type == "cpu" and playing.dtype is torch.bool
+        steps.append((playing.nonzero()[:, 0].tolist(), [], []))
+        return act(*args, playing=playing, **kwargs)
+
+    def restart(**kwargs: Any) -> Any:
+        if steps:
+            steps[-1][1].extend(np.flatnonzero(kwargs["options"]["reset_mask"]).tolist())
+        return reset(**kwargs)
+
+    def count(actions: torch.Tensor) -> Any:
+        made = step(actions)
+        steps[-1][2].extend((made[2] | made[3]).nonzero()[:, 0].tolist())
+        return made
+
+    policy.act, envs.reset, envs.step = listen, restart, count  # type: ignore[method-assign]
+    gather.seed(0)
+    rollout = gather.collect(policy, episodes, torch.Generator().manual_seed(0))
+    assert rollout is not None
+    return rollout, steps
+
+
+def test_slots_whose_environment_lets_them_wait_restart_several_at_a_time() -> None:
+    rollout, steps = play(text_envs(32), 150)
+    waiting: set[int] = set()
+    started = 32
+    for playing, restarted, ended in steps:
+        assert sorted(playing) == [slot for slot in range(32) if slot not in waiting], "who waits does not play"
+        waiting |= set(ended)
+        assert set(restarted) <= waiting
+        due = len(waiting) >= 32 / 8
+        assert len(restarted) == (min(len(waiting), 150 - started) if due else 0)
+        started += len(restarted)
+        waiting -= set(restarted)
+    numbers = [len(restarted) for _, restarted, _ in steps if restarted]
+    assert started == 150 and min(numbers[:-1]) >= 4 and len(numbers) > 3
+    assert sum(len(playing) for playing, _, _ in steps) == int(rollout.mask.sum()), "who plays is who counts"
+    waits = sum(32 - len(playing) for playing, _, _ in steps)
+    assert waits > 0
+
+
+@pytest.mark.parametrize("slots", [8, 3])
+def test_a_share_of_few_slots_is_one_of_them(slots: int) -> None:
+    _, steps = play(text_envs(slots), 30)
+    started = slots
+    for _, restarted, ended in steps:
+        assert restarted == ended[: max(30 - started, 0)]
+        started += len(restarted)
+    assert started == 30
+
+
+def test_slots_that_may_not_step_when_finished_restart_at_once() -> None:
+    rollout, steps = play(text_envs(32), 150, finished_slots_may_step=False)
+    assert all(restarted == ended for _, restarted, ended in steps[:-1])
+    numbers = {len(restarted) for _, restarted, _ in steps}
+    assert {0, 1, 2} <= numbers, "one at a time where one ends at a time"
+    assert sum(len(playing) for playing, _, _ in steps) == int(rollout.mask.sum())
+    assert sum(len(playing) == 32 for playing, _, _ in steps) > len(steps) / 2
+
+
+# Which steps the device is asked about.
+
+
+@modes
+def test_a_device_is_asked_for_ends_only_where_the_infos_say_that_there_are_some(
+    mode: AutoresetMode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rollouts, asked, convert = [], [], collector._numpy
+
+    def count(flags: Any) -> np.ndarray:
+        asked[-1] += 1
+        return convert(flags)
+
+    monkeypatch.setattr(collector, "_numpy", count)
+    for told in (True, False):
+        asked.append(0)
+        rollout, steps = play(text_envs(4, autoreset_mode=mode), 20, ends_are_in_infos=told)
+        rollouts.append(rollout)
+        assert asked[-1] == 2 * (sum(bool(ended) for *_, ended in steps) if told else len(steps))
+    assert asked[0] < asked[1]
+    for name in ("actions", "log_probs", "rewards", "mask", "terminated", "truncated", "groups", "success"):
+        assert torch.equal(*(getattr(rollout, name) for rollout in rollouts)), name

@@ -1,11 +1,15 @@
-"""Rollouts: what follows an episode cut off, and several rollouts as one."""
+"""Rollouts: what follows an episode cut off, several rollouts as one, and one in parts."""
 
 from __future__ import annotations
 
 from dataclasses import fields
+from itertools import pairwise
+from typing import Any
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from agents import Rollout
 from agents.rollout import Obs, join, map_obs
@@ -177,3 +181,67 @@ def test_joining_leaves_the_parts_as_they_were() -> None:
     for part, copy in zip(parts, before, strict=True):
         assert torch.equal(part.groups, copy["groups"]) and torch.equal(part.rewards, copy["rewards"])
     assert parts[0].final_observations is None
+
+
+# One rollout in parts.
+
+
+def numbered(rows: int) -> Rollout:
+    """Return a rollout of this many episodes whose groups are their rows."""
+    return rollout_of([1 + row % 3 for row in range(rows)], list(range(rows)))
+
+
+def parts_of(rollout: Rollout, *limits: Any) -> list[list[int]]:
+    return [part.groups.tolist() for part in rollout.split(*limits)]
+
+
+limit = st.none() | st.integers(1, 12)
+
+
+@settings(max_examples=200, deadline=None, derandomize=True)
+@given(st.lists(st.integers(0, 9), min_size=1, max_size=12), limit, limit)
+def test_parts_are_all_rows_in_order_within_their_limits_and_none_could_be_longer(
+    costs: list[int], rows: int | None, budget: int | None
+) -> None:
+    parts = parts_of(numbered(len(costs)), rows, torch.tensor(costs), budget)
+    assert [row for part in parts for row in part] == list(range(len(costs)))
+
+    def fits(part: list[int]) -> bool:
+        cheap = budget is None or sum(costs[row] for row in part) <= budget
+        return len(part) == 1 or (cheap and (rows is None or len(part) <= rows))
+
+    assert all(part and fits(part) for part in parts)
+    assert not any(fits([*part, after[0]]) for part, after in pairwise(parts))
+
+
+@pytest.mark.parametrize(
+    ("rows", "budget", "wanted"),
+    [
+        (None, None, [[0, 1, 2, 3, 4]]),
+        (2, None, [[0, 1], [2, 3], [4]]),
+        (5, None, [[0, 1, 2, 3, 4]]),
+        (None, 5, [[0, 1], [2], [3, 4]]),
+        (None, 1, [[0], [1], [2], [3], [4]]),
+        (None, 20, [[0, 1, 2, 3, 4]]),
+        (1, 20, [[0], [1], [2], [3], [4]]),
+        (2, 12, [[0, 1], [2, 3], [4]]),
+        (None, 12, [[0, 1], [2, 3, 4]]),
+    ],
+)
+def test_rows_that_cost_2_3_9_1_and_1_are_split(rows: int | None, budget: int | None, wanted: list[list[int]]) -> None:
+    assert parts_of(numbered(5), rows, torch.tensor([2, 3, 9, 1, 1]), budget) == wanted
+
+
+def test_without_costs_there_is_no_budget() -> None:
+    assert parts_of(numbered(4), None, None, 1) == [[0, 1, 2, 3]]
+    assert parts_of(numbered(4), 3, None, 1) == [[0, 1, 2], [3]]
+
+
+@kinds
+@layouts
+def test_a_part_holds_its_rows_of_everything(kind: str, obs_from_actions: bool) -> None:
+    rollout = rollout_of([3, 1, 2], kind=kind, obs_from_actions=obs_from_actions, cut=(1,))
+    rows = [(part, own) for part in rollout.split(None, torch.tensor([2, 2, 5]), 4) for own in range(len(part))]
+    assert [len(part) for part, _ in rows] == [2, 2, 1]
+    for row, (part, own) in enumerate(rows):
+        assert_row_equal(part, own, rollout, row, obs_from_actions)

@@ -9,7 +9,7 @@ import gymnasium as gym
 import pytest
 import torch
 from gymnasium.vector import AutoresetMode
-from identity_checks import EXACT, assert_close, collect, double, gradient
+from identity_checks import EXACT, ROUNDING, assert_close, collect, double, gradient
 from tiny_models import MODELS, hash_reward, tiny_policy
 
 from agents import GRPO, PPO, RLOO
@@ -151,6 +151,20 @@ def test_values_are_the_same_row_by_row(name, critic):
             assert_close(ours, theirs, EXACT, "with and without sharing")
 
 
+@models
+def test_values_are_the_same_row_by_row_where_attention_adds_its_mask(name):
+    envs = short_envs(group_size=GROUP)
+    policy = tiny_policy(name, envs, temperature=1.3, dtype="float32", critic="head")
+    policy.model.set_attn_implementation("eager")
+    rollout, found = repetitive(policy, envs), []
+    for policy.merge_rows, policy.share_prefixes in ((False, False), (True, True)):
+        with torch.no_grad():
+            found.append((*policy.evaluate_actions(rollout), policy.predict_values(rollout)))
+    assert policy._reading(rollout).visible is not None
+    for ours, theirs in zip(*found, strict=True):
+        assert_close(ours, theirs, ROUNDING, "with and without sharing")
+
+
 # The work.
 
 
@@ -215,6 +229,20 @@ def test_idle_rows_are_skipped_only_where_nothing_else_needs_them(kind, monkeypa
     assert rows_evaluated(agent, rollout, monkeypatch) == EPISODES - (0 if needs_all else idle)
     agent.skip_idle_rows = False
     assert rows_evaluated(agent, rollout, monkeypatch) == EPISODES
+
+
+@pytest.mark.parametrize("budget", [1, 17, 40, 10_000])
+def test_parts_of_a_rollout_stay_within_their_tokens(budget):
+    agent, rollout = agent_of("rloo", "gpt2", micro_batch_tokens=budget)
+    assert agent.policy.costs(rollout).tolist() == [
+        len(prompt) + len(done) - 1 for prompt, done in episodes_of(rollout)
+    ]
+    parts = list(agent.micro_batches(rollout))
+    assert [episode for part in parts for episode in episodes_of(part)] == episodes_of(rollout)
+    assert all(int(agent.policy.costs(part).sum()) <= budget or len(part) == 1 for part in parts)
+    assert len(parts) == {1: EPISODES, 10_000: 1}.get(budget, len(parts)) and (
+        budget != 40 or 1 < len(parts) < EPISODES
+    )
 
 
 def test_where_every_row_is_idle_the_gradient_is_zero():
