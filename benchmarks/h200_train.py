@@ -13,14 +13,14 @@ from .gpu import FLOPS, PROMPT, TOKENS, qwen, require_gpu, text_envs
 from .measure import Row, clock
 from .peers import require_trl, train_beside
 
-GROUPS, K, STEPS = 64, 8, 2
+GROUPS, K, STEPS, PARTS = 64, 8, 2, 8  # the activations of an eighth of the rows fit beside everything else
 
 
 def run(name: str, pairs: int) -> list[Row]:
     """Return a row."""
     require_gpu()
     require_trl()
-    return compare(qwen().cuda(), GROUPS, K, PROMPT, TOKENS, pairs, 64 * 1024, use_cpu=False, bf16=True)
+    return compare(qwen().cuda(), GROUPS, K, PROMPT, TOKENS, pairs, PARTS, use_cpu=False, bf16=True)
 
 
 def even_words(completions: list[str], **rest: Any) -> list[float]:
@@ -29,14 +29,14 @@ def even_words(completions: list[str], **rest: Any) -> list[float]:
 
 
 def compare(
-    model: PreTrainedModel, groups: int, k: int, prompt: int, tokens: int, pairs: int, budget: int, **settings: Any
+    model: PreTrainedModel, groups: int, k: int, prompt: int, tokens: int, pairs: int, parts: int, **settings: Any
 ) -> list[Row]:
     """Return the row; small sizes run on a CPU, too."""
     batch, turns = groups * k, pairs + 1
     envs = text_envs(model, batch, prompt, tokens, even_words, group_size=k)
     agent: Agent = find_agent("grpo")(
         model, envs, learning_rate=1e-6, lr_schedule="constant", episodes_per_update=batch, num_envs=batch,
-        micro_batch_tokens=budget, device=str(model.device),
+        micro_batch_tokens=batch // parts * (prompt + tokens), device=str(model.device),
     )  # fmt: skip
     split: list[dict[str, float]] = []
     gather = agent.gather
@@ -59,7 +59,8 @@ def compare(
     times, _ = train_beside(
         "GRPO", model, envs.task.tokenizer, problems, even_words, ours, STEPS, turns,
         **{
-            "per_device_train_batch_size": batch, "num_generations": k, "max_completion_length": tokens,
+            "per_device_train_batch_size": batch // parts, "gradient_accumulation_steps": parts,
+            "num_generations": k, "max_completion_length": tokens,
             "learning_rate": 1e-6, "activation_checkpointing": False, "beta": 0.0, "loss_type": "grpo",
             "scale_rewards": "group", **settings,
         },

@@ -35,6 +35,7 @@ class CapturedDecoder(Decoder):
         self.positions = torch.zeros_like(self.tokens)
         self.runs: dict[Any, tuple[Callable[[], None], list[torch.Tensor]]] = {}
         self.owner: Ticket | None = None
+        self.pool = torch.cuda.graph_pool_handle() if model.device.type == "cuda" else None  # of all graphs
         self.longest = 0  # at least the longest context
 
     @torch.no_grad()
@@ -69,7 +70,8 @@ class CapturedDecoder(Decoder):
         self, window: int, deterministic: bool, generator: torch.Generator | None
     ) -> tuple[Callable[[], None], list[torch.Tensor]]:
         """Return a function that runs the step, and the tensors it leaves its results in."""
-        outputs = [torch.zeros_like(self.tokens), torch.zeros(self.num_slots, device=self.tokens.device)]
+        precision = torch.promote_types(self.model.dtype, torch.float32)
+        outputs = [torch.zeros_like(self.tokens), torch.zeros_like(self.tokens, dtype=precision)]
 
         def run() -> None:
             logits = self.step(self.tokens, self.positions, self.cache, window, ragged=True)
@@ -89,7 +91,7 @@ class CapturedDecoder(Decoder):
         if generator is not None and drawn is not None:
             generator.set_state(drawn)  # what the warm-up drew is not missed
             graph.register_generator_state(generator)
-        with torch.cuda.graph(graph):
+        with torch.cuda.graph(graph, pool=self.pool):
             run()
         return graph.replay, outputs
 

@@ -17,6 +17,8 @@ from transformers import PreTrainedModel
 from ..rollout import Rollout
 from .masks import attention_mask
 
+WORTH_IT = 0.8  # share of the plain rows' work up to which trees are read: their masks have a price of their own
+
 
 @dataclass(frozen=True)
 class Reading:
@@ -133,7 +135,7 @@ def _grow(chains: torch.Tensor, width: int) -> tuple[torch.Tensor, torch.Tensor,
     shared = torch.nn.functional.pad(same.cumprod(1).sum(1), (1, 0))  # [C]
     row, shared_here, used = _fill(lengths.tolist(), shared.tolist(), max(width, 2 * longest))
     rows, wide = row[-1] + 1, max(used)
-    if rows * wide * (6 * width + wide) >= count * longest * (6 * width + longest):
+    if rows * wide * (6 * width + wide) > WORTH_IT * count * longest * (6 * width + longest):
         return None
     row_of, shared = chains.new_tensor(row), chains.new_tensor(shared_here)
     owned = (column >= shared[:, None]) & (chains >= 0)  # [C, L]

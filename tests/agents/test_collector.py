@@ -259,7 +259,7 @@ def test_slots_that_may_not_step_when_finished_restart_at_once() -> None:
     rollout, steps = play(text_envs(32), 150, finished_slots_may_step=False)
     assert all(restarted == ended for _, restarted, ended in steps[:-1])
     numbers = {len(restarted) for _, restarted, _ in steps}
-    assert {0, 1, 2} <= numbers, "one at a time where one ends at a time"
+    assert min(numbers) < 32 / 8, "fewer than would be waited for elsewhere"
     assert sum(len(playing) for playing, _, _ in steps) == int(rollout.mask.sum())
     assert sum(len(playing) == 32 for playing, _, _ in steps) > len(steps) / 2
 

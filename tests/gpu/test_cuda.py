@@ -40,6 +40,66 @@ def test_acting_equals_training(dtype):
     assert (log_probs - rollout.log_probs).abs().max() < (1e-4 if dtype == "float32" else 1e-10)
 
 
+@pytest.mark.parametrize("kind", ["llama", "gpt2"])
+@pytest.mark.parametrize("deterministic", [True, False])
+def test_a_captured_step_chooses_as_an_eager_one(kind, deterministic):
+    rollouts = []
+    for cuda_graphs in (True, False):
+        envs = text_envs(16, group_size=4, device="cuda")
+        spaces = (envs.single_observation_space, envs.single_action_space)
+        policy = LanguageModelPolicy(*spaces, tiny_model(kind), dtype="float64", cuda_graphs=cuda_graphs).cuda()
+        collector = Collector(envs, torch.device("cuda"))
+        collector.seed(0)
+        generator = torch.Generator("cuda").manual_seed(0)
+        for _ in range(2):  # the second rollout replays what the first captured
+            rollouts.append(collector.collect(policy, 64, generator, deterministic))
+        log_probs, _ = policy.evaluate_actions(rollouts[-1])
+        assert (log_probs - rollouts[-1].log_probs).abs().max() < 1e-6
+    if deterministic:
+        for captured, eager in zip(rollouts[:2], rollouts[2:], strict=True):
+            assert torch.equal(captured.actions, eager.actions)
+
+
+def test_captured_sampling_goes_on_and_follows_its_seed():
+    envs = make_envs("cuda", slots=64)
+    policy = LanguageModelPolicy(envs.single_observation_space, envs.single_action_space, "tiny").cuda()
+
+    def play():
+        collector = Collector(envs, torch.device("cuda"))
+        collector.seed(0)
+        generator = torch.Generator("cuda").manual_seed(3)
+        return [collector.collect(policy, 64, generator).actions for _ in range(2)]
+
+    first, again = play(), play()
+    assert all(torch.equal(a, b) for a, b in zip(first, again, strict=True))
+    assert not torch.equal(first[0], first[1])
+
+
+def test_acting_never_waits_for_the_device():
+    envs = make_envs("cuda", slots=64, max_new_tokens=32)
+    policy = LanguageModelPolicy(envs.single_observation_space, envs.single_action_space, "tiny").cuda()
+    collector, generator = Collector(envs, torch.device("cuda")), torch.Generator("cuda").manual_seed(0)
+    collector.collect(policy, 64, generator)
+    state = policy.initial_state(64)
+    obs, _ = envs.reset()
+    actions, _, state = policy.act(obs, state, torch.ones(64, dtype=torch.bool), False, generator)
+    obs, *_ = envs.step(actions)
+    none = torch.zeros(64, dtype=torch.bool)
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        policy.act(obs, state, none, False, generator)
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+
+
+def test_bfloat16_acts_and_trains_with_the_gap_logged():
+    agent = ReinforceBaseline(
+        "tiny", "TextGen-v0", env_kwargs={"verifier": "arith"}, policy_kwargs={"dtype": "bfloat16"}, device="cuda"
+    )
+    agent.learn(3_000)
+    assert 0 < agent.last_metrics["train/logp_gap_max"] < 0.5
+
+
 def test_an_agent_learns_and_its_checkpoint_moves_to_the_cpu(tmp_path):
     agent = ReinforceBaseline("tiny", "TextGen-v0", env_kwargs={"verifier": "arith"}, device="cuda", ent_coef=0.01)
     before = [parameter.detach().clone() for parameter in agent.policy.parameters()]
