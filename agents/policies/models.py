@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM, LlamaConfig, PretrainedConfig, PreTrainedModel
 
 PRESETS = ("tiny",)
+ATTENTION = ("sdpa", "eager")  # implementations that take any mask
 DTYPES = ("float32", "float64", "bfloat16", "float16")
 
 
@@ -50,14 +52,24 @@ def load_model(spec: str | Path | PreTrainedModel, vocab_size: int, max_length: 
     config = model.config.get_text_config()
     if config.vocab_size < vocab_size:
         raise ValueError(f"the tokenizer's vocabulary ({vocab_size}) does not fit the model's ({config.vocab_size})")
-    if getattr(model, "_is_stateful", False):
-        raise ValueError(f"model {type(model).__name__} keeps a recurrent state; allowed: models with a KV cache only")
+    _check_attention(model)
     context = getattr(config, "max_position_embeddings", None)
     if context is not None and context < max_length:
         raise ValueError(
             f"prompt and completion may be {max_length} tokens long, but the model's context ends at {context}"
         )
     return model.eval()
+
+
+def _check_attention(model: PreTrainedModel) -> None:
+    name, config = type(model).__name__, model.config.get_text_config()
+    if getattr(model, "_is_stateful", False):
+        raise ValueError(f"model {name} keeps a recurrent state; allowed: models with a KV cache only")
+    if "position_ids" not in inspect.signature(model.forward).parameters or getattr(config, "alibi", False):
+        raise ValueError(f"model {name} cannot be told the position of a token; allowed: models that take position_ids")
+    if config._attn_implementation not in ATTENTION:
+        allowed = ", ".join(ATTENTION)
+        raise ValueError(f"unknown attention {config._attn_implementation!r} of model {name}; allowed: {allowed}")
 
 
 @torch.no_grad()
