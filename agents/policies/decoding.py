@@ -120,7 +120,7 @@ class ContextDecoder(Decoder):
         self.row_of_slot = torch.zeros_like(lengths)
         self.row_of_slot[going] = rows[child_of_slot]
         self.row_of_slot[slots] = rows[len(parents) + prompt_of_slot]
-        self.has_row = playing
+        self.has_row = playing.clone()
         self.one_to_one = torch.equal(self.row_of_slot, torch.arange(self.num_slots, device=rows.device))
         used = self.row_of_slot[playing]
         read, positions = torch.empty_like(rows), torch.empty_like(rows)

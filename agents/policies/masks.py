@@ -15,10 +15,8 @@ def layer_kinds(model: PreTrainedModel) -> list[str]:
     return list(kinds or [SLIDING if getattr(config, "sliding_window", None) else FULL] * config.num_hidden_layers)
 
 
-def attention_mask(
-    model: PreTrainedModel, visible: torch.Tensor, distance: torch.Tensor
-) -> torch.Tensor | dict[str, torch.Tensor]:
-    """Return a mask, or one for each kind of layer where a model has several.
+def visible_by_kind(model: PreTrainedModel, visible: torch.Tensor, distance: torch.Tensor) -> dict[str, torch.Tensor]:
+    """Return what each kind of layer sees, bool [R, 1, Q, K].
 
     Args:
         model: a causal language model.
@@ -27,8 +25,18 @@ def attention_mask(
     """
     config = model.config.get_text_config()
     kinds = dict.fromkeys(layer_kinds(model))
-    masks = {kind: visible & (distance < config.sliding_window) if kind == SLIDING else visible for kind in kinds}
-    if config._attn_implementation == "eager":  # it adds the mask
+    return {kind: visible & (distance < config.sliding_window) if kind == SLIDING else visible for kind in kinds}
+
+
+def attention_mask(
+    model: PreTrainedModel, visible: torch.Tensor, distance: torch.Tensor
+) -> torch.Tensor | dict[str, torch.Tensor]:
+    """Return a mask for a model's forward pass, or one for each kind of layer where it has several.
+
+    See `visible_by_kind`.
+    """
+    masks = visible_by_kind(model, visible, distance)
+    if model.config.get_text_config()._attn_implementation == "eager":  # it adds the mask
         zero = torch.zeros((), dtype=model.dtype, device=visible.device)
         masks = {kind: zero.where(mask, torch.finfo(model.dtype).min) for kind, mask in masks.items()}
     return masks if len(masks) > 1 else next(iter(masks.values()))

@@ -78,7 +78,7 @@ def has_plain_head(model: PreTrainedModel) -> bool:
     head = model.get_output_embeddings()
     if head is None:
         return False
-    ids = torch.zeros(1, 1, dtype=torch.int64, device=model.device)
+    ids = torch.arange(min(8, model.config.get_text_config().vocab_size), device=model.device)[None]
     plain = head(model.base_model(ids, use_cache=False).last_hidden_state)
     return torch.equal(plain, model(ids, use_cache=False).logits)
 

@@ -14,7 +14,7 @@ from torch import nn
 from transformers import PreTrainedModel
 
 from .kv_cache import SlotCache
-from .masks import SLIDING, attention_mask, layer_kinds
+from .masks import SLIDING, attention_mask, layer_kinds, visible_by_kind
 
 WRITTEN_OUT = ("llama", "mistral", "qwen2", "qwen3")  # model types
 PROJECTIONS = (
@@ -99,11 +99,13 @@ class LlamaStep:
     ) -> torch.Tensor:
         """Return the logits that follow [R, V]; see `Step`."""
         cache.begin(positions, window, ragged)
-        masks = attention_mask(self.model, *_looks_back(positions, window)) if ragged or self.windowed else None
+        masks: dict[str, torch.Tensor] = {}  # nothing is hidden where all contexts are as long as the window
+        if ragged or self.windowed:
+            masks = visible_by_kind(self.model, *_looks_back(positions, window))
         x = self.trunk.embed_tokens(tokens)  # [R, D]
         cos, sin = (table[positions][:, None] for table in self._rotary_tables(x))
         for layer, kind, memory in zip(self.layers, self.kinds, cache.layers, strict=True):
-            x = layer(x, cos, sin, memory, masks[kind] if isinstance(masks, dict) else masks)
+            x = layer(x, cos, sin, memory, masks.get(kind))
         return self.head(_norm(self.trunk.norm, x))
 
     def _rotary_tables(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

@@ -125,12 +125,12 @@ def test_positions_of_the_longest_slot_for_all(name, caught):
 
 @models
 def test_attention_mask_missing_while_acting(name, caught):
-    mask = steps.attention_mask
+    looks_back = steps._looks_back
 
-    def sees_all(model, visible, distance):
-        return mask(model, torch.ones_like(visible), torch.zeros_like(distance))
+    def sees_all(positions, window):
+        return tuple(torch.ones_like(x) for x in looks_back(positions, window))
 
-    caught(parity(name), lambda patch: patch.setattr(steps, "attention_mask", sees_all))
+    caught(parity(name), lambda patch: patch.setattr(steps, "_looks_back", sees_all))
 
 
 @models
@@ -200,7 +200,8 @@ def test_slots_share_a_context_after_they_have_parted(name, caught):
 
 
 @models
-def test_tokens_of_a_tree_see_their_siblings(name, caught):
+def test_tokens_of_a_tree_see_their_siblings(name, caught, monkeypatch):
+    monkeypatch.setattr(contexts, "WORTH_IT", 10.0)  # always
     grow = contexts._grow
 
     def causal(chains, width):
@@ -211,7 +212,8 @@ def test_tokens_of_a_tree_see_their_siblings(name, caught):
 
 
 @models
-def test_tokens_of_a_tree_counted_along_the_row(name, caught):
+def test_tokens_of_a_tree_counted_along_the_row(name, caught, monkeypatch):
+    monkeypatch.setattr(contexts, "WORTH_IT", 10.0)  # always
     grow = contexts._grow
 
     def counted(chains, width):
