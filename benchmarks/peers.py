@@ -9,7 +9,14 @@ from collections.abc import Callable
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from transformers import PreTrainedModel, PreTrainedTokenizerBase, PrinterCallback, TrainerCallback
+from stable_baselines3.common.callbacks import BaseCallback
+from transformers import (
+    AutoModelForCausalLM,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+    PrinterCallback,
+    TrainerCallback,
+)
 
 
 def require_trl() -> Any:
@@ -25,6 +32,20 @@ def require_trl() -> Any:
     return trl
 
 
+class Rewards(BaseCallback):
+    """Keeps the mean reward of every rollout of ours."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.kept: list[float] = []
+
+    def _on_step(self) -> bool:
+        return True
+
+    def _on_rollout_end(self) -> None:
+        self.kept.append(float(self.locals["rollout"].returns.mean()))
+
+
 class Turns(TrainerCallback):
     """Times TRL's steps in blocks, and lets ours take a turn after every block.
 
@@ -38,11 +59,17 @@ class Turns(TrainerCallback):
         self.turn, self.steps, self.turns = ours, steps, turns
         self.ours: list[float] = []
         self.theirs: list[float] = []
+        self.rewards: list[float] = []  # theirs, as they log them
         self._started = 0.0
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **rest: Any) -> None:
         """Start the clock."""
         self._started = time.perf_counter()
+
+    def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any], **rest: Any) -> None:
+        """Keep their reward."""
+        if "reward" in logs:
+            self.rewards.append(float(logs["reward"]))
 
     def on_step_end(self, args: Any, state: Any, control: Any, **rest: Any) -> None:
         """Take our turn at the end of a block."""
@@ -85,6 +112,8 @@ def train_beside(
     tokenizer.padding_side = "left"
     callback = Turns(ours, steps, turns)
     with TemporaryDirectory() as folder:
+        model.save_pretrained(folder)  # TRL makes a reference from where a model was read
+        started = AutoModelForCausalLM.from_pretrained(folder, dtype=model.dtype)
         config = getattr(trl, f"{trainer}Config")(
             output_dir=folder, **{
                 "use_cpu": True, "bf16": False, "report_to": "none", "disable_tqdm": True, "save_strategy": "no",
@@ -94,7 +123,7 @@ def train_beside(
             },
         )  # fmt: skip
         peer = getattr(trl, f"{trainer}Trainer")(
-            model=copy.deepcopy(model), reward_funcs=reward, args=config, processing_class=tokenizer,
+            model=started, reward_funcs=reward, args=config, processing_class=tokenizer,
             train_dataset=datasets.Dataset.from_list(rows), callbacks=[callback],
         )  # fmt: skip
         peer.remove_callback(PrinterCallback)

@@ -17,30 +17,34 @@ EPISODES, SLOTS, PROMPT, SHORTEST, LONGEST = 1024, 64, 8, 4, 64
 
 
 class ForcedLengths(LanguageModelPolicy):
-    """Ends each episode at the length that its prompt stands for, evenly spread from 4 to 64."""
+    """Ends each episode at the length that its prompt stands for, 4 to 64, evenly spread or so in the logarithm."""
 
     end: int
+    logarithmic: bool
 
     def act(self, obs: Any, state: Any, *args: Any, **kwargs: Any) -> Any:
         """Choose as the model does, and the end token where it is time."""
         actions, log_probs, state = super().act(obs, state, *args, **kwargs)
-        spread = LONGEST - SHORTEST + 1
-        lengths = SHORTEST + (obs["tokens"][:, 0] * len(LETTERS) + obs["tokens"][:, 1]) * 37 % spread
+        draws = (obs["tokens"][:, 0] * len(LETTERS) + obs["tokens"][:, 1]) * 37 % 61 / 60  # 0 to 1
+        if self.logarithmic:
+            lengths = SHORTEST * (LONGEST / SHORTEST) ** draws
+        else:
+            lengths = SHORTEST + (LONGEST - SHORTEST) * draws
         return actions.where(obs["length"] - PROMPT + 1 < lengths, self.end), log_probs, state
 
 
 def run(name: str, pairs: int) -> list[Row]:
-    """Return a row for slots with rows of their own, as on a GPU, and one for distinct contexts, as on a CPU."""
-    return [_compare(False, pairs), _compare(True, pairs)]
+    """Return rows for slots with rows of their own, as on a GPU, and for distinct contexts, as on a CPU."""
+    return [_compare(share, logarithmic, pairs) for share in (False, True) for logarithmic in (True, False)]
 
 
-def _compare(share: bool, pairs: int) -> Row:
+def _compare(share: bool, logarithmic: bool, pairs: int) -> Row:
     envs = letter_envs(SLOTS, letter_prompts(EPISODES, PROMPT), LONGEST)
     task = envs.task
     model = endless_model(task.vocab_size, task.max_length, task.eos_token_id)
     spaces = (envs.single_observation_space, envs.single_action_space)
     policy = ForcedLengths(*spaces, model, share_contexts=share)
-    policy.end = task.eos_token_id
+    policy.end, policy.logarithmic = task.eos_token_id, logarithmic
     collector, generator = Collector(envs, torch.device("cpu")), torch.Generator().manual_seed(0)
 
     def collect(waves: int) -> tuple[float, Rollout]:
@@ -52,6 +56,8 @@ def _compare(share: bool, pairs: int) -> Row:
 
     taken = alternate(lambda: collect(1)[0], lambda: collect(EPISODES // SLOTS)[0], pairs)
     ours, waves = (sorted(collect(count)[1].lengths.tolist()) for count in (1, EPISODES // SLOTS))
-    label = "a row for each distinct context" if share else "a row for each slot"
-    quality = f"the same {EPISODES} lengths: {ours == waves}"
-    return Row.of(label, *taken, "tokens/s", quality, less_is_better=False, mean_length=sum(ours) / len(ours))
+    mean = sum(ours) / len(ours)
+    spread = "log-uniform" if logarithmic else "uniform"
+    label = f"a row for each {'distinct context' if share else 'slot'}, {spread} lengths"
+    quality = f"the same {EPISODES} lengths: {ours == waves}; mean {mean:.0f} of {LONGEST}"
+    return Row.of(label, *taken, "tokens/s", quality, less_is_better=False, mean_length=mean)

@@ -10,10 +10,10 @@ from gymnasium.utils import seeding
 from agents import Agent, find_agent
 
 from .measure import Row, clock
-from .peers import require_trl, train_beside
+from .peers import Rewards, require_trl, train_beside
 from .worlds import GROUPS, K, arith_envs, greedy_success, warm_model
 
-STEPS, RATE = 50, 3e-4
+STEPS, RATE, LOGGED = 50, 3e-4, 10
 SAME: dict[str, Any] = {"activation_checkpointing": False, "beta": 0.0}  # as ours: nothing recomputed, no reference
 SETTINGS: dict[str, dict[str, dict[str, Any]]] = {  # name of a row: the trainer's settings
     "trl-grpo": {
@@ -43,19 +43,25 @@ def _compare(name: str, label: str, settings: dict[str, Any], pairs: int) -> Row
     def reward(completions: list[str], answer: list[str], **rest: Any) -> list[float]:
         return [float(text == right) for text, right in zip(completions, answer, strict=True)]
 
+    rewards = Rewards()
+
     def our_turn() -> float:
         with clock() as seconds:
-            agent.learn(total_episodes=GROUPS * K * STEPS, reset_num_timesteps=False)
+            agent.learn(total_episodes=GROUPS * K * STEPS, callback=rewards, reset_num_timesteps=False)
         return seconds() / STEPS
 
     times, theirs = train_beside(
         name.removeprefix("trl-").upper(), model, agent.env.task.tokenizer, rows, reward, our_turn, STEPS, turns,
         per_device_train_batch_size=GROUPS * K, num_generations=K, max_completion_length=agent.env.task.max_new_tokens,
-        learning_rate=RATE, logging_steps=10, **settings,
+        learning_rate=RATE, logging_steps=LOGGED, **settings,
     )  # fmt: skip
     after = [greedy_success(trained) for trained in (agent.policy.model, theirs)]
-    quality = f"success {before:.3f} -> ours {after[0]:.3f}, TRL {after[1]:.3f} after {STEPS * turns} updates each"
-    return Row.of(label, times.ours[1:], times.theirs[1:], "s/update", quality, success=[before, *after])
+    last = [sum(kept[-count:]) / count for kept, count in ((rewards.kept, STEPS), (times.rewards, STEPS // LOGGED))]
+    quality = (
+        f"reward of the last {STEPS} of {STEPS * turns} updates: ours {last[0]:.3f}, TRL {last[1]:.3f}; "
+        f"success {before:.3f} -> ours {after[0]:.3f}, TRL {after[1]:.3f}"
+    )
+    return Row.of(label, times.ours[1:], times.theirs[1:], "s/update", quality, success=[before, *after], reward=last)
 
 
 def our_agent(name: str, model: Any) -> Agent:

@@ -68,7 +68,7 @@ def run(name: str, pairs: int) -> list[Row]:
 def _compare(label: str, verifier: Verifier, inner: Verifier, pairs: int, repeats: int) -> Row:
     taken: tuple[list[float], list[float]] = ([], [])
     collectors = [_collector(each) for each in (verifier, Indifferent(inner))]
-    batches = 0
+    batches, shares = 0, []
     for _ in range(pairs + 1):
         for kept, (collect, judged) in zip(taken, collectors, strict=True):
             judged.clear()
@@ -77,21 +77,30 @@ def _compare(label: str, verifier: Verifier, inner: Verifier, pairs: int, repeat
                     collect()
             kept.append(seconds() / repeats)
             batches = len(judged) // repeats
+            if kept is taken[0]:
+                shares.append(sum(judged) / seconds())
     ours, without = (kept[1:] for kept in taken)
     added = sorted(w / o - 1 for w, o in zip(ours, without, strict=True))[len(ours) // 2]
-    return Row.of(label, ours, without, "s/rollout", f"adds {added:.1%}; {batches} batches a rollout")
+    share = sorted(shares[1:])[len(ours) // 2]
+    quality = (
+        f"judging takes {share:.2%} of a rollout; the difference between the two is {added:.1%}; {batches} batches"
+    )
+    return Row.of(label, ours, without, "s/rollout", quality)
 
 
 def _collector(verifier: Verifier) -> Any:
-    """Return a function that collects a rollout of the same episodes, and the list of batches that were judged."""
+    """Return a function that collects a rollout of the same episodes, and the seconds of every batch judged."""
     envs = arith_envs(GROUPS * K, group_size=K, verifier=verifier)
     policy = LanguageModelPolicy(envs.single_observation_space, envs.single_action_space, warm_model())
-    collector, judged = Collector(envs, torch.device("cpu")), []
+    collector = Collector(envs, torch.device("cpu"))
+    judged: list[float] = []
     verify = envs.task.verifier.verify_batch
 
     def noted(problems: Sequence[Problem], completions: Sequence[str]) -> list[Verdict]:
-        judged.append(len(problems))
-        return verify(problems, completions)
+        with clock() as seconds:
+            verdicts = verify(problems, completions)
+        judged.append(seconds())
+        return verdicts
 
     envs.task.verifier.verify_batch = noted
 

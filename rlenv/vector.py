@@ -165,7 +165,10 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
         block = np.full((len(rows), self.task.max_length), self.task.pad_token_id, dtype=np.int64)
         for i, prompt in enumerate(prompts):
             self._prompts[rows[i]] = prompt
-            block[i, : len(prompt.tokens)] = prompt.tokens
+            if i and prompt is prompts[i - 1]:  # of the same group
+                block[i] = block[i - 1]
+            else:
+                block[i, : len(prompt.tokens)] = prompt.tokens
         index = torch.tensor(rows, device=self.device)
         self._tokens[index] = torch.from_numpy(block).to(self.device)
         lengths = torch.tensor([len(prompt.tokens) for prompt in prompts], device=self.device)

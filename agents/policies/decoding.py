@@ -66,7 +66,9 @@ class Decoder:
         """Read on and return the logits that follow each slot's context [B, V]; see `act`."""
         slots = starts.nonzero()[:, 0].to(tokens.device)
         if len(slots):
-            self._prefill(tokens, lengths, slots, slots)
+            begun = self._prefill(tokens, lengths, slots, slots)
+            if begun is not None and len(slots) == self.num_slots:
+                return begun
         return self._step(newest_tokens(tokens, lengths), lengths - 1)
 
     def _step(self, tokens: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
@@ -74,17 +76,27 @@ class Decoder:
         first, last = (int(end) for end in positions.aminmax())
         return self.step(tokens, positions, self.cache, last + 1, ragged=first != last)
 
-    def _prefill(self, tokens: torch.Tensor, lengths: torch.Tensor, slots: torch.Tensor, rows: torch.Tensor) -> None:
-        """Read what these slots [n] begin with, all but the newest token, into rows [n]; equal neighbours read once."""
-        counts = lengths[slots] - 1
-        width = int(counts.max())
-        if width == 0:
-            return
-        prompts = tokens[slots, :width].masked_fill(torch.arange(width, device=counts.device) >= counts[:, None], 0)
-        distinct, source_rows = prompts.unique_consecutive(dim=0, return_inverse=True)
-        read = DynamicCache()
-        self.model.base_model(distinct, past_key_values=read, use_cache=True)
+    def _prefill(
+        self, tokens: torch.Tensor, lengths: torch.Tensor, slots: torch.Tensor, rows: torch.Tensor
+    ) -> torch.Tensor | None:
+        """Read the contexts of these slots [n] into rows [n]; equal neighbours are read once.
+
+        Returns:
+            The logits that follow [n, V]; None where the contexts differ in length: their ends are read by a step.
+        """
+        counts = lengths[slots]
+        first, last = (int(end) for end in counts.aminmax())
+        beyond = torch.arange(last, device=counts.device) >= counts[:, None]
+        contexts = tokens[slots, :last].masked_fill(beyond, 0)
+        distinct, source_rows = contexts.unique_consecutive(dim=0, return_inverse=True)
+        read, logits = DynamicCache(), None
+        if first == last:
+            made = self.model(distinct, past_key_values=read, use_cache=True, logits_to_keep=1)
+            logits = made.logits[source_rows, -1]
+        else:
+            self.model.base_model(distinct, past_key_values=read, use_cache=True)
         self.cache.place(rows, read, source_rows)
+        return logits
 
 
 class ContextDecoder(Decoder):
@@ -115,13 +127,14 @@ class ContextDecoder(Decoder):
         slots = (playing & ~going).nonzero()[:, 0]
         firsts, prompt_of_slot = _neighbours(tokens, lengths, slots)
         rows = self._assign(parents, len(firsts), int(lengths.max()))
-        if len(firsts):
-            self._prefill(tokens, lengths, firsts, rows[len(parents) :])
+        begun = self._prefill(tokens, lengths, firsts, rows[len(parents) :]) if len(firsts) else None
         self.row_of_slot = torch.zeros_like(lengths)
         self.row_of_slot[going] = rows[child_of_slot]
         self.row_of_slot[slots] = rows[len(parents) + prompt_of_slot]
         self.has_row = playing.clone()
         self.one_to_one = torch.equal(self.row_of_slot, torch.arange(self.num_slots, device=rows.device))
+        if begun is not None and len(parents) == 0:
+            return begun[self.row_of_slot]
         used = self.row_of_slot[playing]
         read, positions = torch.empty_like(rows), torch.empty_like(rows)
         read[used], positions[used] = newest[playing], lengths[playing] - 1
