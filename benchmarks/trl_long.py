@@ -13,7 +13,7 @@ from .measure import Row, clock
 from .peers import require_trl, train_beside
 from .worlds import GROUPS, K, letter_envs, letter_prompts
 
-STEPS, RATE, TOKENS, PROMPT = 5, 3e-4, 64, 8
+STEPS, RATE, TOKENS, PROMPT = 5, 5e-5, 64, 8  # a rate at which lengths stay as they are for a while
 
 
 def share_of_vowels(completions: list[str], **rest: Any) -> list[float]:

@@ -128,35 +128,51 @@ def _grow(chains: torch.Tensor, width: int) -> tuple[torch.Tensor, torch.Tensor,
         flattened [C, L].
     """
     count, longest = chains.shape
-    column = torch.arange(longest, device=chains.device)
-    number = torch.arange(count, device=chains.device)
-    lengths = (chains >= 0).sum(1)  # [C]
     same = (chains[1:] == chains[:-1]) & (chains[1:] >= 0)
     shared = torch.nn.functional.pad(same.cumprod(1).sum(1), (1, 0))  # [C]
-    row, shared_here, used = _fill(lengths.tolist(), shared.tolist(), max(width, 2 * longest))
-    rows, wide = row[-1] + 1, max(used)
-    if rows * wide * (6 * width + wide) > WORTH_IT * count * longest * (6 * width + longest):
+    row, here, used = _fill((chains >= 0).sum(1).tolist(), shared.tolist(), max(width, 2 * longest))
+    if _work(row[-1] + 1, max(used), width) > WORTH_IT * _work(count, longest, width):
         return None
-    row_of, shared = chains.new_tensor(row), chains.new_tensor(shared_here)
+    return _lay_out(chains, chains.new_tensor(row), chains.new_tensor(here), chains.new_tensor(used))
+
+
+def _work(rows: int, length: int, width: int) -> float:
+    """Return the cost of rows, in tokens: attention doubles that of a token in rows of about 6 widths."""
+    return rows * length * (1 + length / (6 * width))
+
+
+def _lay_out(
+    chains: torch.Tensor, row: torch.Tensor, shared: torch.Tensor, used: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Put sorted chains into rows of trees.
+
+    Args:
+        chains: [C, L], -1 beyond their ends.
+        row: of each chain [C].
+        shared: how many tokens it shares with the chain before it, there [C].
+        used: tokens of each row [R].
+
+    Returns:
+        As `_grow`.
+    """
+    (count, longest), (rows, wide) = chains.shape, (len(used), int(used.max()))
+    number = torch.arange(count, device=chains.device)[:, None]  # [C, 1]
+    column = torch.arange(longest, device=chains.device).expand(count, -1)  # [C, L]
     owned = (column >= shared[:, None]) & (chains >= 0)  # [C, L]
-    owner = number[:, None].where(column >= shared[:, None], 0).cummax(0).values  # [C, L]
+    owner = number.where(column >= shared[:, None], 0).cummax(0).values  # the chain that owns each token [C, L]
     order = owned.flatten().cumsum(0).view(count, longest) - 1  # of the owned tokens, row by row
-    first = chains.new_tensor([0, *used]).cumsum(0)[row_of]  # tokens in the rows before
-    place = row_of[:, None] * wide + order - first[:, None]
-    where = place[owned]
-    ids, depth, chain = (chains.new_zeros(rows * wide) for _ in range(3))
-    ids[where], depth[where], chain[where] = (
-        chains[owned],
-        column.expand_as(owned)[owned],
-        number.repeat_interleave(owned.sum(1)),
-    )
-    exists = torch.zeros(rows * wide, dtype=torch.bool, device=chains.device)
-    exists[where] = True
-    ids, depth, chain, exists = (x.view(rows, wide) for x in (ids, depth, chain, exists))
+    place = row[:, None] * wide + order - (used.cumsum(0) - used)[row][:, None]  # in the rows, flattened
+
+    def arrange(values: torch.Tensor) -> torch.Tensor:
+        out = values.new_zeros(rows * wide)
+        out[place[owned]] = values.expand_as(owned)[owned]
+        return out.view(rows, wide)
+
+    depth, chain = arrange(column), arrange(number)
     ancestor = owner[chain[:, :, None], depth[:, None, :]] == chain[:, None, :]
-    visible = ancestor & (depth[:, None, :] <= depth[:, :, None]) & exists[:, None, :]
+    visible = ancestor & (depth[:, None, :] <= depth[:, :, None]) & arrange(owned)[:, None, :]
     visible |= torch.eye(wide, dtype=torch.bool, device=chains.device)  # padding sees something: no 0 / 0
-    return ids, depth, visible[:, None], place.gather(0, owner)
+    return arrange(chains), depth, visible[:, None], place.gather(0, owner)
 
 
 def _fill(lengths: list[int], shared: list[int], width: int) -> tuple[list[int], list[int], list[int]]:

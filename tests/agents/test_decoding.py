@@ -106,24 +106,27 @@ class Game:
     def act(self, playing=None, starts=None):
         """Act once; return how many contexts were read."""
         starts = self.starts if starts is None else starts
+        self.step.read.clear()
         obs = observe(self.contexts)
         actions, log_probs, state = self.policy.act(obs, self.state, starts, False, self.generator, playing)
         assert state is self.state
         counted = ALL if playing is None or not playing.any() else playing
         assert_true(self.policy, self.contexts, actions, log_probs, counted)
-        self._check_rows(counted)
         self.starts = NONE
-        return len(self.step.read[-1])
+        return self._check_rows(counted)
 
     def _check_rows(self, playing):
-        """The rows in use are the first ones, and each of them is read as the slots that have it say."""
-        rows, read = self.state.row_of_slot, self.step.read[-1]
-        assert rows[playing].unique().tolist() == list(range(len(read)))
+        """The rows in use are the first ones, and each is read as the slots that have it say; return how many."""
+        rows, number = self.state.row_of_slot, int(self.state.row_of_slot[playing].max()) + 1
+        assert rows[playing].unique().tolist() == list(range(number))
+        assert len(self.step.read) <= 1 and all(len(read) == number for read in self.step.read)
         for slot in playing.nonzero()[:, 0].tolist():
             context = self.contexts[slot]
-            assert read[rows[slot]] == (context[-1], len(context) - 1)
+            # Where everybody has just started, there may be nothing left for a step.
+            assert all(read[rows[slot]] == (context[-1], len(context) - 1) for read in self.step.read)
             others = [self.contexts[i] for i in playing.nonzero()[:, 0].tolist() if rows[i] == rows[slot]]
             assert all(other == context for other in others), "slots share a row only with their equals"
+        return number
 
     def go_on(self, tokens):
         for context, token in zip(self.contexts, tokens, strict=True):
