@@ -98,7 +98,7 @@ def _count_tokens(agent: Any, tokens: dict[str, int]) -> None:
 
     def counted_prefill(module: Any, args: Any, kwargs: Any) -> None:
         if kwargs.get("past_key_values") is not None:
-            tokens["acting"] += args[0].numel()
+            tokens["acting"] += (args[0] if args else kwargs["input_ids"]).numel()
 
     steps.LlamaStep.__call__ = counted_step  # type: ignore[method-assign, assignment]
     language_model.plan_reading = counted_plan  # type: ignore[assignment]

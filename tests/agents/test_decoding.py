@@ -175,6 +175,22 @@ def test_equal_neighbours_are_read_once(kind):
     assert_true(policy, contexts, actions, log_probs)
 
 
+@pytest.mark.parametrize("kind", ["own", "shared", "captured"])
+@pytest.mark.parametrize("restarting", [[0, 1, 2, 3, 4, 5], [1, 2], [0, 3, 5]])
+def test_contexts_of_one_length_may_begin_together_in_all_slots_or_in_some(kind, restarting):
+    """Equal neighbours are read once, and each slot still gets the law of its own context."""
+    policy, contexts = policy_of(), [[1, 2], [1, 2], [3, 4], [3, 4], [1, 2], [5, 6]]
+    state, starts = decoder_of(kind, policy), ALL
+    for step in range(3):
+        actions, log_probs, _ = policy.act(observe(contexts), state, starts)
+        assert_true(policy, contexts, actions, log_probs)
+        contexts, starts = [[*context, 1 + step] for context in contexts], NONE
+    for slot in restarting:
+        contexts[slot] = [7, slot // 2, 8]
+    actions, log_probs, _ = policy.act(observe(contexts), state, flags(restarting))
+    assert_true(policy, contexts, actions, log_probs)
+
+
 def test_slots_that_do_not_play_have_no_row():
     game = Game(policy_of(), [[1, 2], [1, 2], [3], [4], [5], [5]])
     assert game.act(flags([0, 2, 3, 5])) == 4
