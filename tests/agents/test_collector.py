@@ -264,6 +264,17 @@ def test_slots_that_may_not_step_when_finished_restart_at_once() -> None:
     assert sum(len(playing) == 32 for playing, _, _ in steps) > len(steps) / 2
 
 
+@modes
+@pytest.mark.parametrize("slots", [6, 40])
+def test_a_policy_is_told_of_every_slot_whose_step_counts_and_of_no_other(mode: AutoresetMode, slots: int) -> None:
+    rollout, steps = play(text_envs(slots, autoreset_mode=mode), 25)
+    assert sum(len(playing) for playing, *_ in steps) == int(rollout.mask.sum())
+    with torch.no_grad():
+        log_probs, _ = tiny_policy("gpt2", text_envs(1)).evaluate_actions(rollout)
+    gap = (log_probs - rollout.log_probs).abs().max()
+    assert gap < 1e-12, "a slot that was not told of may have got any token"
+
+
 # Which steps the device is asked about.
 
 

@@ -1,0 +1,38 @@
+"""The tables of README.md and docs/performance.md are those of benchmarks/results, whose rows are complete."""
+
+import importlib.util
+import json
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+RESULTS = sorted((ROOT / "benchmarks" / "results").glob("*.json"))
+KEYS = {"name", "ratio", "ours", "peer", "unit", "pairs", "quality", "machine", "versions", "command", "date"}
+
+
+@pytest.fixture
+def maker():
+    spec = importlib.util.spec_from_file_location("make_performance", ROOT / "docs" / "make_performance.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_tables_are_those_of_the_results(maker):
+    for path, text in maker.pages().items():
+        assert path.read_text(encoding="utf-8") == text, f"{path.name}: run python docs/make_performance.py"
+
+
+@pytest.mark.parametrize("path", RESULTS, ids=lambda path: path.stem)
+def test_every_row_says_what_was_measured_where_and_how(path):
+    for row in json.loads(path.read_text(encoding="utf-8")):
+        assert set(row) >= KEYS
+        assert row["ratio"]["min"] <= row["ratio"]["median"] <= row["ratio"]["max"]
+        assert set(row["machine"]) == {"processor", "cores", "gpu"}
+        assert row["command"].startswith(f"rlenv bench {path.stem}")
+
+
+def test_what_was_not_measured_is_said(maker, monkeypatch):
+    monkeypatch.setattr(maker, "rows_of", lambda name: [])
+    assert maker.table(("h200-train",)).splitlines()[-1].startswith("| `h200-train` | | not measured | 2 (6) |")
