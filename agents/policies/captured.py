@@ -18,6 +18,7 @@ from .decoding import Choose, Decoder, newest_tokens
 from .steps import Step
 
 BUCKET = 64  # columns
+GENERATORS = 4  # whose captured steps are kept
 WARM_UP = 3  # runs before a capture, so that libraries have set themselves up
 
 
@@ -60,11 +61,18 @@ class CapturedDecoder(Decoder):
         window = min(-(-self.longest // BUCKET) * BUCKET, self.max_length)
         key = (window, deterministic, generator)
         if key not in self.runs:
+            self._forget_generators(generator)
             self.runs[key] = self._capture(*key)
         run, outputs = self.runs[key]
         run()
         actions, log_probs = (output.clone() for output in outputs)
         return actions, log_probs
+
+    def _forget_generators(self, coming: torch.Generator | None) -> None:
+        """Drop the steps of the generator that came first, if there would be too many: each evaluation brings one."""
+        known = list(dict.fromkeys(generator for _, _, generator in self.runs if generator is not coming))
+        if len(known) >= GENERATORS:
+            self.runs = {key: run for key, run in self.runs.items() if key[2] is not known[0]}
 
     def _capture(
         self, window: int, deterministic: bool, generator: torch.Generator | None

@@ -119,6 +119,7 @@ class ContextDecoder(Decoder):
         """Read on and return the logits that follow each slot's context [B, V]; see `Decoder.act`."""
         if playing is None or not playing.any():
             playing = torch.ones_like(starts)
+        starts, playing = starts.to(tokens.device), playing.to(tokens.device)
         newest = newest_tokens(tokens, lengths)
         if self.one_to_one and playing.all() and not starts.any():
             return self._step(newest, lengths - 1)
