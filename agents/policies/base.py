@@ -119,6 +119,14 @@ def sample_categorical(log_probs: torch.Tensor, generator: torch.Generator | Non
     return (log_probs - noise.log()).argmax(-1)
 
 
+def choose(
+    log_probs: torch.Tensor, deterministic: bool, generator: torch.Generator | None
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the likeliest actions, or drawn ones, and their log-probabilities [B], given those of all [B, V]."""
+    actions = log_probs.argmax(-1) if deterministic else sample_categorical(log_probs, generator)
+    return actions, log_probs.gather(1, actions[:, None])[:, 0]
+
+
 def scatter_steps(values: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
     """Put one value per existing step [M] back into its place [N, T], zeros elsewhere."""
     out = torch.zeros(mask.shape, dtype=values.dtype, device=values.device)

@@ -21,7 +21,7 @@ from torch import distributions as td
 from torch import nn
 
 from ..rollout import Obs, Rollout, map_obs
-from .base import Policy, State, sample_categorical, scatter_steps
+from .base import Policy, State, choose, sample_categorical, scatter_steps
 
 CLASSES: dict[str, type[ActorCriticPolicy]] = {
     "MlpPolicy": ActorCriticPolicy,
@@ -73,9 +73,7 @@ class ControlPolicy(Policy):
     ) -> tuple[torch.Tensor, torch.Tensor, State]:
         """Return actions, their log-probabilities and None."""
         if self._is_categorical:
-            log_probs = self._logits(obs).log_softmax(-1)
-            actions = log_probs.argmax(-1) if deterministic else sample_categorical(log_probs, generator)
-            return actions, log_probs.gather(1, actions[:, None])[:, 0], None
+            return *choose(self._logits(obs).log_softmax(-1), deterministic, generator), None
         distribution = self.net.get_distribution(obs)
         actions = distribution.mode() if deterministic else _sample(distribution, generator)
         return actions, distribution.log_prob(actions), None

@@ -13,7 +13,7 @@ from transformers import PreTrainedModel
 
 from ..checks import check_choice, check_flag
 from ..rollout import Obs, Rollout
-from .base import Policy, sample_categorical, scatter_steps
+from .base import Policy, choose, scatter_steps
 from .captured import CapturedDecoder, Captures, Ticket
 from .chunks import by_chunks
 from .contexts import Reading, plan_reading
@@ -132,9 +132,7 @@ class LanguageModelPolicy(Policy):
         self, logits: torch.Tensor, deterministic: bool, generator: torch.Generator | None
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Return tokens and their log-probabilities [B], given logits [B, V]."""
-        log_probs = self._log_softmax(logits)
-        actions = log_probs.argmax(-1) if deterministic else sample_categorical(log_probs, generator)
-        return actions, log_probs.gather(1, actions[:, None])[:, 0]
+        return choose(self._log_softmax(logits), deterministic, generator)
 
     def evaluate_actions(self, rollout: Rollout, entropy: bool = True) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Return log-probabilities and entropies [N, T] from one teacher-forced pass."""
