@@ -32,8 +32,10 @@ class Verdict:
     Args:
         reward: a finite number.
         parts: named components of the reward, for logging.
-        status: "ok", or why no verdict was reached ("timeout", "error"). A verdict that was not reached is no
-            reward of 0: such an episode is left out of baselines, loss and metrics.
+        status: "ok", or why there is no reward: "timeout", "error" (failures of the verifier, which are counted) or
+            "not_applicable" (it has nothing to say). No verdict is no reward of 0: such an episode is left out of
+            baselines, loss and metrics.
+        reason: what went wrong, in one line, where the status is not "ok".
 
     Raises:
         ValueError: if the reward is not finite.
@@ -41,11 +43,17 @@ class Verdict:
 
     reward: float
     parts: Mapping[str, float] = field(default_factory=dict)
-    status: Literal["ok", "timeout", "error"] = "ok"
+    status: Literal["ok", "timeout", "error", "not_applicable"] = "ok"
+    reason: str = ""
 
     def __post_init__(self) -> None:
         if not math.isfinite(self.reward):
             raise ValueError(f"a verdict's reward must be a finite number, got {self.reward!r}")
+
+    @property
+    def failed(self) -> bool:
+        """Whether the verifier failed to reach a verdict."""
+        return self.status in ("timeout", "error")
 
 
 class Verifier:
@@ -58,16 +66,42 @@ class Verifier:
         prompt_length: the longest prompt in characters, None where unknown.
         answer_length: the longest right answer in characters, None where unknown.
         success_reward: a verdict with at least this reward counts as a success.
+        reward_range: the lowest and the highest reward there can be.
+        levels: how many levels of difficulty its problems have; a problem's level, from 1, is in its metadata
+            ("level") where there is more than one.
+        isolated: whether verdicts are reached in worker processes unless the user decides otherwise: for verifiers
+            that may hang, crash or take long. See `isolation.py`.
+        timeout: seconds a verdict may take in a worker process.
+        does_not_catch: wrong completions that this verifier is known to pay for, by the name of the attack in
+            `attacks.py`, each with the reason.
     """
 
     alphabet: str = string.printable
     prompt_length: int | None = None
     answer_length: int | None = None
     success_reward: float = 1.0
+    reward_range: tuple[float, float] = (0.0, 1.0)
+    levels: int = 1
+    isolated: bool = False
+    timeout: float = 5.0
+    does_not_catch: Mapping[str, str] = {}
 
     def sample(self, rng: random.Random) -> Problem:
         """Return a problem drawn with `rng` alone; not overridden where problems come from elsewhere."""
         raise NotImplementedError(f"{type(self).__name__} makes no problems of its own: pass problems=[...]")
+
+    def sample_at(self, rng: random.Random, level: int) -> Problem:
+        """Return a problem of one level, 1 to `levels`; overridden where there is more than one."""
+        return self.sample(rng)
+
+    def examples(self) -> list[Problem]:
+        """Return problems to show and to check the verifier with; overridden where it makes none of its own."""
+        rng = random.Random(0)
+        return [self.sample_at(rng, 1 + index % self.levels) for index in range(16)]
+
+    def paraphrases(self, problem: Problem) -> list[str]:
+        """Return completions that differ from the demonstration and deserve the full reward all the same."""
+        return []
 
     def verify(self, problem: Problem, completion: str) -> Verdict:
         """Judge one completion."""
@@ -87,6 +121,9 @@ class Verifier:
         Problems that are one and the same to a learner (12+34 and 34+12) should share a key.
         """
         return problem.prompt
+
+    def close(self) -> None:
+        """Give back what the verifier holds (worker processes, a model)."""
 
     def is_success(self, verdict: Verdict) -> bool:
         """Tell whether a verdict counts as solved."""

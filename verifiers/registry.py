@@ -43,13 +43,18 @@ def make_verifier(spec: str | Verifier | Callable[..., Any], **kwargs: Any) -> V
     """Return the verifier that `spec` stands for.
 
     Args:
-        spec: a registered name ("arith"), "module:Name", a Verifier object or class, or a reward function
+        spec: a registered name ("arith"), a name with its first argument ("reasoning_gym:leg_counting"),
+            "module:Name", a Verifier object or class, or a reward function
             `f(prompts, completions, **columns) -> list[float | None]`.
         kwargs: passed to the verifier's constructor.
 
     Raises:
         ValueError: for an unknown name (with the closest matches), or arguments that the verifier does not take.
     """
+    if isinstance(spec, str):
+        name, _, argument = spec.partition(":")
+        if argument and name in list_verifiers():
+            return _construct(_load(name), name, argument, **kwargs)
     found = _find(spec) if isinstance(spec, str) else spec
     if isinstance(found, Verifier):
         if kwargs:
@@ -76,12 +81,16 @@ def _find(name: str) -> Any:
             return getattr(importlib.import_module(module_name), attribute)
         except (ImportError, AttributeError, ValueError, TypeError) as error:
             raise ValueError(f"verifier {name!r} cannot be loaded: {error}") from error
-    if name in _REGISTRY:
-        return _REGISTRY[name]
-    for entry in entry_points(group=ENTRY_POINT_GROUP):
-        if entry.name == name:
-            return entry.load()
     known = list_verifiers()
+    if name in known:
+        return _load(name)
     close = difflib.get_close_matches(name, known, n=3)
     hint = f"did you mean {', '.join(close)}?" if close else f"known: {', '.join(known)}"
     raise ValueError(f"unknown verifier {name!r}; {hint}")
+
+
+def _load(name: str) -> Any:
+    """Return the class that a known name stands for."""
+    if name in _REGISTRY:
+        return _REGISTRY[name]
+    return next(entry.load() for entry in entry_points(group=ENTRY_POINT_GROUP) if entry.name == name)
