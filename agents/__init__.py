@@ -13,6 +13,7 @@ from .algorithms.reinforce_plus_plus import ReinforcePlusPlus
 from .algorithms.rloo import RLOO
 from .collector import Collector
 from .envs import make_envs
+from .failures import VerifierError
 from .policies import ControlPolicy, LanguageModelPolicy, Policy, make_policy
 from .rollout import Rollout
 from .warm_start import warm_start
@@ -36,6 +37,7 @@ __all__ = [
     "ReinforceBaseline",
     "ReinforcePlusPlus",
     "Rollout",
+    "VerifierError",
     "find_agent",
     "make_envs",
     "make_policy",

@@ -20,6 +20,7 @@ from .checks import check_count, check_flag, check_number, check_optional_count
 from .collector import Collector
 from .descent import Descent
 from .envs import make_envs, resolve_device, single_spaces
+from .failures import FailureWatch
 from .learner import Learner
 from .metrics import rollout_metrics
 from .policies import Policy, make_policy
@@ -28,7 +29,7 @@ from .surface import Surface
 
 SAVED = (  # settings that a checkpoint keeps as they are
     "lr_schedule", "episodes_per_update", "group_size", "gamma", "max_grad_norm", "ent_coef", "vf_coef",
-    "micro_batch_size", "micro_batch_tokens", "skip_idle_rows", "seed",
+    "micro_batch_size", "micro_batch_tokens", "skip_idle_rows", "max_failed_share", "seed",
 )  # fmt: skip
 
 
@@ -55,6 +56,8 @@ class Agent(Learner, Surface):
         micro_batch_size: rows a pass of the policy, the critic or the reference; None for all. Does not change the
             gradient.
         micro_batch_tokens: the same in tokens, prompts included (steps, where there is no text).
+        max_failed_share: training stops with a `VerifierError` once the verifier failed (timeouts and errors) on more
+            than this share of the last hundred episodes or more.
         skip_idle_rows: leave out the training pass of episodes whose advantages are all zero, where nothing else in the
             loss would need it. Does not change the gradient.
         seed: of the policy's initial weights, the environment and the sampling of actions.
@@ -92,6 +95,7 @@ class Agent(Learner, Surface):
         kl_in: str = "reward",
         micro_batch_size: int | None = None,
         micro_batch_tokens: int | None = None,
+        max_failed_share: float = 0.1,
         skip_idle_rows: bool = True,
         seed: int = 0,
         device: str | torch.device = "auto",
@@ -105,6 +109,7 @@ class Agent(Learner, Surface):
         self.micro_batch_size = check_optional_count("micro_batch_size", micro_batch_size)
         self.micro_batch_tokens = check_optional_count("micro_batch_tokens", micro_batch_tokens)
         self.skip_idle_rows = check_flag("skip_idle_rows", skip_idle_rows)
+        self.max_failed_share = check_number("max_failed_share", max_failed_share, low=0.0, high=1.0)
         self.seed = check_count("seed", seed, low=0)
         self.tensorboard_log, self.verbose = tensorboard_log, verbose
         spaces = single_spaces(env, env_kwargs)
@@ -122,13 +127,15 @@ class Agent(Learner, Surface):
             num_envs = min(self.chosen("num_envs", None), self.episodes_per_update)
         slots = check_count("num_envs", num_envs)
         offered = check_count("group_size", self.default_group_size if group_size is None else group_size)
-        self.env: VectorEnv = make_envs(env, slots, env_kwargs, device=str(self.device), group_size=offered)
+        offers = {"device": str(self.device), "group_size": offered, "late_verdicts": True, "flag_errors": True}
+        self.env: VectorEnv = make_envs(env, slots, env_kwargs, **offers)
         self.group_size: int | None = self.env.metadata.get("group_size")  # None: the environment knows no groups
         self._check_groups(group_size)
 
         self.generator = torch.Generator(self.device).manual_seed(self.seed)
         self.collector = Collector(self.env, self.device)
         self.collector.seed(self.seed)
+        self.watch = FailureWatch(self.max_failed_share)
         self.num_timesteps = self.num_episodes = self.num_updates = 0
         self.last_metrics: dict[str, float] = {}
         self.settings: dict[str, Any] = {name: getattr(self, name) for name in SAVED} | {
@@ -169,6 +176,7 @@ class Agent(Learner, Surface):
             ValueError: if `log_interval` or the one of `total_timesteps` and `total_episodes` that has to be given is
                 no positive whole number.
             RuntimeError: if gradients stay non-finite, or acting and training disagree on log-probabilities.
+            VerifierError: if the verifier fails on too many episodes.
         """
         check_count("log_interval", log_interval)
         if (total_timesteps is None) == (total_episodes is None):
@@ -218,6 +226,7 @@ class Agent(Learner, Surface):
             self.num_episodes += len(rollout)
             listener.update_locals({"rollout": rollout})
             listener.on_rollout_end()
+            self.watch.add(rollout, self.collector.failure)
         return rollout
 
     def state_dict(self) -> dict[str, Any]:

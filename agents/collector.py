@@ -27,6 +27,9 @@ class Collector:
     Args:
         envs: the environment.
         device: where the policy is.
+
+    Attributes:
+        failure: why the verifier failed when it last did; empty if it never did.
     """
 
     def __init__(self, envs: VectorEnv, device: torch.device) -> None:
@@ -37,6 +40,7 @@ class Collector:
         self.ends_are_in_infos = bool(envs.metadata.get("ends_are_in_infos", False))
         self._none = np.zeros(envs.num_envs, dtype=bool)
         self._seed: int | None = None
+        self.failure = ""
 
     def seed(self, seed: int) -> None:
         """Seed the environment at the start of the next rollout."""
@@ -93,6 +97,9 @@ class Collector:
             obs = self._to_device(raw_obs, copy=stores)
             if policy.obs_from_actions and starts.any():
                 record.first_observations(obs, starts)
+        if record.tickets:
+            record.settle(self.envs.unwrapped.collect_verdicts())
+        self.failure = record.failure or self.failure
         return record.rollout()
 
     def _restart(self, record: _Record, obs: Any, dones: np.ndarray, infos: dict[str, Any]) -> tuple[Any, np.ndarray]:
@@ -163,6 +170,10 @@ class _Record:
         self.ends = {name: np.zeros(num_episodes, dtype=bool) for name in ("terminated", "truncated")}
         self.valid = np.ones(num_episodes, dtype=bool)
         self.success = np.full(num_episodes, np.nan)
+        self.extras: dict[str, np.ndarray] = {}
+        self.failure = ""
+        self.tickets: dict[int, int] = {}  # where verdicts come late: episode to ticket
+        self.late_rewards: np.ndarray | None = None
         self.groups = np.zeros(num_episodes, dtype=np.int64)
         self._playing: torch.Tensor | None = None
 
@@ -231,13 +242,45 @@ class _Record:
         slots = self.counting(dones)
         numbers = self.episode[slots]
         self.ends["terminated"][numbers], self.ends["truncated"][numbers] = terminated[slots], truncated[slots]
-        if "verifier_failed" in info:
-            self.valid[numbers] = ~np.asarray(info["verifier_failed"], dtype=bool)[slots]
-        if "is_success" in info:
-            self.success[numbers] = np.asarray(info["is_success"], dtype=float)[slots]
+        if "verdict_ticket" in info:
+            self.tickets |= zip(numbers.tolist(), np.asarray(info["verdict_ticket"])[slots].tolist(), strict=True)
+        else:
+            self._note(numbers, slots, info)
         self.episode[slots] = -1
         self._playing = None
         self.finished += len(slots)
+
+    def settle(self, outcomes: dict[str, Any]) -> None:
+        """Take in the verdicts that came late; `outcomes` is in order of tickets."""
+        numbers, tickets = np.array(list(self.tickets)), np.array(list(self.tickets.values()))
+        verdict = columns_of([outcomes["verdict"][ticket] for ticket in tickets])
+        told = {key: np.asarray(values)[tickets] for key, values in outcomes.items() if key != "verdict"}
+        self._note(numbers, np.arange(len(numbers)), {**told, "verdict": verdict})
+        self.late_rewards = np.zeros(self.num_episodes)
+        self.late_rewards[numbers] = told["r"]
+
+    def _note(self, numbers: np.ndarray, rows: np.ndarray, info: dict[str, Any]) -> None:
+        """Keep what the infos say of these episodes, which stand in these rows of its columns."""
+        if "verifier_failed" in info:
+            self.valid[numbers] = ~np.asarray(info["verifier_failed"], dtype=bool)[rows]
+        if "is_success" in info:
+            self.success[numbers] = np.asarray(info["is_success"], dtype=float)[rows]
+        if "level" in info:
+            self._figure("level")[numbers] = np.asarray(info["level"], dtype=float)[rows]
+        for name, values in info.get("verdict", {}).items():
+            if not name.startswith("_"):
+                having = np.asarray(info["verdict"].get(f"_{name}", np.ones(len(values), bool)), dtype=bool)[rows]
+                self._figure(f"parts/{name}")[numbers[having]] = np.asarray(values, dtype=float)[rows[having]]
+        if "verdict_status" in info and not self.valid[numbers].all():
+            status = np.asarray(info["verdict_status"], dtype=object)[rows]
+            for kind in dict.fromkeys(status[status != "ok"]):
+                self._figure(kind, 0.0)[numbers[status == kind]] = 1.0
+            reasons = np.asarray(info["verdict_reason"], dtype=object)[rows]
+            told = [f"{kind}: {reason}" for kind, reason in zip(status, reasons, strict=True) if reason]
+            self.failure = told[-1] if told else self.failure
+
+    def _figure(self, name: str, elsewhere: float = np.nan) -> np.ndarray:
+        return self.extras.setdefault(name, np.full(self.num_episodes, elsewhere))
 
     def rollout(self) -> Rollout:
         """Put every stored step into its place [N, T]."""
@@ -255,17 +298,25 @@ class _Record:
         observations, actions, log_probs, rewards = zip(*self.steps, strict=True)
         mask = torch.zeros(shape, dtype=torch.bool, device=self.device)
         mask[index] = True
+        paid = place(rewards)
+        if self.late_rewards is not None:  # at the last step of each episode
+            last = mask.sum(1, keepdim=True) - 1
+            paid.scatter_(1, last, torch.as_tensor(self.late_rewards, dtype=paid.dtype, device=self.device)[:, None])
         return Rollout(
             observations=self._by_episode(self.first) if self.first else map_many(place, observations),
             actions=place(actions),
             log_probs=place(log_probs),
-            rewards=place(rewards),
+            rewards=paid,
             mask=mask,
             terminated=torch.as_tensor(self.ends["terminated"], device=self.device),
             truncated=torch.as_tensor(self.ends["truncated"], device=self.device),
             groups=torch.as_tensor(self.groups, device=self.device),
             valid=torch.as_tensor(self.valid, device=self.device),
             success=torch.as_tensor(self.success, dtype=torch.float32, device=self.device),
+            extras={
+                name: torch.as_tensor(figures, dtype=torch.float32, device=self.device)
+                for name, figures in self.extras.items()
+            },
             final_observations=self._by_episode(self.last) if self.last else None,
         )
 
@@ -286,3 +337,12 @@ def _end_info(infos: dict[str, Any]) -> dict[str, Any]:
 
 def _numpy(flags: Any) -> np.ndarray:
     return flags.cpu().numpy() if isinstance(flags, torch.Tensor) else np.asarray(flags)
+
+
+def columns_of(rows: list[dict[str, float]]) -> dict[str, np.ndarray]:
+    """Return rows of named figures as columns, each with its mask."""
+    columns: dict[str, np.ndarray] = {}
+    for name in dict.fromkeys(name for row in rows for name in row):
+        columns[name] = np.array([row.get(name, np.nan) for row in rows])
+        columns[f"_{name}"] = np.array([name in row for row in rows])
+    return columns

@@ -8,6 +8,8 @@ import torch
 
 from .rollout import Rollout
 
+NO_VERDICT = ("timeout", "error", "not_applicable")
+
 
 def rollout_metrics(rollout: Rollout) -> dict[str, float]:
     """Return the figures of one rollout; episodes without a verdict count only in `failed_frac`."""
@@ -15,6 +17,7 @@ def rollout_metrics(rollout: Rollout) -> dict[str, float]:
     metrics = {
         "rollout/truncated_frac": _mean(rollout.truncated[valid].float()),
         "rollout/failed_frac": _mean((~valid).float()),
+        **{f"rollout/{name}_frac": _mean(rollout.extras[name]) for name in NO_VERDICT if name in rollout.extras},
     }
     if not bool(valid.any()):
         return metrics
@@ -28,7 +31,21 @@ def rollout_metrics(rollout: Rollout) -> dict[str, float]:
     success = rollout.success[valid]
     if not bool(success.isnan().any()):
         metrics["rollout/success_rate"] = _mean(success)
+        metrics |= {f"rollout/success_rate/level_{level}": rate for level, rate in success_by_level(rollout).items()}
+    for name, figures in rollout.extras.items():
+        if name.startswith("parts/") and bool((has := ~figures[valid].isnan()).any()):
+            metrics[f"rollout/{name}"] = _mean(figures[valid][has])
     return metrics
+
+
+def success_by_level(rollout: Rollout) -> dict[int, float]:
+    """Return the share of solved problems of each level of difficulty, where the problems have levels."""
+    levels = rollout.extras.get("level")
+    if levels is None:
+        return {}
+    counted = rollout.valid & ~levels.isnan()
+    levels, success = levels[counted], rollout.success[counted]
+    return {int(level): _mean(success[levels == level]) for level in levels.unique()}
 
 
 def evaluation_metrics(rollout: Rollout) -> dict[str, Any]:
@@ -41,11 +58,13 @@ def evaluation_metrics(rollout: Rollout) -> dict[str, Any]:
     if not bool(valid.any()):
         raise RuntimeError(f"the verifier failed on all {len(rollout)} episodes of the evaluation")
     success = rollout.success[valid]
+    levels = success_by_level(rollout)
     return {
         "episodes": int(valid.sum()),
         "mean_reward": _mean(rollout.returns[valid]),
         "success_rate": None if bool(success.isnan().any()) else _mean(success),
         "mean_ep_length": _mean(rollout.lengths[valid]),
+        **({"success_by_level": {str(level): rate for level, rate in levels.items()}} if levels else {}),
     }
 
 

@@ -7,7 +7,7 @@ Masks come from the lengths of episodes, never from token equality. What stands 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import torch
@@ -35,6 +35,8 @@ class Rollout:
         groups: episodes with equal numbers share a prompt, int64 [N].
         valid: False where no verdict was reached, bool [N]; such episodes teach nothing.
         success: 1.0, 0.0, or NaN where the environment does not say, [N].
+        extras: further figures of each episode for the log, by name, NaN where an episode has none [N]: "level",
+            "parts/NAME" of the reward, and "timeout", "error", "not_applicable" where there is no verdict (1.0 or 0.0).
         final_observations: what episodes were looking at when they were cut off (truncated, not terminated), where
             there is such an episode; zeros for the others [N, ...].
         values: of the critic where there is one [N, T].
@@ -55,6 +57,7 @@ class Rollout:
     groups: torch.Tensor
     valid: torch.Tensor
     success: torch.Tensor
+    extras: dict[str, torch.Tensor] = field(default_factory=dict)
     final_observations: Obs | None = None
     values: torch.Tensor | None = None
     final_values: torch.Tensor | None = None
@@ -116,9 +119,9 @@ class Rollout:
     def select(self, rows: Any) -> Rollout:
         """Return the rollout of some rows (a slice, an index or a bool mask over N)."""
         chosen: dict[str, Any] = {}
-        for field in fields(self):
-            value = getattr(self, field.name)
-            chosen[field.name] = None if value is None else map_obs(lambda x: x[rows], value)
+        for entry in fields(self):
+            value = getattr(self, entry.name)
+            chosen[entry.name] = None if value is None else map_obs(lambda x: x[rows], value)
         return Rollout(**chosen)
 
     def split(
@@ -151,7 +154,7 @@ def join(rollouts: Sequence[Rollout], obs_from_actions: bool) -> Rollout:
     """
     stepwise = {"actions", "log_probs", "rewards", "mask", *([] if obs_from_actions else ["observations"])}
     steps = max(rollout.mask.shape[1] for rollout in rollouts)
-    parts: dict[str, list[Any]] = {field.name: [] for field in fields(Rollout)}
+    parts: dict[str, list[Any]] = {entry.name: [] for entry in fields(Rollout)}
     offset = 0
     for rollout in rollouts:
         for name, values in parts.items():
@@ -159,6 +162,11 @@ def join(rollouts: Sequence[Rollout], obs_from_actions: bool) -> Rollout:
             values.append(map_obs(lambda x: _pad_steps(x, steps), value) if name in stepwise else value)
         parts["groups"][-1] = rollout.groups - rollout.groups.min() + offset
         offset = int(parts["groups"][-1].max()) + 1
+    figures = list(dict.fromkeys(name for extras in parts["extras"] for name in extras))
+    parts["extras"] = [
+        {name: extras.get(name, rollout.success.new_full((len(rollout),), torch.nan)) for name in figures}
+        for rollout, extras in zip(rollouts, parts["extras"], strict=True)
+    ]
     example = next((obs for obs in parts["final_observations"] if obs is not None), None)
     if example is not None:
         for i, seen in enumerate(parts["final_observations"]):

@@ -11,9 +11,9 @@ import numpy as np
 from gymnasium import spaces
 from transformers import PreTrainedTokenizerBase
 
-from verifiers import Problem, Verdict, Verifier, make_verifier
+from verifiers import Problem, Verdict, Verifier, isolate, make_verifier
 
-from .judge import judge
+from .judge import decode, judge
 from .problems import ProblemStream
 from .tokenizer import load_tokenizer
 
@@ -44,6 +44,12 @@ class TextGenTask:
         group_size: K consecutive episodes share a prompt.
         max_prompt_tokens: longest prompt; None for what the verifier says, else 128.
         max_new_tokens: longest completion with its end token; None for what the verifier says, else 64.
+        verifier_workers: worker processes that judge; 0 for none; None for one a core where the verifier wants them or
+            one of the next two is given, else none.
+        verifier_timeout: seconds a verdict may take in a worker process; None for what the verifier says.
+        verifier_memory_mb: memory of a worker process, in MiB; None for 2048.
+        flag_errors: whether an exception of a verifier without worker processes is a verdict with the status "error",
+            as it is with them, instead of an exception.
 
     Raises:
         ValueError: for anything out of range, with a line that names the value and what was allowed.
@@ -60,8 +66,15 @@ class TextGenTask:
         group_size: int = 1,
         max_prompt_tokens: int | None = None,
         max_new_tokens: int | None = None,
+        verifier_workers: int | None = None,
+        verifier_timeout: float | None = None,
+        verifier_memory_mb: int | None = None,
+        flag_errors: bool = False,
     ) -> None:
-        self.verifier = make_verifier(verifier, **(verifier_kwargs or {}))
+        made = make_verifier(verifier, **(verifier_kwargs or {}))
+        self.verifier = isolate(made, verifier_workers, verifier_timeout, verifier_memory_mb)
+        self._own_verifier = self.verifier is not verifier
+        self.flag_errors = flag_errors
         self.tokenizer = load_tokenizer(tokenizer, self.verifier.alphabet)
         self.stream = ProblemStream(self.verifier, split, test_fraction, problems)
         self.split = split
@@ -142,10 +155,31 @@ class TextGenTask:
                 raise ValueError(f"{what} {text!r} has characters outside the tokenizer's alphabet: {outside}")
         return encoded
 
-    def judge(self, prompts: Sequence[Prompt], completions: Sequence[Sequence[int]]) -> tuple[list[str], list[Verdict]]:
-        """Return texts and verdicts of finished episodes, given all the tokens each has generated."""
-        answers = [tokens[:-1] if tokens[-1] == self.eos_token_id else tokens for tokens in completions]
-        return judge(self.verifier, self.tokenizer, [prompt.problem for prompt in prompts], answers)
+    def texts(self, completions: Sequence[Sequence[int]]) -> list[str]:
+        """Return the texts of finished episodes, given all the tokens each has generated."""
+        return decode(
+            self.tokenizer, [list(tokens[:-1] if tokens[-1] == self.eos_token_id else tokens) for tokens in completions]
+        )
+
+    def judge(self, prompts: Sequence[Prompt], texts: Sequence[str]) -> list[Verdict]:
+        """Return the verdicts on finished episodes."""
+        return judge(self.verifier, [prompt.problem for prompt in prompts], texts, self.flag_errors)
+
+    def outcomes(self, problems: Sequence[Problem], verdicts: Sequence[Verdict]) -> dict[str, list[Any]]:
+        """Return what the infos say of verdicts, key by key."""
+        levels = [problem.metadata.get("level") for problem in problems]
+        return {
+            "is_success": [self.verifier.is_success(verdict) for verdict in verdicts],
+            "verifier_failed": [verdict.status != "ok" for verdict in verdicts],
+            "verdict_status": [verdict.status for verdict in verdicts],
+            "verdict_reason": [verdict.reason for verdict in verdicts],
+            **({} if None in levels else {"level": levels}),
+        }
+
+    def close(self) -> None:
+        """Give back what a verifier made here holds; one that was passed in is left to who passed it."""
+        if self._own_verifier:
+            self.verifier.close()
 
     def demonstration(self, problem: Problem) -> list[int]:
         """Return the tokens of the verifier's demonstration with the end token.

@@ -86,17 +86,21 @@ class TextGenEnv(gym.Env[dict[str, Any], np.int64]):
         return text
 
     def _finish(self, prompt: Prompt, generated: list[int]) -> tuple[float, dict[str, Any]]:
-        (text,), (verdict,) = self.task.judge([prompt], [generated])
+        text = self.task.texts([generated])[0]
+        (verdict,) = self.task.judge([prompt], [text])
         self._outcome = f"  reward {verdict.reward:g}" if verdict.status == "ok" else f"  {verdict.status}"
         if self.render_mode == "human":
             self.render()
         return float(verdict.reward), {
             "episode": {"r": float(verdict.reward), "l": len(generated)},
-            "is_success": self.task.verifier.is_success(verdict),
             "completion": text,
             "verdict": dict(verdict.parts),
-            "verifier_failed": verdict.status != "ok",
+            **{key: values[0] for key, values in self.task.outcomes([prompt.problem], [verdict]).items()},
         }
+
+    def close(self) -> None:
+        """Give back what the verifier holds."""
+        self.task.close()
 
     def _observation(self) -> dict[str, Any]:
         tokens = np.full(self.task.max_length, self.task.pad_token_id, dtype=np.int64)

@@ -11,6 +11,7 @@ from gymnasium.vector.utils import batch_space
 
 from verifiers import Verdict
 
+from .judge import LateVerdicts
 from .task import Prompt, TextGenTask
 
 Obs = dict[str, torch.Tensor]
@@ -33,6 +34,9 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
         device: where the tensors live, such as "cpu" or "cuda".
         autoreset_mode: "Disabled", "NextStep" or "SameStep", or the `AutoresetMode`.
         render_mode: None or "ansi".
+        late_verdicts: let episodes end with a reward of 0 and a `verdict_ticket` in the info, where the verifier gains
+            by it: it judges while other episodes go on. `collect_verdicts` then says what they were worth. For agents
+            that need no reward before the rollout is complete.
         task: everything else, see `rlenv.task.TextGenTask`.
 
     Raises:
@@ -45,7 +49,12 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
         "finished_slots_may_step": True,
         "ends_are_in_infos": True,  # a step whose infos have no "episode" ends none
         "groups_span_slots": True,  # group numbers are unique over all slots
-        "agent_settings": ("device", "group_size"),  # constructor arguments an agent may choose
+        "agent_settings": (
+            "device",
+            "group_size",
+            "late_verdicts",
+            "flag_errors",
+        ),  # constructor arguments an agent may choose
     }
 
     def __init__(
@@ -54,6 +63,7 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
         device: str | torch.device = "cpu",
         autoreset_mode: str | AutoresetMode = AutoresetMode.DISABLED,
         render_mode: str | None = None,
+        late_verdicts: bool = False,
         **task: Any,
     ) -> None:
         if isinstance(num_envs, bool) or not isinstance(num_envs, int) or num_envs < 1:
@@ -62,8 +72,11 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
             raise ValueError(f"unknown render_mode {render_mode!r}; allowed: {self.metadata['render_modes']}")
         self.mode = _autoreset_mode(autoreset_mode)
         self.task = TextGenTask(**task)
+        late = late_verdicts and LateVerdicts.help(self.task.verifier)
+        self._late = LateVerdicts(self.task.verifier, self.task.flag_errors) if late else None
         self.metadata = {
             **self.metadata,
+            "late_verdicts": late,
             "autoreset_mode": self.mode,
             "group_size": self.task.group_size,
             "max_episode_steps": self.task.max_new_tokens,
@@ -103,6 +116,8 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
             super().reset(seed=seed)
             self.task.reseed(self.np_random)
             self._next_episode, self._posed = 0, True
+        if mask is None and self._late is not None:
+            self._late.clear()
         if mask is None:  # a new beginning is the beginning of a group
             self._next_episode += -self._next_episode % self.task.group_size
         info = self._start(rows)
@@ -212,19 +227,37 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
         tokens = self._tokens[rows].tolist()
         spans = torch.stack([self._prompt_lengths, self._lengths], dim=1)[rows].tolist()
         prompts = [prompt for row in rows if (prompt := self._prompts[row]) is not None]
+        problems = [prompt.problem for prompt in prompts]
         generated = [ids[start:end] for ids, (start, end) in zip(tokens, spans, strict=True)]
-        texts, verdicts = self.task.judge(prompts, generated)
+        texts = self.task.texts(generated)
+        lengths = self._column("l", rows, [len(ids) for ids in generated])
+        info = self._column("completion", rows, texts)
+        if self._late is not None:
+            tickets = self._column("verdict_ticket", rows, self._late.hand_in(problems, texts))
+            return {**self._nested("episode", rows, lengths), **info, **tickets}, torch.zeros(len(rows))
+        verdicts = self.task.judge(prompts, texts)
         rewards = [float(verdict.reward) for verdict in verdicts]
-        lengths = [len(ids) for ids in generated]
-        episode = {**self._column("r", rows, rewards), **self._column("l", rows, lengths)}
-        info = {
-            **self._nested("episode", rows, episode),
-            **self._column("is_success", rows, [self.task.verifier.is_success(verdict) for verdict in verdicts]),
-            **self._column("completion", rows, texts),
-            **self._nested("verdict", rows, self._parts(rows, verdicts)),
-            **self._column("verifier_failed", rows, [verdict.status != "ok" for verdict in verdicts]),
-        }
+        info |= self._nested("episode", rows, {**self._column("r", rows, rewards), **lengths})
+        info |= self._nested("verdict", rows, self._parts(rows, verdicts))
+        for key, values in self.task.outcomes(problems, verdicts).items():
+            info |= self._column(key, rows, values)
         return info, torch.tensor(rewards)
+
+    def collect_verdicts(self) -> dict[str, list[Any]]:
+        """Wait for all verdicts that are outstanding, where verdicts come late; the lists are in order of tickets.
+
+        Returns:
+            `r`, `verdict` (the named parts) and what else the infos say of verdicts.
+        """
+        if self._late is None:
+            raise RuntimeError("verdicts come with the step here: late_verdicts is off, or of no use to the verifier")
+        problems, verdicts = self._late.fetch()
+        rewards, parts = [float(verdict.reward) for verdict in verdicts], [dict(verdict.parts) for verdict in verdicts]
+        return {"r": rewards, "verdict": parts, **self.task.outcomes(problems, verdicts)}
+
+    def close_extras(self, **kwargs: Any) -> None:
+        """Give back what the verifier holds."""
+        self.task.close()
 
     def _parts(self, rows: list[int], verdicts: list[Verdict]) -> Info:
         columns: Info = {}

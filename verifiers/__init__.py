@@ -3,6 +3,7 @@
 from .arith import Arith
 from .base import Problem, Verdict, Verifier
 from .function import FunctionVerifier
+from .isolation import Isolated, isolate
 from .registry import list_verifiers, make_verifier, register_verifier
 
 __rlenv_package__ = True
@@ -10,9 +11,11 @@ __rlenv_package__ = True
 __all__ = [
     "Arith",
     "FunctionVerifier",
+    "Isolated",
     "Problem",
     "Verdict",
     "Verifier",
+    "isolate",
     "list_verifiers",
     "make_verifier",
     "register_verifier",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import random
 import string
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -72,6 +72,7 @@ class Verifier:
         isolated: whether verdicts are reached in worker processes unless the user decides otherwise: for verifiers
             that may hang, crash or take long. See `isolation.py`.
         timeout: seconds a verdict may take in a worker process.
+        prefers_batches: whether one large batch is cheaper than several small ones.
         does_not_catch: wrong completions that this verifier is known to pay for, by the name of the attack in
             `attacks.py`, each with the reason.
     """
@@ -84,6 +85,7 @@ class Verifier:
     levels: int = 1
     isolated: bool = False
     timeout: float = 5.0
+    prefers_batches: bool = False
     does_not_catch: Mapping[str, str] = {}
 
     def sample(self, rng: random.Random) -> Problem:
@@ -128,3 +130,17 @@ class Verifier:
     def is_success(self, verdict: Verdict) -> bool:
         """Tell whether a verdict counts as solved."""
         return verdict.status == "ok" and bool(verdict.reward >= self.success_reward)
+
+
+def checked(verifier: object, verdicts: object, count: int) -> list[Verdict]:
+    """Return what `verify_batch` returned, as a list of `count` verdicts.
+
+    Raises:
+        ValueError: if it is something else.
+    """
+    made = list(verdicts) if isinstance(verdicts, Iterable) else [verdicts]
+    right = [verdict for verdict in made if isinstance(verdict, Verdict)]
+    if len(right) != len(made) or len(made) != count:
+        shown = repr(made)[:200]
+        raise ValueError(f"{type(verifier).__name__}.verify_batch must return {count} verdicts, got {shown}")
+    return right

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import math
 import string
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from .base import Problem, Verdict, Verifier
@@ -15,11 +17,11 @@ class FunctionVerifier(Verifier):
     """Wraps a reward function with the signature that TRL made common.
 
     The function is called once a batch with lists: `prompts`, `completions`, and the columns it asks for by name:
-    `answer` and what else the problems' metadata holds. It returns one number per completion; None or NaN means that
-    no verdict was reached.
+    `answer` and what else the problems' metadata holds. It returns one number per completion, as a coroutine
+    function, too; None means that it does not apply, NaN and infinities are errors.
 
     Args:
-        function: `f(prompts, completions, **columns) -> list[float | None]`.
+        function: `f(prompts, completions, **columns) -> list[float | None]`, or `async` the same.
         success_reward: a completion with at least this reward counts as a success.
         alphabet: characters for a character tokenizer; printable ASCII by default.
 
@@ -58,16 +60,33 @@ class FunctionVerifier(Verifier):
             columns[name] = [problem.metadata.get(name) for problem in problems]
         if not self._takes_all:
             columns = {name: values for name, values in columns.items() if name in self._names}
-        rewards = list(self.function(**columns))
+        rewards = self.function(**columns)
+        if inspect.isawaitable(rewards):
+            rewards = _wait_for(rewards)
+        if not isinstance(rewards, Iterable) or isinstance(rewards, (str, bytes)):
+            raise ValueError(f"reward function {self.name} returned {rewards!r}, which is no list of numbers")
+        rewards = list(rewards)
         if len(rewards) != len(completions):
             raise ValueError(f"reward function {self.name} returned {len(rewards)} rewards for {len(completions)}")
         return [self._verdict(reward) for reward in rewards]
 
     def _verdict(self, reward: Any) -> Verdict:
         if reward is None:
-            return Verdict(0.0, status="error")
+            return Verdict(0.0, status="not_applicable")
         try:
             value = float(reward)
         except (TypeError, ValueError) as error:
             raise ValueError(f"reward function {self.name} returned {reward!r}, which is no number") from error
-        return Verdict(value) if math.isfinite(value) else Verdict(0.0, status="error")
+        if not math.isfinite(value):
+            return Verdict(0.0, status="error", reason=f"reward function {self.name} returned {value}")
+        return Verdict(value)
+
+
+def _wait_for(rewards: Awaitable[Any]) -> Any:
+    """Run a coroutine to its end, also where an event loop runs already (a notebook)."""
+
+    async def finish() -> Any:
+        return await rewards
+
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(asyncio.run, finish()).result()

@@ -3,7 +3,7 @@ from textgen_reference import OddVerifier
 from tokenizers import Tokenizer, decoders, models
 from transformers import PreTrainedTokenizerFast
 
-from rlenv.judge import judge
+from rlenv.judge import decode, judge
 from rlenv.tokenizer import character_tokenizer
 from verifiers import Arith, Problem, Verdict, Verifier
 
@@ -14,6 +14,11 @@ PAD, EOS = 0, 1
 
 def ids(text):
     return [2 + "0123456789+=".index(character) for character in text]
+
+
+def judged(verifier, tokenizer, problems, completions):
+    texts = decode(tokenizer, completions)
+    return texts, judge(verifier, problems, texts)
 
 
 class Answers(Verifier):
@@ -27,13 +32,13 @@ class Answers(Verifier):
 
 
 def test_completions_become_texts_and_verdicts_in_order():
-    texts, verdicts = judge(Arith(), TOKENIZER, [SUM] * 3, [ids("46"), ids("47"), ids("4")])
+    texts, verdicts = judged(Arith(), TOKENIZER, [SUM] * 3, [ids("46"), ids("47"), ids("4")])
     assert texts == ["46", "47", "4"]
     assert [verdict.reward for verdict in verdicts] == [1.0, 0.0, 0.0]
 
 
 def test_a_completion_may_be_empty():
-    assert judge(Arith(), TOKENIZER, [SUM, SUM], [[], ids("46")]) == (["", "46"], [Verdict(0.0), Verdict(1.0)])
+    assert judged(Arith(), TOKENIZER, [SUM, SUM], [[], ids("46")]) == (["", "46"], [Verdict(0.0), Verdict(1.0)])
 
 
 @pytest.mark.parametrize("where", [0, 1, 2])
@@ -41,33 +46,33 @@ def test_a_completion_may_be_empty():
 def test_a_special_token_inside_a_completion_is_part_of_what_was_said(where, token, text):
     completion = ids("46")
     completion.insert(where, token)
-    (said,), (verdict,) = judge(Arith(), TOKENIZER, [SUM], [completion])
+    (said,), (verdict,) = judged(Arith(), TOKENIZER, [SUM], [completion])
     assert said == "46"[:where] + text + "46"[where:]
     assert verdict.reward == 0.0
 
 
 def test_spaces_are_not_cleaned_up():
     tokenizer = character_tokenizer("ab ,.")
-    texts, _ = judge(OddVerifier(), tokenizer, [Problem("a")], [tokenizer("a , b .  a")["input_ids"]])
+    texts, _ = judged(OddVerifier(), tokenizer, [Problem("a")], [tokenizer("a , b .  a")["input_ids"]])
     assert texts == ["a , b .  a"]
 
 
 def test_parts_and_status_pass_through():
     problems = [Problem("b"), Problem("a")]
     tokenizer = character_tokenizer("abc")
-    _, verdicts = judge(OddVerifier(), tokenizer, problems, [[2, 3], [4, 4]])
+    _, verdicts = judged(OddVerifier(), tokenizer, problems, [[2, 3], [4, 4]])
     assert verdicts == [Verdict(0.75, {"a": 1.0, "b": -1.5}), Verdict(0.0, status="error")]
 
 
 def test_any_iterable_of_verdicts_is_taken():
     verdicts = iter([Verdict(0.5)])
-    assert judge(Answers(verdicts), TOKENIZER, [SUM], [ids("4")])[1] == [Verdict(0.5)]
+    assert judged(Answers(verdicts), TOKENIZER, [SUM], [ids("4")])[1] == [Verdict(0.5)]
 
 
 @pytest.mark.parametrize("verdicts", [[], [Verdict(1.0)], [Verdict(1.0)] * 3, [1.0, 0.0], [Verdict(1.0), None]])
 def test_another_number_of_verdicts_or_something_else_is_refused(verdicts):
     with pytest.raises(ValueError, match=r"Answers\.verify_batch must return 2 verdicts, got \["):
-        judge(Answers(verdicts), TOKENIZER, [SUM, SUM], [ids("4"), ids("6")])
+        judged(Answers(verdicts), TOKENIZER, [SUM, SUM], [ids("4"), ids("6")])
 
 
 def test_a_bug_of_the_verifier_is_not_swallowed():
@@ -76,13 +81,13 @@ def test_a_bug_of_the_verifier_is_not_swallowed():
             raise ZeroDivisionError("my own bug")
 
     with pytest.raises(ZeroDivisionError, match="my own bug"):
-        judge(Broken(), TOKENIZER, [SUM], [ids("46")])
+        judged(Broken(), TOKENIZER, [SUM], [ids("46")])
 
 
 def test_tokens_are_judged_by_the_text_they_spell_however_they_are_cut():
     backend = Tokenizer(models.BPE({"<eos>": 0, "4": 1, "6": 2, "46": 3}, [("4", "6")]))
     backend.decoder = decoders.Fuse()
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend, eos_token="<eos>")
-    texts, verdicts = judge(Arith(), tokenizer, [SUM, SUM], [[1, 2], [3]])
+    texts, verdicts = judged(Arith(), tokenizer, [SUM, SUM], [[1, 2], [3]])
     assert texts == ["46", "46"]
     assert [verdict.reward for verdict in verdicts] == [1.0, 1.0]

@@ -79,14 +79,15 @@ def test_the_end_token_is_no_part_of_what_is_judged_and_a_cut_text_is_judged_who
     task = TextGenTask("arith", problems=[{"prompt": "12+34=", "answer": "46"}], test_fraction=0.0)
     prompts = task.prompts([0, 0, 0])
     four, six = task.encode(["46"])[0]
-    texts, verdicts = task.judge(prompts, [[four, six, EOS], [four, six], [EOS]])
+    texts = task.texts([[four, six, EOS], [four, six], [EOS]])
+    verdicts = task.judge(prompts, texts)
     assert texts == ["46", "46", ""]
     assert [verdict.reward for verdict in verdicts] == [1.0, 1.0, 0.0]
 
 
 def test_only_the_last_end_token_is_left_out():
     task = TextGenTask("arith")
-    assert task.judge(task.prompts([0]), [[EOS, EOS]])[0] == ["<eos>"]
+    assert task.texts([[EOS, EOS]]) == ["<eos>"]
 
 
 @pytest.mark.parametrize(

@@ -108,6 +108,8 @@ def test_the_right_answer_pays_at_its_end_only():
             "completion": "46",
             "verdict": {},
             "verifier_failed": False,
+            "verdict_status": "ok",
+            "verdict_reason": "",
         },
     )
 

@@ -1,3 +1,5 @@
+import asyncio
+
 import numpy as np
 import pytest
 
@@ -41,10 +43,39 @@ def test_one_completion_is_a_batch_of_one():
     assert FunctionVerifier(reward).verify(PROBLEMS[0], "abc") == Verdict(3.0)
 
 
-@pytest.mark.parametrize("nothing", [None, float("nan"), np.float32("nan"), float("inf")])
-def test_a_reward_that_is_none_or_not_finite_means_no_verdict(nothing):
+@pytest.mark.parametrize("nothing", [float("nan"), np.float32("nan"), float("inf")])
+def test_a_reward_that_is_not_finite_is_an_error(nothing):
     verdicts = FunctionVerifier(lambda prompts, completions: [1.0, nothing]).verify_batch(PROBLEMS, ["", ""])
-    assert verdicts == [Verdict(1.0), Verdict(0.0, status="error")]
+    assert [verdict.status for verdict in verdicts] == ["ok", "error"]
+    assert verdicts[1].reason == f"reward function <lambda> returned {float(nothing)}"
+
+
+def test_none_means_not_applicable():
+    verdicts = FunctionVerifier(lambda prompts, completions: [1.0, None]).verify_batch(PROBLEMS, ["", ""])
+    assert verdicts == [Verdict(1.0), Verdict(0.0, status="not_applicable")]
+    assert [verdict.failed for verdict in verdicts] == [False, False]
+
+
+async def count_b(prompts, completions):
+    await asyncio.sleep(0)
+    return [float(completion.count("b")) for completion in completions]
+
+
+def test_a_coroutine_function_is_waited_for():
+    assert [verdict.reward for verdict in FunctionVerifier(count_b).verify_batch(PROBLEMS, ["bb", "a"])] == [2.0, 0.0]
+
+
+def test_a_coroutine_function_is_waited_for_where_an_event_loop_runs_already():
+    async def notebook():
+        return FunctionVerifier(count_b).verify_batch(PROBLEMS, ["b", "bbb"])
+
+    assert [verdict.reward for verdict in asyncio.run(notebook())] == [1.0, 3.0]
+
+
+@pytest.mark.parametrize("nonsense", [None, 1.0, "11", {"a": 1}.get])
+def test_what_is_no_list_is_refused(nonsense):
+    with pytest.raises(ValueError, match="which is no list of numbers"):
+        FunctionVerifier(lambda prompts, completions: nonsense).verify_batch(PROBLEMS, ["", ""])
 
 
 @pytest.mark.parametrize("reward", [True, 1, np.float32(1.0), np.int64(1)])

@@ -1,0 +1,265 @@
+"""Fourteen kinds of faults, each in a worker process: training goes on, nothing is left behind, everything counts."""
+
+import ctypes
+import os
+import pickle
+import signal
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from verifiers import Arith, FunctionVerifier, Isolated, Problem, Verdict, Verifier, isolate
+
+LIMIT = 1.0
+SLACK = 0.5
+LOCK = threading.Lock()
+MARK = "RLENV_TEST_MARK"
+
+
+def hang():
+    while True:
+        time.sleep(60)
+
+
+def swallow_a_timeout():
+    def interrupt(*_):
+        raise TimeoutError
+
+    signal.signal(signal.SIGALRM, interrupt)
+    signal.alarm(1)
+    while True:
+        try:
+            time.sleep(60)
+        except Exception:
+            pass
+
+
+def ignore_sigterm():
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    hang()
+
+
+def start_a_daemon():
+    if os.fork() == 0:
+        os.setsid()
+        if os.fork() == 0:
+            hang()
+        os._exit(0)
+    os.wait()
+    return Verdict(1.0)
+
+
+def flood():
+    while True:
+        os.write(1, b"x" * 65536)
+
+
+def segmentation_fault():
+    ctypes.string_at(0)
+
+
+def raise_error():
+    raise KeyError("mine")
+
+
+FAULTS = {
+    "raise": (raise_error, "error"),
+    "SystemExit": (lambda: sys.exit(0), "error"),
+    "os._exit": (lambda: os._exit(0), "error"),
+    "segmentation fault": (segmentation_fault, "error"),
+    "hang": (hang, "timeout"),
+    "swallowed timeout": (swallow_a_timeout, "timeout"),
+    "ignored SIGTERM": (ignore_sigterm, "timeout"),
+    "daemon": (start_a_daemon, "ok"),
+    "output flood": (flood, "error"),
+    "memory bomb": (lambda: bytearray(1 << 40), "error"),
+    "NaN": (lambda: Verdict(float("nan")), "error"),
+    "None": (lambda: None, "error"),
+    "wrong length": (lambda: [Verdict(1.0), Verdict(1.0)], "error"),
+    "wrong type": (lambda: "1.0", "error"),
+}
+
+
+class Faulty(Verifier):
+    """Does what the completion names; anything else is right."""
+
+    def verify_batch(self, problems, completions):
+        if completions[0] not in FAULTS:
+            return [Verdict(1.0)]
+        made = FAULTS[completions[0]][0]()
+        return made if isinstance(made, list) else [made]
+
+
+def processes_of(mark):
+    """Return the processes that carry the mark in their environment."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            if f"{MARK}={mark}".encode() in (entry / "environ").read_bytes() and int(entry.name) != os.getpid():
+                found.append(int(entry.name))
+        except OSError:
+            continue
+    return found
+
+
+def inject(kinds, times, monkeypatch, workers=2):
+    """Judge faults among right answers; return the verdicts and how long the slowest took."""
+    mark = f"{os.getpid()}-{time.monotonic_ns()}"
+    monkeypatch.setenv(MARK, mark)
+    verifier = Isolated(Faulty(), workers=workers, timeout=LIMIT)
+    try:
+        completions = [text for kind in kinds for _ in range(times) for text in (kind, "fine")]
+        verdicts = verifier.verify_batch([Problem("p")] * len(completions), completions)
+        alone = []
+        for kind in kinds:
+            verifier.verify(Problem("p"), "fine")
+            started = time.monotonic()
+            verifier.verify(Problem("p"), kind)
+            alone.append(time.monotonic() - started)
+        left = time.monotonic() + 10
+        while len(processes_of(mark)) > 2 * workers and time.monotonic() < left:
+            time.sleep(0.05)
+        assert len(processes_of(mark)) <= 2 * workers  # a supervisor and a worker each, no daemon
+    finally:
+        verifier.close()
+    assert processes_of(mark) == []
+    return dict(zip(range(len(completions)), zip(completions, verdicts, strict=True), strict=True)), max(alone)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="faults are cleared away with Linux's means")
+@pytest.mark.parametrize("kind", FAULTS)
+def test_a_fault_is_counted_contained_and_cleared_away(kind, monkeypatch):
+    judged, slowest = inject([kind], 2, monkeypatch)
+    for said, verdict in judged.values():
+        expected = FAULTS[said][1] if said in FAULTS else "ok"
+        assert verdict.status == expected, verdict
+        assert verdict.reward == (1.0 if expected == "ok" else 0.0)
+        assert bool(verdict.reason) == (expected != "ok")
+    assert slowest <= LIMIT + SLACK + 1.0  # of slack for a machine that is busy with other tests
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="faults are cleared away with Linux's means")
+def test_seven_hundred_faults(monkeypatch):
+    judged, slowest = inject(FAULTS, 50, monkeypatch)
+    faults = [(said, verdict) for said, verdict in judged.values() if said in FAULTS]
+    assert len(faults) == 700
+    assert [verdict.status for _, verdict in faults] == [FAULTS[said][1] for said, _ in faults]
+    assert all(verdict == Verdict(1.0) for said, verdict in judged.values() if said == "fine")
+    assert slowest <= LIMIT + SLACK
+
+
+def test_reasons_say_what_happened():
+    verifier = Isolated(Faulty(), workers=1, timeout=0.3)
+    reason = {
+        kind: verifier.verify(Problem("p"), kind).reason for kind in ("raise", "hang", "os._exit", "wrong length")
+    }
+    verifier.close()
+    assert reason["raise"].startswith("KeyError: 'mine' (test_isolation.py:")
+    assert reason["hang"] == "no verdict within 0.3 s"
+    assert reason["os._exit"] == "the worker exited with code 0"
+    assert reason["wrong length"].startswith("ValueError: Faulty.verify_batch must return 1 verdicts, got [Verdict(")
+
+
+class Sleepy(Verifier):
+    def verify(self, problem, completion):
+        time.sleep(float(completion))
+        return Verdict(float(completion), {"pid": float(os.getpid())})
+
+
+def test_verdicts_come_in_order_and_workers_work_at_once():
+    verifier = Isolated(Sleepy(), workers=3)
+    waits = [0.3, 0.0, 0.1, 0.0, 0.2, 0.0]
+    verdicts = verifier.verify_batch([Problem("p")] * 6, [str(wait) for wait in waits])
+    verifier.close()
+    assert [verdict.reward for verdict in verdicts] == waits
+    assert len({verdict.parts["pid"] for verdict in verdicts}) > 1
+
+
+def test_a_thread_may_ask_as_well():
+    verifier = Isolated(Arith(), workers=1)
+    made = []
+    asking = threading.Thread(target=lambda: made.append(verifier.verify(Problem("1+1=", "2"), "2")))
+    asking.start()
+    asking.join()
+    verifier.close()
+    assert made == [Verdict(1.0)]
+
+
+def test_functions_that_only_live_here_travel_along():
+    bonus = 0.25
+    verifier = Isolated(FunctionVerifier(lambda prompts, completions: [bonus] * len(completions)), workers=1)
+    assert verifier.verify(Problem("p"), "x") == Verdict(0.25)
+    verifier.close()
+
+
+def test_what_is_not_judged_when_the_pool_closes_is_an_error():
+    verifier = Isolated(Sleepy(), workers=1)
+    futures = verifier.submit([Problem("p")] * 3, ["0", "60", "60"])
+    assert futures[0].result().status == "ok"
+    verifier.close()
+    assert [future.result().status for future in futures[1:]] == ["error", "error"]
+    with pytest.raises(RuntimeError, match="closed"):
+        verifier.submit([Problem("p")], ["0"])
+
+
+def test_a_verifier_that_cannot_travel_is_refused():
+    with pytest.raises(ValueError, match="FunctionVerifier cannot be moved to worker processes"):
+        Isolated(FunctionVerifier(lambda prompts, completions, lock=LOCK: [0.0]))
+
+
+def test_a_verifier_that_cannot_be_brought_up_is_an_error_each_time():
+    class Breaks(Verifier):
+        def __reduce__(self):
+            return exec, ("raise OSError('no disk')",)
+
+    verifier = Isolated(Breaks(), workers=1)
+    reasons = [verifier.verify(Problem("p"), "x").reason for _ in range(2)]
+    verifier.close()
+    assert all("OSError: no disk" in reason for reason in reasons)
+
+
+def test_problems_and_settings_are_the_verifiers():
+    inner = Arith(digits=3)
+    verifier = Isolated(inner, workers=1)
+    assert (verifier.alphabet, verifier.prompt_length, verifier.answer_length) == (
+        inner.alphabet,
+        inner.prompt_length,
+        inner.answer_length,
+    )
+    problem = Problem("34+12=", "46")
+    assert verifier.split_key(problem) == inner.split_key(problem) == "12+34"
+    assert verifier.demonstration(problem) == "46"
+    again = pickle.loads(pickle.dumps(verifier))
+    assert (again.workers, again.timeout, again.memory_mb) == (1, verifier.timeout, verifier.memory_mb)
+
+
+def test_isolation_is_for_those_who_want_it():
+    class Dangerous(Arith):
+        isolated = True
+
+    assert not isinstance(isolate(Arith()), Isolated)
+    assert isinstance(isolate(Arith(), timeout=1.0), Isolated)
+    assert isinstance(isolate(Dangerous()), Isolated)
+    assert not isinstance(isolate(Dangerous(), workers=0), Isolated)
+    once = isolate(Dangerous())
+    assert isolate(once) is once
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"workers": -1}, "verifier_workers must be a whole number of at least 1, got -1"),
+        ({"workers": True}, "verifier_workers must be"),
+        ({"timeout": 0}, "verifier_timeout must be a positive number of seconds, got 0"),
+        ({"timeout": float("inf")}, "verifier_timeout must be"),
+        ({"memory_mb": 0.5}, "verifier_memory_mb must be a whole number of at least 1, got 0.5"),
+    ],
+)
+def test_settings_out_of_range_are_named(settings, message):
+    with pytest.raises(ValueError, match=message):
+        isolate(Arith(), **settings)

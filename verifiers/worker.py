@@ -1,0 +1,166 @@
+"""A worker as the trainer sees it: start, ask with a deadline, kill."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from . import worker_process
+from .worker_process import HEADER
+
+START_SECONDS = 60.0  # to import and unpickle the verifier
+PATIENCE = 0.25  # for the supervisor to clear away everything below it
+ANSWER_LIMIT = OUTPUT_LIMIT = 1 << 20  # bytes a verdict
+LAST_WORDS = 200
+
+
+class WorkerError(Exception):
+    """The worker is gone, or had to be killed; says why."""
+
+
+class WorkerTimeoutError(WorkerError):
+    """The worker did not answer in time."""
+
+
+class Worker:
+    """A verifier in a process of its own.
+
+    Args:
+        verifier: the pickled verifier.
+        memory_mb: limit of its address space, in MiB.
+
+    Raises:
+        WorkerError: if the verifier cannot be brought up there.
+    """
+
+    def __init__(self, verifier: bytes, memory_mb: int) -> None:
+        jobs, self._jobs = os.pipe()
+        self._results, results = os.pipe()
+        self._output, output = os.pipe()
+        command = [sys.executable, "-I", "-S", "-B", str(Path(worker_process.__file__)), json.dumps(sys.path)]
+        self._process = subprocess.Popen(
+            [*command, str(jobs), str(results), str(memory_mb)],
+            stdin=subprocess.PIPE,  # the control pipe: nothing is written, closing it kills
+            stdout=output,
+            stderr=output,
+            pass_fds=(jobs, results),
+            start_new_session=True,  # an interrupt from the keyboard is for the trainer alone
+        )
+        for descriptor in (jobs, results, output):
+            os.close(descriptor)
+        os.set_blocking(self._jobs, False)
+        self._words, self._printed, self._output_open = b"", 0, True
+        answer = self.ask(verifier, START_SECONDS)
+        if answer["status"] != "ready":
+            self.kill()
+            raise WorkerError(f"the verifier cannot be moved to a worker process: {answer['reason']}")
+
+    def ask(self, message: bytes, seconds: float) -> dict[str, Any]:
+        """Return the worker's answer to a message.
+
+        Raises:
+            WorkerTimeoutError: if there is none after this many seconds; the worker has been killed then.
+            WorkerError: if the worker died, or was killed because it wrote too much.
+        """
+        deadline, self._printed = time.monotonic() + seconds, 0
+        try:
+            self._send(HEADER.pack(len(message)) + message, deadline)
+            (length,) = HEADER.unpack(self._receive(HEADER.size, deadline))
+            if length > ANSWER_LIMIT:
+                raise WorkerError(f"its answer has {length} bytes; allowed: {ANSWER_LIMIT}")
+            answer = json.loads(self._receive(length, deadline))
+        except TimeoutError:
+            self.kill()
+            raise WorkerTimeoutError(f"no verdict within {seconds:g} s") from None
+        except EOFError:
+            raise WorkerError(self._end()) from None
+        except WorkerError:
+            self.kill()
+            raise
+        return answer
+
+    def stop(self) -> None:
+        """Have the worker killed with everything it started; who waits for an answer gets a `WorkerError`."""
+        if self._process.stdin is not None:
+            self._process.stdin.close()
+
+    def kill(self) -> None:
+        """Kill the worker with everything it started, and give back what it held here."""
+        self.stop()
+        try:
+            self._process.wait(PATIENCE)
+        except subprocess.TimeoutExpired:  # somebody stopped or slowed the supervisor: the group goes, with force
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
+        for name in ("_jobs", "_results", "_output"):
+            if (descriptor := getattr(self, name)) >= 0:
+                os.close(descriptor)
+                setattr(self, name, -1)
+
+    def _send(self, message: bytes, deadline: float) -> None:
+        rest = memoryview(message)
+        while rest:
+            self._wait(deadline, writing=True)
+            with contextlib.suppress(BlockingIOError):
+                try:
+                    rest = rest[os.write(self._jobs, rest) :]
+                except BrokenPipeError:
+                    raise EOFError from None
+
+    def _receive(self, size: int, deadline: float) -> bytes:
+        received = b""
+        while len(received) < size:
+            self._wait(deadline)
+            part = os.read(self._results, size - len(received))
+            if not part:
+                raise EOFError
+            received += part
+        return received
+
+    def _wait(self, deadline: float, writing: bool = False) -> None:
+        """Wait until the pipe that matters is ready; meanwhile take in what the verifier prints."""
+        while True:
+            left = deadline - time.monotonic()
+            if left <= 0:
+                raise TimeoutError
+            poll = select.poll()  # select() knows no descriptor above 1023
+            poll.register(self._jobs if writing else self._results, select.POLLOUT if writing else select.POLLIN)
+            if self._output_open:
+                poll.register(self._output, select.POLLIN)
+            ready = {descriptor for descriptor, _ in poll.poll(left * 1000)}
+            if self._output in ready:
+                self._listen()
+            if ready - {self._output}:
+                return
+
+    def _listen(self) -> None:
+        """Keep the end of what the verifier printed, and count it."""
+        printed = os.read(self._output, 1 << 16)
+        if not printed:
+            self._output_open = False
+        self._printed += len(printed)
+        self._words = (self._words + printed)[-LAST_WORDS:]
+        if self._printed > OUTPUT_LIMIT:
+            raise WorkerError(f"it printed more than {OUTPUT_LIMIT} bytes")
+
+    def _end(self) -> str:
+        """Clear away what is left of a worker that ended, and return how it ended."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(PATIENCE)
+        with contextlib.suppress(OSError, WorkerError):
+            os.set_blocking(self._output, False)
+            self._listen()
+        words = " ".join(self._words.decode("utf-8", "replace").split())
+        self.kill()
+        code = self._process.returncode
+        how = f"was killed by signal {code - 128}" if code > 128 else f"exited with code {code}"
+        return f"the worker {how}" + (f": {words}" if words else "")

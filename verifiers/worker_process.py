@@ -1,0 +1,182 @@
+"""The two processes behind a worker: a supervisor that runs nobody's code, and under it the worker with the verifier.
+
+The supervisor adopts whatever the worker's descendants leave behind (Linux), so that killing it all is possible:
+when the worker ends, or the trainer closes the control pipe or dies, everything below the supervisor is killed.
+This file is run by path in a bare interpreter as the supervisor, and imported by the worker.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import json
+import os
+import pickle
+import select
+import signal
+import struct
+import sys
+from pathlib import Path
+
+PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
+HEADER = struct.Struct(">I")
+REASON_LENGTH = 300
+BOOT = (
+    "import sys, json; sys.path[:] = json.loads(sys.argv[1]); "
+    "from verifiers.worker_process import work; work(int(sys.argv[2]), int(sys.argv[3]))"
+)
+
+
+def supervise(path: str, jobs: int, results: int, memory_mb: int) -> None:
+    """Start the worker and wait for its end or for the control pipe (standard input) to close; then kill what is left.
+
+    Args:
+        path: the trainer's module search path, as JSON.
+        jobs: file descriptor that the worker reads from.
+        results: file descriptor that the worker writes to.
+        memory_mb: limit of the worker's address space.
+    """
+    _prctl(PR_SET_CHILD_SUBREAPER, 1)
+    woken, wake = os.pipe()
+    os.set_blocking(wake, False)
+    signal.set_wakeup_fd(wake)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    worker = os.fork()
+    if worker == 0:
+        _become_worker(path, jobs, results, memory_mb)
+    os.close(jobs)
+    os.close(results)
+    status = None
+    while status is None:
+        ready, _, _ = select.select([0, woken], [], [])
+        if 0 in ready:
+            break
+        os.read(woken, 64)
+        with contextlib.suppress(ChildProcessError):
+            while (ended := os.waitpid(-1, os.WNOHANG))[0]:
+                status = ended[1] if ended[0] == worker else status
+    _kill_all(worker)
+    os._exit(0 if status is None else _exit_code(status))
+
+
+def _become_worker(path: str, jobs: int, results: int, memory_mb: int) -> None:
+    import resource
+
+    os.setpgid(0, 0)
+    _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    _prctl(PR_SET_CHILD_SUBREAPER, 1)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    with contextlib.suppress(ValueError, OSError):  # macOS knows the limit and refuses it
+        resource.setrlimit(resource.RLIMIT_AS, (memory_mb << 20, memory_mb << 20))
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+        os.environ.setdefault(name, "1")  # there is one worker a core
+    os.execv(sys.executable, [sys.executable, "-c", BOOT, path, str(jobs), str(results)])
+
+
+def _prctl(option: int, value: int) -> None:
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
+
+
+def _exit_code(status: int) -> int:
+    code = os.waitstatus_to_exitcode(status)
+    return code if code >= 0 else 128 - code
+
+
+def _kill_all(worker: int) -> None:
+    """Kill the worker's group and every descendant of this process until there is none."""
+    while True:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(worker, signal.SIGKILL)
+        for pid in _descendants(os.getpid()):
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+        try:
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
+        except ChildProcessError:
+            return
+        select.select([], [], [], 0.002)
+
+
+def _descendants(root: int) -> list[int]:
+    """Return the processes below this one, from /proc; none where there is no /proc."""
+    children: dict[int, list[int]] = {}
+    for entry in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError, IndexError, ValueError):
+            parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+            children.setdefault(parent, []).append(int(entry.name))
+    found = list(children.get(root, ()))
+    for pid in found:  # grows while it is read
+        found += children.get(pid, ())
+    return found
+
+
+# The worker.
+
+
+def work(jobs: int, results: int) -> None:
+    """Read a verifier and then problems with completions; write a verdict for each, as JSON.
+
+    Args:
+        jobs: file descriptor with pickles, each after its length.
+        results: file descriptor for the answers, in the same frames.
+    """
+    os.set_inheritable(jobs, False)
+    os.set_inheritable(results, False)
+    source = os.fdopen(jobs, "rb")
+    verifier = None
+    while True:
+        header = source.read(HEADER.size)
+        if len(header) < HEADER.size:
+            return
+        body = source.read(HEADER.unpack(header)[0])
+        try:
+            if verifier is None:
+                verifier = pickle.loads(body)
+                answer: dict[str, object] = {"status": "ready"}
+            else:
+                answer = _verdict(verifier, *pickle.loads(body))
+        except BaseException as error:  # SystemExit and KeyboardInterrupt, too: this process serves to the end
+            answer = {"status": "error", "reason": describe(error)}
+        answer["leftover"] = _has_children()
+        message = json.dumps(answer).encode()
+        os.write(results, HEADER.pack(len(message)) + message)
+
+
+def _verdict(verifier: object, problem: object, completion: str) -> dict[str, object]:
+    from .base import checked
+
+    (verdict,) = checked(verifier, verifier.verify_batch([problem], [completion]), 1)  # type: ignore[attr-defined]
+    return {
+        "reward": float(verdict.reward),
+        "parts": {str(name): float(value) for name, value in verdict.parts.items()},
+        "status": verdict.status,
+        "reason": verdict.reason[:REASON_LENGTH],
+    }
+
+
+def describe(error: BaseException) -> str:
+    """Return an exception and where it was raised, in one line."""
+    text = " ".join(str(error).split())[:REASON_LENGTH]
+    traceback = error.__traceback__
+    while traceback is not None and traceback.tb_next is not None:
+        traceback = traceback.tb_next
+    where = "" if traceback is None else f" ({Path(traceback.tb_frame.f_code.co_filename).name}:{traceback.tb_lineno})"
+    return f"{type(error).__name__}{': ' if text else ''}{text}{where}"
+
+
+def _has_children() -> bool:
+    """Tell whether a process is left behind that still runs."""
+    try:
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+    except ChildProcessError:
+        return False
+    return True
+
+
+if __name__ == "__main__":
+    supervise(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4]))
