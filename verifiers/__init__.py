@@ -1,6 +1,7 @@
 """Verifiers: they pose the problems and judge the answers. One verifier a file; `base.py` says what one is."""
 
 from .arith import Arith
+from .countdown import Countdown
 from .base import Problem, Verdict, Verifier
 from .function import FunctionVerifier
 from .registry import list_verifiers, make_verifier, register_verifier
@@ -9,6 +10,7 @@ __rlenv_package__ = True
 
 __all__ = [
     "Arith",
+    "Countdown",
     "FunctionVerifier",
     "Problem",
     "Verdict",
