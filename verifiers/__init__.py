@@ -1,18 +1,32 @@
 """Verifiers: they pose the problems and judge the answers. One verifier a file; `base.py` says what one is."""
 
 from .arith import Arith
-from .countdown import Countdown
 from .base import Problem, Verdict, Verifier
+from .choice import Choice
+from .countdown import Countdown
+from .exact import Exact
+from .format import Format
 from .function import FunctionVerifier
+from .json_schema import JsonSchema
+from .length import Length
+from .numeric import Numeric
+from .regex import Regex
 from .registry import list_verifiers, make_verifier, register_verifier
 
 __rlenv_package__ = True
 
 __all__ = [
     "Arith",
+    "Choice",
     "Countdown",
+    "Exact",
+    "Format",
     "FunctionVerifier",
+    "JsonSchema",
+    "Length",
+    "Numeric",
     "Problem",
+    "Regex",
     "Verdict",
     "Verifier",
     "list_verifiers",

@@ -8,7 +8,7 @@ from typing import Any
 
 from .arguments import whole_number
 from .base import RIGHT, WRONG, Problem, Verdict, Verifier
-from .expressions import LONGEST, ExpressionError, evaluate
+from .expressions import ExpressionError, evaluate
 from .registry import register_verifier
 
 _OPERATORS = "+-*/"
