@@ -11,7 +11,7 @@ from .registry import register_verifier
 from .text import WHITESPACE, collapsed, normal_form
 
 _FORMS = ("NFC", "NFKC", "none")
-_GROWTH, _ROOM = 18, 64  # one character has at most 18 in a compatibility form; and some punctuation
+_GROWTH, _ROOM = 18, 1000  # one character has at most 18 in a compatibility form; room for what is forgiven
 
 
 @register_verifier("exact")
@@ -49,6 +49,8 @@ class Exact(ReferenceVerifier):
         self.collapse_whitespace = flag("exact", "collapse_whitespace", collapse_whitespace)
         self.ignore_punctuation = flag("exact", "ignore_punctuation", ignore_punctuation)
         self.unicode = one_of("exact", "unicode", unicode, _FORMS)
+        if unicode == "NFKC":
+            self.does_not_catch = {"non-latin-digits": "full-width digits are digits in NFKC"}
 
     def examples(self) -> list[Problem]:
         """Return questions with answers of one spelling."""
@@ -62,7 +64,7 @@ class Exact(ReferenceVerifier):
         """Tell whether both are the same once normalised."""
         if text == problem.answer:
             return True
-        text = collapsed(text) if self.collapse_whitespace else text.strip(WHITESPACE)
+        text = text.strip(WHITESPACE)
         return len(text) <= _GROWTH * len(problem.answer) + _ROOM and self._normal(text) == self._normal(problem.answer)
 
     def spellings(self, problem: Problem) -> list[str]:
@@ -90,7 +92,7 @@ class Exact(ReferenceVerifier):
 _EXAMPLES = [
     ("Which metal is liquid at room temperature?", "mercury"),
     ("What is the capital of Peru?", "Lima"),
-    ("Spell the French word for summer.", "été"),
+    ("Spell the French word for good morning.", "bonjour"),
     ("Reverse the word stressed.", "desserts"),
     ("Write the first five prime numbers with commas.", "2,3,5,7,11"),
     ("Which planet has the largest rings?", "Saturn"),

@@ -48,6 +48,8 @@ class JsonSchema(Verifier):
             range.
     """
 
+    needs = {"jsonschema": "json"}
+
     def __init__(self, schema: Mapping[str, Any] | str | None = None, max_length: int = 10_000) -> None:
         require("jsonschema", "json", "verifier 'json_schema'")
         self.max_length = whole_number("json_schema", "max_length", max_length, 1, 100_000)

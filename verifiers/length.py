@@ -7,7 +7,6 @@ from typing import Any
 from .arguments import one_of, whole_number
 from .base import Problem, Verdict, Verifier
 from .registry import register_verifier
-from .text import WHITESPACE, collapsed
 
 _MOST = 1_000_000
 _UNITS = ("characters", "words")
@@ -33,6 +32,14 @@ class Length(Verifier):
     Raises:
         ValueError: for a number out of range, or another unit.
     """
+
+    does_not_catch = dict.fromkeys(
+        (
+            "hollow", "alphabet", "control-characters", "special-tokens", "not-a-number", "huge-integer", "persuasion",
+            "program", "echo", "all-choices",
+        ),
+        "nothing but the length is looked at",
+    )  # fmt: skip
 
     def __init__(self, maximum: int | str = 200, minimum: int = 1, margin: int = 0, unit: str = "characters") -> None:
         self.maximum = whole_number("length", "maximum", _number(maximum), 1, _MOST)
@@ -68,10 +75,7 @@ class Length(Verifier):
         return [self._filler(self.maximum), self._filler(max(1, (self.minimum + self.maximum) // 2))]
 
     def _measure(self, text: str) -> int:
-        words = collapsed(text)
-        if self.unit == "words":
-            return words.count(" ") + bool(words)
-        return len(text.strip(WHITESPACE))
+        return len(text.split()) if self.unit == "words" else len(text.strip())
 
     def _filler(self, length: int) -> str:
         if self.unit == "words":

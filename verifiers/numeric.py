@@ -51,6 +51,8 @@ class Numeric(ReferenceVerifier):
         ValueError: for a value that an option does not take.
     """
 
+    does_not_catch = {"negation": "the words around the number are not read"}
+
     def __init__(
         self, tolerance: float = 0, relative: float = 0, strict: bool = True, inside: str | None = None
     ) -> None:
@@ -58,6 +60,8 @@ class Numeric(ReferenceVerifier):
         self.tolerance = not_negative("numeric", "tolerance", tolerance)
         self.relative = not_negative("numeric", "relative", relative)
         self.strict = flag("numeric", "strict", strict)
+        if not strict:
+            self.does_not_catch = {**self.does_not_catch, "shotgun-last": "only the last number counts"}
 
     def examples(self) -> list[Problem]:
         """Return word problems with whole, negative, decimal and large answers."""
