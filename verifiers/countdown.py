@@ -44,7 +44,7 @@ class Countdown(Verifier):
         self.levels = whole_number("countdown", "levels", levels, 1, numbers - 1)
         if not isinstance(operators, str) or set(operators) - set(_OPERATORS) or "+" not in operators:
             raise ValueError(
-                f"countdown: operators must be '+' and what else is wanted of {_OPERATORS!r}, got {operators!r}"
+                f"countdown: operators must be '+' with or without some of '-*/', got {operators!r}"
             )
         self.operators = "".join(dict.fromkeys(operators))
         nested = bool(set(operators) & set("*/"))
@@ -77,8 +77,8 @@ class Countdown(Verifier):
     def verify(self, problem: Problem, completion: str) -> Verdict:
         """Evaluate the completion and compare its numbers with the given ones and its value with the target."""
         numbers, target = problem.metadata.get("numbers"), problem.metadata.get("target")
-        if not isinstance(numbers, (list, tuple)) or not numbers or not isinstance(target, int):
-            return Verdict(0.0, status="error", reason="the problem's metadata lacks 'numbers' or 'target'")
+        if not isinstance(numbers, (list, tuple)) or not all(isinstance(each, int) for each in (target, *numbers)):
+            return Verdict(0.0, status="error", reason="the metadata has no whole 'numbers' and 'target'")
         try:
             value, used = evaluate(completion)
         except ExpressionError:
