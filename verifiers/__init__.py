@@ -2,17 +2,33 @@
 
 from .arith import Arith
 from .base import Problem, Verdict, Verifier
+from .choice import Choice
+from .countdown import Countdown
+from .exact import Exact
+from .format import Format
 from .function import FunctionVerifier
 from .isolation import Isolated, isolate
+from .json_schema import JsonSchema
+from .length import Length
+from .numeric import Numeric
+from .regex import Regex
 from .registry import list_verifiers, make_verifier, register_verifier
 
 __rlenv_package__ = True
 
 __all__ = [
     "Arith",
+    "Choice",
+    "Countdown",
+    "Exact",
+    "Format",
     "FunctionVerifier",
     "Isolated",
+    "JsonSchema",
+    "Length",
+    "Numeric",
     "Problem",
+    "Regex",
     "Verdict",
     "Verifier",
     "isolate",

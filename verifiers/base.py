@@ -56,6 +56,9 @@ class Verdict:
         return self.status in ("timeout", "error")
 
 
+RIGHT, WRONG = Verdict(1.0), Verdict(0.0)  # made once: making one costs several times a comparison
+
+
 class Verifier:
     """Poses problems and judges completions; subclass it and override what you need.
 

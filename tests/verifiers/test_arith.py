@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from verifiers import Arith, Problem
+from verifiers.expressions import evaluate
 
 OPERATORS = ["+", "-", "*", "+-", "+-*"]
 
@@ -123,3 +124,97 @@ def test_problems_that_are_one_to_a_learner_share_a_split_key(one, other, same):
 
 def test_a_problem_is_a_function_of_the_generator_alone():
     assert Arith().sample(random.Random(7)) == Arith().sample(random.Random(7))
+
+
+CHAINS = st.fixed_dictionaries(
+    {"digits": st.integers(1, 9), "operators": st.sampled_from(OPERATORS), "operands": st.integers(3, 9)}
+)
+
+
+@given(st.integers(0, 2**32), CHAINS)
+def test_a_chain_is_computed_with_products_before_sums(seed, arguments):
+    verifier = Arith(**arguments)
+    problem = verifier.sample(random.Random(seed))
+    numbers, symbols = re.findall(r"\d+", problem.prompt), re.findall(r"[-+*]", problem.prompt)
+    assert len(numbers) == arguments["operands"]
+    assert {len(number) for number in numbers} == {arguments["digits"]}
+    assert int(problem.answer) == evaluate(problem.prompt.rstrip("="))[0]
+    assert len(symbols) == len(numbers) - 1
+    assert set(problem.prompt + problem.answer) <= set(verifier.alphabet)
+    assert len(problem.prompt) <= verifier.prompt_length
+    assert len(problem.answer) <= verifier.answer_length
+
+
+def test_every_pair_of_operators_is_asked():
+    verifier, rng = Arith(digits=1, operators="+-*", operands=3), random.Random(0)
+    sampled = [verifier.sample(rng) for _ in range(200)]
+    assert all(re.fullmatch(r"\d[-+*]\d[-+*]\d=", problem.prompt) for problem in sampled)
+    assert {problem.prompt[1] + problem.prompt[3] for problem in sampled} == {a + b for a in "+-*" for b in "+-*"}
+
+
+@pytest.mark.parametrize(
+    ("digits", "operators", "operands", "longest"),
+    [(2, "+", 3, "297"), (2, "+", 9, "891"), (1, "-", 3, "-18"), (2, "*", 3, "970299"), (2, "*-", 3, "970299"), (1, "*-", 2, "81")],
+)
+def test_the_longest_answer_of_a_chain_just_fits(digits, operators, operands, longest):
+    assert Arith(digits, operators, operands).answer_length == len(longest)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        ("1+2+3=", "3+1+2=", True),
+        ("1*2*3=", "3*1*2=", True),
+        ("1+2*3=", "3*2+1=", True),
+        ("9+5-1=", "5-1+9=", True),
+        ("1+2+3=", "1+2*3=", False),
+        ("9-5-1=", "9-1-5=", False),
+        ("8-2*3=", "3*2-8=", False),
+        ("12*3-4*5=", "12*5-4*3=", False),
+        ("1+2+4=", "1+2+3=", False),
+    ],
+)
+def test_chains_that_are_one_to_a_learner_share_a_split_key(one, other, same):
+    verifier = Arith(operators="+-*", operands=3)
+    assert (verifier.split_key(Problem(one)) == verifier.split_key(Problem(other))) is same
+
+
+@given(st.integers(0, 2**32), st.integers(2, 4))
+def test_chains_with_one_split_key_have_one_answer(seed, operands):
+    verifier, rng, answers = Arith(1, "+-*", operands), random.Random(seed), {}
+    for problem in (verifier.sample(rng) for _ in range(50)):
+        assert answers.setdefault(verifier.split_key(problem), problem.answer) == problem.answer
+
+
+@pytest.mark.parametrize("level", [1, 2, 3])
+def test_a_level_has_operands_of_its_own_length(level):
+    verifier = Arith(digits=4, levels=3)
+    problem = verifier.sample_at(random.Random(0), level)
+    assert problem.metadata == {"level": level}
+    assert {len(number) for number in re.findall(r"\d+", problem.prompt)} == {level + 1}
+
+
+def test_every_level_is_drawn_and_a_single_one_is_not_mentioned():
+    rng, verifier = random.Random(0), Arith(digits=3, levels=3)
+    levels = [verifier.sample(rng).metadata["level"] for _ in range(300)]
+    assert all(70 < levels.count(level) < 130 for level in (1, 2, 3))
+    assert Arith().sample(rng).metadata == {}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"operands": 1}, "operands must be a whole number from 2 to 9, got 1"),
+        ({"operands": "3"}, "operands must be a whole number from 2 to 9, got '3'"),
+        ({"levels": 3}, "levels must be a whole number from 1 to 2, got 3"),
+        ({"levels": 0}, "levels must be a whole number from 1 to 2, got 0"),
+    ],
+)
+def test_chains_and_levels_out_of_range_are_refused(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        Arith(**arguments)
+
+
+def test_the_problems_of_a_seed_stay_what_they_were():
+    rng = random.Random(0)
+    assert [Arith(operators="+-*").sample(rng).prompt for _ in range(4)] == ["59+63=", "43-75=", "61-48=", "55+84="]

@@ -1,0 +1,93 @@
+import re
+
+import pytest
+
+from verifiers import Choice, Problem
+
+PERU = Problem("The capital of Peru?", "B", {"choices": ["Quito", "Lima", "La Paz"]})
+
+
+@pytest.mark.parametrize(
+    "completion",
+    [
+        "B", "b", " B\n", "(B)", "[B]", "B.", "B)", "B:", "**B**", "`B`", "Lima", "lima.", "B) Lima", "(B) Lima", "B. Lima",
+        "B: LIMA", "b lima", "The answer is B", "the answer is: B.", "The answer is (B).", "Answer: B", "Answer:B", "Answer is B",
+        "The correct answer is B) Lima.", "So the final answer is **B**.", "My choice: Lima", "The correct option is B!",
+        "Quito is in Ecuador.\nAnswer: B", "A) no\nC) no\n\nThe answer is B.", "La  Paz is not.\n\nAnswer: B\n",
+    ],
+)  # fmt: skip
+def test_the_right_choice_may_be_named_in_many_ways(completion):
+    assert Choice().verify(PERU, completion).reward == 1.0
+
+
+@pytest.mark.parametrize(
+    "completion",
+    [
+        "", "A", "C", "D", "Quito", "A or B", "B or C", "A or B or C", "A, B, C", "A B C", "ABC", "BB", "B B", "not B",
+        "The answer is not B", "The answer is A or B", "The answer is B or C.", "B) Quito", "A) Lima", "Lima Quito",
+        "Quito or Lima", "Lim", "imal", "Lima, Peru", "B?", "Answer: A\nAnswer: B", "Answer: B\nAnswer: A", "A\nB",
+        "B\nB", "The answer is A.\nNo, the answer is B.", "A) Quito\nB) Lima", "A) Quito\nB) Lima\nC) La Paz\nAnswer:",
+        "The capital of Peru?", "В", "Ｂ", "B\x00", "\u200bB", "B<eos>", "B" * 100_000, "Answer: " * 10_000 + "B",
+        "A\n" * 50_000 + "B",
+    ],
+)  # fmt: skip
+def test_anything_else_is_not_rewarded(completion):
+    assert Choice().verify(PERU, completion).reward == 0.0
+
+
+@pytest.mark.parametrize("answer", ["B", "b", "(B)", "Lima", "B) Lima"])
+def test_the_reference_may_be_a_label_or_a_text(answer):
+    problem = Problem("p", answer, PERU.metadata)
+    assert Choice().verify(problem, "B").reward == 1.0
+    assert Choice().verify(problem, "Lima").reward == 1.0
+    assert Choice().verify(problem, "A").reward == 0.0
+
+
+def test_labels_may_be_anything_and_go_before_texts():
+    crossed = Problem("p", "1", {"choices": {"1": "2", "2": "1", "x": "both"}})
+    assert Choice().verify(crossed, "1").reward == 1.0
+    assert Choice().verify(crossed, "2").reward == 0.0
+    assert Choice().verify(crossed, "1) 2").reward == 1.0
+
+
+def test_a_text_that_two_choices_share_names_neither():
+    problem = Problem("p", "A", {"choices": ["red", "Red", "blue"]})
+    assert Choice().verify(problem, "red").reward == 0.0
+    assert Choice().verify(problem, "A").reward == 1.0
+
+
+def test_without_choices_the_labels_are_those_of_the_verifier():
+    assert Choice().verify(Problem("p", "D"), "(d)").reward == 1.0
+    assert Choice("123").verify(Problem("p", "3"), "Answer: 3").reward == 1.0
+    assert Choice("123").verify(Problem("p", "3"), "C").reward == 0.0
+
+
+@pytest.mark.parametrize("problem", [Problem("p", ""), Problem("p", "E"), Problem("p", "Rome", PERU.metadata)])
+def test_an_answer_that_is_no_choice_is_an_error(problem):
+    verdict = Choice().verify(problem, problem.answer)
+    assert (verdict.reward, verdict.status) == (0.0, "error")
+    assert "none of the choices A, B, C" in verdict.reason
+
+
+def test_only_the_section_is_judged_where_there_is_one():
+    assert Choice(inside="answer").verify(PERU, "A or C? <answer>B</answer>").reward == 1.0
+    assert Choice(inside="answer").verify(PERU, "<answer>A or B</answer>").reward == 0.0
+    assert Choice(inside="answer").verify(PERU, "B").reward == 0.0
+
+
+@pytest.mark.parametrize("inside", [None, "answer"])
+def test_demonstrations_and_paraphrases_of_the_examples_are_right(inside):
+    verifier = Choice(inside=inside)
+    problems = verifier.examples()
+    assert len(problems) >= 8
+    for problem in problems:
+        completions = [verifier.demonstration(problem), *verifier.paraphrases(problem)]
+        assert len(completions) >= 12
+        for completion in completions:
+            assert verifier.verify(problem, completion).reward == 1.0, completion
+
+
+@pytest.mark.parametrize("labels", ["", "AA", "Aa", "A B", "A,B", None])
+def test_labels_have_to_be_different_letters_or_digits(labels):
+    with pytest.raises(ValueError, match=re.escape("choice: labels must be different letters or digits")):
+        Choice(labels)

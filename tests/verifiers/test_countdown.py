@@ -1,0 +1,121 @@
+import random
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from verifiers import Countdown, Problem
+from verifiers.expressions import evaluate
+
+PROBLEM = Problem("3 5 7 7=26:", "3*7+5", {"numbers": [3, 5, 7, 7], "target": 26})
+SETTINGS = st.integers(2, 6).flatmap(
+    lambda numbers: st.fixed_dictionaries(
+        {
+            "numbers": st.just(numbers),
+            "largest": st.sampled_from([4, 9, 25, 999]),
+            "operators": st.sampled_from(["+", "+-", "-+*", "+-*/", "/+"]),
+            "levels": st.integers(1, numbers - 1),
+        }
+    )
+)
+
+
+@pytest.mark.parametrize(
+    ("completion", "reward"),
+    [
+        ("3*7+5", 1.0),
+        ("5+7*3", 1.0),
+        ("(3*7)+5", 1.0),
+        (" 3 * 7 + 5 ", 1.0),
+        ("7+7+5+7", 0.0),  # a third 7
+        ("7*5-7-3+1", 0.0),  # a 1 that is not there
+        ("3*7+4", 0.0),
+        ("26", 0.0),
+        ("3*7+5=26", 0.0),
+        ("26=3*7+5", 0.0),
+        ("3*7+5\n", 0.0),
+        ("3*7+5 or 7*3+5", 0.0),
+        ("3 5 7 7", 0.0),
+        ("3 5 7 7=26:", 0.0),
+        ("", 0.0),
+        ("37-5-7", 0.0),
+        ("３*7+5", 0.0),
+        ("3*7+5" + "+0" * 5, 0.0),
+        ("7*" * 50_000, 0.0),
+    ],
+)
+def test_an_expression_of_the_given_numbers_has_to_reach_the_target(completion, reward):
+    assert Countdown().verify(PROBLEM, completion).reward == reward
+
+
+def test_a_number_given_twice_may_be_used_twice():
+    assert Countdown().verify(Problem("7 7=14:", "7+7", {"numbers": (7, 7), "target": 14}), "7+7").reward == 1.0
+    assert Countdown().verify(Problem("7 3=14:", "", {"numbers": (7, 3), "target": 14}), "7+7").reward == 0.0
+
+
+@given(st.integers(0, 2**32), SETTINGS)
+def test_every_problem_has_a_solution_and_keeps_to_what_is_declared(seed, arguments):
+    verifier = Countdown(**arguments)
+    problem = verifier.sample(random.Random(seed))
+    *numbers, target = map(int, re.findall(r"\d+", problem.prompt))
+    assert problem.prompt == f"{' '.join(map(str, numbers))}={target}:"
+    assert (list(problem.metadata["numbers"]), problem.metadata["target"]) == (numbers, target)
+    assert len(numbers) == arguments["numbers"] - arguments["levels"] + problem.metadata.get("level", 1)
+    assert max(numbers) <= arguments["largest"]
+    assert target not in numbers
+    value, used = evaluate(problem.answer)
+    assert (value, sorted(used)) == (target, sorted(numbers))
+    assert set(re.findall(r"[-+*/]", problem.answer)) <= set(arguments["operators"])
+    assert set(problem.prompt + problem.answer) <= set(verifier.alphabet)
+    assert len(problem.prompt) <= verifier.prompt_length
+    assert len(problem.answer) <= verifier.answer_length
+    for completion in (verifier.demonstration(problem), *verifier.paraphrases(problem)):
+        assert verifier.verify(problem, completion).reward == 1.0
+
+
+def test_an_easy_setting_needs_no_parentheses():
+    verifier = Countdown(numbers=3, operators="+-")
+    assert set(verifier.alphabet) == set("0123456789 =:+-")
+    assert verifier.answer_length == len("9+9-9")
+
+
+def test_every_level_is_drawn():
+    rng, verifier = random.Random(0), Countdown(numbers=4, levels=3)
+    levels = [verifier.sample(rng).metadata["level"] for _ in range(300)]
+    assert all(70 < levels.count(level) < 130 for level in (1, 2, 3))
+
+
+def test_the_order_of_the_numbers_does_not_change_the_split():
+    verifier = Countdown()
+    keys = [verifier.split_key(Problem(prompt)) for prompt in ("3 5 7=26:", "7 3 5=26:", "3 5 7=22:", "3 5 5=26:")]
+    assert keys[0] == keys[1]
+    assert len(set(keys)) == 3
+
+
+@pytest.mark.parametrize(
+    "metadata",
+    [{}, {"numbers": [3, 5]}, {"target": 8}, {"numbers": "35", "target": 8}, {"numbers": None, "target": 0},
+     {"numbers": [3, "5"], "target": 8}, {"numbers": [3, [5]], "target": 8}, {"numbers": [3, 5], "target": "8"}],
+)  # fmt: skip
+def test_a_problem_without_numbers_and_target_is_an_error(metadata):
+    verdict = Countdown().verify(Problem("3 5=8:", "3+5", metadata), "3+5")
+    assert (verdict.reward, verdict.status) == (0.0, "error")
+    assert "'numbers'" in verdict.reason
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"numbers": 1}, "numbers must be a whole number from 2 to 6, got 1"),
+        ({"numbers": 7}, "numbers must be a whole number from 2 to 6, got 7"),
+        ({"largest": 3}, "largest must be a whole number from 4 to 999, got 3"),
+        ({"levels": 3}, "levels must be a whole number from 1 to 2, got 3"),
+        ({"operators": "-"}, r"operators must be '\+' with or without some of '-\*/', got '-'"),
+        ({"operators": "+^"}, r"got '\+\^'"),
+        ({"operators": ["+"]}, r"got \['\+'\]"),
+    ],
+)
+def test_what_is_out_of_range_is_refused(arguments, message):
+    with pytest.raises(ValueError, match=f"countdown: .*{message}"):
+        Countdown(**arguments)

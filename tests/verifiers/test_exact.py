@@ -1,0 +1,127 @@
+import re
+import time
+import unicodedata
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from verifiers import Exact, Problem
+
+SHELLEY = Problem("Who wrote Frankenstein?", "Mary Shelley")
+
+
+@pytest.mark.parametrize(
+    ("completion", "reward"),
+    [
+        ("Mary Shelley", 1.0),
+        (" Mary Shelley\r\n\t", 1.0),
+        ("", 0.0),
+        ("Mary", 0.0),
+        ("Mary Shelle", 0.0),
+        ("Mary Shelleys", 0.0),
+        ("Mary  Shelley", 0.0),
+        ("mary shelley", 0.0),
+        ("Mary Shelley.", 0.0),
+        ("Mary Shelley or Lord Byron", 0.0),
+        ("Mary Shelley\nLord Byron", 0.0),
+        ("Mary Shelley Mary Shelley", 0.0),
+        ("Маry Shelley", 0.0),
+        ("Mary\u00a0Shelley", 0.0),
+        ("Mary Shelley\x00", 0.0),
+        ("\x1cMary Shelley", 0.0),
+        ("Mary Shelley" + " " * 100_000, 1.0),
+        ("Mary" + " " * 100_000 + "Shelley", 0.0),
+    ],
+)
+def test_only_the_answer_is_rewarded(completion, reward):
+    assert Exact().verify(SHELLEY, completion).reward == reward
+
+
+@pytest.mark.parametrize(
+    ("options", "completion"),
+    [
+        ({"ignore_case": True}, "MARY shelley"),
+        ({"collapse_whitespace": True}, "Mary \n Shelley"),
+        ({"ignore_punctuation": True}, "«Mary Shelley!»"),
+        ({"unicode": "NFKC"}, "Ｍary Shelley"),
+        ({"ignore_case": True, "ignore_punctuation": True, "collapse_whitespace": True}, " mary,\n SHELLEY."),
+        ({"inside": "answer"}, "I think so. <answer> Mary Shelley </answer> Or not."),
+    ],
+)
+def test_an_option_forgives_what_it_says_and_nothing_does_without_it(options, completion):
+    assert Exact(**options).verify(SHELLEY, completion).reward == 1.0
+    assert Exact().verify(SHELLEY, completion).reward == 0.0
+    assert Exact(**options).verify(SHELLEY, re.sub("[lL]", "", completion)).reward == 0.0
+
+
+def test_a_letter_is_one_however_it_is_stored():
+    problem = Problem("summer?", "été")
+    assert Exact().verify(problem, unicodedata.normalize("NFD", "été")).reward == 1.0
+    assert Exact().verify(Problem("summer?", unicodedata.normalize("NFD", "été")), "été").reward == 1.0
+    assert Exact(unicode="none").verify(problem, unicodedata.normalize("NFD", "été")).reward == 0.0
+    assert Exact().verify(problem, "ete").reward == 0.0
+
+
+@pytest.mark.parametrize(("answer", "options"), [("", {}), (" \n", {}), ("?!", {"ignore_punctuation": True})])
+@pytest.mark.parametrize("completion", ["", " ", "anything", "?!"])
+def test_an_answer_of_nothing_is_an_error_and_never_matches(answer, options, completion):
+    verdict = Exact(**options).verify(Problem("p", answer), completion)
+    assert (verdict.reward, verdict.status) == (0.0, "error")
+    assert "no reference answer" in verdict.reason
+
+
+def test_without_the_section_that_is_judged_nothing_is_rewarded():
+    verifier = Exact(inside="answer")
+    assert verifier.verify(SHELLEY, "Mary Shelley").reward == 0.0
+    both = "<answer>Lord Byron</answer><answer>Mary Shelley</answer>"
+    assert verifier.verify(SHELLEY, both).reward == 0.0
+    assert verifier.demonstration(SHELLEY) == "<answer>Mary Shelley</answer>"
+
+
+def test_stacked_marks_take_no_time():
+    long = Problem("p", "é" * 5_000)
+    start = time.perf_counter()
+    assert Exact().verify(long, "e" + "\u0315\u0300" * 40_000).reward == 0.0
+    assert time.perf_counter() - start < 1.0  # normalised, it would be some seconds
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"ignore_case": True, "ignore_punctuation": True, "collapse_whitespace": True},
+        {"unicode": "NFKC", "inside": "answer"},
+        {"unicode": "none"},
+    ],
+)
+def test_demonstrations_and_paraphrases_of_the_examples_are_right(options):
+    verifier = Exact(**options)
+    problems = verifier.examples()
+    assert len(problems) >= 8
+    for problem in problems:
+        for completion in (verifier.demonstration(problem), *verifier.paraphrases(problem)):
+            assert verifier.verify(problem, completion).reward == 1.0
+
+
+@given(st.text(), st.text())
+def test_two_texts_match_where_their_forms_do(answer, completion):
+    def plain(text):
+        return unicodedata.normalize("NFC", text.strip(" \t\r\n"))
+
+    verdict = Exact().verify(Problem("p", answer), completion)
+    assert verdict.reward == float(bool(plain(answer)) and plain(answer) == plain(completion))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"ignore_case": "yes"}, "exact: ignore_case must be true or false, got 'yes'"),
+        ({"unicode": "NFK"}, "exact: unicode must be one of NFC, NFKC, none, got 'NFK'; did you mean 'NFKC'?"),
+        ({"unicode": None}, "exact: unicode must be one of NFC, NFKC, none, got None"),
+        ({"inside": "<answer>"}, "exact: a tag is a letter"),
+    ],
+)
+def test_what_an_option_does_not_take_is_refused(options, message):
+    with pytest.raises(ValueError, match=re.escape(message)):
+        Exact(**options)

@@ -1,0 +1,78 @@
+import operator
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from verifiers.expressions import DEEPEST, LONGEST, ExpressionError, evaluate
+
+
+@pytest.mark.parametrize(
+    ("text", "value", "numbers"),
+    [
+        ("7", 7, [7]),
+        ("0", 0, [0]),
+        ("3*7+5", 26, [3, 7, 5]),
+        ("5+3*7", 26, [5, 3, 7]),
+        ("(5+3)*7", 56, [5, 3, 7]),
+        ("9-5-1", 3, [9, 5, 1]),
+        ("9-(5-1)", 5, [9, 5, 1]),
+        ("8/4/2", 1, [8, 4, 2]),
+        ("8/(4/2)", 4, [8, 4, 2]),
+        ("2-9", -7, [2, 9]),
+        ("(2-9)/7", -1, [2, 9, 7]),
+        (" 3 * ( 7 + 5 ) ", 36, [3, 7, 5]),
+        ("((((4))))", 4, [4]),
+        ("(" * DEEPEST + "4" + ")" * DEEPEST, 4, [4]),
+        ("999999999*999999999", 999999998000000001, [999999999, 999999999]),
+    ],
+)
+def test_the_value_and_the_numbers_of_an_expression(text, value, numbers):
+    assert evaluate(text) == (value, numbers)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "", " ", "()", "(", ")", "+", "3+", "+3", "-3", "3--2", "3 4", "3(4)", "(3", "3)", "3**2", "3//2", "3^2", "3.0",
+        "03", "1_000", "1e3", "0x3", "3=3", "3+a", "٣", "４", "²", "3×4", "3\n", "\t3", "7/2", "7/0", "0/0", "1234567890",
+        "9" * 5_000, "1+" * LONGEST + "1", "(" * (DEEPEST + 1) + "4" + ")" * (DEEPEST + 1), "(" * 100_000,
+        "__import__('os')", "3;4", "3,4", "3\x00",
+    ],
+)  # fmt: skip
+def test_anything_else_is_refused(text):
+    with pytest.raises(ExpressionError):
+        evaluate(text)
+
+
+TREES = st.recursive(
+    st.integers(0, 99).map(lambda number: (str(number), number)),
+    lambda parts: st.builds(
+        lambda left, symbol, right: (
+            f"({left[0]}{symbol}{right[0]})",
+            {"+": operator.add, "-": operator.sub, "*": operator.mul}[symbol](left[1], right[1]),
+        ),
+        parts,
+        st.sampled_from("+-*"),
+        parts,
+    ),
+    max_leaves=8,
+)
+
+
+@given(TREES)
+def test_nested_expressions_have_the_value_they_were_made_with(tree):
+    text, value = tree
+    assert evaluate(text)[0] == value
+
+
+@given(st.lists(st.tuples(st.sampled_from("+-*"), st.integers(0, 99)), max_size=20))
+def test_products_come_before_sums(parts):
+    expected, term, sign = 0, 1, 1
+    for symbol, number in parts:
+        if symbol == "*":
+            term *= number
+        else:
+            expected, term, sign = expected + sign * term, number, 1 if symbol == "+" else -1
+    text = "1" + "".join(f"{symbol}{number}" for symbol, number in parts)
+    assert evaluate(text)[0] == expected + sign * term

@@ -1,0 +1,92 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from verifiers import Format, Problem, make_verifier
+
+PROBLEM = Problem("2*3?", "6")
+
+
+@pytest.mark.parametrize(
+    "completion",
+    [
+        "<think>Three twos.</think><answer>6</answer>",
+        "\n<think>\nThree\n\ntwos. </think>\r\n\t<answer> 6</answer>\n",
+        "<think>a < b > c & d</think><answer><b>6</b></answer>",
+        "<think>" + "x" * 100_000 + "</think><answer>6</answer>",
+    ],
+)
+def test_sections_in_order_are_the_form(completion):
+    assert Format().verify(PROBLEM, completion).reward == 1.0
+
+
+@pytest.mark.parametrize(
+    "completion",
+    [
+        "",
+        "6",
+        "<answer>6</answer>",
+        "<think>x</think>",
+        "<answer>6</answer><think>x</think>",
+        "<think></think><answer>6</answer>",
+        "<think>x</think><answer> \n\u00a0</answer>",
+        "<think>x</think> so <answer>6</answer>",
+        "Well. <think>x</think><answer>6</answer>",
+        "<think>x</think><answer>6</answer>.",
+        "<think>x</think><answer>6</answer>\x00",
+        "<think>x</think><answer>6",
+        "<think>x<answer>6</answer></think>",
+        "<think>x<think>y</think><answer>6</answer>",
+        "<think>x</think><think>y</think><answer>6</answer>",
+        "<think>x</think><answer>6</answer><answer>7</answer>",
+        "<think>x</answer></think><answer>6</answer>",
+        "<THINK>x</THINK><answer>6</answer>",
+        "< think>x</think><answer>6</answer>",
+        "<think>" * 10_000 + "x" + "</think>" * 10_000,
+    ],
+)
+def test_anything_else_is_not(completion):
+    assert Format().verify(PROBLEM, completion).reward == 0.0
+
+
+@given(st.lists(st.from_regex(r"[a-z][a-z0-9_-]{0,5}", fullmatch=True), min_size=1, max_size=4, unique=True))
+def test_tags_may_have_any_names(tags):
+    verifier = Format(tags)
+    assert Format(", ".join(tags)).tags == verifier.tags == tags
+    for completion in (verifier.demonstration(PROBLEM), *verifier.paraphrases(PROBLEM)):
+        assert verifier.verify(PROBLEM, completion).reward == 1.0
+        assert verifier.verify(PROBLEM, completion.replace(f"</{tags[-1]}>", "")).reward == 0.0
+
+
+def test_the_name_of_the_verifier_may_carry_the_tags():
+    verifier = make_verifier("format:plan,code")
+    assert verifier.verify(PROBLEM, "<plan>a</plan><code>b</code>").reward == 1.0
+
+
+def test_the_demonstration_takes_its_sections_from_the_problem():
+    assert Format().demonstration(Problem("p", "6", {"think": "2+2+2"})) == "<think>2+2+2</think><answer>6</answer>"
+    assert Format().demonstration(Problem("p", "", {"answer": "5"})) == "<think>...</think><answer>5</answer>"
+
+
+def test_the_examples_are_right_in_form():
+    problems = Format().examples()
+    assert len(problems) >= 8
+    assert all(Format().verify(p, Format().demonstration(p)).reward == 1.0 for p in problems)
+
+
+@pytest.mark.parametrize(
+    ("tags", "message"),
+    [
+        ([], "tags must be names"),
+        ("", "a tag is a letter"),
+        (None, "tags must be names"),
+        (3, "tags must be names"),
+        (["a", "a"], "every tag may come once, got a, a"),
+        (["<a>"], "a tag is a letter"),
+        ([1], "a tag is a letter"),
+        ("a,,b", "a tag is a letter"),
+    ],
+)
+def test_what_are_no_tags_is_refused(tags, message):
+    with pytest.raises(ValueError, match=f"format: {message}"):
+        Format(tags)

@@ -1,0 +1,78 @@
+"""Pure verifiers on any text at all: a verdict, a reward in its range, the same one again, alone and in a batch, fast."""
+
+import math
+import time
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import verifiers.registry as registry
+from verifiers import make_verifier
+
+OURS = "verifiers."
+NEED_MORE = {"reward_model", "weighted"}  # a model, other verifiers: their own tests fuzz them
+PURE = ["arith", "choice", "countdown", "exact", "format", "json_schema", "length", "numeric"]
+
+FRAGMENTS = [
+    *"0123456789+-*/=()[]{}<>:,.%$\"'`\\ \t\n\r",
+    *("<think>", "</think>", "<answer>", "</answer>", "The answer is ", "Answer: ", "(A)", "B.", "C) ", " or "),
+    *('{"', '": ', "null", "true", "NaN", "1e999", "-0", "```json\n", "\n```", "\\u", "\ud800", "\\boxed{", "\\frac"),
+    *("1/0", "1e-400", "٤", "４", "½", "一", "\u2212", "\u0301", "\u0315\u0300", "\ufdfa", "\x00", "\x1c", "\u200b", "ß"),
+]
+
+
+def completions(verifier, problem):
+    """Text of every kind: from all of Unicode, and near to what the verifier reads."""
+    near = [*FRAGMENTS, problem.prompt, problem.answer, verifier.demonstration(problem), *verifier.paraphrases(problem)]
+    near += [str(choice) for choice in problem.metadata.get("choices", ())]
+    fragments = st.sampled_from(near)
+    repeated = st.builds(lambda text, times: (text * times)[:100_000], fragments, st.sampled_from([2, 40, 5_000]))
+    return st.one_of(
+        st.text(st.characters(exclude_categories=())),
+        st.lists(fragments, max_size=12).map("".join),
+        st.lists(st.one_of(fragments, repeated), max_size=5).map("".join),
+    )
+
+
+def fuzz(name, examples):
+    """Judge that many completions, and return the seconds that each took."""
+    verifier = make_verifier(name)
+    low, high = verifier.reward_range
+    seconds = []
+
+    @settings(max_examples=examples, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+    @given(st.sampled_from(verifier.examples()).flatmap(lambda p: st.tuples(st.just(p), completions(verifier, p))))
+    def judge(pair):
+        problem, completion = pair
+        start = time.perf_counter()
+        verdict = verifier.verify(problem, completion)
+        seconds.append(time.perf_counter() - start)
+        assert verdict.status == "ok"
+        assert math.isfinite(verdict.reward)
+        assert low <= verdict.reward <= high
+        assert verifier.verify(problem, completion) == verdict
+        assert verifier.verify_batch([problem, problem], [completion, ""])[0] == verdict
+
+    judge()
+    return seconds
+
+
+def test_every_pure_verifier_of_ours_is_here():
+    registered = registry._REGISTRY.items()
+    pure = {name for name, cls in registered if cls.__module__.startswith(OURS) and not cls.isolated}
+    assert pure - NEED_MORE == set(PURE)
+
+
+@pytest.mark.parametrize("name", PURE)
+def test_any_text_has_a_verdict(name):
+    assert len(fuzz(name, 200)) >= 200
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("name", PURE)
+def test_any_of_20000_texts_has_a_verdict_within_5_ms(name):
+    seconds = sorted(fuzz(name, 20_000))
+    assert len(seconds) >= 20_000
+    assert seconds[int(0.99 * len(seconds))] <= 0.005

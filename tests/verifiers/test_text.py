@@ -1,0 +1,66 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from verifiers.text import collapsed, last_line, normal_form, section, tag_name
+
+
+@pytest.mark.parametrize(
+    ("text", "inside"),
+    [
+        ("<a>46</a>", "46"),
+        ("before <a> 46\n</a> after", " 46\n"),
+        ("<a></a>", ""),
+        ("<a><b></a>", "<b>"),
+        ("", None),
+        ("46", None),
+        ("<a>46", None),
+        ("46</a>", None),
+        ("</a>46<a>", None),
+        ("<a>46</a><a>47</a>", None),
+        ("<a><a>46</a>", None),
+        ("<a>46</a></a>", None),
+        ("<A>46</A>", None),
+        ("<a >46</a>", None),
+        ("<a>" * 30_000, None),
+    ],
+)
+def test_a_section_stands_between_two_tags_that_come_once(text, inside):
+    assert section(text, "a") == inside
+
+
+@pytest.mark.parametrize("name", ["", " ", "a b", "1a", "<a>", "a>", None, 3, "ä", "a" * 65])
+def test_what_is_no_name_of_a_tag_is_refused(name):
+    with pytest.raises(ValueError, match="exact: a tag is a letter"):
+        tag_name("exact", name)
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "above"),
+    [("", "", ""), (" \n ", "", ""), ("46", "46", ""), ("a\n\n b \r\n 46 \n\n", "46", "a\n\n b"), ("a\n\x0b", "\x0b", "a")],
+)
+def test_the_last_line_is_the_last_that_is_not_blank(text, line, above):
+    assert last_line(text) == (line, above)
+
+
+def test_words_are_what_ascii_whitespace_separates():
+    assert collapsed("  a\t\r\nb\u00a0c \x1cd ") == "a b\u00a0c \x1cd"
+    assert collapsed(" \n") == ""
+
+
+def test_a_text_is_normalised_unless_that_would_take_long():
+    assert normal_form("e\u0301", "NFC") == "é"
+    assert normal_form("ﬁ", "NFC") == "ﬁ"
+    assert normal_form("ﬁ", "NFKC") == "fi"
+    assert normal_form("a" + "\u0315\u0300" * 15, "NFC") is not None
+    assert normal_form("a" + "\u0315\u0300" * 50_000, "NFC") is None
+
+
+@given(st.text(st.characters(exclude_categories=())))
+def test_any_text_is_read(text):
+    line, above = last_line(text)
+    assert line in text
+    assert above in text
+    assert section(f"<x>{text}</x>", "x") == (text if "<x>" not in text and "</x>" not in text else None)
+    normal = normal_form(text, "NFKC")
+    assert normal is None or normal_form(normal, "NFKC") in (normal, None)

@@ -1,0 +1,90 @@
+"""length: completions that are neither too short nor too long."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .arguments import one_of, whole_number
+from .base import Problem, Verdict, Verifier
+from .registry import register_verifier
+
+_MOST = 1_000_000
+_UNITS = ("characters", "words")
+_FILLER = "one short line follows another and each of them says a little more than the last "
+
+
+@register_verifier("length")
+class Length(Verifier):
+    """Reward 1.0 from `minimum` to `maximum` characters or words, outside it falls in a line to 0.0 over `margin`.
+
+    Whitespace at both ends does not count, and words are what whitespace separates. With a margin of 10, a completion
+    that is 5 too long has 0.5. A completion of nothing scores 0 unless the minimum is 0.
+
+    Prompts and alphabet: those of the problems, which come from elsewhere. What it does not catch: nothing but the
+    length is looked at, so junk of the right length scores; give it a small weight next to a verifier of the answer.
+
+    Args:
+        maximum: the most there may be.
+        minimum: the least there may be.
+        margin: how far outside the reward reaches 0; with 0 it falls at once.
+        unit: characters or words.
+
+    Raises:
+        ValueError: for a number out of range, or another unit.
+    """
+
+    does_not_catch = dict.fromkeys(
+        (
+            "hollow", "alphabet", "control-characters", "special-tokens", "not-a-number", "huge-integer", "persuasion",
+            "program", "echo", "all-choices",
+        ),
+        "nothing but the length is looked at",
+    )  # fmt: skip
+
+    def __init__(self, maximum: int | str = 200, minimum: int = 1, margin: int = 0, unit: str = "characters") -> None:
+        self.maximum = whole_number("length", "maximum", _number(maximum), 1, _MOST)
+        self.minimum = whole_number("length", "minimum", minimum, 0, self.maximum)
+        self.margin = whole_number("length", "margin", margin, 0, _MOST)
+        self.unit = one_of("length", "unit", unit, _UNITS)
+
+    def examples(self) -> list[Problem]:
+        """Return things to write about."""
+        subjects = "rain", "a bridge", "the sea", "bread", "an old map", "snow", "a long walk", "the moon"
+        return [Problem(f"Write about {subject}.\n") for subject in subjects]
+
+    def verify(self, problem: Problem, completion: str) -> Verdict:
+        """Measure the completion."""
+        length = self._measure(completion)
+        outside = max(self.minimum - length, length - self.maximum, 0)
+        if outside == 0:
+            reward = 1.0
+        elif length == 0 or outside >= self.margin:
+            reward = 0.0
+        else:
+            reward = 1.0 - outside / self.margin
+        return Verdict(reward, {"length": float(length)})
+
+    def demonstration(self, problem: Problem) -> str:
+        """Return the problem's answer where its length is right, else filler of the shortest length allowed."""
+        if problem.answer and self.minimum <= self._measure(problem.answer) <= self.maximum:
+            return problem.answer
+        return self._filler(max(self.minimum, 1))
+
+    def paraphrases(self, problem: Problem) -> list[str]:
+        """Return filler of the greatest and of a middling length."""
+        return [self._filler(self.maximum), self._filler(max(1, (self.minimum + self.maximum) // 2))]
+
+    def _measure(self, text: str) -> int:
+        return len(text.split()) if self.unit == "words" else len(text.strip())
+
+    def _filler(self, length: int) -> str:
+        if self.unit == "words":
+            words = _FILLER.split()
+            return " ".join(words[index % len(words)] for index in range(length))
+        text = (_FILLER * (length // len(_FILLER) + 1))[:length]
+        return f"{text[:-1]}." if text.endswith(" ") else text
+
+
+def _number(value: Any) -> Any:
+    """Return a number that came as text, as in "length:80", as a number."""
+    return int(value) if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 10 else value

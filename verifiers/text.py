@@ -1,0 +1,51 @@
+"""What verifiers share in reading completions. Every function takes any text and linear time."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from typing import Any
+
+WHITESPACE = " \t\r\n"  # str.strip would also take control characters and spaces that no keyboard has
+_TAG = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
+_COMBINING_RUN = bytes([1]) * 31  # Unicode's stream-safe text has 30 at most; normalising is quadratic in the run
+
+
+def tag_name(owner: str, value: Any) -> str:
+    """Return the name of a tag.
+
+    Raises:
+        ValueError: if it is none: a letter, then letters, digits, `_` and `-`.
+    """
+    if not isinstance(value, str) or not _TAG.fullmatch(value):
+        raise ValueError(f"{owner}: a tag is a letter, then letters, digits, '_' or '-', such as answer; got {value!r}")
+    return value
+
+
+def section(text: str, tag: str) -> str | None:
+    """Return what stands between `<tag>` and `</tag>`; None unless each of the two stands there exactly once."""
+    first, last = f"<{tag}>", f"</{tag}>"
+    if text.count(first) != 1 or text.count(last) != 1:
+        return None
+    start, end = text.index(first) + len(first), text.index(last)
+    return text[start:end] if start <= end else None
+
+
+def last_line(text: str) -> tuple[str, str]:
+    """Return the last line that is not blank, and all above it; both without the whitespace around them."""
+    above, _, line = text.strip(WHITESPACE).rpartition("\n")
+    return line.strip(WHITESPACE), above.strip(WHITESPACE)
+
+
+def collapsed(text: str) -> str:
+    """Return the words of a text with one space between them."""
+    return " ".join(word for word in re.split(r"[ \t\r\n]+", text) if word)
+
+
+def normal_form(text: str, form: Any) -> str | None:
+    """Return a text in a Unicode normal form; None where it stacks more than 30 combining marks."""
+    if text.isascii():
+        return text
+    if _COMBINING_RUN in bytes(map(bool, map(unicodedata.combining, text))):
+        return None
+    return unicodedata.normalize(form, text)
