@@ -2,6 +2,7 @@
 
 from .arith import Arith
 from .base import Problem, Verdict, Verifier
+from .code import Code
 from .function import FunctionVerifier
 from .registry import list_verifiers, make_verifier, register_verifier
 
@@ -9,6 +10,7 @@ __rlenv_package__ = True
 
 __all__ = [
     "Arith",
+    "Code",
     "FunctionVerifier",
     "Problem",
     "Verdict",
