@@ -1,13 +1,15 @@
 """Calls the functions of a program inside the sandbox; its two codecs serve `code.py` on the outside as well.
 
-Standard input is a JSON list of calls [name, arguments, keyword arguments]. Standard output is one line a call, in
-order: [value], or [] for a call that failed or returned something else than plain data. No expected value is ever here.
+Standard input is a marshalled list of calls [name, arguments, keyword arguments]. Standard output is one line of JSON a
+call, in order: [value], or [] for a call that failed or returned something else than plain data. No expected value is
+ever here.
 """
 
 from __future__ import annotations
 
 import importlib
 import json
+import marshal
 import os
 import sys
 from typing import Any
@@ -59,7 +61,7 @@ def decode(data: Any, depth: int = 0) -> Any:
 
 def main() -> None:
     """Import the program, make the calls and report each of them."""
-    calls = json.load(sys.stdin)
+    calls = marshal.load(sys.stdin.buffer)
     results = os.dup(1)
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what the program prints is no result
     program = importlib.import_module("solution")
@@ -71,7 +73,7 @@ def main() -> None:
 def call(program: Any, name: str, arguments: Any, keywords: Any) -> str:
     """Return the line that reports one call."""
     try:
-        return json.dumps([encode(getattr(program, name)(*decode(arguments), **decode(keywords)))])
+        return json.dumps([encode(getattr(program, name)(*arguments, **keywords))])
     except BaseException as error:  # SystemExit too: one failed call says nothing about the next one
         print(f"{name}: {type(error).__name__}", file=sys.stderr)
         return "[]"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import json
+import marshal
 import math
 import os
 import selectors
@@ -81,7 +81,7 @@ def run(files: Mapping[str, str], stdin: bytes = b"", limits: Limits | None = No
     """
     limits = limits or Limits()
     job = asdict(limits) | {"files": dict(files), "seconds": math.ceil(limits.seconds), "isolated": isolated}
-    text = json.dumps(job).encode()
+    text = marshal.dumps(job)
     message = len(text).to_bytes(4, "big") + text + stdin
     with contextlib.ExitStack() as stack:
         folder = "/" if isolated else stack.enter_context(tempfile.TemporaryDirectory(ignore_cleanup_errors=True))
