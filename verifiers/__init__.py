@@ -3,6 +3,7 @@
 from .arith import Arith
 from .base import Problem, Verdict, Verifier
 from .choice import Choice
+from .code import Code
 from .countdown import Countdown
 from .exact import Exact
 from .format import Format
@@ -19,6 +20,7 @@ __rlenv_package__ = True
 __all__ = [
     "Arith",
     "Choice",
+    "Code",
     "Countdown",
     "Exact",
     "Format",

@@ -1,0 +1,276 @@
+"""Builds a sandbox around its own process, then becomes the program that is to run in it.
+
+`sandbox.py` starts this file in a fresh interpreter, as `python -I -S -B _sandbox_launcher.py STATUS_FD`, and sends a
+job through standard input: four bytes of length, a marshalled dict, and after it what the program reads. Two processes
+come of it: the guard, which stays outside and waits, and the inmate, process 1 of the new namespaces. With process 1
+the kernel kills every process of a namespace, and the guard ends after that and not before.
+
+It imports little: json, typing, contextlib or pathlib take longer to import than the sandbox to build.
+
+"ready" on STATUS_FD means that the program starts now; anything else there says why it cannot.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import marshal
+import os
+import resource
+import signal
+import struct
+import sys
+
+LIBC = ctypes.CDLL(None, use_errno=True)
+NOBODY = 65534
+GRACE_S = 20  # beyond the program's own seconds, should whoever started us be gone without a word
+PYTHON = os.path.realpath(sys.executable)
+PREFIX = os.path.realpath(sys.base_prefix)
+LIBRARIES = (f"{PREFIX}/lib", f"{PREFIX}/lib64", "/usr/lib", "/usr/lib64", "/lib", "/lib64")
+DEVICES = ("/dev/null", "/dev/zero", "/dev/urandom")
+ENVIRONMENT = {"PYTHONHASHSEED": "0"}  # the same program has the same order of its sets every time
+
+NEW_MOUNTS, NEW_CGROUP, NEW_NAMES, NEW_IPC, NEW_USER, NEW_PIDS, NEW_NETWORK = (
+    1 << 17,
+    *(1 << bit for bit in range(25, 31)),
+)
+NEW_ANYTHING = NEW_MOUNTS | NEW_CGROUP | NEW_NAMES | NEW_IPC | NEW_USER | NEW_PIDS | NEW_NETWORK
+READ_ONLY, NO_SUID, NO_DEVICES, NO_EXEC, REMOUNT, BIND, RECURSIVE, PRIVATE = 1, 2, 4, 8, 32, 4096, 16384, 1 << 18
+DETACH = 2
+AT_CWD, AT_RECURSIVE = -100, 0x8000
+SET_DEATH_SIGNAL, SET_DUMPABLE, SET_SECCOMP, DROP_FROM_BOUNDS, SET_NO_NEW_PRIVILEGES = 1, 4, 22, 24, 38
+CAPABILITIES_V3 = 0x20080522
+
+
+def main() -> None:
+    """Read the job and become its program, or say why not."""
+    status = int(sys.argv[1])
+    os.set_inheritable(status, False)
+    try:
+        job = marshal.loads(read_exactly(int.from_bytes(read_exactly(4), "big")))
+        if job["isolated"]:
+            be_guard_or_inmate(job, status)
+        become_program(job, status)
+    except Exception as error:
+        os.write(status, f"{type(error).__name__}: {error}".encode(errors="replace"))
+        os._exit(1)
+
+
+def read_exactly(size: int) -> bytes:
+    """Return the next bytes of standard input and leave the rest to the program."""
+    parts = []
+    while size:
+        parts.append(os.read(0, size))
+        if not parts[-1]:
+            raise EOFError("the job is cut off")
+        size -= len(parts[-1])
+    return b"".join(parts)
+
+
+def be_guard_or_inmate(job: dict, status: int) -> None:
+    """Enter new namespaces with a child; return in the child, isolated, and end with it in the parent."""
+    root = os.geteuid() == 0
+    if not root:
+        enter_user_namespace()  # which gives an ordinary user the right to make the others
+    kernel("unshare", NEW_MOUNTS | NEW_PIDS | NEW_NETWORK | NEW_IPC | NEW_NAMES)
+    endings = (signal.SIGCHLD, signal.SIGTERM)
+    signal.pthread_sigmask(signal.SIG_BLOCK, endings)
+    inmate = os.fork()
+    if inmate:
+        os.close(status)
+        kernel("prctl", SET_DEATH_SIGNAL, signal.SIGTERM)
+        signal.sigtimedwait(endings, job["seconds"] + GRACE_S)
+        os.kill(inmate, signal.SIGKILL)
+        os.waitpid(inmate, 0)
+        os._exit(0)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    build_root(job["disk"])
+    if root:
+        become_nobody()
+        enter_user_namespace()
+    os.chdir("/tmp")
+    give_up_privileges()
+
+
+def enter_user_namespace() -> None:
+    """Become the one user of a new user namespace, so that processes are counted by sandbox and not by user."""
+    user, group = os.geteuid(), os.getegid()
+    kernel("unshare", NEW_USER)
+    for name, text in (("setgroups", "deny"), ("gid_map", f"{NOBODY} {group} 1"), ("uid_map", f"{NOBODY} {user} 1")):
+        with open(f"/proc/self/{name}", "w") as file:
+            file.write(text)
+
+
+def become_nobody() -> None:
+    """Give up root; without this, files that are root's alone would stay readable."""
+    os.setgroups([])
+    os.setresgid(NOBODY, NOBODY, NOBODY)
+    os.setresuid(NOBODY, NOBODY, NOBODY)
+    kernel("prctl", SET_DUMPABLE, 1)  # else /proc/self stays root's
+
+
+def build_root(disk: int) -> None:
+    """Replace the root folder by one that holds what Python needs, all of it read-only, and an empty /tmp."""
+    with open("/proc/self/oom_score_adj", "w") as file:
+        file.write("1000")  # where memory runs out, the sandbox goes before the trainer
+    os.umask(0o022)
+    kernel("sethostname", b"sandbox", 7)
+    mount(None, "/", None, RECURSIVE | PRIVATE)
+    mount("tmpfs", "/tmp", "tmpfs", NO_SUID | NO_DEVICES, "size=1m,mode=755")
+    os.mkdir("/tmp/old")
+    kernel("syscall", PIVOT_ROOT[machine_index()], b"/tmp", b"/tmp/old", about="pivot_root")
+    os.chdir("/")
+    for path in outermost((*LIBRARIES, "/etc/ld.so.cache", PYTHON)):
+        show(path, READ_ONLY | NO_SUID | NO_DEVICES)
+    for path in DEVICES:
+        show(path, READ_ONLY | NO_SUID | NO_EXEC)
+    hide_packages()
+    for path in ("/proc", "/tmp"):
+        os.mkdir(path)
+    mount_proc()
+    kernel("umount2", b"/old", DETACH)
+    os.rmdir("/old")
+    mount(None, "/", None, REMOUNT | BIND | READ_ONLY | NO_SUID | NO_DEVICES)
+    mount("tmpfs", "/tmp", "tmpfs", NO_SUID | NO_DEVICES | NO_EXEC, f"size={disk},nr_inodes=1024,mode=1777")
+
+
+def outermost(paths: tuple[str, ...]) -> list[str]:
+    """Return the paths that exist in the old root and lie under no other one of them."""
+    found = [path for path in dict.fromkeys(paths) if os.path.lexists(f"/old{path}")]
+    return [path for path in found if not any(path.startswith(f"{other}/") for other in found)]
+
+
+def show(path: str, attributes: int) -> None:
+    """Make a file or folder of the old root visible at its old place."""
+    source = f"/old{path}"
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    if os.path.islink(source):
+        os.symlink(os.readlink(source), path)
+        return
+    if os.path.isdir(source):
+        os.mkdir(path)
+    else:
+        open(path, "x").close()
+    mount(source, path, None, BIND | RECURSIVE)
+    settings = struct.pack("QQQQ", attributes, 0, 0, 0)
+    arguments = (AT_CWD, path.encode(), AT_RECURSIVE, settings, len(settings))
+    kernel("syscall", MOUNT_SETATTR, *arguments, about=f"mount_setattr {path} (Linux 5.12)")
+
+
+def hide_packages() -> None:
+    """Cover installed packages: the sandbox has the standard library only, and a package may hold answers."""
+    for library in LIBRARIES:
+        for python in os.listdir(library) if os.path.isdir(library) and not os.path.islink(library) else ():
+            folder = f"{library}/{python}"
+            if python.startswith("python") and os.path.isdir(folder):
+                for name in os.listdir(folder):
+                    if name in ("site-packages", "dist-packages"):
+                        mount("tmpfs", f"{folder}/{name}", "tmpfs", READ_ONLY | NO_SUID | NO_DEVICES, "size=4k")
+
+
+def mount_proc() -> None:
+    """Show the processes of the sandbox and nothing else of /proc, where the host lets us."""
+    try:
+        mount("proc", "/proc", "proc", NO_SUID | NO_DEVICES | NO_EXEC, "subset=pid")
+    except PermissionError:
+        pass  # in a container whose own /proc is covered in parts; Python does without
+
+
+def give_up_privileges() -> None:
+    """Drop every capability, for good, and close the system calls that reach around the namespaces."""
+    capability = 0
+    while LIBC.prctl(DROP_FROM_BOUNDS, capability, 0, 0, 0) == 0:
+        capability += 1
+    kernel("capset", struct.pack("Ii", CAPABILITIES_V3, 0), bytes(24))
+    kernel("prctl", SET_NO_NEW_PRIVILEGES, 1, 0, 0, 0)
+    kernel("prctl", SET_DEATH_SIGNAL, signal.SIGKILL)
+    refuse_system_calls()
+
+
+# What is refused, with its numbers on x86_64 and aarch64: memory that no limit counts (System V and POSIX objects,
+# files without a file system), sockets (some families know no namespaces), the memory of other processes, the user's
+# keys, further namespaces (a new user namespace comes with all capabilities), and the kernel's programmable parts.
+REFUSED = """
+    shmget 29 194, semget 64 190, msgget 68 186, mq_open 240 180, memfd_create 319 279, memfd_secret 447 447,
+    socket 41 198, ptrace 101 117, process_vm_readv 310 270, process_vm_writev 311 271,
+    add_key 248 217, request_key 249 218, keyctl 250 219, unshare 272 97, setns 308 268,
+    bpf 321 280, perf_event_open 298 241, userfaultfd 323 282, io_uring_setup 425 425
+"""
+MACHINES = ("x86_64", "aarch64")
+AUDIT, CLONE, PIVOT_ROOT = (0xC000003E, 0xC00000B7), (56, 220), (155, 41)
+CLONE3, MOUNT_SETATTR = 435, 442  # the same everywhere
+ALLOW, KILL, FAIL_WITH = 0x7FFF0000, 0x80000000, 0x00050000
+LOAD, RETURN, JUMP_IF_EQUAL, JUMP_IF_AT_LEAST, JUMP_IF_ANY_BIT = 0x20, 0x06, 0x15, 0x35, 0x45
+AT_NUMBER, AT_ARCHITECTURE, AT_FIRST_ARGUMENT = 0, 4, 16
+
+
+def system_call_filter(machine: int) -> bytes:
+    """Return the filter as the kernel's instructions: operation, jumps if true and if false, operand."""
+    refused = [int(call.split()[1 + machine]) for call in REFUSED.split(",")]
+    steps = [(LOAD, 0, 0, AT_ARCHITECTURE), (JUMP_IF_EQUAL, 1, 0, AUDIT[machine]), (RETURN, 0, 0, KILL)]
+    steps += [(LOAD, 0, 0, AT_NUMBER)]
+    steps += [(JUMP_IF_AT_LEAST, 0, 1, 1 << 30), (RETURN, 0, 0, FAIL_WITH | errno.ENOSYS)]  # x86's other numbers
+    steps += [(JUMP_IF_EQUAL, 0, 1, CLONE3), (RETURN, 0, 0, FAIL_WITH | errno.ENOSYS)]  # a filter cannot see its flags
+    for number in refused:
+        steps += [(JUMP_IF_EQUAL, 0, 1, number), (RETURN, 0, 0, FAIL_WITH | errno.EPERM)]
+    steps += [(JUMP_IF_EQUAL, 1, 0, CLONE[machine]), (RETURN, 0, 0, ALLOW)]
+    steps += [(LOAD, 0, 0, AT_FIRST_ARGUMENT), (JUMP_IF_ANY_BIT, 1, 0, NEW_ANYTHING), (RETURN, 0, 0, ALLOW)]
+    steps += [(RETURN, 0, 0, FAIL_WITH | errno.EPERM)]
+    return b"".join(struct.pack("HBBI", *step) for step in steps)
+
+
+def machine_index() -> int:
+    """Return which column of the tables is this machine's."""
+    machine = os.uname().machine
+    if machine not in MACHINES:
+        raise OSError(f"no table of system calls for {machine}; known: {', '.join(MACHINES)}")
+    return MACHINES.index(machine)
+
+
+def refuse_system_calls() -> None:
+    """Have the kernel apply the filter to this process and all that come of it."""
+    instructions = ctypes.create_string_buffer(system_call_filter(machine_index()))
+    program = struct.pack("HxxxxxxP", (len(instructions) - 1) // 8, ctypes.addressof(instructions))
+    kernel("prctl", SET_SECCOMP, 2, program, 0, 0)
+
+
+def become_program(job: dict, status: int) -> None:
+    """Write the files, set the limits and execute the first file."""
+    for name, text in job["files"].items():
+        with open(name, "w", encoding="utf-8", errors="surrogatepass", newline="") as file:
+            file.write(text)
+    limits = {"CPU": job["seconds"] + 1, "FSIZE": job["disk"], "NOFILE": 64, "CORE": 0, "AS": job["memory"]}
+    if job["isolated"]:
+        limits |= {"NPROC": job["processes"], "MSGQUEUE": 0, "MEMLOCK": 0}
+    for name, value in limits.items():
+        set_limit(getattr(resource, f"RLIMIT_{name}"), value, job["isolated"])
+    os.write(status, b"ready")
+    os.execve(PYTHON, [PYTHON, "-s", "-S", "-B", "-X", "utf8", next(iter(job["files"]))], ENVIRONMENT)
+
+
+def set_limit(limit: int, value: int, required: bool) -> None:
+    """Lower a limit, never raise it; some systems lack some of them."""
+    hard = resource.getrlimit(limit)[1]
+    value = value if hard == resource.RLIM_INFINITY else min(value, hard)
+    try:
+        resource.setrlimit(limit, (value, value))
+    except (OSError, ValueError):
+        if required:
+            raise
+
+
+def mount(source: str | None, target: str, kind: str | None, flags: int, data: str | None = None) -> None:
+    """Call mount(2) with texts."""
+    texts = [None if text is None else text.encode() for text in (source, target, kind, data)]
+    kernel("mount", texts[0], texts[1], texts[2], ctypes.c_ulong(flags), texts[3], about=target)
+
+
+def kernel(name: str, *arguments: object, about: str = "") -> None:
+    """Call a function of the C library, loudly."""
+    if LIBC[name](*arguments) < 0:
+        number = ctypes.get_errno()
+        raise OSError(number, f"{name} {about}: {os.strerror(number)}".replace(" :", ":"))
+
+
+if __name__ == "__main__":
+    main()

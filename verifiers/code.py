@@ -1,0 +1,211 @@
+"""code: Python programs, judged by running them against tests in a sandbox."""
+
+from __future__ import annotations
+
+import marshal
+import os
+import string
+import sys
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from . import _code_harness
+from ._code_tests import Call, Case, read_tests
+from .base import Problem, Verdict, Verifier
+from .registry import register_verifier
+from .sandbox import Limits, SandboxError, run, unavailable
+
+_HARNESS = Path(_code_harness.__file__).read_text(encoding="utf-8")
+_SCRIPT = """\
+import builtins, runpy, sys
+builtins.exit = builtins.quit = sys.exit
+runpy.run_path("solution.py", run_name="__main__")
+"""
+_LONGEST_PROGRAM = 100_000
+_FENCE = "```"
+
+
+@register_verifier("code")
+class Code(Verifier):
+    """A Python program is run against the tests of its problem, each run in a sandbox of its own.
+
+    Prompt: anything, such as a signature with its docstring. Completion: the whole program, or text with it in a block
+    fenced by ```python and ```; the last such block counts. Alphabet: printable ASCII. Reward: 1.0 if every test
+    passes, else 0.0; with `partial` the share of tests that pass. A program that crashes, takes too long or too much
+    memory fails its test; a sandbox that fails is an "error".
+
+    A problem has one of two columns. `tests`: assertions `assert f(1, [2], key="c") == [3]` or `... is True` (False,
+    None) with plain literals. `cases`: mappings of `input`, the text on standard input, and `output`, the text
+    expected on standard output up to whitespace at the ends of lines and of the text. What is expected stays here:
+    the sandbox is told the calls and inputs alone, and what comes back is compared here, by value. So there is nothing
+    to be found or forged on the other side, and exit codes mean nothing.
+
+    Programs see the standard library and no installed packages. The clock is the wall's: on a machine that is busy
+    with other things, `timeout` wants room.
+
+    What it does not catch: a program that knows the tests, because the prompt shows them, and returns their answers.
+
+    Args:
+        partial: reward the share of tests passed.
+        timeout: seconds that a run may take: all the calls of a problem, or one of its cases.
+        memory: megabytes of address space of a program, at least 64.
+        unsafe_local_exec: run programs as ordinary processes of this user where they cannot be isolated. They can
+            then read, change and send whatever this user can.
+
+    Raises:
+        ValueError: for an option out of range, where programs cannot be isolated here, or (when judging) for tests
+            of another form.
+    """
+
+    alphabet = string.printable
+    does_not_catch = {"visible tests": "a program may return what the prompt says the tests expect, without computing"}
+
+    def __init__(
+        self, partial: bool = False, timeout: float = 5.0, memory: int = 256, unsafe_local_exec: bool = False
+    ) -> None:
+        if isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not 0 < timeout <= 3600:
+            raise ValueError(f"code: timeout must be above 0 and at most 3600 seconds, got {timeout!r}")
+        if isinstance(memory, bool) or not isinstance(memory, int) or not 64 <= memory <= 1 << 20:
+            raise ValueError(f"code: memory must be a whole number of megabytes, 64 to {1 << 20}, got {memory!r}")
+        if sys.platform == "win32":
+            raise ValueError("code: programs can be run on Linux, or with unsafe_local_exec=True on macOS")
+        reason = unavailable()
+        if reason and not unsafe_local_exec:
+            raise ValueError(
+                f"code: programs cannot be isolated here ({reason}); to run them as ordinary processes, with all the "
+                "rights of this user, set unsafe_local_exec=True (--unsafe-local-exec)"
+            )
+        self.partial = partial
+        self.isolating = not reason
+        self._limits = Limits(seconds=timeout, memory=memory << 20)
+
+    def examples(self) -> list[Problem]:
+        """Return a few problems with tests of both forms."""
+        return [Problem(prompt, answer, dict(tests)) for prompt, answer, _, tests in _EXAMPLES]
+
+    def paraphrases(self, problem: Problem) -> list[str]:
+        """Return the answer in a fenced block and, for the examples, another solution."""
+        others = [other for prompt, _, other, _ in _EXAMPLES if prompt == problem.prompt]
+        return [f"Here it is:\n{_FENCE}python\n{text}{_FENCE}\n" for text in (problem.answer, *others)] + others
+
+    def verify(self, problem: Problem, completion: str) -> Verdict:
+        """Run one completion against the tests."""
+        tests = read_tests(problem)
+        program = program_of(completion)
+        if not program.strip() or len(program) > _LONGEST_PROGRAM:
+            return Verdict(0.0, {"tests_passed": 0.0})
+        try:
+            share = self._count(tests, program) / len(tests)
+        except SandboxError as error:
+            return Verdict(0.0, status="error", reason=f"sandbox: {error}")
+        return Verdict(share if self.partial else float(share == 1.0), {"tests_passed": share})
+
+    def verify_batch(self, problems: Sequence[Problem], completions: Sequence[str]) -> list[Verdict]:
+        """Run many completions, as many at once as there are processors."""
+        pairs = list(zip(problems, completions, strict=True))
+        with ThreadPoolExecutor(os.cpu_count()) as pool:  # its threads wait for processes
+            return list(pool.map(lambda pair: self.verify(*pair), pairs))
+
+    def _count(self, tests: list[Call] | list[Case], program: str) -> int:
+        """Return how many tests a program passes; where all are needed, none after the first failed run."""
+        files = {"solution.py": program}
+        calls = [test for test in tests if isinstance(test, Call)]
+        if calls:
+            stdin = marshal.dumps([call.request() for call in calls])
+            outcome = run({"main.py": _HARNESS} | files, stdin, self._limits, self.isolating)
+            return sum(map(Call.is_passed_by, calls, outcome.output.split(b"\n")[:-1]))
+        return self._count_cases([test for test in tests if isinstance(test, Case)], files)
+
+    def _count_cases(self, cases: list[Case], files: dict[str, str]) -> int:
+        passed = 0
+        for case in cases:
+            outcome = run({"main.py": _SCRIPT} | files, case.input.encode(), self._limits, self.isolating)
+            right = outcome.ended == "itself" and case.is_passed_by(outcome.output)
+            if not (right or self.partial):
+                break
+            passed += right
+        return passed
+
+
+def program_of(completion: str) -> str:
+    """Return the last block fenced by ```python and ```, or the whole completion where there is none."""
+    program = completion
+    block: list[str] | None = None
+    for line in completion.split("\n"):
+        if block is not None and line.rstrip() == _FENCE:
+            program, block = "\n".join(block) + "\n", None
+        elif block is not None:
+            block.append(line)
+        elif line.rstrip() == f"{_FENCE}python":
+            block = []
+    return program
+
+
+# Prompt, reference solution, another right one, tests.
+_EXAMPLES: list[tuple[str, str, str, dict[str, Any]]] = [
+    (
+        'def clamp(value, low, high):\n    """Return value, but at least low and at most high."""\n',
+        "def clamp(value, low, high):\n    return max(low, min(value, high))\n",
+        "def clamp(value, low, high):\n    return sorted((value, low, high))[1]\n",
+        {
+            "tests": [
+                "assert clamp(5, 0, 10) == 5",
+                "assert clamp(-3, 0, 10) == 0",
+                "assert clamp(2.5, low=0, high=1) == 1",
+            ]
+        },
+    ),
+    (
+        'def is_palindrome(text):\n    """Tell whether a text reads the same backwards, whatever the case."""\n',
+        "def is_palindrome(text):\n    return text.lower() == text.lower()[::-1]\n",
+        "def is_palindrome(text):\n    low = text.lower()\n"
+        "    return all(low[i] == low[-1 - i] for i in range(len(low) // 2))\n",
+        {
+            "tests": [
+                "assert is_palindrome('Level') is True",
+                "assert is_palindrome('lever') is False",
+                "assert is_palindrome('') is True",
+            ]
+        },
+    ),
+    (
+        'def count_words(text):\n    """Return a dict with the number of times each word of a text occurs."""\n',
+        "from collections import Counter\n\n\ndef count_words(text):\n    return dict(Counter(text.split()))\n",
+        "def count_words(text):\n    words = text.split()\n    return {word: words.count(word) for word in words}\n",
+        {
+            "tests": [
+                "assert count_words('a b a') == {'a': 2, 'b': 1}",
+                "assert count_words('') == {}",
+                "assert count_words('one  two\\none') == {'two': 1, 'one': 2}",
+            ]
+        },
+    ),
+    (
+        'def divisors(n):\n    """Return the set of the positive divisors of a positive whole number."""\n',
+        "def divisors(n):\n    return {d for d in range(1, n + 1) if n % d == 0}\n",
+        "import math\n\n\ndef divisors(n):\n    small = [d for d in range(1, math.isqrt(n) + 1) if n % d == 0]\n"
+        "    return {*small, *(n // d for d in small)}\n",
+        {
+            "tests": [
+                "assert divisors(12) == {1, 2, 3, 4, 6, 12}",
+                "assert divisors(1) == {1}",
+                "assert divisors(7) == {1, 7}",
+            ]
+        },
+    ),
+    (
+        "Write a program that reads whole numbers, one a line, and prints their sum.\n",
+        "import sys\n\nprint(sum(int(line) for line in sys.stdin if line.strip()))\n",
+        "total = 0\nwhile True:\n    try:\n        total += int(input())\n    except EOFError:\n        break\n"
+        "print(total)\n",
+        {
+            "cases": [
+                {"input": "1\n2\n3\n", "output": "6"},
+                {"input": "-5\n", "output": "-5"},
+                {"input": "", "output": "0"},
+            ]
+        },
+    ),
+]

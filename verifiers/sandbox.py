@@ -1,0 +1,194 @@
+"""Runs Python programs nobody vouches for: own namespaces, own root folder, limits, a deadline that kills."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import marshal
+import math
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Literal
+
+_LAUNCHER = str(Path(__file__).with_name("_sandbox_launcher.py"))
+_START_S = 20.0  # a loaded machine takes its time; this is no time of the program's
+_STOP_S = 10.0
+_CHUNK = 1 << 16
+_READY = b"ready"
+
+
+class SandboxError(RuntimeError):
+    """The sandbox failed, which says nothing about the program."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a program may use.
+
+    Args:
+        seconds: wall clock, from the moment the program starts.
+        memory: bytes of address space of each process.
+        processes: processes and threads at once.
+        disk: bytes in /tmp, all together and in one file.
+        output: bytes written to standard output and standard error; the rest is not read.
+    """
+
+    seconds: float = 5.0
+    memory: int = 256 << 20
+    processes: int = 16
+    disk: int = 16 << 20
+    output: int = 1 << 20
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What is left of a program. It has no exit status: a program chooses its own, so nothing follows from one.
+
+    Args:
+        output: what it wrote to standard output, up to the limit.
+        errors: what it wrote to standard error, up to the limit.
+        ended: "itself" (in whatever way), or by us after a "timeout" or a "flood" of output.
+    """
+
+    output: bytes
+    errors: bytes
+    ended: Literal["itself", "timeout", "flood"]
+
+
+def run(files: Mapping[str, str], stdin: bytes = b"", limits: Limits | None = None, isolated: bool = True) -> Outcome:
+    """Run a Python program to its end or to its limits; no process of it is left afterwards.
+
+    The program sees the standard library, an empty network, its own processes, and an empty /tmp with its files; no
+    installed packages, no environment. Without isolation it is an ordinary process of this user in a temporary folder,
+    under the same limits but for the number of processes, and only its process group is killed.
+
+    Args:
+        files: texts by name; the first one is the program, the others lie beside it.
+        stdin: what it reads.
+        limits: what it may use.
+        isolated: whether it runs in namespaces of its own.
+
+    Raises:
+        SandboxError: if the program could not be started, or its end not be established.
+    """
+    limits = limits or Limits()
+    job = asdict(limits) | {"files": dict(files), "seconds": math.ceil(limits.seconds), "isolated": isolated}
+    text = marshal.dumps(job)
+    message = len(text).to_bytes(4, "big") + text + stdin
+    with contextlib.ExitStack() as stack:
+        folder = "/" if isolated else stack.enter_context(tempfile.TemporaryDirectory(ignore_cleanup_errors=True))
+        status, status_end = os.pipe()
+        stack.callback(os.close, status)
+        try:
+            process = _launch(folder, status_end)
+        except OSError as error:
+            raise SandboxError(f"the sandbox cannot be started: {error}") from error
+        finally:
+            os.close(status_end)
+        stack.callback(_end, process, isolated)
+        outcome = _talk(process, status, message, limits)
+        if isolated and outcome.ended == "itself" and process.wait(_STOP_S) != 0:
+            raise SandboxError("the guard of the sandbox was killed")
+        return outcome
+
+
+@functools.cache
+def unavailable() -> str:
+    """Return why programs cannot be isolated on this machine, found out by isolating one; "" where they can."""
+    if sys.platform != "linux":
+        return f"namespaces need Linux, this is {sys.platform}"
+    try:
+        outcome = run({"main.py": "print('inside')"}, limits=Limits(seconds=_START_S))
+    except SandboxError as error:
+        return str(error)
+    return "" if outcome.output == b"inside\n" else f"Python does not run in it: {_last_line(outcome.errors)}"
+
+
+def _launch(folder: str, status: int) -> subprocess.Popen[bytes]:
+    """Start the launcher in a fresh interpreter: a process that has threads must not fork and go on in Python."""
+    return subprocess.Popen(
+        [sys.executable, "-I", "-S", "-B", _LAUNCHER, str(status)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        bufsize=0,
+        pass_fds=(status,),
+        env={},
+        cwd=folder,
+        start_new_session=True,
+    )
+
+
+def _talk(process: subprocess.Popen[bytes], status: int, message: bytes, limits: Limits) -> Outcome:
+    """Send the job and collect what comes back, until all pipes are closed or a limit is reached."""
+    assert process.stdin and process.stdout and process.stderr
+    stdin, stdout, stderr = process.stdin.fileno(), process.stdout.fileno(), process.stderr.fileno()
+    received = {status: bytearray(), stdout: bytearray(), stderr: bytearray()}
+    ended: Literal["itself", "timeout", "flood"] = "itself"
+    deadline = time.monotonic() + _START_S
+    os.set_blocking(stdin, False)
+    with selectors.DefaultSelector() as selector:
+        for pipe in received:
+            selector.register(pipe, selectors.EVENT_READ)
+        selector.register(stdin, selectors.EVENT_WRITE)
+        unread = memoryview(message)
+        while ended == "itself" and received.keys() & selector.get_map().keys():
+            ready = selector.select(max(0.0, deadline - time.monotonic()))
+            if not ready:
+                ended = "timeout"
+            for key, _ in ready:
+                if key.fd == stdin:
+                    unread = _send(stdin, unread)
+                    if not unread:
+                        selector.unregister(stdin)
+                        process.stdin.close()
+                elif chunk := os.read(key.fd, _CHUNK):
+                    received[key.fd] += chunk
+                    if len(received[key.fd]) > limits.output:
+                        ended = "flood"
+                else:
+                    selector.unregister(key.fd)
+                    if key.fd == status and received[status] == _READY:
+                        deadline = time.monotonic() + limits.seconds
+    if received[status] != _READY:
+        reason = bytes(received[status] or received[stderr])
+        raise SandboxError(_last_line(reason) or f"the sandbox did not start within {_START_S:g} s")
+    return Outcome(bytes(received[stdout][: limits.output]), bytes(received[stderr][: limits.output]), ended)
+
+
+def _send(pipe: int, message: memoryview) -> memoryview:
+    """Write what fits and return the rest; nothing is left to send where nobody reads."""
+    try:
+        return message[os.write(pipe, message[:_CHUNK]) :]
+    except BrokenPipeError:
+        return memoryview(b"")
+
+
+def _last_line(text: bytes) -> str:
+    lines = text.decode(errors="replace").strip().splitlines()
+    return lines[-1] if lines else ""
+
+
+def _end(process: subprocess.Popen[bytes], isolated: bool) -> None:
+    """Make sure that the launcher and what it started are gone, whatever happened before."""
+    try:
+        if isolated:
+            process.terminate()  # the guard kills its namespace, waits until that is empty, and ends
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(_STOP_S)
+                return
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+    finally:
+        for pipe in (process.stdin, process.stdout, process.stderr):
+            if pipe:
+                pipe.close()
