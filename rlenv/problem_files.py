@@ -95,13 +95,13 @@ def _check_columns(path: Path, known: list[str], columns: Mapping[str, str], fie
     if fields is None:
         columns = {"prompt": "prompt", **columns}
     asked = {name: "--prompt-template" for _, name in fields or () if name is not None and name not in columns}
-    asked |= {column: f"--column {name}={{}}" for name, column in columns.items()}
+    asked |= {column: f"--column {name}=NAME" for name, column in columns.items()}
     for column, option in asked.items():
         if column not in known:
             close = difflib.get_close_matches(column, known, n=1)
             hint = f"; did you mean {close[0]!r}?" if close else ";"
             there = ", ".join(map(repr, known[:SHOWN_COLUMNS])) + (", ..." if len(known) > SHOWN_COLUMNS else "")
-            option = option.replace("{}", *close or ["NAME"])
+            option = option.replace("NAME", close[0]) if close else option
             raise ValueError(f"{str(path)!r} has no column {column!r}{hint} columns there: {there}; set with {option}")
 
 

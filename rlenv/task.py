@@ -269,7 +269,11 @@ def _listed(
         return None
     if not len(problems):
         raise ValueError("problems is an empty list; pass None where the verifier is to make them")
-    return [as_problem(item) for item in problems]
+    listed = [as_problem(item) for item in problems]
+    for problem in listed:
+        if not is_unicode(problem.prompt + problem.answer):
+            raise ValueError(f"problem {shown(problem.prompt)}: half of a surrogate pair is no text")
+    return listed
 
 
 def _alphabet(verifier: Verifier, texts: Iterable[str]) -> str:
