@@ -124,7 +124,7 @@ def _problem(row: Row | str, columns: Mapping[str, str], fields: _Template | Non
         raise _MalformedError(f"the prompt must be text, got {shown(prompt)}")
     answer = _answer(renamed.get("answer", ""))
     if not is_unicode(prompt + answer):
-        raise _MalformedError("half a surrogate pair is no text")
+        raise _MalformedError("half of a surrogate pair is no text")
     return Problem(prompt, answer, metadata)
 
 

@@ -158,7 +158,7 @@ class ProblemStream:
             sides[_named_side(problem) or self._hashed_side(problem)].append(problem)
         keys = {split: {self.verifier.split_key(problem) for problem in side} for split, side in sides.items()}
         if shared := keys["train"] & keys["test"]:
-            warnings.warn(f"{len(shared)} problems are in the train split and in the test split", stacklevel=2)
+            warnings.warn(f"problems that are in both splits: {len(shared)}", stacklevel=2)
         if not sides[self.split]:
             test_fraction = self.test_fraction
             raise ValueError(f"none of the {len(problems)} problems is in the {self.split} split ({test_fraction=})")

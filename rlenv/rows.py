@@ -55,9 +55,9 @@ def _text_of(path: Path) -> str:
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        line = 1 + data.count(b"\n", 0, error.start)
+        line = 1 + error.object.count(b"\n", 0, error.start)
         raise ValueError(
-            f"{str(path)!r} is no UTF-8 text: line {line} has the byte 0x{data[error.start]:02x}"
+            f"{str(path)!r} is no UTF-8 text: line {line} has the byte 0x{error.object[error.start]:02x}"
         ) from error
 
 
@@ -76,8 +76,9 @@ def _read_json_lines(path: Path) -> Iterator[PlacedRow]:
 
 
 def _read_json(path: Path) -> Iterator[PlacedRow]:
+    text = _text_of(path)
     try:
-        rows = json.loads(_text_of(path))
+        rows = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{str(path)!r} is no JSON: {error}") from error
     if not isinstance(rows, list):
@@ -130,8 +131,10 @@ def _read_datasets(path: Path) -> Iterator[PlacedRow]:
         saved = datasets.load_from_disk(str(path))
         splits = {split: part.to_list() for split, part in saved.items()} if isinstance(saved, dict) else {}
         rows = [] if splits else saved.to_list()
-    except (OSError, ValueError, KeyError) as error:
+    except (OSError, ValueError) as error:
         raise ValueError(f"{str(path)!r} cannot be read: {_first_line(error)}") from error
+    except LookupError as error:
+        raise ValueError(f"{str(path)!r} has no rows, or is damaged") from error
     for number, row in enumerate(rows, 1):
         yield f"row {number}", row
     for split, part in splits.items():

@@ -208,3 +208,53 @@ def test_a_demonstration_the_tokenizer_cannot_spell_is_refused(tokenizer):
     task = TextGenTask("arith", tokenizer=tokenizer)
     with pytest.raises(ValueError, match="demonstration 'x6'"):
         task.demonstration(Problem("12+34=", "x6"))
+
+
+def test_long_prompts_are_skipped_where_that_is_wanted_and_counted():
+    listed = ["a", "bb", "ccc", "cccc"]
+    with pytest.warns(UserWarning, match=r"^prompts of more than 2 tokens \(max_prompt_tokens\) are left out") as said:
+        task = silent(listed, max_prompt_tokens=2, long_prompts="skip")
+    assert len(said) == 1
+    assert task.skipped_prompts == 2
+    assert {prompt.problem.prompt for prompt in task.prompts(range(8))} == {"a", "bb"}
+
+
+def test_nothing_is_skipped_where_everything_fits():
+    task = silent(["a", "bb"], long_prompts="skip")
+    assert (task.skipped_prompts, task.max_prompt_tokens) == (0, 2)
+
+
+@pytest.mark.filterwarnings("ignore:prompts of more than")
+def test_it_is_an_error_when_every_prompt_is_skipped():
+    with pytest.raises(ValueError, match="none of the 2 problems of the train split is short enough"):
+        silent(["aa", "bbb"], max_prompt_tokens=1, long_prompts="skip")
+
+
+def test_long_sampled_prompts_are_skipped_too():
+    class Uneven(Silent):
+        def sample(self, rng):
+            return Problem("a" * rng.randint(1, 4))
+
+    with pytest.warns(UserWarning, match="prompts of more than 2 tokens") as said:
+        task = TextGenTask(Uneven(), test_fraction=0.0, max_prompt_tokens=2, long_prompts="skip")
+        lengths = {len(prompt.tokens) for prompt in task.prompts(range(40))}
+    assert lengths == {1, 2}
+    assert len(said) == 1
+    assert 10 < task.skipped_prompts < 80
+
+
+def test_a_path_is_a_list_of_problems(tmp_path):
+    path = tmp_path / "sums.jsonl"
+    path.write_text('{"q": "1+1=", "a": 2, "split": "train"}\n{"q": "12+30=", "a": 42, "split": "test"}\n')
+    task = TextGenTask("arith", problems=str(path), columns={"prompt": "q", "answer": "a"}, template="{q}?")
+    assert [prompt.problem for prompt in task.prompts([0, 1])] == [Problem("1+1=?", "2", {"split": "train"})] * 2
+    assert task.max_prompt_tokens == len("12+30=?")
+    test = TextGenTask("arith", problems=path, columns={"prompt": "q", "answer": "a"}, split="test")
+    assert test.stream.listed == [Problem("12+30=", "42", {"split": "test"})]
+
+
+def test_a_long_prompt_of_a_file_is_an_error_by_default(tmp_path):
+    path = tmp_path / "sums.jsonl"
+    path.write_text('{"prompt": "1+1="}\n{"prompt": "12+30="}\n')
+    with pytest.raises(ValueError, match=r"prompt '12\+30=' has 6 tokens; allowed: 1 to 5 \(max_prompt_tokens\)"):
+        TextGenTask("arith", problems=str(path), max_prompt_tokens=5, test_fraction=0.0)
