@@ -75,7 +75,7 @@ class ProblemStream:
         split: "train" or "test".
         test_fraction: expected share of the test split, 0 to 1; with 0 everything is for training.
         problems: the problems, or None where the verifier samples them.
-        fits: says which problems are short enough to be posed; None for all.
+        fits: says which sampled problems are short enough to be posed; None for all.
         curriculum: the success rate at which the next level begins; None for all levels from the start.
 
     Raises:
@@ -152,7 +152,7 @@ class ProblemStream:
         return "test" if in_test_split(self.verifier.split_key(problem), self.test_fraction) else "train"
 
     def _of_this_split(self, problems: list[Problem]) -> list[Problem]:
-        """Return the listed problems that belong here and are short enough."""
+        """Return the listed problems that belong here."""
         sides: dict[str, list[Problem]] = {split: [] for split in SPLITS}
         for problem in problems:
             sides[_named_side(problem) or self._hashed_side(problem)].append(problem)
@@ -162,10 +162,7 @@ class ProblemStream:
         if not sides[self.split]:
             test_fraction = self.test_fraction
             raise ValueError(f"none of the {len(problems)} problems is in the {self.split} split ({test_fraction=})")
-        posed = [problem for problem in sides[self.split] if self._fits(problem)]
-        if not posed:
-            raise ValueError(f"none of the {len(sides[self.split])} problems of the {self.split} split is short enough")
-        return posed
+        return sides[self.split]
 
 
 def _is_level(level: Any) -> bool:

@@ -93,7 +93,9 @@ class TextGenTask:
         self.max_prompt_tokens, self.max_new_tokens = self._lengths(listed, answers, max_prompt_tokens, max_new_tokens)
         self.split = split
         self.skipped_prompts = 0
-        fits = self._fits if long_prompts == "skip" else None
+        if long_prompts == "skip" and listed is not None:
+            listed = self._without_long(listed)
+        fits = self._fits if long_prompts == "skip" and listed is None else None
         self.stream = ProblemStream(self.verifier, split, test_fraction, listed, fits, curriculum)
         self.max_length = self.max_prompt_tokens + self.max_new_tokens
         self.vocab_size = len(self.tokenizer)
@@ -164,13 +166,25 @@ class TextGenTask:
             self._encoded |= zip(new, encoded, strict=True)
         return [self._encoded[text] for text in texts]
 
+    def _without_long(self, problems: list[Problem]) -> list[Problem]:
+        """Return the problems whose prompts are short enough, and count the others."""
+        lengths = map(len, self._tokens([problem.prompt for problem in problems]))
+        short = [problem for problem, length in zip(problems, lengths, strict=True) if length <= self.max_prompt_tokens]
+        self.skipped_prompts = len(problems) - len(short)
+        too_long = f"prompts have more than {self.max_prompt_tokens} tokens (max_prompt_tokens)"
+        if not short:
+            raise ValueError(f"all {len(problems)} {too_long}")
+        if self.skipped_prompts:
+            warnings.warn(f"{self.skipped_prompts} of {len(problems)} {too_long} and are skipped", stacklevel=3)
+        return short
+
     def _fits(self, problem: Problem) -> bool:
-        """Tell whether a problem's prompt is short enough, and count it where it is not."""
+        """Tell whether a sampled prompt is short enough, and count it where it is not."""
         fits = len(self._tokens([problem.prompt])[0]) <= self.max_prompt_tokens
-        if not fits and self.skipped_prompts == 0:
-            allowed = f"{self.max_prompt_tokens} tokens (max_prompt_tokens)"
-            warnings.warn(f"prompts of more than {allowed} are left out, such as {shown(problem.prompt)}", stacklevel=2)
         self.skipped_prompts += not fits
+        if not fits and self.skipped_prompts == 1:
+            allowed = f"{self.max_prompt_tokens} tokens (max_prompt_tokens)"
+            warnings.warn(f"sampled prompts of more than {allowed} are skipped", stacklevel=2)
         return fits
 
     def _lengths(

@@ -46,6 +46,8 @@ def evaluate(
         if not text:
             raise ValueError(f"--problems has no meaning for {saved['env']}")
         env_kwargs |= others
+    if text:
+        env_kwargs["split"] = split  # the other one may have no problems at all
     count = episodes or session.evaluation_episodes(text)
     agent: Any = Agent.load(path, device=device, env_kwargs=env_kwargs)
     envs = session.evaluation_envs(saved["env"], env_kwargs, agent.device, count, split)
