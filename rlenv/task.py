@@ -208,7 +208,13 @@ class TextGenTask:
         )
 
     def _ids(self, texts: list[str], add_special_tokens: bool) -> list[list[int]]:
-        return self.tokenizer(texts, add_special_tokens=add_special_tokens, split_special_tokens=True)["input_ids"]
+        return self.tokenizer(
+            texts,
+            add_special_tokens=add_special_tokens,
+            split_special_tokens=True,
+            return_attention_mask=False,
+            return_token_type_ids=False,
+        )["input_ids"]
 
     def _spell(self, what: str, texts: list[str], add_special_tokens: bool) -> list[list[int]]:
         """Return the tokens of texts as they stand.
