@@ -15,13 +15,13 @@ from transformers import PreTrainedTokenizerBase
 
 from verifiers import Problem, Verdict, Verifier, make_verifier
 
+from .encoder import Encoder
 from .judge import judge
 from .problem_files import load_problems
 from .problems import ProblemStream, as_problem, is_unicode, level_of
 from .rows import shown
-from .tokenizer import control_tokens, load_tokenizer
+from .tokenizer import load_tokenizer
 
-REMEMBERED = 65_536  # prompts whose tokens are kept
 DEFAULT_PROMPT_TOKENS = 128
 DEFAULT_NEW_TOKENS = 64
 LONG_PROMPTS = ("error", "skip")
@@ -87,8 +87,7 @@ class TextGenTask:
         texts = [text for problem in listed or () for text in (problem.prompt, problem.answer)]
         self.tokenizer = load_tokenizer(tokenizer, _alphabet(self.verifier, texts + answers))
         self.eos_token_id: int = self.tokenizer.eos_token_id
-        self._control = control_tokens(self.tokenizer)
-        self._encoded: dict[str, list[int]] = {}  # prompts come again: in other epochs, or by chance
+        self.encoder = Encoder(self.tokenizer)
         self.group_size = _positive("group_size", group_size)
         self.max_prompt_tokens, self.max_new_tokens = self._lengths(listed, answers, max_prompt_tokens, max_new_tokens)
         self.split = split
@@ -146,29 +145,16 @@ class TextGenTask:
         Raises:
             ValueError: as `prompts` says.
         """
-        encoded = self._tokens(texts)
+        encoded = self.encoder.prompts(texts)
         for text, ids in zip(texts, encoded, strict=True):
             if not 0 < len(ids) <= self.max_prompt_tokens:
                 allowed = f"1 to {self.max_prompt_tokens} (max_prompt_tokens)"
                 raise ValueError(f"prompt {shown(text)} has {len(ids)} tokens; allowed: {allowed}")
         return encoded
 
-    def _tokens(self, texts: list[str]) -> list[list[int]]:
-        """Return the tokens of prompts of any length."""
-        new = [text for text in dict.fromkeys(texts) if text not in self._encoded]
-        if len(self._encoded) + len(new) > REMEMBERED:
-            self._encoded, new = {}, list(dict.fromkeys(texts))
-        if new:
-            encoded = self._spell("prompt", new, add_special_tokens=True)
-            for ids in encoded:
-                if ids and ids[-1] == self.eos_token_id:  # some tokenizers close every text; an open prompt has no end
-                    ids.pop()
-            self._encoded |= zip(new, encoded, strict=True)
-        return [self._encoded[text] for text in texts]
-
     def _without_long(self, problems: list[Problem]) -> list[Problem]:
         """Return the problems whose prompts are short enough, and count the others."""
-        lengths = map(len, self._tokens([problem.prompt for problem in problems]))
+        lengths = map(len, self.encoder.prompts([problem.prompt for problem in problems]))
         short = [problem for problem, length in zip(problems, lengths, strict=True) if length <= self.max_prompt_tokens]
         self.skipped_prompts = len(problems) - len(short)
         too_long = f"prompts have more than {self.max_prompt_tokens} tokens (max_prompt_tokens)"
@@ -180,7 +166,7 @@ class TextGenTask:
 
     def _fits(self, problem: Problem) -> bool:
         """Tell whether a sampled prompt is short enough, and count it where it is not."""
-        fits = len(self._tokens([problem.prompt])[0]) <= self.max_prompt_tokens
+        fits = len(self.encoder.prompts([problem.prompt])[0]) <= self.max_prompt_tokens
         self.skipped_prompts += not fits
         if not fits and self.skipped_prompts == 1:
             allowed = f"{self.max_prompt_tokens} tokens (max_prompt_tokens)"
@@ -195,53 +181,17 @@ class TextGenTask:
             raise ValueError(f"{type(self.verifier).__name__} makes no problems of its own: pass problems (--problems)")
         prompts = [problem.prompt for problem in listed or [self.verifier.sample(random.Random(0))]]
         # Lengths in characters bound those in tokens, but for the end and what this tokenizer adds to a text.
-        room = 1 + max(0, len(self._spell("prompt", prompts[:1], add_special_tokens=True)[0]) - len(prompts[0]))
+        room = 1 + max(0, len(self.encoder.spell("prompt", prompts[:1], add_special_tokens=True)[0]) - len(prompts[0]))
         needed = _length(self.verifier.answer_length, room, DEFAULT_NEW_TOKENS)
         longest = _length(self.verifier.prompt_length, room, DEFAULT_PROMPT_TOKENS)
         if prompt_tokens is None and listed:
-            longest = max(map(len, self._tokens(prompts)))
+            longest = max(map(len, self.encoder.prompts(prompts)))
         if new_tokens is None and any(answers):
-            needed = max(needed, *(len(ids) + 1 for ids in self._ids(answers, add_special_tokens=False)))
+            needed = max(needed, *(len(ids) + 1 for ids in self.encoder.ids(answers)))
         return (
             max(1, longest) if prompt_tokens is None else _positive("max_prompt_tokens", prompt_tokens),
             needed if new_tokens is None else _positive("max_new_tokens", new_tokens),
         )
-
-    def _ids(self, texts: list[str], add_special_tokens: bool) -> list[list[int]]:
-        return self.tokenizer(
-            texts,
-            add_special_tokens=add_special_tokens,
-            split_special_tokens=True,
-            return_attention_mask=False,
-            return_token_type_ids=False,
-        )["input_ids"]
-
-    def _spell(self, what: str, texts: list[str], add_special_tokens: bool) -> list[list[int]]:
-        """Return the tokens of texts as they stand.
-
-        Raises:
-            ValueError: for a text that the tokenizer cannot tell apart from another one or from a control token.
-        """
-        for text in texts:
-            if not is_unicode(text):
-                raise ValueError(f"{what} {shown(text)} is no Unicode text: it has half of a surrogate pair")
-        encoded = self._ids(texts, add_special_tokens)
-        unknown = self.tokenizer.unk_token_id
-        if unknown in (self.tokenizer.bos_token_id, self.tokenizer.eos_token_id):
-            unknown = None  # then its presence says nothing
-        for text, ids in zip(texts, encoded, strict=True):
-            if unknown is not None and unknown in ids:
-                outside = [c for c in dict.fromkeys(text) if unknown in self.tokenizer(c)["input_ids"]]
-                raise ValueError(f"{what} {shown(text)} has characters outside the tokenizer's alphabet: {outside}")
-            if any(spelled in text for spelled in self._control):
-                self._check_spelled_out(what, text, unknown)
-        return encoded
-
-    def _check_spelled_out(self, what: str, text: str, unknown: int | None) -> None:
-        """Check that the tokenizer has read as text what spells a control token."""
-        control = set(self._control.values()) - {unknown}
-        if control & set(self._ids([text], add_special_tokens=False)[0]):
-            raise ValueError(f"{what} {shown(text)} has text that this tokenizer reads as a control token")
 
     def judge(self, prompts: Sequence[Prompt], completions: Sequence[Sequence[int]]) -> tuple[list[str], list[Verdict]]:
         """Return texts and verdicts of finished episodes, given all the tokens each has generated."""
@@ -257,7 +207,7 @@ class TextGenTask:
         text = self.verifier.demonstration(problem)
         if not text:
             raise ValueError(f"{type(self.verifier).__name__} has no demonstration for {shown(problem.prompt)}")
-        tokens = [*self._spell("demonstration", [text], add_special_tokens=False)[0], self.eos_token_id]
+        tokens = [*self.encoder.spell("demonstration", [text])[0], self.eos_token_id]
         if len(tokens) > self.max_new_tokens:
             raise ValueError(
                 f"demonstration {shown(text)} has {len(tokens)} tokens; allowed: {self.max_new_tokens} (max_new_tokens)"
