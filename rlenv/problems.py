@@ -1,15 +1,20 @@
-"""The seeded stream of problems: problem number i is a function of (seed, split, i) and nothing else."""
+"""The seeded stream of problems: number i is a function of (seed, split, i), and of a curriculum where there is one."""
 
 from __future__ import annotations
 
 import hashlib
 import random
-from collections.abc import Mapping, Sequence
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from verifiers import Problem, Verifier
 
+from .curriculum import Curriculum
+
 SPLITS = ("train", "test")
+NAMED_SPLITS = {"train": "train", "test": "test", "validation": "test"}  # as a listed problem's metadata may say
 _TRIES = 10_000
 
 
@@ -42,20 +47,40 @@ def as_problem(item: Problem | Mapping[str, Any] | str) -> Problem:
     return Problem(item["prompt"], str(item.get("answer", "")), metadata)
 
 
+def level_of(problem: Problem) -> int:
+    """Return a problem's level of difficulty, from 1: what its metadata says, 1 where that is no level."""
+    level = problem.metadata.get("level", 1)
+    return level if is_level(level) else 1
+
+
+def is_unicode(text: str) -> bool:
+    """Tell whether a text can be written down: half of a surrogate pair cannot."""
+    return text.isascii() or not any("\ud800" <= character <= "\udfff" for character in text)
+
+
 class ProblemStream:
     """An endless sequence of the problems of one split, with random access.
 
     Where the problems are a list, every problem comes once an epoch, in an order shuffled by seed and epoch;
-    otherwise the verifier samples them.
+    otherwise the verifier samples them. A listed problem whose metadata names its "split" (train, test, or validation,
+    which counts as test) is on that side; a hash decides for the others.
+
+    With a curriculum the level of problem i is drawn when it is asked for, so it depends on how far the curriculum has
+    come by then; listed problems of that level are drawn with replacement. The same verdicts in between lead to the
+    same problems, and problem i asked for twice in a row is the same, so that a group shares it. The test split never
+    has a curriculum.
 
     Args:
         verifier: makes the problems where there is no list, and says which belong together.
         split: "train" or "test".
         test_fraction: expected share of the test split, 0 to 1; with 0 everything is for training.
         problems: the problems, or None where the verifier samples them.
+        fits: says which sampled problems are short enough to be posed; None for all.
+        curriculum: the success rate at which the next level begins; None for all levels from the start.
 
     Raises:
-        ValueError: for an unknown split, a fraction outside 0..1, or a split that holds none of the listed problems.
+        ValueError: for an unknown split, a fraction outside 0..1, a split that holds none of the listed problems, a
+            listed problem whose split is unknown, or, with a curriculum, levels that there cannot be.
     """
 
     def __init__(
@@ -64,6 +89,8 @@ class ProblemStream:
         split: str = "train",
         test_fraction: float = 0.2,
         problems: Sequence[Problem | Mapping[str, Any] | str] | None = None,
+        fits: Callable[[Problem], bool] | None = None,
+        curriculum: float | None = None,
     ) -> None:
         if split not in SPLITS:
             raise ValueError(f"unknown split {split!r}; allowed: {', '.join(SPLITS)}")
@@ -71,12 +98,14 @@ class ProblemStream:
             raise ValueError(f"test_fraction must be from 0 to 1, got {test_fraction!r}")
         self.verifier, self.split, self.test_fraction = verifier, split, test_fraction
         self.seed = 0
+        self._fits = fits or (lambda problem: True)
         self._shuffled: tuple[int, int, list[int]] | None = None
-        self._listed: list[Problem] | None = None
-        if problems is not None:
-            self._listed = [problem for problem in map(as_problem, problems) if self._belongs(problem)]
-            if not self._listed:
-                raise ValueError(f"none of the {len(problems)} problems is in the {split} split ({test_fraction=})")
+        self._latest: tuple[int, int, Problem] | None = None
+        self._listed = None if problems is None else self._of_this_split([as_problem(item) for item in problems])
+        self.curriculum: Curriculum | None = None
+        if curriculum is not None and split == "train":
+            self._by_level = _by_level(self.listed)
+            self.curriculum = Curriculum(list(self._by_level) or range(1, verifier.levels + 1), curriculum)
 
     @property
     def listed(self) -> list[Problem]:
@@ -85,15 +114,31 @@ class ProblemStream:
 
     def __getitem__(self, index: int) -> Problem:
         """Return problem number `index` of this seed and split."""
+        if self.curriculum is not None:
+            if self._latest is None or self._latest[:2] != (self.seed, index):
+                self._latest = (self.seed, index, self._graded(index, self.curriculum))
+            return self._latest[2]
         if self._listed is not None:
             epoch, position = divmod(index, len(self._listed))
             return self._listed[self._order(self.seed, epoch)[position]]
+        return self._sampled(random.Random(f"{self.seed}/{self.split}/{index}"), self.verifier.sample)
+
+    def _graded(self, index: int, curriculum: Curriculum) -> Problem:
+        """Return a problem of a level that the curriculum draws."""
         rng = random.Random(f"{self.seed}/{self.split}/{index}")
+        level = curriculum.draw(rng)
+        if self._listed is not None:
+            return rng.choice(self._by_level[level])
+        problem = self._sampled(rng, lambda rng: self.verifier.sample_at(rng, level))
+        return replace(problem, metadata={**problem.metadata, "level": level})
+
+    def _sampled(self, rng: random.Random, sample: Callable[[random.Random], Problem]) -> Problem:
         for _ in range(_TRIES):
-            problem = self.verifier.sample(rng)
-            if self._belongs(problem):
+            problem = sample(rng)
+            if self._hashed_side(problem) == self.split and self._fits(problem):
                 return problem
-        raise ValueError(f"{_TRIES} sampled problems, none of them in the {self.split} split ({self.test_fraction=})")
+        wanted = f"in the {self.split} split ({self.test_fraction=}) and short enough"
+        raise ValueError(f"{_TRIES} sampled problems, none of them {wanted}")
 
     def _order(self, seed: int, epoch: int) -> list[int]:
         """Return the shuffled order of one epoch; the last one asked for is remembered."""
@@ -103,5 +148,43 @@ class ProblemStream:
             self._shuffled = (seed, epoch, order)
         return self._shuffled[2]
 
-    def _belongs(self, problem: Problem) -> bool:
-        return in_test_split(self.verifier.split_key(problem), self.test_fraction) == (self.split == "test")
+    def _hashed_side(self, problem: Problem) -> str:
+        return "test" if in_test_split(self.verifier.split_key(problem), self.test_fraction) else "train"
+
+    def _of_this_split(self, problems: list[Problem]) -> list[Problem]:
+        """Return the listed problems that belong here."""
+        sides: dict[str, list[Problem]] = {split: [] for split in SPLITS}
+        for problem in problems:
+            sides[_named_side(problem) or self._hashed_side(problem)].append(problem)
+        keys = {split: {self.verifier.split_key(problem) for problem in side} for split, side in sides.items()}
+        if shared := keys["train"] & keys["test"]:
+            warnings.warn(f"problems that are in both splits: {len(shared)}", stacklevel=2)
+        if not sides[self.split]:
+            test_fraction = self.test_fraction
+            raise ValueError(f"none of the {len(problems)} problems is in the {self.split} split ({test_fraction=})")
+        return sides[self.split]
+
+
+def is_level(level: Any) -> bool:
+    """Tell whether something is a level of difficulty: a whole number from 1."""
+    return isinstance(level, int) and not isinstance(level, bool) and level >= 1
+
+
+def _by_level(problems: Sequence[Problem]) -> dict[int, list[Problem]]:
+    levels: dict[int, list[Problem]] = {}
+    for problem in problems:
+        level = problem.metadata.get("level", 1)
+        if not is_level(level):
+            raise ValueError(f"with a curriculum, a problem's level must be a whole number from 1, got {level!r}")
+        levels.setdefault(level, []).append(problem)
+    return levels
+
+
+def _named_side(problem: Problem) -> str | None:
+    """Return the split that a listed problem names, None where it names none."""
+    split = problem.metadata.get("split")
+    if split is None:
+        return None
+    if not isinstance(split, str) or split not in NAMED_SPLITS:
+        raise ValueError(f"a problem's split must be one of {', '.join(NAMED_SPLITS)}, got {split!r}")
+    return NAMED_SPLITS[split]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import random
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,13 +15,16 @@ from transformers import PreTrainedTokenizerBase
 
 from verifiers import Problem, Verdict, Verifier, isolate, make_verifier
 
+from .encoder import Encoder
 from .judge import decode, judge
-from .problems import ProblemStream
+from .problem_files import load_problems
+from .problems import ProblemStream, as_problem, is_level, is_unicode, level_of
+from .rows import shown
 from .tokenizer import load_tokenizer
 
-REMEMBERED = 65_536  # prompts whose tokens are kept
 DEFAULT_PROMPT_TOKENS = 128
 DEFAULT_NEW_TOKENS = 64
+LONG_PROMPTS = ("error", "skip")
 
 
 @dataclass(frozen=True)
@@ -37,13 +42,22 @@ class TextGenTask:
     Args:
         verifier: a name, "module:Name", a Verifier or a reward function; see `verifiers.make_verifier`.
         verifier_kwargs: arguments for the verifier's constructor.
-        tokenizer: a folder, model id or tokenizer object; None for one token a character of the verifier's alphabet.
-        problems: a list of problems (Problem, prompt or mapping); None where the verifier samples them.
-        split: "train" or "test", disjoint by construction.
+        tokenizer: a folder, model id or tokenizer object; None for one token a character of the verifier's alphabet and
+            of the listed problems.
+        problems: a list of problems (Problem, prompt or mapping), or the path of a file of them, see
+            `rlenv.problem_files.load_problems`; None where the verifier samples them.
+        columns: what the file calls our columns, such as {"prompt": "question"}.
+        template: makes the prompts from the columns of the file, as in "Q: {question}".
+        split: "train" or "test", disjoint by construction where the problems do not name their split themselves.
         test_fraction: expected share of problems in the test split.
         group_size: K consecutive episodes share a prompt.
-        max_prompt_tokens: longest prompt; None for what the verifier says, else 128.
-        max_new_tokens: longest completion with its end token; None for what the verifier says, else 64.
+        max_prompt_tokens: longest prompt; None for the longest in the list, or what the verifier says, else 128.
+        max_new_tokens: longest completion with its end token; None for what the verifier says, else 64, or more where
+            the demonstration of a listed problem needs it.
+        long_prompts: what happens to longer prompts: "error", or "skip", which leaves them out and counts them in
+            `skipped_prompts`.
+        curriculum: the success rate at which training goes on to the next level of difficulty, see
+            `rlenv.curriculum.Curriculum`; None for all levels from the start.
         verifier_workers: worker processes that judge; 0 for none; None for one a core where the verifier wants them or
             one of the next two is given, else none.
         verifier_timeout: seconds a verdict may take in a worker process; None for what the verifier says.
@@ -60,38 +74,44 @@ class TextGenTask:
         verifier: str | Verifier | Callable[..., Any],
         verifier_kwargs: Mapping[str, Any] | None = None,
         tokenizer: str | Path | PreTrainedTokenizerBase | None = None,
-        problems: Sequence[Problem | Mapping[str, Any] | str] | None = None,
+        problems: str | Path | Sequence[Problem | Mapping[str, Any] | str] | None = None,
+        columns: Mapping[str, str] | None = None,
+        template: str | None = None,
         split: str = "train",
         test_fraction: float = 0.2,
         group_size: int = 1,
         max_prompt_tokens: int | None = None,
         max_new_tokens: int | None = None,
+        long_prompts: str = "error",
+        curriculum: float | None = None,
         verifier_workers: int | None = None,
         verifier_timeout: float | None = None,
         verifier_memory_mb: int | None = None,
         flag_errors: bool = False,
     ) -> None:
-        made = make_verifier(verifier, **(verifier_kwargs or {}))
-        self.verifier = isolate(made, verifier_workers, verifier_timeout, verifier_memory_mb)
+        if long_prompts not in LONG_PROMPTS:
+            raise ValueError(f"unknown long_prompts {long_prompts!r}; allowed: {', '.join(LONG_PROMPTS)}")
+        self.verifier = isolate(
+            make_verifier(verifier, **(verifier_kwargs or {})), verifier_workers, verifier_timeout, verifier_memory_mb
+        )
         self._own_verifier = self.verifier is not verifier
         self.flag_errors = flag_errors
-        self.tokenizer = load_tokenizer(tokenizer, self.verifier.alphabet)
-        self.stream = ProblemStream(self.verifier, split, test_fraction, problems)
-        self.split = split
-        self._encoded: dict[str, list[int]] = {}  # prompts come again: in other epochs, or by chance
+        listed = _listed(problems, columns, template)
+        answers = [self.verifier.demonstration(problem) for problem in listed or ()]
+        texts = [text for problem in listed or () for text in (problem.prompt, problem.answer)]
+        self.tokenizer = load_tokenizer(tokenizer, _alphabet(self.verifier, texts + answers))
+        self.eos_token_id: int = self.tokenizer.eos_token_id
+        self.encoder = Encoder(self.tokenizer)
         self.group_size = _positive("group_size", group_size)
-        # Lengths in characters bound those in tokens, but for the end and what this tokenizer adds to a text.
-        example = self.stream[0].prompt
-        room = 1 + max(0, len(self._spell("prompt", [example], add_special_tokens=True)[0]) - len(example))
-        self.max_prompt_tokens = _length(
-            "max_prompt_tokens", max_prompt_tokens, self.verifier.prompt_length, room, DEFAULT_PROMPT_TOKENS
-        )
-        self.max_new_tokens = _length(
-            "max_new_tokens", max_new_tokens, self.verifier.answer_length, room, DEFAULT_NEW_TOKENS
-        )
+        self.max_prompt_tokens, self.max_new_tokens = self._lengths(listed, answers, max_prompt_tokens, max_new_tokens)
+        self.split = split
+        self.skipped_prompts = 0
+        if long_prompts == "skip" and listed is not None:
+            listed = self._without_long(listed)
+        fits = self._fits if long_prompts == "skip" and listed is None else None
+        self.stream = ProblemStream(self.verifier, split, test_fraction, listed, fits, curriculum)
         self.max_length = self.max_prompt_tokens + self.max_new_tokens
         self.vocab_size = len(self.tokenizer)
-        self.eos_token_id: int = self.tokenizer.eos_token_id
         pad = self.tokenizer.pad_token_id
         self.pad_token_id: int = self.eos_token_id if pad is None else pad
         self.action_space = spaces.Discrete(self.vocab_size)
@@ -101,6 +121,11 @@ class TextGenTask:
         )
         # What does not fit is known before the first episode: of a list every prompt, else the first one.
         self.encode([problem.prompt for problem in self.stream.listed or [self.stream[0]]])
+
+    @property
+    def level(self) -> int | None:
+        """The level of difficulty that the curriculum has come to; None without one."""
+        return None if self.stream.curriculum is None else self.stream.curriculum.level
 
     def reseed(self, rng: np.random.Generator) -> None:
         """Start another stream of problems, drawn from the environment's own generator."""
@@ -126,34 +151,53 @@ class TextGenTask:
         Raises:
             ValueError: as `prompts` says.
         """
-        new = [text for text in dict.fromkeys(texts) if text not in self._encoded]
-        if len(self._encoded) + len(new) > REMEMBERED:
-            self._encoded, new = {}, list(dict.fromkeys(texts))
-        if new:
-            self._encoded |= zip(new, self._encode(new), strict=True)
-        return [self._encoded[text] for text in texts]
-
-    def _encode(self, texts: list[str]) -> list[list[int]]:
-        encoded = self._spell("prompt", texts, add_special_tokens=True)
+        encoded = self.encoder.prompts(texts)
         for text, ids in zip(texts, encoded, strict=True):
-            if ids and ids[-1] == self.eos_token_id:  # some tokenizers close every text; an open prompt has no end
-                ids.pop()
             if not 0 < len(ids) <= self.max_prompt_tokens:
-                raise ValueError(
-                    f"prompt {text!r} has {len(ids)} tokens; allowed: 1 to {self.max_prompt_tokens} (max_prompt_tokens)"
-                )
+                allowed = f"1 to {self.max_prompt_tokens} (max_prompt_tokens)"
+                raise ValueError(f"prompt {shown(text)} has {len(ids)} tokens; allowed: {allowed}")
         return encoded
 
-    def _spell(self, what: str, texts: list[str], add_special_tokens: bool) -> list[list[int]]:
-        unknown = self.tokenizer.unk_token_id
-        if unknown in (self.tokenizer.bos_token_id, self.tokenizer.eos_token_id):
-            unknown = None  # then its presence says nothing
-        encoded = self.tokenizer(texts, add_special_tokens=add_special_tokens, split_special_tokens=True)["input_ids"]
-        for text, ids in zip(texts, encoded, strict=True):
-            if unknown is not None and unknown in ids:
-                outside = [c for c in dict.fromkeys(text) if unknown in self.tokenizer(c)["input_ids"]]
-                raise ValueError(f"{what} {text!r} has characters outside the tokenizer's alphabet: {outside}")
-        return encoded
+    def _without_long(self, problems: list[Problem]) -> list[Problem]:
+        """Return the problems whose prompts are short enough, and count the others."""
+        lengths = map(len, self.encoder.prompts([problem.prompt for problem in problems]))
+        short = [problem for problem, length in zip(problems, lengths, strict=True) if length <= self.max_prompt_tokens]
+        self.skipped_prompts = len(problems) - len(short)
+        too_long = f"prompts have more than {self.max_prompt_tokens} tokens (max_prompt_tokens)"
+        if not short:
+            raise ValueError(f"all {len(problems)} {too_long}")
+        if self.skipped_prompts:
+            warnings.warn(f"{self.skipped_prompts} of {len(problems)} {too_long} and are skipped", stacklevel=3)
+        return short
+
+    def _fits(self, problem: Problem) -> bool:
+        """Tell whether a sampled prompt is short enough, and count it where it is not."""
+        fits = len(self.encoder.prompts([problem.prompt])[0]) <= self.max_prompt_tokens
+        self.skipped_prompts += not fits
+        if not fits and self.skipped_prompts == 1:
+            allowed = f"{self.max_prompt_tokens} tokens (max_prompt_tokens)"
+            warnings.warn(f"sampled prompts of more than {allowed} are skipped", stacklevel=2)
+        return fits
+
+    def _lengths(
+        self, listed: list[Problem] | None, answers: list[str], prompt_tokens: int | None, new_tokens: int | None
+    ) -> tuple[int, int]:
+        """Return the longest prompt and the longest completion: as asked for, else as the problems need it."""
+        if listed is None and not self.verifier.makes_problems:
+            raise ValueError(f"{type(self.verifier).__name__} makes no problems of its own: pass problems (--problems)")
+        prompts = [problem.prompt for problem in listed or [self.verifier.sample(random.Random(0))]]
+        # Lengths in characters bound those in tokens, but for the end and what this tokenizer adds to a text.
+        room = 1 + max(0, len(self.encoder.spell("prompt", prompts[:1], add_special_tokens=True)[0]) - len(prompts[0]))
+        needed = _length(self.verifier.answer_length, room, DEFAULT_NEW_TOKENS)
+        longest = _length(self.verifier.prompt_length, room, DEFAULT_PROMPT_TOKENS)
+        if prompt_tokens is None and listed:
+            longest = max(map(len, self.encoder.prompts(prompts)))
+        if new_tokens is None and any(answers):
+            needed = max(needed, *(len(ids) + 1 for ids in self.encoder.ids(answers)))
+        return (
+            max(1, longest) if prompt_tokens is None else _positive("max_prompt_tokens", prompt_tokens),
+            needed if new_tokens is None else _positive("max_new_tokens", new_tokens),
+        )
 
     def texts(self, completions: Sequence[Sequence[int]]) -> list[str]:
         """Return the texts of finished episodes, given all the tokens each has generated."""
@@ -165,15 +209,19 @@ class TextGenTask:
         """Return the verdicts on finished episodes."""
         return judge(self.verifier, [prompt.problem for prompt in prompts], texts, self.flag_errors)
 
-    def outcomes(self, problems: Sequence[Problem], verdicts: Sequence[Verdict]) -> dict[str, list[Any]]:
-        """Return what the infos say of verdicts, key by key."""
+    def conclude(self, problems: Sequence[Problem], verdicts: Sequence[Verdict]) -> dict[str, list[Any]]:
+        """Tell the curriculum, where there is one, how episodes went, and return what the infos say of it, by key."""
+        if self.stream.curriculum is not None:
+            for problem, verdict in zip(problems, verdicts, strict=True):
+                if verdict.status == "ok":
+                    self.stream.curriculum.record(level_of(problem), self.verifier.is_success(verdict))
         levels = [problem.metadata.get("level") for problem in problems]
         return {
             "is_success": [self.verifier.is_success(verdict) for verdict in verdicts],
             "verifier_failed": [verdict.status != "ok" for verdict in verdicts],
             "verdict_status": [verdict.status for verdict in verdicts],
             "verdict_reason": [verdict.reason for verdict in verdicts],
-            **({} if None in levels else {"level": levels}),
+            **({"level": levels} if all(map(is_level, levels)) else {}),
         }
 
     def close(self) -> None:
@@ -189,11 +237,11 @@ class TextGenTask:
         """
         text = self.verifier.demonstration(problem)
         if not text:
-            raise ValueError(f"{type(self.verifier).__name__} has no demonstration for {problem.prompt!r}")
-        tokens = [*self._spell("demonstration", [text], add_special_tokens=False)[0], self.eos_token_id]
+            raise ValueError(f"{type(self.verifier).__name__} has no demonstration for {shown(problem.prompt)}")
+        tokens = [*self.encoder.spell("demonstration", [text])[0], self.eos_token_id]
         if len(tokens) > self.max_new_tokens:
             raise ValueError(
-                f"demonstration {text!r} has {len(tokens)} tokens; allowed: {self.max_new_tokens} (max_new_tokens)"
+                f"demonstration {shown(text)} has {len(tokens)} tokens; allowed: {self.max_new_tokens} (max_new_tokens)"
             )
         return tokens
 
@@ -204,7 +252,31 @@ def _positive(name: str, value: Any) -> int:
     return int(value)
 
 
-def _length(name: str, value: int | None, characters: int | None, room: int, default: int) -> int:
-    if value is not None:
-        return _positive(name, value)
+def _length(characters: int | None, room: int, default: int) -> int:
     return default if characters is None else characters + room
+
+
+def _listed(
+    problems: str | Path | Sequence[Problem | Mapping[str, Any] | str] | None,
+    columns: Mapping[str, str] | None,
+    template: str | None,
+) -> list[Problem] | None:
+    """Return the problems that were listed, None where the verifier is to make them."""
+    if isinstance(problems, (str, Path)):
+        return load_problems(problems, columns, template)
+    if columns or template is not None:
+        raise ValueError("columns and template are for problems from a file: pass its path as problems (--problems)")
+    if problems is None:
+        return None
+    if not len(problems):
+        raise ValueError("problems is an empty list; pass None where the verifier is to make them")
+    listed = [as_problem(item) for item in problems]
+    for problem in listed:
+        if not is_unicode(problem.prompt + problem.answer):
+            raise ValueError(f"problem {shown(problem.prompt)}: half of a surrogate pair is no text")
+    return listed
+
+
+def _alphabet(verifier: Verifier, texts: Iterable[str]) -> str:
+    """Return the verifier's characters and then those that only these texts have."""
+    return verifier.alphabet + "".join(sorted(set().union(*texts) - set(verifier.alphabet)))

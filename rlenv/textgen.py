@@ -95,7 +95,7 @@ class TextGenEnv(gym.Env[dict[str, Any], np.int64]):
             "episode": {"r": float(verdict.reward), "l": len(generated)},
             "completion": text,
             "verdict": dict(verdict.parts),
-            **{key: values[0] for key, values in self.task.outcomes([prompt.problem], [verdict]).items()},
+            **{key: values[0] for key, values in self.task.conclude([prompt.problem], [verdict]).items()},
         }
 
     def close(self) -> None:

@@ -60,3 +60,10 @@ def load_tokenizer(spec: str | Path | PreTrainedTokenizerBase | None, alphabet: 
     if getattr(tokenizer, "eos_token_id", None) is None:
         raise ValueError(f"tokenizer {spec!r} has no end-of-sequence token: an answer could never end")
     return tokenizer
+
+
+def control_tokens(tokenizer: PreTrainedTokenizerBase) -> dict[str, int]:
+    """Return the ids of all special tokens by what they look like in text."""
+    added = {token.content: index for index, token in tokenizer.added_tokens_decoder.items() if token.special}
+    named = {str(token): tokenizer.convert_tokens_to_ids(str(token)) for token in tokenizer.all_special_tokens}
+    return added | named

@@ -239,7 +239,7 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
         rewards = [float(verdict.reward) for verdict in verdicts]
         info |= self._nested("episode", rows, {**self._column("r", rows, rewards), **lengths})
         info |= self._nested("verdict", rows, self._parts(rows, verdicts))
-        for key, values in self.task.outcomes(problems, verdicts).items():
+        for key, values in self.task.conclude(problems, verdicts).items():
             info |= self._column(key, rows, values)
         return info, torch.tensor(rewards)
 
@@ -253,7 +253,7 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
             raise RuntimeError("verdicts come with the step here: late_verdicts is off, or of no use to the verifier")
         problems, verdicts = self._late.fetch()
         rewards, parts = [float(verdict.reward) for verdict in verdicts], [dict(verdict.parts) for verdict in verdicts]
-        return {"r": rewards, "verdict": parts, **self.task.outcomes(problems, verdicts)}
+        return {"r": rewards, "verdict": parts, **self.task.conclude(problems, verdicts)}
 
     def close_extras(self, **kwargs: Any) -> None:
         """Give back what the verifier holds."""

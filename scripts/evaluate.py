@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from .options import common
+from .options import common, problem_file
 
 
 @click.command()
@@ -22,11 +22,12 @@ from .options import common
 )
 @click.option("--split", default="test", help="Split of the problems: train, test. Text only.")
 @click.option("--deterministic/--stochastic", default=True, help="Take the likeliest action, or sample.")
+@problem_file
 @common
 def evaluate(
-    run: Path, episodes: int | None, split: str, deterministic: bool, seed: int, device: str, as_json: bool
+    run: Path, episodes: int | None, split: str, deterministic: bool, seed: int, device: str, as_json: bool, **file: Any
 ) -> None:  # fmt: skip
-    """Evaluate RUN, a run folder or a checkpoint folder."""
+    """Evaluate RUN, a run folder or a checkpoint folder, on the problems it was trained for or on --problems."""
     from agents import Agent
     from agents.checkpoint import read_facts
 
@@ -40,6 +41,13 @@ def evaluate(
     env_kwargs = saved["env_kwargs"]
     if text and (path / "policy" / "model" / "tokenizer_config.json").is_file():
         env_kwargs["tokenizer"] = str(path / "policy" / "model")  # the one the run was made with may have moved
+    others = session.problem_file_of(file)
+    if others["problems"] is not None:
+        if not text:
+            raise ValueError(f"--problems has no meaning for {saved['env']}")
+        env_kwargs |= others
+    if text:
+        env_kwargs["split"] = split  # the other one may have no problems at all
     count = episodes or session.evaluation_episodes(text)
     agent: Any = Agent.load(path, device=device, env_kwargs=env_kwargs)
     envs = session.evaluation_envs(saved["env"], env_kwargs, agent.device, count, split)

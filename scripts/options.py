@@ -44,6 +44,21 @@ class KeyValue(click.ParamType):
             return key, text
 
 
+class ColumnName(KeyValue):
+    """OURS=THEIRS: what a file calls one of our columns; a name that looks like a number is a name."""
+
+    name = "OURS=THEIRS"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, str]:
+        """Split at the first equals sign; a JSON string is taken for what it says."""
+        ours, theirs = super().convert(value, param, ctx)
+        if isinstance(theirs, str):
+            return ours, theirs
+        if not isinstance(value, str):
+            self.fail(f"the name of a column must be text, got {theirs!r}", param, ctx)
+        return ours, value.partition("=")[2]
+
+
 def _read_config(ctx: click.Context, param: click.Parameter, value: Path | None) -> Path | None:
     """Make a configuration file the defaults of the command; what stands on the command line wins."""
     if value is None:
@@ -121,17 +136,57 @@ environment = options(
     click.option("--env-arg", "env_args", type=KeyValue(), multiple=True, help="Argument of the environment."),
 )
 
+problem_file = options(
+    click.option(
+        "--problems",
+        type=click.Path(resolve_path=True),
+        default=None,
+        show_default="the verifier's own",
+        help="Problems: a .jsonl, .json, .csv, .tsv or .parquet file, or a folder that datasets has saved.",
+    ),
+    click.option(
+        "--column",
+        "column_args",
+        type=ColumnName(),
+        multiple=True,
+        help="What the file calls one of our columns (prompt, answer, split, level), such as prompt=question.",
+    ),
+    click.option(
+        "--prompt-template",
+        default=None,
+        show_default="the prompt column",
+        help="Prompts made from the file's columns, such as 'Q: {question} A:'; taken as it is, without escapes.",
+    ),
+)
+
 text = options(
     click.option("--verifier", default="arith", help='Verifier: a name or "module:Name".'),
     click.option("--verifier-arg", "verifier_args", type=KeyValue(), multiple=True, help="Argument of the verifier."),
+    problem_file,
+    click.option(
+        "--test-fraction", type=float, default=None, show_default="0.2", help="Share of the problems to measure on."
+    ),
+    click.option(
+        "--long-prompts",
+        default=None,
+        show_default="error",
+        help="What happens to prompts above --max-prompt-tokens: error, skip.",
+    ),
+    click.option(
+        "--curriculum",
+        type=float,
+        default=None,
+        show_default="all levels from the start",
+        help="Begin with the easiest level; the next one comes at this success rate, such as 0.8.",
+    ),
     click.option(
         "--tokenizer", default=None, show_default="the model's own, else one token a character", help="Folder or id."
     ),
     click.option(
-        "--max-prompt-tokens", type=int, default=None, show_default="what the verifier says", help="Longest prompt."
+        "--max-prompt-tokens", type=int, default=None, show_default="what the problems need", help="Longest prompt."
     ),
     click.option(
-        "--max-new-tokens", type=int, default=None, show_default="what the verifier says", help="Longest completion."
+        "--max-new-tokens", type=int, default=None, show_default="what the answers need", help="Longest completion."
     ),
     click.option("--temperature", type=float, default=1.0, help="Of the softmax, in acting and training alike."),
 )
@@ -143,6 +198,7 @@ warm_start = options(
     click.option("--sft-learning-rate", type=float, default=2e-3, help="It falls linearly to a tenth."),
 )
 TEXT_ONLY = (
-    "verifier", "verifier_args", "tokenizer", "max_prompt_tokens", "max_new_tokens", "temperature",
+    "verifier", "verifier_args", "problems", "column_args", "prompt_template", "test_fraction", "long_prompts",
+    "curriculum", "tokenizer", "max_prompt_tokens", "max_new_tokens", "temperature",
     "sft_steps", "sft_examples", "sft_batch_size", "sft_learning_rate",
 )  # fmt: skip

@@ -35,6 +35,7 @@ AGENT_OPTIONS = (
     "max_grad_norm", "ent_coef", "vf_coef", "kl_coef", "kl_estimator", "kl_in", "micro_batch_size",
     "micro_batch_tokens", "seed", "device",
 )  # fmt: skip
+TASK_OPTIONS = ("test_fraction", "max_prompt_tokens", "max_new_tokens", "long_prompts", "curriculum")
 
 
 def is_text(env_id: str) -> bool:
@@ -49,19 +50,36 @@ def is_text(env_id: str) -> bool:
 def env_kwargs_of(options: dict[str, Any]) -> dict[str, Any]:
     """Return the environment's arguments; text options for another environment are an error."""
     kwargs = dict(options["env_args"])
-    for name in ("verifier", "verifier_kwargs", "split", "group_size"):
+    for name in ("verifier", "verifier_kwargs", "problems", "split", "group_size"):
         if name in kwargs and is_text(options["env_id"]):
             raise ValueError(f"--env-arg {name}=... has no meaning here; see --help for the option that sets it")
     if not is_text(options["env_id"]):
         context = click.get_current_context()
         for name in TEXT_ONLY:
             if name in options and context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
-                raise ValueError(f"--{name.replace('_', '-')} has no meaning for {options['env_id']}")
+                flag = {"column_args": "column"}.get(name, name).replace("_", "-")
+                raise ValueError(f"--{flag} has no meaning for {options['env_id']}")
         return kwargs
     kwargs |= {"verifier": options["verifier"], "verifier_kwargs": dict(options["verifier_args"])}
     tokenizer = options["tokenizer"] or _tokenizer_of(options["model"])
-    optional = {"tokenizer": tokenizer, **{name: options[name] for name in ("max_prompt_tokens", "max_new_tokens")}}
+    optional = {
+        "tokenizer": tokenizer,
+        **{name: options.get(name) for name in TASK_OPTIONS},
+        **problem_file_of(options),
+    }
     return kwargs | {name: value for name, value in optional.items() if value is not None}
+
+
+def problem_file_of(options: dict[str, Any]) -> dict[str, Any]:
+    """Return the environment's arguments for problems from a file; all None where there is no file.
+
+    Raises:
+        ValueError: for --column or --prompt-template without a file.
+    """
+    columns, template = dict(options.get("column_args", ())), options.get("prompt_template")
+    if options.get("problems") is None and (columns or template is not None):
+        raise ValueError(f"--{'column' if columns else 'prompt-template'} says how to read a file: pass --problems")
+    return {"problems": options.get("problems"), "columns": columns or None, "template": template}
 
 
 def _tokenizer_of(model: str) -> str | None:
@@ -138,6 +156,7 @@ def demonstrations(agent: Agent, options: dict[str, Any]) -> Rollout | None:
         return None
     task = copy.copy(task_of(agent.env))
     task.stream = copy.copy(task.stream)  # the environment's own stream stays where it is
+    task.stream.curriculum = None  # a level that was never shown could not be climbed to
     task.reseed(np.random.default_rng(options["seed"]))
     shown = demonstrate(task, 0, examples, agent.device)
     return Rollout.of_demonstrations(shown.observations, shown.actions, shown.mask)
@@ -164,9 +183,9 @@ def warm_up(agent: Agent, episodes: Rollout | None, options: dict[str, Any], int
 
 
 def evaluation_envs(env_id: str, env_kwargs: dict[str, Any], device: Any, episodes: int, split: str) -> Any:
-    """Return fresh environments to evaluate in; text ones on the given split, without groups."""
+    """Return fresh environments to evaluate in; text ones on the given split, without groups, at all levels."""
     if is_text(env_id):
-        env_kwargs = {**env_kwargs, "split": split, "group_size": 1}
+        env_kwargs = {**env_kwargs, "split": split, "group_size": 1, "curriculum": None}
     return make_envs(env_id, min(episodes, EVAL_SLOTS), env_kwargs, device=str(device))
 
 

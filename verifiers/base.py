@@ -95,6 +95,11 @@ class Verifier:
         """Return a problem drawn with `rng` alone; not overridden where problems come from elsewhere."""
         raise NotImplementedError(f"{type(self).__name__} makes no problems of its own: pass problems=[...]")
 
+    @property
+    def makes_problems(self) -> bool:
+        """Whether it poses problems by itself; otherwise they have to be listed."""
+        return type(self).sample is not Verifier.sample
+
     def sample_at(self, rng: random.Random, level: int) -> Problem:
         """Return a problem of one level, 1 to `levels`; overridden where there is more than one."""
         return self.sample(rng)

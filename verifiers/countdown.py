@@ -43,9 +43,7 @@ class Countdown(Verifier):
         self.largest = whole_number("countdown", "largest", largest, 4, 999)
         self.levels = whole_number("countdown", "levels", levels, 1, numbers - 1)
         if not isinstance(operators, str) or set(operators) - set(_OPERATORS) or "+" not in operators:
-            raise ValueError(
-                f"countdown: operators must be '+' with or without some of '-*/', got {operators!r}"
-            )
+            raise ValueError(f"countdown: operators must be '+' with or without some of '-*/', got {operators!r}")
         self.operators = "".join(dict.fromkeys(operators))
         nested = bool(set(operators) & set("*/"))
         self.alphabet = "0123456789 =:" + self.operators + "()" * nested

@@ -103,6 +103,11 @@ class Isolated(Verifier):
 
     # Posing problems is not dangerous: that stays here.
 
+    @property
+    def makes_problems(self) -> bool:
+        """Whether the verifier does."""
+        return self.verifier.makes_problems
+
     def sample(self, rng: random.Random) -> Problem:
         """Return what the verifier samples."""
         return self.verifier.sample(rng)

@@ -106,3 +106,12 @@ def test_a_verifier_without_demonstrations_is_named():
 
     with pytest.raises(ValueError, match="Mute has no demonstration for 'a'"):
         demonstrate(TextGenTask(Mute(), test_fraction=0.0), 0, 1)
+
+
+def test_demonstrations_of_a_file_fit_whatever_their_length(tmp_path):
+    path = tmp_path / "poems.jsonl"
+    path.write_text('{"prompt": "short", "answer": "é"}\n{"prompt": "long", "answer": "' + "é<eos>" * 20 + '"}\n')
+    task = TextGenTask("arith", problems=str(path), test_fraction=0.0)
+    shown = demonstrate(task, 0, 2)
+    assert sorted(shown.mask.sum(1).tolist()) == [2, 121]
+    assert shown.actions.eq(EOS).sum(1).eq(1).all()

@@ -156,6 +156,43 @@ def test_a_split_the_verifier_never_reaches_is_refused():
         stream("test", test_fraction=0.0)[0]
 
 
+def test_listed_problems_may_name_their_split():
+    listed = [{"prompt": f"{split} {n}", "split": split} for split in ("train", "test", "validation") for n in range(9)]
+    train, test = (set(take(stream(split, problems=listed, test_fraction=0.5), 40)) for split in ("train", "test"))
+    assert train == {f"train {n}" for n in range(9)}
+    assert test == {f"{split} {n}" for split in ("test", "validation") for n in range(9)}
+
+
+def test_the_hash_decides_for_those_that_do_not():
+    listed = [
+        *({"prompt": str(n)} for n in range(50)),
+        {"prompt": "a", "split": "test"},
+        {"prompt": "b", "split": None},
+    ]
+    assert set(take(stream(problems=listed, test_fraction=0.0), 60)) == {*map(str, range(50)), "b"}
+
+
+@pytest.mark.parametrize("split", ["dev", "", 3, ["train"]])
+def test_a_listed_problem_with_an_unknown_split_is_refused(split):
+    with pytest.raises(ValueError, match="a problem's split must be one of train, test, validation, got "):
+        stream(problems=["a", {"prompt": "b", "split": split}])
+
+
+def test_a_problem_named_in_both_splits_is_warned_about():
+    listed = [
+        {"prompt": prompt, "split": split} for prompt, split in (("1+2=", "train"), ("2+1=", "test"), ("3+3=", "test"))
+    ]
+    with pytest.warns(UserWarning, match="problems that are in both splits: 1"):
+        stream(problems=listed)
+
+
+def test_sampled_problems_that_do_not_fit_are_left_out():
+    short = stream(verifier=Arith(1), fits=lambda problem: problem.prompt < "0+2")
+    assert set(take(short, 30)) <= {"0+0=", "0+1="}
+    with pytest.raises(ValueError, match="10000 sampled problems, none of them in the train split .* and short enough"):
+        stream(fits=lambda problem: False)[0]
+
+
 def test_an_unknown_split_is_refused():
     with pytest.raises(ValueError, match="unknown split 'valid'; allowed: train, test"):
         stream("valid")

@@ -28,8 +28,59 @@ def test_the_verifier_says_how_long_prompts_and_completions_are():
 
 
 def test_lengths_the_verifier_does_not_know_have_defaults():
-    task = silent()
+    class Sampling(Silent):
+        def sample(self, rng):
+            return Problem("a")
+
+    task = TextGenTask(Sampling(), test_fraction=0.0)
     assert (task.max_prompt_tokens, task.max_new_tokens) == (128, 64)
+
+
+def test_listed_problems_say_how_long_they_are():
+    task = silent(["a", "abcab"])
+    assert (task.max_prompt_tokens, task.max_new_tokens) == (5, 64)
+    long = silent([Problem("a", "b" * 70)])
+    assert (long.max_prompt_tokens, long.max_new_tokens) == (1, 71)
+    assert len(long.demonstration(long.stream[0])) == 71
+
+
+def test_both_splits_have_the_same_spaces():
+    listed = [
+        {"prompt": "ab", "answer": "c", "split": "train"},
+        {"prompt": "dabc", "answer": "e" * 80, "split": "validation"},
+    ]
+    train, test = (TextGenTask(Silent(), problems=listed, split=split) for split in ("train", "test"))
+    assert train.observation_space == test.observation_space
+    assert train.tokenizer.get_vocab() == test.tokenizer.get_vocab()
+    assert (train.max_prompt_tokens, train.max_new_tokens) == (4, 81)
+
+
+def test_answers_longer_than_the_verifier_says_fit_where_they_are_listed():
+    task = TextGenTask("arith", problems=[{"prompt": "12345+1=", "answer": "12346"}], test_fraction=0.0)
+    assert (task.max_prompt_tokens, task.max_new_tokens) == (8, 6)
+
+
+def test_characters_of_listed_problems_join_the_alphabet_in_a_fixed_order():
+    listed = [{"prompt": "zßa", "answer": "é🙂"}, {"prompt": "字", "answer": "\x00"}]
+    tokenizer = TextGenTask(Silent(), problems=listed, test_fraction=0.0).tokenizer
+    tokens = tokenizer.convert_ids_to_tokens(range(len(tokenizer)))
+    assert tokens == ["<pad>", "<eos>", *"abc", *sorted("zßé🙂字\x00")]
+    again = TextGenTask(Silent(), problems=listed[::-1], test_fraction=0.0).tokenizer
+    assert again.get_vocab() == tokenizer.get_vocab()
+
+
+def test_a_demonstrated_character_joins_the_alphabet():
+    class Boxed(Silent):
+        def demonstration(self, problem):
+            return f"[{problem.answer}]"
+
+    task = TextGenTask(Boxed(), problems=[{"prompt": "a", "answer": "1"}], test_fraction=0.0)
+    assert task.tokenizer.decode(task.demonstration(task.stream[0])) == "[1]<eos>"
+
+
+def test_a_given_tokenizer_is_not_extended():
+    with pytest.raises(ValueError, match=r"prompt 'ax' has characters outside the tokenizer's alphabet: \['x'\]"):
+        silent(["ax"], tokenizer=character_tokenizer("abc"))
 
 
 def test_given_lengths_win():
@@ -100,9 +151,16 @@ def test_only_the_last_end_token_is_left_out():
         ({"max_new_tokens": 0}, "max_new_tokens must be a whole number of at least 1, got 0"),
         ({"max_new_tokens": "8"}, "max_new_tokens must be a whole number of at least 1, got '8'"),
         ({"max_prompt_tokens": 2}, r"prompt 'abc' has 3 tokens; allowed: 1 to 2 \(max_prompt_tokens\)"),
-        ({"problems": [""]}, r"prompt '' has 0 tokens; allowed: 1 to 128 \(max_prompt_tokens\)"),
-        ({"problems": ["axbz"]}, r"prompt 'axbz' has characters outside the tokenizer's alphabet: \['x', 'z'\]"),
-        ({"problems": []}, "none of the 0 problems is in the train split"),
+        ({"problems": ["a", ""]}, r"prompt '' has 0 tokens; allowed: 1 to 1 \(max_prompt_tokens\)"),
+        ({"problems": ["a\ud83d"]}, r"problem 'a\\ud83d': half of a surrogate pair is no text"),
+        ({"problems": []}, "problems is an empty list"),
+        ({"problems": None}, r"Silent makes no problems of its own: pass problems \(--problems\)"),
+        ({"problems": ["a" * 999], "max_prompt_tokens": 2}, r"prompt 'a{59}\.\.\. has 999 tokens; allowed: 1 to 2"),
+        ({"columns": {"prompt": "q"}}, "columns and template are for problems from a file"),
+        ({"template": "{q}"}, "columns and template are for problems from a file"),
+        ({"long_prompts": "cut"}, "unknown long_prompts 'cut'; allowed: error, skip"),
+        ({"curriculum": 0}, "curriculum must be a success rate above 0 and at most 1, got 0"),
+        ({"curriculum": 0.8}, r"a curriculum needs problems of at least two levels; there are: \[1\]"),
         ({"split": "valid"}, "unknown split 'valid'; allowed: train, test"),
         ({"test_fraction": 2}, "test_fraction must be from 0 to 1, got 2"),
         ({"verifier": "arit"}, r"unknown verifier 'arit'; did you mean arith\?"),
@@ -151,3 +209,52 @@ def test_a_demonstration_the_tokenizer_cannot_spell_is_refused(tokenizer):
     task = TextGenTask("arith", tokenizer=tokenizer)
     with pytest.raises(ValueError, match="demonstration 'x6'"):
         task.demonstration(Problem("12+34=", "x6"))
+
+
+def test_long_prompts_are_skipped_where_that_is_wanted_and_counted():
+    listed = ["a", "bb", "ccc", "cccc"]
+    with pytest.warns(UserWarning, match=r"^2 of 4 prompts have more than 2 tokens \(max_prompt_tokens\)") as said:
+        task = silent(listed, max_prompt_tokens=2, long_prompts="skip")
+    assert len(said) == 1
+    assert task.skipped_prompts == 2
+    assert {prompt.problem.prompt for prompt in task.prompts(range(8))} == {"a", "bb"}
+
+
+def test_nothing_is_skipped_where_everything_fits():
+    task = silent(["a", "bb"], long_prompts="skip")
+    assert (task.skipped_prompts, task.max_prompt_tokens) == (0, 2)
+
+
+def test_it_is_an_error_when_every_prompt_is_skipped():
+    with pytest.raises(ValueError, match=r"all 2 prompts have more than 1 tokens \(max_prompt_tokens\)"):
+        silent(["aa", "bbb"], max_prompt_tokens=1, long_prompts="skip")
+
+
+def test_long_sampled_prompts_are_skipped_too():
+    class Uneven(Silent):
+        def sample(self, rng):
+            return Problem("a" * rng.randint(1, 4))
+
+    with pytest.warns(UserWarning, match="sampled prompts of more than 2 tokens") as said:
+        task = TextGenTask(Uneven(), test_fraction=0.0, max_prompt_tokens=2, long_prompts="skip")
+        lengths = {len(prompt.tokens) for prompt in task.prompts(range(40))}
+    assert lengths == {1, 2}
+    assert len(said) == 1
+    assert 10 < task.skipped_prompts < 80
+
+
+def test_a_path_is_a_list_of_problems(tmp_path):
+    path = tmp_path / "sums.jsonl"
+    path.write_text('{"q": "1+1=", "a": 2, "split": "train"}\n{"q": "12+30=", "a": 42, "split": "test"}\n')
+    task = TextGenTask("arith", problems=str(path), columns={"prompt": "q", "answer": "a"}, template="{q}?")
+    assert [prompt.problem for prompt in task.prompts([0, 1])] == [Problem("1+1=?", "2", {"split": "train"})] * 2
+    assert task.max_prompt_tokens == len("12+30=?")
+    test = TextGenTask("arith", problems=path, columns={"prompt": "q", "answer": "a"}, split="test")
+    assert test.stream.listed == [Problem("12+30=", "42", {"split": "test"})]
+
+
+def test_a_long_prompt_of_a_file_is_an_error_by_default(tmp_path):
+    path = tmp_path / "sums.jsonl"
+    path.write_text('{"prompt": "1+1="}\n{"prompt": "12+30="}\n')
+    with pytest.raises(ValueError, match=r"prompt '12\+30=' has 6 tokens; allowed: 1 to 5 \(max_prompt_tokens\)"):
+        TextGenTask("arith", problems=str(path), max_prompt_tokens=5, test_fraction=0.0)

@@ -1,14 +1,16 @@
+import csv
+import json
 import string
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tokenizers import Tokenizer, decoders, models, processors
+from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from rlenv.task import TextGenTask
 from rlenv.textgen import TextGenEnv
-from rlenv.tokenizer import character_tokenizer, load_tokenizer
+from rlenv.tokenizer import character_tokenizer, control_tokens, load_tokenizer
 from rlenv.vector import TextGenVectorEnv
 from verifiers import Arith, Problem, Verdict, Verifier
 
@@ -238,3 +240,106 @@ def test_a_tokenizer_whose_unknown_start_and_end_token_are_one_is_no_reason_to_r
     observation, _ = TextGenEnv(tokenizer=tokenizer, **SUM).reset(seed=0)
     start = [EOS] if template.startswith("<eos>") else []
     assert observation["tokens"][: observation["length"]].tolist() == start + encode(pairs(), "12+34=")
+
+
+CHAT = ["<|im_start|>", "<|im_end|>", "<|endoftext|>"]
+STRANGE = "e\u0301 é 字 🙂\u200d🙂 שלום \u202eabc\u202c \x00\x07\x1f\x7f \x85\u2028 \ufeff \r\n\t"
+
+
+def byte_pairs():
+    """A small byte-level tokenizer with the control tokens of chat models, some of them without a role."""
+    backend = Tokenizer(models.BPE())
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    backend.decoder = decoders.ByteLevel()
+    corpus = ["the end of the text, said the user to the im_end", "what is 12+34=? <|im_start|> and <|im_end|>"] * 20
+    trainer = trainers.BpeTrainer(
+        vocab_size=320,
+        show_progress=False,
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        special_tokens=[AddedToken("<|endoftext|>", special=True)],
+    )
+    backend.train_from_iterator(corpus, trainer)
+    backend.add_special_tokens([AddedToken(token, special=True) for token in CHAT])
+    return PreTrainedTokenizerFast(
+        tokenizer_object=backend,
+        eos_token="<|im_end|>",
+        pad_token="<|endoftext|>",
+        clean_up_tokenization_spaces=False,
+    )
+
+
+def listed(text, tokenizer, **task):
+    problems = [{"prompt": text, "answer": text}]
+    return TextGenTask(
+        lambda prompts, completions: [0.0], problems=problems, tokenizer=tokenizer, test_fraction=0.0, **task
+    )
+
+
+def test_control_tokens_are_those_with_a_role_and_those_without():
+    assert control_tokens(byte_pairs()).keys() == set(CHAT)
+    assert control_tokens(PRINTABLE) == {"<pad>": PAD, "<eos>": EOS}
+
+
+@pytest.mark.parametrize("tokenizer", [None, PRINTABLE, byte_pairs()], ids=["own", "characters", "byte pairs"])
+@pytest.mark.parametrize("spelled", ["<pad>", "<eos>", *CHAT])
+@pytest.mark.parametrize("form", ["{}", "a{}b", " {} ", "{}{}", "<{}>", "\n{}\n"])
+def test_no_text_becomes_a_control_token(tokenizer, spelled, form):
+    text = form.replace("{}", spelled)
+    task = listed(text, tokenizer)
+    control = set(control_tokens(task.tokenizer).values())
+    (prompt,) = task.prompts([0])
+    answer = task.demonstration(prompt.problem)
+    assert not control & set(prompt.tokens)
+    assert answer[-1] == task.eos_token_id
+    assert not control & set(answer[:-1])
+    assert decode(task.tokenizer, prompt.tokens) == decode(task.tokenizer, answer[:-1]) == text
+
+
+@pytest.mark.parametrize("tokenizer", [None, byte_pairs()], ids=["own", "byte pairs"])
+@pytest.mark.parametrize("suffix", ["jsonl", "csv"])
+def test_control_tokens_and_strange_text_in_a_file_stay_text(tmp_path, tokenizer, suffix):
+    texts = [STRANGE, *CHAT, "<eos>", f"{STRANGE}<eos>{STRANGE}"]
+    path = tmp_path / f"rows.{suffix}"
+    with path.open("w", encoding="utf-8", newline="") as file:
+        if suffix == "csv":
+            csv.writer(file).writerows([["prompt", "answer"], *([text, text] for text in texts)])
+        else:
+            file.writelines(json.dumps({"prompt": text, "answer": text}) + "\n" for text in texts)
+    task = TextGenTask(
+        lambda prompts, completions: [0.0] * len(prompts), problems=str(path), tokenizer=tokenizer, test_fraction=0.0
+    )
+    control = set(control_tokens(task.tokenizer).values())
+    prompts = task.prompts(range(len(texts)))
+    assert sorted(decode(task.tokenizer, prompt.tokens) for prompt in prompts) == sorted(texts)
+    for prompt in prompts:
+        shown = task.demonstration(prompt.problem)[:-1]
+        assert not control & {*prompt.tokens, *shown}
+        assert task.judge([prompt], [[*shown, task.eos_token_id]])[0] == [prompt.problem.answer]
+
+
+@given(st.text(min_size=1, max_size=30))
+def test_any_text_survives_the_tokens_of_its_own_alphabet(text):
+    task = listed(text, None)
+    assert decode(task.tokenizer, task.prompts([0])[0].tokens) == text
+    assert len(task.prompts([0])[0].tokens) == len(text)
+
+
+BYTE_PAIRS = byte_pairs()
+
+
+@given(st.lists(st.one_of(st.text(max_size=5), st.sampled_from(CHAT)), min_size=1, max_size=5).map("".join))
+def test_any_text_survives_byte_pairs_and_has_no_control_token(text):
+    if text:
+        task = listed(text, BYTE_PAIRS)
+        (prompt,) = task.prompts([0])
+        assert not set(control_tokens(BYTE_PAIRS).values()) & set(prompt.tokens)
+        assert decode(BYTE_PAIRS, prompt.tokens) == text
+
+
+def test_a_tokenizer_that_cannot_tell_text_from_a_control_token_is_refused():
+    vocabulary = {token: index for index, token in enumerate(["<", "e", ">", "<e", "<e>"])}
+    backend = Tokenizer(models.BPE(vocabulary, [("<", "e"), ("<e", ">")]))
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend, eos_token="<e>", pad_token="<e>")
+    with pytest.raises(ValueError, match="prompt 'e<e>' has text that this tokenizer reads as a control token"):
+        listed("e<e>", tokenizer)
+    assert len(listed("<e", tokenizer).prompts([0])[0].tokens) == 1

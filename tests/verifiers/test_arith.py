@@ -154,7 +154,14 @@ def test_every_pair_of_operators_is_asked():
 
 @pytest.mark.parametrize(
     ("digits", "operators", "operands", "longest"),
-    [(2, "+", 3, "297"), (2, "+", 9, "891"), (1, "-", 3, "-18"), (2, "*", 3, "970299"), (2, "*-", 3, "970299"), (1, "*-", 2, "81")],
+    [
+        (2, "+", 3, "297"),
+        (2, "+", 9, "891"),
+        (1, "-", 3, "-18"),
+        (2, "*", 3, "970299"),
+        (2, "*-", 3, "970299"),
+        (1, "*-", 2, "81"),
+    ],
 )
 def test_the_longest_answer_of_a_chain_just_fits(digits, operators, operands, longest):
     assert Arith(digits, operators, operands).answer_length == len(longest)

@@ -111,7 +111,9 @@ def test_an_answer_without_a_number_is_an_error(answer):
     assert "ends with no number" in verdict.reason
 
 
-@given(st.fractions(max_denominator=1000).filter(lambda f: abs(f) < 10**12), st.sampled_from(["{}", "It is {}.", "x: {}"]))
+@given(
+    st.fractions(max_denominator=1000).filter(lambda f: abs(f) < 10**12), st.sampled_from(["{}", "It is {}.", "x: {}"])
+)
 def test_every_fraction_is_read_as_it_is_written(number, sentence):
     assert read_number(sentence.format(number)) == number
 

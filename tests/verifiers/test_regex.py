@@ -46,7 +46,9 @@ def test_patterns_may_take_for_ever_and_so_they_run_in_worker_processes():
     assert Regex.timeout <= 5.0
 
 
-@pytest.mark.parametrize("pattern", ["(", "[z-a]", "a{2,1}", "*", "(?P<a>x)(?P<a>y)", "\\", "(?<=a*)b", "x{99999999999999}"])
+@pytest.mark.parametrize(
+    "pattern", ["(", "[z-a]", "a{2,1}", "*", "(?P<a>x)(?P<a>y)", "\\", "(?<=a*)b", "x{99999999999999}"]
+)
 def test_what_is_no_pattern_is_refused_in_one_line(pattern):
     with pytest.raises(ValueError, match=re.escape(f"regex: {pattern!r} is no pattern: ")) as caught:
         Regex(pattern)

@@ -37,7 +37,13 @@ def test_what_is_no_name_of_a_tag_is_refused(name):
 
 @pytest.mark.parametrize(
     ("text", "line", "above"),
-    [("", "", ""), (" \n ", "", ""), ("46", "46", ""), ("a\n\n b \r\n 46 \n\n", "46", "a\n\n b"), ("a\n\x0b", "\x0b", "a")],
+    [
+        ("", "", ""),
+        (" \n ", "", ""),
+        ("46", "46", ""),
+        ("a\n\n b \r\n 46 \n\n", "46", "a\n\n b"),
+        ("a\n\x0b", "\x0b", "a"),
+    ],
 )
 def test_the_last_line_is_the_last_that_is_not_blank(text, line, above):
     assert last_line(text) == (line, above)

@@ -1,0 +1,56 @@
+"""A curriculum: problems become harder as the policy solves them."""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from collections.abc import Sequence
+
+WINDOW = 256
+NEWEST_SHARE = 0.5
+
+
+class Curriculum:
+    """Which levels of difficulty are posed: the lowest at first, one more whenever the newest is mastered, never less.
+
+    Pure bookkeeping: with the same verdicts in the same order it stands at the same level.
+
+    Args:
+        levels: of the problems there are; the order and gaps do not matter.
+        threshold: the newest level is mastered when this share of its last `window` verdicts are successes.
+        window: how many verdicts that takes.
+
+    Raises:
+        ValueError: for a threshold outside 0..1, or fewer than two levels.
+    """
+
+    def __init__(self, levels: Sequence[int], threshold: float, window: int = WINDOW) -> None:
+        if isinstance(threshold, bool) or not isinstance(threshold, (int, float)) or not 0.0 < threshold <= 1.0:
+            raise ValueError(f"curriculum must be a success rate above 0 and at most 1, got {threshold!r}")
+        self.levels = sorted(set(levels))
+        if len(self.levels) < 2:
+            raise ValueError(f"a curriculum needs problems of at least two levels; there are: {self.levels}")
+        self.threshold = threshold
+        self._newest = 0
+        self._verdicts: deque[bool] = deque(maxlen=window)
+
+    @property
+    def level(self) -> int:
+        """The newest level that is posed."""
+        return self.levels[self._newest]
+
+    def draw(self, rng: random.Random) -> int:
+        """Return the level of a problem: the newest half of the time, else any of those before it."""
+        if self._newest == 0 or rng.random() < NEWEST_SHARE:
+            return self.level
+        return self.levels[rng.randrange(self._newest)]
+
+    def record(self, level: int, success: bool) -> None:
+        """Take note of a verdict on a problem of this level; only those on the newest level count."""
+        if level != self.level or self._newest == len(self.levels) - 1:
+            return
+        self._verdicts.append(success)
+        mastered = sum(self._verdicts) >= self.threshold * len(self._verdicts)
+        if len(self._verdicts) == self._verdicts.maxlen and mastered:
+            self._newest += 1
+            self._verdicts.clear()

@@ -1,0 +1,221 @@
+"""The curriculum: when it goes on, what it poses, and that a stream with one can be repeated."""
+
+import copy
+import random
+from collections import Counter
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rlenv.curriculum import Curriculum
+from rlenv.problems import ProblemStream, level_of
+from rlenv.task import TextGenTask
+from rlenv.vector import TextGenVectorEnv
+from verifiers import Problem, Verdict, Verifier
+
+LISTED = [{"prompt": f"{level}{letter}", "level": level} for level in (1, 2, 4) for letter in "abcdefghij"]
+
+
+class Graded(Verifier):
+    """A prompt of as many letters as its level says."""
+
+    alphabet = "abc"
+    levels = 3
+
+    def sample(self, rng):
+        return self.sample_at(rng, rng.randint(1, 3))
+
+    def sample_at(self, rng, level):
+        return Problem("".join(rng.choices("abc", k=level)), "a", {"note": "kept"})
+
+    def verify(self, problem, completion):
+        return Verdict(float(completion == "a"))
+
+
+def climb(curriculum, steps=1):
+    for _ in range(steps):
+        level = curriculum.level
+        while curriculum.level == level:
+            curriculum.record(level, True)
+
+
+def test_the_next_level_comes_when_the_window_is_full_and_the_threshold_reached():
+    curriculum = Curriculum([1, 2, 3], 0.75, window=4)
+    for success in (True, True, True):
+        curriculum.record(1, success)
+    assert curriculum.level == 1
+    curriculum.record(1, False)
+    assert curriculum.level == 2
+
+
+def test_only_the_last_verdicts_of_the_window_count():
+    curriculum = Curriculum([1, 2], 1.0, window=3)
+    for success in (True, True, False, True, True):
+        curriculum.record(1, success)
+    assert curriculum.level == 1
+    curriculum.record(1, True)
+    assert curriculum.level == 2
+
+
+def test_a_new_level_starts_with_an_empty_window_and_other_levels_do_not_count():
+    curriculum = Curriculum([1, 2, 3], 0.5, window=2)
+    climb(curriculum)
+    for _ in range(10):
+        curriculum.record(1, True)
+        curriculum.record(3, True)
+    curriculum.record(2, True)
+    assert curriculum.level == 2
+    curriculum.record(2, False)
+    assert curriculum.level == 3
+
+
+@given(st.lists(st.tuples(st.integers(1, 4), st.booleans()), max_size=60))
+def test_it_never_goes_down_and_the_same_verdicts_lead_to_the_same_level(verdicts):
+    one, other = Curriculum([1, 2, 3], 0.6, window=3), Curriculum([3, 1, 2, 1], 0.6, window=3)
+    levels = []
+    for verdict in verdicts:
+        one.record(*verdict)
+        other.record(*verdict)
+        levels.append(one.level)
+        assert other.level == one.level
+    assert levels == sorted(levels)
+
+
+def test_gaps_between_levels_are_stepped_over_and_the_last_one_stays():
+    curriculum = Curriculum([7, 2, 4], 1.0, window=1)
+    seen = [curriculum.level]
+    for _ in range(4):
+        curriculum.record(curriculum.level, True)
+        seen.append(curriculum.level)
+    assert seen == [2, 4, 7, 7, 7]
+
+
+def test_half_of_the_problems_are_of_the_newest_level_and_the_others_of_those_before():
+    curriculum = Curriculum([1, 2, 3, 4], 1.0, window=1)
+    rng = random.Random(0)
+    assert {curriculum.draw(rng) for _ in range(20)} == {1}
+    climb(curriculum, 2)
+    counts = Counter(curriculum.draw(rng) for _ in range(8000))
+    assert set(counts) == {1, 2, 3}
+    assert counts[3] / 8000 == pytest.approx(0.5, abs=0.02)
+    assert counts[1] / 8000 == pytest.approx(0.25, abs=0.02)
+
+
+@pytest.mark.parametrize("threshold", [0, -0.5, 1.01, float("nan"), True, "0.8"])
+def test_a_threshold_that_is_no_success_rate_is_refused(threshold):
+    with pytest.raises(ValueError, match="curriculum must be a success rate above 0 and at most 1, got "):
+        Curriculum([1, 2], threshold)
+
+
+def test_one_level_is_no_curriculum():
+    with pytest.raises(ValueError, match=r"at least two levels; there are: \[3\]"):
+        Curriculum([3, 3], 0.8)
+
+
+def stream(problems=None, **arguments):
+    arguments = {"test_fraction": 0.0, "curriculum": 0.8} | arguments
+    return ProblemStream(Graded(), problems=problems, **arguments)
+
+
+@pytest.mark.parametrize("problems", [None, LISTED], ids=["sampled", "listed"])
+def test_a_stream_poses_the_levels_reached_so_far(problems):
+    posed = stream(problems)
+    levels = [1, 2, 3] if problems is None else [1, 2, 4]
+    for reached in range(1, 4):
+        counts = Counter(level_of(posed[index]) for index in range(300))
+        assert sorted(counts) == levels[:reached]
+        assert counts[levels[reached - 1]] >= 120
+        if reached < 3:
+            climb(posed.curriculum)
+
+
+def test_sampled_problems_say_their_level_and_keep_their_metadata():
+    posed = stream()
+    climb(posed.curriculum, 2)
+    for index in range(20):
+        problem = posed[index]
+        assert problem.metadata == {"note": "kept", "level": len(problem.prompt)}
+
+
+@pytest.mark.parametrize("problems", [None, LISTED], ids=["sampled", "listed"])
+@given(history=st.lists(st.one_of(st.integers(0, 50), st.booleans()), max_size=40))
+def test_the_same_history_poses_the_same_problems(problems, history):
+    def replay():
+        posed, prompts = stream(problems), []
+        for event in history:
+            if isinstance(event, bool):
+                for _ in range(200):
+                    posed.curriculum.record(posed.curriculum.level, event)
+            else:
+                prompts.append(posed[event].prompt)
+        return prompts
+
+    assert replay() == replay()
+
+
+@pytest.mark.parametrize("problems", [None, LISTED], ids=["sampled", "listed"])
+def test_a_group_keeps_its_problem_when_the_level_changes_in_its_middle(problems):
+    task = TextGenTask(Graded(), problems=problems, test_fraction=0.0, group_size=4, curriculum=0.5)
+    drawn_anew = []
+    for seed in range(20):
+        task = copy.deepcopy(task)
+        task.stream.curriculum = Curriculum(task.stream.curriculum.levels, 0.5)
+        task.stream.seed = seed
+        begun = task.prompts(range(6))[4].problem
+        climb(task.stream.curriculum)
+        assert [prompt.problem for prompt in task.prompts(range(6, 9))[:2]] == [begun, begun]
+        drawn_anew.append(task.stream[1] != begun)
+    assert any(drawn_anew)  # so that it was kept, and not found again
+
+
+def test_the_test_split_has_all_levels_and_no_curriculum():
+    posed = stream(split="test", test_fraction=0.5)
+    assert posed.curriculum is None
+    assert {len(posed[index].prompt) for index in range(100)} == {1, 2, 3}
+    assert TextGenTask(Graded(), split="test", test_fraction=0.5, curriculum=0.5).level is None
+
+
+def test_without_a_curriculum_all_levels_come_from_the_start():
+    assert {level_of(stream(LISTED, curriculum=None)[index]) for index in range(60)} == {1, 2, 4}
+
+
+def test_listed_problems_without_a_level_are_of_the_first():
+    posed = stream(["x", {"prompt": "y", "level": 2}])
+    assert {posed[index].prompt for index in range(20)} == {"x"}
+
+
+@pytest.mark.parametrize("level", ["hard", 0, 1.0, None, True])
+def test_a_level_that_is_none_matters_only_to_a_curriculum(level):
+    listed = ["x", {"prompt": "y", "level": level}]
+    assert {level_of(stream(listed, curriculum=None)[index]) for index in range(2)} == {1}
+    with pytest.raises(ValueError, match="a problem's level must be a whole number from 1, got "):
+        stream(listed)
+
+
+def test_a_task_learns_from_verdicts_and_not_from_failures():
+    task = TextGenTask(Graded(), test_fraction=0.0, curriculum=1.0)
+    assert task.level == 1
+    problems = [prompt.problem for prompt in task.prompts(range(255))]
+    task.conclude(problems, [Verdict(1.0)] * 255)
+    task.conclude(problems[:3], [Verdict(0.0, status=status) for status in ("timeout", "error", "not_applicable")])
+    assert task.level == 1
+    task.conclude(problems[:1], [Verdict(1.0)])
+    assert task.level == 2
+
+
+def test_a_task_without_a_curriculum_has_nothing_to_learn():
+    task = TextGenTask(Graded(), test_fraction=0.0)
+    task.conclude([task.prompts([0])[0].problem], [Verdict(1.0)])
+    assert task.level is None
+
+
+def test_another_seed_starts_no_curriculum_anew():
+    env = TextGenVectorEnv(2, verifier=Graded(), test_fraction=0.0, curriculum=0.5)
+    env.reset(seed=0)
+    climb(env.task.stream.curriculum)
+    env.reset(seed=1)
+    assert env.task.level == 2
+    env.task.reseed(np.random.default_rng(0))
+    assert env.task.level == 2

@@ -1,0 +1,375 @@
+"""Problems from files: what was written is what is read, and what is wrong is said with its place."""
+
+import csv
+import json
+
+import pyarrow
+import pyarrow.parquet
+import pytest
+from datasets import Dataset, DatasetDict
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from rlenv.problem_files import load_problems
+from verifiers import Problem
+
+SUMS = [Problem("1+1=", "2"), Problem("2+3=", "5")]
+ROWS = [{"prompt": "1+1=", "answer": "2"}, {"prompt": "2+3=", "answer": "5"}]
+STRANGE = "e\u0301 é 字 🙂\u200d🙂 שלום \u202eabc \x00\x07\x1f\x7f \x85\u2028\u2029 \ufeff \r\n\r\n\t\"' {x} <eos>"
+
+
+def write_lines(path, rows, **options):
+    path.write_text("".join(json.dumps(row, **options) + "\n" for row in rows), encoding="utf-8", newline="")
+
+
+def write_raw_lines(path, rows):
+    write_lines(path, rows, ensure_ascii=False)
+
+
+def write_json(path, rows):
+    path.write_text(json.dumps(rows), encoding="utf-8", newline="")
+
+
+def write_csv(path, rows, delimiter=","):
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.DictWriter(file, list(rows[0]), delimiter=delimiter)
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+def write_tsv(path, rows):
+    write_csv(path, rows, "\t")
+
+
+def write_parquet(path, rows):
+    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), path)
+
+
+def write_datasets(path, rows):
+    Dataset.from_list(rows).save_to_disk(path)
+
+
+WRITERS = {
+    "p.jsonl": write_lines,
+    "p.ndjson": write_raw_lines,
+    "p.json": write_json,
+    "p.csv": write_csv,
+    "P.TSV": write_tsv,
+    "p.parquet": write_parquet,
+    "folder": write_datasets,
+}
+FORMATS = pytest.mark.parametrize(("name", "write"), WRITERS.items(), ids=WRITERS)
+
+
+def fails(path, *arguments, **named):
+    with pytest.raises(ValueError) as error:
+        load_problems(path, *arguments, **named)
+    message = str(error.value)
+    assert len(message.splitlines()) == 1
+    assert repr(str(path)) in message
+    return message.replace(repr(str(path)), "FILE")
+
+
+@FORMATS
+@pytest.mark.parametrize("as_path", [str, lambda path: path])
+def test_every_format_is_read(tmp_path, name, write, as_path):
+    write(tmp_path / name, ROWS)
+    assert load_problems(as_path(tmp_path / name)) == SUMS
+
+
+@FORMATS
+def test_strange_text_survives_in_every_format(tmp_path, name, write):
+    write(tmp_path / name, [{"prompt": STRANGE, "answer": STRANGE[::-1], "note": STRANGE}])
+    assert load_problems(tmp_path / name) == [Problem(STRANGE, STRANGE[::-1], {"note": STRANGE})]
+
+
+@pytest.mark.parametrize(("name", "write"), [item for item in WRITERS.items() if item[0] != "folder"], ids=str)
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(texts=st.lists(st.tuples(st.text(min_size=1), st.text(), st.text()), min_size=1, max_size=4))
+def test_any_text_that_was_written_is_read(tmp_path, name, write, texts):
+    write(tmp_path / name, [dict(zip(("prompt", "answer", "note"), row, strict=True)) for row in texts])
+    expected = [Problem(prompt, answer, {"note": note}) for prompt, answer, note in texts]
+    assert load_problems(tmp_path / name) == expected
+
+
+@settings(max_examples=10, deadline=None)
+@given(st.lists(st.tuples(st.text(min_size=1), st.text()), min_size=1, max_size=4))
+def test_any_text_in_a_datasets_folder_is_read(tmp_path_factory, texts):
+    folder = tmp_path_factory.mktemp("saved") / "set"
+    write_datasets(folder, [{"prompt": prompt, "answer": answer} for prompt, answer in texts])
+    assert load_problems(folder) == [Problem(prompt, answer) for prompt, answer in texts]
+
+
+@pytest.mark.parametrize("name", ["p.jsonl", "p.json", "p.csv", "P.TSV"])
+def test_a_byte_order_mark_is_no_part_of_the_text(tmp_path, name):
+    WRITERS[name](tmp_path / name, ROWS)
+    (tmp_path / name).write_bytes(b"\xef\xbb\xbf" + (tmp_path / name).read_bytes())
+    assert load_problems(tmp_path / name) == SUMS
+
+
+def test_windows_line_ends_and_empty_lines_are_no_rows(tmp_path):
+    (tmp_path / "p.jsonl").write_bytes(b'{"prompt": "1+1=", "answer": "2"}\r\n\r\n{"prompt": "2+3=", "answer": "5"}')
+    (tmp_path / "p.csv").write_bytes(b"\r\nprompt,answer\r\n1+1=,2\r\n\r\n2+3=,5")
+    assert load_problems(tmp_path / "p.jsonl") == load_problems(tmp_path / "p.csv") == SUMS
+
+
+def test_columns_are_mapped_and_the_others_are_metadata(tmp_path):
+    write_lines(tmp_path / "p.jsonl", [{"question": "1+1=", "target": 2, "answer": "because", "n": [1, 1], "id": None}])
+    (problem,) = load_problems(tmp_path / "p.jsonl", {"prompt": "question", "answer": "target", "numbers": "n"})
+    assert problem == Problem("1+1=", "2", {"id": None, "numbers": [1, 1]})
+
+
+def test_a_file_needs_no_answers(tmp_path):
+    write_csv(tmp_path / "p.csv", [{"prompt": "Write a poem."}])
+    assert load_problems(tmp_path / "p.csv") == [Problem("Write a poem.")]
+
+
+@pytest.mark.parametrize(("number", "text"), [(2, "2"), (-7, "-7"), (2.0, "2.0"), (0.1, "0.1"), (10**30, str(10**30))])
+def test_an_answer_may_be_a_number(tmp_path, number, text):
+    write_lines(tmp_path / "p.jsonl", [{"prompt": "a", "answer": number}])
+    assert load_problems(tmp_path / "p.jsonl")[0].answer == text
+
+
+@pytest.mark.parametrize("answer", [None, True, ["2"], {"a": 1}, float("nan"), float("inf")])
+def test_an_answer_that_is_neither_text_nor_a_number_is_malformed(tmp_path, answer):
+    write_lines(tmp_path / "p.jsonl", [{"prompt": "a", "answer": answer}])
+    message = f"FILE has 1 malformed row: line 1: the answer must be text or a number, got {answer!r}"
+    assert fails(tmp_path / "p.jsonl") == message
+
+
+@pytest.mark.parametrize("prompt", [None, "", 3, [{"role": "user", "content": "a"}]])
+def test_a_prompt_that_is_no_text_is_malformed(tmp_path, prompt):
+    write_lines(tmp_path / "p.jsonl", [{"prompt": "a"}, {"prompt": prompt}])
+    assert "line 2: the prompt must be text, got " in fails(tmp_path / "p.jsonl")
+
+
+def test_half_a_surrogate_pair_is_malformed(tmp_path):
+    (tmp_path / "p.jsonl").write_text('{"prompt": "\\ud83d"}\n{"prompt": "\\ud83d\\ude42"}\n')
+    assert fails(tmp_path / "p.jsonl") == "FILE has 1 malformed row: line 1: half of a surrogate pair is no text"
+
+
+def test_malformed_json_lines_are_counted_and_the_first_are_named(tmp_path):
+    lines = ['{"prompt": "a"}', "{", "", '"text"', '{"prompt": "b"}', '{"promp": "c"}', "[]", "1" * 5000]
+    (tmp_path / "p.jsonl").write_text("\n".join(lines))
+    message = fails(tmp_path / "p.jsonl")
+    assert message.startswith("FILE has 5 malformed rows: line 2: no JSON (")
+    assert "; line 4: no object, but 'text'; line 6: there is no 'prompt'; and 2 more" in message
+
+
+def test_deeply_nested_json_is_malformed(tmp_path):
+    (tmp_path / "p.jsonl").write_text('{"prompt": "a", "x": ' + "[" * 100_000 + "\n")
+    assert "1 malformed row: line 1: no JSON (" in fails(tmp_path / "p.jsonl")
+
+
+def test_a_row_without_the_answer_that_others_have_is_malformed(tmp_path):
+    write_lines(tmp_path / "p.jsonl", [*ROWS, {"prompt": "3+3="}])
+    assert fails(tmp_path / "p.jsonl") == "FILE has 1 malformed row: line 3: there is no 'answer'"
+
+
+def test_malformed_csv_rows_are_named_by_the_line_they_begin_in(tmp_path):
+    (tmp_path / "p.csv").write_text('prompt,answer\n"two\nlines",2\n1+1=\n1,2,3\n"a"b,1\n2+3=,5\n"open,1\n')
+    message = fails(tmp_path / "p.csv")
+    assert message.startswith(
+        "FILE has 4 malformed rows: line 4: 1 fields where the header has 2; line 5: 3 fields where the header has 2; "
+        "line 6: "
+    )
+    assert message.endswith("; and 1 more")
+
+
+@pytest.mark.parametrize("name", ["p.jsonl", "p.csv", "p.json", "p.tsv"])
+@pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"])
+def test_a_file_that_is_no_utf_8_is_named_with_the_line(tmp_path, name, mark):
+    (tmp_path / name).write_bytes(mark + b"prompt\nfine\n\xefve\n")
+    assert fails(tmp_path / name) == "FILE is no UTF-8 text: line 3 has the byte 0xef"
+
+
+@pytest.mark.parametrize("name", ["p.jsonl", "p.csv", "p.json", "p.tsv"])
+def test_an_empty_file_is_said_to_be_empty(tmp_path, name):
+    (tmp_path / name).write_bytes(b"")
+    assert fails(tmp_path / name) == "FILE is empty"
+
+
+@pytest.mark.parametrize(
+    ("name", "content"), [("p.jsonl", "\n \n"), ("p.csv", "prompt,answer\n"), ("p.tsv", "\n"), ("p.json", "[]")]
+)
+def test_a_file_without_rows_is_said_to_have_none(tmp_path, name, content):
+    (tmp_path / name).write_text(content)
+    assert fails(tmp_path / name) == "FILE has no rows"
+
+
+def test_a_parquet_file_and_a_datasets_folder_without_rows(tmp_path):
+    pyarrow.parquet.write_table(pyarrow.table({"prompt": pyarrow.array([], pyarrow.string())}), tmp_path / "p.parquet")
+    DatasetDict(train=Dataset.from_dict({"prompt": []})).save_to_disk(tmp_path / "set")
+    assert fails(tmp_path / "p.parquet") == "FILE has no rows"
+    assert fails(tmp_path / "set") == "FILE has no rows, or is damaged"
+
+
+@pytest.mark.parametrize("name", ["p.parquet", "p.json", "folder"])
+def test_a_damaged_file_is_one_line(tmp_path, name):
+    path = tmp_path / name
+    path.mkdir() if name == "folder" else path.write_bytes(b"nonsense\nand more")
+    assert fails(path).startswith("FILE is no JSON: " if name == "p.json" else "FILE cannot be read: ")
+
+
+def test_json_that_is_no_list_is_refused(tmp_path):
+    (tmp_path / "p.json").write_text('{"prompt": "a"}')
+    assert fails(tmp_path / "p.json") == "FILE must hold a list of objects, got {'prompt': 'a'}"
+
+
+def test_rows_of_json_and_parquet_are_numbered(tmp_path):
+    write_json(tmp_path / "p.json", [{"prompt": "a"}, {"prompt": ""}, 3])
+    assert "2 malformed rows: row 2: the prompt must be text, got ''; row 3: no object" in fails(tmp_path / "p.json")
+    write_parquet(tmp_path / "p.parquet", [{"prompt": "a"}, {"prompt": None}])
+    assert "1 malformed row: row 2: the prompt must be text, got None" in fails(tmp_path / "p.parquet")
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path):
+    assert fails(tmp_path / "none.jsonl") == "there is no file or folder FILE"
+
+
+def test_an_unknown_kind_is_named_with_the_ones_there_are(tmp_path):
+    (tmp_path / "p.xlsx").write_text("x")
+    assert fails(tmp_path / "p.xlsx") == (
+        "FILE is of an unknown kind, '.xlsx'; allowed: .jsonl, .ndjson, .json, .csv, .tsv, .parquet, or a folder that "
+        "datasets has saved"
+    )
+
+
+def test_a_missing_column_is_named_with_those_there_are_and_the_option_that_maps_it(tmp_path):
+    write_csv(tmp_path / "p.csv", [{"promt": "a", "target": "b"}])
+    assert fails(tmp_path / "p.csv") == (
+        "FILE has no column 'prompt'; did you mean 'promt'? columns there: 'promt', 'target'; "
+        "set with --column prompt=promt"
+    )
+    assert fails(tmp_path / "p.csv", {"prompt": "promt", "answer": "solution"}) == (
+        "FILE has no column 'solution'; columns there: 'promt', 'target'; set with --column answer=NAME"
+    )
+
+
+def test_a_column_that_is_there_twice_is_refused(tmp_path):
+    (tmp_path / "p.csv").write_text("prompt,prompt\na,b\n")
+    assert fails(tmp_path / "p.csv") == "FILE has more than one column 'prompt'"
+
+
+@pytest.mark.parametrize("columns", [{"prompt": 3}, ["prompt"], {1: "prompt"}])
+def test_columns_map_names_to_names(tmp_path, columns):
+    with pytest.raises(ValueError, match="columns must map our names to the file's"):
+        load_problems(tmp_path / "p.csv", columns)
+
+
+@pytest.mark.parametrize(
+    ("template", "prompt"),
+    [
+        ("Q: {question}\nA:", "Q: 1+{x}=\nA:"),
+        ("{question}", "1+{x}="),
+        ("{{{question}}} {{}}", "{1+{x}=} {}"),
+        ("Reach {target} with {numbers}: {prompt}", "Reach 2 with [1, 1]: 1+{x}="),
+        ("{half} {yes} {odd name}", '0.5 true ["é"]'),
+    ],
+)
+def test_a_template_is_filled_in(tmp_path, template, prompt):
+    row = {"question": "1+{x}=", "target": 2, "numbers": [1, 1], "half": 0.5, "yes": True, "odd name": ["é"]}
+    write_lines(tmp_path / "p.jsonl", [row])
+    (problem,) = load_problems(tmp_path / "p.jsonl", {"prompt": "question", "answer": "target"}, template)
+    assert (problem.prompt, problem.answer) == (prompt, "2")
+
+
+def test_a_template_needs_no_prompt_column_and_leaves_its_columns_in_the_metadata(tmp_path):
+    write_lines(tmp_path / "p.jsonl", [{"question": "1+1=", "answer": "2"}])
+    (problem,) = load_problems(tmp_path / "p.jsonl", template="Q: {question}")
+    assert problem == Problem("Q: 1+1=", "2", {"question": "1+1="})
+
+
+@pytest.mark.parametrize(
+    ("template", "message"),
+    [
+        ("{question.__class__}", "FILE has no column 'question.__class__'; did you mean 'question'? columns there: "),
+        ("{question[0]}", "FILE has no column 'question[0]'; did you mean 'question'? columns there: "),
+        ("{qestion}", "did you mean 'question'? columns there: 'question'; set with --prompt-template"),
+        ("{prompt}", "FILE has no column 'prompt'; columns there: 'question'; set with --prompt-template"),
+        ("{0}", "FILE has no column '0'; columns there: 'question'; set with --prompt-template"),
+    ],
+)
+def test_a_field_that_is_no_column_is_named(tmp_path, template, message):
+    write_lines(tmp_path / "p.jsonl", [{"question": "1+1="}])
+    assert message in fails(tmp_path / "p.jsonl", template=template)
+
+
+@pytest.mark.parametrize(
+    ("template", "message"),
+    [
+        ("{}", "only plain {name} fields are allowed"),
+        ("{question!r}", "only plain {name} fields are allowed"),
+        ("{question:>999999999}", "only plain {name} fields are allowed"),
+        ("{question:{width}}", "only plain {name} fields are allowed"),
+        ("{question", "braces are written {{ and }}"),
+        ("question}", "braces are written {{ and }}"),
+        ("no field", "has no field such as {question}"),
+        ("{{question}}", "has no field such as {question}"),
+        ("", "has no field such as {question}"),
+        (3, "a prompt template must be text, got 3"),
+    ],
+)
+def test_a_template_that_cannot_be_filled_in_is_refused(tmp_path, template, message):
+    write_lines(tmp_path / "p.jsonl", [{"question": "1+1="}])
+    with pytest.raises(ValueError) as error:
+        load_problems(tmp_path / "p.jsonl", template=template)
+    assert message in str(error.value)
+
+
+def test_a_row_that_does_not_fill_the_template_is_malformed(tmp_path):
+    write_lines(tmp_path / "p.jsonl", [{"q": "a"}, {"q": None}, {"r": "b"}])
+    message = "FILE has 2 malformed rows: line 2: there is nothing in 'q'; line 3: there is no 'q'"
+    assert fails(tmp_path / "p.jsonl", template="{q}?") == message
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(before=st.text(), value=st.text(min_size=1), after=st.text())
+def test_what_a_row_says_is_inserted_as_it_is(tmp_path, before, value, after):
+    def escaped(text):
+        return text.replace("{", "{{").replace("}", "}}")
+
+    write_lines(tmp_path / "p.jsonl", [{"q": value}])
+    (problem,) = load_problems(tmp_path / "p.jsonl", template=f"{escaped(before)}{{q}}{escaped(after)}")
+    assert problem.prompt == before + value + after
+
+
+def test_the_split_of_a_row_is_read(tmp_path):
+    rows = [{"prompt": name, "part": name} for name in ("train", "test", "validation")]
+    write_lines(tmp_path / "p.jsonl", rows)
+    problems = load_problems(tmp_path / "p.jsonl", {"split": "part"})
+    assert [problem.metadata for problem in problems] == [{"split": "train"}, {"split": "test"}, {"split": "test"}]
+    write_lines(tmp_path / "p.jsonl", [*rows, {"prompt": "a", "part": "dev"}])
+    message = "line 4: the split must be one of train, test, validation, got 'dev'"
+    assert message in fails(tmp_path / "p.jsonl", {"split": "part"})
+
+
+def test_the_splits_of_a_dataset_are_read(tmp_path):
+    parts = {name: Dataset.from_list([{"prompt": name}]) for name in ("test", "train", "validation")}
+    DatasetDict(parts).save_to_disk(tmp_path / "set")
+    problems = {problem.prompt: problem.metadata["split"] for problem in load_problems(tmp_path / "set")}
+    assert problems == {"train": "train", "test": "test", "validation": "test"}
+    DatasetDict(extra=Dataset.from_list([{"prompt": "a"}])).save_to_disk(tmp_path / "other")
+    assert "1 malformed row: row 1 of 'extra': the split must be one of" in fails(tmp_path / "other")
+
+
+@pytest.mark.parametrize(("written", "level"), [(1, 1), (12, 12), ("3", 3), (2.0, 2), ("Level 5", 5)])
+def test_the_level_of_a_row_is_read(tmp_path, written, level):
+    write_lines(tmp_path / "p.jsonl", [{"prompt": "a", "hard": written}])
+    assert load_problems(tmp_path / "p.jsonl", {"level": "hard"})[0].metadata == {"level": level}
+
+
+@pytest.mark.parametrize("level", [0, -1, 1.5, "", "hard", None, True, "٣", float("inf")])
+def test_a_level_that_is_no_whole_number_from_1_is_malformed(tmp_path, level):
+    write_lines(tmp_path / "p.jsonl", [{"prompt": "a", "level": level}])
+    assert f"line 1: the level must be a whole number from 1, got {level!r}" in fails(tmp_path / "p.jsonl")
+
+
+def test_a_missing_package_is_named_with_its_extra(tmp_path, monkeypatch):
+    write_parquet(tmp_path / "p.parquet", ROWS)
+    write_datasets(tmp_path / "folder", ROWS)
+    monkeypatch.setitem(__import__("sys").modules, "pyarrow", None)
+    monkeypatch.setitem(__import__("sys").modules, "datasets", None)
+    for name in ("p.parquet", "folder"):
+        with pytest.raises(ValueError, match=r"pip install 'rlenv\[data\]'"):
+            load_problems(tmp_path / name)

@@ -1,0 +1,170 @@
+"""Problems from files on the command line: found again from anywhere, and one clear line where they cannot be read."""
+
+import json
+import sys
+
+import pytest
+from _rlenv_scripts.children import rlenv_command
+from _rlenv_scripts.main import main
+from _rlenv_scripts.train import train
+from click.testing import CliRunner
+
+from rlenv.demonstrations import demonstrate
+from rlenv.problems import level_of
+
+SMALL = ["--sft-steps", 3, "--sft-examples", 8, "--timesteps", 60, "--eval-episodes", 8, "--episodes-per-update", 8]
+FILE = ["--problems", "sums.jsonl", "--column", "prompt=question", "--column", "answer=target"]
+
+
+def run(*args):
+    return CliRunner().invoke(main, [str(arg) for arg in args])
+
+
+def result_of(outcome):
+    assert outcome.exit_code == 0, outcome.output
+    return json.loads(outcome.stdout.strip().splitlines()[-1])
+
+
+def error_of(outcome):
+    assert outcome.exit_code == 2, outcome.output
+    (line,) = [line for line in outcome.stderr.splitlines() if line.strip()]
+    return line
+
+
+def write_sums(path, last=9):
+    rows = [
+        {
+            "question": f"{a}+{b}=",
+            "target": a + b,
+            "split": "test" if (a + b) % 4 == 0 else "train",
+            "level": 1 + (a > 4),
+        }
+        for a in range(last + 1)
+        for b in range(a + 1)
+    ]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """A working folder with a file of sums and a module with a reward function."""
+    write_sums(tmp_path / "sums.jsonl")
+    source = "def exact(prompts, completions, answer, level, **columns):\n"
+    source += "    assert all(isinstance(number, int) for number in level)\n"
+    source += "    return [float(said == right) for said, right in zip(completions, answer)]\n"
+    (tmp_path / "plain_reward.py").write_text(source)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    yield tmp_path
+    sys.modules.pop("plain_reward", None)
+
+
+def test_a_run_on_a_file_is_evaluated_from_another_folder(folder, monkeypatch):
+    given = ["--verifier", "plain_reward:exact", *FILE, "--curriculum", 0.9]
+    trained = result_of(run("train", *SMALL, *given, "--log-dir", "run", "--json"))
+    (folder / "elsewhere").mkdir()
+    monkeypatch.chdir(folder / "elsewhere")
+    evaluated = result_of(run("evaluate", "../run", "--episodes", 8, "--json"))
+    assert evaluated == trained["eval"]
+    on_train = result_of(run("evaluate", "../run", "--episodes", 8, "--split", "train", "--json"))
+    assert on_train["split"] == "train"
+    again = result_of(run("train", "--config", "../run/config.json", "--log-dir", "again", "--json"))
+    assert again["eval"] == trained["eval"]
+    for name in (folder / "run", folder / "elsewhere" / "again"):
+        kwargs = json.loads((name / "checkpoint" / "agent.json").read_text())["env_kwargs"]
+        assert kwargs["problems"] == str(folder / "sums.jsonl")
+        assert kwargs["columns"] == {"prompt": "question", "answer": "target"}
+        assert kwargs["curriculum"] == 0.9
+
+
+def test_a_run_is_evaluated_on_other_problems(folder):
+    result_of(run("train", *SMALL, *FILE, "--log-dir", "run", "--json"))
+    (folder / "other.csv").write_text("prompt,answer,split\n1+1=,2,test\n")
+    (folder / "sums.jsonl").unlink()
+    assert "there is no file or folder" in error_of(run("evaluate", "run", "--episodes", 2))
+    outcome = run("evaluate", "run", "--problems", "other.csv", "--episodes", 2)
+    assert outcome.exit_code == 0, outcome.output
+    assert "1+1=" in outcome.output
+    assert "--column says how to read a file" in error_of(run("evaluate", "run", "--column", "prompt=q"))
+
+
+def test_the_supervised_start_shows_problems_of_every_level(folder, monkeypatch):
+    levels = set()
+
+    def spy(task, start, count, device):
+        levels.update(level_of(task.stream[index]) for index in range(start, start + count))
+        return demonstrate(task, start, count, device)
+
+    monkeypatch.setattr("_rlenv_scripts.session.demonstrate", spy)
+    given = [*FILE, "--curriculum", 1.0, "--sft-steps", 1, "--sft-examples", 20, "--eval-episodes", 4]
+    result_of(run("sft", *given, "--log-dir", "sft", "--json"))
+    assert levels == {1, 2}
+
+
+def test_templates_and_skipped_prompts(folder):
+    given = ["--prompt-template", "Q: {question}", "--column", "answer=target", "--max-prompt-tokens", 7]
+    with pytest.warns(UserWarning, match=r"^11 of 66 prompts have more than 7 tokens"):
+        write_sums(folder / "more.jsonl", last=10)
+        args = [*SMALL, "--problems", "more.jsonl", *given, "--long-prompts", "skip", "--log-dir", "run", "--json"]
+        result_of(run("train", *args))
+    assert "`Q: " in (folder / "run" / "samples.md").read_text()
+
+
+def test_the_options_reach_the_processes_of_a_comparison(folder):
+    options = {
+        "problems": str(folder / "sums.jsonl"),
+        "column_args": (("prompt", "question"), ("answer", "1e3"), ("level", "null")),
+        "prompt_template": "Q: {question}\nA: ",
+        "test_fraction": 0.5,
+        "long_prompts": "skip",
+        "curriculum": 0.75,
+    }
+    context = train.make_context("train", list(rlenv_command(train, options)[4:]))
+    assert {name: context.params[name] for name in options} == options
+
+
+def test_compare_on_a_file(folder):
+    args = ["compare", "--agents", "rloo", "--seeds", 1, *FILE, "--sft-steps", 0]
+    args += ["--episodes", 16, "--episodes-per-update", 8, "--eval-episodes", 4, "--no-figures", "--log-dir", "study"]
+    report = result_of(run(*args, "--json"))
+    assert [row["agent"] for row in report["rows"]] == ["before training", "rloo"]
+    result_of(run("compare", "--config", "study/compare.json", "--no-figures", "--log-dir", "study", "--json"))
+
+
+CASES = {
+    "missing": (["--problems", "none.jsonl"], "there is no file or folder '"),
+    "kind": (["--problems", "plain_reward.py"], "is of an unknown kind, '.py'; allowed: .jsonl, "),
+    "folder": (["--problems", "."], "cannot be read: "),
+    "empty": (["--problems", "empty.csv"], "is empty"),
+    "rows": (["--problems", "bad.csv"], "has 1 malformed row: line 3: 1 fields where the header has 2"),
+    "column": (["--problems", "sums.jsonl"], "has no column 'prompt'; columns there: 'question', 'target', "),
+    "mapped": (["--problems", "sums.jsonl", "--column", "prompt=qestion"], "set with --column prompt=question"),
+    "pair": (["--problems", "sums.jsonl", "--column", "question"], "'question' is not of the form KEY=VALUE"),
+    "field": (["--problems", "sums.jsonl", "--prompt-template", "{qestion}"], "did you mean 'question'?"),
+    "template": (["--problems", "sums.jsonl", "--prompt-template", "{question.real}"], "no column 'question.real'"),
+    "template alone": (
+        ["--prompt-template", "{question}"],
+        "--prompt-template says how to read a file: pass --problems",
+    ),
+    "column alone": (["--column", "prompt=question"], "--column says how to read a file: pass --problems"),
+    "long": ([*FILE, "--max-prompt-tokens", 3], "has 4 tokens; allowed: 1 to 3 (max_prompt_tokens)"),
+    "long prompts": ([*FILE, "--long-prompts", "cut"], "unknown long_prompts 'cut'; allowed: error, skip"),
+    "curriculum": ([*FILE, "--curriculum", 80], "curriculum must be a success rate above 0 and at most 1, got 80.0"),
+    "levels": (
+        ["--problems", "flat.csv", "--test-fraction", 0.5, "--curriculum", 0.8],
+        "at least two levels; there are",
+    ),
+    "fraction": ([*FILE, "--test-fraction", 2], "test_fraction must be from 0 to 1, got 2.0"),
+    "no problems": (["--verifier", "plain_reward:exact"], "makes no problems of its own: pass problems (--problems)"),
+    "control": (["--env", "CartPole-v1", "--column", "a=b"], "--column has no meaning for CartPole-v1"),
+    "argument": (["--env-arg", "problems=sums.jsonl"], "--env-arg problems=... has no meaning here"),
+}
+
+
+@pytest.mark.parametrize(("args", "message"), CASES.values(), ids=CASES)
+def test_bad_input_is_one_clear_line(folder, args, message):
+    (folder / "empty.csv").write_text("")
+    (folder / "bad.csv").write_text("prompt,answer\n1+1=,2\n1+2=\n")
+    (folder / "flat.csv").write_text("prompt,answer\n" + "".join(f"{n}+0=,{n}\n" for n in range(40)))
+    assert message in error_of(run("train", *args, "--log-dir", "run"))
+    assert not (folder / "run").exists()
