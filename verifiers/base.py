@@ -74,6 +74,7 @@ class Verifier:
         timeout: seconds a verdict may take in a worker process.
         does_not_catch: wrong completions that this verifier is known to pay for, by the name of the attack in
             `attacks.py`, each with the reason.
+        needs: the optional modules it cannot do without, each with the extra of this package that installs it.
     """
 
     alphabet: str = string.printable
@@ -85,6 +86,7 @@ class Verifier:
     isolated: bool = False
     timeout: float = 5.0
     does_not_catch: Mapping[str, str] = {}
+    needs: Mapping[str, str] = {}
 
     def sample(self, rng: random.Random) -> Problem:
         """Return a problem drawn with `rng` alone; not overridden where problems come from elsewhere."""
@@ -101,6 +103,10 @@ class Verifier:
 
     def paraphrases(self, problem: Problem) -> list[str]:
         """Return completions that differ from the demonstration and deserve the full reward all the same."""
+        return []
+
+    def counterexamples(self, problem: Problem) -> list[str]:
+        """Return wrong completions that this kind of verifier could fall for; `attacks.py` has those for any kind."""
         return []
 
     def verify(self, problem: Problem, completion: str) -> Verdict:
