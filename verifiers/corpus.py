@@ -1,0 +1,118 @@
+"""The completions that lint has a verifier judge: right ones, wrong ones, and both with a wrong answer added."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from .attacks import attacks
+from .base import Problem, Verifier
+
+ENOUGH = 200  # attacks, and right completions, as far as there are so many
+ATTACKED = 16  # problems; fewer where a verdict is dear
+REFERENCE, PARAPHRASE, OWN, MONOTONIC = "reference", "paraphrase", "counterexamples", "added-wrong-answer"
+_JOINED = ("{0} {1}", "{1} {0}", "{0}\n{1}", "{1}\n{0}", "{0} or {1}")
+
+
+@dataclass(frozen=True)
+class Case:
+    """A completion of a problem, and what is to be expected of its verdict.
+
+    Args:
+        problem: the problem.
+        text: the completion.
+        family: "reference" and "paraphrase" for right ones, "added-wrong-answer", else the family of attacks.
+        base: where a wrong answer was added, the number of the case that it was added to.
+    """
+
+    problem: Problem
+    text: str
+    family: str
+    base: int | None = None
+
+    @property
+    def honest(self) -> bool:
+        """Whether it deserves the full reward."""
+        return self.family in (REFERENCE, PARAPHRASE)
+
+    @property
+    def attack(self) -> bool:
+        """Whether it deserves nothing."""
+        return not self.honest and self.base is None
+
+
+def corpus(verifier: Verifier, problems: Sequence[Problem], own: bool) -> list[Case]:
+    """Return the cases for a verifier.
+
+    Args:
+        verifier: it says what is right for a problem, and may name counterexamples.
+        problems: what it is asked; the first ones are attacked.
+        own: whether these are its own problems, so that it may be asked for more of them.
+    """
+    cases = [case for problem in problems for case in _honest(verifier, problem)]
+    if own:
+        cases += _more_honest(verifier, ENOUGH - len(cases))
+    least = 0 if verifier.isolated else min(ATTACKED, len(problems))
+    wrong = 0
+    for index in range(min(ATTACKED, len(problems))):
+        if index >= least and wrong >= ENOUGH:
+            break
+        found = _attacks(verifier, problems, index)
+        wrong += len(found)
+        cases += found
+        cases += _added(cases, problems[index])
+    return cases
+
+
+def _honest(verifier: Verifier, problem: Problem) -> list[Case]:
+    reference = verifier.demonstration(problem)
+    paraphrases = [Case(problem, text, PARAPHRASE) for text in dict.fromkeys(verifier.paraphrases(problem))]
+    return [*([Case(problem, reference, REFERENCE)] if reference else []), *paraphrases]
+
+
+def _more_honest(verifier: Verifier, wanted: int) -> list[Case]:
+    rng = random.Random(1)
+    cases: list[Case] = []
+    for count in range(max(0, wanted)):
+        try:
+            problem = verifier.sample_at(rng, 1 + count % verifier.levels)
+        except NotImplementedError:
+            break
+        cases += _honest(verifier, problem)
+        if len(cases) >= wanted:
+            break
+    return cases
+
+
+def _attacks(verifier: Verifier, problems: Sequence[Problem], index: int) -> list[Case]:
+    problem = problems[index]
+    honest = [case.text for case in _honest(verifier, problem)]
+    own = list(dict.fromkeys(verifier.counterexamples(problem)))
+    made = attacks(problem, [*own, *_others(problems, index)], verifier.alphabet, honest)
+    known = {text for texts in made.values() for text in texts}
+    made = {OWN: [text for text in own if text not in known], **made}
+    return [Case(problem, text, family) for family, texts in made.items() for text in texts]
+
+
+def _others(problems: Sequence[Problem], index: int) -> list[str]:
+    """Return answers of other problems; an answer to the same prompt might be right."""
+    following = [*problems[index + 1 :], *problems[:index]]
+    return list(dict.fromkeys(p.answer for p in following if p.answer and p.prompt != problems[index].prompt))[:4]
+
+
+def _added(cases: Sequence[Case], problem: Problem) -> Iterator[Case]:
+    """Yield a right and a wrong completion of a problem with wrong answers before and after them."""
+    here = [(number, case) for number, case in enumerate(cases) if case.problem is problem]
+    wrong = [(number, case.text) for number, case in here if case.family in (OWN, "wrong-answer")]
+    bases = [(number, case.text) for number, case in here if case.family == REFERENCE] + wrong[:1]
+    for number, text in bases:
+        for added in [each for _, each in wrong if each != text][:2]:
+            for form in _JOINED:
+                yield Case(problem, form.format(text, added), MONOTONIC, number)
+
+
+def shorten(text: str, width: int = 60) -> str:
+    """Return a text in one line that a terminal can show, with its length where it was cut."""
+    shown = ascii(text) if not text.isprintable() or not text.strip() else repr(text)
+    return shown if len(shown) <= width else f"{shown[: width - 2]}… ({len(text)} characters)"
