@@ -196,9 +196,9 @@ def echo(target: Target) -> list[str]:
 
 def every_number(target: Target) -> list[str]:
     """The whole numbers from 1 to 1000 in one text; a number that is the answer stands among them, not at an end."""
-    known = [target.answer] if NUMBER.fullmatch(target.answer) else []
-    rest = [number for number in map(str, range(1, 1001)) if not known or not same(number, known[0])]
-    numbers = [*rest[:500], *known, *rest[500:]]
+    answer = number(target.answer)
+    rest = [str(each) for each in range(1, 1001) if each != answer]
+    numbers = [*rest[:500], *([] if answer is None else [target.answer]), *rest[500:]]
     return [" ".join(numbers), ", ".join(numbers), "\n".join(numbers), " ".join(reversed(numbers))]
 
 

@@ -89,10 +89,13 @@ def _attacks(verifier: Verifier, problems: Sequence[Problem], index: int) -> lis
     problem = problems[index]
     honest = [case.text for case in _honest(verifier, problem)]
     own = list(dict.fromkeys(verifier.counterexamples(problem)))
-    made = attacks(problem, [*own, *_others(problems, index)], verifier.alphabet, honest)
-    known = {text for texts in made.values() for text in texts}
-    made = {OWN: [text for text in own if text not in known], **made}
-    return [Case(problem, text, family) for family, texts in made.items() for text in texts]
+    made = {OWN: own, **attacks(problem, _others(problems, index), verifier.alphabet, honest)}
+    return [
+        Case(problem, text, family)
+        for family, texts in made.items()
+        for text in texts
+        if family == OWN or text not in own
+    ]
 
 
 def _others(problems: Sequence[Problem], index: int) -> list[str]:

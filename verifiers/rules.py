@@ -12,6 +12,7 @@ from multiprocessing.reduction import ForkingPickler
 from .attacks import FAMILIES
 from .base import Problem, Verifier
 from .corpus import MONOTONIC, OWN, PARAPHRASE, REFERENCE, Case, shorten
+from .isolation import Isolated
 from .trials import HANGS, Outcome, Trials, fault
 
 SLOW = 0.005  # seconds
@@ -118,7 +119,7 @@ def failed(examined: Examined) -> Broken:
     """No verdict has the status timeout or error: these are for faults, not for bad answers."""
     for number, outcome in examined.trials.first.items():
         if outcome.status in ("timeout", "error"):
-            yield number, f"the verdict's status is {outcome.status}"
+            yield number, f"the verdict's status is {outcome.status}: {outcome.reason or 'no reason is given'}"
 
 
 def reward_range(examined: Examined) -> Broken:
@@ -140,10 +141,10 @@ def batch(examined: Examined) -> Broken:
     """A batch is judged as its parts are, in whatever order they stand."""
     if any(True for _ in deterministic(examined)):
         return  # then a difference says nothing about batches
-    for outcomes in examined.trials.batches:
+    for outcomes in examined.trials.others:
         for number, outcome in outcomes.items():
             if outcome != examined.outcome(number):
-                yield number, f"judged in a batch: {_said(outcome)}"
+                yield number, f"alone and in a batch it differs: {_said(examined.outcome(number))}, {_said(outcome)}"
 
 
 def reference(examined: Examined) -> Broken:
@@ -235,11 +236,14 @@ def declarations(examined: Examined) -> Iterator[Finding]:
 
 def picklable(examined: Examined) -> Iterator[Finding]:
     """The verifier and its problems can be sent to a worker process."""
-    for what, sent in (("the verifier", examined.verifier), ("a list of its problems", list(examined.problems))):
-        try:
-            ForkingPickler.dumps(sent)
-        except Exception as error:
-            yield Finding("picklable", f"{what} cannot be: {fault(error)}")
+    try:
+        Isolated(examined.verifier, workers=1)  # starts no process before it is asked
+    except ValueError as error:
+        yield Finding("picklable", str(error))
+    try:
+        ForkingPickler.dumps(list(examined.problems))
+    except Exception as error:
+        yield Finding("picklable", f"its problems cannot be: {fault(error)}")
 
 
 def hang(examined: Examined) -> Iterator[Finding]:
@@ -270,7 +274,7 @@ def speed(examined: Examined) -> Iterator[Finding]:
     """99 of 100 verdicts take at most 5 ms, unless they are reached in worker processes."""
     by_time = sorted(examined.trials.seconds, key=lambda number: examined.trials.seconds[number])
     slow = [number for number in by_time if examined.trials.seconds[number] > SLOW]
-    if not examined.verifier.isolated and len(slow) > 0.01 * len(by_time):
+    if len(slow) > 0.01 * len(by_time) and not examined.verifier.isolated:
         seconds = examined.trials.seconds[by_time[-1]]
         yield _finding(examined, "speed", by_time[-1], f"took {1000 * seconds:.1f} ms", times=len(slow))
 

@@ -15,8 +15,10 @@ from types import FrameType
 
 from .base import Verdict, Verifier
 from .corpus import Case
+from .isolation import Isolated
 
 HANGS = 10.0  # seconds
+ALONE = 32  # completions that worker processes judge alone as well
 
 
 @dataclass(frozen=True)
@@ -28,12 +30,14 @@ class Outcome:
         status: the verdict's status.
         success: whether it counts as solved.
         fault: why there is no verdict, else empty.
+        reason: what the verdict says went wrong.
     """
 
     reward: float | None = None
     status: str = ""
     success: bool = False
     fault: str = ""
+    reason: str = field(default="", compare=False)
 
 
 @dataclass
@@ -41,17 +45,17 @@ class Trials:
     """The outcomes of all cases, by the number of the case.
 
     Args:
-        first: each case by itself.
-        again: the same, last case first.
-        batches: all cases that have a verdict, as batches in two orders.
-        seconds: the time of each case by itself, the shorter of both.
+        first: the outcome of each case.
+        again: the outcomes of a second time, in another order.
+        others: outcomes in batches where the first was alone, or alone where it was in a batch.
+        seconds: how long a verdict took alone; the shorter time where it was reached twice.
         hung: the number of the case that took too long; the trials end there.
         batch_fault: why a batch has no verdicts, else empty.
     """
 
     first: dict[int, Outcome] = field(default_factory=dict)
     again: dict[int, Outcome] = field(default_factory=dict)
-    batches: list[dict[int, Outcome]] = field(default_factory=list)
+    others: list[dict[int, Outcome]] = field(default_factory=list)
     seconds: dict[int, float] = field(default_factory=dict)
     hung: int | None = None
     batch_fault: str = ""
@@ -62,7 +66,9 @@ class _TooLongError(BaseException):
 
 
 def try_all(verifier: Verifier, cases: Sequence[Case]) -> Trials:
-    """Return what a verifier makes of all cases."""
+    """Return what a verifier makes of all cases: alone, again from the last to the first, and in two batches."""
+    if verifier.isolated:
+        return _try_isolated(Isolated(verifier), cases)
     trials = Trials()
     for outcomes, order in ((trials.first, range(len(cases))), (trials.again, range(len(cases) - 1, -1, -1))):
         for number in order:
@@ -76,10 +82,21 @@ def try_all(verifier: Verifier, cases: Sequence[Case]) -> Trials:
     judged = [number for number, outcome in trials.first.items() if not outcome.fault]
     for batch in (judged, random.Random(0).sample(judged, len(judged))):
         try:
-            trials.batches.append(_judge_batch(verifier, cases, batch))
+            trials.others.append(_judge_batch(verifier, cases, batch))
         except Exception as error:
             trials.batch_fault = fault(error)
             break
+    return trials
+
+
+def _try_isolated(verifier: Isolated, cases: Sequence[Case]) -> Trials:
+    """Return what worker processes make of all cases: in two batches, which keep all of them busy, and some alone."""
+    numbers = list(range(len(cases)))
+    trials = Trials(_judge_batch(verifier, cases, numbers), _judge_batch(verifier, cases, numbers[::-1]))
+    some = random.Random(0).sample(numbers, min(ALONE, len(numbers)))
+    alone = {number: _judge_one(verifier, cases[number]) for number in some}
+    trials.others.append({number: outcome for number, (outcome, _) in alone.items()})
+    trials.seconds = {number: took for number, (_, took) in alone.items()}
     return trials
 
 
@@ -110,7 +127,7 @@ def _outcome(verifier: Verifier, verdict: object) -> Outcome:
     broken = [name for name, part in verdict.parts.items() if not isinstance(part, Real) or not math.isfinite(part)]
     if broken:
         return Outcome(fault=f"the part {broken[0]!r} of the verdict is {verdict.parts[broken[0]]!r}")
-    return Outcome(float(verdict.reward), verdict.status, verifier.is_success(verdict))
+    return Outcome(float(verdict.reward), verdict.status, verifier.is_success(verdict), reason=verdict.reason)
 
 
 def fault(error: BaseException) -> str:
