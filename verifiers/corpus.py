@@ -11,6 +11,7 @@ from .base import Problem, Verifier
 
 ENOUGH = 200  # attacks, and right completions, as far as there are so many
 ATTACKED = 16  # problems; fewer where a verdict is dear
+LONG = 1000  # characters: longer texts are not put into the frame of an answer
 REFERENCE, PARAPHRASE, OWN, MONOTONIC = "reference", "paraphrase", "counterexamples", "added-wrong-answer"
 _JOINED = ("{0} {1}", "{1} {0}", "{0}\n{1}", "{1}\n{0}", "{0} or {1}")
 
@@ -53,15 +54,15 @@ def corpus(verifier: Verifier, problems: Sequence[Problem], own: bool) -> list[C
     cases = [case for problem in problems for case in _honest(verifier, problem)]
     if own:
         cases += _more_honest(verifier, ENOUGH - len(cases))
-    least = 0 if verifier.isolated else min(ATTACKED, len(problems))
+    least = 2 if verifier.isolated else ATTACKED
     wrong = 0
-    for index in range(min(ATTACKED, len(problems))):
+    for index, problem in enumerate(problems[:ATTACKED]):
         if index >= least and wrong >= ENOUGH:
             break
-        found = _attacks(verifier, problems, index)
+        found = _attacks(verifier, problems, problem)
         wrong += len(found)
         cases += found
-        cases += _added(cases, problems[index])
+        cases += _added(cases, problem)
     return cases
 
 
@@ -85,23 +86,41 @@ def _more_honest(verifier: Verifier, wanted: int) -> list[Case]:
     return cases
 
 
-def _attacks(verifier: Verifier, problems: Sequence[Problem], index: int) -> list[Case]:
-    problem = problems[index]
+def wrong_answers(verifier: Verifier, problems: Sequence[Problem], problem: Problem) -> list[str]:
+    """Return wrong completions that look like answers: the verifier's counterexamples, answers of other problems."""
+    return [case.text for case in _attacks(verifier, problems, problem) if case.family in (OWN, "wrong-answer")]
+
+
+def _attacks(verifier: Verifier, problems: Sequence[Problem], problem: Problem) -> list[Case]:
     honest = [case.text for case in _honest(verifier, problem)]
     own = list(dict.fromkeys(verifier.counterexamples(problem)))
-    made = {OWN: own, **attacks(problem, _others(problems, index), verifier.alphabet, honest)}
-    return [
-        Case(problem, text, family)
-        for family, texts in made.items()
-        for text in texts
-        if family == OWN or text not in own
-    ]
+    made = attacks(problem, _others(problems, problem), verifier.alphabet, honest)
+    frame = _frame(problem.answer, verifier.demonstration(problem))
+    texts = {OWN: own, **{family: [*texts, *_framed(texts, frame)] for family, texts in made.items()}}
+    known: set[str] = set()
+    cases = []
+    for family, each in texts.items():
+        cases += [Case(problem, text, family) for text in each if text not in known]
+        known |= set(each)
+    return cases
 
 
-def _others(problems: Sequence[Problem], index: int) -> list[str]:
+def _frame(answer: str, demonstration: str) -> tuple[str, str] | None:
+    """Return what stands before and after the answer in a right completion, such as a pair of tags."""
+    before, found, after = demonstration.partition(answer) if answer else ("", "", "")
+    return (before, after) if found and (before or after) else None
+
+
+def _framed(texts: Sequence[str], frame: tuple[str, str] | None) -> list[str]:
+    """Return wrong answers where a right completion has its answer."""
+    return [f"{frame[0]}{text}{frame[1]}" for text in texts if len(text) <= LONG] if frame else []
+
+
+def _others(problems: Sequence[Problem], problem: Problem) -> list[str]:
     """Return answers of other problems; an answer to the same prompt might be right."""
-    following = [*problems[index + 1 :], *problems[:index]]
-    return list(dict.fromkeys(p.answer for p in following if p.answer and p.prompt != problems[index].prompt))[:4]
+    here = next((index for index, each in enumerate(problems) if each is problem), 0)
+    following = [*problems[here + 1 :], *problems[:here]]
+    return list(dict.fromkeys(p.answer for p in following if p.answer and p.prompt != problem.prompt))[:4]
 
 
 def _added(cases: Sequence[Case], problem: Problem) -> Iterator[Case]:

@@ -56,6 +56,22 @@ class Report:
         return {**asdict(self), "passed": self.passed}
 
 
+class NoProblemsError(ValueError):
+    """There is nothing to try a verifier with."""
+
+
+def examples(verifier: Verifier, name: str) -> list[Problem]:
+    """Return the problems that a verifier brings.
+
+    Raises:
+        NoProblemsError: if it brings none.
+    """
+    try:
+        return verifier.examples()
+    except NotImplementedError as error:
+        raise NoProblemsError(f"verifier {name} has no problems of its own: pass --problems FILE") from error
+
+
 def lint(verifier: Verifier, problems: Sequence[Problem] | None = None, name: str = "") -> Report:
     """Hold a verifier to the rules in `rules.py`.
 
@@ -68,19 +84,20 @@ def lint(verifier: Verifier, problems: Sequence[Problem] | None = None, name: st
         The report; `report.passed` tells whether every rule was kept.
 
     Raises:
-        ValueError: if there are no problems to try it with.
+        NoProblemsError: a ValueError, if there are no problems to try it with.
     """
     report = Report(name or type(verifier).__name__)
     try:
-        examined = _prepare(verifier, problems)
+        chosen = list(examples(verifier, report.verifier) if problems is None else problems)
+        examined = Examined(verifier, chosen, problems is None, corpus(verifier, chosen, problems is None))
         report.findings += [*reproducible(examined), *declarations(examined)]
-    except NotImplementedError as error:
-        raise ValueError(f"verifier {report.verifier} has no problems of its own: pass --problems FILE") from error
+    except NoProblemsError:
+        raise
     except Exception as error:
         report.findings.append(Finding("problems", fault(error)))
         return report
-    if not examined.problems:
-        raise ValueError(f"there are no problems to try verifier {report.verifier} with")
+    if not chosen:
+        raise NoProblemsError(f"there are no problems to try verifier {report.verifier} with")
     report.findings += picklable(examined)
     report.problems = len(examined.problems)
     report.without_demonstration = sum(not verifier.demonstration(problem) for problem in examined.problems)
@@ -91,12 +108,6 @@ def lint(verifier: Verifier, problems: Sequence[Problem] | None = None, name: st
         rules = (about_verdicts, batch_size, declared, speed)
         report.findings += [finding for rule in rules for finding in rule(examined)]
     return report
-
-
-def _prepare(verifier: Verifier, problems: Sequence[Problem] | None) -> Examined:
-    own = problems is None
-    chosen = list(verifier.examples() if problems is None else problems)
-    return Examined(verifier, chosen, own, corpus(verifier, chosen, own))
 
 
 def _count(report: Report, examined: Examined) -> None:
