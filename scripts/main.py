@@ -13,6 +13,7 @@ from .evaluate import evaluate
 from .lab import lab
 from .sft import sft
 from .train import train
+from .verifiers import verifiers
 
 OURS = ("rlenv", "agents", "verifiers", "_rlenv_benchmarks", __name__.split(".")[0])
 
@@ -63,6 +64,7 @@ def main() -> None:
     rlenv compare --agents all           every agent with several seeds, in one table
     rlenv lab bandit                     an experiment that shows why
     rlenv bench trl-grpo                 ours and a peer, timed in turn
+    rlenv verifiers lint arith           what a verifier pays for, and should not
     """
 
 
@@ -72,3 +74,4 @@ main.add_command(evaluate)
 main.add_command(compare)
 main.add_command(lab)
 main.add_command(bench)
+main.add_command(verifiers)

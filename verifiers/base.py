@@ -78,6 +78,7 @@ class Verifier:
         prefers_batches: whether one large batch is cheaper than several small ones.
         does_not_catch: wrong completions that this verifier is known to pay for, by the name of the attack in
             `attacks.py`, each with the reason.
+        needs: the optional modules it cannot do without, each with the extra of this package that installs it.
     """
 
     alphabet: str = string.printable
@@ -90,6 +91,7 @@ class Verifier:
     timeout: float = 5.0
     prefers_batches: bool = False
     does_not_catch: Mapping[str, str] = {}
+    needs: Mapping[str, str] = {}
 
     def sample(self, rng: random.Random) -> Problem:
         """Return a problem drawn with `rng` alone; not overridden where problems come from elsewhere."""
@@ -111,6 +113,10 @@ class Verifier:
 
     def paraphrases(self, problem: Problem) -> list[str]:
         """Return completions that differ from the demonstration and deserve the full reward all the same."""
+        return []
+
+    def counterexamples(self, problem: Problem) -> list[str]:
+        """Return wrong completions that this kind of verifier could fall for; `attacks.py` has those for any kind."""
         return []
 
     def verify(self, problem: Problem, completion: str) -> Verdict:

@@ -67,6 +67,27 @@ def make_verifier(spec: str | Verifier | Callable[..., Any], **kwargs: Any) -> V
     raise ValueError(f"a verifier is a name, a Verifier or a reward function, got {found!r}")
 
 
+def find_verifier(name: str) -> Any:
+    """Return what a listed name stands for: as a rule a class, which nobody has made an object of.
+
+    Raises:
+        ValueError: for an unknown name (with the closest matches), or an installed package that cannot be imported.
+    """
+    try:
+        return _find(name)
+    except (ImportError, AttributeError) as error:
+        raise ValueError(f"verifier {name!r} of {verifier_origin(name)} cannot be loaded: {error}") from error
+
+
+def verifier_origin(name: str) -> str:
+    """Return where a listed name comes from: "rlenv", the module that registered it, or the installed package."""
+    if name in _REGISTRY:
+        module = _REGISTRY[name].__module__
+        return "rlenv" if module.startswith(f"{__package__}.") else module
+    distributions = [entry.dist for entry in entry_points(group=ENTRY_POINT_GROUP) if entry.name == name]
+    return f"{distributions[0].name} {distributions[0].version}" if distributions and distributions[0] else "unknown"
+
+
 def _construct(cls: type[Verifier], name: str, *args: Any, **kwargs: Any) -> Verifier:
     try:
         return cls(*args, **kwargs)

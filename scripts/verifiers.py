@@ -1,0 +1,239 @@
+"""rlenv verifiers: which there are, what they ask and say, and whether they can be trusted."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import click
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from .options import KeyValue, problem_file
+
+if TYPE_CHECKING:
+    from verifiers import Problem, Verifier
+    from verifiers.lint import Report
+
+arguments = click.option(
+    "--verifier-arg", "verifier_args", type=KeyValue(), multiple=True, help="Argument of the verifier."
+)
+as_json = click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON object on the last line.")
+
+
+@click.group()
+def verifiers() -> None:
+    """List verifiers, show what they ask and say, and lint them.
+
+    A verifier is a name ("arith"), a name with its first argument ("regex:[0-9]+"), or "module:Name", where Name is a
+    Verifier or a reward function f(prompts, completions, **columns). docs/verifiers.md says how to write one.
+    """
+
+
+@verifiers.command("list")
+@as_json
+def list_command(as_json: bool) -> None:  # fmt: skip
+    """List the verifiers that can be made by name, with those of installed packages."""
+    from verifiers import list_verifiers
+
+    rows = [_described(name) for name in list_verifiers()]
+    if as_json:
+        click.echo(json.dumps(rows))
+        return
+    table = Table("verifier", "what it asks and pays for", "from", "missing", box=None, pad_edge=False)
+    for row in rows:
+        missing = f"pip install 'rlenv[{row['missing']}]'" if row["missing"] else ""
+        table.add_row(row["name"], escape(row["summary"]), escape(row["from"]), escape(missing))
+    _console().print(table)
+
+
+def _described(name: str) -> dict[str, str]:
+    """Return the name, the first sentence of the documentation, where it is from, and the extra that is missing."""
+    import importlib.util
+
+    from verifiers.registry import find_verifier, verifier_origin
+
+    try:
+        found = find_verifier(name)
+    except ValueError as error:
+        return {"name": name, "summary": str(error), "from": verifier_origin(name), "missing": ""}
+    lines = (found.__doc__ or "").strip().splitlines() or [""]
+    absent = [extra for module, extra in getattr(found, "needs", {}).items() if not importlib.util.find_spec(module)]
+    return {
+        "name": name,
+        "summary": lines[0],
+        "from": verifier_origin(name),
+        "missing": ",".join(dict.fromkeys(absent)),
+    }
+
+
+@verifiers.command()
+@click.argument("name")
+@click.option("-n", "--count", type=click.IntRange(min=1), default=3, help="Problems to show.")
+@click.option("--seed", type=click.IntRange(min=0), default=0, help="Seed of the problems.")
+@click.option("--completion", "completions", multiple=True, help="A completion of your own, to be judged, too.")
+@arguments
+@problem_file
+@as_json
+def show(
+    name: str, count: int, seed: int, completions: tuple[str, ...], verifier_args: Any, as_json: bool, **file: Any
+) -> None:  # fmt: skip
+    """Show problems of the verifier NAME, and what it says of a right, a wrong and an empty answer."""
+    from verifiers import make_verifier
+    from verifiers.isolation import isolate
+
+    verifier = make_verifier(name, **dict(verifier_args))
+    problems = (_from_file(file) or _sampled(name, verifier, count, seed))[:count]
+    judge = isolate(verifier)
+    try:
+        rows = [row for problem in problems for row in _judged(judge, verifier, problem, problems, completions)]
+    finally:
+        judge.close()
+    if as_json:
+        click.echo(json.dumps(rows))
+    else:
+        _show_rows(rows)
+
+
+def _from_file(file: dict[str, Any]) -> list[Problem] | None:
+    """Return the problems of --problems, if it is given."""
+    if not any(file.values()):
+        return None  # before anything heavy is imported
+    from rlenv.problem_files import load_problems
+
+    from .session import problem_file_of
+
+    given = problem_file_of(file)
+    return None if given["problems"] is None else load_problems(given["problems"], given["columns"], given["template"])
+
+
+def _sampled(name: str, verifier: Verifier, count: int, seed: int) -> list[Problem]:
+    """Return sampled problems, one level after the other; the examples where it samples none.
+
+    Raises:
+        ValueError: if it has neither.
+    """
+    import random
+
+    from verifiers.lint import examples
+
+    rng = random.Random(seed)
+    try:
+        return [verifier.sample_at(rng, 1 + index % verifier.levels) for index in range(count)]
+    except NotImplementedError:
+        return examples(verifier, name)
+
+
+def _judged(
+    judge: Verifier, verifier: Verifier, problem: Problem, problems: list[Problem], completions: tuple[str, ...]
+) -> Iterator[dict[str, Any]]:
+    from verifiers.corpus import wrong_answers
+
+    demonstration = verifier.demonstration(problem)
+    texts = [("demonstration", demonstration)] if demonstration else []
+    texts += [("wrong", text) for text in wrong_answers(verifier, problems, problem)[:1]]
+    texts += [("empty", ""), *(("yours", text) for text in completions)]
+    verdicts = judge.verify_batch([problem] * len(texts), [text for _, text in texts])
+    for (kind, text), verdict in zip(texts, verdicts, strict=True):
+        yield {
+            "prompt": problem.prompt, "kind": kind, "completion": text, "reward": verdict.reward,
+            "success": judge.is_success(verdict), "status": verdict.status, "reason": verdict.reason,
+            "parts": dict(verdict.parts),
+        }  # fmt: skip
+
+
+def _show_rows(rows: list[dict[str, Any]]) -> None:
+    from verifiers.corpus import shorten
+
+    table = Table("problem", "", "completion", "reward", "solved", "status")
+    shown = None
+    for row in rows:
+        prompt = "" if row["prompt"] == shown else shorten(row["prompt"], 200)
+        if prompt:
+            table.add_section()
+        shown = row["prompt"]
+        status = f"{row['status']}: {row['reason']}" if row["reason"] else row["status"]
+        solved = "yes" if row["success"] else "no"
+        cells = (prompt, row["kind"], shorten(row["completion"], 100), f"{row['reward']:g}", solved, status)
+        table.add_row(*(escape(cell) for cell in cells))
+    _console().print(table)
+
+
+@verifiers.command()
+@click.argument("names", nargs=-1)
+@click.option("--all", "everything", is_flag=True, help="Lint every verifier that can be made by name alone.")
+@arguments
+@problem_file
+@as_json
+def lint(names: tuple[str, ...], everything: bool, verifier_args: Any, as_json: bool, **file: Any) -> None:
+    """Hold the verifiers NAMES to the rules that make a reward trustworthy.
+
+    Each judges its reference answers and their paraphrases, which have to be successes, and hundreds of wrong
+    completions, which must not: empty, the prompt again, every number, all choices, long junk, control characters,
+    special tokens, digits of other scripts, numbers of 5,000 digits, deep nesting, several answers at once, and more.
+    A wrong answer added must not raise a reward; verdicts must not depend on time, order or batch, nor take long.
+
+    The exit code is 0 where every rule is kept, and 1 where one is broken.
+    """
+    from verifiers import list_verifiers, make_verifier
+    from verifiers.lint import lint as examine
+
+    if everything == bool(names):
+        raise ValueError("pass the names of verifiers, or --all")
+    problems, reports, skipped = _from_file(file), [], {}
+    for name in list_verifiers() if everything else names:
+        try:
+            verifier = make_verifier(name, **dict(verifier_args))
+            reports.append(examine(verifier, problems, name))
+        except ValueError as error:
+            if not everything:
+                raise
+            skipped[name] = str(error)  # what it needs, which --all cannot know
+    if as_json:
+        click.echo(json.dumps({"verifiers": [report.as_dict() for report in reports], "skipped": skipped}))
+    else:
+        _show_reports(reports, skipped)
+    sys.exit(0 if all(report.passed for report in reports) else 1)
+
+
+def _show_reports(reports: list[Report], skipped: dict[str, str]) -> None:
+    table = Table("verifier", "problems", "attacks", "paid for", "right answers", "rejected", "median", "p99", "")
+    for report in reports:
+        declared = f" ({sum(report.declared.values())} declared)" if report.declared else ""
+        counts = (report.problems, report.attacks, f"{report.false_accepts}{declared}", report.honest)
+        times = (f"{1000 * seconds:.3f} ms" for seconds in (report.median, report.p99))
+        result = "passes" if report.passed else f"{len(report.findings)} findings"
+        table.add_row(escape(report.verifier), *map(str, (*counts, report.false_rejects)), *times, result)
+    if reports:
+        _console().print(table)
+    for report in reports:
+        _show_notes(report)
+    for name, reason in skipped.items():
+        click.echo(f"{name}: not linted: {reason}")
+
+
+def _show_notes(report: Report) -> None:
+    """Print what the counts do not say: what is declared, what could not be checked, and the findings."""
+    name = report.verifier
+    for family, count in report.declared.items():
+        click.echo(f"{name}: declared: {family} is paid for, {count} times")
+    if report.without_demonstration:
+        click.echo(
+            f"{name}: {report.without_demonstration} of {report.problems} problems have no reference answer; "
+            "whether right answers to them are paid for was not checked"
+        )
+    if report.partial:
+        click.echo(f"{name}: {report.partial} attacks earn part of a success, as plain wrong answers do")
+    for finding in report.findings:
+        times = f" ({finding.times} times)" if finding.times > 1 else ""
+        where = f"{finding.family}{times}: " if finding.family else ""
+        case = f"; {finding.problem} <- {finding.completion}" if finding.completion else ""
+        reward = "" if finding.reward is None else f"; reward {finding.reward:g}"
+        click.echo(f"{name}: {finding.rule}: {where}{finding.explanation}{case}{reward}")
+
+
+def _console() -> Console:
+    return Console(width=None if sys.stdout.isatty() else 160)

@@ -1,0 +1,420 @@
+"""Every rule finds the verifier that breaks it, and only that; a good verifier passes."""
+
+import itertools
+import json
+import random
+import re
+import signal
+import threading
+import time
+
+import pytest
+
+import verifiers.trials as trials
+from verifiers import Arith, Problem, Verdict, Verifier, make_verifier
+from verifiers.lint import lint
+from verifiers.rules import RULES
+
+
+class Sums(Verifier):
+    """A good verifier of short sums; the bad ones below differ from it in one thing."""
+
+    alphabet = "0123456789+="
+
+    def examples(self):
+        return super().examples()[:4]
+
+    def sample(self, rng):
+        a, b = rng.randint(10, 99), rng.randint(10, 99)
+        return Problem(f"{a}+{b}=", str(a + b))
+
+    def paraphrases(self, problem):
+        return [f" {problem.answer}", f"{problem.answer}\n"]
+
+    def verify(self, problem, completion):
+        return Verdict(self.reward(problem, completion))
+
+    def reward(self, problem, completion):
+        return float(completion.strip() == problem.answer)
+
+
+class PaysForEmpty(Sums):
+    def reward(self, problem, completion):
+        return float(completion.strip() in problem.answer and completion.strip() in ("", problem.answer))
+
+
+class PaysABitForEmpty(Sums):
+    def reward(self, problem, completion):
+        return 0.1 if not completion.strip() else super().reward(problem, completion)
+
+
+class Substring(Sums):
+    def reward(self, problem, completion):
+        return float(problem.answer in completion)
+
+
+class AnyDigits(Sums):
+    def reward(self, problem, completion):
+        text = completion.strip()
+        return float(text.isdecimal() and len(text) < 9 and int(text) == int(problem.answer))
+
+
+class Prefix(Sums):
+    def reward(self, problem, completion):
+        return float(bool(completion.strip()) and problem.answer.startswith(completion.strip()))
+
+
+class FirstNumber(Sums):
+    def reward(self, problem, completion):
+        found = re.search("[0-9]+", completion.strip()[:100])
+        return float(found is not None and found[0] == problem.answer)
+
+
+class NotANumber(Sums):
+    def reward(self, problem, completion):
+        text = completion.strip()
+        if not re.fullmatch("[0-9]{1,9}|-?(nan|inf|NaN)", text):
+            return 0.0
+        return float(not abs(float(text) - int(problem.answer)) > 0.5)
+
+
+class NoLongIntegers(Sums):
+    def reward(self, problem, completion):
+        text = completion.strip()
+        return float(text.isascii() and text.isdigit() and int(text) == int(problem.answer))
+
+
+class Recursive(Sums):
+    def reward(self, problem, completion):
+        text = completion.strip()
+        if text.startswith("(") and text.endswith(")"):
+            return 0.0 * self.reward(problem, text[1:-1])
+        return float(text == problem.answer)
+
+
+class Leaves(Sums):
+    def reward(self, problem, completion):
+        if "exit" in completion:
+            raise SystemExit(0)
+        return super().reward(problem, completion)
+
+
+class NoVerdict(Sums):
+    def verify(self, problem, completion):
+        return self.reward(problem, completion)
+
+
+class NoNumber(Sums):
+    def verify(self, problem, completion):
+        return Verdict(float("nan") if completion == "" else self.reward(problem, completion))
+
+
+class BadPart(Sums):
+    def verify(self, problem, completion):
+        return Verdict(self.reward(problem, completion), {"length": float("nan") if completion == "?" else 1.0})
+
+
+class Fails(Sums):
+    def verify(self, problem, completion):
+        return Verdict(0.0, status="error") if completion == "?" else super().verify(problem, completion)
+
+
+class OutOfRange(Sums):
+    def reward(self, problem, completion):
+        return 2 * super().reward(problem, completion)
+
+
+class Random(Sums):
+    def __init__(self):
+        self.rng = random.Random(0)
+
+    def reward(self, problem, completion):
+        return super().reward(problem, completion) * self.rng.choice([1.0, 0.99, 0.98])
+
+    success_reward = 0.9
+
+
+class Remembers(Sums):
+    """What was right stays right for another 100 characters of good will."""
+
+    def __init__(self):
+        self.seen = set()
+
+    def reward(self, problem, completion):
+        known = (problem.prompt, completion) in self.seen
+        self.seen.add((problem.prompt, completion))
+        return super().reward(problem, completion) * (0.95 if known else 1.0)
+
+    success_reward = 0.9
+
+
+class OtherBatch(Sums):
+    def verify_batch(self, problems, completions):
+        return [Verdict(self.reward(problems[0], completion)) for completion in completions]
+
+
+class UnorderedBatch(Sums):
+    def verify_batch(self, problems, completions):
+        return sorted(super().verify_batch(problems, completions), key=lambda verdict: verdict.reward)
+
+
+class ShortBatch(Sums):
+    def verify_batch(self, problems, completions):
+        return super().verify_batch(problems, completions)[1:]
+
+
+class BatchRaises(Sums):
+    def verify_batch(self, problems, completions):
+        raise KeyError("a batch")
+
+
+class TooStrict(Sums):
+    def reward(self, problem, completion):
+        return float(completion == problem.answer)
+
+
+class RejectsItsReference(Sums):
+    def demonstration(self, problem):
+        return f"{problem.answer}="
+
+
+class LongerIsBetter(Sums):
+    """Partial credit for every number that is named."""
+
+    def reward(self, problem, completion):
+        if super().reward(problem, completion):
+            return 1.0
+        return min(0.5, 0.1 * len(re.findall(r"\b[0-9]+\b", completion[:1000], re.ASCII)))
+
+
+class DeclaresTooMuch(Sums):
+    does_not_catch = {"shotgun": "it does, really"}
+
+
+class DeclaresNonsense(Sums):
+    does_not_catch = {"shotgn": "no such family"}
+
+
+class DeclaresSubstring(Substring):
+    FAMILIES = (
+        "every-number", "shotgun", "shotgun-first", "shotgun-last", "glued", "negation", "negative", "huge-integer",
+        "wrong-answer",
+    )  # fmt: skip
+    does_not_catch = dict.fromkeys(FAMILIES, "it looks for the answer anywhere")
+
+
+class Slow(Sums):
+    def examples(self):
+        return super().examples()[:1]
+
+    def reward(self, problem, completion):
+        if "x" in completion[:2] or "4" in completion[:20]:
+            time.sleep(0.006)
+        return super().reward(problem, completion)
+
+
+class Unpicklable(Sums):
+    def __init__(self):
+        self.lock = threading.Lock()
+
+
+class OtherProblemsEachTime(Sums):
+    def sample(self, rng):
+        return super().sample(random.Random(next(SEEDS)))
+
+
+class OutsideItsAlphabet(Sums):
+    alphabet = "0123456789+"
+
+
+class LongerThanDeclared(Sums):
+    answer_length = 2
+
+
+class NoProblems(Sums):
+    def examples(self):
+        raise KeyError("examples")
+
+
+class Hangs(Sums):
+    def reward(self, problem, completion):
+        while completion == "...":
+            time.sleep(0.01)
+        return super().reward(problem, completion)
+
+
+SEEDS = itertools.count()
+BAD = {
+    PaysForEmpty: {"attack"}, PaysABitForEmpty: {"attack"}, Substring: {"attack"}, AnyDigits: {"attack"},
+    Prefix: {"attack"}, FirstNumber: {"attack"}, NotANumber: {"attack"}, NoLongIntegers: {"total"},
+    Recursive: {"total"}, Leaves: {"total"}, NoVerdict: {"total"}, NoNumber: {"total"}, BadPart: {"total"},
+    Fails: {"failed"}, OutOfRange: {"range"}, Random: {"deterministic"}, Remembers: {"deterministic"},
+    OtherBatch: {"batch"}, UnorderedBatch: {"batch"}, ShortBatch: {"batch"}, BatchRaises: {"batch"},
+    TooStrict: {"paraphrase"}, RejectsItsReference: {"reference"}, LongerIsBetter: {"monotonic"},
+    DeclaresTooMuch: {"declared"}, DeclaresNonsense: {"declared"}, Slow: {"speed"}, Unpicklable: {"picklable"},
+    OtherProblemsEachTime: {"reproducible"}, OutsideItsAlphabet: {"declarations"},
+    LongerThanDeclared: {"declarations"}, NoProblems: {"problems"},
+}  # fmt: skip
+FAMILIES = {
+    PaysForEmpty: {"empty", "whitespace"},
+    PaysABitForEmpty: {"empty", "whitespace"},
+    AnyDigits: {"non-latin-digits"},
+    Prefix: {"part-of-answer"},
+    NotANumber: {"not-a-number"},
+    NoLongIntegers: {"huge-integer"},
+    Recursive: {"deep-nesting"},
+}
+
+
+def rules(report):
+    return {finding.rule for finding in report.findings}
+
+
+@pytest.mark.parametrize("good", [Sums, Arith])
+def test_a_good_verifier_passes(good):
+    report = lint(good())
+    assert (report.findings, report.passed) == ([], True)
+    assert report.attacks >= 200
+    assert report.honest >= 200
+    assert (report.false_accepts, report.false_rejects, report.partial) == (0, 0, 0)
+    assert report.problems == len(good().examples())
+    assert report.without_demonstration == 0
+    assert 0 < report.median <= report.p99
+
+
+@pytest.mark.parametrize("bad", BAD, ids=lambda cls: cls.__name__)
+def test_a_bad_verifier_breaks_the_rule_it_was_made_to_break(bad):
+    report = lint(bad())
+    assert rules(report) == BAD[bad]
+    assert not report.passed
+
+
+@pytest.mark.parametrize("bad", FAMILIES, ids=lambda cls: cls.__name__)
+def test_a_finding_names_the_attack(bad):
+    assert {finding.family for finding in lint(bad()).findings} == FAMILIES[bad]
+
+
+def test_every_rule_has_a_verifier_that_breaks_it():
+    assert set().union(*BAD.values()) | {"hang"} == set(RULES)
+    assert all(text.endswith(".") for text in RULES.values())
+
+
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="no alarms here")
+def test_a_verifier_that_hangs_is_stopped_and_named(monkeypatch):
+    monkeypatch.setattr(trials, "HANGS", 0.2)
+    report = lint(Hangs())
+    assert rules(report) == {"hang"}
+    assert report.findings[0].completion == "'...'"
+    assert not report.passed
+
+
+def test_the_alarm_of_somebody_else_is_kept():
+    if not hasattr(signal, "setitimer"):
+        pytest.skip("no alarms here")
+    before = signal.getitimer(signal.ITIMER_REAL)[0]
+    signal.setitimer(signal.ITIMER_REAL, 1000)
+    try:
+        with trials._limit(10):
+            pass
+        assert 990 < signal.getitimer(signal.ITIMER_REAL)[0] <= 1000
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, before)
+
+
+def test_false_accepts_and_false_rejects_are_counted():
+    paying = lint(Substring())
+    assert paying.false_accepts == sum(f.times for f in paying.findings if f.rule == "attack") > 100
+    strict = lint(TooStrict())
+    assert (strict.false_accepts, strict.false_rejects) == (0, strict.honest * 2 // 3)
+
+
+def test_a_declared_weakness_is_no_finding_but_counted():
+    report = lint(DeclaresSubstring())
+    assert report.findings == []
+    assert report.false_accepts == sum(report.declared.values()) == lint(Substring()).false_accepts
+    assert all(report.declared.values())
+
+
+def test_a_declared_family_that_does_not_exist_is_named_with_the_closest():
+    assert "did you mean 'shotgun'?" in lint(DeclaresNonsense()).findings[0].explanation
+
+
+def test_partial_credit_is_counted_where_answers_earn_it():
+    class Graded(Sums):
+        def reward(self, problem, completion):
+            text = completion.strip()
+            return 1.0 if text == problem.answer else 0.25 if re.fullmatch("[0-9]{1,3}", text, re.ASCII) else 0.0
+
+    report = lint(Graded())
+    assert report.findings == []
+    assert report.partial > 0
+    assert report.false_accepts == 0
+
+
+def test_partial_credit_for_an_attack_is_a_finding_where_rewards_are_all_or_nothing():
+    class PaysForTags(Sums):
+        def reward(self, problem, completion):
+            return 0.5 if completion == "<answer></answer>" else super().reward(problem, completion)
+
+    report = lint(PaysForTags())
+    assert [(f.rule, f.family, f.reward) for f in report.findings] == [("attack", "hollow", 0.5)]
+
+
+def test_counterexamples_of_the_verifier_are_attacks():
+    class Lenient(Sums):
+        def counterexamples(self, problem):
+            return [f"{problem.answer} apples"]
+
+        def reward(self, problem, completion):
+            return float(completion.strip().removesuffix(" apples") == problem.answer)
+
+    report = lint(Lenient())
+    assert [(f.rule, f.family, f.times) for f in report.findings] == [("attack", "counterexamples", 4)]
+
+
+def test_a_reward_function_is_held_to_the_rules_with_problems():
+    def exact(prompts, completions, answer):
+        return [float(text == right) for text, right in zip(completions, answer, strict=True)]
+
+    def lenient(prompts, completions, answer):
+        return [float(right in text) for text, right in zip(completions, answer, strict=True)]
+
+    problems = [Problem(f"capital of {land}?", town) for land, town in [("France", "Paris"), ("Chad", "N'Djamena")]]
+    good, bad = lint(make_verifier(exact), problems), lint(make_verifier(lenient), problems)
+    assert rules(good) == set()
+    assert rules(bad) == {"attack"}
+    assert (good.honest, good.problems) == (2, 2)
+
+
+def test_problems_without_a_demonstration_are_counted():
+    def polite(prompts, completions):
+        return [float(text == "please") for text in completions]
+
+    report = lint(make_verifier(polite), [Problem("ask for salt"), Problem("ask for pepper")])
+    assert (report.problems, report.without_demonstration, report.honest) == (2, 2, 0)
+    assert report.attacks > 200
+
+
+def test_a_verifier_without_problems_is_asked_for_some():
+    def polite(prompts, completions):
+        return [0.0 for _ in completions]
+
+    with pytest.raises(ValueError, match="verifier polite has no problems of its own: pass --problems FILE"):
+        lint(make_verifier(polite), name="polite")
+    with pytest.raises(ValueError, match="there are no problems to try verifier Sums with"):
+        lint(Sums(), [])
+
+
+def test_a_report_is_json():
+    report = json.loads(json.dumps(lint(FirstNumber()).as_dict()))
+    assert report["passed"] is False
+    assert report["findings"][0].keys() == {
+        "rule", "explanation", "family", "problem", "completion", "reward", "times",
+    }  # fmt: skip
+
+
+def test_two_reports_of_one_verifier_are_the_same():
+    first, again = (lint(FirstNumber()).as_dict() for _ in range(2))
+    for report in (first, again):
+        del report["median"], report["p99"]
+    assert first == again

@@ -1,0 +1,140 @@
+"""The completions that lint has a verifier judge: right ones, wrong ones, and both with a wrong answer added."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from .attacks import attacks
+from .base import Problem, Verifier
+
+ENOUGH = 200  # attacks, and right completions, as far as there are so many
+ATTACKED = 16  # problems; fewer where a verdict is dear
+LONG = 1000  # characters: longer texts are not put into the frame of an answer
+REFERENCE, PARAPHRASE, OWN, MONOTONIC = "reference", "paraphrase", "counterexamples", "added-wrong-answer"
+_JOINED = ("{0} {1}", "{1} {0}", "{0}\n{1}", "{1}\n{0}", "{0} or {1}")
+
+
+@dataclass(frozen=True)
+class Case:
+    """A completion of a problem, and what is to be expected of its verdict.
+
+    Args:
+        problem: the problem.
+        text: the completion.
+        family: "reference" and "paraphrase" for right ones, "added-wrong-answer", else the family of attacks.
+        base: where a wrong answer was added, the number of the case that it was added to.
+    """
+
+    problem: Problem
+    text: str
+    family: str
+    base: int | None = None
+
+    @property
+    def honest(self) -> bool:
+        """Whether it deserves the full reward."""
+        return self.family in (REFERENCE, PARAPHRASE)
+
+    @property
+    def attack(self) -> bool:
+        """Whether it deserves nothing."""
+        return not self.honest and self.base is None
+
+
+def corpus(verifier: Verifier, problems: Sequence[Problem], own: bool) -> list[Case]:
+    """Return the cases for a verifier.
+
+    Args:
+        verifier: it says what is right for a problem, and may name counterexamples.
+        problems: what it is asked; the first ones are attacked.
+        own: whether these are its own problems, so that it may be asked for more of them.
+    """
+    cases = [case for problem in problems for case in _honest(verifier, problem)]
+    if own:
+        cases += _more_honest(verifier, ENOUGH - len(cases))
+    least = 2 if verifier.isolated else ATTACKED
+    wrong = 0
+    for index, problem in enumerate(problems[:ATTACKED]):
+        if index >= least and wrong >= ENOUGH:
+            break
+        found = _attacks(verifier, problems, problem)
+        wrong += len(found)
+        cases += found
+        cases += _added(cases, problem)
+    return cases
+
+
+def _honest(verifier: Verifier, problem: Problem) -> list[Case]:
+    reference = verifier.demonstration(problem)
+    paraphrases = [Case(problem, text, PARAPHRASE) for text in dict.fromkeys(verifier.paraphrases(problem))]
+    return [*([Case(problem, reference, REFERENCE)] if reference else []), *paraphrases]
+
+
+def _more_honest(verifier: Verifier, wanted: int) -> list[Case]:
+    rng = random.Random(1)
+    cases: list[Case] = []
+    for count in range(max(0, wanted)):
+        try:
+            problem = verifier.sample_at(rng, 1 + count % verifier.levels)
+        except NotImplementedError:
+            break
+        cases += _honest(verifier, problem)
+        if len(cases) >= wanted:
+            break
+    return cases
+
+
+def wrong_answers(verifier: Verifier, problems: Sequence[Problem], problem: Problem) -> list[str]:
+    """Return wrong completions that look like answers: the verifier's counterexamples, answers of other problems."""
+    return [case.text for case in _attacks(verifier, problems, problem) if case.family in (OWN, "wrong-answer")]
+
+
+def _attacks(verifier: Verifier, problems: Sequence[Problem], problem: Problem) -> list[Case]:
+    honest = [case.text for case in _honest(verifier, problem)]
+    own = list(dict.fromkeys(verifier.counterexamples(problem)))
+    made = attacks(problem, _others(problems, problem), verifier.alphabet, honest)
+    frame = _frame(problem.answer, verifier.demonstration(problem))
+    texts = {OWN: own, **{family: [*texts, *_framed(texts, frame)] for family, texts in made.items()}}
+    known: set[str] = set()
+    cases = []
+    for family, each in texts.items():
+        cases += [Case(problem, text, family) for text in each if text not in known]
+        known |= set(each)
+    return cases
+
+
+def _frame(answer: str, demonstration: str) -> tuple[str, str] | None:
+    """Return what stands before and after the answer in a right completion, such as a pair of tags."""
+    before, found, after = demonstration.partition(answer) if answer else ("", "", "")
+    return (before, after) if found and (before or after) else None
+
+
+def _framed(texts: Sequence[str], frame: tuple[str, str] | None) -> list[str]:
+    """Return wrong answers where a right completion has its answer."""
+    return [f"{frame[0]}{text}{frame[1]}" for text in texts if len(text) <= LONG] if frame else []
+
+
+def _others(problems: Sequence[Problem], problem: Problem) -> list[str]:
+    """Return answers of other problems; an answer to the same prompt might be right."""
+    here = next((index for index, each in enumerate(problems) if each is problem), 0)
+    following = [*problems[here + 1 :], *problems[:here]]
+    return list(dict.fromkeys(p.answer for p in following if p.answer and p.prompt != problem.prompt))[:4]
+
+
+def _added(cases: Sequence[Case], problem: Problem) -> Iterator[Case]:
+    """Yield a right and a wrong completion of a problem with wrong answers before and after them."""
+    here = [(number, case) for number, case in enumerate(cases) if case.problem is problem]
+    wrong = [(number, case.text) for number, case in here if case.family in (OWN, "wrong-answer")]
+    bases = [(number, case.text) for number, case in here if case.family == REFERENCE] + wrong[:1]
+    for number, text in bases:
+        for added in [each for _, each in wrong if each != text][:2]:
+            for form in _JOINED:
+                yield Case(problem, form.format(text, added), MONOTONIC, number)
+
+
+def shorten(text: str, width: int = 60) -> str:
+    """Return a text in one line that a terminal can show, with its length where it was cut."""
+    shown = ascii(text) if not text.isprintable() or not text.strip() else repr(text)
+    return shown if len(shown) <= width else f"{shown[: width - 2]}… ({len(text)} characters)"

@@ -1,0 +1,39 @@
+"""When two answers are the same answer, and which numbers are nearly one."""
+
+from __future__ import annotations
+
+import re
+from fractions import Fraction
+
+NUMBER = re.compile(r"[-+]?(?:[0-9]{1,60}(?:\.[0-9]{0,60})?|\.[0-9]{1,60})")
+
+
+def same(text: str, other: str) -> bool:
+    """Tell whether two texts are the same but for case, spaces, ASCII punctuation, or how a number is written."""
+    numbers = [number(each) for each in (text, other)]
+    if None not in numbers:
+        return numbers[0] == numbers[1]
+    return text == other or (bool(_letters(text)) and _letters(text) == _letters(other) and _signs(text, other))
+
+
+def near_misses(answer: str) -> list[str]:
+    """Return wrong numbers close to one, in value or in writing; nothing for what is no whole number."""
+    if not re.fullmatch(r"-?[0-9]{1,15}", answer):
+        return []
+    value = int(answer)
+    close = [value + 1, value - 1] if abs(value) < 1000 else []  # a tolerance may be relative
+    return [str(each) for each in (*close, 2 * value + 7, 10 * value + 3)]
+
+
+def number(text: str) -> Fraction | None:
+    """Return the number that a text is, in ASCII digits; None where it is no number."""
+    return Fraction(text.strip().rstrip(".")) if NUMBER.fullmatch(text.strip()) and text.strip(" .+-") else None
+
+
+def _letters(text: str) -> str:
+    return re.sub(r"[\s!-/:-@[-`{-~]+", "", text).casefold() if len(text) <= 1000 else text
+
+
+def _signs(text: str, other: str) -> bool:
+    """Tell whether the operators agree: 1+2 and 1-2 have the same letters."""
+    return re.sub(r"[^-+*/^=]", "", text) == re.sub(r"[^-+*/^=]", "", other)

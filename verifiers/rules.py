@@ -1,0 +1,305 @@
+"""The rules that lint holds a verifier to; the docstring of each function is the rule."""
+
+from __future__ import annotations
+
+import difflib
+import random
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from multiprocessing.reduction import ForkingPickler
+
+from .attacks import FAMILIES
+from .base import Problem, Verifier
+from .corpus import MONOTONIC, OWN, PARAPHRASE, REFERENCE, Case, shorten
+from .isolation import Isolated
+from .trials import HANGS, Outcome, Trials, fault
+
+SLOW = 0.005  # seconds
+_KINDS = (*FAMILIES, OWN, MONOTONIC)
+Broken = Iterator[tuple[int, str]]  # the number of a case, and what is wrong with it
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A rule that a verifier broke.
+
+    Args:
+        rule: the rule's name.
+        explanation: what went wrong.
+        family: the kind of completion it happened with: "reference", "paraphrase", "added-wrong-answer", or a family
+            of attacks; empty where it was no completion.
+        problem: the prompt of the first problem it happened with, shortened.
+        completion: the first completion it happened with, shortened.
+        reward: the reward that it got, None where there was none.
+        times: how many completions of this kind it happened with.
+    """
+
+    rule: str
+    explanation: str
+    family: str = ""
+    problem: str = ""
+    completion: str = ""
+    reward: float | None = None
+    times: int = 1
+
+
+@dataclass(frozen=True)
+class Examined:
+    """A verifier with what it made of every case.
+
+    Args:
+        verifier: the verifier.
+        problems: what it was asked.
+        own: whether these are its own problems.
+        cases: the completions.
+        trials: their outcomes.
+    """
+
+    verifier: Verifier
+    problems: Sequence[Problem]
+    own: bool
+    cases: Sequence[Case] = ()
+    trials: Trials = field(default_factory=Trials)
+
+    @cached_property
+    def graded(self) -> bool:
+        """Whether right answers or plain wrong ones earn something between nothing and a success."""
+        plain = (REFERENCE, PARAPHRASE, OWN, "wrong-answer")
+        return any(case.family in plain and self.earned(number) for number, case in enumerate(self.cases))
+
+    @cached_property
+    def paid(self) -> list[int]:
+        """The attacks that were paid for: see the rule `attack`."""
+        return [number for number, case in enumerate(self.cases) if case.attack and self._is_paid(number, case)]
+
+    @cached_property
+    def raised(self) -> list[int]:
+        """The completions whose reward a wrong answer raised."""
+        return [
+            number for number, case in enumerate(self.cases)
+            if case.base is not None and self.reward(number) > self.reward(case.base)
+        ]  # fmt: skip
+
+    def outcome(self, number: int) -> Outcome:
+        """Return the first outcome of a case."""
+        return self.trials.first[number]
+
+    def reward(self, number: int) -> float:
+        """Return the reward of a case; the least there is where there is none."""
+        outcome = self.outcome(number)
+        return (
+            outcome.reward if outcome.status == "ok" and outcome.reward is not None else self.verifier.reward_range[0]
+        )
+
+    def earned(self, number: int) -> bool:
+        """Tell whether a case earned something, and yet is no success."""
+        return not self.outcome(number).success and self.reward(number) > self.verifier.reward_range[0]
+
+    def declares(self, number: int) -> bool:
+        """Tell whether the verifier says that it does not catch the family of a case."""
+        return self.cases[number].family in self.verifier.does_not_catch
+
+    def _is_paid(self, number: int, case: Case) -> bool:
+        strict = not self.graded or case.family in ("empty", "whitespace")
+        return self.outcome(number).success or (strict and self.earned(number))
+
+
+# Rules about verdicts.
+
+
+def total(examined: Examined) -> Broken:
+    """Every text whatsoever gets a Verdict whose numbers are finite: no exception, nothing else."""
+    for number, outcome in examined.trials.first.items():
+        if outcome.fault:
+            yield number, outcome.fault
+
+
+def failed(examined: Examined) -> Broken:
+    """No verdict has the status timeout or error: these are for faults, not for bad answers."""
+    for number, outcome in examined.trials.first.items():
+        if outcome.status in ("timeout", "error"):
+            yield number, f"the verdict's status is {outcome.status}: {outcome.reason or 'no reason is given'}"
+
+
+def reward_range(examined: Examined) -> Broken:
+    """Rewards lie within the range that the verifier declares."""
+    low, high = examined.verifier.reward_range
+    for number, outcome in examined.trials.first.items():
+        if outcome.reward is not None and not low <= outcome.reward <= high:
+            yield number, f"outside the declared range {low:g} to {high:g}"
+
+
+def deterministic(examined: Examined) -> Broken:
+    """The same completion gets the same verdict again, in whatever order completions come."""
+    for number, outcome in examined.trials.again.items():
+        if outcome != examined.outcome(number):
+            yield number, f"judged a second time: {_said(outcome)}"
+
+
+def batch(examined: Examined) -> Broken:
+    """A batch is judged as its parts are, in whatever order they stand."""
+    if any(True for _ in deterministic(examined)):
+        return  # then a difference says nothing about batches
+    for outcomes in examined.trials.others:
+        for number, outcome in outcomes.items():
+            if outcome != examined.outcome(number):
+                yield number, f"alone and in a batch it differs: {_said(examined.outcome(number))}, {_said(outcome)}"
+
+
+def reference(examined: Examined) -> Broken:
+    """The reference answer (the demonstration) is a success."""
+    return _rejected(examined, REFERENCE)
+
+
+def paraphrase(examined: Examined) -> Broken:
+    """Right answers in other words, as the verifier names them, are successes."""
+    return _rejected(examined, PARAPHRASE)
+
+
+def attack(examined: Examined) -> Broken:
+    """No wrong completion is a success or, where rewards are all or nothing, earns more than the least reward.
+
+    An empty one never earns more than that. Partial credit is otherwise no finding where right answers or plain wrong
+    ones earn such, too.
+    """
+    for number in examined.paid:
+        if not examined.declares(number):
+            yield number, "a wrong completion is paid for"
+
+
+def monotonic(examined: Examined) -> Broken:
+    """A wrong answer added before or after a completion never raises its reward."""
+    for number in examined.raised:
+        if not examined.declares(number):
+            base = examined.cases[number].base or 0
+            yield number, f"more than the {examined.reward(base):g} of {shorten(examined.cases[base].text, 30)} alone"
+
+
+VERDICT_RULES: dict[str, Callable[[Examined], Broken]] = {
+    "total": total,
+    "failed": failed,
+    "range": reward_range,
+    "deterministic": deterministic,
+    "batch": batch,
+    "reference": reference,
+    "paraphrase": paraphrase,
+    "attack": attack,
+    "monotonic": monotonic,
+}
+
+
+def verdict_findings(examined: Examined) -> list[Finding]:
+    """Return what breaks the rules about verdicts, one finding for each rule and family."""
+    findings = []
+    for rule, check in VERDICT_RULES.items():
+        by_family: dict[str, list[tuple[int, str]]] = {}
+        for number, explanation in check(examined):
+            by_family.setdefault(examined.cases[number].family, []).append((number, explanation))
+        for found in by_family.values():
+            findings.append(_finding(examined, rule, *found[0], times=len(found)))
+    return findings
+
+
+# Rules about the rest.
+
+
+def reproducible(examined: Examined) -> Iterator[Finding]:
+    """The same random generator gives the same problem again."""
+    for level in range(1, examined.verifier.levels + 1):
+        try:
+            first, again = (examined.verifier.sample_at(random.Random(level), level) for _ in range(2))
+        except NotImplementedError:
+            return
+        if first != again:
+            pair = f"{shorten(first.prompt, 30)} and {shorten(again.prompt, 30)}"
+            yield Finding("reproducible", f"two generators with one seed give different problems: {pair}")
+            return
+
+
+def declarations(examined: Examined) -> Iterator[Finding]:
+    """The verifier's own prompts and demonstrations keep to the alphabet and the lengths that it declares."""
+    verifier = examined.verifier
+    for problem in examined.problems if examined.own else ():
+        texts = {
+            "prompt": (problem.prompt, verifier.prompt_length),
+            "demonstration": (verifier.demonstration(problem), verifier.answer_length),
+        }
+        for what, (text, longest) in texts.items():
+            outside = "".join(dict.fromkeys(sign for sign in text if sign not in verifier.alphabet))
+            if outside:
+                yield Finding("declarations", f"a {what} has {outside!r}, outside the alphabet", problem=shorten(text))
+            if longest is not None and len(text) > longest:
+                reason = f"a {what} has {len(text)} characters, and {longest} are declared"
+                yield Finding("declarations", reason, problem=shorten(text))
+
+
+def picklable(examined: Examined) -> Iterator[Finding]:
+    """The verifier and its problems can be sent to a worker process."""
+    try:
+        Isolated(examined.verifier, workers=1)  # starts no process before it is asked
+    except ValueError as error:
+        yield Finding("picklable", str(error))
+    try:
+        ForkingPickler.dumps(list(examined.problems))
+    except Exception as error:
+        yield Finding("picklable", f"its problems cannot be: {fault(error)}")
+
+
+def hang(examined: Examined) -> Iterator[Finding]:
+    """No verdict takes ten seconds; where one does, lint stops there."""
+    if examined.trials.hung is not None:
+        yield _finding(examined, "hang", examined.trials.hung, f"no verdict after {HANGS:g} seconds")
+
+
+def batch_size(examined: Examined) -> Iterator[Finding]:
+    """A batch has as many verdicts as completions, and makes no exception of its own."""
+    if examined.trials.batch_fault:
+        yield Finding("batch", f"verify_batch: {examined.trials.batch_fault}")
+
+
+def declared(examined: Examined) -> Iterator[Finding]:
+    """What the verifier says not to catch is a family of attacks, and is paid for indeed."""
+    happened = {examined.cases[number].family for number in (*examined.paid, *examined.raised)}
+    for family in examined.verifier.does_not_catch:
+        if family not in _KINDS:
+            close = difflib.get_close_matches(family, _KINDS, n=1)
+            hint = f"; did you mean {close[0]!r}?" if close else ""
+            yield Finding("declared", f"does_not_catch names an unknown family{hint}", family)
+        elif examined.own and family not in happened:
+            yield Finding("declared", "does_not_catch names it, yet none of it was paid for", family)
+
+
+def speed(examined: Examined) -> Iterator[Finding]:
+    """99 of 100 verdicts take at most 5 ms, unless they are reached in worker processes."""
+    by_time = sorted(examined.trials.seconds, key=lambda number: examined.trials.seconds[number])
+    slow = [number for number in by_time if examined.trials.seconds[number] > SLOW]
+    if len(slow) > 0.01 * len(by_time) and not examined.verifier.isolated:
+        seconds = examined.trials.seconds[by_time[-1]]
+        yield _finding(examined, "speed", by_time[-1], f"took {1000 * seconds:.1f} ms", times=len(slow))
+
+
+RULES: dict[str, str] = {
+    **{name: (check.__doc__ or "").split("\n\n")[0] for name, check in VERDICT_RULES.items()},
+    **{check.__name__: check.__doc__ or "" for check in (reproducible, declarations, picklable, hang, declared, speed)},
+    "problems": "The verifier's problems, demonstrations and paraphrases can be had without an error.",
+}
+
+
+def _rejected(examined: Examined, family: str) -> Broken:
+    for number, outcome in examined.trials.first.items():
+        if examined.cases[number].family == family and not outcome.success and not outcome.fault:
+            yield number, f"a right answer is no success: {_said(outcome)}"
+
+
+def _said(outcome: Outcome) -> str:
+    reward = "no reward" if outcome.reward is None else f"reward {outcome.reward:g}"
+    return outcome.fault or (reward if outcome.status == "ok" else f"{reward}, status {outcome.status}")
+
+
+def _finding(examined: Examined, rule: str, number: int, explanation: str, times: int = 1) -> Finding:
+    case = examined.cases[number]
+    outcome = examined.trials.first.get(number, Outcome())
+    return Finding(
+        rule, explanation, case.family, shorten(case.problem.prompt), shorten(case.text), outcome.reward, times
+    )
