@@ -34,7 +34,7 @@ def swallow_a_timeout():
         try:
             time.sleep(60)
         except Exception:
-            pass
+            continue
 
 
 def ignore_sigterm():
