@@ -189,7 +189,9 @@ def test_a_problem_named_in_both_splits_is_warned_about():
 def test_sampled_problems_that_do_not_fit_are_left_out():
     short = stream(verifier=Arith(1), fits=lambda problem: problem.prompt < "0+2")
     assert set(take(short, 30)) <= {"0+0=", "0+1="}
-    with pytest.raises(ValueError, match="10000 sampled problems, none of them in the train split .* and short enough"):
+    with pytest.raises(
+        ValueError, match=r"10000 sampled problems, none of them in the train split .* and short enough"
+    ):
         stream(fits=lambda problem: False)[0]
 
 

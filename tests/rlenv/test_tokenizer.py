@@ -314,7 +314,7 @@ def test_control_tokens_and_strange_text_in_a_file_stay_text(tmp_path, tokenizer
     for prompt in prompts:
         shown = task.demonstration(prompt.problem)[:-1]
         assert not control & {*prompt.tokens, *shown}
-        assert task.judge([prompt], [[*shown, task.eos_token_id]])[0] == [prompt.problem.answer]
+        assert task.texts([[*shown, task.eos_token_id]]) == [prompt.problem.answer]
 
 
 @given(st.text(min_size=1, max_size=30))
