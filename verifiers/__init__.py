@@ -11,9 +11,13 @@ from .function import FunctionVerifier
 from .isolation import Isolated, isolate
 from .json_schema import JsonSchema
 from .length import Length
+from .math import Math
 from .numeric import Numeric
+from .reasoning_gym import ReasoningGym
 from .regex import Regex
 from .registry import list_verifiers, make_verifier, register_verifier
+from .reward_model import RewardModel
+from .weighted import Weighted
 
 __rlenv_package__ = True
 
@@ -28,11 +32,15 @@ __all__ = [
     "Isolated",
     "JsonSchema",
     "Length",
+    "Math",
     "Numeric",
     "Problem",
+    "ReasoningGym",
     "Regex",
+    "RewardModel",
     "Verdict",
     "Verifier",
+    "Weighted",
     "isolate",
     "list_verifiers",
     "make_verifier",

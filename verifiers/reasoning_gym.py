@@ -1,0 +1,162 @@
+"""reasoning_gym: the procedural tasks of the package reasoning-gym, "reasoning_gym:leg_counting" and a hundred more."""
+
+from __future__ import annotations
+
+import ast
+import difflib
+import random
+import re
+import string
+from typing import Any
+
+from .arguments import flag, whole_number
+from .base import RIGHT, WRONG, Problem, Verdict, Verifier
+from .extras import require
+from .registry import register_verifier
+from .text import WHITESPACE, section, tag_name
+
+SIZE = 10_000
+_PROBED = 200  # problems that alphabet and lengths are read off
+_LONGEST = 20_000
+
+# Scorers of these tasks evaluate the answer as Python, or with sympy, which does: only what is harmless goes in.
+LITERALS = frozenset({"string_insertion", "spiral_matrix", "binary_matrix", "n_queens"})
+EXPRESSIONS = frozenset(
+    {"simple_integration", "intermediate_integration", "polynomial_multiplication", "puzzle24", "countdown"}
+)
+EXACT = frozenset({"game_of_life_halting"})  # its scorer takes anything for False
+
+_CALLS = frozenset(
+    {"sin", "cos", "tan", "sec", "csc", "cot", "sinh", "cosh", "tanh", "exp", "log", "ln", "sqrt", "Abs"}
+)
+_TOKEN = re.compile(r"\s+|[0-9]{1,12}(?:\.[0-9]{1,12})?|[A-Za-z]+|\*\*|[-+*/^()]")
+
+
+@register_verifier("reasoning_gym")
+class ReasoningGym(Verifier):
+    """A task of reasoning-gym: its problems, and its scorer after a strict extraction of the answer.
+
+    The whole completion, without the whitespace around it, is the answer, or the section in the tag `inside`; the
+    package's own rule pays for any text that has the answer in it. Reward 1.0 for a full score, else 0.0; with
+    `strict=False` the task's own score of that answer, 0 to 1, with what it pays for parts.
+
+    Prompt: the task's question and a newline. Alphabet and lengths are read off 200 problems. Scorers that evaluate
+    answers as Python get literals and formulas only; all of them run in worker processes, since some take very long.
+    What it does not catch: what the task's scorer does not, such as yes-or-no tasks that guessing solves half of.
+
+    Args:
+        task: its name, such as "leg_counting".
+        strict: full score or nothing.
+        inside: the tag whose section is the answer, such as "answer".
+        size: how many problems the task has.
+        settings: further settings of the task, such as min_digits.
+
+    Raises:
+        ValueError: if reasoning-gym is not installed, for an unknown task (with the closest matches), or settings that
+            the task does not take.
+    """
+
+    isolated = True
+
+    def __init__(
+        self, task: str, strict: bool = True, inside: str | None = None, size: int = SIZE, **settings: Any
+    ) -> None:
+        self.task, self.settings = task, settings
+        self.size = whole_number("reasoning_gym", "size", size, 1, 10**9)
+        self.strict = flag("reasoning_gym", "strict", strict)
+        self.inside = None if inside is None else tag_name("reasoning_gym", inside)
+        self._dataset = self._make()
+        rng = random.Random(0)
+        probed = [self.sample(rng) for _ in range(min(_PROBED, self.size))]
+        answers = [self.demonstration(problem) for problem in probed]
+        used = set().union(*(problem.prompt for problem in probed), *answers)
+        self.alphabet = string.printable + "".join(sorted(used - set(string.printable)))
+        self.prompt_length = 2 * max(len(problem.prompt) for problem in probed)
+        self.answer_length = 2 * max(map(len, answers)) or None
+
+    def sample(self, rng: random.Random) -> Problem:
+        """Return one of the task's problems; those without a reference answer have an empty one."""
+        index = rng.randrange(self.size)
+        entry = self._dataset[index]
+        return Problem(f"{entry['question']}\n", entry["answer"] or "", {"entry": entry})
+
+    def examples(self) -> list[Problem]:
+        """Return a few of the task's problems; some tasks take a second to make one."""
+        rng = random.Random(0)
+        return [self.sample(rng) for _ in range(8)]
+
+    def demonstration(self, problem: Problem) -> str:
+        """Return the reference answer, in its section where one is judged."""
+        answer = problem.answer
+        return f"<{self.inside}>{answer}</{self.inside}>" if self.inside and answer else answer
+
+    def verify(self, problem: Problem, completion: str) -> Verdict:
+        """Score the answer with the task's own rule."""
+        text = completion if self.inside is None else section(completion, self.inside)
+        answer = (text or "").strip(WHITESPACE)
+        if not 0 < len(answer) <= max(_LONGEST, 2 * len(problem.answer)):
+            return WRONG
+        if self.task in EXACT:
+            return RIGHT if answer == problem.answer else WRONG
+        if answer != problem.answer and not is_harmless(self.task, answer):
+            return WRONG
+        entry = problem.metadata["entry"]
+        try:
+            score = float(self._dataset.score_answer(answer, entry))
+        except Exception:  # scorers raise whatever their parsers do; only the right answer is one they have to read
+            if answer == problem.answer:
+                raise
+            return WRONG
+        if self.strict:
+            return RIGHT if score >= 1.0 else WRONG
+        return Verdict(min(max(score, 0.0), 1.0))
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "_dataset"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._dataset = self._make()
+
+    def _make(self) -> Any:
+        library = require("reasoning_gym", "reasoning-gym", "verifier 'reasoning_gym'")
+        tasks = sorted(library.factory.DATASETS)
+        if self.task not in tasks:
+            close = difflib.get_close_matches(str(self.task), tasks, n=3)
+            hint = f"did you mean {', '.join(close)}?" if close else f"there are {len(tasks)}, such as {tasks[0]}"
+            raise ValueError(f"reasoning_gym: unknown task {self.task!r}; {hint}")
+        try:
+            return library.create_dataset(self.task, size=self.size, seed=0, **self.settings)
+        except (AssertionError, TypeError, ValueError) as error:  # how it refuses settings
+            given = ", ".join(f"{name}={value!r}" for name, value in {"size": self.size, **self.settings}.items())
+            raise ValueError(f"reasoning_gym:{self.task} refuses {given}: {error}") from error
+
+
+def is_harmless(task: str, answer: str) -> bool:
+    """Tell whether a task's scorer may read this answer, given what it does with it."""
+    if task in EXPRESSIONS:
+        return is_formula(answer)
+    return task not in LITERALS or _is_literal(answer)
+
+
+def is_formula(text: str) -> bool:
+    """Tell whether a text is made of numbers, single letters, known functions, operators and brackets, and is short."""
+    if len(text) > 500:
+        return False
+    position = 0
+    while position < len(text):
+        token = _TOKEN.match(text, position)
+        if token is None or (token[0].isalpha() and len(token[0]) > 1 and token[0] not in _CALLS):
+            return False
+        position = token.end()
+    return True
+
+
+def _is_literal(text: str) -> bool:
+    if len(text) > 5_000 or max(map(text.count, "([{")) > 500:
+        return False
+    try:
+        ast.literal_eval(text)
+    except (MemoryError, RecursionError, SyntaxError, TypeError, ValueError):
+        return False
+    return True

@@ -1,0 +1,176 @@
+"""reward_model: a sequence classifier from Hugging Face says how good a completion is."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from .base import Problem, Verdict, Verifier
+from .registry import make_verifier, register_verifier
+
+
+@register_verifier("reward_model")
+class RewardModel(Verifier):
+    """The output of a model that was trained to tell good completions from bad ones, in batches on the device.
+
+    The model reads prompt and completion as one text. With one output the reward is that number; with several it is
+    the probability of the label `label`, 0 to 1. Text that spells special tokens stays text. A completion with more
+    than the model's longest input loses its beginning.
+
+    Prompts and alphabet: those of the verifier `problems_of`, else of the listed problems. What it does not catch: a
+    learned reward is an estimate, and a policy trained on it long enough finds texts that it overrates; watch the
+    success rate of a verifier beside it, and anchor the policy with --kl-coef.
+
+    Args:
+        model: a folder or id, or a model object; it stays in evaluation mode.
+        tokenizer: a folder, id or object; None for the model's own.
+        label: which output is the reward where there are several; None for the last one.
+        success_reward: a reward of at least this is a success; None for 0.5 of a probability, else 0.
+        problems_of: the verifier that makes the problems and demonstrations, such as "arith"; None where they are
+            listed.
+        problem_args: its arguments.
+        batch_size: texts a pass.
+        device: "auto" takes a GPU where there is one.
+
+    Raises:
+        ValueError: if there is no such model or tokenizer, or no such label.
+    """
+
+    prefers_batches = True
+
+    def __init__(
+        self,
+        model: Any,
+        tokenizer: Any = None,
+        label: int | None = None,
+        success_reward: float | None = None,
+        problems_of: str | None = None,
+        problem_args: Mapping[str, Any] | None = None,
+        batch_size: int = 256,
+        device: str = "auto",
+    ) -> None:
+        if isinstance(batch_size, bool) or not isinstance(batch_size, int) or batch_size < 1:
+            raise ValueError(f"reward_model: batch_size must be a whole number of at least 1, got {batch_size!r}")
+        self.batch_size = batch_size
+        self.model = _load_model(model)
+        self.tokenizer = _load_tokenizer(model if tokenizer is None else tokenizer)
+        self.device = _device(device)
+        self.model.to(self.device).eval().requires_grad_(False)
+        self._pad = self._padding()
+        labels = self.model.config.num_labels
+        if label is not None and (isinstance(label, bool) or not isinstance(label, int) or not 0 <= label < labels):
+            raise ValueError(f"reward_model: label must be a whole number from 0 to {labels - 1}, got {label!r}")
+        self.label = labels - 1 if label is None else label
+        self.is_probability = labels > 1
+        self.reward_range = (0.0, 1.0) if self.is_probability else (-math.inf, math.inf)
+        self.success_reward = float(self.is_probability) / 2 if success_reward is None else float(success_reward)
+        self.poser = None if problems_of is None else make_verifier(problems_of, **(problem_args or {}))
+        if self.poser is not None:
+            self.alphabet, self.levels = self.poser.alphabet, self.poser.levels
+            self.prompt_length, self.answer_length = self.poser.prompt_length, self.poser.answer_length
+
+    def verify(self, problem: Problem, completion: str) -> Verdict:
+        """Judge one completion."""
+        return self.verify_batch([problem], [completion])[0]
+
+    def verify_batch(self, problems: Sequence[Problem], completions: Sequence[str]) -> list[Verdict]:
+        """Judge many completions, the longest together, so that little is padded."""
+        texts = [problem.prompt + text for problem, text in zip(problems, completions, strict=True)]
+        order = sorted(range(len(texts)), key=lambda index: len(texts[index]))
+        verdicts: dict[int, Verdict] = {}
+        for start in range(0, len(order), self.batch_size):
+            rows = order[start : start + self.batch_size]
+            verdicts |= zip(rows, map(_verdict, self._rewards([texts[row] for row in rows])), strict=True)
+        return [verdicts[index] for index in range(len(texts))]
+
+    def _rewards(self, texts: list[str]) -> list[float]:
+        import torch
+
+        limit = getattr(self.model.config, "max_position_embeddings", None)
+        # Half of a surrogate pair is no text for a tokenizer.
+        texts = [text.encode("utf-8", "replace").decode("utf-8") for text in texts]
+        ids = self.tokenizer(texts, split_special_tokens=True, add_special_tokens=True)["input_ids"]
+        kept = [(row or [self._pad])[-limit:] if limit else row or [self._pad] for row in ids]
+        width = max(map(len, kept))
+        tokens = torch.tensor([row + [self._pad] * (width - len(row)) for row in kept], device=self.device)
+        mask = torch.tensor([[1] * len(row) + [0] * (width - len(row)) for row in kept], device=self.device)
+        with torch.no_grad():
+            logits = self.model(input_ids=tokens, attention_mask=mask).logits.float()  # [B, labels]
+        return (logits.softmax(-1)[:, self.label] if self.is_probability else logits[:, 0]).tolist()
+
+    def _padding(self) -> int:
+        """Return the token that fills rows; the model has to know it to find where a text ends."""
+        known = (self.model.config.pad_token_id, self.tokenizer.pad_token_id, self.tokenizer.eos_token_id, 0)
+        pad = next(token for token in known if token is not None)
+        self.model.config.pad_token_id = pad
+        return pad
+
+    # The problems are somebody else's.
+
+    @property
+    def makes_problems(self) -> bool:
+        """Whether there is a verifier that makes them."""
+        return self.poser is not None and self.poser.makes_problems
+
+    def sample(self, rng: random.Random) -> Problem:
+        """Return a problem of the verifier that makes them."""
+        return super().sample(rng) if self.poser is None else self.poser.sample(rng)
+
+    def sample_at(self, rng: random.Random, level: int) -> Problem:
+        """Return a problem of one level."""
+        return super().sample_at(rng, level) if self.poser is None else self.poser.sample_at(rng, level)
+
+    def demonstration(self, problem: Problem) -> str:
+        """Return the demonstration of the verifier that makes the problems, else the reference answer."""
+        return problem.answer if self.poser is None else self.poser.demonstration(problem)
+
+    def split_key(self, problem: Problem) -> str:
+        """Return the split key of the verifier that makes the problems, else the prompt."""
+        return problem.prompt if self.poser is None else self.poser.split_key(problem)
+
+
+def _verdict(reward: float) -> Verdict:
+    if math.isfinite(reward):
+        return Verdict(reward)
+    return Verdict(0.0, status="error", reason=f"the reward model's output is {reward}")
+
+
+def _load_model(model: Any) -> Any:
+    if not isinstance(model, (str, Path)):
+        return model
+    from transformers import AutoModelForSequenceClassification
+
+    try:
+        return AutoModelForSequenceClassification.from_pretrained(str(model))
+    except (OSError, ValueError) as error:
+        raise ValueError(f"reward_model: {str(model)!r} cannot be loaded: {_first_line(error)}") from error
+
+
+def _load_tokenizer(tokenizer: Any) -> Any:
+    if not isinstance(tokenizer, (str, Path)):
+        if not callable(tokenizer) or not hasattr(tokenizer, "pad_token_id"):
+            raise ValueError("reward_model: a model object needs its tokenizer: pass tokenizer=")
+        return tokenizer
+    from transformers import AutoTokenizer
+
+    try:
+        return AutoTokenizer.from_pretrained(str(tokenizer))
+    except (OSError, ValueError) as error:
+        message = f"reward_model: the tokenizer of {str(tokenizer)!r} cannot be loaded: {_first_line(error)}"
+        raise ValueError(message) from error
+
+
+def _device(device: str) -> Any:
+    import torch
+
+    try:
+        return torch.device(("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device)
+    except RuntimeError as error:
+        raise ValueError(f"reward_model: device {device!r} cannot be used: {_first_line(error)}") from error
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]

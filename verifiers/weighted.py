@@ -1,0 +1,127 @@
+"""weighted: the sum of several verifiers' rewards, each with a weight, each logged."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from .base import Problem, Verdict, Verifier, checked
+from .isolation import isolate
+from .registry import make_verifier, register_verifier
+
+FAILURES = ("error", "timeout")
+
+
+@register_verifier("weighted")
+class Weighted(Verifier):
+    """Several verifiers of the same completion; the reward is Σ weight · reward.
+
+    The first part that makes problems poses them and gives the demonstrations; without one the problems come from
+    elsewhere. A completion is a success where every part with a positive weight counts it as one. A part that fails
+    makes the whole verdict a failure; a part that is not applicable adds nothing. Parts that want worker processes get
+    them. Prompts, alphabet and what is not caught: those of the parts.
+
+    Args:
+        parts: name to weight, or to a mapping with `weight`, maybe `verifier` (where the name is not the verifier's)
+            and the verifier's own arguments: {"arith": 1, "length": {"weight": 0.1, "maximum": 3}}.
+
+    Raises:
+        ValueError: for no parts, a weight that is no number, an unknown verifier, or arguments that it does not take.
+    """
+
+    def __init__(self, parts: Mapping[str, float | Mapping[str, Any]]) -> None:
+        if not isinstance(parts, Mapping) or not parts:
+            raise ValueError(f"weighted: parts maps names to weights, as in {{'arith': 1}}; got {parts!r}")
+        self.parts: dict[str, Verifier] = {}
+        self.weights: dict[str, float] = {}
+        for name, given in parts.items():
+            settings: dict[str, Any] = dict(given) if isinstance(given, Mapping) else {"weight": given}
+            weight = settings.pop("weight", None)
+            if isinstance(weight, bool) or not isinstance(weight, (int, float)) or not abs(weight) < float("inf"):
+                raise ValueError(f"weighted: the weight of {name!r} must be a number, got {weight!r}")
+            self.parts[name] = isolate(make_verifier(settings.pop("verifier", name), **settings))
+            self.weights[name] = float(weight)
+        members = list(self.parts.values())
+        self.poser = next((part for part in members if part.makes_problems), members[0])
+        self.alphabet = "".join(dict.fromkeys("".join(part.alphabet for part in members)))
+        self.prompt_length, self.answer_length = self.poser.prompt_length, self.poser.answer_length
+        self.levels = self.poser.levels
+        self.prefers_batches = any(part.prefers_batches for part in members)
+        ends = [[self.weights[name] * end for end in part.reward_range] for name, part in self.parts.items()]
+        self.reward_range = (sum(map(min, ends)), sum(map(max, ends)))
+        self.success_reward = sum(max(weight, 0.0) * self.parts[name].success_reward for name, weight in self._items())
+        self.does_not_catch = {}
+
+    def _items(self) -> list[tuple[str, float]]:
+        return list(self.weights.items())
+
+    def verify(self, problem: Problem, completion: str) -> Verdict:
+        """Judge one completion by every part."""
+        return self.verify_batch([problem], [completion])[0]
+
+    def verify_batch(self, problems: Sequence[Problem], completions: Sequence[str]) -> list[Verdict]:
+        """Judge many completions by every part."""
+        columns = {
+            name: checked(part, part.verify_batch(problems, completions), len(completions))
+            for name, part in self.parts.items()
+        }
+        return [self._sum({name: column[row] for name, column in columns.items()}) for row in range(len(completions))]
+
+    def is_success(self, verdict: Verdict) -> bool:
+        """Tell whether every part with a positive weight that applies counts its own reward as a success."""
+        if verdict.status != "ok":
+            return False
+        wanted = [name for name, weight in self._items() if weight > 0 and name in verdict.parts]
+        return all(self.parts[name].is_success(Verdict(verdict.parts[name])) for name in wanted)
+
+    def _sum(self, verdicts: dict[str, Verdict]) -> Verdict:
+        for status in FAILURES:
+            for name, verdict in verdicts.items():
+                if verdict.status == status:
+                    return Verdict(0.0, status=verdict.status, reason=f"{name}: {verdict.reason}")
+        applicable = {name: verdict for name, verdict in verdicts.items() if verdict.status == "ok"}
+        if not applicable:
+            return Verdict(0.0, status="not_applicable")
+        parts = {name: verdict.reward for name, verdict in applicable.items()}
+        for name, verdict in applicable.items():
+            parts |= {f"{name}/{inner}": value for inner, value in verdict.parts.items()}
+        return Verdict(sum(self.weights[name] * verdict.reward for name, verdict in applicable.items()), parts)
+
+    # One part poses the problems.
+
+    @property
+    def makes_problems(self) -> bool:
+        """Whether a part makes problems."""
+        return self.poser.makes_problems
+
+    def sample(self, rng: random.Random) -> Problem:
+        """Return a problem of the part that poses them."""
+        return self.poser.sample(rng)
+
+    def sample_at(self, rng: random.Random, level: int) -> Problem:
+        """Return a problem of one level."""
+        return self.poser.sample_at(rng, level)
+
+    def examples(self) -> list[Problem]:
+        """Return the examples of the part that poses problems."""
+        return self.poser.examples()
+
+    def paraphrases(self, problem: Problem) -> list[str]:
+        """Return what every part accepts of the paraphrases of the part that poses problems."""
+        made = self.poser.paraphrases(problem)
+        verdicts = self.verify_batch([problem] * len(made), made)
+        return [text for text, verdict in zip(made, verdicts, strict=True) if self.is_success(verdict)]
+
+    def demonstration(self, problem: Problem) -> str:
+        """Return the demonstration of the part that poses problems."""
+        return self.poser.demonstration(problem)
+
+    def split_key(self, problem: Problem) -> str:
+        """Return the split key of the part that poses problems."""
+        return self.poser.split_key(problem)
+
+    def close(self) -> None:
+        """Give back what the parts hold."""
+        for part in self.parts.values():
+            part.close()
