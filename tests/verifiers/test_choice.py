@@ -10,10 +10,12 @@ PERU = Problem("The capital of Peru?", "B", {"choices": ["Quito", "Lima", "La Pa
 @pytest.mark.parametrize(
     "completion",
     [
-        "B", "b", " B\n", "(B)", "[B]", "B.", "B)", "B:", "**B**", "`B`", "Lima", "lima.", "B) Lima", "(B) Lima", "B. Lima",
-        "B: LIMA", "b lima", "The answer is B", "the answer is: B.", "The answer is (B).", "Answer: B", "Answer:B", "Answer is B",
-        "The correct answer is B) Lima.", "So the final answer is **B**.", "My choice: Lima", "The correct option is B!",
-        "Quito is in Ecuador.\nAnswer: B", "A) no\nC) no\n\nThe answer is B.", "La  Paz is not.\n\nAnswer: B\n",
+        "B", "b", " B\n", "(B)", "[B]", "B.", "B)", "B:", "**B**", "`B`", "Lima", "lima.", "B) Lima",
+        "(B) Lima", "B. Lima", "B: LIMA", "b lima", "The answer is B", "the answer is: B.",
+        "The answer is (B).", "Answer: B", "Answer:B", "Answer is B", "The correct answer is B) Lima.",
+        "So the final answer is **B**.", "My choice: Lima", "The correct option is B!",
+        "Quito is in Ecuador.\nAnswer: B", "A) no\nC) no\n\nThe answer is B.",
+        "La  Paz is not.\n\nAnswer: B\n",
     ],
 )  # fmt: skip
 def test_the_right_choice_may_be_named_in_many_ways(completion):
@@ -23,12 +25,13 @@ def test_the_right_choice_may_be_named_in_many_ways(completion):
 @pytest.mark.parametrize(
     "completion",
     [
-        "", "A", "C", "D", "Quito", "A or B", "B or C", "A or B or C", "A, B, C", "A B C", "ABC", "BB", "B B", "not B",
-        "The answer is not B", "The answer is A or B", "The answer is B or C.", "B) Quito", "A) Lima", "Lima Quito",
-        "Quito or Lima", "Lim", "imal", "Lima, Peru", "B?", "Answer: A\nAnswer: B", "Answer: B\nAnswer: A", "A\nB",
-        "B\nB", "The answer is A.\nNo, the answer is B.", "A) Quito\nB) Lima", "A) Quito\nB) Lima\nC) La Paz\nAnswer:",
-        "The capital of Peru?", "В", "Ｂ", "B\x00", "\u200bB", "B<eos>", "B" * 100_000, "Answer: " * 10_000 + "B",
-        "A\n" * 50_000 + "B",
+        "", "A", "C", "D", "Quito", "A or B", "B or C", "A or B or C", "A, B, C", "A B C", "ABC", "BB",
+        "B B", "not B", "The answer is not B", "The answer is A or B", "The answer is B or C.", "B) Quito",
+        "A) Lima", "Lima Quito", "Quito or Lima", "Lim", "imal", "Lima, Peru", "B?",
+        "Answer: A\nAnswer: B", "Answer: B\nAnswer: A", "A\nB", "B\nB",
+        "The answer is A.\nNo, the answer is B.", "A) Quito\nB) Lima",
+        "A) Quito\nB) Lima\nC) La Paz\nAnswer:", "The capital of Peru?", "В", "Ｂ", "B\x00", "\u200bB",
+        "B<eos>", "B" * 100_000, "Answer: " * 10_000 + "B", "A\n" * 50_000 + "B",
     ],
 )  # fmt: skip
 def test_anything_else_is_not_rewarded(completion):

@@ -1,4 +1,4 @@
-"""Pure verifiers on any text at all: a verdict, a reward in its range, the same one again, alone and in a batch, fast."""
+"""Pure verifiers on any text at all: a verdict in its range, the same one again, alone and in a batch, fast."""
 
 import math
 import time

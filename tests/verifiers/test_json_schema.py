@@ -1,0 +1,199 @@
+import json
+import re
+import socket
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from verifiers import JsonSchema, Problem, make_verifier
+from verifiers.json_schema import DEEPEST, MOST_DIGITS, read_json
+
+BOOK = {
+    "type": "object",
+    "properties": {"title": {"type": "string", "minLength": 1}, "year": {"type": "integer"}},
+    "required": ["title", "year"],
+    "additionalProperties": False,
+}
+EMMA = '{"title": "Emma", "year": 1815}'
+PROBLEM = Problem("A book?", EMMA)
+
+
+@pytest.mark.parametrize(
+    ("completion", "reward"),
+    [
+        (EMMA, 1.0),
+        (f"\n {EMMA}\r\n", 1.0),
+        (f"```json\n{EMMA}\n```", 1.0),
+        (f"```\n{EMMA}\n```\n", 1.0),
+        ('{"year":1815,"title":"Émma \\ud83d\\ude00 [{"}', 1.0),
+        ('{"title": "Emma", "year": 1815.0}', 1.0),
+        ("", 0.0),
+        ("```json\n```", 0.0),
+        ("``````", 0.0),
+        (f"```json\n{EMMA}", 0.0),
+        (f"```python\n{EMMA}\n```", 0.0),
+        (f"Here it is: {EMMA}", 0.0),
+        (f"{EMMA} {EMMA}", 0.0),
+        (f"{EMMA} or not", 0.0),
+        ('{"title": "Emma"}', 0.0),
+        ('{"title": "", "year": 1815}', 0.0),
+        ('{"title": "Emma", "year": "1815"}', 0.0),
+        ('{"title": "Emma", "year": 1815.5}', 0.0),
+        ('{"title": "Emma", "year": 1815, "more": 1}', 0.0),
+        ('{"title": "Emma", "year": 1815, "year": 1815}', 0.0),
+        ('{"title": "Emma", "year": 1815,}', 0.0),
+        ("{'title': 'Emma', 'year': 1815}", 0.0),
+        ('{"title": "Emma", "year": NaN}', 0.0),
+        ('{"title": "Emma", "year": Infinity}', 0.0),
+        ('{"title": "Emma", "year": 1e999}', 0.0),
+        ('{"title": "Emma", "year": ' + "9" * 5_000 + "}", 0.0),
+        ('{"title": "Emma", "year": ١٨١٥}', 0.0),
+        ("[" + EMMA + "]", 0.0),
+        ("null", 0.0),
+        (f"\u00a0{EMMA}", 0.0),
+        (f"\ufeff{EMMA}", 0.0),
+        (EMMA + " " * 100_000, 0.0),
+        ("[" * 100_000, 0.0),
+        ('{"a":' * 5_000 + "1" + "}" * 5_000, 0.0),
+        ('"' * 9_999, 0.0),
+        ('\\"' * 5_000, 0.0),
+    ],
+)
+def test_one_document_of_the_right_shape_is_rewarded(completion, reward):
+    assert JsonSchema(BOOK).verify(PROBLEM, completion).reward == reward
+
+
+def test_depth_and_digits_are_bounded():
+    assert read_json("[" * DEEPEST + "]" * DEEPEST)
+    assert read_json('["' + "[" * 100 + '"]') == ["[" * 100]
+    assert read_json("9" * MOST_DIGITS) == int("9" * MOST_DIGITS)
+    for text in ("[" * (DEEPEST + 1) + "]" * (DEEPEST + 1), "9" * (MOST_DIGITS + 1), "-1e400", "[NaN]"):
+        with pytest.raises(ValueError, match=r"."):
+            read_json(text)
+
+
+@pytest.mark.parametrize(
+    "text", ['"' * 100_000, '\\"' * 50_000, '"\\' * 50_000, "[]" * 50_000, "{" * 100_000, "9" * 100_000]
+)
+def test_hard_texts_are_refused_at_once(text):
+    start = time.perf_counter()
+    with pytest.raises(ValueError, match=r"."):
+        read_json(text)
+    assert time.perf_counter() - start < 0.5  # quadratic time would be minutes
+
+
+JSON = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(10**20), 10**20)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(),
+    lambda parts: st.lists(parts, max_size=4) | st.dictionaries(st.text(), parts, max_size=4),
+    max_leaves=20,
+)
+
+
+@given(JSON, st.sampled_from([None, 2]))
+def test_every_document_is_read_as_it_was_written(value, indent):
+    assert read_json(json.dumps(value, indent=indent)) == value
+
+
+def test_the_problem_s_own_schema_goes_first():
+    problem = Problem("p", "", {"schema": {"type": "integer"}})
+    assert JsonSchema(BOOK).verify(problem, "3").reward == 1.0
+    assert JsonSchema(BOOK).verify(problem, EMMA).reward == 0.0
+    assert JsonSchema().verify(problem, "3").reward == 1.0
+
+
+def test_a_schema_may_stand_in_a_file(tmp_path):
+    path = tmp_path / "book.json"
+    path.write_text(json.dumps(BOOK))
+    assert JsonSchema(str(path)).verify(PROBLEM, EMMA).reward == 1.0
+    assert make_verifier(f"json_schema:{path}").verify(PROBLEM, "{}").reward == 0.0
+
+
+DRAFTS = ["http://json-schema.org/draft-07/schema#", "https://json-schema.org/draft/2019-09/schema"]
+
+
+@pytest.mark.parametrize("draft", DRAFTS)
+def test_older_drafts_are_known(draft):
+    key = "definitions" if "07" in draft else "$defs"
+    schema = {"$schema": draft, "$ref": f"#/{key}/n", key: {"n": {"type": "integer"}}}
+    assert JsonSchema(schema).verify(PROBLEM, "3").reward == 1.0
+    assert JsonSchema(schema).verify(PROBLEM, '"3"').reward == 0.0
+
+
+def test_a_schema_may_refer_to_its_own_parts():
+    schema = {"type": "array", "items": {"$ref": "#"}, "maxItems": 2}
+    assert JsonSchema(schema).verify(PROBLEM, "[[], [[]]]").reward == 1.0
+    assert JsonSchema(schema).verify(PROBLEM, "[[], [3]]").reward == 0.0
+    assert JsonSchema(schema).verify(PROBLEM, "[" * DEEPEST + "]" * DEEPEST).reward == 1.0
+
+
+@pytest.mark.parametrize(
+    ("schema", "message"),
+    [
+        ({"type": "objekt"}, "bad schema at $.type: 'objekt' is not valid"),
+        ({"pattern": "("}, "bad schema at $.pattern: '(' is not a 'regex'"),
+        ({"properties": {"a": {"minLength": "x"}}}, "bad schema at $.properties.a.minLength"),
+        ({"$ref": "http://example.com/schema.json"}, "refers to 'http://example.com/schema.json'"),
+        ({"items": [{"$ref": "file:///etc/passwd"}]}, "bad schema at $.items"),
+        ({"items": {"$ref": "file:///etc/passwd"}}, "refers to 'file:///etc/passwd'"),
+        ({"items": {"$ref": "other.json"}}, "refers to 'other.json'"),
+        ({"items": {"$ref": "#/$defs/missing"}}, "has no part '#/$defs/missing'"),
+        ({"$schema": "http://example.com/mine"}, "unknown $schema 'http://example.com/mine'"),
+        ({"$schema": 7}, "unknown $schema 7"),
+        ([], "a schema is a mapping"),
+        (True, "a schema is a mapping"),
+        ({"const": float}, "the schema is no JSON"),
+        ("missing.json", "'missing.json' is no JSON file with a schema"),
+    ],
+)
+def test_a_bad_schema_is_one_clear_line(schema, message, monkeypatch):
+    monkeypatch.setattr(socket, "socket", None)  # nothing may be looked up
+    with pytest.raises(ValueError, match=re.escape(message)) as caught:
+        JsonSchema(schema)
+    assert str(caught.value).startswith("json_schema: ")
+    assert "\n" not in str(caught.value)
+    if not isinstance(schema, str):
+        verdict = JsonSchema().verify(Problem("p", "", {"schema": schema}), "3")
+        assert (verdict.reward, verdict.status, verdict.reason) == (0.0, "error", str(caught.value))
+
+
+def test_without_any_schema_there_is_no_verdict():
+    verdict = JsonSchema().verify(Problem("p"), "{}")
+    assert (verdict.reward, verdict.status) == (0.0, "error")
+
+
+def test_a_schema_without_end_is_an_error_not_a_crash():
+    verdict = JsonSchema({"properties": {"a": {"$ref": "#/properties/a"}}}).verify(PROBLEM, '{"a": 1}')
+    assert (verdict.reward, verdict.status) == (0.0, "error")
+    assert "refers to itself without end" in verdict.reason
+
+
+@pytest.mark.parametrize("number", ["1e308", "-1e308", "1e-320", "9" * MOST_DIGITS, "0", "-0.0"])
+@pytest.mark.parametrize("schema", [{"multipleOf": 0.01}, {"multipleOf": 3}, {"multipleOf": 1e-300}, {"maximum": 1.5}])
+def test_extreme_numbers_have_a_verdict(number, schema):
+    assert JsonSchema(schema).verify(PROBLEM, number).status == "ok"
+
+
+def test_demonstrations_and_paraphrases_of_the_examples_are_right():
+    verifier = JsonSchema()
+    problems = verifier.examples()
+    assert len(problems) >= 8
+    for problem in problems:
+        completions = [verifier.demonstration(problem), *verifier.paraphrases(problem)]
+        assert len(completions) >= 4
+        for completion in completions:
+            assert verifier.verify(problem, completion).reward == 1.0
+        for other in problems:
+            if other is not problem:
+                assert verifier.verify(problem, other.answer).reward == 0.0
+
+
+@pytest.mark.parametrize("max_length", [0, 100_001, "9", True])
+def test_the_longest_completion_is_bounded(max_length):
+    with pytest.raises(ValueError, match="json_schema: max_length must be a whole number from 1 to 100000"):
+        JsonSchema(BOOK, max_length)
