@@ -76,6 +76,8 @@ def _case(row: Any) -> Case:
         case = None
     if case is None or not isinstance(case.input, str) or not isinstance(case.output, str):
         raise ValueError(f"code: a case is a mapping of 'input' and 'output' to texts, got {row!r:.100}")
+    if not case.output.strip():
+        raise ValueError(f"code: a case must expect some output, for a program that crashes has none; got {row!r:.100}")
     return case
 
 

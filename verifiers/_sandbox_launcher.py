@@ -30,10 +30,8 @@ LIBRARIES = (f"{PREFIX}/lib", f"{PREFIX}/lib64", "/usr/lib", "/usr/lib64", "/lib
 DEVICES = ("/dev/null", "/dev/zero", "/dev/urandom")
 ENVIRONMENT = {"PYTHONHASHSEED": "0"}  # the same program has the same order of its sets every time
 
-NEW_MOUNTS, NEW_CGROUP, NEW_NAMES, NEW_IPC, NEW_USER, NEW_PIDS, NEW_NETWORK = (
-    1 << 17,
-    *(1 << bit for bit in range(25, 31)),
-)
+NEW_MOUNTS, NEW_CGROUP, NEW_NAMES = 1 << 17, 1 << 25, 1 << 26
+NEW_IPC, NEW_USER, NEW_PIDS, NEW_NETWORK = 1 << 27, 1 << 28, 1 << 29, 1 << 30
 NEW_ANYTHING = NEW_MOUNTS | NEW_CGROUP | NEW_NAMES | NEW_IPC | NEW_USER | NEW_PIDS | NEW_NETWORK
 READ_ONLY, NO_SUID, NO_DEVICES, NO_EXEC, REMOUNT, BIND, RECURSIVE, PRIVATE = 1, 2, 4, 8, 32, 4096, 16384, 1 << 18
 DETACH = 2

@@ -31,10 +31,10 @@ _FENCE = "```"
 class Code(Verifier):
     """A Python program is run against the tests of its problem, each run in a sandbox of its own.
 
-    Prompt: anything, such as a signature with its docstring. Completion: the whole program, or text with it in a block
-    fenced by ```python and ```; the last such block counts. Alphabet: printable ASCII. Reward: 1.0 if every test
-    passes, else 0.0; with `partial` the share of tests that pass. A program that crashes, takes too long or too much
-    memory fails its test; a sandbox that fails is an "error".
+    Prompt: anything, such as a signature with its docstring. Completion: the whole program (at most 100,000
+    characters), or text with it in a block fenced by ```python and ```; the last such block counts. Alphabet: printable
+    ASCII. Reward: 1.0 if every test passes, else 0.0; with `partial` the share of tests that pass. A program that
+    crashes, takes too long or too much memory fails its test; a sandbox that fails is an "error".
 
     A problem has one of two columns. `tests`: assertions `assert f(1, [2], key="c") == [3]` or `... is True` (False,
     None) with plain literals. `cases`: mappings of `input`, the text on standard input, and `output`, the text
@@ -95,12 +95,12 @@ class Code(Verifier):
         tests = read_tests(problem)
         program = program_of(completion)
         if not program.strip() or len(program) > _LONGEST_PROGRAM:
-            return Verdict(0.0, {"tests_passed": 0.0})
+            return Verdict(0.0)
         try:
             share = self._count(tests, program) / len(tests)
         except SandboxError as error:
             return Verdict(0.0, status="error", reason=f"sandbox: {error}")
-        return Verdict(share if self.partial else float(share == 1.0), {"tests_passed": share})
+        return Verdict(share if self.partial else float(share == 1.0))
 
     def verify_batch(self, problems: Sequence[Problem], completions: Sequence[str]) -> list[Verdict]:
         """Run many completions, as many at once as there are processors."""

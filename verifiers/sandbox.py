@@ -35,7 +35,7 @@ class Limits:
 
     Args:
         seconds: wall clock, from the moment the program starts.
-        memory: bytes of address space of each process.
+        memory: bytes of address space of each process; all of them together can have `processes` times as much.
         processes: processes and threads at once.
         disk: bytes in /tmp, all together and in one file.
         output: bytes written to standard output and standard error; the rest is not read.
@@ -141,10 +141,11 @@ def _talk(process: subprocess.Popen[bytes], status: int, message: bytes, limits:
         selector.register(stdin, selectors.EVENT_WRITE)
         unread = memoryview(message)
         while ended == "itself" and received.keys() & selector.get_map().keys():
-            ready = selector.select(max(0.0, deadline - time.monotonic()))
-            if not ready:
+            left = deadline - time.monotonic()
+            if left <= 0:
                 ended = "timeout"
-            for key, _ in ready:
+                break
+            for key, _ in selector.select(left):
                 if key.fd == stdin:
                     unread = _send(stdin, unread)
                     if not unread:

@@ -1,0 +1,367 @@
+"""Programs judged by tests, and programs that try to be judged better than they are."""
+
+import string
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import verifiers.code as code_module
+from verifiers import Code, Problem, Verdict, sandbox
+from verifiers._code_harness import DEEPEST, decode, encode
+from verifiers._code_tests import Call, Case, read_tests
+from verifiers.code import program_of
+from verifiers.sandbox import SandboxError
+
+pytestmark = pytest.mark.skipif(bool(sandbox.unavailable()), reason="see test_sandbox.py")
+ADD = Problem("add", "", {"tests": ["assert add(1, 2) == 3", "assert add('a', b='b') == 'ab'"]})
+RIGHT = "def add(a, b):\n    return a + b\n"
+TOKEN = "token-38147"  # what the tests expect; no program can know it
+
+
+def reward(problem, completion, **options):
+    verdict = Code(**options).verify(problem, completion)
+    assert verdict.status == "ok"
+    return verdict.reward
+
+
+def asks(*tests):
+    return Problem("p", "", {"tests": list(tests)})
+
+
+@pytest.mark.parametrize("index", range(5))
+def test_the_examples_and_other_solutions_of_them_are_right_and_the_prompt_is_not(index):
+    verifier = Code()
+    problem = verifier.examples()[index]
+    completions = [verifier.demonstration(problem), *verifier.paraphrases(problem)]
+    assert len(completions) == 4
+    assert {v.reward for v in verifier.verify_batch([problem] * 4, completions)} == {1.0}
+    assert reward(problem, problem.prompt) == 0.0
+    assert set(problem.prompt + "".join(completions)) <= set(string.printable)
+
+
+@pytest.mark.parametrize(
+    ("completion", "all_or_nothing", "share"),
+    [
+        (RIGHT, 1.0, 1.0),
+        ("def add(a, b):\n    return 3\n", 0.0, 0.5),
+        ("def add(a, b):\n    return 1 / (a != 'a')", 0.0, 0.0),
+        ("def add(a, b):\n    return a - b\n", 0.0, 0.0),
+        ("def add(a, b):\n    if a == 1: return 3\n    raise SystemExit", 0.0, 0.5),
+        ("def add(a, b):\n    if a == 1: return 3\n    while True: pass", 0.0, 0.5),
+        ("def add(a, b):\n    if a == 1: return 3\n    import os; os._exit(0)", 0.0, 0.5),
+        ("def add(a, b):\n    if a == 'a': return 'ab'\n    exit(0)", 0.0, 0.5),
+        ("print(3)\n" + RIGHT + "print('ab')\n", 1.0, 1.0),
+        ("def plus(a, b):\n    return a + b\n", 0.0, 0.0),
+        (f"Look:\n```python\n{RIGHT}```\nDone.", 1.0, 1.0),
+        (f"```python\n{RIGHT}```\nor\n```python\nadd = None\n```\n", 0.0, 0.0),
+        ("", 0.0, 0.0),
+        ("```python\n```", 0.0, 0.0),
+        ("3", 0.0, 0.0),
+        ("\0", 0.0, 0.0),
+        ("\ud800", 0.0, 0.0),
+        ("(" * 5000, 0.0, 0.0),
+        (RIGHT + "#" * 100_000, 0.0, 0.0),
+    ],
+)
+def test_a_program_is_worth_the_tests_it_passes(completion, all_or_nothing, share):
+    assert reward(ADD, completion, timeout=1.0) == all_or_nothing
+    assert reward(ADD, completion, timeout=1.0, partial=True) == share
+
+
+@pytest.mark.parametrize(
+    ("test", "value", "passes"),
+    [
+        ("assert f() == 240", "240.0", True),  # as in Python, and as in public collections of problems
+        ("assert f() == True", "1", True),
+        ("assert f() is True", "1", False),
+        ("assert f() is True", "True", True),
+        ("assert f() is None", "None", True),
+        ("assert f() is None", "0", False),
+        ("assert f() == [1, 2]", "(1, 2)", False),
+        ("assert f() == (1, [2, {3}])", "(1, [2, {3}])", True),
+        ("assert f() == {1: 'a', (2, 3): None}", "{(2, 3): None, 1: 'a'}", True),
+        ("assert f() == {'a': 1}", "[['a', 1]]", False),
+        ("assert f() == {1, 2}", "frozenset({1, 2})", True),
+        ("assert f() == set()", "set()", True),
+        ("assert f() == -1.5e300, 'a message'", "-1.5e300", True),
+        ("assert f() == 'é\\ud800'", "'é\\ud800'", True),
+        ("assert f() == 1", "float('nan')", False),
+        ("assert f() == 1", "10 ** 9000", False),
+        ("assert f() == 1", "'1'", False),
+        ("assert f() == [1, 2]", "range(1, 3)", False),
+        ("assert f() == 'a'", "b'a'", False),
+        ("assert f() == 1", "__import__('enum').IntEnum('E', 'a').a", False),
+    ],
+)
+def test_values_compare_as_in_python_but_only_plain_ones(test, value, passes):
+    assert reward(asks(test), f"def f():\n    return {value}\n") == float(passes)
+
+
+FORGERIES = {
+    "equal to everything": "class Yes:\n    def __eq__(self, other): return True\ndef f(x): return Yes()\n",
+    "an int equal to everything": (
+        "class Yes(int):\n    __eq__ = lambda self, other: True\n    __hash__ = int.__hash__\ndef f(x): return Yes()\n"
+    ),
+    "a str equal to everything": (
+        "class Yes(str):\n    __eq__ = lambda self, other: True\n    __hash__ = None\ndef f(x): return Yes('token')\n"
+    ),
+    "exit while importing": "import sys\nsys.exit(0)\n",
+    "hard exit while importing": "import os\nos._exit(0)\n",
+    "exit in the call": "def f(x): raise SystemExit(0)\n",
+    "exit by signal": "import os, signal\ndef f(x): os.kill(os.getpid(), signal.SIGKILL)\n",
+    "verdicts on every pipe": (
+        "import os\nfor fd in range(64):\n    for text in (b'[true]', b'1', b'passed', b'[]', b'[1.0]'):\n"
+        "        try: os.write(fd, text + b'\\n')\n        except OSError: pass\nos._exit(0)\n"
+    ),
+    "results that are no JSON": (
+        "import os\nfor fd in (3, 4, 5):\n    try: os.write(fd, b'\\xff{' * 9999)\n    except OSError: pass\n"
+    ),
+    "deep JSON": (
+        "import os\nfor fd in (3, 4, 5):\n    try: os.write(fd, b'[' * 300 + b'\\n')\n    except OSError: pass\n"
+    ),
+    "a patched encoder": "import json\njson.dumps = lambda *a, **k: '[true]'\ndef f(x): return 1\n",
+    "patched builtins": (
+        "import builtins, sys\nbuiltins.type = lambda *a: str\nsys.modules['__main__'].encode = lambda *a: True\n"
+        "def f(x): return object()\n"
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FORGERIES)
+def test_a_forged_success_is_a_failed_test(name):
+    problem = asks(f"assert f('x') == {TOKEN!r}")
+    assert reward(problem, FORGERIES[name]) == 0.0
+    assert reward(problem, f"def f(x): return {TOKEN!r}\n") == 1.0
+
+
+def test_what_the_forgeries_try_does_fool_an_assertion_in_the_same_process():
+    program = FORGERIES["equal to everything"] + f"assert f('x') == {TOKEN!r}\nprint('fooled')\n"
+    assert sandbox.run({"main.py": program}).output == b"fooled\n"
+
+
+SEARCH = """
+import gc, os, sys
+
+def places():
+    frame = sys._getframe()
+    while frame:
+        yield from (repr(frame.f_locals), repr(frame.f_globals), repr(frame.f_code.co_consts))
+        frame = frame.f_back
+    yield from map(repr, gc.get_objects())
+    for folder in ("/tmp", "/proc/self", "/proc/1", "/proc/self/fd"):
+        for name in os.listdir(folder) if os.path.isdir(folder) else ():
+            if folder.endswith("fd") and name in ("0", "1", "2"): continue
+            try: yield open(f"{folder}/{name}", errors="replace").read(10**6)
+            except OSError: pass
+
+def f(x):
+    for text in places():
+        at = text.find("tok" + "en-")
+        if at >= 0: return text[at:at + 11]
+"""
+
+
+def test_what_is_expected_is_nowhere_in_the_sandbox():
+    assert reward(asks(f"assert f('x') == {TOKEN!r}"), SEARCH) == 0.0
+    assert reward(asks(f"assert f({TOKEN!r}) == {TOKEN!r}"), SEARCH) == 1.0  # the search finds what is there
+
+
+CASES = Problem("sum", "", {"cases": [{"input": "1 2\n", "output": "3"}, {"input": "4 5\n", "output": "9\n\n"}]})
+
+
+@pytest.mark.parametrize(
+    ("program", "all_or_nothing", "share"),
+    [
+        ("print(sum(map(int, input().split())))", 1.0, 1.0),
+        ("a, b = input().split()\nprint(int(a) + int(b), end=' \\n\\n')\nexit()", 1.0, 1.0),
+        ("if __name__ == '__main__': print(sum(map(int, input().split())))", 1.0, 1.0),
+        ("print(3)", 0.0, 0.5),
+        ("print(' 3')", 0.0, 0.0),
+        ("print('passed')\nraise SystemExit(0)", 0.0, 0.0),
+        ("import os; os._exit(0)", 0.0, 0.0),
+        ("print(sum(map(int, input().split())), flush=True)\nwhile True: pass", 0.0, 0.0),
+        ("while True: print(3)", 0.0, 0.0),
+    ],
+)
+def test_a_program_is_judged_by_its_output(program, all_or_nothing, share):
+    assert reward(CASES, program, timeout=1.0) == all_or_nothing
+    assert reward(CASES, program, timeout=1.0, partial=True) == share
+
+
+@pytest.mark.parametrize(
+    ("metadata", "message"),
+    [
+        ({}, "needs a column 'tests' or a column 'cases', one of them"),
+        ({"tests": ["assert f() == 1"], "cases": [{"input": "", "output": "1"}]}, "one of them"),
+        ({"tests": []}, "'tests' must be a list with at least one test"),
+        ({"tests": "assert f() == 1"}, "'tests' must be a list"),
+        ({"cases": [("1", "2")]}, r"a case is a mapping of 'input' and 'output' to texts, got \('1', '2'\)"),
+        ({"cases": [{"input": "1"}]}, "a case is a mapping"),
+        ({"cases": [{"input": "1", "output": 1}]}, "a case is a mapping"),
+        ({"cases": [{"input": "1", "output": " \n"}]}, "a case must expect some output"),
+        *(
+            ({"tests": [test]}, "a test has the form assert f")
+            for test in (
+                "assert f(1)",
+                "assert not f(1)",
+                "assert f(1) != 2",
+                "assert f(x) == 2",
+                "assert f(1) == g(1)",
+                "assert f(*[1]) == 1",
+                "assert f(**{}) == 1",
+                "assert f.g(1) == 1",
+                "assert f(1) is 1",
+                "assert f(1) == 1 == 1",
+                "assert f(1) == b'bytes'",
+                "assert f(1) == 1j",
+                "assert f(1) == 1\nassert f(2) == 2",
+                "import os",
+                "assert",
+                "",
+                "assert f(1) == " + "[" * 60 + "]" * 60,
+                "assert f(1) == " + "9" * 5000,
+                "\0",
+                None,
+                3,
+            )
+        ),
+    ],
+)
+def test_tests_of_another_form_are_named(metadata, message):
+    with pytest.raises(ValueError, match=message) as caught:
+        Code().verify(Problem("p", "", metadata), RIGHT)
+    assert "\n" not in str(caught.value)
+
+
+def test_what_is_expected_is_no_part_of_what_the_sandbox_is_told():
+    [call] = read_tests(asks(f"assert f(1, [2], key='c') == {TOKEN!r}"))
+    assert call == Call("f", [1, [2]], {"key": "c"}, TOKEN)
+    assert call.request() == ["f", [1, [2]], {"key": "c"}]
+    assert read_tests(CASES)[1] == Case("4 5\n", "9\n\n")
+
+
+plain = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
+    lambda inner: (
+        st.lists(inner)
+        | st.lists(inner).map(tuple)
+        | st.sets(st.integers() | st.text())
+        | st.dictionaries(st.text(), inner)
+    ),
+    max_leaves=20,
+)
+
+
+@given(plain)
+def test_plain_data_comes_back_as_it_went(value):
+    import json
+
+    back = decode(json.loads(json.dumps(encode(value))))
+    assert back == value
+    assert repr(type(back)) == repr(type(value))
+    assert Call("f", [], {}, value).is_passed_by(json.dumps([encode(value)]).encode())
+
+
+@given(st.binary() | st.text().map(str.encode) | plain.map(repr).map(lambda text: text.encode("utf-8", "replace")))
+@settings(max_examples=300)
+def test_whatever_comes_back_is_an_answer_and_never_an_error(line):
+    call = Call("f", [], {}, TOKEN)
+    assert call.is_passed_by(line) is False
+    assert call.is_passed_by(b"[" + line + b"]") is False
+
+
+def test_an_answer_much_longer_than_the_expected_one_is_not_even_read(monkeypatch):
+    assert not Call("f", [], {}, {1}).is_passed_by(b'[{"set": [' + b"1," * 1000 + b"1]}]")
+    assert Call("f", [], {}, {1}).is_passed_by(b'[{"set": [1, 1, 1]}]')
+
+
+def test_depth_is_limited_on_both_sides():
+    value = []
+    for _ in range(DEEPEST + 1):
+        value = [value]
+    with pytest.raises(ValueError, match="nested more than 50 deep"):
+        encode(value)
+    with pytest.raises(ValueError, match="nested more than 50 deep"):
+        decode(value)
+
+
+@pytest.mark.parametrize(
+    ("completion", "program"),
+    [
+        ("x", "x"),
+        ("a\n```python\nx\n```\nb", "x\n"),
+        ("```python\nx\n```\n```python\ny\n```", "y\n"),
+        ("```python\nx\n```\n```python\ny", "x\n"),
+        ("```python\nx", "```python\nx"),
+        ("```\nx\n```", "```\nx\n```"),
+        ("```python  \r\nx\r\n```\r\n", "x\r\n"),
+        ("```pythonic\nx\n```", "```pythonic\nx\n```"),
+        ("", ""),
+    ],
+)
+def test_the_last_closed_block_is_the_program(completion, program):
+    assert program_of(completion) == program
+
+
+def test_a_batch_keeps_its_order():
+    completions = [f"import time\ntime.sleep({0.3 if n < 2 else 0})\ndef f(): return {n}\n" for n in range(8)]
+    problems = [asks(f"assert f() == {n if n % 2 else -1}") for n in range(8)]
+    assert [v.reward for v in Code().verify_batch(problems, completions)] == [0.0, 1.0] * 4
+    assert Code().verify_batch([], []) == []
+    with pytest.raises(ValueError, match="shorter"):
+        Code().verify_batch(problems, completions[:3])
+
+
+def test_a_sandbox_that_fails_is_no_verdict(monkeypatch):
+    def fail(*args):
+        raise SandboxError("no more processes")
+
+    monkeypatch.setattr(code_module, "run", fail)
+    assert Code().verify(ADD, RIGHT) == Verdict(0.0, status="error", reason="sandbox: no more processes")
+
+
+def test_memory_is_limited_by_option():
+    problem = asks("assert f() == 1")
+    program = "def f():\n    return len(bytearray(100 << 20)) // (100 << 20)\n"
+    assert reward(problem, program) == 1.0
+    assert reward(problem, program, memory=64) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"timeout": 0}, "timeout must be above 0 and at most 3600 seconds, got 0"),
+        ({"timeout": True}, "timeout must be"),
+        ({"timeout": float("nan")}, "timeout must be"),
+        ({"memory": 63}, "memory must be a whole number of megabytes, 64 to 1048576, got 63"),
+        ({"memory": 100.0}, "memory must be"),
+    ],
+)
+def test_options_out_of_range_are_refused(options, message):
+    with pytest.raises(ValueError, match=message):
+        Code(**options)
+
+
+def test_without_isolation_programs_run_only_where_that_is_asked_for(monkeypatch):
+    monkeypatch.setattr(code_module, "unavailable", lambda: "namespaces need Linux, this is darwin")
+    with pytest.raises(
+        ValueError, match=r"\(namespaces need Linux, this is darwin\).*unsafe_local_exec=True \(--unsafe"
+    ) as caught:
+        Code()
+    assert "\n" not in str(caught.value)
+    verifier = Code(unsafe_local_exec=True, timeout=1.0)
+    assert not verifier.isolating
+    assert [v.reward for v in verifier.verify_batch([ADD, ADD, CASES], [RIGHT, "while True: pass", "print(3)"])] == [
+        1.0,
+        0.0,
+        0.0,
+    ]
+    monkeypatch.undo()
+    assert Code(unsafe_local_exec=True).isolating  # the option allows, it does not ask for it
+
+
+def test_no_windows(monkeypatch):
+    monkeypatch.setattr(code_module.sys, "platform", "win32")
+    with pytest.raises(ValueError, match="code: programs can be run on Linux"):
+        Code(unsafe_local_exec=True)
