@@ -6,7 +6,7 @@ import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from .attacks import attacks
+from .attacks import FAMILIES, attacks
 from .base import Problem, Verifier
 
 ENOUGH = 200  # right completions, as far as there are so many
@@ -58,21 +58,22 @@ def corpus(verifier: Verifier, problems: Sequence[Problem], own: bool) -> list[C
     if own:
         cases += _more_honest(verifier, ENOUGH - len(cases))
     attacked = problems[:ATTACKED]
-    dear = verifier.isolated or verifier.slow
     for index, problem in enumerate(attacked):
         found = _attacks(verifier, problems, problem)
-        cases += _share(found, index, len(attacked)) if dear else found
-        if index < ATTACKED_DEARLY or not dear:
+        cases += _share(found, index, len(attacked)) if verifier.slow else found
+        if index < ATTACKED_DEARLY or not verifier.slow:
             cases += _added(cases, problem)
     return cases
 
 
 def _share(cases: Sequence[Case], index: int, count: int) -> list[Case]:
-    """Return one problem's share where all of them together are to meet every attack."""
+    """Return one problem's share where all of them together are to meet every attack; all its counterexamples."""
     families: dict[str, list[Case]] = {}
     for case in cases:
         families.setdefault(case.family, []).append(case)
-    return [case for each in families.values() for case in each[index::count]]
+    return [case for name, each in families.items() for case in each[index::count] if name in FAMILIES] + [
+        case for case in cases if case.family not in FAMILIES
+    ]
 
 
 def _honest(verifier: Verifier, problem: Problem) -> list[Case]:

@@ -374,22 +374,33 @@ def test_counterexamples_of_the_verifier_are_attacks():
     assert [(f.rule, f.family, f.times) for f in report.findings] == [("attack", "in apples", 4)]
 
 
-@pytest.mark.parametrize("how", ["slow", "isolated"])
-def test_a_slow_verifier_is_tried_in_batches_and_with_fewer_attacks(how):
+def test_a_slow_verifier_is_tried_in_batches_and_with_fewer_attacks():
     class Dear(Sums):
+        slow = True
+
         def verify(self, problem, completion):
-            if how == "slow":
-                calls.append(completion)
+            calls.append(completion)
             return super().verify(problem, completion)
 
-    setattr(Dear, how, True)
     calls = []
     report = lint(Dear())
     assert report.findings == []
     assert 200 <= report.attacks < 300
     assert (report.honest >= 200, report.false_rejects) == (True, 0)
-    if how == "slow":
-        assert len(calls) == 2 * (report.attacks + report.honest + 40) + trials.ALONE
+    assert len(calls) == 2 * (report.attacks + report.honest + 40) + trials.ALONE
+
+
+def test_an_isolated_verifier_is_tried_in_worker_processes():
+    class Apart(Sums):
+        isolated = True
+
+        def verify(self, problem, completion):
+            return Verdict(0.0, status="error") if os.getpid() == here else super().verify(problem, completion)
+
+    here = os.getpid()
+    report = lint(Apart())
+    assert report.findings == []
+    assert report.attacks >= 800
 
 
 def test_faults_in_worker_processes_are_findings():
