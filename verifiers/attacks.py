@@ -66,7 +66,7 @@ def attacks(
     plain = answer if len(answer) <= 200 and not _NOT_PLAIN & set(answer) else ""
     choices = problem.metadata.get("choices", ())
     choices = [str(each) for each in choices] if isinstance(choices, (list, tuple, Mapping)) else []
-    right = [problem.answer, *honest]
+    right = [text for text in (problem.answer, *honest) if text]
     wrong = _all_but(right, [*wrong_answers, *near_misses(plain)])[:8]
     target = Target(problem.prompt, plain, wrong, alphabet, choices)
     made = {family: _all_but(right, make(target)) for family, make in FAMILIES.items()}

@@ -76,8 +76,9 @@ class Verifier:
             that may hang, crash or take long. See `isolation.py`.
         timeout: seconds a verdict may take in a worker process.
         prefers_batches: whether one large batch is cheaper than several small ones.
+        slow: whether a verdict may take longer than 5 ms, because it runs a program or a model.
         does_not_catch: wrong completions that this verifier is known to pay for, by the name of the attack in
-            `attacks.py`, each with the reason.
+            `attacks.py` or in its own `counterexamples`, each with the reason.
         needs: the optional modules it cannot do without, each with the extra of this package that installs it.
     """
 
@@ -90,6 +91,7 @@ class Verifier:
     isolated: bool = False
     timeout: float = 5.0
     prefers_batches: bool = False
+    slow: bool = False
     does_not_catch: Mapping[str, str] = {}
     needs: Mapping[str, str] = {}
 
@@ -115,9 +117,9 @@ class Verifier:
         """Return completions that differ from the demonstration and deserve the full reward all the same."""
         return []
 
-    def counterexamples(self, problem: Problem) -> list[str]:
-        """Return wrong completions that this kind of verifier could fall for; `attacks.py` has those for any kind."""
-        return []
+    def counterexamples(self, problem: Problem) -> Mapping[str, Sequence[str]]:
+        """Return wrong completions that only this kind of verifier could fall for, by the name of the attack."""
+        return {}
 
     def verify(self, problem: Problem, completion: str) -> Verdict:
         """Judge one completion."""

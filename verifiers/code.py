@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from . import _code_harness
+from ._code_counterexamples import forgeries, lookup
 from ._code_tests import Call, Case, read_tests
 from .base import Problem, Verdict, Verifier
 from .registry import register_verifier
@@ -60,7 +61,8 @@ class Code(Verifier):
     """
 
     alphabet = string.printable
-    does_not_catch = {"visible tests": "a program may return what the prompt says the tests expect, without computing"}
+    slow = True
+    does_not_catch = {"known-tests": "a program that knows the tests may look up what they expect"}
 
     def __init__(
         self, partial: bool = False, timeout: float = 5.0, memory: int = 256, unsafe_local_exec: bool = False
@@ -89,6 +91,11 @@ class Code(Verifier):
         """Return the answer in a fenced block and, for the examples, another solution."""
         others = [other for prompt, _, other, _ in _EXAMPLES if prompt == problem.prompt]
         return [f"Here it is:\n{_FENCE}python\n{text}{_FENCE}\n" for text in (problem.answer, *others)] + others
+
+    def counterexamples(self, problem: Problem) -> dict[str, list[str]]:
+        """Return programs that forge a success, and one that knows the tests."""
+        tests = read_tests(problem)
+        return {"forged-success": forgeries(tests), "known-tests": [lookup(tests)]}
 
     def verify(self, problem: Problem, completion: str) -> Verdict:
         """Run one completion against the tests."""

@@ -6,13 +6,14 @@ import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from .attacks import attacks
+from .attacks import FAMILIES, attacks
 from .base import Problem, Verifier
 
-ENOUGH = 200  # attacks, and right completions, as far as there are so many
-ATTACKED = 16  # problems; fewer where a verdict is dear
+ENOUGH = 200  # right completions, as far as there are so many
+ATTACKED = 16  # problems
+ATTACKED_DEARLY = 2  # problems that wrong answers are added to where a verdict is slow
 LONG = 1000  # characters: longer texts are not put into the frame of an answer
-REFERENCE, PARAPHRASE, OWN, MONOTONIC = "reference", "paraphrase", "counterexamples", "added-wrong-answer"
+REFERENCE, PARAPHRASE, MONOTONIC = "reference", "paraphrase", "added-wrong-answer"
 _JOINED = ("{0} {1}", "{1} {0}", "{0}\n{1}", "{1}\n{0}", "{0} or {1}")
 
 
@@ -24,12 +25,14 @@ class Case:
         problem: the problem.
         text: the completion.
         family: "reference" and "paraphrase" for right ones, "added-wrong-answer", else the family of attacks.
+        plain: whether it is a wrong answer, plain and simple, with nothing about it but that.
         base: where a wrong answer was added, the number of the case that it was added to.
     """
 
     problem: Problem
     text: str
     family: str
+    plain: bool = False
     base: int | None = None
 
     @property
@@ -54,16 +57,23 @@ def corpus(verifier: Verifier, problems: Sequence[Problem], own: bool) -> list[C
     cases = [case for problem in problems for case in _honest(verifier, problem)]
     if own:
         cases += _more_honest(verifier, ENOUGH - len(cases))
-    least = 2 if verifier.isolated else ATTACKED
-    wrong = 0
-    for index, problem in enumerate(problems[:ATTACKED]):
-        if index >= least and wrong >= ENOUGH:
-            break
+    attacked = problems[:ATTACKED]
+    for index, problem in enumerate(attacked):
         found = _attacks(verifier, problems, problem)
-        wrong += len(found)
-        cases += found
-        cases += _added(cases, problem)
+        cases += _share(found, index, len(attacked)) if verifier.slow else found
+        if index < ATTACKED_DEARLY or not verifier.slow:
+            cases += _added(cases, problem)
     return cases
+
+
+def _share(cases: Sequence[Case], index: int, count: int) -> list[Case]:
+    """Return one problem's share where all of them together are to meet every attack; all its counterexamples."""
+    families: dict[str, list[Case]] = {}
+    for case in cases:
+        families.setdefault(case.family, []).append(case)
+    return [case for name, each in families.items() for case in each[index::count] if name in FAMILIES] + [
+        case for case in cases if case.family not in FAMILIES
+    ]
 
 
 def _honest(verifier: Verifier, problem: Problem) -> list[Case]:
@@ -88,27 +98,25 @@ def _more_honest(verifier: Verifier, wanted: int) -> list[Case]:
 
 def wrong_answers(verifier: Verifier, problems: Sequence[Problem], problem: Problem) -> list[str]:
     """Return wrong completions that look like answers: the verifier's counterexamples, answers of other problems."""
-    return [case.text for case in _attacks(verifier, problems, problem) if case.family in (OWN, "wrong-answer")]
+    return [case.text for case in _attacks(verifier, problems, problem) if case.plain]
 
 
 def _attacks(verifier: Verifier, problems: Sequence[Problem], problem: Problem) -> list[Case]:
     honest = [case.text for case in _honest(verifier, problem)]
-    own = list(dict.fromkeys(verifier.counterexamples(problem)))
+    own = {family: list(texts) for family, texts in verifier.counterexamples(problem).items()}
     made = attacks(problem, _others(problems, problem), verifier.alphabet, honest)
     frame = _frame(problem.answer, verifier.demonstration(problem))
-    texts = {OWN: own, **{family: [*texts, *_framed(texts, frame)] for family, texts in made.items()}}
-    known: set[str] = set()
-    cases = []
-    for family, each in texts.items():
-        cases += [Case(problem, text, family) for text in each if text not in known]
-        known |= set(each)
-    return cases
+    cases: dict[str, Case] = {}
+    for family, texts in [*own.items(), *((family, [*each, *_framed(each, frame)]) for family, each in made.items())]:
+        for text in texts:
+            cases.setdefault(text, Case(problem, text, family, plain=family in own or family == "wrong-answer"))
+    return list(cases.values())
 
 
 def _frame(answer: str, demonstration: str) -> tuple[str, str] | None:
     """Return what stands before and after the answer in a right completion, such as a pair of tags."""
     before, found, after = demonstration.partition(answer) if answer else ("", "", "")
-    return (before, after) if found and (before or after) else None
+    return (before, after) if found and (before.strip() or after.strip()) else None
 
 
 def _framed(texts: Sequence[str], frame: tuple[str, str] | None) -> list[str]:
@@ -126,12 +134,12 @@ def _others(problems: Sequence[Problem], problem: Problem) -> list[str]:
 def _added(cases: Sequence[Case], problem: Problem) -> Iterator[Case]:
     """Yield a right and a wrong completion of a problem with wrong answers before and after them."""
     here = [(number, case) for number, case in enumerate(cases) if case.problem is problem]
-    wrong = [(number, case.text) for number, case in here if case.family in (OWN, "wrong-answer")]
+    wrong = [(number, case.text) for number, case in here if case.plain]
     bases = [(number, case.text) for number, case in here if case.family == REFERENCE] + wrong[:1]
     for number, text in bases:
         for added in [each for _, each in wrong if each != text][:2]:
             for form in _JOINED:
-                yield Case(problem, form.format(text, added), MONOTONIC, number)
+                yield Case(problem, form.format(text, added), MONOTONIC, base=number)
 
 
 def shorten(text: str, width: int = 60) -> str:

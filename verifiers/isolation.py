@@ -9,7 +9,7 @@ import queue
 import random
 import threading
 import weakref
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any
 
@@ -127,6 +127,10 @@ class Isolated(Verifier):
     def demonstration(self, problem: Problem) -> str:
         """Return the verifier's demonstration."""
         return self.verifier.demonstration(problem)
+
+    def counterexamples(self, problem: Problem) -> Mapping[str, Sequence[str]]:
+        """Return the verifier's counterexamples."""
+        return self.verifier.counterexamples(problem)
 
     def split_key(self, problem: Problem) -> str:
         """Return the verifier's split key."""

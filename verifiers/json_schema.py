@@ -49,6 +49,7 @@ class JsonSchema(Verifier):
     """
 
     needs = {"jsonschema": "json"}
+    does_not_catch = {"nonsense-of-the-form": "whatever the schema lets through is paid for"}
 
     def __init__(self, schema: Mapping[str, Any] | str | None = None, max_length: int = 10_000) -> None:
         require("jsonschema", "json", "verifier 'json_schema'")
@@ -81,6 +82,14 @@ class JsonSchema(Verifier):
             return RIGHT if accepts.is_valid(document) else WRONG
         except RecursionError:
             return Verdict(0.0, status="error", reason="json_schema: the schema refers to itself without end")
+
+    def counterexamples(self, problem: Problem) -> dict[str, list[str]]:
+        """Return documents that an example's schema lets through and a reader would not."""
+        nonsense = {"author": "?", "year": 0}, {"wet": False}, {"town": "?", "country": "?"}
+        asked = {tuple(document): json.dumps(document) for document in nonsense}
+        reference = json.loads(problem.answer) if problem.answer else None
+        found = asked.get(tuple(reference)) if isinstance(reference, dict) else None
+        return {"nonsense-of-the-form": [found] if found else []}
 
     def paraphrases(self, problem: Problem) -> list[str]:
         """Return the reference document with other whitespace, and in a fence."""

@@ -13,7 +13,8 @@ def same(text: str, other: str) -> bool:
     numbers = [number(each) for each in (text, other)]
     if None not in numbers:
         return numbers[0] == numbers[1]
-    return text == other or (bool(_letters(text)) and _letters(text) == _letters(other) and _signs(text, other))
+    letters = _letters(text)
+    return text == other or (letters != "" and letters == _letters(other) and _operators(text) == _operators(other))
 
 
 def near_misses(answer: str) -> list[str]:
@@ -34,6 +35,6 @@ def _letters(text: str) -> str:
     return re.sub(r"[\s!-/:-@[-`{-~]+", "", text).casefold() if len(text) <= 1000 else text
 
 
-def _signs(text: str, other: str) -> bool:
-    """Tell whether the operators agree: 1+2 and 1-2 have the same letters."""
-    return re.sub(r"[^-+*/^=]", "", text) == re.sub(r"[^-+*/^=]", "", other)
+def _operators(text: str) -> str:
+    """Return the operators between numbers: 1+2 and 1-2 have the same letters."""
+    return re.sub(r"[^-+*/^=]", "", text) if re.search("[0-9]", text) else ""

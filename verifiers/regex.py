@@ -35,6 +35,7 @@ class Regex(Verifier):
 
     isolated = True
     timeout = 1.0
+    does_not_catch = {"nonsense-of-the-form": "whatever the pattern lets through is paid for"}
 
     def __init__(self, pattern: str | None = None, max_length: int = 10_000) -> None:
         self.pattern = pattern
@@ -44,7 +45,12 @@ class Regex(Verifier):
 
     def examples(self) -> list[Problem]:
         """Return problems with patterns of their own."""
-        return [Problem(f"{task}\n", answer, {"pattern": pattern}) for task, answer, pattern in _EXAMPLES]
+        return [Problem(f"{task}\n", answer, {"pattern": pattern}) for task, answer, pattern, _ in _EXAMPLES]
+
+    def counterexamples(self, problem: Problem) -> dict[str, list[str]]:
+        """Return texts that an example's pattern lets through and a reader would not."""
+        nonsense = {f"{task}\n": texts for task, _, _, texts in _EXAMPLES}
+        return {"nonsense-of-the-form": nonsense.get(problem.prompt, [])}
 
     def verify(self, problem: Problem, completion: str) -> Verdict:
         """Match the completion."""
@@ -77,13 +83,14 @@ def _compiled(pattern: str) -> re.Pattern[str]:
         raise ValueError(f"regex: {pattern[:200]!r} is no pattern: {error}") from error
 
 
+# Task, a right answer, the pattern, and nonsense that the pattern lets through.
 _EXAMPLES = [
-    ("Write a date such as 2001-12-31.", "1999-02-28", r"[0-9]{4}-[0-9]{2}-[0-9]{2}"),
-    ("Write a time of day such as 09:30.", "23:59", r"(?:[01][0-9]|2[0-3]):[0-5][0-9]"),
-    ("Write yes or no.", "yes", r"yes|no"),
-    ("Write a colour such as #00ff00.", "#12ab9f", r"#[0-9a-f]{6}"),
-    ("Write a word in capitals.", "HARBOUR", r"[A-Z]+"),
-    ("Write three numbers with commas.", "3,14,15", r"[0-9]+(?:,[0-9]+){2}"),
-    ("Write a number in brackets.", "[42]", r"\[[0-9]+\]"),
-    ("Write a sentence that ends with a full stop.", "It rains.", r"[A-Z][a-z ]*[a-z]\."),
+    ("Write a date such as 2001-12-31.", "1999-02-28", r"[0-9]{4}-[0-9]{2}-[0-9]{2}", ["2001-13-99", "0000-00-00"]),
+    ("Write a time of day such as 09:30.", "23:59", r"(?:[01][0-9]|2[0-3]):[0-5][0-9]", []),
+    ("Write yes or no.", "yes", r"yes|no", []),
+    ("Write a colour such as #00ff00.", "#12ab9f", r"#[0-9a-f]{6}", []),
+    ("Write a ticket such as AB-1234.", "XY-0815", r"[A-Z]{2}-[0-9]{4}", []),
+    ("Write three pairs of digits such as 12-34-56.", "31-41-59", r"[0-9]{2}(?:-[0-9]{2}){2}", []),
+    ("Write a temperature such as 21 degrees.", "-4 degrees", r"-?[0-9]+ degrees", ["-99999 degrees"]),
+    ("Write a number plate such as 7 ABC 42.", "3 QXZ 14", r"[0-9] [A-Z]{3} [0-9]{2}", []),
 ]

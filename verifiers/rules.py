@@ -11,12 +11,13 @@ from multiprocessing.reduction import ForkingPickler
 
 from .attacks import FAMILIES
 from .base import Problem, Verifier
-from .corpus import MONOTONIC, OWN, PARAPHRASE, REFERENCE, Case, shorten
+from .corpus import MONOTONIC, PARAPHRASE, REFERENCE, Case, shorten
 from .isolation import Isolated
 from .trials import HANGS, Outcome, Trials, fault
 
 SLOW = 0.005  # seconds
-_KINDS = (*FAMILIES, OWN, MONOTONIC)
+SAMPLED = 50  # problems
+FAILED = ("timeout", "error")
 Broken = Iterator[tuple[int, str]]  # the number of a case, and what is wrong with it
 
 
@@ -65,8 +66,7 @@ class Examined:
     @cached_property
     def graded(self) -> bool:
         """Whether right answers or plain wrong ones earn something between nothing and a success."""
-        plain = (REFERENCE, PARAPHRASE, OWN, "wrong-answer")
-        return any(case.family in plain and self.earned(number) for number, case in enumerate(self.cases))
+        return any((case.honest or case.plain) and self.earned(number) for number, case in enumerate(self.cases))
 
     @cached_property
     def paid(self) -> list[int]:
@@ -118,7 +118,7 @@ def total(examined: Examined) -> Broken:
 def failed(examined: Examined) -> Broken:
     """No verdict has the status timeout or error: these are for faults, not for bad answers."""
     for number, outcome in examined.trials.first.items():
-        if outcome.status in ("timeout", "error"):
+        if outcome.status in FAILED:
             yield number, f"the verdict's status is {outcome.status}: {outcome.reason or 'no reason is given'}"
 
 
@@ -206,11 +206,7 @@ def verdict_findings(examined: Examined) -> list[Finding]:
 
 def reproducible(examined: Examined) -> Iterator[Finding]:
     """The same random generator gives the same problem again."""
-    for level in range(1, examined.verifier.levels + 1):
-        try:
-            first, again = (examined.verifier.sample_at(random.Random(level), level) for _ in range(2))
-        except NotImplementedError:
-            return
+    for first, again in zip(_sampled(examined), _sampled(examined), strict=True):
         if first != again:
             pair = f"{shorten(first.prompt, 30)} and {shorten(again.prompt, 30)}"
             yield Finding("reproducible", f"two generators with one seed give different problems: {pair}")
@@ -218,9 +214,10 @@ def reproducible(examined: Examined) -> Iterator[Finding]:
 
 
 def declarations(examined: Examined) -> Iterator[Finding]:
-    """The verifier's own prompts and demonstrations keep to the alphabet and the lengths that it declares."""
+    """Prompts that the verifier samples, and their demonstrations, keep to its declared alphabet and lengths."""
     verifier = examined.verifier
-    for problem in examined.problems if examined.own else ():
+    found: dict[str, Finding] = {}
+    for problem in _sampled(examined):
         texts = {
             "prompt": (problem.prompt, verifier.prompt_length),
             "demonstration": (verifier.demonstration(problem), verifier.answer_length),
@@ -228,10 +225,23 @@ def declarations(examined: Examined) -> Iterator[Finding]:
         for what, (text, longest) in texts.items():
             outside = "".join(dict.fromkeys(sign for sign in text if sign not in verifier.alphabet))
             if outside:
-                yield Finding("declarations", f"a {what} has {outside!r}, outside the alphabet", problem=shorten(text))
+                reason = f"the {what} {shorten(text)} has {outside!r}, outside the alphabet"
+                found.setdefault(f"{what} alphabet", Finding("declarations", reason, problem=shorten(problem.prompt)))
             if longest is not None and len(text) > longest:
-                reason = f"a {what} has {len(text)} characters, and {longest} are declared"
-                yield Finding("declarations", reason, problem=shorten(text))
+                reason = f"the {what} {shorten(text)} has {len(text)} characters, and {longest} are declared"
+                found.setdefault(f"{what} length", Finding("declarations", reason, problem=shorten(problem.prompt)))
+    return iter(found.values())
+
+
+def _sampled(examined: Examined) -> list[Problem]:
+    """Return some problems of each level, none where the verifier makes none of its own."""
+    try:
+        return [
+            examined.verifier.sample_at(random.Random(seed), 1 + seed % examined.verifier.levels)
+            for seed in range(SAMPLED)
+        ]
+    except NotImplementedError:
+        return []
 
 
 def picklable(examined: Examined) -> Iterator[Finding]:
@@ -261,9 +271,10 @@ def batch_size(examined: Examined) -> Iterator[Finding]:
 def declared(examined: Examined) -> Iterator[Finding]:
     """What the verifier says not to catch is a family of attacks, and is paid for indeed."""
     happened = {examined.cases[number].family for number in (*examined.paid, *examined.raised)}
+    known = {*FAMILIES, MONOTONIC, *(case.family for case in examined.cases)}
     for family in examined.verifier.does_not_catch:
-        if family not in _KINDS:
-            close = difflib.get_close_matches(family, _KINDS, n=1)
+        if family not in known:
+            close = difflib.get_close_matches(family, sorted(known), n=1)
             hint = f"; did you mean {close[0]!r}?" if close else ""
             yield Finding("declared", f"does_not_catch names an unknown family{hint}", family)
         elif examined.own and family not in happened:
@@ -271,10 +282,10 @@ def declared(examined: Examined) -> Iterator[Finding]:
 
 
 def speed(examined: Examined) -> Iterator[Finding]:
-    """99 of 100 verdicts take at most 5 ms, unless they are reached in worker processes."""
+    """99 of 100 verdicts take at most 5 ms, unless the verifier says that it is slow or runs in worker processes."""
     by_time = sorted(examined.trials.seconds, key=lambda number: examined.trials.seconds[number])
     slow = [number for number in by_time if examined.trials.seconds[number] > SLOW]
-    if len(slow) > 0.01 * len(by_time) and not examined.verifier.isolated:
+    if len(slow) > 0.01 * len(by_time) and not (examined.verifier.isolated or examined.verifier.slow):
         seconds = examined.trials.seconds[by_time[-1]]
         yield _finding(examined, "speed", by_time[-1], f"took {1000 * seconds:.1f} ms", times=len(slow))
 
@@ -288,7 +299,8 @@ RULES: dict[str, str] = {
 
 def _rejected(examined: Examined, family: str) -> Broken:
     for number, outcome in examined.trials.first.items():
-        if examined.cases[number].family == family and not outcome.success and not outcome.fault:
+        reached = not outcome.fault and outcome.status not in FAILED
+        if examined.cases[number].family == family and reached and not outcome.success:
             yield number, f"a right answer is no success: {_said(outcome)}"
 
 

@@ -15,10 +15,10 @@ from types import FrameType
 
 from .base import Verdict, Verifier
 from .corpus import Case
-from .isolation import Isolated
+from .isolation import isolate
 
 HANGS = 10.0  # seconds
-ALONE = 32  # completions that worker processes judge alone as well
+ALONE = 32  # completions that a slow verifier judges alone as well
 
 
 @dataclass(frozen=True)
@@ -67,8 +67,8 @@ class _TooLongError(BaseException):
 
 def try_all(verifier: Verifier, cases: Sequence[Case]) -> Trials:
     """Return what a verifier makes of all cases: alone, again from the last to the first, and in two batches."""
-    if verifier.isolated:
-        return _try_isolated(Isolated(verifier), cases)
+    if verifier.isolated or verifier.slow:
+        return _try_slow(isolate(verifier), cases)
     trials = Trials()
     for outcomes, order in ((trials.first, range(len(cases))), (trials.again, range(len(cases) - 1, -1, -1))):
         for number in order:
@@ -89,13 +89,19 @@ def try_all(verifier: Verifier, cases: Sequence[Case]) -> Trials:
     return trials
 
 
-def _try_isolated(verifier: Isolated, cases: Sequence[Case]) -> Trials:
-    """Return what worker processes make of all cases: in two batches, which keep all of them busy, and some alone."""
+def _try_slow(verifier: Verifier, cases: Sequence[Case]) -> Trials:
+    """Return what a slow verifier makes of all cases: in two batches, which it may share out, and some alone."""
     numbers = list(range(len(cases)))
-    trials = Trials(_judge_batch(verifier, cases, numbers), _judge_batch(verifier, cases, numbers[::-1]))
-    some = random.Random(0).sample(numbers, min(ALONE, len(numbers)))
+    trials = Trials()
+    try:
+        trials.first = _judge_batch(verifier, cases, numbers)
+        trials.again = _judge_batch(verifier, cases, numbers[::-1])
+    except Exception as error:
+        trials.batch_fault = fault(error)
+    some = random.Random(0).sample(numbers, min(ALONE, len(numbers))) if trials.again else numbers
     alone = {number: _judge_one(verifier, cases[number]) for number in some}
     trials.others.append({number: outcome for number, (outcome, _) in alone.items()})
+    trials.first = trials.first or trials.others[0]
     trials.seconds = {number: took for number, (_, took) in alone.items()}
     return trials
 

@@ -63,11 +63,15 @@ class Palindrome(Verifier):
         found = {_mirrored(problem, letter) for letter in string.ascii_lowercase}
         return sorted(found - {self.demonstration(problem)})
 
-    def counterexamples(self, problem: Problem) -> list[str]:
-        """Return what is nearly a palindrome, or is one of another length, or of other letters."""
+    def counterexamples(self, problem: Problem) -> dict[str, list[str]]:
+        """Return what is nearly right: a palindrome of another length or of other signs, or hardly a palindrome."""
         right = self.demonstration(problem)
-        longer = right + right[-1] if len(set(right)) == 1 else right[0] + right + right[0]
-        return [right.upper(), right + "a", right[:-1], longer, f"{right}\n", "\u00e4" * len(right), "1" * len(right)]
+        longer = right[0] + right + right[0]
+        return {
+            "another length": [right[:-1], right + right[-1], longer] if len(set(right)) > 1 else [longer],
+            "other signs": [right.upper(), f"{right}\n", "\u00e4" * len(right), "1" * len(right)],
+            "no palindrome": [right[:-1] + chr(ord("a") + (right[0] == "a"))],
+        }
 
 
 def _mirrored(problem: Problem, filling: str) -> str:

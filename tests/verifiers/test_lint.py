@@ -2,9 +2,11 @@
 
 import itertools
 import json
+import os
 import random
 import re
 import signal
+import string
 import threading
 import time
 
@@ -363,13 +365,81 @@ def test_partial_credit_for_an_attack_is_a_finding_where_rewards_are_all_or_noth
 def test_counterexamples_of_the_verifier_are_attacks():
     class Lenient(Sums):
         def counterexamples(self, problem):
-            return [f"{problem.answer} apples"]
+            return {"in apples": [f"{problem.answer} apples"]}
 
         def reward(self, problem, completion):
             return float(completion.strip().removesuffix(" apples") == problem.answer)
 
     report = lint(Lenient())
-    assert [(f.rule, f.family, f.times) for f in report.findings] == [("attack", "counterexamples", 4)]
+    assert [(f.rule, f.family, f.times) for f in report.findings] == [("attack", "in apples", 4)]
+
+
+def test_a_slow_verifier_is_tried_in_batches_and_with_fewer_attacks():
+    class Dear(Sums):
+        slow = True
+
+        def verify(self, problem, completion):
+            calls.append(completion)
+            return super().verify(problem, completion)
+
+    calls = []
+    report = lint(Dear())
+    assert report.findings == []
+    assert 200 <= report.attacks < 300
+    assert (report.honest >= 200, report.false_rejects) == (True, 0)
+    assert len(calls) == 2 * (report.attacks + report.honest + 40) + trials.ALONE
+
+
+def test_an_isolated_verifier_is_tried_in_worker_processes():
+    class Apart(Sums):
+        isolated = True
+
+        def verify(self, problem, completion):
+            return Verdict(0.0, status="error") if os.getpid() == here else super().verify(problem, completion)
+
+    here = os.getpid()
+    report = lint(Apart())
+    assert report.findings == []
+    assert report.attacks >= 800
+
+
+def test_faults_in_worker_processes_are_findings():
+    class Exits(Sums):
+        isolated = True
+
+        def verify(self, problem, completion):
+            return os._exit(1) if completion == "?" else super().verify(problem, completion)
+
+    report = lint(Exits())
+    assert [(f.rule, f.family, f.completion) for f in report.findings] == [("failed", "hollow", "'?'")]
+
+
+def test_a_slow_verifier_whose_batches_fail_is_tried_alone():
+    class Torn(BatchRaises):
+        slow = True
+
+    report = lint(Torn())
+    assert rules(report) == {"batch"}
+    assert (report.false_accepts, report.false_rejects) == (0, 0)
+
+
+def test_answers_in_a_frame_are_attacked_inside_it():
+    class Tagged(Sums):
+        alphabet = string.printable
+
+        def demonstration(self, problem):
+            return f"<answer>{problem.answer}</answer>"
+
+        def paraphrases(self, problem):
+            return [f"so <answer>{problem.answer}</answer>"]
+
+        def reward(self, problem, completion):
+            found = re.search("<answer>(.*)</answer>", completion[:2000])
+            return float(found is not None and problem.answer in found[1])
+
+    report = lint(Tagged())
+    assert rules(report) == {"attack"}
+    assert {"shotgun", "negation", "glued"} <= {finding.family for finding in report.findings}
 
 
 def test_a_reward_function_is_held_to_the_rules_with_problems():
