@@ -19,7 +19,7 @@ from .callbacks import as_callback
 from .checks import check_count, check_flag, check_number, check_optional_count
 from .collector import Collector
 from .descent import Descent
-from .envs import make_envs, resolve_device, single_spaces
+from .envs import LOOP_OFFERS, make_envs, resolve_device, single_spaces
 from .failures import FailureWatch
 from .learner import Learner
 from .metrics import rollout_metrics
@@ -127,8 +127,9 @@ class Agent(Learner, Surface):
             num_envs = min(self.chosen("num_envs", None), self.episodes_per_update)
         slots = check_count("num_envs", num_envs)
         offered = check_count("group_size", self.default_group_size if group_size is None else group_size)
-        offers = {"device": str(self.device), "group_size": offered, "late_verdicts": True, "flag_errors": True}
-        self.env: VectorEnv = make_envs(env, slots, env_kwargs, **offers)
+        self.env: VectorEnv = make_envs(
+            env, slots, env_kwargs, device=str(self.device), group_size=offered, **LOOP_OFFERS
+        )
         self.group_size: int | None = self.env.metadata.get("group_size")  # None: the environment knows no groups
         self._check_groups(group_size)
 

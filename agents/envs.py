@@ -13,6 +13,9 @@ from gymnasium.vector import SyncVectorEnv, VectorEnv
 
 from .checks import check_count
 
+# What our own loop can do with, and plain users of the environment would not expect.
+LOOP_OFFERS = {"late_verdicts": True, "flag_errors": True}
+
 
 def make_envs(env: Any, num_envs: int, env_kwargs: Mapping[str, Any] | None, **offers: Any) -> VectorEnv:
     """Return the vector environment that `env` stands for.
@@ -21,8 +24,8 @@ def make_envs(env: Any, num_envs: int, env_kwargs: Mapping[str, Any] | None, **o
         env: an id ("CartPole-v1", "package:Name-v0"), a single environment or a vector environment.
         num_envs: B, the number of slots where an id is given.
         env_kwargs: for the environment's constructor, where an id is given.
-        offers: settings an agent would like to choose (device, group_size); taken where the environment class lists
-            them in `metadata["agent_settings"]` and `env_kwargs` does not.
+        offers: settings an agent would like to choose (device, group_size, `LOOP_OFFERS`); taken where the environment
+            class lists them in `metadata["agent_settings"]` and `env_kwargs` does not.
 
     Raises:
         ValueError: for an unknown id (with the closest match), bad arguments, or something that is no environment.

@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from .failures import VerifierError
 from .rollout import Rollout
 
 NO_VERDICT = ("timeout", "error", "not_applicable")
@@ -48,15 +49,20 @@ def success_by_level(rollout: Rollout) -> dict[int, float]:
     return {int(level): _mean(success[levels == level]) for level in levels.unique()}
 
 
-def evaluation_metrics(rollout: Rollout) -> dict[str, Any]:
+def evaluation_metrics(rollout: Rollout, failure: str = "") -> dict[str, Any]:
     """Return the figures of an evaluation, over the episodes that got a verdict.
 
+    Args:
+        rollout: the episodes.
+        failure: why the verifier failed when it last did.
+
     Raises:
-        RuntimeError: if none did.
+        VerifierError: if none did.
     """
     valid = rollout.valid
     if not bool(valid.any()):
-        raise RuntimeError(f"the verifier failed on all {len(rollout)} episodes of the evaluation")
+        why = f": {failure}" if failure else ""
+        raise VerifierError(f"the verifier reached no verdict on all {len(rollout)} episodes of the evaluation{why}")
     success = rollout.success[valid]
     levels = success_by_level(rollout)
     return {
@@ -64,6 +70,7 @@ def evaluation_metrics(rollout: Rollout) -> dict[str, Any]:
         "mean_reward": _mean(rollout.returns[valid]),
         "success_rate": None if bool(success.isnan().any()) else _mean(success),
         "mean_ep_length": _mean(rollout.lengths[valid]),
+        **({"failed": int((~valid).sum())} if bool((~valid).any()) else {}),
         **({"success_by_level": {str(level): rate for level, rate in levels.items()}} if levels else {}),
     }
 

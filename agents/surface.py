@@ -77,7 +77,11 @@ class Surface:
 
         Returns:
             `episodes`, `mean_reward`, `success_rate` (None where the environment does not say), `mean_ep_length`,
-            `deterministic`; and the episodes.
+            `deterministic`, `failed` episodes without a verdict and `success_by_level` where there are any; and the
+            episodes.
+
+        Raises:
+            VerifierError: if the verifier failed on all of them.
         """
         collector = Collector(env, self.device)
         generator = self.generator
@@ -86,7 +90,7 @@ class Surface:
             generator = torch.Generator(self.device).manual_seed(seed)
         rollout = collector.collect(self.policy, check_count("num_episodes", num_episodes), generator, deterministic)
         assert rollout is not None
-        return evaluation_metrics(rollout) | {"deterministic": deterministic}, rollout
+        return evaluation_metrics(rollout, collector.failure) | {"deterministic": deterministic}, rollout
 
     # Persistence.
 

@@ -36,6 +36,12 @@ class Commands(click.Group):
             if not _raised_by_us(error):
                 raise
             _stop(str(error), 2)
+        except RuntimeError as error:
+            from agents import VerifierError  # whoever raises it has imported the package already
+
+            if not isinstance(error, VerifierError):
+                raise
+            _stop(str(error), 1)
         sys.exit(code if isinstance(code, int) else 0)
 
 

@@ -162,6 +162,28 @@ problem_file = options(
 text = options(
     click.option("--verifier", default="arith", help='Verifier: a name or "module:Name".'),
     click.option("--verifier-arg", "verifier_args", type=KeyValue(), multiple=True, help="Argument of the verifier."),
+    click.option(
+        "--verifier-workers",
+        type=click.IntRange(min=0),
+        default=None,
+        show_default="one a core where the verifier wants them",
+        help="Worker processes that judge; 0 for none.",
+    ),
+    click.option(
+        "--verifier-timeout",
+        type=float,
+        default=None,
+        show_default="what the verifier says",
+        help="Seconds a verdict may take; the worker process is killed then.",
+    ),
+    click.option(
+        "--verifier-memory-mb", type=int, default=None, show_default="2048", help="Memory of a worker process, in MiB."
+    ),
+    click.option(
+        "--unsafe-local-exec",
+        is_flag=True,
+        help="Let the verifier code run programs with your rights where it has no sandbox.",
+    ),
     problem_file,
     click.option(
         "--test-fraction", type=float, default=None, show_default="0.2", help="Share of the problems to measure on."
@@ -198,7 +220,8 @@ warm_start = options(
     click.option("--sft-learning-rate", type=float, default=2e-3, help="It falls linearly to a tenth."),
 )
 TEXT_ONLY = (
-    "verifier", "verifier_args", "problems", "column_args", "prompt_template", "test_fraction", "long_prompts",
-    "curriculum", "tokenizer", "max_prompt_tokens", "max_new_tokens", "temperature",
+    "verifier", "verifier_args", "verifier_workers", "verifier_timeout", "verifier_memory_mb", "unsafe_local_exec",
+    "problems", "column_args", "prompt_template", "test_fraction", "long_prompts", "curriculum", "tokenizer",
+    "max_prompt_tokens", "max_new_tokens", "temperature",
     "sft_steps", "sft_examples", "sft_batch_size", "sft_learning_rate",
 )  # fmt: skip

@@ -18,7 +18,7 @@ from transformers.utils import logging as transformers_logging
 
 from agents import Agent, Rollout, find_agent, make_envs, warm_start
 from agents.checks import check_choice, check_count, check_number
-from agents.envs import find_spec
+from agents.envs import LOOP_OFFERS, find_spec
 from agents.policies import NAMES, check_name, find_config
 from rlenv.demonstrations import demonstrate
 from rlenv.task import TextGenTask
@@ -33,9 +33,12 @@ EVAL_SLOTS = 256
 AGENT_OPTIONS = (
     "baseline", "returns", "learning_rate", "lr_schedule", "episodes_per_update", "num_envs", "group_size", "gamma",
     "max_grad_norm", "ent_coef", "vf_coef", "kl_coef", "kl_estimator", "kl_in", "micro_batch_size",
-    "micro_batch_tokens", "seed", "device",
+    "micro_batch_tokens", "max_failed_share", "seed", "device",
 )  # fmt: skip
-TASK_OPTIONS = ("test_fraction", "max_prompt_tokens", "max_new_tokens", "long_prompts", "curriculum")
+TASK_OPTIONS = (
+    "test_fraction", "max_prompt_tokens", "max_new_tokens", "long_prompts", "curriculum", "verifier_workers",
+    "verifier_timeout", "verifier_memory_mb",
+)  # fmt: skip
 
 
 def is_text(env_id: str) -> bool:
@@ -60,7 +63,8 @@ def env_kwargs_of(options: dict[str, Any]) -> dict[str, Any]:
                 flag = {"column_args": "column"}.get(name, name).replace("_", "-")
                 raise ValueError(f"--{flag} has no meaning for {options['env_id']}")
         return kwargs
-    kwargs |= {"verifier": options["verifier"], "verifier_kwargs": dict(options["verifier_args"])}
+    unsafe = {"unsafe_local_exec": True} if options.get("unsafe_local_exec") else {}
+    kwargs |= {"verifier": options["verifier"], "verifier_kwargs": dict(options["verifier_args"]) | unsafe}
     tokenizer = options["tokenizer"] or _tokenizer_of(options["model"])
     optional = {
         "tokenizer": tokenizer,
@@ -186,7 +190,7 @@ def evaluation_envs(env_id: str, env_kwargs: dict[str, Any], device: Any, episod
     """Return fresh environments to evaluate in; text ones on the given split, without groups, at all levels."""
     if is_text(env_id):
         env_kwargs = {**env_kwargs, "split": split, "group_size": 1, "curriculum": None}
-    return make_envs(env_id, min(episodes, EVAL_SLOTS), env_kwargs, device=str(device))
+    return make_envs(env_id, min(episodes, EVAL_SLOTS), env_kwargs, device=str(device), **LOOP_OFFERS)
 
 
 def evaluation_episodes(text: bool) -> int:

@@ -58,6 +58,10 @@ agent_options = options(
     click.option("--kl-in", default="reward", help="reward, loss."),
     click.option("--micro-batch-size", type=int, default=None, show_default="all", help="Rows a pass of the policy."),
     click.option("--micro-batch-tokens", type=int, default=None, show_default="all", help="Tokens a pass."),
+    click.option(
+        "--max-failed-share", type=float, default=0.1,
+        help="Stop once the verifier fails on more than this share of the last hundred episodes.",
+    ),
 )  # fmt: skip
 
 
@@ -89,6 +93,7 @@ def train(**given: Any) -> None:  # fmt: skip
     With no option, a small language model learns two-digit addition: a supervised warm start on a few hundred
     solved sums, then reinforcement learning from the verifier's reward alone, measured on held-out sums.
     """
+    from agents import VerifierError
     from agents.checks import check_number
 
     from . import run_folder as folder
@@ -110,7 +115,12 @@ def train(**given: Any) -> None:  # fmt: skip
     folder.create(run_dir, folder.resolved(given))
 
     with Interrupt() as interrupt:
-        result, samples = _run(agent, envs, shown, given, run_dir, interrupt, episodes)
+        try:
+            result, samples = _run(agent, envs, shown, given, run_dir, interrupt, episodes)
+        except VerifierError as error:
+            folder.write_json(run_dir / folder.RESULT, {"stopped": str(error), "timesteps": agent.num_timesteps})
+            click.echo(f"Stopped: {error}\nCheckpoint written to {run_dir / folder.CHECKPOINT}", err=True)
+            sys.exit(1)
     folder.write_json(run_dir / folder.RESULT, result)
     if samples and not given["as_json"]:
         session.print_samples(samples, "test")
@@ -139,9 +149,9 @@ def _run(
     text = session.is_text(given["env_id"])
     losses = session.warm_up(agent, shown, given, interrupt)
     warm_seconds = time.perf_counter() - started
+    agent.save(run_dir / folder.CHECKPOINT)
     initial, _ = session.run_evaluation(agent, envs, episodes, given["seed"])
     console.print(f"before: {session.describe(initial)}")
-    agent.save(run_dir / folder.CHECKPOINT)
 
     started = time.perf_counter()
     if not interrupt.asked:

@@ -4,7 +4,7 @@ import gymnasium as gym
 import pytest
 
 import rlenv  # noqa: F401
-from agents import Reinforce
+from agents import Reinforce, VerifierError
 
 
 def nothing(prompts, completions, **columns):
@@ -23,7 +23,7 @@ def evaluate(function, episodes):
 
 
 def test_an_evaluation_without_a_single_verdict_is_a_fault_and_no_zero():
-    with pytest.raises(RuntimeError, match="the verifier failed on all 4 episodes"):
+    with pytest.raises(VerifierError, match="the verifier reached no verdict on all 4 episodes"):
         evaluate(nothing, 4)
 
 

@@ -1,0 +1,206 @@
+"""What becomes of verdicts in training: late ones, missing ones, parts, levels, and a verifier that keeps failing."""
+
+import pytest
+import torch
+from tiny_models import tiny_model
+
+from agents import Collector, LanguageModelPolicy, ReinforceBaseline, VerifierError
+from agents.failures import FailureWatch
+from agents.metrics import rollout_metrics
+from agents.rollout import Rollout, join
+from rlenv.vector import TextGenVectorEnv
+from verifiers import Arith, FunctionVerifier, Problem, Verdict, Verifier
+
+
+class Graded(Verifier):
+    """Two levels; fails on completions that begin with an even digit, and names parts."""
+
+    alphabet = "0123456789+="
+    prompt_length, answer_length, levels = 2, 2, 2
+
+    def sample(self, rng):
+        return self.sample_at(rng, rng.randint(1, 2))
+
+    def sample_at(self, rng, level):
+        return Problem(f"{rng.randrange(10)}=", "1", {"level": level})
+
+    def verify(self, problem, completion):
+        if completion[:1] in tuple("02468"):
+            raise ZeroDivisionError("even")
+        if completion[:1] == "5":
+            return Verdict(0.0, status="timeout", reason="too slow")
+        if completion[:1] == "7":
+            return Verdict(0.0, status="not_applicable")
+        return Verdict(float(len(completion)), {"length": float(len(completion))} if completion else {})
+
+
+def collected(num_episodes=48, **task):
+    """Return a rollout of an untrained policy, always the same completions."""
+    env = TextGenVectorEnv(16, test_fraction=0.0, flag_errors=True, **task)
+    model = tiny_model("llama", env.task.vocab_size, context=env.task.max_length)
+    policy = LanguageModelPolicy(env.single_observation_space, env.single_action_space, model)
+    collector = Collector(env, torch.device("cpu"))
+    collector.seed(3)
+    rollout = collector.collect(policy, num_episodes, torch.Generator().manual_seed(0))
+    env.close()
+    return rollout, collector
+
+
+def same(a, b):
+    assert torch.equal(a.actions, b.actions)
+    assert torch.equal(a.rewards, b.rewards)
+    assert torch.equal(a.valid, b.valid)
+    assert torch.equal(a.success, b.success)
+    assert a.extras.keys() == b.extras.keys()
+    for name in a.extras:
+        assert torch.equal(a.extras[name].nan_to_num(-1), b.extras[name].nan_to_num(-1)), name
+
+
+@pytest.mark.parametrize("verifier", [Arith(digits=1), Graded()])
+def test_verdicts_that_come_late_from_worker_processes_are_those_that_come_at_once(verifier):
+    at_once, _ = collected(verifier=verifier)
+    late, _ = collected(verifier=verifier, verifier_workers=2, late_verdicts=True)
+    same(at_once, late)
+
+
+def test_verdicts_that_come_late_are_judged_in_one_batch_where_that_is_cheaper():
+    sizes = []
+
+    class Batched(Arith):
+        prefers_batches = True
+
+        def verify_batch(self, problems, completions):
+            sizes.append(len(completions))
+            return super().verify_batch(problems, completions)
+
+    late, _ = collected(verifier=Batched(digits=1), late_verdicts=True)
+    assert len(sizes) == 1
+    at_once, _ = collected(verifier=Arith(digits=1))
+    same(at_once, late)
+
+
+def test_late_verdicts_are_a_matter_of_those_who_ask_for_them():
+    for asked, verifier in ((True, Arith()), (False, Graded())):
+        env = TextGenVectorEnv(2, verifier=verifier, late_verdicts=asked)
+        assert not env.metadata["late_verdicts"]
+        with pytest.raises(RuntimeError, match="verdicts come with the step here"):
+            env.collect_verdicts()
+
+
+def test_a_late_step_pays_nothing_and_names_a_ticket():
+    env = TextGenVectorEnv(2, verifier=Arith(digits=1), verifier_workers=1, late_verdicts=True)
+    env.reset(seed=0)
+    _, rewards, terminated, _, infos = env.step([1, 1])
+    assert rewards.tolist() == [0.0, 0.0]
+    assert terminated.all()
+    assert infos["verdict_ticket"].tolist() == [0, 1]
+    assert "is_success" not in infos
+    told = env.collect_verdicts()
+    assert told["r"] == [0.0, 0.0]
+    assert told["verdict_status"] == ["ok", "ok"]
+    env.close()
+
+
+def test_every_missing_verdict_is_counted_by_its_kind_and_teaches_nothing():
+    rollout, collector = collected(96, verifier=Graded())
+    first = rollout.actions[:, 0] - 2  # digits follow <pad> and <eos>
+    ended = rollout.actions[:, 0] == 1
+    even = (first % 2 == 0) & ~ended & (first >= 0) & (first < 10)
+    assert even.any()
+    assert torch.equal(rollout.extras["error"].bool(), even)
+    assert torch.equal(rollout.extras["timeout"].bool(), (first == 5) & ~ended)
+    assert torch.equal(rollout.extras["not_applicable"].bool(), (first == 7) & ~ended)
+    missing = sum(rollout.extras[kind] for kind in ("error", "timeout", "not_applicable")).bool()
+    assert torch.equal(rollout.valid, ~missing)
+    assert not rollout.learnable[missing].any()
+    assert collector.failure
+    figures = rollout_metrics(rollout)
+    assert figures["rollout/error_frac"] == pytest.approx(even.float().mean().item())
+    assert figures["rollout/failed_frac"] == pytest.approx(missing.float().mean().item())
+    counted = rollout.extras["parts/length"][rollout.valid]
+    assert figures["rollout/parts/length"] == pytest.approx(counted[~counted.isnan()].mean().item())
+    assert {"rollout/success_rate/level_1", "rollout/success_rate/level_2"} <= figures.keys()
+    one = rollout.valid & (rollout.extras["level"] == 1)
+    assert figures["rollout/success_rate/level_1"] == pytest.approx(rollout.success[one].mean().item())
+
+
+def test_joined_rollouts_keep_figures_that_only_one_of_them_has():
+    graded, _ = collected(verifier=Graded())
+    plain = Rollout(**{**vars(graded), "extras": {}})
+    both = join([plain, graded], obs_from_actions=True)
+    assert both.extras["level"][: len(plain)].isnan().all()
+    assert torch.equal(both.extras["level"][len(plain) :], graded.extras["level"])
+
+
+def agent_with(function, **settings):
+    env = {"verifier": function, "problems": ["a", "b", "c"], "test_fraction": 0.0, "max_new_tokens": 2}
+    return ReinforceBaseline("tiny", "TextGen-v0", env_kwargs=env, episodes_per_update=64, num_envs=64, **settings)
+
+
+def breaks_on(share):
+    calls = []
+
+    def reward(prompts, completions):
+        calls.append(len(completions))
+        if len(completions) == 1 and sum(calls) % 100 < 100 * share:
+            raise OSError("the judge is down")
+        if len(completions) > 1:
+            raise OSError("not the whole batch")
+        return [0.5]
+
+    return reward
+
+
+def test_training_survives_a_verifier_that_fails_now_and_then():
+    agent = agent_with(breaks_on(0.05))
+    agent.learn(total_episodes=320)
+    assert agent.num_episodes == 320
+    assert "rollout/failed_frac" in agent.last_metrics
+
+
+def test_training_stops_and_says_why_where_it_fails_too_often():
+    agent = agent_with(breaks_on(0.5))
+    with pytest.raises(VerifierError) as stopped:
+        agent.learn(total_episodes=10_000)
+    message = str(stopped.value)
+    assert "allowed: 10% (max_failed_share)" in message
+    assert "error: OSError: the judge is down (test_verdicts.py:" in message
+    assert 100 <= agent.num_episodes <= 256
+
+
+def test_a_user_may_bear_with_it():
+    agent = agent_with(breaks_on(0.5), max_failed_share=1.0)
+    agent.learn(total_episodes=256)
+    assert agent.num_episodes == 256
+
+
+def test_an_exception_is_an_exception_for_plain_users_of_the_environment():
+    def reward(prompts, completions):
+        raise KeyError("mine")
+
+    env = TextGenVectorEnv(2, verifier=FunctionVerifier(reward), problems=["a"], test_fraction=0.0)
+    env.reset(seed=0)
+    with pytest.raises(KeyError, match="mine"):
+        env.step([1, 1])
+
+
+def failing(episodes, timeouts, errors):
+    rollout, _ = collected(episodes, verifier=Arith(digits=1))
+    kinds = {"timeout": torch.zeros(episodes), "error": torch.zeros(episodes)}
+    kinds["timeout"][:timeouts], kinds["error"][:errors] = 1.0, 1.0
+    rollout.extras |= kinds
+    return rollout
+
+
+def test_the_watch_looks_at_the_last_hundred_episodes_or_more():
+    watch = FailureWatch(0.1)
+    watch.add(failing(64, 30, 0), "x")  # too few to say
+    watch = FailureWatch(0.1)
+    watch.add(failing(64, 5, 0), "x")
+    with pytest.raises(
+        VerifierError, match=r"failed on 13 of the last 128 episodes \(5 timeouts, 8 errors\).*reason: why"
+    ):
+        watch.add(failing(64, 0, 8), "why")
+    watch = FailureWatch(0.1)
+    for timeouts in (12, 0, 12, 0, 12):  # at most 12 of 128, though 24 of the 192 before
+        watch.add(failing(64, timeouts, 0), "x")
