@@ -70,7 +70,7 @@ def be_guard_or_inmate(job: dict, status: int) -> None:
     root = os.geteuid() == 0
     if not root:
         enter_user_namespace()  # which gives an ordinary user the right to make the others
-    kernel("unshare", NEW_MOUNTS | NEW_PIDS | NEW_NETWORK | NEW_IPC | NEW_NAMES)
+    kernel("unshare", NEW_MOUNTS | NEW_PIDS | NEW_NETWORK | NEW_IPC | NEW_NAMES, about="other namespaces")
     endings = (signal.SIGCHLD, signal.SIGTERM)
     signal.pthread_sigmask(signal.SIG_BLOCK, endings)
     inmate = os.fork()
@@ -93,7 +93,7 @@ def be_guard_or_inmate(job: dict, status: int) -> None:
 def enter_user_namespace() -> None:
     """Become the one user of a new user namespace, so that processes are counted by sandbox and not by user."""
     user, group = os.geteuid(), os.getegid()
-    kernel("unshare", NEW_USER)
+    kernel("unshare", NEW_USER, about="user namespace")
     for name, text in (("setgroups", "deny"), ("gid_map", f"{NOBODY} {group} 1"), ("uid_map", f"{NOBODY} {user} 1")):
         with open(f"/proc/self/{name}", "w") as file:
             file.write(text)
@@ -101,9 +101,9 @@ def enter_user_namespace() -> None:
 
 def become_nobody() -> None:
     """Give up root; without this, files that are root's alone would stay readable."""
-    os.setgroups([])
-    os.setresgid(NOBODY, NOBODY, NOBODY)
-    os.setresuid(NOBODY, NOBODY, NOBODY)
+    kernel("setgroups", 0, None)
+    kernel("setresgid", NOBODY, NOBODY, NOBODY)
+    kernel("setresuid", NOBODY, NOBODY, NOBODY)
     kernel("prctl", SET_DUMPABLE, 1)  # else /proc/self stays root's
 
 
