@@ -33,6 +33,7 @@ format: .venv/.dev
 docs: .venv/.dev  ## the pages that commands make
 	$(BIN)/python docs/make_gradients.py
 	$(BIN)/python docs/make_labs.py
+	$(BIN)/python docs/make_verifiers.py
 
 clean:
 	rm -rf .venv build *.egg-info

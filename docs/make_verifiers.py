@@ -1,0 +1,115 @@
+"""Lint the verifiers and write the tables of docs/verifiers.md: python docs/make_verifiers.py [NAME ...]."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+from verifiers import list_verifiers, make_verifier
+from verifiers.attacks import FAMILIES
+from verifiers.lint import lint
+from verifiers.registry import find_verifier, verifier_origin
+from verifiers.rules import RULES
+
+FOLDER = Path(__file__).resolve().parent
+PAGE, RESULTS = FOLDER / "verifiers.md", FOLDER / "verifiers.json"
+COUNTED = ("problems", "attacks", "false_accepts", "declared", "honest", "false_rejects", "passed")
+
+
+def main(names: list[str]) -> None:
+    """Lint the verifiers of these names, or all of ours, keep the counts, and write the page from all that are kept."""
+    kept = {name: result for name, result in results().items() if name in ours()}
+    for name in names or ours():
+        kept[name] = counts(name)
+        print(f"{name}: {kept[name]}", flush=True)
+    text = json.dumps(dict(sorted(kept.items())), indent=1)
+    RESULTS.write_text(text + "\n", encoding="utf-8", newline="\n")
+    PAGE.write_text(page(PAGE.read_text(encoding="utf-8")), encoding="utf-8", newline="\n")
+
+
+def ours() -> list[str]:
+    """Return the names of the verifiers of this package."""
+    return [name for name in list_verifiers() if verifier_origin(name) == "rlenv"]
+
+
+def results() -> dict[str, dict[str, Any]]:
+    """Return the counts that were kept."""
+    return json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.is_file() else {}
+
+
+def counts(name: str) -> dict[str, Any]:
+    """Return what lint counts for a verifier made by name alone, or why it cannot be made so."""
+    try:
+        report = lint(make_verifier(name), name=name)
+    except ValueError as error:
+        return {"skipped": str(error)}
+    return {key: getattr(report, key) for key in COUNTED}
+
+
+def verifiers_table() -> str:
+    """Return the verifiers with what each says not to catch."""
+    lines = ["| verifier | what it is | does not catch |", "|---|---|---|"]
+    for name in ours():
+        found = find_verifier(name)
+        by_reason: dict[str, list[str]] = {}
+        for family, reason in found.does_not_catch.items():
+            by_reason.setdefault(reason, []).append(family)
+        holes = "; ".join(f"{', '.join(families)}: {reason}" for reason, families in by_reason.items())
+        lines.append(
+            f"| `{name}` | {_cell((found.__doc__ or '').splitlines()[0])} | {_cell(holes) or 'nothing known'} |"
+        )
+    return "\n".join(lines)
+
+
+def lint_table() -> str:
+    """Return what lint counted."""
+    lines = [
+        "| verifier | attacks | paid for | of these declared | right answers | rejected |",
+        "|---|---|---|---|---|---|",
+    ]
+    totals = [0] * 5
+    for name, result in results().items():
+        if "skipped" in result:
+            lines.append(f"| `{name}` | not linted by name alone: {_cell(result['skipped'])} | | | | |")
+            continue
+        declared = sum(result["declared"].values())
+        row = [result["attacks"], result["false_accepts"], declared, result["honest"], result["false_rejects"]]
+        totals = [total + count for total, count in zip(totals, row, strict=True)]
+        lines.append(f"| `{name}` | {' | '.join(f'{count:,}' for count in row)} |")
+    return "\n".join([*lines, f"| all | {' | '.join(f'{count:,}' for count in totals)} |"])
+
+
+def rules_table() -> str:
+    """Return the rules."""
+    return "\n".join(
+        ["| rule | what it asks |", "|---|---|", *(f"| {name} | {_cell(rule)} |" for name, rule in RULES.items())]
+    )
+
+
+def attacks_table() -> str:
+    """Return the families of attacks."""
+    rows = (f"| {name} | {_cell((make.__doc__ or '').strip())} |" for name, make in FAMILIES.items())
+    return "\n".join(["| family | its texts |", "|---|---|", *rows])
+
+
+TABLES = {"verifiers": verifiers_table, "counts": lint_table, "rules": rules_table, "attacks": attacks_table}
+
+
+def page(text: str) -> str:
+    """Return the page with its tables as they are now."""
+    for name, table in TABLES.items():
+        marks = re.compile(rf"(<!-- {name} -->\n).*?(<!-- end of {name} -->)", re.DOTALL)
+        assert marks.search(text), f"the page has no place for the table of {name}"
+        text = marks.sub(lambda found, made=table(): f"{found[1]}{made}\n{found[2]}", text)
+    return text
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.split()).replace("|", "∣")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

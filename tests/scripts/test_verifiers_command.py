@@ -1,0 +1,167 @@
+"""`rlenv verifiers`, as a person runs it."""
+
+import importlib.util
+import json
+import subprocess
+import sys
+
+import pytest
+from _rlenv_scripts.main import main
+from click.testing import CliRunner
+
+from verifiers import Verifier, list_verifiers
+from verifiers.registry import ENTRY_POINT_GROUP
+
+LENIENT = """
+def lenient(prompts, completions, answer):
+    return [float(right in text) for text, right in zip(completions, answer)]
+
+
+def strict(prompts, completions, answer):
+    return [float(text == right) for text, right in zip(completions, answer)]
+"""
+
+
+@pytest.fixture
+def judges(tmp_path, monkeypatch):
+    (tmp_path / "judges.py").write_text(LENIENT)
+    (tmp_path / "towns.jsonl").write_text(
+        '{"question": "Capital of France?", "answer": "Paris"}\n{"question": "Capital of Peru?", "answer": "Lima"}\n'
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    yield ["--problems", str(tmp_path / "towns.jsonl"), "--column", "prompt=question"]
+    sys.modules.pop("judges", None)
+
+
+def run(*args, code=0):
+    outcome = CliRunner().invoke(main, ["verifiers", *map(str, args)])
+    assert outcome.exit_code == code, outcome.output
+    return outcome
+
+
+def data(*args, code=0):
+    return json.loads(run(*args, "--json", code=code).stdout.splitlines()[-1])
+
+
+def test_list_names_every_verifier_with_what_it_does_and_where_it_is_from():
+    rows = {row["name"]: row for row in data("list")}
+    assert set(rows) == set(list_verifiers())
+    assert all(row["summary"].endswith((".", ":", ";")) or len(row["summary"]) > 20 for row in rows.values())
+    assert rows["arith"]["from"] == "rlenv"
+    assert "arith" in run("list").stdout
+
+
+def test_list_says_which_extra_is_missing(monkeypatch):
+    found = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "jsonschema" else found(name))
+    rows = {row["name"]: row["missing"] for row in data("list")}
+    assert (rows["json_schema"], rows["arith"]) == ("json", "")
+    assert "rlenv[json]" in run("list").stdout
+
+
+def test_list_survives_a_package_that_cannot_be_imported(tmp_path, monkeypatch):
+    distribution = tmp_path / "torn-1.0.dist-info"
+    distribution.mkdir()
+    (distribution / "METADATA").write_text("Metadata-Version: 2.1\nName: torn\nVersion: 1.0\n")
+    (distribution / "entry_points.txt").write_text(f"[{ENTRY_POINT_GROUP}]\ntorn = no_such_module_y:Torn\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    rows = {row["name"]: row for row in data("list")}
+    assert rows["torn"]["from"] == "torn 1.0"
+    assert rows["torn"]["summary"] == "verifier 'torn' of torn 1.0 cannot be loaded: No module named 'no_such_module_y'"
+
+
+def test_list_and_lint_start_without_the_heavy_libraries():
+    code = (
+        "import sys; from _rlenv_scripts.main import main\n"
+        "try:\n    main(['verifiers', 'lint', 'arith'])\nexcept SystemExit as end:\n    assert end.code == 0\n"
+        "print(sorted({'torch', 'transformers', 'gymnasium'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_show_has_a_right_a_wrong_and_an_empty_answer_judged():
+    rows = data("show", "arith", "-n", 2, "--completion", "7")
+    assert [row["kind"] for row in rows] == ["demonstration", "wrong", "empty", "yours"] * 2
+    assert [row["reward"] for row in rows] == [1.0, 0.0, 0.0, 0.0] * 2
+    assert [row["success"] for row in rows] == [True, False, False, False] * 2
+    assert all(row["status"] == "ok" for row in rows)
+    table = run("show", "arith", "-n", 2).stdout
+    assert repr(rows[0]["prompt"]) in table
+    assert repr(rows[0]["completion"]) in table
+
+
+def test_show_depends_on_the_seed_and_the_arguments():
+    prompts = [
+        data("show", "arith", *more)[0]["prompt"] for more in ([], ["--seed", 1], ["--verifier-arg", "digits=5"])
+    ]
+    assert len(set(prompts)) == 3
+    assert len(prompts[2]) == len("12345+12345=")
+    assert data("show", "arith")[0]["prompt"] == prompts[0]
+
+
+def test_show_takes_problems_from_a_file(judges):
+    rows = data("show", "judges:lenient", *judges, "--completion", "Paris or Lima")
+    assert [row["prompt"] for row in rows[::4]] == ["Capital of France?", "Capital of Peru?"]
+    assert [row["reward"] for row in rows if row["kind"] == "yours"] == [1.0, 1.0]
+    assert [row["completion"] for row in rows if row["kind"] == "wrong"] == ["Lima", "Paris"]
+
+
+def test_lint_passes_a_good_verifier():
+    outcome = run("lint", "arith")
+    assert "passes" in outcome.stdout
+    [report] = data("lint", "arith")["verifiers"]
+    assert (report["passed"], report["false_accepts"], report["false_rejects"]) == (True, 0, 0)
+
+
+def test_lint_ends_with_1_where_a_rule_is_broken(judges):
+    outcome = run("lint", "judges:lenient", "judges:strict", *judges, code=1)
+    assert "judges:lenient: attack: shotgun" in outcome.stdout
+    assert "judges:strict: attack" not in outcome.stdout
+    good, bad = data("lint", "judges:strict", "judges:lenient", *judges, code=1)["verifiers"]
+    assert (good["passed"], bad["passed"]) == (True, False)
+    assert bad["false_accepts"] > 20
+
+
+def test_lint_says_what_is_declared_and_what_could_not_be_checked(tmp_path, judges):
+    assert "numeric: declared: negation is paid for, " in run("lint", "numeric").stdout
+    (tmp_path / "open.jsonl").write_text('{"prompt": "Say something."}\n')
+    lines = run("lint", "judges:strict", "--problems", tmp_path / "open.jsonl", code=1).stdout
+    assert "1 of 1 problems have no reference answer" in lines
+
+
+def test_lint_all_takes_those_that_need_nothing_else_and_names_the_others(monkeypatch):
+    class Needy(Verifier):
+        """Needs a number."""
+
+        def __init__(self, number):
+            self.number = number
+
+    from verifiers.registry import _REGISTRY
+
+    monkeypatch.setattr("verifiers.list_verifiers", lambda: ["arith", "needy"])
+    monkeypatch.setitem(_REGISTRY, "needy", Needy)
+    result = data("lint", "--all")
+    assert [report["verifier"] for report in result["verifiers"]] == ["arith"]
+    assert "number" in result["skipped"]["needy"]
+    assert "needy: not linted: verifier Needy: " in run("lint", "--all").stdout
+
+
+BAD = {
+    "nothing": (["lint"], "pass the names of verifiers, or --all"),
+    "both": (["lint", "arith", "--all"], "pass the names of verifiers, or --all"),
+    "unknown": (["lint", "arit"], "unknown verifier 'arit'; did you mean arith?"),
+    "unknown to show": (["show", "arit"], "unknown verifier 'arit'; did you mean arith?"),
+    "argument": (["lint", "arith", "--verifier-arg", "digits=0"], "digits must be a whole number from 1 to 9, got 0"),
+    "no problems": (["lint", "judges:strict"], "has no problems of its own: pass --problems FILE"),
+    "no problems to show": (["show", "judges:strict"], "has no problems of its own: pass --problems FILE"),
+    "no file": (["lint", "judges:strict", "--problems", "no-such-file.jsonl"], "no-such-file.jsonl"),
+    "column without file": (["lint", "judges:strict", "--column", "prompt=question"], "--problems"),
+}
+
+
+@pytest.mark.parametrize(("args", "message"), BAD.values(), ids=BAD)
+def test_bad_input_is_one_clear_line(args, message, judges):
+    outcome = run(*args, code=2)
+    [line] = [line for line in outcome.stderr.splitlines() if line.strip()]
+    assert message in line

@@ -1,0 +1,66 @@
+"""The tables of docs/verifiers.md are those of the code, and every verifier passes lint with the counts shown there."""
+
+import importlib.util
+import re
+from pathlib import Path
+
+import pytest
+
+from verifiers import list_verifiers, make_verifier
+from verifiers.lint import lint
+
+ROOT = Path(__file__).parent.parent
+PAGE = (ROOT / "docs" / "verifiers.md").read_text(encoding="utf-8")
+[EXAMPLE] = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+
+
+def load_maker():
+    spec = importlib.util.spec_from_file_location("make_verifiers", ROOT / "docs" / "make_verifiers.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+MAKER = load_maker()
+SLOW = {name for name in MAKER.ours() if MAKER.find_verifier(name).slow}
+
+
+def test_the_tables_are_those_of_the_code():
+    assert MAKER.page(PAGE) == PAGE, "run python docs/make_verifiers.py"
+
+
+def test_every_verifier_was_linted():
+    assert list(MAKER.results()) == MAKER.ours()
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] if name in SLOW else []) for name in MAKER.ours()]
+)
+def test_lint_counts_what_the_page_shows(name):
+    kept = MAKER.results()[name]
+    if "skipped" in kept:
+        with pytest.raises(ValueError, match=".") as raised:
+            lint(make_verifier(name))
+        assert str(raised.value) == kept["skipped"]
+        return
+    assert kept["passed"]
+    assert MAKER.counts(name) == kept
+
+
+def test_the_corpus_is_as_large_as_was_asked_for():
+    kept = [result for result in MAKER.results().values() if "skipped" not in result]
+    assert all(result["attacks"] >= 200 for result in kept)
+    assert sum(result["honest"] for result in kept) >= 200
+    assert all(result["false_rejects"] == 0 for result in kept)
+    assert all(result["false_accepts"] == sum(result["declared"].values()) for result in kept)
+
+
+def test_the_pages_verifier_passes_lint(monkeypatch):
+    import verifiers.registry as registry
+
+    monkeypatch.setattr(registry, "_REGISTRY", dict(registry._REGISTRY))
+    exec(compile(EXAMPLE, "verifiers.md", "exec"), {"__name__": "page"})
+    assert "reversed" in list_verifiers()
+    report = lint(make_verifier("reversed"))
+    assert report.findings == []
+    assert (report.honest >= 200, report.attacks >= 200) == (True, True)
