@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
+import statistics
 import time
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -17,6 +18,7 @@ from .measure import Row, clock
 from .worlds import GROUPS, K, arith_envs, warm_model
 
 DELAY, REPEATS = 0.05, 20
+WORKERS = (2, 16)
 
 
 class Indifferent(Verifier):
@@ -40,29 +42,41 @@ class Indifferent(Verifier):
 
 
 class Slow(Indifferent):
-    """Waits 50 ms for each verdict, as for a service, all of a batch at the same time."""
+    """Waits 50 ms for each verdict, as for a service."""
 
-    def __init__(self, inner: Verifier) -> None:
-        super().__init__(inner)
-        self.pool = ThreadPoolExecutor(GROUPS * K)
+    def verify(self, problem: Problem, completion: str) -> Verdict:
+        """Judge after a while."""
+        time.sleep(DELAY)
+        return self.inner.verify(problem, completion)
 
     def verify_batch(self, problems: Sequence[Problem], completions: Sequence[str]) -> list[Verdict]:
-        """Judge in parallel."""
-
-        def judge(problem: Problem, completion: str) -> Verdict:
-            time.sleep(DELAY)
-            return self.inner.verify(problem, completion)
-
-        return list(self.pool.map(judge, problems, completions))
+        """Judge one after the other."""
+        return Verifier.verify_batch(self, problems, completions)
 
 
 def run(name: str, pairs: int) -> list[Row]:
     """Return a row for each verifier; the ratio is the time without judging over the time with it."""
     arith = make_verifier("arith")
-    return [
-        _compare("arith", arith, arith, pairs, REPEATS),
-        _compare("50 ms a verdict, a batch in parallel", Slow(arith), arith, pairs, 2),
-    ]
+    return [_compare("arith", arith, arith, pairs, REPEATS), *(_pooled(arith, workers, pairs) for workers in WORKERS)]
+
+
+def _pooled(inner: Verifier, workers: int, pairs: int) -> Row:
+    """Return a row for 50 ms a verdict in worker processes, against what these verdicts take by themselves."""
+    episodes = GROUPS * K
+    settings = {"verifier": Slow(inner), "verifier_workers": workers, "late_verdicts": True}
+    envs = arith_envs(episodes, group_size=K, **settings)
+    collect = _rollouts(envs)
+    collect()  # starts the workers
+    taken = []
+    for _ in range(pairs):
+        with clock() as seconds:
+            collect()
+        taken.append(seconds())
+    envs.close()
+    parallel = DELAY * math.ceil(episodes / workers)
+    added = statistics.median(taken) / parallel - 1
+    quality = f"a rollout with its verdicts takes {added:+.1%} of what {episodes} verdicts alone take, {parallel:g} s"
+    return Row.of(f"50 ms a verdict, {workers} workers", taken, [parallel] * pairs, "s/rollout", quality)
 
 
 def _compare(label: str, verifier: Verifier, inner: Verifier, pairs: int, repeats: int) -> Row:
@@ -91,8 +105,6 @@ def _compare(label: str, verifier: Verifier, inner: Verifier, pairs: int, repeat
 def _collector(verifier: Verifier) -> Any:
     """Return a function that collects a rollout of the same episodes, and the seconds of every batch judged."""
     envs = arith_envs(GROUPS * K, group_size=K, verifier=verifier)
-    policy = LanguageModelPolicy(envs.single_observation_space, envs.single_action_space, warm_model())
-    collector = Collector(envs, torch.device("cpu"))
     judged: list[float] = []
     verify = envs.task.verifier.verify_batch
 
@@ -104,8 +116,16 @@ def _collector(verifier: Verifier) -> Any:
 
     envs.task.verifier.verify_batch = noted
 
+    return _rollouts(envs), judged
+
+
+def _rollouts(envs: Any) -> Callable[[], None]:
+    """Return a function that collects a rollout of the same episodes."""
+    policy = LanguageModelPolicy(envs.single_observation_space, envs.single_action_space, warm_model())
+    collector = Collector(envs, torch.device("cpu"))
+
     def collect() -> None:
         collector.seed(0)
         collector.collect(policy, GROUPS * K, torch.Generator().manual_seed(0))
 
-    return collect, judged
+    return collect
