@@ -3,6 +3,8 @@
 import ast
 import configparser
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -17,6 +19,8 @@ FORBIDDEN = {
     "scripts": {"scripts", "_rlenv_scripts", "benchmarks"},  # its own modules are imported relatively
     "benchmarks": {"scripts", "_rlenv_scripts", "benchmarks", "_rlenv_benchmarks"},
 }
+ALLOWED = {"verifiers/reward_model.py": {"torch", "transformers"}}  # a model is what it is; imported where it is used
+PICKLES = {"verifiers/isolation.py", "verifiers/worker_process.py"}  # from the trainer to its own children, never back
 SOURCES = [path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py"))]
 
 
@@ -33,8 +37,9 @@ def imported(source: str) -> set[str]:
 
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_imports_never_run_up_the_stairs(path):
-    package = path.relative_to(ROOT).parts[0]
-    assert not imported(path.read_text(encoding="utf-8")) & FORBIDDEN[package]
+    place = path.relative_to(ROOT)
+    forbidden = FORBIDDEN[place.parts[0]] - ALLOWED.get(str(place), set())
+    assert not imported(path.read_text(encoding="utf-8")) & forbidden
 
 
 def test_the_import_rule_sees_every_form():
@@ -50,11 +55,16 @@ def test_nothing_is_evaluated_unpickled_or_swallowed(path):
             called = {keyword.arg: getattr(keyword.value, "value", None) for keyword in node.keywords}
             owner = getattr(getattr(node.func, "value", None), "id", "")
             assert not (owner == "" and isinstance(node.func, ast.Name) and name in {"eval", "exec"})
-            assert owner not in {"pickle", "cloudpickle"}
+            assert owner not in {"pickle", "cloudpickle"} or str(path.relative_to(ROOT)) in PICKLES
             assert not (owner == "torch" and name == "load" and called.get("weights_only") is not True)
             assert called.get("shell") is not True and called.get("trust_remote_code") is not True
         if isinstance(node, ast.ExceptHandler) and all(isinstance(statement, ast.Pass) for statement in node.body):
             assert node.type is not None and getattr(node.type, "id", "") not in {"Exception", "BaseException"}
+
+
+def test_importing_the_verifiers_imports_nothing_heavy():
+    command = "import sys, verifiers; print({'torch', 'transformers', 'numpy', 'sympy'} & set(sys.modules))"
+    assert subprocess.run([sys.executable, "-c", command], capture_output=True, text=True).stdout == "set()\n"
 
 
 def test_nothing_in_agents_names_an_environment():
