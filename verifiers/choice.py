@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import string
 from collections.abc import Mapping
+from functools import lru_cache
 
 from .base import Problem
 from .reference import ReferenceVerifier
@@ -12,11 +13,12 @@ from .registry import register_verifier
 from .text import collapsed, last_line
 
 _LONGEST_LINE = 1_000
-_WORDS = r"(?:answer|choice|option)"
+_WORDS = ("answer", "choice", "option")
 _FRAME = re.compile(
-    rf"(?:(?:so|thus|therefore|hence),? )?(?:the |my )?(?:(?:correct|right|best|final) )?{_WORDS}(?: is:?|:) ?", re.I
+    r"(?:(?:so|thus|therefore|hence),? )?(?:the |my )?(?:(?:correct|right|best|final) )?"
+    rf"(?:{'|'.join(_WORDS)})(?: is:?|:) ?"
 )
-_NAMED_BEFORE = re.compile(rf"{_WORDS}s?[ \t]*(?:is|:)", re.I)
+_GIVEN = re.compile(rf"(?:{'|'.join(_WORDS)})s?[ \t]*(?:is|:)")
 _FORMS = ("{}", "({})", "[{}]", "{})", "{}.", "{}:")
 
 
@@ -56,7 +58,7 @@ class Choice(ReferenceVerifier):
     def fault(self, problem: Problem) -> str:
         """Return why the right choice is not known."""
         choices = self._choices(problem)
-        if _names(choices).get(_plain(problem.answer)):
+        if _names(tuple(choices.items())).get(_plain(problem.answer)):
             return ""
         return f"the reference answer {problem.answer!r} is none of the choices {', '.join(choices)}"
 
@@ -65,9 +67,9 @@ class Choice(ReferenceVerifier):
         line, above = last_line(text)
         if len(line) > _LONGEST_LINE:
             return False
-        names, line = _names(self._choices(problem)), _plain(line)
+        names, line = _names(tuple(self._choices(problem).items())), _plain(line)
         frame = _FRAME.match(line)
-        if above and (not frame or _NAMED_BEFORE.search(above)):
+        if above and (not frame or _answers(above)):
             return False
         named = names.get(line) or (names.get(_plain(line[frame.end() :])) if frame else None)
         return named is not None and named == names.get(_plain(problem.answer))
@@ -75,7 +77,7 @@ class Choice(ReferenceVerifier):
     def spellings(self, problem: Problem) -> list[str]:
         """Return the label in the usual forms, the text, and an answer under some working."""
         choices = self._choices(problem)
-        label = _names(choices).get(_plain(problem.answer))
+        label = _names(tuple(choices.items())).get(_plain(problem.answer))
         if label is None:
             return []
         framed = [f"The answer is {label}.", f"Answer: {label}", f"the correct answer is: ({label})", f"**{label}**"]
@@ -92,14 +94,21 @@ class Choice(ReferenceVerifier):
         return dict.fromkeys(self.labels, "")
 
 
-def _names(choices: Mapping[str, str]) -> dict[str, str | None]:
+def _answers(text: str) -> bool:
+    """Tell whether an answer is given; most texts have none of the words, which is quickly seen."""
+    lowered = text.lower()
+    return any(word in lowered for word in _WORDS) and _GIVEN.search(lowered) is not None
+
+
+@lru_cache(maxsize=4096)
+def _names(choices: tuple[tuple[str, str], ...]) -> Mapping[str, str | None]:
     """Return what each choice may be called; None for a text that two choices share."""
     names: dict[str, str | None] = {}
-    for label, text in choices.items():
+    for label, text in choices:
         text = _plain(text)
         if text:
             names[text] = None if text in names else label
-    for label, text in choices.items():
+    for label, text in choices:
         for form in _FORMS:
             called = form.format(label.casefold())
             names[called] = label
