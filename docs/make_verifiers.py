@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -101,9 +100,10 @@ TABLES = {"verifiers": verifiers_table, "counts": lint_table, "rules": rules_tab
 def page(text: str) -> str:
     """Return the page with its tables as they are now."""
     for name, table in TABLES.items():
-        marks = re.compile(rf"(<!-- {name} -->\n).*?(<!-- end of {name} -->)", re.DOTALL)
-        assert marks.search(text), f"the page has no place for the table of {name}"
-        text = marks.sub(lambda found, made=table(): f"{found[1]}{made}\n{found[2]}", text)
+        before, start, rest = text.partition(f"<!-- {name} -->\n")
+        _, end, after = rest.partition(f"<!-- end of {name} -->")
+        assert start and end, f"the page has no place for the table of {name}"
+        text = f"{before}{start}{table()}\n{end}{after}"
     return text
 
 

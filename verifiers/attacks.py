@@ -298,5 +298,4 @@ FAMILIES: dict[str, Callable[[Target], list[str]]] = {
         wrong_answer, part_of_answer, glued, negation, negative, non_latin_digits, homoglyphs, zero_width,
     )
 }  # fmt: skip
-# What these say of the answer, they say on purpose.
-ON_THE_ANSWER = set(list(FAMILIES)[list(FAMILIES).index("echo") :]) | {"control-characters", "huge-integer"}
+ON_THE_ANSWER = {*list(FAMILIES)[list(FAMILIES).index("echo") :], "control-characters", "huge-integer"}  # on purpose
