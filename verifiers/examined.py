@@ -75,14 +75,19 @@ class Examined:
         """Return the first outcome of a case."""
         return self.trials.first[number]
 
+    @property
+    def nothing(self) -> float:
+        """What counts as no reward: 0, or the least reward there is where that is more."""
+        return max(0.0, self.verifier.reward_range[0])
+
     def reward(self, number: int) -> float:
-        """Return the reward of a case; the least there is where there is none."""
-        outcome, nothing = self.outcome(number), self.verifier.reward_range[0]
-        return outcome.reward if outcome.status == "ok" and outcome.reward is not None else nothing
+        """Return the reward of a case; nothing where there is none."""
+        outcome = self.outcome(number)
+        return outcome.reward if outcome.status == "ok" and outcome.reward is not None else self.nothing
 
     def earned(self, number: int) -> bool:
         """Tell whether a case earned something, and yet is no success."""
-        return not self.outcome(number).success and self.reward(number) > self.verifier.reward_range[0]
+        return not self.outcome(number).success and self.reward(number) > self.nothing
 
     def declares(self, number: int) -> bool:
         """Tell whether the verifier says that it does not catch the family of a case."""

@@ -73,10 +73,10 @@ def paraphrase(examined: Examined) -> Broken:
 
 
 def attack(examined: Examined) -> Broken:
-    """No wrong completion is a success or, where rewards are all or nothing, earns more than the least reward.
+    """No wrong completion is a success or, where rewards are all or nothing, earns anything; an empty one never does.
 
-    An empty one never earns more than that. Partial credit is otherwise no finding where right answers or plain wrong
-    ones earn such, too.
+    Nothing is 0, or the least reward where that is more. Partial credit is no finding where plain wrong answers, or
+    right ones, earn some, too.
     """
     for number in examined.paid:
         if not examined.declares(number):
