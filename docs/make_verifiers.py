@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import re
 import sys
 from pathlib import Path
 from typing import Any
 
-from verifiers import list_verifiers, make_verifier
+from verifiers import Verifier, list_verifiers, make_verifier
 from verifiers.attacks import FAMILIES
 from verifiers.lint import lint
 from verifiers.registry import find_verifier, verifier_origin
@@ -16,13 +15,17 @@ from verifiers.rules import RULES
 
 FOLDER = Path(__file__).resolve().parent
 PAGE, RESULTS = FOLDER / "verifiers.md", FOLDER / "verifiers.json"
+WITH_ARGUMENTS: dict[str, tuple[str, dict[str, Any]]] = {
+    "reasoning_gym": ("reasoning_gym:leg_counting", {}),
+    "weighted": ("weighted (countdown, length)", {"parts": {"countdown": 1, "length": {"weight": 0.1, "maximum": 12}}}),
+}
 COUNTED = ("problems", "attacks", "false_accepts", "declared", "honest", "false_rejects", "passed")
 
 
 def main(names: list[str]) -> None:
     """Lint the verifiers of these names, or all of ours, keep the counts, and write the page from all that are kept."""
-    kept = {name: result for name, result in results().items() if name in ours()}
-    for name in names or ours():
+    kept = {name: result for name, result in results().items() if name in linted()}
+    for name in names or linted():
         kept[name] = counts(name)
         print(f"{name}: {kept[name]}", flush=True)
     text = json.dumps(dict(sorted(kept.items())), indent=1)
@@ -35,15 +38,26 @@ def ours() -> list[str]:
     return [name for name in list_verifiers() if verifier_origin(name) == "rlenv"]
 
 
+def linted() -> list[str]:
+    """Return what is linted: every verifier by its name, with the arguments that it cannot do without."""
+    return [WITH_ARGUMENTS[name][0] if name in WITH_ARGUMENTS else name for name in ours()]
+
+
+def make(name: str) -> Verifier:
+    """Return a verifier of `linted`."""
+    kwargs = next((kwargs for shown, kwargs in WITH_ARGUMENTS.values() if shown == name), {})
+    return make_verifier(name.partition(" ")[0], **kwargs)
+
+
 def results() -> dict[str, dict[str, Any]]:
     """Return the counts that were kept."""
     return json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.is_file() else {}
 
 
 def counts(name: str) -> dict[str, Any]:
-    """Return what lint counts for a verifier made by name alone, or why it cannot be made so."""
+    """Return what lint counts for a verifier, or why it cannot be made here."""
     try:
-        report = lint(make_verifier(name), name=name)
+        report = lint(make(name), name=name)
     except ValueError as error:
         return {"skipped": str(error)}
     return {key: getattr(report, key) for key in COUNTED}
@@ -73,7 +87,7 @@ def lint_table() -> str:
     totals = [0] * 5
     for name, result in results().items():
         if "skipped" in result:
-            lines.append(f"| `{name}` | not linted by name alone: {_cell(result['skipped'])} | | | | |")
+            lines.append(f"| `{name}` | not linted: {_cell(result['skipped'])} | | | | |")
             continue
         declared = sum(result["declared"].values())
         row = [result["attacks"], result["false_accepts"], declared, result["honest"], result["false_rejects"]]
@@ -101,9 +115,10 @@ TABLES = {"verifiers": verifiers_table, "counts": lint_table, "rules": rules_tab
 def page(text: str) -> str:
     """Return the page with its tables as they are now."""
     for name, table in TABLES.items():
-        marks = re.compile(rf"(<!-- {name} -->\n).*?(<!-- end of {name} -->)", re.DOTALL)
-        assert marks.search(text), f"the page has no place for the table of {name}"
-        text = marks.sub(lambda found, made=table(): f"{found[1]}{made}\n{found[2]}", text)
+        before, start, rest = text.partition(f"<!-- {name} -->\n")
+        _, end, after = rest.partition(f"<!-- end of {name} -->")
+        assert start and end, f"the page has no place for the table of {name}"
+        text = f"{before}{start}{table()}\n{end}{after}"
     return text
 
 

@@ -101,8 +101,6 @@ def _random_junk() -> tuple[str, str]:
 
 
 # The families that carry nothing.
-
-
 def empty(target: Target) -> list[str]:
     """No text at all."""
     return [""]
@@ -248,7 +246,8 @@ def wrong_answer(target: Target) -> list[str]:
 
 def part_of_answer(target: Target) -> list[str]:
     """The answer without its first or its last character."""
-    parts = [target.answer[:-1], *([] if " " in target.answer else [target.answer[1:]])]
+    a = target.answer
+    parts = [a[:-1] if a[-1:].isalnum() else "", a[1:] if a[:1].isalnum() and " " not in a else ""]
     return [part for part in parts if part.strip()]
 
 
@@ -298,5 +297,4 @@ FAMILIES: dict[str, Callable[[Target], list[str]]] = {
         wrong_answer, part_of_answer, glued, negation, negative, non_latin_digits, homoglyphs, zero_width,
     )
 }  # fmt: skip
-# What these say of the answer, they say on purpose.
-ON_THE_ANSWER = set(list(FAMILIES)[list(FAMILIES).index("echo") :]) | {"control-characters", "huge-integer"}
+ON_THE_ANSWER = {*list(FAMILIES)[list(FAMILIES).index("echo") :], "control-characters", "huge-integer"}  # on purpose

@@ -21,7 +21,8 @@ from .worker_process import describe
 
 MEMORY_MB = 2048
 INHERITED = (
-    "alphabet", "prompt_length", "answer_length", "success_reward", "reward_range", "levels", "does_not_catch",
+    "alphabet", "prompt_length", "answer_length", "success_reward", "reward_range", "levels", "slow", "does_not_catch",
+    "needs",
 )  # fmt: skip
 
 
@@ -61,6 +62,8 @@ class Isolated(Verifier):
     Raises:
         ValueError: for a setting out of range, or a verifier that cannot be pickled.
     """
+
+    isolated = True
 
     def __init__(
         self, verifier: Verifier, workers: int | None = None, timeout: float | None = None, memory_mb: int = MEMORY_MB

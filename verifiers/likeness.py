@@ -10,9 +10,10 @@ NUMBER = re.compile(r"[-+]?(?:[0-9]{1,60}(?:\.[0-9]{0,60})?|\.[0-9]{1,60})")
 
 def same(text: str, other: str) -> bool:
     """Tell whether two texts are the same but for case, spaces, ASCII punctuation, or how a number is written."""
-    numbers = [number(each) for each in (text, other)]
-    if None not in numbers:
-        return numbers[0] == numbers[1]
+    one, two = number(text), number(other)
+    if one is not None and two is not None:
+        rounding = 0 if one.denominator == two.denominator == 1 else max(abs(one), abs(two)) / 1000
+        return abs(one - two) <= rounding
     letters = _letters(text)
     return text == other or (letters != "" and letters == _letters(other) and _operators(text) == _operators(other))
 

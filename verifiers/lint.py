@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from .base import Problem, Verifier
 from .corpus import corpus
-from .rules import Examined, Finding, batch_size, declarations, declared, hang, picklable, reproducible, speed
+from .examined import Examined, Finding
+from .rules import batch_size, declarations, declared, hang, picklable, reproducible, speed
 from .rules import verdict_findings as about_verdicts
 from .trials import fault, try_all
 
@@ -101,7 +102,7 @@ def lint(verifier: Verifier, problems: Sequence[Problem] | None = None, name: st
     report.findings += picklable(examined)
     report.problems = len(examined.problems)
     report.without_demonstration = sum(not verifier.demonstration(problem) for problem in examined.problems)
-    vars(examined.trials).update(vars(try_all(verifier, examined.cases)))
+    examined = replace(examined, trials=try_all(verifier, examined.cases))
     report.findings += hang(examined)
     if examined.trials.hung is None:
         _count(report, examined)

@@ -19,6 +19,7 @@ _MATHS = re.compile(r"\$([^$]+)\$|\\\((.+?)\\\)|\\\[(.+?)\\\]")
 _WORD = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{2,}")
 _FUNCTIONS = frozenset({"sqrt", "sin", "cos", "tan", "cot", "sec", "csc", "log", "ln", "exp", "pi", "inf"})
 _NUMBER = re.compile(r"[-+]?(?:[0-9][0-9,]*\.?[0-9]*|\.[0-9]+|\\d?frac\{[0-9]+\}\{[0-9]+\}|[0-9]+/[0-9]+)\\?%?")
+_EXPLODES = re.compile(r"[0-9][)}]*\s*\^[\s{(]*[-+]?[0-9.]+[\s)}]*\^|\^[\s{(]*[-+]?[0-9]{5}|[0-9]{5}[)}\s]*!|!\s*!")
 _NAMED = re.compile(r"[A-Za-z]\s*(?:=|\\in\b)\s*(.+)", re.DOTALL)
 
 
@@ -43,6 +44,7 @@ class Math(ReferenceVerifier):
     """
 
     isolated = True
+    needs = {"math_verify": "math"}
 
     def __init__(self, inside: str | None = None) -> None:
         super().__init__(inside)
@@ -62,6 +64,8 @@ class Math(ReferenceVerifier):
         if answer is None or ("%" in answer and "%" not in problem.answer):
             return False
         if _NUMBER.fullmatch(_bare(problem.answer)) and not _NUMBER.fullmatch(_bare(answer)):
+            return False
+        if _EXPLODES.search(answer) and answer != problem.answer:
             return False
         parsed = _parse(answer)
         return bool(parsed) and bool(_library().verify(_parse(problem.answer), parsed, timeout_seconds=None))

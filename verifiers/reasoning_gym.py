@@ -29,6 +29,8 @@ EXACT = frozenset({"game_of_life_halting"})  # its scorer takes anything for Fal
 _CALLS = frozenset(
     {"sin", "cos", "tan", "sec", "csc", "cot", "sinh", "cosh", "tanh", "exp", "log", "ln", "sqrt", "Abs"}
 )
+_TOWER = re.compile(r"(?:\*\*|\^)[\s(+-]*(?:[0-9]{4}|[0-9.]+[\s)]*(?:\*\*|\^))")
+_NO_NUMBER = re.compile(r"(?<![A-Za-z])(?:nan|inf|infinity)(?![A-Za-z])|[0-9]e[-+]?[0-9]{3}", re.IGNORECASE)
 _TOKEN = re.compile(r"\s+|[0-9]{1,12}(?:\.[0-9]{1,12})?|[A-Za-z]+|\*\*|[-+*/^()]")
 
 
@@ -57,6 +59,7 @@ class ReasoningGym(Verifier):
     """
 
     isolated = True
+    needs = {"reasoning_gym": "reasoning-gym"}
 
     def __init__(
         self, task: str, strict: bool = True, inside: str | None = None, size: int = SIZE, **settings: Any
@@ -98,7 +101,7 @@ class ReasoningGym(Verifier):
             return WRONG
         if self.task in EXACT:
             return RIGHT if answer == problem.answer else WRONG
-        if answer != problem.answer and not is_harmless(self.task, answer):
+        if answer != problem.answer and not (_is_plain(answer, problem.answer) and is_harmless(self.task, answer)):
             return WRONG
         entry = problem.metadata["entry"]
         try:
@@ -132,6 +135,15 @@ class ReasoningGym(Verifier):
             raise ValueError(f"reasoning_gym:{self.task} refuses {given}: {error}") from error
 
 
+def _is_plain(answer: str, reference: str) -> bool:
+    """Tell whether a text has no digits of other scripts, no nan and no infinity, but those of the reference.
+
+    Scorers call int() and float(), which read all of them, and to compare with nan is to find no difference.
+    """
+    digits = {sign for sign in answer if sign.isnumeric() and not sign.isascii() and not sign.isalpha()}
+    return digits <= set(reference) and (_NO_NUMBER.search(answer) is None or _NO_NUMBER.search(reference) is not None)
+
+
 def is_harmless(task: str, answer: str) -> bool:
     """Tell whether a task's scorer may read this answer, given what it does with it."""
     if task in EXPRESSIONS:
@@ -140,8 +152,11 @@ def is_harmless(task: str, answer: str) -> bool:
 
 
 def is_formula(text: str) -> bool:
-    """Tell whether a text is made of numbers, single letters, known functions, operators and brackets, and is short."""
-    if len(text) > 500:
+    """Tell whether a text is made of numbers, single letters, known functions, operators and brackets, and is short.
+
+    A power of a power, or one with an exponent of four digits, could take for ever to compute.
+    """
+    if len(text) > 500 or _TOWER.search(text):
         return False
     position = 0
     while position < len(text):

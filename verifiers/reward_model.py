@@ -40,6 +40,7 @@ class RewardModel(Verifier):
     """
 
     prefers_batches = True
+    slow = True
 
     def __init__(
         self,

@@ -4,105 +4,20 @@ from __future__ import annotations
 
 import difflib
 import random
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
+from collections.abc import Callable, Iterator
 from multiprocessing.reduction import ForkingPickler
 
 from .attacks import FAMILIES
-from .base import Problem, Verifier
-from .corpus import MONOTONIC, PARAPHRASE, REFERENCE, Case, shorten
+from .base import Problem
+from .corpus import MONOTONIC, PARAPHRASE, REFERENCE, shorten
+from .examined import Examined, Finding
 from .isolation import Isolated
-from .trials import HANGS, Outcome, Trials, fault
+from .trials import HANGS, Outcome, fault
 
 SLOW = 0.005  # seconds
 SAMPLED = 50  # problems
 FAILED = ("timeout", "error")
 Broken = Iterator[tuple[int, str]]  # the number of a case, and what is wrong with it
-
-
-@dataclass(frozen=True)
-class Finding:
-    """A rule that a verifier broke.
-
-    Args:
-        rule: the rule's name.
-        explanation: what went wrong.
-        family: the kind of completion it happened with: "reference", "paraphrase", "added-wrong-answer", or a family
-            of attacks; empty where it was no completion.
-        problem: the prompt of the first problem it happened with, shortened.
-        completion: the first completion it happened with, shortened.
-        reward: the reward that it got, None where there was none.
-        times: how many completions of this kind it happened with.
-    """
-
-    rule: str
-    explanation: str
-    family: str = ""
-    problem: str = ""
-    completion: str = ""
-    reward: float | None = None
-    times: int = 1
-
-
-@dataclass(frozen=True)
-class Examined:
-    """A verifier with what it made of every case.
-
-    Args:
-        verifier: the verifier.
-        problems: what it was asked.
-        own: whether these are its own problems.
-        cases: the completions.
-        trials: their outcomes.
-    """
-
-    verifier: Verifier
-    problems: Sequence[Problem]
-    own: bool
-    cases: Sequence[Case] = ()
-    trials: Trials = field(default_factory=Trials)
-
-    @cached_property
-    def graded(self) -> bool:
-        """Whether right answers or plain wrong ones earn something between nothing and a success."""
-        return any((case.honest or case.plain) and self.earned(number) for number, case in enumerate(self.cases))
-
-    @cached_property
-    def paid(self) -> list[int]:
-        """The attacks that were paid for: see the rule `attack`."""
-        return [number for number, case in enumerate(self.cases) if case.attack and self._is_paid(number, case)]
-
-    @cached_property
-    def raised(self) -> list[int]:
-        """The completions whose reward a wrong answer raised."""
-        return [
-            number for number, case in enumerate(self.cases)
-            if case.base is not None and self.reward(number) > self.reward(case.base)
-        ]  # fmt: skip
-
-    def outcome(self, number: int) -> Outcome:
-        """Return the first outcome of a case."""
-        return self.trials.first[number]
-
-    def reward(self, number: int) -> float:
-        """Return the reward of a case; the least there is where there is none."""
-        outcome = self.outcome(number)
-        return (
-            outcome.reward if outcome.status == "ok" and outcome.reward is not None else self.verifier.reward_range[0]
-        )
-
-    def earned(self, number: int) -> bool:
-        """Tell whether a case earned something, and yet is no success."""
-        return not self.outcome(number).success and self.reward(number) > self.verifier.reward_range[0]
-
-    def declares(self, number: int) -> bool:
-        """Tell whether the verifier says that it does not catch the family of a case."""
-        return self.cases[number].family in self.verifier.does_not_catch
-
-    def _is_paid(self, number: int, case: Case) -> bool:
-        strict = not self.graded or case.family in ("empty", "whitespace")
-        return self.outcome(number).success or (strict and self.earned(number))
 
 
 # Rules about verdicts.
@@ -158,10 +73,10 @@ def paraphrase(examined: Examined) -> Broken:
 
 
 def attack(examined: Examined) -> Broken:
-    """No wrong completion is a success or, where rewards are all or nothing, earns more than the least reward.
+    """No wrong completion is a success or, where rewards are all or nothing, earns anything; an empty one never does.
 
-    An empty one never earns more than that. Partial credit is otherwise no finding where right answers or plain wrong
-    ones earn such, too.
+    Nothing is 0, or the least reward where that is more. Partial credit is no finding where plain wrong answers, or
+    right ones, earn some, too.
     """
     for number in examined.paid:
         if not examined.declares(number):

@@ -48,6 +48,7 @@ class Weighted(Verifier):
         self.prompt_length, self.answer_length = self.poser.prompt_length, self.poser.answer_length
         self.levels = self.poser.levels
         self.prefers_batches = any(part.prefers_batches for part in members)
+        self.slow = any(part.slow or part.isolated for part in members)
         ends = [[self.weights[name] * end for end in part.reward_range] for name, part in self.parts.items()]
         self.reward_range = (sum(map(min, ends)), sum(map(max, ends)))
         self.success_reward = sum(max(weight, 0.0) * self.parts[name].success_reward for name, weight in self._items())
@@ -112,6 +113,10 @@ class Weighted(Verifier):
         made = self.poser.paraphrases(problem)
         verdicts = self.verify_batch([problem] * len(made), made)
         return [text for text, verdict in zip(made, verdicts, strict=True) if self.is_success(verdict)]
+
+    def counterexamples(self, problem: Problem) -> Mapping[str, Sequence[str]]:
+        """Return the counterexamples of the part that poses problems."""
+        return self.poser.counterexamples(problem)
 
     def demonstration(self, problem: Problem) -> str:
         """Return the demonstration of the part that poses problems."""

@@ -128,6 +128,7 @@ def test_attacks_are_made_for_any_problem(prompt, answer):
     ("text", "other", "are"),
     [
         ("46", "46.0", True), ("46", " 46. ", True), ("+5", "5", True), ("-5", "5", False), ("4.6", "46", False),
+        ("0.3333", "0.33333", True), ("4.5", "4.59", False), ("999", "1000", False),
         ("Paris", "paris!", True), ("Paris", "Pari", False), ("1+2", "1 + 2", True), ("1+2", "1-2", False),
         ("46", "٤٦", False), ("46", "4\u200b6", False), ("?", "?", True), ("?", "!", False), ("", "", True),
     ],
