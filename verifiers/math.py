@@ -18,7 +18,7 @@ _LEAD = re.compile(r"(?:.*\b(?:answer|result|solution)(?: is)?|therefore|so|thus
 _MATHS = re.compile(r"\$([^$]+)\$|\\\((.+?)\\\)|\\\[(.+?)\\\]")
 _WORD = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{2,}")
 _FUNCTIONS = frozenset({"sqrt", "sin", "cos", "tan", "cot", "sec", "csc", "log", "ln", "exp", "pi", "inf"})
-_NUMBER = re.compile(r"[-+]?(?:[0-9][0-9,]*\.?[0-9]*|\.[0-9]+|\\d?frac\{[0-9]+\}\{[0-9]+\}|[0-9]+/[0-9]+)\\?%?")
+_NUMBER = re.compile(r"[-+]?(?:[0-9][0-9,]*\.?[0-9]*|\.[0-9]+|\\[dt]?frac(?:\{-?[0-9]+\}|[0-9]){2}|[0-9]+/[0-9]+)\\?%?")
 _NAMED = re.compile(r"[A-Za-z]\s*(?:=|\\in\b)\s*(.+)", re.DOTALL)
 
 
@@ -122,7 +122,10 @@ def _library() -> Any:
 
 
 def _parse(answer: str) -> list[Any]:
-    return _library().parse(f"${_bare_dollars(answer)}$", parsing_timeout=None, fallback_mode="no_fallback")
+    library = _library()
+    latex = (library.LatexExtractionConfig(),)  # its other readers end in Python's eval
+    formula = f"${_bare_dollars(answer)}$"
+    return library.parse(formula, latex, fallback_mode="no_fallback", parsing_timeout=None)
 
 
 def _bare_dollars(answer: str) -> str:
