@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import ast
 import difflib
 import random
-import re
 import string
 from typing import Any
 
+from ._reasoning_gym_rules import is_harmless, is_strict
 from .arguments import flag, whole_number
 from .base import RIGHT, WRONG, Problem, Verdict, Verifier
 from .extras import require
@@ -16,20 +15,8 @@ from .registry import register_verifier
 from .text import WHITESPACE, section, tag_name
 
 SIZE = 10_000
-_PROBED = 200  # problems that alphabet and lengths are read off
+_PROBED = 32  # problems that alphabet and lengths are read off
 _LONGEST = 20_000
-
-# Scorers of these tasks evaluate the answer as Python, or with sympy, which does: only what is harmless goes in.
-LITERALS = frozenset({"string_insertion", "spiral_matrix", "binary_matrix", "n_queens"})
-EXPRESSIONS = frozenset(
-    {"simple_integration", "intermediate_integration", "polynomial_multiplication", "puzzle24", "countdown"}
-)
-EXACT = frozenset({"game_of_life_halting"})  # its scorer takes anything for False
-
-_CALLS = frozenset(
-    {"sin", "cos", "tan", "sec", "csc", "cot", "sinh", "cosh", "tanh", "exp", "log", "ln", "sqrt", "Abs"}
-)
-_TOKEN = re.compile(r"\s+|[0-9]{1,12}(?:\.[0-9]{1,12})?|[A-Za-z]+|\*\*|[-+*/^()]")
 
 
 @register_verifier("reasoning_gym")
@@ -37,10 +24,12 @@ class ReasoningGym(Verifier):
     """A task of reasoning-gym: its problems, and its scorer after a strict extraction of the answer.
 
     The whole completion, without the whitespace around it, is the answer, or the section in the tag `inside`; the
-    package's own rule pays for any text that has the answer in it. Reward 1.0 for a full score, else 0.0; with
-    `strict=False` the task's own score of that answer, 0 to 1, with what it pays for parts.
+    package's own rule pays for any text that has the answer in it. Reward 1.0 for a full score, else 0.0; about a dozen
+    tasks whose scorers give it for more than the answer are held to a rule of our own, too: the same number, the given
+    numbers, the form that the question asks for. With `strict=False` the task's own score of that answer, 0 to 1, with
+    what it pays for parts and for junk.
 
-    Prompt: the task's question and a newline. Alphabet and lengths are read off 200 problems. Scorers that evaluate
+    Prompt: the task's question and a newline. Alphabet and lengths are read off 32 problems. Scorers that evaluate
     answers as Python get literals and formulas only; all of them run in worker processes, since some take very long.
     What it does not catch: what the task's scorer does not, such as yes-or-no tasks that guessing solves half of.
 
@@ -57,6 +46,8 @@ class ReasoningGym(Verifier):
     """
 
     isolated = True
+    slow = True
+    needs = {"reasoning_gym": "reasoning-gym"}
 
     def __init__(
         self, task: str, strict: bool = True, inside: str | None = None, size: int = SIZE, **settings: Any
@@ -96,11 +87,12 @@ class ReasoningGym(Verifier):
         answer = (text or "").strip(WHITESPACE)
         if not 0 < len(answer) <= max(_LONGEST, 2 * len(problem.answer)):
             return WRONG
-        if self.task in EXACT:
-            return RIGHT if answer == problem.answer else WRONG
-        if answer != problem.answer and not is_harmless(self.task, answer):
-            return WRONG
         entry = problem.metadata["entry"]
+        if answer != problem.answer:
+            if not is_harmless(self.task, answer):
+                return WRONG
+            if self.strict and not is_strict(self.task, answer, problem.answer, entry["metadata"]):
+                return WRONG
         try:
             score = float(self._dataset.score_answer(answer, entry))
         except Exception:  # scorers raise whatever their parsers do; only the right answer is one they have to read
@@ -130,33 +122,3 @@ class ReasoningGym(Verifier):
         except (AssertionError, TypeError, ValueError) as error:  # how it refuses settings
             given = ", ".join(f"{name}={value!r}" for name, value in {"size": self.size, **self.settings}.items())
             raise ValueError(f"reasoning_gym:{self.task} refuses {given}: {error}") from error
-
-
-def is_harmless(task: str, answer: str) -> bool:
-    """Tell whether a task's scorer may read this answer, given what it does with it."""
-    if task in EXPRESSIONS:
-        return is_formula(answer)
-    return task not in LITERALS or _is_literal(answer)
-
-
-def is_formula(text: str) -> bool:
-    """Tell whether a text is made of numbers, single letters, known functions, operators and brackets, and is short."""
-    if len(text) > 500:
-        return False
-    position = 0
-    while position < len(text):
-        token = _TOKEN.match(text, position)
-        if token is None or (token[0].isalpha() and len(token[0]) > 1 and token[0] not in _CALLS):
-            return False
-        position = token.end()
-    return True
-
-
-def _is_literal(text: str) -> bool:
-    if len(text) > 5_000 or max(map(text.count, "([{")) > 500:
-        return False
-    try:
-        ast.literal_eval(text)
-    except (MemoryError, RecursionError, SyntaxError, TypeError, ValueError):
-        return False
-    return True
