@@ -19,7 +19,9 @@ EXPRESSIONS = frozenset(
 
 # Scorers of these tasks give the full score for more than the answer; only what also passes here may have it.
 EXACT = frozenset({"game_of_life_halting", "letter_jumble"})  # anything is False; the words and others
-NUMBERS = {"coin_flip": Fraction(1, 10_000), "gsm_symbolic": Fraction(0)}  # the first digits; the first number
+NUMBERS = {"coin_flip": Fraction(1, 1000), "gsm_symbolic": Fraction(0)}  # the first digits; the first number
+_PLAIN_NUMBER = re.compile(r"[-+0-9.,/eE]{1,60}")
+_NO_NUMBER = re.compile(r"[-+]?(?:nan|inf|infinity)", re.IGNORECASE)  # what comparisons go wrong with
 TARGETS = {"puzzle24": 24, "countdown": None}  # any four numbers, with a fraction cut off; None: the problem says it
 _CLAIM = "[A-Za-z]+ is an? [a-z]+"
 FORMS = {
@@ -76,18 +78,22 @@ def is_literal(text: str) -> bool:
     return True
 
 
-def is_strict(task: str, answer: str, reference: str, metadata: Mapping[str, Any]) -> bool:
+def is_strict(task: str, answer: str, reference: str, entry: Mapping[str, Any]) -> bool:
     """Tell whether an answer that is not the reference may have the full score, if the task's scorer gives it."""
+    foreign = set(answer) - set(entry["question"]) - set(reference)
+    if not "".join(foreign).isascii() or _NO_NUMBER.fullmatch(answer):  # many scorers read digits of every script
+        return False
     if task in EXACT:
         return False
     if task in NUMBERS:
         number, right = read_number(answer), read_number(reference)
-        return number is not None and right is not None and abs(number - right) <= NUMBERS[task]
+        known = number is not None and right is not None and _PLAIN_NUMBER.fullmatch(answer) is not None
+        return known and abs(number - right) <= NUMBERS[task] * abs(right)
     if task in TARGETS:
-        target = metadata["target"] if TARGETS[task] is None else TARGETS[task]
+        target = entry["metadata"]["target"] if TARGETS[task] is None else TARGETS[task]
         try:
             value, numbers = evaluate(answer, whole=False)
         except ExpressionError:
             return False
-        return value == target and sorted(numbers) == sorted(metadata["numbers"])
+        return value == target and sorted(numbers) == sorted(entry["metadata"]["numbers"])
     return task not in FORMS or FORMS[task].fullmatch(answer) is not None

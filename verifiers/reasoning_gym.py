@@ -91,7 +91,7 @@ class ReasoningGym(Verifier):
         if answer != problem.answer:
             if not is_harmless(self.task, answer):
                 return WRONG
-            if self.strict and not is_strict(self.task, answer, problem.answer, entry["metadata"]):
+            if self.strict and not is_strict(self.task, answer, problem.answer, entry):
                 return WRONG
         try:
             score = float(self._dataset.score_answer(answer, entry))
