@@ -97,7 +97,7 @@ class Countdown(Verifier):
             product = symbol in "*/"
             left = expression if atomic or not product else f"({expression})"
             try:
-                value, _ = evaluate(f"{value}{symbol}{number}")
+                value = int(evaluate(f"{value}{symbol}{number}")[0])
             except ExpressionError:
                 return None
             expression, atomic = f"{left}{symbol}{number}", product

@@ -5,13 +5,15 @@ from __future__ import annotations
 import operator
 import re
 from collections.abc import Callable
+from fractions import Fraction
+from typing import Any
 
 LONGEST = 200  # characters
 DEEPEST = 16  # parentheses inside each other
 MOST_DIGITS = 9
 
 _TOKENS = re.compile(rf"0|[1-9][0-9]{{0,{MOST_DIGITS - 1}}}|[-+*/()]")
-_SUMS: dict[str, Callable[[int, int], int]] = {"+": operator.add, "-": operator.sub}
+_SUMS: dict[str, Callable[[Any, Any], Any]] = {"+": operator.add, "-": operator.sub}
 _PRODUCTS = ("*", "/")
 
 
@@ -19,21 +21,21 @@ class ExpressionError(ValueError):
     """A text that is no expression, or one without a whole value."""
 
 
-def evaluate(text: str) -> tuple[int, list[int]]:
+def evaluate(text: str, whole: bool = True) -> tuple[int | Fraction, list[int]]:
     """Return the value of an expression and the numbers in it, in order.
 
-    Products come before sums, both go from left to right. There is no sign in front of a number, no leading zero, and
-    every division has to come out even.
+    Products come before sums, both go from left to right. There is no sign in front of a number and no leading zero.
 
     Args:
         text: any text.
+        whole: whether every division has to come out even; else the value may be a fraction.
 
     Raises:
         ExpressionError: if it is longer than `LONGEST`, nested deeper than `DEEPEST`, or no such expression.
     """
     if len(text) > LONGEST:
         raise ExpressionError(f"longer than {LONGEST} characters")
-    parser = _Parser(_tokens(text))
+    parser = _Parser(_tokens(text), whole)
     value = parser.sum(0)
     if parser.next:
         raise ExpressionError(f"{parser.next!r} is left over")
@@ -57,7 +59,8 @@ def _tokens(text: str) -> list[str]:
 class _Parser:
     """sum = product (("+" | "-") product)*; product = atom (("*" | "/") atom)*; atom = number | "(" sum ")"."""
 
-    def __init__(self, tokens: list[str]) -> None:
+    def __init__(self, tokens: list[str], whole: bool) -> None:
+        self._whole = whole
         self.numbers: list[int] = []
         self._rest = [*tokens, ""][::-1]
 
@@ -65,23 +68,23 @@ class _Parser:
     def next(self) -> str:
         return self._rest[-1]
 
-    def sum(self, depth: int) -> int:
+    def sum(self, depth: int) -> int | Fraction:
         value = self._product(depth)
         while self.next in _SUMS:
             apply = _SUMS[self._rest.pop()]
             value = apply(value, self._product(depth))
         return value
 
-    def _product(self, depth: int) -> int:
+    def _product(self, depth: int) -> int | Fraction:
         value = self._atom(depth)
         while self.next in _PRODUCTS:
             if self._rest.pop() == "*":
                 value *= self._atom(depth)
             else:
-                value = _divided(value, self._atom(depth))
+                value = _divided(value, self._atom(depth), self._whole)
         return value
 
-    def _atom(self, depth: int) -> int:
+    def _atom(self, depth: int) -> int | Fraction:
         if self.next.isdigit():
             self.numbers.append(int(self._rest.pop()))
             return self.numbers[-1]
@@ -95,7 +98,7 @@ class _Parser:
         return value
 
 
-def _divided(value: int, by: int) -> int:
-    if by == 0 or value % by:
-        raise ExpressionError("a division does not come out even")
-    return value // by
+def _divided(value: int | Fraction, by: int | Fraction, whole: bool) -> int | Fraction:
+    if by == 0 or (whole and value % by):
+        raise ExpressionError("a division by zero, or one that does not come out even")
+    return value // by if whole else Fraction(value) / by

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
+from functools import lru_cache
 from typing import Any
 
 from .base import Problem
@@ -18,8 +19,15 @@ _LEAD = re.compile(r"(?:.*\b(?:answer|result|solution)(?: is)?|therefore|so|thus
 _MATHS = re.compile(r"\$([^$]+)\$|\\\((.+?)\\\)|\\\[(.+?)\\\]")
 _WORD = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{2,}")
 _FUNCTIONS = frozenset({"sqrt", "sin", "cos", "tan", "cot", "sec", "csc", "log", "ln", "exp", "pi", "inf"})
+<<<<<<< HEAD
 _NUMBER = re.compile(r"[-+]?(?:[0-9][0-9,]*\.?[0-9]*|\.[0-9]+|\\d?frac\{[0-9]+\}\{[0-9]+\}|[0-9]+/[0-9]+)\\?%?")
 _EXPLODES = re.compile(r"[0-9][)}]*\s*\^[\s{(]*[-+]?[0-9.]+[\s)}]*\^|\^[\s{(]*[-+]?[0-9]{5}|[0-9]{5}[)}\s]*!|!\s*!")
+=======
+_NUMBER = re.compile(r"[-+]?(?:[0-9][0-9,]*\.?[0-9]*|\.[0-9]+|\\[dt]?frac(?:\{-?[0-9]+\}|[0-9]){2}|[0-9]+/[0-9]+)\\?%?")
+_COMMAND = re.compile(r"\\(?:begin|end)\{[a-z]+\}|\\[A-Za-z]+")
+_RELATION = re.compile(r"=|\\(?:approx|cong|equiv|sim|simeq)(?![A-Za-z])")
+_TOWER = re.compile(r"\^\s*\{[^{}]*\^\s*\{[^{}]*\^")  # 9^{9^{9^9}}: sympy would write it out
+>>>>>>> 542a40889a6a1f1aa8d0c68f9521ebcec6432470
 _NAMED = re.compile(r"[A-Za-z]\s*(?:=|\\in\b)\s*(.+)", re.DOTALL)
 
 
@@ -29,12 +37,15 @@ class Math(ReferenceVerifier):
 
     The last line that is not blank holds the answer: in one `\boxed{}`, else in one pair of dollars, else after words
     such as "The answer is", else as the whole line. 1/2, 0.5 and \frac{1}{2} are equal; so are x^2-1 and (x-1)(x+1),
-    and sets in any order. Two boxes, two formulas, "46 or 47" and words that are no functions score 0. Where the
-    reference is a plain number, so has to be the answer: 2*23 is not 46, or the question could be its own answer.
+    and sets in any order; decimals are compared to 6 places. A pair or an interval needs the brackets of the reference.
+    Two boxes, two formulas, "46 or 47" and words that are no functions score 0. Where the reference is a plain number,
+    so has to be the answer: 2*23 is not 46, or the question could be its own answer.
 
     Prompts and alphabet: those of the problems, which come from elsewhere. The parser can take very long (10^10^10^10)
-    or crash, so verdicts are reached in worker processes. What it does not catch: an expression that restates the
-    question where the reference is an expression, too; the working above the last line is not read.
+    or crash, so verdicts are reached in worker processes; nothing in a completion is evaluated as Python. What it does
+    not catch: an expression that restates the question where the reference is an expression, too. Neither the words
+    around a box or dollars nor the working above the last line are read. Units, equations and words as references
+    cannot be compared: their verdicts are errors.
 
     Args:
         inside: the tag whose section is judged instead of the whole completion, such as "answer".
@@ -44,6 +55,10 @@ class Math(ReferenceVerifier):
     """
 
     isolated = True
+<<<<<<< HEAD
+=======
+    slow = True
+>>>>>>> 542a40889a6a1f1aa8d0c68f9521ebcec6432470
     needs = {"math_verify": "math"}
 
     def __init__(self, inside: str | None = None) -> None:
@@ -56,19 +71,21 @@ class Math(ReferenceVerifier):
 
     def fault(self, problem: Problem) -> str:
         """Return why there is nothing to compare with."""
-        return "" if _parse(problem.answer) else f"the reference answer cannot be read: {problem.answer[-100:]!r}"
+        return "" if _reference(problem.answer)[1] else f"the reference answer cannot be read: {problem.answer[-100:]!r}"
 
     def matches(self, problem: Problem, text: str) -> bool:
         """Tell whether the completion's answer equals the reference."""
-        answer = final_answer(text)
-        if answer is None or ("%" in answer and "%" not in problem.answer):
+        answer, (reference, meant) = final_answer(text), _reference(problem.answer)
+        if answer is None or ("%" in answer and "%" not in reference):
             return False
-        if _NUMBER.fullmatch(_bare(problem.answer)) and not _NUMBER.fullmatch(_bare(answer)):
+        if _NUMBER.fullmatch(_bare(reference)) and not _NUMBER.fullmatch(_bare(answer)):
+            return False
+        if "," in reference and _brackets(answer) != _brackets(reference):
             return False
         if _EXPLODES.search(answer) and answer != problem.answer:
             return False
         parsed = _parse(answer)
-        return bool(parsed) and bool(_library().verify(_parse(problem.answer), parsed, timeout_seconds=None))
+        return bool(parsed) and bool(_library().verify(meant, parsed, timeout_seconds=None))
 
     def spellings(self, problem: Problem) -> list[str]:
         """Return the answer boxed, between dollars, in a sentence, below some working, and what equals it."""
@@ -91,17 +108,24 @@ def final_answer(text: str) -> str | None:
     lead = _LEAD.match(line)
     answer = formulas[0] if formulas else line[lead.end() :] if lead else line
     answer = answer.strip(" \t").removesuffix(".").strip(" \t$*")
-    unclear = any(word.lower() not in _FUNCTIONS for word in _WORD.findall(re.sub(r"\\[A-Za-z]+", " ", answer)))
+    unclear = any(word.lower() not in _FUNCTIONS for word in _WORD.findall(_COMMAND.sub(" ", answer)))
     if unclear or not answer.isascii() or not 0 < len(answer) <= _LONGEST_ANSWER or not answer.isprintable():
         return None
     named = _NAMED.fullmatch(answer)  # x = 46 says 46; 47 = 46 says nothing
     if named:
         answer = named[1]
-    return None if "=" in answer else answer
+    return None if _RELATION.search(answer) or _TOWER.search(answer) else answer
 
 
 def _bare(answer: str) -> str:
-    return answer.strip().removeprefix("$").removesuffix("$").replace("\\!", "").replace("\\,", "").replace(" ", "")
+    return re.sub(r"\\[!,;]|\\left|\\right|\\(?=[{}])| ", "", answer)
+
+
+def _brackets(answer: str) -> str:
+    """Return what is around a list: curly brackets or none where the order is free, others where it is not."""
+    bare = _bare(answer)
+    listed = "," in bare and bare[0] in "([" and "\\cup" not in bare
+    return bare[0] + bare[-1] if listed else ""
 
 
 def _boxed(line: str) -> list[str] | None:
@@ -125,12 +149,18 @@ def _library() -> Any:
     return require("math_verify", "math", "verifier 'math'")
 
 
-def _parse(answer: str) -> list[Any]:
-    return _library().parse(f"${_bare_dollars(answer)}$", parsing_timeout=None, fallback_mode="no_fallback")
+@lru_cache(maxsize=4096)
+def _reference(answer: str) -> tuple[str, list[Any]]:
+    """Return the formula that a reference answer ends with, and what math-verify makes of it; it may be nothing."""
+    formula = final_answer(answer) or ""
+    return formula, _parse(formula) if formula else []
 
 
-def _bare_dollars(answer: str) -> str:
-    return answer.strip().removeprefix("$").removesuffix("$")
+def _parse(formula: str) -> list[Any]:
+    library = _library()
+    normal = library.LatexNormalizationConfig(malformed_operators=True, nits=True, boxed="none")  # 3m is not 3
+    latex = library.LatexExtractionConfig(normalization_config=normal)  # its other readers end in Python's eval
+    return library.parse(f"${formula}$", (latex,), fallback_mode="no_fallback", parsing_timeout=None)
 
 
 _EXAMPLES = [

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import ast
 import difflib
 import random
-import re
 import string
 from typing import Any
 
+from ._reasoning_gym_rules import is_harmless, is_strict
 from .arguments import flag, whole_number
 from .base import RIGHT, WRONG, Problem, Verdict, Verifier
 from .extras import require
@@ -16,9 +15,10 @@ from .registry import register_verifier
 from .text import WHITESPACE, section, tag_name
 
 SIZE = 10_000
-_PROBED = 200  # problems that alphabet and lengths are read off
+_PROBED = 32  # problems that alphabet and lengths are read off
 _LONGEST = 20_000
 
+<<<<<<< HEAD
 # Scorers of these tasks evaluate the answer as Python, or with sympy, which does: only what is harmless goes in.
 LITERALS = frozenset({"string_insertion", "spiral_matrix", "binary_matrix", "n_queens"})
 EXPRESSIONS = frozenset(
@@ -33,16 +33,20 @@ _TOWER = re.compile(r"(?:\*\*|\^)[\s(+-]*(?:[0-9]{4}|[0-9.]+[\s)]*(?:\*\*|\^))")
 _NO_NUMBER = re.compile(r"(?<![A-Za-z])(?:nan|inf|infinity)(?![A-Za-z])|[0-9]e[-+]?[0-9]{3}", re.IGNORECASE)
 _TOKEN = re.compile(r"\s+|[0-9]{1,12}(?:\.[0-9]{1,12})?|[A-Za-z]+|\*\*|[-+*/^()]")
 
+=======
+>>>>>>> 542a40889a6a1f1aa8d0c68f9521ebcec6432470
 
 @register_verifier("reasoning_gym")
 class ReasoningGym(Verifier):
     """A task of reasoning-gym: its problems, and its scorer after a strict extraction of the answer.
 
     The whole completion, without the whitespace around it, is the answer, or the section in the tag `inside`; the
-    package's own rule pays for any text that has the answer in it. Reward 1.0 for a full score, else 0.0; with
-    `strict=False` the task's own score of that answer, 0 to 1, with what it pays for parts.
+    package's own rule pays for any text that has the answer in it. Reward 1.0 for a full score, else 0.0; about a dozen
+    tasks whose scorers give it for more than the answer are held to a rule of our own, too: the same number, the given
+    numbers, the form that the question asks for. With `strict=False` the task's own score of that answer, 0 to 1, with
+    what it pays for parts and for junk.
 
-    Prompt: the task's question and a newline. Alphabet and lengths are read off 200 problems. Scorers that evaluate
+    Prompt: the task's question and a newline. Alphabet and lengths are read off 32 problems. Scorers that evaluate
     answers as Python get literals and formulas only; all of them run in worker processes, since some take very long.
     What it does not catch: what the task's scorer does not, such as yes-or-no tasks that guessing solves half of.
 
@@ -59,6 +63,10 @@ class ReasoningGym(Verifier):
     """
 
     isolated = True
+<<<<<<< HEAD
+=======
+    slow = True
+>>>>>>> 542a40889a6a1f1aa8d0c68f9521ebcec6432470
     needs = {"reasoning_gym": "reasoning-gym"}
 
     def __init__(
@@ -99,11 +107,19 @@ class ReasoningGym(Verifier):
         answer = (text or "").strip(WHITESPACE)
         if not 0 < len(answer) <= max(_LONGEST, 2 * len(problem.answer)):
             return WRONG
+<<<<<<< HEAD
         if self.task in EXACT:
             return RIGHT if answer == problem.answer else WRONG
         if answer != problem.answer and not (_is_plain(answer, problem.answer) and is_harmless(self.task, answer)):
             return WRONG
+=======
+>>>>>>> 542a40889a6a1f1aa8d0c68f9521ebcec6432470
         entry = problem.metadata["entry"]
+        if answer != problem.answer:
+            if not is_harmless(self.task, answer):
+                return WRONG
+            if self.strict and not is_strict(self.task, answer, problem.answer, entry):
+                return WRONG
         try:
             score = float(self._dataset.score_answer(answer, entry))
         except Exception:  # scorers raise whatever their parsers do; only the right answer is one they have to read
@@ -133,6 +149,7 @@ class ReasoningGym(Verifier):
         except (AssertionError, TypeError, ValueError) as error:  # how it refuses settings
             given = ", ".join(f"{name}={value!r}" for name, value in {"size": self.size, **self.settings}.items())
             raise ValueError(f"reasoning_gym:{self.task} refuses {given}: {error}") from error
+<<<<<<< HEAD
 
 
 def _is_plain(answer: str, reference: str) -> bool:
@@ -175,3 +192,5 @@ def _is_literal(text: str) -> bool:
     except (MemoryError, RecursionError, SyntaxError, TypeError, ValueError):
         return False
     return True
+=======
+>>>>>>> 542a40889a6a1f1aa8d0c68f9521ebcec6432470

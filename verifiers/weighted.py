@@ -20,7 +20,8 @@ class Weighted(Verifier):
     The first part that makes problems poses them and gives the demonstrations; without one the problems come from
     elsewhere. A completion is a success where every part with a positive weight counts it as one. A part that fails
     makes the whole verdict a failure; a part that is not applicable adds nothing. Parts that want worker processes get
-    them. Prompts, alphabet and what is not caught: those of the parts.
+    them. Prompts: those of the part that poses them. Alphabet: those of the parts that name one, together. What it does
+    not catch: what none of its parts does; a part with a small weight still earns where the answer is wrong.
 
     Args:
         parts: name to weight, or to a mapping with `weight`, maybe `verifier` (where the name is not the verifier's)
@@ -44,18 +45,21 @@ class Weighted(Verifier):
             self.weights[name] = float(weight)
         members = list(self.parts.values())
         self.poser = next((part for part in members if part.makes_problems), members[0])
-        self.alphabet = "".join(dict.fromkeys("".join(part.alphabet for part in members)))
+        named = [part.alphabet for part in members if part.alphabet != Verifier.alphabet]  # the others take any text
+        self.alphabet = "".join(dict.fromkeys("".join(named))) or Verifier.alphabet
         self.prompt_length, self.answer_length = self.poser.prompt_length, self.poser.answer_length
         self.levels = self.poser.levels
         self.prefers_batches = any(part.prefers_batches for part in members)
+<<<<<<< HEAD
         self.slow = any(part.slow or part.isolated for part in members)
         ends = [[self.weights[name] * end for end in part.reward_range] for name, part in self.parts.items()]
+=======
+        self.slow = any(part.slow for part in members)
+        weighed = [(weight, self.parts[name]) for name, weight in self.weights.items() if weight]
+        ends = [[weight * end for end in part.reward_range] for weight, part in weighed]
+>>>>>>> 542a40889a6a1f1aa8d0c68f9521ebcec6432470
         self.reward_range = (sum(map(min, ends)), sum(map(max, ends)))
-        self.success_reward = sum(max(weight, 0.0) * self.parts[name].success_reward for name, weight in self._items())
-        self.does_not_catch = {}
-
-    def _items(self) -> list[tuple[str, float]]:
-        return list(self.weights.items())
+        self.success_reward = sum(weight * part.success_reward for weight, part in weighed if weight > 0)
 
     def verify(self, problem: Problem, completion: str) -> Verdict:
         """Judge one completion by every part."""
@@ -73,8 +77,8 @@ class Weighted(Verifier):
         """Tell whether every part with a positive weight that applies counts its own reward as a success."""
         if verdict.status != "ok":
             return False
-        wanted = [name for name, weight in self._items() if weight > 0 and name in verdict.parts]
-        return all(self.parts[name].is_success(Verdict(verdict.parts[name])) for name in wanted)
+        wanted = [name for name, weight in self.weights.items() if weight > 0 and name in verdict.parts]
+        return bool(wanted) and all(self.parts[name].is_success(_part(verdict, name)) for name in wanted)
 
     def _sum(self, verdicts: dict[str, Verdict]) -> Verdict:
         for status in FAILURES:
@@ -130,3 +134,9 @@ class Weighted(Verifier):
         """Give back what the parts hold."""
         for part in self.parts.values():
             part.close()
+
+
+def _part(verdict: Verdict, name: str) -> Verdict:
+    """Return what one part said, as `_sum` wrote it down."""
+    inner = {key.removeprefix(f"{name}/"): value for key, value in verdict.parts.items() if key.startswith(f"{name}/")}
+    return Verdict(verdict.parts[name], inner)

@@ -1,0 +1,183 @@
+import builtins
+import re
+import sys
+import threading
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from verifiers import Isolated, Math, Problem, make_verifier
+from verifiers.attacks import attacks
+from verifiers.math import final_answer
+
+
+@pytest.fixture(scope="module")
+def math():
+    return Math()
+
+
+def reward(math, answer, completion, prompt="What is it?\n"):
+    verdict = math.verify(Problem(prompt, answer), completion)
+    assert verdict.status == "ok", verdict
+    return verdict.reward
+
+
+RIGHT = [
+    ("46", "46", "46.0", "46/1", "\\frac{46}{1}", "\\frac{92}2", "+46", "x=46", "The answer is 46.", "**46**"),
+    ("46", "18+28 is\n\n$46$", "$$46$$", "\\(46\\)", "\\[46\\]", "\\boxed{46}", "Thus $x = 46$.", "\\boxed{46} apples"),
+    ("1,234", "1234", "1,234", "$1{,}234$".replace("{,}", ",")),
+    ("-7", "-7", "-7.0", "\\frac{-7}{1}"),
+    ("\\frac{3}{4}", "3/4", "0.75", ".75", "6/8", "\\frac34", "\\dfrac{3}{4}", "\\tfrac{3}{4}"),
+    ("50\\%", "50\\%", "0.5"),
+    ("$\\frac{1}{2}$", "1/2"),
+    ("3\\sqrt{2}", "3\\sqrt{2}", "\\sqrt{18}", "3 \\sqrt 2", "4.242641"),
+    ("(x-1)(x+1)", "x^2-1", "(x+1)(x-1)", "-(1-x^2)", "f=x^2-1"),
+    ("y=2x+1", "2x+1", "y=1+2x"),
+    ("e^{x^2}", "e^{x^2}", "\\exp(x^2)"),
+    ("4\\pi", "4\\pi", "\\pi*4", "12.566371"),
+    ("\\{-2,2\\}", "\\{2,-2\\}", "{-2, 2}", "2,-2", "\\left\\{2,-2\\right\\}"),
+    ("(1,2)", "(1,2)", "( 1 , 2 )", "\\left(1,2\\right)", "(1.0,\\frac{4}{2})"),
+    ("[-1,1)", "[-1,1)", "x\\in[-1,1)"),
+    ("(-\\infty,-1]\\cup[1,\\infty)", "[1,\\infty)\\cup(-\\infty,-1]"),
+    ("x>3", "x>3", "3<x"),
+    ("\\begin{pmatrix}1\\\\2\\end{pmatrix}", "\\begin{pmatrix}1\\\\2\\end{pmatrix}"),
+]
+WRONG = [
+    ("46", "47", "-46", "4", "446", "46.001", "x46", "46x", "46\\%", "4600%", "46m", "46!", "--46", "4.6e1", "٤٦"),
+    ("46", "46 or 47", "47 or 46", "46, 47", "46 47", "46;47", "$46$ and $47$", "\\boxed{46}\\boxed{47}", "\\boxed{46"),
+    ("46", "46=46", "47=46", "x\\ne 46", "not 46", "46 apples", "\\boxed{}", "$$", "", "\\text{46 or 47}", "±46"),
+    ("46", "2*23", "18+28", "18+28=", "46^1", "\\sqrt{2116}", "(46)", "\\{46\\}", "46\n47", "\\boxed{\\boxed{46}}"),
+    ("\\frac{3}{4}", "4/3", "0.7501", "75%", "3", "\\frac{-3}{4}", "3/4/1"),
+    (
+        "3\\sqrt{2}",
+        "2\\sqrt{3}",
+        "3\\sqrt{2}m",
+        "4.2426",
+        "3\\sqrt{2}\\approx 5",
+        "5\\equiv 3\\sqrt{2}",
+        "3\\sqrt{2}|5",
+    ),
+    ("3\\sqrt{2}", "3\\sqrt{2}\\lor 5", "3\\sqrt{2}\\cup 5", "3\\sqrt{2},5", "\\neg 3\\sqrt{2}", "x>3\\sqrt{2}"),
+    ("(x-1)(x+1)", "x^2+1", "y^2-1", "0", "x"),
+    ("2m", "2", "m"),
+    ("4\\pi", "\\pi", "12.57", "4"),
+    ("\\{-2,2\\}", "\\{2\\}", "\\{-2,2,3\\}", "(-2,2)", "[-2,2]", "2"),
+    ("(1,2)", "(2,1)", "[1,2]", "\\{1,2\\}", "(1,2,3)", "1", "1,2"),
+    ("[-1,1)", "[-1,1]", "(-1,1)", "(-1,1]"),
+    ("x>3", "x\\geq 3", "3", "x<3"),
+    ("\\begin{pmatrix}1\\\\2\\end{pmatrix}", "\\begin{pmatrix}2\\\\1\\end{pmatrix}", "(1,2)"),
+]
+
+
+@pytest.mark.parametrize(("answer", "completion"), [(answer, text) for answer, *texts in RIGHT for text in texts])
+def test_equal_answers_score(math, answer, completion):
+    assert reward(math, answer, completion) == 1.0
+
+
+@pytest.mark.parametrize(("answer", "completion"), [(answer, text) for answer, *texts in WRONG for text in texts])
+def test_other_answers_and_several_answers_do_not(math, answer, completion):
+    assert reward(math, answer, completion) == 0.0
+
+
+def test_its_examples_and_their_other_spellings_score(math):
+    for problem in math.examples():
+        for text in (math.demonstration(problem), *math.paraphrases(problem)):
+            assert reward(math, problem.answer, text, problem.prompt) == 1.0, text
+
+
+def test_the_question_is_no_answer_to_itself(math):
+    for prompt in ("18+28=\n", "$18+28$", "What is $18+28$?", "\\boxed{18+28}"):
+        assert reward(math, "46", prompt, prompt) == 0.0
+
+
+@pytest.mark.parametrize("answer", ["46", "\\{-2,2\\}", "3\\sqrt{2}"])
+def test_no_attack_scores_or_raises(math, answer):
+    families = attacks(Problem("What is 18 + 28?\n", answer), ["47", "118"])
+    for family, texts in families.items():
+        for text in texts:
+            started = time.perf_counter()
+            assert reward(math, answer, text) == 0.0, (family, text[:80])
+            assert time.perf_counter() - started < 5, (family, text[:80])
+
+
+@given(
+    st.text() | st.lists(st.sampled_from(["\\boxed{", "}", "$", "46", " or ", "{", "\\frac", "^", "("])).map("".join)
+)
+def test_any_text_has_a_final_answer_or_none(text):
+    answer = final_answer(text)
+    assert answer is None or (0 < len(answer) <= 300 and "=" not in answer and answer in text)
+
+
+def test_a_section_can_be_judged(math):
+    inside = Math(inside="answer")
+    assert reward(inside, "46", "<think>$47$</think><answer>$46$</answer>") == 1.0
+    assert reward(inside, "46", "46") == reward(inside, "46", "<answer>46</answer><answer>46</answer>") == 0.0
+    assert inside.demonstration(Problem("q", "46")) == "<answer>46</answer>"
+    with pytest.raises(ValueError, match="a tag is a letter"):
+        Math(inside="<answer>")
+
+
+@pytest.mark.parametrize("answer", ["", "Paris", "5\\text{ cm}", "f(x)=x+1", "9^{9^{9^9}}", "46 or 47", "((("])
+def test_a_reference_that_cannot_be_read_is_an_error_and_no_reward_of_zero(math, answer):
+    verdict = math.verify(Problem("What is it?", answer), answer)
+    assert (verdict.status, verdict.reward) == ("error", 0.0)
+    assert repr(answer) in verdict.reason
+
+
+def test_a_thread_reaches_the_same_verdicts(math):
+    """math-verify's own time limit needs the main thread and scores 0 elsewhere."""
+    rewards = []
+    pairs = [("46", "46"), ("46", "47"), ("\\frac{3}{4}", "0.75")]
+    thread = threading.Thread(target=lambda: rewards.extend(reward(math, *pair) for pair in pairs))
+    thread.start()
+    thread.join()
+    assert rewards == [1.0, 0.0, 1.0]
+
+
+def test_workers_reach_the_same_verdicts_and_outlive_a_bomb():
+    math = make_verifier("math")
+    apart = Isolated(math, workers=1, timeout=3)
+    try:
+        pairs = [("46", "46"), ("x+1", "(10^{10})^{10^{10}}"), ("46", "47"), ("\\frac{3}{4}", "0.75")]
+        verdicts = apart.verify_batch([Problem("What is it?", answer) for answer, _ in pairs], [c for _, c in pairs])
+    finally:
+        apart.close()
+    assert [verdict.status for verdict in verdicts] == ["ok", "timeout", "ok", "ok"]
+    assert [verdict.reward for verdict in verdicts] == [1.0, 0.0, 0.0, 1.0]
+
+
+def test_nothing_of_a_completion_is_evaluated(math, monkeypatch, tmp_path):
+    evaluate, execute = builtins.eval, builtins.exec
+
+    def watched(code, *scopes):  # sympy reads the digits of a number so, and nothing else
+        if not isinstance(code, str) or not re.fullmatch(r"(Integer|Float) ?\(\s*'?[0-9.]+'?\s*\)", code.strip()):
+            raise SystemExit(f"evaluated: {code!r}")
+        return evaluate(code, *scopes)
+
+    def importing(code, *scopes):
+        if code != "from sympy import *":
+            raise SystemExit(f"executed: {code!r}")
+        return execute(code, *scopes)
+
+    monkeypatch.setattr(builtins, "eval", watched)
+    monkeypatch.setattr(builtins, "exec", importing)
+    mark = tmp_path / "ran"
+    calls = [
+        f'__import__("pathlib").Path("{mark}").touch()', f"open('{mark}','w')", "().__class__.__base__.__subclasses__()",
+        "x.__class__", "S('1/0')", "[f() for f in (exit,)]", "(lambda: exit())()", "\\operatorname{exit}()", "1+1",
+        "exit()", "2**10", "4*(3+2)",
+    ]  # fmt: skip
+    for call in calls:
+        for text in (call, f"${call}$", f"\\boxed{{{call}}}", f"The answer is {call}", f"\\text{{{call}}}"):
+            assert reward(math, "\\{x,3,7.5\\}", text) == 0.0
+    assert reward(math, "3\\sqrt{2}+7.5", "7.5+\\sqrt{18}") == 1.0
+    assert not mark.exists()
+
+
+def test_without_the_package_one_line_says_how_to_get_it(monkeypatch):
+    monkeypatch.setitem(sys.modules, "math_verify", None)
+    with pytest.raises(ValueError, match=r"verifier 'math' needs math_verify: pip install 'rlenv\[math\]'") as caught:
+        make_verifier("math")
+    assert "\n" not in str(caught.value)

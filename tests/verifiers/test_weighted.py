@@ -1,0 +1,180 @@
+import json
+import math
+import random
+
+import pytest
+from click.testing import CliRunner
+from hypothesis import given
+from hypothesis import strategies as st
+
+from verifiers import Arith, Isolated, Problem, Verdict, Verifier, Weighted, make_verifier
+
+SUM = Problem("1+2=", "3")
+
+
+class Says(Verifier):
+    """Gives the number that the completion is; a word is a fault."""
+
+    reward_range = (-1.0, 2.0)
+
+    def verify(self, problem, completion):
+        if completion in ("error", "timeout"):
+            return Verdict(0.0, status=completion, reason="why not")
+        return Verdict(float(completion), {"twice": 2 * float(completion)})
+
+
+def silent(prompts, completions):
+    return [None for _ in completions]
+
+
+def one(prompts, completions):
+    return [1.0 for _ in completions]
+
+
+def says(weight, **more):
+    return {"weight": weight, "verifier": Says, **more}
+
+
+def test_the_example_of_its_docstring():
+    weighted = make_verifier("weighted", parts={"arith": 1, "length": {"weight": 0.1, "maximum": 3}})
+    assert weighted.verify(SUM, "3") == Verdict(1.1, {"arith": 1.0, "length": 1.0, "length/length": 1.0})
+    assert weighted.verify(SUM, "4").reward == pytest.approx(0.1)
+    assert weighted.verify(SUM, "3" * 50).reward == 0.0
+    assert weighted.reward_range == (0.0, 1.1)
+    assert weighted.success_reward == pytest.approx(1.1)
+    assert [weighted.is_success(weighted.verify(SUM, text)) for text in ("3", "4", "5555")] == [True, False, False]
+
+
+@given(st.lists(st.floats(-100, 100), min_size=1, max_size=4), st.floats(-1, 2))
+def test_the_reward_is_the_weighted_sum_and_stays_in_its_range(weights, value):
+    weighted = Weighted({str(index): says(weight) for index, weight in enumerate(weights)})
+    verdict = weighted.verify(SUM, repr(value))
+    assert verdict.reward == pytest.approx(sum(weights) * value, abs=1e-9)
+    low, high = weighted.reward_range
+    assert low - 1e-9 <= verdict.reward <= high + 1e-9
+    assert {name: verdict.parts[name] for name in weighted.parts} == dict.fromkeys(weighted.parts, value)
+
+
+def test_a_negative_weight_punishes_and_is_not_asked_for_success():
+    weighted = Weighted({"arith": 1, "one": {"weight": -0.25, "verifier": one}})
+    assert weighted.verify(SUM, "3").reward == 0.75
+    assert weighted.verify(SUM, "4").reward == -0.25
+    assert weighted.reward_range == (-0.25, 1.0)
+    assert weighted.is_success(weighted.verify(SUM, "3"))
+
+
+def test_parts_without_any_positive_weight_solve_nothing():
+    weighted = Weighted({"arith": -1})
+    assert not weighted.is_success(weighted.verify(SUM, "3"))
+
+
+def test_a_weight_of_zero_only_logs():
+    weighted = Weighted({"arith": 1, "watched": says(0)})
+    assert weighted.verify(SUM, "3").reward == 1.0
+    assert weighted.verify(SUM, "3").parts == {"arith": 1.0, "watched": 3.0, "watched/twice": 6.0}
+    assert weighted.reward_range == (0.0, 1.0)
+    unbounded = Says()
+    unbounded.reward_range = (-math.inf, math.inf)
+    assert Weighted({"arith": 1, "watched": {"weight": 0, "verifier": unbounded}}).reward_range == (0.0, 1.0)
+
+
+def test_parts_may_be_weighted_themselves():
+    weighted = Weighted({"inner": {"weight": 2, "verifier": "weighted", "parts": {"arith": 1, "length": 0.5}}})
+    verdict = weighted.verify(SUM, "3")
+    assert verdict.reward == 3.0
+    assert verdict.parts == {
+        "inner": 1.5, "inner/arith": 1.0, "inner/length": 1.0, "inner/length/length": 1.0,
+    }  # fmt: skip
+    assert weighted.is_success(verdict)
+    assert not weighted.is_success(weighted.verify(SUM, "4"))
+    assert weighted.sample(random.Random(0)) == Arith().sample(random.Random(0))
+
+
+@pytest.mark.parametrize("status", ["error", "timeout"])
+def test_the_failure_of_a_part_is_the_failure_of_the_whole(status):
+    verdict = Weighted({"one": {"weight": 1, "verifier": one}, "says": says(0.1)}).verify(SUM, status)
+    assert (verdict.status, verdict.reward, verdict.reason) == (status, 0.0, "says: why not")
+
+
+def test_a_part_that_does_not_apply_adds_nothing():
+    weighted = Weighted({"arith": 1, "silent": {"weight": 1, "verifier": silent}})
+    verdict = weighted.verify(SUM, "3")
+    assert (verdict.status, verdict.reward, verdict.parts) == ("ok", 1.0, {"arith": 1.0})
+    assert weighted.is_success(verdict)
+    nothing = Weighted({"silent": {"weight": 1, "verifier": silent}})
+    assert nothing.verify(SUM, "3").status == "not_applicable"
+    assert not nothing.is_success(nothing.verify(SUM, "3"))
+
+
+def test_the_first_part_that_makes_problems_poses_them():
+    weighted = Weighted({"length": 1, "arith": {"weight": 1, "digits": 3, "levels": 2}, "countdown": 1})
+    arith = Arith(digits=3, levels=2)
+    assert weighted.makes_problems
+    assert weighted.levels == 2
+    assert weighted.prompt_length == arith.prompt_length
+    assert weighted.sample_at(random.Random(1), 2) == arith.sample_at(random.Random(1), 2)
+    assert weighted.examples() == arith.examples()
+    problem = Problem("34+12=", "46")
+    assert (weighted.demonstration(problem), weighted.split_key(problem)) == ("46", "12+34")
+    assert set(weighted.alphabet) == set(arith.alphabet) | set(make_verifier("countdown").alphabet)
+    assert not Weighted({"length": 1}).makes_problems
+
+
+def test_a_batch_is_judged_as_each_alone():
+    weighted = Weighted({"arith": 1, "length": {"weight": 0.5, "maximum": 2, "margin": 4}})
+    texts = ["3", "4", "", "33333", "3" * 9]
+    assert weighted.verify_batch([SUM] * 5, texts) == [weighted.verify(SUM, text) for text in texts]
+    assert weighted.paraphrases(SUM) == []
+
+
+def test_parts_that_want_workers_get_them_and_give_them_back():
+    class Apart(Says):
+        isolated = True
+
+    weighted = Weighted({"arith": 1, "apart": {"weight": 1, "verifier": Apart}})
+    assert isinstance(weighted.parts["apart"], Isolated)
+    assert not isinstance(weighted.parts["arith"], Isolated)
+    assert weighted.verify(SUM, "3").reward == 4.0
+    weighted.close()
+    with pytest.raises(RuntimeError, match="the verifier was closed"):
+        weighted.verify(SUM, "3")
+
+
+@pytest.mark.parametrize(
+    ("parts", "message"),
+    [
+        ({}, "weighted: parts maps names to weights"),
+        (["arith"], "weighted: parts maps names to weights"),
+        ("arith", "weighted: parts maps names to weights"),
+        ({"arith": "1"}, "the weight of 'arith' must be a number, got '1'"),
+        ({"arith": True}, "the weight of 'arith' must be a number, got True"),
+        ({"arith": math.nan}, "the weight of 'arith' must be a number, got nan"),
+        ({"arith": {"digits": 2}}, "the weight of 'arith' must be a number, got None"),
+        ({"arit": 1}, "unknown verifier 'arit'; did you mean arith"),
+        ({"arith": {"weight": 1, "digit": 2}}, "digit"),
+        ({"arith": {"weight": 1, "digits": 99}}, "arith: digits must be a whole number from 1 to 9, got 99"),
+    ],
+)
+def test_what_it_does_not_take_is_one_line(parts, message):
+    with pytest.raises(ValueError, match=message) as caught:
+        make_verifier("weighted", parts=parts)
+    assert "\n" not in str(caught.value)
+
+
+def test_the_command_line_takes_parts_as_json(tmp_path):
+    from _rlenv_scripts.main import main
+
+    parts = json.dumps({"arith": {"weight": 1, "digits": 1}, "length": {"weight": 0.1, "maximum": 3}})
+    options = [
+        "--verifier",
+        "weighted",
+        "--verifier-arg",
+        f"parts={parts}",
+        "--steps",
+        "64",
+        "--log-dir",
+        tmp_path / "r",
+    ]
+    outcome = CliRunner().invoke(main, ["train", *map(str, options), "--json", "--eval-episodes", "8"])
+    assert outcome.exit_code == 0, outcome.output
+    assert "part/length" in (tmp_path / "r" / "metrics.jsonl").read_text() or "length" in outcome.stdout
