@@ -19,15 +19,11 @@ _LEAD = re.compile(r"(?:.*\b(?:answer|result|solution)(?: is)?|therefore|so|thus
 _MATHS = re.compile(r"\$([^$]+)\$|\\\((.+?)\\\)|\\\[(.+?)\\\]")
 _WORD = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{2,}")
 _FUNCTIONS = frozenset({"sqrt", "sin", "cos", "tan", "cot", "sec", "csc", "log", "ln", "exp", "pi", "inf"})
-<<<<<<< HEAD
-_NUMBER = re.compile(r"[-+]?(?:[0-9][0-9,]*\.?[0-9]*|\.[0-9]+|\\d?frac\{[0-9]+\}\{[0-9]+\}|[0-9]+/[0-9]+)\\?%?")
-_EXPLODES = re.compile(r"[0-9][)}]*\s*\^[\s{(]*[-+]?[0-9.]+[\s)}]*\^|\^[\s{(]*[-+]?[0-9]{5}|[0-9]{5}[)}\s]*!|!\s*!")
-=======
 _NUMBER = re.compile(r"[-+]?(?:[0-9][0-9,]*\.?[0-9]*|\.[0-9]+|\\[dt]?frac(?:\{-?[0-9]+\}|[0-9]){2}|[0-9]+/[0-9]+)\\?%?")
 _COMMAND = re.compile(r"\\(?:begin|end)\{[a-z]+\}|\\[A-Za-z]+")
 _RELATION = re.compile(r"=|\\(?:approx|cong|equiv|sim|simeq)(?![A-Za-z])")
 _TOWER = re.compile(r"\^\s*\{[^{}]*\^\s*\{[^{}]*\^")  # 9^{9^{9^9}}: sympy would write it out
->>>>>>> 542a40889a6a1f1aa8d0c68f9521ebcec6432470
+_EXPLODES = re.compile(r"[0-9][)}]*\s*\^[\s{(]*[-+]?[0-9.]+[\s)}]*\^|\^[\s{(]*[-+]?[0-9]{5}|[0-9]{5}[)}\s]*!|!\s*!")
 _NAMED = re.compile(r"[A-Za-z]\s*(?:=|\\in\b)\s*(.+)", re.DOTALL)
 
 
@@ -55,10 +51,7 @@ class Math(ReferenceVerifier):
     """
 
     isolated = True
-<<<<<<< HEAD
-=======
     slow = True
->>>>>>> 542a40889a6a1f1aa8d0c68f9521ebcec6432470
     needs = {"math_verify": "math"}
 
     def __init__(self, inside: str | None = None) -> None:
@@ -71,7 +64,9 @@ class Math(ReferenceVerifier):
 
     def fault(self, problem: Problem) -> str:
         """Return why there is nothing to compare with."""
-        return "" if _reference(problem.answer)[1] else f"the reference answer cannot be read: {problem.answer[-100:]!r}"
+        return (
+            "" if _reference(problem.answer)[1] else f"the reference answer cannot be read: {problem.answer[-100:]!r}"
+        )
 
     def matches(self, problem: Problem, text: str) -> bool:
         """Tell whether the completion's answer equals the reference."""
@@ -82,7 +77,7 @@ class Math(ReferenceVerifier):
             return False
         if "," in reference and _brackets(answer) != _brackets(reference):
             return False
-        if _EXPLODES.search(answer) and answer != problem.answer:
+        if _EXPLODES.search(answer) and answer != reference:
             return False
         parsed = _parse(answer)
         return bool(parsed) and bool(_library().verify(meant, parsed, timeout_seconds=None))

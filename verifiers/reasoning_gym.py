@@ -18,23 +18,6 @@ SIZE = 10_000
 _PROBED = 32  # problems that alphabet and lengths are read off
 _LONGEST = 20_000
 
-<<<<<<< HEAD
-# Scorers of these tasks evaluate the answer as Python, or with sympy, which does: only what is harmless goes in.
-LITERALS = frozenset({"string_insertion", "spiral_matrix", "binary_matrix", "n_queens"})
-EXPRESSIONS = frozenset(
-    {"simple_integration", "intermediate_integration", "polynomial_multiplication", "puzzle24", "countdown"}
-)
-EXACT = frozenset({"game_of_life_halting"})  # its scorer takes anything for False
-
-_CALLS = frozenset(
-    {"sin", "cos", "tan", "sec", "csc", "cot", "sinh", "cosh", "tanh", "exp", "log", "ln", "sqrt", "Abs"}
-)
-_TOWER = re.compile(r"(?:\*\*|\^)[\s(+-]*(?:[0-9]{4}|[0-9.]+[\s)]*(?:\*\*|\^))")
-_NO_NUMBER = re.compile(r"(?<![A-Za-z])(?:nan|inf|infinity)(?![A-Za-z])|[0-9]e[-+]?[0-9]{3}", re.IGNORECASE)
-_TOKEN = re.compile(r"\s+|[0-9]{1,12}(?:\.[0-9]{1,12})?|[A-Za-z]+|\*\*|[-+*/^()]")
-
-=======
->>>>>>> 542a40889a6a1f1aa8d0c68f9521ebcec6432470
 
 @register_verifier("reasoning_gym")
 class ReasoningGym(Verifier):
@@ -63,10 +46,7 @@ class ReasoningGym(Verifier):
     """
 
     isolated = True
-<<<<<<< HEAD
-=======
     slow = True
->>>>>>> 542a40889a6a1f1aa8d0c68f9521ebcec6432470
     needs = {"reasoning_gym": "reasoning-gym"}
 
     def __init__(
@@ -107,13 +87,6 @@ class ReasoningGym(Verifier):
         answer = (text or "").strip(WHITESPACE)
         if not 0 < len(answer) <= max(_LONGEST, 2 * len(problem.answer)):
             return WRONG
-<<<<<<< HEAD
-        if self.task in EXACT:
-            return RIGHT if answer == problem.answer else WRONG
-        if answer != problem.answer and not (_is_plain(answer, problem.answer) and is_harmless(self.task, answer)):
-            return WRONG
-=======
->>>>>>> 542a40889a6a1f1aa8d0c68f9521ebcec6432470
         entry = problem.metadata["entry"]
         if answer != problem.answer:
             if not is_harmless(self.task, answer):
@@ -149,48 +122,3 @@ class ReasoningGym(Verifier):
         except (AssertionError, TypeError, ValueError) as error:  # how it refuses settings
             given = ", ".join(f"{name}={value!r}" for name, value in {"size": self.size, **self.settings}.items())
             raise ValueError(f"reasoning_gym:{self.task} refuses {given}: {error}") from error
-<<<<<<< HEAD
-
-
-def _is_plain(answer: str, reference: str) -> bool:
-    """Tell whether a text has no digits of other scripts, no nan and no infinity, but those of the reference.
-
-    Scorers call int() and float(), which read all of them, and to compare with nan is to find no difference.
-    """
-    digits = {sign for sign in answer if sign.isnumeric() and not sign.isascii() and not sign.isalpha()}
-    return digits <= set(reference) and (_NO_NUMBER.search(answer) is None or _NO_NUMBER.search(reference) is not None)
-
-
-def is_harmless(task: str, answer: str) -> bool:
-    """Tell whether a task's scorer may read this answer, given what it does with it."""
-    if task in EXPRESSIONS:
-        return is_formula(answer)
-    return task not in LITERALS or _is_literal(answer)
-
-
-def is_formula(text: str) -> bool:
-    """Tell whether a text is made of numbers, single letters, known functions, operators and brackets, and is short.
-
-    A power of a power, or one with an exponent of four digits, could take for ever to compute.
-    """
-    if len(text) > 500 or _TOWER.search(text):
-        return False
-    position = 0
-    while position < len(text):
-        token = _TOKEN.match(text, position)
-        if token is None or (token[0].isalpha() and len(token[0]) > 1 and token[0] not in _CALLS):
-            return False
-        position = token.end()
-    return True
-
-
-def _is_literal(text: str) -> bool:
-    if len(text) > 5_000 or max(map(text.count, "([{")) > 500:
-        return False
-    try:
-        ast.literal_eval(text)
-    except (MemoryError, RecursionError, SyntaxError, TypeError, ValueError):
-        return False
-    return True
-=======
->>>>>>> 542a40889a6a1f1aa8d0c68f9521ebcec6432470

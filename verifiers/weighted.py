@@ -50,14 +50,9 @@ class Weighted(Verifier):
         self.prompt_length, self.answer_length = self.poser.prompt_length, self.poser.answer_length
         self.levels = self.poser.levels
         self.prefers_batches = any(part.prefers_batches for part in members)
-<<<<<<< HEAD
         self.slow = any(part.slow or part.isolated for part in members)
-        ends = [[self.weights[name] * end for end in part.reward_range] for name, part in self.parts.items()]
-=======
-        self.slow = any(part.slow for part in members)
         weighed = [(weight, self.parts[name]) for name, weight in self.weights.items() if weight]
         ends = [[weight * end for end in part.reward_range] for weight, part in weighed]
->>>>>>> 542a40889a6a1f1aa8d0c68f9521ebcec6432470
         self.reward_range = (sum(map(min, ends)), sum(map(max, ends)))
         self.success_reward = sum(weight * part.success_reward for weight, part in weighed if weight > 0)
 
