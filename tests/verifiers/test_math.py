@@ -140,7 +140,7 @@ def test_workers_reach_the_same_verdicts_and_outlive_a_bomb():
     math = make_verifier("math")
     apart = Isolated(math, workers=1, timeout=3)
     try:
-        pairs = [("46", "46"), ("x+1", "(10^{10})^{10^{10}}"), ("46", "47"), ("\\frac{3}{4}", "0.75")]
+        pairs = [("46", "46"), ("x+1", "(x+1)^{9999}"), ("46", "47"), ("\\frac{3}{4}", "0.75")]
         verdicts = apart.verify_batch([Problem("What is it?", answer) for answer, _ in pairs], [c for _, c in pairs])
     finally:
         apart.close()
