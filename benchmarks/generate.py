@@ -7,6 +7,7 @@ import torch
 from agents import LanguageModelPolicy
 from agents.collector import Collector
 
+from .floors import acting_floor
 from .measure import Row, alternate, clock
 from .worlds import endless_model, letter_envs, letter_prompts
 
@@ -52,4 +53,5 @@ def _compare(batch: int, repeats: int, pairs: int) -> Row:
         log_probs = model(ids).logits[:, PROMPT - 1 : -1].log_softmax(-1).gather(2, rollout.actions[..., None])[..., 0]
     gap = float((log_probs - rollout.log_probs).abs().max())
     quality = f"log-probabilities are those of the model's forward pass to {gap:.1g}"
-    return Row.of(f"batch {batch}", *taken, "tokens/s", quality, less_is_better=False)
+    floor = acting_floor(model, batch, PROMPT, TOKENS)
+    return Row.of(f"batch {batch}", *taken, "tokens/s", quality, less_is_better=False, floor=floor)

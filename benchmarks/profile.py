@@ -11,6 +11,7 @@ import torch
 from agents import collector
 from agents.policies import contexts, decoding, language_model, steps
 
+from .floors import counted_tokens, operations, product_speed
 from .measure import Row, clock
 from .trl_short import our_agent
 from .worlds import GROUPS, K, warm_model
@@ -46,9 +47,9 @@ def run(name: str, pairs: int) -> list[Row]:
     """Return a row for each part; the ratio says how many times the part goes into the whole."""
     agent = our_agent("rloo", warm_model())
     agent.learn(total_episodes=GROUPS * K * 5)
+    with counted_tokens(agent.policy) as tokens:
+        agent.learn(total_episodes=GROUPS * K * UPDATES, reset_num_timesteps=False)
     watch = _Watch()
-    tokens: dict[str, int] = defaultdict(int)
-    _count_tokens(agent, tokens)
     _place(watch, agent)
     whole: list[float] = []
     parts: dict[str, list[float]] = defaultdict(list)
@@ -60,10 +61,9 @@ def run(name: str, pairs: int) -> list[Row]:
         for part, spent in watch.own.items():
             parts[part].append(spent / UPDATES * 1e3)
         parts["the rest: collecting, logging"].append(whole[-1] - sum(watch.own.values()) / UPDATES * 1e3)
-    size = sum(p.numel() for p in agent.policy.parameters())
-    per_update = {kind: count / (UPDATES * pairs) for kind, count in tokens.items()}
-    work = 2 * size * (per_update["acting"] + 3 * per_update["training"])
-    parts["floor: the arithmetic at the speed of a plain product"] = [work / _speed() * 1e3] * pairs
+    floor = operations(agent.policy, tokens) / UPDATES / product_speed()
+    parts["floor: the arithmetic at the speed of a plain product"] = [floor * 1e3] * pairs
+    per_update = {kind: count / UPDATES for kind, count in tokens.items()}
     read = f"{per_update['acting']:.0f} tokens read in acting, {per_update['training']:.0f} in training, an update"
     return [Row.of(part, taken, whole, "ms/update", read) for part, taken in parts.items()]
 
@@ -81,35 +81,3 @@ def _place(watch: _Watch, agent: Any) -> None:
         (agent.descent, "step", "training: optimizer"), (agent, "update", "training: advantages, loss, figures"),
     ):  # fmt: skip
         watch.over(owner, name, part)
-
-
-def _count_tokens(agent: Any, tokens: dict[str, int]) -> None:
-    step, plan = steps.LlamaStep.__call__, language_model.plan_reading
-    prefill = agent.policy.model.base_model
-
-    def counted_step(self: Any, read: torch.Tensor, *rest: Any, **named: Any) -> torch.Tensor:
-        tokens["acting"] += len(read)
-        return step(self, read, *rest, **named)
-
-    def counted_plan(*args: Any) -> Any:
-        reading = plan(*args)
-        tokens["training"] += reading.ids.numel()
-        return reading
-
-    def counted_prefill(module: Any, args: Any, kwargs: Any) -> None:
-        if kwargs.get("past_key_values") is not None:
-            tokens["acting"] += (args[0] if args else kwargs["input_ids"]).numel()
-
-    steps.LlamaStep.__call__ = counted_step  # type: ignore[method-assign, assignment]
-    language_model.plan_reading = counted_plan  # type: ignore[assignment]
-    prefill.register_forward_pre_hook(counted_prefill, with_kwargs=True)
-
-
-def _speed(rows: int = 256, width: int = 128, repeats: int = 200) -> float:
-    """Return the operations a second of a product of the model's size."""
-    x, weights = torch.randn(rows, width), torch.randn(3 * width, width)
-    torch.nn.functional.linear(x, weights)
-    with clock() as seconds:
-        for _ in range(repeats):
-            torch.nn.functional.linear(x, weights)
-    return repeats * 2 * rows * 3 * width * width / seconds()

@@ -10,6 +10,7 @@ from agents import LanguageModelPolicy, Rollout
 from agents.collector import Collector
 from agents.rollout import join
 
+from .floors import acting_floor
 from .measure import Row, alternate, clock
 from .worlds import LETTERS, endless_model, letter_envs, letter_prompts
 
@@ -60,4 +61,5 @@ def _compare(share: bool, logarithmic: bool, pairs: int) -> Row:
     spread = "log-uniform" if logarithmic else "uniform"
     label = f"a row for each {'distinct context' if share else 'slot'}, {spread} lengths"
     quality = f"the same {EPISODES} lengths: {ours == waves}; mean {mean:.0f} of {LONGEST}"
-    return Row.of(label, *taken, "tokens/s", quality, less_is_better=False, mean_length=mean)
+    known: dict[str, Any] = {"mean_length": mean, "floor": acting_floor(model, SLOTS, PROMPT, round(mean))}
+    return Row.of(label, *taken, "tokens/s", quality, less_is_better=False, **known)

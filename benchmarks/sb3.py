@@ -15,7 +15,7 @@ from stable_baselines3.common.evaluation import evaluate_policy
 
 from agents import ReinforceBaseline, make_envs
 
-from .measure import Row
+from .measure import Row, clock
 
 ENV, THRESHOLD, EPISODES, EVERY = "CartPole-v1", 475.0, 100, 2_500
 PEERS: dict[str, tuple[Any, int, dict[str, Any]]] = {  # rl-baselines3-zoo: class, the zoo's steps, settings
@@ -47,6 +47,7 @@ def _row(peer: str, ours: list[tuple[float, int, bool]], theirs: list[tuple[floa
     own, other = ([seconds for seconds, _, _ in runs] for runs in (ours, theirs))
     return Row.of(
         f"REINFORCE with baseline, against {peer}", own, other, "s to 475", quality,
+        floor=_bare_seconds(statistics.median(n for _, n, _ in ours)),
         steps=[n for _, n, _ in ours], peer_steps=[n for _, n, _ in theirs],
     )  # fmt: skip
 
@@ -90,6 +91,17 @@ class _WatchCallback(BaseCallback):
 
     def _on_step(self) -> bool:
         return self.watch.look(self.num_timesteps)
+
+
+def _bare_seconds(steps: float) -> float:
+    """Return what the environment alone takes for as many steps, in as many slots as our agent has."""
+    envs = make_envs(ENV, ReinforceBaseline("MlpPolicy", ENV, device="cpu").env.num_envs, None)
+    envs.reset(seed=0)
+    actions = np.zeros(envs.num_envs, dtype=np.int64)
+    with clock() as seconds:
+        for _ in range(int(steps / envs.num_envs)):
+            envs.step(actions)
+    return seconds()
 
 
 def _theirs(peer: str, seed: int) -> tuple[float, int, bool]:

@@ -9,6 +9,7 @@ import torch
 
 from agents import Agent, find_agent
 
+from .floors import update_floor
 from .measure import Row, clock
 from .peers import require_trl, train_beside
 from .worlds import GROUPS, K, letter_envs, letter_prompts
@@ -51,7 +52,8 @@ def run(name: str, pairs: int) -> list[Row]:
     weights = [copy.deepcopy(each.state_dict()) for each in (start, model, theirs)]
     before, *after = (_mean_reward(agent, each) for each in weights)
     quality = f"reward {before:.3f} -> ours {after[0]:.3f}, TRL {after[1]:.3f} after {STEPS * turns} updates each"
-    return [Row.of("GRPO, 1 to 64 tokens", times.ours[1:], times.theirs[1:], "s/update", quality, lengths=means)]
+    known: dict[str, Any] = {"lengths": means, "floor": update_floor(agent)}
+    return [Row.of("GRPO, 1 to 64 tokens", times.ours[1:], times.theirs[1:], "s/update", quality, **known)]
 
 
 def _mean_reward(agent: Agent, weights: dict[str, torch.Tensor]) -> float:

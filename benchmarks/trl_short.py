@@ -9,6 +9,7 @@ from gymnasium.utils import seeding
 
 from agents import Agent, find_agent
 
+from .floors import update_floor
 from .measure import Row, clock
 from .peers import Rewards, require_trl, train_beside
 from .worlds import GROUPS, K, arith_envs, greedy_success, warm_model
@@ -61,7 +62,9 @@ def _compare(name: str, label: str, settings: dict[str, Any], pairs: int) -> Row
         f"reward of the last {STEPS} of {STEPS * turns} updates: ours {last[0]:.3f}, TRL {last[1]:.3f}; "
         f"success {before:.3f} -> ours {after[0]:.3f}, TRL {after[1]:.3f}"
     )
-    return Row.of(label, times.ours[1:], times.theirs[1:], "s/update", quality, success=[before, *after], reward=last)
+    floor = update_floor(agent)
+    known: dict[str, Any] = {"success": [before, *after], "reward": last, "floor": floor}
+    return Row.of(label, times.ours[1:], times.theirs[1:], "s/update", quality, **known)
 
 
 def our_agent(name: str, model: Any) -> Agent:

@@ -25,16 +25,17 @@ def rows_of(name: str) -> list[dict[str, Any]]:
 
 def table(names: tuple[str, ...]) -> str:
     """Return the benchmarks in one table."""
-    lines = ["| `rlenv bench` | | times better: median (min to max) | wanted | ours | peer | unit | quality |"]
-    lines += ["|---|---|---|---|---|---|---|---|"]
+    lines = ["| `rlenv bench` | | times better: median (min to max) | wanted | ours | peer | floor | unit | quality |"]
+    lines += ["|---|---|---|---|---|---|---|---|---|"]
     for name in names:
         wanted = WANTED.get(name, "")
         for row in rows_of(name):
             ratio = f"{row['ratio']['median']:.2f} ({row['ratio']['min']:.2f} to {row['ratio']['max']:.2f})"
-            figures = f"{row['ours']:g} | {row['peer']:g} | {row['unit']}"
+            floor = row.get("details", {}).get("floor")
+            figures = f"{row['ours']:g} | {row['peer']:g} | {'' if floor is None else f'{floor:.4g}'} | {row['unit']}"
             lines.append(f"| `{name}` | {row['name']} | {ratio} | {wanted} | {figures} | {row['quality']} |")
         if not rows_of(name):
-            lines.append(f"| `{name}` | | not measured | {wanted} | | | | |")
+            lines.append(f"| `{name}` | | not measured | {wanted} | | | | | |")
     return "\n".join(lines) + "\n"
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from _rlenv_benchmarks import generate, h200_decode, refill, sb3, scale, verifier, worlds
+from _rlenv_benchmarks import floors, generate, h200_decode, refill, sb3, scale, verifier, worlds
 from _rlenv_benchmarks.gpu import qwen, tokenizer
 
 from agents import LanguageModelPolicy
@@ -74,3 +74,21 @@ def test_the_gpu_benchmarks_words_come_back():
     assert len(words) == 100
     assert words("w7 w99")["input_ids"] == [7, 99]
     assert words.decode([7, 99]) == "w7 w99"
+
+
+def test_a_floor_counts_the_tokens_that_are_read():
+    from _rlenv_benchmarks.trl_short import our_agent
+
+    model = worlds.endless_model(15, 16, 1)
+    agent = our_agent("rloo", model)
+    with floors.counted_tokens(agent.policy) as tokens:
+        agent.learn(total_episodes=agent.episodes_per_update)
+    episodes = worlds.GROUPS * worlds.K
+    assert worlds.GROUPS * 6 <= tokens["acting"] <= episodes * (6 + 5)  # prompts once each; nothing twice
+    assert 0 < tokens["training"] <= episodes * (6 + 5)
+    size = sum(p.numel() for p in agent.policy.parameters())
+    assert floors.operations(agent.policy, {"acting": 10, "training": 20}) == 2 * size * 10 + 6 * size * 20
+    with floors.counted_tokens(agent.policy) as again:
+        pass
+    agent.learn(total_episodes=agent.episodes_per_update, reset_num_timesteps=False)
+    assert again == {"acting": 0, "training": 0}  # nothing is counted outside the block

@@ -1,0 +1,76 @@
+"""What the arithmetic alone would take: two operations a weight and token in acting, six in training."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+from agents.policies import language_model, steps
+
+from .measure import clock
+
+ROWS, WIDTH = 256, 128
+
+
+def product_speed(rows: int = ROWS, repeats: int = 300) -> float:
+    """Return the operations a second of a plain product of this many rows with weights as wide as the model's."""
+    x, weights = torch.randn(rows, WIDTH), torch.randn(3 * WIDTH, WIDTH)
+    best = 0.0
+    for _ in range(5):
+        with clock() as seconds:
+            for _ in range(repeats):
+                torch.nn.functional.linear(x, weights)
+        best = max(best, repeats * 2 * rows * weights.numel() / seconds())
+    return best
+
+
+def update_floor(agent: Any, updates: int = 5) -> float:
+    """Return the seconds that the products of an update would take at that speed, for the tokens that it reads."""
+    with counted_tokens(agent.policy) as tokens:
+        agent.learn(total_episodes=agent.episodes_per_update * updates, reset_num_timesteps=False)
+    return operations(agent.policy, tokens) / updates / product_speed()
+
+
+def acting_floor(model: Any, rows: int, prompt: int, new: int) -> float:
+    """Return the generated tokens a second that the products allow, where every token is read once."""
+    size = sum(p.numel() for p in model.parameters())
+    return product_speed(rows) / (2 * size) * new / (prompt + new)
+
+
+def operations(policy: Any, tokens: dict[str, int]) -> float:
+    """Return the operations of the products with the model's weights."""
+    size = sum(p.numel() for p in policy.parameters())
+    return 2 * size * (tokens["acting"] + 3 * tokens["training"])
+
+
+@contextmanager
+def counted_tokens(policy: Any) -> Iterator[dict[str, int]]:
+    """Count the tokens that the policy reads in acting (on the CPU) and in training while the block runs."""
+    tokens = {"acting": 0, "training": 0}
+    step, plan = steps.LlamaStep.__call__, language_model.plan_reading
+
+    def counted_step(self: Any, read: torch.Tensor, *rest: Any, **named: Any) -> torch.Tensor:
+        tokens["acting"] += len(read)
+        return step(self, read, *rest, **named)
+
+    def counted_plan(*args: Any) -> Any:
+        reading = plan(*args)
+        tokens["training"] += reading.ids.numel()
+        return reading
+
+    def counted_prefill(module: Any, args: Any, kwargs: Any) -> None:
+        if kwargs.get("past_key_values") is not None:
+            tokens["acting"] += (args[0] if args else kwargs["input_ids"]).numel()
+
+    steps.LlamaStep.__call__ = counted_step  # type: ignore[method-assign, assignment]
+    language_model.plan_reading = counted_plan  # type: ignore[assignment]
+    hook = policy.model.base_model.register_forward_pre_hook(counted_prefill, with_kwargs=True)
+    try:
+        yield tokens
+    finally:
+        steps.LlamaStep.__call__ = step  # type: ignore[method-assign]
+        language_model.plan_reading = plan
+        hook.remove()
