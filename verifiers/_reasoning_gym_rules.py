@@ -43,7 +43,7 @@ FORMS = {
 _CALLS = frozenset(
     {"sin", "cos", "tan", "sec", "csc", "cot", "sinh", "cosh", "tanh", "exp", "log", "ln", "sqrt", "Abs"}
 )
-_TOKEN = re.compile(r"\s+|[0-9]{1,12}(?:\.[0-9]{1,12})?|[A-Za-z]+|\*\*|[-+*/^()]")
+_TOKEN = re.compile(r"\s+|[0-9]{1,12}(?:\.[0-9]{1,12})?(?![0-9A-Za-z.])|[A-Za-z]+|\*\*|[-+*/^()]")
 _HUGE = re.compile(r"(?:\*\*|\^)[\s(+-]*[0-9]{4}|(?:\*\*|\^)[^-+*/]{0,40}(?:\*\*|\^)")  # x**9999, 9**9**9
 
 

@@ -14,10 +14,6 @@ from verifiers._reasoning_gym_rules import EXACT, EXPRESSIONS, FORMS, LITERALS, 
 
 TASKS = sorted(set(reasoning_gym.factory.DATASETS) - {"composite"})  # which is made of others
 SOME = ["leg_counting", "chain_sum", "maze", "rush_hour", "syllogism", "time_intervals", "word_ladder", "dice"]
-TOLERANT = {  # these compare numbers to some places, so that a longer or a shorter one is the same
-    "advanced_geometry", "decimal_arithmetic", "number_format", "power_function",
-}  # fmt: skip
-LONGER_IS_RIGHT = {"simple_integration", "intermediate_integration", "propositional_logic"}  # C9 is a constant, too
 
 
 @pytest.fixture(autouse=True)
@@ -25,6 +21,11 @@ def their_warnings():
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield
+
+HARMLESS = {
+    "propositional_logic",  # its parse_expr is its own, and evaluates nothing
+    "bitwise_arithmetic",  # evaluates its problem
+}
 
 
 def junk(problem):
@@ -93,8 +94,7 @@ def test_every_scorer_that_evaluates_answers_is_on_a_list():
         code = "\n".join(sources[name] for name in reached)
         if EVALUATES.search(re.sub(r'eval\(entry\["answer"\]\)', "", code)):
             found.add(task)
-    own_parser = {"propositional_logic"}  # its parse_expr is its own, and evaluates nothing
-    assert found - own_parser == LITERALS | EXPRESSIONS
+    assert found - HARMLESS == LITERALS | EXPRESSIONS
 
 
 def _source(found):
@@ -104,7 +104,7 @@ def _source(found):
         return ""
 
 
-@pytest.mark.parametrize("task", sorted(LITERALS | EXPRESSIONS))
+@pytest.mark.parametrize("task", sorted(LITERALS | EXPRESSIONS | HARMLESS))
 @pytest.mark.parametrize("strict", [True, False])
 def test_no_answer_runs(task, strict, tmp_path):
     mark = tmp_path / "ran"
@@ -164,8 +164,8 @@ def test_other_right_answers_score():
     verifier = ReasoningGym("puzzle24", size=1)
     assert verifier.verify(puzzle, "8/(3-8/3)").reward == 1.0
     assert verifier.verify(puzzle, "(3+8-3)*3").reward == 0.0
-    flips = ReasoningGym("coin_flip", size=60)
-    problem = next(p for p in map(flips.sample, map(random.Random, range(99))) if p.answer == "0.3125")
+    flips = ReasoningGym("coin_flip", size=1)
+    problem = Problem("", "0.3125", {"entry": {"question": "", "answer": "0.3125", "metadata": {}}})
     assert [flips.verify(problem, text).reward for text in ("5/16", "0.31250", "0.31", "0.4", "0.3125x")] == [1, 1, 0, 0, 0]
 
 

@@ -170,4 +170,5 @@ def test_the_command_line_takes_parts_as_json(tmp_path):
     small = ["--sft-steps", "2", "--episodes", "64", "--episodes-per-update", "32", "--num-envs", "32"]
     outcome = CliRunner().invoke(main, ["train", *options, *small, "--eval-episodes", "32", "--log-interval", "1"])
     assert outcome.exit_code == 0, outcome.output
-    assert "parts/length" in (folder / "metrics.jsonl").read_text()
+    header = (folder / "progress.csv").read_text().splitlines()[0].split(",")
+    assert {"rollout/parts/arith", "rollout/parts/length"} <= set(header)
