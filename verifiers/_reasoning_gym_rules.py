@@ -18,7 +18,7 @@ EXPRESSIONS = frozenset(
 )
 
 # Scorers of these tasks give the full score for more than the answer; only what also passes here may have it.
-EXACT = frozenset({"game_of_life_halting", "letter_jumble"})  # anything is False; the words and others
+EXACT = frozenset({"game_of_life_halting", "letter_jumble", "spell_backward", "word_sorting"})  # what begins alike
 NUMBERS = {"coin_flip": Fraction(1, 1000), "gsm_symbolic": Fraction(0)}  # the first digits; the first number
 _PLAIN_NUMBER = re.compile(r"[-+0-9.,/eE]{1,60}")
 _NO_NUMBER = re.compile(r"[-+]?(?:nan|inf|infinity)", re.IGNORECASE)  # what comparisons go wrong with
@@ -43,7 +43,7 @@ FORMS = {
 _CALLS = frozenset(
     {"sin", "cos", "tan", "sec", "csc", "cot", "sinh", "cosh", "tanh", "exp", "log", "ln", "sqrt", "Abs"}
 )
-_TOKEN = re.compile(r"\s+|[0-9]{1,12}(?:\.[0-9]{1,12})?|[A-Za-z]+|\*\*|[-+*/^()]")
+_TOKEN = re.compile(r"\s+|[0-9]{1,12}(?:\.[0-9]{1,12})?(?![0-9A-Za-z.])|[A-Za-z]+|\*\*|[-+*/^()]")
 _HUGE = re.compile(r"(?:\*\*|\^)[\s(+-]*[0-9]{4}|(?:\*\*|\^)[^-+*/]{0,40}(?:\*\*|\^)")  # x**9999, 9**9**9
 
 

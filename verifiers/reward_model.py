@@ -145,9 +145,13 @@ def _load_model(model: Any) -> Any:
     from transformers import AutoModelForSequenceClassification
 
     try:
-        return AutoModelForSequenceClassification.from_pretrained(str(model))
-    except (OSError, ValueError) as error:
+        loaded, report = AutoModelForSequenceClassification.from_pretrained(str(model), output_loading_info=True)
+    except Exception as error:  # whatever is wrong with the folder
         raise ValueError(f"reward_model: {str(model)!r} cannot be loaded: {_first_line(error)}") from error
+    if report["missing_keys"]:
+        lacks = ", ".join(sorted(report["missing_keys"])[:3])
+        raise ValueError(f"reward_model: {str(model)!r} was not trained as a reward model: it lacks {lacks}")
+    return loaded
 
 
 def _load_tokenizer(tokenizer: Any) -> Any:

@@ -165,16 +165,10 @@ def test_the_command_line_takes_parts_as_json(tmp_path):
     from _rlenv_scripts.main import main
 
     parts = json.dumps({"arith": {"weight": 1, "digits": 1}, "length": {"weight": 0.1, "maximum": 3}})
-    options = [
-        "--verifier",
-        "weighted",
-        "--verifier-arg",
-        f"parts={parts}",
-        "--steps",
-        "64",
-        "--log-dir",
-        tmp_path / "r",
-    ]
-    outcome = CliRunner().invoke(main, ["train", *map(str, options), "--json", "--eval-episodes", "8"])
+    folder = tmp_path / "run"
+    options = ["--verifier", "weighted", "--verifier-arg", f"parts={parts}", "--log-dir", str(folder), "--json"]
+    small = ["--sft-steps", "2", "--episodes", "64", "--episodes-per-update", "32", "--num-envs", "32"]
+    outcome = CliRunner().invoke(main, ["train", *options, *small, "--eval-episodes", "32", "--log-interval", "1"])
     assert outcome.exit_code == 0, outcome.output
-    assert "part/length" in (tmp_path / "r" / "metrics.jsonl").read_text() or "length" in outcome.stdout
+    header = (folder / "progress.csv").read_text().splitlines()[0].split(",")
+    assert {"rollout/parts/arith", "rollout/parts/length"} <= set(header)
