@@ -83,10 +83,11 @@ def test_strange_text_survives_in_every_format(tmp_path, name, write):
     assert load_problems(tmp_path / name) == [Problem(STRANGE, STRANGE[::-1], {"note": STRANGE})]
 
 
-@pytest.mark.parametrize(("name", "write"), [item for item in WRITERS.items() if item[0] != "folder"], ids=str)
+@pytest.mark.parametrize("name", [name for name in WRITERS if name != "folder"])
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(texts=st.lists(st.tuples(st.text(min_size=1), st.text(), st.text()), min_size=1, max_size=4))
-def test_any_text_that_was_written_is_read(tmp_path, name, write, texts):
+def test_any_text_that_was_written_is_read(tmp_path, name, texts):
+    write = WRITERS[name]
     write(tmp_path / name, [dict(zip(("prompt", "answer", "note"), row, strict=True)) for row in texts])
     expected = [Problem(prompt, answer, {"note": note}) for prompt, answer, note in texts]
     assert load_problems(tmp_path / name) == expected
