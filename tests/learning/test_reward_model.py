@@ -31,13 +31,13 @@ def example(rng):
     return f"{a}+{b}={wrong}", float(wrong == right)
 
 
-def reward_model(steps=500, batch=256):
+def reward_model(steps=400, batch=192):
     """Return a model trained from nothing to tell right from wrong sums of one-digit numbers."""
     rng = random.Random(0)
     with torch.random.fork_rng():
         torch.manual_seed(0)
         shape = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4}
-        config = LlamaConfig(len(TOKENIZER), max_position_embeddings=16, num_labels=1, pad_token_id=0, **shape)
+        config = LlamaConfig(vocab_size=len(TOKENIZER), max_position_embeddings=16, num_labels=1, pad_token_id=0, **shape)
         model = LlamaForSequenceClassification(config)
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 3e-3, total_steps=steps)
@@ -65,7 +65,7 @@ def started(judge, seed):
     shown = demonstrate(agent.env.unwrapped.task, 0, 512)
     episodes = Rollout.of_demonstrations(shown.observations, shown.actions, shown.mask)
     generator = torch.Generator().manual_seed(seed)
-    warm_start(agent.policy, lambda size: episodes.select(torch.randint(512, (size,), generator=generator)), steps=120)
+    warm_start(agent.policy, lambda size: episodes.select(torch.randint(512, (size,), generator=generator)), steps=40)
     return agent
 
 
