@@ -87,8 +87,9 @@ def is_strict(task: str, answer: str, reference: str, entry: Mapping[str, Any]) 
         return False
     if task in NUMBERS:
         number, right = read_number(answer), read_number(reference)
-        known = number is not None and right is not None and _PLAIN_NUMBER.fullmatch(answer) is not None
-        return known and abs(number - right) <= NUMBERS[task] * abs(right)
+        if number is None or right is None or not _PLAIN_NUMBER.fullmatch(answer):
+            return False
+        return abs(number - right) <= NUMBERS[task] * abs(right)
     if task in TARGETS:
         target = entry["metadata"]["target"] if TARGETS[task] is None else TARGETS[task]
         try:

@@ -22,6 +22,7 @@ def their_warnings():
         warnings.simplefilter("ignore")
         yield
 
+
 HARMLESS = {
     "propositional_logic",  # its parse_expr is its own, and evaluates nothing
     "bitwise_arithmetic",  # evaluates its problem
@@ -129,14 +130,29 @@ def test_the_payloads_would_run_without_the_lists(tmp_path, monkeypatch):
     assert mark.exists()
 
 
-@pytest.mark.parametrize("text", ["x**2 + 3*x", "2*(2 - 8*x)**(3/2)/3 + C", "-exp(x)*sin(x)", "E**(x)", "1*3*5 + 9", "0.5"])
+@pytest.mark.parametrize(
+    "text", ["x**2 + 3*x", "2*(2 - 8*x)**(3/2)/3 + C", "-exp(x)*sin(x)", "E**(x)", "1*3*5 + 9", "0.5"]
+)
 def test_formulas(text):
     assert is_formula(text)
 
 
 @pytest.mark.parametrize(
     "text",
-    ["x.real", "exit()", "'a'", "x[0]", "9**9**9", "9**(9**9)", "(9**9)**(9**9)", "x**99999", "x_1", "a" * 2, "1;2", "x=1"]
+    [
+        "x.real",
+        "exit()",
+        "'a'",
+        "x[0]",
+        "9**9**9",
+        "9**(9**9)",
+        "(9**9)**(9**9)",
+        "x**99999",
+        "x_1",
+        "a" * 2,
+        "1;2",
+        "x=1",
+    ]
     + ["lambda: 1", "1" * 13, "x+" * 300, "{x}", "x!", "٤", "\x00", "__import__"],
 )
 def test_no_formulas(text):
@@ -160,13 +176,21 @@ def test_the_holes_that_the_rules_close():
 
 
 def test_other_right_answers_score():
-    puzzle = Problem("", "8/(3 - 8/3)", {"entry": {"question": "", "answer": "", "metadata": {"numbers": [3, 3, 8, 8]}}})
+    puzzle = Problem(
+        "", "8/(3 - 8/3)", {"entry": {"question": "", "answer": "", "metadata": {"numbers": [3, 3, 8, 8]}}}
+    )
     verifier = ReasoningGym("puzzle24", size=1)
     assert verifier.verify(puzzle, "8/(3-8/3)").reward == 1.0
     assert verifier.verify(puzzle, "(3+8-3)*3").reward == 0.0
     flips = ReasoningGym("coin_flip", size=1)
     problem = Problem("", "0.3125", {"entry": {"question": "", "answer": "0.3125", "metadata": {}}})
-    assert [flips.verify(problem, text).reward for text in ("5/16", "0.31250", "0.31", "0.4", "0.3125x")] == [1, 1, 0, 0, 0]
+    assert [flips.verify(problem, text).reward for text in ("5/16", "0.31250", "0.31", "0.4", "0.3125x")] == [
+        1,
+        1,
+        0,
+        0,
+        0,
+    ]
 
 
 def test_loose_scoring_pays_for_parts_and_strict_does_not():
