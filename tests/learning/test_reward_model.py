@@ -61,7 +61,7 @@ def judge():
 def started(judge, seed):
     """Return an agent after a supervised start that is too short to solve the sums."""
     env = {"verifier": judge, "max_new_tokens": 3, "test_fraction": 0.0}
-    agent = ReinforceBaseline("tiny", "TextGen-v0", env_kwargs=env, learning_rate=6e-4, seed=seed, device="cpu")
+    agent = ReinforceBaseline("tiny", "TextGen-v0", env_kwargs=env, lr_schedule="constant", seed=seed, device="cpu")
     shown = demonstrate(agent.env.unwrapped.task, 0, 512)
     episodes = Rollout.of_demonstrations(shown.observations, shown.actions, shown.mask)
     generator = torch.Generator().manual_seed(seed)
@@ -91,9 +91,9 @@ def test_the_judge_knows_right_from_wrong(judge):
 def test_reward_and_true_success_rise(judge, seed):
     agent, truth = started(judge, seed), Arith(**ARITH)
     before = [*measured(agent, judge), measured(agent, truth)[1]]
-    agent.learn(total_episodes=16_000)
+    agent.learn(total_episodes=40_000)
     after = [*measured(agent, judge), measured(agent, truth)[1]]
     for when, (reward, liked, right) in (("before", before), ("after", after)):
         print(f"{when}: reward {reward:.2f}, liked by the model {liked:.3f}, right {right:.3f}")
     assert after[0] > before[0] + 0.2
-    assert after[2] > before[2] + 0.1
+    assert after[2] > before[2] + 0.15

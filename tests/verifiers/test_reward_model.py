@@ -70,16 +70,13 @@ def test_the_reward_is_what_the_model_says_of_the_tokens(folders, kind):
     ids = torch.tensor([tokenizer("3+2=5")["input_ids"]])
     model.config.pad_token_id = 0
     said = model(input_ids=ids).logits.item()
-    assert RewardModel(folders[kind, 1], device="cpu").verify(Problem("3+2="), "5").reward == pytest.approx(
-        said, abs=1e-5
-    )
+    verdict = RewardModel(folders[kind, 1], device="cpu").verify(Problem("3+2="), "5")
+    assert verdict.reward == pytest.approx(said, abs=1e-5)
 
 
 def test_with_several_outputs_it_is_the_probability_of_a_label(folders):
-    last, first = (
-        RewardModel(folders["llama", 2], device="cpu"),
-        RewardModel(folders["llama", 2], label=0, device="cpu"),
-    )
+    last = RewardModel(folders["llama", 2], device="cpu")
+    first = RewardModel(folders["llama", 2], label=0, device="cpu")
     assert [a + b for a, b in zip(rewards(last), rewards(first), strict=True)] == pytest.approx([1.0] * len(TEXTS))
     assert (last.reward_range, last.success_reward) == ((0.0, 1.0), 0.5)
     assert all(0 < reward < 1 for reward in rewards(last))
@@ -144,9 +141,8 @@ def test_padding_takes_the_tokens_that_there_are():
     model.config.pad_token_id = None
     verifier = RewardModel(model, tokenizer, device="cpu")
     assert model.config.pad_token_id == tokenizer.eos_token_id == 1
-    assert rewards(verifier) == pytest.approx(
-        [verifier.verify(*pair).reward for pair in zip(PROBLEMS, TEXTS, strict=True)], abs=1e-5
-    )
+    alone = [verifier.verify(problem, text).reward for problem, text in zip(PROBLEMS, TEXTS, strict=True)]
+    assert rewards(verifier) == pytest.approx(alone, abs=1e-5)
 
 
 def test_problems_come_from_another_verifier(folders):
