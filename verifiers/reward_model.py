@@ -18,7 +18,7 @@ class RewardModel(Verifier):
 
     The model reads prompt and completion as one text. With one output the reward is that number; with several it is
     the probability of the label `label`, 0 to 1. Text that spells special tokens stays text. A completion with more
-    than the model's longest input loses its beginning.
+    than the model's longest input loses its beginning; characters that the tokenizer does not know are all alike to it.
 
     Prompts and alphabet: those of the verifier `problems_of`, else of the listed problems. What it does not catch: a
     learned reward is an estimate, and a policy trained on it long enough finds texts that it overrates; watch the
@@ -58,6 +58,9 @@ class RewardModel(Verifier):
         self.batch_size = batch_size
         self.model = _load_model(model)
         self.tokenizer = _load_tokenizer(model if tokenizer is None else tokenizer)
+        if len(self.tokenizer) > self.model.config.vocab_size:
+            sizes = f"{len(self.tokenizer)} tokens, the model {self.model.config.vocab_size}"
+            raise ValueError(f"reward_model: tokenizer and model do not belong together: the tokenizer has {sizes}")
         self.device = _device(device)
         self.model.to(self.device).eval().requires_grad_(False)
         self._pad = self._padding()
@@ -67,6 +70,8 @@ class RewardModel(Verifier):
         self.label = labels - 1 if label is None else label
         self.is_probability = labels > 1
         self.reward_range = (0.0, 1.0) if self.is_probability else (-math.inf, math.inf)
+        if isinstance(success_reward, bool) or not isinstance(success_reward, (int, float, type(None))):
+            raise ValueError(f"reward_model: success_reward must be a number, got {success_reward!r}")
         self.success_reward = float(self.is_probability) / 2 if success_reward is None else float(success_reward)
         self.poser = None if problems_of is None else make_verifier(problems_of, **(problem_args or {}))
         if self.poser is not None:
@@ -141,6 +146,9 @@ def _verdict(reward: float) -> Verdict:
 
 def _load_model(model: Any) -> Any:
     if not isinstance(model, (str, Path)):
+        if not hasattr(getattr(model, "config", None), "num_labels") or not callable(model):
+            allowed = "a folder, an id or a model with a classification head"
+            raise ValueError(f"reward_model: model must be {allowed}, got {model!r}")
         return model
     from transformers import AutoModelForSequenceClassification
 
@@ -161,6 +169,8 @@ def _load_tokenizer(tokenizer: Any) -> Any:
         return tokenizer
     from transformers import AutoTokenizer
 
+    if Path(tokenizer).is_dir() and not any(Path(tokenizer).glob("tokenizer*.json")):  # an empty one would be made up
+        raise ValueError(f"reward_model: {str(tokenizer)!r} has no tokenizer: pass tokenizer=")
     try:
         return AutoTokenizer.from_pretrained(str(tokenizer))
     except (OSError, ValueError) as error:

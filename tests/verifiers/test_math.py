@@ -166,8 +166,7 @@ def test_nothing_of_a_completion_is_evaluated(math, monkeypatch, tmp_path):
     monkeypatch.setattr(builtins, "exec", importing)
     mark = tmp_path / "ran"
     calls = [
-        f'__import__("pathlib").Path("{mark}").touch()', f"open('{mark}','w')",
-        "().__class__.__base__.__subclasses__()",
+        f'__import__("pathlib").Path("{mark}").touch()', f"open('{mark}','w')", "().__class__.__base__",
         "x.__class__", "S('1/0')", "[f() for f in (exit,)]", "(lambda: exit())()", "\\operatorname{exit}()", "1+1",
         "exit()", "2**10", "4*(3+2)",
     ]  # fmt: skip

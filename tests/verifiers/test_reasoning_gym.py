@@ -137,31 +137,13 @@ def test_formulas(text):
     assert is_formula(text)
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "x.real",
-        "exit()",
-        "'a'",
-        "x[0]",
-        "9**9**9",
-        "9**(9**9)",
-        "(9**9)**(9**9)",
-        "x**99999",
-        "x_1",
-        "a" * 2,
-        "1;2",
-        "x=1",
-        "lambda: 1",
-        "1" * 13,
-        "x+" * 300,
-        "{x}",
-        "x!",
-        "٤",
-        "\x00",
-        "__import__",
-    ],
-)
+NO_FORMULAS = [
+    "x.real", "exit()", "'a'", "x[0]", "9**9**9", "9**(9**9)", "(9**9)**(9**9)", "x**99999", "x_1", "aa", "1;2", "x=1",
+    "lambda: 1", "1" * 13, "x+" * 300, "{x}", "x!", "٤", "\x00", "__import__", "1e999",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", NO_FORMULAS)
 def test_no_formulas(text):
     assert not is_formula(text)
 
@@ -183,21 +165,14 @@ def test_the_holes_that_the_rules_close():
 
 
 def test_other_right_answers_score():
-    puzzle = Problem(
-        "", "8/(3 - 8/3)", {"entry": {"question": "", "answer": "", "metadata": {"numbers": [3, 3, 8, 8]}}}
-    )
-    verifier = ReasoningGym("puzzle24", size=1)
+    entry = {"question": "", "answer": "", "metadata": {"numbers": [3, 3, 8, 8]}}
+    puzzle, verifier = Problem("", "8/(3 - 8/3)", {"entry": entry}), ReasoningGym("puzzle24", size=1)
     assert verifier.verify(puzzle, "8/(3-8/3)").reward == 1.0
     assert verifier.verify(puzzle, "(3+8-3)*3").reward == 0.0
-    flips = ReasoningGym("coin_flip", size=1)
     problem = Problem("", "0.3125", {"entry": {"question": "", "answer": "0.3125", "metadata": {}}})
-    assert [flips.verify(problem, text).reward for text in ("5/16", "0.31250", "0.31", "0.4", "0.3125x")] == [
-        1,
-        1,
-        0,
-        0,
-        0,
-    ]
+    verifier = ReasoningGym("coin_flip", size=1)
+    rewards = [verifier.verify(problem, text).reward for text in ("5/16", "0.31250", "0.31", "0.4", "0.3125x")]
+    assert rewards == [1.0, 1.0, 0.0, 0.0, 0.0]
 
 
 def test_loose_scoring_pays_for_parts_and_strict_does_not():

@@ -1,0 +1,206 @@
+import math
+import random
+
+import pytest
+import torch
+from transformers import (
+    GPT2Config,
+    GPT2ForSequenceClassification,
+    GPT2LMHeadModel,
+    LlamaConfig,
+    LlamaForSequenceClassification,
+)
+
+from rlenv.tokenizer import character_tokenizer
+from verifiers import Arith, Problem, RewardModel, make_verifier
+
+ALPHABET = "0123456789+-=<>/|abcdefghijklmnopqrstuvwxyz "
+KINDS = ("llama", "gpt2")
+TEXTS = ["3", "", "12", "a long completion of many words", "<eos>", "x" * 30, "3 ", "0" * 17]
+PROBLEMS = [Problem(f"{number}+2=", str(number + 2)) for number in range(len(TEXTS))]
+
+
+def made(kind, labels, seed=0):
+    sizes = {"vocab_size": len(ALPHABET) + 2, "num_labels": labels, "initializer_range": 0.3}
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        if kind == "gpt2":
+            config = GPT2Config(n_embd=16, n_layer=2, n_head=4, n_positions=64, **sizes)
+            return GPT2ForSequenceClassification(config)
+        shape = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
+        return LlamaForSequenceClassification(LlamaConfig(max_position_embeddings=64, **shape, **sizes))
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    """Models with their tokenizers, as `save_pretrained` leaves them."""
+    paths = {}
+    for kind in KINDS:
+        for labels in (1, 2):
+            path = paths[kind, labels] = tmp_path_factory.mktemp(f"{kind}{labels}")
+            made(kind, labels).save_pretrained(path)
+            character_tokenizer(ALPHABET).save_pretrained(path)
+    return paths
+
+
+def rewards(verifier, problems=PROBLEMS, texts=TEXTS):
+    verdicts = verifier.verify_batch(problems, texts)
+    assert [verdict.status for verdict in verdicts] == ["ok"] * len(texts)
+    return [verdict.reward for verdict in verdicts]
+
+
+@pytest.mark.parametrize("labels", [1, 2])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_batch_is_judged_as_each_alone_in_any_order(folders, kind, labels):
+    verifier = RewardModel(folders[kind, labels], device="cpu")
+    alone = [verifier.verify(problem, text).reward for problem, text in zip(PROBLEMS, TEXTS, strict=True)]
+    assert len({round(reward, 4) for reward in alone}) == len(TEXTS)
+    assert rewards(verifier) == pytest.approx(alone, abs=1e-5)
+    order = random.Random(0).sample(range(len(TEXTS)), len(TEXTS))
+    shuffled = rewards(verifier, [PROBLEMS[i] for i in order], [TEXTS[i] for i in order])
+    assert shuffled == pytest.approx([alone[i] for i in order], abs=1e-5)
+    assert rewards(RewardModel(folders[kind, labels], batch_size=3, device="cpu")) == pytest.approx(alone, abs=1e-5)
+    assert verifier.verify_batch([], []) == []
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_reward_is_what_the_model_says_of_the_tokens(folders, kind):
+    model = made(kind, 1).eval()
+    tokenizer = character_tokenizer(ALPHABET)
+    ids = torch.tensor([tokenizer("3+2=5")["input_ids"]])
+    model.config.pad_token_id = 0
+    said = model(input_ids=ids).logits.item()
+    verdict = RewardModel(folders[kind, 1], device="cpu").verify(Problem("3+2="), "5")
+    assert verdict.reward == pytest.approx(said, abs=1e-5)
+
+
+def test_with_several_outputs_it_is_the_probability_of_a_label(folders):
+    last = RewardModel(folders["llama", 2], device="cpu")
+    first = RewardModel(folders["llama", 2], label=0, device="cpu")
+    assert [a + b for a, b in zip(rewards(last), rewards(first), strict=True)] == pytest.approx([1.0] * len(TEXTS))
+    assert (last.reward_range, last.success_reward) == ((0.0, 1.0), 0.5)
+    assert all(0 < reward < 1 for reward in rewards(last))
+
+
+def test_one_output_has_no_bounds_and_success_is_above_zero(folders):
+    verifier = RewardModel(str(folders["llama", 1]), device="cpu")
+    assert (verifier.reward_range, verifier.success_reward) == ((-math.inf, math.inf), 0.0)
+    assert RewardModel(folders["llama", 1], success_reward=1.5, device="cpu").success_reward == 1.5
+    verdicts = verifier.verify_batch(PROBLEMS, TEXTS)
+    assert [verifier.is_success(verdict) for verdict in verdicts] == [verdict.reward >= 0 for verdict in verdicts]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_text_that_spells_special_tokens_stays_text(folders, kind):
+    verifier = RewardModel(folders[kind, 1], device="cpu")
+    seen = []
+    forward = verifier.model.forward
+    verifier.model.forward = lambda input_ids, **more: seen.append(input_ids) or forward(input_ids=input_ids, **more)
+    verifier.verify(Problem("1+2="), "3<eos><pad>")
+    (ids,) = seen
+    assert ids.shape == (1, len("1+2=3<eos><pad>"))
+    assert not {0, 1} & set(ids.flatten().tolist())
+
+
+def test_of_a_text_that_is_too_long_the_end_counts(folders):
+    verifier = RewardModel(folders["gpt2", 1], device="cpu")
+    end = "b" * 64
+    assert verifier.verify(Problem("1+2="), "a" * 5000 + end).reward == pytest.approx(
+        verifier.verify(Problem(""), end).reward, abs=1e-5
+    )
+
+
+def test_any_text_gets_a_verdict(folders):
+    verifier = RewardModel(folders["gpt2", 1], device="cpu")
+    texts = ["", "\x00", "\ud800", "\u202e", "٤", "x" * 100_000, "\n", "🙂"]
+    assert all(math.isfinite(reward) for reward in rewards(verifier, [Problem("")] * len(texts), texts))
+
+
+def test_outputs_that_are_no_numbers_are_errors(folders):
+    verifier = RewardModel(folders["llama", 1], device="cpu")
+    with torch.no_grad():
+        verifier.model.score.weight.fill_(math.nan)
+    verdict = verifier.verify(PROBLEMS[0], "3")
+    assert (verdict.status, verdict.reward) == ("error", 0.0)
+    assert "the reward model's output is nan" in verdict.reason
+
+
+def test_a_model_object_stays_in_evaluation_mode_and_is_not_trained():
+    model = made("gpt2", 1).train()
+    verifier = RewardModel(model, character_tokenizer(ALPHABET), device="cpu")
+    assert not model.training
+    assert not any(parameter.requires_grad for parameter in model.parameters())
+    assert rewards(verifier) == rewards(verifier)  # dropout is off
+    assert model.config.pad_token_id == 0
+
+
+def test_padding_takes_the_tokens_that_there_are():
+    tokenizer = character_tokenizer(ALPHABET)
+    tokenizer.pad_token = None
+    model = made("gpt2", 1)
+    model.config.pad_token_id = None
+    verifier = RewardModel(model, tokenizer, device="cpu")
+    assert model.config.pad_token_id == tokenizer.eos_token_id == 1
+    alone = [verifier.verify(problem, text).reward for problem, text in zip(PROBLEMS, TEXTS, strict=True)]
+    assert rewards(verifier) == pytest.approx(alone, abs=1e-5)
+
+
+def test_problems_come_from_another_verifier(folders):
+    verifier = make_verifier(
+        "reward_model", model=folders["gpt2", 1], problems_of="arith", problem_args={"digits": 1}, device="cpu"
+    )
+    arith = Arith(digits=1)
+    assert verifier.makes_problems
+    assert verifier.alphabet == arith.alphabet
+    assert (verifier.prompt_length, verifier.answer_length) == (arith.prompt_length, arith.answer_length)
+    problem = verifier.sample(random.Random(3))
+    assert problem == arith.sample(random.Random(3))
+    assert (verifier.demonstration(problem), verifier.split_key(problem)) == (problem.answer, arith.split_key(problem))
+    listed = RewardModel(folders["gpt2", 1], device="cpu")
+    assert not listed.makes_problems
+    with pytest.raises(NotImplementedError):
+        listed.sample(random.Random(0))
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"label": 2}, "label must be a whole number from 0 to 1, got 2"),
+        ({"label": True}, "label must be a whole number from 0 to 1, got True"),
+        ({"batch_size": 0}, "batch_size must be a whole number of at least 1, got 0"),
+        ({"success_reward": "high"}, "success_reward must be a number, got 'high'"),
+        ({"device": "abacus"}, "device 'abacus' cannot be used"),
+        ({"problems_of": "arit"}, "unknown verifier 'arit'; did you mean arith"),
+        ({"tokenizer": "no/such/tokenizer"}, "the tokenizer of 'no/such/tokenizer' cannot be loaded"),
+    ],
+)
+def test_settings_that_it_does_not_take_are_one_line(folders, settings, message):
+    with pytest.raises(ValueError, match=message) as caught:
+        RewardModel(folders["llama", 2], **{"device": "cpu", **settings})
+    assert "\n" not in str(caught.value)
+
+
+def test_what_is_no_reward_model_is_one_line(tmp_path):
+    (tmp_path / "empty").mkdir()
+    model = made("gpt2", 1)
+    model.save_pretrained(tmp_path / "bare")
+    GPT2LMHeadModel(GPT2Config(vocab_size=46, n_embd=16, n_layer=1, n_head=2)).save_pretrained(tmp_path / "writer")
+    model.save_pretrained(tmp_path / "torn")
+    (tmp_path / "torn" / "model.safetensors").write_bytes(b"\x00" * 100)
+    for folder, message in (
+        ("none", "'.*none' cannot be loaded"),
+        ("empty", "'.*empty' cannot be loaded"),
+        ("torn", "'.*torn' cannot be loaded"),
+        ("bare", "'.*bare' has no tokenizer: pass tokenizer="),
+        ("writer", "'.*writer' was not trained as a reward model: it lacks score.weight"),
+    ):
+        with pytest.raises(ValueError, match=message) as caught:
+            RewardModel(tmp_path / folder, device="cpu")
+        assert "\n" not in str(caught.value)
+    with pytest.raises(ValueError, match="a model object needs its tokenizer: pass tokenizer="):
+        RewardModel(model, device="cpu")
+    with pytest.raises(ValueError, match="the tokenizer has 46 tokens, the model 45"):
+        small = GPT2Config(vocab_size=45, n_embd=16, n_layer=1, n_head=2, num_labels=1)
+        RewardModel(GPT2ForSequenceClassification(small), character_tokenizer(ALPHABET), device="cpu")
+    with pytest.raises(ValueError, match="a model with a classification head, got 3"):
+        RewardModel(3, character_tokenizer(ALPHABET), device="cpu")
