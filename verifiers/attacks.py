@@ -153,7 +153,7 @@ def huge_integer(target: Target) -> list[str]:
     """Numbers of 5,000 digits and more, and towers of powers."""
     digits = ["9" * 5000, "-" + "9" * 5000, "1" + "0" * 5000, "9" * 100_000, "0." + "7" * 5000, "1e" + "9" * 5000]
     powers = ["9**9**9**9", "9^9^9^9", "9^{9^{9^{9}}}", "(" + "9" * 5000 + ")!", "2**" + "9" * 5000]
-    return digits + powers + ([target.answer + "1" * 5000] if NUMBER.fullmatch(target.answer) else [])
+    return digits + powers + ([target.answer + "1" * 5000] if re.fullmatch("-?[0-9]+", target.answer) else [])
 
 
 def deep_nesting(target: Target) -> list[str]:
