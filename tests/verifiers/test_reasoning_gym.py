@@ -6,6 +6,7 @@ import sys
 import warnings
 from pathlib import Path
 
+import numpy as np
 import pytest
 import reasoning_gym
 
@@ -61,6 +62,18 @@ def hold_to_the_rules(task, size=12):
 @pytest.mark.parametrize("task", sorted({*SOME, *EXACT, *NUMBERS, *FORMS} - {"sokoban", "quantum_lock"}))
 def test_references_score_and_junk_does_not(task):
     hold_to_the_rules(task)
+
+
+@pytest.mark.parametrize("task", ["list_functions", "pool_matrix"])
+def test_global_randomness_is_neither_used_nor_changed(task):
+    made = []
+    for seed in (1, 2):
+        random.seed(seed)
+        np.random.seed(seed)
+        before = random.getstate(), np.random.get_state()[1].tolist()
+        made.append([problem.prompt for problem in ReasoningGym(task, size=100).examples()])
+        assert (random.getstate(), np.random.get_state()[1].tolist()) == before
+    assert made[0] == made[1]
 
 
 @pytest.mark.slow
