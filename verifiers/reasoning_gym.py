@@ -132,10 +132,10 @@ def _global_random(seed: int) -> Iterator[None]:
     """Give Python's and NumPy's global randomness a known state for a while; a few tasks draw from it, or reseed it."""
     import numpy as np
 
-    python, numpy = random.getstate(), np.random.get_state()
+    python, numpy = random.getstate(), np.random.get_state()  # noqa: NPY002
     random.seed(seed)
     try:
         yield
     finally:
         random.setstate(python)
-        np.random.set_state(numpy)
+        np.random.set_state(numpy)  # noqa: NPY002
