@@ -130,12 +130,11 @@ class ReasoningGym(Verifier):
 @contextmanager
 def _global_random(seed: int) -> Iterator[None]:
     """Give Python's and NumPy's global randomness a known state for a while; a few tasks draw from it, or reseed it."""
-    import numpy as np
-
-    python, numpy = random.getstate(), np.random.get_state()  # noqa: NPY002
+    arrays = require("numpy", "reasoning-gym", "verifier 'reasoning_gym'").random  # which comes with reasoning-gym
+    python, numpy = random.getstate(), arrays.get_state()
     random.seed(seed)
     try:
         yield
     finally:
         random.setstate(python)
-        np.random.set_state(numpy)  # noqa: NPY002
+        arrays.set_state(numpy)
