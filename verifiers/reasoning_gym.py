@@ -5,6 +5,8 @@ from __future__ import annotations
 import difflib
 import random
 import string
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from ._reasoning_gym_rules import is_harmless, is_strict
@@ -68,7 +70,8 @@ class ReasoningGym(Verifier):
     def sample(self, rng: random.Random) -> Problem:
         """Return one of the task's problems; those without a reference answer have an empty one."""
         index = rng.randrange(self.size)
-        entry = self._dataset[index]
+        with _global_random(index):
+            entry = self._dataset[index]
         return Problem(f"{entry['question']}\n", entry["answer"] or "", {"entry": entry})
 
     def examples(self) -> list[Problem]:
@@ -122,3 +125,16 @@ class ReasoningGym(Verifier):
         except (AssertionError, TypeError, ValueError) as error:  # how it refuses settings
             given = ", ".join(f"{name}={value!r}" for name, value in {"size": self.size, **self.settings}.items())
             raise ValueError(f"reasoning_gym:{self.task} refuses {given}: {error}") from error
+
+
+@contextmanager
+def _global_random(seed: int) -> Iterator[None]:
+    """Give Python's and NumPy's global randomness a known state for a while; a few tasks draw from it, or reseed it."""
+    arrays = require("numpy", "reasoning-gym", "verifier 'reasoning_gym'").random  # which comes with reasoning-gym
+    python, numpy = random.getstate(), arrays.get_state()
+    random.seed(seed)
+    try:
+        yield
+    finally:
+        random.setstate(python)
+        arrays.set_state(numpy)

@@ -6,6 +6,7 @@ import sys
 import warnings
 from pathlib import Path
 
+import numpy as np
 import pytest
 import reasoning_gym
 
@@ -63,11 +64,26 @@ def test_references_score_and_junk_does_not(task):
     hold_to_the_rules(task)
 
 
+@pytest.mark.parametrize("task", ["list_functions", "pool_matrix"])
+def test_global_randomness_is_neither_used_nor_changed(task):
+    def state():
+        return random.getstate(), np.random.get_state()[1].tolist()  # noqa: NPY002
+
+    made = []
+    for seed in (1, 2):
+        random.seed(seed)
+        np.random.seed(seed)  # noqa: NPY002
+        before = state()
+        made.append([problem.prompt for problem in ReasoningGym(task, size=100).examples()])
+        assert state() == before
+    assert made[0] == made[1]
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("task", TASKS)
 def test_references_score_and_junk_does_not_in_any_task(task):
-    hold_to_the_rules(task, size=3)
+    hold_to_the_rules(task)
 
 
 def test_the_lists_name_tasks_that_there_are():
