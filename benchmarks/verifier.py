@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import statistics
-import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -14,44 +13,12 @@ from agents import LanguageModelPolicy
 from agents.collector import Collector
 from verifiers import Problem, Verdict, Verifier, make_verifier
 
+from .judges import DELAY, Indifferent, Slow
 from .measure import Row, clock
 from .worlds import GROUPS, K, arith_envs, warm_model
 
-DELAY, REPEATS = 0.05, 20
+REPEATS = 20
 WORKERS = (2, 16)
-
-
-class Indifferent(Verifier):
-    """Poses another verifier's problems and accepts everything without a look."""
-
-    def __init__(self, inner: Verifier) -> None:
-        self.inner = inner
-        self.alphabet, self.prompt_length, self.answer_length = inner.alphabet, inner.prompt_length, inner.answer_length
-
-    def sample(self, rng: Any) -> Problem:
-        """Return a problem of the other verifier."""
-        return self.inner.sample(rng)
-
-    def split_key(self, problem: Problem) -> str:
-        """Return the other verifier's key."""
-        return self.inner.split_key(problem)
-
-    def verify_batch(self, problems: Sequence[Problem], completions: Sequence[str]) -> list[Verdict]:
-        """Accept everything."""
-        return [Verdict(1.0)] * len(problems)
-
-
-class Slow(Indifferent):
-    """Waits 50 ms for each verdict, as for a service."""
-
-    def verify(self, problem: Problem, completion: str) -> Verdict:
-        """Judge after a while."""
-        time.sleep(DELAY)
-        return self.inner.verify(problem, completion)
-
-    def verify_batch(self, problems: Sequence[Problem], completions: Sequence[str]) -> list[Verdict]:
-        """Judge one after the other."""
-        return Verifier.verify_batch(self, problems, completions)
 
 
 def run(name: str, pairs: int) -> list[Row]:

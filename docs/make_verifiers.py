@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from verifiers import Verifier, list_verifiers, make_verifier
-from verifiers.attacks import FAMILIES
-from verifiers.lint import lint
+from verifiers.linting.attacks import FAMILIES
+from verifiers.linting.lint import lint
+from verifiers.linting.rules import RULES
 from verifiers.registry import find_verifier, verifier_origin
-from verifiers.rules import RULES
 
 FOLDER = Path(__file__).resolve().parent
 PAGE, RESULTS = FOLDER / "verifiers.md", FOLDER / "verifiers.json"

@@ -16,7 +16,7 @@ from .options import KeyValue, problem_file
 
 if TYPE_CHECKING:
     from verifiers import Problem, Verifier
-    from verifiers.lint import Report
+    from verifiers.linting.lint import Report
 
 arguments = click.option(
     "--verifier-arg", "verifier_args", type=KeyValue(), multiple=True, help="Argument of the verifier."
@@ -118,7 +118,7 @@ def _sampled(name: str, verifier: Verifier, count: int, seed: int) -> list[Probl
     """
     import random
 
-    from verifiers.lint import examples
+    from verifiers.linting.lint import examples
 
     rng = random.Random(seed)
     try:
@@ -130,7 +130,7 @@ def _sampled(name: str, verifier: Verifier, count: int, seed: int) -> list[Probl
 def _judged(
     judge: Verifier, verifier: Verifier, problem: Problem, problems: list[Problem], completions: tuple[str, ...]
 ) -> Iterator[dict[str, Any]]:
-    from verifiers.corpus import wrong_answers
+    from verifiers.linting.corpus import wrong_answers
 
     demonstration = verifier.demonstration(problem)
     texts = [("demonstration", demonstration)] if demonstration else []
@@ -146,7 +146,7 @@ def _judged(
 
 
 def _show_rows(rows: list[dict[str, Any]]) -> None:
-    from verifiers.corpus import shorten
+    from verifiers.linting.corpus import shorten
 
     table = Table("problem", "", "completion", "reward", "solved", "status")
     shown = None
@@ -179,7 +179,7 @@ def lint(names: tuple[str, ...], everything: bool, verifier_args: Any, as_json: 
     The exit code is 0 where every rule is kept, and 1 where one is broken.
     """
     from verifiers import list_verifiers, make_verifier
-    from verifiers.lint import lint as examine
+    from verifiers.linting.lint import lint as examine
 
     if everything == bool(names):
         raise ValueError("pass the names of verifiers, or --all")

@@ -78,7 +78,7 @@ class Verifier:
         prefers_batches: whether one large batch is cheaper than several small ones.
         slow: whether a verdict may take longer than 5 ms, because it runs a program or a model.
         does_not_catch: wrong completions that this verifier is known to pay for, by the name of the attack in
-            `attacks.py` or in its own `counterexamples`, each with the reason.
+            `linting/attacks.py` or in its own `counterexamples`, each with the reason.
         needs: the optional modules it cannot do without, each with the extra of this package that installs it.
     """
 

@@ -12,10 +12,10 @@ import time
 
 import pytest
 
-import verifiers.trials as trials
+import verifiers.linting.trials as trials
 from verifiers import Arith, Problem, Verdict, Verifier, make_verifier
-from verifiers.lint import lint
-from verifiers.rules import RULES
+from verifiers.linting.lint import lint
+from verifiers.linting.rules import RULES
 
 
 class Sums(Verifier):

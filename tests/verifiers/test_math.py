@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from verifiers import Isolated, Math, Problem, make_verifier
-from verifiers.attacks import attacks
+from verifiers.linting.attacks import attacks
 from verifiers.math import final_answer
 
 

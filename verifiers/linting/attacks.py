@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from .base import Problem
+from ..base import Problem
 from .likeness import NUMBER, near_misses, number, same
 
 _NOT_PLAIN = frozenset("{}[]\"'<>`\\\n")

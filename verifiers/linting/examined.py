@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from .base import Problem, Verifier
+from ..base import Problem, Verifier
 from .corpus import Case
 from .trials import Outcome, Trials
 

@@ -6,8 +6,8 @@ import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from ..base import Problem, Verifier
 from .attacks import FAMILIES, attacks
-from .base import Problem, Verifier
 
 ENOUGH = 200  # right completions, as far as there are so many
 ATTACKED = 16  # problems

@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from numbers import Real
 from types import FrameType
 
-from .base import Verdict, Verifier
+from ..base import Verdict, Verifier
+from ..isolation import isolate
 from .corpus import Case
-from .isolation import isolate
 
 HANGS = 10.0  # seconds
 ALONE = 32  # completions that a slow verifier judges alone as well

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from .base import Problem, Verifier
+from ..base import Problem, Verifier
 from .corpus import corpus
 from .examined import Examined, Finding
 from .rules import batch_size, declarations, declared, hang, picklable, reproducible, speed

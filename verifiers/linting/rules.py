@@ -7,11 +7,11 @@ import random
 from collections.abc import Callable, Iterator
 from multiprocessing.reduction import ForkingPickler
 
+from ..base import Problem
+from ..isolation import Isolated
 from .attacks import FAMILIES
-from .base import Problem
 from .corpus import MONOTONIC, PARAPHRASE, REFERENCE, shorten
 from .examined import Examined, Finding
-from .isolation import Isolated
 from .trials import HANGS, Outcome, fault
 
 SLOW = 0.005  # seconds

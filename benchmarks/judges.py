@@ -1,0 +1,44 @@
+"""Verifiers for the benchmarks; worker processes import this file, so it needs nothing but the verifiers."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from verifiers import Problem, Verdict, Verifier
+
+DELAY = 0.05
+
+
+class Indifferent(Verifier):
+    """Poses another verifier's problems and accepts everything without a look."""
+
+    def __init__(self, inner: Verifier) -> None:
+        self.inner = inner
+        self.alphabet, self.prompt_length, self.answer_length = inner.alphabet, inner.prompt_length, inner.answer_length
+
+    def sample(self, rng: Any) -> Problem:
+        """Return a problem of the other verifier."""
+        return self.inner.sample(rng)
+
+    def split_key(self, problem: Problem) -> str:
+        """Return the other verifier's key."""
+        return self.inner.split_key(problem)
+
+    def verify_batch(self, problems: Sequence[Problem], completions: Sequence[str]) -> list[Verdict]:
+        """Accept everything."""
+        return [Verdict(1.0)] * len(problems)
+
+
+class Slow(Indifferent):
+    """Waits 50 ms for each verdict, as for a service."""
+
+    def verify(self, problem: Problem, completion: str) -> Verdict:
+        """Judge after a while."""
+        time.sleep(DELAY)
+        return self.inner.verify(problem, completion)
+
+    def verify_batch(self, problems: Sequence[Problem], completions: Sequence[str]) -> list[Verdict]:
+        """Judge one after the other."""
+        return Verifier.verify_batch(self, problems, completions)
