@@ -51,7 +51,6 @@ class Math(ReferenceVerifier):
     """
 
     isolated = True
-    slow = True
     needs = {"math_verify": "math"}
 
     def __init__(self, inside: str | None = None) -> None:

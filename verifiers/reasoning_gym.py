@@ -48,7 +48,6 @@ class ReasoningGym(Verifier):
     """
 
     isolated = True
-    slow = True
     needs = {"reasoning_gym": "reasoning-gym"}
 
     def __init__(
