@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import inspect
 from collections.abc import Callable
 from importlib.metadata import entry_points
 from typing import Any, TypeVar
@@ -92,7 +93,9 @@ def _construct(cls: type[Verifier], name: str, *args: Any, **kwargs: Any) -> Ver
     try:
         return cls(*args, **kwargs)
     except TypeError as error:
-        raise ValueError(f"verifier {name}: {error}") from error
+        takes = ", ".join(inspect.signature(cls).parameters) or "none"
+        problem = str(error).replace(f"{cls.__name__}.__init__() ", "")
+        raise ValueError(f"verifier {name}: {problem}; its arguments: {takes}") from error
 
 
 def _find(name: str) -> Any:
