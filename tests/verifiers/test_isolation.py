@@ -140,7 +140,7 @@ def test_a_fault_is_counted_contained_and_cleared_away(kind, monkeypatch):
         assert verdict.status == expected, verdict
         assert verdict.reward == (1.0 if expected == "ok" else 0.0)
         assert bool(verdict.reason) == (expected != "ok")
-    assert slowest <= LIMIT + SLACK + 1.0  # of slack for a machine that is busy with other tests
+    assert slowest <= 10 * LIMIT  # the machine is busy with other tests; the slow test below is strict
 
 
 @pytest.mark.slow
