@@ -4,7 +4,6 @@ import ctypes
 import os
 import pickle
 import signal
-import subprocess
 import sys
 import threading
 import time
@@ -267,33 +266,3 @@ def test_isolation_is_for_those_who_want_it():
 def test_settings_out_of_range_are_named(settings, message):
     with pytest.raises(ValueError, match=message):
         isolate(Arith(), **settings)
-
-
-TRAINER = """
-import sys
-sys.path.insert(0, {here!r})
-from test_isolation import Faulty
-from verifiers import Isolated, Problem
-
-verifier = Isolated(Faulty(), workers=2, timeout=600)
-verifier.verify(Problem("p"), "fine")
-futures = verifier.submit([Problem("p")] * 2, ["daemon", "ignored SIGTERM"])
-futures[0].result()
-print("judging", flush=True)
-futures[1].result()
-"""
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="faults are cleared away with Linux's means")
-def test_nothing_outlives_a_trainer_that_is_killed(monkeypatch):
-    mark = f"{os.getpid()}-{time.monotonic_ns()}"
-    command = [sys.executable, "-c", TRAINER.format(here=str(Path(__file__).parent))]
-    trainer = subprocess.Popen(command, stdout=subprocess.PIPE, env={**os.environ, MARK: mark})
-    with trainer:
-        assert trainer.stdout.readline() == b"judging\n"
-        assert len(processes_of(mark)) >= 3  # the trainer, a supervisor and its worker at least
-        trainer.kill()
-    deadline = time.monotonic() + 10
-    while processes_of(mark) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert processes_of(mark) == []
