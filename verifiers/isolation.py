@@ -6,16 +6,16 @@ import contextlib
 import os
 import pickle
 import queue
-import random
 import threading
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future
 from typing import Any
 
 import cloudpickle
 
 from .base import Problem, Verdict, Verifier
+from .posed import Posed
 from .worker import Worker, WorkerError, WorkerTimeoutError
 from .worker_process import describe
 
@@ -46,7 +46,7 @@ def isolate(
     return Isolated(verifier, workers, timeout, MEMORY_MB if memory_mb is None else memory_mb)
 
 
-class Isolated(Verifier):
+class Isolated(Posed):
     """Another verifier, judging in a pool of worker processes, one completion a time each.
 
     A verdict that takes too long is a `timeout`: the worker is killed with everything it started, and a new one takes
@@ -80,6 +80,7 @@ class Isolated(Verifier):
         except Exception as error:  # whatever a user's object raises when it is pickled
             raise ValueError(f"{type(verifier).__name__} cannot be moved to worker processes: {error}") from error
         self.verifier, self.workers, self.timeout, self.memory_mb = verifier, workers, float(timeout), memory_mb
+        self.poser = verifier  # posing problems is not dangerous: that stays here
         for name in INHERITED:
             setattr(self, name, getattr(verifier, name))
         self._pool = _Pool(payload, workers, self.timeout, memory_mb)
@@ -103,41 +104,6 @@ class Isolated(Verifier):
     def close(self) -> None:
         """Kill the workers; verdicts that are still asked for are errors."""
         self._finalizer()
-
-    # Posing problems is not dangerous: that stays here.
-
-    @property
-    def makes_problems(self) -> bool:
-        """Whether the verifier does."""
-        return self.verifier.makes_problems
-
-    def sample(self, rng: random.Random) -> Problem:
-        """Return what the verifier samples."""
-        return self.verifier.sample(rng)
-
-    def sample_at(self, rng: random.Random, level: int) -> Problem:
-        """Return what the verifier samples at this level."""
-        return self.verifier.sample_at(rng, level)
-
-    def examples(self) -> list[Problem]:
-        """Return the verifier's examples."""
-        return self.verifier.examples()
-
-    def paraphrases(self, problem: Problem) -> list[str]:
-        """Return the verifier's paraphrases."""
-        return self.verifier.paraphrases(problem)
-
-    def demonstration(self, problem: Problem) -> str:
-        """Return the verifier's demonstration."""
-        return self.verifier.demonstration(problem)
-
-    def counterexamples(self, problem: Problem) -> Mapping[str, Sequence[str]]:
-        """Return the verifier's counterexamples."""
-        return self.verifier.counterexamples(problem)
-
-    def split_key(self, problem: Problem) -> str:
-        """Return the verifier's split key."""
-        return self.verifier.split_key(problem)
 
     def is_success(self, verdict: Verdict) -> bool:
         """Tell what the verifier counts as solved."""

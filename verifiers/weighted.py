@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from .base import Problem, Verdict, Verifier, checked
 from .isolation import isolate
+from .posed import Posed
 from .registry import make_verifier, register_verifier
 
 FAILURES = ("error", "timeout")
 
 
 @register_verifier("weighted")
-class Weighted(Verifier):
+class Weighted(Posed):
     """Several verifiers of the same completion; the reward is Σ weight · reward.
 
     The first part that makes problems poses them and gives the demonstrations; without one the problems come from
@@ -88,42 +88,11 @@ class Weighted(Verifier):
             parts |= {f"{name}/{inner}": value for inner, value in verdict.parts.items()}
         return Verdict(sum(self.weights[name] * verdict.reward for name, verdict in applicable.items()), parts)
 
-    # One part poses the problems.
-
-    @property
-    def makes_problems(self) -> bool:
-        """Whether a part makes problems."""
-        return self.poser.makes_problems
-
-    def sample(self, rng: random.Random) -> Problem:
-        """Return a problem of the part that poses them."""
-        return self.poser.sample(rng)
-
-    def sample_at(self, rng: random.Random, level: int) -> Problem:
-        """Return a problem of one level."""
-        return self.poser.sample_at(rng, level)
-
-    def examples(self) -> list[Problem]:
-        """Return the examples of the part that poses problems."""
-        return self.poser.examples()
-
     def paraphrases(self, problem: Problem) -> list[str]:
         """Return what every part accepts of the paraphrases of the part that poses problems."""
         made = self.poser.paraphrases(problem)
         verdicts = self.verify_batch([problem] * len(made), made)
         return [text for text, verdict in zip(made, verdicts, strict=True) if self.is_success(verdict)]
-
-    def counterexamples(self, problem: Problem) -> Mapping[str, Sequence[str]]:
-        """Return the counterexamples of the part that poses problems."""
-        return self.poser.counterexamples(problem)
-
-    def demonstration(self, problem: Problem) -> str:
-        """Return the demonstration of the part that poses problems."""
-        return self.poser.demonstration(problem)
-
-    def split_key(self, problem: Problem) -> str:
-        """Return the split key of the part that poses problems."""
-        return self.poser.split_key(problem)
 
     def close(self) -> None:
         """Give back what the parts hold."""
