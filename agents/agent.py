@@ -128,7 +128,7 @@ class Agent(Learner, Surface):
         slots = check_count("num_envs", num_envs)
         offered = check_count("group_size", self.default_group_size if group_size is None else group_size)
         self.env: VectorEnv = make_envs(
-            env, slots, env_kwargs, device=str(self.device), group_size=offered, **LOOP_OFFERS
+            env, slots, env_kwargs, skip_finished=True, device=str(self.device), group_size=offered, **LOOP_OFFERS
         )
         self.group_size: int | None = self.env.metadata.get("group_size")  # None: the environment knows no groups
         self._check_groups(group_size)
@@ -137,7 +137,7 @@ class Agent(Learner, Surface):
         self.collector = Collector(self.env, self.device)
         self.collector.seed(self.seed)
         self.watch = FailureWatch(self.max_failed_share)
-        self.num_timesteps = self.num_episodes = self.num_updates = 0
+        self.num_timesteps = self.trained_timesteps = self.num_episodes = self.num_updates = 0
         self.last_metrics: dict[str, float] = {}
         self.settings: dict[str, Any] = {name: getattr(self, name) for name in SAVED} | {
             "learning_rate": None if callable(self.learning_rate) else self.learning_rate,
@@ -164,7 +164,7 @@ class Agent(Learner, Surface):
         """Train for this many steps or episodes; the last rollout may go beyond.
 
         Args:
-            total_timesteps: steps (tokens, for text) to collect.
+            total_timesteps: steps of the environment (tokens, for text), surplus ones included; see `num_timesteps`.
             callback: a callback of stable-baselines3, a list of them, or a function of (locals, globals); called
                 after every step of the environment.
             log_interval: updates between two entries of the log.
@@ -190,7 +190,7 @@ class Agent(Learner, Surface):
             if progress_bar:
                 raise ValueError("the progress bar counts steps: pass total_timesteps")
         if reset_num_timesteps:
-            self.num_timesteps = self.num_episodes = self.num_updates = 0
+            self.num_timesteps = self.trained_timesteps = self.num_episodes = self.num_updates = 0
         goal += getattr(self, counter)
         if self._logger is None:
             self._logger = configure_logger(self.verbose, self.tensorboard_log, tb_log_name, reset_num_timesteps)
@@ -216,8 +216,8 @@ class Agent(Learner, Surface):
     def gather(self, listener: BaseCallback) -> Rollout | None:
         """Return the episodes of the next update; None where the callback ends the training."""
 
-        def on_step(counted: int, local: dict[str, Any]) -> bool:
-            self.num_timesteps += counted
+        def on_step(taken: int, local: dict[str, Any]) -> bool:
+            self.num_timesteps += taken
             listener.update_locals(local)
             return listener.on_step()
 
@@ -244,6 +244,7 @@ class Agent(Learner, Surface):
         self.logger.record("time/iterations", self.num_updates)
         self.logger.record("time/episodes", self.num_episodes)
         self.logger.record("time/total_timesteps", self.num_timesteps)
+        self.logger.record("time/trained_timesteps", self.trained_timesteps)
         self.logger.dump(self.num_timesteps)
 
     def _make_policy(self, spec: Any, spaces: tuple[Any, Any], kwargs: Mapping[str, Any] | None) -> Policy:

@@ -7,6 +7,18 @@ from typing import Any
 from stable_baselines3.common.callbacks import BaseCallback, CallbackList, ConvertCallback, ProgressBarCallback
 
 
+class StepsBar(ProgressBarCallback):
+    """stable-baselines3's progress bar, moved by the steps taken: on its own it counts a step per slot and call."""
+
+    def _on_training_start(self) -> None:
+        super()._on_training_start()
+        self.first = self.model.num_timesteps
+
+    def _on_step(self) -> bool:
+        self.pbar.update(self.model.num_timesteps - self.first - self.pbar.n)
+        return True
+
+
 def as_callback(callback: Any, agent: Any, progress_bar: bool = False) -> BaseCallback:
     """Return one initialised callback.
 
@@ -21,6 +33,6 @@ def as_callback(callback: Any, agent: Any, progress_bar: bool = False) -> BaseCa
     elif not isinstance(callback, BaseCallback):
         callback = ConvertCallback(callback)
     if progress_bar:
-        callback = CallbackList([callback, ProgressBarCallback()])
+        callback = CallbackList([callback, StepsBar()])
     callback.init_callback(agent)
     return callback

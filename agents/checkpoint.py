@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 FORMAT = 2  # 2: the critic of a language model is a module of its own
 _AGENT, _POLICY, _REFERENCE, _TRAINING = "agent.json", "policy", "reference", "training.pt"
-_COUNTERS = ("num_timesteps", "num_episodes", "num_updates")
+_COUNTERS = ("num_timesteps", "trained_timesteps", "num_episodes", "num_updates")
 
 
 def save_checkpoint(agent: Agent, path: Path) -> Path:
@@ -89,7 +89,7 @@ def load_checkpoint(
     policy = SavedPolicy(saved["policy_kind"], path / _POLICY)
     agent = known(policy, saved["env"] if env is None else env, env_kwargs=env_kwargs, device=device, **settings)
     for name in _COUNTERS:
-        setattr(agent, name, saved[name])
+        setattr(agent, name, saved.get(name, 0))  # checkpoints of earlier versions have no trained_timesteps
     if agent.anchor.coef and (path / _REFERENCE).is_dir():
         saved_reference = SavedPolicy(saved["policy_kind"], path / _REFERENCE)
         reference = saved_reference.load(agent.env.single_observation_space, agent.env.single_action_space)

@@ -35,7 +35,7 @@ class Collector:
     def __init__(self, envs: VectorEnv, device: torch.device) -> None:
         self.envs, self.device = envs, device
         self.mode: AutoresetMode = envs.metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP)
-        self.finished_may_step = bool(envs.metadata.get("finished_slots_may_step", False))
+        self.slots_wait = self.mode is AutoresetMode.DISABLED and bool(envs.metadata.get("finished_slots_may_step"))
         self.groups_span_slots = bool(envs.metadata.get("groups_span_slots", False))
         self.ends_are_in_infos = bool(envs.metadata.get("ends_are_in_infos", False))
         self._none = np.zeros(envs.num_envs, dtype=bool)
@@ -62,20 +62,20 @@ class Collector:
             num_episodes: N.
             generator: for sampling actions.
             deterministic: whether to take the likeliest action instead.
-            on_step: called after every step of the environment with the number of steps that count and the local
-                variables; returning False ends the collection.
+            on_step: called after every step of the vector environment with the number of slots that took it, those of
+                surplus episodes included, and the local variables; returning False ends the collection.
 
         Returns:
             The rollout, or None if `on_step` ended it.
         """
-        raw_obs, infos = self.envs.reset(seed=self._seed)
+        record = _Record(num_episodes, self.envs.num_envs, self.device, self.groups_span_slots, self.slots_wait)
+        starts = np.arange(self.envs.num_envs) < (num_episodes if self.slots_wait else self.envs.num_envs)
+        raw_obs, infos = self.envs.reset(seed=self._seed, options=None if starts.all() else {"reset_mask": starts})
         self._seed = None
         stores = not policy.obs_from_actions  # then observations are kept, and environments may reuse their buffers
-        record = _Record(num_episodes, self.envs.num_envs, self.device, self.groups_span_slots)
-        record.start(np.ones(self.envs.num_envs, dtype=bool), infos)
+        record.start(starts, infos)
         obs = self._to_device(raw_obs, copy=stores)
         state = policy.initial_state(self.envs.num_envs)
-        starts = np.ones(self.envs.num_envs, dtype=bool)
         if policy.obs_from_actions:
             record.first_observations(obs, starts)
         while record.unfinished:
@@ -83,7 +83,7 @@ class Collector:
                 obs, state, torch.from_numpy(starts), deterministic, generator, playing=record.playing
             )
             raw_obs, rewards, terminated, truncated, infos = self.envs.step(self._to_env(actions, raw_obs))
-            counted = record.add(obs if stores else None, actions, log_probs, self._to_device(rewards))
+            taken = record.add(obs if stores else None, actions, log_probs, self._to_device(rewards))
             ended, cut = self._ends(terminated, truncated, infos)
             dones = ended | cut
             if dones.any():
@@ -91,7 +91,7 @@ class Collector:
                 if len(cut_off):
                     record.cut_off(cut_off, self._final_observations(raw_obs, infos, cut_off))
                 record.finish(dones, ended, cut, _end_info(infos))
-            if on_step is not None and not on_step(counted, {"dones": dones, "infos": infos, "rewards": rewards}):
+            if on_step is not None and not on_step(taken, {"dones": dones, "infos": infos, "rewards": rewards}):
                 return None
             raw_obs, starts = self._restart(record, raw_obs, dones, infos)
             obs = self._to_device(raw_obs, copy=stores)
@@ -108,9 +108,9 @@ class Collector:
             starts = dones
         elif self.mode is AutoresetMode.NEXT_STEP:
             # The step after the end only brings the new episode's observation: nothing of it counts.
-            starts, record.resting = record.resting, dones
+            starts = record.rest(dones)
         else:
-            starts = record.to_restart(RESTART_SHARE) if self.finished_may_step else dones
+            starts = record.to_restart(RESTART_SHARE) if self.slots_wait else dones
             if starts.any():
                 obs, infos = self.envs.reset(options={"reset_mask": starts})
         if starts.any():
@@ -156,9 +156,11 @@ def numpy_actions(actions: torch.Tensor, space: gym.Space) -> np.ndarray:
 class _Record:
     """The bookkeeping of one rollout: which slot plays which episode, and what happened."""
 
-    def __init__(self, num_episodes: int, num_slots: int, device: torch.device, groups_span_slots: bool) -> None:
+    def __init__(
+        self, num_episodes: int, num_slots: int, device: torch.device, groups_span_slots: bool, slots_wait: bool
+    ) -> None:
         self.num_episodes, self.device = num_episodes, device
-        self.groups_span_slots = groups_span_slots
+        self.groups_span_slots, self.slots_wait = groups_span_slots, slots_wait
         self.started = self.finished = 0
         self.episode = np.full(num_slots, -1)  # the number a slot plays, -1 for one that does not count
         self.step = np.zeros(num_slots, dtype=np.int64)
@@ -183,9 +185,9 @@ class _Record:
 
     @property
     def playing(self) -> torch.Tensor:
-        """Which slots play an episode that counts, bool [B], on the host."""
+        """Which slots take the coming step, bool [B], on the host: all that neither wait nor only bring a reset."""
         if self._playing is None:
-            self._playing = torch.from_numpy(self.episode >= 0)
+            self._playing = torch.from_numpy(self.episode >= 0 if self.slots_wait else ~self.resting)
         return self._playing
 
     @property
@@ -199,6 +201,11 @@ class _Record:
         if len(waiting) >= share * len(self.episode) or len(waiting) == len(self.episode):
             starts[waiting[: self.remaining]] = True
         return starts
+
+    def rest(self, dones: np.ndarray) -> np.ndarray:
+        """Let slots that ended rest for a step, which only resets them; return those that rested, bool [B]."""
+        rested, self.resting, self._playing = self.resting, dones, None
+        return rested
 
     def start(self, starts: np.ndarray, infos: dict[str, Any]) -> None:
         slots = np.flatnonzero(starts)
@@ -228,12 +235,11 @@ class _Record:
         self.last.append((self.episode[slots], obs))
 
     def add(self, obs: Obs | None, actions: torch.Tensor, log_probs: torch.Tensor, rewards: Any) -> int:
-        """Store a step of every slot; return for how many it counts."""
-        counts = self.episode >= 0
+        """Store a step of every slot; return how many slots took it."""
         self.places.append((self.episode.copy(), self.step.copy()))
         self.steps.append((obs, actions, log_probs, rewards))
-        self.step += counts
-        return int(counts.sum())
+        self.step += self.episode >= 0
+        return int(self.playing.sum())
 
     def finish(
         self, dones: np.ndarray, terminated: np.ndarray, truncated: np.ndarray, info: dict[str, np.ndarray]

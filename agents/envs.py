@@ -12,18 +12,26 @@ from gymnasium.envs.registration import EnvSpec, load_env_creator
 from gymnasium.vector import SyncVectorEnv, VectorEnv
 
 from .checks import check_count
+from .waiting_envs import WaitingVectorEnv
 
 # What our own loop can do with, and plain users of the environment would not expect.
 LOOP_OFFERS = {"late_verdicts": True, "flag_errors": True}
+_HOW_TO_BATCH = {"vectorization_mode", "vector_kwargs"}  # arguments of gymnasium.make_vec
 
 
-def make_envs(env: Any, num_envs: int, env_kwargs: Mapping[str, Any] | None, **offers: Any) -> VectorEnv:
+def make_envs(
+    env: Any, num_envs: int, env_kwargs: Mapping[str, Any] | None, skip_finished: bool = False, **offers: Any
+) -> VectorEnv:
     """Return the vector environment that `env` stands for.
 
     Args:
         env: an id ("CartPole-v1", "package:Name-v0"), a single environment or a vector environment.
         num_envs: B, the number of slots where an id is given.
-        env_kwargs: for the environment's constructor, where an id is given.
+        env_kwargs: for the environment's constructor, where an id is given; `vectorization_mode` and `vector_kwargs`
+            are for `gymnasium.make_vec`.
+        skip_finished: whether slots should wait between two episodes instead of playing surplus ones, for training,
+            where every step is counted. Then an id makes a `WaitingVectorEnv`, unless its registered vector environment
+            has slots that wait, or `vectorization_mode` asks for another kind.
         offers: settings an agent would like to choose (device, group_size, `LOOP_OFFERS`); taken where the environment
             class lists them in `metadata["agent_settings"]` and `env_kwargs` does not.
 
@@ -33,10 +41,13 @@ def make_envs(env: Any, num_envs: int, env_kwargs: Mapping[str, Any] | None, **o
     if isinstance(env, VectorEnv):
         return env
     if isinstance(env, gym.Env):
-        return SyncVectorEnv([lambda: env])
+        return WaitingVectorEnv([lambda: env]) if skip_finished else SyncVectorEnv([lambda: env])
     wanted = {name: value for name, value in offers.items() if name in agent_settings(env)}
+    kwargs = {**wanted, **(env_kwargs or {})}
     try:
-        return gym.make_vec(env, num_envs=num_envs, **{**wanted, **(env_kwargs or {})})
+        if skip_finished and not kwargs.keys() & _HOW_TO_BATCH and not _slots_wait(env):
+            return WaitingVectorEnv([lambda: gym.make(env, **kwargs)] * num_envs)
+        return gym.make_vec(env, num_envs=num_envs, **kwargs)
     except (gym.error.Error, TypeError) as error:
         raise ValueError(f"environment {env!r} with {dict(env_kwargs or {})}: {_first_line(error)}") from error
 
@@ -99,9 +110,20 @@ def agent_settings(env_id: str) -> tuple[str, ...]:
     Raises:
         ValueError: for an unknown id, with the closest match.
     """
+    return tuple(_vector_metadata(env_id).get("agent_settings", ()))
+
+
+def _slots_wait(env_id: str) -> bool:
+    """Tell whether slots of the registered vector environment wait, or there is no other kind."""
+    spec = find_spec(env_id)
+    return spec.entry_point is None or bool(_vector_metadata(env_id).get("finished_slots_may_step"))
+
+
+def _vector_metadata(env_id: str) -> Mapping[str, Any]:
+    """Return the metadata of the registered vector environment's class, if any."""
     entry = find_spec(env_id).vector_entry_point
     creator = load_env_creator(entry) if isinstance(entry, str) else entry
-    return tuple(getattr(creator, "metadata", {}).get("agent_settings", ()))
+    return getattr(creator, "metadata", {})
 
 
 def resolve_device(device: str | torch.device, env: Any) -> torch.device:

@@ -36,6 +36,7 @@ class Learner:
     micro_batch_tokens: int | None
     skip_idle_rows: bool
     num_updates: int
+    trained_timesteps: int
     uses_critic: bool = False
 
     # The three answers.
@@ -71,6 +72,7 @@ class Learner:
                 self._check_log_probs(figures)
             steps.append(figures | {"train/grad_norm": self.descent.step()})
         self.num_updates += 1
+        self.trained_timesteps += int(rollout.learnable.sum())
         means = {name: sum(step[name] for step in steps) / len(steps) for name in steps[0]}
         return sampled_figures(rollout) | means | {"train/logp_gap_max": steps[0]["train/logp_gap_max"]}
 

@@ -29,7 +29,9 @@ class Surface:
         env: the vector environment it learns in.
         device: where the policy is.
         generator: for sampling actions.
-        num_timesteps: steps trained on so far.
+        num_timesteps: steps of the environment taken so far. Environments whose slots cannot wait play surplus
+            episodes until the last one of a rollout is over; their steps count here.
+        trained_timesteps: those of them that updates were made from.
     """
 
     policy: Policy
@@ -37,6 +39,7 @@ class Surface:
     device: torch.device
     generator: torch.Generator
     num_timesteps: int
+    trained_timesteps: int
     _logger: Logger | None = None
 
     def predict(

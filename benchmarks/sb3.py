@@ -95,7 +95,8 @@ class _WatchCallback(BaseCallback):
 
 def _bare_seconds(steps: float) -> float:
     """Return what the environment alone takes for as many steps, in as many slots as our agent has."""
-    envs = make_envs(ENV, ReinforceBaseline("MlpPolicy", ENV, device="cpu").env.num_envs, None)
+    slots = ReinforceBaseline("MlpPolicy", ENV, device="cpu").env.num_envs
+    envs = make_envs(ENV, slots, {"vectorization_mode": "sync"})
     envs.reset(seed=0)
     actions = np.zeros(envs.num_envs, dtype=np.int64)
     with clock() as seconds:

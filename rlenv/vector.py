@@ -27,7 +27,8 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
     mask `_key`.
 
     In the default mode DISABLED, `reset(options={"reset_mask": mask})` restarts those slots only, and stepping a
-    finished slot does nothing and pays 0: restarting slots while others run on is continuous batching.
+    finished slot does nothing and pays 0: restarting slots while others run on is continuous batching. A slot that no
+    reset has started yet counts as finished.
 
     Args:
         num_envs: B, the number of slots.
@@ -108,7 +109,7 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
         Without a mask, a new group begins, even where the last one was not complete.
 
         Raises:
-            ValueError: if the mask has another shape, selects nothing, or leaves out a slot that never started.
+            ValueError: if the mask has another shape or selects nothing.
         """
         mask = None if options is None else options.get("reset_mask")
         rows = self._rows_of_mask(mask)
@@ -168,8 +169,6 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
         flags = torch.as_tensor(mask).cpu()
         if flags.shape != (self.num_envs,) or flags.dtype != torch.bool or not bool(flags.any()):
             raise ValueError(f"reset_mask must be {self.num_envs} booleans, at least one of them true, got {mask!r}")
-        if any(prompt is None and not flags[row] for row, prompt in enumerate(self._prompts)):
-            raise ValueError("the first reset must start every slot")
         return flags.nonzero()[:, 0].tolist()
 
     def _start(self, rows: list[int]) -> Info:

@@ -31,9 +31,9 @@ agent_options = options(
     ),
     click.option(
         "--timesteps", type=click.IntRange(min=1), default=None, show_default="the policy's",
-        help="Steps to train on (tokens, for text).",
+        help="Steps of the environment (tokens, for text), those of episodes that are not trained on included.",
     ),
-    click.option("--episodes", type=click.IntRange(min=1), default=None, help="Episodes to train on, instead."),
+    click.option("--episodes", type=click.IntRange(min=1), default=None, help="Episodes, instead."),
     click.option(
         "--baseline", default=None, show_default="the agent's",
         help="Of reinforce-baseline: none, running-mean, batch-mean, group-mean, leave-one-out, value; of "
@@ -178,6 +178,7 @@ def _run(
         "agent": given["agent"],
         "seed": given["seed"],
         "timesteps": agent.num_timesteps,
+        "trained_timesteps": agent.trained_timesteps,
         "episodes": agent.num_episodes,
         "updates": agent.num_updates,
         "seconds": round(seconds, 3),

@@ -121,7 +121,7 @@ class LanguageModelPolicy(Policy):
     ) -> tuple[torch.Tensor, torch.Tensor, Decoder | Ticket]:
         """Return tokens [B], their log-probabilities [B] and the state that has read everything but those tokens."""
         assert isinstance(obs, dict)
-        tokens, lengths = obs["tokens"], obs["length"]
+        tokens, lengths = obs["tokens"], obs["length"].clamp(min=1)  # a slot that never started gets any token
         if state is None or state.num_slots != len(lengths):
             state = self.initial_state(len(lengths))
         if state.is_stale():

@@ -237,7 +237,7 @@ def test_every_step_of_a_numpy_environment_is_stored_in_its_place(mode, episodes
     envs = counting_envs(slots, mode, lengths)
     collector, played = Collector(envs, CPU), []
     rollout = collector.collect(CountingPolicy(), episodes, on_step=lambda counted, _: not played.append(counted))
-    assert sum(played) == sum(lengths[:episodes]) == int(rollout.mask.sum())
+    assert sum(played) >= sum(lengths[:episodes]) == int(rollout.mask.sum())
     check_counting_rollout(rollout, lengths)
     odd = torch.arange(episodes) % 2 == 1
     assert torch.equal(rollout.truncated, odd) and torch.equal(rollout.terminated, ~odd)
@@ -275,8 +275,9 @@ def test_trained_text_steps_are_the_sum_of_episode_lengths(mode, slots):
         return True
 
     rollout = collector.collect(policy, 20, torch.Generator().manual_seed(0), on_step=on_step)
-    assert sum(sampled) == int(rollout.mask.sum()) == int(rollout.lengths.sum())
-    if slots < 20 and mode is AutoresetMode.DISABLED:
+    assert sum(sampled) >= int(rollout.mask.sum()) == int(rollout.lengths.sum())
+    if mode is AutoresetMode.DISABLED:
+        assert sum(sampled) == int(rollout.mask.sum())
         assert sorted(lengths) == sorted(rollout.lengths.tolist()), "only episodes that count are started"
     assert rollout.groups.tolist() == [i // 2 for i in range(20)]
     ends = rollout.lengths[:, None] - 1

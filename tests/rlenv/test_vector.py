@@ -386,10 +386,12 @@ def test_a_mask_of_another_shape_or_that_selects_nothing_is_refused(mask):
         env.reset(options={"reset_mask": mask})
 
 
-def test_the_first_reset_may_not_leave_a_slot_out():
+def test_a_slot_that_the_first_reset_leaves_out_is_finished():
     env = summing(2)
-    with pytest.raises(ValueError, match="the first reset must start every slot"):
-        env.reset(seed=0, options={"reset_mask": [True, False]})
+    assert env.reset(seed=0, options={"reset_mask": [True, False]})[0]["length"].tolist() == [6, 0]
+    observation, rewards, terminated, _, info = env.step([2, 2])
+    assert observation["length"].tolist() == [7, 0] and not terminated[1] and rewards[1] == 0
+    assert "completion" not in info or not info["_completion"][1]
     assert env.reset(seed=0)[0]["length"].tolist() == [6, 6]
 
 
