@@ -51,6 +51,8 @@ class TextGenTask:
         split: "train" or "test", disjoint by construction where the problems do not name their split themselves.
         test_fraction: expected share of problems in the test split.
         group_size: K consecutive episodes share a prompt.
+        first_problem: the number of the problem in the stream that the first group gets; for training that begins after
+            the problems of a warm start.
         max_prompt_tokens: longest prompt; None for the longest in the list, or what the verifier says, else 128.
         max_new_tokens: longest completion with its end token; None for what the verifier says, else 64, or more where
             the demonstration of a listed problem needs it.
@@ -80,6 +82,7 @@ class TextGenTask:
         split: str = "train",
         test_fraction: float = 0.2,
         group_size: int = 1,
+        first_problem: int = 0,
         max_prompt_tokens: int | None = None,
         max_new_tokens: int | None = None,
         long_prompts: str = "error",
@@ -102,7 +105,8 @@ class TextGenTask:
         self.tokenizer = load_tokenizer(tokenizer, _alphabet(self.verifier, texts + answers))
         self.eos_token_id: int = self.tokenizer.eos_token_id
         self.encoder = Encoder(self.tokenizer)
-        self.group_size = _positive("group_size", group_size)
+        self.group_size = _whole("group_size", group_size)
+        self.first_problem = _whole("first_problem", first_problem, low=0)
         self.max_prompt_tokens, self.max_new_tokens = self._lengths(listed, answers, max_prompt_tokens, max_new_tokens)
         self.split = split
         self.skipped_prompts = 0
@@ -138,7 +142,7 @@ class TextGenTask:
             ValueError: if a prompt is empty, does not fit, or has characters that the tokenizer does not know.
         """
         groups = list(dict.fromkeys(episode // self.group_size for episode in episodes))
-        problems = [self.stream[group] for group in groups]
+        problems = [self.stream[self.first_problem + group] for group in groups]
         tokens = self.encode([problem.prompt for problem in problems])
         by_group = {
             group: Prompt(problem, ids, group) for group, problem, ids in zip(groups, problems, tokens, strict=True)
@@ -195,8 +199,8 @@ class TextGenTask:
         if new_tokens is None and any(answers):
             needed = max(needed, *(len(ids) + 1 for ids in self.encoder.ids(answers)))
         return (
-            max(1, longest) if prompt_tokens is None else _positive("max_prompt_tokens", prompt_tokens),
-            needed if new_tokens is None else _positive("max_new_tokens", new_tokens),
+            max(1, longest) if prompt_tokens is None else _whole("max_prompt_tokens", prompt_tokens),
+            needed if new_tokens is None else _whole("max_new_tokens", new_tokens),
         )
 
     def texts(self, completions: Sequence[Sequence[int]]) -> list[str]:
@@ -246,9 +250,9 @@ class TextGenTask:
         return tokens
 
 
-def _positive(name: str, value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
-        raise ValueError(f"{name} must be a whole number of at least 1, got {value!r}")
+def _whole(name: str, value: Any, low: int = 1) -> int:
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < low:
+        raise ValueError(f"{name} must be a whole number of at least {low}, got {value!r}")
     return int(value)
 
 

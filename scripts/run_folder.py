@@ -53,6 +53,14 @@ def resolved(given: dict[str, Any]) -> dict[str, Any]:
     return {name: dict(value) if name.endswith("_args") else value for name, value in options.items()}
 
 
+def config_of(spec: str) -> dict[str, Any]:
+    """Return the resolved options of the run in a folder; none where `spec` is something else."""
+    path = Path(spec, CONFIG)
+    if not path.is_file() or not Path(spec, CHECKPOINT).is_dir():
+        return {}
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
 def write_json(path: Path, value: Any) -> None:
     """Write readable JSON."""
     path.write_text(json.dumps(value, indent=2, default=str) + "\n", encoding="utf-8")

@@ -65,13 +65,22 @@ def env_kwargs_of(options: dict[str, Any]) -> dict[str, Any]:
         return kwargs
     unsafe = {"unsafe_local_exec": True} if options.get("unsafe_local_exec") else {}
     kwargs |= {"verifier": options["verifier"], "verifier_kwargs": dict(options["verifier_args"]) | unsafe}
-    tokenizer = options["tokenizer"] or _tokenizer_of(options["model"])
+    tokenizer = options["tokenizer"] or _tokenizer_of(run_folder.model_of(options["model"]))
     optional = {
         "tokenizer": tokenizer,
         **{name: options.get(name) for name in TASK_OPTIONS},
         **problem_file_of(options),
+        "first_problem": kwargs.get("first_problem", _first_problem(options)),
     }
     return kwargs | {name: value for name, value in optional.items() if value is not None}
+
+
+def _first_problem(options: dict[str, Any]) -> int | None:
+    """Return the number of the first problem of training: after those of the warm start, also one of an earlier run."""
+    for run in (options, run_folder.config_of(options["model"])):
+        if run.get("sft_steps"):
+            return check_count("sft_examples", run["sft_examples"])
+    return None
 
 
 def problem_file_of(options: dict[str, Any]) -> dict[str, Any]:
@@ -117,9 +126,8 @@ def build_agent(name: str, options: dict[str, Any]) -> Agent:
     text = is_text(options["env_id"])
     if text and "temperature" in dict(options.get("policy_args", ())):
         raise ValueError("--policy-arg temperature: there is an option for it, --temperature")
-    options = {**options, "model": run_folder.model_of(options["model"])}
     agent = cls(
-        options["model"],
+        run_folder.model_of(options["model"]),
         options["env_id"],
         env_kwargs=env_kwargs_of(options),
         policy_kwargs=({"temperature": options["temperature"]} if text else {}) | dict(options.get("policy_args", ())),
@@ -187,9 +195,9 @@ def warm_up(agent: Agent, episodes: Rollout | None, options: dict[str, Any], int
 
 
 def evaluation_envs(env_id: str, env_kwargs: dict[str, Any], device: Any, episodes: int, split: str) -> Any:
-    """Return fresh environments to evaluate in; text ones on the given split, without groups, at all levels."""
+    """Return fresh environments to evaluate in; text ones on the given split from its first problem, at all levels."""
     if is_text(env_id):
-        env_kwargs = {**env_kwargs, "split": split, "group_size": 1, "curriculum": None}
+        env_kwargs = {**env_kwargs, "split": split, "group_size": 1, "first_problem": 0, "curriculum": None}
     return make_envs(env_id, min(episodes, EVAL_SLOTS), env_kwargs, device=str(device), **LOOP_OFFERS)
 
 

@@ -9,9 +9,12 @@ import sys
 import time
 
 import pytest
+from _rlenv_scripts import session
 from _rlenv_scripts.main import main
 from click.testing import CliRunner
 from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from rlenv.task import TextGenTask
 
 SMALL = ["--sft-steps", "3", "--sft-examples", "8", "--timesteps", "100", "--eval-episodes", "16"]
 SMALL += ["--episodes-per-update", "16", "--log-interval", "1"]
@@ -177,3 +180,31 @@ def test_a_run_that_started_from_another_one_stands_on_its_own(tmp_path):
     base.rename(tmp_path / "elsewhere")
     (tmp_path / "run").rename(tmp_path / "moved")
     assert result_of(run("evaluate", tmp_path / "moved", "--episodes", 16, "--json")) == result["eval"]
+
+
+def test_reinforcement_begins_after_the_demonstrated_problems(tmp_path, monkeypatch):
+    file = tmp_path / "words.jsonl"
+    words = [f"{a}{b}{c}" for a in "abcde" for b in "abcde" for c in "abcde"]
+    file.write_text("".join(json.dumps({"prompt": f"{word}>", "answer": word}) + "\n" for word in words))
+    demonstrated, posed = set(), set()
+
+    def demonstrate(task, start, count, *rest):
+        demonstrated.update(task.stream[index].prompt for index in range(start, start + count))
+        return session_demonstrate(task, start, count, *rest)
+
+    def prompts(task, episodes):
+        made = task_prompts(task, episodes)
+        posed.update(prompt.problem.prompt for prompt in made if task.split == "train")
+        return made
+
+    session_demonstrate, task_prompts = session.demonstrate, TextGenTask.prompts
+    monkeypatch.setattr(session, "demonstrate", demonstrate)
+    monkeypatch.setattr(TextGenTask, "prompts", prompts)
+    task = ["--verifier", "exact", "--problems", file, "--eval-episodes", 4, "--episodes-per-update", 16]
+    task += ["--episodes", 16, "--agent", "reinforce", "--seed", 5, "--json"]
+    first = result_of(run("train", *task, "--sft-steps", 1, "--sft-examples", 30, "--log-dir", tmp_path / "warm"))
+    assert len(demonstrated) == 30 and posed and not posed & demonstrated
+    posed.clear()
+    again = result_of(run("train", *task, "--sft-steps", 0, "--model", tmp_path / "warm", "--log-dir", tmp_path / "on"))
+    assert posed and not posed & demonstrated, "a run that starts from another one's warm start begins there, too"
+    assert again["initial_eval"] == first["eval"], "the episodes of an evaluation stay the same"
