@@ -37,7 +37,8 @@ class JsonSchema(Verifier):
 
     Prompts and alphabet: those of the problems, which come from elsewhere; the answer, where there is one, is a
     document that the schema accepts. What it does not catch: whatever the schema lets through; without "required" and
-    "additionalProperties" that is a lot. "pattern" and "uniqueItems" can take long on documents made for that.
+    "additionalProperties" that is a lot. Some schemas take exponential time ("pattern", references), so verdicts are
+    reached in worker processes that are killed at the deadline.
 
     Args:
         schema: the schema as a mapping, or the path of a JSON file with it.
@@ -48,6 +49,7 @@ class JsonSchema(Verifier):
             range.
     """
 
+    isolated = True
     needs = {"jsonschema": "json"}
     does_not_catch = {"nonsense-of-the-form": "whatever the schema lets through is paid for"}
 

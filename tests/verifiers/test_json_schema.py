@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from verifiers import JsonSchema, Problem, make_verifier
+from verifiers import Isolated, JsonSchema, Problem, isolate, make_verifier
 from verifiers.json_schema import DEEPEST, MOST_DIGITS, read_json
 
 BOOK = {
@@ -171,6 +171,24 @@ def test_a_schema_without_end_is_an_error_not_a_crash():
     verdict = JsonSchema({"properties": {"a": {"$ref": "#/properties/a"}}}).verify(PROBLEM, '{"a": 1}')
     assert (verdict.reward, verdict.status) == (0.0, "error")
     assert "refers to itself without end" in verdict.reason
+
+
+DOUBLING = {f"d{i}": {"allOf": [{"$ref": f"#/$defs/d{i + 1}"}] * 2} for i in range(40)}
+ENDLESS = {
+    "nested repeats": ({"pattern": "^(a+)+$"}, json.dumps("a" * 60 + "b")),
+    "doubling references": ({"$ref": "#/$defs/d0", "$defs": DOUBLING | {"d40": {"type": "integer"}}}, "1"),
+}
+
+
+@pytest.mark.parametrize("kind", ENDLESS)
+def test_a_schema_that_takes_for_ever_ends_at_the_deadline(kind):
+    schema, completion = ENDLESS[kind]
+    by_default = isolate(JsonSchema(schema))
+    assert isinstance(by_default, Isolated)  # or the next line would not come back
+    verifier = Isolated(JsonSchema(schema), workers=1, timeout=2.0)
+    verdict = verifier.verify(Problem("p"), completion)
+    verifier.close()
+    assert (verdict.reward, verdict.status, verdict.reason) == (0.0, "timeout", "no verdict within 2 s")
 
 
 @pytest.mark.parametrize("number", ["1e308", "-1e308", "1e-320", "9" * MOST_DIGITS, "0", "-0.0"])
