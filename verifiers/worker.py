@@ -14,10 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from . import worker_process
-from .worker_process import HEADER
+from .worker_process import HEADER, descendants
 
 START_SECONDS = 60.0  # to import and unpickle the verifier
-PATIENCE = 0.25  # for the supervisor to clear away everything below it
+PATIENCE = 0.25  # for the supervisor to clear away everything below it; then the trainer does it
+END_SECONDS = 5.0  # for the supervisor to say how the worker ended
+CLEAR_SECONDS = 10.0  # until what cannot be killed is given up
 ANSWER_LIMIT = OUTPUT_LIMIT = 1 << 20  # bytes a verdict
 LAST_WORDS = 200
 
@@ -97,10 +99,23 @@ class Worker:
         self.stop()
         try:
             self._process.wait(PATIENCE)
-        except subprocess.TimeoutExpired:  # somebody stopped or slowed the supervisor: the group goes, with force
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(self._process.pid, signal.SIGKILL)
-            self._process.wait()
+        except subprocess.TimeoutExpired:  # somebody stopped or slowed the supervisor
+            self._clear_away()
+        self._close()
+
+    def _clear_away(self) -> None:
+        """Kill what is below the supervisor in its place, and it last: it adopts the children of those that end."""
+        deadline = time.monotonic() + CLEAR_SECONDS
+        while (left := descendants(self._process.pid)) and time.monotonic() < deadline:
+            for pid in left:
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.kill(pid, signal.SIGKILL)
+            time.sleep(0.002)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+
+    def _close(self) -> None:
         for name in ("_jobs", "_results", "_output"):
             if (descriptor := getattr(self, name)) >= 0:
                 os.close(descriptor)
@@ -155,12 +170,13 @@ class Worker:
     def _end(self) -> str:
         """Clear away what is left of a worker that ended, and return how it ended."""
         with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(PATIENCE)
+            self._process.wait(END_SECONDS)
         with contextlib.suppress(OSError, WorkerError):
             os.set_blocking(self._output, False)
             self._listen()
         words = " ".join(self._words.decode("utf-8", "replace").split())
         self.kill()
         code = self._process.returncode
-        how = f"was killed by signal {code - 128}" if code > 128 else f"exited with code {code}"
+        number = -code if code < 0 else code - 128
+        how = f"was killed by signal {number}" if number > 0 else f"exited with code {code}"
         return f"the worker {how}" + (f": {words}" if words else "")

@@ -90,7 +90,7 @@ def _kill_all(worker: int) -> None:
     while True:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(worker, signal.SIGKILL)
-        for pid in _descendants(os.getpid()):
+        for pid in descendants(os.getpid()):
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
         try:
@@ -101,13 +101,16 @@ def _kill_all(worker: int) -> None:
         select.select([], [], [], 0.002)
 
 
-def _descendants(root: int) -> list[int]:
-    """Return the processes below this one, from /proc; none where there is no /proc."""
+def descendants(root: int) -> list[int]:
+    """Return the living processes below one, from /proc; none where there is no /proc."""
     children: dict[int, list[int]] = {}
-    for entry in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError, IndexError, ValueError):
-            parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
-            children.setdefault(parent, []).append(int(entry.name))
+    with contextlib.suppress(OSError):
+        for entry in Path("/proc").iterdir():
+            with contextlib.suppress(OSError, ValueError):  # it ended meanwhile, or is not a process
+                pid, stat = int(entry.name), (entry / "stat").read_bytes()  # bytes: a name need not be text
+                state, parent = stat.rpartition(b")")[2].split()[:2]
+                if state not in (b"Z", b"X"):
+                    children.setdefault(int(parent), []).append(pid)
     found = list(children.get(root, ()))
     for pid in found:  # grows while it is read
         found += children.get(pid, ())
