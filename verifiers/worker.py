@@ -59,7 +59,7 @@ class Worker:
         for descriptor in (jobs, results, output):
             os.close(descriptor)
         os.set_blocking(self._jobs, False)
-        self._words, self._printed, self._output_open = b"", 0, True
+        self._words, self._printed, self._output_open, self._asked = b"", 0, True, 0
         answer = self.ask(verifier, START_SECONDS)
         if answer["status"] != "ready":
             self.kill()
@@ -73,12 +73,10 @@ class Worker:
             WorkerError: if the worker died, or was killed because it wrote too much.
         """
         deadline, self._printed = time.monotonic() + seconds, 0
+        self._asked += 1
         try:
-            self._send(HEADER.pack(len(message)) + message, deadline)
-            (length,) = HEADER.unpack(self._receive(HEADER.size, deadline))
-            if length > ANSWER_LIMIT:
-                raise WorkerError(f"its answer has {length} bytes; allowed: {ANSWER_LIMIT}")
-            answer = json.loads(self._receive(length, deadline))
+            self._send(HEADER.pack(self._asked, len(message)) + message, deadline)
+            answer = self._answer(deadline)
         except TimeoutError:
             self.kill()
             raise WorkerTimeoutError(f"no verdict within {seconds:g} s") from None
@@ -120,6 +118,18 @@ class Worker:
             if (descriptor := getattr(self, name)) >= 0:
                 os.close(descriptor)
                 setattr(self, name, -1)
+
+    def _answer(self, deadline: float) -> dict[str, Any]:
+        """Read the answer to the last message; what answers an earlier one has come too late, and is dropped."""
+        while True:
+            number, length = HEADER.unpack(self._receive(HEADER.size, deadline))
+            if number > self._asked:
+                raise WorkerError("the worker answered what it was not asked")
+            if length > ANSWER_LIMIT:
+                raise WorkerError(f"the worker's answer has {length} bytes; allowed: {ANSWER_LIMIT}")
+            body = self._receive(length, deadline)
+            if number == self._asked:
+                return dict(json.loads(body))
 
     def _send(self, message: bytes, deadline: float) -> None:
         rest = memoryview(message)

@@ -17,9 +17,10 @@ import signal
 import struct
 import sys
 from pathlib import Path
+from typing import NoReturn
 
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
-HEADER = struct.Struct(">I")
+HEADER = struct.Struct(">QI")  # the number of a message, which its answer repeats, and the length of what follows
 REASON_LENGTH = 300
 BOOT = (
     "import sys, json; sys.path[:] = json.loads(sys.argv[1]); "
@@ -123,10 +124,13 @@ def descendants(root: int) -> list[int]:
 def work(jobs: int, results: int) -> None:
     """Read a verifier and then problems with completions; write a verdict for each, as JSON.
 
+    A verifier may fork, and the child come back here in its parent's place: it leaves, and the parent answers.
+
     Args:
-        jobs: file descriptor with pickles, each after its length.
+        jobs: file descriptor with pickles, each after its header.
         results: file descriptor for the answers, in the same frames.
     """
+    worker = os.getpid()
     os.set_inheritable(jobs, False)
     os.set_inheritable(results, False)
     source = os.fdopen(jobs, "rb")
@@ -135,7 +139,9 @@ def work(jobs: int, results: int) -> None:
         header = source.read(HEADER.size)
         if len(header) < HEADER.size:
             return
-        body = source.read(HEADER.unpack(header)[0])
+        number, length = HEADER.unpack(header)
+        body = source.read(length)
+        raised: BaseException | None = None
         try:
             if verifier is None:
                 verifier = pickle.loads(body)
@@ -143,10 +149,21 @@ def work(jobs: int, results: int) -> None:
             else:
                 answer = _verdict(verifier, *pickle.loads(body))
         except BaseException as error:  # SystemExit and KeyboardInterrupt, too: this process serves to the end
-            answer = {"status": "error", "reason": describe(error)}
+            answer, raised = {"status": "error", "reason": describe(error)}, error
+        if os.getpid() != worker:
+            _leave(raised)
         answer["leftover"] = _has_children()
         message = json.dumps(answer).encode()
-        os.write(results, HEADER.pack(len(message)) + message)
+        os.write(results, HEADER.pack(number, len(message)) + message)
+
+
+def _leave(error: BaseException | None) -> NoReturn:
+    """End the child of a fork with the exit code that Python would give it."""
+    code = error.code if isinstance(error, SystemExit) else None if error is None else 1
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):  # closed
+            stream.flush()
+    os._exit(0 if code is None else code & 0xFF if isinstance(code, int) else 1)
 
 
 def _verdict(verifier: object, problem: object, completion: str) -> dict[str, object]:

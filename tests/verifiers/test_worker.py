@@ -3,6 +3,7 @@
 import ctypes
 import os
 import signal
+import struct
 import sys
 import time
 
@@ -34,6 +35,49 @@ def judged(monkeypatch):
         assert open_descriptors() <= before
     finally:
         kill_all(mark)
+
+
+class Forks(Verifier):
+    """Pays as much as the completion says; before that a child of it is done in the way that it says, too."""
+
+    def verify(self, problem, completion):
+        reward, _, end = completion.partition(" ")
+        if end:
+            child = os.fork()
+            if child == 0:
+                if end == "return":
+                    return Verdict(-1.0)
+                sys.exit(int(end) if end.isdigit() else end)
+            _, status = os.waitpid(child, 0)
+            return Verdict(float(reward), {"code": float(os.waitstatus_to_exitcode(status))})
+        return Verdict(float(reward))
+
+
+@linux
+def test_the_child_of_a_fork_gives_no_verdict(judged):
+    verdicts = judged(Forks(), ["1 0", "2", "3 return", "4", "5 7", "6", "7 words"])
+    assert [verdict.reward for verdict in verdicts] == [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0]
+    assert [verdict.parts.get("code") for verdict in verdicts] == [0.0, None, 0.0, None, 7.0, None, 1.0]
+
+
+def frame(number, body, length=None):
+    return struct.pack(">QI", number, len(body) if length is None else length) + body
+
+
+class Scribbles(Verifier):
+    """Writes into the pipe that its verdicts go through."""
+
+    asked = 1  # the verifier itself was the first message
+
+    def verify(self, problem, completion):
+        self.asked += 1
+        if completion == "late":
+            os.write(int(sys.argv[3]), frame(self.asked - 1, b'{"leftover":false,"reward":-1}'))
+        return Verdict(1.0)
+
+
+def test_an_answer_to_an_earlier_question_is_not_taken_for_this_one(judged):
+    assert judged(Scribbles(), ["fine", "late", "fine"]) == [Verdict(1.0)] * 3
 
 
 class Escapes(Verifier):
