@@ -115,24 +115,28 @@ class _Pool:
 
     def __init__(self, verifier: bytes, workers: int, timeout: float, memory_mb: int) -> None:
         self.verifier, self.workers, self.timeout, self.memory_mb = verifier, workers, timeout, memory_mb
-        self.jobs: queue.SimpleQueue[tuple[Future[Verdict], Any] | None] = queue.SimpleQueue()
+        self.jobs: queue.SimpleQueue[tuple[Future[Verdict], bytes] | None] = queue.SimpleQueue()
         self.threads: list[threading.Thread] = []
         self.busy: set[Worker] = set()
-        self.lock = threading.Lock()
+        self.lock = threading.RLock()  # a pool that is collected as garbage closes wherever the collector runs
         self.waiting = 0
         self.closed = False
 
     def submit(self, pair: tuple[Problem, str]) -> Future[Verdict]:
         future: Future[Verdict] = Future()
+        try:
+            message = pickle.dumps(pair)
+        except Exception as error:  # whatever stands in a problem's metadata
+            future.set_result(_failure(f"the problem cannot be pickled: {describe(error)}"))
+            return future
         with self.lock:
             if self.closed:
                 raise RuntimeError("the verifier was closed")
+            if len(self.threads) < min(self.workers, self.waiting + 1) and (reason := self._grow()):
+                future.set_result(_failure(reason))
+                return future
             self.waiting += 1
-            if len(self.threads) < min(self.workers, self.waiting):
-                thread = threading.Thread(target=self._serve, name="rlenv-verifier", daemon=True)
-                self.threads.append(thread)
-                thread.start()
-        self.jobs.put((future, pair))
+            self.jobs.put((future, message))
         return future
 
     def close(self) -> None:
@@ -146,54 +150,76 @@ class _Pool:
         for worker in workers:
             worker.stop()  # ends a verdict that is being waited for
         for thread in self.threads:
-            thread.join()
+            if thread is not threading.current_thread():
+                thread.join()
+
+    def _grow(self) -> str:
+        """Start a thread; return why nobody can judge if there is none."""
+        thread = threading.Thread(target=self._serve, name="rlenv-verifier", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError as error:
+            return "" if self.threads else describe(error)
+        self.threads.append(thread)
+        return ""
 
     def _serve(self) -> None:
+        """Judge until the pool closes. Every future is waited for, so every one gets a verdict."""
         worker: Worker | None = None
         while (job := self.jobs.get()) is not None:
-            future, pair = job
-            if self.closed:
-                future.set_result(Verdict(0.0, status="error", reason="the verifier was closed"))
-                continue
-            verdict, worker = self._judge(worker, pair)
+            future, message = job
+            wanted = future.set_running_or_notify_cancel()
+            if wanted:
+                verdict, worker = self._judge(worker, message)
             with self.lock:
                 self.waiting -= 1
-            future.set_result(verdict)
+            if wanted:
+                future.set_result(verdict)
             if worker is None and not self.closed:  # the next verdict should not wait for a new worker
-                with contextlib.suppress(WorkerError):  # it says so if there is none to be had
+                with contextlib.suppress(WorkerError):  # the next verdict says why
                     worker = self._hire()
         if worker is not None:
             self._retire(worker)
 
-    def _judge(self, worker: Worker | None, pair: Any) -> tuple[Verdict, Worker | None]:
-        """Return a verdict, and the worker if it can judge again."""
+    def _judge(self, worker: Worker | None, message: bytes) -> tuple[Verdict, Worker | None]:
+        """Return a verdict, whatever happens, and the worker if it can judge again."""
         try:
-            message = pickle.dumps(pair)
-        except Exception as error:  # whatever stands in a problem's metadata
-            return Verdict(0.0, status="error", reason=f"the problem cannot be pickled: {describe(error)}"), worker
-        try:
+            if self.closed:
+                raise WorkerError("the verifier was closed")
             worker = worker or self._hire()
             answer = worker.ask(message, self.timeout)
+            leftover = answer.pop("leftover")  # what the verifier started and did not end goes with its worker
+            verdict = Verdict(**{"reward": 0.0, **answer})
         except WorkerError as gone:
-            if worker is not None:
-                self._retire(worker)
-            late = isinstance(gone, WorkerTimeoutError)
-            return Verdict(0.0, status="timeout" if late else "error", reason=str(gone)), None
-        if answer.pop("leftover"):  # what the verifier started and did not end goes with its worker
+            verdict, leftover = _failure(str(gone), late=isinstance(gone, WorkerTimeoutError)), True
+        except Exception as error:
+            verdict, leftover = _failure(f"the worker's answer is not a verdict: {describe(error)}"), True
+        if leftover and worker is not None:
             self._retire(worker)
             worker = None
-        return Verdict(**{"reward": 0.0, **answer}), worker
+        return verdict, worker
 
     def _hire(self) -> Worker:
-        worker = Worker(self.verifier, self.memory_mb)
+        worker = Worker(self.memory_mb)
         with self.lock:
             self.busy.add(worker)
+            if self.closed:
+                worker.stop()
+        try:
+            worker.bring(self.verifier)
+        except WorkerError:
+            self._retire(worker)
+            raise
         return worker
 
     def _retire(self, worker: Worker) -> None:
         with self.lock:
             self.busy.discard(worker)
         worker.kill()
+
+
+def _failure(reason: str, late: bool = False) -> Verdict:
+    return Verdict(0.0, status="timeout" if late else "error", reason=reason)
 
 
 def _cores() -> int:

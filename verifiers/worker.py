@@ -14,12 +14,13 @@ from pathlib import Path
 from typing import Any
 
 from . import worker_process
-from .worker_process import HEADER, descendants
+from .worker_process import HEADER, descendants, describe
 
 START_SECONDS = 60.0  # to import and unpickle the verifier
 PATIENCE = 0.25  # for the supervisor to clear away everything below it; then the trainer does it
 END_SECONDS = 5.0  # for the supervisor to say how the worker ended
 CLEAR_SECONDS = 10.0  # until what cannot be killed is given up
+LONGEST_WAIT = 3600.0  # seconds; poll() takes no more than 24 days
 ANSWER_LIMIT = OUTPUT_LIMIT = 1 << 20  # bytes a verdict
 LAST_WORDS = 200
 
@@ -33,50 +34,66 @@ class WorkerTimeoutError(WorkerError):
 
 
 class Worker:
-    """A verifier in a process of its own.
+    """A process of its own for a verifier, which `bring` takes there.
 
     Args:
-        verifier: the pickled verifier.
         memory_mb: limit of its address space, in MiB.
 
     Raises:
-        WorkerError: if the verifier cannot be brought up there.
+        WorkerError: if the process cannot be started.
     """
 
-    def __init__(self, verifier: bytes, memory_mb: int) -> None:
-        jobs, self._jobs = os.pipe()
-        self._results, results = os.pipe()
-        self._output, output = os.pipe()
-        command = [sys.executable, "-I", "-S", "-B", str(Path(worker_process.__file__)), json.dumps(sys.path)]
-        self._process = subprocess.Popen(
-            [*command, str(jobs), str(results), str(memory_mb)],
-            stdin=subprocess.PIPE,  # the control pipe: nothing is written, closing it kills
-            stdout=output,
-            stderr=output,
-            pass_fds=(jobs, results),
-            start_new_session=True,  # an interrupt from the keyboard is for the trainer alone
-        )
-        for descriptor in (jobs, results, output):
-            os.close(descriptor)
-        os.set_blocking(self._jobs, False)
+    def __init__(self, memory_mb: int) -> None:
+        self._jobs = self._results = self._output = -1
         self._words, self._printed, self._output_open, self._asked = b"", 0, True, 0
+        theirs: list[int] = []
+        try:
+            jobs, self._jobs = os.pipe()
+            theirs.append(jobs)
+            self._results, results = os.pipe()
+            theirs.append(results)
+            self._output, output = os.pipe()
+            theirs.append(output)
+            os.set_blocking(self._jobs, False)
+            path = json.dumps(sys.path, default=str)
+            command = [sys.executable, "-I", "-S", "-B", str(Path(worker_process.__file__)), path]
+            self._process = subprocess.Popen(
+                [*command, str(jobs), str(results), str(memory_mb)],
+                stdin=subprocess.PIPE,  # the control pipe: nothing is written, closing it kills
+                stdout=output,
+                stderr=output,
+                pass_fds=(jobs, results),
+                start_new_session=True,  # an interrupt from the keyboard is for the trainer alone
+            )
+        except Exception as error:  # no descriptors, no memory, no processes, no interpreter
+            self._close()
+            raise WorkerError(f"a worker process cannot be started: {describe(error)}") from error
+        finally:
+            for descriptor in theirs:
+                os.close(descriptor)
+
+    def bring(self, verifier: bytes) -> None:
+        """Take a pickled verifier to the worker.
+
+        Raises:
+            WorkerError: if the verifier cannot be brought up there.
+        """
         answer = self.ask(verifier, START_SECONDS)
-        if answer["status"] != "ready":
-            self.kill()
-            raise WorkerError(f"the verifier cannot be moved to a worker process: {answer['reason']}")
+        if answer.get("status") != "ready":
+            raise WorkerError(f"the verifier cannot be moved to a worker process: {answer.get('reason')}")
 
     def ask(self, message: bytes, seconds: float) -> dict[str, Any]:
         """Return the worker's answer to a message.
 
         Raises:
             WorkerTimeoutError: if there is none after this many seconds; the worker has been killed then.
-            WorkerError: if the worker died, or was killed because it wrote too much.
+            WorkerError: if the worker died, or was killed because what it wrote is too much or no answer.
         """
         deadline, self._printed = time.monotonic() + seconds, 0
         self._asked += 1
         try:
             self._send(HEADER.pack(self._asked, len(message)) + message, deadline)
-            answer = self._answer(deadline)
+            return self._answer(deadline)
         except TimeoutError:
             self.kill()
             raise WorkerTimeoutError(f"no verdict within {seconds:g} s") from None
@@ -85,7 +102,9 @@ class Worker:
         except WorkerError:
             self.kill()
             raise
-        return answer
+        except Exception as error:  # such as an answer that is not JSON
+            self.kill()
+            raise WorkerError(f"asking the worker failed: {describe(error)}") from error
 
     def stop(self) -> None:
         """Have the worker killed with everything it started; who waits for an answer gets a `WorkerError`."""
@@ -109,7 +128,7 @@ class Worker:
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.kill(pid, signal.SIGKILL)
             time.sleep(0.002)
-        with contextlib.suppress(ProcessLookupError):
+        with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
 
@@ -129,7 +148,10 @@ class Worker:
                 raise WorkerError(f"the worker's answer has {length} bytes; allowed: {ANSWER_LIMIT}")
             body = self._receive(length, deadline)
             if number == self._asked:
-                return dict(json.loads(body))
+                answer = json.loads(body)
+                if not isinstance(answer, dict):
+                    raise WorkerError("the worker's answer is not a mapping")
+                return answer
 
     def _send(self, message: bytes, deadline: float) -> None:
         rest = memoryview(message)
@@ -161,7 +183,7 @@ class Worker:
             poll.register(self._jobs if writing else self._results, select.POLLOUT if writing else select.POLLIN)
             if self._output_open:
                 poll.register(self._output, select.POLLIN)
-            ready = {descriptor for descriptor, _ in poll.poll(left * 1000)}
+            ready = {descriptor for descriptor, _ in poll.poll(min(left, LONGEST_WAIT) * 1000)}
             if self._output in ready:
                 self._listen()
             if ready - {self._output}:
@@ -175,7 +197,7 @@ class Worker:
         self._printed += len(printed)
         self._words = (self._words + printed)[-LAST_WORDS:]
         if self._printed > OUTPUT_LIMIT:
-            raise WorkerError(f"it printed more than {OUTPUT_LIMIT} bytes")
+            raise WorkerError(f"the worker printed more than {OUTPUT_LIMIT} bytes")
 
     def _end(self) -> str:
         """Clear away what is left of a worker that ended, and return how it ended."""

@@ -64,6 +64,20 @@ def frame(number, body, length=None):
     return struct.pack(">QI", number, len(body) if length is None else length) + body
 
 
+BROKEN = {
+    "no JSON": lambda number: frame(number, b"[1,"),
+    "no text": lambda number: frame(number, b"\xff\xff"),
+    "a list": lambda number: frame(number, b"[]"),
+    "nothing in it": lambda number: frame(number, b"{}"),
+    "unknown parts": lambda number: frame(number, b'{"leftover":false,"more":1}'),
+    "no number": lambda number: frame(number, b'{"leftover":false,"reward":"1"}'),
+    "not finite": lambda number: frame(number, b'{"leftover":false,"reward":1e999}'),
+    "too long": lambda number: frame(number, b"", 1 << 30),
+    "an answer to come": lambda number: frame(number + 1, b"{}"),
+    "noise": lambda number: b"x" * 100,
+}
+
+
 class Scribbles(Verifier):
     """Writes into the pipe that its verdicts go through."""
 
@@ -71,9 +85,20 @@ class Scribbles(Verifier):
 
     def verify(self, problem, completion):
         self.asked += 1
+        if completion in BROKEN:
+            os.write(int(sys.argv[3]), BROKEN[completion](self.asked))
+            time.sleep(3600)
         if completion == "late":
             os.write(int(sys.argv[3]), frame(self.asked - 1, b'{"leftover":false,"reward":-1}'))
         return Verdict(1.0)
+
+
+@pytest.mark.parametrize("broken", BROKEN)
+def test_a_malformed_answer_is_an_error_and_the_next_verdict_is_right(broken, judged):
+    verdicts = judged(Scribbles(), ["fine", broken, "fine"])
+    assert [verdict.status for verdict in verdicts] == ["ok", "error", "ok"]
+    assert "worker" in verdicts[1].reason
+    assert "\n" not in verdicts[1].reason
 
 
 def test_an_answer_to_an_earlier_question_is_not_taken_for_this_one(judged):
