@@ -7,6 +7,7 @@ import unicodedata
 from typing import Any
 
 WHITESPACE = " \t\r\n"  # str.strip would also take control characters and spaces that no keyboard has
+_BLANK = frozenset("\u115f\u1160\u3164\uffa0\u2800\U0001d159")  # letters and symbols that show nothing
 _TAG = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
 _COMBINING_RUN = bytes([1]) * 31  # Unicode's stream-safe text has 30 at most; normalising is quadratic in the run
 
@@ -29,6 +30,11 @@ def section(text: str, tag: str) -> str | None:
         return None
     start, end = text.index(first) + len(first), text.index(last)
     return text[start:end] if start <= end else None
+
+
+def has_visible(text: str) -> bool:
+    """Tell whether a text has a letter, digit, punctuation mark or symbol that a reader can see."""
+    return any(unicodedata.category(sign)[0] in "LNPS" and sign not in _BLANK for sign in text)
 
 
 def last_line(text: str) -> tuple[str, str]:

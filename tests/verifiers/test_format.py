@@ -3,6 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from verifiers import Format, Problem, make_verifier
+from verifiers.linting.lint import lint
 
 PROBLEM = Problem("2*3?", "6")
 
@@ -14,6 +15,8 @@ PROBLEM = Problem("2*3?", "6")
         "\n<think>\nThree\n\ntwos. </think>\r\n\t<answer> 6</answer>\n",
         "<think>a < b > c & d</think><answer><b>6</b></answer>",
         "<think>" + "x" * 100_000 + "</think><answer>6</answer>",
+        "<think>e\u0301\u200b</think><answer>\u0665</answer>",
+        "<think>\U0001f914</think><answer>.</answer>",
     ],
 )
 def test_sections_in_order_are_the_form(completion):
@@ -30,6 +33,12 @@ def test_sections_in_order_are_the_form(completion):
         "<answer>6</answer><think>x</think>",
         "<think></think><answer>6</answer>",
         "<think>x</think><answer> \n\u00a0</answer>",
+        "<think>x</think><answer>\u200b</answer>",
+        "<think>\u2060 \ufeff</think><answer>6</answer>",
+        "<think>x</think><answer>\u3164\u115f\u2800</answer>",
+        "<think>x</think><answer>\u0301</answer>",
+        "<think>x</think><answer>\x00\x1b</answer>",
+        "<think>x</think><answer>\ud800\ue000</answer>",
         "<think>x</think> so <answer>6</answer>",
         "Well. <think>x</think><answer>6</answer>",
         "<think>x</think><answer>6</answer>.",
@@ -68,10 +77,12 @@ def test_the_demonstration_takes_its_sections_from_the_problem():
     assert Format().demonstration(Problem("p", "", {"answer": "5"})) == "<think>...</think><answer>5</answer>"
 
 
-def test_the_examples_are_right_in_form():
-    problems = Format().examples()
-    assert len(problems) >= 8
-    assert all(Format().verify(p, Format().demonstration(p)).reward == 1.0 for p in problems)
+def test_lint_has_two_hundred_right_answers_and_none_of_the_invisible_ones_is_paid_for():
+    report = lint(Format())
+    assert report.findings == []
+    assert report.honest >= 200
+    assert "invisible" not in Format.does_not_catch
+    assert all("invisible" in Format(["a", "b", "c"]).counterexamples(problem) for problem in Format().examples())
 
 
 @pytest.mark.parametrize(
