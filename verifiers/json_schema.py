@@ -6,11 +6,13 @@ import itertools
 import json
 import math
 import re
-from collections.abc import Mapping
-from functools import lru_cache
+from collections.abc import Callable, Mapping
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
+from ._json_formats import FORMATS
+from ._json_schema_examples import EXAMPLES
 from .arguments import whole_number
 from .base import RIGHT, WRONG, Problem, Verdict, Verifier
 from .extras import require
@@ -21,6 +23,8 @@ DEEPEST = 32  # arrays and objects inside each other
 MOST_DIGITS = 300  # of a whole number: what a float can hold too
 
 _STRING = re.compile(r'"(?:[^"\\]|\\.)*+(?:"|\\?\Z)', re.DOTALL)  # an open one goes to the end: linear time
+_ASKED = "{} Answer in JSON.\n"
+_FENCES = "json", "", "JSON", " Json"
 _NO_BRACKET = re.compile(r"[^][{}]+")
 
 
@@ -29,8 +33,11 @@ class JsonSchema(Verifier):
     """One JSON document that a JSON Schema accepts; reward 1.0, else 0.0.
 
     The completion is the document and nothing else but whitespace, or the document alone in a fence of three backticks
-    (with or without `json`). JSON is read strictly: no NaN, Infinity or number beyond a float, no key twice in an
-    object, no comment, no comma at the end; at most 32 levels deep, whole numbers of at most 300 digits.
+    (with or without `json`, in any case). JSON is read strictly: no NaN, Infinity or number beyond a float, no key
+    twice in an object, no comment, no comma at the end; at most 32 levels deep, whole numbers of at most 300 digits.
+
+    "format" is checked for date, time, date-time, duration, email, hostname, ipv4, ipv6, uri, uri-reference, uuid,
+    json-pointer and regex; others are ignored, as JSON Schema allows.
 
     The problem's metadata may have a "schema" of its own, which goes first. A schema may refer to its own parts
     (`#/$defs/name`) and to nothing else; nothing is ever loaded from a network.
@@ -63,8 +70,8 @@ class JsonSchema(Verifier):
     def examples(self) -> list[Problem]:
         """Return problems with schemas of their own."""
         return [
-            Problem(f"{task} Answer in JSON.\n", json.dumps(document), {"schema": schema})
-            for task, document, schema in _EXAMPLES
+            Problem(_ASKED.format(task), json.dumps(right[0]), {"schema": schema})
+            for task, right, schema, _ in EXAMPLES
         ]
 
     def verify(self, problem: Problem, completion: str) -> Verdict:
@@ -86,19 +93,26 @@ class JsonSchema(Verifier):
             return Verdict(0.0, status="error", reason="json_schema: the schema refers to itself without end")
 
     def counterexamples(self, problem: Problem) -> dict[str, list[str]]:
-        """Return documents that an example's schema lets through and a reader would not."""
-        nonsense = {"author": "?", "year": 0}, {"wet": False}, {"town": "?", "country": "?"}
-        asked = {tuple(document): json.dumps(document) for document in nonsense}
-        reference = json.loads(problem.answer) if problem.answer else None
-        found = asked.get(tuple(reference)) if isinstance(reference, dict) else None
-        return {"nonsense-of-the-form": [found] if found else []}
+        """Return documents with a broken format, and those that an example's schema accepts and a reader would not."""
+        wrong = next((wrong for task, _, _, wrong in EXAMPLES if problem.prompt == _ASKED.format(task)), {})
+        return {
+            family: [json.dumps(document) for document in wrong.get(family, ())]
+            for family in ("nonsense-of-the-form", "broken-format")
+        }
 
     def paraphrases(self, problem: Problem) -> list[str]:
-        """Return the reference document with other whitespace, and in a fence."""
+        """Return the reference document in other writing and in fences, and other right documents of an example."""
         if not problem.answer:
             return []
-        spaced = json.dumps(json.loads(problem.answer), indent=2)
-        return [spaced, f"\n{problem.answer}\n", f"```json\n{spaced}\n```", f"```\n{problem.answer}\n```"]
+        document = json.loads(problem.answer)
+        others = next((right[1:] for task, right, _, _ in EXAMPLES if problem.prompt == _ASKED.format(task)), [])
+        spaced, unescaped = json.dumps(document, indent=2), json.dumps(document, ensure_ascii=False)
+        return [
+            spaced, f"\n{problem.answer}\n", json.dumps(document, indent="\t"), unescaped,
+            json.dumps(document, separators=(",", ":")), json.dumps(_reversed(document)),
+            *(f"```{name}\n{text}\n```" for name, text in zip(_FENCES, (spaced, problem.answer) * 2, strict=True)),
+            *map(json.dumps, others),
+        ]  # fmt: skip
 
 
 def read_json(text: str) -> Any:
@@ -156,7 +170,18 @@ def _validator(text: str) -> Any:
             resolver.lookup(reference)
         except require("referencing.exceptions", *purpose).Unresolvable as error:
             raise ValueError(f"json_schema: the schema has no part {reference!r}") from error
-    return kind(schema, registry=nothing)
+    return kind(schema, registry=nothing, format_checker=_format_checker(jsonschema))
+
+
+def _format_checker(jsonschema: Any) -> Any:
+    checker = jsonschema.FormatChecker(formats=())  # those it brings depend on what else is installed
+    for name, check in FORMATS.items():
+        checker.checks(name)(partial(_holds, check))
+    return checker
+
+
+def _holds(check: Callable[[str], bool], value: Any) -> bool:
+    return not isinstance(value, str) or check(value)
 
 
 def _draft(jsonschema: Any, name: Any) -> Any:
@@ -178,6 +203,8 @@ def _references(schema: Any) -> list[str]:
 
 
 def _loaded(path: str | Path) -> Any:
+    if Path(path).exists() and not Path(path).is_file():  # a pipe would keep everybody waiting
+        raise ValueError(f"json_schema: {str(path)!r} is no JSON file with a schema, but a folder, pipe or device")
     try:
         return json.loads(Path(path).read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
@@ -187,9 +214,17 @@ def _loaded(path: str | Path) -> Any:
 def _unfenced(text: str) -> str:
     bare = text.strip(WHITESPACE)
     first, _, rest = bare.partition("\n")
-    if first.rstrip(WHITESPACE) in ("```", "```json") and rest.endswith("```"):
+    name = first.removeprefix("```").strip(WHITESPACE).lower()
+    if first.startswith("```") and name in ("", "json") and rest.endswith("```"):
         return rest.removesuffix("```")
     return bare
+
+
+def _reversed(value: Any) -> Any:
+    """Return a document with the keys of its objects in the opposite order."""
+    if isinstance(value, dict):
+        return {key: _reversed(item) for key, item in reversed(value.items())}
+    return [_reversed(item) for item in value] if isinstance(value, list) else value
 
 
 def _whole(text: str) -> int:
@@ -213,39 +248,3 @@ def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len({key for key, _ in pairs}) < len(pairs):
         raise ValueError("a key twice in one object")
     return dict(pairs)
-
-
-def _shape(**properties: Any) -> dict[str, Any]:
-    return {"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False}
-
-
-_TEXT, _COUNT = {"type": "string", "minLength": 1}, {"type": "integer", "minimum": 0}
-_EXAMPLES = [
-    (
-        "Who wrote Emma, and when did it appear?",
-        {"author": "Jane Austen", "year": 1815},
-        _shape(author=_TEXT, year=_COUNT),
-    ),
-    (
-        "List three prime numbers.",
-        [2, 3, 5],
-        {"type": "array", "items": {"type": "integer", "minimum": 2}, "minItems": 3},
-    ),
-    ("Is water wet?", {"wet": True}, _shape(wet={"type": "boolean"})),
-    ("Name a colour of the rainbow.", {"colour": "red"}, _shape(colour={"enum": ["red", "green", "blue"]})),
-    ("Give a point in the plane.", {"x": 0.5, "y": -2}, _shape(x={"type": "number"}, y={"type": "number"})),
-    ("Name a town and its country.", {"town": "Oslo", "country": "Norway"}, _shape(town=_TEXT, country=_TEXT)),
-    (
-        "What does a loaf cost, and is there one left?",
-        {"price": 3.2, "left": None},
-        _shape(price={"type": "number"}, left={}),
-    ),
-    (
-        "Give a tree of two nodes.",
-        {"name": "root", "children": [{"name": "leaf", "children": []}]},
-        {
-            "$ref": "#/$defs/node",
-            "$defs": {"node": _shape(name=_TEXT, children={"type": "array", "items": {"$ref": "#/$defs/node"}})},
-        },
-    ),
-]

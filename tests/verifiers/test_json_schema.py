@@ -1,6 +1,9 @@
+import itertools
 import json
+import os
 import re
 import socket
+import sys
 import time
 
 import pytest
@@ -9,6 +12,7 @@ from hypothesis import strategies as st
 
 from verifiers import Isolated, JsonSchema, Problem, isolate, make_verifier
 from verifiers.json_schema import DEEPEST, MOST_DIGITS, read_json
+from verifiers.linting.lint import lint
 
 BOOK = {
     "type": "object",
@@ -27,6 +31,8 @@ PROBLEM = Problem("A book?", EMMA)
         (f"\n {EMMA}\r\n", 1.0),
         (f"```json\n{EMMA}\n```", 1.0),
         (f"```\n{EMMA}\n```\n", 1.0),
+        (f"```JSON\n{EMMA}\n```", 1.0),
+        (f"  ``` Json \r\n{EMMA}\r\n  ```", 1.0),
         ('{"year":1815,"title":"Émma \\ud83d\\ude00 [{"}', 1.0),
         ('{"title": "Emma", "year": 1815.0}', 1.0),
         ("", 0.0),
@@ -34,6 +40,8 @@ PROBLEM = Problem("A book?", EMMA)
         ("``````", 0.0),
         (f"```json\n{EMMA}", 0.0),
         (f"```python\n{EMMA}\n```", 0.0),
+        (f"```json5\n{EMMA}\n```", 0.0),
+        (f"```json {EMMA}\n```", 0.0),
         (f"Here it is: {EMMA}", 0.0),
         (f"{EMMA} {EMMA}", 0.0),
         (f"{EMMA} or not", 0.0),
@@ -114,6 +122,14 @@ def test_a_schema_may_stand_in_a_file(tmp_path):
     assert make_verifier(f"json_schema:{path}").verify(PROBLEM, "{}").reward == 0.0
 
 
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes here")
+@pytest.mark.timeout(60)
+def test_a_schema_in_a_pipe_is_refused_and_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "book.json")
+    with pytest.raises(ValueError, match=r"book.json' is no JSON file with a schema, but a folder, pipe or device"):
+        JsonSchema(str(tmp_path / "book.json"))
+
+
 DRAFTS = ["http://json-schema.org/draft-07/schema#", "https://json-schema.org/draft/2019-09/schema"]
 
 
@@ -191,24 +207,85 @@ def test_a_schema_that_takes_for_ever_ends_at_the_deadline(kind):
     assert (verdict.reward, verdict.status, verdict.reason) == (0.0, "timeout", "no verdict within 2 s")
 
 
+FORMATS = {
+    "date": (["2024-02-29"], ["2023-02-29", "24-02-29", "20240229", "2024-W09-4", "", "2024-02-29\n", "٢٠٢٤-02-29"]),
+    "time": (
+        ["09:30:00Z", "23:59:60Z", "23:59:59.999+05:30", "01:59:60+02:00", "12:00:00z"],
+        ["9:30:00Z", "09:30Z", "24:00:00Z", "09:30:00", "09:30:60Z", "09:30:00+24:00", "09:30:00 Z"],
+    ),
+    "date-time": (
+        ["2024-02-29T09:30:00Z", "1985-04-12t23:20:50.52z", "1990-12-31T15:59:60-08:00"],
+        ["2024-02-29", "2023-02-29T09:30:00Z", "2024-02-29 09:30:00Z", "2024-02-29T09:30:00", "2024-02-29T25:00:00Z"],
+    ),
+    "duration": (["P3Y6M4DT12H30M5S", "PT36H", "P4W"], ["P", "PT", "P1", "1D", "P1YT", "P2D1Y", "P1Y2W", "PT1D"]),
+    "email": (
+        ["jane@example.com", "j.a+b_c@mail.example.co.uk", "a@localhost", '"two words"@example.com', "a@[127.0.0.1]"],
+        ["@", "jane", "jane@", "@example.com", ".a@b.c", "a..b@c.d", "a b@c.d", "a@b@c.d", "a@-b.c", "a@b\n", "é@b.c"],
+    ),
+    "hostname": (["example.com", "a-1"], ["", "-a.com", "a-.com", "a..b", "a_b.c", "a" * 64, "a.b ", "é.de"]),
+    "ipv4": (["192.0.2.1", "0.0.0.0"], ["256.0.0.1", "1.2.3", "01.2.3.4", "1.2.3.4/8", "١.2.3.4"]),
+    "ipv6": (["::1", "2001:db8::ff00:42:8329", "::ffff:192.0.2.1"], ["1::2::3", "12345::", "::1%eth0", "1.2.3.4"]),
+    "uri": (
+        ["https://example.com/a?b=c#d", "urn:isbn:0141439580", "mailto:a@b.c", "http://[::1]:80/", "ftp://u@h/%20"],
+        ["example.com", "//example.com", "http://", "http://a b", "http://a/%zz", "http://a/<b>", "1a:b", ":x"],
+    ),
+    "uri-reference": (["/a/b?c", "#d", "", "../e", "https://example.com"], ["\\\\a", "a b", "#a#b", "http://"]),
+    "uuid": (
+        ["123e4567-e89b-12d3-a456-426614174000", "123E4567-E89B-12D3-A456-426614174000"],
+        ["{123e4567-e89b-12d3-a456-426614174000}", "123e4567e89b12d3a456426614174000"],
+    ),
+    "json-pointer": (["", "/a/0", "/a~1b/~0"], ["a", "/a~", "/~2", "#/a"]),
+    "regex": (["[0-9]+", ""], ["(", "[z-a]", "a{99999999999999}"]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_formats_are_checked(name):
+    verifier = JsonSchema({"format": name})
+    right, wrong = FORMATS[name]
+    assert [text for text in right if not verifier.verify(PROBLEM, json.dumps(text)).reward] == []
+    assert [text for text in wrong if verifier.verify(PROBLEM, json.dumps(text)).reward] == []
+    assert [verifier.verify(PROBLEM, text).reward for text in ("3", "null", "[]")] == [1.0] * 3  # formats are of text
+
+
+@pytest.mark.parametrize("draft", DRAFTS)
+def test_formats_do_not_depend_on_the_draft_or_on_what_else_is_installed(draft, monkeypatch):
+    for name in ("rfc3339_validator", "rfc3987", "fqdn", "isoduration", "jsonpointer"):
+        monkeypatch.setitem(sys.modules, name, None)
+    verifier = JsonSchema({"$schema": draft, "format": "date-time"})
+    assert verifier.verify(PROBLEM, '"2024-02-29T09:30:00Z"').reward == 1.0
+    assert verifier.verify(PROBLEM, '"tomorrow"').reward == 0.0
+
+
+def test_formats_that_json_schema_does_not_define_allow_everything():
+    assert JsonSchema({"format": "int32"}).verify(PROBLEM, '"x"').reward == 1.0
+
+
+@given(
+    st.sampled_from(sorted(FORMATS)), st.text(st.characters(exclude_categories=())) | st.from_regex("[-:.0-9TZPYMD@/]*")
+)
+def test_any_text_is_of_a_format_or_not(name, text):
+    assert JsonSchema({"format": name}).verify(PROBLEM, json.dumps(text)).status == "ok"
+
+
 @pytest.mark.parametrize("number", ["1e308", "-1e308", "1e-320", "9" * MOST_DIGITS, "0", "-0.0"])
 @pytest.mark.parametrize("schema", [{"multipleOf": 0.01}, {"multipleOf": 3}, {"multipleOf": 1e-300}, {"maximum": 1.5}])
 def test_extreme_numbers_have_a_verdict(number, schema):
     assert JsonSchema(schema).verify(PROBLEM, number).status == "ok"
 
 
-def test_demonstrations_and_paraphrases_of_the_examples_are_right():
-    verifier = JsonSchema()
-    problems = verifier.examples()
-    assert len(problems) >= 8
-    for problem in problems:
-        completions = [verifier.demonstration(problem), *verifier.paraphrases(problem)]
-        assert len(completions) >= 4
-        for completion in completions:
-            assert verifier.verify(problem, completion).reward == 1.0
-        for other in problems:
-            if other is not problem:
-                assert verifier.verify(problem, other.answer).reward == 0.0
+def test_lint_has_two_hundred_right_answers_and_pays_for_no_broken_format():
+    report = lint(JsonSchema())
+    assert report.findings == []
+    assert report.honest >= 200
+    assert set(JsonSchema.does_not_catch) == {"nonsense-of-the-form"}
+    assert sum(bool(JsonSchema().counterexamples(problem)["broken-format"]) for problem in JsonSchema().examples()) >= 5
+
+
+def test_the_answer_to_one_example_is_wrong_for_the_others():
+    problems = JsonSchema().examples()
+    for problem, other in itertools.permutations(problems, 2):
+        assert JsonSchema().verify(problem, other.answer).reward == 0.0
 
 
 @pytest.mark.parametrize("max_length", [0, 100_001, "9", True])
