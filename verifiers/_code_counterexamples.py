@@ -1,4 +1,4 @@
-"""Programs that solve nothing: they forge a success, or look up what the tests expect."""
+"""Programs that solve nothing: they forge a success, are taken back, or look up what the tests expect."""
 
 from __future__ import annotations
 
@@ -23,6 +23,16 @@ def forgeries(tests: Sequence[Call] | Sequence[Case]) -> list[str]:
         for body in (_BODIES if names else ())
     ]
     return [*_LEAVE, _PRINT, f"{_PRINT}os._exit(0)\n", *functions]
+
+
+def superseded(program: str) -> list[str]:
+    """Return a right program that is not the last word: a wrong one follows, or it is in a block of another kind."""
+    return [
+        f"```python\n{program}```\nNo:\n```python\nraise NotImplementedError\n```\n",
+        f"```\n{program}```\n```py\npass\n```\n",
+        f"```text\n{program}```\n",
+        f"```python\n{program}```\n```python\n{program[: len(program) // 2]}\nreturn (\n```\n",
+    ]
 
 
 def lookup(tests: Sequence[Call] | Sequence[Case]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import marshal
 import os
 import string
@@ -9,10 +10,12 @@ import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 from . import _code_harness
-from ._code_counterexamples import forgeries, lookup
+from ._code_blocks import program_of
+from ._code_counterexamples import forgeries, lookup, superseded
+from ._code_examples import EXAMPLES
+from ._code_paraphrases import WAYS_TO_WRITE
 from ._code_tests import Call, Case, read_tests
 from .base import Problem, Verdict, Verifier
 from .registry import register_verifier
@@ -25,7 +28,6 @@ builtins.exit = builtins.quit = sys.exit
 runpy.run_path("solution.py", run_name="__main__")
 """
 _LONGEST_PROGRAM = 100_000
-_FENCE = "```"
 
 
 @register_verifier("code")
@@ -33,8 +35,10 @@ class Code(Verifier):
     """A Python program is run against the tests of its problem, each run in a sandbox of its own.
 
     Prompt: anything, such as a signature with its docstring. Completion: the whole program (at most 100,000
-    characters), or text with it in a block fenced by ```python and ```; the last such block counts. Alphabet: printable
-    ASCII. Reward: 1.0 if every test passes, else 0.0; with `partial` the share of tests that pass. A program that
+    characters), or text with it in a block fenced by ```python and ```; the last such block counts. The fence may say
+    `py`, `python3` or nothing, in any case, be indented or be of tildes, and the last one may miss its end; a block
+    that says Python comes before one that says nothing, a closed one before an open one. Alphabet: printable ASCII.
+    Reward: 1.0 if every test passes, else 0.0; with `partial` the share of tests that pass. A program that
     crashes, takes too long or too much memory fails its test; a sandbox that fails is an "error".
 
     A problem has one of two columns. `tests`: assertions `assert f(1, [2], key="c") == [3]` or `... is True` (False,
@@ -85,17 +89,23 @@ class Code(Verifier):
 
     def examples(self) -> list[Problem]:
         """Return a few problems with tests of both forms."""
-        return [Problem(prompt, answer, dict(tests)) for prompt, answer, _, tests in _EXAMPLES]
+        return [Problem(prompt, programs[0], dict(tests)) for prompt, programs, tests in EXAMPLES]
 
     def paraphrases(self, problem: Problem) -> list[str]:
-        """Return the answer in a fenced block and, for the examples, another solution."""
-        others = [other for prompt, _, other, _ in _EXAMPLES if prompt == problem.prompt]
-        return [f"Here it is:\n{_FENCE}python\n{text}{_FENCE}\n" for text in (problem.answer, *others)] + others
+        """Return the answer in fenced blocks of many kinds; for the examples, other solutions, too."""
+        others = next((programs[1:] for prompt, programs, _ in EXAMPLES if prompt == problem.prompt), ())
+        programs = [text for text in (problem.answer, *others) if text]
+        turns = itertools.cycle(programs) if programs else ()
+        return [*others, *(fenced(text) for fenced, text in zip(WAYS_TO_WRITE, turns, strict=False))]
 
     def counterexamples(self, problem: Problem) -> dict[str, list[str]]:
-        """Return programs that forge a success, and one that knows the tests."""
+        """Return programs that forge a success, right ones that a wrong one follows, and one that knows the tests."""
         tests = read_tests(problem)
-        return {"forged-success": forgeries(tests), "known-tests": [lookup(tests)]}
+        return {
+            "forged-success": forgeries(tests),
+            "superseded": superseded(problem.answer) if problem.answer else [],
+            "known-tests": [lookup(tests)],
+        }
 
     def verify(self, problem: Problem, completion: str) -> Verdict:
         """Run one completion against the tests."""
@@ -134,85 +144,3 @@ class Code(Verifier):
                 break
             passed += right
         return passed
-
-
-def program_of(completion: str) -> str:
-    """Return the last block fenced by ```python and ```, or the whole completion where there is none."""
-    program = completion
-    block: list[str] | None = None
-    for line in completion.split("\n"):
-        if block is not None and line.rstrip() == _FENCE:
-            program, block = "\n".join(block) + "\n", None
-        elif block is not None:
-            block.append(line)
-        elif line.rstrip() == f"{_FENCE}python":
-            block = []
-    return program
-
-
-# Prompt, reference solution, another right one, tests.
-_EXAMPLES: list[tuple[str, str, str, dict[str, Any]]] = [
-    (
-        'def clamp(value, low, high):\n    """Return value, but at least low and at most high."""\n',
-        "def clamp(value, low, high):\n    return max(low, min(value, high))\n",
-        "def clamp(value, low, high):\n    return sorted((value, low, high))[1]\n",
-        {
-            "tests": [
-                "assert clamp(5, 0, 10) == 5",
-                "assert clamp(-3, 0, 10) == 0",
-                "assert clamp(2.5, low=0, high=1) == 1",
-            ]
-        },
-    ),
-    (
-        'def is_palindrome(text):\n    """Tell whether a text reads the same backwards, whatever the case."""\n',
-        "def is_palindrome(text):\n    return text.lower() == text.lower()[::-1]\n",
-        "def is_palindrome(text):\n    low = text.lower()\n"
-        "    return all(low[i] == low[-1 - i] for i in range(len(low) // 2))\n",
-        {
-            "tests": [
-                "assert is_palindrome('Level') is True",
-                "assert is_palindrome('lever') is False",
-                "assert is_palindrome('') is True",
-            ]
-        },
-    ),
-    (
-        'def count_words(text):\n    """Return a dict with the number of times each word of a text occurs."""\n',
-        "from collections import Counter\n\n\ndef count_words(text):\n    return dict(Counter(text.split()))\n",
-        "def count_words(text):\n    words = text.split()\n    return {word: words.count(word) for word in words}\n",
-        {
-            "tests": [
-                "assert count_words('a b a') == {'a': 2, 'b': 1}",
-                "assert count_words('') == {}",
-                "assert count_words('one  two\\none') == {'two': 1, 'one': 2}",
-            ]
-        },
-    ),
-    (
-        'def divisors(n):\n    """Return the set of the positive divisors of a positive whole number."""\n',
-        "def divisors(n):\n    return {d for d in range(1, n + 1) if n % d == 0}\n",
-        "import math\n\n\ndef divisors(n):\n    small = [d for d in range(1, math.isqrt(n) + 1) if n % d == 0]\n"
-        "    return {*small, *(n // d for d in small)}\n",
-        {
-            "tests": [
-                "assert divisors(12) == {1, 2, 3, 4, 6, 12}",
-                "assert divisors(1) == {1}",
-                "assert divisors(7) == {1, 7}",
-            ]
-        },
-    ),
-    (
-        "Write a program that reads whole numbers, one a line, and prints their sum.\n",
-        "import sys\n\nprint(sum(int(line) for line in sys.stdin if line.strip()))\n",
-        "total = 0\nwhile True:\n    try:\n        total += int(input())\n    except EOFError:\n        break\n"
-        "print(total)\n",
-        {
-            "cases": [
-                {"input": "1\n2\n3\n", "output": "6"},
-                {"input": "-5\n", "output": "-5"},
-                {"input": "", "output": "0"},
-            ]
-        },
-    ),
-]

@@ -8,14 +8,17 @@ from hypothesis import strategies as st
 
 import verifiers.code as code_module
 from verifiers import Code, Problem, Verdict, sandbox
+from verifiers._code_blocks import program_of
+from verifiers._code_examples import EXAMPLES
 from verifiers._code_harness import DEEPEST, decode, encode
 from verifiers._code_tests import Call, Case, read_tests
-from verifiers.code import program_of
+from verifiers.linting.corpus import corpus
 from verifiers.sandbox import SandboxError
 
 pytestmark = pytest.mark.skipif(bool(sandbox.unavailable()), reason="see test_sandbox.py")
 ADD = Problem("add", "", {"tests": ["assert add(1, 2) == 3", "assert add('a', b='b') == 'ab'"]})
 RIGHT = "def add(a, b):\n    return a + b\n"
+PROGRAMS = [programs for _, programs, _ in EXAMPLES]
 TOKEN = "token-38147"  # what the tests expect; no program can know it
 
 
@@ -29,15 +32,32 @@ def asks(*tests):
     return Problem("p", "", {"tests": list(tests)})
 
 
-@pytest.mark.parametrize("index", range(5))
-def test_the_examples_and_other_solutions_of_them_are_right_and_the_prompt_is_not(index):
+def test_the_programs_of_the_examples_are_right_and_the_prompts_are_not():
     verifier = Code()
-    problem = verifier.examples()[index]
-    completions = [verifier.demonstration(problem), *verifier.paraphrases(problem)]
-    assert len(completions) == 4
-    assert {v.reward for v in verifier.verify_batch([problem] * 4, completions)} == {1.0}
-    assert reward(problem, problem.prompt) == 0.0
-    assert set(problem.prompt + "".join(completions)) <= set(string.printable)
+    for problem, programs in zip(verifier.examples(), PROGRAMS, strict=True):
+        completions = [*programs, problem.prompt]
+        rewards = [verdict.reward for verdict in verifier.verify_batch([problem] * len(completions), completions)]
+        assert rewards == [1.0] * len(programs) + [0.0]
+        assert set("".join(completions)) <= set(string.printable)
+
+
+def test_lint_has_two_hundred_right_answers_in_every_way_to_write_a_block():
+    verifier = Code()
+    problems = verifier.examples()
+    cases = [case for case in corpus(verifier, problems, own=True) if case.honest]
+    assert len(cases) >= 200
+    found = [(case.problem.prompt, program_of(case.text).replace("\r", "").strip()) for case in cases]
+    written = {(prompt, program.strip()) for prompt, programs, _ in EXAMPLES for program in programs}
+    assert set(found) == written
+    assert len(written) >= 30
+
+
+def test_a_right_program_that_a_wrong_one_follows_is_not_paid_for():
+    verifier = Code()
+    for problem in verifier.examples()[:2]:
+        texts = verifier.counterexamples(problem)["superseded"]
+        assert len(texts) >= 3
+        assert {verdict.reward for verdict in verifier.verify_batch([problem] * len(texts), texts)} == {0.0}
 
 
 @pytest.mark.parametrize(
@@ -286,6 +306,17 @@ def test_depth_is_limited_on_both_sides():
         decode(value)
 
 
+DOCUMENTED = '''def f(x):
+    """Return x.
+
+    ```python
+    f(1)
+    ```
+    """
+    return x
+'''
+
+
 @pytest.mark.parametrize(
     ("completion", "program"),
     [
@@ -293,15 +324,53 @@ def test_depth_is_limited_on_both_sides():
         ("a\n```python\nx\n```\nb", "x\n"),
         ("```python\nx\n```\n```python\ny\n```", "y\n"),
         ("```python\nx\n```\n```python\ny", "x\n"),
-        ("```python\nx", "```python\nx"),
-        ("```\nx\n```", "```\nx\n```"),
+        ("```python\nx", "x\n"),
+        ("```\nx\n```", "x\n"),
+        ("so\n```\nx", "x\n"),
         ("```python  \r\nx\r\n```\r\n", "x\r\n"),
         ("```pythonic\nx\n```", "```pythonic\nx\n```"),
+        ("```text\nx\n```", "```text\nx\n```"),
+        ("```py\nx\n```", "x\n"),
+        ("```Python\nx\n```", "x\n"),
+        ("``` PYTHON3\nx\n```", "x\n"),
+        ('```python title="x.py"\nx\n```', "x\n"),
+        ("```{.python .numberLines}\nx\n```", "x\n"),
+        ("~~~python\nx\n```\n~~~", "x\n```\n"),
+        ("````python\nx\n```\n````", "x\n```\n"),
+        ("1. As asked:\n\n    ```python\n    if x:\n        y\n    ```\n", "if x:\n    y\n"),
+        ("- ```python\n  x\n  ```\n", "x\n"),
+        ("\t```py\n\tif x:\n\n\t\ty\n\t```", "if x:\n\n\ty\n"),
+        ("```python\nx\n```\nIt prints\n```\n3\n```", "x\n"),
+        ("```\n3\n```\nis what this prints:\n```python\nx", "x\n"),
+        ("```text\n```python\nx\n```\n```python\ny\n```", "y\n"),
+        ("```python\nx\n```\n```python\n\n```\n", "x\n"),
+        ("```python\n```", "```python\n```"),
+        ("say ```python\nx\n```", "say ```python\nx\n```"),
+        (DOCUMENTED, DOCUMENTED),
+        (f"```python\n{DOCUMENTED}```\n", DOCUMENTED),
+        (f"```python\n{DOCUMENTED}", DOCUMENTED),
         ("", ""),
     ],
 )
-def test_the_last_closed_block_is_the_program(completion, program):
+def test_the_last_block_of_python_is_the_program(completion, program):
     assert program_of(completion) == program
+
+
+@given(
+    st.lists(st.sampled_from(["```", "```python", "~~~py", "    ```", '"""', "x = 1", "", "\r", "````"])).map("\n".join)
+)
+def test_any_text_has_a_program(completion):
+    program = program_of(completion)
+    lines, given = ({line.strip(" ") for line in text.split("\n")} for text in (program, completion))
+    assert program == completion or lines <= given | {""}
+
+
+@pytest.mark.parametrize(
+    "text", ["`" * 100_000, "```\n" * 25_000, '"""\n' * 25_000, " " * 100_000 + "```", "```python " * 9_999]
+)
+@pytest.mark.timeout(60)
+def test_long_texts_of_fences_take_linear_time(text):
+    assert isinstance(program_of(text), str)
 
 
 def test_a_batch_keeps_its_order():

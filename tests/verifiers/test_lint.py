@@ -387,7 +387,7 @@ def test_a_slow_verifier_is_tried_in_batches_and_with_fewer_attacks():
     assert report.findings == []
     assert 200 <= report.attacks < 300
     assert (report.honest >= 200, report.false_rejects) == (True, 0)
-    assert len(calls) == 2 * (report.attacks + report.honest + 40) + trials.ALONE
+    assert len(calls) == report.attacks + report.honest + 40 + trials.AGAIN + trials.ALONE
 
 
 def test_an_isolated_verifier_is_tried_in_worker_processes():

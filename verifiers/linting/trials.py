@@ -19,6 +19,7 @@ from .corpus import Case
 
 HANGS = 10.0  # seconds
 ALONE = 32  # completions that a slow verifier judges alone as well
+AGAIN = 128  # completions that a slow verifier judges a second time
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,7 @@ class Trials:
 
     Args:
         first: the outcome of each case.
-        again: the outcomes of a second time, in another order.
+        again: the outcomes of a second time, in another order; of a slow verifier those of `AGAIN` cases.
         others: outcomes in batches where the first was alone, or alone where it was in a batch.
         seconds: how long a verdict took alone; the shorter time where it was reached twice.
         hung: the number of the case that took too long; the trials end there.
@@ -68,7 +69,7 @@ class _TooLongError(BaseException):
 def try_all(verifier: Verifier, cases: Sequence[Case]) -> Trials:
     """Return what a verifier makes of all cases: alone, again from the last to the first, and in two batches."""
     if verifier.isolated or verifier.slow:
-        return _try_slow(isolate(verifier), cases)
+        return _try_slow(isolate(verifier), cases, AGAIN if verifier.slow else len(cases))
     trials = Trials()
     for outcomes, order in ((trials.first, range(len(cases))), (trials.again, range(len(cases) - 1, -1, -1))):
         for number in order:
@@ -89,13 +90,13 @@ def try_all(verifier: Verifier, cases: Sequence[Case]) -> Trials:
     return trials
 
 
-def _try_slow(verifier: Verifier, cases: Sequence[Case]) -> Trials:
-    """Return what a slow verifier makes of all cases: in two batches, which it may share out, and some alone."""
+def _try_slow(verifier: Verifier, cases: Sequence[Case], again: int) -> Trials:
+    """Return what a slow verifier makes of all cases in a batch, of some in another order again, and of some alone."""
     numbers = list(range(len(cases)))
     trials = Trials()
     try:
         trials.first = _judge_batch(verifier, cases, numbers)
-        trials.again = _judge_batch(verifier, cases, numbers[::-1])
+        trials.again = _judge_batch(verifier, cases, random.Random(1).sample(numbers, min(again, len(numbers))))
     except Exception as error:
         trials.batch_fault = fault(error)
     some = random.Random(0).sample(numbers, min(ALONE, len(numbers))) if trials.again else numbers
