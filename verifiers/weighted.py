@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -19,16 +20,18 @@ class Weighted(Posed):
 
     The first part that makes problems poses them and gives the demonstrations; without one the problems come from
     elsewhere. A completion is a success where every part with a positive weight counts it as one. A part that fails
-    makes the whole verdict a failure; a part that is not applicable adds nothing. Parts that want worker processes get
-    them. Prompts: those of the part that poses them. Alphabet: those of the parts that name one, together. What it does
-    not catch: what none of its parts does; a part with a small weight still earns where the answer is wrong.
+    makes the whole verdict a failure, as does a sum beyond what a float holds; a part that is not applicable adds
+    nothing. Parts that want worker processes get them. Prompts: those of the part that poses them. Alphabet: those of
+    the parts that name one, together. What it does not catch: what none of its parts does; a part with a small weight
+    still earns where the answer is wrong.
 
     Args:
         parts: name to weight, or to a mapping with `weight`, maybe `verifier` (where the name is not the verifier's)
             and the verifier's own arguments: {"arith": 1, "length": {"weight": 0.1, "maximum": 3}}.
 
     Raises:
-        ValueError: for no parts, a weight that is no number, an unknown verifier, or arguments that it does not take.
+        ValueError: for no parts, a weight that is no number, weights whose sum is beyond what a float holds, an unknown
+            verifier, or arguments that it does not take.
     """
 
     def __init__(self, parts: Mapping[str, float | Mapping[str, Any]]) -> None:
@@ -39,10 +42,8 @@ class Weighted(Posed):
         for name, given in parts.items():
             settings: dict[str, Any] = dict(given) if isinstance(given, Mapping) else {"weight": given}
             weight = settings.pop("weight", None)
-            if isinstance(weight, bool) or not isinstance(weight, (int, float)) or not abs(weight) < float("inf"):
-                raise ValueError(f"weighted: the weight of {name!r} must be a number, got {weight!r}")
+            self.weights[name] = _weight(name, weight)
             self.parts[name] = isolate(make_verifier(settings.pop("verifier", name), **settings))
-            self.weights[name] = float(weight)
         members = list(self.parts.values())
         self.poser = next((part for part in members if part.makes_problems), members[0])
         named = [part.alphabet for part in members if part.alphabet != Verifier.alphabet]  # the others take any text
@@ -52,8 +53,7 @@ class Weighted(Posed):
         self.prefers_batches = any(part.prefers_batches for part in members)
         self.slow = any(part.slow or part.isolated for part in members)
         weighed = [(weight, self.parts[name]) for name, weight in self.weights.items() if weight]
-        ends = [[weight * end for end in part.reward_range] for weight, part in weighed]
-        self.reward_range = (sum(map(min, ends)), sum(map(max, ends)))
+        self.reward_range = _range(weighed)
         self.success_reward = sum(weight * part.success_reward for weight, part in weighed if weight > 0)
 
     def verify(self, problem: Problem, completion: str) -> Verdict:
@@ -86,7 +86,10 @@ class Weighted(Posed):
         parts = {name: verdict.reward for name, verdict in applicable.items()}
         for name, verdict in applicable.items():
             parts |= {f"{name}/{inner}": value for inner, value in verdict.parts.items()}
-        return Verdict(sum(self.weights[name] * verdict.reward for name, verdict in applicable.items()), parts)
+        reward = sum(self.weights[name] * verdict.reward for name, verdict in applicable.items())
+        if not math.isfinite(reward):
+            return Verdict(0.0, status="error", reason="the weighted sum is beyond what a float holds")
+        return Verdict(reward, parts)
 
     def paraphrases(self, problem: Problem) -> list[str]:
         """Return what every part accepts of the paraphrases of the part that poses problems."""
@@ -98,6 +101,32 @@ class Weighted(Posed):
         """Give back what the parts hold."""
         for part in self.parts.values():
             part.close()
+
+
+def _weight(name: str, value: Any) -> float:
+    try:
+        weight = float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else math.nan
+    except OverflowError:
+        weight = math.inf
+    if not math.isfinite(weight):
+        raise ValueError(f"weighted: the weight of {name!r} must be a number, got {value!r:.60}")
+    return weight
+
+
+def _range(weighed: Sequence[tuple[float, Verifier]]) -> tuple[float, float]:
+    """Return the least and the greatest sum.
+
+    Raises:
+        ValueError: if parts with bounded rewards can reach a sum that is not finite.
+    """
+    bounded = [(weight, part) for weight, part in weighed if all(map(math.isfinite, part.reward_range))]
+    ends = [sorted(weight * end for end in part.reward_range) for weight, part in bounded]
+    low, high = sum(low for low, _ in ends), sum(high for _, high in ends)
+    if not (math.isfinite(low) and math.isfinite(high)):
+        weights = ", ".join(f"{weight:g}" for weight, _ in bounded)
+        raise ValueError(f"weighted: the weights {weights} make rewards beyond what a float holds; use smaller ones")
+    others = [sorted(weight * end for end in part.reward_range) for weight, part in weighed]
+    return sum(low for low, _ in others), sum(high for _, high in others)
 
 
 def _part(verdict: Verdict, name: str) -> Verdict:

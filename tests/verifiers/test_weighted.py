@@ -140,6 +140,27 @@ def test_parts_that_want_workers_get_them_and_give_them_back():
         weighted.verify(SUM, "3")
 
 
+def test_a_sum_beyond_a_float_is_a_failed_verdict():
+    unbounded = Says()
+    unbounded.reward_range = (-math.inf, math.inf)
+    weighted = Weighted(
+        {"one": 1, "huge": {"weight": 10, "verifier": unbounded}} | {"one": {"weight": 1, "verifier": one}}
+    )
+    assert weighted.verify(SUM, "1e307").reward == 1e308
+    for text in ("1e308", "-1e308"):
+        verdict = weighted.verify(SUM, text)
+        assert (verdict.reward, verdict.status) == (0.0, "error")
+        assert "the weighted sum is beyond what a float holds" in verdict.reason
+        assert not weighted.is_success(verdict)
+    both = {"up": {"weight": 10, "verifier": unbounded}, "down": {"weight": -10, "verifier": unbounded}}
+    assert Weighted(both).verify(SUM, "1e308").status == "error"  # inf - inf
+
+
+def test_weights_may_be_as_large_as_their_sum_is_a_float():
+    assert Weighted({"arith": 1e308}).verify(SUM, "3").reward == 1e308
+    assert Weighted({"arith": -1e308, "length": 1e308}).verify(SUM, "3").reward == 0.0
+
+
 @pytest.mark.parametrize(
     ("parts", "message"),
     [
@@ -150,6 +171,10 @@ def test_parts_that_want_workers_get_them_and_give_them_back():
         ({"arith": True}, "the weight of 'arith' must be a number, got True"),
         ({"arith": math.nan}, "the weight of 'arith' must be a number, got nan"),
         ({"arith": {"digits": 2}}, "the weight of 'arith' must be a number, got None"),
+        ({"arith": math.inf}, "the weight of 'arith' must be a number, got inf"),
+        ({"arith": 10**400}, "the weight of 'arith' must be a number, got 1000"),
+        ({"arith": 1e308, "length": 1e308}, "the weights 1e\\+308, 1e\\+308 make rewards beyond what a float holds"),
+        ({"says": says(-1e308)}, "the weights -1e\\+308 make rewards beyond what a float holds"),
         ({"arit": 1}, "unknown verifier 'arit'; did you mean arith"),
         ({"arith": {"weight": 1, "digit": 2}}, "digit"),
         ({"arith": {"weight": 1, "digits": 99}}, "arith: digits must be a whole number from 1 to 9, got 99"),
