@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import importlib
 import inspect
+import traceback
 from collections.abc import Callable
 from importlib.metadata import entry_points
 from typing import Any, TypeVar
@@ -50,7 +51,8 @@ def make_verifier(spec: str | Verifier | Callable[..., Any], **kwargs: Any) -> V
         kwargs: passed to the verifier's constructor.
 
     Raises:
-        ValueError: for an unknown name (with the closest matches), or arguments that the verifier does not take.
+        ValueError: for an unknown name (with the closest matches), a module that cannot be imported, or arguments that
+            the verifier does not take.
     """
     if isinstance(spec, str):
         name, _, argument = spec.partition(":")
@@ -74,10 +76,7 @@ def find_verifier(name: str) -> Any:
     Raises:
         ValueError: for an unknown name (with the closest matches), or an installed package that cannot be imported.
     """
-    try:
-        return _find(name)
-    except (ImportError, AttributeError) as error:
-        raise ValueError(f"verifier {name!r} of {verifier_origin(name)} cannot be loaded: {error}") from error
+    return _find(name)
 
 
 def verifier_origin(name: str) -> str:
@@ -103,8 +102,8 @@ def _find(name: str) -> Any:
         module_name, _, attribute = name.partition(":")
         try:
             return getattr(importlib.import_module(module_name), attribute)
-        except (ImportError, AttributeError, ValueError, TypeError) as error:
-            raise ValueError(f"verifier {name!r} cannot be loaded: {error}") from error
+        except (Exception, SystemExit) as error:  # a module may raise anything while it is imported
+            raise ValueError(f"verifier {name!r} cannot be loaded: {_reason(error)}") from error
     known = list_verifiers()
     if name in known:
         return _load(name)
@@ -117,4 +116,18 @@ def _load(name: str) -> Any:
     """Return the class that a known name stands for."""
     if name in _REGISTRY:
         return _REGISTRY[name]
-    return next(entry.load() for entry in entry_points(group=ENTRY_POINT_GROUP) if entry.name == name)
+    entry = next(entry for entry in entry_points(group=ENTRY_POINT_GROUP) if entry.name == name)
+    try:
+        return entry.load()
+    except (Exception, SystemExit) as error:  # one plugin must not end the program for all others
+        raise ValueError(f"verifier {name!r} of {verifier_origin(name)} cannot be loaded: {_reason(error)}") from error
+
+
+def _reason(error: BaseException) -> str:
+    """Return an exception in one line, with the place that raised it where the message does not explain it."""
+    line = (str(error).splitlines() or [""])[0]
+    if isinstance(error, (ImportError, AttributeError, SyntaxError)):
+        return line
+    place = traceback.extract_tb(error.__traceback__)[-1]
+    named = f"{type(error).__name__}: {line}" if line else type(error).__name__
+    return f"{named} ({place.filename}, line {place.lineno})"

@@ -70,6 +70,22 @@ def test_list_survives_a_package_that_cannot_be_imported(tmp_path, monkeypatch):
     assert rows["torn"]["summary"] == "verifier 'torn' of torn 1.0 cannot be loaded: No module named 'no_such_module_y'"
 
 
+@pytest.mark.parametrize("source", ["raise SystemExit", "raise RuntimeError('no licence')"])
+def test_list_and_lint_go_on_after_a_plugin_that_ends_while_it_is_imported(tmp_path, monkeypatch, source):
+    distribution = tmp_path / "leaver-1.0.dist-info"
+    distribution.mkdir()
+    (distribution / "METADATA").write_text("Metadata-Version: 2.1\nName: leaver\nVersion: 1.0\n")
+    (distribution / "entry_points.txt").write_text(f"[{ENTRY_POINT_GROUP}]\nleaver = leaver_plugin:Leaver\n")
+    (tmp_path / "leaver_plugin.py").write_text(source)
+    monkeypatch.syspath_prepend(tmp_path)
+    rows = {row["name"]: row for row in data("list")}
+    assert rows["leaver"]["summary"].startswith("verifier 'leaver' of leaver 1.0 cannot be loaded: ")
+    assert rows["weighted"]["summary"].startswith("Several verifiers")
+    outcome = run("lint", "leaver", code=2)
+    assert outcome.stderr.count("\n") == 1
+    assert "verifier 'leaver' of leaver 1.0 cannot be loaded: " in outcome.stderr
+
+
 def test_list_and_lint_start_without_the_heavy_libraries():
     code = (
         "import sys; from _rlenv_scripts.main import main\n"

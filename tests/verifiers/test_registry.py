@@ -130,6 +130,37 @@ def test_an_unknown_name_without_close_matches_lists_all_names():
         make_verifier("zzzzzz")
 
 
+BROKEN = {
+    "raise SystemExit(3)": "SystemExit: 3 (",
+    "import sys; sys.exit()": "rlenv_test_plugin.py, line 1)",
+    "raise RuntimeError('no\\nlicence')": "RuntimeError: no",
+    "1 / 0": "ZeroDivisionError: division by zero",
+    "def f(:": "invalid syntax (rlenv_test_plugin.py, line 1)",
+    "import no_such_module_z": "No module named 'no_such_module_z'",
+}
+
+
+@pytest.mark.parametrize("source", BROKEN)
+def test_a_plugin_that_fails_while_it_is_imported_is_one_line(plugin, tmp_path, source):
+    (tmp_path / "rlenv_test_plugin.py").write_text(source)
+    for make in (make_verifier, registry.find_verifier):
+        with pytest.raises(
+            ValueError, match=r"verifier 'plugged' of rlenv-test-plugin 1\.0 cannot be loaded: "
+        ) as caught:
+            make(plugin)
+        assert BROKEN[source] in str(caught.value)
+        assert "\n" not in str(caught.value)
+    with pytest.raises(ValueError, match="verifier 'rlenv_test_plugin:Plugged' cannot be loaded: ") as caught:
+        make_verifier("rlenv_test_plugin:Plugged")
+    assert "\n" not in str(caught.value)
+
+
+def test_ctrl_c_while_a_plugin_is_imported_is_not_held_back(plugin, tmp_path):
+    (tmp_path / "rlenv_test_plugin.py").write_text("raise KeyboardInterrupt")
+    with pytest.raises(KeyboardInterrupt):
+        make_verifier(plugin)
+
+
 @pytest.mark.parametrize("spec", [None, 3, 0.5, ["arith"]])
 def test_anything_else_is_no_verifier(spec):
     with pytest.raises(ValueError, match="a verifier is a name, a Verifier or a reward function"):
