@@ -140,7 +140,7 @@ def test_lint_ends_with_1_where_a_rule_is_broken(judges):
 
 
 def test_lint_says_what_is_declared_and_what_could_not_be_checked(tmp_path, judges):
-    assert "numeric: declared: negation is paid for, " in run("lint", "numeric").stdout
+    assert "length: declared: hollow is paid for, " in run("lint", "length").stdout
     (tmp_path / "open.jsonl").write_text('{"prompt": "Say something."}\n')
     lines = run("lint", "judges:strict", "--problems", tmp_path / "open.jsonl", code=1).stdout
     assert "1 of 1 problems have no reference answer" in lines

@@ -27,7 +27,48 @@ from verifiers.numeric import read_number
         ("25%", Fraction(1, 4)),
         ("007", 7),
         ("The answer is 18.", 18),
-        ("The answer is $18!", 18),
+        ("The answer is **18**!", 18),
+        ("18 apples!", 18),
+        ("$\\boxed{18}$!", 18),
+        ("18km", 18),
+        ("18 km/h", 18),
+        ("18 cm^2", 18),
+        ("$18\\text{ cm}^2$", 18),
+        ("18\u00a0", 18),
+        ("18\u00a0°C", 18),
+        ("$18^\\circ$", 18),
+        ("$18/hour", 18),
+        ("\\(18\\)", 18),
+        ("\\[18\\]", 18),
+        ("$$18$$", 18),
+        ("$\\text{The answer is } 18$", 18),
+        ("minus 18", -18),
+        ("It is negative 18 degrees.", -18),
+        ("-$18", -18),
+        ("-\\boxed{18}", -18),
+        ("25 %", Fraction(1, 4)),
+        ("25\\%", Fraction(1, 4)),
+        ("25 percent", Fraction(1, 4)),
+        ("1\u202f234", 1234),
+        ("1{,}234", 1234),
+        ("1\\,234", 1234),
+        ("3 1/2", Fraction(7, 2)),
+        ("$3\\frac{1}{2}$", Fraction(7, 2)),
+        ("-\\dfrac{3}{4}", Fraction(-3, 4)),
+        ("1.8 * 10^1", 18),
+        ("$1.8 \\times 10^{-1}$", Fraction(18, 100)),
+        ("-10^3", -1000),
+        ("9 * 2 = 18", 18),
+        ("The total is 9 × $2 = $18.", 18),
+        ("1.5 * 4 / (1 + 1) = 6 / 2 = 3", 3),
+        ("x = 17 + 1 = 18", 18),
+        ("No, 18.", 18),
+        ("She has 18 more than Bob, no less.", 18),
+        ("18 a day, I think", 18),
+        ("It is not 17.\nIt is 18.", 18),
+        ("That adds up to 18.", 18),
+        ("~18", 18),
+        ("$x \\approx 18$", 18),
         ("It costs 18€ (I think)", 18),
         ("**18**", 18),
         ("#### 18", 18),
@@ -44,11 +85,23 @@ def test_the_only_number_of_the_last_line_is_read(text, number):
     assert read_number(text) == number
 
 
+def test_a_line_of_many_numbers_is_unclear_at_once():
+    assert read_number("1+1+1=3") == 3
+    assert read_number("1=" * 400 + "1") is None
+
+
 @pytest.mark.parametrize(
     "text",
     [
-        "", "\n", "eighteen", "17 or 18", "9 * 2 = 18", "18 18", "18,19", "1,2,3", "12,34", "1,2345",
-        "1.2.3", "18\n19 20", "x2", "5km", "H2O", "18th", "0x12", "1_000", "18a", "2^3", "2**3", "~18",
+        "", "\n", "eighteen", "17 or 18", "18 18", "18,19", "1,2,3", "12,34", "1,2345",
+        "1.2.3", "18\n19 20", "x2", "H2O", "18th", "0x12", "1_000", "18a", "2^3", "2**3", "18!", "18 !", "(18)!",
+        "\\boxed{18!}",
+        "!=18", "x != 18", "$x\\ne18$", "≠18", "<= 18", "18 thousand", "18 \\text{ million}", "18k", "18 dozen",
+        "0,018", "18,5", "00,018", "1,23,456", "18 x", "18 - x", "x - 18", "18 + tax", "x * 18", "18 * x", "18 pi",
+        "\\sqrt{18}", "x^{18}", "18^{x}", "18_{b}", "half of 18", "18 and a half", "seventeen or 18", "ten minus 18",
+        "more than 18", "at least 18", "18 or more", "Is it 18?", "18?", "not 18", "isn’t 18", "no answer: 18",
+        "18 is wrong", "18 = 17", "1 + 18 = 18", "9 * 3 = 18", "18 = 9 * 2", "x != 9 * 2 = 18", "y9 * 2 = 18",
+        "3 1/2 1/2", "3 5/4", "10^9999", "1 234", "18 i",
         "18<eos>", "18\x00", "18\x1c", "1\u200b8", "- 18", "\u2212 18", "--18", "+-18", "1e9999",
         "1e999999999", "1e-999999999", "nan", "inf", "-Infinity", "1/0", "0/0", "1/0.5", "1/2/3", "٤٦",
         "４６", "⁴⁶", "½", "18½", "4٦", "9" * 101, "9" * 5_000, "-" + "9" * 100_000, "0." + "3" * 5_000,
@@ -99,10 +152,34 @@ def test_without_strictness_the_last_number_is_read(text, number):
         ({"inside": "answer"}, "18", "1 2 3 <answer>18</answer> 4", 1.0),
         ({"inside": "answer"}, "18", "18", 0.0),
         ({"tolerance": 1e300}, "18", "nan", 0.0),
+        ({}, "18 km", "18", 1.0),
+        ({}, "18 km", "18 km.", 1.0),
+        ({}, "18 km", "18 m", 0.0),
+        ({}, "18", "18 m", 1.0),
+        ({}, "18 m²", "18 m^2", 1.0),
+        ({}, "25%", "0.25", 1.0),
+        ({}, "25", "25%", 0.0),
     ],
 )
 def test_numbers_are_compared_within_the_tolerance(options, answer, completion, reward):
     assert Numeric(**options).verify(Problem("p", answer), completion).reward == reward
+
+
+@pytest.mark.parametrize(
+    ("prompt", "answer", "completion", "reward"),
+    [
+        ("What percentage of 8 is 2?", "25", "25%", 1.0),
+        ("What percentage of 8 is 2?", "25", "0.25", 0.0),
+        ("How many percent of 8 is 2?", "25%", "25%", 1.0),
+        ("Ten percent of 250?", "25", "25%", 0.0),
+        ("How many atoms are there?", "1000000", "10^6", 1.0),
+        ("What is 10^6?", "1000000", "10^6", 0.0),
+        ("What is 10^6?", "1000000", "$10^{6}$", 0.0),
+        ("Write 10^6 + 10^6.", "2000000", "2 * 10^6", 1.0),
+    ],
+)
+def test_the_question_decides_about_percent_and_powers_of_ten(prompt, answer, completion, reward):
+    assert Numeric().verify(Problem(prompt, answer), completion).reward == reward
 
 
 @pytest.mark.parametrize("answer", ["", "eighteen", "17 or 18", "9" * 5_000, "nan"])
