@@ -4,32 +4,89 @@ from __future__ import annotations
 
 import re
 import string
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
+from ._choice_corpus import EXAMPLES, RIGHT, RIGHT_WITH_TEXT, WRONG, WRONG_WITH_TEXT
 from .base import Problem
 from .reference import ReferenceVerifier
 from .registry import register_verifier
 from .text import collapsed, last_line
+from .wording import denied
 
 _LONGEST_LINE = 1_000
-_WORDS = ("answer", "choice", "option")
+_MOST_STATEMENTS = 2_000
+_LONGEST_FRAME = 80
+_BE = r" (?:is|must be|has to be|should be|would be)"
+_NOUN = r"(?:answer|choice|option|letter|solution|conclusion)"
 _FRAME = re.compile(
-    r"(?:(?:so|thus|therefore|hence),? )?(?:the |my )?(?:(?:correct|right|best|final) )?"
-    rf"(?:{'|'.join(_WORDS)})(?: is:?|:) ?"
+    r"(?:(?:so|thus|therefore|hence|then|finally|in conclusion|ok|okay),? )?(?:"
+    rf"(?:the |my |our )?(?:(?:correct|right|best|final) )?{_NOUN}\b(?:{_BE})?|the (?:correct|right) one{_BE}"
+    r"|i(?:'d| would|'ll| will)? (?:choose|pick|select|say|go (?:with|for))|final\b(?= ?[:=])|####"
+    rf"|(?:i (?:think|believe|guess) )?(?:that )?(?:(?:it|that|this)(?:{_BE}|'s))?"
+    rf") ?[:=]? ?(?:(?:the )?{_NOUN} ?:? )?"
 )
-_GIVEN = re.compile(rf"(?:{'|'.join(_WORDS)})s?[ \t]*(?:is|:)")
+_VERDICT = re.compile(r" is (?:the )?(?:(?:correct|right|best)(?: (?:answer|choice|option|one))?|answer)$")
+_VERDICT_ENDS = frozenset({"correct", "right", "best", "answer", "choice", "option", "one"})
+_GIVEN = re.compile(r"(?:answers?|choice|option|solution|final)[ \t]*(?:is|are|:|=)")
+_END_OF_STATEMENT = re.compile(r"(?<=[.!?;])[ \t]+|,[ \t]+(?=(?:so|thus|therefore|hence)\b)")
+_BOX = re.compile(r"\\boxed ?\{((?:[^{}]|\{[^{}]*\})*)\}")
+_MARKUP = re.compile(r"\\(?:text(?:bf|it|rm)?|mathrm|mathbf) ?\{([^{}]*)\}|\\[()\[\]]")
+_SAME = {
+    "\N{NO-BREAK SPACE}": " ", "\N{FULLWIDTH COLON}": ":", "\N{RIGHT SINGLE QUOTATION MARK}": "'", "\t": " ", "\r": " ",
+    "**": "", "$": "",
+}  # fmt: skip
 _FORMS = ("{}", "({})", "[{}]", "{})", "{}.", "{}:")
+_BOTH = ("{0} - {1}", "({0}) - {1}", "{0}, {1}", "{0} = {1}", "{0}:{1}", "{1} ({0})")
+
+
+@dataclass(frozen=True)
+class _Names:
+    """What the choices of a problem may be called.
+
+    Args:
+        called: the label of the choice that a name is of; None for a text that two choices share.
+        listed: the names of a label and its text, as in a list of the choices.
+        ends: the last words of all names.
+        longest: the characters of the longest name.
+    """
+
+    called: Mapping[str, str | None]
+    listed: frozenset[str]
+    ends: frozenset[str]
+    longest: int
+
+
+class _Claim(NamedTuple):
+    """What a statement says.
+
+    Args:
+        label: the choice that it names, None where it names none or several.
+        framed: whether it says that this is the answer.
+        listed: whether it has the form of a line in a list of the choices.
+        unclear: whether it gives an answer that is not a choice.
+    """
+
+    label: str | None = None
+    framed: bool = False
+    listed: bool = False
+    unclear: bool = False
 
 
 @register_verifier("choice")
 class Choice(ReferenceVerifier):
-    """Exactly one choice, the right one; reward 1.0, else 0.0.
+    r"""Exactly one choice, the right one; reward 1.0, else 0.0.
 
-    A completion names a choice by its label ("B", "(B)", "[B]", "B.", "B)"), by its text, or by both ("B) Lima"), with
-    or without words such as "The answer is" or "Answer:" in front, in upper or lower case. Nothing else may stand in
-    that line: "A or B", all choices one after the other, or a label with the text of another choice score 0. Working
-    may stand in the lines above; then the last line needs the words in front, and no line above may have them.
+    A completion names a choice by its label ("B", "(B)", "[B]", "B.", "B)"), by its text, or by both ("B) Lima", "Lima
+    (B)"), in upper or lower case, with or without words such as "The answer is", "Option", "It is" or "I choose" in
+    front or "is correct" behind, also in `\boxed{}` or dollars. Nothing else may stand in that statement: "A or B",
+    "not B", "B?", all choices one after the other, or a label with the text of another choice score 0.
+
+    Working may stand before it, in lines or sentences; then the last statement needs the words or the box, and none
+    before it may give another choice ("Final: A", "It is A.", "A" alone in its line; a list of choices with their texts
+    gives none) or say "the answer is" something else. More than 2,000 statements score 0.
 
     Prompts and alphabet: those of the problems, which come from elsewhere. The problem's metadata has "choices": a list
     of texts, labelled A, B, C and so on, or labels with their texts. Without them the labels are those of `labels`. The
@@ -53,12 +110,12 @@ class Choice(ReferenceVerifier):
 
     def examples(self) -> list[Problem]:
         """Return questions with four choices."""
-        return [_posed(question, choices, label) for question, choices, label in _EXAMPLES]
+        return [_posed(question, choices, label) for question, choices, label in EXAMPLES]
 
     def fault(self, problem: Problem) -> str:
         """Return why the right choice is not known."""
         choices = self._choices(problem)
-        if _names(tuple(choices.items())).get(_plain(problem.answer)):
+        if _names(tuple(choices.items())).called.get(_plain(problem.answer)):
             return ""
         return f"the reference answer {problem.answer!r} is none of the choices {', '.join(choices)}"
 
@@ -67,23 +124,42 @@ class Choice(ReferenceVerifier):
         line, above = last_line(text)
         if len(line) > _LONGEST_LINE:
             return False
-        names, line = _names(tuple(self._choices(problem).items())), _plain(line)
-        frame = _FRAME.match(line)
-        if above and (not frame or _answers(above)):
+        names = _names(tuple(self._choices(problem).items()))
+        right = names.called.get(_plain(problem.answer))
+        *working, last = _claims(line, names) or [_Claim()]
+        if last.label is None or last.label != right or ((working or above) and not last.framed):
             return False
-        named = names.get(line) or (names.get(_plain(line[frame.end() :])) if frame else None)
-        return named is not None and named == names.get(_plain(problem.answer))
+        working += _claims(above, names)
+        if len(working) > _MOST_STATEMENTS:
+            return False
+        if len({claim.label for claim in working if claim.listed}) > 1:
+            working = [claim for claim in working if not claim.listed]  # the choices once more
+        return all(claim.label in (None, right) and not claim.unclear for claim in working)
 
     def spellings(self, problem: Problem) -> list[str]:
         """Return the label in the usual forms, the text, and an answer under some working."""
         choices = self._choices(problem)
-        label = _names(tuple(choices.items())).get(_plain(problem.answer))
+        label = _names(tuple(choices.items())).called.get(_plain(problem.answer))
         if label is None:
             return []
-        framed = [f"The answer is {label}.", f"Answer: {label}", f"the correct answer is: ({label})", f"**{label}**"]
-        working = [f"Not the first one, I think.\n\nAnswer: {label}"]
-        forms = [form.format(label) for form in _FORMS[:5]] + [label.lower(), f" {label}\n"]
-        return forms + framed + working + [f"{label}) {choices[label]}"] * bool(choices[label])
+        texts = [form.format(label) for form in (*_FORMS, *RIGHT)] + [label.lower()]
+        if choices[label]:
+            listed = "".join(f"{each}) {text}\n" for each, text in choices.items())
+            texts += [form.format(label, choices[label]) for form in RIGHT_WITH_TEXT]
+            texts += [f"{listed}\nThe answer is {label}."]
+        return texts
+
+    def counterexamples(self, problem: Problem) -> Mapping[str, Sequence[str]]:
+        """Return the right choice denied, doubted, and beside another choice."""
+        choices = self._choices(problem)
+        label = _names(tuple(choices.items())).called.get(_plain(problem.answer))
+        other = next((each for each in choices if each != label), None)
+        if label is None or other is None:
+            return {}
+        families = {family: [form.format(label, other) for form in forms] for family, forms in WRONG.items()}
+        if choices[label] and choices[other]:
+            families["another-text"] = [form.format(label, choices[other]) for form in WRONG_WITH_TEXT]
+        return families
 
     def _choices(self, problem: Problem) -> dict[str, str]:
         given = problem.metadata.get("choices")
@@ -94,46 +170,91 @@ class Choice(ReferenceVerifier):
         return dict.fromkeys(self.labels, "")
 
 
-def _answers(text: str) -> bool:
-    """Tell whether an answer is given; most texts have none of the words, which is quickly seen."""
-    lowered = text.lower()
-    return any(word in lowered for word in _WORDS) and _GIVEN.search(lowered) is not None
+def _claims(text: str, names: _Names) -> list[_Claim]:
+    """Return what the lines of a text say that name a choice, and the sentences of the others."""
+    found: dict[str, _Claim] = {}
+    for line in dict.fromkeys(_normal(text).split("\n")):
+        found[line] = _claim(line, names)
+        if found[line].label is None and len(statements := _END_OF_STATEMENT.split(line)) > 1:
+            del found[line]
+            found.update({each: _claim(each, names) for each in dict.fromkeys(statements)})
+        if len(found) > _MOST_STATEMENTS:
+            break
+    return [claim for statement, claim in found.items() if statement.strip()]
+
+
+def _claim(statement: str, names: _Names) -> _Claim:
+    if len(statement) > _LONGEST_LINE:
+        return _Claim(unclear=_GIVEN.search(statement) is not None)
+    boxes = list(_BOX.finditer(statement)) if "\\boxed" in statement else []
+    if len(boxes) > 1:
+        return _Claim(unclear=True)
+    if boxes:
+        before, after = statement[: boxes[0].start()], statement[boxes[0].end() :]
+        alone = not after.strip(" .!*") and not denied(before) and not re.search(r"\b(?:or|either)\b", before)
+        label = names.called.get(_bare(boxes[0][1])) if alone else _framed(_bare(before + boxes[0][1] + after), names)
+        return _Claim(label, framed=label is not None, unclear=label is None)
+    bare = _bare(statement)
+    if bare in names.called:
+        return _Claim(names.called[bare], listed=bare in names.listed)
+    label = _framed(bare, names)
+    return _Claim(label, framed=label is not None, unclear=label is None and _GIVEN.search(bare) is not None)
+
+
+def _framed(bare: str, names: _Names) -> str | None:
+    """Return what a statement names between the words in front of it and those behind it."""
+    bare = bare.partition(" because ")[0].rstrip(", ")
+    end = re.split("[ :=]", bare)[-1]
+    if len(bare) > names.longest + _LONGEST_FRAME or not (end in names.ends or end in _VERDICT_ENDS):
+        return None
+    frame, verdict = _FRAME.match(bare), _VERDICT.search(bare)
+    return names.called.get(_bare(bare[frame.end() if frame else 0 : verdict.start() if verdict else None]))
 
 
 @lru_cache(maxsize=4096)
-def _names(choices: tuple[tuple[str, str], ...]) -> Mapping[str, str | None]:
+def _names(choices: tuple[tuple[str, str], ...]) -> _Names:
     """Return what each choice may be called; None for a text that two choices share."""
-    names: dict[str, str | None] = {}
+    called: dict[str, str | None] = {}
+    listed = set()
     for label, text in choices:
         text = _plain(text)
         if text:
-            names[text] = None if text in names else label
+            called[text] = None if text in called else label
     for label, text in choices:
+        small, text = label.casefold(), _plain(text)
         for form in _FORMS:
-            called = form.format(label.casefold())
-            names[called] = label
+            called[form.format(small)] = label
             if text:
-                names[_plain(f"{called} {text}")] = label
-    return names
+                listed.add(_plain(f"{form.format(small)} {text}"))
+                called[_plain(f"{form.format(small)} {text}")] = label
+        if text:
+            called.update({form.format(small, text): label for form in _BOTH})
+    ends = {name.rpartition(" ")[2].rpartition(":")[2] for name in called} | {
+        name.rpartition(" ")[2] for name in called
+    }
+    return _Names(called, frozenset(listed), frozenset(ends), max(map(len, called)))
 
 
 def _plain(text: str) -> str:
-    bare = collapsed(text).casefold().strip("*_\"'` ")
+    return _bare(_normal(text).replace("\n", " "))
+
+
+def _normal(text: str) -> str:
+    """Return a text in small letters without markup, with spaces and colons of one kind."""
+    for sign, to in _SAME.items():
+        text = text.replace(sign, to)
+    text = text.casefold()
+    return _MARKUP.sub(r"\1", text) if "\\" in text else text
+
+
+def _bare(statement: str) -> str:
+    """Return a statement without the signs around it."""
+    if "  " in statement:
+        statement = collapsed(statement)
+    bare = statement.strip("*_\"'` ").rstrip(",; ")
     return bare.removesuffix(".").removesuffix("!").strip("*_\"'` ") or bare
 
 
 def _posed(question: str, texts: list[str], label: str) -> Problem:
     listed = "".join(f"{name}) {text}\n" for name, text in zip(string.ascii_uppercase, texts, strict=False))
     return Problem(f"{question}\n{listed}Answer:", label, {"choices": texts})
-
-
-_EXAMPLES = [
-    ("What is the capital of Peru?", ["Quito", "Lima", "Bogota", "La Paz"], "B"),
-    ("Which of these is a prime number?", ["21", "27", "29", "33"], "C"),
-    ("Which planet is closest to the sun?", ["Mercury", "Venus", "Earth", "Mars"], "A"),
-    ("Which gas do plants take in?", ["oxygen", "helium", "nitrogen", "carbon dioxide"], "D"),
-    ("What is 7 times 8?", ["54", "56", "58", "63"], "B"),
-    ("Which word is a verb?", ["table", "green", "quickly", "run"], "D"),
-    ("Which of these floats on water?", ["cork", "iron", "lead", "granite"], "A"),
-    ("How many sides does a hexagon have?", ["four", "five", "six", "eight"], "C"),
-]
