@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import unicodedata
+from collections.abc import Mapping, Sequence
 
+from ._exact_examples import EXAMPLES
 from .arguments import flag, one_of
 from .base import Problem
 from .reference import ReferenceVerifier
@@ -11,6 +14,12 @@ from .registry import register_verifier
 from .text import WHITESPACE, collapsed, normal_form
 
 _FORMS = ("NFC", "NFKC", "none")
+_NOT_FORGIVEN = re.compile(  # punctuation that is part of a number
+    r"(?<=\d)\s*[^\w\s]+\s*(?=\d)"  # 3.14, 1,234, 10:30, 2 * 3
+    r"|(?<![\w.])\.(?=\d)"  # .5
+    r"|(?<!\w)[-\u2010-\u2015](?=[^\w]{0,8}\d)"  # -5, -$5, -(5)
+    r"|(?<=\d)(?:\s?[%\u2030\u066a]|!)"  # 5 %, 5!
+)
 _GROWTH, _ROOM = 18, 1000  # one character has at most 18 in a compatibility form; room for what is forgiven
 
 
@@ -28,7 +37,9 @@ class Exact(ReferenceVerifier):
     Args:
         ignore_case: forgive upper and lower case.
         collapse_whitespace: forgive how much whitespace there is between words.
-        ignore_punctuation: forgive every punctuation character, inside words too.
+        ignore_punctuation: forgive every punctuation character, inside words too, but not in numbers: a sign, a percent
+            sign or an exclamation mark at a number and everything between two digits count, so that 5 is neither -5
+            nor 5%, and 314 is not 3.14; and 1,234 is not 1234.
         unicode: NFC (é is one thing however it is stored), NFKC (also ﬁ and fi), or none.
         inside: the tag whose section is judged instead of the whole completion, such as "answer".
 
@@ -54,7 +65,7 @@ class Exact(ReferenceVerifier):
 
     def examples(self) -> list[Problem]:
         """Return questions with answers of one spelling."""
-        return [Problem(f"{question}\n", answer) for question, answer in _EXAMPLES]
+        return [Problem(f"{question}\n", answer) for question, answer in EXAMPLES]
 
     def fault(self, problem: Problem) -> str:
         """Return why there is nothing to compare with."""
@@ -70,13 +81,40 @@ class Exact(ReferenceVerifier):
     def spellings(self, problem: Problem) -> list[str]:
         """Return the answer with what the options forgive."""
         answer = problem.answer
-        texts = [
-            f" {answer}",
-            f"{answer}\n",
-            unicodedata.normalize("NFD", answer) if self.unicode != "none" else answer,
-        ]
-        texts += [answer.upper()] * self.ignore_case + [answer.replace(" ", "  ")] * self.collapse_whitespace
-        return texts + [f"{answer}."] * self.ignore_punctuation
+        texts = [f" {answer}", f"{answer}\n", f"\n\n{answer}", f"\t{answer} \r\n"]
+        if self.unicode != "none":
+            texts += [
+                form for form in (unicodedata.normalize(name, answer) for name in ("NFC", "NFD")) if form != answer
+            ]
+        if self.ignore_case:
+            texts += [answer.upper(), answer.lower(), answer.title()]
+        if self.collapse_whitespace:
+            texts += [answer.replace(" ", "  "), answer.replace(" ", "\n"), answer.replace("\n", " ")]
+        if self.ignore_punctuation:
+            texts += [f"{answer}.", f"«{answer}»", f"({answer})", f"{answer};", f'"{answer}?"']
+        return texts
+
+    def counterexamples(self, problem: Problem) -> Mapping[str, Sequence[str]]:
+        """Return other numbers that are the answer but for punctuation, and the answer with words about it."""
+        answer = problem.answer.strip(WHITESPACE)
+        families = {
+            "more-words": [f"The answer is {answer}", f"{answer} or so", f"{answer}, I think", f"{answer} {answer}"]
+        }
+        if re.fullmatch("[0-9]+", answer):
+            numbers = [
+                f"-{answer}",
+                f"-({answer})",
+                f"\N{EN DASH}{answer}",
+                f"{answer}%",
+                f"{answer} %",
+                f"{answer}!",
+                f".{answer}",
+            ]
+            numbers += [f"{answer[:n]}{sign}{answer[n:]}" for n in range(1, len(answer)) for sign in ".,:/*-"]
+            families["punctuated-number"] = numbers
+        elif re.search("[0-9][.,:/-][0-9]|^-[0-9]|[0-9]%", answer):
+            families["punctuated-number"] = [re.sub("(?<=[0-9])[.,:/-](?=[0-9])|^-|%", "", answer)]
+        return families
 
     def _normal(self, text: str) -> str | None:
         normal: str | None = collapsed(text) if self.collapse_whitespace else text.strip(WHITESPACE)
@@ -85,19 +123,11 @@ class Exact(ReferenceVerifier):
         if normal and self.ignore_case:
             normal = normal.casefold()
         if normal and self.ignore_punctuation:
-            normal = "".join(c for c in normal if not unicodedata.category(c).startswith("P")).strip(WHITESPACE)
+            normal = _without_punctuation(normal)
         return normal
 
 
-_EXAMPLES = [
-    ("Which metal is liquid at room temperature?", "mercury"),
-    ("What is the capital of Peru?", "Lima"),
-    ("Spell the French word for good morning.", "bonjour"),
-    ("Reverse the word stressed.", "desserts"),
-    ("Write the first five prime numbers with commas.", "2,3,5,7,11"),
-    ("Which planet has the largest rings?", "Saturn"),
-    ("Write 255 in hexadecimal, in capitals.", "FF"),
-    ("Who wrote Frankenstein?", "Mary Shelley"),
-    ("What is the chemical symbol of gold?", "Au"),
-    ("Sort the letters of the word banana.", "aaabnn"),
-]
+def _without_punctuation(text: str) -> str:
+    counts = {place for found in _NOT_FORGIVEN.finditer(text) for place in range(*found.span())}
+    kept = (c for place, c in enumerate(text) if place in counts or not unicodedata.category(c).startswith("P"))
+    return "".join(kept).strip(WHITESPACE)

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from verifiers import Exact, Problem
+from verifiers.linting.lint import lint
 
 SHELLEY = Problem("Who wrote Frankenstein?", "Mary Shelley")
 
@@ -53,6 +54,43 @@ def test_an_option_forgives_what_it_says_and_nothing_does_without_it(options, co
     assert Exact(**options).verify(SHELLEY, completion).reward == 1.0
     assert Exact().verify(SHELLEY, completion).reward == 0.0
     assert Exact(**options).verify(SHELLEY, re.sub("[lL]", "", completion)).reward == 0.0
+
+
+@pytest.mark.parametrize(
+    ("answer", "forgiven", "other"),
+    [
+        (
+            "5",
+            ["5.", "(5)", '"5"', "5,", "«5»", "[5]."],
+            ["-5", "\u20135", "\u22125", "-(5)", "- 5", "5%", "5 %", "5!", ".5", "5.0"],
+        ),
+        ("-5", ["-5.", "(-5)", "-5;"], ["5", "--5", "\u22125", "-.5"]),
+        ("314", ["314."], ["3.14", "31,4", "3-14", "3:14", "3/14", "3 / 14"]),
+        ("3.14", ["3.14.", "'3.14'"], ["314", "3,14", ".314", "3.1.4"]),
+        ("1,234", ["1,234."], ["1234", "1.234"]),
+        ("25%", ["(25%)."], ["25"]),
+        ("2*3", ["2*3."], ["23", "2-3", "2/3"]),
+        ("sister-in-law", ["sister in-law".replace(" ", ""), "sisterinlaw"], ["sister in law"]),
+        ("COVID-19", ["COVID19", "(COVID-19)"], ["COVID 19", "COVID -19"]),
+        ("- Lima", ["Lima", "* Lima!"], ["Lima 5"]),
+    ],
+)
+def test_forgiven_punctuation_never_makes_another_number(answer, forgiven, other):
+    verifier = Exact(ignore_punctuation=True)
+    for text in (answer, *forgiven):
+        assert verifier.verify(Problem("p", answer), text).reward == 1.0, text
+    for text in other:
+        assert verifier.verify(Problem("p", answer), text).reward == 0.0, text
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"ignore_punctuation": True}, {"ignore_case": True, "collapse_whitespace": True, "ignore_punctuation": True}],
+)
+def test_lint_finds_nothing_wrong_with_what_is_forgiven(options):
+    report = lint(Exact(**options))
+    assert report.findings == []
+    assert (report.honest >= 200, report.false_accepts) == (True, 0)
 
 
 def test_a_letter_is_one_however_it_is_stored():
