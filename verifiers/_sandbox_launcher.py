@@ -1,17 +1,24 @@
 """Builds a sandbox around its own process, then becomes the program that is to run in it.
 
 `sandbox.py` starts this file in a fresh interpreter, as `python -I -S -B _sandbox_launcher.py STATUS_FD`, and sends a
-job through standard input: four bytes of length, a marshalled dict, and after it what the program reads. Two processes
-come of it: the guard, which stays outside and waits, and the inmate, process 1 of the new namespaces. With process 1
-the kernel kills every process of a namespace, and the guard ends after that and not before.
+job through standard input: four bytes of length, a marshalled dict, and after it what the program reads. It becomes
+three processes:
+
+    guard     outside, in the process group that the trainer made; ends after process 1
+    process 1 of the new namespaces, in the same group; dies with the guard, ends after the program
+    program   a session of its own, so that its signals do not reach the other two
+
+With process 1 the kernel kills every process of a namespace. From inside, no signal kills or stops process 1.
 
 It imports little: json, typing, contextlib or pathlib take longer to import than the sandbox to build.
 
-"ready" on STATUS_FD means that the program starts now; anything else there says why it cannot.
+STATUS_FD is a socket. "ready" means that the program starts now, and comes with a pidfd of process 1, which is readable
+when the namespace is empty; anything else says why the program cannot start.
 """
 
 from __future__ import annotations
 
+import _socket  # socket takes longer
 import ctypes
 import errno
 import marshal
@@ -36,21 +43,24 @@ NEW_ANYTHING = NEW_MOUNTS | NEW_CGROUP | NEW_NAMES | NEW_IPC | NEW_USER | NEW_PI
 READ_ONLY, NO_SUID, NO_DEVICES, NO_EXEC, REMOUNT, BIND, RECURSIVE, PRIVATE = 1, 2, 4, 8, 32, 4096, 16384, 1 << 18
 DETACH = 2
 AT_CWD, AT_RECURSIVE = -100, 0x8000
+PIDFD_OPEN = 434  # os.pidfd_open is missing from a Python that was built on an old system
 SET_DEATH_SIGNAL, SET_DUMPABLE, SET_SECCOMP, DROP_FROM_BOUNDS, SET_NO_NEW_PRIVILEGES = 1, 4, 22, 24, 38
 CAPABILITIES_V3 = 0x20080522
 
 
 def main() -> None:
     """Read the job and become its program, or say why not."""
-    status = int(sys.argv[1])
-    os.set_inheritable(status, False)
+    status = _socket.socket(fileno=int(sys.argv[1]))
+    os.set_inheritable(status.fileno(), False)
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # process 1 gets those signals alone that it has a handler for
+    descriptors = b""
     try:
         job = marshal.loads(read_exactly(int.from_bytes(read_exactly(4), "big")))
         if job["isolated"]:
-            be_guard_or_inmate(job, status)
-        become_program(job, status)
+            descriptors = isolate(job, status)
+        become_program(job, status, descriptors)
     except Exception as error:
-        os.write(status, f"{type(error).__name__}: {error}".encode(errors="replace"))
+        status.send(f"{type(error).__name__}: {error}".encode(errors="replace"))
         os._exit(1)
 
 
@@ -65,21 +75,22 @@ def read_exactly(size: int) -> bytes:
     return b"".join(parts)
 
 
-def be_guard_or_inmate(job: dict, status: int) -> None:
-    """Enter new namespaces with a child; return in the child, isolated, and end with it in the parent."""
+def isolate(job: dict, status: _socket.socket) -> bytes:
+    """Become guard and process 1, and return in a third process, isolated, with a pidfd of process 1."""
     root = os.geteuid() == 0
+    job["processes"] += 1 if root else 2  # for those who are counted with the program: process 1, and the guard
     if not root:
         enter_user_namespace()  # which gives an ordinary user the right to make the others
     kernel("unshare", NEW_MOUNTS | NEW_PIDS | NEW_NETWORK | NEW_IPC | NEW_NAMES, about="other namespaces")
     endings = (signal.SIGCHLD, signal.SIGTERM)
     signal.pthread_sigmask(signal.SIG_BLOCK, endings)
-    inmate = os.fork()
-    if inmate:
-        os.close(status)
+    first = os.fork()
+    if first:
+        status.close()
         kernel("prctl", SET_DEATH_SIGNAL, signal.SIGTERM)
         signal.sigtimedwait(endings, job["seconds"] + GRACE_S)
-        os.kill(inmate, signal.SIGKILL)
-        os.waitpid(inmate, 0)
+        os.kill(first, signal.SIGKILL)
+        os.waitpid(first, 0)
         os._exit(0)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     build_root(job["disk"])
@@ -88,6 +99,15 @@ def be_guard_or_inmate(job: dict, status: int) -> None:
         enter_user_namespace()
     os.chdir("/tmp")
     give_up_privileges()
+    pidfd = kernel("syscall", PIDFD_OPEN, os.getpid(), 0, about="pidfd_open")
+    kernel("prctl", SET_DUMPABLE, 0)  # process 1 cannot be looked into; the program's execve undoes it for itself
+    program = os.fork()
+    if program:
+        status.close()
+        os.waitpid(program, 0)
+        os._exit(0)
+    os.setsid()
+    return struct.pack("i", pidfd)
 
 
 def enter_user_namespace() -> None:
@@ -175,14 +195,13 @@ def mount_proc() -> None:
 
 
 def give_up_privileges() -> None:
-    """Drop every capability, for good, and close the system calls that reach around the namespaces."""
+    """Drop every capability, for good, and die with the guard."""
     capability = 0
     while LIBC.prctl(DROP_FROM_BOUNDS, capability, 0, 0, 0) == 0:
         capability += 1
     kernel("capset", struct.pack("Ii", CAPABILITIES_V3, 0), bytes(24))
     kernel("prctl", SET_NO_NEW_PRIVILEGES, 1, 0, 0, 0)
     kernel("prctl", SET_DEATH_SIGNAL, signal.SIGKILL)
-    refuse_system_calls()
 
 
 # What is refused, with its numbers on x86_64 and aarch64: memory that no limit counts (System V and POSIX objects,
@@ -232,8 +251,8 @@ def refuse_system_calls() -> None:
     kernel("prctl", SET_SECCOMP, 2, program, 0, 0)
 
 
-def become_program(job: dict, status: int) -> None:
-    """Write the files, set the limits and execute the first file."""
+def become_program(job: dict, status: _socket.socket, descriptors: bytes) -> None:
+    """Write the files, set the limits, report with descriptors to pass on, and execute the first file."""
     for name, text in job["files"].items():
         with open(name, "w", encoding="utf-8", errors="surrogatepass", newline="") as file:
             file.write(text)
@@ -242,7 +261,9 @@ def become_program(job: dict, status: int) -> None:
         limits |= {"NPROC": job["processes"], "MSGQUEUE": 0, "MEMLOCK": 0}
     for name, value in limits.items():
         set_limit(getattr(resource, f"RLIMIT_{name}"), value, job["isolated"])
-    os.write(status, b"ready")
+    if job["isolated"]:
+        refuse_system_calls()
+    status.sendmsg([b"ready"], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, descriptors)] if descriptors else [])
     os.execve(PYTHON, [PYTHON, "-s", "-S", "-B", "-X", "utf8", next(iter(job["files"]))], ENVIRONMENT)
 
 
@@ -263,11 +284,13 @@ def mount(source: str | None, target: str, kind: str | None, flags: int, data: s
     kernel("mount", texts[0], texts[1], texts[2], ctypes.c_ulong(flags), texts[3], about=target)
 
 
-def kernel(name: str, *arguments: object, about: str = "") -> None:
+def kernel(name: str, *arguments: object, about: str = "") -> int:
     """Call a function of the C library, loudly."""
-    if LIBC[name](*arguments) < 0:
+    result: int = LIBC[name](*arguments)
+    if result < 0:
         number = ctypes.get_errno()
         raise OSError(number, f"{name} {about}: {os.strerror(number)}".replace(" :", ":"))
+    return result
 
 
 if __name__ == "__main__":

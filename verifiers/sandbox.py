@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import functools
 import marshal
 import math
 import os
+import select
 import selectors
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -23,6 +26,7 @@ _START_S = 20.0  # a loaded machine takes its time; this is no time of the progr
 _STOP_S = 10.0
 _CHUNK = 1 << 16
 _READY = b"ready"
+_PIDFD_SEND_SIGNAL = 424  # signal.pidfd_send_signal is missing from a Python that was built on an old system
 
 
 class SandboxError(RuntimeError):
@@ -85,19 +89,16 @@ def run(files: Mapping[str, str], stdin: bytes = b"", limits: Limits | None = No
     message = len(text).to_bytes(4, "big") + text + stdin
     with contextlib.ExitStack() as stack:
         folder = "/" if isolated else stack.enter_context(tempfile.TemporaryDirectory(ignore_cleanup_errors=True))
-        status, status_end = os.pipe()
-        stack.callback(os.close, status)
-        try:
-            process = _launch(folder, status_end)
-        except OSError as error:
-            raise SandboxError(f"the sandbox cannot be started: {error}") from error
-        finally:
-            os.close(status_end)
-        stack.callback(_end, process, isolated)
-        outcome = _talk(process, status, message, limits)
-        if isolated and outcome.ended == "itself" and process.wait(_STOP_S) != 0:
-            raise SandboxError("the guard of the sandbox was killed")
-        return outcome
+        status, status_end = socket.socketpair()
+        stack.enter_context(status)
+        with status_end:
+            try:
+                process = _launch(folder, status_end.fileno())
+            except OSError as error:
+                raise SandboxError(f"the sandbox cannot be started: {error}") from error
+        namespace: list[int] = []
+        stack.callback(_end, process, namespace)
+        return _talk(process, status, namespace, message, limits)
 
 
 @functools.cache
@@ -127,10 +128,13 @@ def _launch(folder: str, status: int) -> subprocess.Popen[bytes]:
     )
 
 
-def _talk(process: subprocess.Popen[bytes], status: int, message: bytes, limits: Limits) -> Outcome:
+def _talk(
+    process: subprocess.Popen[bytes], channel: socket.socket, namespace: list[int], message: bytes, limits: Limits
+) -> Outcome:
     """Send the job and collect what comes back, until all pipes are closed or a limit is reached."""
     assert process.stdin and process.stdout and process.stderr
     stdin, stdout, stderr = process.stdin.fileno(), process.stdout.fileno(), process.stderr.fileno()
+    status = channel.fileno()
     received = {status: bytearray(), stdout: bytearray(), stderr: bytearray()}
     ended: Literal["itself", "timeout", "flood"] = "itself"
     deadline = time.monotonic() + _START_S
@@ -151,7 +155,7 @@ def _talk(process: subprocess.Popen[bytes], status: int, message: bytes, limits:
                     if not unread:
                         selector.unregister(stdin)
                         process.stdin.close()
-                elif chunk := os.read(key.fd, _CHUNK):
+                elif chunk := _receive(channel, namespace) if key.fd == status else os.read(key.fd, _CHUNK):
                     received[key.fd] += chunk
                     if len(received[key.fd]) > limits.output:
                         ended = "flood"
@@ -173,23 +177,42 @@ def _send(pipe: int, message: memoryview) -> memoryview:
         return memoryview(b"")
 
 
+def _receive(status: socket.socket, namespace: list[int]) -> bytes:
+    """Read what the launcher says of itself, and keep the pidfd that comes with it."""
+    text, descriptors, _, _ = socket.recv_fds(status, _CHUNK, 1, getattr(socket, "MSG_CMSG_CLOEXEC", 0))
+    namespace += descriptors
+    return text
+
+
 def _last_line(text: bytes) -> str:
     lines = text.decode(errors="replace").strip().splitlines()
     return lines[-1] if lines else ""
 
 
-def _end(process: subprocess.Popen[bytes], isolated: bool) -> None:
-    """Make sure that the launcher and what it started are gone, whatever happened before."""
+def _end(process: subprocess.Popen[bytes], namespace: list[int]) -> None:
+    """Make sure that the launcher and what it started are gone, whatever happened before.
+
+    Args:
+        process: the launcher: the program itself or, with isolation, the guard.
+        namespace: the pidfd of process 1 of the program's namespace; empty where none came.
+    """
     try:
-        if isolated:
-            process.terminate()  # the guard kills its namespace, waits until that is empty, and ends
+        for first in namespace:
+            ctypes.CDLL(None).syscall(_PIDFD_SEND_SIGNAL, first, int(signal.SIGKILL), None, 0)
             with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(_STOP_S)
-                return
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
+                process.wait(_STOP_S)  # the guard reaps process 1 and ends
+        if process.returncode is None:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(process.pid, signal.SIGKILL)  # guard and process 1, whatever state they are in
+            process.wait()
+        for first in namespace:
+            poll = select.poll()
+            poll.register(first, select.POLLIN)
+            if not poll.poll(_STOP_S * 1000):
+                raise SandboxError(f"the program is still running {_STOP_S:g} s after it was killed")
     finally:
+        for first in namespace:
+            os.close(first)
         for pipe in (process.stdin, process.stdout, process.stderr):
             if pipe:
                 pipe.close()

@@ -1,0 +1,91 @@
+"""What the machine sees of a program in the sandbox."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from other_user import call
+
+from verifiers import sandbox
+from verifiers.sandbox import Limits, Outcome
+
+MARK = f"probe{os.getpid()}"
+
+
+def run(files: dict[str, str], stdin: bytes = b"", limits: Limits | None = None, isolated: bool = True) -> Outcome:
+    """Run a program as the user of this test."""
+    return call(sandbox.run, files, stdin, limits, isolated)
+
+
+def output_of(program: str, isolated: bool = True, stdin: bytes = b"", **limits: float) -> str:
+    """Return what a program writes to standard output."""
+    return run({"main.py": program}, stdin, Limits(**limits), isolated).output.decode()
+
+
+def outputs_at_once(program: str, count: int, **limits: float) -> list[str]:
+    """Return what a program writes to standard output in each of several sandboxes of this user at the same time."""
+    with ThreadPoolExecutor(count) as pool:
+        futures = [pool.submit(sandbox.run, {"main.py": program}, limits=Limits(**limits)) for _ in range(count)]
+        return [future.result().output.decode() for future in futures]
+
+
+def named(name: str) -> str:
+    """Return the lines by which a program gives itself a name that `processes_named` finds."""
+    return f"import ctypes\nctypes.CDLL(None).prctl(15, b'{name}')\n"
+
+
+def processes_named(name: str) -> list[int]:
+    """Return the processes alive on this machine, in whatever namespace, that gave themselves this name."""
+    found = []
+    for folder in Path("/proc").iterdir():
+        with contextlib.suppress(OSError):
+            if folder.name.isdigit() and (fields := status_of(int(folder.name)))["Name"] == name:
+                found += [int(folder.name)] * (fields["State"][0] not in "ZX")
+    return found
+
+
+def status_of(pid: int) -> dict[str, str]:
+    """Return the fields of a process's status."""
+    return dict(
+        line.split(":\t")
+        for line in Path(f"/proc/{pid}/status").read_text(errors="replace").splitlines()
+        if ":\t" in line
+    )
+
+
+def ancestors(pid: int) -> list[int]:
+    """Return the parents of a process, the nearest first."""
+    found = []
+    while pid := int(status_of(pid)["PPid"]):
+        found.append(pid)
+    return found
+
+
+def eventually(condition: Callable[[], object]) -> bool:
+    """Wait until something holds, and return whether it does."""
+    deadline = time.monotonic() + 30
+    while not condition() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return bool(condition())
+
+
+@contextlib.contextmanager
+def running(program: str = "") -> Iterator[int]:
+    """Have a program do something and wait; give its process id on this machine, and end it."""
+    name = f"{MARK}r"
+    program += f"\n{named(name)}import time\ntime.sleep(100)\n"
+    with ThreadPoolExecutor(1) as pool:
+        outcome = pool.submit(run, {"main.py": program}, b"", Limits(seconds=100))
+        try:
+            assert eventually(lambda: processes_named(name))
+            yield processes_named(name)[0]
+        finally:
+            for pid in processes_named(name):
+                os.kill(pid, signal.SIGKILL)
+        outcome.result()

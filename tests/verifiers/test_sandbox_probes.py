@@ -1,0 +1,250 @@
+"""Programs that try to get out of the sandbox, each with a host that would notice."""
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+
+import pytest
+from host import (
+    MARK,
+    ancestors,
+    eventually,
+    named,
+    output_of,
+    processes_named,
+    run,
+    running,
+    status_of,
+)
+from other_user import OtherUser, call, uid
+
+import verifiers
+from verifiers import Code, Problem, Verdict, sandbox
+from verifiers.sandbox import Limits
+
+pytestmark = [
+    pytest.mark.skipif(bool(sandbox.unavailable()), reason="see test_without_a_sandbox_programs_are_refused"),
+    pytest.mark.usefixtures("user"),
+]
+SECRET = "GOT the secret"
+
+
+@pytest.fixture
+def folder(user):
+    """A folder of this user that nobody else sees, in the home where the user has one."""
+    path = Path(tempfile.mkdtemp(dir=Path.home() if uid() == os.geteuid() else "/var/tmp", prefix=".probe"))
+    os.chown(path, uid(), -1)
+    yield path
+    shutil.rmtree(path)
+
+
+@pytest.fixture
+def victim(user):
+    """A process of this user with a secret in its environment."""
+    options = {} if uid() == os.geteuid() else {"user": uid(), "group": uid(), "extra_groups": []}
+    process = subprocess.Popen(["sleep", "600"], env={"TOKEN": SECRET}, **options)
+    yield process
+    process.kill()
+    process.wait()
+
+
+# What a program does to its host if it can; it prints GOT and more where it could. Every one of them works where
+# nothing is isolated, which the second run of each shows.
+READ = (
+    "import sys\nfor path in {paths!r}:\n    try: print(open(path).read())\n    except OSError as error: print(error)\n"
+)
+SYMLINK = (
+    "import os\nos.symlink({path!r}, 'link')\n"
+    "for path in ('link', '/proc/1/root{path}', '/proc/self/root{path}', '../../../../../../../..{path}'):\n"
+    "    try: print(open(path).read())\n"
+    "    except OSError as error: print(error)\n"
+)
+ENVIRONMENTS = (
+    "import os\nfor name in os.listdir('/proc'):\n    try: print(open(f'/proc/{name}/environ').read())\n"
+    "    except OSError: pass\n"
+)
+PTRACE = (
+    "import ctypes, os\nlibc = ctypes.CDLL(None)\nSEIZE = 0x4206  # which, unlike ATTACH, stops nobody\n"
+    "for pid in (PID, os.getppid()):\n"
+    "    if pid and libc.ptrace(SEIZE, pid, None, None) == 0: print('GOT', pid)\n"
+)
+
+
+def test_files_of_this_user_are_out_of_reach(folder):
+    (folder / "answers.jsonl").write_text(SECRET)
+    os.chown(folder / "answers.jsonl", uid(), -1)
+    program = READ.format(paths=[str(folder / "answers.jsonl"), verifiers.__file__, "/etc/passwd"])
+    assert output_of(program).count("No such file or directory") == 3
+    assert output_of(program, isolated=False).count(SECRET) == 1
+
+
+def test_a_link_leads_nowhere(folder):
+    (folder / "answers").write_text(SECRET)
+    program = SYMLINK.replace("{path!r}", repr(str(folder / "answers"))).replace("{path}", str(folder / "answers"))
+    assert "GOT" not in output_of(program)
+    assert SECRET in output_of(program, isolated=False)
+
+
+def test_the_environment_of_other_processes_is_unseen(victim):
+    assert "GOT" not in output_of(ENVIRONMENTS)
+    assert SECRET in output_of(ENVIRONMENTS, isolated=False)
+    assert output_of("import os; print(sorted(os.environ))") == "['LC_CTYPE', 'PYTHONHASHSEED']\n"
+
+
+def test_no_process_can_be_traced(victim):
+    program = PTRACE.replace("PID", str(victim.pid))
+    assert "GOT" not in output_of(program)
+    if uid() == 0:  # else the machine may forbid it to everybody
+        assert f"GOT {victim.pid}" in output_of(program, isolated=False)
+
+
+def test_nothing_is_written_outside(folder):
+    folders = [str(folder), str(Path(os.__file__).parent), "/", "/usr/lib", "/var/tmp", "/dev", "/proc"]
+    program = (
+        f"import os\nfor folder in {folders!r}:\n"
+        "    try: open(folder + '/MARK', 'w').close(); print('GOT', folder)\n"
+        "    except OSError as error: print(error)\n"
+    ).replace("MARK", MARK)
+    assert "GOT" not in output_of(program)
+    assert not [name for name in folders if (Path(name) / MARK).exists()]
+    assert output_of(program.replace(repr(folders), repr(folders[:1])), isolated=False).count("GOT") == 1
+    assert (folder / MARK).exists()
+
+
+@pytest.mark.parametrize("kind", ["network", "unix", "abstract"])
+def test_a_server_on_this_machine_is_not_reached(kind):
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        socket.socket(socket.AF_INET if kind == "network" else socket.AF_UNIX) as server,
+    ):
+        os.chown(folder, uid(), -1)
+        path = f"{folder}/socket"
+        server.bind({"network": ("127.0.0.1", 0), "unix": path, "abstract": f"\0{MARK}"}[kind])
+        if kind == "unix":
+            os.chown(path, uid(), -1)
+        server.listen()
+        server.setblocking(False)
+        family = server.family.name
+        program = f"import socket\nsocket.socket(socket.{family}).connect({server.getsockname()!r})\nprint('GOT')\n"
+        assert output_of(program) == ""
+        with pytest.raises(BlockingIOError):
+            server.accept()
+        assert output_of(program, isolated=False) == "GOT\n"
+        server.accept()[0].close()
+
+
+def test_every_namespace_is_a_new_one_and_the_session_too():
+    kinds = ("user", "mnt", "pid", "net", "ipc", "uts")
+    with running() as pid:
+        inside = {str(Path(f"/proc/{pid}/ns/{kind}").readlink()) for kind in kinds}
+        assert os.getsid(pid) == os.getpgid(pid) == pid
+    outside = {str(Path(f"/proc/self/ns/{kind}").readlink()) for kind in kinds}
+    assert len(inside) == len(kinds)
+    assert not inside & outside
+
+
+def test_what_is_there_is_what_python_needs():
+    program = "import os, sys, math, ssl, sqlite3, asyncio; print(os.listdir('/tmp'), os.listdir('/dev'))"
+    assert output_of(program) == "['main.py'] ['urandom', 'zero', 'null']\n"
+    folders = output_of("import os, sys\nfor path in os.listdir('/'): print(path)").split()
+    assert not {"home", "work", "etc/passwd", "boot", "var", "old"} & set(folders)
+    assert output_of("import torch") == ""
+    assert output_of("import os\nprint(os.listdir(os.path.dirname(os.__file__) + '/site-packages'))") == "[]\n"
+
+
+def test_privileges_are_gone_for_good():
+    with running() as pid:
+        fields = status_of(pid)
+    assert {int(fields[f"Cap{kind}"], 16) for kind in ("Inh", "Prm", "Eff", "Bnd", "Amb")} == {0}
+    assert (fields["NoNewPrivs"], fields["Seccomp"]) == ("1", "2")
+    assert "0" not in fields["Uid"].split()
+
+
+CALLS = {
+    "a user namespace, with all capabilities in it": "libc.unshare(0x10000000)",
+    "the same for a child": "libc.syscall(CLONE, 0x10000011, None, None, None, None)",
+    "clone3": "libc.syscall(435, None, 0)",
+    "System V memory": "libc.shmget(0, 4096, 0o1600)",
+    "a file without a file system": "libc.memfd_create(b'x', 0)",
+    "mount": "libc.mount(b'x', b'/tmp', b'tmpfs', 0, None)",
+    "io_uring": "libc.syscall(425, 1, None)",
+}
+NUMBERS = {
+    "x86_64": {"CLONE": 56},
+    "aarch64": {"CLONE": 220},
+}
+
+
+@pytest.mark.parametrize("purpose", CALLS)
+def test_ways_around_the_limits_are_closed(purpose):
+    call = CALLS[purpose]
+    for name, number in NUMBERS[os.uname().machine].items():
+        call = call.replace(name, str(number))
+    program = (
+        "import ctypes, os\nlibc = ctypes.CDLL(None, use_errno=True)\n"
+        "pipe = os.pipe()\nids = (ctypes.c_uint64 * 99)()\n"
+        f"print({call}, ctypes.get_errno(), flush=True)\nos._exit(0)\n"
+    )
+    assert output_of(program) in ("-1 1\n", "-1 38\n")
+
+
+# Programs that go for the guard: what kills or stops everybody in its process group, and what would let it live on.
+ALONE = "import ctypes\nctypes.CDLL(None).prctl(1, 0)  # no signal when the parent dies\n"
+KILL = "import os\nos.kill(0, 9)\nos.kill(-1, 9)\n"
+STOP = "import os\nos.kill(0, 19)\nos.kill(-1, 19)\nos.kill(1, 19)\nos.kill(1, 2)\n"
+LIVE_ON = f"{named(f'{MARK}g')}while True: pass\n"
+
+
+@pytest.mark.parametrize("attack", [KILL, ALONE + KILL, STOP, ALONE + STOP], ids=["kill", "live on", "stop", "both"])
+def test_the_guard_is_out_of_reach(attack):
+    start = time.monotonic()
+    outcome = run({"main.py": attack + LIVE_ON}, limits=Limits(seconds=1))
+    assert outcome.ended in ("itself", "timeout")
+    assert processes_named(f"{MARK}g") == []
+    assert time.monotonic() - start < 10  # start, deadline and end, on a busy machine
+
+
+@pytest.mark.parametrize("attack", [KILL, ALONE + KILL, STOP], ids=["kill", "live on", "stop"])
+def test_a_program_that_attacks_the_guard_is_judged(attack):
+    problem = Problem("p", "", {"tests": ["assert f() == 1"]})
+    for program in (attack, f"def f():\n    {attack.replace(chr(10), chr(10) + '    ')}\n    return 2\n"):
+        assert call(Code(timeout=1.0).verify, problem, program) == Verdict(0.0)
+
+
+@pytest.mark.parametrize(
+    ("to_the_guard", "trainer_dies", "ended"),
+    [
+        (signal.SIGKILL, False, "itself"),
+        (signal.SIGSTOP, False, "timeout"),
+        (None, True, ""),
+        (signal.SIGKILL, True, ""),
+    ],
+    ids=["guard killed", "guard stopped", "trainer killed", "both killed"],
+)
+def test_a_program_ends_whatever_becomes_of_guard_and_trainer(to_the_guard, trainer_dies, ended):
+    name = f"{MARK}e"
+    trainer = OtherUser(uid())
+    try:
+        program = f"{ALONE}{named(name)}import time\ntime.sleep(100)\n"
+        trainer.send(sandbox.run, {"main.py": program}, limits=Limits(seconds=2 if ended else 100))
+        assert eventually(lambda: processes_named(name))
+        if to_the_guard:
+            parents = ancestors(processes_named(name)[0])
+            os.kill(parents[parents.index(trainer.process.pid) - 1], to_the_guard)
+        if not trainer_dies:
+            assert trainer.receive().ended == ended
+    finally:
+        trainer.close()
+    assert eventually(lambda: not processes_named(name))
+
+
+def test_open_files_of_the_trainer_stay_its_own(folder):
+    program = "import os\nfor fd in range(64):\n    try: os.fstat(fd); print(fd)\n    except OSError: pass\n"
+    with (folder / "answers").open("w") as file:
+        os.set_inheritable(file.fileno(), True)
+        assert output_of(program).split() == ["0", "1", "2"]
