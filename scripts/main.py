@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
 from typing import Any, NoReturn
 
@@ -72,6 +73,10 @@ def main() -> None:
     rlenv bench trl-grpo                 ours and a peer, timed in turn
     rlenv verifiers lint arith           what a verifier pays for, and should not
     """
+    try:
+        importlib.import_module("rlenv")  # checks first that `agents` and `verifiers` are ours
+    except ImportError as error:
+        raise click.ClickException(str(error)) from error
 
 
 main.add_command(train)

@@ -1,11 +1,14 @@
 import importlib
 import os
 import re
+import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
+import rlenv
 from rlenv._neighbours import check_neighbours
 
 
@@ -36,19 +39,22 @@ def test_the_owner_of_a_foreign_package_is_named(foreign):
     distribution.mkdir()
     (distribution / "METADATA").write_text("Metadata-Version: 2.1\nName: stranger\nVersion: 1.0\n")
     (distribution / "top_level.txt").write_text("rlenv_test_foreign\n")
-    with pytest.raises(ImportError, match=r"\(owner: stranger\); install rlenv into a clean virtual environment"):
+    way_out = r"\(owner: stranger\); .* virtual environment .* pip uninstall stranger; pip install --force-reinstall"
+    with pytest.raises(ImportError, match=way_out):
         check_neighbours("rlenv_test_foreign")
 
 
-def test_a_foreign_package_without_a_distribution_has_an_unknown_owner(foreign):
-    with pytest.raises(ImportError, match="owner: an unknown owner"):
+def test_a_foreign_package_without_a_distribution_is_to_be_renamed(foreign):
+    with pytest.raises(ImportError, match=r"\(not an installed package\); rename it"):
         check_neighbours("rlenv_test_foreign")
 
 
-def test_a_folder_without_code_is_foreign_too(tmp_path, monkeypatch):
+def test_a_folder_that_has_lost_its_code_is_to_be_reinstalled(tmp_path, monkeypatch):
     (tmp_path / "rlenv_test_folder").mkdir()
     monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(ImportError, match="needs its own package 'rlenv_test_folder'"):
+    with pytest.raises(
+        ImportError, match=r"own package 'rlenv_test_folder', but Python finds none; .*--force-reinstall"
+    ):
         check_neighbours("rlenv_test_folder")
 
 
@@ -61,17 +67,53 @@ def test_a_foreign_module_that_is_no_text_is_named(tmp_path, monkeypatch):
 
 
 def test_a_package_that_is_not_there_is_said_to_be_missing():
-    with pytest.raises(ImportError, match="needs its own package 'rlenv_test_missing', but Python finds none"):
+    with pytest.raises(ImportError, match="needs its own package 'rlenv_test_missing', but Python finds none; run"):
         check_neighbours("rlenv_test_missing")
 
 
-@pytest.mark.parametrize("name", ["agents", "verifiers"])
-def test_importing_rlenv_beside_a_foreign_neighbour_names_its_file(tmp_path, name):
-    (tmp_path / f"{name}.py").write_text("")
-    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
-    done = subprocess.run(
-        [sys.executable, "-c", "import rlenv"], cwd=tmp_path, env=environment, capture_output=True, text=True
+# The whole way: from Python and from the command line.
+
+
+def site_of_a_stranger(folder, name, ours):
+    """Make a site folder with a package of the name `name`; if `ours`, its files lie over those of ours."""
+    package = folder / name
+    if ours:
+        shutil.copytree(Path(rlenv.__file__).parents[1] / name, package, ignore=shutil.ignore_patterns("__pycache__"))
+    package.mkdir(exist_ok=True)
+    (package / "__init__.py").write_text("from .agent import Runner\n")
+    (package / "agent.py").write_text("class Runner: ...\n")
+    distribution = folder / "stranger-1.0.dist-info"
+    distribution.mkdir()
+    (distribution / "METADATA").write_text("Metadata-Version: 2.1\nName: stranger\nVersion: 1.0\n")
+    (distribution / "RECORD").write_text(f"{name}/__init__.py,,\n{name}/agent.py,,\n")
+
+
+def python(folder, *arguments):
+    return subprocess.run(
+        [sys.executable, *arguments],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(folder)},
+        capture_output=True,
+        text=True,
     )
-    assert done.returncode != 0
-    assert f"ImportError: rlenv needs its own package '{name}'" in done.stderr
-    assert str(tmp_path / f"{name}.py") in done.stderr
+
+
+@pytest.mark.parametrize("ours", [False, True], ids=["shadows ours", "overwrote ours"])
+@pytest.mark.parametrize("name", ["agents", "verifiers"])
+def test_a_foreign_neighbour_is_named_with_the_way_out(tmp_path, name, ours):
+    site_of_a_stranger(tmp_path, name, ours)
+    message = (
+        f"rlenv needs its own package {name!r}, but Python finds {tmp_path / name / '__init__.py'} (owner: stranger)"
+    )
+
+    imported = python(tmp_path, "-c", "import rlenv")
+    assert imported.returncode == 1
+    assert f"ImportError: {message}" in imported.stderr
+
+    command = "from _rlenv_scripts.main import main; main()"
+    for arguments in (("train",), ("lab",)):
+        done = python(tmp_path, "-c", command, *arguments)
+        assert done.returncode == 1
+        [line] = done.stderr.splitlines()
+        assert line.startswith(f"Error: {message}")
+        assert "pip uninstall stranger" in line
