@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import sys
+from contextlib import suppress
 from typing import Any, NoReturn
 
 import click
@@ -11,16 +12,15 @@ import click
 from .bench import bench
 from .compare import compare
 from .evaluate import evaluate
+from .faults import explain, reader_gone, take_streams, thread_faults
 from .lab import lab
 from .sft import sft
 from .train import train
 from .verifiers import verifiers
 
-OURS = ("rlenv", "agents", "verifiers", "_rlenv_benchmarks", __name__.split(".")[0])
-
 
 class Commands(click.Group):
-    """A group that tells bad input (one line, exit code 2) from its own faults (a traceback)."""
+    """A group that tells the user's errors (one line, exit code 1 or 2) from its own faults (a traceback)."""
 
     def main(self, *args: Any, standalone_mode: bool = True, **extra: Any) -> Any:
         """Run, and print errors in one line."""
@@ -28,35 +28,29 @@ class Commands(click.Group):
         if not standalone_mode:
             return run(*args, standalone_mode=False, **extra)
         try:
-            code = run(*args, standalone_mode=False, **extra)  # the exit code of ctx.exit(), if any
+            take_streams()
+            with thread_faults() as faults:
+                code = run(*args, standalone_mode=False, **extra)  # the exit code of ctx.exit(), if any
+            for fault in faults:
+                raise fault
         except click.ClickException as error:
             _stop(error.format_message(), error.exit_code)
         except click.Abort:
             _stop("aborted", 130)
-        except ValueError as error:
-            if not _raised_by_us(error):
+        except Exception as error:
+            if isinstance(error, BrokenPipeError) and reader_gone():
+                sys.exit(1)
+            explained = explain(error)
+            if explained is None:
                 raise
-            _stop(str(error), 2)
-        except RuntimeError as error:
-            from agents import VerifierError  # whoever raises it has imported the package already
-
-            if not isinstance(error, VerifierError):
-                raise
-            _stop(str(error), 1)
+            _stop(*explained)
         sys.exit(code if isinstance(code, int) else 0)
 
 
 def _stop(message: str, code: int) -> NoReturn:
-    click.echo(f"Error: {message}", err=True)
+    with suppress(OSError):  # standard error may have gone, too
+        click.echo(f"Error: {message}", err=True)
     sys.exit(code)
-
-
-def _raised_by_us(error: BaseException) -> bool:
-    """Tell whether our own code raised the error; a library's ValueError is a fault and stays loud."""
-    traceback = error.__traceback__
-    while traceback is not None and traceback.tb_next is not None:
-        traceback = traceback.tb_next
-    return traceback is not None and traceback.tb_frame.f_globals.get("__name__", "").split(".")[0] in OURS
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "show_default": True})

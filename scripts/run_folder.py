@@ -29,14 +29,24 @@ def choose(log_dir: Path | None, overwrite: bool, name: str) -> Path:
     if log_dir is None:
         candidates = (Path("runs", name if i == 1 else f"{name}-{i}") for i in itertools.count(1))
         return next(path for path in candidates if not path.exists())
-    if any(part.is_file() for part in (log_dir, *log_dir.parents)):
-        raise ValueError(f"the run folder {str(log_dir)!r} cannot be made: a file is in its place or above it")
+    check_place(log_dir)
     if log_dir.exists() and any(log_dir.iterdir()):
         if not overwrite:
             raise ValueError(f"the run folder {str(log_dir)!r} exists; pass --overwrite to replace it")
         if not (log_dir / CONFIG).is_file():
             raise ValueError(f"{str(log_dir)!r} is not a run folder (no {CONFIG}); it is not overwritten")
     return log_dir
+
+
+def check_place(folder: Path) -> None:
+    """Check that nothing but folders is where a folder is to be made.
+
+    Raises:
+        ValueError: naming what is in its place.
+    """
+    for part in (folder, *folder.parents):
+        if part.exists() and not part.is_dir():
+            raise ValueError(f"the folder {str(folder)!r} cannot be made: {str(part)!r} is not a folder")
 
 
 def create(path: Path, config: dict[str, Any]) -> None:

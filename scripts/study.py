@@ -71,8 +71,7 @@ class Study:
         left_out = THIS_TIME if session.is_text(given["env_id"]) else (*THIS_TIME, *TEXT_ONLY)
         options = {name: value for name, value in given.items() if name not in left_out}
         settings = json.loads(json.dumps(run_folder.resolved(options | {"agents": ",".join(agents)})))
-        if any(part.is_file() for part in (folder, *folder.parents)):
-            raise ValueError(f"the folder {str(folder)!r} cannot be made: a file is in its place or above it")
+        run_folder.check_place(folder)
         if folder.exists() and any(folder.iterdir()):
             if not (folder / SETTINGS).is_file():
                 raise ValueError(f"{str(folder)!r} is not the folder of a comparison (no {SETTINGS})")

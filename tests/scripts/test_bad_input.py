@@ -1,6 +1,7 @@
 """Bad input: one clear line, exit code 2, and nothing half-written."""
 
 import json
+import os
 
 import pytest
 from _rlenv_scripts.main import main
@@ -73,6 +74,17 @@ def fails(*args, folder):
 def test_train_says_what_is_wrong(args, message, tmp_path):
     folder = tmp_path / "run"
     assert message in fails("train", *args, "--log-dir", folder, folder=folder)
+
+
+@pytest.mark.parametrize("command", ["train", "sft", "compare"])
+@pytest.mark.parametrize("below", ["thesis.tex", os.devnull], ids=["a file", "a device"])
+def test_a_folder_below_something_else_is_refused(command, below, tmp_path):
+    place = tmp_path / below
+    if not place.exists():
+        place.write_text("years of work")
+    arguments = {"compare": ["--agents", "reinforce", "--no-figures"]}.get(command, [])
+    line = fails(command, *arguments, "--log-dir", place / "run", folder=place / "run")
+    assert line == f"Error: the folder {str(place / 'run')!r} cannot be made: {str(place)!r} is not a folder"
 
 
 def test_a_vocabulary_that_does_not_fit_the_model(tmp_path):

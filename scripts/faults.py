@@ -1,0 +1,118 @@
+"""Whose fault an error is: the user's, told in one line, or our own, which stays loud with its traceback.
+
+A disk that is full, a folder that is read-only or has vanished, and a terminal that has gone are the user's. They are
+found here, once, and not at every place that writes.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import sys
+import sysconfig
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+OURS = ("rlenv", "agents", "verifiers", "_rlenv_benchmarks", __name__.split(".")[0])
+_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+_DISK = {*_FULL, errno.EROFS, errno.EIO}  # whichever file it is
+_RUST = re.compile(r"\(os error (\d+)\)")  # safetensors and tokenizers
+_TORCH = re.compile(r"inline_container|PytorchStreamWriter|Parent directory .* does not exist")
+
+
+def explain(error: BaseException) -> tuple[str, int] | None:
+    """Return the line and the exit code of an error that is the user's, None for a fault of ours or of a library."""
+    if isinstance(error, ValueError) and _module(error).split(".")[0] in OURS:
+        return str(error), 2
+    if isinstance(error, RuntimeError):
+        from agents import VerifierError  # whoever raises it has imported the package already
+
+        if isinstance(error, VerifierError):
+            return str(error), 1
+    reason = _of_disk(error)
+    return None if reason is None else (reason, 1)
+
+
+def _of_disk(error: BaseException) -> str | None:
+    """Return why a file could not be read or written; None for an error that is not about a file of the user."""
+    if isinstance(error, OSError):
+        code, name = error.errno, error.filename
+        if code is None or (code not in _DISK and (name is None or not _of_user(name, error))):
+            return None
+        where = "a file" if name is None else repr(os.fsdecode(name))
+    elif match := _RUST.search(str(error)):
+        code, where = int(match[1]), "a file"
+    elif isinstance(error, RuntimeError) and _TORCH.search(str(error)):
+        return "cannot write a checkpoint: the disk is full, or the folder has gone"
+    else:
+        return None
+    hint = "free some space" if code in _FULL else "check that its folder exists and that you may write there"
+    return f"cannot read or write {where}: {os.strerror(code)}; {hint}"
+
+
+def _of_user(name: str | bytes | int, error: BaseException) -> bool:
+    """Tell whether a file lies outside the installation; a program that cannot be started is not a file of the user."""
+    if isinstance(name, int) or _module(error) == "subprocess":
+        return False
+    path = Path(os.fsdecode(name)).absolute()
+    ours = [folder for package in OURS if package in sys.modules for folder in sys.modules[package].__path__]
+    installed = [sysconfig.get_path("stdlib"), sysconfig.get_path("purelib"), *ours]
+    return not any(path.is_relative_to(folder) for folder in installed)
+
+
+def take_streams() -> None:
+    """Give closed standard streams the null device, so that no file of ours is opened under their numbers.
+
+    Raises:
+        ValueError: if standard output is closed: results are printed there.
+    """
+    for number in (0, 1, 2):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest number that is free
+    if sys.stderr is None:
+        sys.stderr = os.fdopen(2, "w", encoding="utf-8", closefd=False)
+    if sys.stdout is None:
+        raise ValueError("standard output is closed, and results are printed there; send it to a file or to /dev/null")
+
+
+def reader_gone() -> bool:
+    """Tell whether nobody reads standard output any more, as after `rlenv ... | head`; silence it then."""
+    try:
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # so that the interpreter's last flush succeeds
+        return True
+    return False
+
+
+@contextmanager
+def thread_faults() -> Iterator[list[BaseException]]:
+    """Keep threads from printing tracebacks of what is not our fault; yields the list of those errors."""
+    kept: list[BaseException] = []
+    previous = threading.excepthook
+
+    def keep(args: threading.ExceptHookArgs) -> None:
+        if args.exc_value is not None and explain(args.exc_value) is not None:
+            kept.append(args.exc_value)
+        else:
+            previous(args)
+
+    threading.excepthook = keep
+    try:
+        yield kept
+    finally:
+        threading.excepthook = previous
+
+
+def _module(error: BaseException) -> str:
+    """Return the module that raised an error."""
+    traceback = error.__traceback__
+    while traceback is not None and traceback.tb_next is not None:
+        traceback = traceback.tb_next
+    return "" if traceback is None else traceback.tb_frame.f_globals.get("__name__", "")

@@ -1,0 +1,175 @@
+"""Disks and streams that fail: one line and an exit code other than 0; faults of our own stay loud."""
+
+import errno
+import json
+import os
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import click
+import pytest
+from _rlenv_scripts.faults import explain
+from _rlenv_scripts.main import Commands, main
+from click.testing import CliRunner
+
+import agents
+
+SMALL = ["train", "--agent", "reinforce", "--sft-steps", "2", "--sft-examples", "8", "--eval-episodes", "4"]
+SMALL += ["--episodes-per-update", "8", "--episodes", "16", "--log-interval", "1", "--ent-coef", "0.01"]
+RUN = "from _rlenv_scripts.main import main; main()"
+SMALL_FILES = (
+    "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, ({0}, {0})); " + RUN
+)  # a disk of {0} bytes a file
+ERROR = "Error: cannot read or write "
+
+
+def fail(error):
+    raise error
+
+
+def raised(error):
+    try:
+        fail(error)
+    except type(error) as caught:
+        return caught
+
+
+@pytest.mark.parametrize(
+    ("error", "line"),
+    [
+        (OSError(errno.ENOSPC, "full"), "a file: No space left on device; free some space"),
+        (PermissionError(errno.EACCES, "no", "/runs/x"), "'/runs/x': Permission denied; check that its folder exists"),
+        (OSError(errno.EROFS, "no", b"/runs/x"), "'/runs/x': Read-only file system; check"),
+        (FileNotFoundError(errno.ENOENT, "gone", "runs/x"), "'runs/x': No such file or directory; check"),
+        (Exception("I/O error: No space left on device (os error 28)"), "a file: No space left on device; free"),
+        (Exception("I/O error: No such file or directory (os error 2)"), "a file: No such file or directory; check"),
+    ],
+    ids=["full", "permission", "read-only", "vanished", "full, in Rust", "vanished, in Rust"],
+)
+def test_the_disk_of_the_user_is_told_in_one_line(error, line):
+    message, code = explain(raised(error))
+    assert message.startswith(f"cannot read or write {line}")
+    assert code == 1
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        FileNotFoundError(errno.ENOENT, "gone", str(Path(agents.__file__).with_name("nosuch.json"))),
+        FileNotFoundError(errno.ENOENT, "gone", str(Path(os.__file__).with_name("nosuch.py"))),
+        ConnectionRefusedError(errno.ECONNREFUSED, "refused"),
+        BrokenPipeError(errno.EPIPE, "a worker has died"),
+        OSError("a library's own words"),
+        RuntimeError("mat1 and mat2 shapes cannot be multiplied"),
+    ],
+    ids=["ours", "Python's", "network", "pipe", "words", "torch"],
+)
+def test_other_faults_stay_loud(error):
+    assert explain(raised(error)) is None
+
+
+def test_a_program_that_cannot_be_started_stays_loud():
+    with pytest.raises(FileNotFoundError) as caught:
+        subprocess.run(["/no/such/program"])
+    assert explain(caught.value) is None
+
+
+def python(code, *arguments, **streams):
+    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **streams}
+    command = [sys.executable, "-c", code, *map(str, arguments)]
+    return subprocess.run(command, text=True, timeout=240, **streams)
+
+
+@pytest.mark.parametrize(
+    ("size", "what"),
+    [
+        (20_000, "a file: File too large"),  # the model
+        (2_500_000, "cannot write a checkpoint: the disk is full"),  # the optimizer, after training
+    ],
+    ids=["model", "optimizer"],
+)
+def test_a_full_disk_ends_a_run_with_one_line(size, what, tmp_path):
+    done = python(SMALL_FILES.format(size), *SMALL, "--log-dir", tmp_path / "run")
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr and "Exception ignored" not in done.stderr, done.stderr
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith("Error: ") and what in last, done.stderr
+    assert done.stderr.count("Error: ") == 1
+
+
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="a folder in which nobody can write, even root")
+def test_a_folder_that_cannot_be_written_is_named():
+    outcome = CliRunner().invoke(main, [*SMALL, "--log-dir", "/proc/run"])
+    assert outcome.exit_code == 1
+    assert outcome.stderr.startswith(f"{ERROR}'/proc/run': ")
+    assert len(outcome.stderr.splitlines()) == 1
+
+
+def test_a_run_folder_that_vanishes_ends_the_run_and_keeps_what_was_learned(tmp_path):
+    folder = tmp_path / "run"
+    long = [*SMALL, "--episodes", "100000000", "--log-dir", str(folder)]
+    process = subprocess.Popen([sys.executable, "-c", RUN, *long], stderr=subprocess.PIPE, text=True)
+    try:
+        deadline = time.monotonic() + 120
+        while not ((folder / "progress.csv").exists() and (folder / "progress.csv").stat().st_size):
+            assert process.poll() is None, process.stderr.read()
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+        shutil.rmtree(folder)
+        _, errors = process.communicate(timeout=120)
+    finally:
+        process.kill()
+        process.communicate()
+    assert process.returncode == 1
+    assert "Traceback" not in errors
+    assert errors.splitlines()[-1].startswith(f"{ERROR}'{folder}")
+    assert json.loads((folder / "checkpoint" / "agent.json").read_text())["num_episodes"] > 0
+
+
+@pytest.mark.parametrize("fault", [OSError(errno.ENOSPC, "full"), RuntimeError("ours")], ids=["disk", "ours"])
+def test_a_disk_that_fails_in_a_thread_ends_the_command_too(fault, monkeypatch):
+    loud = []
+    monkeypatch.setattr(threading, "excepthook", lambda args: loud.append(args.exc_value))
+
+    def work():
+        thread = threading.Thread(target=fail, args=(fault,))
+        thread.start()
+        thread.join()
+
+    outcome = CliRunner().invoke(Commands(commands=[click.Command("work", callback=work)]), ["work"])
+    if isinstance(fault, OSError):
+        assert (outcome.exit_code, loud) == (1, [])
+        assert outcome.stderr == "Error: cannot read or write a file: No space left on device; free some space\n"
+    else:
+        assert loud == [fault]
+
+
+def test_closed_streams(tmp_path):
+    def closed(*streams, arguments):
+        shell = f'exec "$@" {" ".join(streams)}'
+        command = ["sh", "-c", shell, "sh", sys.executable, "-c", RUN, *map(str, arguments)]
+        return subprocess.run(command, capture_output=True, text=True, timeout=240)
+
+    done = closed(">&-", arguments=["lab"])
+    assert done.returncode == 2
+    assert done.stderr.splitlines() == [
+        "Error: standard output is closed, and results are printed there; send it to a file or to /dev/null"
+    ]
+    assert closed(">&-", "2>&-", "<&-", arguments=["lab"]).returncode == 2
+    assert closed("2>&-", arguments=["lab", "nosuch"]).returncode == 2
+    done = closed("2>&-", "<&-", arguments=[*SMALL, "--json", "--log-dir", tmp_path / "run"])
+    assert done.returncode == 0
+    assert json.loads(done.stdout)["episodes"] == 16
+    assert (tmp_path / "run" / "progress.csv").read_text().startswith("rollout/")
+
+
+def test_a_reader_who_has_seen_enough_gets_no_traceback():
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = python(RUN, "lab", stdout=writer)
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (1, "")
