@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from .envs import named_by_checkpoint
 from .policies import SavedPolicy
 
 if TYPE_CHECKING:
@@ -62,12 +63,13 @@ def save_checkpoint(agent: Agent, path: Path) -> Path:
 
 
 def load_checkpoint(
-    path: Path, env: Any, device: str | torch.device, settings: dict[str, Any], cls: type[Agent]
+    path: Path, env: Any, device: str | torch.device, trust: bool, settings: dict[str, Any], cls: type[Agent]
 ) -> Agent:
     """Read a checkpoint of the agent class `cls`; see `Agent.load` for the arguments.
 
     Raises:
-        ValueError: if this is no checkpoint, or of another class, or an environment or a learning rate is needed.
+        ValueError: if this is no checkpoint, or of another class, or an environment, a learning rate or trust is
+            needed.
     """
     from .algorithms import AGENTS
 
@@ -83,11 +85,14 @@ def load_checkpoint(
     if env is None and saved["env"] is None:
         raise ValueError(f"{str(path)!r} does not name its environment: pass env=...")
     env_kwargs = settings.pop("env_kwargs", saved["env_kwargs"] if env is None else None)
+    checked = env_kwargs if env is not None else named_by_checkpoint(saved["env"], env_kwargs, trust)
     settings = {**saved["settings"], **({} if env is None else {"num_envs": None, "group_size": None}), **settings}
     if settings["learning_rate"] is None:
         raise ValueError(f"{str(path)!r} was trained with a function as learning_rate: pass learning_rate=...")
     policy = SavedPolicy(saved["policy_kind"], path / _POLICY)
-    agent = known(policy, saved["env"] if env is None else env, env_kwargs=env_kwargs, device=device, **settings)
+    agent = known(policy, saved["env"] if env is None else env, env_kwargs=checked, device=device, **settings)
+    if env is None:
+        agent.origin["env_kwargs"] = dict(env_kwargs)
     for name in _COUNTERS:
         setattr(agent, name, saved.get(name, 0))  # checkpoints of earlier versions have no trained_timesteps
     if agent.anchor.coef and (path / _REFERENCE).is_dir():

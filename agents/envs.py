@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -124,6 +125,27 @@ def _vector_metadata(env_id: str) -> Mapping[str, Any]:
     entry = find_spec(env_id).vector_entry_point
     creator = load_env_creator(entry) if isinstance(entry, str) else entry
     return getattr(creator, "metadata", {})
+
+
+def named_by_checkpoint(env_id: str, env_kwargs: Mapping[str, Any], trust: bool) -> dict[str, Any]:
+    """Return the arguments with which an environment that a checkpoint names is made.
+
+    Args:
+        env_id: in the checkpoint.
+        env_kwargs: its arguments.
+        trust: whether names in the checkpoint may import modules. Otherwise an environment that has the setting `trust`
+            is told, and the id may name our own package or a module that has been imported already.
+
+    Raises:
+        ValueError: for the id of another module, without trust; for an unknown id.
+    """
+    module = env_id.rpartition(":")[0]
+    if not trust and module not in ("", "rlenv") and module not in sys.modules:
+        raise ValueError(
+            f"the checkpoint names the environment {env_id!r}, which imports {module!r} and may run any code; "
+            "if you trust it, pass --trust (Python: trust=True)"
+        )
+    return {**env_kwargs, **({"trust": trust} if "trust" in agent_settings(env_id) else {})}
 
 
 def resolve_device(device: str | torch.device, env: Any) -> torch.device:

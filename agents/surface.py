@@ -104,23 +104,34 @@ class Surface:
         save_checkpoint(cast("Agent", self), Path(path))
 
     @classmethod
-    def load(cls, path: str | Path, env: Any = None, device: str | torch.device = "auto", **settings: Any) -> Self:
-        """Read a checkpoint folder.
+    def load(
+        cls,
+        path: str | Path,
+        env: Any = None,
+        device: str | torch.device = "auto",
+        trust: bool = False,
+        **settings: Any,
+    ) -> Self:
+        """Read a checkpoint folder; nothing in it is executed.
 
         Args:
             path: what was given to `save`.
             env: an environment; None makes the one the agent was trained in, where that was given by its id.
             device: see `Agent`.
+            trust: whether an environment or a verifier that the checkpoint names may be imported from any module.
+                Otherwise only registered ones are made, and `env_kwargs` says no more than the checkpoint; an `env`
+                that is passed here is taken as it is.
             settings: constructor arguments that replace the saved ones, those of the policy excepted.
 
         The environment starts its stream of problems anew: what follows is no exact continuation.
 
         Raises:
-            ValueError: if this is no checkpoint, or of another agent class, or an environment is needed.
+            ValueError: if this is no checkpoint, or of another agent class, or it is damaged, or an environment or
+                trust is needed.
         """
         from .checkpoint import load_checkpoint
 
-        return cast(Self, load_checkpoint(Path(path), env, device, settings, cast("type[Agent]", cls)))
+        return cast(Self, load_checkpoint(Path(path), env, device, trust, settings, cast("type[Agent]", cls)))
 
     # What stable-baselines3's callbacks ask for.
 

@@ -14,6 +14,7 @@ from gymnasium import spaces
 from transformers import PreTrainedTokenizerBase
 
 from verifiers import Problem, Verdict, Verifier, isolate, make_verifier
+from verifiers.registry import trusting
 
 from .encoder import Encoder
 from .judge import decode, judge
@@ -66,6 +67,7 @@ class TextGenTask:
         verifier_memory_mb: memory of a worker process, in MiB; None for 2048.
         flag_errors: whether an exception of a verifier without worker processes is a verdict with the status "error",
             as it is with them, instead of an exception.
+        trust: False makes registered verifiers only; agents say so of what a checkpoint names.
 
     Raises:
         ValueError: for anything out of range, with a line that names the value and what was allowed.
@@ -91,12 +93,13 @@ class TextGenTask:
         verifier_timeout: float | None = None,
         verifier_memory_mb: int | None = None,
         flag_errors: bool = False,
+        trust: bool = True,
     ) -> None:
         if long_prompts not in LONG_PROMPTS:
             raise ValueError(f"unknown long_prompts {long_prompts!r}; allowed: {', '.join(LONG_PROMPTS)}")
-        self.verifier = isolate(
-            make_verifier(verifier, **(verifier_kwargs or {})), verifier_workers, verifier_timeout, verifier_memory_mb
-        )
+        with trusting(trust):
+            made = make_verifier(verifier, **(verifier_kwargs or {}))
+        self.verifier = isolate(made, verifier_workers, verifier_timeout, verifier_memory_mb)
         self._own_verifier = self.verifier is not verifier
         self.flag_errors = flag_errors
         listed = _listed(problems, columns, template)

@@ -55,6 +55,7 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
             "group_size",
             "late_verdicts",
             "flag_errors",
+            "trust",
         ),  # constructor arguments an agent may choose
     }
 

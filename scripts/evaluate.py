@@ -22,14 +22,21 @@ from .options import common, problem_file
 )
 @click.option("--split", default="test", help="Split of the problems: train, test. Text only.")
 @click.option("--deterministic/--stochastic", default=True, help="Take the likeliest action, or sample.")
+@click.option(
+    "--trust",
+    is_flag=True,
+    help="Import the environment or the verifier that the checkpoint names, module:Name; this runs their code.",
+)
 @problem_file
 @common
 def evaluate(
-    run: Path, episodes: int | None, split: str, deterministic: bool, seed: int, device: str, as_json: bool, **file: Any
+    run: Path, episodes: int | None, split: str, deterministic: bool, trust: bool, seed: int, device: str,
+    as_json: bool, **file: Any,
 ) -> None:  # fmt: skip
     """Evaluate RUN, a run folder or a checkpoint folder, on the problems it was trained for or on --problems."""
     from agents import Agent
     from agents.checkpoint import read_facts
+    from agents.envs import named_by_checkpoint
 
     from . import run_folder, session
 
@@ -37,8 +44,8 @@ def evaluate(
     saved = read_facts(path)
     if saved["env"] is None:
         raise ValueError(f"{str(path)!r} does not name its environment: it was trained on an object")
+    env_kwargs = named_by_checkpoint(saved["env"], saved["env_kwargs"], trust)
     text = session.is_text(saved["env"])
-    env_kwargs = saved["env_kwargs"]
     if text and (path / "policy" / "model" / "tokenizer_config.json").is_file():
         env_kwargs["tokenizer"] = str(path / "policy" / "model")  # the one the run was made with may have moved
     others = session.problem_file_of(file)
@@ -49,7 +56,7 @@ def evaluate(
     if text:
         env_kwargs["split"] = split  # the other one may have no problems at all
     count = episodes or session.evaluation_episodes(text)
-    agent: Any = Agent.load(path, device=device, env_kwargs=env_kwargs)
+    agent: Any = Agent.load(path, device=device, env_kwargs=env_kwargs, trust=trust)
     envs = session.evaluation_envs(saved["env"], env_kwargs, agent.device, count, split)
     figures, rollout = session.run_evaluation(agent, envs, count, seed, deterministic)
     if as_json:

@@ -18,7 +18,7 @@ from ._code_examples import EXAMPLES
 from ._code_paraphrases import WAYS_TO_WRITE
 from ._code_tests import Call, Case, read_tests
 from .base import Problem, Verdict, Verifier
-from .registry import register_verifier
+from .registry import register_verifier, require_trust
 from .sandbox import Limits, SandboxError, run, unavailable
 
 _HARNESS = Path(_code_harness.__file__).read_text(encoding="utf-8")
@@ -77,6 +77,8 @@ class Code(Verifier):
             raise ValueError(f"code: memory must be a whole number of megabytes, 64 to {1 << 20}, got {memory!r}")
         if sys.platform == "win32":
             raise ValueError("code: programs can be run on Linux, or with unsafe_local_exec=True on macOS")
+        if unsafe_local_exec:
+            require_trust("code: unsafe_local_exec=True")
         reason = unavailable()
         if reason and not unsafe_local_exec:
             raise ValueError(

@@ -6,7 +6,9 @@ import difflib
 import importlib
 import inspect
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from importlib.metadata import entry_points
 from typing import Any, TypeVar
 
@@ -16,6 +18,7 @@ from .function import FunctionVerifier
 ENTRY_POINT_GROUP = "rlenv.verifiers"
 
 _REGISTRY: dict[str, type[Verifier]] = {}
+_TRUST: ContextVar[bool] = ContextVar("trust", default=True)
 VerifierType = TypeVar("VerifierType", bound=type[Verifier])
 
 
@@ -34,6 +37,32 @@ def register_verifier(name: str) -> Callable[[VerifierType], VerifierType]:
         return cls
 
     return register
+
+
+@contextmanager
+def trusting(trust: bool) -> Iterator[None]:
+    """Say whether the verifiers made in this block, and those inside them, were chosen by the user or by a checkpoint.
+
+    Args:
+        trust: False for what a checkpoint names: then only registered verifiers are made.
+    """
+    token = _TRUST.set(trust)
+    try:
+        yield
+    finally:
+        _TRUST.reset(token)
+
+
+def require_trust(what: str) -> None:
+    """Check that the user chose this, which may run any code.
+
+    Raises:
+        ValueError: in a block of `trusting(False)`.
+    """
+    if not _TRUST.get():
+        raise ValueError(
+            f"the checkpoint names {what} and may run any code; if you trust it, pass --trust (Python: trust=True)"
+        )
 
 
 def list_verifiers() -> list[str]:
@@ -99,6 +128,7 @@ def _construct(cls: type[Verifier], name: str, *args: Any, **kwargs: Any) -> Ver
 
 def _find(name: str) -> Any:
     if ":" in name:
+        require_trust(f"the unregistered verifier {name!r}")
         module_name, _, attribute = name.partition(":")
         try:
             return getattr(importlib.import_module(module_name), attribute)

@@ -1,9 +1,11 @@
 """Checkpoints: what can be saved, what is refused, and that nothing of anybody's is lost."""
 
 import json
+import sys
 
 import pytest
 import torch
+from gymnasium.envs.registration import registry
 from identity_checks import collect
 
 import rlenv  # noqa: F401
@@ -97,6 +99,104 @@ def test_policy_arguments_for_a_finished_policy_are_refused(tmp_path):
 def test_a_group_size_that_the_environment_does_not_have_is_refused():
     with pytest.raises(ValueError, match="group_size 2 is not to be had: the environment knows no groups"):
         pole(group_size=2)
+
+
+# Nothing that a checkpoint names is imported or run unless the user vouches for it.
+
+MODULE = "somebodys_verifiers"
+SOURCE = """
+from pathlib import Path
+from gymnasium.envs.registration import register
+
+Path(__file__).with_name("imported").touch()
+register("Trap-v0", entry_point="gymnasium.envs.classic_control.cartpole:CartPoleEnv")
+
+def shout(prompts, completions):
+    return [1.0] * len(prompts)
+"""
+
+
+@pytest.fixture
+def somebodys(tmp_path, monkeypatch):
+    """Put a module that notes its import on the path; yield that note."""
+    (tmp_path / f"{MODULE}.py").write_text(SOURCE)
+    monkeypatch.syspath_prepend(tmp_path)
+    yield tmp_path / "imported"
+    sys.modules.pop(MODULE, None)
+    registry.pop("Trap-v0", None)
+
+
+def weighted(parts):
+    return {"verifier": "weighted", "verifier_kwargs": {"parts": {"arith": 1, **parts}}}
+
+
+LISTED = {"problems": ["12+34="], "test_fraction": 0.0, "max_prompt_tokens": 6, "max_new_tokens": 4}
+NAMED = {
+    "environment": {"env": f"{MODULE}:Trap-v0", "env_kwargs": {}},
+    "verifier": {"env_kwargs": {"verifier": f"{MODULE}:shout", **LISTED}},
+    "verifier that says it is trusted": {"env_kwargs": {"verifier": f"{MODULE}:shout", "trust": True, **LISTED}},
+    "part": {"env_kwargs": weighted({f"{MODULE}:shout": 1})},
+    "named part": {"env_kwargs": weighted({"shout": {"weight": 1, "verifier": f"{MODULE}:shout"}})},
+}
+
+
+def altered(path, **facts):
+    """Save an agent, let agent.json say something else, and return the folder."""
+    Reinforce("tiny", "TextGen-v0", env_kwargs={"verifier": "length", **LISTED}, **SMALL).save(path)
+    saved = json.loads((path / "agent.json").read_text())
+    (path / "agent.json").write_text(json.dumps(saved | facts))
+    return path
+
+
+@pytest.mark.parametrize("facts", NAMED.values(), ids=NAMED)
+def test_loading_imports_no_module_that_only_the_checkpoint_names(facts, somebodys, tmp_path):
+    with pytest.raises(ValueError, match=rf"'{MODULE}:\w+.*pass --trust \(Python: trust=True\)") as refusal:
+        Agent.load(altered(tmp_path / "agent", **facts), device="cpu")
+    assert "\n" not in str(refusal.value)
+    assert not somebodys.exists()
+
+
+def test_loading_calls_no_function_that_only_the_checkpoint_names(tmp_path):
+    ran = tmp_path / "ran"
+    row = {"prompt": "12+34=", "args": f"touch {ran}", "shell": True}
+    facts = {"env_kwargs": {"verifier": "subprocess:Popen", **LISTED, "problems": [row]}}
+    with pytest.raises(ValueError, match=r"'subprocess:Popen'.*trust=True"):
+        agent = Agent.load(altered(tmp_path / "agent", **facts), device="cpu")
+        agent.evaluate(agent.env, 4)
+    assert not ran.exists()
+
+
+def test_loading_lifts_no_sandbox_that_only_the_checkpoint_wants_lifted(tmp_path):
+    facts = {"env_kwargs": {"verifier": "code", "verifier_kwargs": {"unsafe_local_exec": True}, **LISTED}}
+    with pytest.raises(ValueError, match=r"unsafe_local_exec.*trust=True"):
+        Agent.load(altered(tmp_path / "agent", **facts), device="cpu")
+
+
+def test_a_checkpoint_that_is_trusted_imports_what_it_names(somebodys, tmp_path):
+    agent = Reinforce("tiny", "TextGen-v0", env_kwargs={"verifier": f"{MODULE}:shout", **LISTED}, **SMALL)
+    agent.save(tmp_path / "agent")
+    again = Agent.load(tmp_path / "agent", device="cpu", trust=True)
+    assert again.env.task.verifier.function([""], [""]) == [1.0]
+    assert again.origin == agent.origin
+    with pytest.raises(ValueError, match="trust=True"):
+        Agent.load(tmp_path / "agent", device="cpu")
+
+
+def test_an_environment_passed_by_the_user_is_the_users_own_statement(somebodys, tmp_path):
+    kwargs = {"verifier": f"{MODULE}:shout", **LISTED}
+    path = altered(tmp_path / "agent", env="nowhere:Trap-v0")
+    again = Agent.load(path, env="rlenv:TextGen-v0", env_kwargs=kwargs, device="cpu")
+    assert again.env.task.verifier.function([""], [""]) == [1.0]
+
+
+@pytest.mark.parametrize("env", ["TextGen-v0", "rlenv:TextGen-v0"])
+@pytest.mark.parametrize(
+    "kwargs", [{"verifier": "length:3"}, weighted({"length": {"weight": 0.1, "maximum": 3}})], ids=["name", "parts"]
+)
+def test_registered_names_load_without_further_words(env, kwargs, tmp_path):
+    kwargs = {**kwargs, **LISTED}
+    Reinforce("tiny", env, env_kwargs=kwargs, **SMALL).save(tmp_path / "agent")
+    assert Agent.load(tmp_path / "agent", device="cpu").origin["env_kwargs"] == kwargs
 
 
 # Every agent.

@@ -80,6 +80,21 @@ def test_a_module_and_a_name_in_it_are_imported(plugin):
     assert make_verifier("verifiers.arith:Arith", digits=3).digits == 3
 
 
+def test_without_trust_only_registered_verifiers_are_made(plugin):
+    register("always")(Always)
+    with registry.trusting(False):
+        for refused in ("rlenv_test_plugin:Plugged", "nowhere:Name"):
+            with pytest.raises(ValueError, match=f"names the unregistered verifier '{refused}'.*pass --trust"):
+                make_verifier(refused)
+        with pytest.raises(ValueError, match="unregistered verifier 'nowhere:Name'"):
+            make_verifier("weighted", parts={"always": 1, "nowhere:Name": 1})
+        assert "rlenv_test_plugin" not in sys.modules
+        assert reward_of(make_verifier(plugin)) == 0.75
+        assert make_verifier("always:0.25").reward == "0.25"
+        assert reward_of(make_verifier(Always)) == reward_of(make_verifier("weighted", parts={"always": 1})) == 1
+    assert reward_of(make_verifier("rlenv_test_plugin:Plugged")) == 0.75
+
+
 @pytest.mark.parametrize(
     ("spec", "reason"),
     [("verifiers.arith:Missing", "no attribute 'Missing'"), ("no_such_module_x:Name", "No module named")],

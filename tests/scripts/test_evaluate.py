@@ -1,0 +1,80 @@
+"""`rlenv evaluate`: what a checkpoint names is not run on its own word, and a save that was killed is no loss."""
+
+import json
+import sys
+
+import pytest
+from _rlenv_scripts.main import main
+from click.testing import CliRunner
+
+import rlenv  # noqa: F401 (registers TextGen-v0)
+from agents import Reinforce
+
+MODULE = "somebodys_reward"
+SOURCE = """
+from pathlib import Path
+
+Path(__file__).with_name("imported").touch()
+
+def shout(prompts, completions):
+    return [1.0] * len(prompts)
+"""
+PROBLEMS = [{"prompt": "12+34=", "split": "train"}, {"prompt": "34+12=", "split": "test"}]
+
+
+def run(*args):
+    return CliRunner().invoke(main, [str(arg) for arg in args])
+
+
+def refusal(*args):
+    outcome = run(*args)
+    assert outcome.exit_code == 2, outcome.output
+    lines = outcome.stderr.strip().splitlines()
+    assert len(lines) == 1, outcome.stderr
+    return lines[0]
+
+
+@pytest.fixture
+def trained(tmp_path, monkeypatch):
+    """Return a run folder whose agent.json names a reward function of a module of the user's."""
+    kwargs = {"verifier": "length", "problems": PROBLEMS, "max_new_tokens": 4}
+    agent = Reinforce("tiny", "TextGen-v0", env_kwargs=kwargs, episodes_per_update=4, device="cpu")
+    folder = tmp_path / "run"
+    agent.save(folder / "checkpoint")
+    name(folder, env_kwargs={**kwargs, "verifier": f"{MODULE}:shout"})
+    (tmp_path / f"{MODULE}.py").write_text(SOURCE)
+    monkeypatch.syspath_prepend(tmp_path)
+    yield folder
+    sys.modules.pop(MODULE, None)
+
+
+def name(folder, **facts):
+    saved = json.loads((folder / "checkpoint" / "agent.json").read_text())
+    (folder / "checkpoint" / "agent.json").write_text(json.dumps(saved | facts))
+
+
+def test_a_module_that_the_checkpoint_names_is_imported_with_trust_alone(trained, tmp_path):
+    line = refusal("evaluate", trained, "--episodes", 2)
+    assert f"the unregistered verifier '{MODULE}:shout'" in line and "pass --trust" in line
+    assert not (tmp_path / "imported").exists()
+    outcome = run("evaluate", trained, "--episodes", 2, "--json", "--trust")
+    assert outcome.exit_code == 0, outcome.output
+    assert json.loads(outcome.stdout.strip().splitlines()[-1])["mean_reward"] == 1.0
+    assert (tmp_path / "imported").exists()
+
+
+def test_a_module_of_an_environment_is_not_imported_to_find_out_what_it_is(trained, tmp_path):
+    name(trained, env=f"{MODULE}:Trap-v0", env_kwargs={})
+    line = refusal("evaluate", trained)
+    assert f"the environment '{MODULE}:Trap-v0'" in line and "pass --trust" in line
+    assert not (tmp_path / "imported").exists()
+
+
+def test_training_from_a_checkpoint_reads_its_model_alone(trained, tmp_path):
+    problems = tmp_path / "problems.json"
+    problems.write_text(json.dumps(PROBLEMS))
+    tiny = ["--sft-steps", 0, "--timesteps", 4, "--eval-episodes", 2, "--episodes-per-update", 4, "--max-new-tokens", 4]
+    choice = ["--verifier", "length", "--problems", problems, "--log-dir", tmp_path / "next"]
+    outcome = run("train", "--agent", "reinforce", "--model", trained, *tiny, *choice)
+    assert outcome.exit_code == 0, outcome.output
+    assert not (tmp_path / "imported").exists()
