@@ -9,13 +9,13 @@ training.pt           optimizer, random generator, what the algorithm remembers 
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from .envs import named_by_checkpoint
+from .files import whole_folder, write_folder
 from .policies import SavedPolicy
 
 if TYPE_CHECKING:
@@ -37,28 +37,12 @@ def save_checkpoint(agent: Agent, path: Path) -> Path:
         The folder.
 
     Raises:
-        ValueError: if the path holds something else than a checkpoint.
+        ValueError: if the path holds something else than a checkpoint, or another process is writing it.
     """
     path = _folder(path)
     if path.exists() and not (path / _AGENT).is_file() and (path.is_file() or any(path.iterdir())):
         raise ValueError(f"{str(path)!r} exists and is no checkpoint; it is not replaced")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    fresh, old = path.with_name(f".{path.name}-new"), _old(path)
-    for leftover in (fresh, old):
-        shutil.rmtree(leftover, ignore_errors=True)
-    try:
-        fresh.mkdir()
-        _write(agent, fresh)
-        if path.exists():
-            path.replace(old)
-        fresh.replace(path)
-    except BaseException:
-        if old.exists() and not path.exists():
-            old.replace(path)
-        raise
-    finally:
-        shutil.rmtree(fresh, ignore_errors=True)
-    shutil.rmtree(old, ignore_errors=True)
+    write_folder(path, lambda folder: _write(agent, folder))
     return path
 
 
@@ -73,9 +57,7 @@ def load_checkpoint(
     """
     from .algorithms import AGENTS
 
-    path = _folder(path)
-    if not path.exists() and _old(path).exists():  # a save was killed between its two renames
-        path = _old(path)
+    path = whole_folder(_folder(path))
     if not (path / _AGENT).is_file():
         raise ValueError(f"{str(path)!r} is no checkpoint: it has no {_AGENT}")
     saved = read_facts(path)
@@ -151,10 +133,6 @@ def _write(agent: Agent, folder: Path) -> None:
         "algorithm": agent.state_dict(),
     }
     torch.save(training, folder / _TRAINING)
-
-
-def _old(path: Path) -> Path:
-    return path.with_name(f".{path.name}-old")
 
 
 def _folder(path: Path) -> Path:

@@ -98,7 +98,11 @@ class Surface:
     # Persistence.
 
     def save(self, path: str | Path) -> None:
-        """Write a checkpoint folder; see `checkpoint.py`. A suffix `.zip` is dropped."""
+        """Write a checkpoint folder; see `checkpoint.py`. A suffix `.zip` is dropped.
+
+        Raises:
+            ValueError: if the path holds something else than a checkpoint, or another process is writing it.
+        """
         from .checkpoint import save_checkpoint  # it builds agents, so it cannot be imported above
 
         save_checkpoint(cast("Agent", self), Path(path))

@@ -15,9 +15,14 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import click
+
+from agents.files import Lock, whole_folder
+
 CONFIG, RESULT, SAMPLES, CHECKPOINT = "config.json", "result.json", "samples.md", "checkpoint"
+LOCK = ".lock"  # while a run is writing
+MODEL = Path("policy", "model")  # in a checkpoint
 _LOCAL = ("log_dir", "overwrite", "as_json")
-MODEL = Path(CHECKPOINT, "policy", "model")
 
 
 def choose(log_dir: Path | None, overwrite: bool, name: str) -> Path:
@@ -30,12 +35,16 @@ def choose(log_dir: Path | None, overwrite: bool, name: str) -> Path:
         candidates = (Path("runs", name if i == 1 else f"{name}-{i}") for i in itertools.count(1))
         return next(path for path in candidates if not path.exists())
     check_place(log_dir)
-    if log_dir.exists() and any(log_dir.iterdir()):
+    _check_free(log_dir, overwrite)
+    return log_dir
+
+
+def _check_free(log_dir: Path, overwrite: bool) -> None:
+    if log_dir.exists() and any(path.name != LOCK for path in log_dir.iterdir()):
         if not overwrite:
             raise ValueError(f"the run folder {str(log_dir)!r} exists; pass --overwrite to replace it")
         if not (log_dir / CONFIG).is_file():
             raise ValueError(f"{str(log_dir)!r} is not a run folder (no {CONFIG}); it is not overwritten")
-    return log_dir
 
 
 def check_place(folder: Path) -> None:
@@ -49,11 +58,21 @@ def check_place(folder: Path) -> None:
             raise ValueError(f"the folder {str(folder)!r} cannot be made: {str(part)!r} is not a folder")
 
 
-def create(path: Path, config: dict[str, Any]) -> None:
-    """Make the folder, empty but for the resolved configuration."""
-    if path.exists():
-        shutil.rmtree(path)
-    path.mkdir(parents=True)
+def create(path: Path, config: dict[str, Any], overwrite: bool) -> None:
+    """Make the folder, empty but for the resolved configuration, and keep other runs out until the command ends.
+
+    Raises:
+        ValueError: if another run is writing there, or it has begun to since the folder was chosen.
+    """
+    path.mkdir(parents=True, exist_ok=True)
+    busy = f"another run is writing to the run folder {str(path)!r}; pass another --log-dir"
+    click.get_current_context().with_resource(Lock(path / LOCK, busy))
+    _check_free(path, overwrite)
+    for other in path.iterdir():
+        if other.is_dir() and not other.is_symlink():
+            shutil.rmtree(other)
+        elif other.name != LOCK:
+            other.unlink()
     write_json(path / CONFIG, config)
 
 
@@ -82,7 +101,7 @@ def checkpoint_of(path: Path) -> Path:
     Raises:
         ValueError: if it is neither.
     """
-    for folder in (path / CHECKPOINT, path):
+    for folder in map(whole_folder, (path / CHECKPOINT, path)):
         if (folder / "agent.json").is_file():
             return folder
     raise ValueError(f"{str(path)!r} is not a run folder: there is no {CHECKPOINT}/agent.json in it")
@@ -94,9 +113,10 @@ def model_of(spec: str) -> str:
     Raises:
         ValueError: for a run folder that holds no language model.
     """
-    for model in (Path(spec) / MODEL, Path(spec) / MODEL.relative_to(CHECKPOINT)):
+    checkpoint = whole_folder(Path(spec) / CHECKPOINT)
+    for model in (checkpoint / MODEL, whole_folder(Path(spec)) / MODEL):
         if model.is_dir():
             return str(model)
-    if (Path(spec) / CHECKPOINT).is_dir():
+    if checkpoint.is_dir():
         raise ValueError(f"the run folder {spec!r} holds no language model")
     return spec

@@ -33,7 +33,7 @@ def sft(**given: Any) -> None:
     envs = session.evaluation_envs(given["env_id"], agent.origin["env_kwargs"], agent.device, episodes, "test")
     shown = session.demonstrations(agent, given)
     run_dir = folder.choose(given["log_dir"], given["overwrite"], f"sft-{given['verifier'].replace(':', '.')}")
-    folder.create(run_dir, folder.resolved(given))
+    folder.create(run_dir, folder.resolved(given), given["overwrite"])
     started = time.perf_counter()
     with Interrupt() as interrupt:
         losses = session.warm_up(agent, shown, given, interrupt)

@@ -13,9 +13,11 @@ import shutil
 from contextlib import closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import click
+
+from agents.files import Lock
 
 from . import run_folder, session
 from .children import Job, available_cores, rlenv_command, run_jobs
@@ -55,7 +57,7 @@ class Study:
         lock: keeps other comparisons out of the folder; close it at the end.
     """
 
-    def __init__(self, given: dict[str, Any], agents: list[str], seeds: int, lock: IO[str]) -> None:
+    def __init__(self, given: dict[str, Any], agents: list[str], seeds: int, lock: Lock) -> None:
         self.given, self.agents, self.seeds, self.lock = given, agents, seeds, lock
         self.folder: Path = given["log_dir"]
         self.text = session.is_text(given["env_id"])
@@ -201,23 +203,13 @@ class Study:
         save_figure(lambda figure: draw(figure, files, f"time/{unit}", label), self.folder / CURVES, (11.0, 4.5))
 
 
-def hold(folder: Path) -> IO[str]:
-    """Keep other comparisons out of a folder until the returned file is closed, where the system can.
+def hold(folder: Path) -> Lock:
+    """Keep other comparisons out of a folder until the returned lock is closed.
 
     Raises:
         ValueError: if another one is at work there.
     """
-    file = (folder / LOCK).open("w", encoding="utf-8")
-    try:
-        import fcntl
-    except ImportError:  # Windows
-        return file
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        file.close()
-        raise ValueError(f"another rlenv compare is at work in {str(folder)!r}") from error
-    return file
+    return Lock(folder / LOCK, f"another rlenv compare is at work in {str(folder)!r}")
 
 
 def extend(old: dict[str, Any], new: dict[str, Any], folder: Path) -> dict[str, Any]:

@@ -112,7 +112,7 @@ def train(**given: Any) -> None:  # fmt: skip
         [given["env_id"].split(":")[-1], *([given["verifier"].replace(":", ".")] if text else []), given["agent"]]
     )
     run_dir = folder.choose(given["log_dir"], given["overwrite"], name.lower())
-    folder.create(run_dir, folder.resolved(given))
+    folder.create(run_dir, folder.resolved(given), given["overwrite"])
 
     with Interrupt() as interrupt:
         try:

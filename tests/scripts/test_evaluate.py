@@ -5,6 +5,7 @@ import sys
 
 import pytest
 from _rlenv_scripts.main import main
+from _rlenv_scripts.run_folder import model_of
 from click.testing import CliRunner
 
 import rlenv  # noqa: F401 (registers TextGen-v0)
@@ -68,6 +69,14 @@ def test_a_module_of_an_environment_is_not_imported_to_find_out_what_it_is(train
     line = refusal("evaluate", trained)
     assert f"the environment '{MODULE}:Trap-v0'" in line and "pass --trust" in line
     assert not (tmp_path / "imported").exists()
+
+
+@pytest.mark.parametrize("inner", ["", "checkpoint"])
+def test_a_checkpoint_whose_save_was_killed_between_two_renames_is_found(inner, trained, tmp_path):
+    (trained / "checkpoint").rename(trained / ".checkpoint-old")
+    assert model_of(str(trained / inner)) == str(trained / ".checkpoint-old" / "policy" / "model")
+    outcome = run("evaluate", trained / inner, "--episodes", 2, "--json", "--trust")
+    assert outcome.exit_code == 0, outcome.output
 
 
 def test_training_from_a_checkpoint_reads_its_model_alone(trained, tmp_path):

@@ -14,6 +14,7 @@ from _rlenv_scripts.main import main
 from click.testing import CliRunner
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from agents.files import Lock
 from rlenv.task import TextGenTask
 
 SMALL = ["--sft-steps", "3", "--sft-examples", "8", "--timesteps", "100", "--eval-episodes", "16"]
@@ -208,3 +209,20 @@ def test_reinforcement_begins_after_the_demonstrated_problems(tmp_path, monkeypa
     again = result_of(run("train", *task, "--sft-steps", 0, "--model", tmp_path / "warm", "--log-dir", tmp_path / "on"))
     assert posed and not posed & demonstrated, "a run that starts from another one's warm start begins there, too"
     assert again["initial_eval"] == first["eval"], "the episodes of an evaluation stay the same"
+
+
+def test_a_second_run_does_not_touch_the_folder_of_one_at_work(tmp_path):
+    folder = tmp_path / "run"
+    folder.mkdir()
+    (folder / "config.json").write_text("{}")
+    pole = ["--env", "CartPole-v1", "--timesteps", 50, "--eval-episodes", 2, "--log-dir", folder]
+    for command in ("train", "sft"):
+        with Lock(folder / ".lock", "busy"):
+            outcome = run(command, *(pole if command == "train" else [*SMALL[:4], "--log-dir", folder]), "--overwrite")
+            assert outcome.exit_code == 2
+            assert f"another run is writing to the run folder '{folder}'" in outcome.stderr
+            assert {path.name for path in folder.iterdir()} == {"config.json", ".lock"}
+    (folder / ".lock").touch()  # what a killed run leaves
+    assert run("train", *pole).exit_code == 2
+    result_of(run("train", *pole, "--overwrite", "--json"))
+    assert not (folder / ".lock").exists()

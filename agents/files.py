@@ -1,0 +1,125 @@
+"""Folders that are written whole or not at all, by one process at a time."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+try:
+    import fcntl
+except ImportError:  # Windows, where nobody is kept out
+    fcntl = None  # type: ignore[assignment]
+
+
+class Lock:
+    """Keeps other processes out until it is closed or this process ends, however it ends.
+
+    A file system that knows no locks keeps nobody out.
+
+    Args:
+        file: exists while the lock is held; one that a killed process left behind does not matter.
+        busy: the message where somebody else holds the lock.
+
+    Raises:
+        ValueError: if somebody else holds it.
+    """
+
+    def __init__(self, file: Path, busy: str) -> None:
+        self.file = file
+        self._descriptor = self._open(busy)
+        while not self._is_current():  # whoever held the lock has removed this file since it was opened
+            os.close(self._descriptor)
+            self._descriptor = self._open(busy)
+
+    def close(self) -> None:
+        """Let others in."""
+        if self._is_current():
+            self.file.unlink()
+        os.close(self._descriptor)
+
+    def __enter__(self) -> Lock:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _open(self, busy: str) -> int:
+        descriptor = os.open(self.file, os.O_RDWR | os.O_CREAT, 0o666)
+        try:
+            if fcntl is not None:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            os.close(descriptor)
+            raise ValueError(busy) from error
+        except OSError:  # no locks on this file system
+            return descriptor
+        return descriptor
+
+    def _is_current(self) -> bool:
+        try:
+            return os.path.samestat(os.fstat(self._descriptor), self.file.stat())
+        except FileNotFoundError:
+            return False
+
+
+def write_folder(path: Path, fill: Callable[[Path], None]) -> None:
+    """Write a folder beside the one that is to be replaced, and put it in its place once it is on the disk.
+
+    Whenever this process is killed, and however often: one whole folder is where `whole_folder` finds it.
+
+    Args:
+        path: the folder.
+        fill: writes what belongs into the empty folder that it is given.
+
+    Raises:
+        ValueError: if another process is writing the same folder.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    fresh, old = path.with_name(f".{path.name}-new"), _old(path)
+    busy = f"another process is writing {str(path)!r} at this moment; choose another folder for one of the two"
+    with Lock(path.with_name(f".{path.name}-lock"), busy):
+        shutil.rmtree(fresh, ignore_errors=True)
+        try:
+            fresh.mkdir()
+            fill(fresh)
+            _sync_tree(fresh)
+            if path.exists():
+                shutil.rmtree(old, ignore_errors=True)  # not before: it may be all there is
+                path.replace(old)
+            fresh.replace(path)
+        except BaseException:
+            if old.exists() and not path.exists():
+                old.replace(path)
+            raise
+        finally:
+            shutil.rmtree(fresh, ignore_errors=True)
+        _sync(path.parent)
+        shutil.rmtree(old, ignore_errors=True)
+
+
+def whole_folder(path: Path) -> Path:
+    """Return where a folder is that `write_folder` wrote: beside its place after a kill between two renames."""
+    return _old(path) if not path.exists() and _old(path).exists() else path
+
+
+def _old(path: Path) -> Path:
+    return path.with_name(f".{path.name}-old")
+
+
+def _sync_tree(folder: Path) -> None:
+    for path in folder.rglob("*"):
+        _sync(path)
+    _sync(folder)
+
+
+def _sync(path: Path) -> None:
+    """Have a file, or the names in a folder, written to the disk."""
+    if os.name == "nt" and path.is_dir():  # Windows opens no folders
+        return
+    descriptor = os.open(path, os.O_RDWR if os.name == "nt" else os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
