@@ -13,7 +13,7 @@ from .algorithms.reinforce_plus_plus import ReinforcePlusPlus
 from .algorithms.rloo import RLOO
 from .collector import Collector
 from .envs import make_envs
-from .failures import VerifierError
+from .failures import DivergedError, VerifierError
 from .policies import ControlPolicy, LanguageModelPolicy, Policy, make_policy
 from .rollout import Rollout
 from .warm_start import warm_start
@@ -30,6 +30,7 @@ __all__ = [
     "Agent",
     "Collector",
     "ControlPolicy",
+    "DivergedError",
     "DrGRPO",
     "LanguageModelPolicy",
     "Policy",

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from .envs import named_by_checkpoint
+from .failures import DivergedError
 from .files import whole_folder, write_folder
 from .policies import SavedPolicy
 
@@ -38,10 +39,15 @@ def save_checkpoint(agent: Agent, path: Path) -> Path:
 
     Raises:
         ValueError: if the path holds something else than a checkpoint, or another process is writing it.
+        DivergedError: if the policy's weights are not finite; nothing is written then.
     """
     path = _folder(path)
     if path.exists() and not (path / _AGENT).is_file() and (path.is_file() or any(path.iterdir())):
         raise ValueError(f"{str(path)!r} exists and is no checkpoint; it is not replaced")
+    for name, weight in agent.policy.named_parameters():
+        if not weight.isfinite().all():
+            kept = f"; {str(path)!r} is left as it is" if path.exists() else ""
+            raise DivergedError(f"the weights of {name} are not finite any more, so they are not saved{kept}")
     write_folder(path, lambda folder: _write(agent, folder))
     return path
 

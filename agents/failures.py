@@ -1,4 +1,4 @@
-"""Ending a run whose verifier fails too often, instead of learning from what is left."""
+"""Ending a run whose verifier fails too often, or whose weights are lost, instead of learning from what is left."""
 
 from __future__ import annotations
 
@@ -11,6 +11,10 @@ ENOUGH = 100  # episodes: fewer say little of a share
 
 class VerifierError(RuntimeError):
     """The verifier failed on too many episodes; the message says how many and why."""
+
+
+class DivergedError(RuntimeError):
+    """The weights are not finite any more; the message says which."""
 
 
 class FailureWatch:

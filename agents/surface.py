@@ -102,6 +102,7 @@ class Surface:
 
         Raises:
             ValueError: if the path holds something else than a checkpoint, or another process is writing it.
+            DivergedError: if the policy's weights are not finite; nothing is written then.
         """
         from .checkpoint import save_checkpoint  # it builds agents, so it cannot be imported above
 

@@ -28,9 +28,9 @@ def explain(error: BaseException) -> tuple[str, int] | None:
     if isinstance(error, ValueError) and _module(error).split(".")[0] in OURS:
         return str(error), 2
     if isinstance(error, RuntimeError):
-        from agents import VerifierError  # whoever raises it has imported the package already
+        from agents import DivergedError, VerifierError  # whoever raises them has imported the package already
 
-        if isinstance(error, VerifierError):
+        if isinstance(error, (DivergedError, VerifierError)):
             return str(error), 1
     reason = _of_disk(error)
     return None if reason is None else (reason, 1)

@@ -229,12 +229,12 @@ def extend(old: dict[str, Any], new: dict[str, Any], folder: Path) -> dict[str, 
 
 
 def finished(folder: Path) -> dict[str, Any] | None:
-    """Return the result in a run folder; None where there is none, or it is cut short, or of an interrupted run."""
+    """Return the result in a run folder; None where there is none, or it is cut short, or the run was."""
     try:
         result = json.loads((folder / run_folder.RESULT).read_text(encoding="utf-8"))
     except (FileNotFoundError, json.JSONDecodeError):
         return None
-    return None if result["interrupted"] else result
+    return None if result.get("interrupted", True) else result  # a run that had to stop does not say
 
 
 def facts(run: Run, result: dict[str, Any], figure: str) -> dict[str, Any]:

@@ -93,7 +93,7 @@ def train(**given: Any) -> None:  # fmt: skip
     With no option, a small language model learns two-digit addition: a supervised warm start on a few hundred
     solved sums, then reinforcement learning from the verifier's reward alone, measured on held-out sums.
     """
-    from agents import VerifierError
+    from agents import DivergedError, VerifierError
     from agents.checks import check_number
 
     from . import run_folder as folder
@@ -121,6 +121,10 @@ def train(**given: Any) -> None:  # fmt: skip
             folder.write_json(run_dir / folder.RESULT, {"stopped": str(error), "timesteps": agent.num_timesteps})
             click.echo(f"Stopped: {error}\nCheckpoint written to {run_dir / folder.CHECKPOINT}", err=True)
             sys.exit(1)
+        except DivergedError as error:  # raised by saving, so the last checkpoint is that of finite weights
+            folder.write_json(run_dir / folder.RESULT, {"stopped": str(error), "timesteps": agent.num_timesteps})
+            click.echo(f"Stopped: {error}. A smaller --learning-rate may help.", err=True)
+            sys.exit(1)
     folder.write_json(run_dir / folder.RESULT, result)
     if samples and not given["as_json"]:
         session.print_samples(samples, "test")
@@ -145,6 +149,7 @@ def _run(
     from .tracking import record_outcome
 
     agent.set_logger(configure(str(run_dir), ["csv", "tensorboard"]))
+    click.get_current_context().call_on_close(agent.logger.close)
     started = time.perf_counter()
     text = session.is_text(given["env_id"])
     losses = session.warm_up(agent, shown, given, interrupt)
@@ -157,7 +162,7 @@ def _run(
     if not interrupt.asked:
         try:
             _learn(agent, envs, given, interrupt, episodes)
-        finally:  # whatever ends the training, what it has learned is kept
+        finally:  # whatever ends the training, what it has learned is kept, but weights that are not finite
             agent.save(run_dir / folder.CHECKPOINT)
     seconds = time.perf_counter() - started
 
@@ -171,7 +176,6 @@ def _run(
         agent.logger.record("eval/samples", markdown, exclude=("stdout", "csv", "json", "log"))
     record_outcome(agent, given["agent"], final)
     agent.logger.dump(agent.num_timesteps)
-    agent.logger.close()
     result = {
         "run_dir": str(run_dir),
         "env": given["env_id"],

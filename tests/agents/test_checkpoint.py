@@ -9,7 +9,7 @@ from gymnasium.envs.registration import registry
 from identity_checks import collect
 
 import rlenv  # noqa: F401
-from agents import AGENTS, Agent, Reinforce, ReinforceBaseline
+from agents import AGENTS, Agent, DivergedError, Reinforce, ReinforceBaseline
 
 SMALL = {"episodes_per_update": 4, "num_envs": 4, "device": "cpu"}
 
@@ -88,6 +88,20 @@ def test_a_save_that_was_killed_between_its_renames_is_found(tmp_path):
     pole().save(tmp_path / "agent")
     (tmp_path / "agent").rename(tmp_path / ".agent-old")
     assert isinstance(ReinforceBaseline.load(tmp_path / "agent"), ReinforceBaseline)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_weights_that_are_not_finite_are_not_written_over_good_ones(value, tmp_path):
+    agent = pole()
+    agent.save(tmp_path / "agent")
+    good = [weight.clone() for weight in agent.policy.parameters()]
+    with torch.no_grad():
+        agent.policy.net.value_net.bias.fill_(value)
+    with pytest.raises(DivergedError, match=r"net\.value_net\.bias are not finite.*'.*agent' is left as it is"):
+        agent.save(tmp_path / "agent")
+    again = ReinforceBaseline.load(tmp_path / "agent", device="cpu")
+    assert all(torch.equal(*pair) for pair in zip(again.policy.parameters(), good, strict=True))
+    assert [path.name for path in tmp_path.iterdir()] == ["agent"]
 
 
 def test_policy_arguments_for_a_finished_policy_are_refused(tmp_path):

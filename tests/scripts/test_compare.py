@@ -10,7 +10,7 @@ import time
 import gymnasium
 import pytest
 from _rlenv_scripts.main import main
-from _rlenv_scripts.study import hold
+from _rlenv_scripts.study import finished, hold
 from click.testing import CliRunner
 
 from agents import AGENTS
@@ -321,6 +321,13 @@ def test_without_matplotlib_nothing_is_begun(tmp_path, monkeypatch):
     assert not (tmp_path / "run").exists()
     commands, *_ = jobs_of(monkeypatch, *options)
     assert len(commands) == 1
+
+
+@pytest.mark.parametrize("text", ['{"stopped": "why", "timesteps": 9}', '{"interrupted": true}', '{"inter', None])
+def test_a_run_that_did_not_come_to_its_end_is_not_finished(text, tmp_path):
+    if text is not None:
+        (tmp_path / "result.json").write_text(text)
+    assert finished(tmp_path) is None
 
 
 def test_two_comparisons_do_not_share_a_folder(tmp_path):

@@ -211,6 +211,16 @@ def test_reinforcement_begins_after_the_demonstrated_problems(tmp_path, monkeypa
     assert again["initial_eval"] == first["eval"], "the episodes of an evaluation stay the same"
 
 
+def test_a_run_that_diverges_keeps_the_checkpoint_from_before(tmp_path):
+    pole = ["--env", "CartPole-v1", "--timesteps", 500, "--eval-episodes", 2, "--log-dir", tmp_path / "run"]
+    outcome = run("train", *pole, "--learning-rate", 1e39)
+    assert outcome.exit_code == 1, outcome.output
+    *_, line = outcome.stderr.strip().splitlines()
+    assert line.startswith("Stopped: the weights of net.") and "is left as it is" in line
+    assert "are not finite" in json.loads((tmp_path / "run" / "result.json").read_text())["stopped"]
+    assert result_of(run("evaluate", tmp_path / "run", "--episodes", 2, "--json"))["episodes"] == 2
+
+
 def test_a_second_run_does_not_touch_the_folder_of_one_at_work(tmp_path):
     folder = tmp_path / "run"
     folder.mkdir()
