@@ -126,7 +126,7 @@ class Collector:
 
     def _ends(self, terminated: Any, truncated: Any, infos: dict[str, Any]) -> tuple[np.ndarray, np.ndarray]:
         """Return which episodes ended and how; the device is asked only where the infos do not say that none did."""
-        if self.ends_are_in_infos and "_episode" not in _end_info(infos):
+        if self.ends_are_in_infos and "_completion" not in _end_info(infos):
             return self._none, self._none
         return _numpy(terminated), _numpy(truncated)
 

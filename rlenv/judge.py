@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import Future
+from typing import Any
 
 from transformers import PreTrainedTokenizerBase
 
@@ -65,6 +66,16 @@ class LateVerdicts:
     def help(verifier: Verifier) -> bool:
         """Tell whether a verifier gains by judging late."""
         return isinstance(verifier, Isolated) or verifier.prefers_batches
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Pickle without verdicts on their way: the copy asks its own workers for them."""
+        return self.__dict__ | {"_futures": []}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        problems, texts = self._problems, self._texts
+        self.clear()
+        self.hand_in(problems, texts)
 
     def clear(self) -> None:
         """Forget what was handed in."""

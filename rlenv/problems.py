@@ -98,7 +98,7 @@ class ProblemStream:
             raise ValueError(f"test_fraction must be from 0 to 1, got {test_fraction!r}")
         self.verifier, self.split, self.test_fraction = verifier, split, test_fraction
         self.seed = 0
-        self._fits = fits or (lambda problem: True)
+        self._fits = fits
         self._shuffled: tuple[int, int, list[int]] | None = None
         self._latest: tuple[int, int, Problem] | None = None
         self._listed = None if problems is None else self._of_this_split([as_problem(item) for item in problems])
@@ -135,7 +135,7 @@ class ProblemStream:
     def _sampled(self, rng: random.Random, sample: Callable[[random.Random], Problem]) -> Problem:
         for _ in range(_TRIES):
             problem = sample(rng)
-            if self._hashed_side(problem) == self.split and self._fits(problem):
+            if self._hashed_side(problem) == self.split and (self._fits is None or self._fits(problem)):
                 return problem
         wanted = f"in the {self.split} split ({self.test_fraction=}) and short enough"
         raise ValueError(f"{_TRIES} sampled problems, none of them {wanted}")

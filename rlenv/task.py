@@ -129,6 +129,10 @@ class TextGenTask:
         # What does not fit is known before the first episode: of a list every prompt, else the first one.
         self.encode([problem.prompt for problem in self.stream.listed or [self.stream[0]]])
 
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Unpickle; the copy of a verifier belongs to the copy of its task."""
+        self.__dict__.update(state, _own_verifier=True)
+
     @property
     def level(self) -> int | None:
         """The level of difficulty that the curriculum has come to; None without one."""

@@ -17,6 +17,9 @@ class TextGenEnv(gym.Env[dict[str, Any], np.int64]):
     them count. Action: a token id. Reward: 0 at every step but the last; there, the verdict's reward.
     The end-of-sequence token sets `terminated`. Running out of `max_new_tokens` sets `terminated` and `truncated`:
     the verdict on the cut text is final, so no critic may bootstrap past it, and the cut is still visible.
+    Info at the end: `completion`, `verdict` (named parts), `is_success`, `verifier_failed` (timeout or error),
+    `verdict_status`, `verdict_reason`, and `level` if the problems have one. The key `episode` is left to
+    Gymnasium's `RecordEpisodeStatistics`.
 
     Args:
         render_mode: None, "ansi" (`render` returns the text) or "human" (episodes are printed as they end).
@@ -92,7 +95,6 @@ class TextGenEnv(gym.Env[dict[str, Any], np.int64]):
         if self.render_mode == "human":
             self.render()
         return float(verdict.reward), {
-            "episode": {"r": float(verdict.reward), "l": len(generated)},
             "completion": text,
             "verdict": dict(verdict.parts),
             **{key: values[0] for key, values in self.task.conclude([prompt.problem], [verdict]).items()},

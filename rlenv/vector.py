@@ -11,6 +11,7 @@ from gymnasium.vector.utils import batch_space
 
 from verifiers import Verdict
 
+from .host_tensor import for_numpy
 from .judge import LateVerdicts
 from .task import Prompt, TextGenTask
 
@@ -23,8 +24,9 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
 
     Episodes are numbered in the order they start, slot by slot, so the problems are those a single environment with
     the same seed poses one after the other, and the K episodes of a group are consecutive. Rows that end at the same
-    step are judged in one batch. Infos follow Gymnasium's convention: numpy arrays over slots, each `key` with its
-    mask `_key`.
+    step are judged in one batch. Infos have the keys of `TextGenEnv` and follow Gymnasium's convention: numpy arrays
+    over slots, each `key` with its mask `_key`; `_completion` says which slots ended an episode. Gymnasium's vector
+    wrappers calculate with numpy and therefore need `device="cpu"`.
 
     In the default mode DISABLED, `reset(options={"reset_mask": mask})` restarts those slots only, and stepping a
     finished slot does nothing and pays 0: restarting slots while others run on is continuous batching. A slot that no
@@ -48,7 +50,7 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
         "render_modes": ["ansi"],
         "autoreset_mode": AutoresetMode.DISABLED,
         "finished_slots_may_step": True,
-        "ends_are_in_infos": True,  # a step whose infos have no "episode" ends none
+        "ends_are_in_infos": True,  # a step whose infos have no "completion" ends no episode
         "groups_span_slots": True,  # group numbers are unique over all slots
         "agent_settings": (
             "device",
@@ -151,7 +153,7 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
             info = {**self._start(restarting), **info}
         if self.mode is AutoresetMode.SAME_STEP and self._any_new:
             info = self._restart_now(finished, info)
-        return self._observation(), rewards, ended | cut, cut, info
+        return self._observation(), for_numpy(rewards), for_numpy(ended | cut), for_numpy(cut), info
 
     def render(self) -> tuple[str, ...] | None:
         """Return prompt and completion so far of every slot."""
@@ -230,18 +232,15 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
         problems = [prompt.problem for prompt in prompts]
         generated = [ids[start:end] for ids, (start, end) in zip(tokens, spans, strict=True)]
         texts = self.task.texts(generated)
-        lengths = self._column("l", rows, [len(ids) for ids in generated])
         info = self._column("completion", rows, texts)
         if self._late is not None:
             tickets = self._column("verdict_ticket", rows, self._late.hand_in(problems, texts))
-            return {**self._nested("episode", rows, lengths), **info, **tickets}, torch.zeros(len(rows))
+            return {**info, **tickets}, torch.zeros(len(rows))
         verdicts = self.task.judge(prompts, texts)
-        rewards = [float(verdict.reward) for verdict in verdicts]
-        info |= self._nested("episode", rows, {**self._column("r", rows, rewards), **lengths})
-        info |= self._nested("verdict", rows, self._parts(rows, verdicts))
+        info |= {"verdict": self._parts(rows, verdicts), "_verdict": self._mask(rows)}
         for key, values in self.task.conclude(problems, verdicts).items():
             info |= self._column(key, rows, values)
-        return info, torch.tensor(rewards)
+        return info, torch.tensor([float(verdict.reward) for verdict in verdicts])
 
     def collect_verdicts(self) -> dict[str, list[Any]]:
         """Wait for all verdicts that are outstanding, where verdicts come late; the lists are in order of tickets.
@@ -294,9 +293,6 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
             array = np.full(self.num_envs, None, dtype=object)
         array[rows] = values
         return {key: array, f"_{key}": self._mask(rows)}
-
-    def _nested(self, key: str, rows: list[int], columns: Info) -> Info:
-        return {key: columns, f"_{key}": self._mask(rows)}
 
 
 def _autoreset_mode(mode: str | AutoresetMode) -> AutoresetMode:

@@ -9,6 +9,7 @@ import pytest
 import torch
 from counting_env import CountingPolicy, counting_envs
 from gymnasium.vector import AutoresetMode
+from gymnasium.wrappers.vector import RecordEpisodeStatistics
 from identity_checks import (
     EXACT,
     ROUNDING,
@@ -261,15 +262,14 @@ def test_a_second_rollout_starts_with_fresh_episodes(mode):
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("slots", [3, 8, 30])
 def test_trained_text_steps_are_the_sum_of_episode_lengths(mode, slots):
-    envs = text_envs(slots, group_size=2, autoreset_mode=mode)
+    envs = RecordEpisodeStatistics(text_envs(slots, group_size=2, autoreset_mode=mode))
     policy = tiny_policy("gpt2", envs)
     lengths, sampled = [], []
     collector = Collector(envs, CPU)
     collector.seed(0)
 
     def on_step(counted, local):
-        info = local["infos"].get("final_info", local["infos"])
-        if "episode" in info:
+        if "episode" in (info := local["infos"]):
             lengths.extend(info["episode"]["l"][info["_episode"]].tolist())
         sampled.append(counted)
         return True
@@ -282,9 +282,9 @@ def test_trained_text_steps_are_the_sum_of_episode_lengths(mode, slots):
     assert rollout.groups.tolist() == [i // 2 for i in range(20)]
     ends = rollout.lengths[:, None] - 1
     last = rollout.actions.gather(1, ends)[:, 0]
-    assert torch.equal(rollout.truncated, last != envs.task.eos_token_id)
+    assert torch.equal(rollout.truncated, last != envs.unwrapped.task.eos_token_id)
     assert (rollout.lengths[rollout.truncated] == 12).all()
-    rewards = own_rewards(envs, rollout)
+    rewards = own_rewards(envs.unwrapped, rollout)
     assert torch.equal(rollout.rewards.gather(1, ends)[:, 0], rewards)
     assert torch.equal(rollout.returns, rewards), "no reward anywhere else"
 

@@ -1,8 +1,11 @@
+import pickle
+
 import gymnasium as gym
 import numpy as np
 import pytest
 import torch
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
+from gymnasium.wrappers.vector import RecordEpisodeStatistics
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from textgen_reference import OddVerifier, SlotReference, layout, plain, slot_info, slot_observation
@@ -142,17 +145,43 @@ def test_infos_follow_gymnasiums_masks():
     assert info["_group"].tolist() == info["_prompt"].tolist() == [True, True, True]
     env.step([FOUR, FOUR, FOUR])
     info = env.step([SIX, EOS, SIX])[4]
-    assert info["_episode"].tolist() == info["episode"]["_r"].tolist() == [False, True, False]
+    assert info["_completion"].tolist() == info["_is_success"].tolist() == [False, True, False]
     info = env.step([EOS, EOS, 2])[4]
-    assert info["episode"]["r"].tolist() == [1.0, 0.0, 0.0]
-    assert info["episode"]["l"].tolist() == [3, 0, 0]
     assert info["is_success"].tolist() == [True, False, False]
     assert info["completion"].tolist() == ["46", None, None]
-    for key in ("episode", "is_success", "completion", "verdict", "verifier_failed"):
+    for key in ("is_success", "completion", "verdict", "verifier_failed"):
         assert info[f"_{key}"].tolist() == [True, False, False]
     dtypes = [info[key].dtype for key in ("is_success", "verifier_failed", "completion")]
     assert dtypes == [np.bool_, np.bool_, object]
-    assert [info["episode"][key].dtype for key in "rl"] == [np.float64, np.int64]
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("native", [True, False])
+def test_gymnasiums_record_of_episodes_has_the_key_it_wants(native, mode):
+    env = summing(2, mode) if native else SyncVectorEnv([lambda: TextGenEnv(**SUM)] * 2, autoreset_mode=mode)
+    env = RecordEpisodeStatistics(env)
+    env.reset(seed=0)
+    for actions in ([FOUR, FOUR], [SIX, SIX]):
+        assert "episode" not in env.step(np.array(actions))[4]
+    info = env.step(np.array([EOS, SIX]))[4]
+    assert plain(info["_episode"]) == [True, False]
+    assert (plain(info["episode"]["r"]), plain(info["episode"]["l"])) == ([1.0, 0.0], [3, 0])
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_a_pickled_environment_goes_on_where_it_was(late):
+    settings = {"verifier_workers": 1, "late_verdicts": True} if late else {}
+    env = TextGenVectorEnv(3, verifier="arith", group_size=2, **settings)
+    env.reset(seed=3)
+    env.step([EOS, FOUR, FOUR])
+    again = pickle.loads(pickle.dumps(env))
+    for step in ([2, SIX, EOS], [2, EOS, 2]):
+        assert plain(env.step(step)) == plain(again.step(step))
+    if late:
+        assert again.collect_verdicts() == env.collect_verdicts()
+    assert plain(env.reset()) == plain(again.reset())
+    env.close()
+    again.close()
 
 
 def test_nothing_ending_means_an_empty_info():
@@ -299,10 +328,9 @@ def test_same_step_returns_the_next_episode_and_keeps_the_last_observation_apart
     assert info["final_obs"][1] is None
     assert info["final_obs"][0]["length"] == 9
     assert info["final_obs"][0]["tokens"][:9].tolist() == [*before["tokens"][0, :8].tolist(), EOS]
-    assert info["final_info"]["episode"]["r"].tolist() == [1.0, 0.0]
     assert info["final_info"]["_completion"].tolist() == [True, False]
     assert info["group"].tolist() == [2, 0]
-    assert "episode" not in info
+    assert "completion" not in info
 
 
 def test_next_step_restarts_at_a_dead_step_whose_action_is_ignored():
@@ -310,7 +338,7 @@ def test_next_step_restarts_at_a_dead_step_whose_action_is_ignored():
     env.reset(seed=0)
     observation, _, terminated, _, info = env.step([EOS, FOUR])
     assert (terminated.tolist(), observation["length"].tolist()) == ([True, False], [7, 7])
-    assert info["_episode"].tolist() == [True, False]
+    assert info["_completion"].tolist() == [True, False]
     observation, reward, terminated, truncated, info = env.step([10_000, SIX])
     assert (reward.tolist(), terminated.tolist(), truncated.tolist()) == ([0.0, 0.0], [False, False], [False, False])
     assert observation["length"].tolist() == [6, 8]
