@@ -15,7 +15,7 @@ import torch
 from gymnasium.vector import AutoresetMode, VectorEnv
 
 from .policies import Policy
-from .rollout import Obs, Rollout, map_many, map_obs
+from .rollout import Obs, Rollout, absent, map_many, map_obs
 
 RESTART_SHARE = 1 / 8  # of all slots; reading prompts costs a pass of its own, so that they are read several at a time
 OnStep = Callable[[int, dict[str, Any]], bool]
@@ -38,6 +38,7 @@ class Collector:
         self.slots_wait = self.mode is AutoresetMode.DISABLED and bool(envs.metadata.get("finished_slots_may_step"))
         self.groups_span_slots = bool(envs.metadata.get("groups_span_slots", False))
         self.ends_are_in_infos = bool(envs.metadata.get("ends_are_in_infos", False))
+        self.verdicts_in_infos = bool(envs.metadata.get("verdicts_in_infos", False))
         self._none = np.zeros(envs.num_envs, dtype=bool)
         self._seed: int | None = None
         self.failure = ""
@@ -67,6 +68,9 @@ class Collector:
 
         Returns:
             The rollout, or None if `on_step` ended it.
+
+        Raises:
+            ValueError: if an episode that should end with a verdict was cut off before it.
         """
         record = _Record(num_episodes, self.envs.num_envs, self.device, self.groups_span_slots, self.slots_wait)
         starts = np.arange(self.envs.num_envs) < (num_episodes if self.slots_wait else self.envs.num_envs)
@@ -87,6 +91,7 @@ class Collector:
             ended, cut = self._ends(terminated, truncated, infos)
             dones = ended | cut
             if dones.any():
+                self._check_judged(dones, _end_info(infos))
                 cut_off = record.counting(cut & ~ended)
                 if len(cut_off):
                     record.cut_off(cut_off, self._final_observations(raw_obs, infos, cut_off))
@@ -129,6 +134,14 @@ class Collector:
         if self.ends_are_in_infos and "_completion" not in _end_info(infos):
             return self._none, self._none
         return _numpy(terminated), _numpy(truncated)
+
+    def _check_judged(self, dones: np.ndarray, info: dict[str, Any]) -> None:
+        judged = info.get("_verdict_status", info.get("_verdict_ticket", self._none))
+        if self.verdicts_in_infos and (dones & ~judged).any():
+            raise ValueError(
+                "an episode ended without a verdict: a wrapper (TimeLimit?) cut it off; limit completions with "
+                "max_new_tokens instead, or let the wrapper set info['verdict_status'] to 'ok' where it pays the reward"
+            )
 
     def _to_device(self, obs: Any, copy: bool = True) -> Obs:
         """Return tensors where the policy is; double precision becomes single."""
@@ -267,7 +280,9 @@ class _Record:
 
     def _note(self, numbers: np.ndarray, rows: np.ndarray, info: dict[str, Any]) -> None:
         """Keep what the infos say of these episodes, which stand in these rows of its columns."""
-        if "verifier_failed" in info:
+        if "verdict_status" in info:
+            self.valid[numbers] = np.asarray(info["verdict_status"], dtype=object)[rows] == "ok"
+        elif "verifier_failed" in info:
             self.valid[numbers] = ~np.asarray(info["verifier_failed"], dtype=bool)[rows]
         if "is_success" in info:
             self.success[numbers] = np.asarray(info["is_success"], dtype=float)[rows]
@@ -280,13 +295,15 @@ class _Record:
         if "verdict_status" in info and not self.valid[numbers].all():
             status = np.asarray(info["verdict_status"], dtype=object)[rows]
             for kind in dict.fromkeys(status[status != "ok"]):
-                self._figure(kind, 0.0)[numbers[status == kind]] = 1.0
-            reasons = np.asarray(info["verdict_reason"], dtype=object)[rows]
-            told = [f"{kind}: {reason}" for kind, reason in zip(status, reasons, strict=True) if reason]
+                self._figure(kind)[numbers[status == kind]] = 1.0
+            reasons = np.asarray(info.get("verdict_reason", info["verdict_status"]), dtype=object)[rows]
+            told = [
+                f"{kind}: {reason}" for kind, reason in zip(status, reasons, strict=True) if kind != "ok" and reason
+            ]
             self.failure = told[-1] if told else self.failure
 
-    def _figure(self, name: str, elsewhere: float = np.nan) -> np.ndarray:
-        return self.extras.setdefault(name, np.full(self.num_episodes, elsewhere))
+    def _figure(self, name: str) -> np.ndarray:
+        return self.extras.setdefault(name, np.full(self.num_episodes, absent(name)))
 
     def rollout(self) -> Rollout:
         """Put every stored step into its place [N, T]."""

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 Obs = torch.Tensor | dict[str, torch.Tensor]
+NO_VERDICT = ("timeout", "error", "not_applicable")
 
 
 def map_obs(function: Any, obs: Obs) -> Obs:
@@ -164,7 +165,7 @@ def join(rollouts: Sequence[Rollout], obs_from_actions: bool) -> Rollout:
         offset = int(parts["groups"][-1].max()) + 1
     figures = list(dict.fromkeys(name for extras in parts["extras"] for name in extras))
     parts["extras"] = [
-        {name: extras.get(name, rollout.success.new_full((len(rollout),), torch.nan)) for name in figures}
+        {name: extras.get(name, rollout.success.new_full((len(rollout),), absent(name))) for name in figures}
         for rollout, extras in zip(rollouts, parts["extras"], strict=True)
     ]
     example = next((obs for obs in parts["final_observations"] if obs is not None), None)
@@ -177,6 +178,11 @@ def join(rollouts: Sequence[Rollout], obs_from_actions: bool) -> Rollout:
         name: None if values[0] is None else map_many(torch.cat, values) for name, values in parts.items()
     }
     return Rollout(**joined)
+
+
+def absent(figure: str) -> float:
+    """Return what an extra figure is for an episode that does not have it: 0 for a kind of failure, else NaN."""
+    return 0.0 if figure in NO_VERDICT else float("nan")
 
 
 def map_many(function: Any, observations: Sequence[Any]) -> Obs:

@@ -229,7 +229,7 @@ class TextGenTask:
         levels = [problem.metadata.get("level") for problem in problems]
         return {
             "is_success": [self.verifier.is_success(verdict) for verdict in verdicts],
-            "verifier_failed": [verdict.status != "ok" for verdict in verdicts],
+            "verifier_failed": [verdict.failed for verdict in verdicts],
             "verdict_status": [verdict.status for verdict in verdicts],
             "verdict_reason": [verdict.reason for verdict in verdicts],
             **({"level": levels} if all(map(is_level, levels)) else {}),

@@ -26,7 +26,7 @@ class TextGenEnv(gym.Env[dict[str, Any], np.int64]):
         task: everything else, see `rlenv.task.TextGenTask`.
     """
 
-    metadata: dict[str, Any] = {"render_modes": ["ansi", "human"], "render_fps": 4}
+    metadata: dict[str, Any] = {"render_modes": ["ansi", "human"], "render_fps": 4, "verdicts_in_infos": True}
 
     def __init__(self, render_mode: str | None = None, **task: Any) -> None:
         if render_mode not in (None, *self.metadata["render_modes"]):

@@ -51,6 +51,7 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
         "autoreset_mode": AutoresetMode.DISABLED,
         "finished_slots_may_step": True,
         "ends_are_in_infos": True,  # a step whose infos have no "completion" ends no episode
+        "verdicts_in_infos": True,  # every episode ends with a "verdict_status", or a "verdict_ticket" for a later one
         "groups_span_slots": True,  # group numbers are unique over all slots
         "agent_settings": (
             "device",
@@ -105,11 +106,13 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
         self._rows = torch.arange(num_envs, device=self.device)
         self._prompts: list[Prompt | None] = [None] * num_envs
         self._next_episode, self._posed = 0, False
+        self._first_group = 0  # the number of the stream's first group
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Obs, Info]:
         """Start new episodes: in every slot, or in those of `options["reset_mask"]` (bool, [B]).
 
-        Without a mask, a new group begins, even where the last one was not complete.
+        Without a mask, a new group begins, even where the last one was not complete. With a seed, the first problems
+        are those of that seed's stream; groups are numbered from 0, or on from the last one while other slots run.
 
         Raises:
             ValueError: if the mask has another shape or selects nothing.
@@ -119,6 +122,9 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
         if seed is not None or not self._posed:
             super().reset(seed=seed)
             self.task.reseed(self.np_random)
+            left_out = torch.ones_like(self._done).index_fill(0, torch.tensor(rows, device=self.device), False)
+            running = bool((left_out & ~self._done).any())
+            self._first_group = self._first_group - (-self._next_episode // self.task.group_size) if running else 0
             self._next_episode, self._posed = 0, True
         if mask is None and self._late is not None:
             self._late.clear()
@@ -194,7 +200,7 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
         self._taken[index] = 0
         self._done[index] = False
         return {
-            **self._column("group", rows, [prompt.group for prompt in prompts]),
+            **self._column("group", rows, [self._first_group + prompt.group for prompt in prompts]),
             **self._column("prompt", rows, [prompt.problem.prompt for prompt in prompts]),
         }
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import math
 import random
 import string
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
+
+
+MAX_REWARD = 3.4028234663852886e38  # of float32, which trainers calculate in
 
 
 @dataclass(frozen=True)
@@ -30,7 +32,7 @@ class Verdict:
     """What a verifier says of one completion.
 
     Args:
-        reward: a finite number.
+        reward: a finite number, also in float32.
         parts: named components of the reward, for logging.
         status: "ok", or why there is no reward: "timeout", "error" (failures of the verifier, which are counted) or
             "not_applicable" (it has nothing to say). No verdict is no reward of 0: such an episode is left out of
@@ -38,7 +40,7 @@ class Verdict:
         reason: what went wrong, in one line, where the status is not "ok".
 
     Raises:
-        ValueError: if the reward is not finite.
+        ValueError: if the reward is NaN or beyond ±3.4e38.
     """
 
     reward: float
@@ -47,8 +49,8 @@ class Verdict:
     reason: str = ""
 
     def __post_init__(self) -> None:
-        if not math.isfinite(self.reward):
-            raise ValueError(f"a verdict's reward must be a finite number, got {self.reward!r}")
+        if not abs(self.reward) <= MAX_REWARD:
+            raise ValueError(f"a verdict's reward must be a finite number in float32, got {self.reward!r}")
 
     @property
     def failed(self) -> bool:

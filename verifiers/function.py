@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import math
 import string
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from .base import Problem, Verdict, Verifier
+from .base import MAX_REWARD, Problem, Verdict, Verifier
 
 
 class FunctionVerifier(Verifier):
@@ -18,7 +17,7 @@ class FunctionVerifier(Verifier):
 
     The function is called once a batch with lists: `prompts`, `completions`, and the columns it asks for by name:
     `answer` and what else the problems' metadata holds. It returns one number per completion, as a coroutine
-    function, too; None means that it does not apply, NaN and infinities are errors.
+    function, too; None means that it does not apply; NaN and numbers beyond float32 are errors.
 
     Args:
         function: `f(prompts, completions, **columns) -> list[float | None]`, or `async` the same.
@@ -77,7 +76,7 @@ class FunctionVerifier(Verifier):
             value = float(reward)
         except (TypeError, ValueError) as error:
             raise ValueError(f"reward function {self.name} returned {reward!r}, which is no number") from error
-        if not math.isfinite(value):
+        if not abs(value) <= MAX_REWARD:
             return Verdict(0.0, status="error", reason=f"reward function {self.name} returned {value}")
         return Verdict(value)
 

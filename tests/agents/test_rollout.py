@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agents import Rollout
+from agents.metrics import rollout_metrics
 from agents.rollout import Obs, join, map_obs
 
 SEEN = {"tensor": lambda x: x, "dict": lambda x: {"whole": x, "half": (x / 2)[..., :1]}}
@@ -172,6 +173,15 @@ def test_one_rollout_joined_to_nothing_is_itself(obs_from_actions: bool) -> None
     for row in range(2):
         assert_row_equal(joined, row, rollout, row, obs_from_actions)
     assert joined.groups.tolist() == [0, 1]
+
+
+def test_a_kind_of_failure_that_only_one_round_had_did_not_happen_in_the_other() -> None:
+    parts = [rollout_of([1, 1]), rollout_of([1])]
+    parts[0].extras = {"timeout": torch.tensor([1.0, 0.0]), "level": torch.tensor([2.0, 1.0])}
+    joined = join(parts, obs_from_actions=False)
+    assert joined.extras["timeout"].tolist() == [1.0, 0.0, 0.0]
+    assert joined.extras["level"].isnan().tolist() == [False, False, True], "other figures are unknown there"
+    assert rollout_metrics(joined)["rollout/timeout_frac"] == pytest.approx(1 / 3)
 
 
 def test_joining_leaves_the_parts_as_they_were() -> None:

@@ -1,10 +1,12 @@
 """What becomes of verdicts in training: late ones, missing ones, parts, levels, and a verifier that keeps failing."""
 
+import gymnasium as gym
 import pytest
 import torch
+from gymnasium.vector import AutoresetMode
 from tiny_models import tiny_model
 
-from agents import Collector, LanguageModelPolicy, ReinforceBaseline, VerifierError
+from agents import Collector, LanguageModelPolicy, Reinforce, ReinforceBaseline, VerifierError
 from agents.failures import FailureWatch
 from agents.metrics import rollout_metrics
 from agents.rollout import Rollout, join
@@ -130,6 +132,46 @@ def test_joined_rollouts_keep_figures_that_only_one_of_them_has():
     both = join([plain, graded], obs_from_actions=True)
     assert both.extras["level"][: len(plain)].isnan().all()
     assert torch.equal(both.extras["level"][len(plain) :], graded.extras["level"])
+
+
+class Interrupt(gym.Wrapper):
+    """Ends every episode after two tokens, as a time limit does; `verdict` is what it says of them."""
+
+    def __init__(self, env, **verdict):
+        super().__init__(env)
+        self.verdict = verdict
+
+    def reset(self, **kwargs):
+        self.left = 2
+        return self.env.reset(**kwargs)
+
+    def step(self, action):
+        obs, reward, terminated, truncated, info = self.env.step(action)
+        self.left -= 1
+        if self.left == 0 and not terminated:
+            return obs, -1.0, False, True, {**info, **self.verdict}
+        return obs, reward, terminated, truncated, info
+
+
+CUTS = {"gymnasium": lambda env: gym.wrappers.TimeLimit(env, 2), "a wrapper": Interrupt}
+
+
+@pytest.mark.parametrize("mode", AutoresetMode)
+@pytest.mark.parametrize("cut", CUTS)
+def test_an_episode_cut_off_before_it_was_judged_is_refused_and_not_worth_0(cut, mode):
+    make = lambda: CUTS[cut](gym.make("TextGen-v0", verifier=Arith(digits=1)))  # noqa: E731
+    envs = gym.vector.SyncVectorEnv([make] * 2, autoreset_mode=mode)
+    agent = Reinforce("tiny", envs, episodes_per_update=8, device="cpu")
+    with pytest.raises(ValueError, match=r"ended without a verdict.*max_new_tokens") as error:
+        agent.learn(200)
+    assert "\n" not in str(error.value)
+
+
+def test_a_wrapper_that_ends_episodes_may_give_the_verdict_itself():
+    make = lambda: Interrupt(gym.make("TextGen-v0", verifier=Arith(digits=1)), verdict_status="ok")  # noqa: E731
+    agent = Reinforce("tiny", gym.vector.SyncVectorEnv([make] * 2), episodes_per_update=8, device="cpu")
+    agent.learn(total_episodes=16)
+    assert agent.last_metrics["rollout/failed_frac"] == 0 and agent.last_metrics["rollout/ep_rew_mean"] < 0
 
 
 def agent_with(function, **settings):

@@ -169,12 +169,17 @@ def test_parts_of_the_verdict_are_in_the_info():
     assert (reward, info["verdict"]) == (0.75, {"a": 1.0, "b": -1.5})
 
 
-@pytest.mark.parametrize("nothing", [None, float("nan")])
-def test_a_verdict_that_was_not_reached_is_flagged(nothing):
+@pytest.mark.parametrize(
+    ("nothing", "failed"),
+    [(None, False), (float("nan"), True), (1e39, True), (-1e39, True)],
+    ids=["not applicable", "nan", "beyond float32", "below float32"],
+)
+def test_a_verdict_that_was_not_reached_pays_nothing_and_is_a_failure_where_the_verifier_is_at_fault(nothing, failed):
     env = TextGenEnv(verifier=lambda prompts, completions: [nothing], problems=["a"], test_fraction=0.0)
     _, reward, terminated, _, info = say(env, "b")
     assert (reward, terminated) == (0.0, True)
-    assert (info["verifier_failed"], info["is_success"]) == (True, False)
+    assert (info["verifier_failed"], info["is_success"]) == (failed, False)
+    assert info["verdict_status"] == ("error" if failed else "not_applicable")
 
 
 def test_a_verifier_that_timed_out_has_failed():

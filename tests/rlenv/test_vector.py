@@ -221,7 +221,8 @@ def test_verdicts_that_were_not_reached_are_flagged_slot_by_slot():
     _, rewards, terminated, _, info = env.step([EOS] * 3)
     assert rewards.tolist() == [1.0, 0.0, 0.0]
     assert terminated.all()
-    assert info["verifier_failed"].tolist() == [False, True, True]
+    assert info["verifier_failed"].tolist() == [False, False, True]
+    assert info["verdict_status"].tolist() == ["ok", "not_applicable", "error"]
     assert info["is_success"].tolist() == [True, False, False]
 
 
@@ -268,6 +269,21 @@ def test_restarting_some_slots_completes_the_group_that_was_begun():
     env.reset(seed=5)
     info = env.reset(options={"reset_mask": [True, True]})[1]
     assert info["group"].tolist() == [0, 1]
+
+
+@pytest.mark.parametrize("group_size", [1, 2])
+def test_a_seed_for_some_slots_gives_them_groups_that_no_running_slot_has(group_size):
+    env = odd(5, group_size=group_size)
+    running = env.reset(seed=5)[1]["group"].tolist()
+    for seed in (6, 7):
+        info = env.reset(seed=seed, options={"reset_mask": [True, True, False, False, False]})[1]
+        assert info["prompt"].tolist()[:2] == odd(2, group_size=group_size).reset(seed=seed)[1]["prompt"].tolist()
+        started = info["group"].tolist()[:2]
+        assert min(started) > max(running) and len(set(started)) == 2 // group_size
+        running += started
+    info = env.reset(options={"reset_mask": [False, False, True, True, False]})[1]
+    assert set(info["group"].tolist()[2:4]).isdisjoint(running)
+    assert env.reset(seed=5)[1]["group"].tolist() == [slot // group_size for slot in range(5)]
 
 
 def test_a_partial_reset_restarts_those_slots_only():

@@ -1,4 +1,5 @@
 import random
+import re
 
 import pytest
 
@@ -10,10 +11,14 @@ class Echo(Verifier):
         return Verdict(float(completion == problem.prompt), {"length": float(len(completion))})
 
 
-@pytest.mark.parametrize("reward", [float("nan"), float("inf"), float("-inf")])
+@pytest.mark.parametrize("reward", [float("nan"), float("inf"), float("-inf"), 1e39, -1e39])
 def test_a_verdict_refuses_a_reward_that_is_not_finite(reward):
-    with pytest.raises(ValueError, match=f"reward must be a finite number, got {reward!r}"):
+    with pytest.raises(ValueError, match=re.escape(f"must be a finite number in float32, got {reward!r}")):
         Verdict(reward)
+
+
+def test_a_verdict_takes_every_reward_of_single_precision():
+    assert [Verdict(reward).reward for reward in (3.4e38, -3.4e38)] == [3.4e38, -3.4e38]
 
 
 def test_a_verdict_is_ok_and_without_parts_unless_told():
