@@ -67,7 +67,8 @@ class Agent(Learner, Surface):
 
     Raises:
         ValueError: for a hyper-parameter out of range, an unknown policy, environment or device, a group size that
-            does not divide the episodes of an update, or groups of one where the algorithm compares within groups.
+            does not divide the episodes of an update, groups above 1 that do not span the slots of the environment
+            (gymnasium's SyncVectorEnv; its metadata lack `groups_span_slots`), or groups of one where the algorithm compares within groups.
     """
 
     default_group_size: ClassVar[int] = 1
@@ -266,6 +267,11 @@ class Agent(Learner, Surface):
         if asked is not None and self.group_size != asked:
             has = "knows no groups" if self.group_size is None else f"has group_size {self.group_size}"
             raise ValueError(f"group_size {asked} is not to be had: the environment {has}")
+        if (self.group_size or 1) > 1 and not self.env.metadata.get("groups_span_slots"):
+            raise ValueError(
+                f"group_size={self.group_size} needs slots that share their groups, but here each slot has its own; "
+                f"use gym.make_vec('TextGen-v0', num_envs=..., group_size={self.group_size}) or the id as env"
+            )
         if self.episodes_per_update % (self.group_size or 1):
             raise ValueError(
                 f"group_size {self.group_size} does not divide the {self.episodes_per_update} episodes of an update"

@@ -7,9 +7,7 @@ from typing import Any
 import torch
 
 from .failures import VerifierError
-from .rollout import Rollout
-
-NO_VERDICT = ("timeout", "error", "not_applicable")
+from .rollout import NO_VERDICT, Rollout
 
 
 def rollout_metrics(rollout: Rollout) -> dict[str, float]:
@@ -28,6 +26,7 @@ def rollout_metrics(rollout: Rollout) -> dict[str, float]:
         "rollout/reward_std": float(returns.std(correction=0)),
         "rollout/ep_len_mean": _mean(rollout.lengths[valid].float()),
         "rollout/frac_reward_zero_std": _equal_groups(returns, rollout.groups[valid]),
+        "rollout/group_size_min": float(rollout.groups[valid].unique(return_counts=True)[1].min()),
     }
     success = rollout.success[valid]
     if not bool(success.isnan().any()):

@@ -5,12 +5,14 @@ import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
+from gymnasium.vector import AutoresetMode
 from identity_checks import collect
 from tiny_models import CONTEXT, text_envs, tiny_model, tiny_policy
 
 import rlenv  # noqa: F401 (registers TextGen-v0)
-from agents import Reinforce, ReinforceBaseline
+from agents import RLOO, Reinforce, ReinforceBaseline
 from agents.descent import MAX_SKIPPED
+from agents.metrics import rollout_metrics
 
 NAN, INF = float("nan"), float("inf")
 
@@ -84,6 +86,24 @@ def test_unknown_models_and_environments_are_named_with_what_was_meant(policy, e
 def test_group_baselines_need_groups(baseline):
     with pytest.raises(ValueError, match="group_size must be at least 2"):
         ReinforceBaseline("tiny", text_envs(4, group_size=1), baseline=baseline, device="cpu")
+
+
+@pytest.mark.parametrize("mode", AutoresetMode)
+@pytest.mark.parametrize("slots", [1, 3])
+def test_groups_that_do_not_span_slots_are_refused_with_what_to_use_instead(slots, mode):
+    make = lambda: gym.make("TextGen-v0", verifier="arith", group_size=4)  # noqa: E731
+    envs = gym.vector.SyncVectorEnv([make] * slots, autoreset_mode=mode)
+    with pytest.raises(ValueError, match=r"group_size=4 .*gym\.make_vec\('TextGen-v0', num_envs=\.\.\.") as error:
+        RLOO("tiny", envs, device="cpu")
+    assert "\n" not in str(error.value)
+
+
+def test_the_smallest_group_is_logged():
+    agent = RLOO(tiny_policy("gpt2", envs := text_envs(4, group_size=4)), envs, episodes_per_update=8, device="cpu")
+    assert agent.learn(1).last_metrics["rollout/group_size_min"] == 4
+    rollout = collect(agent.policy, envs, 8)
+    rollout.valid[:3] = False
+    assert rollout_metrics(rollout)["rollout/group_size_min"] == 1
 
 
 def test_an_environment_without_groups_is_one_group():
