@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Self
 
 import torch
+from gymnasium.spaces import Box
 from gymnasium.vector import VectorEnv
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.utils import configure_logger
@@ -25,6 +26,7 @@ from .learner import Learner
 from .metrics import rollout_metrics
 from .policies import Policy, make_policy
 from .rollout import Rollout
+from .stability import StabilityWatch
 from .surface import Surface
 
 SAVED = (  # settings that a checkpoint keeps as they are
@@ -38,7 +40,7 @@ class Agent(Learner, Surface):
 
     Args:
         policy: "auto", "MlpPolicy", "tiny", a model folder or id, or a `Policy`; see `policies.make_policy`.
-        env: an id, a gymnasium.Env or a gymnasium VectorEnv.
+        env: an id, a gymnasium.Env, a gymnasium VectorEnv or a `VecEnv` of stable-baselines3.
         env_kwargs: for the environment's constructor, where an id is given.
         policy_kwargs: for the policy's constructor.
         learning_rate: of Adam; a number or a function of the remaining progress (1 to 0). None: the policy's default.
@@ -57,7 +59,7 @@ class Agent(Learner, Surface):
             gradient.
         micro_batch_tokens: the same in tokens, prompts included (steps, where there is no text).
         max_failed_share: training stops with a `VerifierError` once the verifier failed (timeouts and errors) on more
-            than this share of the last hundred episodes or more.
+            than this share of the last hundred episodes or more. Rewards that are not finite count as errors.
         skip_idle_rows: leave out the training pass of episodes whose advantages are all zero, where nothing else in the
             loss would need it. Does not change the gradient.
         seed: of the policy's initial weights, the environment and the sampling of actions.
@@ -68,7 +70,8 @@ class Agent(Learner, Surface):
     Raises:
         ValueError: for a hyper-parameter out of range, an unknown policy, environment or device, a group size that
             does not divide the episodes of an update, groups above 1 that do not span the slots of the environment
-            (gymnasium's SyncVectorEnv; its metadata lack `groups_span_slots`), or groups of one where the algorithm compares within groups.
+            (as in gymnasium's SyncVectorEnv; metadata `groups_span_slots`), or groups of one where the algorithm
+            compares within groups.
     """
 
     default_group_size: ClassVar[int] = 1
@@ -138,6 +141,7 @@ class Agent(Learner, Surface):
         self.collector = Collector(self.env, self.device)
         self.collector.seed(self.seed)
         self.watch = FailureWatch(self.max_failed_share)
+        self.stability = StabilityWatch(discrete=not isinstance(self.env.single_action_space, Box))
         self.num_timesteps = self.trained_timesteps = self.num_episodes = self.num_updates = 0
         self.last_metrics: dict[str, float] = {}
         self.settings: dict[str, Any] = {name: getattr(self, name) for name in SAVED} | {
@@ -178,7 +182,7 @@ class Agent(Learner, Surface):
             ValueError: if `log_interval` or the one of `total_timesteps` and `total_episodes` that has to be given is
                 no positive whole number.
             RuntimeError: if gradients stay non-finite, or acting and training disagree on log-probabilities.
-            VerifierError: if the verifier fails on too many episodes.
+            VerifierError: if the verifier fails on too many episodes, or does not apply to any.
         """
         check_count("log_interval", log_interval)
         if (total_timesteps is None) == (total_episodes is None):
@@ -205,6 +209,7 @@ class Agent(Learner, Surface):
             if rollout is None:
                 break
             self.last_metrics = rollout_metrics(rollout) | self.update(rollout)
+            self.stability.add(self.last_metrics, self.descent.rate)
             for name, figure in self.last_metrics.items():
                 self.logger.record(name, figure)
             self.logger.record("train/learning_rate", self.descent.rate)
@@ -212,6 +217,7 @@ class Agent(Learner, Surface):
                 speed = (self.num_timesteps - steps_before) / max(time.perf_counter() - started, 1e-9)
                 self._dump_logs(speed)
         listener.on_training_end()
+        self.watch.conclude()
         return self
 
     def gather(self, listener: BaseCallback) -> Rollout | None:

@@ -104,8 +104,9 @@ class Collector:
                 record.first_observations(obs, starts)
         if record.tickets:
             record.settle(self.envs.unwrapped.collect_verdicts())
+        rollout = record.rollout()
         self.failure = record.failure or self.failure
-        return record.rollout()
+        return rollout
 
     def _restart(self, record: _Record, obs: Any, dones: np.ndarray, infos: dict[str, Any]) -> tuple[Any, np.ndarray]:
         """Give finished slots their next episode; return observations and where they begin an episode."""
@@ -297,9 +298,8 @@ class _Record:
             for kind in dict.fromkeys(status[status != "ok"]):
                 self._figure(kind)[numbers[status == kind]] = 1.0
             reasons = np.asarray(info.get("verdict_reason", info["verdict_status"]), dtype=object)[rows]
-            told = [
-                f"{kind}: {reason}" for kind, reason in zip(status, reasons, strict=True) if kind != "ok" and reason
-            ]
+            failed = zip(status[status != "ok"], reasons[status != "ok"], strict=True)
+            told = [f"{kind}: {reason}" for kind, reason in failed if reason]
             self.failure = told[-1] if told else self.failure
 
     def _figure(self, name: str) -> np.ndarray:
@@ -325,6 +325,7 @@ class _Record:
         if self.late_rewards is not None:  # at the last step of each episode
             last = mask.sum(1, keepdim=True) - 1
             paid.scatter_(1, last, torch.as_tensor(self.late_rewards, dtype=paid.dtype, device=self.device)[:, None])
+        paid = self._leave_out_unpayable(paid)
         return Rollout(
             observations=self._by_episode(self.first) if self.first else map_many(place, observations),
             actions=place(actions),
@@ -342,6 +343,17 @@ class _Record:
             },
             final_observations=self._by_episode(self.last) if self.last else None,
         )
+
+    def _leave_out_unpayable(self, rewards: torch.Tensor) -> torch.Tensor:
+        """Let episodes whose rewards [N, T] are not finite count as errors; return the rewards with 0 in these rows."""
+        worth = rewards.sum(1)
+        finite = worth.isfinite()
+        if not bool(finite.all()):
+            bad = ~finite.cpu().numpy()
+            self.valid[bad] = False
+            self._figure("error")[bad] = 1.0
+            self.failure = f"error: the environment paid {float(worth[~finite][-1])}"
+        return rewards.where(finite[:, None], 0)
 
     def _by_episode(self, seen: list[tuple[np.ndarray, Obs]]) -> Obs:
         """Put rows in the order of their episodes [N, ...], zeros where an episode has none."""

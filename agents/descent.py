@@ -27,6 +27,7 @@ class Descent:
     Attributes:
         optimizer: Adam.
         rate: the learning rate now.
+        skipped: updates in a row that ended with a non-finite gradient.
 
     Raises:
         ValueError: for a hyper-parameter out of range.
@@ -45,7 +46,7 @@ class Descent:
         self.rate = self._rate_at(1.0)
         self.optimizer = torch.optim.Adam(policy.parameters(), lr=self.rate, betas=BETAS, eps=1e-5, fused=True)
         self.sides = (policy.actor_parameters(), policy.critic_parameters())
-        self.skipped = 0
+        self.skipped, self._counted = 0, False
 
     def set_progress(self, remaining: float) -> None:
         """Set the learning rate for this remaining progress (1 at the start, 0 at the end)."""
@@ -53,15 +54,19 @@ class Descent:
         for group in self.optimizer.param_groups:
             group["lr"] = self.rate
 
-    def step(self) -> float:
+    def step(self, new_update: bool = True) -> float:
         """Clip and apply the gradient; return the actor's norm before clipping.
 
         Where the actor's or the critic's gradient is exactly zero, its weights stay, whatever Adam's momentum says:
         what was not measured is not repeated. A non-finite gradient is skipped.
 
+        Args:
+            new_update: whether this is the first step of an update; an update counts once, however many steps it skips.
+
         Raises:
-            RuntimeError: after several non-finite gradients in a row.
+            RuntimeError: after several updates in a row with non-finite gradients.
         """
+        self._counted &= not new_update
         norms = [float(torch.nn.utils.clip_grad_norm_(side, self.max_grad_norm)) for side in self.sides]
         if not all(math.isfinite(norm) for norm in norms):
             self._skip()
@@ -76,10 +81,12 @@ class Descent:
 
     def _skip(self) -> None:
         self.optimizer.zero_grad(set_to_none=True)
-        self.skipped += 1
+        self.skipped += not self._counted
+        self._counted = True
         if self.skipped >= MAX_SKIPPED:
             raise RuntimeError(
-                f"{self.skipped} optimizer steps in a row had non-finite gradients; the weights are the last good ones"
+                f"{self.skipped} updates in a row had non-finite gradients; the weights are the last good ones: "
+                f"lower learning_rate={self.rate:g}, or see whether observations and rewards are finite"
             )
 
     def _rate_at(self, remaining: float) -> float:

@@ -1,10 +1,11 @@
-"""Ending a run whose verifier fails too often, or whose weights are lost, instead of learning from what is left."""
+"""Ending a run whose verifier fails too often or says nothing, or whose weights are lost."""
 
 from __future__ import annotations
 
+import warnings
 from collections import deque
 
-from .rollout import Rollout
+from .rollout import NO_VERDICT, Rollout
 
 ENOUGH = 100  # episodes: fewer say little of a share
 
@@ -18,15 +19,15 @@ class DivergedError(RuntimeError):
 
 
 class FailureWatch:
-    """Counts the episodes of the last rollouts, at least a hundred, whose verifier failed.
+    """Counts the episodes of the last rollouts, at least a hundred, that got no verdict.
 
     Args:
-        max_share: of them, 0 to 1.
+        max_share: of timeouts and errors among them, 0 to 1.
     """
 
     def __init__(self, max_share: float) -> None:
         self.max_share = max_share
-        self._recent: deque[tuple[int, int, int]] = deque()  # episodes, timeouts, errors
+        self._recent: deque[tuple[int, ...]] = deque()  # episodes, then how many of each kind in NO_VERDICT
 
     def add(self, rollout: Rollout, reason: str) -> None:
         """Count a rollout.
@@ -36,18 +37,34 @@ class FailureWatch:
             reason: why the verifier failed when it last did.
 
         Raises:
-            VerifierError: if it failed on too many.
+            VerifierError: if it failed on too many, or did not apply to any.
         """
-        timeouts, errors = (int(rollout.extras[name].sum()) if name in rollout.extras else 0 for name in KINDS)
-        self._recent.append((len(rollout), timeouts, errors))
-        while sum(count for count, _, _ in self._recent) - self._recent[0][0] >= ENOUGH:
+        missing = (int(rollout.extras[name].sum()) if name in rollout.extras else 0 for name in NO_VERDICT)
+        self._recent.append((len(rollout), *missing))
+        while sum(row[0] for row in self._recent) - self._recent[0][0] >= ENOUGH:
             self._recent.popleft()
-        episodes, timeouts, errors = (sum(column) for column in zip(*self._recent, strict=True))
+        episodes, timeouts, errors, silent = self._sums()
         if episodes >= ENOUGH and timeouts + errors > self.max_share * episodes:
             raise VerifierError(
                 f"the verifier failed on {timeouts + errors} of the last {episodes} episodes ({timeouts} timeouts, "
                 f"{errors} errors); allowed: {self.max_share:.0%} (max_failed_share). The last reason: {reason}"
             )
+        if episodes >= ENOUGH and silent == episodes:
+            raise VerifierError(
+                f"the verifier had nothing to say (not_applicable) on all of the last {episodes} episodes, so nothing "
+                "can be learned: give it problems that it judges, or another verifier"
+            )
 
+    def conclude(self) -> None:
+        """Warn at the end of a run too short to be stopped if none of its episodes got a verdict."""
+        if not self._recent:
+            return
+        episodes, *missing = self._sums()
+        if episodes < ENOUGH and sum(missing) == episodes:
+            counts = ", ".join(f"{count} {kind}" for kind, count in zip(NO_VERDICT, missing, strict=True) if count)
+            warnings.warn(
+                f"none of the {episodes} episodes got a verdict ({counts}): nothing was learned", stacklevel=3
+            )
 
-KINDS = ("timeout", "error")
+    def _sums(self) -> list[int]:
+        return [sum(column) for column in zip(*self._recent, strict=True)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -70,7 +71,7 @@ class Learner:
             figures = self._backward(batch)
             if not steps:  # later steps train another policy than the one that sampled
                 self._check_log_probs(figures)
-            steps.append(figures | {"train/grad_norm": self.descent.step()})
+            steps.append(figures | {"train/grad_norm": self.descent.step(new_update=not steps)})
         self.num_updates += 1
         self.trained_timesteps += int(rollout.learnable.sum())
         means = {name: sum(step[name] for step in steps) / len(steps) for name in steps[0]}
@@ -170,11 +171,21 @@ class Learner:
             "train/logp_gap_max": gap.abs().max().item() if gap.numel() else 0.0,
         }
 
+    def _not_finite(self) -> str:
+        """Say why log-probabilities are not finite."""
+        weights = sum(int((~parameter.isfinite()).sum()) for parameter in self.policy.parameters())
+        if weights:
+            return f"the policy has {weights} weights that are NaN or infinite: load others, or lower learning_rate"
+        return "log-probabilities are not finite, though all weights are: check observations, or lower learning_rate"
+
     def _check_log_probs(self, metrics: dict[str, float]) -> None:
         gap = metrics["train/logp_gap_max"]
         exact = all(p.dtype in (torch.float32, torch.float64) for p in self.policy.parameters())
+        if exact and not math.isfinite(gap):
+            raise RuntimeError(self._not_finite())
         if exact and not gap <= LOG_PROB_TOLERANCE:
             raise RuntimeError(
                 f"log-probabilities while acting and training differ by {gap:.3g} nats "
-                f"(at most {LOG_PROB_TOLERANCE} is rounding): the policy that sampled is not the one being trained"
+                f"(at most {LOG_PROB_TOLERANCE} is rounding): the policy that sampled is not the one being trained, or "
+                "its actions have become so unlikely that rounding counts; then lower learning_rate"
             )

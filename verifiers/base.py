@@ -8,7 +8,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-
 MAX_REWARD = 3.4028234663852886e38  # of float32, which trainers calculate in
 
 

@@ -88,7 +88,8 @@ class RunningMean:
             now = returns[rows].mean(0)
             if before is not None:
                 now = self.decay * before + (1 - self.decay) * _extend(now, len(before))
-            self.mean = now.detach()
+            if now.isfinite().all():  # it would stay in the mean for ever
+                self.mean = now.detach()
         return torch.zeros_like(returns) if before is None else before[:steps].expand_as(returns)
 
     def state_dict(self) -> dict[str, Any]:

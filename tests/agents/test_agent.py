@@ -1,5 +1,8 @@
 """The loop: bad hyper-parameters say what is allowed, bad gradients are skipped, every action space trains."""
 
+import contextlib
+import warnings
+
 import gymnasium as gym
 import numpy as np
 import pytest
@@ -10,7 +13,7 @@ from identity_checks import collect
 from tiny_models import CONTEXT, text_envs, tiny_model, tiny_policy
 
 import rlenv  # noqa: F401 (registers TextGen-v0)
-from agents import RLOO, Reinforce, ReinforceBaseline
+from agents import GRPO, PPO, RLOO, Reinforce, ReinforceBaseline, VerifierError
 from agents.descent import MAX_SKIPPED
 from agents.metrics import rollout_metrics
 
@@ -171,10 +174,121 @@ def test_training_stops_after_too_many_bad_gradients_with_good_weights():
     agent = small_agent("control")
     before = [p.clone() for p in agent.policy.parameters()]
     spoil_gradients(agent, 100)
-    with pytest.raises(RuntimeError, match=f"{MAX_SKIPPED} optimizer steps in a row had non-finite gradients"):
+    with pytest.raises(RuntimeError, match=f"{MAX_SKIPPED} updates in a row had non-finite gradients"):
         agent.learn(1_000_000)
     assert agent.descent.skipped == MAX_SKIPPED == 5
     assert all(torch.equal(p, q) for p, q in zip(agent.policy.parameters(), before, strict=True))
+
+
+def test_an_update_of_many_bad_steps_counts_once():
+    agent = PPO("MlpPolicy", "CartPole-v1", episodes_per_update=8, device="cpu")
+    steps = agent.num_epochs * agent.num_minibatches
+    assert steps > MAX_SKIPPED
+    spoil_gradients(agent, (MAX_SKIPPED - 1) * steps)
+    agent.learn(total_episodes=8 * (MAX_SKIPPED - 1))
+    assert agent.descent.skipped == MAX_SKIPPED - 1
+    spoil_gradients(agent, steps)
+    with pytest.raises(RuntimeError, match=f"{MAX_SKIPPED} updates in a row had non-finite gradients"):
+        agent.learn(1)
+
+
+@pytest.mark.parametrize("kind", ["control", "text"])
+def test_weights_that_are_not_finite_are_named(kind):
+    agent = small_agent(kind)
+    with torch.no_grad():
+        next(iter(agent.policy.parameters())).view(-1)[:3] = torch.tensor([NAN, INF, NAN])
+    with pytest.raises(RuntimeError, match=r"^the policy has 3 weights that are NaN or infinite"):
+        agent.learn(1)
+
+
+def test_log_probabilities_that_are_not_finite_are_named():
+    agent = small_agent("text")
+    act = agent.policy.act
+    agent.policy.act = lambda *args, **kwargs: (lambda a, p, s: (a, p * NAN, s))(*act(*args, **kwargs))
+    with pytest.raises(RuntimeError, match=r"^log-probabilities are not finite"):
+        agent.learn(1)
+
+
+# Rewards that are no numbers.
+
+
+class Unpaid(gym.Env):
+    """Three steps an episode; the second one of some episodes pays something that is no finite number."""
+
+    observation_space, action_space = spaces.Box(-1, 1, (2,), np.float32), spaces.Discrete(2)
+
+    def __init__(self, reward, every):
+        self.reward, self.every, self.episode = reward, every, -1
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.t, self.episode = 0, self.episode + 1
+        return self.np_random.uniform(-1, 1, 2).astype(np.float32), {}
+
+    def step(self, action):
+        self.t += 1
+        bad = self.t == 2 and self.episode % self.every == 0
+        obs = self.np_random.uniform(-1, 1, 2).astype(np.float32)
+        return obs, self.reward if bad else float(action), self.t == 3, False, {}
+
+
+LEARNERS = {
+    "running mean": lambda env: ReinforceBaseline("MlpPolicy", env, baseline="running-mean", episodes_per_update=20),
+    "batch mean": lambda env: ReinforceBaseline("MlpPolicy", env, baseline="batch-mean", episodes_per_update=20),
+    "critic": lambda env: PPO("MlpPolicy", env, episodes_per_update=20),
+    "standardized": lambda env: GRPO("MlpPolicy", env, episodes_per_update=20),
+}
+
+
+@pytest.mark.parametrize("reward", [NAN, INF, -INF, 1e39])
+@pytest.mark.parametrize("name", LEARNERS)
+def test_an_episode_whose_reward_is_no_number_is_left_out_and_counted(name, reward):
+    agent = LEARNERS[name](Unpaid(reward, every=20))
+    for _ in range(3):
+        before = [p.clone() for p in agent.policy.parameters()]
+        agent.learn(1)
+        assert agent.last_metrics["rollout/error_frac"] == agent.last_metrics["rollout/failed_frac"] == 1 / 20
+        assert agent.descent.skipped == 0
+        assert any(not torch.equal(p, q) for p, q in zip(agent.policy.parameters(), before, strict=True))
+    figures = [figure for key, figure in agent.last_metrics.items()]
+    assert np.isfinite(figures).all()
+
+
+def test_rewards_that_are_often_no_numbers_end_the_training_and_are_named():
+    agent = LEARNERS["batch mean"](Unpaid(NAN, every=2))
+    with pytest.raises(VerifierError, match=r"10% \(max_failed_share\).*the environment paid nan"):
+        agent.learn(100_000)
+
+
+# Updates that go too far.
+
+
+FAR = {
+    "one step": lambda **settings: Reinforce("MlpPolicy", "CartPole-v1", episodes_per_update=4, **settings),
+    "many steps": lambda **settings: PPO("MlpPolicy", "CartPole-v1", episodes_per_update=4, **settings),
+    "continuous": lambda **settings: Reinforce("MlpPolicy", "Pendulum-v1", episodes_per_update=2, **settings),
+    "text": lambda **settings: RLOO(
+        "tiny", "TextGen-v0", env_kwargs={"verifier": "arith", "verifier_kwargs": {"digits": 1}}, **settings
+    ),
+}
+
+
+@pytest.mark.parametrize("rate", [10.0, 1000.0])
+@pytest.mark.parametrize("name", ["one step", "many steps", "text"])
+def test_a_learning_rate_that_destroys_the_policy_is_warned_of_once(name, rate):
+    agent = FAR[name](learning_rate=rate, lr_schedule="constant", device="cpu")
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        with contextlib.suppress(RuntimeError):  # some of them end with gradients that are not finite
+            agent.learn(total_episodes=4 * agent.episodes_per_update)
+    (warning,) = [str(entry.message) for entry in caught]
+    assert f"lower learning_rate={rate:g}" in warning and "\n" not in warning
+
+
+@pytest.mark.parametrize("name", FAR)
+def test_default_learning_rates_are_not_warned_of(name):
+    agent = FAR[name](device="cpu")
+    agent.learn(total_episodes=4 * agent.episodes_per_update)
 
 
 def small_agent(kind):

@@ -163,6 +163,16 @@ def test_the_running_mean_does_not_contain_the_rollout_it_is_subtracted_from() -
     assert torch.equal(found, theirs(RETURNS * 100, rollout_of(GROUPS)))
 
 
+def test_returns_that_are_not_finite_do_not_enter_the_running_mean() -> None:
+    baseline, rollout, returns = RunningMean(), rollout_of(GROUPS), RETURNS.clone()
+    baseline(returns, rollout)
+    before = baseline.mean.clone()
+    for bad in (torch.nan, torch.inf):
+        returns[1, 1] = bad
+        baseline(returns, rollout)
+        assert torch.equal(baseline.mean, before)
+
+
 def test_the_running_mean_grows_with_the_longest_episode() -> None:
     baseline = RunningMean(decay=0.5)
     baseline(torch.tensor([[1.0, 3.0], [3.0, 5.0]]), rollout_of([0, 0]))

@@ -91,6 +91,15 @@ def test_a_gradient_that_is_no_number_is_skipped_and_counted(where: str, bad: fl
     assert not torch.equal(descent.policy.logits, before[0][0])
 
 
+def test_bad_steps_of_one_update_count_once() -> None:
+    descent = descent_of()
+    for update in range(1, MAX_SKIPPED):
+        for step in range(2 * MAX_SKIPPED):
+            set_gradients(descent, NAN, 0.0)
+            descent.step(new_update=step == 0)
+        assert descent.skipped == update
+
+
 def test_bad_gradients_in_a_row_are_an_error_with_the_last_good_weights() -> None:
     descent = descent_of()
     before = snapshot(descent)
@@ -98,7 +107,7 @@ def test_bad_gradients_in_a_row_are_an_error_with_the_last_good_weights() -> Non
         set_gradients(descent, NAN, 0.0)
         descent.step()
     set_gradients(descent, NAN, 0.0)
-    with pytest.raises(RuntimeError, match=f"{MAX_SKIPPED} optimizer steps in a row had non-finite gradients"):
+    with pytest.raises(RuntimeError, match=f"{MAX_SKIPPED} updates in a row had non-finite gradients"):
         descent.step()
     assert_unchanged(descent, before)
 
@@ -175,7 +184,7 @@ def test_an_agent_with_several_steps_a_rollout_keeps_one_rate_for_all_of_them() 
     agent = PPO("MlpPolicy", "CartPole-v1", episodes_per_update=4, learning_rate=0.01, device="cpu")
     rates: list[float] = []
     step = agent.descent.step
-    agent.descent.step = lambda: (rates.append(agent.optimizer.param_groups[0]["lr"]), step())[1]
+    agent.descent.step = lambda **first: (rates.append(agent.optimizer.param_groups[0]["lr"]), step(**first))[1]
     agent.learn(total_episodes=12)
     steps = agent.num_epochs * agent.num_minibatches
     assert agent.num_updates == 3 and len(rates) == 3 * steps == 48

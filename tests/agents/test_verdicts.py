@@ -216,6 +216,30 @@ def test_a_user_may_bear_with_it():
     assert agent.num_episodes == 256
 
 
+def nothing(prompts, completions):
+    return [None] * len(completions)
+
+
+def test_training_stops_where_the_verifier_has_nothing_to_say_of_anything():
+    agent = agent_with(nothing, max_failed_share=1.0)
+    with pytest.raises(VerifierError, match=r"had nothing to say \(not_applicable\) on all of the last 128 episodes"):
+        agent.learn(total_episodes=10_000)
+
+
+def test_a_run_too_short_to_be_stopped_says_that_nothing_was_judged():
+    agent = agent_with(nothing)
+    with pytest.warns(UserWarning, match=r"^none of the 64 episodes got a verdict \(.*64 not_applicable\)"):
+        agent.learn(total_episodes=64)
+
+
+def test_a_verifier_that_has_nothing_to_say_of_some_is_no_fault():
+    def half(prompts, completions):
+        return [None if i % 2 else 1.0 for i in range(len(completions))]
+
+    agent = agent_with(half)
+    assert agent.learn(total_episodes=192).num_episodes == 192
+
+
 def test_an_exception_is_an_exception_for_plain_users_of_the_environment():
     def reward(prompts, completions):
         raise KeyError("mine")

@@ -105,7 +105,8 @@ class TinyWorld(VectorEnv):
     """The same world as an environment: groups of K episodes take turns between the prompts."""
 
     def __init__(self, num_envs: int = 4, group_size: int = 2, rewards: torch.Tensor = AT_THE_END) -> None:
-        self.metadata = {"autoreset_mode": AutoresetMode.DISABLED, "group_size": group_size}
+        groups = {"group_size": group_size, "groups_span_slots": True}
+        self.metadata = {"autoreset_mode": AutoresetMode.DISABLED, **groups}
         self.num_envs, self.group_size, self.rewards = num_envs, group_size, rewards.numpy()
         self.single_observation_space, self.single_action_space = spaces.Discrete(P * S), spaces.Discrete(V)
         self.observation_space = batch_space(self.single_observation_space, num_envs)
