@@ -11,8 +11,10 @@ import gymnasium as gym
 import torch
 from gymnasium.envs.registration import EnvSpec, load_env_creator
 from gymnasium.vector import SyncVectorEnv, VectorEnv
+from stable_baselines3.common.vec_env import VecEnv
 
 from .checks import check_count
+from .sb3_envs import FromVecEnv
 from .waiting_envs import WaitingVectorEnv
 
 # What our own loop can do with, and plain users of the environment would not expect.
@@ -26,7 +28,8 @@ def make_envs(
     """Return the vector environment that `env` stands for.
 
     Args:
-        env: an id ("CartPole-v1", "package:Name-v0"), a single environment or a vector environment.
+        env: an id ("CartPole-v1", "package:Name-v0"), a single environment, a vector environment or a `VecEnv` of
+            stable-baselines3.
         num_envs: B, the number of slots where an id is given.
         env_kwargs: for the environment's constructor, where an id is given; `vectorization_mode` and `vector_kwargs`
             are for `gymnasium.make_vec`.
@@ -41,6 +44,8 @@ def make_envs(
     """
     if isinstance(env, VectorEnv):
         return env
+    if isinstance(env, VecEnv):
+        return FromVecEnv(env)
     if isinstance(env, gym.Env):
         return WaitingVectorEnv([lambda: env]) if skip_finished else SyncVectorEnv([lambda: env])
     wanted = {name: value for name, value in offers.items() if name in agent_settings(env)}
@@ -61,9 +66,10 @@ def single_spaces(env: Any, env_kwargs: Mapping[str, Any] | None) -> tuple[gym.S
         return probe.single_observation_space, probe.single_action_space
     if isinstance(env, VectorEnv):
         return env.single_observation_space, env.single_action_space
-    if isinstance(env, gym.Env):
+    if isinstance(env, (gym.Env, VecEnv)):
         return env.observation_space, env.action_space
-    raise ValueError(f"an environment is an id, a gymnasium.Env or a gymnasium VectorEnv, got {env!r}")
+    allowed = "an id, a gymnasium.Env, a gymnasium VectorEnv or a VecEnv of stable-baselines3"
+    raise ValueError(f"an environment is {allowed}, got {env!r}")
 
 
 def step_limit(env: VectorEnv, given: int | None, name: str) -> int:

@@ -10,12 +10,15 @@ import torch
 from gymnasium import spaces
 from gymnasium.vector import VectorEnv
 from stable_baselines3.common.logger import Logger
+from stable_baselines3.common.vec_env import VecEnv, VecNormalize, unwrap_vec_normalize
 
 from .checks import check_count
 from .collector import Collector, numpy_actions
+from .envs import make_envs
 from .metrics import evaluation_metrics
 from .policies import Policy
 from .rollout import Rollout, map_obs
+from .sb3_envs import AsVecEnv, FromVecEnv
 
 if TYPE_CHECKING:
     from .agent import Agent
@@ -41,6 +44,7 @@ class Surface:
     num_timesteps: int
     trained_timesteps: int
     _logger: Logger | None = None
+    _vec_env: VecEnv | None = None
 
     def predict(
         self, observation: Any, state: Any = None, episode_start: np.ndarray | None = None, deterministic: bool = False
@@ -68,12 +72,12 @@ class Surface:
         return (array[0] if single else array), state
 
     def evaluate(
-        self, env: VectorEnv, num_episodes: int, deterministic: bool = True, seed: int | None = None
+        self, env: Any, num_episodes: int, deterministic: bool = True, seed: int | None = None
     ) -> tuple[dict[str, Any], Rollout]:
         """Play fresh episodes to their end.
 
         Args:
-            env: a vector environment.
+            env: as for the constructor.
             num_episodes: how many, fixed before the first step.
             deterministic: whether to take the likeliest action (greedy) instead of sampling.
             seed: of the environment and of the sampling; None continues the environment's own stream.
@@ -86,7 +90,7 @@ class Surface:
         Raises:
             VerifierError: if the verifier failed on all of them.
         """
-        collector = Collector(env, self.device)
+        collector = Collector(make_envs(env, 1, None), self.device)
         generator = self.generator
         if seed is not None:
             collector.seed(seed)
@@ -151,13 +155,24 @@ class Surface:
         """Use this logger instead of one configured by `learn`."""
         self._logger = logger
 
-    def get_env(self) -> VectorEnv:
-        """Return the vector environment."""
-        return self.env
+    @property
+    def n_envs(self) -> int:
+        """Slots of the environment.
 
-    def get_vec_normalize_env(self) -> None:
-        """Return None: observations are never normalised behind the environment's back."""
-        return
+        Callbacks count calls, one per step of all slots: for a checkpoint every 10,000 steps or so, pass
+        `CheckpointCallback(save_freq=max(10_000 // agent.n_envs, 1), ...)`.
+        """
+        return self.env.num_envs
+
+    def get_env(self) -> VecEnv:
+        """Return the environment as a `VecEnv` of stable-baselines3; `env` is gymnasium's vector environment."""
+        if self._vec_env is None:
+            self._vec_env = self.env.venv if isinstance(self.env, FromVecEnv) else AsVecEnv(self.env)
+        return self._vec_env
+
+    def get_vec_normalize_env(self) -> VecNormalize | None:
+        """Return the `VecNormalize` around the environment, if any."""
+        return unwrap_vec_normalize(self.get_env())
 
     def dump_logs(self, iteration: int = 0) -> None:
         """Write out what was recorded."""

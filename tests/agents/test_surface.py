@@ -309,7 +309,7 @@ def test_there_is_no_logger_before_learning():
     with pytest.raises(RuntimeError, match="no logger"):
         _ = agent.logger
     assert agent.learn(10).logger is not None
-    assert agent.get_vec_normalize_env() is None and agent.get_env() is agent.env
+    assert agent.get_vec_normalize_env() is None and agent.get_env().env is agent.env
 
 
 def test_dropout_stays_off_whatever_mode_is_asked_for():
