@@ -81,7 +81,8 @@ def make_policy(
         critic = kind if needs_critic else None
         return LanguageModelPolicy(observation_space, action_space, spec, critic=critic, **kwargs)
     except TypeError as error:
-        raise ValueError(f"policy {spec!r}: {error}") from error
+        name = repr(spec) if isinstance(spec, (str, Path)) else type(spec).__name__  # a model's repr has many lines
+        raise ValueError(f"policy {name}: {error}") from error
 
 
 __all__ = [

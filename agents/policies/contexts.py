@@ -54,7 +54,9 @@ class Reading:
         return made[name].flatten(0, 1)[self.nodes]
 
 
-def plan_reading(rollout: Rollout, merge_rows: bool, share_prefixes: bool, width: int) -> Reading:
+def plan_reading(
+    rollout: Rollout, merge_rows: bool, share_prefixes: bool, width: int, limit: int | None = None
+) -> Reading:
     """Plan how the contexts of a rollout are read.
 
     Args:
@@ -62,6 +64,7 @@ def plan_reading(rollout: Rollout, merge_rows: bool, share_prefixes: bool, width
         merge_rows: whether equal episodes are read once.
         share_prefixes: whether equal beginnings are read once too, where that is less work.
         width: tokens that share a row of trees, if no episode is longer; attention within a row costs its square.
+        limit: the longest row of trees that the model can read, at least as long as any episode; None for any.
     """
     ids, lengths, steps, columns = _sequences(rollout)
     rows, actions = steps[:, 0], rollout.actions[rollout.mask]
@@ -69,7 +72,7 @@ def plan_reading(rollout: Rollout, merge_rows: bool, share_prefixes: bool, width
         beyond = torch.arange(ids.shape[1], device=ids.device) >= lengths[:, None]
         chains, chain_of_row = ids.masked_fill(beyond, -1).unique(dim=0, return_inverse=True)  # sorted
         if share_prefixes:
-            forest = _grow(chains, width)
+            forest = _grow(chains, width, limit)
             if forest is not None:
                 return _edges(*forest[:3], forest[3][chain_of_row[rows], columns], actions, merge=True)
         if merge_rows:
@@ -114,7 +117,16 @@ def _edges(
     return Reading(ids, positions, visible, edges // vocab, edges % vocab, edge_of_step)
 
 
-def _grow(chains: torch.Tensor, width: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor] | None:
+def tree_of_two(contexts: torch.Tensor, fork: int) -> Reading:
+    """Return how two contexts [2, L] that part at column `fork` are read as one tree; every token of both is a node."""
+    used = contexts.new_tensor([2 * contexts.shape[1] - fork])
+    ids, positions, visible, place = _lay_out(contexts, used.new_zeros(2), used.new_tensor([0, fork]), used)
+    return _edges(ids, positions, visible, place.flatten(), contexts.flatten(), merge=False)
+
+
+def _grow(
+    chains: torch.Tensor, width: int, limit: int | None = None
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor] | None:
     """Pack sorted chains into rows of trees; None where that would be no less work than a row for each.
 
     A chain owns the tokens after the beginning it shares with the chain before it; the rest it finds there.
@@ -122,6 +134,7 @@ def _grow(chains: torch.Tensor, width: int) -> tuple[torch.Tensor, torch.Tensor,
     Args:
         chains: distinct and sorted, -1 beyond their ends [C, L].
         width: of a row, unless a chain is longer.
+        limit: of a row, at least the longest chain; None for any.
 
     Returns:
         ids [R, W], positions [R, W], visible [R, 1, W, W], and the place of each chain's tokens in `ids`,
@@ -130,7 +143,8 @@ def _grow(chains: torch.Tensor, width: int) -> tuple[torch.Tensor, torch.Tensor,
     count, longest = chains.shape
     same = (chains[1:] == chains[:-1]) & (chains[1:] >= 0)
     shared = torch.nn.functional.pad(same.cumprod(1).sum(1), (1, 0))  # [C]
-    row, here, used = _fill((chains >= 0).sum(1).tolist(), shared.tolist(), max(width, 2 * longest))
+    room = max(width, 2 * longest) if limit is None else min(limit, max(width, 2 * longest))
+    row, here, used = _fill((chains >= 0).sum(1).tolist(), shared.tolist(), room)
     if _work(row[-1] + 1, max(used), width) > WORTH_IT * _work(count, longest, width):
         return None
     return _lay_out(chains, chains.new_tensor(row), chains.new_tensor(here), chains.new_tensor(used))

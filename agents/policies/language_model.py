@@ -19,8 +19,9 @@ from .chunks import by_chunks
 from .contexts import Reading, plan_reading
 from .critic import CRITICS, Critic
 from .decoding import ContextDecoder, Decoder
-from .models import has_plain_head, load_model
+from .models import has_plain_head, load_model, row_limit
 from .steps import make_step
+from .trial import faults_named, try_out
 
 _MODEL, _CONFIG = "model", "policy.json"
 
@@ -83,13 +84,15 @@ class LanguageModelPolicy(Policy):
         self.max_length = int(observation_space["tokens"].shape[0])
         self.temperature = temperature
         self.model = load_model(model, self.vocab_size, self.max_length, dtype)
-        self._head_is_plain = has_plain_head(self.model)
+        with faults_named(self.model):
+            self._head_is_plain = has_plain_head(self.model)
         self.merge_rows = check_flag("merge_rows", merge_rows)
         self.share_prefixes = check_flag("share_prefixes", share_prefixes)
         self.share_contexts = check_flag("share_contexts", share_contexts)
         self.cuda_graphs = check_flag("cuda_graphs", cuda_graphs)
         self._captured = Captures()
         self._step = make_step(self.model, self.max_length)
+        try_out(self.model, self._step, self._logits_of, self.vocab_size, self.max_length)
         self.tokenizer: Any = None  # saved beside the model where somebody sets it; never used here
         self.critic: Critic | None = None
         if critic is not None:
@@ -208,7 +211,7 @@ class LanguageModelPolicy(Policy):
     def _reading(self, rollout: Rollout) -> Reading:
         """Plan what has to be read to evaluate these episodes."""
         width = self.model.config.get_text_config().hidden_size // 2  # longer rows: attention starts to cost
-        return plan_reading(rollout, self.merge_rows, self.share_prefixes, width)
+        return plan_reading(rollout, self.merge_rows, self.share_prefixes, width, row_limit(self.model))
 
     def _states(self, reading: Reading) -> torch.Tensor:
         """Return what `_logits` needs to know of each edge [E, ...]: the trunk's output, or the logits themselves."""
@@ -218,6 +221,9 @@ class LanguageModelPolicy(Policy):
 
     def _logits(self, states: torch.Tensor) -> torch.Tensor:
         return self.model.get_output_embeddings()(states) if self._head_is_plain else states
+
+    def _logits_of(self, reading: Reading) -> torch.Tensor:
+        return self._logits(self._states(reading))
 
     def _log_softmax(self, logits: torch.Tensor) -> torch.Tensor:
         """Return log pi from logits [..., V'], for acting and training alike."""

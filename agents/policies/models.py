@@ -58,18 +58,55 @@ def load_model(spec: str | Path | PreTrainedModel, vocab_size: int, max_length: 
         raise ValueError(
             f"prompt and completion may be {max_length} tokens long, but the model's context ends at {context}"
         )
+    for limit, why in _reaches(config):
+        if limit < max_length:
+            raise ValueError(
+                f"prompt and completion may be {max_length} tokens long, but model type {model_type(model)!r} acts as "
+                f"it is trained only within {limit} tokens, because of its {why}; shorten them, or use another model"
+            )
     return model.eval()
 
 
+def model_type(model: PreTrainedModel) -> str:
+    """Return transformers' name for the kind of model, such as "qwen3"."""
+    return str(model.config.get_text_config().model_type)
+
+
+def row_limit(model: PreTrainedModel) -> int | None:
+    """Return how many columns a row may have whatever the positions of its tokens; None for any number."""
+    config = model.config.get_text_config()
+    if config.model_type != "gpt_neo":
+        return None
+    return min([config.max_position_embeddings, *(limit for limit, _ in _reaches(config))])  # it masks by column
+
+
+def _reaches(config: PretrainedConfig) -> list[tuple[int, str]]:
+    """Return within how many tokens a model reads a token in one way, and what changes beyond."""
+    rope: Any = getattr(config, "rope_parameters", None) or {}
+    ropes = [rope] if "rope_type" in rope else [part for part in rope.values() if isinstance(part, dict)]
+    reaches = [
+        (part["original_max_position_embeddings"], "longrope positions")
+        for part in ropes
+        if part.get("rope_type") == "longrope"
+    ]
+    if "local" in (getattr(config, "attention_layers", None) or ()):
+        reaches.append((config.window_size, "local attention"))
+    if "chunked_attention" in (getattr(config, "layer_types", None) or ()):
+        reaches.append((config.attention_chunk_size, "chunked attention"))
+    return reaches
+
+
 def _check_attention(model: PreTrainedModel) -> None:
-    name, config = type(model).__name__, model.config.get_text_config()
+    name, config = model_type(model), model.config.get_text_config()
     if getattr(model, "_is_stateful", False):
-        raise ValueError(f"model {name} keeps a recurrent state; allowed: models with a KV cache only")
+        raise ValueError(f"model type {name!r} keeps a recurrent state; supported: models with a KV cache only")
     if "position_ids" not in inspect.signature(model.forward).parameters or getattr(config, "alibi", False):
-        raise ValueError(f"model {name} cannot be told the position of a token; allowed: models that take position_ids")
+        raise ValueError(f"model type {name!r} takes no positions; supported: models that take position_ids")
     if config._attn_implementation not in ATTENTION:
         allowed = ", ".join(ATTENTION)
-        raise ValueError(f"unknown attention {config._attn_implementation!r} of model {name}; allowed: {allowed}")
+        raise ValueError(
+            f"unknown attention {config._attn_implementation!r} of model type {name!r}; allowed: {allowed}"
+        )
 
 
 @torch.no_grad()
@@ -79,8 +116,10 @@ def has_plain_head(model: PreTrainedModel) -> bool:
     if head is None:
         return False
     ids = torch.arange(min(8, model.config.get_text_config().vocab_size), device=model.device)[None]
-    plain = head(model.base_model(ids, use_cache=False).last_hidden_state)
-    return torch.equal(plain, model(ids, use_cache=False).logits)
+    states = getattr(model.base_model(ids, use_cache=False), "last_hidden_state", None)
+    if states is None or states.shape[-1] != getattr(head, "in_features", states.shape[-1]):
+        return False
+    return torch.equal(head(states), model(ids, use_cache=False).logits)
 
 
 def _tiny_config(vocab_size: int, max_length: int) -> LlamaConfig:

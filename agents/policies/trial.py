@@ -1,0 +1,89 @@
+"""A model is tried before it is used: a few tokens, read as acting and as training read them, against a plain pass."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import torch
+from transformers import PreTrainedModel
+
+from .contexts import Reading, tree_of_two
+from .decoding import Decoder
+from .models import model_type, row_limit
+from .steps import Step
+
+TOKENS = 8  # of each of the two contexts that are read
+SUPPORTED = "decoders such as llama, mistral, qwen2, qwen3, gemma2, phi3, opt and gpt2"
+# Shares of the range of log-probabilities. Rounding is a hundred times smaller, a wrong position or mask is not.
+TOLERANCE, HALF_TOLERANCE = 0.01, 0.2
+
+
+@contextmanager
+def faults_named(model: PreTrainedModel) -> Iterator[None]:
+    """Turn what a model raises when it reads its first tokens into one line that names its type.
+
+    Raises:
+        ValueError: for any error inside.
+    """
+    try:
+        yield
+    except Exception as error:
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0][:120]
+        raise ValueError(
+            f"model type {model_type(model)!r} cannot be used: reading with positions, masks and a KV cache fails "
+            f"({reason}); supported: {SUPPORTED}"
+        ) from error
+
+
+@torch.no_grad()
+def try_out(
+    model: PreTrainedModel, step: Step, logits_of: Callable[[Reading], torch.Tensor], vocab_size: int, max_length: int
+) -> None:
+    """Check that a model that decodes, and one that reads a tree of contexts, says what a plain pass says.
+
+    Args:
+        model: the policy's.
+        step: how it decodes.
+        logits_of: how training gets the logits that follow each node of a reading.
+        vocab_size: V.
+        max_length: L, the longest context.
+
+    Raises:
+        ValueError: naming the model's type, if not.
+    """
+    length = max(min(TOKENS, max_length, 2 * (row_limit(model) or max_length) // 3), 2)
+    fork = length // 2
+    with faults_named(model):
+        contexts = (3 + 7 * torch.arange(length, device=model.device).repeat(2, 1)) % vocab_size
+        contexts[1, fork:] = (contexts[1, fork:] + 1) % vocab_size
+        plain = torch.cat([model(row[None], use_cache=False).logits for row in contexts])  # [2, n, V']
+        gaps = {
+            "in a row shared with another context": _gap(logits_of(tree_of_two(contexts, fork)).view_as(plain), plain),
+            "with a KV cache": _gap(*_decoded(model, step, contexts, plain)),
+        }
+    exact = model.dtype in (torch.float32, torch.float64)
+    for how, gap in gaps.items():
+        if not gap <= (TOLERANCE if exact else HALF_TOLERANCE):
+            raise ValueError(
+                f"model type {model_type(model)!r} cannot be used: its log-probabilities {how} and in a plain pass "
+                f"differ by {gap:.0%} of their range; supported: {SUPPORTED}"
+            )
+
+
+def _decoded(
+    model: PreTrainedModel, step: Step, contexts: torch.Tensor, plain: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return logits of decoding from beginnings of unequal length, and those of the plain pass [4, V']."""
+    rows, starts = torch.arange(2, device=contexts.device), torch.ones(2, dtype=torch.bool)
+    lengths = torch.tensor([1, max(contexts.shape[1] // 2, 1)], device=contexts.device)
+    decoder = Decoder(model, step, lambda *_: (rows, rows), 2, contexts.shape[1])
+    made = [decoder.logits(contexts, lengths, starts, None), decoder.logits(contexts, lengths + 1, ~starts, None)]
+    return torch.cat(made), torch.cat([plain[rows, lengths - 1], plain[rows, lengths]])
+
+
+def _gap(made: torch.Tensor, wanted: torch.Tensor) -> float:
+    """Return the largest difference between log-probabilities, as a share of their range; NaN where one is NaN."""
+    ours, theirs = (logits.double().log_softmax(-1).clamp(min=-1e4) for logits in (made, wanted))
+    spread = float((theirs.amax(-1) - theirs.amin(-1)).max())
+    return float((ours - theirs).abs().max()) / max(spread, 1e-6)

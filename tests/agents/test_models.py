@@ -1,0 +1,141 @@
+"""Which models are taken: whoever would act otherwise than it is trained is refused in one line that names its type."""
+
+import pytest
+import torch
+from identity_checks import ROUNDING, check_acting_equals_training, check_plain_reference, collect
+from tiny_models import CONTEXT, SPREAD, text_envs
+from transformers import (
+    AutoModelForCausalLM,
+    BertConfig,
+    CamembertConfig,
+    Data2VecTextConfig,
+    DeepseekV2Config,
+    Gemma3nTextConfig,
+    GPTNeoConfig,
+    Lfm2Config,
+    Llama4TextConfig,
+    OpenAIGPTConfig,
+    Phi3Config,
+    RobertaConfig,
+    RobertaPreLayerNormConfig,
+    XLMRobertaConfig,
+)
+
+from agents import LanguageModelPolicy, Reinforce
+
+LENGTH = 20  # of the longest context in text_envs
+SHAPE = {
+    "vocab_size": 10,
+    "hidden_size": 16,
+    "intermediate_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 4,
+    "max_position_embeddings": CONTEXT,
+    "initializer_range": SPREAD,
+    "bos_token_id": None,
+    "eos_token_id": None,
+    "pad_token_id": None,
+}
+MASKED = {key: value for key, value in SHAPE.items() if key != "num_key_value_heads"} | {"is_decoder": True}
+PADDED = MASKED | {"pad_token_id": 1}
+EXPERTS = {"moe_intermediate_size": 16, "n_routed_experts": 4, "num_experts_per_tok": 2, "n_group": 1, "topk_group": 1}
+LATENT = {"kv_lora_rank": 8, "q_lora_rank": 8, "qk_nope_head_dim": 8, "qk_rope_head_dim": 4, "v_head_dim": 8}
+SHARED = {
+    "num_hidden_layers": 4,
+    "layer_types": ["sliding_attention", "full_attention"] * 2,
+    "num_kv_shared_layers": 2,
+    "vocab_size_per_layer_input": 10,
+    "hidden_size_per_layer_input": 8,
+    "laurel_rank": 4,
+    "head_dim": 4,
+    "altup_num_inputs": 2,
+    "activation_sparsity_pattern": None,
+}
+
+
+def gpt_neo(window, positions=CONTEXT):
+    sizes = {"vocab_size": 10, "hidden_size": 16, "num_layers": 2, "num_heads": 4, "initializer_range": SPREAD}
+    ends = {"bos_token_id": None, "eos_token_id": None}
+    kinds = {"attention_types": [[["global", "local"], 1]], "window_size": window}
+    return GPTNeoConfig(**sizes, **ends, **kinds, max_position_embeddings=positions)
+
+
+def longrope(original):
+    rope = {"rope_type": "longrope", "rope_theta": 10_000.0, "factor": 2.0}
+    factors = {"short_factor": [1.0, 1.0], "long_factor": [4.0, 8.0]}
+    return Phi3Config(**SHAPE, rope_parameters=rope | factors, original_max_position_embeddings=original)
+
+
+def chunked(chunk):
+    kinds = {"layer_types": ["chunked_attention", "full_attention"], "attention_chunk_size": chunk}
+    return Llama4TextConfig(**SHAPE, **kinds, head_dim=4, intermediate_size_mlp=32, num_local_experts=2)
+
+
+def model_of(config):
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        return AutoModelForCausalLM.from_config(config).eval()
+
+
+def policy_of(config, envs, **kwargs):
+    return LanguageModelPolicy(envs.single_observation_space, envs.single_action_space, model_of(config), **kwargs)
+
+
+REFUSED = {  # made by, named, why
+    "roberta": (lambda: RobertaConfig(**PADDED), "'roberta'", "differ"),
+    "roberta without padding": (lambda: RobertaConfig(**MASKED), "'roberta'", "fails"),
+    "camembert": (lambda: CamembertConfig(**PADDED), "'camembert'", "differ"),
+    "xlm-roberta": (lambda: XLMRobertaConfig(**PADDED), "'xlm-roberta'", "differ"),
+    "roberta-prelayernorm": (lambda: RobertaPreLayerNormConfig(**PADDED), "'roberta-prelayernorm'", "differ"),
+    "data2vec-text": (lambda: Data2VecTextConfig(**PADDED), "'data2vec-text'", "differ"),
+    "bert that sees what follows": (lambda: BertConfig(**MASKED | {"is_decoder": False}), "'bert'", "differ|fails"),
+    "openai-gpt": (
+        lambda: OpenAIGPTConfig(vocab_size=10, n_positions=CONTEXT, n_embd=16, n_layer=2, n_head=4),
+        "'openai-gpt'",
+        "fails",
+    ),
+    "gemma3n": (lambda: Gemma3nTextConfig(**SHAPE | SHARED), "'gemma3n_text'", "fails"),
+    "lfm2": (lambda: Lfm2Config(**SHAPE, layer_types=["conv", "full_attention"]), "'lfm2'", "fails"),
+    "gpt_neo": (lambda: gpt_neo(LENGTH - 1), "'gpt_neo'", f"within {LENGTH - 1} tokens"),
+    "longrope": (lambda: longrope(LENGTH - 1), "'phi3'", f"within {LENGTH - 1} tokens"),
+    "llama4_text": (lambda: chunked(LENGTH - 1), "'llama4_text'", f"within {LENGTH - 1} tokens"),
+}
+SUPPORTED = {
+    "deepseek_v2": lambda: DeepseekV2Config(**SHAPE, **EXPERTS, **LATENT, first_k_dense_replace=1),
+    "bert": lambda: BertConfig(**MASKED),
+    "gpt_neo": lambda: gpt_neo(LENGTH),
+    "longrope": lambda: longrope(LENGTH),
+    "llama4_text": lambda: chunked(LENGTH),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_models_that_act_otherwise_than_they_train_are_refused_in_one_line(name):
+    config, named, why = REFUSED[name]
+    with pytest.raises(ValueError, match=rf"model type {named}.*({why}).*(supported|shorten)") as refusal:
+        Reinforce(model_of(config()), text_envs(2), device="cpu")
+    line = str(refusal.value)
+    assert "\n" not in line and len(line) < 400, line
+
+
+@pytest.mark.parametrize("name", SUPPORTED)
+def test_models_at_the_edge_of_what_is_refused_act_as_they_are_trained(name):
+    envs = text_envs(8, group_size=8)
+    policy = policy_of(SUPPORTED[name](), envs)
+    check_acting_equals_training(policy, envs, ROUNDING)
+    check_plain_reference(policy, envs, ROUNDING)
+
+
+def test_rows_of_trees_fit_a_model_that_masks_by_column():
+    envs = text_envs(8, group_size=8, max_new_tokens=4)
+    policy = policy_of(gpt_neo(LENGTH, LENGTH), envs)
+    check_acting_equals_training(policy, envs, ROUNDING)
+    reading = policy._reading(collect(policy, envs))
+    assert reading.visible is not None and 12 < reading.ids.shape[1] <= LENGTH, "wider than a context, not than a mask"
+
+
+def test_an_unknown_argument_is_refused_without_the_structure_of_the_model():
+    with pytest.raises(ValueError, match=r"policy BertLMHeadModel: .*'temprature'") as refusal:
+        Reinforce(model_of(BertConfig(**MASKED)), text_envs(2), policy_kwargs={"temprature": 1.0}, device="cpu")
+    assert "\n" not in str(refusal.value)
