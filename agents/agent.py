@@ -19,7 +19,7 @@ from .anchor import Anchor
 from .callbacks import as_callback
 from .checks import check_count, check_flag, check_number, check_optional_count
 from .collector import Collector
-from .descent import Descent
+from .descent import Descent, warn_of_half_precision
 from .envs import LOOP_OFFERS, make_envs, resolve_device, single_spaces
 from .failures import FailureWatch
 from .learner import Learner
@@ -194,6 +194,7 @@ class Agent(Learner, Surface):
             goal = check_count("total_episodes", total_episodes)
             if progress_bar:
                 raise ValueError("the progress bar counts steps: pass total_timesteps")
+        warn_of_half_precision(self.policy)
         if reset_num_timesteps:
             self.num_timesteps = self.trained_timesteps = self.num_episodes = self.num_updates = 0
         goal += getattr(self, counter)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable
 
 import torch
@@ -93,6 +94,24 @@ class Descent:
         if callable(self.learning_rate):
             return self.learning_rate(remaining)
         return self.learning_rate * (remaining if self.schedule == "linear" else 1.0)
+
+
+def half_precision(policy: Policy) -> str:
+    """Return the name of the 16-bit type that some trained weights have; empty if none has."""
+    halves = (torch.bfloat16, torch.float16)
+    found = next((p.dtype for p in policy.parameters() if p.requires_grad and p.dtype in halves), "")
+    return str(found).removeprefix("torch.")
+
+
+def warn_of_half_precision(policy: Policy) -> None:
+    """Warn before training weights that most optimizer steps are too small to change."""
+    name = half_precision(policy)
+    if name:
+        warnings.warn(
+            f"training in {name} loses most updates: a step below about 0.2 % of a weight rounds to nothing; "
+            "use policy_kwargs dtype='float32'",
+            stacklevel=3,
+        )
 
 
 def write(optimizer: torch.optim.Optimizer) -> None:

@@ -9,7 +9,7 @@ from dataclasses import replace
 import torch
 
 from .anchor import Anchor
-from .descent import Descent
+from .descent import Descent, half_precision
 from .estimators import losses
 from .estimators.returns import return_to_go
 from .metrics import larger, sampled_figures
@@ -17,6 +17,7 @@ from .policies import Policy
 from .rollout import Rollout
 
 LOG_PROB_TOLERANCE = 0.05  # nats; rounding is a thousand times smaller, the mildest known bug several times larger
+HALF_LOG_PROB_TOLERANCE = 0.5  # nats, for weights in bfloat16 or float16; rounding reaches 0.1 in tiny models
 
 
 class Learner:
@@ -180,12 +181,12 @@ class Learner:
 
     def _check_log_probs(self, metrics: dict[str, float]) -> None:
         gap = metrics["train/logp_gap_max"]
-        exact = all(p.dtype in (torch.float32, torch.float64) for p in self.policy.parameters())
-        if exact and not math.isfinite(gap):
+        if not math.isfinite(gap):
             raise RuntimeError(self._not_finite())
-        if exact and not gap <= LOG_PROB_TOLERANCE:
+        limit = HALF_LOG_PROB_TOLERANCE if half_precision(self.policy) else LOG_PROB_TOLERANCE
+        if not gap <= limit:
             raise RuntimeError(
                 f"log-probabilities while acting and training differ by {gap:.3g} nats "
-                f"(at most {LOG_PROB_TOLERANCE} is rounding): the policy that sampled is not the one being trained, or "
+                f"(at most {limit} is rounding): the policy that sampled is not the one being trained, or "
                 "its actions have become so unlikely that rounding counts; then lower learning_rate"
             )

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import torch
 
 from .checks import check_count, check_number
-from .descent import write
+from .descent import warn_of_half_precision, write
 from .estimators.aggregation import token_mean
 from .policies import Policy
 from .rollout import Rollout
@@ -44,6 +44,7 @@ def warm_start(
     check_count("steps", steps, low=0)
     check_count("batch_size", batch_size)
     check_number("learning_rate", learning_rate, low=0.0, above=True)
+    warn_of_half_precision(policy)
     parameters = policy.actor_parameters()
     optimizer = torch.optim.AdamW(parameters, lr=learning_rate, weight_decay=0.0, fused=True)
     decay = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.1, total_iters=max(steps, 1))

@@ -39,7 +39,8 @@ class LanguageModelPolicy(Policy):
         model: a preset ("tiny"), a folder or model id, or a model object.
         temperature: divides the logits; above 0.
         critic: "head" (on the policy's trunk, which it leaves alone), "separate" (a trunk of its own), or None.
-        dtype: of the weights, such as "float32" or "bfloat16"; None to keep the model's own (float32 for presets).
+        dtype: of the weights: "float32", "bfloat16", "float16" or "float64". None: float32, whatever precision was
+            stored; a model object keeps its own. Training in half precision loses most updates to rounding.
         merge_rows: in training, read equal episodes once. Does not change what is computed.
         share_prefixes: in training, read equal beginnings of episodes once. Does not change what is computed.
         share_contexts: in acting without captured graphs, read equal contexts once. Does not change what is computed.
@@ -194,7 +195,11 @@ class LanguageModelPolicy(Policy):
             self.tokenizer.save_pretrained(folder / _MODEL)
         self.model.save_pretrained(folder / _MODEL)
         kind = None if self.critic is None else CRITICS[self.critic.trunk is not None]
-        config = {"temperature": self.temperature, "critic": kind}
+        config = {
+            "temperature": self.temperature,
+            "critic": kind,
+            "dtype": str(self.model.dtype).removeprefix("torch."),
+        }
         (folder / _CONFIG).write_text(json.dumps(config) + "\n", encoding="utf-8")
         if self.critic is not None:
             self.critic.save(folder)

@@ -23,9 +23,9 @@ def find_config(spec: str | Path) -> PretrainedConfig:
     return _read(AutoConfig, spec)
 
 
-def _read(reader: Any, spec: str | Path) -> Any:
+def _read(reader: Any, spec: str | Path, **options: Any) -> Any:
     try:
-        return reader.from_pretrained(str(spec))
+        return reader.from_pretrained(str(spec), **options)
     except (OSError, ValueError) as error:
         line = str(error).strip().splitlines()[0]
         raise ValueError(
@@ -36,18 +36,24 @@ def _read(reader: Any, spec: str | Path) -> Any:
 def load_model(spec: str | Path | PreTrainedModel, vocab_size: int, max_length: int, dtype: str | None) -> Any:
     """Return the model that `spec` stands for, in evaluation mode, checked against vocabulary and context.
 
+    Args:
+        spec: a preset, folder, id or object.
+        vocab_size: V.
+        max_length: L.
+        dtype: of the weights; None is float32, whatever was stored, and an object's own.
+
     Raises:
         ValueError: if there is no such model, or it is too small for the environment.
     """
+    if dtype is not None and dtype not in DTYPES:
+        raise ValueError(f"unknown dtype {dtype!r}; allowed: {', '.join(DTYPES)}")
     if isinstance(spec, PreTrainedModel):
         model = spec
     elif str(spec) in PRESETS:
         model = AutoModelForCausalLM.from_config(_tiny_config(vocab_size, max_length))
     else:
-        model = _read(AutoModelForCausalLM, spec)
+        model = _read(AutoModelForCausalLM, spec, dtype=getattr(torch, dtype or "float32"))
     if dtype is not None:
-        if dtype not in DTYPES:
-            raise ValueError(f"unknown dtype {dtype!r}; allowed: {', '.join(DTYPES)}")
         model = model.to(getattr(torch, dtype))
     config = model.config.get_text_config()
     if config.vocab_size < vocab_size:

@@ -96,7 +96,8 @@ def test_bfloat16_acts_and_trains_with_the_gap_logged():
     agent = ReinforceBaseline(
         "tiny", "TextGen-v0", env_kwargs={"verifier": "arith"}, policy_kwargs={"dtype": "bfloat16"}, device="cuda"
     )
-    agent.learn(3_000)
+    with pytest.warns(UserWarning, match="training in bfloat16"):
+        agent.learn(3_000)
     assert 0 < agent.last_metrics["train/logp_gap_max"] < 0.5
 
 
