@@ -79,8 +79,9 @@ def isolate(job: dict, status: _socket.socket) -> bytes:
     """Become guard and process 1, and return in a third process, isolated, with a pidfd of process 1."""
     root = os.geteuid() == 0
     job["processes"] += 1 if root else 2  # for those who are counted with the program: process 1, and the guard
+    proc = os.open("/proc", os.O_DIRECTORY)  # out of sight later, for the program gets none
     if not root:
-        enter_user_namespace()  # which gives an ordinary user the right to make the others
+        enter_user_namespace(proc)  # which gives an ordinary user the right to make the others
     kernel("unshare", NEW_MOUNTS | NEW_PIDS | NEW_NETWORK | NEW_IPC | NEW_NAMES, about="other namespaces")
     endings = (signal.SIGCHLD, signal.SIGTERM)
     signal.pthread_sigmask(signal.SIG_BLOCK, endings)
@@ -96,7 +97,8 @@ def isolate(job: dict, status: _socket.socket) -> bytes:
     build_root(job["disk"])
     if root:
         become_nobody()
-        enter_user_namespace()
+        enter_user_namespace(proc)
+    os.close(proc)
     os.chdir("/tmp")
     give_up_privileges()
     pidfd = kernel("syscall", PIDFD_OPEN, os.getpid(), 0, about="pidfd_open")
@@ -110,12 +112,12 @@ def isolate(job: dict, status: _socket.socket) -> bytes:
     return struct.pack("i", pidfd)
 
 
-def enter_user_namespace() -> None:
+def enter_user_namespace(proc: int) -> None:
     """Become the one user of a new user namespace, so that processes are counted by sandbox and not by user."""
     user, group = os.geteuid(), os.getegid()
     kernel("unshare", NEW_USER, about="user namespace")
     for name, text in (("setgroups", "deny"), ("gid_map", f"{NOBODY} {group} 1"), ("uid_map", f"{NOBODY} {user} 1")):
-        with open(f"/proc/self/{name}", "w") as file:
+        with open(os.open(f"self/{name}", os.O_WRONLY, dir_fd=proc), "w") as file:
             file.write(text)
 
 
@@ -143,9 +145,7 @@ def build_root(disk: int) -> None:
     for path in DEVICES:
         show(path, READ_ONLY | NO_SUID | NO_EXEC)
     hide_packages()
-    for path in ("/proc", "/tmp"):
-        os.mkdir(path)
-    mount_proc()
+    os.mkdir("/tmp")
     kernel("umount2", b"/old", DETACH)
     os.rmdir("/old")
     mount(None, "/", None, REMOUNT | BIND | READ_ONLY | NO_SUID | NO_DEVICES)
@@ -186,14 +186,6 @@ def hide_packages() -> None:
                         mount("tmpfs", f"{folder}/{name}", "tmpfs", READ_ONLY | NO_SUID | NO_DEVICES, "size=4k")
 
 
-def mount_proc() -> None:
-    """Show the processes of the sandbox and nothing else of /proc, where the host lets us."""
-    try:
-        mount("proc", "/proc", "proc", NO_SUID | NO_DEVICES | NO_EXEC, "subset=pid")
-    except PermissionError:
-        pass  # in a container whose own /proc is covered in parts; Python does without
-
-
 def give_up_privileges() -> None:
     """Drop every capability, for good, and die with the guard."""
     capability = 0
@@ -205,34 +197,55 @@ def give_up_privileges() -> None:
 
 
 # What is refused, with its numbers on x86_64 and aarch64: memory that no limit counts (System V and POSIX objects,
-# files without a file system), sockets (some families know no namespaces), the memory of other processes, the user's
-# keys, further namespaces (a new user namespace comes with all capabilities), and the kernel's programmable parts.
+# files without a file system, pages that a pipe holds, further processes), sockets (some families know no namespaces),
+# the memory of other processes, the user's keys, further namespaces (a new user namespace comes with all capabilities),
+# the kernel's programmable parts, and what tells of mounts, of the kernel and of other users of the same files.
 REFUSED = """
     shmget 29 194, semget 64 190, msgget 68 186, mq_open 240 180, memfd_create 319 279, memfd_secret 447 447,
+    vmsplice 278 75, fork 57 -, vfork 58 -,
     socket 41 198, ptrace 101 117, process_vm_readv 310 270, process_vm_writev 311 271,
     add_key 248 217, request_key 249 218, keyctl 250 219, unshare 272 97, setns 308 268,
-    bpf 321 280, perf_event_open 298 241, userfaultfd 323 282, io_uring_setup 425 425
+    bpf 321 280, perf_event_open 298 241, userfaultfd 323 282, io_uring_setup 425 425, io_setup 206 0,
+    syslog 103 116, statmount 457 457, listmount 458 458,
+    inotify_init 253 -, inotify_init1 294 26, fanotify_init 300 262, flock 73 32
 """
 MACHINES = ("x86_64", "aarch64")
-AUDIT, CLONE, PIVOT_ROOT = (0xC000003E, 0xC00000B7), (56, 220), (155, 41)
+AUDIT, PIVOT_ROOT = (0xC000003E, 0xC00000B7), (155, 41)
+CLONE, FCNTL, SETRLIMIT, PRLIMIT = (56, 220), (72, 25), (160, 164), (302, 261)
+NEW_THREAD = 1 << 16
+SET_LEASE, NOTIFY, SET_PIPE_SIZE = 1024, 1026, 1031
 CLONE3, MOUNT_SETATTR = 435, 442  # the same everywhere
 ALLOW, KILL, FAIL_WITH = 0x7FFF0000, 0x80000000, 0x00050000
 LOAD, RETURN, JUMP_IF_EQUAL, JUMP_IF_AT_LEAST, JUMP_IF_ANY_BIT = 0x20, 0x06, 0x15, 0x35, 0x45
-AT_NUMBER, AT_ARCHITECTURE, AT_FIRST_ARGUMENT = 0, 4, 16
+AT_NUMBER, AT_ARCHITECTURE, AT_ARGUMENTS = 0, 4, 16
+# Calls that are refused for some values of an argument: call, argument, test, operand, result that is refused. One
+# process with its threads has one limit of memory; RLIMIT_CORE must stay 1.
+REFUSED_ARGUMENTS = (
+    (CLONE, 0, JUMP_IF_ANY_BIT, NEW_ANYTHING, True),
+    (CLONE, 0, JUMP_IF_ANY_BIT, NEW_THREAD, False),
+    (FCNTL, 1, JUMP_IF_EQUAL, SET_LEASE, True),
+    (FCNTL, 1, JUMP_IF_EQUAL, NOTIFY, True),
+    (FCNTL, 1, JUMP_IF_EQUAL, SET_PIPE_SIZE, True),
+    (SETRLIMIT, 0, JUMP_IF_EQUAL, resource.RLIMIT_CORE, True),
+    (PRLIMIT, 1, JUMP_IF_EQUAL, resource.RLIMIT_CORE, True),
+)
 
 
 def system_call_filter(machine: int) -> bytes:
     """Return the filter as the kernel's instructions: operation, jumps if true and if false, operand."""
-    refused = [int(call.split()[1 + machine]) for call in REFUSED.split(",")]
+    refused = [call.split()[1 + machine] for call in REFUSED.split(",")]
     steps = [(LOAD, 0, 0, AT_ARCHITECTURE), (JUMP_IF_EQUAL, 1, 0, AUDIT[machine]), (RETURN, 0, 0, KILL)]
     steps += [(LOAD, 0, 0, AT_NUMBER)]
     steps += [(JUMP_IF_AT_LEAST, 0, 1, 1 << 30), (RETURN, 0, 0, FAIL_WITH | errno.ENOSYS)]  # x86's other numbers
     steps += [(JUMP_IF_EQUAL, 0, 1, CLONE3), (RETURN, 0, 0, FAIL_WITH | errno.ENOSYS)]  # a filter cannot see its flags
     for number in refused:
-        steps += [(JUMP_IF_EQUAL, 0, 1, number), (RETURN, 0, 0, FAIL_WITH | errno.EPERM)]
-    steps += [(JUMP_IF_EQUAL, 1, 0, CLONE[machine]), (RETURN, 0, 0, ALLOW)]
-    steps += [(LOAD, 0, 0, AT_FIRST_ARGUMENT), (JUMP_IF_ANY_BIT, 1, 0, NEW_ANYTHING), (RETURN, 0, 0, ALLOW)]
-    steps += [(RETURN, 0, 0, FAIL_WITH | errno.EPERM)]
+        if number != "-":
+            steps += [(JUMP_IF_EQUAL, 0, 1, int(number)), (RETURN, 0, 0, FAIL_WITH | errno.EPERM)]
+    for call, argument, test, operand, result in REFUSED_ARGUMENTS:
+        steps += [(JUMP_IF_EQUAL, 0, 4, call[machine]), (LOAD, 0, 0, AT_ARGUMENTS + 8 * argument)]
+        steps += [(test, not result, result, operand), (RETURN, 0, 0, FAIL_WITH | errno.EPERM)]
+        steps += [(LOAD, 0, 0, AT_NUMBER)]
+    steps += [(RETURN, 0, 0, ALLOW)]
     return b"".join(struct.pack("HBBI", *step) for step in steps)
 
 
@@ -258,7 +271,8 @@ def become_program(job: dict, status: _socket.socket, descriptors: bytes) -> Non
             file.write(text)
     limits = {"CPU": job["seconds"] + 1, "FSIZE": job["disk"], "NOFILE": 64, "CORE": 0, "AS": job["memory"]}
     if job["isolated"]:
-        limits |= {"NPROC": job["processes"], "MSGQUEUE": 0, "MEMLOCK": 0}
+        limits |= {"NPROC": job["processes"], "MSGQUEUE": 0, "MEMLOCK": 0, "SIGPENDING": 64}
+        limits["CORE"] = 1  # with 0, the kernel would still start a crash handler, see core(5)
     for name, value in limits.items():
         set_limit(getattr(resource, f"RLIMIT_{name}"), value, job["isolated"])
     if job["isolated"]:

@@ -47,7 +47,8 @@ class Code(Verifier):
     the sandbox is told the calls and inputs alone, and what comes back is compared here, by value. So there is nothing
     to be found or forged on the other side, and exit codes mean nothing.
 
-    Programs see the standard library and no installed packages. The clock is the wall's: on a machine that is busy
+    Programs see the standard library and no installed packages, and cannot start processes; docs/sandbox.md has the
+    limits of the sandbox. The clock is the wall's: on a machine that is busy
     with other things, `timeout` wants room.
 
     What it does not catch: a program that knows the tests, because the prompt shows them, and returns their answers.
@@ -55,7 +56,7 @@ class Code(Verifier):
     Args:
         partial: reward the share of tests passed.
         timeout: seconds that a run may take: all the calls of a problem, or one of its cases.
-        memory: megabytes of address space of a program, at least 64.
+        memory: megabytes of address space of a program, at least 64; the total, as a program is one process.
         unsafe_local_exec: run programs as ordinary processes of this user where they cannot be isolated. They can
             then read, change and send whatever this user can.
 

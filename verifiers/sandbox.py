@@ -39,8 +39,9 @@ class Limits:
 
     Args:
         seconds: wall clock, from the moment the program starts.
-        memory: bytes of address space of each process; all of them together can have `processes` times as much.
-        processes: processes and threads at once.
+        memory: bytes of address space. Isolated programs cannot start processes, so this is the total, beside what
+            `disk` allows; without isolation it is the limit of each process.
+        processes: threads at once; not limited without isolation.
         disk: bytes in /tmp, all together and in one file.
         output: bytes written to standard output and standard error; the rest is not read.
     """
@@ -70,9 +71,10 @@ class Outcome:
 def run(files: Mapping[str, str], stdin: bytes = b"", limits: Limits | None = None, isolated: bool = True) -> Outcome:
     """Run a Python program to its end or to its limits; no process of it is left afterwards.
 
-    The program sees the standard library, an empty network, its own processes, and an empty /tmp with its files; no
-    installed packages, no environment. Without isolation it is an ordinary process of this user in a temporary folder,
-    under the same limits but for the number of processes, and only its process group is killed.
+    The program sees the standard library, an empty network, and an empty /tmp with its files; no installed packages, no
+    environment, no /proc. It may start threads, but no processes. Without isolation it is an ordinary process of this
+    user in a temporary folder, under the same limits but for the number of processes and threads, and only its process
+    group is killed.
 
     Args:
         files: texts by name; the first one is the program, the others lie beside it.

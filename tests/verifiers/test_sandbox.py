@@ -2,9 +2,11 @@
 
 import sys
 import time
+from pathlib import Path
 
 import pytest
-from host import output_of, run
+from host import MARK, named, output_of, outputs_at_once, processes_named, run, running
+from other_user import call
 
 from verifiers import Code, sandbox
 from verifiers.sandbox import Limits, SandboxError
@@ -80,10 +82,52 @@ class TestRunning:
 
 
 @needs_isolation
+def test_a_bomb_of_processes_or_threads_is_small_and_gone():
+    program = (
+        "import threading, time\ntry:\n"
+        "    for count in range(1000): threading.Thread(target=time.sleep, args=(60,), daemon=True).start()\n"
+        "except RuntimeError: print(count, flush=True)\n"
+    )
+    assert output_of(program, processes=10, memory=1 << 30) == "9\n"
+    bomb = f"import os\n{named(f'{MARK}f')}while True:\n    try: os.fork()\n    except OSError: pass\n"
+    assert run({"main.py": bomb}, limits=Limits(seconds=1)).ended == "timeout"
+    assert processes_named(f"{MARK}f") == []
+
+
+@needs_isolation
+def test_threads_are_counted_by_sandbox():
+    program = (
+        "import threading, time\n"
+        "for _ in range(7): threading.Thread(target=time.sleep, args=(1,)).start()\nprint('all')\n"
+    )
+    assert call(outputs_at_once, program, 3, processes=8, memory=1 << 30) == ["all\n"] * 3
+
+
+TOTAL = """
+import os, time
+read, write = os.pipe()
+for _ in range(4):
+    if os.fork() == 0:
+        held = bytearray(b'x') * (100 << 20)
+        os.write(write, b'1')
+        time.sleep(60)
+for _ in range(4): os.read(read, 1)
+print('GOT', flush=True)
+os.kill(0, 9)
+"""
+
+
+@needs_isolation
 def test_memory_has_an_end():
     program = "x = bytearray(300 << 20)\nprint('GOT')\n"
     assert output_of(program, memory=256 << 20) == ""
     assert output_of(program, memory=512 << 20) == "GOT\n"
+
+
+@needs_isolation
+def test_memory_has_one_end_for_all_of_a_program():
+    assert output_of(TOTAL, memory=256 << 20) == ""
+    assert output_of(TOTAL, memory=256 << 20, isolated=False) == "GOT\n"
 
 
 @needs_isolation
@@ -96,6 +140,24 @@ def test_the_disk_has_an_end():
     assert output_of(program, disk=8 << 20) == "No space left on device 7\n"
     program = "try: open('x', 'wb').truncate(9 << 20)\nexcept OSError as error: print(error.strerror)\n"
     assert output_of(program, disk=8 << 20) == "File too large\n"
+
+
+OPTIMIST = "try: open('/proc/self/oom_score_adj', 'w').write('0')\nexcept OSError: pass\n"
+
+
+@needs_isolation
+def test_where_memory_runs_out_the_program_goes_first():
+    with running(OPTIMIST) as pid:
+        assert Path(f"/proc/{pid}/oom_score_adj").read_text() == "1000\n"
+
+
+@needs_isolation
+def test_no_core_is_dumped_to_a_file_or_to_a_crash_handler():
+    program = "import resource\ntry: resource.setrlimit(4, (0, 0))\nexcept ValueError: pass\n"
+    with running(program) as pid:
+        limits = Path(f"/proc/{pid}/limits").read_text()
+    [core] = [line.split()[4:6] for line in limits.splitlines() if line.startswith("Max core file size")]
+    assert core == ["1", "1"]  # 0 would still start a crash handler, see core(5)
 
 
 def test_a_launcher_that_fails_is_no_outcome(monkeypatch, tmp_path):

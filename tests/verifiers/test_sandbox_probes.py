@@ -152,7 +152,7 @@ def test_what_is_there_is_what_python_needs():
     program = "import os, sys, math, ssl, sqlite3, asyncio; print(os.listdir('/tmp'), os.listdir('/dev'))"
     assert output_of(program) == "['main.py'] ['urandom', 'zero', 'null']\n"
     folders = output_of("import os, sys\nfor path in os.listdir('/'): print(path)").split()
-    assert not {"home", "work", "etc/passwd", "boot", "var", "old"} & set(folders)
+    assert not {"home", "work", "etc/passwd", "boot", "var", "old", "proc", "sys"} & set(folders)
     assert output_of("import torch") == ""
     assert output_of("import os\nprint(os.listdir(os.path.dirname(os.__file__) + '/site-packages'))") == "[]\n"
 
@@ -173,10 +173,26 @@ CALLS = {
     "a file without a file system": "libc.memfd_create(b'x', 0)",
     "mount": "libc.mount(b'x', b'/tmp', b'tmpfs', 0, None)",
     "io_uring": "libc.syscall(425, 1, None)",
+    "asynchronous reading": "libc.syscall(IO_SETUP, 1, ctypes.byref(ctypes.c_long()))",
+    "pages that a pipe holds": "libc.vmsplice(pipe[1], (ctypes.c_void_p * 2)(id(libc), 1), 1, 0)",
+    "a larger pipe": "libc.fcntl(pipe[1], 1031, 1 << 20)",
+    "a child": "libc.fork()",
+    "a child without a copy": "libc.syscall(CLONE, 0x4111, None, None, None, None)",
+    "watching files": "libc.inotify_init1(0)",
+    "watching mounts": "libc.fanotify_init(0x200, 0)",
+    "watching a folder": "libc.fcntl(os.open('/usr/lib', os.O_RDONLY), 1026, 1)",
+    "a lock on a shared file": "libc.flock(os.open(os.__file__, os.O_RDONLY), 6)",
+    "a lease": "libc.fcntl(os.open('main.py', os.O_RDONLY), 1024, 0)",
+    "the list of mounts": "libc.syscall(458, (ctypes.c_uint64 * 4)(24, -1), ids, 99, 0)",
+    "a mount": "libc.syscall(457, (ctypes.c_uint64 * 4)(24, 1, 1), ids, 512, 0)",
+    "the kernel's log": "libc.klogctl(3, ids, 99)",
+    "the limit of cores": "libc.setrlimit(4, (ctypes.c_uint64 * 2)(0, 0))",
+    "the same by its other name": "libc.syscall(SETRLIMIT, 4, (ctypes.c_uint64 * 2)(0, 0))",
+    "a descriptor of process 1": "libc.syscall(438, libc.syscall(434, 1, 0), 0, 0)",
 }
 NUMBERS = {
-    "x86_64": {"CLONE": 56},
-    "aarch64": {"CLONE": 220},
+    "x86_64": {"CLONE": 56, "IO_SETUP": 206, "SETRLIMIT": 160},
+    "aarch64": {"CLONE": 220, "IO_SETUP": 0, "SETRLIMIT": 164},
 }
 
 
@@ -241,6 +257,36 @@ def test_a_program_ends_whatever_becomes_of_guard_and_trainer(to_the_guard, trai
     finally:
         trainer.close()
     assert eventually(lambda: not processes_named(name))
+
+
+DAEMON = (
+    "import ctypes, os, time\n"
+    "if os.fork() == 0:\n"
+    "    os.setsid()\n"
+    "    if os.fork() == 0:\n"
+    "        os.closerange(0, 3)\n"
+    f"        ctypes.CDLL(None).prctl(15, b'{MARK}d')\n"
+    "        time.sleep(60)\n"
+    "    os._exit(0)\n"
+    "time.sleep(0.5)\nprint('left')\n"
+)
+
+
+def test_a_daemon_is_not_even_started():
+    assert output_of(DAEMON) == ""
+    assert processes_named(f"{MARK}d") == []
+    assert output_of(DAEMON, isolated=False) == "left\n"
+    survivors = processes_named(f"{MARK}d")
+    for pid in survivors:
+        os.kill(pid, signal.SIGKILL)
+    assert len(survivors) == 1
+
+
+@pytest.mark.parametrize("name", ["mountinfo", "mounts", "mountstats", "maps", "cgroup", "environ", "stat"])
+def test_what_the_kernel_says_of_a_process_is_unseen(name):
+    program = f"for task in ('self', 'thread-self', '1'): print('GOT', open(f'/proc/{{task}}/{name}').read())\n"
+    assert output_of(program) == ""
+    assert "GOT" in output_of(program, isolated=False)
 
 
 def test_open_files_of_the_trainer_stay_its_own(folder):
