@@ -117,7 +117,7 @@ class AsVecEnv(VecEnv):
             self._judge(told, rewards)
         self._returns += rewards
         self._lengths += ~self._resting
-        for slot in np.flatnonzero(dones):
+        for slot in np.flatnonzero(dones).tolist():
             final = infos["final_obs"][slot] if self.same_step else map_obs(lambda x: x[slot], obs)  # noqa: B023
             told[slot] |= {
                 "terminal_observation": _arrays(final),
