@@ -25,8 +25,9 @@ WARM_UP = 3  # runs before a capture, so that libraries have set themselves up
 class CapturedDecoder(Decoder):
     """Chooses the next token of every slot by replaying a captured step; on a CPU the step is simply run.
 
-    The buffers and graphs outlive a rollout. Each user of the decoder holds a `Ticket`; the cache belongs to the last
-    ticket given out, and the holder of an older one begins anew from its observations.
+    The buffers and graphs outlive a rollout, but not the storage of the weights: when that changes, the policy makes a
+    new decoder. Each user of the decoder holds a `Ticket`; the cache belongs to the last ticket given out, and the
+    holder of an older one begins anew from its observations.
     """
 
     def __init__(self, model: PreTrainedModel, step: Step, choose: Choose, num_slots: int, max_length: int) -> None:
@@ -121,6 +122,11 @@ class Ticket:
     def num_slots(self) -> int:
         """B."""
         return self.decoder.num_slots
+
+    @property
+    def step(self) -> Step:
+        """What reads a token of each row."""
+        return self.decoder.step
 
     def is_stale(self) -> bool:
         """Tell whether somebody else has used the cache since, or the weights have changed."""

@@ -19,6 +19,7 @@ from .chunks import by_chunks
 from .contexts import Reading, plan_reading
 from .critic import CRITICS, Critic
 from .decoding import ContextDecoder, Decoder
+from .layout import Layout, is_changed
 from .models import has_plain_head, load_model, row_limit
 from .steps import make_step
 from .trial import faults_named, try_out
@@ -91,8 +92,7 @@ class LanguageModelPolicy(Policy):
         self.share_prefixes = check_flag("share_prefixes", share_prefixes)
         self.share_contexts = check_flag("share_contexts", share_contexts)
         self.cuda_graphs = check_flag("cuda_graphs", cuda_graphs)
-        self._captured = Captures()
-        self._step = make_step(self.model, self.max_length)
+        self._renew_step()
         try_out(self.model, self._step, self._logits_of, self.vocab_size, self.max_length)
         self.tokenizer: Any = None  # saved beside the model where somebody sets it; never used here
         self.critic: Critic | None = None
@@ -106,8 +106,11 @@ class LanguageModelPolicy(Policy):
 
     def initial_state(self, num_envs: int) -> Decoder | Ticket:
         """Return an empty KV cache for `num_envs` slots."""
+        if not self._layout.holds():
+            self._renew_step()
         parts = (self.model, self._step, self._choose, num_envs, self.max_length)
-        if self.device.type == "cuda" and self.cuda_graphs:
+        heard = any(map(is_changed, self._layout.modules))  # hooks are Python, which a graph does not run
+        if self.device.type == "cuda" and self.cuda_graphs and not heard:
             if num_envs not in self._captured:
                 self._captured[num_envs] = CapturedDecoder(*parts)
             return Ticket(self._captured[num_envs])
@@ -126,11 +129,18 @@ class LanguageModelPolicy(Policy):
         """Return tokens [B], their log-probabilities [B] and the state that has read everything but those tokens."""
         assert isinstance(obs, dict)
         tokens, lengths = obs["tokens"], obs["length"].clamp(min=1)  # a slot that never started gets any token
-        if state is None or state.num_slots != len(lengths):
+        if not self._layout.holds():
+            self._renew_step()
+        if state is None or state.num_slots != len(lengths) or state.step is not self._step:
             state = self.initial_state(len(lengths))
         if state.is_stale():
             episode_start = torch.ones_like(episode_start)
         return *state.act(tokens, lengths, episode_start, playing, deterministic, generator), state
+
+    def _renew_step(self) -> None:
+        """Make the decode step for the model as it is now; what was captured of the last one is dropped."""
+        self._layout, self._captured = Layout(self.model), Captures()
+        self._step = make_step(self.model, self.max_length)
 
     def _choose(
         self, logits: torch.Tensor, deterministic: bool, generator: torch.Generator | None
@@ -218,14 +228,19 @@ class LanguageModelPolicy(Policy):
         width = self.model.config.get_text_config().hidden_size // 2  # longer rows: attention starts to cost
         return plan_reading(rollout, self.merge_rows, self.share_prefixes, width, row_limit(self.model))
 
+    @property
+    def _reads_trunk(self) -> bool:
+        """Whether training reads the trunk and applies the head itself; a hook on the whole model needs the whole."""
+        return self._head_is_plain and not is_changed(self.model)
+
     def _states(self, reading: Reading) -> torch.Tensor:
         """Return what `_logits` needs to know of each edge [E, ...]: the trunk's output, or the logits themselves."""
-        if self._head_is_plain:
+        if self._reads_trunk:
             return reading.outputs(self.model, self.model.base_model, "last_hidden_state")
         return reading.outputs(self.model, self.model, "logits")
 
     def _logits(self, states: torch.Tensor) -> torch.Tensor:
-        return self.model.get_output_embeddings()(states) if self._head_is_plain else states
+        return self.model.get_output_embeddings()(states) if self._reads_trunk else states
 
     def _logits_of(self, reading: Reading) -> torch.Tensor:
         return self._logits(self._states(reading))

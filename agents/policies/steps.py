@@ -14,6 +14,7 @@ from torch import nn
 from transformers import PreTrainedModel
 
 from .kv_cache import SlotCache
+from .layout import is_changed
 from .masks import SLIDING, attention_mask, layer_kinds, visible_by_kind
 
 WRITTEN_OUT = ("llama", "mistral", "qwen2", "qwen3")  # model types
@@ -52,8 +53,11 @@ def make_step(model: PreTrainedModel, max_length: int) -> Step:
 
 
 def _is_plain(model: PreTrainedModel) -> bool:
-    """Tell whether a model's layers are as they came, without adapters or hooks in their projections."""
+    """Tell whether a model is as it came: without hooks, modules of somebody else's, or adapters in its projections."""
     layers = model.base_model.layers
+    for module in model.modules():
+        if is_changed(module) or type(module).__module__.split(".")[0] not in ("torch", "transformers"):
+            return False
     return all(type(layer.get_submodule(name)) is nn.Linear for layer in layers for name in PROJECTIONS)
 
 

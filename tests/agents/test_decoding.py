@@ -30,7 +30,7 @@ from transformers import (
 
 from agents import LanguageModelPolicy
 from agents.descent import write
-from agents.policies import captured
+from agents.policies import captured, language_model
 from agents.policies.captured import CapturedDecoder, Ticket
 from agents.policies.decoding import ContextDecoder, Decoder
 from agents.policies.models import has_plain_head
@@ -677,6 +677,120 @@ def test_models_with_adapters_get_the_general_step(place):
     assert_close(ours, wanted, EXACT, "the step and the model")
     wrong, _ = run(LlamaStep(model, LENGTH), model, 3)
     assert (wrong - wanted).abs().max() > 1e-3, "or the adapter would be lost"
+
+
+# Weights that lie elsewhere, and modules that somebody listens to.
+
+
+class ByAddress:
+    """A step that reads the storages its weights had when it was made, as a captured graph does."""
+
+    def __init__(self, model, max_length):
+        seen = copy.deepcopy(model)
+        for copied, weight in zip(seen.parameters(), model.parameters(), strict=True):
+            copied.data = weight.data
+        self.step = GeneralStep(seen)
+
+    def __call__(self, *args, **kwargs):
+        return self.step(*args, **kwargs)
+
+
+def pretend_gpu(monkeypatch, make=ByAddress):
+    """Let policies act with captured steps, which are simply run here."""
+    monkeypatch.setattr(LanguageModelPolicy, "device", torch.device("cuda"))
+    monkeypatch.setattr(language_model, "make_step", make)
+
+
+MOVES = {
+    "storage": lambda policy: [setattr(p, "data", p.data.clone()) for p in policy.parameters()],
+    "parameter": lambda policy: setattr(
+        policy.model.lm_head, "weight", torch.nn.Parameter(policy.model.lm_head.weight.detach().clone())
+    ),
+    "precision": lambda policy: policy.float().double(),
+    "buffers": lambda policy: [
+        setattr(m, "inv_freq", m.inv_freq.clone()) for m in policy.modules() if hasattr(m, "inv_freq")
+    ],
+}
+
+
+@pytest.mark.parametrize("move", MOVES)
+def test_captured_steps_are_dropped_when_a_weight_or_buffer_lies_elsewhere(move, monkeypatch):
+    pretend_gpu(monkeypatch)
+    policy = policy_of("llama")
+    contexts = [[1, 2], [1, 2, 3], [4], [4], [5, 6], [1]]
+    _, _, state = policy.act(observe(contexts), None, ALL)
+    decoder = state.decoder
+    with torch.no_grad():
+        policy.model.model.layers[1].mlp.down_proj.weight.mul_(1.5)
+    actions, log_probs, state = policy.act(observe(contexts), state, NONE)
+    assert_true(policy, contexts, actions, log_probs)
+    assert policy.initial_state(SLOTS).decoder is state.decoder is decoder, (
+        "weights that change in place are captured once"
+    )
+    MOVES[move](policy)
+    with torch.no_grad():
+        for weight in policy.parameters():
+            weight.mul_(1.1)
+    contexts = [[*context, 7] for context in contexts]
+    actions, log_probs, state = policy.act(observe(contexts), state, NONE)
+    assert_true(policy, contexts, actions, log_probs)
+    assert policy.initial_state(SLOTS).decoder is state.decoder is not decoder
+
+
+class Doubled(torch.nn.Module):
+    def forward(self, weight):
+        return 2 * weight
+
+
+def hook(module, *rest):
+    """Listen after a module: everything it returns is a quarter larger."""
+    made = rest[-1]
+    if isinstance(made, torch.Tensor):
+        return 1.25 * made
+    key = "logits" if "logits" in made else "last_hidden_state"
+    made[key] = 1.25 * made[key]
+    return made
+
+
+CHANGES = {
+    "hook": lambda module: module.register_forward_hook(hook),
+    "hook before": lambda module: module.register_forward_pre_hook(lambda module, args: (1.25 * args[0], *args[1:])),
+    "parametrization": lambda module: torch.nn.utils.parametrize.register_parametrization(module, "weight", Doubled()),
+    "forward": lambda module: setattr(module, "forward", lambda x, made=module.forward: 1.25 * made(x)),
+}
+PLACES = ["model.layers.0.self_attn.v_proj", "model.layers.1.mlp.down_proj"]
+WHERE = [
+    *((change, place) for change in CHANGES for place in PLACES),
+    *(("hook", place) for place in ("", "model", "lm_head", "model.layers.0.mlp", "model.layers.1.input_layernorm")),
+]
+
+
+@pytest.mark.parametrize(("change", "place"), WHERE)
+@pytest.mark.parametrize("late", [False, True], ids=["at once", "while running"])
+def test_whatever_modules_are_given_is_decoded_as_it_is_trained(change, place, late):
+    envs = text_envs(4, group_size=2)
+    policy = tiny_policy("llama", envs)
+    contexts, state, starts = [[1, 2], [3, 4, 5], [6], [6]], None, flags(range(4), 4)
+    before = law_after(policy, contexts)
+    if late:
+        _, _, state = policy.act(observe([context[:-1] or [0] for context in contexts]), None, starts)
+        starts = flags([], 4)
+    CHANGES[change](policy.model.get_submodule(place))
+    assert (law_after(policy, contexts) - before).abs().max() > 1e-3
+    actions, log_probs, _ = policy.act(observe(contexts), state, starts)
+    assert_true(policy, contexts, actions, log_probs)
+    check_acting_equals_training(policy, envs, EXACT)
+    assert type(policy._step) is GeneralStep
+
+
+def test_a_hook_is_never_captured_and_its_removal_brings_the_fast_step_back(monkeypatch):
+    pretend_gpu(monkeypatch, make_step)
+    policy = policy_of("llama")
+    assert type(policy.initial_state(SLOTS)) is Ticket and type(policy._step) is LlamaStep
+    handle = policy.model.model.layers[0].mlp.register_forward_hook(hook)
+    assert type(policy.initial_state(SLOTS)) is ContextDecoder and type(policy._step) is GeneralStep
+    handle.remove()
+    assert type(policy.initial_state(SLOTS)) is Ticket and type(policy._step) is LlamaStep
 
 
 # Heads that are more than a product.
