@@ -11,15 +11,19 @@ from typing import Any
 
 from verifiers.extras import require
 
+from .unpacked import packed_size, text_size
+
 Row = Mapping[str, Any]
 PlacedRow = tuple[str, Row | str]  # where it stands, and its columns or what is wrong with it
+MOST_BYTES = 1 << 29  # of a Parquet file in memory
 
 
 def read_rows(path: Path) -> list[PlacedRow]:
     """Return the rows of a file in order, each with its place, such as "line 3"; text for a row that cannot be read.
 
     Raises:
-        ValueError: in one line, for a file that is missing, of an unknown kind, unreadable or empty.
+        ValueError: in one line, for a file that is missing, of an unknown kind, unreadable, empty or too large in
+            memory, and for a pipe or device.
     """
     rows = list(_reader_of(path)(path))
     if not rows:
@@ -38,6 +42,10 @@ def _reader_of(path: Path) -> Callable[[Path], Iterator[PlacedRow]]:
         return _read_datasets
     if not path.exists():
         raise ValueError(f"there is no file or folder {str(path)!r}")
+    if not path.is_file():
+        raise ValueError(
+            f"{str(path)!r} is neither a file nor a folder, but a pipe or device; copy what it holds into a file"
+        )
     suffix = path.suffix.lower()
     if suffix not in _READERS:
         allowed = f"{', '.join(_READERS)}, or a folder that datasets has saved"
@@ -116,13 +124,28 @@ def _read_tsv(path: Path) -> Iterator[PlacedRow]:
 
 
 def _read_parquet(path: Path) -> Iterator[PlacedRow]:
-    arrow, parquet = (require(name, "data", "a Parquet file") for name in ("pyarrow", "pyarrow.parquet"))
+    modules = ("pyarrow", "pyarrow.parquet", "pyarrow.compute")
+    arrow, parquet, _ = (require(name, "data", "a Parquet file") for name in modules)
     try:
+        _check_size(path, packed_size(parquet.read_metadata(path)))
+        _check_size(path, text_size(arrow, parquet, path, MOST_BYTES))
         rows = parquet.ParquetFile(path).read().to_pylist()
+    except _TooLargeError:
+        raise
     except (OSError, ValueError, arrow.ArrowException) as error:
         raise ValueError(f"{str(path)!r} cannot be read: {_first_line(error)}") from error
     for number, row in enumerate(rows, 1):
         yield f"row {number}", row
+
+
+class _TooLargeError(ValueError):
+    """A file that takes more memory than is allowed."""
+
+
+def _check_size(path: Path, size: int) -> None:
+    if size > MOST_BYTES:
+        sizes = f"{size >> 20} MiB of memory or more; allowed: {MOST_BYTES >> 20} MiB"
+        raise _TooLargeError(f"{str(path)!r} needs {sizes}; split it into several files, or leave out columns")
 
 
 def _read_datasets(path: Path) -> Iterator[PlacedRow]:

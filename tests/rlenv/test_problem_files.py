@@ -2,6 +2,11 @@
 
 import csv
 import json
+import os
+import re
+from datetime import date
+from decimal import Decimal
+from pathlib import Path
 
 import pyarrow
 import pyarrow.parquet
@@ -10,6 +15,7 @@ from datasets import Dataset, DatasetDict
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+import rlenv.rows as rows
 from rlenv.problem_files import load_problems
 from verifiers import Problem
 
@@ -374,3 +380,79 @@ def test_a_missing_package_is_named_with_its_extra(tmp_path, monkeypatch):
     for name in ("p.parquet", "folder"):
         with pytest.raises(ValueError, match=r"pip install 'rlenv\[data\]'"):
             load_problems(tmp_path / name)
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes here")
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("name", [name for name in WRITERS if name != "folder"])
+def test_a_pipe_is_refused_and_not_waited_for(tmp_path, name):
+    os.mkfifo(tmp_path / name)
+    assert (
+        fails(tmp_path / name)
+        == "FILE is neither a file nor a folder, but a pipe or device; copy what it holds into a file"
+    )
+
+
+@pytest.mark.skipif(not Path("/dev/null").exists(), reason="no devices here")
+def test_a_device_is_refused(tmp_path):
+    (tmp_path / "p.jsonl").symlink_to("/dev/null")
+    assert fails(tmp_path / "p.jsonl").startswith("FILE is neither a file nor a folder, but a pipe or device")
+
+
+def test_a_parquet_file_that_unpacks_to_more_than_the_cap_is_refused_before_it_is_read(tmp_path, monkeypatch):
+    monkeypatch.setattr(rows, "MOST_BYTES", 1 << 20)
+    path = tmp_path / "p.parquet"
+    table = pyarrow.table({"prompt": [f"{number}" * 100_000 for number in range(40)]})
+    pyarrow.parquet.write_table(table, path, compression="zstd", use_dictionary=False)
+    assert path.stat().st_size < 1 << 17
+    monkeypatch.setattr(rows, "text_size", None)
+    assert fails(path) == (
+        "FILE needs 6 MiB of memory or more; allowed: 1 MiB; split it into several files, or leave out columns"
+    )
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "a" * 100_000,
+        b"a" * 100_000,
+        ["a" * 100_000] * 2,
+        {"b": "a" * 100_000},
+        [{"b": ["a" * 100_000]}],
+        ("k", "a" * 100_000),
+    ],
+    ids=["text", "bytes", "list", "struct", "nested", "map"],
+)
+def test_a_parquet_file_that_repeats_a_long_text_is_refused_before_it_is_written_out(tmp_path, monkeypatch, value):
+    monkeypatch.setattr(rows, "MOST_BYTES", 1 << 24)
+    path = tmp_path / "p.parquet"
+    kind = pyarrow.map_(pyarrow.string(), pyarrow.string()) if isinstance(value, tuple) else None
+    more = pyarrow.array([[value] if kind else value] * 500, kind)
+    pyarrow.parquet.write_table(pyarrow.table({"prompt": ["a"] * 500, "more": more}), path)
+    assert path.stat().st_size < 1 << 17
+    monkeypatch.setattr(pyarrow.parquet.ParquetFile, "read", None)
+    assert re.match(r"FILE needs \d\d MiB of memory or more; allowed: 16 MiB; split it", fails(path))
+
+
+def test_a_parquet_file_of_very_many_empty_rows_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(rows, "MOST_BYTES", 1 << 20)
+    pyarrow.parquet.write_table(
+        pyarrow.table({"prompt": pyarrow.nulls(1_000_000, pyarrow.string())}), tmp_path / "p.parquet"
+    )
+    assert (tmp_path / "p.parquet").stat().st_size < 1 << 12
+    assert fails(tmp_path / "p.parquet").startswith("FILE needs 7 MiB of memory or more; allowed: 1 MiB")
+
+
+@pytest.mark.parametrize("rows_per_group", [3, 1000])
+def test_parquet_is_read_whole_and_in_order(tmp_path, rows_per_group):
+    listed = [{"prompt": f"{number}+1=" + "x" * (number % 7), "answer": str(number + 1)} for number in range(2500)]
+    path = tmp_path / "p.parquet"
+    columns = {"day": date(2024, 2, 29), "cost": Decimal("1.50"), "kind": {"a": [1, None]}}
+    table = pyarrow.Table.from_pylist([{**row, **columns, "raw": b"\\0"} for row in listed])
+    category = pyarrow.array(["x"] * len(listed)).dictionary_encode()
+    maps = pyarrow.array([[("k", "v")]] * len(listed), pyarrow.map_(pyarrow.string(), pyarrow.string()))
+    table = table.append_column("category", category).append_column("map", maps)
+    pyarrow.parquet.write_table(table, path, row_group_size=rows_per_group)
+    problems = load_problems(path)
+    assert [(problem.prompt, problem.answer) for problem in problems] == [tuple(row.values()) for row in listed]
+    assert problems[0].metadata == {**columns, "raw": b"\\0", "category": "x", "map": [("k", "v")]}
