@@ -6,6 +6,7 @@ import random
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +19,8 @@ from verifiers.registry import trusting
 
 from .encoder import Encoder
 from .judge import decode, judge
-from .problem_files import load_problems
-from .problems import ProblemStream, as_problem, is_level, is_unicode, level_of
+from .listed import MOST_TOKENS, listed_problems, longest_of, place_of
+from .problems import ProblemStream, is_level, level_of
 from .rows import shown
 from .tokenizer import load_tokenizer
 
@@ -54,9 +55,10 @@ class TextGenTask:
         group_size: K consecutive episodes share a prompt.
         first_problem: the number of the problem in the stream that the first group gets; for training that begins after
             the problems of a warm start.
-        max_prompt_tokens: longest prompt; None for the longest in the list, or what the verifier says, else 128.
+        max_prompt_tokens: longest prompt; None for the longest in the list, which may have 4096 tokens then, or what
+            the verifier says, else 128.
         max_new_tokens: longest completion with its end token; None for what the verifier says, else 64, or more where
-            the demonstration of a listed problem needs it.
+            the demonstration of a listed problem needs it, which may have 4096 tokens then.
         long_prompts: what happens to longer prompts: "error", or "skip", which leaves them out and counts them in
             `skipped_prompts`.
         curriculum: the success rate at which training goes on to the next level of difficulty, see
@@ -102,7 +104,7 @@ class TextGenTask:
         self.verifier = isolate(made, verifier_workers, verifier_timeout, verifier_memory_mb)
         self._own_verifier = self.verifier is not verifier
         self.flag_errors = flag_errors
-        listed = _listed(problems, columns, template)
+        listed = listed_problems(problems, columns, template)
         answers = [self.verifier.demonstration(problem) for problem in listed or ()]
         texts = [text for problem in listed or () for text in (problem.prompt, problem.answer)]
         self.tokenizer = load_tokenizer(tokenizer, _alphabet(self.verifier, texts + answers))
@@ -110,7 +112,9 @@ class TextGenTask:
         self.encoder = Encoder(self.tokenizer)
         self.group_size = _whole("group_size", group_size)
         self.first_problem = _whole("first_problem", first_problem, low=0)
-        self.max_prompt_tokens, self.max_new_tokens = self._lengths(listed, answers, max_prompt_tokens, max_new_tokens)
+        self.max_prompt_tokens, self.max_new_tokens = self._lengths(
+            listed, answers, max_prompt_tokens, max_new_tokens, long_prompts, partial(place_of, problems)
+        )
         self.split = split
         self.skipped_prompts = 0
         if long_prompts == "skip" and listed is not None:
@@ -191,7 +195,13 @@ class TextGenTask:
         return fits
 
     def _lengths(
-        self, listed: list[Problem] | None, answers: list[str], prompt_tokens: int | None, new_tokens: int | None
+        self,
+        listed: list[Problem] | None,
+        answers: list[str],
+        prompt_tokens: int | None,
+        new_tokens: int | None,
+        long_prompts: str,
+        place: Callable[[int], str],
     ) -> tuple[int, int]:
         """Return the longest prompt and the longest completion: as asked for, else as the problems need it."""
         if listed is None and not self.verifier.makes_problems:
@@ -202,9 +212,12 @@ class TextGenTask:
         needed = _length(self.verifier.answer_length, room, DEFAULT_NEW_TOKENS)
         longest = _length(self.verifier.prompt_length, room, DEFAULT_PROMPT_TOKENS)
         if prompt_tokens is None and listed:
-            longest = max(map(len, self.encoder.prompts(prompts)))
+            lengths = list(map(len, self.encoder.prompts(prompts)))
+            skips = long_prompts == "skip"
+            longest = min(max(lengths), MOST_TOKENS) if skips else longest_of("prompt", prompts, lengths, place)
         if new_tokens is None and any(answers):
-            needed = max(needed, *(len(ids) + 1 for ids in self.encoder.ids(answers)))
+            lengths = [len(ids) + 1 for ids in self.encoder.ids(answers)]
+            needed = max(needed, longest_of("demonstration", answers, lengths, place))
         return (
             max(1, longest) if prompt_tokens is None else _whole("max_prompt_tokens", prompt_tokens),
             needed if new_tokens is None else _whole("max_new_tokens", new_tokens),
@@ -265,27 +278,6 @@ def _whole(name: str, value: Any, low: int = 1) -> int:
 
 def _length(characters: int | None, room: int, default: int) -> int:
     return default if characters is None else characters + room
-
-
-def _listed(
-    problems: str | Path | Sequence[Problem | Mapping[str, Any] | str] | None,
-    columns: Mapping[str, str] | None,
-    template: str | None,
-) -> list[Problem] | None:
-    """Return the problems that were listed, None where the verifier is to make them."""
-    if isinstance(problems, (str, Path)):
-        return load_problems(problems, columns, template)
-    if columns or template is not None:
-        raise ValueError("columns and template are for problems from a file: pass its path as problems (--problems)")
-    if problems is None:
-        return None
-    if not len(problems):
-        raise ValueError("problems is an empty list; pass None where the verifier is to make them")
-    listed = [as_problem(item) for item in problems]
-    for problem in listed:
-        if not is_unicode(problem.prompt + problem.answer):
-            raise ValueError(f"problem {shown(problem.prompt)}: half of a surrogate pair is no text")
-    return listed
 
 
 def _alphabet(verifier: Verifier, texts: Iterable[str]) -> str:

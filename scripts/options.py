@@ -205,10 +205,18 @@ text = options(
         "--tokenizer", default=None, show_default="the model's own, else one token a character", help="Folder or id."
     ),
     click.option(
-        "--max-prompt-tokens", type=int, default=None, show_default="what the problems need", help="Longest prompt."
+        "--max-prompt-tokens",
+        type=int,
+        default=None,
+        show_default="what the problems need, at most 4096",
+        help="Longest prompt.",
     ),
     click.option(
-        "--max-new-tokens", type=int, default=None, show_default="what the answers need", help="Longest completion."
+        "--max-new-tokens",
+        type=int,
+        default=None,
+        show_default="what the answers need, at most 4096",
+        help="Longest completion.",
     ),
     click.option("--temperature", type=float, default=1.0, help="Of the softmax, in acting and training alike."),
 )

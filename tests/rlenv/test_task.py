@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
+from rlenv.listed import MOST_TOKENS
 from rlenv.task import TextGenTask
 from rlenv.tokenizer import character_tokenizer
 from verifiers import Arith, Problem, Verdict, Verifier
@@ -258,3 +259,39 @@ def test_a_long_prompt_of_a_file_is_an_error_by_default(tmp_path):
     path.write_text('{"prompt": "1+1="}\n{"prompt": "12+30="}\n')
     with pytest.raises(ValueError, match=r"prompt '12\+30=' has 6 tokens; allowed: 1 to 5 \(max_prompt_tokens\)"):
         TextGenTask("arith", problems=str(path), max_prompt_tokens=5, test_fraction=0.0)
+
+
+def test_a_prompt_above_the_default_cap_is_an_error_that_names_its_row(tmp_path):
+    path = tmp_path / "sums.jsonl"
+    path.write_text(f'{{"prompt": "1+1="}}\n\n{{"prompt": "{"1" * 20_000}"}}\n')
+    message = (
+        rf"^'.*sums.jsonl', line 3: prompt '1{{59}}... has 20000 tokens; allowed by default: {MOST_TOKENS}; "
+        r"pass a larger max_prompt_tokens \(--max-prompt-tokens\), "
+        r"or long_prompts='skip' \(--long-prompts skip\) to leave it out$"
+    )
+    with pytest.raises(ValueError, match=message):
+        TextGenTask("arith", problems=str(path))
+    with pytest.raises(ValueError, match=rf"^problem 2: prompt 'a{{59}}... has {MOST_TOKENS + 1} tokens; allowed by"):
+        silent(["b", "a" * (MOST_TOKENS + 1)])
+    assert silent(["b", "a" * MOST_TOKENS]).max_prompt_tokens == MOST_TOKENS
+    assert TextGenTask("arith", problems=str(path), max_prompt_tokens=20_000, test_fraction=0.0).max_length > 20_000
+
+
+def test_prompts_above_the_default_cap_can_be_skipped():
+    with pytest.warns(UserWarning, match=rf"^1 of 2 prompts have more than {MOST_TOKENS} tokens"):
+        task = silent(["b", "a" * 20_000], long_prompts="skip")
+    assert (task.skipped_prompts, task.max_prompt_tokens) == (1, MOST_TOKENS)
+
+
+def test_a_demonstration_above_the_default_cap_is_an_error_that_names_its_row():
+    listed = [{"prompt": "a", "answer": "b"}, {"prompt": "c", "answer": "d" * MOST_TOKENS}]
+    message = (
+        rf"^problem 2: demonstration 'd{{59}}... has {MOST_TOKENS + 1} tokens; allowed by default: {MOST_TOKENS}; "
+        r"pass max_new_tokens \(--max-new-tokens\)$"
+    )
+    with pytest.raises(ValueError, match=message):
+        silent(listed)
+    assert silent(listed, max_new_tokens=8).max_new_tokens == 8
+    assert silent(listed, max_new_tokens=5_000).max_new_tokens == 5_000
+    listed[1]["answer"] = "d" * (MOST_TOKENS - 1)
+    assert silent(listed).max_new_tokens == MOST_TOKENS
