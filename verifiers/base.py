@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import string
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
 MAX_REWARD = 3.4028234663852886e38  # of float32, which trainers calculate in
@@ -55,6 +55,14 @@ class Verdict:
     def failed(self) -> bool:
         """Whether the verifier failed to reach a verdict."""
         return self.status in ("timeout", "error")
+
+
+def words_of(error: BaseException) -> str:
+    """Return what an exception says; one from a Verdict made with other arguments than its fields names those."""
+    text = str(error)
+    if isinstance(error, TypeError) and text.startswith("Verdict.__init__()"):
+        text += f"; the fields of a Verdict are {', '.join(one.name for one in fields(Verdict))}"
+    return text
 
 
 RIGHT, WRONG = Verdict(1.0), Verdict(0.0)  # made once: making one costs several times a comparison

@@ -180,7 +180,9 @@ def _verdict(verifier: object, problem: object, completion: str) -> dict[str, ob
 
 def describe(error: BaseException) -> str:
     """Return an exception and where it was raised, in one line."""
-    text = " ".join(str(error).split())[:REASON_LENGTH]
+    from .base import words_of
+
+    text = " ".join(words_of(error).split())[:REASON_LENGTH]
     traceback = error.__traceback__
     while traceback is not None and traceback.tb_next is not None:
         traceback = traceback.tb_next

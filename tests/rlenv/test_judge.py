@@ -84,6 +84,15 @@ def test_a_bug_of_the_verifier_is_not_swallowed():
         judged(Broken(), TOKENIZER, [SUM], [ids("46")])
 
 
+def test_a_verdict_with_an_unknown_field_is_an_error_that_names_the_fields():
+    class Unknown(Verifier):
+        def verify(self, problem, completion):
+            return Verdict(1.0, success=True)
+
+    [verdict] = judge(Unknown(), [SUM], ["46"], flag_errors=True)
+    assert "'success'; the fields of a Verdict are reward, parts, status, reason (test_judge.py:" in verdict.reason
+
+
 def test_tokens_are_judged_by_the_text_they_spell_however_they_are_cut():
     backend = Tokenizer(models.BPE({"<eos>": 0, "4": 1, "6": 2, "46": 3}, [("4", "6")]))
     backend.decoder = decoders.Fuse()

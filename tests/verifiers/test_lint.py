@@ -296,6 +296,20 @@ def test_a_finding_names_the_attack(bad):
     assert {finding.family for finding in lint(bad()).findings} == FAMILIES[bad]
 
 
+def test_one_fault_is_one_finding_that_names_the_fields_of_a_verdict():
+    class UnknownField(Sums):
+        def verify(self, problem, completion):
+            return Verdict(1.0, success=completion == problem.answer)
+
+    report = lint(UnknownField())
+    [finding] = report.findings
+    assert (finding.rule, finding.family) == ("total", "several kinds")
+    assert finding.times == report.attacks + report.honest + 80  # and the answers with a wrong one added
+    assert "unexpected keyword argument 'success'; the fields of a Verdict are reward, parts, status, reason" in (
+        finding.explanation
+    )
+
+
 def test_every_rule_has_a_verifier_that_breaks_it():
     assert set().union(*BAD.values()) | {"hang"} == set(RULES)
     assert all(text.endswith(".") for text in RULES.values())

@@ -19,7 +19,7 @@ class Finding:
         rule: the rule's name.
         explanation: what went wrong.
         family: the kind of completion it happened with: "reference", "paraphrase", "added-wrong-answer", or a family
-            of attacks; empty where it was no completion.
+            of attacks; "several kinds" if one fault happened with more than one; empty where it was no completion.
         problem: the prompt of the first problem it happened with, shortened.
         completion: the first completion it happened with, shortened.
         reward: the reward that it got, None where there was none.

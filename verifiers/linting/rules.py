@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import random
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from multiprocessing.reduction import ForkingPickler
 
 from ..base import Problem
@@ -17,6 +18,7 @@ from .trials import HANGS, Outcome, fault
 SLOW = 0.005  # seconds
 SAMPLED = 50  # problems
 FAILED = ("timeout", "error")
+SEVERAL = "several kinds"  # of completions, in place of a family
 Broken = Iterator[tuple[int, str]]  # the number of a case, and what is wrong with it
 
 
@@ -105,15 +107,25 @@ VERDICT_RULES: dict[str, Callable[[Examined], Broken]] = {
 
 
 def verdict_findings(examined: Examined) -> list[Finding]:
-    """Return what breaks the rules about verdicts, one finding for each rule and family."""
-    findings = []
+    """Return what breaks the rules about verdicts: one finding for each rule and family, or for each fault."""
+    findings: list[Finding] = []
     for rule, check in VERDICT_RULES.items():
         by_family: dict[str, list[tuple[int, str]]] = {}
         for number, explanation in check(examined):
             by_family.setdefault(examined.cases[number].family, []).append((number, explanation))
-        for found in by_family.values():
-            findings.append(_finding(examined, rule, *found[0], times=len(found)))
+        of_rule = [_finding(examined, rule, *found[0], times=len(found)) for found in by_family.values()]
+        findings += _joined(of_rule) if check in (total, failed) else of_rule
     return findings
+
+
+def _joined(findings: list[Finding]) -> list[Finding]:
+    """Return the findings with those of one explanation joined: the same fault with several kinds of completions."""
+    joined: dict[str, Finding] = {}
+    for finding in findings:
+        first = joined.setdefault(finding.explanation, finding)
+        if first is not finding:
+            joined[finding.explanation] = replace(first, family=SEVERAL, times=first.times + finding.times)
+    return list(joined.values())
 
 
 # Rules about the rest.

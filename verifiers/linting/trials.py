@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from numbers import Real
 from types import FrameType
 
-from ..base import Verdict, Verifier
+from ..base import Verdict, Verifier, words_of
 from ..isolation import isolate
 from .corpus import Case
 
@@ -139,7 +139,7 @@ def _outcome(verifier: Verifier, verdict: object) -> Outcome:
 
 def fault(error: BaseException) -> str:
     """Return an exception in one line."""
-    lines = str(error).splitlines() or [""]
+    lines = words_of(error).splitlines() or [""]
     return f"{type(error).__name__}: {lines[0][:200]}"
 
 
