@@ -169,10 +169,12 @@ def resolve_device(device: str | torch.device, env: Any) -> torch.device:
         return torch.device("cuda" if "device" in agent_settings(env) and torch.cuda.is_available() else "cpu")
     try:
         resolved = torch.device(device)
-        torch.Generator(resolved)
         torch.empty(0, device=resolved)
+        torch.Generator(resolved)
     except (RuntimeError, AssertionError, TypeError) as error:
-        raise ValueError(f"device {str(device)!r} cannot be used here: {_first_line(error)}") from error
+        reason = _first_line(error).split(". ")[0]  # advice on linking torch follows
+        usable = ", ".join(["auto", "cpu", *(f"cuda:{index}" for index in range(torch.cuda.device_count()))])
+        raise ValueError(f"device {str(device)!r} cannot be used here: {reason}; allowed: {usable}") from error
     return resolved
 
 
