@@ -14,7 +14,7 @@ import numpy as np
 from gymnasium import spaces
 from transformers import PreTrainedTokenizerBase
 
-from verifiers import Problem, Verdict, Verifier, isolate, make_verifier
+from verifiers import Isolated, Problem, Verdict, Verifier, isolate, make_verifier
 from verifiers.registry import trusting
 
 from .encoder import Encoder
@@ -261,7 +261,11 @@ class TextGenTask:
         """
         text = self.verifier.demonstration(problem)
         if not text:
-            raise ValueError(f"{type(self.verifier).__name__} has no demonstration for {shown(problem.prompt)}")
+            verifier = self.verifier.verifier if isinstance(self.verifier, Isolated) else self.verifier
+            raise ValueError(
+                f"{type(verifier).__name__} has no demonstration for {shown(problem.prompt)}, and a warm start "
+                "needs one (--sft-steps 0 skips the warm start)"
+            )
         tokens = [*self.encoder.spell("demonstration", [text])[0], self.eos_token_id]
         if len(tokens) > self.max_new_tokens:
             raise ValueError(

@@ -31,6 +31,7 @@ CASES = {
     "model": (["--model", "tinny"], "unknown model 'tinny'; did you mean 'tiny'?"),
     "model folder": (["--model", "./no/such/model"], "unknown model"),
     "device": (["--device", "cudaa"], "device 'cudaa'"),
+    "no GPU": (["--device", "cuda:99"], "device 'cuda:99' cannot be used here: "),
     "environment": (["--env", "TextGn-v0"], "unknown environment 'TextGn-v0'"),
     "environment module": (["--env", "nosuch:TextGen-v0"], "unknown environment 'nosuch:TextGen-v0'"),
     "environment argument": (["--env", "CartPole-v1", "--env-arg", "gravitas=3"], "gravitas"),
@@ -73,7 +74,20 @@ def fails(*args, folder):
 @pytest.mark.parametrize(("args", "message"), CASES.values(), ids=CASES)
 def test_train_says_what_is_wrong(args, message, tmp_path):
     folder = tmp_path / "run"
-    assert message in fails("train", *args, "--log-dir", folder, folder=folder)
+    line = fails("train", *args, "--log-dir", folder, folder=folder)
+    assert message in line
+    assert len(line) < 300
+
+
+@pytest.mark.parametrize("command", ["train", "compare"])
+def test_without_demonstrations_the_way_round_the_warm_start_is_named(command, tmp_path):
+    arguments = {"compare": ["--agents", "reinforce", "--no-figures"]}.get(command, [])
+    file = tmp_path / "questions.jsonl"
+    file.write_text("".join(json.dumps({"prompt": f"say {number}"}) + "\n" for number in range(20)))
+    arguments = [*arguments, "--verifier", "regex", "--verifier-arg", "pattern=[0-9]+", "--problems", file]
+    line = fails(command, *arguments, "--log-dir", tmp_path / "run", folder=tmp_path / "run")
+    assert "Regex has no demonstration for 'say " in line
+    assert line.endswith("(--sft-steps 0 skips the warm start)")
 
 
 @pytest.mark.parametrize("command", ["train", "sft", "compare"])
