@@ -62,6 +62,6 @@ def lab(name: str | None, out: Path | None, seed: int, as_json: bool) -> None:  
 
 def _text(result: dict) -> str:
     lines = [f"Claim: {result['claim']}", ""]
-    lines += [f"  {'yes' if check['held'] else 'NO ':<4}{check['text']}" for check in result["checks"]]
+    lines += [f"  {'held' if check['held'] else 'failed':<8}{check['text']}" for check in result["checks"]]
     verdict = "The claim held." if result["held"] else "The claim did not hold."
     return "\n".join([*lines, "", f"{verdict}  (seed {result['seed']}, {result['seconds']} s)"])

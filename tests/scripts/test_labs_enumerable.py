@@ -312,5 +312,5 @@ def test_a_claim_that_does_not_hold_is_exit_code_1(quick: None, monkeypatch: pyt
     outcome = CliRunner().invoke(main, ["lab", "bandit", "--out", str(tmp_path)])
     assert outcome.exit_code == 1, outcome.output
     assert "The claim did not hold." in outcome.stdout
-    assert "  NO  The expected gradient" in outcome.stdout
+    assert "  failed  The expected gradient" in outcome.stdout
     assert {path.name for path in tmp_path.iterdir()} == {"bandit.csv", "bandit.json", "bandit.png"}

@@ -374,9 +374,9 @@ def trust_figures():
 @pytest.mark.parametrize(
     ("name", "column", "figure", "failing"),
     [
-        ("ratio 0.2", "kl", 0.4, 0),
-        ("ratio 0.2", "success", 0.5, 1),
-        ("norm 1", "kl", 0.12, 2),
+        ("ratio 0.2 / 0.5, norm 1", "kl", 0.5, 0),
+        ("ratio 0.2", "success", 0.1, 1),
+        ("norm 1", "kl", 0.09, 2),
         ("all x1000, clipped", None, 0.9, 3),
         ("one x1000, unclipped", None, 0.8, 4),
         ("ratio 0.2 / 0.5, norm 1", "success", 0.5, 5),
@@ -394,7 +394,7 @@ def test_trust_checks_fail_where_they_should(name, column, figure, failing):
 
 
 def test_trust_region_runs(monkeypatch, tmp_path):
-    small = {"STARTS": 1, "WARM_STEPS": 20, "UPDATES": 2, "EPISODES": 16, "EPOCHS": 2, "EARLY": 1, "LATE": 1}
+    small = {"STARTS": 1, "WARM_STEPS": 20, "UPDATES": 2, "EPISODES": 16, "EPOCHS": 2}
     for name, value in small.items():
         monkeypatch.setattr(trust_region, name, value)
     finding = trust_region.run(0)
