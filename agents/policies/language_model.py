@@ -106,7 +106,7 @@ class LanguageModelPolicy(Policy):
 
     def initial_state(self, num_envs: int) -> Decoder | Ticket:
         """Return an empty KV cache for `num_envs` slots."""
-        if not self._layout.holds():
+        if not self._layout.holds(thorough=True):
             self._renew_step()
         parts = (self.model, self._step, self._choose, num_envs, self.max_length)
         heard = any(map(is_changed, self._layout.modules))  # hooks are Python, which a graph does not run
@@ -129,11 +129,15 @@ class LanguageModelPolicy(Policy):
         """Return tokens [B], their log-probabilities [B] and the state that has read everything but those tokens."""
         assert isinstance(obs, dict)
         tokens, lengths = obs["tokens"], obs["length"].clamp(min=1)  # a slot that never started gets any token
-        if not self._layout.holds():
-            self._renew_step()
-        if state is None or state.num_slots != len(lengths) or state.step is not self._step:
+        if state is None or state.num_slots != len(lengths):
             state = self.initial_state(len(lengths))
-        if state.is_stale():
+        stale = state.is_stale()
+        if not self._layout.holds(thorough=stale or bool(episode_start.any())):
+            self._renew_step()
+        if state.step is not self._step:
+            state = self.initial_state(len(lengths))
+            stale = state.is_stale()
+        if stale:
             episode_start = torch.ones_like(episode_start)
         return *state.act(tokens, lengths, episode_start, playing, deterministic, generator), state
 

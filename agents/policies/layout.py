@@ -14,7 +14,7 @@ def is_changed(module: nn.Module) -> bool:
 
 
 class Layout:
-    """Where the weights and buffers of a model lie and what its modules are, to be compared at every step.
+    """Where the weights and buffers of a model lie and what its modules are, to be compared while it acts.
 
     In-place changes, such as an optimizer's, leave it as it is; new storage, precision, device, submodules, hooks and
     parametrizations do not.
@@ -22,15 +22,26 @@ class Layout:
 
     def __init__(self, model: nn.Module) -> None:
         self.modules = list(model.modules())
-        self.seen = self._look()
+        hooks = ("_forward_hooks", "_forward_pre_hooks")
+        self._sized = [each for module in self.modules for each in (vars(module), *(vars(module)[k] for k in hooks))]
+        self.seen, self.glimpsed = self._look(), self._glance()
 
-    def holds(self) -> bool:
-        """Tell whether everything is as it was."""
-        return self.seen == self._look()
+    def holds(self, thorough: bool) -> bool:
+        """Tell whether everything is as it was.
+
+        Args:
+            thorough: whether to look at every weight, which takes as long as a decode step of a small model. Otherwise
+                only what somebody may change in the middle of an episode: hooks, parametrizations, forward passes.
+        """
+        return self.glimpsed == self._glance() and (not thorough or self.seen == self._look())
+
+    def _glance(self) -> tuple[list[type], list[int]]:
+        """Return the classes of all modules, and how many attributes and hooks each has."""
+        return list(map(type, self.modules)), list(map(len, self._sized))
 
     def _look(self) -> list[Any]:
         seen: list[Any] = []
-        for module in self.modules:  # a module's own dictionaries: attribute look-ups would cost as much as a step
+        for module in self.modules:  # a module's own dictionaries: attribute look-ups would cost as much again
             own = module.__dict__
             seen += map(id, own["_modules"].values())
             for tensors in (own["_parameters"], own["_buffers"]):
