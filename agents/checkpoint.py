@@ -1,4 +1,4 @@
-"""Checkpoints: a folder without pickles, written whole or not at all.
+"""Checkpoints: a folder without pickles, written whole or not at all (see files.py); nothing in it is executed.
 
 agent.json            the class, its settings, its environment where that has an id, the counters
 policy/               the policy; a language model under policy/model, for AutoModelForCausalLM

@@ -35,7 +35,7 @@ class Lock:
 
     def close(self) -> None:
         """Let others in."""
-        if self._is_current():
+        if fcntl is not None and self._is_current():  # Windows removes no open files
             self.file.unlink()
         os.close(self._descriptor)
 

@@ -53,7 +53,7 @@ def load_tokenizer(spec: str | Path | PreTrainedTokenizerBase | None, alphabet: 
     tokenizer: Any = spec
     if isinstance(spec, (str, Path)):
         try:
-            tokenizer = AutoTokenizer.from_pretrained(str(spec))
+            tokenizer = AutoTokenizer.from_pretrained(str(spec), trust_remote_code=False)
         except (OSError, ValueError) as error:
             first_line = str(error).strip().splitlines()[0]
             raise ValueError(f"tokenizer {str(spec)!r} cannot be loaded: {first_line}") from error

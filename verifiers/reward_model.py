@@ -153,7 +153,8 @@ def _load_model(model: Any) -> Any:
     from transformers import AutoModelForSequenceClassification
 
     try:
-        loaded, report = AutoModelForSequenceClassification.from_pretrained(str(model), output_loading_info=True)
+        options: dict[str, Any] = {"output_loading_info": True, "trust_remote_code": False}
+        loaded, report = AutoModelForSequenceClassification.from_pretrained(str(model), **options)
     except Exception as error:  # whatever is wrong with the folder
         raise ValueError(f"reward_model: {str(model)!r} cannot be loaded: {_first_line(error)}") from error
     if report["missing_keys"]:
@@ -172,7 +173,7 @@ def _load_tokenizer(tokenizer: Any) -> Any:
     if Path(tokenizer).is_dir() and not any(Path(tokenizer).glob("tokenizer*.json")):  # an empty one would be made up
         raise ValueError(f"reward_model: {str(tokenizer)!r} has no tokenizer: pass tokenizer=")
     try:
-        return AutoTokenizer.from_pretrained(str(tokenizer))
+        return AutoTokenizer.from_pretrained(str(tokenizer), trust_remote_code=False)
     except (OSError, ValueError) as error:
         message = f"reward_model: the tokenizer of {str(tokenizer)!r} cannot be loaded: {_first_line(error)}"
         raise ValueError(message) from error

@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import Any, Self
 
 import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
 from torch import nn
 
 from ..rollout import Obs, Rollout
@@ -103,6 +105,19 @@ class Policy(nn.Module):
     def load(cls, folder: Path, observation_space: Any, action_space: Any) -> Self:
         """Read what `save` wrote."""
         raise NotImplementedError
+
+
+def load_weights(module: nn.Module, file: Path) -> None:
+    """Read the tensors of a module from a safetensors file.
+
+    Raises:
+        ValueError: if the file is not there or damaged, or its tensors are not exactly the module's.
+    """
+    try:
+        module.load_state_dict(load_file(file))
+    except (OSError, RuntimeError, SafetensorError) as error:
+        reasons = " ".join(str(error).split("\n\t")[-3:]).strip()
+        raise ValueError(f"the weights in {str(file)!r} do not fit: {reasons}") from error
 
 
 def sample_categorical(log_probs: torch.Tensor, generator: torch.Generator | None) -> torch.Tensor:

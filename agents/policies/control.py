@@ -8,7 +8,7 @@ from typing import Any, Self
 
 import torch
 from gymnasium import spaces
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from stable_baselines3.common.distributions import CategoricalDistribution, Distribution, kl_divergence
 from stable_baselines3.common.policies import (
     ActorCriticCnnPolicy,
@@ -21,7 +21,7 @@ from torch import distributions as td
 from torch import nn
 
 from ..rollout import Obs, Rollout, map_obs
-from .base import Policy, State, choose, sample_categorical, scatter_steps
+from .base import Policy, State, choose, load_weights, sample_categorical, scatter_steps
 
 CLASSES: dict[str, type[ActorCriticPolicy]] = {
     "MlpPolicy": ActorCriticPolicy,
@@ -129,7 +129,7 @@ class ControlPolicy(Policy):
         """Read what `save` wrote."""
         config = json.loads((folder / _CONFIG).read_text(encoding="utf-8"))
         policy = cls(observation_space, action_space, config["name"], **config["network"])
-        policy.net.load_state_dict(load_file(folder / _WEIGHTS))
+        load_weights(policy.net, folder / _WEIGHTS)
         return policy
 
     def _logits(self, obs: Obs) -> torch.Tensor:

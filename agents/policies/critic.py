@@ -6,10 +6,11 @@ import copy
 from pathlib import Path
 
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from torch import nn
 from transformers import PreTrainedModel
 
+from .base import load_weights
 from .contexts import Reading
 
 CRITICS = ("head", "separate")
@@ -55,4 +56,4 @@ class Critic(nn.Module):
 
     def load(self, folder: Path) -> None:
         """Read what `save` wrote."""
-        self.load_state_dict(load_file(folder / _WEIGHTS))
+        load_weights(self, folder / _WEIGHTS)

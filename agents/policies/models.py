@@ -7,7 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from transformers import AutoConfig, AutoModelForCausalLM, LlamaConfig, PretrainedConfig, PreTrainedModel
+
+from ..checks import check_choice
 
 PRESETS = ("tiny",)
 ATTENTION = ("sdpa", "eager")  # implementations that take any mask
@@ -25,7 +28,7 @@ def find_config(spec: str | Path) -> PretrainedConfig:
 
 def _read(reader: Any, spec: str | Path, **options: Any) -> Any:
     try:
-        return reader.from_pretrained(str(spec), **options)
+        return reader.from_pretrained(str(spec), trust_remote_code=False, **options)
     except (OSError, ValueError) as error:
         line = str(error).strip().splitlines()[0]
         raise ValueError(
@@ -33,7 +36,32 @@ def _read(reader: Any, spec: str | Path, **options: Any) -> Any:
         ) from error
 
 
-def load_model(spec: str | Path | PreTrainedModel, vocab_size: int, max_length: int, dtype: str | None) -> Any:
+def _read_model(spec: str | Path, **options: Any) -> PreTrainedModel:
+    """Return a model with all of its weights; those that are tied to others need not be in its files.
+
+    Raises:
+        ValueError: if there is no such model, its files are damaged, or its tensors are not exactly those in them.
+    """
+    more: dict[str, Any] = {"output_loading_info": True, "ignore_mismatched_sizes": True}
+    try:
+        model, found = _read(AutoModelForCausalLM, spec, **more, **options)
+    except SafetensorError as error:
+        raise ValueError(f"the weights of model {str(spec)!r} cannot be read: {error}") from error
+    sizes = [name for name, *_ in found["mismatched_keys"]]
+    wrong = {"missing": found["missing_keys"], "unexpected": found["unexpected_keys"], "of another size": sizes}
+    parts = [f"{len(names)} {kind} ({', '.join(sorted(names)[:3])})" for kind, names in wrong.items() if names]
+    if parts:
+        raise ValueError(f"the weights of model {str(spec)!r} do not fit {type(model).__name__}: {', '.join(parts)}")
+    return model
+
+
+def load_model(
+    spec: str | Path | PreTrainedModel,
+    vocab_size: int,
+    max_length: int,
+    dtype: str | None,
+    attention: str | None = None,
+) -> Any:
     """Return the model that `spec` stands for, in evaluation mode, checked against vocabulary and context.
 
     Args:
@@ -41,18 +69,22 @@ def load_model(spec: str | Path | PreTrainedModel, vocab_size: int, max_length: 
         vocab_size: V.
         max_length: L.
         dtype: of the weights; None is float32, whatever was stored, and an object's own.
+        attention: "sdpa" or "eager"; None is transformers' choice, and an object's own.
 
     Raises:
-        ValueError: if there is no such model, or it is too small for the environment.
+        ValueError: if there is no such model, its weights are not complete, or it is too small for the environment.
     """
     if dtype is not None and dtype not in DTYPES:
         raise ValueError(f"unknown dtype {dtype!r}; allowed: {', '.join(DTYPES)}")
+    how = {} if attention is None else {"attn_implementation": check_choice("attention", attention, ATTENTION)}
     if isinstance(spec, PreTrainedModel):
         model = spec
+        if attention is not None:
+            model.set_attn_implementation(attention)
     elif str(spec) in PRESETS:
-        model = AutoModelForCausalLM.from_config(_tiny_config(vocab_size, max_length))
+        model = AutoModelForCausalLM.from_config(_tiny_config(vocab_size, max_length), **how)
     else:
-        model = _read(AutoModelForCausalLM, spec, dtype=getattr(torch, dtype or "float32"))
+        model = _read_model(spec, dtype=getattr(torch, dtype or "float32"), **how)
     if dtype is not None:
         model = model.to(getattr(torch, dtype))
     config = model.config.get_text_config()

@@ -7,9 +7,11 @@ import pytest
 import torch
 from gymnasium.envs.registration import registry
 from identity_checks import collect
+from safetensors.torch import load_file, save_file
+from tiny_models import tiny_model
 
 import rlenv  # noqa: F401
-from agents import AGENTS, Agent, DivergedError, Reinforce, ReinforceBaseline
+from agents import AGENTS, PPO, Agent, DivergedError, Reinforce, ReinforceBaseline
 
 SMALL = {"episodes_per_update": 4, "num_envs": 4, "device": "cpu"}
 
@@ -88,6 +90,76 @@ def test_a_save_that_was_killed_between_its_renames_is_found(tmp_path):
     pole().save(tmp_path / "agent")
     (tmp_path / "agent").rename(tmp_path / ".agent-old")
     assert isinstance(ReinforceBaseline.load(tmp_path / "agent"), ReinforceBaseline)
+
+
+def rewritten(file, change):
+    tensors = load_file(file)
+    change(tensors)
+    save_file(tensors, file, metadata={"format": "pt"})
+
+
+CHANGES = {
+    "missing": (lambda tensors, name: tensors.pop(name), "missing"),
+    "unexpected": (lambda tensors, name: tensors.update(stranger=torch.zeros(3)), "unexpected.*stranger"),
+    "of another shape": (lambda tensors, name: tensors.update({name: torch.zeros(3)}), "size|shape"),
+}
+
+
+@pytest.mark.parametrize(("change", "message"), CHANGES.values(), ids=CHANGES)
+@pytest.mark.parametrize(
+    ("env", "file", "name"),
+    [
+        ("TextGen-v0", "policy/model/model.safetensors", "model.norm.weight"),
+        ("TextGen-v0", "policy/critic.safetensors", "head.0.bias"),
+        ("CartPole-v1", "policy/policy.safetensors", "action_net.bias"),
+    ],
+    ids=["model", "critic", "control"],
+)
+def test_tensors_that_do_not_fit_are_not_made_up(env, file, name, change, message, tmp_path):
+    kwargs = {"verifier": "arith"} if env == "TextGen-v0" else {}
+    PPO("auto", env, env_kwargs=kwargs, **SMALL).save(tmp_path / "agent")
+    rewritten(tmp_path / "agent" / file, lambda tensors: change(tensors, name))
+    with pytest.raises(ValueError, match=f"(?i){message}") as error:
+        PPO.load(tmp_path / "agent", device="cpu")
+    assert "\n" not in str(error.value) and file.split("/")[1] in str(error.value)
+    if "model" in file:
+        with pytest.raises(ValueError, match=f"(?i){message}"):
+            PPO(str(tmp_path / "agent" / "policy" / "model"), env, env_kwargs=kwargs, **SMALL)
+
+
+def test_a_file_of_weights_that_is_cut_short_is_one_clear_line(tmp_path):
+    pole().save(tmp_path / "agent")
+    file = tmp_path / "agent" / "policy" / "policy.safetensors"
+    file.write_bytes(file.read_bytes()[:-10])
+    with pytest.raises(ValueError, match=r"policy\.safetensors"):
+        ReinforceBaseline.load(tmp_path / "agent")
+
+
+def test_code_in_a_model_folder_is_not_run_whatever_the_answer(tmp_path, monkeypatch):
+    monkeypatch.setattr("builtins.input", lambda question: "y")
+    code = {"auto_map": {"AutoConfig": "code.Config", "AutoTokenizer": ["code.Tokenizer", None]}}
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "somebodys", **code}))
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "Tokenizer", **code}))
+    (tmp_path / "code.py").write_text(f"import pathlib\npathlib.Path({str(tmp_path / 'ran')!r}).touch()\n")
+    for kwargs in ({"verifier": "arith"}, {"verifier": "arith", "tokenizer": str(tmp_path)}):
+        with pytest.raises(ValueError, match=r"(model|tokenizer) '.*contains custom code"):
+            Reinforce(str(tmp_path), "TextGen-v0", env_kwargs=kwargs, **SMALL)
+        assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_a_head_is_missing_only_where_it_is_no_copy_of_the_embeddings(tied, tmp_path):
+    model = tiny_model("llama", 14)
+    model.config.tie_word_embeddings = tied
+    model.tie_weights()
+    model.save_pretrained(tmp_path / "model")
+    rewritten(tmp_path / "model" / "model.safetensors", lambda tensors: tensors.pop("lm_head.weight", None))
+    make = lambda: PPO(str(tmp_path / "model"), "TextGen-v0", env_kwargs={"verifier": "arith"}, **SMALL)  # noqa: E731
+    if tied:
+        assert make().policy.critic is not None, "a new critic is not missing: no model folder holds one"
+    else:
+        with pytest.raises(ValueError, match=r"missing.*lm_head\.weight"):
+            make()
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
