@@ -27,7 +27,7 @@ agent_options = options(
     ),
     click.option(
         "--policy-arg", "policy_args", type=KeyValue(), multiple=True,
-        help="Argument of the policy, such as critic=separate (text) or net_arch=[64,64] (control).",
+        help="Argument of the policy, such as critic=separate (text), net_arch=[64,64], activation_fn=ReLU (control).",
     ),
     click.option(
         "--timesteps", type=click.IntRange(min=1), default=None, show_default="the policy's",

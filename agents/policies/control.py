@@ -20,6 +20,7 @@ from stable_baselines3.common.preprocessing import is_image_space, is_image_spac
 from torch import distributions as td
 from torch import nn
 
+from ..checks import check_choice
 from ..rollout import Obs, Rollout, map_obs
 from .base import Policy, State, choose, load_weights, sample_categorical, scatter_steps
 
@@ -38,7 +39,11 @@ class ControlPolicy(Policy):
         observation_space: of one environment.
         action_space: of one environment.
         name: "MlpPolicy", "CnnPolicy" or "MultiInputPolicy".
-        network: keyword arguments of stable-baselines3's policy, such as `net_arch`.
+        network: keyword arguments of stable-baselines3's policy, such as `net_arch`, that a checkpoint can keep: what
+            JSON can hold; `activation_fn` is one of torch.nn's classes, such as `nn.ReLU`, or its name.
+
+    Raises:
+        ValueError: for a network that could not be saved.
     """
 
     defaults = {
@@ -56,7 +61,9 @@ class ControlPolicy(Policy):
         super().__init__()
         if name == "CnnPolicy" and not is_channels_first(observation_space):
             raise ValueError(f"CnnPolicy needs images with channels first, Box[C, H, W], got {observation_space}")
-        self.name, self.network = name, network
+        self.name, self.network = name, _savable(network)
+        if "activation_fn" in network:
+            network["activation_fn"] = getattr(nn, self.network["activation_fn"])
         self.net = CLASSES[name](observation_space, action_space, lambda _: 0.0, **network)
         self.net.set_training_mode(False)
         self._is_categorical = type(self.net.action_dist) is CategoricalDistribution
@@ -117,10 +124,7 @@ class ControlPolicy(Policy):
 
     def save(self, folder: Path) -> None:
         """Write policy.json and policy.safetensors."""
-        try:
-            text = json.dumps({"name": self.name, "network": self.network}, indent=2)
-        except TypeError as error:
-            raise ValueError(f"policy_kwargs {self.network!r} cannot be saved: {error}") from error
+        text = json.dumps({"name": self.name, "network": self.network}, indent=2)
         (folder / _CONFIG).write_text(text + "\n", encoding="utf-8")
         save_file({key: value.contiguous() for key, value in self.net.state_dict().items()}, folder / _WEIGHTS)
 
@@ -139,6 +143,24 @@ class ControlPolicy(Policy):
 
     def _distribution(self, rollout: Rollout) -> Distribution:
         return self.net.get_distribution(map_obs(lambda x: x[rollout.mask], rollout.observations))
+
+
+def _savable(network: dict[str, Any]) -> dict[str, Any]:
+    """Return the arguments of a network as JSON can hold them."""
+    saved = dict(network)
+    if "activation_fn" in saved:
+        given = saved["activation_fn"]
+        name = next((name for name in nn.modules.activation.__all__ if getattr(nn, name) is given), given)
+        saved["activation_fn"] = check_choice("activation_fn", name, nn.modules.activation.__all__)
+    for name, value in saved.items():
+        try:
+            json.dumps(value)
+        except TypeError as error:
+            raise ValueError(
+                f"policy argument {name}={value!r} cannot be saved; allowed: what JSON can hold (subclass Policy for a "
+                "network of your own)"
+            ) from error
+    return saved
 
 
 def is_channels_first(space: spaces.Space) -> bool:

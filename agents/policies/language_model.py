@@ -25,6 +25,7 @@ from .steps import make_step
 from .trial import faults_named, try_out
 
 _MODEL, _CONFIG = "model", "policy.json"
+_SWITCHES = ("merge_rows", "share_prefixes", "share_contexts", "cuda_graphs")
 
 
 class LanguageModelPolicy(Policy):
@@ -46,9 +47,11 @@ class LanguageModelPolicy(Policy):
         share_prefixes: in training, read equal beginnings of episodes once. Does not change what is computed.
         share_contexts: in acting without captured graphs, read equal contexts once. Does not change what is computed.
         cuda_graphs: on a GPU, capture a step of acting once and replay it.
+        attention: how the model computes attention, "sdpa" or "eager"; None for the model's own choice.
 
     Raises:
-        ValueError: for spaces that hold no text, an unknown model, or one whose vocabulary or context is too small.
+        ValueError: for spaces that hold no text, an unknown model, one whose weights are not complete (tied ones aside;
+            a critic is new here), or one whose vocabulary or context is too small.
     """
 
     defaults = {
@@ -73,6 +76,7 @@ class LanguageModelPolicy(Policy):
         share_prefixes: bool = True,
         share_contexts: bool = True,
         cuda_graphs: bool = True,
+        attention: str | None = None,
     ) -> None:
         super().__init__()
         if not is_text(observation_space, action_space):
@@ -85,7 +89,7 @@ class LanguageModelPolicy(Policy):
         self.vocab_size = int(action_space.n)
         self.max_length = int(observation_space["tokens"].shape[0])
         self.temperature = temperature
-        self.model = load_model(model, self.vocab_size, self.max_length, dtype)
+        self.model = load_model(model, self.vocab_size, self.max_length, dtype, attention)
         with faults_named(self.model):
             self._head_is_plain = has_plain_head(self.model)
         self.merge_rows = check_flag("merge_rows", merge_rows)
@@ -213,6 +217,8 @@ class LanguageModelPolicy(Policy):
             "temperature": self.temperature,
             "critic": kind,
             "dtype": str(self.model.dtype).removeprefix("torch."),
+            "attention": self.model.config.get_text_config()._attn_implementation,
+            **{name: getattr(self, name) for name in _SWITCHES},
         }
         (folder / _CONFIG).write_text(json.dumps(config) + "\n", encoding="utf-8")
         if self.critic is not None:

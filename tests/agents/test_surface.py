@@ -10,7 +10,7 @@ import torch
 from stable_baselines3.common.callbacks import BaseCallback, CheckpointCallback, EvalCallback
 from stable_baselines3.common.evaluation import evaluate_policy
 from stable_baselines3.common.monitor import Monitor
-from tiny_models import text_envs, tiny_policy
+from tiny_models import text_envs, tiny_model, tiny_policy
 from transformers import AutoModelForCausalLM
 
 import rlenv  # noqa: F401 (registers TextGen-v0)
@@ -297,11 +297,50 @@ def test_what_a_killed_save_left_behind_does_not_block_the_next(tmp_path):
     assert weights_equal(ReinforceBaseline.load(tmp_path / "a").policy, agent.policy)
 
 
-def test_settings_that_are_no_json_are_refused(tmp_path):
-    agent = Reinforce("MlpPolicy", "CartPole-v1", policy_kwargs={"activation_fn": torch.nn.ReLU}, device="cpu")
-    with pytest.raises(ValueError, match="cannot be saved"):
-        agent.save(tmp_path / "a")
-    assert not list(tmp_path.iterdir())
+@pytest.mark.parametrize("given", [torch.nn.ReLU, "ReLU"])
+def test_an_activation_is_a_class_of_torch_or_its_name_and_comes_back(given, tmp_path):
+    agent = Reinforce("MlpPolicy", "CartPole-v1", policy_kwargs={"activation_fn": given}, device="cpu")
+    agent.save(tmp_path / "a")
+    layers = Reinforce.load(tmp_path / "a", device="cpu").policy.net.mlp_extractor.policy_net
+    assert [type(layer).__name__ for layer in layers] == ["Linear", "ReLU"] * 2
+
+
+@pytest.mark.parametrize(
+    ("setting", "value", "message"),
+    [
+        ("activation_fn", "ReLu", "unknown activation_fn 'ReLu'; did you mean 'ReLU'"),
+        ("activation_fn", torch.nn.Linear, "unknown activation_fn"),
+        ("features_extractor_class", torch.nn.Linear, r"features_extractor_class=.* cannot be saved; allowed: "),
+    ],
+)
+def test_what_could_not_be_saved_is_refused_before_training(setting, value, message):
+    with pytest.raises(ValueError, match=message):
+        Reinforce("MlpPolicy", "CartPole-v1", policy_kwargs={setting: value}, device="cpu")
+
+
+SWITCHES = {"merge_rows": False, "share_prefixes": False, "share_contexts": False, "cuda_graphs": False}
+
+
+@pytest.mark.parametrize("model", ["tiny", "object", "folder"])
+def test_switches_and_the_kind_of_attention_come_back(model, tmp_path):
+    envs, settings = text_envs(2), {**SWITCHES, "attention": "eager"}
+    spec = tiny_model("llama") if model == "object" else "tiny"
+    if model == "folder":
+        tiny_model("llama").save_pretrained(tmp_path / "model")
+        spec = tmp_path / "model"
+    agent = Reinforce(spec, envs, policy_kwargs=settings, episodes_per_update=2, kl_coef=0.1, device="cpu").learn(4)
+    agent.save(tmp_path / "a")
+    again = Reinforce.load(tmp_path / "a", env=envs, device="cpu")
+    for policy in (agent.policy, again.policy, again.anchor.reference):
+        held = {name: getattr(policy, name) for name in SWITCHES}
+        assert held | {"attention": policy.model.config._attn_implementation} == settings
+    (tmp_path / "a" / "policy" / "policy.json").write_text('{"temperature": 1.0, "critic": null}')
+    assert Reinforce.load(tmp_path / "a", env=envs, device="cpu").policy.merge_rows is True, "written without switches"
+
+
+def test_an_unknown_kind_of_attention_is_refused():
+    with pytest.raises(ValueError, match="unknown attention 'flex_attention'; allowed: sdpa, eager"):
+        Reinforce("tiny", text_envs(2), policy_kwargs={"attention": "flex_attention"}, device="cpu")
 
 
 def test_there_is_no_logger_before_learning():
