@@ -20,7 +20,7 @@ from .callbacks import as_callback
 from .checks import check_count, check_flag, check_number, check_optional_count
 from .collector import Collector
 from .descent import Descent, warn_of_half_precision
-from .envs import LOOP_OFFERS, make_envs, resolve_device, single_spaces
+from .envs import LOOP_OFFERS, make_envs, resolve_device, shown_id, single_spaces
 from .failures import FailureWatch
 from .learner import Learner
 from .metrics import rollout_metrics
@@ -277,7 +277,7 @@ class Agent(Learner, Surface):
         if (self.group_size or 1) > 1 and not self.env.metadata.get("groups_span_slots"):
             raise ValueError(
                 f"group_size={self.group_size} needs slots that share their groups, but here each slot has its own; "
-                f"use gym.make_vec('TextGen-v0', num_envs=..., group_size={self.group_size}) or the id as env"
+                f"use gym.make_vec({shown_id(self.env)}, num_envs=..., group_size={self.group_size}), or the id as env"
             )
         if self.episodes_per_update % (self.group_size or 1):
             raise ValueError(

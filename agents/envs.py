@@ -96,6 +96,12 @@ def step_limit(env: VectorEnv, given: int | None, name: str) -> int:
     return int(known)
 
 
+def shown_id(env: VectorEnv) -> str:
+    """Return the quoted id of an environment or of its first slot; "id" if it has none."""
+    specs = (one.spec for one in (env, *getattr(env.unwrapped, "envs", ())))
+    return next((repr(spec.id) for spec in specs if spec is not None), "id")
+
+
 def find_spec(env_id: str) -> EnvSpec:
     """Return what Gymnasium's registry knows of an id.
 

@@ -139,7 +139,7 @@ class AsVecEnv(VecEnv):
         return obs, rewards, dones, told
 
     def _judge(self, told: list[dict[str, Any]], rewards: np.ndarray) -> None:
-        """Fetch verdicts that come late; see `TextGenVectorEnv.collect_verdicts`."""
+        """Fetch verdicts that come late, as a collector does at the end of a rollout."""
         outcomes = self.env.unwrapped.collect_verdicts()
         for slot, info in enumerate(told):
             if "verdict_ticket" in info:
