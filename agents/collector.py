@@ -86,7 +86,8 @@ class Collector:
             actions, log_probs, state = policy.act(
                 obs, state, torch.from_numpy(starts), deterministic, generator, playing=record.playing
             )
-            raw_obs, rewards, terminated, truncated, infos = self.envs.step(self._to_env(actions, raw_obs))
+            sent = self._to_env(policy.for_env(actions), raw_obs)
+            raw_obs, rewards, terminated, truncated, infos = self.envs.step(sent)
             taken = record.add(obs if stores else None, actions, log_probs, self._to_device(rewards))
             ended, cut = self._ends(terminated, truncated, infos)
             dones = ended | cut

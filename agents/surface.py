@@ -68,7 +68,7 @@ class Surface:
         starts = torch.as_tensor(np.asarray(episode_start, dtype=bool).reshape(-1), device=self.device)
         with torch.no_grad():
             actions, _, state = self.policy.act(obs, state, starts, deterministic, self.generator)
-        array = numpy_actions(actions, self.env.single_action_space)
+        array = numpy_actions(self.policy.for_env(actions), self.env.single_action_space)
         return (array[0] if single else array), state
 
     def evaluate(

@@ -70,7 +70,9 @@ def make_policy(
             raise ValueError(f"policy arguments {sorted(kwargs)} given together with a finished policy")
         return spec if isinstance(spec, Policy) else spec.load(observation_space, action_space)
     if spec == "auto":
-        spec = "tiny" if is_text(observation_space, action_space) else "MlpPolicy"
+        reads_parts = isinstance(observation_space, spaces.Dict)
+        spec = "MultiInputPolicy" if reads_parts else "MlpPolicy"
+        spec = "tiny" if is_text(observation_space, action_space) else spec
     check_name(spec)
     try:
         if isinstance(spec, str) and spec in CLASSES:

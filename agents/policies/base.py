@@ -64,6 +64,10 @@ class Policy(nn.Module):
         """
         raise NotImplementedError
 
+    def for_env(self, actions: torch.Tensor) -> torch.Tensor:
+        """Return actions as the environment takes them [B, ...]; `log_probs` and rollouts are of what `act` chose."""
+        return actions
+
     def evaluate_actions(self, rollout: Rollout, entropy: bool = True) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Return log-probabilities and entropies [N, T] of a rollout's actions, differentiable; 0 in masked cells.
 

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any, Self
 
+import numpy as np
 import torch
 from gymnasium import spaces
 from safetensors.torch import save_file
@@ -29,6 +30,7 @@ CLASSES: dict[str, type[ActorCriticPolicy]] = {
     "CnnPolicy": ActorCriticCnnPolicy,
     "MultiInputPolicy": MultiInputActorCriticPolicy,
 }
+BASIC = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
 _CONFIG, _WEIGHTS = "policy.json", "policy.safetensors"
 
 
@@ -43,7 +45,7 @@ class ControlPolicy(Policy):
             JSON can hold; `activation_fn` is one of torch.nn's classes, such as `nn.ReLU`, or its name.
 
     Raises:
-        ValueError: for a network that could not be saved.
+        ValueError: for spaces that such a policy does not read or act in, or a network that could not be saved.
     """
 
     defaults = {
@@ -59,8 +61,13 @@ class ControlPolicy(Policy):
         self, observation_space: spaces.Space, action_space: spaces.Space, name: str = "MlpPolicy", **network: Any
     ) -> None:
         super().__init__()
-        if name == "CnnPolicy" and not is_channels_first(observation_space):
-            raise ValueError(f"CnnPolicy needs images with channels first, Box[C, H, W], got {observation_space}")
+        _check_spaces(name, observation_space, action_space)
+        squashes = bool(network.get("squash_output"))
+        if squashes and not network.get("use_sde"):
+            raise ValueError("squash_output needs use_sde=True: only stable-baselines3's gSDE squashes its actions")
+        if squashes and not (isinstance(action_space, spaces.Box) and action_space.is_bounded()):
+            raise ValueError(f"squash_output needs actions in a Box with finite bounds, got {action_space}")
+        self.action_space, self.squashes = action_space, squashes
         self.name, self.network = name, _savable(network)
         if "activation_fn" in network:
             network["activation_fn"] = getattr(nn, self.network["activation_fn"])
@@ -84,6 +91,15 @@ class ControlPolicy(Policy):
         distribution = self.net.get_distribution(obs)
         actions = distribution.mode() if deterministic else _sample(distribution, generator)
         return actions, distribution.log_prob(actions), None
+
+    def for_env(self, actions: torch.Tensor) -> torch.Tensor:
+        """Return actions as the environment takes them: squashed ones within its bounds, counted from its start."""
+        space = self.action_space
+        if self.squashes:
+            low, high = (torch.as_tensor(end, device=actions.device) for end in (space.low, space.high))
+            return low + (actions + 1) / 2 * (high - low)
+        start = getattr(space, "start", 0)
+        return actions + torch.as_tensor(start, device=actions.device) if np.any(start) else actions
 
     def evaluate_actions(self, rollout: Rollout, entropy: bool = True) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Return log-probabilities and entropies [N, T]; entropy 0 where it has no closed form."""
@@ -163,6 +179,28 @@ def _savable(network: dict[str, Any]) -> dict[str, Any]:
     return saved
 
 
+def _check_spaces(name: str, observation_space: spaces.Space, action_space: spaces.Space) -> None:
+    """Refuse, in one line, what stable-baselines3's policies would fail on somewhere inside."""
+    seen = list(observation_space.values()) if isinstance(observation_space, spaces.Dict) else [observation_space]
+    if not all(isinstance(part, BASIC) for part in seen):
+        shown = " ".join(str(observation_space).split())
+        raise ValueError(f"observation space {shown} is not supported; supported: {_names(BASIC)}, and a Dict of them")
+    if not isinstance(action_space, BASIC):
+        raise ValueError(f"action space {action_space} is not supported; supported: {_names(BASIC)}")
+    late = [part for part in seen if np.any(getattr(part, "start", 0))]
+    if late:
+        raise ValueError(f"observation space {late[0]} has start={late[0].start}; supported: start=0")
+    if isinstance(observation_space, spaces.Dict) != (name == "MultiInputPolicy"):
+        other = "MlpPolicy or CnnPolicy" if name == "MultiInputPolicy" else "MultiInputPolicy"
+        raise ValueError(f"{name} does not read a {type(observation_space).__name__} of observations; use {other}")
+    if name == "CnnPolicy" and not is_channels_first(observation_space):
+        raise ValueError(f"CnnPolicy needs images with channels first, Box[C, H, W], got {observation_space}")
+
+
+def _names(kinds: tuple[type, ...]) -> str:
+    return ", ".join(kind.__name__ for kind in kinds)
+
+
 def is_channels_first(space: spaces.Space) -> bool:
     """Tell whether this is a space of images [C, H, W]."""
     return is_image_space(space) and is_image_space_channels_first(space)
@@ -170,13 +208,14 @@ def is_channels_first(space: spaces.Space) -> bool:
 
 def _sample(distribution: Distribution, generator: torch.Generator | None) -> torch.Tensor:
     """Draw from a distribution of stable-baselines3 with our generator; its own sampling reads the global one."""
-    inner = distribution.distribution
+    inner, squash = distribution.distribution, getattr(distribution, "bijector", None)
     if isinstance(inner, list):  # MultiDiscrete: one categorical per dimension
         return torch.stack([sample_categorical(part.logits, generator) for part in inner], dim=1)
     if isinstance(inner, td.Categorical):
         return sample_categorical(inner.logits, generator)
     if isinstance(inner, td.Normal):
-        return torch.normal(inner.mean, inner.stddev, generator=generator)
+        drawn = torch.normal(inner.mean, inner.stddev, generator=generator)
+        return drawn if squash is None else squash.forward(drawn)
     if isinstance(inner, td.Bernoulli):
         return torch.bernoulli(inner.probs, generator=generator)
     raise ValueError(f"cannot sample from {type(inner).__name__} with an explicit generator")

@@ -271,4 +271,5 @@ def is_text(observation_space: spaces.Space, action_space: spaces.Space) -> bool
         and set(observation_space.spaces) == {"tokens", "length"}
         and isinstance(observation_space["tokens"], spaces.Box)
         and isinstance(action_space, spaces.Discrete)
+        and action_space.start == 0
     )
