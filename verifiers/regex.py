@@ -6,6 +6,7 @@ import re
 from functools import lru_cache
 from typing import Any
 
+from ._regex_examples import EXAMPLES
 from .arguments import whole_number
 from .base import RIGHT, WRONG, Problem, Verdict, Verifier
 from .registry import register_verifier
@@ -45,12 +46,20 @@ class Regex(Verifier):
 
     def examples(self) -> list[Problem]:
         """Return problems with patterns of their own."""
-        return [Problem(f"{task}\n", answer, {"pattern": pattern}) for task, answer, pattern, _ in _EXAMPLES]
+        return [Problem(f"{task}\n", right[0], {"pattern": pattern}) for task, pattern, right, _ in EXAMPLES]
+
+    def paraphrases(self, problem: Problem) -> list[str]:
+        """Return other right answers to an example."""
+        return next((right[1:] for task, _, right, _ in EXAMPLES if problem.prompt == f"{task}\n"), [])
 
     def counterexamples(self, problem: Problem) -> dict[str, list[str]]:
-        """Return texts that an example's pattern lets through and a reader would not."""
-        nonsense = {f"{task}\n": texts for task, _, _, texts in _EXAMPLES}
-        return {"nonsense-of-the-form": nonsense.get(problem.prompt, [])}
+        """Return texts that an example's pattern lets through and a reader would not, and answers that go on."""
+        nonsense = {f"{task}\n": texts for task, _, _, texts in EXAMPLES}
+        more = (f"{problem.answer}\x00", f"\x00{problem.answer}", f"{problem.answer}\r\n", f"\u200b{problem.answer}")
+        return {
+            "nonsense-of-the-form": nonsense.get(problem.prompt, []),
+            "more-than-the-form": list(more) if problem.prompt in nonsense and problem.answer else [],
+        }
 
     def verify(self, problem: Problem, completion: str) -> Verdict:
         """Match the completion."""
@@ -81,16 +90,3 @@ def _compiled(pattern: str) -> re.Pattern[str]:
         return re.compile(pattern)
     except (re.error, OverflowError, RecursionError) as error:
         raise ValueError(f"regex: {pattern[:200]!r} is no pattern: {error}") from error
-
-
-# Task, a right answer, the pattern, and nonsense that the pattern lets through.
-_EXAMPLES = [
-    ("Write a date such as 2001-12-31.", "1999-02-28", r"[0-9]{4}-[0-9]{2}-[0-9]{2}", ["2001-13-99", "0000-00-00"]),
-    ("Write a time of day such as 09:30.", "23:59", r"(?:[01][0-9]|2[0-3]):[0-5][0-9]", []),
-    ("Write yes or no.", "yes", r"yes|no", []),
-    ("Write a colour such as #00ff00.", "#12ab9f", r"#[0-9a-f]{6}", []),
-    ("Write a ticket such as AB-1234.", "XY-0815", r"[A-Z]{2}-[0-9]{4}", []),
-    ("Write three pairs of digits such as 12-34-56.", "31-41-59", r"[0-9]{2}(?:-[0-9]{2}){2}", []),
-    ("Write a temperature such as 21 degrees.", "-4 degrees", r"-?[0-9]+ degrees", ["-99999 degrees"]),
-    ("Write a number plate such as 7 ABC 42.", "3 QXZ 14", r"[0-9] [A-Z]{3} [0-9]{2}", []),
-]

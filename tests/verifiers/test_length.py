@@ -3,6 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from verifiers import Length, Problem, make_verifier
+from verifiers.linting.lint import lint
 
 PROBLEM = Problem("Write.")
 
@@ -63,7 +64,14 @@ def test_a_length_nearer_to_the_range_is_rewarded_no_less(one, other):
 def test_the_answer_is_shown_where_its_length_is_right():
     assert Length(10).demonstration(Problem("p", "seven ch")) == "seven ch"
     assert Length(5).demonstration(Problem("p", "seven ch")) != "seven ch"
-    assert len(Length().examples()) >= 8
+
+
+@pytest.mark.parametrize("options", [{}, {"maximum": 60, "minimum": 10, "unit": "words"}])
+def test_lint_has_two_hundred_right_answers(options):
+    report = lint(Length(**options))
+    assert {finding.rule for finding in report.findings} <= ({"speed", "declared"} if options else {"speed"})
+    assert report.false_rejects == 0
+    assert report.honest >= 200
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from verifiers import Problem, Regex
+from verifiers.linting.lint import lint
 
 
 @pytest.mark.parametrize(
@@ -75,12 +76,13 @@ def test_the_longest_completion_is_bounded(max_length):
         Regex("a", max_length)
 
 
-def test_the_examples_are_right():
-    problems = Regex().examples()
-    assert len(problems) >= 8
-    for problem in problems:
-        assert Regex().verify(problem, Regex().demonstration(problem)).reward == 1.0
-        assert Regex().verify(problem, problem.prompt).reward == 0.0
+def test_lint_has_two_hundred_right_answers():
+    verifier = Regex()
+    verifier.isolated = False  # a busy machine misses the deadline of a worker
+    report = lint(verifier)
+    assert [finding for finding in report.findings if finding.rule != "speed"] == []
+    assert report.honest >= 200
+    assert report.false_accepts == report.declared["nonsense-of-the-form"] == 3
 
 
 @given(st.sampled_from(Regex().examples()), st.text(st.characters(exclude_categories=())))
