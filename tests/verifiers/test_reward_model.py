@@ -1,5 +1,6 @@
 import math
 import random
+import re
 
 import pytest
 import torch
@@ -10,9 +11,11 @@ from transformers import (
     LlamaConfig,
     LlamaForSequenceClassification,
 )
+from transformers.modeling_outputs import SequenceClassifierOutput
 
 from rlenv.tokenizer import character_tokenizer
 from verifiers import Arith, Problem, RewardModel, make_verifier
+from verifiers.linting.lint import lint
 
 ALPHABET = "0123456789+-=<>/|abcdefghijklmnopqrstuvwxyz "
 KINDS = ("llama", "gpt2")
@@ -204,3 +207,32 @@ def test_what_is_no_reward_model_is_one_line(tmp_path):
         RewardModel(GPT2ForSequenceClassification(small), character_tokenizer(ALPHABET), device="cpu")
     with pytest.raises(ValueError, match="a model with a classification head, got 3"):
         RewardModel(3, character_tokenizer(ALPHABET), device="cpu")
+
+
+class KnowsSums(torch.nn.Module):
+    """Reads a sum and its answer from the tokens, as a perfect reward model would: 2 for a right one, else -2."""
+
+    def __init__(self, tokenizer):
+        super().__init__()
+        self.config = GPT2Config(vocab_size=len(tokenizer), n_positions=64, num_labels=1, pad_token_id=0)
+        self.tokenizer = tokenizer
+
+    def forward(self, input_ids, attention_mask):
+        kept = [ids[mask.bool()] for ids, mask in zip(input_ids, attention_mask, strict=True)]
+        rights = [self.is_right(self.tokenizer.decode(ids)) for ids in kept]
+        return SequenceClassifierOutput(logits=torch.tensor([[2.0 if right else -2.0] for right in rights]))
+
+    def is_right(self, text):
+        found = re.fullmatch(r"([0-9]+)\+([0-9]+)=([0-9]+)", text)
+        return found is not None and found[3] == str(int(found[1]) + int(found[2]))
+
+
+def test_lint_passes_with_a_model_that_knows_the_answers_and_fails_with_one_that_does_not():
+    tokenizer = character_tokenizer(ALPHABET)
+    verifier = RewardModel(KnowsSums(tokenizer), tokenizer, problems_of="arith", device="cpu")
+    report = lint(verifier)
+    assert report.findings == []
+    assert (report.honest >= 200, report.attacks >= 200) == (True, True)
+    assert (report.false_accepts, report.false_rejects) == (0, 0)
+    verifier.model.is_right = lambda text: "=" in text
+    assert {"attack"} <= {finding.rule for finding in lint(verifier).findings}
