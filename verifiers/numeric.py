@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from functools import lru_cache
 
 from .arguments import flag, not_negative
 from .base import Problem
-from .plain_numbers import LONGEST_NUMBER, powers_of_ten, read
+from .plain_numbers import LONGEST_NUMBER, meanings, read
 from .reference import ReferenceVerifier
 from .registry import register_verifier
-
-_ASKS_FOR_PERCENT = re.compile(
-    r"\b(?:what|which|how many) (?:%|per ?cent)|\b(?:as|in) (?:a )?(?:%|per ?cent)", re.IGNORECASE
-)
 
 
 @register_verifier("numeric")
@@ -74,14 +69,10 @@ class Numeric(ReferenceVerifier):
     def matches(self, problem: Problem, text: str) -> bool:
         """Tell whether the completion's number is close enough."""
         given, reference = read(text, self.strict), _read(problem.answer, self.strict)
-        if given is None or reference is None or (given.unit and reference.unit and given.unit != reference.unit):
+        if given is None or reference is None:
             return False
-        if given.power and given.power in powers_of_ten(problem.prompt):
-            return False  # the question again
-        asked = given.percent and not reference.percent and _ASKS_FOR_PERCENT.search(problem.prompt)
-        numbers = [given.value, 100 * given.value] if asked else [given.value]
         margin = max(self.tolerance, self.relative * abs(reference.value))
-        return any(abs(number - reference.value) <= margin for number in numbers)
+        return any(abs(number - reference.value) <= margin for number in meanings(given, reference, problem.prompt))
 
     def spellings(self, problem: Problem) -> list[str]:
         """Return the reference number in sentences, with working above, and in other notations."""

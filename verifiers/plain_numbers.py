@@ -29,7 +29,7 @@ _UNIT = re.compile(
     rf"(?:/(?:{_SIMPLE_UNIT})(?:\^\{{?2\}}?|²)?)?|/(?:hour|day|week|month|year|person|piece|mile|minute|second))"
     r"(?![\w^°/])"
 )
-_FRACTION = r"\\[dt]?frac ?\{ ?(-?[0-9]{1,50}) ?\} ?\{ ?([0-9]{1,50}) ?\}"
+_FRACTION = r"\\[dt]?frac ?(?:\{ ?(-?[0-9]{1,50}) ?\}|([0-9])) ?(?:\{ ?([0-9]{1,50}) ?\}|([0-9]))"
 _REWRITES = [
     (re.compile(pattern), to)
     for pattern, to in (
@@ -44,8 +44,8 @@ _REWRITES = [
         (r"\\approx(?![A-Za-z])|[~≈]", "="),
         (r"[-=]{1,2}>|[→⇒]", ":"),
         (r"\^ ?\{? ?\\circ ?\}?", "°"),
-        (rf"(?<=[0-9]) ?{_FRACTION}", r" \1/\2"),
-        (_FRACTION, r"\1/\2"),
+        (rf"(?<=[0-9]) ?{_FRACTION}", r" \1\2/\3\4"),
+        (_FRACTION, r"\1\2/\3\4"),
         (r"(^|[=:,($*]|\b(?:is|are|was|be|equals?|to|of|gives?)) ?(?:[Mm]inus|[Nn]egative) (?=[$€£¥]?[0-9.])", r"\1 -"),
         (r"-([$€£¥])(?=[0-9.])", r"\1-"),
         (r"(?<=[0-9]) ?(?:%|per ?cent(?![A-Za-z]))", "%"),
@@ -55,6 +55,9 @@ _REWRITES = [
 _POWER_OF_TEN = re.compile(
     r"(?<![\w.,^)}*/])(?:([-+]?[0-9]{1,50}(?:\.[0-9]{1,50})?) ?(?:×|\*|·|x|\\times|\\cdot) ?|([-+]?))"
     r"10 ?(?:\^|\*\*) ?[{(]? ?([-+]?[0-9]{1,3}) ?[)}]?(?![\w.^!])"
+)
+_ASKS_FOR_PERCENT = re.compile(
+    r"\b(?:what|which|how many) (?:%|per ?cent)|\b(?:as|in) (?:a )?(?:%|per ?cent)", re.IGNORECASE
 )
 _MIXED = re.compile(r"(?<![\w.,/])([-+]?)([0-9]{1,9}) ([0-9]{1,9})/([0-9]{1,9})(?![\w./])")
 _ARITHMETIC = re.compile(r"(?:^-)?[0-9(][-0-9+*/(). ]*$")
@@ -68,12 +71,14 @@ class Reading:
         value: the number; percent are hundredths.
         unit: the symbol of the unit after it, empty where there is none.
         percent: whether it was written in percent.
+        places: the digits behind its point.
         power: 1e6 where it was written as 10^6, else empty.
     """
 
     value: Fraction
     unit: str = ""
     percent: bool = False
+    places: int = 0
     power: str = ""
 
 
@@ -91,6 +96,17 @@ def read(text: str, strict: bool = True) -> Reading | None:
         part = re.split(r"[ \t\r\n]", part[-_LONGEST_PART:], maxsplit=1)[-1]  # the first word may be half a word
     lines = [part] if strict else [line for line in part.split("\n") if _has_digit(line)][-1:]
     return _read_line(lines[0], strict) if lines else None
+
+
+def meanings(given: Reading, reference: Reading, prompt: str) -> list[Fraction]:
+    """Return the numbers that a completion may mean: none for another unit than that of the reference.
+
+    None either for a power of ten that the prompt has; and 25% may mean 25 where the prompt asks for percent.
+    """
+    if (given.unit and reference.unit and given.unit != reference.unit) or given.power in powers_of_ten(prompt):
+        return []
+    asked = given.percent and not reference.percent and _ASKS_FOR_PERCENT.search(prompt)
+    return [given.value, 100 * given.value] if asked else [given.value]
 
 
 def _read_line(line: str, strict: bool) -> Reading | None:
@@ -112,7 +128,9 @@ def _read_line(line: str, strict: bool) -> Reading | None:
     if value is None or changed(before, after) or denied(before, after):
         return None
     power = bare if bare in powers_of_ten(line) else ""
-    return Reading(value, units[-1] if units else "", bare.endswith("%"), power)
+    decimals = re.search(r"\.([0-9]+)(%?)$", bare)
+    places = len(decimals[1]) + 2 * len(decimals[2]) if decimals else 0
+    return Reading(value, units[-1] if units else "", bare.endswith("%"), places, power)
 
 
 def powers_of_ten(text: str) -> list[str]:

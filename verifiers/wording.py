@@ -34,7 +34,7 @@ _STAR_BEFORE, _STAR_AFTER = re.compile(r"\S\s+\*{1,2}\s+$"), re.compile(r"\s+\*{
 _FACTORIAL = re.compile(r"[\s)\]}]*!")
 _SUBSCRIPT = re.compile(r"_+[A-Za-z0-9{]")
 _AFTER = re.compile(
-    r"[+/^<>|≠≤≥±∓√∛×÷·%‰?\\]|-\s*(?:[A-Za-z]\b|\()|(?-i:[b-zA-HJ-Z])\b(?!')|pi\b|π"
+    r"[+/^<>|≠≤≥±∓√∛×÷·%‰?\\]|=[\s$)\]}.]*$|-\s*(?:[A-Za-z]\b|\()|(?-i:[b-zA-HJ-Z])\b(?!')|pi\b|π"
     rf"|(?:and |or |to |point |and a )*(?:{_NUMBERS})\b|(?:halves|thirds|fourths|fifths|eighths|tenths|hundredths)\b"
     r"|and a (?:half|third|quarter)\b|(?:thousandths?|squared|cubed|factorial|plus|minus|mod|bn|or)\b"
     r"|at (?:least|most)\b|to the (?:power|\w+ power)\b|(?:divided|multiplied) by\b",
