@@ -7,28 +7,29 @@ from collections import deque
 from collections.abc import Mapping
 
 FAR_KL = 10.0  # nats per step between the policy that sampled and the one trained; PPO's default stays below 0.1
-FAR_ENTROPY = 3.0  # nats per step from one update to the next
-COLLAPSE = 0.01  # share of the entropy that is left
-SOME_ENTROPY = 0.3  # nats per step; below it, the estimate of a rollout may fall this far by chance
+FAR_ENTROPY = 3.0  # nats per step from one update to the next, for continuous actions
+SOME_ENTROPY, NO_ENTROPY = 0.3, 1e-6  # nats per step
+MEMORY = 4  # updates within which a policy of discrete actions loses all its entropy, and is seen without for two
 
 
 class StabilityWatch:
     """Warns once where one update changes the policy beyond recognition.
 
     Args:
-        discrete: whether actions are chosen from a finite set; only then an entropy near 0 is a collapse.
+        discrete: whether actions are chosen from a finite set. An entropy of 0, estimated from the sampled actions,
+            means then that nothing else is tried any more.
     """
 
     def __init__(self, discrete: bool) -> None:
         self.discrete = discrete
-        self._entropies: deque[float] = deque(maxlen=2)
+        self._entropies: deque[float] = deque(maxlen=MEMORY)
         self._warned = False
 
     def add(self, metrics: Mapping[str, float], rate: float) -> None:
         """Look at the figures of an update that was made with this learning rate."""
-        found = self._far(metrics)
         if "train/entropy_loss" in metrics:
             self._entropies.append(-metrics["train/entropy_loss"])
+        found = self._far(metrics)
         if found and not self._warned:
             self._warned = True
             warnings.warn(
@@ -42,9 +43,11 @@ class StabilityWatch:
             return f"approx_kl {kl:.3g} nats per step, more than {FAR_KL:g}"
         if metrics.get("train/grad_norm") == 0.0 and metrics.get("train/policy_loss"):
             return "its gradient is exactly 0 though rewards differ"
-        if self._entropies and "train/entropy_loss" in metrics:
-            now, low, high = -metrics["train/entropy_loss"], min(self._entropies), max(self._entropies)
-            jump = max(low - now, now - high)
-            if (self.discrete and low > SOME_ENTROPY and now < COLLAPSE * low) or not jump <= FAR_ENTROPY:
-                return f"entropy from {self._entropies[-1]:.3g} to {now:.3g} nats per step"
-        return ""
+        if len(self._entropies) < 2:
+            return ""
+        *before, last, now = self._entropies
+        if self.discrete:
+            far = max(last, now) < NO_ENTROPY and max(before, default=0.0) > SOME_ENTROPY
+        else:
+            far = not abs(now - last) <= FAR_ENTROPY
+        return f"entropy from {max(before, default=last):.3g} to {now:.3g} nats per step" if far else ""
