@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from .base import Problem, Verdict, Verifier, checked
+from .base import MAX_REWARD, Problem, Verdict, Verifier, checked
 from .isolation import isolate
 from .posed import Posed
 from .registry import make_verifier, register_verifier
@@ -20,7 +20,7 @@ class Weighted(Posed):
 
     The first part that makes problems poses them and gives the demonstrations; without one the problems come from
     elsewhere. A completion is a success where every part with a positive weight counts it as one. A part that fails
-    makes the whole verdict a failure, as does a sum beyond what a float holds; a part that is not applicable adds
+    makes the whole verdict a failure, as does a sum beyond float32; a part that is not applicable adds
     nothing. Parts that want worker processes get them. Prompts: those of the part that poses them. Alphabet: those of
     the parts that name one, together. What it does not catch: what none of its parts does; a part with a small weight
     still earns where the answer is wrong.
@@ -30,7 +30,7 @@ class Weighted(Posed):
             and the verifier's own arguments: {"arith": 1, "length": {"weight": 0.1, "maximum": 3}}.
 
     Raises:
-        ValueError: for no parts, a weight that is no number, weights whose sum is beyond what a float holds, an unknown
+        ValueError: for no parts, a weight that is no number, weights whose sum is beyond float32, an unknown
             verifier, or arguments that it does not take.
     """
 
@@ -87,8 +87,8 @@ class Weighted(Posed):
         for name, verdict in applicable.items():
             parts |= {f"{name}/{inner}": value for inner, value in verdict.parts.items()}
         reward = sum(self.weights[name] * verdict.reward for name, verdict in applicable.items())
-        if not math.isfinite(reward):
-            return Verdict(0.0, status="error", reason="the weighted sum is beyond what a float holds")
+        if not abs(reward) <= MAX_REWARD:
+            return Verdict(0.0, status="error", reason="the weighted sum is beyond float32")
         return Verdict(reward, parts)
 
     def paraphrases(self, problem: Problem) -> list[str]:
@@ -117,14 +117,14 @@ def _range(weighed: Sequence[tuple[float, Verifier]]) -> tuple[float, float]:
     """Return the least and the greatest sum.
 
     Raises:
-        ValueError: if parts with bounded rewards can reach a sum that is not finite.
+        ValueError: if parts with bounded rewards can reach a sum beyond float32, which trainers calculate in.
     """
     bounded = [(weight, part) for weight, part in weighed if all(map(math.isfinite, part.reward_range))]
     ends = [sorted(weight * end for end in part.reward_range) for weight, part in bounded]
     low, high = sum(low for low, _ in ends), sum(high for _, high in ends)
-    if not (math.isfinite(low) and math.isfinite(high)):
+    if low < -MAX_REWARD or high > MAX_REWARD:
         weights = ", ".join(f"{weight:g}" for weight, _ in bounded)
-        raise ValueError(f"weighted: the weights {weights} make rewards beyond what a float holds; use smaller ones")
+        raise ValueError(f"weighted: the weights {weights} make rewards beyond float32; use smaller ones")
     others = [sorted(weight * end for end in part.reward_range) for weight, part in weighed]
     return sum(low for low, _ in others), sum(high for _, high in others)
 
