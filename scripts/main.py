@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-import importlib
 import sys
 from contextlib import suppress
+from importlib.util import find_spec
+from pathlib import Path
+from runpy import run_path
 from typing import Any, NoReturn
 
 import click
@@ -53,6 +55,15 @@ def _stop(message: str, code: int) -> NoReturn:
     sys.exit(code)
 
 
+def _check_neighbours() -> None:
+    """Run the check that importing rlenv begins with, without what rlenv imports: some commands do not need it."""
+    rlenv = find_spec("rlenv")
+    if rlenv is None or rlenv.origin is None:
+        raise ImportError("rlenv is not installed completely; run: pip install --force-reinstall --no-deps rlenv")
+    check = run_path(str(Path(rlenv.origin).with_name("_neighbours.py")))["check_neighbours"]
+    check("agents", "verifiers")
+
+
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "show_default": True})
 @click.version_option(package_name="rlenv")
 def main() -> None:
@@ -68,7 +79,7 @@ def main() -> None:
     rlenv verifiers lint arith           what a verifier pays for, and should not
     """
     try:
-        importlib.import_module("rlenv")  # checks first that `agents` and `verifiers` are ours
+        _check_neighbours()
     except ImportError as error:
         raise click.ClickException(str(error)) from error
 

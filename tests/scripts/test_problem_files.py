@@ -64,9 +64,9 @@ def test_a_run_on_a_file_is_evaluated_from_another_folder(folder, monkeypatch):
     trained = result_of(run("train", *SMALL, *given, "--log-dir", "run", "--json"))
     (folder / "elsewhere").mkdir()
     monkeypatch.chdir(folder / "elsewhere")
-    evaluated = result_of(run("evaluate", "../run", "--episodes", 8, "--json"))
+    evaluated = result_of(run("evaluate", "../run", "--episodes", 8, "--trust", "--json"))
     assert evaluated == trained["eval"]
-    on_train = result_of(run("evaluate", "../run", "--episodes", 8, "--split", "train", "--json"))
+    on_train = result_of(run("evaluate", "../run", "--episodes", 8, "--split", "train", "--trust", "--json"))
     assert on_train["split"] == "train"
     again = result_of(run("train", "--config", "../run/config.json", "--log-dir", "again", "--json"))
     assert again["eval"] == trained["eval"]
