@@ -188,7 +188,7 @@ def checks_of(arms: dict[str, dict[str, float]], adam: dict[str, float]) -> list
             mean("success", *CLIPPED) > mean("success", *loose),
         ),
         Check(
-            f"norm clipping leaves updates as long as they are behind Adam: KL above 0.67 of that without "
+            f"behind Adam, updates with norm clipping are as long as without: KL above 0.67 of theirs "
             f"({mean('kl', *normed):.3f} to {mean('kl', *free):.3f})",
             mean("kl", *normed) > 0.67 * mean("kl", *free),
         ),
@@ -244,8 +244,9 @@ def run(seed: int) -> Finding:
         rows += [row for name in ARMS for row in train_arm(name, model, int(own))]
     arms, adam = summary(rows), adam_figures(seed)
     return Finding(
-        claim="Over several passes the clipped ratio shortens updates and saves success; norm clipping leaves them as "
-        "long behind Adam, but keeps one outlier from drowning the steps after it. A rate far too large defeats both.",
+        claim="Over several passes the clipped ratio shortens updates and saves success; behind Adam, norm "
+        "clipping leaves them as long, but keeps one outlier from drowning the steps after it. A rate far too large "
+        "defeats both.",
         checks=checks_of(arms, adam),
         rows=rows,
         figures={
