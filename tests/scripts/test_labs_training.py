@@ -313,10 +313,10 @@ def test_the_exact_push_of_a_constant_weight_is_zero_and_that_of_a_token_mean_va
 
 def length_figures():
     pushes = {"GRPO": {"right": 0.1, "wrong": -0.1}} | {n: {"right": 0.0, "wrong": 0.0} for n in ("DrGRPO", "DAPO")}
-    flat = {"wrong": 7.0, "right": 7.0, "gap": 0.0, "start": 7.0, "right_start": 7.0, "mean_gap": 0.0}
+    flat = {"wrong": 7.0, "right": 7.0, "gap": 0.0, "start": 7.0, "right_start": 7.0, "early_gap": 0.0}
     lengths = {name: dict(flat) for name in length_bias.ARMS}
-    lengths["GRPO"] |= {"wrong": 10.0, "right": 4.0, "gap": 6.0, "mean_gap": 4.0}
-    lengths["GRPO, all sound alike"] |= {"right": 5.0, "mean_gap": 1.0}
+    lengths["GRPO"] |= {"wrong": 10.0, "right": 4.0, "gap": 6.0, "early_gap": 4.0}
+    lengths["GRPO, all sound alike"] |= {"right": 5.0, "early_gap": 1.0}
     return pushes, lengths
 
 
@@ -326,10 +326,10 @@ def length_figures():
         (0, "GRPO", {"wrong": 0.1}, 0),
         (0, "DrGRPO", {"wrong": 1e-9}, 1),
         (0, "DAPO", {"right": 0.05}, 2),
-        (1, "GRPO", {"wrong": 7.5}, 3),
+        (1, "GRPO", {"gap": 1.5}, 3),
         (1, "DAPO", {"gap": -4.0}, 4),
         (1, "GRPO, all sound alike", {"right": 9.0}, 5),
-        (1, "GRPO, all sound alike", {"mean_gap": 3.5}, 5),
+        (1, "GRPO, all sound alike", {"early_gap": 3.5}, 5),
     ],
 )
 def test_length_checks_fail_where_they_should(part, name, changed, failing):
