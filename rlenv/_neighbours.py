@@ -1,4 +1,4 @@
-"""The guard against other distributions that own the import names `agents` and `verifiers`."""
+"""Checks that the packages `agents` and `verifiers` are ours and not another distribution's."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ _REINSTALL = "pip install --force-reinstall --no-deps"
 
 
 def check_neighbours(*names: str) -> None:
-    """Check, without importing them, that the packages of these names are ours.
+    """Check, without importing them, that the packages with these names are ours.
 
-    Another distribution may come first on the path, have overwritten our files, or have taken them along when it was
-    uninstalled.
+    Another distribution may come first on the path, may have overwritten our files, or may have removed them when it
+    was uninstalled.
 
     Raises:
-        ImportError: naming the foreign file, the distribution that owns it, and the way out.
+        ImportError: names the foreign file, the distribution that owns it, and the command that helps.
     """
     for name in names:
         spec = find_spec(name)
@@ -29,13 +29,13 @@ def check_neighbours(*names: str) -> None:
 
 
 def _found(name: str, origin: str | None) -> str:
-    """Return what was found instead, whose it is, and what to do."""
+    """Return what was found instead, its owner, and what to do."""
     if origin is None:
         return f"none; run: {_REINSTALL} rlenv"
     owners = sorted({owner for owner in packages_distributions().get(name, []) if owner != "rlenv"})
     if not owners:
         return f"{origin} (not an installed package); rename it, or run: {_REINSTALL} rlenv"
     return (
-        f"{origin} (owner: {', '.join(owners)}); install rlenv into a virtual environment of its own, "
+        f"{origin} (owner: {', '.join(owners)}); install rlenv into a separate virtual environment, "
         f"or run: pip uninstall {' '.join(owners)}; {_REINSTALL} rlenv"
     )

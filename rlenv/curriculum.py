@@ -11,14 +11,14 @@ NEWEST_SHARE = 0.5
 
 
 class Curriculum:
-    """Which levels of difficulty are posed: the lowest at first, one more whenever the newest is mastered, never less.
+    """Decides which levels are posed: first the lowest, then one more each time the newest is mastered.
 
-    Pure bookkeeping: with the same verdicts in the same order it stands at the same level.
+    It is deterministic: the same verdicts in the same order lead to the same level.
 
     Args:
-        levels: of the problems there are; the order and gaps do not matter.
+        levels: the levels of the problems, in any order; gaps are allowed.
         threshold: the newest level is mastered when this share of its last `window` verdicts are successes.
-        window: how many verdicts that takes.
+        window: number of verdicts that are considered.
 
     Raises:
         ValueError: for a threshold outside 0..1, or fewer than two levels.
@@ -40,13 +40,13 @@ class Curriculum:
         return self.levels[self._newest]
 
     def draw(self, rng: random.Random) -> int:
-        """Return the level of a problem: the newest half of the time, else any of those before it."""
+        """Return a level: the newest half of the time, else one of the earlier ones."""
         if self._newest == 0 or rng.random() < NEWEST_SHARE:
             return self.level
         return self.levels[rng.randrange(self._newest)]
 
     def record(self, level: int, success: bool) -> None:
-        """Take note of a verdict on a problem of this level; only those on the newest level count."""
+        """Record a verdict on a problem of this level; only the newest level counts."""
         if level != self.level or self._newest == len(self.levels) - 1:
             return
         self._verdicts.append(success)

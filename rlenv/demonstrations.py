@@ -1,4 +1,4 @@
-"""Demonstrated episodes: the verifier's own answers as tokens, for a supervised warm start."""
+"""Demonstrations: the verifier's right answers as tokens, for a supervised warm start."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ class Demonstrations:
 
     Attributes:
         observations: `tokens` [N, L] and `length` [N] at reset: the prompts.
-        actions: the tokens of the answers, their end token included [N, T].
-        mask: which of them exist, bool [N, T].
+        actions: the tokens of the answers, with their end token [N, T].
+        mask: which of them are real, bool [N, T].
     """
 
     observations: dict[str, torch.Tensor]

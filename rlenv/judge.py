@@ -1,103 +1,207 @@
-"""From the tokens of finished episodes to verdicts: decode, verify, check what came back."""
+"""How finished episodes are judged: at once or late, and what the infos say about a verdict."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import Any
 
-from transformers import PreTrainedTokenizerBase
+import numpy as np
 
-from verifiers import Isolated, Problem, Verdict, Verifier
-from verifiers.base import checked
-from verifiers.worker_process import describe
+from verifiers import Problem, Verdict, Verifier
+from verifiers.base import FAILURES, checked
+from verifiers.workers.pool import WorkerPool
+from verifiers.workers.supervisor import describe
+
+from .problems import is_level
 
 
-def judge(
-    verifier: Verifier, problems: Sequence[Problem], completions: Sequence[str], flag_errors: bool = False
-) -> list[Verdict]:
-    """Have completions judged in one batch.
+class Judge:
+    """A verifier and how it is run.
 
     Args:
-        verifier: the judge.
-        problems: the problem of each episode.
-        completions: the text of each.
-        flag_errors: whether an exception of the verifier becomes a verdict with the status "error". The batch is then
-            judged one by one, so that one completion does not cost the others their verdicts.
-
-    Returns:
-        The verdicts, in order.
-
-    Raises:
-        ValueError: if the verifier returns another number of verdicts, or something else than verdicts.
+        verifier: judges.
+        pool: worker processes that run it; None to run it here.
+        flag_errors: whether an exception of a verifier without worker processes becomes a verdict with the status
+            "error". A batch that raises is then judged one by one, so that one completion does not cost the others
+            their verdicts.
     """
-    if not flag_errors:
-        return checked(verifier, verifier.verify_batch(problems, completions), len(completions))
-    try:
-        return judge(verifier, problems, completions)
-    except Exception as error:  # whatever a plugin raises
-        if len(completions) == 1:
-            return [Verdict(0.0, status="error", reason=describe(error))]
-    return [judge(verifier, [problem], [text], True)[0] for problem, text in zip(problems, completions, strict=True)]
+
+    def __init__(self, verifier: Verifier, pool: WorkerPool | None = None, flag_errors: bool = False) -> None:
+        self.verifier, self.pool, self.flag_errors = verifier, pool, flag_errors
+
+    def __call__(self, problems: Sequence[Problem], completions: Sequence[str]) -> list[Verdict]:
+        """Return the verdicts in the order of the completions.
+
+        Raises:
+            ValueError: if the verifier returns another number of verdicts, or something other than verdicts.
+        """
+        if self.pool is not None:
+            return self.pool.verify_batch(problems, completions)
+        try:
+            return checked(self.verifier, self.verifier.verify_batch(problems, completions), len(completions))
+        except Exception as error:  # whatever a plugin raises
+            if not self.flag_errors:
+                raise
+            if len(completions) == 1:
+                return [Verdict(0.0, status="error", reason=describe(error))]
+        return [self([problem], [text])[0] for problem, text in zip(problems, completions, strict=True)]
 
 
-def decode(tokenizer: PreTrainedTokenizerBase, completions: list[list[int]]) -> list[str]:
-    """Return the texts of completions; special tokens inside are decoded as their text: they were said, too."""
-    if tokenizer.is_fast:  # what batch_decode comes to, without its look at every token's type
-        return tokenizer.backend_tokenizer.decode_batch(completions, skip_special_tokens=False)
-    return tokenizer.batch_decode(completions, skip_special_tokens=False, clean_up_tokenization_spaces=False)
+def verdict_info(verifier: Verifier, problem: Problem, verdict: Verdict) -> dict[str, Any]:
+    """Return what the infos say about the verdict on one episode.
+
+    `level` is among the keys only if the problem has one.
+    """
+    level = problem.metadata.get("level")
+    return {
+        "verdict": {name: float(value) for name, value in verdict.parts.items()},
+        "is_success": verifier.is_success(verdict),
+        "verifier_failed": verdict.status in FAILURES,
+        "verdict_status": verdict.status,
+        "verdict_reason": verdict.reason,
+        **({"level": level} if is_level(level) else {}),
+    }
+
+
+class LateVerdict(Future[dict[str, Any]]):
+    """The reward and the infos of one episode, once its verdict is known.
+
+    Attributes:
+        asked: whether somebody has called `result`.
+    """
+
+    def __init__(self, problem: Problem, completion: str, judge_now: Callable[[], None]) -> None:
+        super().__init__()
+        self.problem, self.completion, self.asked = problem, completion, False
+        self._judge_now = judge_now
+        self.set_running_or_notify_cancel()  # a verdict cannot be cancelled
+
+    def result(self, timeout: float | None = None) -> dict[str, Any]:
+        """Wait for the verdict; return `reward` and the keys of `verdict_info`.
+
+        Raises:
+            TimeoutError: if the workers have no verdict after `timeout` seconds.
+        """
+        self.asked = True
+        self._judge_now()
+        return super().result(timeout)
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        """Wait for the verdict; return the exception that `result` would raise, if any."""
+        self._judge_now()
+        return super().exception(timeout)
 
 
 class LateVerdicts:
-    """Completions handed in while other episodes are still being written; their verdicts are fetched together.
+    """Judges completions while other episodes still run, and tells the curriculum about them afterwards.
 
-    Worker processes judge them meanwhile; any other verifier judges them in one batch when they are fetched.
+    With worker processes, judging starts at once. Any other verifier judges everything that is waiting in one batch
+    when the first result is asked for.
 
     Args:
-        verifier: the judge.
-        flag_errors: as in `judge`.
+        judge: judges.
+        hear: called with each problem and its infos, in the order the episodes ended; None if nobody listens.
     """
 
-    def __init__(self, verifier: Verifier, flag_errors: bool) -> None:
-        self.verifier, self.flag_errors = verifier, flag_errors
-        self.clear()
+    def __init__(self, judge: Judge, hear: Callable[[Problem, dict[str, Any]], None] | None) -> None:
+        self.judge, self.hear = judge, hear
+        self._unheard: deque[LateVerdict] = deque()
+        self._waiting: list[LateVerdict] = []
+        self._lock = threading.Lock()
 
     @staticmethod
-    def help(verifier: Verifier) -> bool:
-        """Tell whether a verifier gains by judging late."""
-        return isinstance(verifier, Isolated) or verifier.prefers_batches
+    def help(judge: Judge) -> bool:
+        """Tell whether late verdicts save time."""
+        return judge.pool is not None or judge.verifier.prefers_batches
 
     def __getstate__(self) -> dict[str, Any]:
-        """Pickle without verdicts on their way: the copy asks its own workers for them."""
-        return self.__dict__ | {"_futures": []}
+        """Pickle without futures: the copy judges again what its curriculum still has to hear."""
+        unheard = [(late.problem, late.completion, late.asked) for late in self._unheard]
+        return {"judge": self.judge, "hear": self.hear, "unheard": unheard}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        problems, texts = self._problems, self._texts
-        self.clear()
-        self.hand_in(problems, texts)
+        LateVerdicts.__init__(self, state["judge"], state["hear"])
+        for problem, completion, asked in state["unheard"]:
+            self.submit([problem], [completion])[0].asked = asked
 
-    def clear(self) -> None:
-        """Forget what was handed in."""
-        self._problems: list[Problem] = []
-        self._texts: list[str] = []
-        self._futures: list[Future[Verdict]] = []
-
-    def hand_in(self, problems: Sequence[Problem], completions: Sequence[str]) -> list[int]:
-        """Take completions in and return the numbers of their verdicts, counted from the last fetching."""
-        first = len(self._texts)
-        self._problems += problems
-        self._texts += completions
-        if isinstance(self.verifier, Isolated):
-            self._futures += self.verifier.submit(problems, completions)
-        return list(range(first, len(self._texts)))
-
-    def fetch(self) -> tuple[list[Problem], list[Verdict]]:
-        """Return the problems and the verdicts of everything handed in, in order, once they are all there."""
-        problems = self._problems
-        if self._futures:
-            verdicts = [future.result() for future in self._futures]
+    def submit(self, problems: Sequence[Problem], completions: Sequence[str]) -> list[LateVerdict]:
+        """Take completions and return the futures of their verdicts."""
+        pairs = zip(problems, completions, strict=True)
+        late = [LateVerdict(problem, completion, self._judge_waiting) for problem, completion in pairs]
+        if self.judge.pool is not None:
+            for one, future in zip(late, self.judge.pool.submit(problems, completions), strict=True):
+                future.add_done_callback(lambda done, one=one: self._resolve(one, done.result()))  # type: ignore[misc]
         else:
-            verdicts = judge(self.verifier, problems, self._texts, self.flag_errors)
-        self.clear()
-        return problems, verdicts
+            with self._lock:
+                self._waiting += late
+        if self.hear is not None:
+            self._unheard += late
+        return late
+
+    def tell(self, everything: bool) -> None:
+        """Tell the curriculum about verdicts: all of them, or those before the first that nobody has asked for.
+
+        Raises:
+            Exception: of the verifier, unless somebody who asked for the verdict got it already.
+        """
+        while self.hear is not None and self._unheard and (everything or self._unheard[0].asked):
+            late = self._unheard.popleft()
+            error = late.exception()
+            if error is None:
+                self.hear(late.problem, late.result())
+            elif not late.asked:
+                raise error
+
+    def _judge_waiting(self) -> None:
+        with self._lock:
+            waiting, self._waiting = self._waiting, []
+        if not waiting:
+            return
+        try:
+            verdicts = self.judge([late.problem for late in waiting], [late.completion for late in waiting])
+        except Exception as error:  # whatever a plugin raises goes to those who ask
+            for late in waiting:
+                late.set_exception(error)
+            return
+        except BaseException:  # Ctrl-C: the next one who asks has them judged
+            with self._lock:
+                self._waiting = waiting + self._waiting
+            raise
+        for late, verdict in zip(waiting, verdicts, strict=True):
+            self._resolve(late, verdict)
+
+    def _resolve(self, late: LateVerdict, verdict: Verdict) -> None:
+        try:
+            info = verdict_info(self.judge.verifier, late.problem, verdict)
+            late.set_result({"reward": float(verdict.reward), **info})
+        except Exception as error:  # a plugin's `is_success` must not leave anybody waiting
+            late.set_exception(error)
+
+
+def vector_info(num_envs: int, rows: Sequence[int], infos: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Return the infos of some slots in Gymnasium's layout: per key an array over all slots, and its mask `_key`.
+
+    Numbers and booleans are in typed arrays, dictionaries are nested, everything else is in arrays of objects.
+
+    Args:
+        num_envs: B.
+        rows: the slots.
+        infos: of each of them.
+    """
+    columns: dict[str, Any] = {}
+    for key in dict.fromkeys(key for info in infos for key in info):
+        values = [info[key] for info in infos if key in info]
+        everywhere = len(values) == len(infos)
+        having = rows if everywhere else [row for row, info in zip(rows, infos, strict=True) if key in info]
+        if isinstance(values[0], dict):
+            columns[key] = vector_info(num_envs, having, values)
+        else:
+            number = isinstance(values[0], (bool, int, float))
+            columns[key] = np.zeros(num_envs, type(values[0])) if number else np.full(num_envs, None, dtype=object)
+            columns[key][having] = values
+        columns[f"_{key}"] = np.zeros(num_envs, dtype=np.bool_)
+        columns[f"_{key}"][having] = True
+    return columns

@@ -1,4 +1,4 @@
-"""Problems from files: which column is what, prompts from templates, and where a row is wrong."""
+"""Problems from lists and files: column names, prompt templates, and the line of every malformed row."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ from typing import Any
 
 from verifiers import Problem
 
-from .problems import NAMED_SPLITS, is_unicode
-from .rows import Row, read_rows, shown
+from .problems import NAMED_SPLITS, as_problem
+from .rows import Row, read_rows
+from .text import NOT_UNICODE, is_unicode, shown
 
 SHOWN_FAULTS, SHOWN_COLUMNS = 3, 20
 _LEVEL = re.compile(r"(?:level )?([1-9][0-9]{0,8})", re.IGNORECASE)
@@ -26,32 +27,64 @@ class _MalformedError(Exception):
     """What is wrong with a row."""
 
 
+def listed_problems(
+    problems: str | Path | Sequence[Problem | Mapping[str, Any] | str] | None,
+    columns: Mapping[str, str] | None,
+    template: str | None,
+) -> list[Problem] | None:
+    """Return the problems of a file or a list; None for None, which means that the verifier samples them.
+
+    Raises:
+        ValueError: for an empty list, and any error of `load_problems` and `as_problem`.
+    """
+    if isinstance(problems, (str, Path)):
+        return load_problems(problems, columns, template)
+    if columns or template is not None:
+        raise ValueError("columns and template are for problems from a file: pass its path as problems (--problems)")
+    if problems is None:
+        return None
+    if not len(problems):
+        raise ValueError("problems is an empty list; pass None to have the verifier sample them")
+    listed = [as_problem(item) for item in problems]
+    for problem in listed:
+        if not is_unicode(problem.prompt + problem.answer):
+            raise ValueError(f"problem {shown(problem.prompt)}: {NOT_UNICODE}")
+    return listed
+
+
+def place_of(problems: Any, index: int) -> str:
+    """Return where a listed problem stands, for an error message: its row in the file, or its place in the list."""
+    if isinstance(problems, (str, Path)):
+        return f"{str(problems)!r}, {read_rows(Path(problems))[index][0]}"
+    return f"problem {index + 1}"
+
+
 def load_problems(
     path: str | Path, columns: Mapping[str, str] | None = None, template: str | None = None
 ) -> list[Problem]:
     """Return the problems of a file, in its order.
 
-    The columns `prompt` and `answer` (empty where the file has none) become the problem's; the others are its metadata.
-    A column `split` (train, test, or validation, which counts as test), or the split of a `DatasetDict`, decides on
-    which side the problem is, and a column `level` (a whole number from 1, "Level 3" too) how difficult it is.
+    The columns `prompt` and `answer` (if any) become the problem's prompt and answer; the others are its metadata. A
+    column `split` (train, test, or validation, which counts as test), or the split of a `DatasetDict`, assigns the
+    problem to a split. A column `level` (a whole number from 1, or "Level 3") is its difficulty.
 
     Args:
         path: a .jsonl, .ndjson, .json (a list of objects), .csv, .tsv or .parquet file, or a folder of datasets'
             `save_to_disk`; text is UTF-8, with or without a byte order mark.
-        columns: what the file calls our columns, such as {"prompt": "question", "answer": "target"}. A column whose
-            name is given to another one in this way is left out.
-        template: makes the prompt from a row's columns, as in "Q: {question}\\nA:"; {name} is replaced, {{ and }} are
-            braces, and there is nothing else to it.
+        columns: which column of the file to use, such as {"prompt": "question", "answer": "target"}. If the file also
+            has a column "prompt", that one is then left out.
+        template: makes the prompt from a row's columns, as in "Q: {question}\\nA:"; {name} is replaced, and {{ and }}
+            are braces.
 
     Raises:
-        ValueError: in one line, for a file that cannot be read or has no rows, a column that is not there, a template
-            that cannot be filled in, and malformed rows with the numbers of their lines.
+        ValueError: in one line, for a file that cannot be read or has no rows, a missing column, a template that cannot
+            be filled in, and malformed rows, with their line numbers.
     """
     path, columns = Path(path), _checked(columns or {})
     fields = None if template is None else _parsed(template)
     rows = read_rows(path)
     known = list(dict.fromkeys(name for _, row in rows if not isinstance(row, str) for name in row))
-    if known:  # else no row can be read, which is said below
+    if known:  # otherwise no row can be read, and the error below says so
         _check_columns(path, known, columns, fields)
     if columns.get("answer", "answer") in known:
         columns.setdefault("answer", "answer")
@@ -70,7 +103,7 @@ def load_problems(
 
 def _checked(columns: Mapping[str, str]) -> dict[str, str]:
     if not isinstance(columns, Mapping) or not all(isinstance(name, str) for pair in columns.items() for name in pair):
-        raise ValueError(f"columns must map our names to the file's, as in {{'prompt': 'question'}}, got {columns!r}")
+        raise ValueError(f"columns must be a mapping such as {{'prompt': 'question'}}, got {columns!r}")
     return dict(columns)
 
 
@@ -84,14 +117,14 @@ def _parsed(template: str) -> _Template:
         raise ValueError(f"prompt template {template!r}: {error}; braces are written {{{{ and }}}}") from error
     fields = [(name, form, conversion) for _, name, form, conversion in parts if name is not None]
     if not fields:
-        raise ValueError(f"prompt template {template!r} has no field such as {{question}}: all prompts were the same")
+        raise ValueError(f"prompt template {template!r} has no field such as {{question}}")
     if any(not name or form or conversion for name, form, conversion in fields):
         raise ValueError(f"prompt template {template!r}: only plain {{name}} fields are allowed")
     return [(literal, name) for literal, name, _, _ in parts]
 
 
 def _check_columns(path: Path, known: list[str], columns: Mapping[str, str], fields: _Template | None) -> None:
-    """Check that every column that is asked for is there."""
+    """Check that the file has every column that is needed."""
     if fields is None:
         columns = {"prompt": "prompt", **columns}
     asked = {name: "--prompt-template" for _, name in fields or () if name is not None and name not in columns}
@@ -124,7 +157,7 @@ def _problem(row: Row | str, columns: Mapping[str, str], fields: _Template | Non
         raise _MalformedError(f"the prompt must be text, got {shown(prompt)}")
     answer = _answer(renamed.get("answer", ""))
     if not is_unicode(prompt + answer):
-        raise _MalformedError("half of a surrogate pair is no text")
+        raise _MalformedError(NOT_UNICODE)
     return Problem(prompt, answer, metadata)
 
 

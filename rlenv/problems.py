@@ -1,4 +1,4 @@
-"""The seeded stream of problems: number i is a function of (seed, split, i), and of a curriculum where there is one."""
+"""The seeded stream of problems: problem i depends on seed, split and i, and on the curriculum, if any."""
 
 from __future__ import annotations
 
@@ -14,14 +14,18 @@ from verifiers import Problem, Verifier
 from .curriculum import Curriculum
 
 SPLITS = ("train", "test")
-NAMED_SPLITS = {"train": "train", "test": "test", "validation": "test"}  # as a listed problem's metadata may say
+NAMED_SPLITS = {
+    "train": "train",
+    "test": "test",
+    "validation": "test",
+}  # of listed problems
 _TRIES = 10_000
 
 
 def in_test_split(key: str, test_fraction: float) -> bool:
-    """Tell on which side of the train/test border a problem with this split key lies.
+    """Tell whether a problem with this split key belongs to the test split.
 
-    The side is a hash of the key, so the two splits are disjoint by construction, whatever was sampled before.
+    This depends on a hash of the key only, so the two splits are always disjoint.
 
     Args:
         key: `verifier.split_key(problem)`.
@@ -32,7 +36,7 @@ def in_test_split(key: str, test_fraction: float) -> bool:
 
 
 def as_problem(item: Problem | Mapping[str, Any] | str) -> Problem:
-    """Return a Problem made from a Problem, a prompt, or a mapping with a `prompt` and maybe an `answer`.
+    """Return a Problem made from a Problem, a prompt, or a mapping with a `prompt` and optionally an `answer`.
 
     Raises:
         ValueError: if a mapping has no prompt.
@@ -48,39 +52,34 @@ def as_problem(item: Problem | Mapping[str, Any] | str) -> Problem:
 
 
 def level_of(problem: Problem) -> int:
-    """Return a problem's level of difficulty, from 1: what its metadata says, 1 where that is no level."""
+    """Return a problem's level of difficulty, from 1; without a valid level in its metadata, 1."""
     level = problem.metadata.get("level", 1)
     return level if is_level(level) else 1
-
-
-def is_unicode(text: str) -> bool:
-    """Tell whether a text can be written down: half of a surrogate pair cannot."""
-    return text.isascii() or not any("\ud800" <= character <= "\udfff" for character in text)
 
 
 class ProblemStream:
     """An endless sequence of the problems of one split, with random access.
 
-    Where the problems are a list, every problem comes once an epoch, in an order shuffled by seed and epoch;
-    otherwise the verifier samples them. A listed problem whose metadata names its "split" (train, test, or validation,
-    which counts as test) is on that side; a hash decides for the others.
+    Listed problems come once per epoch, shuffled by seed and epoch; otherwise the verifier samples problems. If a
+    listed problem's metadata names its "split" (train, test, or validation, which counts as test), it belongs to that
+    split; the others are assigned by a hash.
 
-    With a curriculum the level of problem i is drawn when it is asked for, so it depends on how far the curriculum has
-    come by then; listed problems of that level are drawn with replacement. The same verdicts in between lead to the
-    same problems, and problem i asked for twice in a row is the same, so that a group shares it. The test split never
-    has a curriculum.
+    With a curriculum, the level of problem i is drawn when the problem is requested, so it depends on the curriculum's
+    progress at that time; listed problems of that level are drawn with replacement. The same verdicts in between lead
+    to the same problems, and requesting problem i twice in a row returns the same problem, so that a group shares it.
+    The test split never has a curriculum.
 
     Args:
-        verifier: makes the problems where there is no list, and says which belong together.
+        verifier: samples the problems unless they are listed; its `split_key` says which problems belong together.
         split: "train" or "test".
-        test_fraction: expected share of the test split, 0 to 1; with 0 everything is for training.
-        problems: the problems, or None where the verifier samples them.
-        fits: says which sampled problems are short enough to be posed; None for all.
+        test_fraction: expected share of the test split, 0 to 1; 0 uses everything for training.
+        problems: the problems, or None to have the verifier sample them.
+        fits: tells whether a sampled problem is short enough; None accepts all.
         curriculum: the success rate at which the next level begins; None for all levels from the start.
 
     Raises:
-        ValueError: for an unknown split, a fraction outside 0..1, a split that holds none of the listed problems, a
-            listed problem whose split is unknown, or, with a curriculum, levels that there cannot be.
+        ValueError: for an unknown split, a fraction outside 0..1, no listed problem in this split, a listed problem
+            with an unknown split or, with a curriculum, an invalid level.
     """
 
     def __init__(
@@ -109,7 +108,7 @@ class ProblemStream:
 
     @property
     def listed(self) -> list[Problem]:
-        """The problems of this split where they are a list, else none."""
+        """The listed problems of this split; empty if the verifier samples them."""
         return list(self._listed or ())
 
     def __getitem__(self, index: int) -> Problem:
@@ -138,10 +137,10 @@ class ProblemStream:
             if self._hashed_side(problem) == self.split and (self._fits is None or self._fits(problem)):
                 return problem
         wanted = f"in the {self.split} split ({self.test_fraction=}) and short enough"
-        raise ValueError(f"{_TRIES} sampled problems, none of them {wanted}")
+        raise ValueError(f"the verifier sampled {_TRIES} problems, but none was {wanted}")
 
     def _order(self, seed: int, epoch: int) -> list[int]:
-        """Return the shuffled order of one epoch; the last one asked for is remembered."""
+        """Return the shuffled order of one epoch; the last result is cached."""
         if self._shuffled is None or self._shuffled[:2] != (seed, epoch):
             order = list(range(len(self._listed or ())))
             random.Random(f"{seed}/{self.split}/{epoch}").shuffle(order)
@@ -152,7 +151,7 @@ class ProblemStream:
         return "test" if in_test_split(self.verifier.split_key(problem), self.test_fraction) else "train"
 
     def _of_this_split(self, problems: list[Problem]) -> list[Problem]:
-        """Return the listed problems that belong here."""
+        """Return the listed problems of this split."""
         sides: dict[str, list[Problem]] = {split: [] for split in SPLITS}
         for problem in problems:
             sides[_named_side(problem) or self._hashed_side(problem)].append(problem)
@@ -166,7 +165,7 @@ class ProblemStream:
 
 
 def is_level(level: Any) -> bool:
-    """Tell whether something is a level of difficulty: a whole number from 1."""
+    """Tell whether a value is a valid level of difficulty: a whole number from 1."""
     return isinstance(level, int) and not isinstance(level, bool) and level >= 1
 
 
@@ -181,7 +180,7 @@ def _by_level(problems: Sequence[Problem]) -> dict[int, list[Problem]]:
 
 
 def _named_side(problem: Problem) -> str | None:
-    """Return the split that a listed problem names, None where it names none."""
+    """Return the split that a listed problem names; None if it names none."""
     split = problem.metadata.get("split")
     if split is None:
         return None

@@ -14,19 +14,26 @@ import numpy as np
 from gymnasium import spaces
 from transformers import PreTrainedTokenizerBase
 
-from verifiers import Isolated, Problem, Verdict, Verifier, isolate, make_verifier
+from verifiers import Isolated, Problem, Verdict, Verifier, make_verifier
 from verifiers.registry import trusting
+from verifiers.workers.pool import make_pool
 
 from .encoder import Encoder
-from .judge import decode, judge
-from .listed import MOST_TOKENS, listed_problems, longest_of, place_of
-from .problems import ProblemStream, is_level, level_of
-from .rows import shown
-from .tokenizer import load_tokenizer
+from .judge import Judge, verdict_info
+from .problem_files import listed_problems, place_of
+from .problems import ProblemStream, level_of
+from .text import shown
+from .tokenizer import decode, load_tokenizer
 
 DEFAULT_PROMPT_TOKENS = 128
 DEFAULT_NEW_TOKENS = 64
 LONG_PROMPTS = ("error", "skip")
+MOST_TOKENS = 4096  # of a listed prompt or demonstration, unless the user asks for more: it sizes every buffer
+_FOR_MORE = {
+    "prompt": "a larger max_prompt_tokens (--max-prompt-tokens), "
+    "or long_prompts='skip' (--long-prompts skip) to leave it out",
+    "demonstration": "max_new_tokens (--max-new-tokens)",
+}
 
 
 @dataclass(frozen=True)
@@ -43,36 +50,34 @@ class TextGenTask:
 
     Args:
         verifier: a name, "module:Name", a Verifier or a reward function; see `verifiers.make_verifier`.
-        verifier_kwargs: arguments for the verifier's constructor.
-        tokenizer: a folder, model id or tokenizer object; None for one token a character of the verifier's alphabet and
-            of the listed problems.
-        problems: a list of problems (Problem, prompt or mapping), or the path of a file of them, see
-            `rlenv.problem_files.load_problems`; None where the verifier samples them.
-        columns: what the file calls our columns, such as {"prompt": "question"}.
+        verifier_kwargs: arguments of the verifier's constructor.
+        tokenizer: a folder, model id or tokenizer object; None for one token per character of the verifier's alphabet
+            and of the listed problems.
+        problems: a list of problems (Problem, prompt or mapping) or the path of a file of them, see
+            `rlenv.problem_files.load_problems`; None to have the verifier sample them.
+        columns: which column of the file holds what, such as {"prompt": "question"}.
         template: makes the prompts from the columns of the file, as in "Q: {question}".
-        split: "train" or "test", disjoint by construction where the problems do not name their split themselves.
+        split: "train" or "test"; disjoint, unless the problems themselves name their split.
         test_fraction: expected share of problems in the test split.
         group_size: K consecutive episodes share a prompt.
-        first_problem: the number of the problem in the stream that the first group gets; for training that begins after
-            the problems of a warm start.
-        max_prompt_tokens: longest prompt; None for the longest in the list, which may have 4096 tokens then, or what
-            the verifier says, else 128.
-        max_new_tokens: longest completion with its end token; None for what the verifier says, else 64, or more where
-            the demonstration of a listed problem needs it, which may have 4096 tokens then.
-        long_prompts: what happens to longer prompts: "error", or "skip", which leaves them out and counts them in
-            `skipped_prompts`.
-        curriculum: the success rate at which training goes on to the next level of difficulty, see
+        first_problem: number of the first group's problem in the stream; a warm start uses up the problems before it.
+        max_prompt_tokens: longest prompt; None for the longest listed prompt (at most 4096 tokens), else for what the
+            verifier declares, else 128.
+        max_new_tokens: longest completion with its end token; None for what the verifier declares (else 64), or for
+            the longest demonstration of a listed problem if that is longer (at most 4096 tokens).
+        long_prompts: "error" refuses longer prompts, "skip" leaves them out and counts them in `skipped_prompts`.
+        curriculum: success rate at which training adds the next level of difficulty, see
             `rlenv.curriculum.Curriculum`; None for all levels from the start.
-        verifier_workers: worker processes that judge; 0 for none; None for one a core where the verifier wants them or
-            one of the next two is given, else none.
-        verifier_timeout: seconds a verdict may take in a worker process; None for what the verifier says.
+        verifier_workers: worker processes that judge; 0 for none. None for one per core if the verifier asks for
+            workers or one of the next two settings is given, else for none.
+        verifier_timeout: seconds per verdict in a worker process; None for the verifier's own `timeout`.
         verifier_memory_mb: memory of a worker process, in MiB; None for 2048.
-        flag_errors: whether an exception of a verifier without worker processes is a verdict with the status "error",
-            as it is with them, instead of an exception.
-        trust: False makes registered verifiers only; agents say so of what a checkpoint names.
+        flag_errors: whether an exception of a verifier without worker processes becomes a verdict with the status
+            "error", as it does with them.
+        trust: False refuses verifiers that are not registered; for names that come from a checkpoint.
 
     Raises:
-        ValueError: for anything out of range, with a line that names the value and what was allowed.
+        ValueError: for a value out of range; one line that names it and what is allowed.
     """
 
     def __init__(
@@ -101,14 +106,15 @@ class TextGenTask:
             raise ValueError(f"unknown long_prompts {long_prompts!r}; allowed: {', '.join(LONG_PROMPTS)}")
         with trusting(trust):
             made = make_verifier(verifier, **(verifier_kwargs or {}))
-        self.verifier = isolate(made, verifier_workers, verifier_timeout, verifier_memory_mb)
-        self._own_verifier = self.verifier is not verifier
-        self.flag_errors = flag_errors
+        pool = make_pool(made, verifier_workers, verifier_timeout, verifier_memory_mb)
+        self._owned = [each for each in (pool, made) if each is not None and each is not verifier]
+        if isinstance(made, Isolated):
+            pool, made = made.pool, made.verifier
+        self.verifier, self.judge = made, Judge(made, pool, flag_errors)
         listed = listed_problems(problems, columns, template)
-        answers = [self.verifier.demonstration(problem) for problem in listed or ()]
+        answers = [made.demonstration(problem) for problem in listed or ()]
         texts = [text for problem in listed or () for text in (problem.prompt, problem.answer)]
-        self.tokenizer = load_tokenizer(tokenizer, _alphabet(self.verifier, texts + answers))
-        self.eos_token_id: int = self.tokenizer.eos_token_id
+        self.tokenizer = load_tokenizer(tokenizer, _alphabet(made, texts + answers))
         self.encoder = Encoder(self.tokenizer)
         self.group_size = _whole("group_size", group_size)
         self.first_problem = _whole("first_problem", first_problem, low=0)
@@ -120,9 +126,15 @@ class TextGenTask:
         if long_prompts == "skip" and listed is not None:
             listed = self._without_long(listed)
         fits = self._fits if long_prompts == "skip" and listed is None else None
-        self.stream = ProblemStream(self.verifier, split, test_fraction, listed, fits, curriculum)
+        self.stream = ProblemStream(made, split, test_fraction, listed, fits, curriculum)
+        self._make_spaces()
+        # Find prompts that do not fit before the first episode: all listed ones, or the first sampled one.
+        self.encode([problem.prompt for problem in self.stream.listed or [self.stream[0]]])
+
+    def _make_spaces(self) -> None:
         self.max_length = self.max_prompt_tokens + self.max_new_tokens
         self.vocab_size = len(self.tokenizer)
+        self.eos_token_id: int = self.tokenizer.eos_token_id
         pad = self.tokenizer.pad_token_id
         self.pad_token_id: int = self.eos_token_id if pad is None else pad
         self.action_space = spaces.Discrete(self.vocab_size)
@@ -130,16 +142,15 @@ class TextGenTask:
             tokens=spaces.Box(0, self.vocab_size - 1, (self.max_length,), np.int64),
             length=spaces.Discrete(self.max_length + 1),
         )
-        # What does not fit is known before the first episode: of a list every prompt, else the first one.
-        self.encode([problem.prompt for problem in self.stream.listed or [self.stream[0]]])
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """Unpickle; the copy of a verifier belongs to the copy of its task."""
-        self.__dict__.update(state, _own_verifier=True)
+        """Unpickle; a copied task owns its copy of the verifier."""
+        self.__dict__.update(state)
+        self._owned = [each for each in (self.judge.pool, self.verifier) if each is not None]
 
     @property
     def level(self) -> int | None:
-        """The level of difficulty that the curriculum has come to; None without one."""
+        """The newest level of difficulty of the curriculum; None without a curriculum."""
         return None if self.stream.curriculum is None else self.stream.curriculum.level
 
     def reseed(self, rng: np.random.Generator) -> None:
@@ -147,10 +158,10 @@ class TextGenTask:
         self.stream.seed = int(rng.integers(2**62))
 
     def prompts(self, episodes: Sequence[int]) -> list[Prompt]:
-        """Return what the episodes with these numbers start from; the K episodes of a group share it.
+        """Return the prompts of the episodes with these numbers; the K episodes of a group share one.
 
         Raises:
-            ValueError: if a prompt is empty, does not fit, or has characters that the tokenizer does not know.
+            ValueError: if a prompt is empty, too long, or has characters that the tokenizer does not know.
         """
         groups = list(dict.fromkeys(episode // self.group_size for episode in episodes))
         problems = [self.stream[self.first_problem + group] for group in groups]
@@ -161,7 +172,7 @@ class TextGenTask:
         return [by_group[episode // self.group_size] for episode in episodes]
 
     def encode(self, texts: list[str]) -> list[list[int]]:
-        """Return the tokens of prompts; text that spells a special token stays text.
+        """Return the tokens of prompts; text that looks like a special token stays text.
 
         Raises:
             ValueError: as `prompts` says.
@@ -174,7 +185,7 @@ class TextGenTask:
         return encoded
 
     def _without_long(self, problems: list[Problem]) -> list[Problem]:
-        """Return the problems whose prompts are short enough, and count the others."""
+        """Return the problems with prompts that fit, and count the others."""
         lengths = map(len, self.encoder.prompts([problem.prompt for problem in problems]))
         short = [problem for problem, length in zip(problems, lengths, strict=True) if length <= self.max_prompt_tokens]
         self.skipped_prompts = len(problems) - len(short)
@@ -186,7 +197,7 @@ class TextGenTask:
         return short
 
     def _fits(self, problem: Problem) -> bool:
-        """Tell whether a sampled prompt is short enough, and count it where it is not."""
+        """Tell whether a sampled prompt fits; count it if not."""
         fits = len(self.encoder.prompts([problem.prompt])[0]) <= self.max_prompt_tokens
         self.skipped_prompts += not fits
         if not fits and self.skipped_prompts == 1:
@@ -203,21 +214,21 @@ class TextGenTask:
         long_prompts: str,
         place: Callable[[int], str],
     ) -> tuple[int, int]:
-        """Return the longest prompt and the longest completion: as asked for, else as the problems need it."""
+        """Return the longest prompt and completion: what the user asked for, else what the problems need."""
         if listed is None and not self.verifier.makes_problems:
-            raise ValueError(f"{type(self.verifier).__name__} makes no problems of its own: pass problems (--problems)")
+            raise ValueError(f"{type(self.verifier).__name__} does not make problems: pass problems (--problems)")
         prompts = [problem.prompt for problem in listed or [self.verifier.sample(random.Random(0))]]
-        # Lengths in characters bound those in tokens, but for the end and what this tokenizer adds to a text.
+        # A text has at most as many tokens as characters, plus the end token and what this tokenizer adds.
         room = 1 + max(0, len(self.encoder.spell("prompt", prompts[:1], add_special_tokens=True)[0]) - len(prompts[0]))
         needed = _length(self.verifier.answer_length, room, DEFAULT_NEW_TOKENS)
         longest = _length(self.verifier.prompt_length, room, DEFAULT_PROMPT_TOKENS)
         if prompt_tokens is None and listed:
             lengths = list(map(len, self.encoder.prompts(prompts)))
             skips = long_prompts == "skip"
-            longest = min(max(lengths), MOST_TOKENS) if skips else longest_of("prompt", prompts, lengths, place)
+            longest = min(max(lengths), MOST_TOKENS) if skips else _longest_of("prompt", prompts, lengths, place)
         if new_tokens is None and any(answers):
             lengths = [len(ids) + 1 for ids in self.encoder.ids(answers)]
-            needed = max(needed, longest_of("demonstration", answers, lengths, place))
+            needed = max(needed, _longest_of("demonstration", answers, lengths, place))
         return (
             max(1, longest) if prompt_tokens is None else _whole("max_prompt_tokens", prompt_tokens),
             needed if new_tokens is None else _whole("max_new_tokens", new_tokens),
@@ -229,29 +240,21 @@ class TextGenTask:
             self.tokenizer, [list(tokens[:-1] if tokens[-1] == self.eos_token_id else tokens) for tokens in completions]
         )
 
-    def judge(self, prompts: Sequence[Prompt], texts: Sequence[str]) -> list[Verdict]:
-        """Return the verdicts on finished episodes."""
-        return judge(self.verifier, [prompt.problem for prompt in prompts], texts, self.flag_errors)
+    def conclude(self, problem: Problem, verdict: Verdict) -> dict[str, Any]:
+        """Return what the infos say about a verdict, and tell the curriculum, if any."""
+        info = verdict_info(self.verifier, problem, verdict)
+        self.hear(problem, info)
+        return info
 
-    def conclude(self, problems: Sequence[Problem], verdicts: Sequence[Verdict]) -> dict[str, list[Any]]:
-        """Tell the curriculum, where there is one, how episodes went, and return what the infos say of it, by key."""
-        if self.stream.curriculum is not None:
-            for problem, verdict in zip(problems, verdicts, strict=True):
-                if verdict.status == "ok":
-                    self.stream.curriculum.record(level_of(problem), self.verifier.is_success(verdict))
-        levels = [problem.metadata.get("level") for problem in problems]
-        return {
-            "is_success": [self.verifier.is_success(verdict) for verdict in verdicts],
-            "verifier_failed": [verdict.failed for verdict in verdicts],
-            "verdict_status": [verdict.status for verdict in verdicts],
-            "verdict_reason": [verdict.reason for verdict in verdicts],
-            **({"level": levels} if all(map(is_level, levels)) else {}),
-        }
+    def hear(self, problem: Problem, info: Mapping[str, Any]) -> None:
+        """Tell the curriculum, if any, how an episode ended; only verdicts with the status "ok" count."""
+        if self.stream.curriculum is not None and info["verdict_status"] == "ok":
+            self.stream.curriculum.record(level_of(problem), info["is_success"])
 
     def close(self) -> None:
-        """Give back what a verifier made here holds; one that was passed in is left to who passed it."""
-        if self._own_verifier:
-            self.verifier.close()
+        """Stop the worker processes and close the verifier; a verifier that the user passed in stays open."""
+        for each in self._owned:
+            each.close()
 
     def demonstration(self, problem: Problem) -> list[int]:
         """Return the tokens of the verifier's demonstration with the end token.
@@ -261,9 +264,8 @@ class TextGenTask:
         """
         text = self.verifier.demonstration(problem)
         if not text:
-            verifier = self.verifier.verifier if isinstance(self.verifier, Isolated) else self.verifier
             raise ValueError(
-                f"{type(verifier).__name__} has no demonstration for {shown(problem.prompt)}, and a warm start "
+                f"{type(self.verifier).__name__} has no demonstration for {shown(problem.prompt)}, and a warm start "
                 "needs one (--sft-steps 0 skips the warm start)"
             )
         tokens = [*self.encoder.spell("demonstration", [text])[0], self.eos_token_id]
@@ -272,6 +274,17 @@ class TextGenTask:
                 f"demonstration {shown(text)} has {len(tokens)} tokens; allowed: {self.max_new_tokens} (max_new_tokens)"
             )
         return tokens
+
+
+def _longest_of(what: str, texts: Sequence[str], lengths: Sequence[int], place: Callable[[int], str]) -> int:
+    """Return the greatest length of listed texts; a length above `MOST_TOKENS` is an error."""
+    for index, length in enumerate(lengths):
+        if length > MOST_TOKENS:
+            raise ValueError(
+                f"{place(index)}: {what} {shown(texts[index])} has {length} tokens; allowed by default: {MOST_TOKENS}; "
+                f"pass {_FOR_MORE[what]}"
+            )
+    return max(lengths)
 
 
 def _whole(name: str, value: Any, low: int = 1) -> int:
@@ -285,5 +298,5 @@ def _length(characters: int | None, room: int, default: int) -> int:
 
 
 def _alphabet(verifier: Verifier, texts: Iterable[str]) -> str:
-    """Return the verifier's characters and then those that only these texts have."""
+    """Return the verifier's characters, followed by the others in these texts."""
     return verifier.alphabet + "".join(sorted(set().union(*texts) - set(verifier.alphabet)))

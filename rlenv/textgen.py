@@ -1,4 +1,4 @@
-"""TextGen-v0, one episode at a time, on numpy: the plain reference of the specification."""
+"""TextGen-v0, one episode at a time, with numpy: the reference implementation."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from .task import Prompt, TextGenTask
 class TextGenEnv(gym.Env[dict[str, Any], np.int64]):
     """Text generation as a Gymnasium environment: every action is a token, the reward comes at the end.
 
-    Observation: `tokens` [L], the prompt and everything generated so far, right-padded, and `length`, how many of
-    them count. Action: a token id. Reward: 0 at every step but the last; there, the verdict's reward.
+    Observation: `tokens` [L], the prompt and everything generated so far, right-padded, and `length`, how
+    many of them are real. Action: a token id. Reward: 0 at every step but the last; there, the verdict's reward.
     The end-of-sequence token sets `terminated`. Running out of `max_new_tokens` sets `terminated` and `truncated`:
     the verdict on the cut text is final, so no critic may bootstrap past it, and the cut is still visible.
     Info at the end: `completion`, `verdict` (named parts), `is_success`, `verifier_failed` (timeout or error),
@@ -26,7 +26,11 @@ class TextGenEnv(gym.Env[dict[str, Any], np.int64]):
         task: everything else, see `rlenv.task.TextGenTask`.
     """
 
-    metadata: dict[str, Any] = {"render_modes": ["ansi", "human"], "render_fps": 4, "verdicts_in_infos": True}
+    metadata: dict[str, Any] = {
+        "render_modes": ["ansi", "human"],
+        "render_fps": 4,
+        "traits": {"verdicts_in_infos": True},
+    }
 
     def __init__(self, render_mode: str | None = None, **task: Any) -> None:
         if render_mode not in (None, *self.metadata["render_modes"]):
@@ -57,7 +61,7 @@ class TextGenEnv(gym.Env[dict[str, Any], np.int64]):
         return self._observation(), {"group": self._prompt.group, "prompt": self._prompt.problem.prompt}
 
     def step(self, action: Any) -> tuple[dict[str, Any], float, bool, bool, dict[str, Any]]:
-        """Append a token; where it ends the episode, have the completion judged.
+        """Append a token; if it ends the episode, judge the completion.
 
         Raises:
             ValueError: for an action outside the vocabulary.
@@ -90,18 +94,17 @@ class TextGenEnv(gym.Env[dict[str, Any], np.int64]):
 
     def _finish(self, prompt: Prompt, generated: list[int]) -> tuple[float, dict[str, Any]]:
         text = self.task.texts([generated])[0]
-        (verdict,) = self.task.judge([prompt], [text])
+        (verdict,) = self.task.judge([prompt.problem], [text])
         self._outcome = f"  reward {verdict.reward:g}" if verdict.status == "ok" else f"  {verdict.status}"
         if self.render_mode == "human":
             self.render()
         return float(verdict.reward), {
             "completion": text,
-            "verdict": dict(verdict.parts),
-            **{key: values[0] for key, values in self.task.conclude([prompt.problem], [verdict]).items()},
+            **self.task.conclude(prompt.problem, verdict),
         }
 
     def close(self) -> None:
-        """Give back what the verifier holds."""
+        """Stop worker processes and close the verifier."""
         self.task.close()
 
     def _observation(self) -> dict[str, Any]:

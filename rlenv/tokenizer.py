@@ -1,4 +1,4 @@
-"""Tokenizers: one token a character by default, or any Hugging Face tokenizer."""
+"""Tokenizers: one token per character by default, or any Hugging Face tokenizer."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ PAD, EOS = "<pad>", "<eos>"
 
 
 def character_tokenizer(alphabet: str) -> PreTrainedTokenizerFast:
-    """Return a tokenizer with one token a character, after `<pad>` (0) and `<eos>` (1).
+    """Return a tokenizer with one token per character, after `<pad>` (0) and `<eos>` (1).
 
     It saves and reloads like any other (`save_pretrained`, `AutoTokenizer.from_pretrained`).
 
     Args:
-        alphabet: the characters, each counted once, in this order.
+        alphabet: the characters, in order; repeated ones count once.
 
     Raises:
         ValueError: if the alphabet is empty.
@@ -39,14 +39,14 @@ def character_tokenizer(alphabet: str) -> PreTrainedTokenizerFast:
 
 
 def load_tokenizer(spec: str | Path | PreTrainedTokenizerBase | None, alphabet: str) -> PreTrainedTokenizerBase:
-    """Return the tokenizer that `spec` stands for.
+    """Return the tokenizer that `spec` describes.
 
     Args:
         spec: a folder or model id, a tokenizer object, or None for a character tokenizer over `alphabet`.
-        alphabet: used only where `spec` is None.
+        alphabet: used only if `spec` is None.
 
     Raises:
-        ValueError: if there is no such tokenizer, or it knows no end-of-sequence token.
+        ValueError: if there is no such tokenizer, or it has no end-of-sequence token.
     """
     if spec is None:
         return character_tokenizer(alphabet)
@@ -63,7 +63,14 @@ def load_tokenizer(spec: str | Path | PreTrainedTokenizerBase | None, alphabet: 
 
 
 def control_tokens(tokenizer: PreTrainedTokenizerBase) -> dict[str, int]:
-    """Return the ids of all special tokens by what they look like in text."""
+    """Return the ids of all special tokens by their text."""
     added = {token.content: index for index, token in tokenizer.added_tokens_decoder.items() if token.special}
     named = {str(token): tokenizer.convert_tokens_to_ids(str(token)) for token in tokenizer.all_special_tokens}
     return added | named
+
+
+def decode(tokenizer: PreTrainedTokenizerBase, completions: list[list[int]]) -> list[str]:
+    """Return the texts of completions; special tokens inside are decoded as their own text."""
+    if tokenizer.is_fast:  # what batch_decode does, without its check of every token's type
+        return tokenizer.backend_tokenizer.decode_batch(completions, skip_special_tokens=False)
+    return tokenizer.batch_decode(completions, skip_special_tokens=False, clean_up_tokenization_spaces=False)

@@ -1,4 +1,4 @@
-"""TextGen-v0, many episodes at once, on torch: the same specification as `textgen.py`, slot by slot."""
+"""TextGen-v0 batched, with torch tensors: many episodes at once, each as `textgen.py` specifies it."""
 
 from __future__ import annotations
 
@@ -9,10 +9,7 @@ import torch
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
-from verifiers import Verdict
-
-from .host_tensor import for_numpy
-from .judge import LateVerdicts
+from .judge import LateVerdicts, vector_info
 from .task import Prompt, TextGenTask
 
 Obs = dict[str, torch.Tensor]
@@ -22,44 +19,42 @@ Info = dict[str, Any]
 class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
     """B slots of TextGen-v0 whose observations, rewards and flags are torch tensors on one device.
 
-    Episodes are numbered in the order they start, slot by slot, so the problems are those a single environment with
-    the same seed poses one after the other, and the K episodes of a group are consecutive. Rows that end at the same
-    step are judged in one batch. Infos have the keys of `TextGenEnv` and follow Gymnasium's convention: numpy arrays
-    over slots, each `key` with its mask `_key`; `_completion` says which slots ended an episode. Gymnasium's vector
-    wrappers calculate with numpy and therefore need `device="cpu"`.
+    Episodes are numbered in the order they start, slot by slot, so a single environment with the same seed poses the
+    same problems in the same order, and the K episodes of a group are consecutive. Episodes that end at the same step
+    are judged in one batch. Infos have the keys of `TextGenEnv` and follow Gymnasium's convention: numpy arrays over
+    slots, each `key` with its mask `_key`; `_completion` says which slots ended an episode. Gymnasium's vector
+    wrappers use numpy and therefore need `device="cpu"`.
 
-    In the default mode DISABLED, `reset(options={"reset_mask": mask})` restarts those slots only, and stepping a
-    finished slot does nothing and pays 0: restarting slots while others run on is continuous batching. A slot that no
-    reset has started yet counts as finished.
+    In the default mode DISABLED, `reset(options={"reset_mask": mask})` restarts only those slots, and stepping a
+    finished slot does nothing and returns reward 0. Restarting slots while others continue is continuous batching.
+    Slots that were never reset count as finished.
 
     Args:
         num_envs: B, the number of slots.
-        device: where the tensors live, such as "cpu" or "cuda".
+        device: of the tensors, such as "cpu" or "cuda".
         autoreset_mode: "Disabled", "NextStep" or "SameStep", or the `AutoresetMode`.
         render_mode: None or "ansi".
-        late_verdicts: let episodes end with a reward of 0 and a `verdict_ticket` in the info, where the verifier gains
-            by it: it judges while other episodes go on. `collect_verdicts` then says what they were worth. For agents
-            that need no reward before the rollout is complete.
+        late_verdicts: do not wait for the verdict when an episode ends, if that saves time (the verifier has worker
+            processes, or prefers batches). The reward of that step is NaN, and the infos hold `completion` and
+            `verdict_future`, one `concurrent.futures.Future` per slot. Its result is a dictionary: `reward`, and the
+            keys that the infos would have had. A curriculum learns of these verdicts at the next reset, in the order
+            the episodes ended: of all at a reset without a mask, else of those before the first that nobody asked for.
         task: everything else, see `rlenv.task.TextGenTask`.
 
     Raises:
-        ValueError: for an unknown device, mode or render mode, and as `TextGenTask` says.
+        ValueError: for an unknown device, mode or render mode, or any error of `TextGenTask`.
     """
 
     metadata: dict[str, Any] = {
         "render_modes": ["ansi"],
         "autoreset_mode": AutoresetMode.DISABLED,
-        "finished_slots_may_step": True,
-        "ends_are_in_infos": True,  # a step whose infos have no "completion" ends no episode
-        "verdicts_in_infos": True,  # every episode ends with a "verdict_status", or a "verdict_ticket" for a later one
-        "groups_span_slots": True,  # group numbers are unique over all slots
-        "agent_settings": (
-            "device",
-            "group_size",
-            "late_verdicts",
-            "flag_errors",
-            "trust",
-        ),  # constructor arguments an agent may choose
+        "traits": {
+            "finished_slots_may_step": True,
+            "ends_are_in_infos": True,
+            "verdicts_in_infos": True,
+            "groups_span_slots": True,
+            "agent_settings": ("device", "group_size", "late_verdicts", "flag_errors", "trust"),
+        },
     }
 
     def __init__(
@@ -77,8 +72,9 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
             raise ValueError(f"unknown render_mode {render_mode!r}; allowed: {self.metadata['render_modes']}")
         self.mode = _autoreset_mode(autoreset_mode)
         self.task = TextGenTask(**task)
-        late = late_verdicts and LateVerdicts.help(self.task.verifier)
-        self._late = LateVerdicts(self.task.verifier, self.task.flag_errors) if late else None
+        late = late_verdicts and LateVerdicts.help(self.task.judge)
+        hear = self.task.hear if self.task.stream.curriculum is not None else None
+        self._late = LateVerdicts(self.task.judge, hear) if late else None
         self.metadata = {
             **self.metadata,
             "late_verdicts": late,
@@ -111,8 +107,8 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Obs, Info]:
         """Start new episodes: in every slot, or in those of `options["reset_mask"]` (bool, [B]).
 
-        Without a mask, a new group begins, even where the last one was not complete. With a seed, the first problems
-        are those of that seed's stream; groups are numbered from 0, or on from the last one while other slots run.
+        Without a mask, a new group begins, even if the last one is incomplete. With a seed, the stream of problems
+        starts again from that seed; groups are numbered from 0, or continue while other slots still run.
 
         Raises:
             ValueError: if the mask has another shape or selects nothing.
@@ -126,18 +122,16 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
             running = bool((left_out & ~self._done).any())
             self._first_group = self._first_group - (-self._next_episode // self.task.group_size) if running else 0
             self._next_episode, self._posed = 0, True
-        if mask is None and self._late is not None:
-            self._late.clear()
-        if mask is None:  # a new beginning is the beginning of a group
+        if mask is None:  # begin a new group
             self._next_episode += -self._next_episode % self.task.group_size
         info = self._start(rows)
         return self._observation(), info
 
     def step(self, actions: Any) -> tuple[Obs, torch.Tensor, torch.Tensor, torch.Tensor, Info]:
-        """Append a token to every slot that runs; judge those that ended.
+        """Append a token to every running slot; judge the episodes that ended.
 
         Raises:
-            ValueError: for an action outside the vocabulary in a slot that runs, or a batch of another shape.
+            ValueError: for an action outside the vocabulary in a running slot, or a batch of the wrong shape.
         """
         if not self._posed:
             raise RuntimeError("no episode was started: call reset() before step()")
@@ -158,11 +152,11 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
         if restarting:
             info = {**self._start(restarting), **info}
         if self.mode is AutoresetMode.SAME_STEP and self._any_new:
-            info = self._restart_now(finished, info)
-        return self._observation(), for_numpy(rewards), for_numpy(ended | cut), for_numpy(cut), info
+            info = self._restart_ended(finished, info)
+        return self._observation(), _for_numpy(rewards), _for_numpy(ended | cut), _for_numpy(cut), info
 
     def render(self) -> tuple[str, ...] | None:
-        """Return prompt and completion so far of every slot."""
+        """Return the prompt and the completion so far of every slot."""
         if self.render_mode is None:
             return None
         texts = []
@@ -181,7 +175,10 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
         return flags.nonzero()[:, 0].tolist()
 
     def _start(self, rows: list[int]) -> Info:
-        """Start the next episodes of the stream in these slots."""
+        """Start the next episodes of the stream in these slots; the curriculum hears of late verdicts before."""
+        if self._late is not None and self._late.hear is not None:
+            others = torch.ones_like(self._done).index_fill(0, torch.tensor(rows, device=self.device), False)
+            self._late.tell(everything=not bool((others & ~self._done).any()))
         numbers = range(self._next_episode, self._next_episode + len(rows))
         prompts = self.task.prompts(numbers)
         self._next_episode = numbers.stop
@@ -199,10 +196,8 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
         self._prompt_lengths[index] = lengths
         self._taken[index] = 0
         self._done[index] = False
-        return {
-            **self._column("group", rows, [self._first_group + prompt.group for prompt in prompts]),
-            **self._column("prompt", rows, [prompt.problem.prompt for prompt in prompts]),
-        }
+        starts = [{"group": self._first_group + each.group, "prompt": each.problem.prompt} for each in prompts]
+        return vector_info(self.num_envs, rows, starts)
 
     def _append(self, actions: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Write one token into every running slot; return who ended [B] and who was cut [B]."""
@@ -211,13 +206,13 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
         taken = self._taken + running
         cut = running & ~ended & (taken >= self.task.max_new_tokens)
         over = ended | cut
-        # One read for everything the host has to know of this step.
+        # One transfer for everything the host needs to know about this step.
         facts = torch.stack([*actions.aminmax(), over.any(), (self._done | over).any()])
         low, high, any_new, any_done = facts.tolist()
         if low < 0 or high >= self.task.vocab_size:
             self._check(actions, running)
         column = self._lengths.clamp(max=self.task.max_length - 1)
-        if self._any_done:  # some slots keep what they have
+        if self._any_done:  # finished slots keep their tokens
             actions = actions.where(running, self._tokens[self._rows, column])
         self._tokens[self._rows, column] = actions
         self._lengths += running
@@ -238,67 +233,36 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
         problems = [prompt.problem for prompt in prompts]
         generated = [ids[start:end] for ids, (start, end) in zip(tokens, spans, strict=True)]
         texts = self.task.texts(generated)
-        info = self._column("completion", rows, texts)
         if self._late is not None:
-            tickets = self._column("verdict_ticket", rows, self._late.hand_in(problems, texts))
-            return {**info, **tickets}, torch.zeros(len(rows))
-        verdicts = self.task.judge(prompts, texts)
-        info |= {"verdict": self._parts(rows, verdicts), "_verdict": self._mask(rows)}
-        for key, values in self.task.conclude(problems, verdicts).items():
-            info |= self._column(key, rows, values)
-        return info, torch.tensor([float(verdict.reward) for verdict in verdicts])
-
-    def collect_verdicts(self) -> dict[str, list[Any]]:
-        """Wait for all verdicts that are outstanding, where verdicts come late; the lists are in order of tickets.
-
-        Returns:
-            `r`, `verdict` (the named parts) and what else the infos say of verdicts.
-        """
-        if self._late is None:
-            raise RuntimeError("verdicts come with the step here: late_verdicts is off, or of no use to the verifier")
-        problems, verdicts = self._late.fetch()
-        rewards, parts = [float(verdict.reward) for verdict in verdicts], [dict(verdict.parts) for verdict in verdicts]
-        return {"r": rewards, "verdict": parts, **self.task.conclude(problems, verdicts)}
+            futures = self._late.submit(problems, texts)
+            late = [{"completion": text, "verdict_future": future} for text, future in zip(texts, futures, strict=True)]
+            return vector_info(self.num_envs, rows, late), torch.full((len(rows),), torch.nan)
+        verdicts = self.task.judge(problems, texts)
+        infos = [
+            {"completion": text, **self.task.conclude(problem, verdict)}
+            for problem, text, verdict in zip(problems, texts, verdicts, strict=True)
+        ]
+        if not all("level" in info for info in infos):
+            for info in infos:
+                info.pop("level", None)
+        return vector_info(self.num_envs, rows, infos), torch.tensor([float(verdict.reward) for verdict in verdicts])
 
     def close_extras(self, **kwargs: Any) -> None:
-        """Give back what the verifier holds."""
+        """Stop worker processes and close the verifier."""
         self.task.close()
 
-    def _parts(self, rows: list[int], verdicts: list[Verdict]) -> Info:
-        columns: Info = {}
-        for name in dict.fromkeys(name for verdict in verdicts for name in verdict.parts):
-            having = [
-                (row, verdict.parts[name]) for row, verdict in zip(rows, verdicts, strict=True) if name in verdict.parts
-            ]
-            columns.update(self._column(name, [row for row, _ in having], [float(value) for _, value in having]))
-        return columns
-
-    def _restart_now(self, rows: list[int], info: Info) -> Info:
-        """SAME_STEP: keep the last observation and info apart, and return the new episodes' instead."""
+    def _restart_ended(self, rows: list[int], info: Info) -> Info:
+        """SAME_STEP: move the last observation and infos to `final_obs` and `final_info`, and start new episodes."""
         observation = self._observation()
         final_obs = np.full(self.num_envs, None, dtype=object)
         for row in rows:
             final_obs[row] = {key: value[row] for key, value in observation.items()}
-        mask = self._mask(rows)
+        mask = np.isin(np.arange(self.num_envs), rows)
         final = {"final_obs": final_obs, "_final_obs": mask, "final_info": info, "_final_info": mask.copy()}
         return {**self._start(rows), **final}
 
     def _observation(self) -> Obs:
         return {"tokens": self._tokens.clone(), "length": self._lengths.clone()}
-
-    def _mask(self, rows: list[int]) -> np.ndarray:
-        mask = np.zeros(self.num_envs, dtype=np.bool_)
-        mask[rows] = True
-        return mask
-
-    def _column(self, key: str, rows: list[int], values: list[Any]) -> Info:
-        """Return `key` and its mask in Gymnasium's layout: numbers in typed arrays, the rest in object arrays."""
-        if values and isinstance(values[0], (bool, int, float)):
-            array = np.zeros(self.num_envs, dtype=type(values[0]))
-        else:
-            array = np.full(self.num_envs, None, dtype=object)
-        array[rows] = values
-        return {key: array, f"_{key}": self._mask(rows)}
 
 
 def _autoreset_mode(mode: str | AutoresetMode) -> AutoresetMode:
@@ -307,3 +271,22 @@ def _autoreset_mode(mode: str | AutoresetMode) -> AutoresetMode:
     except ValueError:
         allowed = ", ".join(member.value for member in AutoresetMode)
         raise ValueError(f"unknown autoreset_mode {mode!r}; allowed: {allowed}") from None
+
+
+class HostTensor(torch.Tensor):
+    """A CPU tensor for which mixed operations with numpy return arrays.
+
+    Gymnasium's vector wrappers, such as `RecordEpisodeStatistics`, compute `array += tensor` and
+    `np.logical_or(tensor, tensor)` with rewards and flags; with plain tensors these fail.
+    """
+
+    __array_priority__ = -1
+
+    def __array_wrap__(self, array: np.ndarray, context: Any = None, return_scalar: bool = False) -> Any:
+        """Return the results of numpy's functions unchanged."""
+        return array[()] if return_scalar else array
+
+
+def _for_numpy(tensor: torch.Tensor) -> torch.Tensor:
+    """Return the same tensor, as a `HostTensor` if it is on the CPU."""
+    return tensor.as_subclass(HostTensor) if tensor.device.type == "cpu" else tensor

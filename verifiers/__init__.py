@@ -1,48 +1,17 @@
-"""Verifiers: they pose the problems and judge the answers. One verifier a file; `base.py` says what one is."""
+"""Verifiers pose problems and judge answers; `base.py` defines what a verifier is."""
 
-from .arith import Arith
+from . import builtin
 from .base import Problem, Verdict, Verifier
-from .choice import Choice
-from .code import Code
-from .countdown import Countdown
-from .exact import Exact
-from .format import Format
+from .builtin import *  # noqa: F403
 from .function import FunctionVerifier
-from .isolation import Isolated, isolate
-from .json_schema import JsonSchema
-from .length import Length
-from .math import Math
-from .numeric import Numeric
-from .reasoning_gym import ReasoningGym
-from .regex import Regex
 from .registry import list_verifiers, make_verifier, register_verifier
-from .reward_model import RewardModel
 from .weighted import Weighted
+from .workers.pool import Isolated, isolate
 
 __rlenv_package__ = True
 
 __all__ = [
-    "Arith",
-    "Choice",
-    "Code",
-    "Countdown",
-    "Exact",
-    "Format",
-    "FunctionVerifier",
-    "Isolated",
-    "JsonSchema",
-    "Length",
-    "Math",
-    "Numeric",
-    "Problem",
-    "ReasoningGym",
-    "Regex",
-    "RewardModel",
-    "Verdict",
-    "Verifier",
-    "Weighted",
-    "isolate",
-    "list_verifiers",
-    "make_verifier",
-    "register_verifier",
-]
+    "FunctionVerifier", "Isolated", "Problem", "Verdict", "Verifier", "Weighted", "isolate", "list_verifiers",
+    "make_verifier", "register_verifier",
+]  # fmt: skip
+__all__ += builtin.__all__

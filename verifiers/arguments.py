@@ -1,4 +1,4 @@
-"""Checks of what users pass to verifiers: one clear line where a value is not allowed."""
+"""Checks of the arguments of verifiers; each error is one line."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def whole_number(owner: str, name: str, value: Any, low: int, high: int) -> int:
 
 
 def not_negative(owner: str, name: str, value: Any) -> Fraction:
-    """Return a finite number of at least 0 as the exact fraction that its decimal spelling means.
+    """Return a finite number of at least 0 as the exact fraction that its decimal digits mean.
 
     Raises:
         ValueError: for anything else.

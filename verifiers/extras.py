@@ -1,4 +1,4 @@
-"""Optional packages: imported where they are used, and named with their extra where they are missing."""
+"""Optional packages: imported when needed; the error for a missing one names the extra to install."""
 
 from __future__ import annotations
 

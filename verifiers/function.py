@@ -1,4 +1,4 @@
-"""Any reward function f(prompts, completions, **columns) as a verifier."""
+"""A reward function f(prompts, completions, **columns) as a verifier."""
 
 from __future__ import annotations
 
@@ -9,23 +9,25 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+from typing_extensions import override
+
 from .base import MAX_REWARD, Problem, Verdict, Verifier
 
 
 class FunctionVerifier(Verifier):
-    """Wraps a reward function with the signature that TRL made common.
+    """Wraps a reward function with the signature that TRL uses.
 
-    The function is called once a batch with lists: `prompts`, `completions`, and the columns it asks for by name:
-    `answer` and what else the problems' metadata holds. It returns one number per completion, as a coroutine
-    function, too; None means that it does not apply; NaN and numbers beyond float32 are errors.
+    The function is called once per batch, with lists: `prompts`, `completions`, and the columns that it has parameters
+    for: `answer` and the problems' metadata. It returns one number per completion, and may be async. None means that it
+    does not apply to a completion; NaN and numbers beyond float32 are errors.
 
     Args:
-        function: `f(prompts, completions, **columns) -> list[float | None]`, or `async` the same.
-        success_reward: a completion with at least this reward counts as a success.
+        function: `f(prompts, completions, **columns) -> list[float | None]`, sync or async.
+        success_reward: the least reward that counts as a success.
         alphabet: characters for a character tokenizer; printable ASCII by default.
 
     Raises:
-        ValueError: when it returns a list of another length than it was given, or something that is no number.
+        ValueError: when judging, if the function returns a list of the wrong length, or something other than numbers.
     """
 
     def __init__(
@@ -39,17 +41,13 @@ class FunctionVerifier(Verifier):
             parameters = inspect.signature(function).parameters
         except ValueError as error:
             raise ValueError(
-                f"{self.name} is no reward function f(prompts, completions, **columns): {error}"
+                f"{self.name} is not a reward function f(prompts, completions, **columns): {error}"
             ) from error
         self._takes_all = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters.values())
         self._names = set(parameters)
 
-    def verify(self, problem: Problem, completion: str) -> Verdict:
-        """Judge one completion."""
-        return self.verify_batch([problem], [completion])[0]
-
+    @override
     def verify_batch(self, problems: Sequence[Problem], completions: Sequence[str]) -> list[Verdict]:
-        """Judge many completions with one call of the function."""
         columns: dict[str, list[Any]] = {
             "prompts": [problem.prompt for problem in problems],
             "completions": list(completions),
@@ -63,7 +61,7 @@ class FunctionVerifier(Verifier):
         if inspect.isawaitable(rewards):
             rewards = _wait_for(rewards)
         if not isinstance(rewards, Iterable) or isinstance(rewards, (str, bytes)):
-            raise ValueError(f"reward function {self.name} returned {rewards!r}, which is no list of numbers")
+            raise ValueError(f"reward function {self.name} returned {rewards!r}, which is not a list of numbers")
         rewards = list(rewards)
         if len(rewards) != len(completions):
             raise ValueError(f"reward function {self.name} returned {len(rewards)} rewards for {len(completions)}")
@@ -75,14 +73,14 @@ class FunctionVerifier(Verifier):
         try:
             value = float(reward)
         except (TypeError, ValueError) as error:
-            raise ValueError(f"reward function {self.name} returned {reward!r}, which is no number") from error
+            raise ValueError(f"reward function {self.name} returned {reward!r}, which is not a number") from error
         if not abs(value) <= MAX_REWARD:
             return Verdict(0.0, status="error", reason=f"reward function {self.name} returned {value}")
         return Verdict(value)
 
 
 def _wait_for(rewards: Awaitable[Any]) -> Any:
-    """Run a coroutine to its end, also where an event loop runs already (a notebook)."""
+    """Run a coroutine to its end, even if an event loop is already running (as in a notebook)."""
 
     async def finish() -> Any:
         return await rewards

@@ -1,4 +1,4 @@
-"""Finding a verifier: by name, by entry point, by "module:Name", as an object or as a plain reward function."""
+"""Makes verifiers from a name, an entry point, "module:Name", an object or a reward function."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ VerifierType = TypeVar("VerifierType", bound=type[Verifier])
 
 
 def register_verifier(name: str) -> Callable[[VerifierType], VerifierType]:
-    """Class decorator that makes a verifier known as `name`.
+    """Class decorator that registers a verifier as `name`.
 
     Raises:
-        ValueError: if another class holds the name already.
+        ValueError: if another class already has the name.
     """
 
     def register(cls: VerifierType) -> VerifierType:
@@ -41,10 +41,10 @@ def register_verifier(name: str) -> Callable[[VerifierType], VerifierType]:
 
 @contextmanager
 def trusting(trust: bool) -> Iterator[None]:
-    """Say whether the verifiers made in this block, and those inside them, were chosen by the user or by a checkpoint.
+    """Set whether verifiers made in this block, and those inside them, may be of unregistered kinds.
 
     Args:
-        trust: False for what a checkpoint names: then only registered verifiers are made.
+        trust: False for names that come from a checkpoint: only registered verifiers are allowed.
     """
     token = _TRUST.set(trust)
     try:
@@ -54,7 +54,7 @@ def trusting(trust: bool) -> Iterator[None]:
 
 
 def require_trust(what: str) -> None:
-    """Check that the user chose this, which may run any code.
+    """Check that the user, not a checkpoint, chose this; it may run any code.
 
     Raises:
         ValueError: in a block of `trusting(False)`.
@@ -71,23 +71,23 @@ def list_verifiers() -> list[str]:
 
 
 def make_verifier(spec: str | Verifier | Callable[..., Any], **kwargs: Any) -> Verifier:
-    """Return the verifier that `spec` stands for.
+    """Return the verifier that `spec` describes.
 
     Args:
         spec: a registered name ("arith"), a name with its first argument ("reasoning_gym:leg_counting"),
             "module:Name", a Verifier object or class, or a reward function
             `f(prompts, completions, **columns) -> list[float | None]`.
-        kwargs: passed to the verifier's constructor.
+        kwargs: arguments of the verifier's constructor.
 
     Raises:
-        ValueError: for an unknown name (with the closest matches), a module that cannot be imported, or arguments that
-            the verifier does not take.
+        ValueError: for an unknown name (with the closest matches), a module that cannot be imported, or unknown
+            arguments.
     """
     if isinstance(spec, str):
         name, _, argument = spec.partition(":")
         if argument and name in list_verifiers():
             return _construct(_load(name), name, argument, **kwargs)
-    found = _find(spec) if isinstance(spec, str) else spec
+    found = find_verifier(spec) if isinstance(spec, str) else spec
     if isinstance(found, Verifier):
         if kwargs:
             raise ValueError(f"verifier arguments {sorted(kwargs)} given together with a finished verifier object")
@@ -100,12 +100,24 @@ def make_verifier(spec: str | Verifier | Callable[..., Any], **kwargs: Any) -> V
 
 
 def find_verifier(name: str) -> Any:
-    """Return what a listed name stands for: as a rule a class, which nobody has made an object of.
+    """Return what a name or "module:Name" refers to: usually a class.
 
     Raises:
-        ValueError: for an unknown name (with the closest matches), or an installed package that cannot be imported.
+        ValueError: for an unknown name (with the closest matches), or a module that cannot be imported.
     """
-    return _find(name)
+    if ":" in name:
+        require_trust(f"the unregistered verifier {name!r}")
+        module_name, _, attribute = name.partition(":")
+        try:
+            return getattr(importlib.import_module(module_name), attribute)
+        except (Exception, SystemExit) as error:  # a module may raise anything while it is imported
+            raise ValueError(f"verifier {name!r} cannot be loaded: {_reason(error)}") from error
+    known = list_verifiers()
+    if name in known:
+        return _load(name)
+    close = difflib.get_close_matches(name, known, n=3)
+    hint = f"did you mean {', '.join(close)}?" if close else f"known: {', '.join(known)}"
+    raise ValueError(f"unknown verifier {name!r}; {hint}")
 
 
 def verifier_origin(name: str) -> str:
@@ -126,24 +138,8 @@ def _construct(cls: type[Verifier], name: str, *args: Any, **kwargs: Any) -> Ver
         raise ValueError(f"verifier {name}: {problem}; its arguments: {takes}") from error
 
 
-def _find(name: str) -> Any:
-    if ":" in name:
-        require_trust(f"the unregistered verifier {name!r}")
-        module_name, _, attribute = name.partition(":")
-        try:
-            return getattr(importlib.import_module(module_name), attribute)
-        except (Exception, SystemExit) as error:  # a module may raise anything while it is imported
-            raise ValueError(f"verifier {name!r} cannot be loaded: {_reason(error)}") from error
-    known = list_verifiers()
-    if name in known:
-        return _load(name)
-    close = difflib.get_close_matches(name, known, n=3)
-    hint = f"did you mean {', '.join(close)}?" if close else f"known: {', '.join(known)}"
-    raise ValueError(f"unknown verifier {name!r}; {hint}")
-
-
 def _load(name: str) -> Any:
-    """Return the class that a known name stands for."""
+    """Return the class that a known name refers to."""
     if name in _REGISTRY:
         return _REGISTRY[name]
     entry = next(entry for entry in entry_points(group=ENTRY_POINT_GROUP) if entry.name == name)
@@ -154,7 +150,7 @@ def _load(name: str) -> Any:
 
 
 def _reason(error: BaseException) -> str:
-    """Return an exception in one line, with the place that raised it where the message does not explain it."""
+    """Return an exception in one line, with the place that raised it unless the message explains it."""
     line = (str(error).splitlines() or [""])[0]
     if isinstance(error, (ImportError, AttributeError, SyntaxError)):
         return line

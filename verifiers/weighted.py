@@ -1,75 +1,73 @@
-"""weighted: the sum of several verifiers' rewards, each with a weight, each logged."""
+"""weighted: the weighted sum of several verifiers' rewards; each part is logged."""
 
 from __future__ import annotations
 
 import math
+import random
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from .base import MAX_REWARD, Problem, Verdict, Verifier, checked
-from .isolation import isolate
-from .posed import Posed
-from .registry import make_verifier, register_verifier
+from typing_extensions import override
 
-FAILURES = ("error", "timeout")
+from .base import FAILURES, MAX_REWARD, Problem, Verdict, Verifier, checked
+from .registry import make_verifier, register_verifier
+from .workers.pool import WorkerPool, make_pool
 
 
 @register_verifier("weighted")
-class Weighted(Posed):
+class Weighted(Verifier):
     """Several verifiers of the same completion; the reward is Σ weight · reward.
 
-    The first part that makes problems poses them and gives the demonstrations; without one the problems come from
-    elsewhere. A completion is a success where every part with a positive weight counts it as one. A part that fails
-    makes the whole verdict a failure, as does a sum beyond float32; a part that is not applicable adds
-    nothing. Parts that want worker processes get them. Prompts: those of the part that poses them. Alphabet: those of
-    the parts that name one, together. What it does not catch: what none of its parts does; a part with a small weight
-    still earns where the answer is wrong.
+    The first part that can make problems provides the problems and demonstrations; if no part can, problems must be
+    listed. A completion is a success if every part with a positive weight counts it as one. If a part fails, or the
+    sum is beyond float32, the whole verdict is a failure; a part that is not applicable adds nothing. Parts that want
+    worker processes get them. Prompts: those of the part that poses the problems. Alphabet: the parts' alphabets
+    together. Not caught: what no part catches; and a part with a small weight still pays for wrong answers.
 
     Args:
-        parts: name to weight, or to a mapping with `weight`, maybe `verifier` (where the name is not the verifier's)
-            and the verifier's own arguments: {"arith": 1, "length": {"weight": 0.1, "maximum": 3}}.
+        parts: maps a name to a weight, or to a mapping with `weight`, the verifier's own arguments, and `verifier` if
+            the name is not the verifier's: {"arith": 1, "length": {"weight": 0.1, "maximum": 3}}.
 
     Raises:
-        ValueError: for no parts, a weight that is no number, weights whose sum is beyond float32, an unknown
-            verifier, or arguments that it does not take.
+        ValueError: for no parts, a weight that is not a number, weights whose sum is beyond float32, an unknown
+            verifier, or unknown arguments.
     """
 
     def __init__(self, parts: Mapping[str, float | Mapping[str, Any]]) -> None:
         if not isinstance(parts, Mapping) or not parts:
             raise ValueError(f"weighted: parts maps names to weights, as in {{'arith': 1}}; got {parts!r}")
         self.parts: dict[str, Verifier] = {}
+        self.pools: dict[str, WorkerPool] = {}
         self.weights: dict[str, float] = {}
         for name, given in parts.items():
             settings: dict[str, Any] = dict(given) if isinstance(given, Mapping) else {"weight": given}
             weight = settings.pop("weight", None)
             self.weights[name] = _weight(name, weight)
-            self.parts[name] = isolate(make_verifier(settings.pop("verifier", name), **settings))
+            part = self.parts[name] = make_verifier(settings.pop("verifier", name), **settings)
+            if (pool := make_pool(part)) is not None:
+                self.pools[name] = pool
         members = list(self.parts.values())
-        self.poser = next((part for part in members if part.makes_problems), members[0])
-        named = [part.alphabet for part in members if part.alphabet != Verifier.alphabet]  # the others take any text
+        self.first = next((part for part in members if part.makes_problems), members[0])
+        named = [part.alphabet for part in members if part.alphabet != Verifier.alphabet]  # other parts accept any text
         self.alphabet = "".join(dict.fromkeys("".join(named))) or Verifier.alphabet
-        self.prompt_length, self.answer_length = self.poser.prompt_length, self.poser.answer_length
-        self.levels = self.poser.levels
+        self.prompt_length, self.answer_length = self.first.prompt_length, self.first.answer_length
+        self.levels = self.first.levels
         self.prefers_batches = any(part.prefers_batches for part in members)
         self.slow = any(part.slow or part.isolated for part in members)
         weighed = [(weight, self.parts[name]) for name, weight in self.weights.items() if weight]
         self.reward_range = _range(weighed)
         self.success_reward = sum(weight * part.success_reward for weight, part in weighed if weight > 0)
 
-    def verify(self, problem: Problem, completion: str) -> Verdict:
-        """Judge one completion by every part."""
-        return self.verify_batch([problem], [completion])[0]
-
+    @override
     def verify_batch(self, problems: Sequence[Problem], completions: Sequence[str]) -> list[Verdict]:
-        """Judge many completions by every part."""
         columns = {
-            name: checked(part, part.verify_batch(problems, completions), len(completions))
+            name: checked(part, self.pools.get(name, part).verify_batch(problems, completions), len(completions))
             for name, part in self.parts.items()
         }
         return [self._sum({name: column[row] for name, column in columns.items()}) for row in range(len(completions))]
 
     def is_success(self, verdict: Verdict) -> bool:
-        """Tell whether every part with a positive weight that applies counts its own reward as a success."""
+        """Tell whether every applicable part with a positive weight counts its own reward as a success."""
         if verdict.status != "ok":
             return False
         wanted = [name for name, weight in self.weights.items() if weight > 0 and name in verdict.parts]
@@ -92,13 +90,44 @@ class Weighted(Posed):
         return Verdict(reward, parts)
 
     def paraphrases(self, problem: Problem) -> list[str]:
-        """Return what every part accepts of the paraphrases of the part that poses problems."""
-        made = self.poser.paraphrases(problem)
+        """Return those paraphrases of the posing part that every part accepts."""
+        made = self.first.paraphrases(problem)
         verdicts = self.verify_batch([problem] * len(made), made)
         return [text for text, verdict in zip(made, verdicts, strict=True) if self.is_success(verdict)]
 
+    @property
+    @override
+    def makes_problems(self) -> bool:
+        return self.first.makes_problems
+
+    @override
+    def sample(self, rng: random.Random) -> Problem:
+        return self.first.sample(rng)
+
+    @override
+    def sample_at(self, rng: random.Random, level: int) -> Problem:
+        return self.first.sample_at(rng, level)
+
+    @override
+    def examples(self) -> list[Problem]:
+        return self.first.examples()
+
+    @override
+    def demonstration(self, problem: Problem) -> str:
+        return self.first.demonstration(problem)
+
+    @override
+    def counterexamples(self, problem: Problem) -> Mapping[str, Sequence[str]]:
+        return self.first.counterexamples(problem)
+
+    @override
+    def split_key(self, problem: Problem) -> str:
+        return self.first.split_key(problem)
+
+    @override
     def close(self) -> None:
-        """Give back what the parts hold."""
+        for pool in self.pools.values():
+            pool.close()
         for part in self.parts.values():
             part.close()
 
@@ -114,7 +143,7 @@ def _weight(name: str, value: Any) -> float:
 
 
 def _range(weighed: Sequence[tuple[float, Verifier]]) -> tuple[float, float]:
-    """Return the least and the greatest sum.
+    """Return the lowest and highest possible sum.
 
     Raises:
         ValueError: if parts with bounded rewards can reach a sum beyond float32, which trainers calculate in.
@@ -130,6 +159,6 @@ def _range(weighed: Sequence[tuple[float, Verifier]]) -> tuple[float, float]:
 
 
 def _part(verdict: Verdict, name: str) -> Verdict:
-    """Return what one part said, as `_sum` wrote it down."""
+    """Return the verdict of one part, from the named parts that `_sum` wrote."""
     inner = {key.removeprefix(f"{name}/"): value for key, value in verdict.parts.items() if key.startswith(f"{name}/")}
     return Verdict(verdict.parts[name], inner)

@@ -198,16 +198,18 @@ def test_a_task_learns_from_verdicts_and_not_from_failures():
     task = TextGenTask(Graded(), test_fraction=0.0, curriculum=1.0)
     assert task.level == 1
     problems = [prompt.problem for prompt in task.prompts(range(255))]
-    task.conclude(problems, [Verdict(1.0)] * 255)
-    task.conclude(problems[:3], [Verdict(0.0, status=status) for status in ("timeout", "error", "not_applicable")])
+    for problem in problems:
+        task.conclude(problem, Verdict(1.0))
+    for status in ("timeout", "error", "not_applicable"):
+        task.conclude(problems[0], Verdict(0.0, status=status))
     assert task.level == 1
-    task.conclude(problems[:1], [Verdict(1.0)])
+    task.conclude(problems[0], Verdict(1.0))
     assert task.level == 2
 
 
 def test_a_task_without_a_curriculum_has_nothing_to_learn():
     task = TextGenTask(Graded(), test_fraction=0.0)
-    task.conclude([task.prompts([0])[0].problem], [Verdict(1.0)])
+    task.conclude(task.prompts([0])[0].problem, Verdict(1.0))
     assert task.level is None
 
 

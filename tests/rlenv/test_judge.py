@@ -3,8 +3,8 @@ from textgen_reference import OddVerifier
 from tokenizers import Tokenizer, decoders, models
 from transformers import PreTrainedTokenizerFast
 
-from rlenv.judge import decode, judge
-from rlenv.tokenizer import character_tokenizer
+from rlenv.judge import Judge
+from rlenv.tokenizer import character_tokenizer, decode
 from verifiers import Arith, Problem, Verdict, Verifier
 
 SUM = Problem("12+34=", "46")
@@ -18,7 +18,7 @@ def ids(text):
 
 def judged(verifier, tokenizer, problems, completions):
     texts = decode(tokenizer, completions)
-    return texts, judge(verifier, problems, texts)
+    return texts, Judge(verifier)(problems, texts)
 
 
 class Answers(Verifier):
@@ -89,7 +89,7 @@ def test_a_verdict_with_an_unknown_field_is_an_error_that_names_the_fields():
         def verify(self, problem, completion):
             return Verdict(1.0, success=True)
 
-    [verdict] = judge(Unknown(), [SUM], ["46"], flag_errors=True)
+    [verdict] = Judge(Unknown(), flag_errors=True)([SUM], ["46"])
     assert "'success'; the fields of a Verdict are reward, parts, status, reason (test_judge.py:" in verdict.reason
 
 

@@ -39,7 +39,7 @@ def test_the_owner_of_a_foreign_package_is_named(foreign):
     distribution.mkdir()
     (distribution / "METADATA").write_text("Metadata-Version: 2.1\nName: stranger\nVersion: 1.0\n")
     (distribution / "top_level.txt").write_text("rlenv_test_foreign\n")
-    way_out = r"\(owner: stranger\); .* virtual environment .* pip uninstall stranger; pip install --force-reinstall"
+    way_out = r"\(owner: stranger\); .* virtual environment, .* pip uninstall stranger; pip install --force-reinstall"
     with pytest.raises(ImportError, match=way_out):
         check_neighbours("rlenv_test_foreign")
 
@@ -98,9 +98,12 @@ def python(folder, *arguments):
     )
 
 
-@pytest.mark.parametrize("ours", [False, True], ids=["shadows ours", "overwrote ours"])
-@pytest.mark.parametrize("name", ["agents", "verifiers"])
-def test_a_foreign_neighbour_is_named_with_the_way_out(tmp_path, name, ours):
+@pytest.mark.parametrize(
+    ("name", "ours", "commands"),
+    [("agents", False, ["lab"]), ("verifiers", True, ["train"])],
+    ids=["agents is shadowed", "verifiers was overwritten"],
+)
+def test_a_foreign_neighbour_is_named_with_the_way_out(tmp_path, name, ours, commands):
     site_of_a_stranger(tmp_path, name, ours)
     message = (
         f"rlenv needs its own package {name!r}, but Python finds {tmp_path / name / '__init__.py'} (owner: stranger)"
@@ -111,9 +114,8 @@ def test_a_foreign_neighbour_is_named_with_the_way_out(tmp_path, name, ours):
     assert f"ImportError: {message}" in imported.stderr
 
     command = "from _rlenv_scripts.main import main; main()"
-    for arguments in (("train",), ("lab",)):
-        done = python(tmp_path, "-c", command, *arguments)
-        assert done.returncode == 1
-        [line] = done.stderr.splitlines()
-        assert line.startswith(f"Error: {message}")
-        assert "pip uninstall stranger" in line
+    done = python(tmp_path, "-c", command, *commands)
+    assert done.returncode == 1
+    [line] = done.stderr.splitlines()
+    assert line.startswith(f"Error: {message}")
+    assert "pip uninstall stranger" in line

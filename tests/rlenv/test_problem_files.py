@@ -152,20 +152,23 @@ def test_a_prompt_that_is_no_text_is_malformed(tmp_path, prompt):
 
 def test_half_a_surrogate_pair_is_malformed(tmp_path):
     (tmp_path / "p.jsonl").write_text('{"prompt": "\\ud83d"}\n{"prompt": "\\ud83d\\ude42"}\n')
-    assert fails(tmp_path / "p.jsonl") == "FILE has 1 malformed row: line 1: half of a surrogate pair is no text"
+    assert (
+        fails(tmp_path / "p.jsonl")
+        == "FILE has 1 malformed row: line 1: this is not Unicode text: it contains half of a surrogate pair"
+    )
 
 
 def test_malformed_json_lines_are_counted_and_the_first_are_named(tmp_path):
     lines = ['{"prompt": "a"}', "{", "", '"text"', '{"prompt": "b"}', '{"promp": "c"}', "[]", "1" * 5000]
     (tmp_path / "p.jsonl").write_text("\n".join(lines))
     message = fails(tmp_path / "p.jsonl")
-    assert message.startswith("FILE has 5 malformed rows: line 2: no JSON (")
-    assert "; line 4: no object, but 'text'; line 6: there is no 'prompt'; and 2 more" in message
+    assert message.startswith("FILE has 5 malformed rows: line 2: not JSON (")
+    assert "; line 4: expected an object, got 'text'; line 6: there is no 'prompt'; and 2 more" in message
 
 
 def test_deeply_nested_json_is_malformed(tmp_path):
     (tmp_path / "p.jsonl").write_text('{"prompt": "a", "x": ' + "[" * 100_000 + "\n")
-    assert "1 malformed row: line 1: no JSON (" in fails(tmp_path / "p.jsonl")
+    assert "1 malformed row: line 1: not JSON (" in fails(tmp_path / "p.jsonl")
 
 
 def test_a_row_without_the_answer_that_others_have_is_malformed(tmp_path):
@@ -187,7 +190,7 @@ def test_malformed_csv_rows_are_named_by_the_line_they_begin_in(tmp_path):
 @pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"])
 def test_a_file_that_is_no_utf_8_is_named_with_the_line(tmp_path, name, mark):
     (tmp_path / name).write_bytes(mark + b"prompt\nfine\n\xefve\n")
-    assert fails(tmp_path / name) == "FILE is no UTF-8 text: line 3 has the byte 0xef"
+    assert fails(tmp_path / name) == "FILE is not UTF-8 text: line 3 has the byte 0xef"
 
 
 @pytest.mark.parametrize("name", ["p.jsonl", "p.csv", "p.json", "p.tsv"])
@@ -215,7 +218,7 @@ def test_a_parquet_file_and_a_datasets_folder_without_rows(tmp_path):
 def test_a_damaged_file_is_one_line(tmp_path, name):
     path = tmp_path / name
     path.mkdir() if name == "folder" else path.write_bytes(b"nonsense\nand more")
-    assert fails(path).startswith("FILE is no JSON: " if name == "p.json" else "FILE cannot be read: ")
+    assert fails(path).startswith("FILE is not JSON: " if name == "p.json" else "FILE cannot be read: ")
 
 
 def test_json_that_is_no_list_is_refused(tmp_path):
@@ -225,20 +228,22 @@ def test_json_that_is_no_list_is_refused(tmp_path):
 
 def test_rows_of_json_and_parquet_are_numbered(tmp_path):
     write_json(tmp_path / "p.json", [{"prompt": "a"}, {"prompt": ""}, 3])
-    assert "2 malformed rows: row 2: the prompt must be text, got ''; row 3: no object" in fails(tmp_path / "p.json")
+    assert "2 malformed rows: row 2: the prompt must be text, got ''; row 3: expected an object" in fails(
+        tmp_path / "p.json"
+    )
     write_parquet(tmp_path / "p.parquet", [{"prompt": "a"}, {"prompt": None}])
     assert "1 malformed row: row 2: the prompt must be text, got None" in fails(tmp_path / "p.parquet")
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path):
-    assert fails(tmp_path / "none.jsonl") == "there is no file or folder FILE"
+    assert fails(tmp_path / "none.jsonl") == "no file or folder FILE"
 
 
 def test_an_unknown_kind_is_named_with_the_ones_there_are(tmp_path):
     (tmp_path / "p.xlsx").write_text("x")
     assert fails(tmp_path / "p.xlsx") == (
-        "FILE is of an unknown kind, '.xlsx'; allowed: .jsonl, .ndjson, .json, .csv, .tsv, .parquet, or a folder that "
-        "datasets has saved"
+        "FILE is of an unknown kind, '.xlsx'; allowed: .jsonl, .ndjson, .json, .csv, .tsv, .parquet, or a folder "
+        "saved by datasets"
     )
 
 
@@ -260,7 +265,7 @@ def test_a_column_that_is_there_twice_is_refused(tmp_path):
 
 @pytest.mark.parametrize("columns", [{"prompt": 3}, ["prompt"], {1: "prompt"}])
 def test_columns_map_names_to_names(tmp_path, columns):
-    with pytest.raises(ValueError, match="columns must map our names to the file's"):
+    with pytest.raises(ValueError, match="columns must be a mapping such as"):
         load_problems(tmp_path / "p.csv", columns)
 
 
@@ -389,7 +394,7 @@ def test_a_pipe_is_refused_and_not_waited_for(tmp_path, name):
     os.mkfifo(tmp_path / name)
     assert (
         fails(tmp_path / name)
-        == "FILE is neither a file nor a folder, but a pipe or device; copy what it holds into a file"
+        == "FILE is neither a file nor a folder, but a pipe or device; copy its contents into a file"
     )
 
 
@@ -405,7 +410,7 @@ def test_a_parquet_file_that_unpacks_to_more_than_the_cap_is_refused_before_it_i
     table = pyarrow.table({"prompt": [f"{number}" * 100_000 for number in range(40)]})
     pyarrow.parquet.write_table(table, path, compression="zstd", use_dictionary=False)
     assert path.stat().st_size < 1 << 17
-    monkeypatch.setattr(rows, "text_size", None)
+    monkeypatch.setattr(rows, "_text_size", None)
     assert fails(path) == (
         "FILE needs 6 MiB of memory or more; allowed: 1 MiB; split it into several files, or leave out columns"
     )

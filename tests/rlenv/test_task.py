@@ -2,8 +2,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from rlenv.listed import MOST_TOKENS
-from rlenv.task import TextGenTask
+from rlenv.task import MOST_TOKENS, TextGenTask
 from rlenv.tokenizer import character_tokenizer
 from verifiers import Arith, Problem, Verdict, Verifier
 
@@ -132,7 +131,7 @@ def test_the_end_token_is_no_part_of_what_is_judged_and_a_cut_text_is_judged_who
     prompts = task.prompts([0, 0, 0])
     four, six = task.encode(["46"])[0]
     texts = task.texts([[four, six, EOS], [four, six], [EOS]])
-    verdicts = task.judge(prompts, texts)
+    verdicts = task.judge([prompt.problem for prompt in prompts], texts)
     assert texts == ["46", "46", ""]
     assert [verdict.reward for verdict in verdicts] == [1.0, 1.0, 0.0]
 
@@ -153,9 +152,9 @@ def test_only_the_last_end_token_is_left_out():
         ({"max_new_tokens": "8"}, "max_new_tokens must be a whole number of at least 1, got '8'"),
         ({"max_prompt_tokens": 2}, r"prompt 'abc' has 3 tokens; allowed: 1 to 2 \(max_prompt_tokens\)"),
         ({"problems": ["a", ""]}, r"prompt '' has 0 tokens; allowed: 1 to 1 \(max_prompt_tokens\)"),
-        ({"problems": ["a\ud83d"]}, r"problem 'a\\ud83d': half of a surrogate pair is no text"),
+        ({"problems": ["a\ud83d"]}, r"problem 'a\\ud83d': this is not Unicode text"),
         ({"problems": []}, "problems is an empty list"),
-        ({"problems": None}, r"Silent makes no problems of its own: pass problems \(--problems\)"),
+        ({"problems": None}, r"Silent does not make problems: pass problems \(--problems\)"),
         ({"problems": ["a" * 999], "max_prompt_tokens": 2}, r"prompt 'a{59}\.\.\. has 999 tokens; allowed: 1 to 2"),
         ({"columns": {"prompt": "q"}}, "columns and template are for problems from a file"),
         ({"template": "{q}"}, "columns and template are for problems from a file"),

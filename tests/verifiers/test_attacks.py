@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from verifiers import Arith, Problem
-from verifiers.linting.attacks import FAMILIES, attacks
-from verifiers.linting.corpus import ATTACKED, corpus, shorten, wrong_answers
-from verifiers.linting.likeness import near_misses, number, same
+from verifiers.lint.attacks import FAMILIES, attacks
+from verifiers.lint.cases import ATTACKED, corpus, shorten, wrong_answers
+from verifiers.lint.likeness import near_misses, number, same
 
 SUM = Problem("12+34=", "46")
 OTHERS = ["118", "109"]

@@ -47,7 +47,7 @@ def test_a_batch_of_uneven_length_is_refused():
 
 
 def test_a_verifier_without_problems_says_what_to_pass():
-    with pytest.raises(NotImplementedError, match=r"Echo makes no problems of its own: pass problems=\[...\]"):
+    with pytest.raises(NotImplementedError, match=r"Echo does not make problems: pass problems=\[...\]"):
         Echo().sample(random.Random(0))
 
 
@@ -85,3 +85,13 @@ def test_the_reward_that_counts_as_success_can_be_lowered():
 
     assert Lenient().is_success(Verdict(0.5))
     assert not Lenient().is_success(Verdict(0.49))
+
+
+def test_a_verifier_of_batches_judges_single_completions_too():
+    class Batches(Verifier):
+        def verify_batch(self, problems, completions):
+            return [Verdict(float(text == problem.answer)) for problem, text in zip(problems, completions, strict=True)]
+
+    assert Batches().verify(Problem("2+2=", "4"), "4") == Verdict(1.0)
+    with pytest.raises(NotImplementedError, match="implements neither verify nor verify_batch"):
+        Verifier().verify(Problem("2+2=", "4"), "4")

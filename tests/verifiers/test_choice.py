@@ -7,51 +7,49 @@ from verifiers import Choice, Problem
 PERU = Problem("The capital of Peru?", "B", {"choices": ["Quito", "Lima", "La Paz"]})
 
 
-@pytest.mark.parametrize(
-    "completion",
-    [
-        "B", "b", " B\n", "(B)", "[B]", "B.", "B)", "B:", "**B**", "`B`", "Lima", "lima.", "B) Lima",
-        "(B) Lima", "B. Lima", "B: LIMA", "b lima", "The answer is B", "the answer is: B.",
-        "The answer is (B).", "Answer: B", "Answer:B", "Answer is B", "The correct answer is B) Lima.",
-        "So the final answer is **B**.", "My choice: Lima", "The correct option is B!",
-        "Quito is in Ecuador.\nAnswer: B", "A) no\nC) no\n\nThe answer is B.",
-        "La  Paz is not.\n\nAnswer: B\n", "\\boxed{B}", "$\\boxed{\\text{B}}$.", "The capital is $\\boxed{B}$",
-        "\\(B\\)", "\\[B\\]", "$B$", "\\text{B}", "It is B", "It's Lima.", "Option B", "option (B)",
-        "Choice B is right.",
-        "B is correct", "(B) is the best answer.", "Hence, B is the answer", "I'd go with B", "Answer\uff1aB", "So B.",
-        "The answer is\u00a0B", "Final: B", "#### B", "B,", "B;", "B, Lima", "(B) - Lima", "Lima (B)",
-        "B because Lima is a capital",
-        "The capital is Lima, so the answer is B.", "Lima. The answer is B.", "Answer: B\n\nYes. The answer is Lima.",
-        "A. Quito\nB. Lima\nC. La Paz\n\nAnswer: B", "Option A is wrong.\nIt is B.", "I see. " * 5_000 + "\nAnswer: B",
-    ],
-)  # fmt: skip
-def test_the_right_choice_may_be_named_in_many_ways(completion):
-    assert Choice().verify(PERU, completion).reward == 1.0
+NAMED = [
+    "B", "b", " B\n", "(B)", "[B]", "B.", "B)", "B:", "**B**", "`B`", "Lima", "lima.", "B) Lima",
+    "(B) Lima", "B. Lima", "B: LIMA", "b lima", "The answer is B", "the answer is: B.",
+    "The answer is (B).", "Answer: B", "Answer:B", "Answer is B", "The correct answer is B) Lima.",
+    "So the final answer is **B**.", "My choice: Lima", "The correct option is B!",
+    "Quito is in Ecuador.\nAnswer: B", "A) no\nC) no\n\nThe answer is B.",
+    "La  Paz is not.\n\nAnswer: B\n", "\\boxed{B}", "$\\boxed{\\text{B}}$.", "The capital is $\\boxed{B}$",
+    "\\(B\\)", "\\[B\\]", "$B$", "\\text{B}", "It is B", "It's Lima.", "Option B", "option (B)",
+    "Choice B is right.",
+    "B is correct", "(B) is the best answer.", "Hence, B is the answer", "I'd go with B", "Answer\uff1aB", "So B.",
+    "The answer is\u00a0B", "Final: B", "#### B", "B,", "B;", "B, Lima", "(B) - Lima", "Lima (B)",
+    "B because Lima is a capital",
+    "The capital is Lima, so the answer is B.", "Lima. The answer is B.", "Answer: B\n\nYes. The answer is Lima.",
+    "A. Quito\nB. Lima\nC. La Paz\n\nAnswer: B", "Option A is wrong.\nIt is B.", "I see. " * 5_000 + "\nAnswer: B",
+]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    "completion",
-    [
-        "", "A", "C", "D", "Quito", "A or B", "B or C", "A or B or C", "A, B, C", "A B C", "ABC", "BB",
-        "B B", "not B", "The answer is not B", "The answer is A or B", "The answer is B or C.", "B) Quito",
-        "A) Lima", "Lima Quito", "Quito or Lima", "Lim", "imal", "Lima, Peru", "B?",
-        "Answer: A\nAnswer: B", "Answer: B\nAnswer: A", "A\nB", "B\nB",
-        "The answer is A.\nNo, the answer is B.", "A) Quito\nB) Lima",
-        "A) Quito\nB) Lima\nC) La Paz\nAnswer:", "The capital of Peru?", "В", "Ｂ", "B\x00", "\u200bB",
-        "Final: A\nSo the answer is B", "Answer\uff1aA\nAnswer: B", "A\nAnswer: B", "(A)\n\nFinal answer: B",
-        "It is A.\nIt is B.", "Option A\nAnswer: B", "I pick A, so the answer is B", "I think A. The answer is B",
-        "Quito.\nAnswer: B", "A) Quito\nAnswer: B", "A is correct.\nAnswer: B", "\\boxed{A}\n\\boxed{B}",
-        "\\boxed{A}\\boxed{B}", "\\boxed{A, B}", "A or \\boxed{B}", "\\boxed{B} or A", "\\boxed{B} Quito",
-        "not \\boxed{B}", "It cannot be $\\boxed{B}$", "It is not B", "Option B is wrong", "B is not correct",
-        "Is it B?",
-        "The answer is B. It is A.", "The answer is B.\nA", "Answer: D\nAnswer: B", "Hm.\nB,",
-        "B is correct because\nA is correct",
-        "".join(f"No {i}.\n" for i in range(3_000)) + "Answer: B", "Answer: \uff22", "\\boxed{\uff22}", "Lima (A)",
-        "B<eos>", "B" * 100_000, "Answer: " * 10_000 + "B", "A\n" * 50_000 + "B",
-    ],
-)  # fmt: skip
-def test_anything_else_is_not_rewarded(completion):
-    assert Choice().verify(PERU, completion).reward == 0.0
+def test_the_right_choice_may_be_named_in_many_ways():
+    assert [text for text in NAMED if Choice().verify(PERU, text).reward != 1.0] == []
+
+
+NOT_REWARDED = [
+    "", "A", "C", "D", "Quito", "A or B", "B or C", "A or B or C", "A, B, C", "A B C", "ABC", "BB",
+    "B B", "not B", "The answer is not B", "The answer is A or B", "The answer is B or C.", "B) Quito",
+    "A) Lima", "Lima Quito", "Quito or Lima", "Lim", "imal", "Lima, Peru", "B?",
+    "Answer: A\nAnswer: B", "Answer: B\nAnswer: A", "A\nB", "B\nB",
+    "The answer is A.\nNo, the answer is B.", "A) Quito\nB) Lima",
+    "A) Quito\nB) Lima\nC) La Paz\nAnswer:", "The capital of Peru?", "В", "Ｂ", "B\x00", "\u200bB",
+    "Final: A\nSo the answer is B", "Answer\uff1aA\nAnswer: B", "A\nAnswer: B", "(A)\n\nFinal answer: B",
+    "It is A.\nIt is B.", "Option A\nAnswer: B", "I pick A, so the answer is B", "I think A. The answer is B",
+    "Quito.\nAnswer: B", "A) Quito\nAnswer: B", "A is correct.\nAnswer: B", "\\boxed{A}\n\\boxed{B}",
+    "\\boxed{A}\\boxed{B}", "\\boxed{A, B}", "A or \\boxed{B}", "\\boxed{B} or A", "\\boxed{B} Quito",
+    "not \\boxed{B}", "It cannot be $\\boxed{B}$", "It is not B", "Option B is wrong", "B is not correct",
+    "Is it B?",
+    "The answer is B. It is A.", "The answer is B.\nA", "Answer: D\nAnswer: B", "Hm.\nB,",
+    "B is correct because\nA is correct",
+    "".join(f"No {i}.\n" for i in range(3_000)) + "Answer: B", "Answer: \uff22", "\\boxed{\uff22}", "Lima (A)",
+    "B<eos>", "B" * 100_000, "Answer: " * 10_000 + "B", "A\n" * 50_000 + "B",
+]  # fmt: skip
+
+
+def test_anything_else_is_not_rewarded():
+    assert [text for text in NOT_REWARDED if Choice().verify(PERU, text).reward != 0.0] == []
 
 
 @pytest.mark.parametrize("answer", ["B", "b", "(B)", "Lima", "B) Lima"])

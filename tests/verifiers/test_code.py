@@ -6,14 +6,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import verifiers.code as code_module
-from verifiers import Code, Problem, Verdict, sandbox
-from verifiers._code_blocks import program_of
-from verifiers._code_examples import EXAMPLES
-from verifiers._code_harness import DEEPEST, decode, encode
-from verifiers._code_tests import Call, Case, read_tests
-from verifiers.linting.corpus import corpus
-from verifiers.sandbox import SandboxError
+import verifiers.builtin.code.verifier as code_module
+from verifiers import Code, Problem, Verdict
+from verifiers.builtin.code.blocks import program_of
+from verifiers.builtin.code.cases import Call, Case, read_tests
+from verifiers.builtin.code.examples import EXAMPLES
+from verifiers.builtin.code.harness import DEEPEST, decode, encode
+from verifiers.lint.cases import corpus
+from verifiers.sandbox import run as sandbox
+from verifiers.sandbox.run import SandboxError
 
 pytestmark = pytest.mark.skipif(bool(sandbox.unavailable()), reason="see test_sandbox.py")
 ADD = Problem("add", "", {"tests": ["assert add(1, 2) == 3", "assert add('a', b='b') == 'ab'"]})

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from verifiers import Exact, Problem
-from verifiers.linting.lint import lint
+from verifiers.lint.report import lint
 
 SHELLEY = Problem("Who wrote Frankenstein?", "Mary Shelley")
 

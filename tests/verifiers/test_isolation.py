@@ -3,16 +3,20 @@
 import ctypes
 import os
 import pickle
+import random
 import signal
 import subprocess
 import sys
 import threading
 import time
 
+import cloudpickle
 import pytest
 from processes import MARK, eventually, kill_all, new_mark, processes_of
 
 from verifiers import Arith, FunctionVerifier, Isolated, Problem, Verdict, Verifier, isolate
+
+cloudpickle.register_pickle_by_value(sys.modules[__name__])  # so that workers do not import pytest
 
 LIMIT = 1.0
 SLACK = 0.5
@@ -284,3 +288,14 @@ def test_nothing_outlives_a_trainer_that_is_killed():
         trainer.kill()
         trainer.wait()
         kill_all(mark)
+
+
+def test_a_subclass_and_its_settings_are_respected():
+    class Strict(Isolated):
+        def is_success(self, verdict):
+            return verdict.reward > 2
+
+    isolated = Strict(Arith(digits=1), workers=1)
+    isolated.success_reward = 3.0
+    assert isolated.success_reward == 3.0 and not isolated.is_success(Verdict(1.0))
+    assert isolated.makes_problems and isolated.sample(random.Random(0)) == Arith(digits=1).sample(random.Random(0))

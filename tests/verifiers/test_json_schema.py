@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from verifiers import Isolated, JsonSchema, Problem, isolate, make_verifier
-from verifiers.json_schema import DEEPEST, MOST_DIGITS, read_json
-from verifiers.linting.lint import lint
+from verifiers.builtin.json_schema.verifier import DEEPEST, MOST_DIGITS, read_json
+from verifiers.lint.report import lint
 
 BOOK = {
     "type": "object",

@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from verifiers import Length, Problem, make_verifier
-from verifiers.linting.lint import lint
+from verifiers.lint.report import lint
 
 PROBLEM = Problem("Write.")
 

@@ -12,10 +12,10 @@ import time
 
 import pytest
 
-import verifiers.linting.trials as trials
+import verifiers.lint.trials as trials
 from verifiers import Arith, Problem, Verdict, Verifier, make_verifier
-from verifiers.linting.lint import lint
-from verifiers.linting.rules import RULES
+from verifiers.lint.report import lint
+from verifiers.lint.rules import RULES
 
 
 class Sums(Verifier):
@@ -483,9 +483,9 @@ def test_a_verifier_without_problems_is_asked_for_some():
     def polite(prompts, completions):
         return [0.0 for _ in completions]
 
-    with pytest.raises(ValueError, match="verifier polite has no problems of its own: pass --problems FILE"):
+    with pytest.raises(ValueError, match="verifier polite makes no problems: pass --problems FILE"):
         lint(make_verifier(polite), name="polite")
-    with pytest.raises(ValueError, match="there are no problems to try verifier Sums with"):
+    with pytest.raises(ValueError, match="no problems to try verifier Sums with"):
         lint(Sums(), [])
 
 

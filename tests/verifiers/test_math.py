@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from verifiers import Isolated, Math, Problem, make_verifier
-from verifiers.linting.attacks import attacks
-from verifiers.math import final_answer
+from verifiers.builtin.math.verifier import final_answer
+from verifiers.lint.attacks import attacks
 
 
 @pytest.fixture(scope="module")
@@ -137,14 +137,14 @@ WRONG = [
 ]
 
 
-@pytest.mark.parametrize(("answer", "completion"), [(answer, text) for answer, *texts in RIGHT for text in texts])
-def test_equal_answers_score(math, answer, completion):
-    assert reward(math, answer, completion) == 1.0
+def test_equal_answers_score(math):
+    cases = [(answer, text) for answer, *texts in RIGHT for text in texts]
+    assert [case for case in cases if reward(math, *case) != 1.0] == []
 
 
-@pytest.mark.parametrize(("answer", "completion"), [(answer, text) for answer, *texts in WRONG for text in texts])
-def test_other_answers_and_several_answers_do_not(math, answer, completion):
-    assert reward(math, answer, completion) == 0.0
+def test_other_answers_and_several_answers_do_not(math):
+    cases = [(answer, text) for answer, *texts in WRONG for text in texts]
+    assert [case for case in cases if reward(math, *case) != 0.0] == []
 
 
 def test_its_examples_and_their_other_spellings_score(math):

@@ -8,7 +8,9 @@ import time
 import pytest
 from processes import eventually, open_descriptors
 
-from verifiers import Arith, Isolated, Problem, Verdict, Verifier, worker
+from verifiers import Arith, Problem, Verdict, Verifier
+from verifiers.workers import worker
+from verifiers.workers.pool import WorkerPool
 
 LATE = 60.0  # seconds after which a verdict is lost
 RIGHT = (Problem("1+1=", "2"), "2")
@@ -20,7 +22,7 @@ def judged(verifier):
 
 @pytest.fixture
 def pool():
-    verifier = Isolated(Arith(), workers=1, timeout=LATE / 2)
+    verifier = WorkerPool(Arith(), workers=1, timeout=LATE / 2)
     yield verifier
     verifier.close()
 
@@ -73,7 +75,7 @@ def test_without_a_thread_there_is_an_error_and_the_pool_still_closes(pool, monk
 
 
 def test_fewer_threads_than_wanted_do_the_work(monkeypatch):
-    verifier = Isolated(Arith(), workers=3)
+    verifier = WorkerPool(Arith(), workers=3)
     verdicts = [judged(verifier)]
     with monkeypatch.context() as patch:
         patch.setattr(threading.Thread, "start", refuse)
@@ -98,7 +100,7 @@ def test_verdicts_that_are_no_longer_wanted_hold_nobody_up(pool):
 
 
 def test_a_deadline_may_be_years_away():
-    verifier = Isolated(Arith(), workers=1, timeout=1e9)
+    verifier = WorkerPool(Arith(), workers=1, timeout=1e9)
     verdict = judged(verifier)
     verifier.close()
     assert verdict == Verdict(1.0)
@@ -113,9 +115,9 @@ class Comes(Verifier):
 
 def test_closing_does_not_wait_for_a_worker_that_is_being_started(monkeypatch):
     monkeypatch.setattr(worker, "START_SECONDS", 3600.0)
-    verifier = Isolated(Comes(), workers=1)
+    verifier = WorkerPool(Comes(), workers=1)
     (future,) = verifier.submit([RIGHT[0]], [RIGHT[1]])
-    assert eventually(lambda: verifier._pool.busy)
+    assert eventually(lambda: verifier._threads.busy)
     closing = threading.Thread(target=verifier.close, daemon=True)
     closing.start()
     assert future.result(LATE).status == "error"
@@ -124,7 +126,7 @@ def test_closing_does_not_wait_for_a_worker_that_is_being_started(monkeypatch):
 
 
 def test_a_pool_may_be_closed_by_one_of_its_own_threads():
-    verifier, faults = Isolated(Arith(), workers=2), []
+    verifier, faults = WorkerPool(Arith(), workers=2), []
 
     def close(_):
         try:
@@ -135,5 +137,5 @@ def test_a_pool_may_be_closed_by_one_of_its_own_threads():
     futures = verifier.submit([RIGHT[0]] * 2, [RIGHT[1]] * 2)
     futures[0].add_done_callback(close)
     assert all(future.result(LATE).status in ("ok", "error") for future in futures)
-    assert eventually(lambda: not any(thread.is_alive() for thread in verifier._pool.threads))
+    assert eventually(lambda: not any(thread.is_alive() for thread in verifier._threads.threads))
     assert faults == []

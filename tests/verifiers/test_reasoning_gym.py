@@ -11,7 +11,16 @@ import pytest
 import reasoning_gym
 
 from verifiers import Isolated, Problem, ReasoningGym, make_verifier
-from verifiers._reasoning_gym_rules import EXACT, EXPRESSIONS, FORMS, LITERALS, NUMBERS, TARGETS, is_formula, is_literal
+from verifiers.builtin.reasoning_gym.rules import (
+    EXACT,
+    EXPRESSIONS,
+    FORMS,
+    LITERALS,
+    NUMBERS,
+    TARGETS,
+    is_formula,
+    is_literal,
+)
 
 TASKS = sorted(set(reasoning_gym.factory.DATASETS) - {"composite"})  # which is made of others
 SOME = ["leg_counting", "chain_sum", "maze", "rush_hour", "syllogism", "time_intervals", "word_ladder", "dice"]
@@ -139,7 +148,7 @@ def test_no_answer_runs(task, strict, tmp_path):
 
 
 def test_the_payloads_would_run_without_the_lists(tmp_path, monkeypatch):
-    monkeypatch.setattr("verifiers.reasoning_gym.is_harmless", lambda task, answer: True)
+    monkeypatch.setattr("verifiers.builtin.reasoning_gym.verifier.is_harmless", lambda task, answer: True)
     mark = tmp_path / "ran"
     verifier = ReasoningGym("string_insertion", size=2, strict=False)
     verifier.verify(verifier.examples()[0], f'[__import__("pathlib").Path({str(mark)!r}).touch()]')

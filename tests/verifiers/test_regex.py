@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from verifiers import Problem, Regex
-from verifiers.linting.lint import lint
+from verifiers.lint.report import lint
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,7 @@ def test_patterns_may_take_for_ever_and_so_they_run_in_worker_processes():
     "pattern", ["(", "[z-a]", "a{2,1}", "*", "(?P<a>x)(?P<a>y)", "\\", "(?<=a*)b", "x{99999999999999}"]
 )
 def test_what_is_no_pattern_is_refused_in_one_line(pattern):
-    with pytest.raises(ValueError, match=re.escape(f"regex: {pattern!r} is no pattern: ")) as caught:
+    with pytest.raises(ValueError, match=re.escape(f"regex: {pattern!r} is not a pattern: ")) as caught:
         Regex(pattern)
     assert "\n" not in str(caught.value)
     verdict = Regex().verify(Problem("p", metadata={"pattern": pattern}), "x")

@@ -53,7 +53,7 @@ def test_a_decorated_class_is_made_by_its_name():
 
 
 def test_a_name_belongs_to_one_class():
-    with pytest.raises(ValueError, match=r"the verifier name 'arith' is taken by verifiers\.arith:Arith"):
+    with pytest.raises(ValueError, match=r"the verifier name 'arith' is taken by verifiers\.builtin\.arith:Arith"):
         register("arith")(Always)
     assert isinstance(make_verifier("arith"), Arith)
 
@@ -77,7 +77,7 @@ def test_an_entry_point_is_suggested_for_a_name_close_to_it(plugin):
 
 def test_a_module_and_a_name_in_it_are_imported(plugin):
     assert reward_of(make_verifier("rlenv_test_plugin:Plugged")) == 0.75
-    assert make_verifier("verifiers.arith:Arith", digits=3).digits == 3
+    assert make_verifier("verifiers.builtin.arith:Arith", digits=3).digits == 3
 
 
 def test_without_trust_only_registered_verifiers_are_made(plugin):
@@ -97,7 +97,7 @@ def test_without_trust_only_registered_verifiers_are_made(plugin):
 
 @pytest.mark.parametrize(
     ("spec", "reason"),
-    [("verifiers.arith:Missing", "no attribute 'Missing'"), ("no_such_module_x:Name", "No module named")],
+    [("verifiers.builtin.arith:Missing", "no attribute 'Missing'"), ("no_such_module_x:Name", "No module named")],
 )
 def test_a_module_or_name_that_is_not_there_is_named(spec, reason):
     with pytest.raises(ValueError, match=f"verifier '{spec}' cannot be loaded: .*{reason}"):

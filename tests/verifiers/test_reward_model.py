@@ -15,7 +15,7 @@ from transformers.modeling_outputs import SequenceClassifierOutput
 
 from rlenv.tokenizer import character_tokenizer
 from verifiers import Arith, Problem, RewardModel, make_verifier
-from verifiers.linting.lint import lint
+from verifiers.lint.report import lint
 
 ALPHABET = "0123456789+-=<>/|abcdefghijklmnopqrstuvwxyz "
 KINDS = ("llama", "gpt2")

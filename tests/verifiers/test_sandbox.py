@@ -8,8 +8,9 @@ import pytest
 from host import MARK, named, output_of, outputs_at_once, processes_named, run, running
 from other_user import call
 
-from verifiers import Code, sandbox
-from verifiers.sandbox import Limits, SandboxError
+from verifiers import Code
+from verifiers.sandbox import run as sandbox
+from verifiers.sandbox.run import Limits, SandboxError
 
 pytestmark = pytest.mark.usefixtures("user")
 needs_isolation = pytest.mark.skipif(

@@ -18,14 +18,16 @@ from host import (
     output_of,
     processes_named,
     run,
+    run_impatiently,
     running,
     status_of,
 )
 from other_user import OtherUser, call, uid
 
 import verifiers
-from verifiers import Code, Problem, Verdict, sandbox
-from verifiers.sandbox import Limits
+from verifiers import Code, Problem, Verdict
+from verifiers.sandbox import run as sandbox
+from verifiers.sandbox.run import Limits
 
 pytestmark = [
     pytest.mark.skipif(bool(sandbox.unavailable()), reason="see test_without_a_sandbox_programs_are_refused"),
@@ -247,7 +249,7 @@ def test_a_program_ends_whatever_becomes_of_guard_and_trainer(to_the_guard, trai
     trainer = OtherUser(uid())
     try:
         program = f"{ALONE}{named(name)}import time\ntime.sleep(100)\n"
-        trainer.send(sandbox.run, {"main.py": program}, limits=Limits(seconds=2 if ended else 100))
+        trainer.send(run_impatiently, {"main.py": program}, limits=Limits(seconds=2 if ended else 100))
         assert eventually(lambda: processes_named(name))
         if to_the_guard:
             parents = ancestors(processes_named(name)[0])

@@ -1,0 +1,20 @@
+"""The built-in verifiers, one file or folder each. To add one, write a file and add its class here."""
+
+from .arith import Arith
+from .choice.verifier import Choice
+from .code.verifier import Code
+from .countdown import Countdown
+from .exact.verifier import Exact
+from .format import Format
+from .json_schema.verifier import JsonSchema
+from .length import Length
+from .math.verifier import Math
+from .numeric import Numeric
+from .reasoning_gym.verifier import ReasoningGym
+from .regex.verifier import Regex
+from .reward_model import RewardModel
+
+__all__ = [
+    "Arith", "Choice", "Code", "Countdown", "Exact", "Format", "JsonSchema", "Length", "Math", "Numeric",
+    "ReasoningGym", "Regex", "RewardModel",
+]  # fmt: skip

@@ -1,0 +1,107 @@
+"""arith: sums, differences and products of whole numbers, as in "12+34=" -> "46"."""
+
+from __future__ import annotations
+
+import operator
+import random
+from collections.abc import Sequence
+
+from typing_extensions import override
+
+from ..arguments import whole_number
+from ..base import RIGHT, WRONG, Problem, Verdict, Verifier
+from ..registry import register_verifier
+
+_OPERATORS = {"+": operator.add, "-": operator.sub, "*": operator.mul}
+_COMMUTATIVE = "+*"
+
+
+@register_verifier("arith")
+class Arith(Verifier):
+    """Chains of whole numbers with `+`, `-` and `*`; reward 1.0 for the exact answer, else 0.0.
+
+    Prompt: `12+34=`, or `12+34-5=` with three operands; answer: `46`, no leading zeros, `-` in front of negative ones.
+    Products come before sums, and sums go from left to right. The completion has to be the answer to the last
+    character: " 46", "046" and "46." score 0. 12+34 and 34+12 are in the same split.
+
+    Alphabet: the digits, the operators asked for, `=`. No known holes.
+
+    Args:
+        digits: digits of each operand, 1 to 9 (one digit includes 0); with several levels, of the highest.
+        operators: which of `+`, `-`, `*` to use; drawn uniformly.
+        operands: numbers per problem, 2 to 9.
+        levels: number of difficulty levels, 1 to `digits`, drawn uniformly: the highest has operands of `digits`
+            digits, each lower level one digit less.
+
+    Raises:
+        ValueError: for a number out of range, or an unknown or missing operator.
+    """
+
+    def __init__(self, digits: int = 2, operators: str = "+", operands: int = 2, levels: int = 1) -> None:
+        self.digits = whole_number("arith", "digits", digits, 1, 9)
+        if not isinstance(operators, str) or not operators or set(operators) - set(_OPERATORS):
+            raise ValueError(f"arith: operators must be some of {''.join(_OPERATORS)!r}, got {operators!r}")
+        self.operators = "".join(dict.fromkeys(operators))
+        self.operands = whole_number("arith", "operands", operands, 2, 9)
+        self.levels = whole_number("arith", "levels", levels, 1, digits)
+        self.alphabet = "0123456789" + self.operators + "="
+        self.prompt_length = (digits + 1) * operands
+        self.answer_length = self._longest_answer()
+        self._bounds = [(0 if n == 1 else 10 ** (n - 1), 10**n - 1) for n in range(1, digits + 1)][-levels:]
+
+    def sample(self, rng: random.Random) -> Problem:
+        """Return a problem with uniform operands and uniform operators, of a uniform level."""
+        return self.sample_at(rng, 1 if self.levels == 1 else rng.randint(1, self.levels))
+
+    @override
+    def sample_at(self, rng: random.Random, level: int) -> Problem:
+        low, high = self._bounds[level - 1]
+        metadata = {} if self.levels == 1 else {"level": level}
+        if self.operands > 2:
+            return self._chain(rng, low, high, metadata)
+        a, b = rng.randint(low, high), rng.randint(low, high)
+        symbol = rng.choice(self.operators)
+        return Problem(f"{a}{symbol}{b}=", str(_OPERATORS[symbol](a, b)), metadata)
+
+    @override
+    def verify(self, problem: Problem, completion: str) -> Verdict:
+        return RIGHT if completion == problem.answer else WRONG
+
+    def split_key(self, problem: Problem) -> str:
+        """Return the prompt with the terms of a sum, and the factors of a product, in sorted order."""
+        if self.operands > 2:
+            return _chain_key(problem.prompt)
+        for symbol in _COMMUTATIVE:
+            if symbol in problem.prompt:
+                return symbol.join(sorted(problem.prompt.rstrip("=").split(symbol)))
+        return problem.prompt
+
+    def _chain(self, rng: random.Random, low: int, high: int, metadata: dict[str, int]) -> Problem:
+        numbers = [rng.randint(low, high) for _ in range(self.operands)]
+        symbols = [rng.choice(self.operators) for _ in numbers[1:]]
+        prompt = "".join(f"{symbol}{number}" for symbol, number in zip(["", *symbols], numbers, strict=True))
+        return Problem(f"{prompt}=", str(_value(numbers, symbols)), metadata)
+
+    def _longest_answer(self) -> int:
+        low, high = 0 if self.digits == 1 else 10 ** (self.digits - 1), 10**self.digits - 1
+        products = "*" in self.operators
+        most = high**self.operands if products else self.operands * high
+        least = low - (high ** (self.operands - 1) if products else (self.operands - 1) * high)
+        return max(len(str(most)), len(str(least)) if "-" in self.operators else 0)
+
+
+def _value(numbers: Sequence[int], symbols: Sequence[str]) -> int:
+    terms = [numbers[0]]
+    for symbol, number in zip(symbols, numbers[1:], strict=True):
+        if symbol == "*":
+            terms[-1] *= number
+        else:
+            terms.append(number if symbol == "+" else -number)
+    return sum(terms)
+
+
+def _chain_key(prompt: str) -> str:
+    if not set(_COMMUTATIVE) & set(prompt):
+        return prompt
+    terms = prompt.rstrip("=").split("+")
+    return "+".join(sorted(term if "-" in term else "*".join(sorted(term.split("*"))) for term in terms))

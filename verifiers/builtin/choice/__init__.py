@@ -1,0 +1,1 @@
+"""choice: the letter of a multiple-choice answer."""

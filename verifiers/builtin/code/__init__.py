@@ -1,0 +1,1 @@
+"""code: programs, run in a sandbox against tests."""

@@ -1,0 +1,150 @@
+"""code: Python programs, judged by running them against tests in a sandbox."""
+
+from __future__ import annotations
+
+import itertools
+import marshal
+import os
+import string
+import sys
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from typing_extensions import override
+
+from ...base import Problem, Verdict, Verifier
+from ...registry import register_verifier, require_trust
+from ...sandbox.run import Limits, SandboxError, run, unavailable
+from . import harness
+from .blocks import program_of
+from .cases import Call, Case, read_tests
+from .counterexamples import forgeries, lookup, superseded
+from .examples import EXAMPLES
+from .paraphrases import WAYS_TO_WRITE
+
+_HARNESS = Path(harness.__file__).read_text(encoding="utf-8")
+_SCRIPT = """\
+import builtins, runpy, sys
+builtins.exit = builtins.quit = sys.exit
+runpy.run_path("solution.py", run_name="__main__")
+"""
+_LONGEST_PROGRAM = 100_000
+
+
+@register_verifier("code")
+class Code(Verifier):
+    """Runs a Python program against the tests of its problem; every run has a new sandbox.
+
+    Prompt: anything, such as a signature with its docstring. Completion: the whole program (at most 100,000
+    characters), or text with it in a block fenced by ```python and ```; the last such block counts. The fence may say
+    `py`, `python3` or nothing, in any case, be indented or be of tildes, and the last one may miss its end; a block
+    that says Python comes before one that says nothing, a closed one before an open one. Alphabet: printable ASCII.
+    Reward: 1.0 if every test passes, else 0.0; with `partial` the share of tests that pass. A program that
+    crashes, takes too long or too much memory fails its test; a sandbox that fails is an "error".
+
+    A problem has one of two columns. `tests`: assertions `assert f(1, [2], key="c") == [3]` or `... is True` (False,
+    None) with plain literals. `cases`: mappings of `input`, the text on standard input, and `output`, the text
+    expected on standard output up to whitespace at the ends of lines and of the text. The sandbox gets only the calls
+    and inputs; results are compared outside, by value. So a program cannot find or forge the expected results, and its
+    exit code does not matter.
+
+    Programs see the standard library and no installed packages, and cannot start processes; docs/sandbox.md has the
+    limits of the sandbox. `timeout` is wall-clock time: allow more of it on a busy machine.
+
+    Not caught: a program that knows the tests, because the prompt shows them, and returns their answers.
+
+    Args:
+        partial: reward the share of tests passed.
+        timeout: seconds per run: all calls of a problem, or one of its cases.
+        memory: megabytes of address space per program, at least 64.
+        unsafe_local_exec: if programs cannot be isolated, run them as ordinary processes of this user. They can then
+            read, change and send everything that this user can.
+
+    Raises:
+        ValueError: for an option out of range, where programs cannot be isolated here, or (when judging) for tests
+            of another form.
+    """
+
+    alphabet = string.printable
+    slow = True
+    does_not_catch = {"known-tests": "a program that knows the tests may look up what they expect"}
+
+    def __init__(
+        self, partial: bool = False, timeout: float = 5.0, memory: int = 256, unsafe_local_exec: bool = False
+    ) -> None:
+        if isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not 0 < timeout <= 3600:
+            raise ValueError(f"code: timeout must be above 0 and at most 3600 seconds, got {timeout!r}")
+        if isinstance(memory, bool) or not isinstance(memory, int) or not 64 <= memory <= 1 << 20:
+            raise ValueError(f"code: memory must be a whole number of megabytes, 64 to {1 << 20}, got {memory!r}")
+        if sys.platform == "win32":
+            raise ValueError("code: programs can be run on Linux, or with unsafe_local_exec=True on macOS")
+        if unsafe_local_exec:
+            require_trust("code: unsafe_local_exec=True")
+        reason = unavailable()
+        if reason and not unsafe_local_exec:
+            raise ValueError(
+                f"code: programs cannot be isolated here ({reason}); to run them as ordinary processes, with all the "
+                "rights of this user, set unsafe_local_exec=True (--unsafe-local-exec)"
+            )
+        self.partial = partial
+        self.isolating = not reason
+        self._limits = Limits(seconds=timeout, memory=memory << 20)
+
+    def examples(self) -> list[Problem]:
+        """Return a few problems with tests of both forms."""
+        return [Problem(prompt, programs[0], dict(tests)) for prompt, programs, tests in EXAMPLES]
+
+    def paraphrases(self, problem: Problem) -> list[str]:
+        """Return the answer in fenced blocks of many kinds; for the examples, other solutions, too."""
+        others = next((programs[1:] for prompt, programs, _ in EXAMPLES if prompt == problem.prompt), ())
+        programs = [text for text in (problem.answer, *others) if text]
+        turns = itertools.cycle(programs) if programs else ()
+        return [*others, *(fenced(text) for fenced, text in zip(WAYS_TO_WRITE, turns, strict=False))]
+
+    def counterexamples(self, problem: Problem) -> dict[str, list[str]]:
+        """Return programs that forge a success, right ones that a wrong one follows, and one that knows the tests."""
+        tests = read_tests(problem)
+        return {
+            "forged-success": forgeries(tests),
+            "superseded": superseded(problem.answer) if problem.answer else [],
+            "known-tests": [lookup(tests)],
+        }
+
+    @override
+    def verify(self, problem: Problem, completion: str) -> Verdict:
+        tests = read_tests(problem)
+        program = program_of(completion)
+        if not program.strip() or len(program) > _LONGEST_PROGRAM:
+            return Verdict(0.0)
+        try:
+            share = self._count(tests, program) / len(tests)
+        except SandboxError as error:
+            return Verdict(0.0, status="error", reason=f"sandbox: {error}")
+        return Verdict(share if self.partial else float(share == 1.0))
+
+    def verify_batch(self, problems: Sequence[Problem], completions: Sequence[str]) -> list[Verdict]:
+        """Run many completions, one per processor at a time."""
+        pairs = list(zip(problems, completions, strict=True))
+        with ThreadPoolExecutor(os.cpu_count()) as pool:  # its threads wait for processes
+            return list(pool.map(lambda pair: self.verify(*pair), pairs))
+
+    def _count(self, tests: list[Call] | list[Case], program: str) -> int:
+        """Return how many tests a program passes; if all are needed, stop after the first failed run."""
+        files = {"solution.py": program}
+        calls = [test for test in tests if isinstance(test, Call)]
+        if calls:
+            stdin = marshal.dumps([call.request() for call in calls])
+            outcome = run({"main.py": _HARNESS} | files, stdin, self._limits, self.isolating)
+            return sum(map(Call.is_passed_by, calls, outcome.output.split(b"\n")[:-1]))
+        return self._count_cases([test for test in tests if isinstance(test, Case)], files)
+
+    def _count_cases(self, cases: list[Case], files: dict[str, str]) -> int:
+        passed = 0
+        for case in cases:
+            outcome = run({"main.py": _SCRIPT} | files, case.input.encode(), self._limits, self.isolating)
+            right = outcome.ended == "itself" and case.is_passed_by(outcome.output)
+            if not (right or self.partial):
+                break
+            passed += right
+        return passed

@@ -1,0 +1,1 @@
+"""exact: the reference answer, word for word."""

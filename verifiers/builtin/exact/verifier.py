@@ -1,0 +1,133 @@
+"""exact: the completion equals the reference answer, up to chosen differences."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Mapping, Sequence
+
+from ...arguments import flag, one_of
+from ...base import Problem
+from ...registry import register_verifier
+from ..reference import ReferenceVerifier
+from ..text import WHITESPACE, collapsed, normal_form
+from .examples import EXAMPLES
+
+_FORMS = ("NFC", "NFKC", "none")
+_NOT_FORGIVEN = re.compile(  # punctuation that is part of a number
+    r"(?<=\d)\s*[^\w\s]+\s*(?=\d)"  # 3.14, 1,234, 10:30, 2 * 3
+    r"|(?<![\w.])\.(?=\d)"  # .5
+    r"|(?<!\w)[-\u2010-\u2015](?=[^\w]{0,8}\d)"  # -5, -$5, -(5)
+    r"|(?<=\d)(?:\s?[%\u2030\u066a]|!)"  # 5 %, 5!
+)
+_GROWTH, _ROOM = 18, 1000  # one character has at most 18 in a compatibility form; room for what is forgiven
+
+
+@register_verifier("exact")
+class Exact(ReferenceVerifier):
+    """The whole completion against the whole answer; reward 1.0 if they are equal, else 0.0.
+
+    Whitespace around either is dropped, and both are brought into one Unicode form; everything else counts unless an
+    option forgives it. Part of the answer, or the answer with something after it, scores 0. An empty answer, or one
+    of which the options leave nothing, is the verdict "error".
+
+    Prompts and alphabet: those of the listed problems. Nothing wrong is known to be paid for
+    beyond what the options forgive: with NFKC, ４６ is 46 and x² is x2.
+
+    Args:
+        ignore_case: forgive upper and lower case.
+        collapse_whitespace: forgive how much whitespace there is between words.
+        ignore_punctuation: forgive every punctuation character, inside words too, but not in numbers: a sign, a percent
+            sign or an exclamation mark at a number and everything between two digits count, so that 5 is neither -5
+            nor 5%, and 314 is not 3.14; and 1,234 is not 1234.
+        unicode: NFC (é is one thing however it is stored), NFKC (also ﬁ and fi), or none.
+        inside: judge only the section in this tag, such as "answer", instead of the whole completion.
+
+    Raises:
+        ValueError: for an invalid option.
+    """
+
+    def __init__(
+        self,
+        ignore_case: bool = False,
+        collapse_whitespace: bool = False,
+        ignore_punctuation: bool = False,
+        unicode: str = "NFC",
+        inside: str | None = None,
+    ) -> None:
+        super().__init__(inside)
+        self.ignore_case = flag("exact", "ignore_case", ignore_case)
+        self.collapse_whitespace = flag("exact", "collapse_whitespace", collapse_whitespace)
+        self.ignore_punctuation = flag("exact", "ignore_punctuation", ignore_punctuation)
+        self.unicode = one_of("exact", "unicode", unicode, _FORMS)
+        if unicode == "NFKC":
+            self.does_not_catch = {"non-latin-digits": "full-width digits are digits in NFKC"}
+
+    def examples(self) -> list[Problem]:
+        """Return questions with answers of one spelling."""
+        return [Problem(f"{question}\n", answer) for question, answer in EXAMPLES]
+
+    def fault(self, problem: Problem) -> str:
+        """Return why there is nothing to compare with."""
+        return "" if self._normal(problem.answer) else "the problem has no reference answer, or the options leave none"
+
+    def matches(self, problem: Problem, text: str) -> bool:
+        """Tell whether both are the same once normalised."""
+        if text == problem.answer:
+            return True
+        text = text.strip(WHITESPACE)
+        return len(text) <= _GROWTH * len(problem.answer) + _ROOM and self._normal(text) == self._normal(problem.answer)
+
+    def spellings(self, problem: Problem) -> list[str]:
+        """Return the answer with what the options forgive."""
+        answer = problem.answer
+        texts = [f" {answer}", f"{answer}\n", f"\n\n{answer}", f"\t{answer} \r\n"]
+        if self.unicode != "none":
+            texts += [
+                form for form in (unicodedata.normalize(name, answer) for name in ("NFC", "NFD")) if form != answer
+            ]
+        if self.ignore_case:
+            texts += [answer.upper(), answer.lower(), answer.title()]
+        if self.collapse_whitespace:
+            texts += [answer.replace(" ", "  "), answer.replace(" ", "\n"), answer.replace("\n", " ")]
+        if self.ignore_punctuation:
+            texts += [f"{answer}.", f"«{answer}»", f"({answer})", f"{answer};", f'"{answer}?"']
+        return texts
+
+    def counterexamples(self, problem: Problem) -> Mapping[str, Sequence[str]]:
+        """Return other numbers that are the answer but for punctuation, and the answer with words about it."""
+        answer = problem.answer.strip(WHITESPACE)
+        families = {
+            "more-words": [f"The answer is {answer}", f"{answer} or so", f"{answer}, I think", f"{answer} {answer}"]
+        }
+        if re.fullmatch("[0-9]+", answer):
+            numbers = [
+                f"-{answer}",
+                f"-({answer})",
+                f"\N{EN DASH}{answer}",
+                f"{answer}%",
+                f"{answer} %",
+                f"{answer}!",
+                f".{answer}",
+            ]
+            numbers += [f"{answer[:n]}{sign}{answer[n:]}" for n in range(1, len(answer)) for sign in ".,:/*-"]
+            families["punctuated-number"] = numbers
+        elif re.search("[0-9][.,:/-][0-9]|^-[0-9]|[0-9]%", answer):
+            families["punctuated-number"] = [re.sub("(?<=[0-9])[.,:/-](?=[0-9])|^-|%", "", answer)]
+        return families
+
+    def _normal(self, text: str) -> str | None:
+        normal: str | None = collapsed(text) if self.collapse_whitespace else text.strip(WHITESPACE)
+        if self.unicode != "none":
+            normal = normal_form(normal or "", self.unicode)
+        if normal and self.ignore_case:
+            normal = normal.casefold()
+        if normal and self.ignore_punctuation:
+            normal = _without_punctuation(normal)
+        return normal
+
+
+def _without_punctuation(text: str) -> str:
+    counts = {place for found in _NOT_FORGIVEN.finditer(text) for place in range(*found.span())}
+    kept = (c for place, c in enumerate(text) if place in counts or not unicodedata.category(c).startswith("P"))
+    return "".join(kept).strip(WHITESPACE)

@@ -1,0 +1,1 @@
+"""json_schema: completions that are one JSON document of a given schema."""

@@ -1,0 +1,252 @@
+"""json_schema: completions that are one JSON document of a given shape."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+import re
+from collections.abc import Callable, Mapping
+from functools import lru_cache, partial
+from pathlib import Path
+from typing import Any
+
+from typing_extensions import override
+
+from ...arguments import whole_number
+from ...base import RIGHT, WRONG, Problem, Verdict, Verifier
+from ...extras import require
+from ...registry import register_verifier
+from ..text import WHITESPACE
+from .examples import EXAMPLES
+from .formats import FORMATS
+
+DEEPEST = 32  # arrays and objects inside each other
+MOST_DIGITS = 300  # of a whole number: what a float can hold too
+
+_STRING = re.compile(r'"(?:[^"\\]|\\.)*+(?:"|\\?\Z)', re.DOTALL)  # an open one goes to the end: linear time
+_ASKED = "{} Answer in JSON.\n"
+_FENCES = "json", "", "JSON", " Json"
+_NO_BRACKET = re.compile(r"[^][{}]+")
+
+
+@register_verifier("json_schema")
+class JsonSchema(Verifier):
+    """One JSON document that a JSON Schema accepts; reward 1.0, else 0.0.
+
+    The completion is the document and nothing else but whitespace, or the document alone in a fence of three backticks
+    (with or without `json`, in any case). JSON is read strictly: no NaN, Infinity or number beyond a float, no key
+    twice in an object, no comment, no comma at the end; at most 32 levels deep, whole numbers of at most 300 digits.
+
+    "format" is checked for date, time, date-time, duration, email, hostname, ipv4, ipv6, uri, uri-reference, uuid,
+    json-pointer and regex; others are ignored, as JSON Schema allows.
+
+    The problem's metadata may have a "schema", which is used first. A schema may refer to its own parts
+    (`#/$defs/name`) and to nothing else; nothing is ever loaded from a network.
+
+    Prompts and alphabet: those of the listed problems; the answer, if any, is a
+    document that the schema accepts. Not caught: whatever the schema lets through; without "required" and
+    "additionalProperties" that is a lot. Some schemas take exponential time ("pattern", references), so verdicts are
+    reached in worker processes that are killed at the deadline.
+
+    Args:
+        schema: the schema as a mapping, or the path of a JSON file with it.
+        max_length: the longest completion that is looked at, 1 to 100000 characters.
+
+    Raises:
+        ValueError: if jsonschema is not installed, the schema is none, the file is not there, or the length is out of
+            range.
+    """
+
+    isolated = True
+    needs = {"jsonschema": "json"}
+    does_not_catch = {"nonsense-of-the-form": "whatever the schema lets through is paid for"}
+
+    def __init__(self, schema: Mapping[str, Any] | str | None = None, max_length: int = 10_000) -> None:
+        require("jsonschema", "json", "verifier 'json_schema'")
+        self.max_length = whole_number("json_schema", "max_length", max_length, 1, 100_000)
+        self.schema = _loaded(schema) if isinstance(schema, (str, Path)) else schema
+        if self.schema is not None:
+            validator(self.schema)
+
+    def examples(self) -> list[Problem]:
+        """Return problems that each have a schema."""
+        return [
+            Problem(_ASKED.format(task), json.dumps(right[0]), {"schema": schema})
+            for task, right, schema, _ in EXAMPLES
+        ]
+
+    @override
+    def verify(self, problem: Problem, completion: str) -> Verdict:
+        schema = problem.metadata.get("schema", self.schema)
+        try:
+            accepts = validator(schema)
+        except ValueError as error:
+            return Verdict(0.0, status="error", reason=str(error))
+        if len(completion) > self.max_length:
+            return WRONG
+        try:
+            document = read_json(_unfenced(completion))
+        except ValueError:
+            return WRONG
+        try:
+            return RIGHT if accepts.is_valid(document) else WRONG
+        except RecursionError:
+            return Verdict(0.0, status="error", reason="json_schema: the schema refers to itself without end")
+
+    def counterexamples(self, problem: Problem) -> dict[str, list[str]]:
+        """Return documents with a broken format, and those that an example's schema accepts and a reader would not."""
+        wrong = next((wrong for task, _, _, wrong in EXAMPLES if problem.prompt == _ASKED.format(task)), {})
+        return {
+            family: [json.dumps(document) for document in wrong.get(family, ())]
+            for family in ("nonsense-of-the-form", "broken-format")
+        }
+
+    def paraphrases(self, problem: Problem) -> list[str]:
+        """Return the reference document in other writing and in fences, and other right documents of an example."""
+        if not problem.answer:
+            return []
+        document = json.loads(problem.answer)
+        others = next((right[1:] for task, right, _, _ in EXAMPLES if problem.prompt == _ASKED.format(task)), [])
+        spaced, unescaped = json.dumps(document, indent=2), json.dumps(document, ensure_ascii=False)
+        return [
+            spaced, f"\n{problem.answer}\n", json.dumps(document, indent="\t"), unescaped,
+            json.dumps(document, separators=(",", ":")), json.dumps(_reversed(document)),
+            *(f"```{name}\n{text}\n```" for name, text in zip(_FENCES, (spaced, problem.answer) * 2, strict=True)),
+            *map(json.dumps, others),
+        ]  # fmt: skip
+
+
+def read_json(text: str) -> Any:
+    """Return the value of one JSON document, parsed strictly.
+
+    Args:
+        text: any text.
+
+    Raises:
+        ValueError: if it is none, is nested too deeply, or has a number or a key that is not allowed.
+    """
+    brackets = _NO_BRACKET.sub("", _STRING.sub("", text))
+    depths = itertools.accumulate(1 if bracket in "[{" else -1 for bracket in brackets)
+    if any(depth > DEEPEST for depth in depths):
+        raise ValueError(f"more than {DEEPEST} levels deep")
+    return json.loads(
+        text, parse_int=_whole, parse_float=_real, parse_constant=_refused, object_pairs_hook=_without_repeats
+    )
+
+
+def validator(schema: Any) -> Any:
+    """Return a validator for a schema; it loads nothing from outside.
+
+    Raises:
+        ValueError: if the schema is none, or refers to something outside of it.
+    """
+    if not isinstance(schema, Mapping):
+        raise ValueError(f"json_schema: a schema is a mapping such as {{'type': 'object'}}, got {schema!r}")
+    try:
+        text = json.dumps(schema)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ValueError(f"json_schema: the schema is no JSON: {error}") from error
+    return _validator(text)
+
+
+@lru_cache(maxsize=1024)
+def _validator(text: str) -> Any:
+    purpose = ("json", "verifier 'json_schema'")
+    jsonschema, referencing = require("jsonschema", *purpose), require("referencing.jsonschema", *purpose)
+    schema = json.loads(text)
+    kind = _draft(jsonschema, schema.get("$schema"))
+    try:
+        kind.check_schema(schema)
+    except jsonschema.SchemaError as error:
+        raise ValueError(f"json_schema: bad schema at {error.json_path}: {error.message[:300]}") from error
+    nothing: Any = referencing.Registry()  # the default one would fetch what it does not know
+    root = referencing.specification_with(kind.META_SCHEMA["$schema"]).create_resource(schema)
+    resolver = nothing.resolver_with_root(root)
+    for reference in _references(schema):
+        if not reference.startswith("#"):
+            raise ValueError(
+                f"json_schema: the schema refers to {reference!r}; allowed: its own parts, as in #/$defs/x"
+            )
+        try:
+            resolver.lookup(reference)
+        except require("referencing.exceptions", *purpose).Unresolvable as error:
+            raise ValueError(f"json_schema: the schema has no part {reference!r}") from error
+    return kind(schema, registry=nothing, format_checker=_format_checker(jsonschema))
+
+
+def _format_checker(jsonschema: Any) -> Any:
+    checker = jsonschema.FormatChecker(formats=())  # those it brings depend on what else is installed
+    for name, check in FORMATS.items():
+        checker.checks(name)(partial(_holds, check))
+    return checker
+
+
+def _holds(check: Callable[[str], bool], value: Any) -> bool:
+    return not isinstance(value, str) or check(value)
+
+
+def _draft(jsonschema: Any, name: Any) -> Any:
+    if name is None:
+        return jsonschema.Draft202012Validator
+    found = jsonschema.validators.validator_for({"$schema": name}, default=None) if isinstance(name, str) else None
+    if found is None:
+        raise ValueError(f"json_schema: unknown $schema {name!r}; allowed: that of a published draft, or none")
+    return found
+
+
+def _references(schema: Any) -> list[str]:
+    if isinstance(schema, list):
+        return [reference for part in schema for reference in _references(part)]
+    if not isinstance(schema, dict):
+        return []
+    own = [schema[key] for key in ("$ref", "$dynamicRef", "$recursiveRef") if isinstance(schema.get(key), str)]
+    return own + _references(list(schema.values()))
+
+
+def _loaded(path: str | Path) -> Any:
+    if Path(path).exists() and not Path(path).is_file():  # a pipe would keep everybody waiting
+        raise ValueError(f"json_schema: {str(path)!r} is no JSON file with a schema, but a folder, pipe or device")
+    try:
+        return json.loads(Path(path).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ValueError(f"json_schema: {str(path)!r} is no JSON file with a schema: {error}") from error
+
+
+def _unfenced(text: str) -> str:
+    bare = text.strip(WHITESPACE)
+    first, _, rest = bare.partition("\n")
+    name = first.removeprefix("```").strip(WHITESPACE).lower()
+    if first.startswith("```") and name in ("", "json") and rest.endswith("```"):
+        return rest.removesuffix("```")
+    return bare
+
+
+def _reversed(value: Any) -> Any:
+    """Return a document with the keys of its objects in the opposite order."""
+    if isinstance(value, dict):
+        return {key: _reversed(item) for key, item in reversed(value.items())}
+    return [_reversed(item) for item in value] if isinstance(value, list) else value
+
+
+def _whole(text: str) -> int:
+    if len(text) > MOST_DIGITS:
+        raise ValueError(f"a number of more than {MOST_DIGITS} digits")
+    return int(text)
+
+
+def _real(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError("a number beyond what a float holds")
+    return number
+
+
+def _refused(name: str) -> Any:
+    raise ValueError(f"{name} is no JSON")
+
+
+def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    if len({key for key, _ in pairs}) < len(pairs):
+        raise ValueError("a key twice in one object")
+    return dict(pairs)

@@ -1,0 +1,1 @@
+"""math: formulas, compared symbolically."""

@@ -1,0 +1,1 @@
+"""reasoning_gym: the procedural tasks of that library."""

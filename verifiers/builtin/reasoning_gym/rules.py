@@ -1,0 +1,100 @@
+"""Checks of an answer before a scorer of reasoning-gym sees it."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Mapping
+from fractions import Fraction
+from typing import Any
+
+from ..expressions import ExpressionError, evaluate
+from ..numeric import read_number
+
+# These scorers evaluate the answer as Python, directly or through sympy: only harmless answers may reach them.
+LITERALS = frozenset({"string_insertion", "spiral_matrix", "binary_matrix", "n_queens"})
+EXPRESSIONS = frozenset(
+    {"simple_integration", "intermediate_integration", "polynomial_multiplication", "puzzle24", "countdown"}
+)
+
+# These scorers give the full score for wrong answers too; an answer also has to pass these checks.
+EXACT = frozenset({"game_of_life_halting", "letter_jumble", "spell_backward", "word_sorting"})  # what begins alike
+NUMBERS = {"coin_flip": Fraction(1, 1000), "gsm_symbolic": Fraction(0)}  # the first digits; the first number
+_PLAIN_NUMBER = re.compile(r"[-+0-9.,/eE]{1,60}")
+_NO_NUMBER = re.compile(r"[-+]?(?:nan|inf|infinity)", re.IGNORECASE)  # what comparisons go wrong with
+TARGETS = {"puzzle24": 24, "countdown": None}  # any four numbers, with a fraction cut off; None: the problem says it
+_CLAIM = "[A-Za-z]+ is an? [a-z]+"
+FORMS = {
+    task: re.compile(form)
+    for task, form in {
+        "fraction_simplification": r"\$?(?:\\d?frac\{[0-9]+\}\{[0-9]+\}|[0-9]+ ?/ ?[0-9]+)\$?",
+        "kakurasu": r"[01\s]+",
+        "knights_knaves": rf"{_CLAIM}(?:(?:, and |,? and |, |\. ){_CLAIM})*\.?",
+        "polynomial_equations": r"-?[0-9]+(?:\.[0-9]+)?(?:, ?-?[0-9]+(?:\.[0-9]+)?)*",
+        "quantum_lock": r"[A-C](?: ?→ ?[A-C])*",
+        "sokoban": "[LRUD]+",
+        "survo": r"[0-9\s]+",
+        "time_intervals": r"(?:[0-9]{1,9}(?: days?)?(?:, )?)?(?:[0-9]{1,4}:[0-9]{2}(?::[0-9]{2}(?:\.[0-9]{1,6})?)?)?",
+        "tower_of_hanoi": r"Move disk [0-9]+ from Peg [0-9]+ to Peg [0-9]+(?:\nMove disk [0-9]+ from Peg [0-9]+ to Peg "
+        r"[0-9]+)*",
+    }.items()
+}
+
+_CALLS = frozenset(
+    {"sin", "cos", "tan", "sec", "csc", "cot", "sinh", "cosh", "tanh", "exp", "log", "ln", "sqrt", "Abs"}
+)
+_TOKEN = re.compile(r"\s+|[0-9]{1,12}(?:\.[0-9]{1,12})?(?![0-9A-Za-z.])|[A-Za-z]+|\*\*|[-+*/^()]")
+_HUGE = re.compile(r"(?:\*\*|\^)[\s(+-]*[0-9]{4}|(?:\*\*|\^)[^-+*/]{0,40}(?:\*\*|\^)")  # x**9999, 9**9**9
+
+
+def is_harmless(task: str, answer: str) -> bool:
+    """Tell whether a task's scorer may read this answer, given what it does with it."""
+    if task in EXPRESSIONS:
+        return is_formula(answer)
+    return task not in LITERALS or is_literal(answer)
+
+
+def is_formula(text: str) -> bool:
+    """Tell whether a text is made of numbers, single letters, known functions, operators and brackets, and is short."""
+    if len(text) > 500 or _HUGE.search(text):
+        return False
+    position = 0
+    while position < len(text):
+        token = _TOKEN.match(text, position)
+        if token is None or (token[0].isalpha() and len(token[0]) > 1 and token[0] not in _CALLS):
+            return False
+        position = token.end()
+    return True
+
+
+def is_literal(text: str) -> bool:
+    """Tell whether a text is a Python literal, and neither long nor deep."""
+    if len(text) > 5_000 or max(map(text.count, "([{")) > 50:
+        return False
+    try:
+        ast.literal_eval(text)
+    except (MemoryError, RecursionError, SyntaxError, TypeError, ValueError):
+        return False
+    return True
+
+
+def is_strict(task: str, answer: str, reference: str, entry: Mapping[str, Any]) -> bool:
+    """Tell whether an answer that is not the reference may have the full score, if the task's scorer gives it."""
+    foreign = set(answer) - set(entry["question"]) - set(reference)
+    if not "".join(foreign).isascii() or _NO_NUMBER.fullmatch(answer):  # many scorers read digits of every script
+        return False
+    if task in EXACT:
+        return False
+    if task in NUMBERS:
+        number, right = read_number(answer), read_number(reference)
+        if number is None or right is None or not _PLAIN_NUMBER.fullmatch(answer):
+            return False
+        return abs(number - right) <= NUMBERS[task] * abs(right)
+    if task in TARGETS:
+        target = entry["metadata"]["target"] if TARGETS[task] is None else TARGETS[task]
+        try:
+            value, numbers = evaluate(answer, whole=False)
+        except ExpressionError:
+            return False
+        return value == target and sorted(numbers) == sorted(entry["metadata"]["numbers"])
+    return task not in FORMS or FORMS[task].fullmatch(answer) is not None

@@ -1,0 +1,56 @@
+"""The base of verifiers that compare a completion with a reference answer."""
+
+from __future__ import annotations
+
+from typing_extensions import override
+
+from ..base import RIGHT, WRONG, Problem, Verdict, Verifier
+from .text import section, tag_name
+
+
+class ReferenceVerifier(Verifier):
+    """Compares a completion with `Problem.answer`; subclasses define what counts as equal.
+
+    If the reference answer cannot be read, the verdict is an "error", because that is not the completion's fault.
+
+    Args:
+        inside: judge only the section in this tag, such as "answer", instead of the whole completion for
+            `<answer>46</answer>`; without that section, or with two, the reward is 0.
+
+    Raises:
+        ValueError: if `inside` is not a valid tag.
+    """
+
+    def __init__(self, inside: str | None = None) -> None:
+        self.inside = None if inside is None else tag_name(type(self).__name__.lower(), inside)
+
+    def matches(self, problem: Problem, text: str) -> bool:
+        """Tell whether a completion, or the section of it that is judged, gives the reference answer."""
+        raise NotImplementedError
+
+    def fault(self, problem: Problem) -> str:
+        """Return why this reference cannot be used; empty if it can."""
+        return "" if problem.answer else "the problem has no reference answer"
+
+    def spellings(self, problem: Problem) -> list[str]:
+        """Return other ways to write the reference answer."""
+        return []
+
+    @override
+    def verify(self, problem: Problem, completion: str) -> Verdict:
+        fault = self.fault(problem)
+        if fault:
+            return Verdict(0.0, status="error", reason=fault)
+        text = completion if self.inside is None else section(completion, self.inside)
+        return RIGHT if text is not None and self.matches(problem, text) else WRONG
+
+    @override
+    def demonstration(self, problem: Problem) -> str:
+        return self._wrapped(problem.answer)
+
+    def paraphrases(self, problem: Problem) -> list[str]:
+        """Return other spellings, inside the tag if `inside` is set."""
+        return [self._wrapped(text) for text in self.spellings(problem)]
+
+    def _wrapped(self, text: str) -> str:
+        return text if self.inside is None else f"<{self.inside}>{text}</{self.inside}>"

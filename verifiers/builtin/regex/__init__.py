@@ -1,0 +1,1 @@
+"""regex: completions that match a pattern."""

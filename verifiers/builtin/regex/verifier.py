@@ -1,0 +1,94 @@
+"""regex: completions that match a regular expression from the first to the last character."""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from typing import Any
+
+from typing_extensions import override
+
+from ...arguments import whole_number
+from ...base import RIGHT, WRONG, Problem, Verdict, Verifier
+from ...registry import register_verifier
+from .examples import EXAMPLES
+
+
+@register_verifier("regex")
+class Regex(Verifier):
+    r"""The whole completion matches the pattern; reward 1.0, else 0.0.
+
+    The pattern is one of Python's `re`, such as `\d{4}-\d\d-\d\d` or `(?i)yes|no`. The problem's metadata may have a
+    "pattern", which has priority. Completions longer than `max_length` score 0.
+
+    Some patterns, such as `(a+)+b`, take exponential time, and Python cannot interrupt them. So this verifier runs in
+    worker processes, which are killed at the deadline; the verdict is then a "timeout".
+
+    Prompts and alphabet: those of the listed problems; the answer, if any, is a text
+    that matches. Not caught: whatever the pattern lets through; `\d` matches the digits of every script,
+    and `[0-9]` does not.
+
+    Args:
+        pattern: for problems without a pattern in their metadata.
+        max_length: longest completion that is matched, 1 to 100000 characters.
+
+    Raises:
+        ValueError: if the pattern is invalid, or the length out of range.
+    """
+
+    isolated = True
+    timeout = 1.0
+    does_not_catch = {"nonsense-of-the-form": "whatever the pattern lets through is paid for"}
+
+    def __init__(self, pattern: str | None = None, max_length: int = 10_000) -> None:
+        self.pattern = pattern
+        self.max_length = whole_number("regex", "max_length", max_length, 1, 100_000)
+        if pattern is not None:
+            compiled(pattern)
+
+    def examples(self) -> list[Problem]:
+        """Return problems that each have a pattern."""
+        return [Problem(f"{task}\n", right[0], {"pattern": pattern}) for task, pattern, right, _ in EXAMPLES]
+
+    @override
+    def paraphrases(self, problem: Problem) -> list[str]:
+        return next((right[1:] for task, _, right, _ in EXAMPLES if problem.prompt == f"{task}\n"), [])
+
+    def counterexamples(self, problem: Problem) -> dict[str, list[str]]:
+        """Return texts that an example's pattern lets through and a reader would not, and answers that go on."""
+        nonsense = {f"{task}\n": texts for task, _, _, texts in EXAMPLES}
+        more = (f"{problem.answer}\x00", f"\x00{problem.answer}", f"{problem.answer}\r\n", f"\u200b{problem.answer}")
+        return {
+            "nonsense-of-the-form": nonsense.get(problem.prompt, []),
+            "more-than-the-form": list(more) if problem.prompt in nonsense and problem.answer else [],
+        }
+
+    @override
+    def verify(self, problem: Problem, completion: str) -> Verdict:
+        pattern = problem.metadata.get("pattern") or self.pattern
+        if pattern is None:
+            return Verdict(0.0, status="error", reason="no pattern given: pass one, or put it into the metadata")
+        try:
+            matcher = compiled(pattern)
+        except ValueError as error:
+            return Verdict(0.0, status="error", reason=str(error))
+        return RIGHT if len(completion) <= self.max_length and matcher.fullmatch(completion) else WRONG
+
+
+def compiled(pattern: Any) -> re.Pattern[str]:
+    """Return a compiled pattern.
+
+    Raises:
+        ValueError: if it is invalid, with the reason.
+    """
+    if not isinstance(pattern, str) or not pattern:
+        raise ValueError(f"regex: a pattern is a text such as [0-9]+, got {pattern!r}")
+    return _compiled(pattern)
+
+
+@lru_cache(maxsize=1024)
+def _compiled(pattern: str) -> re.Pattern[str]:
+    try:
+        return re.compile(pattern)
+    except (re.error, OverflowError, RecursionError) as error:
+        raise ValueError(f"regex: {pattern[:200]!r} is not a pattern: {error}") from error

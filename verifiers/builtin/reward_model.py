@@ -1,0 +1,186 @@
+"""reward_model: a sequence classifier from Hugging Face rates completions."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from typing_extensions import override
+
+from ..base import Problem, Verdict, Verifier, first_line
+from ..registry import make_verifier, register_verifier
+
+
+@register_verifier("reward_model")
+class RewardModel(Verifier):
+    """The output of a trained reward model, computed in batches on the device.
+
+    The model reads prompt and completion as one text. With one output the reward is that number; with several it is
+    the probability of the label `label`, 0 to 1. Text that looks like a special token stays text. An input that is too
+    long for the model loses its beginning; the model cannot tell unknown characters apart.
+
+    Prompts and alphabet: those of the verifier `problems_of`, else of the listed problems. Not caught: a
+    learned reward is an estimate, and a policy trained on it long enough finds texts that it overrates; watch the
+    success rate of a verifier beside it, and anchor the policy with --kl-coef.
+
+    Args:
+        model: a folder or id, or a model object; it stays in evaluation mode.
+        tokenizer: a folder, id or object; None for the model's own.
+        label: which of several outputs is the reward; None for the last one.
+        success_reward: a reward of at least this is a success; None for 0.5 of a probability, else 0.
+        problems_of: the verifier that makes the problems and demonstrations, such as "arith"; None where they are
+            listed.
+        problem_args: its arguments.
+        batch_size: texts per forward pass.
+        device: "auto" uses a GPU if there is one.
+
+    Raises:
+        ValueError: if there is no such model or tokenizer, or no such label.
+    """
+
+    prefers_batches = True
+    slow = True
+
+    def __init__(
+        self,
+        model: Any,
+        tokenizer: Any = None,
+        label: int | None = None,
+        success_reward: float | None = None,
+        problems_of: str | None = None,
+        problem_args: Mapping[str, Any] | None = None,
+        batch_size: int = 256,
+        device: str = "auto",
+    ) -> None:
+        if isinstance(batch_size, bool) or not isinstance(batch_size, int) or batch_size < 1:
+            raise ValueError(f"reward_model: batch_size must be a whole number of at least 1, got {batch_size!r}")
+        self.batch_size = batch_size
+        self.model = _load_model(model)
+        self.tokenizer = _load_tokenizer(model if tokenizer is None else tokenizer)
+        if len(self.tokenizer) > self.model.config.vocab_size:
+            sizes = f"{len(self.tokenizer)} tokens, the model {self.model.config.vocab_size}"
+            raise ValueError(f"reward_model: tokenizer and model do not belong together: the tokenizer has {sizes}")
+        self.device = _device(device)
+        self.model.to(self.device).eval().requires_grad_(False)
+        self._pad = self._padding()
+        labels = self.model.config.num_labels
+        if label is not None and (isinstance(label, bool) or not isinstance(label, int) or not 0 <= label < labels):
+            raise ValueError(f"reward_model: label must be a whole number from 0 to {labels - 1}, got {label!r}")
+        self.label = labels - 1 if label is None else label
+        self.is_probability = labels > 1
+        self.reward_range = (0.0, 1.0) if self.is_probability else (-math.inf, math.inf)
+        if isinstance(success_reward, bool) or not isinstance(success_reward, (int, float, type(None))):
+            raise ValueError(f"reward_model: success_reward must be a number, got {success_reward!r}")
+        self.success_reward = float(self.is_probability) / 2 if success_reward is None else float(success_reward)
+        self.poser = None if problems_of is None else make_verifier(problems_of, **(problem_args or {}))
+        if self.poser is not None:
+            self.alphabet, self.levels = self.poser.alphabet, self.poser.levels
+            self.prompt_length, self.answer_length = self.poser.prompt_length, self.poser.answer_length
+
+    def verify_batch(self, problems: Sequence[Problem], completions: Sequence[str]) -> list[Verdict]:
+        """Judge many completions, sorted by length to reduce padding."""
+        texts = [problem.prompt + text for problem, text in zip(problems, completions, strict=True)]
+        order = sorted(range(len(texts)), key=lambda index: len(texts[index]))
+        verdicts: dict[int, Verdict] = {}
+        for start in range(0, len(order), self.batch_size):
+            rows = order[start : start + self.batch_size]
+            verdicts |= zip(rows, map(_verdict, self._rewards([texts[row] for row in rows])), strict=True)
+        return [verdicts[index] for index in range(len(texts))]
+
+    def _rewards(self, texts: list[str]) -> list[float]:
+        import torch
+
+        limit = getattr(self.model.config, "max_position_embeddings", None)
+        # Tokenizers reject half of a surrogate pair.
+        texts = [text.encode("utf-8", "replace").decode("utf-8") for text in texts]
+        ids = self.tokenizer(texts, split_special_tokens=True, add_special_tokens=True)["input_ids"]
+        kept = [(row or [self._pad])[-limit:] if limit else row or [self._pad] for row in ids]
+        width = max(map(len, kept))
+        tokens = torch.tensor([row + [self._pad] * (width - len(row)) for row in kept], device=self.device)
+        mask = torch.tensor([[1] * len(row) + [0] * (width - len(row)) for row in kept], device=self.device)
+        with torch.no_grad():
+            logits = self.model(input_ids=tokens, attention_mask=mask).logits.float()  # [B, labels]
+        return (logits.softmax(-1)[:, self.label] if self.is_probability else logits[:, 0]).tolist()
+
+    def _padding(self) -> int:
+        """Return the token that fills rows; the model has to know it to find where a text ends."""
+        known = (self.model.config.pad_token_id, self.tokenizer.pad_token_id, self.tokenizer.eos_token_id, 0)
+        pad = next(token for token in known if token is not None)
+        self.model.config.pad_token_id = pad
+        return pad
+
+    # Problems come from another verifier or from a list.
+
+    @property
+    @override
+    def makes_problems(self) -> bool:
+        return self.poser is not None and self.poser.makes_problems
+
+    @override
+    def sample(self, rng: random.Random) -> Problem:
+        return super().sample(rng) if self.poser is None else self.poser.sample(rng)
+
+    @override
+    def sample_at(self, rng: random.Random, level: int) -> Problem:
+        return super().sample_at(rng, level) if self.poser is None else self.poser.sample_at(rng, level)
+
+    @override
+    def demonstration(self, problem: Problem) -> str:
+        return problem.answer if self.poser is None else self.poser.demonstration(problem)
+
+    @override
+    def split_key(self, problem: Problem) -> str:
+        return problem.prompt if self.poser is None else self.poser.split_key(problem)
+
+
+def _verdict(reward: float) -> Verdict:
+    if math.isfinite(reward):
+        return Verdict(reward)
+    return Verdict(0.0, status="error", reason=f"the reward model's output is {reward}")
+
+
+def _load_model(model: Any) -> Any:
+    if not isinstance(model, (str, Path)):
+        if not hasattr(getattr(model, "config", None), "num_labels") or not callable(model):
+            allowed = "a folder, an id or a model with a classification head"
+            raise ValueError(f"reward_model: model must be {allowed}, got {model!r}")
+        return model
+    from transformers import AutoModelForSequenceClassification
+
+    try:
+        options: dict[str, Any] = {"output_loading_info": True, "trust_remote_code": False}
+        loaded, report = AutoModelForSequenceClassification.from_pretrained(str(model), **options)
+    except Exception as error:  # whatever is wrong with the folder
+        raise ValueError(f"reward_model: {str(model)!r} cannot be loaded: {first_line(error)}") from error
+    if report["missing_keys"]:
+        lacks = ", ".join(sorted(report["missing_keys"])[:3])
+        raise ValueError(f"reward_model: {str(model)!r} was not trained as a reward model: it lacks {lacks}")
+    return loaded
+
+
+def _load_tokenizer(tokenizer: Any) -> Any:
+    if not isinstance(tokenizer, (str, Path)):
+        if not callable(tokenizer) or not hasattr(tokenizer, "pad_token_id"):
+            raise ValueError("reward_model: a model object needs its tokenizer: pass tokenizer=")
+        return tokenizer
+    from transformers import AutoTokenizer
+
+    if Path(tokenizer).is_dir() and not any(Path(tokenizer).glob("tokenizer*.json")):  # an empty one would be made up
+        raise ValueError(f"reward_model: {str(tokenizer)!r} has no tokenizer: pass tokenizer=")
+    try:
+        return AutoTokenizer.from_pretrained(str(tokenizer), trust_remote_code=False)
+    except (OSError, ValueError) as error:
+        message = f"reward_model: the tokenizer of {str(tokenizer)!r} cannot be loaded: {first_line(error)}"
+        raise ValueError(message) from error
+
+
+def _device(device: str) -> Any:
+    import torch
+
+    try:
+        return torch.device(("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device)
+    except RuntimeError as error:
+        raise ValueError(f"reward_model: device {device!r} cannot be used: {first_line(error)}") from error

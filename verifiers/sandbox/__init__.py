@@ -1,0 +1,1 @@
+"""Programs that a model wrote, run without rights, network or files."""

@@ -1,0 +1,277 @@
+"""Runs a verifier in worker processes: it may hang, crash, print without end or leak, and training goes on."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pickle
+import queue
+import threading
+import weakref
+from collections.abc import Sequence
+from concurrent.futures import Future
+from typing import Any
+
+import cloudpickle
+from typing_extensions import override
+
+from ..base import Problem, Verdict, Verifier
+from .supervisor import describe
+from .worker import Worker, WorkerError, WorkerTimeoutError
+
+MEMORY_MB = 2048
+
+
+class WorkerPool:
+    """Runs one verifier in worker processes, one completion at a time in each.
+
+    A verdict that takes too long has the status `timeout`: its worker is killed with everything it started, and
+    replaced. If the verifier raises, exits, returns nonsense, prints without end or asks for too much memory, the
+    status is `error`. Verdicts come in the order of the completions.
+
+    Args:
+        verifier: sent to the workers with cloudpickle; its verdicts come back as plain data.
+        workers: number of processes; None for one per core. They start when they are needed.
+        timeout: seconds per verdict; None for the verifier's own `timeout`.
+        memory_mb: memory of each worker, in MiB; None for 2048.
+
+    Raises:
+        ValueError: for a setting out of range, or a verifier that cannot be pickled.
+    """
+
+    def __init__(
+        self, verifier: Verifier, workers: int | None = None, timeout: float | None = None, memory_mb: int | None = None
+    ) -> None:
+        workers = _cores() if workers is None else workers
+        memory_mb = MEMORY_MB if memory_mb is None else memory_mb
+        for name, value in (("verifier_workers", workers), ("verifier_memory_mb", memory_mb)):
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                raise ValueError(f"{name} must be a whole number of at least 1, got {value!r}")
+        timeout = verifier.timeout if timeout is None else timeout
+        if isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not 0 < timeout < float("inf"):
+            raise ValueError(f"verifier_timeout must be a positive number of seconds, got {timeout!r}")
+        try:
+            payload = cloudpickle.dumps(verifier)
+        except Exception as error:  # whatever a user's object raises when it is pickled
+            raise ValueError(f"{type(verifier).__name__} cannot be moved to worker processes: {error}") from error
+        self.verifier, self.workers, self.timeout, self.memory_mb = verifier, workers, float(timeout), memory_mb
+        self._threads = _Threads(payload, workers, self.timeout, memory_mb)
+        self._finalizer = weakref.finalize(self, self._threads.close)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.verifier, self.workers, self.timeout, self.memory_mb)
+
+    def submit(self, problems: Sequence[Problem], completions: Sequence[str]) -> list[Future[Verdict]]:
+        """Give completions to the workers and return at once; the futures never raise.
+
+        Raises:
+            RuntimeError: if the pool was closed.
+        """
+        return [self._threads.submit(pair) for pair in zip(problems, completions, strict=True)]
+
+    def verify_batch(self, problems: Sequence[Problem], completions: Sequence[str]) -> list[Verdict]:
+        """Judge many completions in parallel."""
+        return [future.result() for future in self.submit(problems, completions)]
+
+    def verify(self, problem: Problem, completion: str) -> Verdict:
+        """Judge one completion."""
+        return self.verify_batch([problem], [completion])[0]
+
+    def close(self) -> None:
+        """Kill the workers; verdicts that are still being waited for get the status "error"."""
+        self._finalizer()
+
+
+def make_pool(
+    verifier: Verifier, workers: int | None = None, timeout: float | None = None, memory_mb: int | None = None
+) -> WorkerPool | None:
+    """Return a pool if the verifier wants one (`isolated`) or a setting asks for one; else None.
+
+    Args:
+        verifier: any.
+        workers: as in `WorkerPool`; 0 for no pool, whatever the verifier wants.
+        timeout: as in `WorkerPool`.
+        memory_mb: as in `WorkerPool`.
+
+    Raises:
+        ValueError: as `WorkerPool` says.
+    """
+    settings = workers, timeout, memory_mb
+    return WorkerPool(verifier, *settings) if _wants_pool(verifier, *settings) else None
+
+
+def isolate(
+    verifier: Verifier, workers: int | None = None, timeout: float | None = None, memory_mb: int | None = None
+) -> Verifier:
+    """Return the verifier `Isolated` if `make_pool` would make a pool for it, else the verifier itself."""
+    settings = workers, timeout, memory_mb
+    return Isolated(verifier, *settings) if _wants_pool(verifier, *settings) else verifier
+
+
+def _wants_pool(verifier: Verifier, workers: int | None, *limits: float | None) -> bool:
+    wanted = verifier.isolated or any(setting is not None for setting in (workers, *limits))
+    return wanted and workers != 0 and not isinstance(verifier, Isolated)
+
+
+class Isolated(Verifier):
+    """A verifier together with the pool that judges for it; everything but judging is the verifier's own.
+
+    Args:
+        verifier: poses the problems, and judges in the pool.
+        workers: as in `WorkerPool`.
+        timeout: as in `WorkerPool`.
+        memory_mb: as in `WorkerPool`.
+
+    Raises:
+        ValueError: as `WorkerPool` says.
+    """
+
+    isolated = True
+    prefers_batches = False
+
+    def __init__(
+        self, verifier: Verifier, workers: int | None = None, timeout: float | None = None, memory_mb: int | None = None
+    ) -> None:
+        self.verifier, self.pool = verifier, WorkerPool(verifier, workers, timeout, memory_mb)
+        self.workers, self.timeout, self.memory_mb = self.pool.workers, self.pool.timeout, self.pool.memory_mb
+        for name, value in vars(Verifier).items():  # but judging, and what a subclass overrides
+            if name[0] != "_" and name not in ("timeout", "verify") and getattr(type(self), name) is value:
+                setattr(self, name, getattr(verifier, name))
+
+    @property
+    @override
+    def makes_problems(self) -> bool:
+        return self.verifier.makes_problems
+
+    def submit(self, problems: Sequence[Problem], completions: Sequence[str]) -> list[Future[Verdict]]:
+        """Hand completions to the workers and return at once; the futures never raise."""
+        return self.pool.submit(problems, completions)
+
+    @override
+    def verify_batch(self, problems: Sequence[Problem], completions: Sequence[str]) -> list[Verdict]:
+        return self.pool.verify_batch(problems, completions)
+
+    @override
+    def close(self) -> None:
+        self.pool.close()
+
+    @override
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.verifier, self.workers, self.timeout, self.memory_mb)
+
+
+class _Threads:
+    """Threads that each drive one worker; they wait on pipes, where Python's global lock is free."""
+
+    def __init__(self, verifier: bytes, workers: int, timeout: float, memory_mb: int) -> None:
+        self.verifier, self.workers, self.timeout, self.memory_mb = verifier, workers, timeout, memory_mb
+        self.jobs: queue.SimpleQueue[tuple[Future[Verdict], bytes] | None] = queue.SimpleQueue()
+        self.threads: list[threading.Thread] = []
+        self.busy: set[Worker] = set()
+        self.lock = threading.RLock()  # garbage collection may close a pool in any thread
+        self.waiting = 0
+        self.closed = False
+
+    def submit(self, pair: tuple[Problem, str]) -> Future[Verdict]:
+        future: Future[Verdict] = Future()
+        try:
+            message = pickle.dumps(pair)
+        except Exception as error:  # metadata may hold anything
+            future.set_result(_failure(f"the problem cannot be pickled: {describe(error)}"))
+            return future
+        with self.lock:
+            if self.closed:
+                raise RuntimeError("the verifier was closed")
+            if len(self.threads) < min(self.workers, self.waiting + 1) and (reason := self._grow()):
+                future.set_result(_failure(reason))
+                return future
+            self.waiting += 1
+            self.jobs.put((future, message))
+        return future
+
+    def close(self) -> None:
+        with self.lock:
+            if self.closed:
+                return
+            self.closed = True
+            workers = list(self.busy)
+        for _ in self.threads:
+            self.jobs.put(None)
+        for worker in workers:
+            worker.stop()  # interrupts the verdict in progress
+        for thread in self.threads:
+            if thread is not threading.current_thread():
+                thread.join()
+
+    def _grow(self) -> str:
+        """Start a thread; return the reason if the pool has none at all, else an empty string."""
+        thread = threading.Thread(target=self._serve, name="rlenv-verifier", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError as error:
+            return "" if self.threads else describe(error)
+        self.threads.append(thread)
+        return ""
+
+    def _serve(self) -> None:
+        """Judge until the pool closes. Every future gets a verdict, because somebody may wait for it."""
+        worker: Worker | None = None
+        while (job := self.jobs.get()) is not None:
+            future, message = job
+            wanted = future.set_running_or_notify_cancel()
+            if wanted:
+                verdict, worker = self._judge(worker, message)
+            with self.lock:
+                self.waiting -= 1
+            if wanted:
+                future.set_result(verdict)
+            del job, future  # whoever waited for the verdict may be garbage now, and this pool with them
+            if worker is None and not self.closed:  # now, so that the next verdict need not wait for it
+                with contextlib.suppress(WorkerError):  # the next verdict reports it
+                    worker = self._hire()
+        if worker is not None:
+            self._retire(worker)
+
+    def _judge(self, worker: Worker | None, message: bytes) -> tuple[Verdict, Worker | None]:
+        """Return a verdict, whatever happens, and the worker if it can be used again."""
+        try:
+            if self.closed:
+                raise WorkerError("the verifier was closed")
+            worker = worker or self._hire()
+            answer = worker.ask(message, self.timeout)
+            leftover = answer.pop("leftover")  # processes that the verifier left running are killed with the worker
+            verdict = Verdict(**{"reward": 0.0, **answer})
+        except WorkerError as gone:
+            verdict, leftover = _failure(str(gone), late=isinstance(gone, WorkerTimeoutError)), True
+        except Exception as error:
+            verdict, leftover = _failure(f"the worker's answer is not a verdict: {describe(error)}"), True
+        if leftover and worker is not None:
+            self._retire(worker)
+            worker = None
+        return verdict, worker
+
+    def _hire(self) -> Worker:
+        worker = Worker(self.memory_mb)
+        with self.lock:
+            self.busy.add(worker)
+            if self.closed:
+                worker.stop()
+        try:
+            worker.bring(self.verifier)
+        except WorkerError:
+            self._retire(worker)
+            raise
+        return worker
+
+    def _retire(self, worker: Worker) -> None:
+        with self.lock:
+            self.busy.discard(worker)
+        worker.kill()
+
+
+def _failure(reason: str, late: bool = False) -> Verdict:
+    return Verdict(0.0, status="timeout" if late else "error", reason=reason)
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -1,0 +1,204 @@
+"""A worker is two processes: a supervisor that runs no user code, and below it the process with the verifier.
+
+On Linux the supervisor adopts every orphan of the worker, so it can kill them all: when the worker ends, or the trainer
+closes the control pipe or dies, everything below the supervisor is killed. This file runs by path, in a bare
+interpreter, as the supervisor; the worker imports it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import json
+import os
+import pickle
+import select
+import signal
+import struct
+import sys
+from pathlib import Path
+from typing import NoReturn
+
+PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
+HEADER = struct.Struct(">QI")  # the number of a message, which its answer repeats, and the length of the body
+REASON_LENGTH = 300
+BOOT = (
+    "import sys, json; sys.path[:] = json.loads(sys.argv[1]); "
+    "from verifiers.workers.supervisor import work; work(int(sys.argv[2]), int(sys.argv[3]))"
+)
+
+
+def supervise(path: str, jobs: int, results: int, memory_mb: int) -> None:
+    """Start the worker; when it ends or the control pipe (standard input) closes, kill everything that is left.
+
+    Args:
+        path: the trainer's module search path, as JSON.
+        jobs: file descriptor that the worker reads from.
+        results: file descriptor that the worker writes to.
+        memory_mb: limit on the worker's address space, in MiB.
+    """
+    _prctl(PR_SET_CHILD_SUBREAPER, 1)
+    woken, wake = os.pipe()
+    os.set_blocking(wake, False)
+    signal.set_wakeup_fd(wake)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    worker = os.fork()
+    if worker == 0:
+        _become_worker(path, jobs, results, memory_mb)
+    os.close(jobs)
+    os.close(results)
+    status = None
+    while status is None:
+        ready, _, _ = select.select([0, woken], [], [])
+        if 0 in ready:
+            break
+        os.read(woken, 64)
+        with contextlib.suppress(ChildProcessError):
+            while (ended := os.waitpid(-1, os.WNOHANG))[0]:
+                status = ended[1] if ended[0] == worker else status
+    _kill_all(worker)
+    os._exit(0 if status is None else _exit_code(status))
+
+
+def _become_worker(path: str, jobs: int, results: int, memory_mb: int) -> None:
+    import resource
+
+    os.setpgid(0, 0)
+    _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    _prctl(PR_SET_CHILD_SUBREAPER, 1)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    with contextlib.suppress(ValueError, OSError):  # macOS has this limit but refuses to set it
+        resource.setrlimit(resource.RLIMIT_AS, (memory_mb << 20, memory_mb << 20))
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+        os.environ.setdefault(name, "1")  # there is one worker per core
+    os.execv(sys.executable, [sys.executable, "-c", BOOT, path, str(jobs), str(results)])
+
+
+def _prctl(option: int, value: int) -> None:
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
+
+
+def _exit_code(status: int) -> int:
+    code = os.waitstatus_to_exitcode(status)
+    return code if code >= 0 else 128 - code
+
+
+def _kill_all(worker: int) -> None:
+    """Kill the worker's group and all descendants of this process."""
+    while True:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(worker, signal.SIGKILL)
+        for pid in descendants(os.getpid()):
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+        try:
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
+        except ChildProcessError:
+            return
+        select.select([], [], [], 0.002)
+
+
+def descendants(root: int) -> list[int]:
+    """Return the living descendants of a process, from /proc; none if there is no /proc."""
+    children: dict[int, list[int]] = {}
+    with contextlib.suppress(OSError):
+        for entry in Path("/proc").iterdir():
+            with contextlib.suppress(OSError, ValueError):  # it has ended, or is not a process
+                pid, stat = int(entry.name), (entry / "stat").read_bytes()  # bytes, because a name need not be text
+                state, parent = stat.rpartition(b")")[2].split()[:2]
+                if state not in (b"Z", b"X"):
+                    children.setdefault(int(parent), []).append(pid)
+    found = list(children.get(root, ()))
+    for pid in found:  # the list grows in the loop
+        found += children.get(pid, ())
+    return found
+
+
+# The worker.
+
+
+def work(jobs: int, results: int) -> None:
+    """Read a verifier and then problems with completions; write a verdict for each, as JSON.
+
+    If a verifier forks and the child returns here, the child exits and the parent answers.
+
+    Args:
+        jobs: file descriptor with pickles, each after its header.
+        results: file descriptor for the answers, in the same frames.
+    """
+    worker = os.getpid()
+    os.set_inheritable(jobs, False)
+    os.set_inheritable(results, False)
+    source = os.fdopen(jobs, "rb")
+    verifier = None
+    while True:
+        header = source.read(HEADER.size)
+        if len(header) < HEADER.size:
+            return
+        number, length = HEADER.unpack(header)
+        body = source.read(length)
+        raised: BaseException | None = None
+        try:
+            if verifier is None:
+                verifier = pickle.loads(body)
+                answer: dict[str, object] = {"status": "ready"}
+            else:
+                answer = _verdict(verifier, *pickle.loads(body))
+        except BaseException as error:  # also SystemExit and KeyboardInterrupt: this process goes on
+            answer, raised = {"status": "error", "reason": describe(error)}, error
+        if os.getpid() != worker:
+            _leave(raised)
+        answer["leftover"] = _has_children()
+        message = json.dumps(answer).encode()
+        os.write(results, HEADER.pack(number, len(message)) + message)
+
+
+def _leave(error: BaseException | None) -> NoReturn:
+    """Exit the child of a fork with the exit code that Python would use."""
+    code = error.code if isinstance(error, SystemExit) else None if error is None else 1
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):  # closed
+            stream.flush()
+    os._exit(0 if code is None else code & 0xFF if isinstance(code, int) else 1)
+
+
+def _verdict(verifier: object, problem: object, completion: str) -> dict[str, object]:
+    from ..base import checked
+
+    (verdict,) = checked(verifier, verifier.verify_batch([problem], [completion]), 1)  # type: ignore[attr-defined]
+    return {
+        "reward": float(verdict.reward),
+        "parts": {str(name): float(value) for name, value in verdict.parts.items()},
+        "status": verdict.status,
+        "reason": verdict.reason[:REASON_LENGTH],
+    }
+
+
+def describe(error: BaseException) -> str:
+    """Return an exception and the place that raised it, in one line."""
+    from ..base import words_of
+
+    text = " ".join(words_of(error).split())[:REASON_LENGTH]
+    traceback = error.__traceback__
+    while traceback is not None and traceback.tb_next is not None:
+        traceback = traceback.tb_next
+    where = "" if traceback is None else f" ({Path(traceback.tb_frame.f_code.co_filename).name}:{traceback.tb_lineno})"
+    return f"{type(error).__name__}{': ' if text else ''}{text}{where}"
+
+
+def _has_children() -> bool:
+    """Tell whether the verifier has left processes running."""
+    try:
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+    except ChildProcessError:
+        return False
+    return True
+
+
+if __name__ == "__main__":
+    supervise(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4]))
