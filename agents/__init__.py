@@ -1,4 +1,4 @@
-"""The learners: REINFORCE and its descendants, for every environment with Gymnasium's `reset` and `step`."""
+"""Agents: REINFORCE and its descendants, for every environment with Gymnasium's `reset` and `step`."""
 
 from .agent import Agent
 from .algorithms import AGENTS, find_agent
@@ -15,7 +15,7 @@ from .collector import Collector
 from .envs import make_envs
 from .failures import DivergedError, VerifierError
 from .policies import ControlPolicy, LanguageModelPolicy, Policy, make_policy
-from .rollout import Rollout
+from .rollout import Batch, Rollout
 from .warm_start import warm_start
 
 __rlenv_package__ = True
@@ -28,6 +28,7 @@ __all__ = [
     "PPO",
     "RLOO",
     "Agent",
+    "Batch",
     "Collector",
     "ControlPolicy",
     "DivergedError",

@@ -1,82 +1,65 @@
-"""The loop every agent shares: collect, update, log.
-
-An algorithm is three answers (`advantages`, `surrogate`, `weights`); `learner.py` makes the gradient from them.
-"""
+"""The loop that every agent shares (collect, update, log), and stable-baselines3's methods around it."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, Self
+from collections.abc import Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any, ClassVar, Self, Unpack
 
+import numpy as np
 import torch
 from gymnasium.spaces import Box
 from gymnasium.vector import VectorEnv
 from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.logger import Logger
 from stable_baselines3.common.utils import configure_logger
+from stable_baselines3.common.vec_env import VecEnv, VecNormalize, unwrap_vec_normalize
 
-from .anchor import Anchor
+from . import playing
 from .callbacks import as_callback
-from .checks import check_count, check_flag, check_number, check_optional_count
+from .checkpoint import read_checkpoint, write_checkpoint
+from .checks import check_count, check_goal, check_number
 from .collector import Collector
-from .descent import Descent, warn_of_half_precision
-from .envs import LOOP_OFFERS, make_envs, resolve_device, shown_id, single_spaces
+from .envs import LOOP_OFFERS, check_groups, make_envs, resolve_device, single_spaces
 from .failures import FailureWatch
 from .learner import Learner
 from .metrics import rollout_metrics
-from .policies import Policy, make_policy
+from .optimizer import warn_of_half_precision
+from .policies import make_policy
 from .rollout import Rollout
+from .sb3_envs import as_vec_env
+from .settings import LearnerSettings, class_named
 from .stability import StabilityWatch
-from .surface import Surface
 
-SAVED = (  # settings that a checkpoint keeps as they are
-    "lr_schedule", "episodes_per_update", "group_size", "gamma", "max_grad_norm", "ent_coef", "vf_coef",
-    "micro_batch_size", "micro_batch_tokens", "skip_idle_rows", "max_failed_share", "seed",
-)  # fmt: skip
+_COUNTERS = ("num_timesteps", "trained_timesteps", "num_episodes", "num_updates")
 
 
-class Agent(Learner, Surface):
-    """A policy-gradient agent with stable-baselines3's surface; `learner.Learner` says what its loss is.
+class Agent(Learner):
+    """A policy-gradient agent with stable-baselines3's methods; `Learner` says what its loss is.
 
     Args:
         policy: "auto", "MlpPolicy", "tiny", a model folder or id, or a `Policy`; see `policies.make_policy`.
         env: an id, a gymnasium.Env, a gymnasium VectorEnv or a `VecEnv` of stable-baselines3.
-        env_kwargs: for the environment's constructor, where an id is given.
-        policy_kwargs: for the policy's constructor.
-        learning_rate: of Adam; a number or a function of the remaining progress (1 to 0). None: the policy's default.
-        lr_schedule: what becomes of a number: "linear" (falls to 0 over `learn`) or "constant".
-        episodes_per_update: N, finished episodes a rollout. None: the policy's default.
-        num_envs: B, slots of the environment. None: the policy's default, at most N.
-        group_size: K, episodes that share a prompt, for environments that know groups. None: the algorithm's default.
-        gamma: discount γ, 0 to 1. None: the policy's default.
-        max_grad_norm: the policy's and the critic's gradient are each clipped to this norm.
-        ent_coef: c_H, at least 0.
-        vf_coef: c_V, at least 0; without effect where there is no critic.
-        kl_coef: β of the KL anchor, at least 0; see `anchor.Anchor`.
-        kl_estimator: "k1", "k2", "k3" or "exact".
-        kl_in: "reward" or "loss".
-        micro_batch_size: rows a pass of the policy, the critic or the reference; None for all. Does not change the
-            gradient.
-        micro_batch_tokens: the same in tokens, prompts included (steps, where there is no text).
-        max_failed_share: training stops with a `VerifierError` once the verifier failed (timeouts and errors) on more
-            than this share of the last hundred episodes or more. Rewards that are not finite count as errors.
-        skip_idle_rows: leave out the training pass of episodes whose advantages are all zero, where nothing else in the
-            loss would need it. Does not change the gradient.
-        seed: of the policy's initial weights, the environment and the sampling of actions.
-        device: "auto", "cpu", "cuda", ...
-        tensorboard_log: folder for TensorBoard, None for no log.
-        verbose: 1 prints a table every `log_interval` updates.
+
+    The other arguments are explained in `settings.AgentSettings`; None depends on the kind of policy (`defaults.py`).
+
+    Attributes:
+        num_timesteps: steps of the environment so far, including those of surplus episodes, which environments whose
+            slots cannot wait play until the last episode of a rollout is over.
+        trained_timesteps: those of them that updates were made from.
 
     Raises:
-        ValueError: for a hyper-parameter out of range, an unknown policy, environment or device, a group size that
-            does not divide the episodes of an update, groups above 1 that do not span the slots of the environment
-            (as in gymnasium's SyncVectorEnv; metadata `groups_span_slots`), or groups of one where the algorithm
-            compares within groups.
+        ValueError: for a hyper-parameter out of range, an unknown policy, environment or device, or groups that do
+            not fit the environment, the episodes of an update or the algorithm (see `envs.check_groups`).
+        TypeError: for an unknown keyword argument, with the closest match and what is allowed.
     """
 
     default_group_size: ClassVar[int] = 1
     compares_groups: bool = False  # whether an episode is compared with the others of its prompt
-    defaults: ClassVar[Mapping[str, Mapping[str, Any]]] = {}  # by policy kind, over the policy's own
+    _logger: Logger | None = None
+    _vec_env: VecEnv | None = None
 
     def __init__(
         self,
@@ -85,76 +68,42 @@ class Agent(Learner, Surface):
         *,
         env_kwargs: Mapping[str, Any] | None = None,
         policy_kwargs: Mapping[str, Any] | None = None,
-        learning_rate: float | Callable[[float], float] | None = None,
-        lr_schedule: str = "linear",
         episodes_per_update: int | None = None,
         num_envs: int | None = None,
         group_size: int | None = None,
-        gamma: float | None = None,
-        max_grad_norm: float = 1.0,
-        ent_coef: float = 0.0,
-        vf_coef: float = 0.5,
-        kl_coef: float = 0.0,
-        kl_estimator: str = "k1",
-        kl_in: str = "reward",
-        micro_batch_size: int | None = None,
-        micro_batch_tokens: int | None = None,
         max_failed_share: float = 0.1,
-        skip_idle_rows: bool = True,
         seed: int = 0,
         device: str | torch.device = "auto",
         tensorboard_log: str | None = None,
         verbose: int = 0,
+        **learning: Unpack[LearnerSettings],
     ) -> None:
-        self.max_grad_norm = max_grad_norm
-        self.ent_coef = check_number("ent_coef", ent_coef, low=0.0)
-        self.vf_coef = check_number("vf_coef", vf_coef, low=0.0)
-        self.anchor = Anchor(kl_coef, kl_estimator, kl_in)
-        self.micro_batch_size = check_optional_count("micro_batch_size", micro_batch_size)
-        self.micro_batch_tokens = check_optional_count("micro_batch_tokens", micro_batch_tokens)
-        self.skip_idle_rows = check_flag("skip_idle_rows", skip_idle_rows)
         self.max_failed_share = check_number("max_failed_share", max_failed_share, low=0.0, high=1.0)
-        self.seed = check_count("seed", seed, low=0)
         self.tensorboard_log, self.verbose = tensorboard_log, verbose
         spaces = single_spaces(env, env_kwargs)
         self.device = resolve_device(device, env)
-        self.policy = self._make_policy(policy, spaces, policy_kwargs)
+        make = partial(make_policy, policy, *spaces, self.uses_critic, **(policy_kwargs or {}))
+        super().__init__(lambda: make().to(self.device), seed=seed, **learning)
 
-        self.gamma = check_number("gamma", self.chosen("gamma", gamma), low=0.0, high=1.0)
-        self.learning_rate = self.chosen("learning_rate", learning_rate)
-        self.lr_schedule = lr_schedule
-        self.descent = Descent(self.policy, self.learning_rate, lr_schedule, max_grad_norm)
-        self.episodes_per_update = check_count(
-            "episodes_per_update", self.chosen("episodes_per_update", episodes_per_update)
-        )
-        if num_envs is None:
-            num_envs = min(self.chosen("num_envs", None), self.episodes_per_update)
-        slots = check_count("num_envs", num_envs)
-        offered = check_count("group_size", self.default_group_size if group_size is None else group_size)
-        self.env: VectorEnv = make_envs(
-            env, slots, env_kwargs, skip_finished=True, device=str(self.device), group_size=offered, **LOOP_OFFERS
-        )
-        self.group_size: int | None = self.env.metadata.get("group_size")  # None: the environment knows no groups
-        self._check_groups(group_size)
-
-        self.generator = torch.Generator(self.device).manual_seed(self.seed)
+        episodes = self.or_default("episodes_per_update", episodes_per_update)
+        self.episodes_per_update = check_count("episodes_per_update", episodes)
+        most = min(self.or_default("num_envs", None), self.episodes_per_update) if num_envs is None else num_envs
+        slots = check_count("num_envs", most)
+        size = check_count("group_size", self.default_group_size if group_size is None else group_size)
+        offers: dict[str, Any] = {"group_size": size, "device": str(self.device), **LOOP_OFFERS}
+        self.env: VectorEnv = make_envs(env, slots, env_kwargs, skip_finished=True, **offers)
+        self.num_envs = self.env.num_envs
+        compares = type(self).__name__ if self.compares_groups else None
+        self.group_size = check_groups(self.env, group_size, self.episodes_per_update, compares)
         self.collector = Collector(self.env, self.device)
         self.collector.seed(self.seed)
-        self.watch = FailureWatch(self.max_failed_share)
-        self.stability = StabilityWatch(discrete=not isinstance(self.env.single_action_space, Box))
-        self.num_timesteps = self.trained_timesteps = self.num_episodes = self.num_updates = 0
+        self.failure_watch = FailureWatch(self.max_failed_share)
+        self.stability_watch = StabilityWatch(discrete=not isinstance(self.env.single_action_space, Box))
+        self.num_timesteps = self.num_episodes = 0
         self.last_metrics: dict[str, float] = {}
-        self.settings: dict[str, Any] = {name: getattr(self, name) for name in SAVED} | {
-            "learning_rate": None if callable(self.learning_rate) else self.learning_rate,
-            "num_envs": self.env.num_envs,
-            **self.anchor.settings,
-        }
-        self.origin: dict[str, Any] = {
-            "env": env if isinstance(env, str) else None,
-            "env_kwargs": dict(env_kwargs or {}) if isinstance(env, str) else None,
-        }
-
-    # Learning.
+        self.origin: dict[str, Any] = {"env": None, "env_kwargs": None}
+        if isinstance(env, str):
+            self.origin = {"env": env, "env_kwargs": dict(env_kwargs or {})}
 
     def learn(
         self,
@@ -170,8 +119,7 @@ class Agent(Learner, Surface):
 
         Args:
             total_timesteps: steps of the environment (tokens, for text), surplus ones included; see `num_timesteps`.
-            callback: a callback of stable-baselines3, a list of them, or a function of (locals, globals); called
-                after every step of the environment.
+            callback: of stable-baselines3, a list of them, or a function of (locals, globals); called after every step.
             log_interval: updates between two entries of the log.
             tb_log_name: name of the TensorBoard run.
             reset_num_timesteps: False continues the count of an earlier call.
@@ -179,115 +127,194 @@ class Agent(Learner, Surface):
             total_episodes: episodes to collect, instead of `total_timesteps`.
 
         Raises:
-            ValueError: if `log_interval` or the one of `total_timesteps` and `total_episodes` that has to be given is
-                no positive whole number.
+            ValueError: unless either `total_timesteps` or `total_episodes` is given, a positive whole number.
             RuntimeError: if gradients stay non-finite, or acting and training disagree on log-probabilities.
             VerifierError: if the verifier fails on too many episodes, or does not apply to any.
         """
         check_count("log_interval", log_interval)
-        if (total_timesteps is None) == (total_episodes is None):
-            raise ValueError("learn() takes either total_timesteps or total_episodes")
-        counter = "num_timesteps" if total_episodes is None else "num_episodes"
-        if total_episodes is None:
-            goal = check_count("total_timesteps", total_timesteps)
-        else:
-            goal = check_count("total_episodes", total_episodes)
-            if progress_bar:
-                raise ValueError("the progress bar counts steps: pass total_timesteps")
+        run = self.updates(total_timesteps, total_episodes, callback, tb_log_name, reset_num_timesteps, progress_bar)
+        started, steps_before = time.perf_counter(), self.num_timesteps
+        for _ in run:
+            if self.num_updates % log_interval == 0:
+                speed = (self.num_timesteps - steps_before) / max(time.perf_counter() - started, 1e-9)
+                self.logger.record("time/fps", int(speed))
+                self.dump_logs()
+        return self
+
+    def updates(
+        self,
+        total_timesteps: int | None = None,
+        total_episodes: int | None = None,
+        callback: Any = None,
+        tb_log_name: str = "run",
+        reset_num_timesteps: bool = True,
+        progress_bar: bool = False,
+    ) -> Iterator[tuple[Rollout, dict[str, float]]]:
+        """Train, and yield after each update the episodes it was made from and its metrics; `learn` runs through this.
+
+        Metrics are recorded with the logger, which `dump_logs` writes out. For arguments and errors, see `learn`.
+        """
+        counter, goal = check_goal(total_timesteps, total_episodes, progress_bar)
         warn_of_half_precision(self.policy)
         if reset_num_timesteps:
             self.num_timesteps = self.trained_timesteps = self.num_episodes = self.num_updates = 0
-        goal += getattr(self, counter)
         if self._logger is None:
             self._logger = configure_logger(self.verbose, self.tensorboard_log, tb_log_name, reset_num_timesteps)
-        self.anchor.hold(self.policy)
-        listener = as_callback(callback, self, progress_bar)
-        listener.on_training_start({"total_timesteps": goal}, globals())
-        started, steps_before = time.perf_counter(), self.num_timesteps
+        self.anchor.freeze_reference(self.policy)
+        return self._train(counter, goal + getattr(self, counter), as_callback(callback, self, progress_bar))
+
+    def _train(self, counter: str, goal: int, callback: BaseCallback) -> Iterator[tuple[Rollout, dict[str, float]]]:
+        """Collect and update until an attribute that counts reaches its goal."""
+        callback.on_training_start({"total_timesteps": goal}, globals())
         while getattr(self, counter) < goal:
-            self.descent.set_progress(1.0 - getattr(self, counter) / goal)
-            rollout = self.gather(listener)
+            self.policy_optimizer.set_progress(1.0 - getattr(self, counter) / goal)
+            rollout = self.collect_rollout(callback)
             if rollout is None:
                 break
             self.last_metrics = rollout_metrics(rollout) | self.update(rollout)
-            self.stability.add(self.last_metrics, self.descent.rate)
-            for name, figure in self.last_metrics.items():
-                self.logger.record(name, figure)
-            self.logger.record("train/learning_rate", self.descent.rate)
-            if self.num_updates % log_interval == 0:
-                speed = (self.num_timesteps - steps_before) / max(time.perf_counter() - started, 1e-9)
-                self._dump_logs(speed)
-        listener.on_training_end()
-        self.watch.conclude()
-        return self
+            self.stability_watch.add(self.last_metrics, self.policy_optimizer.rate)
+            for name, value in self.last_metrics.items():
+                self.logger.record(name, value)
+            self.logger.record("train/learning_rate", self.policy_optimizer.rate)
+            try:
+                yield rollout, self.last_metrics
+            except GeneratorExit:  # a loop over `updates` was left early: progress bars end, too
+                callback.on_training_end()
+                raise
+        callback.on_training_end()
+        self.failure_watch.conclude()
 
-    def gather(self, listener: BaseCallback) -> Rollout | None:
-        """Return the episodes of the next update; None where the callback ends the training."""
+    def collect_rollout(self, callback: BaseCallback) -> Rollout | None:
+        """Return the episodes of the next update; None if the callback ends the training."""
 
         def on_step(taken: int, local: dict[str, Any]) -> bool:
             self.num_timesteps += taken
-            listener.update_locals(local)
-            return listener.on_step()
+            callback.update_locals(local)
+            return callback.on_step()
 
-        listener.on_rollout_start()
+        callback.on_rollout_start()
         rollout = self.collector.collect(self.policy, self.episodes_per_update, self.generator, on_step=on_step)
         if rollout is not None:
             self.num_episodes += len(rollout)
-            listener.update_locals({"rollout": rollout})
-            listener.on_rollout_end()
-            self.watch.add(rollout, self.collector.failure)
+            callback.update_locals({"rollout": rollout})
+            callback.on_rollout_end()
+            self.failure_watch.add(rollout, self.collector.failure)
         return rollout
 
-    def state_dict(self) -> dict[str, Any]:
-        """Return what an algorithm remembers between updates besides the policy; none here."""
-        return {}
+    def predict(
+        self, observation: Any, state: Any = None, episode_start: np.ndarray | None = None, deterministic: bool = False
+    ) -> tuple[np.ndarray, Any]:
+        """Return an action (or a batch of them) and the next state, as stable-baselines3 does: numpy in, numpy out.
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore what `state_dict` returned."""
+        Args:
+            observation: one observation or a batch of them.
+            state: what the last call returned, None at first.
+            episode_start: where a new episode begins [B]; None: everywhere without a state, else nowhere.
+            deterministic: whether to take the likeliest action instead of sampling one.
+        """
+        return playing.predict(self.policy, self.env, observation, state, episode_start, deterministic, self.generator)
 
-    # Small parts.
+    def evaluate(
+        self, env: Any, num_episodes: int, deterministic: bool = True, seed: int | None = None
+    ) -> tuple[dict[str, Any], Rollout]:
+        """Play fresh episodes to their end.
 
-    def _dump_logs(self, speed: float) -> None:
-        self.logger.record("time/fps", int(speed))
-        self.logger.record("time/iterations", self.num_updates)
-        self.logger.record("time/episodes", self.num_episodes)
-        self.logger.record("time/total_timesteps", self.num_timesteps)
-        self.logger.record("time/trained_timesteps", self.trained_timesteps)
-        self.logger.dump(self.num_timesteps)
+        Args:
+            env: as for the constructor.
+            num_episodes: how many, fixed before the first step.
+            deterministic: whether to take the likeliest action (greedy) instead of sampling.
+            seed: of the environment and of the sampling; None continues the environment's own stream.
 
-    def _make_policy(self, spec: Any, spaces: tuple[Any, Any], kwargs: Mapping[str, Any] | None) -> Policy:
-        # Initial weights come from the seed, and the global state is left alone.
-        with torch.random.fork_rng(devices=[]):
-            torch.default_generator.manual_seed(self.seed)
-            policy = make_policy(spec, *spaces, self.uses_critic, **(kwargs or {})).to(self.device)
-        if self.uses_critic and not policy.critic_parameters():
-            raise ValueError(f"{type(self).__name__} needs a policy with a critic")
-        return policy
+        Returns:
+            Metrics and the episodes: `episodes`, `mean_reward`, `success_rate` (None if the environment does not say),
+            `mean_ep_length`, `deterministic`; `failed` (episodes without a verdict) and `success_by_level`, if any.
 
-    def chosen(self, name: str, given: Any) -> Any:
-        """Return a setting: what was given, else the algorithm's default for this kind of policy, else the policy's."""
-        if given is not None:
-            return given
-        return {**self.policy.defaults, **self.defaults.get(self.policy.kind, {})}.get(name)
+        Raises:
+            VerifierError: if the verifier failed on all of them.
+        """
+        return playing.evaluate(self.policy, env, num_episodes, deterministic, seed, self.generator)
 
-    def _check_groups(self, asked: int | None) -> None:
-        if asked is not None and self.group_size != asked:
-            has = "knows no groups" if self.group_size is None else f"has group_size {self.group_size}"
-            raise ValueError(f"group_size {asked} is not to be had: the environment {has}")
-        if (self.group_size or 1) > 1 and not self.env.metadata.get("groups_span_slots"):
-            raise ValueError(
-                f"group_size={self.group_size} needs slots that share their groups, but here each slot has its own; "
-                f"use gym.make_vec({shown_id(self.env)}, num_envs=..., group_size={self.group_size}), or the id as env"
-            )
-        if self.episodes_per_update % (self.group_size or 1):
-            raise ValueError(
-                f"group_size {self.group_size} does not divide the {self.episodes_per_update} episodes of an update"
-            )
-        if self.compares_groups and (self.group_size or self.episodes_per_update) == 1:
-            name = "episodes_per_update" if self.group_size is None else "group_size"
-            raise ValueError(f"{type(self).__name__} compares episodes of a group, so {name} must be at least 2, got 1")
+    # Saving and loading.
+
+    def save(self, path: str | Path) -> None:
+        """Write a checkpoint folder; see `checkpoint.py`. A suffix `.zip` is dropped.
+
+        Raises:
+            ValueError: if the path holds anything but a checkpoint, or another process is writing it.
+            DivergedError: if the policy's weights are not finite; nothing is written then.
+        """
+        own_name = vars(type(self)).get("name")  # None for a class of your own, which loads its checkpoints itself
+        facts = {"agent": own_name, "policy_kind": self.policy.kind, "settings": self.settings, **self.origin}
+        facts |= {name: getattr(self, name) for name in _COUNTERS}
+        write_checkpoint(Path(path), facts, self.policy, self.anchor.reference, self.training_state())
+
+    @classmethod
+    def load(
+        cls,
+        path: str | Path,
+        env: Any = None,
+        device: str | torch.device = "auto",
+        trust: bool = False,
+        **settings: Any,
+    ) -> Self:
+        """Read a checkpoint folder; nothing in it is executed. The environment's problems start anew.
+
+        Args:
+            path: what was given to `save`.
+            env: an environment; None makes the one the agent was trained in, if that was given by its id.
+            device: as for the constructor.
+            trust: whether names in the checkpoint may import any module, not only make what is registered.
+            settings: constructor arguments that replace the saved ones, except those of the policy.
+
+        Raises:
+            ValueError: if this is not a whole checkpoint of this class, or needs an env, a learning rate or trust.
+        """
+        saved = read_checkpoint(Path(path))
+        known = class_named(saved.facts["agent"], cls, Agent) or cls
+        if known is Agent:
+            raise ValueError(f"{str(path)!r} holds an agent of a class of your own: call that class's load()")
+        if not issubclass(known, cls):
+            raise ValueError(f"{str(path)!r} holds a {known.__name__}, not a {cls.__name__}")
+        agent = known(saved.policy, device=device, **saved.arguments(env, trust, settings))
+        if env is None:  # without the trust of this call
+            agent.origin["env_kwargs"] = dict(settings.get("env_kwargs", saved.facts["env_kwargs"]))
+        for name in _COUNTERS:
+            setattr(agent, name, saved.facts.get(name, 0))  # checkpoints of earlier versions have no trained_timesteps
+        if agent.kl_coef:
+            agent.anchor.reference = saved.load_reference(agent.env, agent.device)
+        agent.load_training_state(saved.training())
+        return agent
+
+    # What stable-baselines3's callbacks ask for.
 
     @property
-    def optimizer(self) -> torch.optim.Optimizer:
-        """Adam over the policy's parameters."""
-        return self.descent.optimizer
+    def logger(self) -> Logger:
+        """The logger; an error before `learn` or `set_logger`."""
+        if self._logger is None:
+            raise RuntimeError("no logger yet: call learn() or set_logger() first")
+        return self._logger
+
+    def set_logger(self, logger: Logger) -> None:
+        """Use this logger instead of one configured by `learn`."""
+        self._logger = logger
+
+    def dump_logs(self, iteration: int = 0) -> None:
+        """Write out what was recorded."""
+        shown = dict(zip(("total_timesteps", "trained_timesteps", "episodes", "iterations"), _COUNTERS, strict=True))
+        for name, counter in shown.items():
+            self.logger.record(f"time/{name}", getattr(self, counter))
+        self.logger.dump(self.num_timesteps)
+
+    @property
+    def n_envs(self) -> int:
+        """Slots; a callback for every 10,000 steps or so takes `save_freq=max(10_000 // agent.n_envs, 1)`."""
+        return self.num_envs
+
+    def get_env(self) -> VecEnv:
+        """Return the environment as a `VecEnv` of stable-baselines3; `env` is gymnasium's vector environment."""
+        self._vec_env = self._vec_env or as_vec_env(self.env)
+        return self._vec_env
+
+    def get_vec_normalize_env(self) -> VecNormalize | None:
+        """Return the `VecNormalize` around the environment, if any."""
+        return unwrap_vec_normalize(self.get_env())

@@ -1,4 +1,4 @@
-"""stable-baselines3's callbacks for our agents, as `learn` accepts them."""
+"""stable-baselines3's callbacks, as `learn` accepts them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from stable_baselines3.common.callbacks import BaseCallback, CallbackList, Conve
 
 
 class StepsBar(ProgressBarCallback):
-    """stable-baselines3's progress bar, moved by the steps taken: on its own it counts a step per slot and call."""
+    """stable-baselines3's progress bar, moved by the steps taken instead of one step per slot and call."""
 
     def _on_training_start(self) -> None:
         super()._on_training_start()

@@ -1,98 +1,131 @@
 """Checkpoints: a folder without pickles, written whole or not at all (see files.py); nothing in it is executed.
 
-agent.json            the class, its settings, its environment where that has an id, the counters
+agent.json            the agent's class, its settings, its environment if that has an id, the counters
 policy/               the policy; a language model under policy/model, for AutoModelForCausalLM
-reference/            the frozen reference, where the KL anchor holds one
-training.pt           optimizer, random generator, what the algorithm remembers (loaded with weights_only)
+reference/            the frozen reference, if the KL anchor has one
+training.pt           optimizer, random generator, the algorithm's own state (loaded with weights_only)
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
+from gymnasium.vector import VectorEnv
 
 from .envs import named_by_checkpoint
 from .failures import DivergedError
 from .files import whole_folder, write_folder
-from .policies import SavedPolicy
+from .policies import Policy, SavedPolicy
 
-if TYPE_CHECKING:
-    from .agent import Agent
-
-FORMAT = 2  # 2: the critic of a language model is a module of its own
+FORMAT = 2  # 2: the critic of a language model is a separate module
 _AGENT, _POLICY, _REFERENCE, _TRAINING = "agent.json", "policy", "reference", "training.pt"
-_COUNTERS = ("num_timesteps", "trained_timesteps", "num_episodes", "num_updates")
 
 
-def save_checkpoint(agent: Agent, path: Path) -> Path:
-    """Write a checkpoint, replacing an older one only when the new one is complete.
+@dataclass(frozen=True)
+class Checkpoint:
+    """A checkpoint folder that was found whole.
+
+    Attributes:
+        path: the folder.
+        facts: what agent.json says.
+        policy: read once the spaces are known.
+        reference: the same, of the KL anchor; None if it had none.
+    """
+
+    path: Path
+    facts: dict[str, Any]
+    policy: SavedPolicy
+    reference: SavedPolicy | None
+
+    def training(self) -> dict[str, Any]:
+        """Return the state of the training, on the CPU: there torch's Adam keeps its counts of steps."""
+        return torch.load(self.path / _TRAINING, map_location="cpu", weights_only=True)
+
+    def load_reference(self, env: VectorEnv, device: torch.device) -> Policy | None:
+        """Return the frozen reference of the KL anchor, if it had one."""
+        if self.reference is None:
+            return None
+        reference = self.reference.load(env.single_observation_space, env.single_action_space)
+        return reference.to(device).requires_grad_(False)
+
+    def arguments(self, env: Any, trust: bool, settings: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the constructor arguments besides the policy: the saved ones, replaced by those given.
+
+        Args:
+            env: an environment; None for the saved one. Another one has its own slots and groups.
+            trust: whether names in the checkpoint may import modules; see `envs.named_by_checkpoint`.
+            settings: keyword arguments that replace saved ones.
+
+        Raises:
+            ValueError: if an environment, trust or a learning rate has to be given.
+        """
+        if env is None and self.facts["env"] is None:
+            raise ValueError(f"{str(self.path)!r} does not name its environment: pass env=...")
+        saved = {"learning_rate": None, **self.facts["settings"]}
+        if env is None:
+            arguments = {**saved, "env": self.facts["env"], "env_kwargs": self.facts["env_kwargs"], **settings}
+            arguments["env_kwargs"] = named_by_checkpoint(arguments["env"], arguments["env_kwargs"], trust)
+        else:
+            arguments = {**saved, "env": env, "num_envs": None, "group_size": None, **settings}
+        if arguments["learning_rate"] is None:
+            raise ValueError(f"{str(self.path)!r} was trained with a function as learning_rate: pass learning_rate=...")
+        return arguments
+
+
+def write_checkpoint(
+    path: Path, facts: Mapping[str, Any], policy: Policy, reference: Policy | None, training: Mapping[str, Any]
+) -> None:
+    """Write a checkpoint; an older one is only replaced by a complete one.
 
     Args:
-        agent: to be saved.
         path: the folder; a suffix `.zip` is dropped.
-
-    Returns:
-        The folder.
+        facts: for agent.json; an `env_kwargs` that JSON cannot hold is left out, together with `env`.
+        policy: to be saved.
+        reference: of the KL anchor, if any.
+        training: tensors and plain values, by name.
 
     Raises:
-        ValueError: if the path holds something else than a checkpoint, or another process is writing it.
+        ValueError: if the path holds anything but a checkpoint, or another process is writing it.
         DivergedError: if the policy's weights are not finite; nothing is written then.
     """
     path = _folder(path)
     if path.exists() and not (path / _AGENT).is_file() and (path.is_file() or any(path.iterdir())):
-        raise ValueError(f"{str(path)!r} exists and is no checkpoint; it is not replaced")
-    for name, weight in agent.policy.named_parameters():
+        raise ValueError(f"{str(path)!r} exists and is not a checkpoint; it is not replaced")
+    for name, weight in policy.named_parameters():
         if not weight.isfinite().all():
             kept = f"; {str(path)!r} is left as it is" if path.exists() else ""
             raise DivergedError(f"the weights of {name} are not finite any more, so they are not saved{kept}")
-    write_folder(path, lambda folder: _write(agent, folder))
-    return path
+
+    def fill(folder: Path) -> None:
+        (folder / _AGENT).write_text(_as_json({"format": FORMAT, **facts}) + "\n", encoding="utf-8")
+        for name, part in ((_POLICY, policy), (_REFERENCE, reference)):
+            if part is not None:
+                (folder / name).mkdir()
+                part.save(folder / name)
+        torch.save(dict(training), folder / _TRAINING)
+
+    write_folder(path, fill)
 
 
-def load_checkpoint(
-    path: Path, env: Any, device: str | torch.device, trust: bool, settings: dict[str, Any], cls: type[Agent]
-) -> Agent:
-    """Read a checkpoint of the agent class `cls`; see `Agent.load` for the arguments.
+def read_checkpoint(path: Path) -> Checkpoint:
+    """Find a checkpoint.
 
     Raises:
-        ValueError: if this is no checkpoint, or of another class, or an environment, a learning rate or trust is
-            needed.
+        ValueError: if there is none, it is damaged, or another version wrote it.
     """
-    from .algorithms import AGENTS
-
     path = whole_folder(_folder(path))
     if not (path / _AGENT).is_file():
-        raise ValueError(f"{str(path)!r} is no checkpoint: it has no {_AGENT}")
-    saved = read_facts(path)
-    known = AGENTS.get(saved["agent"], cls)
-    if not issubclass(known, cls):
-        raise ValueError(f"{str(path)!r} holds a {known.__name__}, not a {cls.__name__}")
-    if env is None and saved["env"] is None:
-        raise ValueError(f"{str(path)!r} does not name its environment: pass env=...")
-    env_kwargs = settings.pop("env_kwargs", saved["env_kwargs"] if env is None else None)
-    checked = env_kwargs if env is not None else named_by_checkpoint(saved["env"], env_kwargs, trust)
-    settings = {**saved["settings"], **({} if env is None else {"num_envs": None, "group_size": None}), **settings}
-    if settings["learning_rate"] is None:
-        raise ValueError(f"{str(path)!r} was trained with a function as learning_rate: pass learning_rate=...")
-    policy = SavedPolicy(saved["policy_kind"], path / _POLICY)
-    agent = known(policy, saved["env"] if env is None else env, env_kwargs=checked, device=device, **settings)
-    if env is None:
-        agent.origin["env_kwargs"] = dict(env_kwargs)
-    for name in _COUNTERS:
-        setattr(agent, name, saved.get(name, 0))  # checkpoints of earlier versions have no trained_timesteps
-    if agent.anchor.coef and (path / _REFERENCE).is_dir():
-        saved_reference = SavedPolicy(saved["policy_kind"], path / _REFERENCE)
-        reference = saved_reference.load(agent.env.single_observation_space, agent.env.single_action_space)
-        agent.anchor.reference = reference.to(agent.device).requires_grad_(False)
-    training = torch.load(path / _TRAINING, map_location=agent.device, weights_only=True)
-    agent.optimizer.load_state_dict(training["optimizer"])
-    agent.load_state_dict(training["algorithm"])
-    if training["device"] == agent.device.type:
-        agent.generator.set_state(training["generator"].cpu())
-    return agent
+        raise ValueError(f"{str(path)!r} is not a checkpoint: it has no {_AGENT}")
+    facts = read_facts(path)
+    kind, reference = facts["policy_kind"], path / _REFERENCE
+    return Checkpoint(
+        path, facts, SavedPolicy(kind, path / _POLICY), SavedPolicy(kind, reference) if reference.is_dir() else None
+    )
 
 
 def read_facts(path: Path) -> dict[str, Any]:
@@ -110,35 +143,11 @@ def read_facts(path: Path) -> dict[str, Any]:
     return facts
 
 
-def _write(agent: Agent, folder: Path) -> None:
-    from .algorithms import AGENTS
-
-    names = {cls: name for name, cls in AGENTS.items()}
-    facts = {
-        "format": FORMAT,
-        "agent": names.get(type(agent)),  # None: a class of the user's own, which load() has to be called on
-        "policy_kind": agent.policy.kind,
-        "settings": agent.settings,
-        **agent.origin,
-        **{name: getattr(agent, name) for name in _COUNTERS},
-    }
+def _as_json(facts: dict[str, Any]) -> str:
     try:
-        text = json.dumps(facts, indent=2)
-    except TypeError:  # made with objects: then load() has to be given the environment
-        text = json.dumps({**facts, "env": None, "env_kwargs": None}, indent=2)
-    (folder / _AGENT).write_text(text + "\n", encoding="utf-8")
-    (folder / _POLICY).mkdir()
-    agent.policy.save(folder / _POLICY)
-    if agent.anchor.reference is not None:
-        (folder / _REFERENCE).mkdir()
-        agent.anchor.reference.save(folder / _REFERENCE)
-    training = {
-        "optimizer": agent.optimizer.state_dict(),
-        "generator": agent.generator.get_state(),
-        "device": agent.device.type,
-        "algorithm": agent.state_dict(),
-    }
-    torch.save(training, folder / _TRAINING)
+        return json.dumps(facts, indent=2)
+    except TypeError:  # the environment was made with objects, and has to be passed to load()
+        return json.dumps({**facts, "env": None, "env_kwargs": None}, indent=2)
 
 
 def _folder(path: Path) -> Path:

@@ -17,7 +17,7 @@ def check_number(
     Args:
         name: of the parameter.
         value: to be checked.
-        low: the smallest allowed number; itself not allowed where `above`.
+        low: the smallest allowed number, not allowed itself if `above`.
         high: the largest allowed number.
         above: whether the number must be larger than `low`.
         below: whether the number must be smaller than `high`.
@@ -50,6 +50,21 @@ def check_optional_count(name: str, value: Any) -> int | None:
     return None if value is None else check_count(name, value)
 
 
+def check_goal(total_timesteps: Any, total_episodes: Any, progress_bar: bool) -> tuple[str, int]:
+    """Return which counter of an agent ends a training, and after how many more.
+
+    Raises:
+        ValueError: unless one of the two is given, a positive whole number; for a progress bar of episodes.
+    """
+    if (total_timesteps is None) == (total_episodes is None):
+        raise ValueError("learn() takes either total_timesteps or total_episodes")
+    if total_episodes is None:
+        return "num_timesteps", check_count("total_timesteps", total_timesteps)
+    if progress_bar:
+        raise ValueError("the progress bar counts steps: pass total_timesteps")
+    return "num_episodes", check_count("total_episodes", total_episodes)
+
+
 def check_flag(name: str, value: Any) -> bool:
     """Return True or False.
 
@@ -73,3 +88,8 @@ def check_choice(name: str, value: Any, allowed: Iterable[str]) -> str:
     close = difflib.get_close_matches(str(value), names, n=1)
     hint = f"did you mean {close[0]!r}? " if close else ""
     raise ValueError(f"unknown {name} {value!r}; {hint}allowed: {', '.join(names)}")
+
+
+def first_line(error: BaseException) -> str:
+    """Return the first line of an error's message, or the error's class if it has none."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]

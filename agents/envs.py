@@ -13,11 +13,12 @@ from gymnasium.envs.registration import EnvSpec, load_env_creator
 from gymnasium.vector import SyncVectorEnv, VectorEnv
 from stable_baselines3.common.vec_env import VecEnv
 
-from .checks import check_count
+from .checks import check_count, first_line
 from .sb3_envs import FromVecEnv
+from .traits import EnvTraits
 from .waiting_envs import WaitingVectorEnv
 
-# What our own loop can do with, and plain users of the environment would not expect.
+# What an agent's loop asks for and other users of the environment would not expect.
 LOOP_OFFERS = {"late_verdicts": True, "flag_errors": True}
 _HOW_TO_BATCH = {"vectorization_mode", "vector_kwargs"}  # arguments of gymnasium.make_vec
 
@@ -30,17 +31,17 @@ def make_envs(
     Args:
         env: an id ("CartPole-v1", "package:Name-v0"), a single environment, a vector environment or a `VecEnv` of
             stable-baselines3.
-        num_envs: B, the number of slots where an id is given.
-        env_kwargs: for the environment's constructor, where an id is given; `vectorization_mode` and `vector_kwargs`
-            are for `gymnasium.make_vec`.
+        num_envs: B, the number of slots, if `env` is an id.
+        env_kwargs: for the environment's constructor, if `env` is an id; `vectorization_mode` and `vector_kwargs` are
+            for `gymnasium.make_vec`.
         skip_finished: whether slots should wait between two episodes instead of playing surplus ones, for training,
-            where every step is counted. Then an id makes a `WaitingVectorEnv`, unless its registered vector environment
+            where every step is counted. An id then makes a `WaitingVectorEnv`, unless its registered vector environment
             has slots that wait, or `vectorization_mode` asks for another kind.
-        offers: settings an agent would like to choose (device, group_size, `LOOP_OFFERS`); taken where the environment
-            class lists them in `metadata["agent_settings"]` and `env_kwargs` does not.
+        offers: settings that an agent would like to choose (device, group_size, `LOOP_OFFERS`); used if they are among
+            the environment's traits (`agent_settings`) and not in `env_kwargs`.
 
     Raises:
-        ValueError: for an unknown id (with the closest match), bad arguments, or something that is no environment.
+        ValueError: for an unknown id (with the closest match), bad arguments, or anything but an environment.
     """
     if isinstance(env, VectorEnv):
         return env
@@ -48,14 +49,14 @@ def make_envs(
         return FromVecEnv(env)
     if isinstance(env, gym.Env):
         return WaitingVectorEnv([lambda: env]) if skip_finished else SyncVectorEnv([lambda: env])
-    wanted = {name: value for name, value in offers.items() if name in agent_settings(env)}
+    wanted = {name: value for name, value in offers.items() if name in traits_of(env).agent_settings}
     kwargs = {**wanted, **(env_kwargs or {})}
     try:
         if skip_finished and not kwargs.keys() & _HOW_TO_BATCH and not _slots_wait(env):
             return WaitingVectorEnv([lambda: gym.make(env, **kwargs)] * num_envs)
         return gym.make_vec(env, num_envs=num_envs, **kwargs)
     except (gym.error.Error, TypeError) as error:
-        raise ValueError(f"environment {env!r} with {dict(env_kwargs or {})}: {_first_line(error)}") from error
+        raise ValueError(f"environment {env!r} with {dict(env_kwargs or {})}: {first_line(error)}") from error
 
 
 def single_spaces(env: Any, env_kwargs: Mapping[str, Any] | None) -> tuple[gym.Space, gym.Space]:
@@ -73,7 +74,7 @@ def single_spaces(env: Any, env_kwargs: Mapping[str, Any] | None) -> tuple[gym.S
 
 
 def step_limit(env: VectorEnv, given: int | None, name: str) -> int:
-    """Return the steps of the longest episode there can be: what was given, else what the environment says.
+    """Return the steps of the longest possible episode: what was given, else what the environment says.
 
     Args:
         env: says it in `metadata["max_episode_steps"]` or its registration.
@@ -81,7 +82,7 @@ def step_limit(env: VectorEnv, given: int | None, name: str) -> int:
         name: of the user's argument.
 
     Raises:
-        ValueError: if nobody says, or the given number is no positive whole number.
+        ValueError: if neither says, or the given number is not a positive whole number.
     """
     if given is not None:
         return check_count(name, given)
@@ -103,7 +104,7 @@ def shown_id(env: VectorEnv) -> str:
 
 
 def find_spec(env_id: str) -> EnvSpec:
-    """Return what Gymnasium's registry knows of an id.
+    """Return an id's entry in Gymnasium's registry.
 
     Raises:
         ValueError: for an unknown id, with the closest match.
@@ -114,29 +115,46 @@ def find_spec(env_id: str) -> EnvSpec:
             importlib.import_module(module)
         return gym.spec(name or env_id)
     except (gym.error.Error, ImportError, TypeError) as error:
-        raise ValueError(f"unknown environment {env_id!r}: {_first_line(error)}") from error
+        raise ValueError(f"unknown environment {env_id!r}: {first_line(error)}") from error
 
 
-def agent_settings(env_id: str) -> tuple[str, ...]:
-    """Return the constructor arguments that an environment given by its id lets agents choose.
+def traits_of(env_id: str) -> EnvTraits:
+    """Return the traits of the vector environment that is registered with an id, without making it.
 
     Raises:
         ValueError: for an unknown id, with the closest match.
     """
-    return tuple(_vector_metadata(env_id).get("agent_settings", ()))
-
-
-def _slots_wait(env_id: str) -> bool:
-    """Tell whether slots of the registered vector environment wait, or there is no other kind."""
-    spec = find_spec(env_id)
-    return spec.entry_point is None or bool(_vector_metadata(env_id).get("finished_slots_may_step"))
-
-
-def _vector_metadata(env_id: str) -> Mapping[str, Any]:
-    """Return the metadata of the registered vector environment's class, if any."""
     entry = find_spec(env_id).vector_entry_point
-    creator = load_env_creator(entry) if isinstance(entry, str) else entry
-    return getattr(creator, "metadata", {})
+    return EnvTraits.of(load_env_creator(entry) if isinstance(entry, str) else entry)
+
+
+def check_groups(env: VectorEnv, asked: int | None, episodes: int, compares: str | None) -> int | None:
+    """Return how many episodes share a prompt; None if the environment has no groups.
+
+    Args:
+        env: declares its groups in `metadata["group_size"]`.
+        asked: the group size that the user gave, if any.
+        episodes: of an update.
+        compares: the name of the agent if it compares the episodes of a group.
+
+    Raises:
+        ValueError: if the environment or the number of episodes does not fit.
+    """
+    size = env.metadata.get("group_size")
+    if asked is not None and size != asked:
+        has = "has no groups" if size is None else f"has group_size={size}"
+        raise ValueError(f"this environment does not support group_size={asked}: it {has}")
+    if (size or 1) > 1 and not EnvTraits.of(env).groups_span_slots:
+        raise ValueError(
+            f"group_size={size} needs slots that share their groups, but here each slot has its own; "
+            f"use gym.make_vec({shown_id(env)}, num_envs=..., group_size={size}), or the id as env"
+        )
+    if episodes % (size or 1):
+        raise ValueError(f"group_size={size} does not divide episodes_per_update={episodes}; use a multiple of {size}")
+    if compares and (size or episodes) == 1:
+        name = "episodes_per_update" if size is None else "group_size"
+        raise ValueError(f"{compares} compares episodes of a group, so {name} must be at least 2, got 1")
+    return size
 
 
 def named_by_checkpoint(env_id: str, env_kwargs: Mapping[str, Any], trust: bool) -> dict[str, Any]:
@@ -145,8 +163,8 @@ def named_by_checkpoint(env_id: str, env_kwargs: Mapping[str, Any], trust: bool)
     Args:
         env_id: in the checkpoint.
         env_kwargs: its arguments.
-        trust: whether names in the checkpoint may import modules. Otherwise an environment that has the setting `trust`
-            is told, and the id may name our own package or a module that has been imported already.
+        trust: whether names in the checkpoint may import modules. Otherwise an environment with the setting `trust`
+            gets trust=False, and the id may only name rlenv or a module that has been imported already.
 
     Raises:
         ValueError: for the id of another module, without trust; for an unknown id.
@@ -157,32 +175,34 @@ def named_by_checkpoint(env_id: str, env_kwargs: Mapping[str, Any], trust: bool)
             f"the checkpoint names the environment {env_id!r}, which imports {module!r} and may run any code; "
             "if you trust it, pass --trust (Python: trust=True)"
         )
-    return {**env_kwargs, **({"trust": trust} if "trust" in agent_settings(env_id) else {})}
+    return {**env_kwargs, **({"trust": trust} if "trust" in traits_of(env_id).agent_settings else {})}
+
+
+def _slots_wait(env_id: str) -> bool:
+    """Tell whether slots of the registered vector environment wait, or it is the only one that the id has."""
+    return find_spec(env_id).entry_point is None or traits_of(env_id).finished_slots_may_step
 
 
 def resolve_device(device: str | torch.device, env: Any) -> torch.device:
-    """Return the torch device; "auto" is where the environment lives, or would best live.
+    """Return the torch device.
 
-    That is the device of an environment object that has one, CUDA for an id whose environment can live there and a
-    machine that has it, else the CPU.
+    "auto" is the device of an environment object that has one, CUDA for an id whose environment can run there on a
+    machine with CUDA, else the CPU.
 
     Raises:
-        ValueError: if there is no such device on this machine.
+        ValueError: if this machine does not have the device.
     """
     if device == "auto":
         if not isinstance(env, str):
             return torch.device(getattr(env.unwrapped, "device", "cpu"))
-        return torch.device("cuda" if "device" in agent_settings(env) and torch.cuda.is_available() else "cpu")
+        on_gpu = "device" in traits_of(env).agent_settings and torch.cuda.is_available()
+        return torch.device("cuda" if on_gpu else "cpu")
     try:
         resolved = torch.device(device)
         torch.empty(0, device=resolved)
         torch.Generator(resolved)
     except (RuntimeError, AssertionError, TypeError) as error:
-        reason = _first_line(error).split(". ")[0]  # advice on linking torch follows
+        reason = first_line(error).split(". ")[0]  # advice on linking torch follows
         usable = ", ".join(["auto", "cpu", *(f"cuda:{index}" for index in range(torch.cuda.device_count()))])
         raise ValueError(f"device {str(device)!r} cannot be used here: {reason}; allowed: {usable}") from error
     return resolved
-
-
-def _first_line(error: BaseException) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]

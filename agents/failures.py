@@ -1,4 +1,4 @@
-"""Ending a run whose verifier fails too often or says nothing, or whose weights are lost."""
+"""Ending a run whose verifier fails too often or never applies, or whose weights are not finite."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections import deque
 
 from .rollout import NO_VERDICT, Rollout
 
-ENOUGH = 100  # episodes: fewer say little of a share
+ENOUGH = 100  # episodes; fewer give a poor estimate of a share
 
 
 class VerifierError(RuntimeError):
@@ -34,7 +34,7 @@ class FailureWatch:
 
         Args:
             rollout: the episodes.
-            reason: why the verifier failed when it last did.
+            reason: why the verifier failed the last time.
 
         Raises:
             VerifierError: if it failed on too many, or did not apply to any.
@@ -51,8 +51,8 @@ class FailureWatch:
             )
         if episodes >= ENOUGH and silent == episodes:
             raise VerifierError(
-                f"the verifier had nothing to say (not_applicable) on all of the last {episodes} episodes, so nothing "
-                "can be learned: give it problems that it judges, or another verifier"
+                f"the verifier did not apply (not_applicable) to any of the last {episodes} episodes, so nothing can "
+                "be learned: use problems that it judges, or another verifier"
             )
 
     def conclude(self) -> None:
@@ -63,7 +63,7 @@ class FailureWatch:
         if episodes < ENOUGH and sum(missing) == episodes:
             counts = ", ".join(f"{count} {kind}" for kind, count in zip(NO_VERDICT, missing, strict=True) if count)
             warnings.warn(
-                f"none of the {episodes} episodes got a verdict ({counts}): nothing was learned", stacklevel=3
+                f"none of the {episodes} episodes got a verdict ({counts}): nothing was learned", stacklevel=4
             )
 
     def _sums(self) -> list[int]:

@@ -9,32 +9,32 @@ from pathlib import Path
 
 try:
     import fcntl
-except ImportError:  # Windows, where nobody is kept out
+except ImportError:  # Windows: there, nobody is kept out
     fcntl = None  # type: ignore[assignment]
 
 
 class Lock:
     """Keeps other processes out until it is closed or this process ends, however it ends.
 
-    A file system that knows no locks keeps nobody out.
+    On a file system without locks, nobody is kept out.
 
     Args:
         file: exists while the lock is held; one that a killed process left behind does not matter.
-        busy: the message where somebody else holds the lock.
+        busy: the message if another process holds the lock.
 
     Raises:
-        ValueError: if somebody else holds it.
+        ValueError: if another process holds it.
     """
 
     def __init__(self, file: Path, busy: str) -> None:
         self.file = file
         self._descriptor = self._open(busy)
-        while not self._is_current():  # whoever held the lock has removed this file since it was opened
+        while not self._is_current():  # the last owner of the lock removed this file after it was opened
             os.close(self._descriptor)
             self._descriptor = self._open(busy)
 
     def close(self) -> None:
-        """Let others in."""
+        """Release the lock."""
         if fcntl is not None and self._is_current():  # Windows removes no open files
             self.file.unlink()
         os.close(self._descriptor)
@@ -67,11 +67,11 @@ class Lock:
 def write_folder(path: Path, fill: Callable[[Path], None]) -> None:
     """Write a folder beside the one that is to be replaced, and put it in its place once it is on the disk.
 
-    Whenever this process is killed, and however often: one whole folder is where `whole_folder` finds it.
+    Whenever this process is killed, and however often: `whole_folder` finds one whole folder.
 
     Args:
         path: the folder.
-        fill: writes what belongs into the empty folder that it is given.
+        fill: fills the empty folder that it is given.
 
     Raises:
         ValueError: if another process is writing the same folder.
@@ -100,7 +100,7 @@ def write_folder(path: Path, fill: Callable[[Path], None]) -> None:
 
 
 def whole_folder(path: Path) -> Path:
-    """Return where a folder is that `write_folder` wrote: beside its place after a kill between two renames."""
+    """Return where a folder written by `write_folder` is: beside its place after a kill between two renames."""
     return _old(path) if not path.exists() and _old(path).exists() else path
 
 

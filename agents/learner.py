@@ -1,188 +1,251 @@
-"""From a rollout to new weights. The gradient is made here, in `Learner.loss`."""
+"""From a rollout to new weights: prepare -> loss -> gradient. The gradient is made in `Learner.loss`."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from typing import Any, ClassVar, Self
 
 import torch
 
-from .anchor import Anchor
-from .descent import Descent, half_precision
+from .checks import check_count, check_flag, check_number, check_optional_count
+from .defaults import default_of
 from .estimators import losses
 from .estimators.returns import return_to_go
-from .metrics import larger, sampled_figures
+from .kl_anchor import Anchor
+from .metrics import Reduce, sampled_metrics
+from .optimizer import PolicyOptimizer, half_precision
 from .policies import Policy
-from .rollout import Rollout
+from .rollout import Batch, Rollout, RolloutT
+from .settings import check_names, full_signature, saved_settings
 
 LOG_PROB_TOLERANCE = 0.05  # nats; rounding is a thousand times smaller, the mildest known bug several times larger
 HALF_LOG_PROB_TOLERANCE = 0.5  # nats, for weights in bfloat16 or float16; rounding reaches 0.1 in tiny models
 
 
 class Learner:
-    """The part of an agent that learns: three answers, which an algorithm gives, and what follows from them.
+    """What an update is. An algorithm says what its advantages, surrogate and weights are; the rest follows:
 
         L = - Σ_i Σ_t w_{i,t} (surrogate_{i,t} + c_H H_{i,t}) + c_V Σ_i Σ_t w_{i,t} (V(s_{i,t}) - target_{i,t})²
 
-    Attributes: those of `Agent` of the same names.
+    Args:
+        policy: trained in place.
+
+    The other arguments are explained in `settings.AgentSettings`.
+
+    Attributes:
+        name: under which checkpoints and commands know this class; empty for a class of your own.
+        settings: the constructor arguments that a checkpoint keeps.
+        reductions: how each metric of `loss` is put together from micro-batches; those not named are added up.
+        uses_critic: whether the policy needs a critic.
+        anchor: the KL anchor, with the frozen reference.
+        policy_optimizer: applies gradients.
+        generator: for sampling actions and for the order of mini-batches.
     """
 
-    policy: Policy
-    anchor: Anchor
-    descent: Descent
-    gamma: float
-    ent_coef: float
-    vf_coef: float
-    micro_batch_size: int | None
-    micro_batch_tokens: int | None
-    skip_idle_rows: bool
-    num_updates: int
-    trained_timesteps: int
+    name: ClassVar[str] = ""
     uses_critic: bool = False
+    settings = property(saved_settings)
+    reductions: ClassVar[Mapping[str, Reduce]] = {
+        "train/approx_kl": Reduce.MEAN_OF_TRAINED,
+        "train/logp_gap_max": Reduce.MAX,
+    }
 
-    # The three answers.
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        cls.__signature__ = full_signature(cls)  # type: ignore[attr-defined]
+        own_and_inherited = (vars(base).get("reductions", {}) for base in reversed(cls.__mro__))
+        cls.reductions = {name: reduce for named in own_and_inherited for name, reduce in named.items()}
 
-    def weights(self, mask: torch.Tensor) -> torch.Tensor:
-        """Return how the steps that count (bool [N, T]) are added up [N, T]; 0 elsewhere."""
-        raise NotImplementedError
+    def __new__(cls, *args: Any, **settings: Any) -> Self:
+        """Refuse unknown keyword arguments before anything is made."""
+        check_names(cls, settings)
+        return super().__new__(cls)
+
+    def __init__(
+        self,
+        policy: Callable[[], Policy],  # called once the other settings are checked
+        *,
+        seed: int = 0,
+        learning_rate: float | Callable[[float], float] | None = None,
+        lr_schedule: str = "linear",
+        gamma: float | None = None,
+        max_grad_norm: float = 1.0,
+        ent_coef: float = 0.0,
+        vf_coef: float = 0.5,
+        kl_coef: float = 0.0,
+        kl_estimator: str = "k1",
+        kl_in: str = "reward",
+        micro_batch_size: int | None = None,
+        micro_batch_tokens: int | None = None,
+        skip_idle_rows: bool = True,
+    ) -> None:
+        self.ent_coef = check_number("ent_coef", ent_coef, low=0.0)
+        self.vf_coef = check_number("vf_coef", vf_coef, low=0.0)
+        self.anchor = Anchor(kl_coef, kl_estimator, kl_in)
+        self.kl_coef, self.kl_estimator, self.kl_in = self.anchor.coef, kl_estimator, kl_in
+        self.micro_batch_size = check_optional_count("micro_batch_size", micro_batch_size)
+        self.micro_batch_tokens = check_optional_count("micro_batch_tokens", micro_batch_tokens)
+        self.skip_idle_rows = check_flag("skip_idle_rows", skip_idle_rows)
+        self.seed = check_count("seed", seed, low=0)
+        with torch.random.fork_rng(devices=[]):  # initial weights come from the seed; the global state is left alone
+            torch.default_generator.manual_seed(self.seed)
+            self.policy = policy()
+        if self.uses_critic and not self.policy.critic_parameters():
+            raise ValueError(f"{type(self).__name__} needs a policy with a critic")
+        self.gamma = check_number("gamma", self.or_default("gamma", gamma), low=0.0, high=1.0)
+        self.learning_rate = self.or_default("learning_rate", learning_rate)
+        self.lr_schedule, self.max_grad_norm = lr_schedule, max_grad_norm
+        self.policy_optimizer = PolicyOptimizer(self.policy, self.learning_rate, lr_schedule, max_grad_norm)
+        self.generator = torch.Generator(self.policy.device).manual_seed(self.seed)
+        self.num_updates = self.trained_timesteps = 0
+
+    def or_default(self, name: str, given: Any) -> Any:
+        """Return what was given for a setting; for None, the default of `defaults.py`."""
+        return default_of(name, type(self), self.policy.kind) if given is None else given
+
+    # What an algorithm says.
 
     def advantages(self, rollout: Rollout) -> torch.Tensor:
-        """Return the credit of each step [N, T]; what stands in masked cells has no effect."""
+        """Return the credit of each step [N, T]; masked cells may hold anything.
+
+        An actor-critic's targets are made of these; transform them in `prepare`, as PPO does, to leave those alone.
+        """
         raise NotImplementedError
 
-    def surrogate(self, log_probs: torch.Tensor, batch: Rollout) -> torch.Tensor:
-        """Return what is differentiated at each step [N, T]; what stands in masked cells has no effect."""
+    def surrogate(self, log_probs: torch.Tensor, batch: Batch) -> torch.Tensor:
+        """Return what is differentiated at each step [N, T], by default A log π; masked cells may hold anything."""
+        return losses.policy_gradient(log_probs, batch.advantages)
+
+    def weights(self, mask: torch.Tensor) -> torch.Tensor:
+        """Return the weight of each step in the loss [N, T], given which steps count (bool [N, T]); 0 elsewhere."""
         raise NotImplementedError
 
-    def critic_targets(self, rollout: Rollout) -> torch.Tensor:
-        """Return what the critic is fitted to [N, T], where there is one: the return from each step on."""
+    def critic_targets(self, rollout: Rollout, advantages: torch.Tensor) -> torch.Tensor:
+        """Return what the critic is fitted to [N, T]: by default, the return from each step on."""
         return return_to_go(rollout.rewards, rollout.learnable, self.gamma)
 
-    def critic_loss(self, values: torch.Tensor, batch: Rollout) -> torch.Tensor:
-        """Return the critic's loss at each step [N, T]: its squared error."""
-        assert batch.value_targets is not None
-        return losses.squared_error(values, batch.value_targets)
+    def critic_loss(self, values: torch.Tensor, batch: Batch) -> torch.Tensor:
+        """Return the critic's loss at each step [N, T]: by default, its squared error."""
+        return losses.squared_error(values, batch.required("value_targets"))
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what the algorithm, besides the policy, carries from update to update: by default nothing."""
+        return {}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restore what `state_dict` returned."""
+
+    # An update.
 
     def update(self, rollout: Rollout) -> dict[str, float]:
-        """Take the optimizer steps of a rollout; return what is logged of it, averaged over them."""
-        rollout = self.prepare(rollout)
+        """Take the optimizer steps of a rollout; return its metrics, averaged over the steps."""
+        prepared = self.prepare(rollout)
         steps: list[dict[str, float]] = []
-        for batch in self.batches(rollout):
-            figures = self._backward(batch)
+        for batch in self.batches(prepared):
+            metrics = self._backward(batch)
             if not steps:  # later steps train another policy than the one that sampled
-                self._check_log_probs(figures)
-            steps.append(figures | {"train/grad_norm": self.descent.step(new_update=not steps)})
+                self._check_log_probs(metrics)
+            steps.append(metrics | {"train/grad_norm": self.policy_optimizer.step(new_update=not steps)})
         self.num_updates += 1
-        self.trained_timesteps += int(rollout.learnable.sum())
+        self.trained_timesteps += int(prepared.learnable.sum())
         means = {name: sum(step[name] for step in steps) / len(steps) for name in steps[0]}
-        return sampled_figures(rollout) | means | {"train/logp_gap_max": steps[0]["train/logp_gap_max"]}
+        return sampled_metrics(prepared) | means | {"train/logp_gap_max": steps[0]["train/logp_gap_max"]}
 
-    def batches(self, rollout: Rollout) -> Iterator[Rollout]:
-        """Yield what each optimizer step of an update trains on: once, everything."""
-        yield rollout
-
-    def micro_batches(self, rollout: Rollout) -> Iterator[Rollout]:
-        """Yield what is evaluated at a time."""
-        costs = None if self.micro_batch_tokens is None else self.policy.costs(rollout)
-        return rollout.split(self.micro_batch_size, costs, self.micro_batch_tokens)
-
-    def _backward(self, batch: Rollout) -> dict[str, float]:
-        """Make the gradient of one optimizer step, in micro-batches; return its figures."""
-        self.descent.optimizer.zero_grad(set_to_none=True)
-        totals: dict[str, float] = {}
-        trained = batch.select(self._rows_to_train(batch))
-        for rows in self.micro_batches(trained):
-            loss, figures = self.loss(rows)
-            loss.backward()
-            for name, figure in figures.items():
-                gather = larger if name.endswith("_max") else float.__add__
-                totals[name] = gather(totals[name], figure) if name in totals else figure
-        counts = {"_fraction": batch.learnable, "_kl": trained.learnable}  # idle rows have no KL of their own
-        for name in totals:
-            for ending, steps in counts.items():
-                if name.endswith(ending):
-                    totals[name] /= max(int(steps.sum()), 1)
-        return totals
-
-    def _rows_to_train(self, rollout: Rollout) -> torch.Tensor:
-        """Return which rows of a prepared rollout have a gradient, bool [N]; at least one, so that there is a pass."""
-        assert rollout.advantages is not None
-        anchored = self.anchor.reference is not None and self.anchor.place == "loss"
-        if not self.skip_idle_rows or self.ent_coef or self.uses_critic or anchored:
-            return torch.ones_like(rollout.valid)
-        rows = (rollout.advantages != 0).any(1)
-        rows[0] |= ~rows.any()
-        return rows
-
-    def prepare(self, rollout: Rollout) -> Rollout:
-        """Return the rollout with everything an update needs: KL charged, values, advantages and weights."""
-        rollout = self.anchor.charge(self.policy, rollout, self.micro_batches)
+    def prepare(self, rollout: Rollout) -> Batch:
+        """Return everything that an update needs: rewards with the KL penalty, values, advantages and weights."""
+        rollout = self.anchor.add_kl_penalty(self.policy, rollout, self.micro_batches)
         if self.uses_critic:
-            rollout = self._appraise(rollout)
-            rollout = replace(rollout, value_targets=self.critic_targets(rollout).where(rollout.learnable, 0))
-        credit = self.advantages(rollout).where(rollout.learnable, 0)
-        return replace(
+            rollout = self._add_values(rollout)
+        steps, advantages = rollout.learnable, self.advantages(rollout)
+        targets = self.critic_targets(rollout, advantages).where(steps, 0) if self.uses_critic else None
+        advantages = advantages.where(steps, 0)
+        return Batch.of(
             rollout,
-            log_probs=rollout.log_probs.where(rollout.learnable, 0),
-            advantages=credit,
-            weights=self.weights(rollout.learnable).to(credit.dtype),
+            log_probs=rollout.log_probs.where(steps, 0),
+            value_targets=targets,
+            advantages=advantages,
+            weights=self.weights(steps).to(advantages.dtype),
         )
 
     @torch.no_grad()
-    def _appraise(self, rollout: Rollout) -> Rollout:
-        """Return the rollout with the critic's values, those after the last step of episodes cut off included."""
+    def _add_values(self, rollout: Rollout) -> Rollout:
+        """Return the rollout with the critic's values, including those after the last step of truncated episodes."""
 
         def values_of(episodes: Rollout) -> torch.Tensor:
             return torch.cat([self.policy.predict_values(part) for part in self.micro_batches(episodes)])
 
         values = values_of(rollout)
-        following = rollout.cut_off(self.policy.obs_from_actions)
+        following = rollout.after_truncation(self.policy.obs_from_actions)
         if following is not None:
             rollout = replace(rollout, final_values=values_of(following).where(following.mask, 0)[:, 0])
         return replace(rollout, values=values)
 
-    def loss(self, batch: Rollout) -> tuple[torch.Tensor, dict[str, float]]:
-        """Return the loss of some rows of a prepared rollout, and figures that add up over rows.
+    def batches(self, batch: Batch) -> Iterator[Batch]:
+        """Yield what each optimizer step of an update trains on: by default one step, on everything."""
+        yield batch
 
-        Some figures differ: of a `_max` the largest counts; of a `_fraction` and a `_kl` the mean over steps is made.
-        """
-        assert batch.weights is not None
+    def micro_batches(self, rollout: RolloutT) -> Iterator[RolloutT]:
+        """Yield the parts that are evaluated in one pass each."""
+        costs = None if self.micro_batch_tokens is None else self.policy.costs(rollout)
+        return rollout.split(self.micro_batch_size, costs, self.micro_batch_tokens)
+
+    def loss(self, batch: Batch) -> tuple[torch.Tensor, dict[str, float]]:
+        """Return the loss of some rows of a prepared rollout, and their metrics; see `reductions`."""
         log_probs, entropy = self.policy.evaluate_actions(batch, entropy=bool(self.ent_coef))
         log_probs = log_probs.where(batch.learnable, 0)
         objective = self.surrogate(log_probs, batch)
         if entropy is not None:
             objective = objective + self.ent_coef * entropy
-        if self.anchor.reference is not None and self.anchor.place == "loss":
+        if self.anchor.is_in_loss:
             objective = objective - self.anchor.coef * self.anchor.penalty(self.policy, batch, log_probs)
         loss = -batch.total(batch.weights * objective)
-        figures = {"train/policy_loss": loss.item()} | self.diagnose(log_probs.detach(), batch)
+        metrics = {"train/policy_loss": loss.item()} | self.diagnose(log_probs.detach(), batch)
         if self.uses_critic:
             value_loss = batch.total(batch.weights * self.critic_loss(self.policy.predict_values(batch), batch))
             loss = loss + self.vf_coef * value_loss
-            figures["train/value_loss"] = value_loss.item()
-        return loss, figures | {"train/loss": loss.item()}
+            metrics["train/value_loss"] = value_loss.item()
+        return loss, metrics | {"train/loss": loss.item()}
 
     @torch.no_grad()
-    def diagnose(self, log_probs: torch.Tensor, batch: Rollout) -> dict[str, float]:
-        """Return figures of how far the log-probabilities are from acting's; see `loss`."""
+    def diagnose(self, log_probs: torch.Tensor, batch: Batch) -> dict[str, float]:
+        """Return metrics of how far the log-probabilities are from those while acting; see `reductions`."""
         gap = log_probs - batch.log_probs
         return {
             "train/approx_kl": batch.total(gap.expm1() - gap).item(),
             "train/logp_gap_max": gap.abs().max().item() if gap.numel() else 0.0,
         }
 
-    def _not_finite(self) -> str:
-        """Say why log-probabilities are not finite."""
-        weights = sum(int((~parameter.isfinite()).sum()) for parameter in self.policy.parameters())
-        if weights:
-            return f"the policy has {weights} weights that are NaN or infinite: load others, or lower learning_rate"
-        return "log-probabilities are not finite, though all weights are: check observations, or lower learning_rate"
+    def _backward(self, batch: Batch) -> dict[str, float]:
+        """Make the gradient of one optimizer step, in micro-batches; return its metrics."""
+        self.policy_optimizer.adam.zero_grad(set_to_none=True)
+        totals: dict[str, float] = {}
+        trained = batch.select(self._rows_to_train(batch))
+        for rows in self.micro_batches(trained):
+            loss, metrics = self.loss(rows)
+            loss.backward()
+            for name, value in metrics.items():
+                add = self.reductions.get(name, Reduce.SUM).add
+                totals[name] = add(totals[name], value) if name in totals else value
+        counted = {Reduce.MEAN: batch.learnable, Reduce.MEAN_OF_TRAINED: trained.learnable}
+        for name, reduction in self.reductions.items():
+            if name in totals and reduction in counted:
+                totals[name] /= max(int(counted[reduction].sum()), 1)
+        return totals
 
-    def _check_log_probs(self, metrics: dict[str, float]) -> None:
+    def _rows_to_train(self, batch: Batch) -> torch.Tensor:
+        """Return which rows have a gradient, bool [N]; at least one, so that there is a pass."""
+        if not self.skip_idle_rows or self.ent_coef or self.uses_critic or self.anchor.is_in_loss:
+            return torch.ones_like(batch.valid)
+        rows = (batch.advantages != 0).any(1)
+        rows[0] |= ~rows.any()
+        return rows
+
+    def _check_log_probs(self, metrics: Mapping[str, float]) -> None:
         gap = metrics["train/logp_gap_max"]
         if not math.isfinite(gap):
-            raise RuntimeError(self._not_finite())
+            raise RuntimeError(self._why_not_finite())
         limit = HALF_LOG_PROB_TOLERANCE if half_precision(self.policy) else LOG_PROB_TOLERANCE
         if not gap <= limit:
             raise RuntimeError(
@@ -190,3 +253,34 @@ class Learner:
                 f"(at most {limit} is rounding): the policy that sampled is not the one being trained, or "
                 "its actions have become so unlikely that rounding counts; then lower learning_rate"
             )
+
+    def _why_not_finite(self) -> str:
+        weights = sum(int((~parameter.isfinite()).sum()) for parameter in self.policy.parameters())
+        if weights:
+            return f"the policy has {weights} weights that are NaN or infinite: load others, or lower learning_rate"
+        return "log-probabilities are not finite, though all weights are: check observations, or lower learning_rate"
+
+    # What a checkpoint keeps besides the policy.
+
+    @property
+    def optimizer(self) -> torch.optim.Optimizer:
+        """Adam over the policy's parameters."""
+        return self.policy_optimizer.adam
+
+    def training_state(self) -> dict[str, Any]:
+        """Return the state of the optimizer, the generator and the algorithm."""
+        return {
+            "optimizer": self.optimizer.state_dict(),
+            "generator": self.generator.get_state(),
+            "device": self.generator.device.type,
+            "algorithm": self.state_dict(),
+        }
+
+    def load_training_state(self, state: dict[str, Any]) -> None:
+        """Restore what `training_state` returned; the generator only on the same kind of device."""
+        for group in state["optimizer"]["param_groups"]:
+            group["fused"] = None  # True in older checkpoints, which hides changes from autograd
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.load_state_dict(state["algorithm"])
+        if state["device"] == self.generator.device.type:
+            self.generator.set_state(state["generator"].cpu())

@@ -1,7 +1,8 @@
-"""What is logged of a rollout, under stable-baselines3's names and a few of our own."""
+"""What is logged about a rollout, under stable-baselines3's names and a few new ones."""
 
 from __future__ import annotations
 
+from enum import Enum
 from typing import Any
 
 import torch
@@ -10,8 +11,23 @@ from .failures import VerifierError
 from .rollout import NO_VERDICT, Rollout
 
 
+class Reduce(Enum):
+    """How a metric of a training step is put together from micro-batches."""
+
+    SUM = "the sum, as for the terms of the loss"
+    MEAN = "a sum over steps, divided by the number of all steps"
+    MEAN_OF_TRAINED = "the same, without the steps of rows that were skipped because they have no gradient"
+    MAX = "the largest, or NaN if there is one"
+
+    def add(self, a: float, b: float) -> float:
+        """Return the metric of two micro-batches together, before a mean is divided."""
+        if self is Reduce.MAX:
+            return a if a >= b or a != a else b
+        return a + b
+
+
 def rollout_metrics(rollout: Rollout) -> dict[str, float]:
-    """Return the figures of one rollout; episodes without a verdict count only in `failed_frac`."""
+    """Return the metrics of one rollout; episodes without a verdict count only in `failed_frac`."""
     valid = rollout.valid
     metrics = {
         "rollout/truncated_frac": _mean(rollout.truncated[valid].float()),
@@ -39,7 +55,7 @@ def rollout_metrics(rollout: Rollout) -> dict[str, float]:
 
 
 def success_by_level(rollout: Rollout) -> dict[int, float]:
-    """Return the share of solved problems of each level of difficulty, where the problems have levels."""
+    """Return the share of solved problems by level of difficulty; empty if the problems have no levels."""
     levels = rollout.extras.get("level")
     if levels is None:
         return {}
@@ -49,14 +65,14 @@ def success_by_level(rollout: Rollout) -> dict[int, float]:
 
 
 def evaluation_metrics(rollout: Rollout, failure: str = "") -> dict[str, Any]:
-    """Return the figures of an evaluation, over the episodes that got a verdict.
+    """Return the metrics of an evaluation, over the episodes that got a verdict.
 
     Args:
         rollout: the episodes.
-        failure: why the verifier failed when it last did.
+        failure: why the verifier failed the last time.
 
     Raises:
-        VerifierError: if none did.
+        VerifierError: if none got one.
     """
     valid = rollout.valid
     if not bool(valid.any()):
@@ -75,7 +91,7 @@ def evaluation_metrics(rollout: Rollout, failure: str = "") -> dict[str, Any]:
 
 
 def _equal_groups(returns: torch.Tensor, groups: torch.Tensor) -> float:
-    """Return the share of groups whose episodes all have the same return: they teach nothing relative to each other."""
+    """Return the share of groups whose episodes all have the same return: nothing is learned from comparing them."""
     _, member = groups.unique(return_inverse=True)
     empty = returns.new_zeros(int(member.max()) + 1)
     low = empty.scatter_reduce(0, member, returns, "amin", include_self=False)
@@ -87,10 +103,10 @@ def _mean(values: torch.Tensor) -> float:
     return float(values.double().mean()) if values.numel() else 0.0
 
 
-def sampled_figures(rollout: Rollout) -> dict[str, float]:
+def sampled_metrics(rollout: Rollout) -> dict[str, float]:
     """Return unbiased estimates from the sampled actions, per step: minus the entropy, and the KL to the reference.
 
-    A rollout without a step that counts has no figures.
+    Empty if no step counts.
     """
     steps = rollout.learnable.sum()
     if steps == 0:
@@ -99,8 +115,3 @@ def sampled_figures(rollout: Rollout) -> dict[str, float]:
     if rollout.ref_log_probs is not None:
         figures["train/kl_ref"] = float(rollout.total(rollout.log_probs - rollout.ref_log_probs) / steps)
     return figures
-
-
-def larger(a: float, b: float) -> float:
-    """Return the larger number, or NaN where there is one."""
-    return a if a >= b or a != a else b

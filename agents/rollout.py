@@ -1,14 +1,14 @@
 """A rollout: N complete episodes, padded in time, with a mask.
 
 `rewards[:, t]` is caused by `actions[:, t]`; `log_probs[:, t]` is of `actions[:, t]` given the observation at t.
-Masks come from the lengths of episodes, never from token equality. What stands in masked cells has no effect.
+Masks come from the lengths of episodes, never from token equality. Masked cells may hold anything.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any
+from typing import Any, Self, TypeVar
 
 import torch
 
@@ -23,29 +23,26 @@ def map_obs(function: Any, obs: Obs) -> Obs:
 
 @dataclass
 class Rollout:
-    """N complete episodes of up to T steps.
+    """N complete episodes of up to T steps, as they were collected.
 
     Attributes:
-        observations: what the policy needs to evaluate the actions again: all observations [N, T, ...], or, for a
-            policy whose later observations are the first one plus the actions, the first one [N, ...].
+        observations: what the policy needs to evaluate the actions again: all observations [N, T, ...], or the first
+            one only [N, ...] for policies whose later observations follow from it and the actions.
         actions: [N, T] or [N, T, A].
         log_probs: of the actions, while acting [N, T].
         rewards: [N, T].
         mask: which steps exist, bool [N, T].
         terminated, truncated: how each episode ended, bool [N].
         groups: episodes with equal numbers share a prompt, int64 [N].
-        valid: False where no verdict was reached, bool [N]; such episodes teach nothing.
-        success: 1.0, 0.0, or NaN where the environment does not say, [N].
-        extras: further figures of each episode for the log, by name, NaN where an episode has none [N]: "level",
-            "parts/NAME" of the reward, and "timeout", "error", "not_applicable" where there is no verdict (1.0 or 0.0).
-        final_observations: what episodes were looking at when they were cut off (truncated, not terminated), where
-            there is such an episode; zeros for the others [N, ...].
-        values: of the critic where there is one [N, T].
-        final_values: of those final observations [N], 0 for the other episodes.
-        value_targets: what the critic is fitted to [N, T]; made by the agent.
-        advantages: credit of each step [N, T]; made by the agent.
-        weights: how the steps are added up [N, T]; made by the agent.
-        ref_log_probs: of the frozen reference [N, T], where the KL anchor needs them.
+        valid: False for episodes without a verdict, bool [N]; they are not trained on.
+        success: 1.0, 0.0, or NaN if the environment does not say, [N].
+        extras: further numbers of each episode for the log, by name, NaN for episodes that have none [N]: "level",
+            "parts/NAME" of the reward, and "timeout", "error", "not_applicable" for missing verdicts (1.0 or 0.0).
+        final_observations: what truncated (not terminated) episodes saw after their last step, zeros for the others
+            [N, ...]; None if there is no such episode.
+        values: of the critic, if any [N, T].
+        final_values: of the final observations [N], 0 for the other episodes.
+        ref_log_probs: of the KL anchor's reference, if any [N, T].
     """
 
     observations: Obs
@@ -62,14 +59,11 @@ class Rollout:
     final_observations: Obs | None = None
     values: torch.Tensor | None = None
     final_values: torch.Tensor | None = None
-    value_targets: torch.Tensor | None = None
-    advantages: torch.Tensor | None = None
-    weights: torch.Tensor | None = None
     ref_log_probs: torch.Tensor | None = None
 
     @classmethod
     def of_demonstrations(cls, observations: Obs, actions: torch.Tensor, mask: torch.Tensor) -> Rollout:
-        """Return somebody else's episodes as a rollout: observations as above, actions [N, T] and their mask [N, T]."""
+        """Return episodes of another source as a rollout: observations as above, actions [N, T], their mask [N, T]."""
         n, device = mask.shape[0], mask.device
         zeros = torch.zeros(mask.shape, device=device)
         yes = torch.ones(n, dtype=torch.bool, device=device)
@@ -105,8 +99,20 @@ class Rollout:
         """Steps that exist in episodes with a verdict, bool [N, T]."""
         return self.mask & self.valid[:, None]
 
-    def cut_off(self, obs_from_actions: bool) -> Rollout | None:
-        """Return what follows the last step of episodes cut off, as episodes of one step; None if none was cut off."""
+    def required(self, name: str) -> torch.Tensor:
+        """Return a tensor that not every rollout has.
+
+        Raises:
+            ValueError: if this one has not.
+        """
+        found = getattr(self, name)
+        if found is None:
+            need = "a KL anchor" if name == "ref_log_probs" else "a policy with a critic"
+            raise ValueError(f"this rollout has no {name}: they need {need}")
+        return found
+
+    def after_truncation(self, obs_from_actions: bool) -> Rollout | None:
+        """Return what follows the last step of truncated episodes, as episodes of one step; None if there is none."""
         if self.final_observations is None:
             return None
         seen = self.final_observations if obs_from_actions else map_obs(lambda x: x[:, None], self.final_observations)
@@ -117,23 +123,24 @@ class Rollout:
         """Sum [N, T] over the learnable steps; NaN elsewhere has no effect, neither here nor in the gradient."""
         return values.where(self.learnable, 0).sum()
 
-    def select(self, rows: Any) -> Rollout:
-        """Return the rollout of some rows (a slice, an index or a bool mask over N)."""
-        chosen: dict[str, Any] = {}
+    def select(self, rows: Any) -> Self:
+        """Return some of the rows (a slice, an index or a bool mask over N)."""
+        selected: dict[str, Any] = {}
         for entry in fields(self):
             value = getattr(self, entry.name)
-            chosen[entry.name] = None if value is None else map_obs(lambda x: x[rows], value)
-        return Rollout(**chosen)
+            selected[entry.name] = None if value is None else map_obs(lambda x: x[rows], value)
+        return type(self)(**selected)
 
     def split(
         self, rows: int | None = None, costs: torch.Tensor | None = None, budget: int | None = None
-    ) -> Iterator[Rollout]:
+    ) -> Iterator[Self]:
         """Yield the rollout in micro-batches of consecutive rows.
 
         Args:
             rows: at most this many; None for any number.
-            costs: of each row [N], where there is a budget.
-            budget: the rows of a micro-batch cost no more together, unless a single one does; None for no limit.
+            costs: of each row [N]; needed with a budget.
+            budget: the most that the rows of a micro-batch may cost together, unless one row costs more; None for no
+                limit.
         """
         cost = [0] * len(self) if costs is None or budget is None else costs.tolist()
         start, spent = 0, 0
@@ -146,21 +153,47 @@ class Rollout:
         yield self.select(slice(start, len(self))) if start else self
 
 
-def join(rollouts: Sequence[Rollout], obs_from_actions: bool) -> Rollout:
-    """Return freshly collected rollouts as one; their groups stay apart.
+@dataclass(kw_only=True)
+class Batch(Rollout):
+    """Episodes that are ready to train on.
+
+    Attributes:
+        advantages: credit of each step [N, T].
+        weights: of each step in the loss [N, T].
+        value_targets: what the critic, if any, is fitted to [N, T].
+    """
+
+    advantages: torch.Tensor
+    weights: torch.Tensor
+    value_targets: torch.Tensor | None = None
+
+    @classmethod
+    def of(cls, rollout: Rollout, **tensors: Any) -> Batch:
+        """Return a rollout with these attributes added or replaced."""
+        return cls(**{entry.name: getattr(rollout, entry.name) for entry in fields(Rollout)} | tensors)
+
+
+RolloutT = TypeVar("RolloutT", bound=Rollout)
+
+
+def join(rollouts: Sequence[RolloutT], obs_from_actions: bool) -> RolloutT:
+    """Return rollouts or batches as one; groups of different rollouts stay different.
 
     Args:
         rollouts: at least one, of the same policy.
         obs_from_actions: whether they keep first observations only; see `Policy`.
     """
-    stepwise = {"actions", "log_probs", "rewards", "mask", *([] if obs_from_actions else ["observations"])}
+    stepwise = {"actions", "log_probs", "rewards", "mask", "values", "ref_log_probs", "advantages", "weights"}
+    stepwise |= {"value_targets"} if obs_from_actions else {"value_targets", "observations"}
     steps = max(rollout.mask.shape[1] for rollout in rollouts)
-    parts: dict[str, list[Any]] = {entry.name: [] for entry in fields(Rollout)}
+    parts: dict[str, list[Any]] = {entry.name: [] for entry in fields(rollouts[0])}
     offset = 0
     for rollout in rollouts:
         for name, values in parts.items():
             value = getattr(rollout, name)
-            values.append(map_obs(lambda x: _pad_steps(x, steps), value) if name in stepwise else value)
+            values.append(
+                map_obs(lambda x: _pad_steps(x, steps), value) if name in stepwise and value is not None else value
+            )
         parts["groups"][-1] = rollout.groups - rollout.groups.min() + offset
         offset = int(parts["groups"][-1].max()) + 1
     figures = list(dict.fromkeys(name for extras in parts["extras"] for name in extras))
@@ -177,12 +210,12 @@ def join(rollouts: Sequence[Rollout], obs_from_actions: bool) -> Rollout:
     joined: dict[str, Any] = {
         name: None if values[0] is None else map_many(torch.cat, values) for name, values in parts.items()
     }
-    return Rollout(**joined)
+    return type(rollouts[0])(**joined)
 
 
-def absent(figure: str) -> float:
-    """Return what an extra figure is for an episode that does not have it: 0 for a kind of failure, else NaN."""
-    return 0.0 if figure in NO_VERDICT else float("nan")
+def absent(name: str) -> float:
+    """Return the value of an extra for an episode that does not have it: 0 for a kind of failure, else NaN."""
+    return 0.0 if name in NO_VERDICT else float("nan")
 
 
 def map_many(function: Any, observations: Sequence[Any]) -> Obs:

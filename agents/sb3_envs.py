@@ -11,8 +11,10 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, Vecto
 from gymnasium.vector.utils import batch_space
 from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.vec_env import VecEnv
+from typing_extensions import override
 
 from .rollout import map_obs
+from .traits import EnvTraits
 
 END_KEYS = ("terminal_observation", "TimeLimit.truncated")
 
@@ -21,7 +23,7 @@ class FromVecEnv(VectorEnv):
     """A `VecEnv` of stable-baselines3 as a gymnasium vector environment with SAME_STEP autoreset.
 
     Args:
-        venv: such as a `DummyVecEnv` or a `VecNormalize`, whose normalised observations and rewards are those seen.
+        venv: such as a `DummyVecEnv` or a `VecNormalize`, whose normalised observations and rewards are used.
     """
 
     def __init__(self, venv: VecEnv) -> None:
@@ -34,8 +36,8 @@ class FromVecEnv(VectorEnv):
         self.spec = self._of_first("spec")
         self.metadata = {**(self._of_first("metadata") or {}), "autoreset_mode": AutoresetMode.SAME_STEP}
 
+    @override
     def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Start new episodes in every slot."""
         if seed is not None:
             self.venv.seed(seed)
         if options:
@@ -55,8 +57,8 @@ class FromVecEnv(VectorEnv):
             infos = self._add_info(infos, rest, slot)
         return obs, rewards, dones & ~truncated, truncated, self._started(dones, infos)
 
+    @override
     def close_extras(self, **kwargs: Any) -> None:
-        """Close the environment inside."""
         self.venv.close()
 
     def _started(self, slots: np.ndarray, infos: dict[str, Any]) -> dict[str, Any]:
@@ -74,8 +76,8 @@ class FromVecEnv(VectorEnv):
 class AsVecEnv(VecEnv):
     """A gymnasium vector environment as a monitored `VecEnv` of stable-baselines3, which resets slots as they end.
 
-    Native vector environments with NEXT_STEP autoreset take a step for a reset. It shows as one with a reward of 0 at
-    the start of an episode, and is left out of the episode's length and return in `info["episode"]`.
+    Native vector environments with NEXT_STEP autoreset use a step to reset. It appears as a step with a reward of 0 at
+    the start of an episode, and does not count in the episode's length and return in `info["episode"]`.
 
     Args:
         env: numpy or torch, in any of gymnasium's autoreset modes.
@@ -86,23 +88,23 @@ class AsVecEnv(VecEnv):
         self.same_step = env.metadata.get("autoreset_mode") is AutoresetMode.SAME_STEP
         self.resets_slots = (
             env.metadata.get("autoreset_mode") is AutoresetMode.DISABLED
-            or bool(env.metadata.get("finished_slots_may_step"))
+            or EnvTraits.of(env).finished_slots_may_step
             or isinstance(env.unwrapped, (SyncVectorEnv, AsyncVectorEnv))
         )
         super().__init__(env.num_envs, env.single_observation_space, env.single_action_space)
         self._resting = np.zeros(self.num_envs, dtype=bool)  # the coming step only resets these slots
         self._clear(np.ones(self.num_envs, dtype=bool))
 
+    @override
     def reset(self) -> Any:
-        """Start new episodes in every slot."""
         obs, infos = self.env.reset(seed=self._seeds[0])
         self._reset_seeds()
         self._clear(np.ones(self.num_envs, dtype=bool))
         self.reset_infos = [slot_info(infos, slot) for slot in range(self.num_envs)]
         return _arrays(obs)
 
+    @override
     def step_async(self, actions: np.ndarray) -> None:
-        """Keep the actions for `step_wait`."""
         self._actions = actions
 
     def step_wait(self) -> Any:
@@ -113,8 +115,11 @@ class AsVecEnv(VecEnv):
         dones = terminated | truncated
         ended = infos.get("final_info", infos)
         told = [slot_info(ended if dones[slot] else infos, slot) for slot in range(self.num_envs)]
-        if "verdict_ticket" in ended:
-            self._judge(told, rewards)
+        for slot, info in enumerate(told):
+            if "verdict_future" in info:  # verdicts that come late are waited for here
+                outcome = dict(info.pop("verdict_future").result())
+                rewards[slot] = outcome.pop("reward")
+                info |= outcome
         self._returns += rewards
         self._lengths += ~self._resting
         for slot in np.flatnonzero(dones).tolist():
@@ -138,15 +143,6 @@ class AsVecEnv(VecEnv):
             self.reset_infos[slot] = slot_info(infos, slot) if self.same_step or self.resets_slots else {}
         return obs, rewards, dones, told
 
-    def _judge(self, told: list[dict[str, Any]], rewards: np.ndarray) -> None:
-        """Fetch verdicts that come late, as a collector does at the end of a rollout."""
-        outcomes = self.env.unwrapped.collect_verdicts()
-        for slot, info in enumerate(told):
-            if "verdict_ticket" in info:
-                verdict = {key: values[info["verdict_ticket"]] for key, values in outcomes.items()}
-                rewards[slot] = verdict.pop("r")
-                info |= verdict
-
     def _clear(self, slots: np.ndarray) -> None:
         """Begin the statistics of new episodes in these slots, bool [B]."""
         if slots.all():
@@ -155,8 +151,8 @@ class AsVecEnv(VecEnv):
         self._resting = np.zeros_like(slots)
         self._returns[slots], self._lengths[slots], self._started[slots] = 0.0, 0, time.perf_counter()
 
+    @override
     def close(self) -> None:
-        """Close the environment inside."""
         self.env.close()
 
     def get_attr(self, attr_name: str, indices: Any = None) -> list[Any]:
@@ -176,6 +172,11 @@ class AsVecEnv(VecEnv):
         return [wrapper_class is Monitor for _ in self._get_indices(indices)]
 
 
+def as_vec_env(env: VectorEnv) -> VecEnv:
+    """Return the `VecEnv` that an environment was made from, or a new one around it."""
+    return env.venv if isinstance(env, FromVecEnv) else AsVecEnv(env)
+
+
 def slot_info(infos: dict[str, Any], slot: int) -> dict[str, Any]:
     """Return one slot's part of a vector environment's infos."""
     return {
@@ -186,5 +187,5 @@ def slot_info(infos: dict[str, Any], slot: int) -> dict[str, Any]:
 
 
 def _arrays(value: Any) -> Any:
-    """Return tensors or arrays, also in a dict, as arrays of their own."""
+    """Return copies of tensors or arrays, also in a dict, as arrays."""
     return map_obs(lambda x: x.cpu().numpy().copy() if isinstance(x, torch.Tensor) else np.array(x), value)

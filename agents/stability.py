@@ -1,4 +1,4 @@
-"""Noticing that an update went too far: the policy is then another one, and mostly one that learns nothing more."""
+"""Noticing that an update went too far: the new policy is then unlike the old one, and rarely learns any more."""
 
 from __future__ import annotations
 
@@ -13,31 +13,33 @@ MEMORY = 4  # updates within which a policy of discrete actions loses all its en
 
 
 class StabilityWatch:
-    """Warns once where one update changes the policy beyond recognition.
+    """Warns once, when one update changes the policy beyond recognition.
 
     Args:
-        discrete: whether actions are chosen from a finite set. An entropy of 0, estimated from the sampled actions,
-            means then that nothing else is tried any more.
+        discrete: whether actions are from a finite set. An entropy of 0, estimated from the sampled actions, then means
+            that no other actions are tried any more.
+
+    Attributes:
+        warns: whether it still warns.
     """
 
     def __init__(self, discrete: bool) -> None:
-        self.discrete = discrete
+        self.discrete, self.warns = discrete, True
         self._entropies: deque[float] = deque(maxlen=MEMORY)
-        self._warned = False
 
     def add(self, metrics: Mapping[str, float], rate: float) -> None:
-        """Look at the figures of an update that was made with this learning rate."""
+        """Look at the metrics of an update that was made with this learning rate."""
         if "train/entropy_loss" in metrics:
             self._entropies.append(-metrics["train/entropy_loss"])
         found = self._far(metrics)
-        if found and not self._warned:
-            self._warned = True
+        if found and self.warns:
+            self.warns = False
             warnings.warn(
-                f"one update changed the policy too much ({found}): lower learning_rate={rate:g}", stacklevel=3
+                f"one update changed the policy too much ({found}): lower learning_rate={rate:g}", stacklevel=4
             )
 
     def _far(self, metrics: Mapping[str, float]) -> str:
-        """Return what shows that an update went too far; empty if nothing does."""
+        """Return what shows that an update went too far, or an empty string."""
         kl = metrics.get("train/approx_kl", 0.0)
         if not kl <= FAR_KL:
             return f"approx_kl {kl:.3g} nats per step, more than {FAR_KL:g}"

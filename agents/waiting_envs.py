@@ -1,4 +1,4 @@
-"""Environments side by side whose finished slots wait, so that no episode is played only to be thrown away."""
+"""Environments side by side whose finished slots wait, so that no surplus episodes are played."""
 
 from __future__ import annotations
 
@@ -21,11 +21,13 @@ class WaitingVectorEnv(SyncVectorEnv):
         copy: whether observations are copied before they are returned.
     """
 
+    metadata: dict[str, Any]
     _observations: Any
 
     def __init__(self, env_fns: Any, copy: bool = True) -> None:
         super().__init__(env_fns, copy=copy, autoreset_mode=AutoresetMode.DISABLED)
-        self.metadata["finished_slots_may_step"] = True
+        traits = {**self.metadata.get("traits", {}), "finished_slots_may_step": True}
+        self.metadata = {**self.metadata, "traits": traits}
         # A slot that was never reset is finished, too; the first reset may leave it out.
         self._env_obs = list(iterate(self.observation_space, self._observations))
         self._autoreset_envs[:] = True

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import torch
-
-from ..actor_critic import ActorCritic
-from ..estimators import aggregation, losses
-from ..rollout import Rollout
+from ..estimators import aggregation
+from ._actor_critic import ActorCritic
 
 
 class A2C(ActorCritic):
@@ -14,15 +11,11 @@ class A2C(ActorCritic):
 
         L = - 1/Σ_i T_i Σ_i Σ_t (Â_{i,t} log π(a_{i,t} | s_{i,t}) - c_V (V(s_{i,t}) - target_{i,t})²)
 
-    Where the paper takes n-step returns, this takes generalized advantages over whole episodes; λ = 1 is the paper's
-    with n as long as the episode.
+    The paper uses n-step returns, this class generalized advantages over whole episodes; λ = 1 is the paper's with n
+    equal to the length of the episode.
 
-    Args: those of `ActorCritic`.
+    Arguments: those of `ActorCritic`.
     """
 
+    name = "a2c"
     weights = staticmethod(aggregation.token_mean)
-
-    def surrogate(self, log_probs: torch.Tensor, batch: Rollout) -> torch.Tensor:
-        """Return Â log π [N, T]."""
-        assert batch.advantages is not None
-        return losses.policy_gradient(log_probs, batch.advantages)

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, Unpack
 
 import torch
 from stable_baselines3.common.callbacks import BaseCallback
+from typing_extensions import override
 
 from ..checks import check_count
 from ..envs import step_limit
 from ..estimators import aggregation, returns, scaling
-from ..proximal import ProximalAgent
-from ..rollout import Rollout, join
+from ..rollout import Batch, Rollout, join
+from ._proximal import PassesSettings, ProximalAgent
 
 
 class DAPO(ProximalAgent):
@@ -21,9 +22,10 @@ class DAPO(ProximalAgent):
         A_i = (R_i - mean(R)) / (std(R) + 1e-4)
         L = - 1/Σ_i T_i Σ_i Σ_t min(ρ_{i,t} A_i, clip(ρ_{i,t}, 1 - ε_low, 1 + ε_high) A_i)
 
-    Dynamic sampling: groups whose episodes all earned the same teach nothing and are replaced, by collecting again up
-    to `max_rounds` times; what is missing then stays missing, and where no group is left nothing is changed. Figures
-    of the rollout (rewards, success) are of all episodes collected, those of training of the ones kept.
+    Dynamic sampling: groups whose episodes all have the same reward have no gradient. They are left out, and episodes
+    are collected up to `max_rounds` times until N others were found; an update with fewer uses those, one without any
+    changes nothing. Metrics of the rollout (rewards, success) are of all episodes collected, those of training of the
+    ones kept.
 
     Soft overlong penalty (eq. 13): the last `overlong_buffer` steps before the longest episode possible cost up to 1.
 
@@ -31,16 +33,17 @@ class DAPO(ProximalAgent):
         policy: see `ProximalAgent`.
         env: see `ProximalAgent`.
         clip_range_high: ε_high; above ε_low, unlikely actions become likely sooner.
-        max_rounds: collections an update, at least 1; 1 resamples nothing.
+        max_rounds: collections per update, at least 1; 1 resamples nothing.
         overlong_buffer: steps, 0 for no penalty; the paper takes a fifth of the longest episode. Off by default,
             since the correct answer of a short task may be as long as allowed.
-        max_steps: the longest episode possible, where `overlong_buffer` is set. None: what the environment allows.
-        kwargs: see `ProximalAgent`; `group_size` is at least 2. Without groups, the rollout is one group.
+        max_steps: the longest episode possible, for `overlong_buffer`. None: what the environment allows.
+        settings: see `ProximalAgent`; `group_size` is at least 2. Without groups, the rollout is one group.
 
     Raises:
-        ValueError: for a hyper-parameter out of range, and as `ProximalAgent` says.
+        ValueError: for a hyper-parameter out of range, and as for `ProximalAgent`.
     """
 
+    name = "dapo"
     default_group_size = 4
     compares_groups = True
     weights = staticmethod(aggregation.token_mean)
@@ -54,45 +57,44 @@ class DAPO(ProximalAgent):
         max_rounds: int = 4,
         overlong_buffer: int = 0,
         max_steps: int | None = None,
-        **kwargs: Any,
+        **settings: Unpack[PassesSettings],
     ) -> None:
         self.max_rounds = check_count("max_rounds", max_rounds)
         self.overlong_buffer = check_count("overlong_buffer", overlong_buffer, low=0)
-        super().__init__(policy, env, clip_range_high=clip_range_high, **kwargs)
-        self.max_steps = step_limit(self.env, max_steps, "max_steps") if overlong_buffer else max_steps
-        if self.max_steps is not None and overlong_buffer > self.max_steps:
+        super().__init__(policy, env, clip_range_high=clip_range_high, **settings)
+        self.max_steps = max_steps
+        self.longest = step_limit(self.env, max_steps, "max_steps") if overlong_buffer else 0
+        if overlong_buffer > self.longest:
             raise ValueError(
-                f"overlong_buffer must be at most the {self.max_steps} steps possible, got {overlong_buffer}"
+                f"overlong_buffer must be at most the {self.longest} steps possible, got {overlong_buffer}"
             )
-        self.settings |= {"max_rounds": max_rounds, "overlong_buffer": overlong_buffer, "max_steps": max_steps}
 
-    def gather(self, listener: BaseCallback) -> Rollout | None:
-        """Return episodes until enough of them are in groups that teach something, or rounds are used up."""
+    @override
+    def collect_rollout(self, callback: BaseCallback) -> Rollout | None:
         rounds: list[Rollout] = []
-        taught = 0
-        while taught < self.episodes_per_update and len(rounds) < self.max_rounds:
-            rollout = super().gather(listener)
+        useful = 0
+        while useful < self.episodes_per_update and len(rounds) < self.max_rounds:
+            rollout = super().collect_rollout(callback)
             if rollout is None:
                 return None
             rounds.append(rollout)
-            taught += int(self._teaches(rollout).sum())
+            useful += int(self._has_gradient(rollout).sum())
         return join(rounds, self.policy.obs_from_actions)
 
-    def prepare(self, rollout: Rollout) -> Rollout:
-        """Keep the first N episodes that teach something; where none does, let none count."""
-        rows = self._teaches(rollout).nonzero()[:, 0][: self.episodes_per_update]
+    @override
+    def prepare(self, rollout: Rollout) -> Batch:
+        rows = self._has_gradient(rollout).nonzero()[:, 0][: self.episodes_per_update]
         if len(rows) == 0:
             return super().prepare(replace(rollout, valid=torch.zeros_like(rollout.valid)))
         return super().prepare(rollout.select(rows))
 
+    @override
     def advantages(self, rollout: Rollout) -> torch.Tensor:
-        """Return the standardized return of the episode, overlong penalty included, at every step [N, T]."""
         gains = returns.episode_return(rollout.rewards, rollout.mask, self.gamma)
         if self.overlong_buffer:
-            assert self.max_steps is not None
-            gains = gains - returns.overlong_penalty(rollout.lengths, self.max_steps, self.overlong_buffer)[:, None]
+            gains = gains - returns.overlong_penalty(rollout.lengths, self.longest, self.overlong_buffer)[:, None]
         return scaling.standardize_groups(gains, rollout)
 
-    def _teaches(self, rollout: Rollout) -> torch.Tensor:
+    def _has_gradient(self, rollout: Rollout) -> torch.Tensor:
         """Return which episodes are in a group with unequal rewards, bool [N]."""
         return scaling.group_std(rollout.returns[:, None], rollout)[:, 0] > 0

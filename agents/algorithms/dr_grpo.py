@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Unpack
 
 import torch
+from typing_extensions import override
 
 from ..envs import step_limit
 from ..estimators import aggregation, baselines, returns
-from ..proximal import ProximalAgent
 from ..rollout import Rollout
+from ._proximal import ProximalAgent, ProximalSettings
 
 
 class DrGRPO(ProximalAgent):
@@ -23,25 +24,28 @@ class DrGRPO(ProximalAgent):
         policy: see `ProximalAgent`.
         env: see `ProximalAgent`.
         max_steps: L_max, a constant. None: the longest episode that the environment allows.
-        kwargs: see `ProximalAgent`; `group_size` is at least 2. Without groups, the rollout is one group.
+        settings: see `ProximalAgent`; `group_size` is at least 2. Without groups, the rollout is one group.
 
     Raises:
-        ValueError: if nobody says how long an episode may be, and as `ProximalAgent` says.
+        ValueError: if `max_steps` is needed but not given, and as for `ProximalAgent`.
     """
 
+    name = "dr-grpo"
     default_group_size = 4
     compares_groups = True
 
-    def __init__(self, policy: Any, env: Any, *, max_steps: int | None = None, **kwargs: Any) -> None:
-        super().__init__(policy, env, **kwargs)
-        self.max_steps = step_limit(self.env, max_steps, "max_steps")
-        self.settings["max_steps"] = max_steps
+    def __init__(
+        self, policy: Any, env: Any, *, max_steps: int | None = None, **settings: Unpack[ProximalSettings]
+    ) -> None:
+        super().__init__(policy, env, **settings)
+        self.max_steps = max_steps
+        self.longest = step_limit(self.env, max_steps, "max_steps")
 
+    @override
     def weights(self, mask: torch.Tensor) -> torch.Tensor:
-        """Return 1/(N L_max) where a step counts [N, T]."""
-        return aggregation.constant_length(mask, self.max_steps)
+        return aggregation.constant_length(mask, self.longest)
 
+    @override
     def advantages(self, rollout: Rollout) -> torch.Tensor:
-        """Return R_i less the group's mean at every step [N, T]."""
         gains = returns.episode_return(rollout.rewards, rollout.mask, self.gamma)
         return gains - baselines.group_mean(gains, rollout)

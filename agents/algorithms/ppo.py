@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import replace
+from typing import Any, Unpack
 
 import torch
+from typing_extensions import override
 
-from ..actor_critic import ActorCritic
 from ..checks import check_flag, check_number
 from ..estimators import aggregation, losses, scaling
-from ..proximal import ProximalAgent
-from ..rollout import Rollout
+from ..rollout import Batch, Rollout
+from ._actor_critic import ActorCritic, ActorCriticSettings
+from ._proximal import ProximalAgent, ProximalSettings
+
+
+class PPOSettings(ProximalSettings, ActorCriticSettings, total=False):
+    """Keyword arguments of the parents of `PPO`."""
 
 
 class PPO(ProximalAgent, ActorCritic):
@@ -21,20 +27,17 @@ class PPO(ProximalAgent, ActorCritic):
     Args:
         policy: see `ActorCritic`.
         env: see `ActorCritic`.
-        normalize_advantage: whether Â is whitened over the rollout, once and before it is split into parts. The field
-            does; it biases the gradient by a common factor and offset.
-        clip_range_vf: the critic's value may leave the old one by this much before its error stops to count, above 0;
-            None for no limit. Not in the paper; part of its first implementation.
-        kwargs: see `ProximalAgent` and `ActorCritic`.
+        normalize_advantage: whether Â is whitened over the rollout, once, before the rollout is split. This is common,
+            and biases the gradient by a common factor and offset.
+        clip_range_vf: how far the critic's value may move from the old one before its error has no gradient, above 0;
+            None for no limit. Not in the paper, but in its first implementation.
+        settings: see `ProximalAgent` and `ActorCritic`.
 
     Raises:
-        ValueError: for a hyper-parameter out of range, and as `ProximalAgent` and `ActorCritic` say.
+        ValueError: for a hyper-parameter out of range, and as for `ProximalAgent` and `ActorCritic`.
     """
 
-    defaults = {
-        "control": {"gae_lambda": 0.95, "num_epochs": 4, "num_minibatches": 4},
-        "language-model": {"num_epochs": 2, "num_minibatches": 2},
-    }
+    name = "ppo"
     weights = staticmethod(aggregation.token_mean)
 
     def __init__(
@@ -44,23 +47,24 @@ class PPO(ProximalAgent, ActorCritic):
         *,
         normalize_advantage: bool = True,
         clip_range_vf: float | None = None,
-        **kwargs: Any,
+        **settings: Unpack[PPOSettings],
     ) -> None:
         if clip_range_vf is not None:
             check_number("clip_range_vf", clip_range_vf, low=0.0, above=True)
-        super().__init__(policy, env, **kwargs)
+        super().__init__(policy, env, **settings)  # type: ignore[misc]  # those of ActorCritic come next in line
         self.normalize_advantage = check_flag("normalize_advantage", normalize_advantage)
         self.clip_range_vf = clip_range_vf
-        self.settings |= {"normalize_advantage": normalize_advantage, "clip_range_vf": clip_range_vf}
 
-    def advantages(self, rollout: Rollout) -> torch.Tensor:
-        """Return Â, whitened where asked for [N, T]."""
-        credit = super().advantages(rollout)
-        return scaling.whiten(credit, rollout.learnable) if self.normalize_advantage else credit
+    @override
+    def prepare(self, rollout: Rollout) -> Batch:
+        batch = super().prepare(rollout)
+        if not self.normalize_advantage:
+            return batch
+        return replace(batch, advantages=scaling.whiten(batch.advantages, batch.learnable))
 
-    def critic_loss(self, values: torch.Tensor, batch: Rollout) -> torch.Tensor:
-        """Return the critic's squared error, clipped where asked for [N, T]."""
+    @override
+    def critic_loss(self, values: torch.Tensor, batch: Batch) -> torch.Tensor:
         if self.clip_range_vf is None:
             return super().critic_loss(values, batch)
-        assert batch.values is not None and batch.value_targets is not None
-        return losses.clipped_squared_error(values, batch.values, batch.value_targets, self.clip_range_vf)
+        old, targets = batch.required("values"), batch.required("value_targets")
+        return losses.clipped_squared_error(values, old, targets, self.clip_range_vf)

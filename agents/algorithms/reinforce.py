@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import torch
+from typing_extensions import override
 
 from ..agent import Agent
-from ..estimators import aggregation, losses, returns
+from ..estimators import aggregation, returns
 from ..rollout import Rollout
 
 
@@ -16,17 +17,12 @@ class Reinforce(Agent):
 
     Unbiased for the expected (discounted) return, with the highest variance of the family.
 
-    Args: those of `Agent`.
+    Arguments: those of `Agent`.
     """
 
-    defaults = {"control": {"gamma": 1.0, "learning_rate": 3e-3}}
+    name = "reinforce"
     weights = staticmethod(aggregation.sequence_sum)
 
+    @override
     def advantages(self, rollout: Rollout) -> torch.Tensor:
-        """Return R_i at every step [N, T]."""
         return returns.episode_return(rollout.rewards, rollout.mask, self.gamma)
-
-    def surrogate(self, log_probs: torch.Tensor, batch: Rollout) -> torch.Tensor:
-        """Return A log π [N, T]."""
-        assert batch.advantages is not None
-        return losses.policy_gradient(log_probs, batch.advantages)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Unpack
 
 import torch
+from typing_extensions import override
 
 from ..agent import Agent
 from ..checks import check_choice
-from ..estimators import aggregation, losses, returns
+from ..estimators import aggregation, returns
 from ..estimators.baselines import BASELINES, RunningMean
 from ..rollout import Rollout
+from ..settings import AgentSettings
 
 RETURNS = {"return-to-go": returns.return_to_go, "episode": returns.episode_return}
 OF_A_GROUP = ("group-mean", "leave-one-out")
@@ -28,12 +30,13 @@ class ReinforceBaseline(Agent):
             `estimators/baselines.py` says what each is and whether it biases the gradient.
         returns: "return-to-go" (G_t = Σ_{k≥t} γ^{k-t} r_k) or "episode" (R at every step). With γ < 1 the former
             leaves out the factor γ^t of the exact gradient, as the field does.
-        kwargs: see `Agent`.
+        settings: see `Agent`.
 
     Raises:
         ValueError: for an unknown baseline or return, or a group baseline over groups of one.
     """
 
+    name = "reinforce-baseline"
     weights = staticmethod(aggregation.sequence_sum)
     default_group_size = 4
 
@@ -44,31 +47,25 @@ class ReinforceBaseline(Agent):
         *,
         baseline: str = "leave-one-out",
         returns: str = "return-to-go",
-        **kwargs: Any,
+        **settings: Unpack[AgentSettings],
     ) -> None:
-        self.baseline_name = check_choice("baseline", baseline, BASELINES)
-        self.returns_name = check_choice("returns", returns, RETURNS)
+        self.baseline = check_choice("baseline", baseline, BASELINES)
+        self.returns = check_choice("returns", returns, RETURNS)
         self.uses_critic, self.compares_groups = baseline == "value", baseline in OF_A_GROUP
-        super().__init__(policy, env, **kwargs)
-        self.settings |= {"baseline": baseline, "returns": returns}
-        self.baseline = BASELINES[baseline]()
+        super().__init__(policy, env, **settings)
+        self.subtracted = BASELINES[baseline]()
 
+    @override
     def advantages(self, rollout: Rollout) -> torch.Tensor:
-        """Return G - b [N, T]."""
-        gains = RETURNS[self.returns_name](rollout.rewards, rollout.mask, self.gamma)
+        gains = RETURNS[self.returns](rollout.rewards, rollout.mask, self.gamma)
         gains = returns.hold_last(gains, rollout.mask)
-        return gains - self.baseline(gains, rollout)
+        return gains - self.subtracted(gains, rollout)
 
-    def surrogate(self, log_probs: torch.Tensor, batch: Rollout) -> torch.Tensor:
-        """Return A log π [N, T]."""
-        assert batch.advantages is not None
-        return losses.policy_gradient(log_probs, batch.advantages)
-
+    @override
     def state_dict(self) -> dict[str, Any]:
-        """Return the running mean, where that is the baseline."""
-        return self.baseline.state_dict() if isinstance(self.baseline, RunningMean) else {}
+        return self.subtracted.state_dict() if isinstance(self.subtracted, RunningMean) else {}
 
+    @override
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore what `state_dict` returned."""
-        if isinstance(self.baseline, RunningMean):
-            self.baseline.load_state_dict(state)
+        if isinstance(self.subtracted, RunningMean):
+            self.subtracted.load_state_dict(state)

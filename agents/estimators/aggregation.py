@@ -13,7 +13,7 @@ def sequence_sum(mask: torch.Tensor) -> torch.Tensor:
     """Sum the steps of each episode and average over episodes: w = 1/N where a step counts.
 
     Args:
-        mask: steps that count, bool [N, T]; an episode without any is no episode and does not count in N.
+        mask: steps that count, bool [N, T]; an episode without any does not count in N.
 
     Returns:
         Weights [N, T] in double precision, 0 in masked cells.
@@ -29,7 +29,7 @@ def sequence_mean(mask: torch.Tensor) -> torch.Tensor:
     than short ones (Liu et al. 2025, arXiv:2503.20783, section 3.1).
 
     Args:
-        mask: steps that count, bool [N, T]; an episode without any is no episode and does not count in N.
+        mask: steps that count, bool [N, T]; an episode without any does not count in N.
 
     Returns:
         Weights [N, T] in double precision, 0 in masked cells.
@@ -41,8 +41,8 @@ def constant_length(mask: torch.Tensor, length: int) -> torch.Tensor:
     """Sum the steps of each episode, divide by a constant, and average over episodes: w = 1/(N L) where a step counts.
 
     Args:
-        mask: steps that count, bool [N, T]; an episode without any is no episode and does not count in N.
-        length: L, the same for every update, such as the longest episode there can be.
+        mask: steps that count, bool [N, T]; an episode without any does not count in N.
+        length: L, the same for every update, such as the length of the longest possible episode.
 
     Returns:
         Weights [N, T] in double precision, 0 in masked cells.

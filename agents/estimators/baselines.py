@@ -48,7 +48,7 @@ def group_mean(returns: torch.Tensor, rollout: Rollout) -> torch.Tensor:
 
 
 def leave_one_out(returns: torch.Tensor, rollout: Rollout) -> torch.Tensor:
-    """Return b_{i,t} = 1/(K-1) Σ_{j≠i} G_{j,t} over the other episodes of the prompt; 0 where there is no other.
+    """Return b_{i,t} = 1/(K-1) Σ_{j≠i} G_{j,t} over the other episodes of the prompt; 0 if there is none.
 
     Kool et al. 2019; Ahmadian et al. 2024 (arXiv:2402.14740).
     """

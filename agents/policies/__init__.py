@@ -1,91 +1,10 @@
-"""Policies: what chooses actions. `base.py` says what one is."""
-
-from __future__ import annotations
-
-import difflib
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
-
-from gymnasium import spaces
+"""Policies, which choose actions: `base.py` defines what one is."""
 
 from .base import Policy
-from .control import CLASSES, ControlPolicy
-from .language_model import LanguageModelPolicy, is_text
-from .models import PRESETS, find_config
-
-KINDS: dict[str, type[Policy]] = {cls.kind: cls for cls in (ControlPolicy, LanguageModelPolicy)}
-
-
-NAMES = ("auto", *CLASSES, *PRESETS)
-
-
-def check_name(spec: Any) -> None:
-    """Check that a name that is none of ours is not a slip of the pen.
-
-    Raises:
-        ValueError: if it is close to one of `NAMES` and no folder.
-    """
-    if isinstance(spec, str) and spec not in NAMES and not Path(spec).is_dir():
-        close = difflib.get_close_matches(spec, NAMES, n=1, cutoff=0.7)
-        if close:
-            raise ValueError(f"unknown model {spec!r}; did you mean {close[0]!r}?")
-
-
-@dataclass(frozen=True)
-class SavedPolicy:
-    """A policy in a checkpoint, read once the spaces are known.
-
-    Args:
-        kind: the policy's class by its `kind`.
-        folder: what `Policy.save` was given.
-    """
-
-    kind: str
-    folder: Path
-
-    def load(self, observation_space: spaces.Space, action_space: spaces.Space) -> Policy:
-        """Return the policy."""
-        return KINDS[self.kind].load(self.folder, observation_space, action_space)
-
-
-def make_policy(
-    spec: Any, observation_space: spaces.Space, action_space: spaces.Space, needs_critic: bool = False, /, **kwargs: Any
-) -> Policy:
-    """Return the policy that `spec` stands for.
-
-    Args:
-        spec: "auto" (by the spaces), "MlpPolicy", "CnnPolicy", "MultiInputPolicy", a language model's preset, folder,
-            model id or object, or a Policy.
-        observation_space: of one environment.
-        action_space: of one environment.
-        needs_critic: whether the agent uses a value function.
-        kwargs: for the policy's constructor; a language model's `critic` is "head" by default where one is needed.
-
-    Raises:
-        ValueError: for an unknown name, with the closest match, or arguments that the policy does not take.
-    """
-    if isinstance(spec, (Policy, SavedPolicy)):
-        if kwargs:
-            raise ValueError(f"policy arguments {sorted(kwargs)} given together with a finished policy")
-        return spec if isinstance(spec, Policy) else spec.load(observation_space, action_space)
-    if spec == "auto":
-        reads_parts = isinstance(observation_space, spaces.Dict)
-        spec = "MultiInputPolicy" if reads_parts else "MlpPolicy"
-        spec = "tiny" if is_text(observation_space, action_space) else spec
-    check_name(spec)
-    try:
-        if isinstance(spec, str) and spec in CLASSES:
-            return ControlPolicy(observation_space, action_space, spec, **kwargs)
-        if "critic" in kwargs and not needs_critic:
-            raise ValueError(f"policy argument critic={kwargs['critic']!r}: this agent uses no critic")
-        kind = kwargs.pop("critic", "head")
-        critic = kind if needs_critic else None
-        return LanguageModelPolicy(observation_space, action_space, spec, critic=critic, **kwargs)
-    except TypeError as error:
-        name = repr(spec) if isinstance(spec, (str, Path)) else type(spec).__name__  # a model's repr has many lines
-        raise ValueError(f"policy {name}: {error}") from error
-
+from .control import ControlPolicy
+from .language.loading import find_config
+from .language.policy import LanguageModelPolicy
+from .make import KINDS, NAMES, SavedPolicy, check_name, make_policy
 
 __all__ = [
     "KINDS",

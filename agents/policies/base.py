@@ -1,4 +1,4 @@
-"""What a policy is to an agent: four methods, and a state that is a memo."""
+"""What an agent needs from a policy: it acts, evaluates its actions again and, if it has a critic, predicts values."""
 
 from __future__ import annotations
 
@@ -21,28 +21,26 @@ class Policy(nn.Module):
     | symbol | meaning | shape |
     |---|---|---|
     | obs | a batch of observations, tensors | [B, ...] |
-    | state | what the policy remembers between steps; None for an MLP, the KV cache for a language model | - |
-    | episode_start | where a new episode begins with this observation; best on the host | bool [B] |
-    | actions | what was chosen | [B] or [B, A] |
+    | state | what the policy remembers between steps: None for an MLP, the KV cache for a language model | - |
+    | episode_start | whether a new episode begins with this observation; preferably on the CPU | bool [B] |
+    | actions | the chosen actions | [B] or [B, A] |
     | log_probs | log pi(action given observation) | [B], or [N, T] for a rollout |
 
-    The state is a memo, never the truth: `act` with a running state equals `act` with a fresh one, and both equal
+    The state only saves work: `act` with a running state equals `act` with a fresh one, and both equal
     `evaluate_actions`.
 
     Attributes:
-        defaults: training settings this family of policies does well with, used where the caller names none.
-        obs_from_actions: True where every later observation is the first one plus the actions since, so that a
-            rollout keeps first observations only.
-        kind: the name under which checkpoints know this class.
+        obs_from_actions: True if every later observation is the first one plus the actions since, so that a rollout
+            stores first observations only.
+        kind: the name of this class in checkpoints and in `agents.defaults`.
     """
 
-    defaults: dict[str, Any] = {}
     obs_from_actions: bool = False
     kind: str = ""
 
     @property
     def device(self) -> torch.device:
-        """Where the parameters are."""
+        """The device of the parameters."""
         return next(self.parameters()).device
 
     def initial_state(self, num_envs: int) -> State:
@@ -58,14 +56,14 @@ class Policy(nn.Module):
         generator: torch.Generator | None = None,
         playing: torch.Tensor | None = None,
     ) -> tuple[torch.Tensor, torch.Tensor, State]:
-        """Return actions, their log-probabilities and the next state; the state passed in is used up.
+        """Return actions, their log-probabilities and the next state; the state passed in must not be used again.
 
-        Slots that are not `playing` (bool [B]; None: all do) may get any action.
+        Slots that are not `playing` (bool [B]; None means all play) may get any action.
         """
         raise NotImplementedError
 
     def for_env(self, actions: torch.Tensor) -> torch.Tensor:
-        """Return actions as the environment takes them [B, ...]; `log_probs` and rollouts are of what `act` chose."""
+        """Convert actions of `act` to what the environment expects [B, ...]; rollouts keep those of `act`."""
         return actions
 
     def evaluate_actions(self, rollout: Rollout, entropy: bool = True) -> tuple[torch.Tensor, torch.Tensor | None]:
@@ -73,16 +71,16 @@ class Policy(nn.Module):
 
         Args:
             rollout: the episodes.
-            entropy: whether entropies are wanted; None may stand for them otherwise.
+            entropy: whether entropies are needed; if False, they may be None.
         """
         raise NotImplementedError
 
     def costs(self, rollout: Rollout) -> torch.Tensor:
-        """Return how many positions have to be read to evaluate each episode, int64 [N]."""
+        """Return how many positions are read to evaluate each episode, int64 [N]."""
         return rollout.lengths
 
     def predict_values(self, rollout: Rollout) -> torch.Tensor:
-        """Return the critic's values [N, T], differentiable in the critic's parameters alone; 0 in masked cells."""
+        """Return the critic's values [N, T], differentiable in the critic's parameters only; 0 in masked cells."""
         raise ValueError(f"{type(self).__name__} was made without a critic")
 
     def kl_divergence(self, reference: Self, rollout: Rollout) -> torch.Tensor:
@@ -94,10 +92,10 @@ class Policy(nn.Module):
         return []
 
     def renew_critic(self) -> None:
-        """Let a critic that started as a copy of the actor start from it as it is now; nothing here."""
+        """Reset a critic that is a copy of the actor to the actor's present weights; does nothing by default."""
 
     def actor_parameters(self) -> list[nn.Parameter]:
-        """Return all other parameters that are trained."""
+        """Return all other trainable parameters."""
         critic = {id(parameter) for parameter in self.critic_parameters()}
         return [p for p in self.parameters() if p.requires_grad and id(p) not in critic]
 
@@ -115,7 +113,7 @@ def load_weights(module: nn.Module, file: Path) -> None:
     """Read the tensors of a module from a safetensors file.
 
     Raises:
-        ValueError: if the file is not there or damaged, or its tensors are not exactly the module's.
+        ValueError: if the file is missing or damaged, or its tensors are not exactly the module's.
     """
     try:
         module.load_state_dict(load_file(file))
@@ -128,8 +126,8 @@ def sample_categorical(log_probs: torch.Tensor, generator: torch.Generator | Non
     """Draw from categorical distributions by the Gumbel-max trick: argmax of log p - log E with E ~ Exp(1).
 
     Args:
-        log_probs: normalised or not [..., V].
-        generator: on the same device.
+        log_probs: [..., V], normalized or not.
+        generator: on the same device; None for torch's global one.
 
     Returns:
         Indices [...].
@@ -141,12 +139,12 @@ def sample_categorical(log_probs: torch.Tensor, generator: torch.Generator | Non
 def choose(
     log_probs: torch.Tensor, deterministic: bool, generator: torch.Generator | None
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the likeliest actions, or drawn ones, and their log-probabilities [B], given those of all [B, V]."""
+    """Return the most likely or sampled actions and their log-probabilities [B], given those of all actions [B, V]."""
     actions = log_probs.argmax(-1) if deterministic else sample_categorical(log_probs, generator)
     return actions, log_probs.gather(1, actions[:, None])[:, 0]
 
 
 def scatter_steps(values: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-    """Put one value per existing step [M] back into its place [N, T], zeros elsewhere."""
+    """Put one value per existing step [M] back into its cell [N, T], zeros elsewhere."""
     out = torch.zeros(mask.shape, dtype=values.dtype, device=values.device)
     return out.masked_scatter(mask, values)

@@ -1,4 +1,4 @@
-"""Classic control: stable-baselines3's ActorCriticPolicy behind our four methods."""
+"""Classic control: stable-baselines3's ActorCriticPolicy as a `Policy`."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from stable_baselines3.common.policies import (
 from stable_baselines3.common.preprocessing import is_image_space, is_image_space_channels_first
 from torch import distributions as td
 from torch import nn
+from typing_extensions import override
 
 from ..checks import check_choice
 from ..rollout import Obs, Rollout, map_obs
@@ -35,26 +36,19 @@ _CONFIG, _WEIGHTS = "policy.json", "policy.safetensors"
 
 
 class ControlPolicy(Policy):
-    """An actor-critic network of stable-baselines3, with all the spaces it knows.
+    """An actor-critic network of stable-baselines3, with all the spaces it supports.
 
     Args:
         observation_space: of one environment.
         action_space: of one environment.
         name: "MlpPolicy", "CnnPolicy" or "MultiInputPolicy".
-        network: keyword arguments of stable-baselines3's policy, such as `net_arch`, that a checkpoint can keep: what
-            JSON can hold; `activation_fn` is one of torch.nn's classes, such as `nn.ReLU`, or its name.
+        network: keyword arguments of stable-baselines3's policy, such as `net_arch`. Checkpoints store them as JSON;
+            `activation_fn` is one of torch.nn's classes, such as `nn.ReLU`, or its name.
 
     Raises:
-        ValueError: for spaces that such a policy does not read or act in, or a network that could not be saved.
+        ValueError: for spaces that such a policy does not support, or a network that cannot be saved.
     """
 
-    defaults = {
-        "total_timesteps": 1_000_000,
-        "gamma": 0.99,
-        "learning_rate": 5e-3,
-        "episodes_per_update": 16,
-        "num_envs": 16,
-    }
     kind = "control"
 
     def __init__(
@@ -76,6 +70,7 @@ class ControlPolicy(Policy):
         self._is_categorical = type(self.net.action_dist) is CategoricalDistribution
         del self.net.optimizer  # the agent owns the optimizer
 
+    @override
     def act(
         self,
         obs: Obs,
@@ -85,24 +80,24 @@ class ControlPolicy(Policy):
         generator: torch.Generator | None = None,
         playing: torch.Tensor | None = None,
     ) -> tuple[torch.Tensor, torch.Tensor, State]:
-        """Return actions, their log-probabilities and None."""
         if self._is_categorical:
             return *choose(self._logits(obs).log_softmax(-1), deterministic, generator), None
         distribution = self.net.get_distribution(obs)
         actions = distribution.mode() if deterministic else _sample(distribution, generator)
         return actions, distribution.log_prob(actions), None
 
+    @override
     def for_env(self, actions: torch.Tensor) -> torch.Tensor:
-        """Return actions as the environment takes them: squashed ones within its bounds, counted from its start."""
         space = self.action_space
         if self.squashes:
             low, high = (torch.as_tensor(end, device=actions.device) for end in (space.low, space.high))
             return low + (actions + 1) / 2 * (high - low)
-        start = getattr(space, "start", 0)
+        start = getattr(space, "start", 0)  # discrete actions are counted from here
         return actions + torch.as_tensor(start, device=actions.device) if np.any(start) else actions
 
+    @override
     def evaluate_actions(self, rollout: Rollout, entropy: bool = True) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Return log-probabilities and entropies [N, T]; entropy 0 where it has no closed form."""
+        """Return log-probabilities and entropies [N, T]; the entropy is 0 if it has no closed form."""
         mask = rollout.mask
         if self._is_categorical:
             every = self._logits(map_obs(lambda x: x[mask], rollout.observations)).log_softmax(-1)  # [M, A]
@@ -117,43 +112,43 @@ class ControlPolicy(Policy):
             torch.zeros_like(log_probs) if entropies is None else entropies, mask
         )
 
+    @override
     def predict_values(self, rollout: Rollout) -> torch.Tensor:
-        """Return the critic's values [N, T]."""
         net = self.net
         obs = map_obs(lambda x: x[rollout.mask], rollout.observations)
         features = BasePolicy.extract_features(net, obs, net.vf_features_extractor)
         if net.share_features_extractor:
-            features = features.detach()  # they belong to the actor
+            features = features.detach()  # they are the actor's
         return scatter_steps(net.value_net(net.mlp_extractor.forward_critic(features))[:, 0], rollout.mask)
 
+    @override
     def kl_divergence(self, reference: Self, rollout: Rollout) -> torch.Tensor:
-        """Return KL(pi || reference) at every step [N, T]."""
         divergence = kl_divergence(self._distribution(rollout), reference._distribution(rollout))
         return scatter_steps(divergence.reshape(divergence.shape[0], -1).sum(1), rollout.mask)
 
+    @override
     def critic_parameters(self) -> list[nn.Parameter]:
-        """Return the value branch's parameters."""
         modules = [self.net.mlp_extractor.value_net, self.net.value_net]
         if not self.net.share_features_extractor:
             modules.append(self.net.vf_features_extractor)
         return [parameter for module in modules for parameter in module.parameters()]
 
+    @override
     def save(self, folder: Path) -> None:
-        """Write policy.json and policy.safetensors."""
         text = json.dumps({"name": self.name, "network": self.network}, indent=2)
         (folder / _CONFIG).write_text(text + "\n", encoding="utf-8")
         save_file({key: value.contiguous() for key, value in self.net.state_dict().items()}, folder / _WEIGHTS)
 
     @classmethod
+    @override
     def load(cls, folder: Path, observation_space: Any, action_space: Any) -> Self:
-        """Read what `save` wrote."""
         config = json.loads((folder / _CONFIG).read_text(encoding="utf-8"))
         policy = cls(observation_space, action_space, config["name"], **config["network"])
         load_weights(policy.net, folder / _WEIGHTS)
         return policy
 
     def _logits(self, obs: Obs) -> torch.Tensor:
-        """Return the logits of a choice among actions [B, A], without the checks of a distribution object."""
+        """Return logits [B, A] of discrete actions, without the checks of a distribution object."""
         features = BasePolicy.extract_features(self.net, obs, self.net.pi_features_extractor)
         return self.net.action_net(self.net.mlp_extractor.forward_actor(features))
 
@@ -162,7 +157,7 @@ class ControlPolicy(Policy):
 
 
 def _savable(network: dict[str, Any]) -> dict[str, Any]:
-    """Return the arguments of a network as JSON can hold them."""
+    """Return the arguments of a network in a form that JSON can store."""
     saved = dict(network)
     if "activation_fn" in saved:
         given = saved["activation_fn"]
@@ -173,14 +168,14 @@ def _savable(network: dict[str, Any]) -> dict[str, Any]:
             json.dumps(value)
         except TypeError as error:
             raise ValueError(
-                f"policy argument {name}={value!r} cannot be saved; allowed: what JSON can hold (subclass Policy for a "
-                "network of your own)"
+                f"policy argument {name}={value!r} cannot be saved; allowed: what JSON can hold (or subclass "
+                "Policy for another network)"
             ) from error
     return saved
 
 
 def _check_spaces(name: str, observation_space: spaces.Space, action_space: spaces.Space) -> None:
-    """Refuse, in one line, what stable-baselines3's policies would fail on somewhere inside."""
+    """Refuse, in one line, spaces that stable-baselines3's policies fail on later."""
     seen = list(observation_space.values()) if isinstance(observation_space, spaces.Dict) else [observation_space]
     if not all(isinstance(part, BASIC) for part in seen):
         shown = " ".join(str(observation_space).split())
@@ -202,12 +197,12 @@ def _names(kinds: tuple[type, ...]) -> str:
 
 
 def is_channels_first(space: spaces.Space) -> bool:
-    """Tell whether this is a space of images [C, H, W]."""
+    """Whether this is a space of images [C, H, W]."""
     return is_image_space(space) and is_image_space_channels_first(space)
 
 
 def _sample(distribution: Distribution, generator: torch.Generator | None) -> torch.Tensor:
-    """Draw from a distribution of stable-baselines3 with our generator; its own sampling reads the global one."""
+    """Sample with an explicit generator; stable-baselines3's own `sample` uses torch's global one."""
     inner, squash = distribution.distribution, getattr(distribution, "bijector", None)
     if isinstance(inner, list):  # MultiDiscrete: one categorical per dimension
         return torch.stack([sample_categorical(part.logits, generator) for part in inner], dim=1)

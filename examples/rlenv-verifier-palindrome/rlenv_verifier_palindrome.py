@@ -1,4 +1,4 @@
-"""A verifier in a package of its own: complete some letters to a palindrome."""
+"""A verifier in its own package: complete some letters to a palindrome."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Palindrome(Verifier):
         return _mirrored(problem, problem.metadata["start"][-1])
 
     def paraphrases(self, problem: Problem) -> list[str]:
-        """Return the palindromes with another middle, where there is one."""
+        """Return the palindromes with another middle, if they have one."""
         found = {_mirrored(problem, letter) for letter in string.ascii_lowercase}
         return sorted(found - {self.demonstration(problem)})
 

@@ -12,8 +12,8 @@ from tiny_models import text_envs, tiny_model
 
 import rlenv  # noqa: F401 (registers TextGen-v0)
 from agents import AGENTS, Agent, ReinforceBaseline, ReinforcePlusPlus, find_agent
-from agents.actor_critic import ActorCritic
-from agents.proximal import ProximalAgent
+from agents.algorithms._actor_critic import ActorCritic
+from agents.algorithms._proximal import ProximalAgent
 
 NAN, INF = float("nan"), float("inf")
 names = pytest.mark.parametrize("name", AGENTS)
@@ -44,7 +44,7 @@ def test_every_agent_trains_and_says_how_it_went(name: str, kind: str) -> None:
     agent = make_agent(name, kind, ent_coef=0.01, kl_coef=0.01)
     before, losses = weights_of(agent), []
     agent.learn(total_episodes=24, callback=lambda local, _: losses.append(dict(agent.last_metrics)) or True)
-    assert agent.num_updates >= 2 and agent.num_episodes >= 24 and agent.descent.skipped == 0
+    assert agent.num_updates >= 2 and agent.num_episodes >= 24 and agent.policy_optimizer.skipped == 0
     for metrics in (*losses, agent.last_metrics):
         assert all(math.isfinite(figure) for figure in metrics.values()), metrics
     assert {"train/loss", "train/policy_loss", "train/grad_norm", "train/entropy_loss", "train/kl_ref"} <= set(

@@ -18,7 +18,7 @@ from time_limits import CutOff
 from tiny_models import text_envs, tiny_policy
 
 from agents import Collector, Rollout, collector
-from agents.collector import _Record
+from agents.record import Record
 
 CPU = torch.device("cpu")
 LENGTHS = [1 + (7 * i * i + 3 * i) % 9 for i in range(200)]
@@ -153,9 +153,9 @@ class Alternating(CountingPolicy):
 # When finished slots restart.
 
 
-def record_of(episode: list[int], num_episodes: int, started: int) -> _Record:
+def record_of(episode: list[int], num_episodes: int, started: int) -> Record:
     """Return the record of slots that play these episodes, -1 for none."""
-    record = _Record(num_episodes, len(episode), CPU, groups_span_slots=True, slots_wait=True)
+    record = Record(num_episodes, len(episode), CPU, groups_span_slots=True, slots_wait=True)
     record.episode, record.started = np.array(episode), started
     return record
 
@@ -200,7 +200,7 @@ def test_only_waiting_slots_restart_and_never_do_all_wait_for_ever(
 
 def play(envs: VectorEnv, episodes: int, **flags: bool) -> tuple[Rollout, list[tuple[list[int], list[int], int]]]:
     """Collect; return the rollout and, of each step, who plays, who restarts after it and who ended with it."""
-    envs.metadata = {**envs.metadata, **flags}
+    envs.metadata = {**envs.metadata, "traits": {**envs.metadata["traits"], **flags}}
     policy, gather, steps = tiny_policy("gpt2", envs), Collector(envs, CPU), []
     act, reset, step = policy.act, envs.reset, envs.step
 

@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agents import Rollout
-from agents.policies import contexts
-from agents.policies.contexts import WORTH_IT, _fill, _grow, plan_reading
+from agents.policies.language import training_pass as contexts
+from agents.policies.language.training_pass import WORTH_IT, _fill, _grow, plan_reading
 
 FLAGS = [(merge, share) for merge in (False, True) for share in (False, True)]
 WIDTHS = [1, 4, 9, 1000]

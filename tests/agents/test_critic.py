@@ -1,4 +1,4 @@
-"""The critics of a language model: a head that leaves the trunk alone, and one with a trunk of its own."""
+"""The critics of a language model: a head on the policy's trunk, which it does not train, and a separate trunk."""
 
 import pytest
 import torch
@@ -77,7 +77,8 @@ def test_a_critic_comes_back_from_its_folder(critic, tmp_path):
 @pytest.mark.parametrize("cls", [A2C, PPO])
 @each_critic
 def test_the_critic_learns_what_answers_are_worth(cls, critic):
-    envs = text_envs(reward=lambda prompts, completions: [float(prompt < "b") for prompt in prompts])
+    reward = lambda prompts, completions: [float(prompt < "b") for prompt in prompts]  # noqa: E731
+    envs = text_envs(32, reward, max_new_tokens=4)
     policy = policy_with(critic, envs, dtype="float32")
     agent = cls(policy, envs, learning_rate=1e-2, episodes_per_update=32).learn(total_episodes=32 * 60)
     rollout = agent.prepare(collect(policy, envs, 32))

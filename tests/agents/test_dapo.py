@@ -120,14 +120,14 @@ def test_unequal_rewards_that_nobody_could_judge_teach_nothing() -> None:
     judged = torch.arange(EPISODES) % GROUP == 0
     worth = torch.where(judged, 1.0, 0.25)[:, None] * torch.nn.functional.one_hot(rollout.lengths - 1)
     rollout = replace(rollout, valid=judged, rewards=worth)
-    assert not agent._teaches(rollout).any()
+    assert not agent._has_gradient(rollout).any()
     assert not agent.prepare(rollout).advantages.any()
 
 
 # Groups that say something.
 
 
-def test_nothing_is_resampled_where_every_group_teaches() -> None:
+def test_nothing_is_resampled_where_every_group_has_gradient() -> None:
     agent = dapo(hash_reward)
     rounds, prepared = rounds_of(agent), trained_by(agent)
     agent.learn(1)
@@ -228,7 +228,7 @@ def test_the_overlong_penalty_is_part_of_what_is_compared() -> None:
 def test_where_no_group_is_left_nothing_is_changed_whatever_else_is_charged(settings: dict[str, Any]) -> None:
     """With a penalty or an anchor in the reward, equal rewards are not equal returns."""
     agent = dapo(equal_reward, max_rounds=2, learning_rate=0.01, **settings)
-    agent.anchor.hold(tiny_policy("gpt2", agent.env, seed=1))
+    agent.anchor.freeze_reference(tiny_policy("gpt2", agent.env, seed=1))
     before = snapshot(agent)
     agent.learn(1)
     assert agent.num_updates == 1
@@ -237,7 +237,7 @@ def test_where_no_group_is_left_nothing_is_changed_whatever_else_is_charged(sett
 
 def test_the_penalty_is_no_part_of_the_rewards_that_are_reported() -> None:
     agent = dapo(hash_reward, overlong_buffer=12)
-    assert agent.max_steps == 12
+    assert agent.longest == 12
     rounds, prepared = rounds_of(agent), trained_by(agent)
     agent.learn(1)
     assert agent.last_metrics["rollout/ep_rew_mean"] == pytest.approx(float(rounds[0].returns.double().mean()))

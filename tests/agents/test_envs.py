@@ -62,14 +62,14 @@ def test_a_limit_that_is_no_positive_whole_number_is_refused(given: Any) -> None
 
 
 def test_agents_that_need_the_longest_episode_take_it_from_the_environment() -> None:
-    assert DrGRPO("MlpPolicy", "CartPole-v1", device="cpu").max_steps == 500
-    assert DrGRPO("MlpPolicy", "CartPole-v1", max_steps=90, device="cpu").max_steps == 90
+    assert DrGRPO("MlpPolicy", "CartPole-v1", device="cpu").longest == 500
+    assert DrGRPO("MlpPolicy", "CartPole-v1", max_steps=90, device="cpu").longest == 90
     pole = DAPO("MlpPolicy", "CartPole-v1", overlong_buffer=100, device="cpu")
-    assert (pole.max_steps, pole.overlong_buffer) == (500, 100)
+    assert (pole.longest, pole.overlong_buffer) == (500, 100)
     text = {"env": "TextGen-v0", "env_kwargs": {"verifier": "arith", "max_new_tokens": 6}, "device": "cpu"}
-    assert DrGRPO("tiny", **text).max_steps == 6
-    assert DAPO("tiny", overlong_buffer=2, **text).max_steps == 6
-    assert DAPO(tiny_model("gpt2"), text_envs(4, group_size=4), overlong_buffer=2, device="cpu").max_steps == 12
+    assert DrGRPO("tiny", **text).longest == 6
+    assert DAPO("tiny", overlong_buffer=2, **text).longest == 6
+    assert DAPO(tiny_model("gpt2"), text_envs(4, group_size=4), overlong_buffer=2, device="cpu").longest == 12
 
 
 @pytest.mark.parametrize(("cls", "settings"), [(DrGRPO, {}), (DAPO, {"overlong_buffer": 1})])

@@ -168,14 +168,14 @@ def test_dapo_given_an_informative_group(size: int) -> None:
     """A rollout without one has no gradient, so the condition divides the expectation by its probability."""
     agent, found = expected_dapo(size)
     rollout, probability = every_group(agent.policy, AT_THE_END, size)
-    teaches, easy = agent._teaches(rollout), rollout.observations[:, 0] < S
+    teaches, easy = agent._has_gradient(rollout), rollout.observations[:, 0] < S
     missing = [1 - float(probability[teaches & prompt].sum()) / size for prompt in (easy, ~easy)]
     chance = 1 - math.prod(missing)
     assert chance == pytest.approx(informative(agent.policy, size), abs=1e-12)
     assert relative_error(found / chance, dapo_gradient(agent.policy, size, given_informative=True)) < TOLERANCE
 
 
-def test_dapo_drops_what_teaches_nothing() -> None:
+def test_dapo_drops_what_has_gradient_nothing() -> None:
     agent = make_agent(DAPO, 4, episodes_per_update=N)
     mixed = paid_at_the_end(sample(), (torch.arange(N) % 5 == 0) * (torch.arange(N) < 12) + 0.5)
     assert agent.prepare(mixed).groups.tolist() == [g for g in (0, 1, 2) for _ in range(4)]

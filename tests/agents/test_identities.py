@@ -118,7 +118,7 @@ def test_kl_is_zero_before_the_first_update_and_the_reference_never_changes(name
     agent = Reinforce(
         tiny_policy(name, envs), envs, episodes_per_update=8, kl_coef=0.1, kl_in=place, learning_rate=0.02, device="cpu"
     )
-    agent.anchor.hold(agent.policy)
+    agent.anchor.freeze_reference(agent.policy)
     reference = agent.anchor.reference
     before = copy.deepcopy(reference.state_dict())
     divergences, logged = [], []
@@ -171,7 +171,7 @@ def text_agent(name, model="gpt2", **kwargs):
     policy = tiny_policy(model, envs, critic="head" if settings.get("baseline") == "value" else None)
     settings = {"episodes_per_update": 8, "max_grad_norm": 1e9, "device": "cpu", **settings, **kwargs}
     agent = cls(policy, envs, **settings)
-    agent.anchor.hold(agent.policy)
+    agent.anchor.freeze_reference(agent.policy)
     if agent.anchor.reference is not None:
         with torch.no_grad():
             for parameter in agent.anchor.reference.parameters():

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tabular import AT_EVERY_STEP, REFERENCE_SEED, TabularPolicy, make_agent, random_episodes
 
-from agents.anchor import Anchor
 from agents.estimators.kl import ESTIMATORS, k1, k2, k3
+from agents.kl_anchor import Anchor
 
 reproducible = settings(deadline=None, derandomize=True, max_examples=60)
 logits = st.lists(st.floats(-4, 4), min_size=4, max_size=4)
@@ -53,10 +53,13 @@ def test_the_reward_is_charged_step_by_step() -> None:
     policy, reference = TabularPolicy(), TabularPolicy(REFERENCE_SEED)
     rollout = random_episodes(policy, rewards=AT_EVERY_STEP)
     anchor = Anchor(0.5)
-    anchor.hold(reference)
-    charged = anchor.charge(policy, rollout)
+    anchor.freeze_reference(reference)
+    charged = anchor.add_kl_penalty(policy, rollout)
     torch.testing.assert_close(
-        anchor.charge(policy, rollout, lambda whole: whole.split(1)).rewards, charged.rewards, rtol=0, atol=1e-12
+        anchor.add_kl_penalty(policy, rollout, lambda whole: whole.split(1)).rewards,
+        charged.rewards,
+        rtol=0,
+        atol=1e-12,
     )
     ref = reference.evaluate_actions(rollout)[0].detach()
     wanted = rollout.rewards - 0.5 * (rollout.log_probs - ref)
@@ -69,7 +72,7 @@ def test_the_reward_is_charged_step_by_step() -> None:
 def test_at_the_reference_the_anchor_charges_nothing(estimator: str, place: str) -> None:
     agent = make_agent()
     agent.anchor = Anchor(0.5, estimator, place)
-    agent.anchor.hold(agent.policy)
+    agent.anchor.freeze_reference(agent.policy)
     rollout = random_episodes(agent.policy)
     prepared = agent.prepare(rollout)
     torch.testing.assert_close(prepared.rewards, rollout.rewards, rtol=0, atol=1e-15)
@@ -79,21 +82,21 @@ def test_at_the_reference_the_anchor_charges_nothing(estimator: str, place: str)
 def test_without_a_price_there_is_no_reference() -> None:
     anchor = Anchor(0.0)
     policy = TabularPolicy()
-    anchor.hold(policy)
+    anchor.freeze_reference(policy)
     rollout = random_episodes(policy)
     assert anchor.reference is None
-    assert anchor.charge(policy, rollout) is rollout
+    assert anchor.add_kl_penalty(policy, rollout) is rollout
 
 
 def test_the_reference_is_frozen_and_held_once() -> None:
     policy = TabularPolicy()
     anchor = Anchor(0.1)
-    anchor.hold(policy)
+    anchor.freeze_reference(policy)
     reference = anchor.reference
     before = reference.logits.clone()
     with torch.no_grad():
         policy.logits += 1
-    anchor.hold(policy)
+    anchor.freeze_reference(policy)
     assert anchor.reference is reference
     assert torch.equal(reference.logits, before)
     assert not any(parameter.requires_grad for parameter in reference.parameters())

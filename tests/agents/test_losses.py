@@ -9,13 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agents.estimators.losses import (
-    clipped_ratio,
-    clipped_squared_error,
-    is_clipped,
-    policy_gradient,
-    squared_error,
-)
+from agents.estimators.losses import clipped_ratio, clipped_squared_error, is_clipped, policy_gradient, squared_error
 
 reproducible = settings(deadline=None, derandomize=True, max_examples=60)
 ranges = st.sampled_from([(0.2, 0.2), (0.2, 0.28), (0.5, 0.1), (0.01, 0.9)])

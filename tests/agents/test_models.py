@@ -23,7 +23,8 @@ from transformers import (
 
 from agents import LanguageModelPolicy, Reinforce
 from agents.learner import HALF_LOG_PROB_TOLERANCE, LOG_PROB_TOLERANCE
-from agents.policies.steps import GeneralStep
+from agents.policies.language.decode_step import GeneralStep
+from agents.policies.language.trial import faults_named
 from agents.warm_start import warm_start
 
 LENGTH = 20  # of the longest context in text_envs
@@ -221,3 +222,13 @@ def test_a_policy_that_acts_otherwise_than_it_trains_is_stopped_in_either_precis
     monkeypatch.setattr(agent.policy, "_step", off_by_one)
     with pytest.raises(RuntimeError, match="acting and training differ"):
         agent.update(collect(agent.policy, agent.env, 8))
+
+
+@pytest.mark.parametrize(
+    "error",
+    [MemoryError("no"), torch.OutOfMemoryError("CUDA"), RuntimeError("DefaultCPUAllocator: can't allocate memory")],
+    ids=lambda error: type(error).__name__,
+)
+def test_running_out_of_memory_is_not_blamed_on_the_model(error):
+    with pytest.raises(type(error), match=str(error)), faults_named(tiny_model("gpt2")):
+        raise error

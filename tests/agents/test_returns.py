@@ -10,13 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from stable_baselines3.common.buffers import RolloutBuffer
 
-from agents.estimators.returns import (
-    episode_return,
-    generalized_advantage,
-    hold_last,
-    overlong_penalty,
-    return_to_go,
-)
+from agents.estimators.returns import episode_return, generalized_advantage, hold_last, overlong_penalty, return_to_go
 
 NAN = torch.nan
 REWARDS = torch.tensor([[1.0, 2.0, 4.0], [8.0, -2.0, NAN], [3.0, NAN, NAN], [NAN, NAN, NAN]])

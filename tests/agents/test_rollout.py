@@ -62,7 +62,7 @@ def whole(obs: Obs) -> torch.Tensor:
 @layouts
 def test_cut_off_is_one_step_of_every_episode_that_exists_where_it_was_cut(kind: str, obs_from_actions: bool) -> None:
     rollout = rollout_of([3, 1, 2, 4], kind=kind, obs_from_actions=obs_from_actions, cut=(1, 2))
-    following = rollout.cut_off(obs_from_actions)
+    following = rollout.after_truncation(obs_from_actions)
     assert following.mask.tolist() == [[False], [True], [True], [False]]
     seen = whole(following.observations)
     assert seen.shape == ((4, 2) if obs_from_actions else (4, 1, 2))
@@ -74,18 +74,18 @@ def test_cut_off_is_one_step_of_every_episode_that_exists_where_it_was_cut(kind:
 def test_an_episode_that_terminated_as_well_was_not_cut_off(obs_from_actions: bool) -> None:
     rollout = rollout_of([2, 2], obs_from_actions=obs_from_actions, cut=(0, 1))
     rollout.terminated[1] = True
-    assert rollout.cut_off(obs_from_actions).mask.tolist() == [[True], [False]]
+    assert rollout.after_truncation(obs_from_actions).mask.tolist() == [[True], [False]]
 
 
 @layouts
 def test_nothing_follows_where_no_episode_was_cut_off(obs_from_actions: bool) -> None:
-    assert rollout_of([2, 3], obs_from_actions=obs_from_actions).cut_off(obs_from_actions) is None
+    assert rollout_of([2, 3], obs_from_actions=obs_from_actions).after_truncation(obs_from_actions) is None
 
 
 def test_actions_of_several_dimensions_are_followed_by_one_of_the_same_shape() -> None:
     rollout = rollout_of([2, 3], cut=(0,))
     rollout.actions = torch.ones(2, 3, 4)
-    assert rollout.cut_off(obs_from_actions=False).actions.shape == (2, 1, 4)
+    assert rollout.after_truncation(obs_from_actions=False).actions.shape == (2, 1, 4)
 
 
 @kinds
@@ -136,7 +136,7 @@ def test_rollouts_of_unequal_length_are_joined_row_by_row(kind: str, obs_from_ac
         for own in range(len(part)):
             assert_row_equal(joined, row, part, own, obs_from_actions)
             row += 1
-    assert joined.values is None and joined.advantages is None and joined.weights is None
+    assert joined.values is None and type(joined) is Rollout
 
 
 @kinds
@@ -150,7 +150,7 @@ def test_rollouts_in_which_nothing_was_cut_off_are_joined_to_ones_in_which_somet
         joined = join(parts, obs_from_actions)
         assert whole(joined.final_observations)[:, 0].tolist() == wanted
         assert all(len(seen) == 4 for seen in leaves(joined.final_observations))
-        following = joined.cut_off(obs_from_actions)
+        following = joined.after_truncation(obs_from_actions)
         assert following.mask[:, 0].tolist() == [value > 0 for value in wanted]
     assert join([plain, plain], obs_from_actions).final_observations is None
 

@@ -92,7 +92,7 @@ def test_their_time_limit_is_a_cut_and_known_beforehand() -> None:
     rollout = agent.collector.collect(agent.policy, 4)
     assert rollout.truncated.all() and not rollout.terminated.any() and rollout.lengths.tolist() == [5] * 4
     assert rollout.final_observations is not None
-    assert DAPO("MlpPolicy", make_vec_env("CartPole-v1"), overlong_buffer=2, device="cpu").max_steps == 500
+    assert DAPO("MlpPolicy", make_vec_env("CartPole-v1"), overlong_buffer=2, device="cpu").longest == 500
 
 
 def test_groups_on_them_are_refused() -> None:

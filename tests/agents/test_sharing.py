@@ -13,7 +13,7 @@ from identity_checks import EXACT, ROUNDING, assert_close, collect, double, grad
 from tiny_models import MODELS, hash_reward, tiny_policy
 
 from agents import GRPO, PPO, RLOO
-from agents.policies.captured import CapturedDecoder, Ticket
+from agents.policies.language.cuda_graph import CapturedDecoder, Captures
 from verifiers.function import FunctionVerifier
 
 PROMPTS = ["ab", "ababa", "abaab", "b", "abb", "babab"]
@@ -86,7 +86,7 @@ def agent_of(kind, name, **kwargs):
     if cls is not RLOO:
         settings |= {"num_epochs": 1, "num_minibatches": 1}
     agent = cls(policy, envs, **settings)
-    agent.anchor.hold(policy)
+    agent.anchor.freeze_reference(policy)
     if agent.anchor.reference is not None:
         with torch.no_grad():
             for parameter in agent.anchor.reference.parameters():
@@ -268,8 +268,8 @@ def shared(policy, slots):
 
 def captured(policy, slots):
     """Act with the step that is captured on a GPU; here it is simply run."""
-    decoder = CapturedDecoder(policy.model, policy._step, policy._choose, slots, policy.max_length)
-    policy.initial_state = lambda num_envs: Ticket(decoder)
+    parts = (policy.model, policy._step, policy._choose, slots, policy.max_length, Captures())
+    policy.initial_state = lambda num_envs: CapturedDecoder(*parts)
 
 
 @lru_cache

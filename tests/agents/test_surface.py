@@ -177,7 +177,7 @@ def test_everything_saved_comes_back(kind, suffix, tmp_path):
     assert not weights_equal(agent.policy, again.anchor.reference)
     for name in ("num_timesteps", "num_episodes", "num_updates", "settings", "origin", "gamma", "group_size"):
         assert getattr(agent, name) == getattr(again, name), name
-    assert torch.equal(agent.baseline.mean, again.baseline.mean)
+    assert torch.equal(agent.subtracted.mean, again.subtracted.mean)
     assert torch.equal(agent.generator.get_state(), again.generator.get_state())
     for ours, theirs in zip(
         agent.optimizer.state_dict()["state"].values(), again.optimizer.state_dict()["state"].values(), strict=True
@@ -224,9 +224,9 @@ def test_a_critic_beside_a_language_model_is_saved(tmp_path):
 
 
 def test_loading_what_is_no_checkpoint_says_so(tmp_path):
-    with pytest.raises(ValueError, match="is no checkpoint"):
+    with pytest.raises(ValueError, match="is not a checkpoint"):
         ReinforceBaseline.load(tmp_path / "missing")
-    with pytest.raises(ValueError, match="is no checkpoint"):
+    with pytest.raises(ValueError, match="is not a checkpoint"):
         ReinforceBaseline.load(tmp_path)
 
 

@@ -1,5 +1,8 @@
 """What becomes of verdicts in training: late ones, missing ones, parts, levels, and a verifier that keeps failing."""
 
+import sys
+
+import cloudpickle
 import gymnasium as gym
 import pytest
 import torch
@@ -12,6 +15,8 @@ from agents.metrics import rollout_metrics
 from agents.rollout import Rollout, join
 from rlenv.vector import TextGenVectorEnv
 from verifiers import Arith, FunctionVerifier, Problem, Verdict, Verifier
+
+cloudpickle.register_pickle_by_value(sys.modules[__name__])  # so that workers do not import torch
 
 
 class Graded(Verifier):
@@ -79,28 +84,6 @@ def test_verdicts_that_come_late_are_judged_in_one_batch_where_that_is_cheaper()
     assert len(sizes) == 1
     at_once, _ = collected(verifier=Arith(digits=1))
     same(at_once, late)
-
-
-def test_late_verdicts_are_a_matter_of_those_who_ask_for_them():
-    for asked, verifier in ((True, Arith()), (False, Graded())):
-        env = TextGenVectorEnv(2, verifier=verifier, late_verdicts=asked)
-        assert not env.metadata["late_verdicts"]
-        with pytest.raises(RuntimeError, match="verdicts come with the step here"):
-            env.collect_verdicts()
-
-
-def test_a_late_step_pays_nothing_and_names_a_ticket():
-    env = TextGenVectorEnv(2, verifier=Arith(digits=1), verifier_workers=1, late_verdicts=True)
-    env.reset(seed=0)
-    _, rewards, terminated, _, infos = env.step([1, 1])
-    assert rewards.tolist() == [0.0, 0.0]
-    assert terminated.all()
-    assert infos["verdict_ticket"].tolist() == [0, 1]
-    assert "is_success" not in infos
-    told = env.collect_verdicts()
-    assert told["r"] == [0.0, 0.0]
-    assert told["verdict_status"] == ["ok", "ok"]
-    env.close()
 
 
 def test_every_missing_verdict_is_counted_by_its_kind_and_teaches_nothing():
@@ -222,7 +205,7 @@ def nothing(prompts, completions):
 
 def test_training_stops_where_the_verifier_has_nothing_to_say_of_anything():
     agent = agent_with(nothing, max_failed_share=1.0)
-    with pytest.raises(VerifierError, match=r"had nothing to say \(not_applicable\) on all of the last 128 episodes"):
+    with pytest.raises(VerifierError, match=r"did not apply \(not_applicable\) to any of the last 128 episodes"):
         agent.learn(total_episodes=10_000)
 
 

@@ -1,10 +1,12 @@
 """Another library's agent, unmodified, learns in the environment: the reward and the observations carry the task."""
 
 import gymnasium as gym
+import pytest
 from stable_baselines3 import PPO
 from stable_baselines3.common.evaluation import evaluate_policy
 from stable_baselines3.common.monitor import Monitor
 
+pytestmark = pytest.mark.slow
 SUMS = [{"prompt": f"{a}+{b}=", "answer": str(a + b)} for a, b in ((1, 2), (2, 2), (4, 4))]
 
 

@@ -31,11 +31,13 @@ from identity_checks import (
 from tiny_models import text_envs, tiny_policy, zero_reward
 
 from agents import Collector, LanguageModelPolicy, Reinforce, ReinforceBaseline, Rollout
-from agents.anchor import Anchor
-from agents.collector import _Record
-from agents.policies import contexts, language_model, steps
-from agents.policies.decoding import ContextDecoder, Decoder
-from agents.policies.kv_cache import SlotCache
+from agents.kl_anchor import Anchor
+from agents.policies.language import decode_step as steps
+from agents.policies.language import policy as language_model
+from agents.policies.language import training_pass as contexts
+from agents.policies.language.decoding import ContextDecoder, Decoder
+from agents.policies.language.kv_cache import SlotCache
+from agents.record import Record
 
 FACTOR = 100
 CPU = torch.device("cpu")
@@ -240,17 +242,17 @@ def test_end_token_masked_out_of_the_loss(caught):
 def test_reward_on_the_wrong_step(shift, caught):
     """One step late it lies on the padding; one step early the end token is not paid."""
 
-    def shifted(self, finished=_Record.rollout):
+    def shifted(self, finished=Record.rollout):
         rollout = finished(self)
         rollout.rewards = rollout.rewards.roll(shift, 1)
         return rollout
 
-    caught(credit, lambda patch: patch.setattr(_Record, "rollout", shifted))
+    caught(credit, lambda patch: patch.setattr(Record, "rollout", shifted))
 
 
 @pytest.mark.parametrize("order", ["reversed", "repeated", "sorted by length"])
 def test_rows_permuted_between_reward_and_log_prob(order, caught):
-    def permuted(self, finished=_Record.rollout):
+    def permuted(self, finished=Record.rollout):
         rollout = finished(self)
         rows = torch.arange(len(rollout))
         rows = {"reversed": rows.flip(0), "repeated": rows // 2, "sorted by length": rollout.lengths.argsort()}[order]
@@ -259,7 +261,7 @@ def test_rows_permuted_between_reward_and_log_prob(order, caught):
         )
         return rollout
 
-    caught(credit, lambda patch: patch.setattr(_Record, "rollout", permuted))
+    caught(credit, lambda patch: patch.setattr(Record, "rollout", permuted))
 
 
 def test_verdicts_in_another_order_than_their_rows(caught):
@@ -401,12 +403,12 @@ def test_observations_stored_without_a_copy(mode, monkeypatch):
 def test_whichever_episodes_finish_first_are_taken(mode, monkeypatch):
     """Numbered by their end instead of their start, so that long ones are left out."""
     counting(mode)
-    finish = _Record.finish
+    finish = Record.finish
 
     def by_end(self, dones, *args):
         finish(self, dones, *args)
         self.finished = max(self.finished, self.num_episodes - int((self.episode >= 0).sum()))
 
-    monkeypatch.setattr(_Record, "finish", by_end)
+    monkeypatch.setattr(Record, "finish", by_end)
     with pytest.raises(AssertionError):
         counting(mode)

@@ -23,7 +23,8 @@ from gymnasium.vector.utils import batch_space
 from torch import nn
 
 from agents import Agent, Policy, ReinforceBaseline, Rollout
-from agents.policies.base import sample_categorical
+from agents.defaults import DEFAULTS
+from agents.policies.base import choose
 
 P, V, T, EOS = 2, 3, 3, 2
 PREFIXES = [prefix for t in range(T) for prefix in itertools.product(range(EOS), repeat=t)]
@@ -41,6 +42,7 @@ LEVELS = torch.tensor(  # of the completions [P, C]: the first prompt is easy, t
 )
 RUNNING_MEAN = torch.tensor([0.4, -0.3, 0.7], dtype=torch.float64)  # a state for the running mean [T]
 REFERENCE_SEED = 7
+DEFAULTS["tabular"] = {"Agent": {"gamma": 1.0, "learning_rate": 1e-2, "episodes_per_update": 4, "num_envs": 4}}
 
 
 def _reward_tables() -> tuple[torch.Tensor, torch.Tensor]:
@@ -59,7 +61,6 @@ AT_THE_END, AT_EVERY_STEP = _reward_tables()
 class TabularPolicy(Policy):
     """One logit vector and one value per (prompt, prefix), in float64; an observation is the number p * S + s."""
 
-    defaults = {"gamma": 1.0, "learning_rate": 1e-2, "episodes_per_update": 4, "num_envs": 4}
     kind = "tabular"
 
     def __init__(self, seed: int = 0) -> None:
@@ -81,8 +82,7 @@ class TabularPolicy(Policy):
         playing: torch.Tensor | None = None,
     ) -> tuple[torch.Tensor, torch.Tensor, None]:
         log_pi = self._log_softmax(obs)  # [B, V]
-        actions = log_pi.argmax(-1) if deterministic else sample_categorical(log_pi, generator)  # [B]
-        return actions, log_pi.gather(1, actions[:, None])[:, 0], None
+        return *choose(log_pi, deterministic, generator), None
 
     def evaluate_actions(self, rollout: Rollout, entropy: bool = True) -> tuple[torch.Tensor, torch.Tensor | None]:
         log_pi = self._log_softmax(rollout.observations)  # [N, T, V]
@@ -105,7 +105,7 @@ class TinyWorld(VectorEnv):
     """The same world as an environment: groups of K episodes take turns between the prompts."""
 
     def __init__(self, num_envs: int = 4, group_size: int = 2, rewards: torch.Tensor = AT_THE_END) -> None:
-        groups = {"group_size": group_size, "groups_span_slots": True}
+        groups = {"group_size": group_size, "traits": {"groups_span_slots": True}}
         self.metadata = {"autoreset_mode": AutoresetMode.DISABLED, **groups}
         self.num_envs, self.group_size, self.rewards = num_envs, group_size, rewards.numpy()
         self.single_observation_space, self.single_action_space = spaces.Discrete(P * S), spaces.Discrete(V)
@@ -155,7 +155,7 @@ def make_agent(
     """Return a real agent on the tiny world, with a reference of its own and a running mean that is under way."""
     agent = cls(policy(), TinyWorld(group_size=group_size), device="cpu", **settings)
     if agent.anchor.coef:
-        agent.anchor.hold(policy(REFERENCE_SEED))
+        agent.anchor.freeze_reference(policy(REFERENCE_SEED))
     if settings.get("baseline") == "running-mean":
         agent.load_state_dict({"mean": RUNNING_MEAN})
     return agent

@@ -1,4 +1,4 @@
-"""The optimizer step: a schedule for the learning rate, clipped gradients, no step on a gradient that is no number."""
+"""The optimizer step: a learning rate schedule, clipped gradients, and no step on a gradient that is not finite."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from collections.abc import Callable
 import torch
 
 from .checks import check_choice, check_number
+from .failures import DivergedError
 from .policies import Policy
 
 MAX_SKIPPED = 5
@@ -16,18 +17,18 @@ BETAS = (0.9, 0.95)  # of Adam; policy gradients are noisy and change fast, so t
 SCHEDULES = ("linear", "constant")
 
 
-class Descent:
+class PolicyOptimizer:
     """Adam on a policy's parameters.
 
     Args:
         policy: trained in place.
         learning_rate: a number or a function of the remaining progress (1 to 0).
-        schedule: what becomes of a number: "linear" (falls to 0) or "constant".
+        schedule: "linear" (a number falls to 0) or "constant".
         max_grad_norm: the actor's and the critic's gradient are each clipped to this norm, above 0.
 
     Attributes:
-        optimizer: Adam.
-        rate: the learning rate now.
+        adam: the optimizer of torch.
+        rate: the present learning rate.
         skipped: updates in a row that ended with a non-finite gradient.
 
     Raises:
@@ -38,34 +39,33 @@ class Descent:
         self, policy: Policy, learning_rate: float | Callable[[float], float], schedule: str, max_grad_norm: float
     ) -> None:
         if not callable(learning_rate):
-            check_number("learning_rate", learning_rate, low=0.0, above=True)
-        check_choice("lr_schedule", schedule, SCHEDULES)
-        check_number("max_grad_norm", max_grad_norm, low=0.0, above=True)
-        self.policy, self.learning_rate, self.schedule, self.max_grad_norm = (
-            policy, learning_rate, schedule, max_grad_norm
-        )  # fmt: skip
+            learning_rate = check_number("learning_rate", learning_rate, low=0.0, above=True)
+        self.policy, self.learning_rate = policy, learning_rate
+        self.schedule = check_choice("lr_schedule", schedule, SCHEDULES)
+        self.max_grad_norm = check_number("max_grad_norm", max_grad_norm, low=0.0, above=True)
         self.rate = self._rate_at(1.0)
-        self.optimizer = torch.optim.Adam(policy.parameters(), lr=self.rate, betas=BETAS, eps=1e-5, fused=True)
+        self.adam = torch.optim.Adam(policy.parameters(), lr=self.rate, betas=BETAS, eps=1e-5)
         self.sides = (policy.actor_parameters(), policy.critic_parameters())
         self.skipped, self._counted = 0, False
 
     def set_progress(self, remaining: float) -> None:
         """Set the learning rate for this remaining progress (1 at the start, 0 at the end)."""
         self.rate = self._rate_at(remaining)
-        for group in self.optimizer.param_groups:
+        for group in self.adam.param_groups:
             group["lr"] = self.rate
 
     def step(self, new_update: bool = True) -> float:
         """Clip and apply the gradient; return the actor's norm before clipping.
 
-        Where the actor's or the critic's gradient is exactly zero, its weights stay, whatever Adam's momentum says:
-        what was not measured is not repeated. A non-finite gradient is skipped.
+        If the gradient of the actor or the critic is exactly zero, its weights do not change, whatever Adam's momentum:
+        no new evidence, no step. A non-finite gradient is skipped.
 
         Args:
             new_update: whether this is the first step of an update; an update counts once, however many steps it skips.
 
         Raises:
             RuntimeError: after several updates in a row with non-finite gradients.
+            DivergedError: if the learning rate is too large for the weights' precision.
         """
         self._counted &= not new_update
         norms = [float(torch.nn.utils.clip_grad_norm_(side, self.max_grad_norm)) for side in self.sides]
@@ -77,11 +77,16 @@ class Descent:
             if norm == 0:
                 for parameter in side:
                     parameter.grad = None
-        write(self.optimizer)
+        try:
+            self.adam.step()
+        except RuntimeError as error:
+            if "overflow" not in str(error):
+                raise
+            raise DivergedError(f"learning_rate={self.rate:g} makes weights that are not finite") from error
         return norms[0]
 
     def _skip(self) -> None:
-        self.optimizer.zero_grad(set_to_none=True)
+        self.adam.zero_grad(set_to_none=True)
         self.skipped += not self._counted
         self._counted = True
         if self.skipped >= MAX_SKIPPED:
@@ -97,7 +102,7 @@ class Descent:
 
 
 def half_precision(policy: Policy) -> str:
-    """Return the name of the 16-bit type that some trained weights have; empty if none has."""
+    """Return the name of the 16-bit type of the trained weights, "" if all have more bits."""
     halves = (torch.bfloat16, torch.float16)
     found = next((p.dtype for p in policy.parameters() if p.requires_grad and p.dtype in halves), "")
     return str(found).removeprefix("torch.")
@@ -110,12 +115,5 @@ def warn_of_half_precision(policy: Policy) -> None:
         warnings.warn(
             f"training in {name} loses most updates: a step below about 0.2 % of a weight rounds to nothing; "
             "use policy_kwargs dtype='float32'",
-            stacklevel=3,
+            stacklevel=4,
         )
-
-
-def write(optimizer: torch.optim.Optimizer) -> None:
-    """Take an optimizer step that shows: fused kernels write past autograd's count of changes, which caches go by."""
-    optimizer.step()
-    for group in optimizer.param_groups:
-        torch.autograd.graph.increment_version([p for p in group["params"] if p.grad is not None])

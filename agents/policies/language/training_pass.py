@@ -1,37 +1,40 @@
-"""What a language model has to read to evaluate episodes: every distinct context once.
+"""Teacher forcing in which a language model reads every distinct context of a batch only once.
 
 A context is a prompt and the tokens chosen after it. Episodes of one prompt share their contexts up to the token where
-they part, so the contexts of a batch form trees. A tree is read as one row: each token stands once, at the position of
-its depth, and sees its ancestors only. What a token's output depends on is then exactly what it depends on in the
-episode's own row, and so are log-probabilities and gradients; the work is that of the distinct contexts.
+they differ, so the contexts of a batch form trees. A tree is read as one row: each token occurs once, its position is
+its depth, and it attends to its ancestors only. So it depends on exactly the tokens that it depends on in a row of one
+episode: log-probabilities and gradients are the same, with less work.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 from transformers import PreTrainedModel
 
-from ..rollout import Rollout
+from ...rollout import Rollout
 from .masks import attention_mask
 
-WORTH_IT = 0.8  # share of the plain rows' work up to which trees are read: their masks have a price of their own
+WORTH_IT = 0.8  # trees are read if they are at most this share of the plain rows' work: their masks cost time, too
+ELEMENTS = 2**25  # of a chunk of `by_chunks`; 128 MiB in float32
 
 
 @dataclass(frozen=True)
 class Reading:
-    """What to read, and where each step of a rollout finds its prediction.
+    """What to read, and which output predicts each step of a rollout.
 
-    Steps that choose the same token in the same context are one edge: what is computed per edge holds for all of them.
+    An edge is a context and the token chosen in it. Steps with the same edge are computed once.
 
     Attributes:
-        ids: what is read, right-padded [R, W].
-        positions: of each token in its own episode [R, W]; None: 0, 1, 2, ...
-        visible: which tokens (last axis) each token sees, bool [R, 1, W, W]; None: itself and those before it.
-        nodes: the place in `ids`, flattened, whose output predicts each edge [E].
-        actions: the token of each edge [E].
+        ids: the tokens to read, right-padded [R, W].
+        positions: of each token in its episode [R, W]; None means 0, 1, 2, ...
+        visible: which tokens (last axis) each token attends to, bool [R, 1, W, W]; None means itself and all before it.
+        nodes: index into the flattened `ids` of the token whose output predicts each edge [E].
+        actions: the token chosen at each edge [E].
         edge_of_step: the edge of each existing step, in order of (episode, step) [M].
     """
 
@@ -43,8 +46,8 @@ class Reading:
     edge_of_step: torch.Tensor
 
     def outputs(self, model: PreTrainedModel, part: nn.Module, name: str) -> torch.Tensor:
-        """Return an output of a part of the model, such as its last hidden state, for each edge [E, ...]."""
-        if self.visible is None:  # right-padded and causal: a padded column cannot reach an earlier one
+        """Run a part of the model and return the output of this name for each edge [E, ...]."""
+        if self.visible is None:  # right-padded and causal: padding cannot influence earlier columns
             made = part(self.ids, use_cache=False)
         else:
             assert self.positions is not None
@@ -60,10 +63,10 @@ def plan_reading(
     """Plan how the contexts of a rollout are read.
 
     Args:
-        rollout: observations are first observations, `tokens` [N, L] and `length` [N].
+        rollout: its observations are first observations, `tokens` [N, L] and `length` [N].
         merge_rows: whether equal episodes are read once.
-        share_prefixes: whether equal beginnings are read once too, where that is less work.
-        width: tokens that share a row of trees, if no episode is longer; attention within a row costs its square.
+        share_prefixes: whether equal beginnings are read once, too, if that is less work.
+        width: number of tokens in a row of trees, unless an episode is longer; attention costs the square of it.
         limit: the longest row of trees that the model can read, at least as long as any episode; None for any.
     """
     ids, lengths, steps, columns = _sequences(rollout)
@@ -84,8 +87,8 @@ def _sequences(rollout: Rollout) -> tuple[torch.Tensor, torch.Tensor, torch.Tens
     """Join prompts and actions.
 
     Returns:
-        ids: what the model reads [N, W], right-padded; the last action is never read.
-        lengths: tokens of each row that are read [N], 0 for an episode without a step.
+        ids: the tokens to read [N, W], right-padded, without the last action.
+        lengths: of the rows of `ids` [N]; 0 for an episode without a step.
         steps: (episode, step) of every existing action [M, 2].
         columns: the column of `ids` whose output predicts that action [M].
     """
@@ -93,7 +96,7 @@ def _sequences(rollout: Rollout) -> tuple[torch.Tensor, torch.Tensor, torch.Tens
     tokens, prompt_lengths = rollout.observations["tokens"], rollout.observations["length"]
     steps = rollout.mask.nonzero()  # [M, 2]
     columns = prompt_lengths[steps[:, 0]] + steps[:, 1] - 1
-    ids = torch.nn.functional.pad(tokens, (0, 1))  # an episode cut off may fill the context
+    ids = torch.nn.functional.pad(tokens, (0, 1))  # a truncated episode may fill the context
     ids[steps[:, 0], columns + 1] = rollout.actions[rollout.mask]
     width = int(columns.max()) + 1 if len(columns) else 1
     taken = rollout.mask.sum(1)
@@ -108,7 +111,7 @@ def _edges(
     actions: torch.Tensor,
     merge: bool,
 ) -> Reading:
-    """Let equal steps be one edge."""
+    """Return a reading of these tokens; if `merge`, equal steps share an edge."""
     if not merge or len(actions) == 0:
         edge_of_step = torch.arange(len(actions), device=ids.device)
         return Reading(ids, positions, visible, node_of_step, actions, edge_of_step)
@@ -118,7 +121,7 @@ def _edges(
 
 
 def tree_of_two(contexts: torch.Tensor, fork: int) -> Reading:
-    """Return how two contexts [2, L] that part at column `fork` are read as one tree; every token of both is a node."""
+    """Read two contexts [2, L] that differ from column `fork` on as one tree, with a node for every token of both."""
     used = contexts.new_tensor([2 * contexts.shape[1] - fork])
     ids, positions, visible, place = _lay_out(contexts, used.new_zeros(2), used.new_tensor([0, fork]), used)
     return _edges(ids, positions, visible, place.flatten(), contexts.flatten(), merge=False)
@@ -127,9 +130,9 @@ def tree_of_two(contexts: torch.Tensor, fork: int) -> Reading:
 def _grow(
     chains: torch.Tensor, width: int, limit: int | None = None
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor] | None:
-    """Pack sorted chains into rows of trees; None where that would be no less work than a row for each.
+    """Pack chains (contexts with nothing after them) into rows of trees; None if a row for each is less work.
 
-    A chain owns the tokens after the beginning it shares with the chain before it; the rest it finds there.
+    A chain shares its first tokens with the chain before it and adds the others.
 
     Args:
         chains: distinct and sorted, -1 beyond their ends [C, L].
@@ -137,8 +140,8 @@ def _grow(
         limit: of a row, at least the longest chain; None for any.
 
     Returns:
-        ids [R, W], positions [R, W], visible [R, 1, W, W], and the place of each chain's tokens in `ids`,
-        flattened [C, L].
+        ids [R, W], positions [R, W], visible [R, 1, W, W], and the index of each chain's tokens in the flattened
+        ids [C, L].
     """
     count, longest = chains.shape
     same = (chains[1:] == chains[:-1]) & (chains[1:] >= 0)
@@ -151,31 +154,28 @@ def _grow(
 
 
 def _work(rows: int, length: int, width: int) -> float:
-    """Return the cost of rows, in tokens: attention doubles that of a token in rows of about 6 widths."""
+    """Estimate the cost of rows in tokens; attention doubles a token's cost in rows of about 6 widths."""
     return rows * length * (1 + length / (6 * width))
 
 
 def _lay_out(
     chains: torch.Tensor, row: torch.Tensor, shared: torch.Tensor, used: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Put sorted chains into rows of trees.
+    """Lay out sorted chains as rows of trees; returns what `_grow` returns.
 
     Args:
         chains: [C, L], -1 beyond their ends.
         row: of each chain [C].
-        shared: how many tokens it shares with the chain before it, there [C].
-        used: tokens of each row [R].
-
-    Returns:
-        As `_grow`.
+        shared: how many tokens each chain shares with the one before it in its row [C].
+        used: number of tokens of each row [R].
     """
     (count, longest), (rows, wide) = chains.shape, (len(used), int(used.max()))
     number = torch.arange(count, device=chains.device)[:, None]  # [C, 1]
     column = torch.arange(longest, device=chains.device).expand(count, -1)  # [C, L]
     owned = (column >= shared[:, None]) & (chains >= 0)  # [C, L]
-    owner = number.where(column >= shared[:, None], 0).cummax(0).values  # the chain that owns each token [C, L]
-    order = owned.flatten().cumsum(0).view(count, longest) - 1  # of the owned tokens, row by row
-    place = row[:, None] * wide + order - (used.cumsum(0) - used)[row][:, None]  # in the rows, flattened
+    owner = number.where(column >= shared[:, None], 0).cummax(0).values  # the chain that added each token [C, L]
+    order = owned.flatten().cumsum(0).view(count, longest) - 1  # counts added tokens, chain by chain
+    place = row[:, None] * wide + order - (used.cumsum(0) - used)[row][:, None]  # index into the flattened rows
 
     def arrange(values: torch.Tensor) -> torch.Tensor:
         out = values.new_zeros(rows * wide)
@@ -185,15 +185,15 @@ def _lay_out(
     depth, chain = arrange(column), arrange(number)
     ancestor = owner[chain[:, :, None], depth[:, None, :]] == chain[:, None, :]
     visible = ancestor & (depth[:, None, :] <= depth[:, :, None]) & arrange(owned)[:, None, :]
-    visible |= torch.eye(wide, dtype=torch.bool, device=chains.device)  # padding sees something: no 0 / 0
+    visible |= torch.eye(wide, dtype=torch.bool, device=chains.device)  # padding attends to itself: avoids 0 / 0
     return arrange(chains), depth, visible[:, None], place.gather(0, owner)
 
 
 def _fill(lengths: list[int], shared: list[int], width: int) -> tuple[list[int], list[int], list[int]]:
-    """Put chains into rows, one after the other; a row's first chain shares nothing.
+    """Put chains into rows, one after the other; the first chain of a row shares nothing.
 
     Returns:
-        The row of each chain, how much it shares there, and how many tokens each row holds.
+        The row of each chain, how many tokens it shares there, and how many tokens each row holds.
     """
     row, here, used = [], [], [0]
     for length, common in zip(lengths, shared, strict=True):
@@ -205,3 +205,24 @@ def _fill(lengths: list[int], shared: list[int], width: int) -> tuple[list[int],
         row.append(len(used) - 1)
         here.append(common)
     return row, here, used
+
+
+def by_chunks(
+    function: Callable[..., tuple[torch.Tensor, ...]], width: int, *inputs: torch.Tensor
+) -> tuple[torch.Tensor, ...]:
+    """Return `function(*inputs)` without keeping the intermediate results of all rows at once.
+
+    Beyond `ELEMENTS` elements, the rows are computed in chunks, whose intermediate results are dropped and computed
+    again in the backward pass.
+
+    Args:
+        function: maps inputs [E, ...] to outputs [E, ...], each row independently.
+        width: elements per row of its intermediate results, such as the size of the vocabulary.
+        inputs: [E, ...] each.
+    """
+    rows = max(ELEMENTS // width, 1)
+    if len(inputs[0]) <= rows:
+        return function(*inputs)
+    chunks = zip(*(x.split(rows) for x in inputs), strict=True)
+    parts = [checkpoint(function, *chunk, use_reentrant=False) for chunk in chunks]
+    return tuple(torch.cat(columns) for columns in zip(*parts, strict=True))

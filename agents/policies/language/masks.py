@@ -1,4 +1,4 @@
-"""What a token may see, in the form that a model of transformers takes."""
+"""Attention masks in the form that models of transformers accept."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ FULL, SLIDING = "full_attention", "sliding_attention"
 
 
 def layer_kinds(model: PreTrainedModel) -> list[str]:
-    """Return the kind of attention of each layer, in transformers' words."""
+    """Return the kind of attention of each layer, under transformers' names."""
     config = model.config.get_text_config()
     kinds = getattr(config, "layer_types", None)
     return list(kinds or [SLIDING if getattr(config, "sliding_window", None) else FULL] * config.num_hidden_layers)
 
 
 def visible_by_kind(model: PreTrainedModel, visible: torch.Tensor, distance: torch.Tensor) -> dict[str, torch.Tensor]:
-    """Return what each kind of layer sees, bool [R, 1, Q, K].
+    """Return the keys that each kind of layer attends to, bool [R, 1, Q, K].
 
     Args:
         model: a causal language model.
-        visible: which keys (last axis) each query may see, bool [R, 1, Q, K].
-        distance: how many positions each key lies before the query [R, 1, Q, K].
+        visible: which keys (last axis) each query may attend to, bool [R, 1, Q, K].
+        distance: position of the query minus position of the key [R, 1, Q, K].
     """
     config = model.config.get_text_config()
     kinds = dict.fromkeys(layer_kinds(model))
@@ -31,12 +31,12 @@ def visible_by_kind(model: PreTrainedModel, visible: torch.Tensor, distance: tor
 def attention_mask(
     model: PreTrainedModel, visible: torch.Tensor, distance: torch.Tensor
 ) -> torch.Tensor | dict[str, torch.Tensor]:
-    """Return a mask for a model's forward pass, or one for each kind of layer where it has several.
+    """Return the mask for a model's forward pass, or one per kind of layer if the model has several.
 
-    See `visible_by_kind`.
+    Arguments as in `visible_by_kind`.
     """
     masks = visible_by_kind(model, visible, distance)
-    if model.config.get_text_config()._attn_implementation == "eager":  # it adds the mask
+    if model.config.get_text_config()._attn_implementation == "eager":  # adds the mask to the scores
         zero = torch.zeros((), dtype=model.dtype, device=visible.device)
         masks = {kind: zero.where(mask, torch.finfo(model.dtype).min) for kind, mask in masks.items()}
     return masks if len(masks) > 1 else next(iter(masks.values()))

@@ -1,4 +1,4 @@
-"""Acting with a KV cache: the running contexts of B slots, a memo of what they have read and never the truth."""
+"""Acting with a KV cache for the running contexts of B slots: the plain `Decoder`, and one that shares contexts."""
 
 from __future__ import annotations
 
@@ -7,20 +7,23 @@ from collections.abc import Callable
 import torch
 from transformers import PreTrainedModel
 from transformers.cache_utils import DynamicCache
+from typing_extensions import override
 
+from .decode_step import Step
 from .kv_cache import SlotCache
-from .steps import Step
 
 Choose = Callable[[torch.Tensor, bool, torch.Generator | None], tuple[torch.Tensor, torch.Tensor]]
 
 
 class Decoder:
-    """Reads the newest token of every slot, each slot with a row of its own in the cache.
+    """The plain path: every slot has a row in the cache, and a step reads the newest token of each.
+
+    This is also the interface of the faster decoders, `ContextDecoder` and `CapturedDecoder`: `act` and `is_stale`.
 
     Args:
         model: reads the prompts.
-        step: reads one token of each row.
-        choose: makes actions and their log-probabilities [B] of logits [B, V].
+        step: reads one token per row.
+        choose: returns actions and their log-probabilities [B], given logits [B, V].
         num_slots: B.
         max_length: L, the longest context.
     """
@@ -31,7 +34,7 @@ class Decoder:
         self._weights, self._version = list(model.parameters()), -1
 
     def is_stale(self) -> bool:
-        """Tell whether the weights have changed since the last call: then what the cache remembers is not true."""
+        """Return whether the cache must be filled again: the weights have changed since the last call."""
         version, self._version = self._version, sum(weight._version for weight in self._weights)
         return version != self._version
 
@@ -44,14 +47,14 @@ class Decoder:
         deterministic: bool,
         generator: torch.Generator | None,
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Read on and choose the next token of every slot.
+        """Choose the next token of every slot.
 
         Args:
             tokens: the contexts [B, L].
             lengths: of the contexts [B].
-            starts: where a context is another than the last one and its newest token, bool [B].
-            playing: which slots count, bool [B]; None for all. The others may get any token.
-            deterministic: whether to take the likeliest.
+            starts: which contexts are not the last call's context plus one token, bool [B].
+            playing: which slots matter, bool [B]; None for all. The others may get any token.
+            deterministic: whether to choose the most likely token instead of sampling.
             generator: for sampling.
 
         Returns:
@@ -63,7 +66,7 @@ class Decoder:
     def logits(
         self, tokens: torch.Tensor, lengths: torch.Tensor, starts: torch.Tensor, playing: torch.Tensor | None
     ) -> torch.Tensor:
-        """Read on and return the logits that follow each slot's context [B, V]; see `act`."""
+        """Read what is new and return the logits after each slot's context [B, V]; arguments as in `act`."""
         slots = starts.nonzero()[:, 0].to(tokens.device)
         if len(slots):
             begun = self._prefill(tokens, lengths, slots, slots)
@@ -72,7 +75,7 @@ class Decoder:
         return self._step(newest_tokens(tokens, lengths), lengths - 1)
 
     def _step(self, tokens: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
-        """Read a token at its position in each of the first rows [R]; return the logits [R, V]."""
+        """Read one token at its position in each of the first R rows; return the logits [R, V]."""
         first, last = (int(end) for end in positions.aminmax())
         return self.step(tokens, positions, self.cache, last + 1, ragged=first != last)
 
@@ -82,7 +85,7 @@ class Decoder:
         """Read the contexts of these slots [n] into rows [n]; equal neighbours are read once.
 
         Returns:
-            The logits that follow [n, V]; None where the contexts differ in length: their ends are read by a step.
+            The logits after them [n, V], or None if their lengths differ: then a step reads their last tokens again.
         """
         counts = lengths[slots]
         first, last = (int(end) for end in counts.aminmax())
@@ -100,23 +103,23 @@ class Decoder:
 
 
 class ContextDecoder(Decoder):
-    """Reads the newest token of every distinct context: slots share a row until they choose different tokens.
+    """Optional fast path: slots with equal contexts share a row until they choose different tokens.
 
-    Slots that do not play have no row, and the rows in use are always the first ones, so that a step costs what its
-    distinct contexts cost. A context stays in its row where it can; only what forks or fills a gap is copied.
+    Slots that do not play have no row, and the rows in use are always the first ones, so the cost of a step depends on
+    the number of distinct contexts. A context stays in its row if possible; only forks and moves into gaps are copied.
     """
 
     def __init__(self, model: PreTrainedModel, step: Step, choose: Choose, num_slots: int, max_length: int) -> None:
         super().__init__(model, step, choose, num_slots, max_length)
         self.row_of_slot = torch.zeros(num_slots, dtype=torch.int64, device=model.device)
         self.has_row = torch.zeros(num_slots, dtype=torch.bool, device=model.device)
-        self.one_to_one = False  # whether slot i has row i: then nothing can fork any more
+        self.one_to_one = False  # whether slot i has row i; then no context can fork any more
 
+    @override
     @torch.inference_mode()
     def logits(
         self, tokens: torch.Tensor, lengths: torch.Tensor, starts: torch.Tensor, playing: torch.Tensor | None
     ) -> torch.Tensor:
-        """Read on and return the logits that follow each slot's context [B, V]; see `Decoder.act`."""
         if playing is None or not playing.any():
             playing = torch.ones_like(starts)
         starts, playing = starts.to(tokens.device), playing.to(tokens.device)
@@ -142,16 +145,16 @@ class ContextDecoder(Decoder):
         return self._step(read, positions)[self.row_of_slot]
 
     def _children(self, newest: torch.Tensor, going: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the old row of every distinct context, sorted [C], and which of them each going slot has [G]."""
+        """Group the going slots [G] by context: the old row of each group, sorted [C], and the group of each slot."""
         vocab = int(newest.max()) + 1
         keys, child_of_slot = (self.row_of_slot[going] * vocab + newest[going]).unique(return_inverse=True)
         return keys // vocab, child_of_slot
 
     def _assign(self, parents: torch.Tensor, num_new: int, width: int) -> torch.Tensor:
-        """Give rows to the children of these rows (sorted [C]) and to new contexts; copy what children begin with.
+        """Give rows to the contexts that go on from these old rows (sorted [C]) and to new ones.
 
         Returns:
-            Distinct rows 0 to C + num_new - 1, first those of the children [C + num_new].
+            Distinct rows 0 to C + num_new - 1 [C + num_new], those of the new contexts last.
         """
         count = len(parents) + num_new
         stays = parents < count
@@ -171,7 +174,7 @@ def newest_tokens(tokens: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
 
 
 def _neighbours(tokens: torch.Tensor, lengths: torch.Tensor, slots: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the first of these slots [n] in every run with equal contexts, and the run of each slot [n]."""
+    """Group neighbours with equal contexts: the first slot of each group, and the group of each of these slots [n]."""
     if len(slots) == 0:
         return slots, slots
     contexts, counts = tokens[slots], lengths[slots]

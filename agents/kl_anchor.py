@@ -1,11 +1,10 @@
-"""The KL anchor: a price on moving away from the policy that training started from."""
+"""The KL anchor: a penalty on moving away from the policy that training started from."""
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import Any
 
 import torch
 
@@ -19,16 +18,18 @@ PLACES = ("reward", "loss")
 
 
 class Anchor:
-    """Holds the frozen reference and charges β·KL for leaving it, in the reward or in the loss.
+    """A frozen reference policy and a penalty β·KL for leaving it, in the reward or in the loss.
 
-    In the reward, every step is charged with β times the estimator of its own KL, a constant; in the loss, the
-    estimator is differentiated. `estimators/kl.py` says what each combination does to the gradient; k1 in the reward
-    is the exact one.
+    In the reward, each step pays β times the estimate of the KL at that step, a constant; in the loss, the estimate is
+    differentiated. `estimators/kl.py` says what each combination does to the gradient; k1 in the reward is exact.
 
     Args:
         coef: β, at least 0; with 0 no reference is kept and nothing is computed.
         estimator: "k1", "k2", "k3" or "exact".
         place: "reward" or "loss".
+
+    Attributes:
+        reference: frozen; None until `freeze_reference` was called or a checkpoint set it.
 
     Raises:
         ValueError: for anything else.
@@ -41,23 +42,23 @@ class Anchor:
         self.reference: Policy | None = None
 
     @property
-    def settings(self) -> dict[str, Any]:
-        """The constructor arguments under the names that agents give them."""
-        return {"kl_coef": self.coef, "kl_estimator": self.estimator, "kl_in": self.place}
+    def is_in_loss(self) -> bool:
+        """Whether the loss has a KL term."""
+        return self.reference is not None and self.place == "loss"
 
-    def hold(self, policy: Policy) -> None:
-        """Freeze a copy of this policy as the reference, if there is none yet and it is needed."""
+    def freeze_reference(self, policy: Policy) -> None:
+        """Keep a frozen copy of this policy as the reference, if one is needed and there is none yet."""
         if self.coef and self.reference is None:
             self.reference = copy.deepcopy(policy).requires_grad_(False)
 
     @torch.no_grad()
-    def charge(self, policy: Policy, rollout: Rollout, split: Split = lambda whole: (whole,)) -> Rollout:
-        """Return the rollout with the reference's log-probabilities, and rewards less β·KL where that is the place.
+    def add_kl_penalty(self, policy: Policy, rollout: Rollout, split: Split = lambda whole: (whole,)) -> Rollout:
+        """Return the rollout with the reference's log-probabilities, and with rewards less β·KL if it is paid there.
 
         Args:
             policy: the one that is trained.
             rollout: freshly collected.
-            split: into what is evaluated at a time.
+            split: into the parts that are evaluated in one pass each.
         """
         reference = self.reference
         if reference is None:
@@ -70,8 +71,13 @@ class Anchor:
         return rollout
 
     def penalty(self, policy: Policy, rollout: Rollout, log_probs: torch.Tensor) -> torch.Tensor:
-        """Return the estimator at every step [N, T], differentiable where `log_probs` are."""
-        assert self.reference is not None and rollout.ref_log_probs is not None
+        """Return the estimate of the KL at every step [N, T], differentiable if `log_probs` are.
+
+        Raises:
+            ValueError: without a reference, or for a rollout that has not been through `add_kl_penalty`.
+        """
+        if self.reference is None:
+            raise ValueError("the KL anchor has no reference: call freeze_reference(policy) before")
         if self.estimator == kl.EXACT:
             return policy.kl_divergence(self.reference, rollout)
-        return kl.ESTIMATORS[self.estimator](log_probs, rollout.ref_log_probs)
+        return kl.ESTIMATORS[self.estimator](log_probs, rollout.required("ref_log_probs"))

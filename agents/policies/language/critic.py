@@ -10,22 +10,22 @@ from safetensors.torch import save_file
 from torch import nn
 from transformers import PreTrainedModel
 
-from .base import load_weights
-from .contexts import Reading
+from ..base import load_weights
+from .training_pass import Reading
 
 CRITICS = ("head", "separate")
 _WEIGHTS = "critic.safetensors"
 
 
 class Critic(nn.Module):
-    """V(s) from the last hidden state of a trunk: the policy's, which it reads and leaves alone, or one of its own.
+    """V(s) from the last hidden state of a trunk: the policy's, without training it, or a second one.
 
-    A head costs next to nothing and sees what the policy needs; a separate critic is trained as a whole and costs as
-    much memory and time as the policy.
+    A head costs almost nothing but reads features trained for the policy; a separate critic is trained as a whole and
+    costs as much memory and time as the policy.
 
     Args:
         model: the policy's model; a separate critic starts as a copy of its trunk.
-        separate: whether the critic has a trunk of its own.
+        separate: whether the critic has its own trunk.
     """
 
     def __init__(self, model: PreTrainedModel, separate: bool) -> None:
@@ -37,12 +37,7 @@ class Critic(nn.Module):
         self.head.to(dtype=self.dtype)
 
     def forward(self, model: PreTrainedModel, reading: Reading) -> torch.Tensor:
-        """Return V where each edge of the reading is predicted [E].
-
-        Args:
-            model: the policy's model.
-            reading: what is read.
-        """
+        """Return V in the context of each edge of the reading [E]."""
         if self.trunk is None:
             with torch.no_grad():
                 hidden = reading.outputs(model, model.base_model, "last_hidden_state")
@@ -51,7 +46,7 @@ class Critic(nn.Module):
         return self.head(hidden.to(self.dtype))[:, 0]
 
     def save(self, folder: Path) -> None:
-        """Write critic.safetensors."""
+        """Write critic.safetensors into a folder."""
         save_file({name: weight.contiguous() for name, weight in self.state_dict().items()}, folder / _WEIGHTS)
 
     def load(self, folder: Path) -> None:

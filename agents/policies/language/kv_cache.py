@@ -1,8 +1,8 @@
 """A KV cache whose rows are contexts of different lengths, which can be copied, restarted and dropped at any step.
 
-A context of n tokens owns the first n columns of its row, whatever the others hold: a token at position p is written
-to column p. Nothing has to be moved when rows restart, and every shape depends on the longest context alone, so that
-a decode step can be captured once and replayed.
+A context of n tokens uses the first n columns of its row: the token at position p is in column p, independent of the
+other rows. So nothing moves when rows restart, and shapes depend on the longest context only, so that a decode step can
+be captured once and replayed.
 """
 
 from __future__ import annotations
@@ -11,10 +11,11 @@ from typing import Any
 
 import torch
 from transformers.cache_utils import Cache, CacheLayerMixin
+from typing_extensions import override
 
 
 class SlotLayer(CacheLayerMixin):
-    """Keys and values of one layer [B, H, L, D]; a step sees the first `window` columns of the first rows."""
+    """Keys and values of one layer [B, H, L, D]; a step reads the first `window` columns of the first rows."""
 
     is_sliding = False
 
@@ -24,19 +25,20 @@ class SlotLayer(CacheLayerMixin):
         self.window, self.ragged = 0, True
         self.positions = torch.empty(0, dtype=torch.int64)
 
+    @override
     def lazy_initialization(self, key_states: torch.Tensor, value_states: torch.Tensor) -> None:
-        """Allocate the buffers when the first keys show their shape."""
-        # Zeros, because a masked column counts 0 times what it holds, and 0 times NaN is NaN.
+        # Zeros, because attention multiplies masked columns by 0, and 0 times NaN is NaN.
         self.keys, self.values = (
             states.new_zeros(self.num_rows, states.shape[1], self.max_length, states.shape[3])
             for states in (key_states, value_states)
         )
         self.is_initialized = True
 
+    @override
     def update(
         self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **kwargs: Any
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Write one token a row [R, H, 1, D] at its position; return the columns that the step sees [R, H, W, D]."""
+        """Write one token per row [R, H, 1, D] at its position; return the columns of the window [R, H, W, D]."""
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
         rows, columns = len(key_states), self.positions[:, None, None, None]
@@ -49,25 +51,25 @@ class SlotLayer(CacheLayerMixin):
             visible.append(buffer[:, :, : self.window])
         return visible[0], visible[1]
 
+    @override
     def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
-        """Return the number of visible columns and their offset."""
         return self.window, 0
 
+    @override
     def get_seq_length(self) -> int:
-        """Return how many columns the model sees besides the next token's."""
         return max(self.window - 1, 0)
 
+    @override
     def get_max_length(self) -> int:
-        """Return how many columns there are."""
         return self.max_length
 
 
 class SlotCache(Cache):
-    """The layers of `SlotLayer`.
+    """A `SlotLayer` for each layer of the model.
 
     Args:
-        num_layers: layers of the model.
-        num_rows: B, the most contexts at a time.
+        num_layers: of the model.
+        num_rows: B, the largest number of contexts.
         max_length: L, the longest context.
     """
 
@@ -76,15 +78,15 @@ class SlotCache(Cache):
         super().__init__(layers=[SlotLayer(num_rows, max_length) for _ in range(num_layers)])
 
     def begin(self, positions: torch.Tensor, window: int, ragged: bool) -> None:
-        """Say where the next token of each row stands, int64 [R], and how many columns the step sees.
+        """Set the position of each row's next token, int64 [R], and how many columns the step reads.
 
-        Where positions are not `ragged`, all of them are the window's last.
+        If not `ragged`, every position is the window's last.
         """
         for layer in self.layers:
             layer.positions, layer.window, layer.ragged = positions, window, ragged
 
     def copy(self, sources: torch.Tensor, rows: torch.Tensor, width: int) -> None:
-        """Copy the first columns of some rows [n] over other rows [n]."""
+        """Copy the first columns of rows `sources` [n] to `rows` [n]."""
         for layer in self.layers:
             if layer.is_initialized:
                 for buffer in (layer.keys, layer.values):
@@ -94,9 +96,9 @@ class SlotCache(Cache):
         """Copy prompts into rows.
 
         Args:
-            rows: where to [n].
-            read: a cache that has read the prompts, left-aligned.
-            source_rows: the row of `read` for each of them [n].
+            rows: the destinations [n].
+            read: a cache with the prompts, left-aligned.
+            source_rows: the row of `read` for each destination [n].
         """
         width = read.get_seq_length()
         for layer, source in zip(self.layers, read.layers, strict=True):

@@ -1,4 +1,4 @@
-"""A model is tried before it is used: a few tokens, read as acting and as training read them, against a plain pass."""
+"""Checks a model before it is used: acting and training must agree with a plain forward pass on a few tokens."""
 
 from __future__ import annotations
 
@@ -8,28 +8,35 @@ from contextlib import contextmanager
 import torch
 from transformers import PreTrainedModel
 
-from .contexts import Reading, tree_of_two
+from ...checks import first_line
+from .decode_step import Step
 from .decoding import Decoder
-from .models import model_type, row_limit
-from .steps import Step
+from .loading import model_type, row_limit
+from .training_pass import Reading, tree_of_two
 
-TOKENS = 8  # of each of the two contexts that are read
+TOKENS = 8  # length of each of the two contexts
 SUPPORTED = "decoders such as llama, mistral, qwen2, qwen3, gemma2, phi3, opt and gpt2"
-# Shares of the range of log-probabilities. Rounding is far smaller (1e-6, in bfloat16 0.02), a wrong position is not.
+# Relative to the range of log-probabilities. Rounding is far smaller (1e-6, in bfloat16 0.02), a wrong position is not.
 TOLERANCE, HALF_TOLERANCE = 0.01, 0.1
 
 
 @contextmanager
 def faults_named(model: PreTrainedModel) -> Iterator[None]:
-    """Turn what a model raises when it reads its first tokens into one line that names its type.
+    """Turn an exception of a model's first forward passes into one line that names the model's type.
+
+    Running out of memory says nothing about the model and passes unchanged.
 
     Raises:
-        ValueError: for any error inside.
+        ValueError: for any other exception.
     """
     try:
         yield
+    except (MemoryError, torch.OutOfMemoryError):
+        raise
     except Exception as error:
-        reason = (str(error).strip().splitlines() or [type(error).__name__])[0][:120]
+        if "can't allocate memory" in str(error):  # torch's allocator on a CPU raises a plain RuntimeError
+            raise
+        reason = first_line(error)[:120]
         raise ValueError(
             f"model type {model_type(model)!r} cannot be used: reading with positions, masks and a KV cache fails "
             f"({reason}); supported: {SUPPORTED}"
@@ -40,17 +47,17 @@ def faults_named(model: PreTrainedModel) -> Iterator[None]:
 def try_out(
     model: PreTrainedModel, step: Step, logits_of: Callable[[Reading], torch.Tensor], vocab_size: int, max_length: int
 ) -> None:
-    """Check that a model that decodes, and one that reads a tree of contexts, says what a plain pass says.
+    """Check that decoding, and reading a tree of contexts, give the log-probabilities of a plain forward pass.
 
     Args:
         model: the policy's.
-        step: how it decodes.
-        logits_of: how training gets the logits that follow each node of a reading.
+        step: reads one token per row.
+        logits_of: returns the logits of each edge of a reading, as training does.
         vocab_size: V.
         max_length: L, the longest context.
 
     Raises:
-        ValueError: naming the model's type, if not.
+        ValueError: if they differ; the message names the model's type.
     """
     length = max(min(TOKENS, max_length, 2 * (row_limit(model) or max_length) // 3), 2)
     fork = length // 2
@@ -74,7 +81,7 @@ def try_out(
 def _decoded(
     model: PreTrainedModel, step: Step, contexts: torch.Tensor, plain: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return logits of decoding from beginnings of unequal length, and those of the plain pass [4, V']."""
+    """Decode two steps from beginnings of unequal length; return these logits and the plain pass's, both [4, V']."""
     rows, starts = torch.arange(2, device=contexts.device), torch.ones(2, dtype=torch.bool)
     lengths = torch.tensor([1, max(contexts.shape[1] // 2, 1)], device=contexts.device)
     decoder = Decoder(model, step, lambda *_: (rows, rows), 2, contexts.shape[1])
@@ -83,7 +90,7 @@ def _decoded(
 
 
 def _gap(made: torch.Tensor, wanted: torch.Tensor) -> float:
-    """Return the largest difference between log-probabilities, as a share of their range; NaN where one is NaN."""
+    """Return the largest difference between log-probabilities relative to their range; NaN if one of them is NaN."""
     ours, theirs = (logits.double().log_softmax(-1).clamp(min=-1e4) for logits in (made, wanted))
     spread = float((theirs.amax(-1) - theirs.amin(-1)).max())
     return float((ours - theirs).abs().max()) / max(spread, 1e-6)

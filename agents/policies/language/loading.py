@@ -1,4 +1,4 @@
-"""Language models of transformers: presets, folders and ids, checked against the environment."""
+"""Loads language models of transformers and checks that they fit the environment."""
 
 from __future__ import annotations
 
@@ -7,21 +7,47 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from gymnasium import spaces
 from safetensors import SafetensorError
 from transformers import AutoConfig, AutoModelForCausalLM, LlamaConfig, PretrainedConfig, PreTrainedModel
 
-from ..checks import check_choice
+from ...checks import check_choice, first_line
 
 PRESETS = ("tiny",)
-ATTENTION = ("sdpa", "eager")  # implementations that take any mask
+ATTENTION = ("sdpa", "eager")  # implementations that accept any mask
 DTYPES = ("float32", "float64", "bfloat16", "float16")
+
+
+def is_text(observation_space: spaces.Space, action_space: spaces.Space) -> bool:
+    """Whether these are the spaces of a text environment: Dict(tokens=Box, length=Discrete) and Discrete tokens."""
+    return (
+        isinstance(observation_space, spaces.Dict)
+        and set(observation_space.spaces) == {"tokens", "length"}
+        and isinstance(observation_space["tokens"], spaces.Box)
+        and isinstance(action_space, spaces.Discrete)
+        and action_space.start == 0
+    )
+
+
+def check_text_spaces(observation_space: Any, action_space: Any) -> tuple[int, int]:
+    """Return the size of the vocabulary V and the longest context L of a text environment.
+
+    Raises:
+        ValueError: for other spaces.
+    """
+    if not is_text(observation_space, action_space):
+        raise ValueError(
+            "a language model needs observations Dict(tokens=Box[L], length=Discrete) and actions Discrete(V), "
+            f"got {observation_space} and {action_space}"
+        )
+    return int(action_space.n), int(observation_space["tokens"].shape[0])
 
 
 def find_config(spec: str | Path) -> PretrainedConfig:
     """Return the configuration of a model folder or model id.
 
     Raises:
-        ValueError: if there is no such model.
+        ValueError: if the model does not exist.
     """
     return _read(AutoConfig, spec)
 
@@ -30,17 +56,16 @@ def _read(reader: Any, spec: str | Path, **options: Any) -> Any:
     try:
         return reader.from_pretrained(str(spec), trust_remote_code=False, **options)
     except (OSError, ValueError) as error:
-        line = str(error).strip().splitlines()[0]
         raise ValueError(
-            f"unknown model {str(spec)!r}; allowed: {', '.join(PRESETS)}, a folder or a model id ({line})"
+            f"unknown model {str(spec)!r}; allowed: {', '.join(PRESETS)}, a folder or a model id ({first_line(error)})"
         ) from error
 
 
 def _read_model(spec: str | Path, **options: Any) -> PreTrainedModel:
-    """Return a model with all of its weights; those that are tied to others need not be in its files.
+    """Return a model with all its weights; its files may lack only weights that are tied to others.
 
     Raises:
-        ValueError: if there is no such model, its files are damaged, or its tensors are not exactly those in them.
+        ValueError: if the model does not exist, or its files are damaged or do not hold exactly its tensors.
     """
     more: dict[str, Any] = {"output_loading_info": True, "ignore_mismatched_sizes": True}
     try:
@@ -68,11 +93,11 @@ def load_model(
         spec: a preset, folder, id or object.
         vocab_size: V.
         max_length: L.
-        dtype: of the weights; None is float32, whatever was stored, and an object's own.
-        attention: "sdpa" or "eager"; None is transformers' choice, and an object's own.
+        dtype: of the weights; None means float32 whatever the files have, and leaves an object as it is.
+        attention: "sdpa" or "eager"; None means transformers' choice, and leaves an object as it is.
 
     Raises:
-        ValueError: if there is no such model, its weights are not complete, or it is too small for the environment.
+        ValueError: if the model does not exist, its weights are incomplete, or it is too small for the environment.
     """
     if dtype is not None and dtype not in DTYPES:
         raise ValueError(f"unknown dtype {dtype!r}; allowed: {', '.join(DTYPES)}")
@@ -96,42 +121,45 @@ def load_model(
         raise ValueError(
             f"prompt and completion may be {max_length} tokens long, but the model's context ends at {context}"
         )
-    for limit, why in _reaches(config):
+    for limit, why in _context_limits(config):
         if limit < max_length:
             raise ValueError(
-                f"prompt and completion may be {max_length} tokens long, but model type {model_type(model)!r} acts as "
-                f"it is trained only within {limit} tokens, because of its {why}; shorten them, or use another model"
+                f"prompt and completion may be {max_length} tokens long, but acting and training agree for model type "
+                f"{model_type(model)!r} only within {limit} tokens, because of its {why}; shorten them, or use "
+                "another model"
             )
     return model.eval()
 
 
 def model_type(model: PreTrainedModel) -> str:
-    """Return transformers' name for the kind of model, such as "qwen3"."""
+    """Return transformers' name of the model type, such as "qwen3"."""
     return str(model.config.get_text_config().model_type)
 
 
 def row_limit(model: PreTrainedModel) -> int | None:
-    """Return how many columns a row may have whatever the positions of its tokens; None for any number."""
+    """Return the largest number of columns of a row that packs several contexts; None for any number."""
     config = model.config.get_text_config()
     if config.model_type != "gpt_neo":
         return None
-    return min([config.max_position_embeddings, *(limit for limit, _ in _reaches(config))])  # it masks by column
+    return min(
+        [config.max_position_embeddings, *(limit for limit, _ in _context_limits(config))]
+    )  # its mask counts columns
 
 
-def _reaches(config: PretrainedConfig) -> list[tuple[int, str]]:
-    """Return within how many tokens a model reads a token in one way, and what changes beyond."""
+def _context_limits(config: PretrainedConfig) -> list[tuple[int, str]]:
+    """Return the context lengths beyond which a model reads earlier tokens differently, with the reason."""
     rope: Any = getattr(config, "rope_parameters", None) or {}
     ropes = [rope] if "rope_type" in rope else [part for part in rope.values() if isinstance(part, dict)]
-    reaches = [
+    limits = [
         (part["original_max_position_embeddings"], "longrope positions")
         for part in ropes
         if part.get("rope_type") == "longrope"
     ]
     if "local" in (getattr(config, "attention_layers", None) or ()):
-        reaches.append((config.window_size, "local attention"))
+        limits.append((config.window_size, "local attention"))
     if "chunked_attention" in (getattr(config, "layer_types", None) or ()):
-        reaches.append((config.attention_chunk_size, "chunked attention"))
-    return reaches
+        limits.append((config.attention_chunk_size, "chunked attention"))
+    return limits
 
 
 def _check_attention(model: PreTrainedModel) -> None:
@@ -149,7 +177,7 @@ def _check_attention(model: PreTrainedModel) -> None:
 
 @torch.no_grad()
 def has_plain_head(model: PreTrainedModel) -> bool:
-    """Tell whether logits are the output embeddings applied to the trunk's output, and nothing more."""
+    """Whether logits are exactly the output embeddings applied to the trunk's output."""
     head = model.get_output_embeddings()
     if head is None:
         return False
@@ -161,7 +189,7 @@ def has_plain_head(model: PreTrainedModel) -> bool:
 
 
 def _tiny_config(vocab_size: int, max_length: int) -> LlamaConfig:
-    """About 0.4 million parameters for a small vocabulary: two layers of width 128."""
+    """Return two layers of width 128: about 0.4 million parameters with a small vocabulary."""
     return LlamaConfig(
         vocab_size=vocab_size,
         hidden_size=128,

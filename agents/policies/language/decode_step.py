@@ -1,7 +1,7 @@
-"""One decode step of a language model: one token of each row, with a `SlotCache`.
+"""One decode step of a language model: it reads one token per row, with a `SlotCache`.
 
-The general step goes through the model's own forward pass. For models built like Llama the same is written out, without
-the bookkeeping that dominates a small step and with nothing that a captured graph could not replay.
+`GeneralStep` is the plain path, the model's forward pass. `LlamaStep` is optional and faster: it computes the same for
+models with Llama's layers, without the Python overhead that dominates a small step, and a captured graph can replay it.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 from transformers import PreTrainedModel
+from typing_extensions import override
 
 from .kv_cache import SlotCache
-from .layout import is_changed
 from .masks import SLIDING, attention_mask, layer_kinds, visible_by_kind
 
 WRITTEN_OUT = ("llama", "mistral", "qwen2", "qwen3")  # model types
@@ -22,29 +22,29 @@ PROJECTIONS = (
     "self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj", "mlp.gate_proj", "mlp.up_proj",
     "mlp.down_proj",
 )  # fmt: skip
-MANY_ROWS = 16
-PLAIN_ROPE = ("default", "linear", "llama3", "yarn")  # kinds of rotary positions that do not depend on the length read
+MANY_ROWS = 16  # from here on, two plain products are faster on a CPU than the fused attention kernel
+PLAIN_ROPE = ("default", "linear", "llama3", "yarn")  # kinds of rotary positions that depend on the position only
 
 
 class Step(Protocol):
-    """Reads one token of each row."""
+    """Reads one token per row."""
 
     def __call__(
         self, tokens: torch.Tensor, positions: torch.Tensor, cache: SlotCache, window: int, ragged: bool = True
     ) -> torch.Tensor:
-        """Return the logits that follow [R, V].
+        """Return the logits after these tokens [R, V].
 
         Args:
             tokens: int64 [R].
-            positions: where they stand in their contexts, int64 [R].
-            cache: holds what stands before them, in its first R rows.
-            window: columns that are looked at, more than any position.
-            ragged: False says that all positions are the window's last.
+            positions: of the tokens in their contexts, int64 [R].
+            cache: its first R rows hold the tokens before them.
+            window: how many columns to read, more than any position.
+            ragged: False if every position is the window's last.
         """
 
 
 def make_step(model: PreTrainedModel, max_length: int) -> Step:
-    """Return the fastest step for a model."""
+    """Return the fastest step that the model allows as it is now."""
     config = model.config.get_text_config()
     rope = getattr(config, "rope_parameters", None) or {}
     if config.model_type in WRITTEN_OUT and rope.get("rope_type", "default") in PLAIN_ROPE and _is_plain(model):
@@ -53,7 +53,7 @@ def make_step(model: PreTrainedModel, max_length: int) -> Step:
 
 
 def _is_plain(model: PreTrainedModel) -> bool:
-    """Tell whether a model is as it came: without hooks, modules of somebody else's, or adapters in its projections."""
+    """Whether a model has no hooks, no modules of other libraries, and no adapters in its projections."""
     layers = model.base_model.layers
     for module in model.modules():
         if is_changed(module) or type(module).__module__.split(".")[0] not in ("torch", "transformers"):
@@ -61,16 +61,16 @@ def _is_plain(model: PreTrainedModel) -> bool:
     return all(type(layer.get_submodule(name)) is nn.Linear for layer in layers for name in PROJECTIONS)
 
 
-class GeneralStep:
-    """A step through the forward pass of any model."""
+class GeneralStep(Step):
+    """The plain path: the forward pass of any model."""
 
     def __init__(self, model: PreTrainedModel) -> None:
         self.model = model
 
+    @override
     def __call__(
         self, tokens: torch.Tensor, positions: torch.Tensor, cache: SlotCache, window: int, ragged: bool = True
     ) -> torch.Tensor:
-        """Return the logits that follow [R, V]; see `Step`."""
         cache.begin(positions, window, ragged)
         return self.model(
             tokens[:, None],
@@ -82,12 +82,12 @@ class GeneralStep:
         ).logits[:, -1]
 
 
-class LlamaStep:
-    """A step of a model with Llama's layers, on its own weights.
+class LlamaStep(Step):
+    """The same for a model with Llama's layers, written out on the model's weights.
 
         h = x + O softmax(rope(Q n(x)) · rope(K n(x))ᵀ / √D) V n(x)        x' = h + W₃(silu(W₁ n(h)) ∘ W₂ n(h))
 
-    The query heads that share a key are the queries of one attention, so that keys and values are never repeated.
+    Query heads that share a key are the queries of one attention, so keys and values are never repeated.
     """
 
     def __init__(self, model: PreTrainedModel, max_length: int) -> None:
@@ -98,12 +98,12 @@ class LlamaStep:
         self.windowed = SLIDING in self.kinds
         self.rotary: tuple[torch.Tensor, torch.Tensor] | None = None  # cos and ±sin of every position [L, D]
 
+    @override
     def __call__(
         self, tokens: torch.Tensor, positions: torch.Tensor, cache: SlotCache, window: int, ragged: bool = True
     ) -> torch.Tensor:
-        """Return the logits that follow [R, V]; see `Step`."""
         cache.begin(positions, window, ragged)
-        masks: dict[str, torch.Tensor] = {}  # nothing is hidden where all contexts are as long as the window
+        masks: dict[str, torch.Tensor] = {}  # not needed if all contexts are as long as the window
         if ragged or self.windowed:
             masks = visible_by_kind(self.model, *_looks_back(positions, window))
         x = self.trunk.embed_tokens(tokens)  # [R, D]
@@ -122,7 +122,7 @@ class LlamaStep:
 
 
 class _LayerStep:
-    """One of Llama's layers; it holds the weights themselves: looking them up costs as much as a small product."""
+    """One of Llama's layers, holding the weights directly: attribute look-ups cost as much as a small product."""
 
     def __init__(self, layer: Any) -> None:
         attention = layer.self_attn
@@ -137,7 +137,7 @@ class _LayerStep:
         )
 
     def __call__(self, x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, memory: Any, mask: Any) -> torch.Tensor:
-        """Return the next hidden states [R, D]; keys and values go to the memory."""
+        """Return the next hidden states [R, D]; writes keys and values to `memory`, the layer's cache."""
         x = x + self._attend(_norm(self.input_norm, x), cos, sin, memory, mask)
         h = _norm(self.mlp_norm, x)
         return x + F.linear(self.act(F.linear(h, *self.gate)) * F.linear(h, *self.up), *self.down)
@@ -154,25 +154,25 @@ class _LayerStep:
 
 
 def _looks_back(positions: torch.Tensor, window: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return which columns each row's token sees, bool [R, 1, 1, W], and how far back they lie."""
+    """Return which columns each row's token attends to, bool [R, 1, 1, W], and their distance from it."""
     distance = (positions[:, None] - torch.arange(window, device=positions.device))[:, None, None]
     return distance >= 0, distance
 
 
 def _norm(norm: Any, x: torch.Tensor) -> torch.Tensor:
-    """Apply an RMSNorm; torch's own kernel does in one what the module does in six, except in double precision."""
+    """Apply an RMSNorm: torch's kernel replaces six operations of the module, except in double precision."""
     if x.dtype is torch.float64 or not hasattr(norm, "variance_epsilon"):
         return norm(x)
     return F.rms_norm(x, norm.weight.shape, norm.weight, norm.variance_epsilon)
 
 
 def _rotate(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
-    """Turn each pair (x_i, x_{i + D/2}) by its angle: rotary positions; the first half of `sin` is negated."""
+    """Rotate each pair (x_i, x_{i + D/2}) by its angle (rotary positions); the first half of `sin` is negated."""
     return torch.addcmul(x * cos, x.roll(x.shape[-1] // 2, dims=-1), sin)
 
 
 def _attention(q: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, mask: Any, scale: float) -> torch.Tensor:
-    """Return softmax(q kᵀ scale) v [R, H, G, D]; on a CPU, the fused kernel is slow for few queries in many rows."""
+    """Return softmax(q kᵀ scale) v [R, H, G, D]."""
     if q.device.type != "cpu" or len(q) < MANY_ROWS:
         return F.scaled_dot_product_attention(q, keys, values, attn_mask=mask, scale=scale)
     flat = [x.flatten(0, 1) for x in (q, keys, values)]
@@ -180,3 +180,46 @@ def _attention(q: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, mask: 
     if mask is not None:
         scores = scores.view(*q.shape[:3], -1).masked_fill(~mask, -torch.inf).flatten(0, 1)
     return torch.bmm(scores.softmax(-1), flat[2]).view_as(q)
+
+
+def is_changed(module: nn.Module) -> bool:
+    """Whether a module does more than its class says: it has a hook or a replaced forward method."""
+    own = module.__dict__
+    return bool(own["_forward_hooks"] or own["_forward_pre_hooks"] or "forward" in own)
+
+
+class Layout:
+    """What a step relies on besides the values of the weights: where weights and buffers are, and what the modules do.
+
+    In-place changes, such as an optimizer's, do not change it. New storage, precision, device, submodules, hooks and
+    parametrizations do, and then a new step must be made.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        self.modules = list(model.modules())
+        hooks = ("_forward_hooks", "_forward_pre_hooks")
+        self._dicts = [each for module in self.modules for each in (vars(module), *(vars(module)[k] for k in hooks))]
+        self._first = self._full(), self._quick()
+
+    def holds(self, thorough: bool) -> bool:
+        """Return whether everything is as at the start.
+
+        Args:
+            thorough: compare every weight, which takes as long as a decode step of a small model; otherwise only what
+                may change in the middle of an episode: hooks, parametrizations and forward methods.
+        """
+        full, quick = self._first
+        return quick == self._quick() and (not thorough or full == self._full())
+
+    def _quick(self) -> tuple[list[type], list[int]]:
+        return list(map(type, self.modules)), list(map(len, self._dicts))
+
+    def _full(self) -> list[Any]:
+        seen: list[Any] = []
+        for module in self.modules:  # the modules' dictionaries: attribute look-ups would double the time
+            own = module.__dict__
+            seen += map(id, own["_modules"].values())
+            for tensors in (own["_parameters"], own["_buffers"]):
+                seen += [(x.data_ptr(), x.dtype) for x in tensors.values() if x is not None]
+            seen.append(is_changed(module))
+        return seen

@@ -1,0 +1,61 @@
+"""A policy at work without learning: single actions, and evaluations."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from gymnasium import spaces
+from gymnasium.vector import VectorEnv
+
+from .checks import check_count
+from .collector import Collector, numpy_actions
+from .envs import make_envs
+from .metrics import evaluation_metrics
+from .policies import Policy
+from .rollout import Rollout, map_obs
+
+
+@torch.no_grad()
+def predict(
+    policy: Policy,
+    env: VectorEnv,
+    observation: Any,
+    state: Any,
+    episode_start: np.ndarray | None,
+    deterministic: bool,
+    generator: torch.Generator,
+) -> tuple[np.ndarray, Any]:
+    """Return actions for an environment, and the next state; see `Agent.predict`."""
+    single = _is_single(env.single_observation_space, observation)
+    device = generator.device
+    obs = map_obs(lambda x: torch.as_tensor(np.asarray(x)[None] if single else x, device=device), observation)
+    slots = len(next(iter(obs.values())) if isinstance(obs, dict) else obs)
+    if episode_start is None:
+        episode_start = np.full(slots, state is None)
+    starts = torch.as_tensor(np.asarray(episode_start, dtype=bool).reshape(-1), device=device)
+    actions, _, state = policy.act(obs, state, starts, deterministic, generator)
+    array = numpy_actions(policy.for_env(actions), env.single_action_space)
+    return (array[0] if single else array), state
+
+
+def evaluate(
+    policy: Policy, env: Any, num_episodes: int, deterministic: bool, seed: int | None, generator: torch.Generator
+) -> tuple[dict[str, Any], Rollout]:
+    """Play fresh episodes to their end; see `Agent.evaluate`."""
+    collector = Collector(make_envs(env, 1, None), generator.device)
+    if seed is not None:
+        collector.seed(seed)
+        generator = torch.Generator(generator.device).manual_seed(seed)
+    rollout = collector.collect(policy, check_count("num_episodes", num_episodes), generator, deterministic)
+    assert rollout is not None  # only `on_step` could have ended the collection
+    return evaluation_metrics(rollout, collector.failure) | {"deterministic": deterministic}, rollout
+
+
+def _is_single(space: spaces.Space, observation: Any) -> bool:
+    """Tell whether an observation comes without a batch dimension."""
+    if isinstance(space, spaces.Dict):
+        key, part = next(iter(space.spaces.items()))
+        return np.ndim(observation[key]) == len(part.shape or ())
+    return np.ndim(observation) == len(space.shape or ())

@@ -1,0 +1,260 @@
+"""Any causal language model of transformers as a policy over tokens."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, Self
+
+import torch
+from gymnasium import spaces
+from torch import nn
+from transformers import PreTrainedModel
+from typing_extensions import override
+
+from ...checks import check_choice, check_flag
+from ...rollout import Obs, Rollout
+from ..base import Policy, choose, scatter_steps
+from .critic import CRITICS, Critic
+from .cuda_graph import CapturedDecoder, Captures
+from .decode_step import Layout, is_changed, make_step
+from .decoding import ContextDecoder, Decoder
+from .loading import check_text_spaces, has_plain_head, load_model, row_limit
+from .training_pass import Reading, by_chunks, plan_reading
+from .trial import faults_named, try_out
+
+_MODEL, _CONFIG = "model", "policy.json"
+_SWITCHES = ("merge_rows", "share_prefixes", "share_contexts", "cuda_graphs")
+
+
+class LanguageModelPolicy(Policy):
+    """pi(a | s) = softmax(logits(s) / temperature)[a], over the environment's vocabulary.
+
+    Acting reads only the newest token of each slot, with a KV cache as recurrent state; training reads each episode
+    in one teacher-forced pass. Both use the same softmax in at least float32, the same temperature, and never
+    dropout. Nothing is truncated (top-k, top-p): the sampled policy is the trained one.
+
+    Args:
+        observation_space: Dict(tokens=Box [L], length=Discrete).
+        action_space: Discrete(V).
+        model: a preset ("tiny"), a folder or model id, or a model object.
+        temperature: divides the logits; above 0.
+        critic: "head" (reads the policy's trunk without changing it), "separate" (has a second trunk), or None.
+        dtype: of the weights: "float32", "bfloat16", "float16" or "float64". None means float32, whatever precision
+            the files have; a model object keeps its precision. Training in half precision loses most updates to
+            rounding.
+        merge_rows: in training, read equal episodes once. Does not change the results.
+        share_prefixes: in training, read equal beginnings of episodes once. Does not change the results.
+        share_contexts: in acting without captured graphs, read equal contexts once. Does not change the results.
+        cuda_graphs: on a GPU, capture a step of acting once and replay it.
+        attention: how the model computes attention, "sdpa" or "eager"; None for the model's default.
+
+    Raises:
+        ValueError: for spaces that hold no text, an unknown model, a model whose files lack weights (tied weights and
+            a new critic may be missing), or one whose vocabulary or context is too small.
+    """
+
+    obs_from_actions = True
+    kind = "language-model"
+
+    def __init__(
+        self,
+        observation_space: spaces.Space,
+        action_space: spaces.Space,
+        model: str | Path | PreTrainedModel = "tiny",
+        temperature: float = 1.0,
+        critic: str | None = None,
+        dtype: str | None = None,
+        merge_rows: bool = True,
+        share_prefixes: bool = True,
+        share_contexts: bool = True,
+        cuda_graphs: bool = True,
+        attention: str | None = None,
+    ) -> None:
+        super().__init__()
+        self.vocab_size, self.max_length = check_text_spaces(observation_space, action_space)
+        if not 0 < temperature < float("inf"):
+            raise ValueError(f"temperature must be a positive number, got {temperature!r}")
+        self.temperature = temperature
+        self.model = load_model(model, self.vocab_size, self.max_length, dtype, attention)
+        with faults_named(self.model):
+            self._head_is_plain = has_plain_head(self.model)
+        self.merge_rows = check_flag("merge_rows", merge_rows)
+        self.share_prefixes = check_flag("share_prefixes", share_prefixes)
+        self.share_contexts = check_flag("share_contexts", share_contexts)
+        self.cuda_graphs = check_flag("cuda_graphs", cuda_graphs)
+        self._renew_step()
+        logits_of = lambda reading: self._logits(self._states(reading))  # noqa: E731
+        try_out(self.model, self._step, logits_of, self.vocab_size, self.max_length)
+        self.tokenizer: Any = None  # `save` writes it beside the model; not used otherwise
+        self.critic: Critic | None = None
+        if critic is not None:
+            self.critic = Critic(self.model, check_choice("critic", critic, CRITICS) == "separate")
+        self.eval()
+
+    @override
+    def train(self, mode: bool = True) -> Self:
+        """Stay in evaluation mode: with dropout, the trained policy would differ from the sampled one."""
+        return super().train(False)
+
+    # Acting.
+
+    @override
+    def initial_state(self, num_envs: int) -> Decoder:
+        """Return an empty KV cache for `num_envs` slots.
+
+        `Decoder` is the plain path: the model's forward pass with a cache. A faster one of the same interface is
+        chosen here, and a faster step in `make_step`; both give the same log-probabilities.
+        """
+        if not self._layout.holds(thorough=True):
+            self._renew_step()
+        parts = (self.model, self._step, self._choose, num_envs, self.max_length)
+        if self.cuda_graphs and self.device.type == "cuda" and not any(map(is_changed, self._layout.modules)):
+            return CapturedDecoder(*parts, self._captures)
+        return ContextDecoder(*parts) if self.share_contexts else Decoder(*parts)
+
+    @override
+    @torch.no_grad()
+    def act(
+        self,
+        obs: Obs,
+        state: Decoder | None,
+        episode_start: torch.Tensor,
+        deterministic: bool = False,
+        generator: torch.Generator | None = None,
+        playing: torch.Tensor | None = None,
+    ) -> tuple[torch.Tensor, torch.Tensor, Decoder]:
+        """Return tokens [B], their log-probabilities [B] and the state, which has read everything but those tokens."""
+        assert isinstance(obs, dict)
+        tokens, lengths = obs["tokens"], obs["length"].clamp(min=1)  # a slot that has not started may get any token
+        state, stale = self._up_to_date(state, len(lengths), bool(episode_start.any()))
+        starts = torch.ones_like(episode_start) if stale else episode_start
+        return *state.act(tokens, lengths, starts, playing, deterministic, generator), state
+
+    def _up_to_date(self, state: Decoder | None, num_slots: int, starting: bool) -> tuple[Decoder, bool]:
+        """Return a decoder that fits the model as it is now, and whether its cache must be filled again."""
+        if state is None or state.num_slots != num_slots:
+            state = self.initial_state(num_slots)
+        stale = state.is_stale()
+        if not self._layout.holds(thorough=stale or starting) or state.step is not self._step:
+            state = self.initial_state(num_slots)
+            stale = state.is_stale()
+        return state, stale
+
+    def _renew_step(self) -> None:
+        """Make the decode step for the model as it is now, and drop graphs captured of the last one."""
+        self._layout, self._captures = Layout(self.model), Captures()
+        self._step = make_step(self.model, self.max_length)
+
+    def _choose(
+        self, logits: torch.Tensor, deterministic: bool, generator: torch.Generator | None
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return tokens and their log-probabilities [B], given logits [B, V]."""
+        return choose(self._log_softmax(logits), deterministic, generator)
+
+    def _log_softmax(self, logits: torch.Tensor) -> torch.Tensor:
+        """Return log pi from logits [..., V'], for acting and training alike."""
+        logits = logits[..., : self.vocab_size]  # some models pad their vocabulary
+        logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+        if self.temperature != 1:
+            logits = logits / self.temperature
+        return torch.log_softmax(logits, dim=-1)
+
+    # Training. An edge is a context and the token chosen in it; equal steps share one (see `Reading`).
+
+    @override
+    def evaluate_actions(self, rollout: Rollout, entropy: bool = True) -> tuple[torch.Tensor, torch.Tensor | None]:
+        def per_edge(states: torch.Tensor, actions: torch.Tensor) -> tuple[torch.Tensor, ...]:
+            log_probs = self._log_softmax(self._logits(states))  # [E, V]
+            chosen = log_probs.gather(1, actions[:, None])[:, 0]
+            return (chosen, -(log_probs.exp() * log_probs).sum(-1)) if entropy else (chosen,)
+
+        reading = self._reading(rollout)
+        made = by_chunks(per_edge, self.vocab_size, self._states(reading), reading.actions)
+        log_probs, *entropies = (scatter_steps(values[reading.edge_of_step], rollout.mask) for values in made)
+        return log_probs, entropies[0] if entropies else None
+
+    @override
+    def costs(self, rollout: Rollout) -> torch.Tensor:
+        """Return the number of tokens read per episode [N], including its prompt's."""
+        assert isinstance(rollout.observations, dict)
+        return rollout.observations["length"] + rollout.lengths - 1
+
+    @override
+    def predict_values(self, rollout: Rollout) -> torch.Tensor:
+        if self.critic is None:
+            return super().predict_values(rollout)
+        reading = self._reading(rollout)
+        return scatter_steps(self.critic(self.model, reading)[reading.edge_of_step], rollout.mask)
+
+    @override
+    def kl_divergence(self, reference: Self, rollout: Rollout) -> torch.Tensor:
+        def per_edge(ours: torch.Tensor, theirs: torch.Tensor) -> tuple[torch.Tensor]:
+            log_probs = self._log_softmax(self._logits(ours))
+            with torch.no_grad():
+                ref_log_probs = reference._log_softmax(reference._logits(theirs))
+            return ((log_probs.exp() * (log_probs - ref_log_probs)).sum(-1),)
+
+        reading = self._reading(rollout)
+        with torch.no_grad():
+            theirs = reference._states(reading)
+        (values,) = by_chunks(per_edge, self.vocab_size, self._states(reading), theirs)
+        return scatter_steps(values[reading.edge_of_step], rollout.mask)
+
+    def _reading(self, rollout: Rollout) -> Reading:
+        """Plan what must be read to evaluate these episodes."""
+        width = self.model.config.get_text_config().hidden_size // 2  # in longer rows attention dominates
+        return plan_reading(rollout, self.merge_rows, self.share_prefixes, width, row_limit(self.model))
+
+    @property
+    def _reads_trunk(self) -> bool:
+        """Whether training reads the trunk and applies the head itself; not if the whole model has a hook."""
+        return self._head_is_plain and not is_changed(self.model)
+
+    def _states(self, reading: Reading) -> torch.Tensor:
+        """Return the input of `_logits` for each edge [E, ...]: the trunk's output, or the logits themselves."""
+        if self._reads_trunk:
+            return reading.outputs(self.model, self.model.base_model, "last_hidden_state")
+        return reading.outputs(self.model, self.model, "logits")
+
+    def _logits(self, states: torch.Tensor) -> torch.Tensor:
+        return self.model.get_output_embeddings()(states) if self._reads_trunk else states
+
+    # The critic, and checkpoints.
+
+    @override
+    def critic_parameters(self) -> list[nn.Parameter]:
+        return [] if self.critic is None else list(self.critic.parameters())
+
+    @override
+    def renew_critic(self) -> None:
+        if self.critic is not None and self.critic.trunk is not None:
+            self.critic.trunk.load_state_dict(self.model.base_model.state_dict())
+
+    @override
+    def save(self, folder: Path) -> None:
+        """Write model/, which `AutoModelForCausalLM.from_pretrained` can read, policy.json and the critic, if any."""
+        if self.tokenizer is not None:
+            self.model.generation_config.eos_token_id = self.tokenizer.eos_token_id
+            self.model.generation_config.pad_token_id = self.tokenizer.pad_token_id
+            self.tokenizer.save_pretrained(folder / _MODEL)
+        self.model.save_pretrained(folder / _MODEL)
+        config = {
+            "temperature": self.temperature,
+            "critic": None if self.critic is None else CRITICS[self.critic.trunk is not None],
+            "dtype": str(self.model.dtype).removeprefix("torch."),
+            "attention": self.model.config.get_text_config()._attn_implementation,
+            **{name: getattr(self, name) for name in _SWITCHES},
+        }
+        (folder / _CONFIG).write_text(json.dumps(config) + "\n", encoding="utf-8")
+        if self.critic is not None:
+            self.critic.save(folder)
+
+    @classmethod
+    @override
+    def load(cls, folder: Path, observation_space: Any, action_space: Any) -> Self:
+        config = json.loads((folder / _CONFIG).read_text(encoding="utf-8"))
+        policy = cls(observation_space, action_space, folder / _MODEL, **config)
+        if policy.critic is not None:
+            policy.critic.load(folder)
+        return policy

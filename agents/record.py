@@ -1,0 +1,234 @@
+"""Which slot plays which episode of a rollout, and what happened in it.
+
+Episodes are numbered as they start, and numbers from N on are ignored: taking whichever N finish first would favour
+short ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import Future
+from typing import Any
+
+import numpy as np
+import torch
+
+from .rollout import Obs, Rollout, absent, map_many, map_obs
+
+
+class Record:
+    """The bookkeeping of one rollout: which slot plays which episode, and what happened.
+
+    Args:
+        num_episodes: N.
+        num_slots: B.
+        device: of the rollout.
+        groups_span_slots: whether group numbers are unique over all slots.
+        slots_wait: whether slots without an episode are not stepped.
+
+    Attributes:
+        failure: why the verifier failed the last time; empty if it never did.
+    """
+
+    def __init__(
+        self, num_episodes: int, num_slots: int, device: torch.device, groups_span_slots: bool, slots_wait: bool
+    ) -> None:
+        self.num_episodes, self.device = num_episodes, device
+        self.groups_span_slots, self.slots_wait = groups_span_slots, slots_wait
+        self.started = self.finished = 0
+        self.episode = np.full(num_slots, -1)  # the number a slot plays, -1 for one that does not count
+        self.step = np.zeros(num_slots, dtype=np.int64)
+        self.resting = np.zeros(num_slots, dtype=bool)  # NEXT_STEP: the coming step only resets the slot
+        self.places: list[tuple[np.ndarray, np.ndarray]] = []  # per step: episode and time [B]
+        self.steps: list[tuple[Obs | None, torch.Tensor, torch.Tensor, torch.Tensor]] = []
+        self.first: list[tuple[np.ndarray, Obs]] = []
+        self.last: list[tuple[np.ndarray, Obs]] = []
+        self.ends = {name: np.zeros(num_episodes, dtype=bool) for name in ("terminated", "truncated")}
+        self.valid = np.ones(num_episodes, dtype=bool)
+        self.success = np.full(num_episodes, np.nan)
+        self.extras: dict[str, np.ndarray] = {}
+        self.failure = ""
+        self.late: dict[int, Future[dict[str, Any]]] = {}  # verdicts that come late, by episode
+        self.groups = np.zeros(num_episodes, dtype=np.int64)
+        self._playing: torch.Tensor | None = None
+
+    @property
+    def unfinished(self) -> bool:
+        """Whether some of the N episodes still run or have not started."""
+        return self.finished < self.num_episodes
+
+    @property
+    def playing(self) -> torch.Tensor:
+        """Which slots take the coming step, bool [B], on the host: not those that wait or are only reset by it."""
+        if self._playing is None:
+            self._playing = torch.from_numpy(self.episode >= 0 if self.slots_wait else ~self.resting)
+        return self._playing
+
+    def to_restart(self, share: float) -> np.ndarray:
+        """Return which finished slots start an episode that counts, bool [B]: none until they are a share of all."""
+        waiting = np.flatnonzero(self.episode < 0)
+        starts = np.zeros(len(self.episode), dtype=bool)
+        if len(waiting) >= share * len(self.episode) or len(waiting) == len(self.episode):
+            starts[waiting[: max(self.num_episodes - self.started, 0)]] = True
+        return starts
+
+    def rest(self, dones: np.ndarray) -> np.ndarray:
+        """Mark slots that the coming step only resets; return those that the last step reset, bool [B]."""
+        rested, self.resting, self._playing = self.resting, dones, None
+        return rested
+
+    def start(self, starts: np.ndarray, infos: dict[str, Any]) -> None:
+        """Number the episodes that start in these slots (bool [B])."""
+        slots = np.flatnonzero(starts)
+        numbers = self.started + np.arange(len(slots))
+        self.started += len(slots)
+        self.episode[slots] = np.where(numbers < self.num_episodes, numbers, -1)
+        self.step[slots] = 0
+        self._playing = None
+        if "group" in infos:
+            counts = numbers < self.num_episodes
+            group = np.asarray(infos["group"])[slots[counts]]
+            # If every slot numbers its groups by itself, equal numbers in two slots are different groups.
+            own = group if self.groups_span_slots else group * len(self.episode) + slots[counts]
+            self.groups[numbers[counts]] = own
+
+    def first_observations(self, obs: Obs, starts: np.ndarray) -> None:
+        """Keep what these slots (bool [B]) see before the first step of their episodes."""
+        slots = self.counting(starts)
+        index = torch.as_tensor(slots, device=self.device)
+        self.first.append((self.episode[slots], map_obs(lambda x: x[index], obs)))
+
+    def counting(self, slots: np.ndarray) -> np.ndarray:
+        """Return which of the slots (bool [B]) play an episode of this rollout, as indices."""
+        return np.flatnonzero(slots & (self.episode >= 0))
+
+    def final_observations(self, slots: np.ndarray, obs: Obs) -> None:
+        """Keep what these slots see after the last step of their episodes."""
+        self.last.append((self.episode[slots], obs))
+
+    def add(self, obs: Obs | None, actions: torch.Tensor, log_probs: torch.Tensor, rewards: Any) -> int:
+        """Store a step of every slot; return how many slots took it."""
+        self.places.append((self.episode.copy(), self.step.copy()))
+        self.steps.append((obs, actions, log_probs, rewards))
+        self.step += self.episode >= 0
+        return int(self.playing.sum())
+
+    def finish(
+        self, dones: np.ndarray, terminated: np.ndarray, truncated: np.ndarray, info: dict[str, np.ndarray]
+    ) -> None:
+        """Close the episodes that ended with the step just added."""
+        slots = self.counting(dones)
+        numbers = self.episode[slots]
+        self.ends["terminated"][numbers], self.ends["truncated"][numbers] = terminated[slots], truncated[slots]
+        if "verdict_future" in info:
+            self.late |= zip(numbers.tolist(), info["verdict_future"][slots], strict=True)
+        else:
+            self._add_outcomes(numbers, slots, info)
+        self.episode[slots] = -1
+        self._playing = None
+        self.finished += len(slots)
+
+    def _add_late_verdicts(self, rewards: torch.Tensor, lengths: torch.Tensor) -> None:
+        """Wait for the verdicts that come late, and put their rewards at the last steps of [N, T]."""
+        outcomes = [future.result() for future in self.late.values()]
+        names = dict.fromkeys(name for outcome in outcomes for name in outcome)
+        columns: dict[str, Any] = {name: [outcome.get(name) for outcome in outcomes] for name in names}
+        numbers = np.array(list(self.late))
+        self._add_outcomes(numbers, np.arange(len(numbers)), {**columns, "verdict": columns_of(columns["verdict"])})
+        rows = torch.as_tensor(numbers, device=self.device)
+        paid = torch.as_tensor(columns["reward"], dtype=torch.float64)
+        rewards[rows, lengths[rows] - 1] = paid.to(self.device, rewards.dtype)
+
+    def _add_outcomes(self, numbers: np.ndarray, rows: np.ndarray, info: dict[str, Any]) -> None:
+        """Keep what the infos say about these episodes, which are in these rows of its columns."""
+        if "verdict_status" in info:
+            self.valid[numbers] = np.asarray(info["verdict_status"], dtype=object)[rows] == "ok"
+        elif "verifier_failed" in info:
+            self.valid[numbers] = ~np.asarray(info["verifier_failed"], dtype=bool)[rows]
+        if "is_success" in info:
+            self.success[numbers] = np.asarray(info["is_success"], dtype=float)[rows]
+        if "level" in info:
+            has = np.asarray(info.get("_level", np.ones(len(info["level"]), bool)), dtype=bool)[rows]
+            self._extra("level")[numbers[has]] = np.asarray(info["level"], dtype=float)[rows[has]]
+        for name, values in info.get("verdict", {}).items():
+            if not name.startswith("_"):
+                having = np.asarray(info["verdict"].get(f"_{name}", np.ones(len(values), bool)), dtype=bool)[rows]
+                self._extra(f"parts/{name}")[numbers[having]] = np.asarray(values, dtype=float)[rows[having]]
+        if "verdict_status" in info and not self.valid[numbers].all():
+            status = np.asarray(info["verdict_status"], dtype=object)[rows]
+            for kind in dict.fromkeys(status[status != "ok"]):
+                self._extra(kind)[numbers[status == kind]] = 1.0
+            reasons = np.asarray(info.get("verdict_reason", info["verdict_status"]), dtype=object)[rows]
+            failed = zip(status[status != "ok"], reasons[status != "ok"], strict=True)
+            messages = [f"{kind}: {reason}" for kind, reason in failed if reason]
+            self.failure = messages[-1] if messages else self.failure
+
+    def _extra(self, name: str) -> np.ndarray:
+        return self.extras.setdefault(name, np.full(self.num_episodes, absent(name)))
+
+    def rollout(self) -> Rollout:
+        """Put every stored step into its place [N, T]."""
+        places = torch.as_tensor(np.array(self.places).swapaxes(0, 1), device=self.device)  # [2, S, B]
+        stored = places[0] >= 0  # [S, B]
+        index = (places[0][stored], places[1][stored])
+        shape = (self.num_episodes, int(index[1].max()) + 1)
+
+        def place(values: Sequence[torch.Tensor]) -> torch.Tensor:
+            stacked = torch.stack(tuple(values))[stored]
+            out = torch.zeros(*shape, *stacked.shape[1:], dtype=stacked.dtype, device=self.device)
+            out[index] = stacked
+            return out
+
+        observations, actions, log_probs, rewards = zip(*self.steps, strict=True)
+        mask = torch.zeros(shape, dtype=torch.bool, device=self.device)
+        mask[index] = True
+        paid = place(rewards)
+        if self.late:
+            self._add_late_verdicts(paid, mask.sum(1))
+        paid = self._without_bad_rewards(paid)
+        return Rollout(
+            observations=self._by_episode(self.first) if self.first else map_many(place, observations),
+            actions=place(actions),
+            log_probs=place(log_probs),
+            rewards=paid,
+            mask=mask,
+            terminated=torch.as_tensor(self.ends["terminated"], device=self.device),
+            truncated=torch.as_tensor(self.ends["truncated"], device=self.device),
+            groups=torch.as_tensor(self.groups, device=self.device),
+            valid=torch.as_tensor(self.valid, device=self.device),
+            success=torch.as_tensor(self.success, dtype=torch.float32, device=self.device),
+            extras={
+                name: torch.as_tensor(figures, dtype=torch.float32, device=self.device)
+                for name, figures in self.extras.items()
+            },
+            final_observations=self._by_episode(self.last) if self.last else None,
+        )
+
+    def _without_bad_rewards(self, rewards: torch.Tensor) -> torch.Tensor:
+        """Count episodes whose rewards [N, T] are not finite as errors; return the rewards with 0 in their rows."""
+        returns = rewards.sum(1)
+        finite = returns.isfinite()
+        if not bool(finite.all()):
+            bad = ~finite.cpu().numpy()
+            self.valid[bad] = False
+            self._extra("error")[bad] = 1.0
+            self.failure = f"error: the environment paid {float(returns[~finite][-1])}"
+        return rewards.where(finite[:, None], 0)
+
+    def _by_episode(self, seen: list[tuple[np.ndarray, Obs]]) -> Obs:
+        """Put rows in the order of their episodes [N, ...], zeros where an episode has none."""
+        numbers = torch.as_tensor(np.concatenate([numbers for numbers, _ in seen]), device=self.device)
+
+        def order(rows: torch.Tensor) -> torch.Tensor:
+            return rows.new_zeros(self.num_episodes, *rows.shape[1:]).index_copy(0, numbers, rows)
+
+        return map_obs(order, map_many(torch.cat, [obs for _, obs in seen]))
+
+
+def columns_of(rows: list[dict[str, float]]) -> dict[str, np.ndarray]:
+    """Return rows of named numbers as columns, each with its mask."""
+    columns: dict[str, np.ndarray] = {}
+    for name in dict.fromkeys(name for row in rows for name in row):
+        columns[name] = np.array([row.get(name, np.nan) for row in rows])
+        columns[f"_{name}"] = np.array([name in row for row in rows])
+    return columns

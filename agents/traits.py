@@ -1,0 +1,38 @@
+"""What a vector environment can do beyond Gymnasium's interface."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+
+@dataclass(frozen=True)
+class EnvTraits:
+    """What a vector environment declares in `metadata["traits"]`, a mapping with these keys.
+
+    Attributes:
+        finished_slots_may_step: without autoreset, stepping a finished slot does nothing and pays 0.
+        ends_are_in_infos: a step whose infos have no "completion" ends no episode.
+        verdicts_in_infos: the infos of every end have a "verdict_status", or a "verdict_future" for a later one.
+        groups_span_slots: group numbers in the infos are unique over all slots.
+        agent_settings: constructor arguments that an agent may choose, such as "device".
+    """
+
+    finished_slots_may_step: bool = False
+    ends_are_in_infos: bool = False
+    verdicts_in_infos: bool = False
+    groups_span_slots: bool = False
+    agent_settings: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, env: object) -> EnvTraits:
+        """Return the traits of a vector environment, or of a class of them.
+
+        Raises:
+            ValueError: if it declares traits of other names.
+        """
+        declared = getattr(env, "metadata", {}).get("traits", {})
+        allowed = [entry.name for entry in fields(cls)]
+        unknown = [name for name in declared if name not in allowed]
+        if unknown:
+            raise ValueError(f"unknown traits in the environment's metadata: {unknown}; allowed: {', '.join(allowed)}")
+        return cls(**declared)

@@ -1,0 +1,204 @@
+"""The optimizer step: what changes nothing, what is skipped, and how fast it goes."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+from tabular import TabularPolicy
+from tiny_models import text_envs, tiny_policy
+
+from agents import GRPO, PPO, RLOO, Agent, ReinforceBaseline
+from agents.failures import DivergedError
+from agents.optimizer import MAX_SKIPPED, PolicyOptimizer
+
+NAN, INF = float("nan"), float("inf")
+
+
+def optimizer_of(
+    learning_rate: object = 0.1, schedule: str = "constant", max_grad_norm: float = 1.0
+) -> PolicyOptimizer:
+    return PolicyOptimizer(TabularPolicy(), learning_rate, schedule, max_grad_norm)
+
+
+def set_gradients(optimizer: PolicyOptimizer, actor: float, critic: float) -> None:
+    policy = optimizer.policy
+    policy.logits.grad, policy.table.grad = torch.full_like(policy.logits, actor), torch.full_like(policy.table, critic)
+
+
+def snapshot(optimizer: PolicyOptimizer) -> tuple[list[torch.Tensor], dict]:
+    return [p.detach().clone() for p in optimizer.policy.parameters()], copy.deepcopy(optimizer.adam.state_dict())
+
+
+def assert_unchanged(optimizer: PolicyOptimizer, before: tuple[list[torch.Tensor], dict]) -> None:
+    weights, state = before
+    assert all(torch.equal(p, q) for p, q in zip(optimizer.policy.parameters(), weights, strict=True))
+    for ours, theirs in zip(optimizer.adam.state_dict()["state"].values(), state["state"].values(), strict=True):
+        assert all(torch.equal(ours[key], theirs[key]) for key in ours)
+
+
+# Steps that change nothing.
+
+
+@pytest.mark.parametrize("none", [True, False])
+def test_a_gradient_of_zero_changes_nothing_whatever_adam_remembers(none: bool) -> None:
+    optimizer = optimizer_of()
+    for _ in range(3):
+        set_gradients(optimizer, 0.2, -0.1)
+        optimizer.step()
+    before = snapshot(optimizer)
+    assert any(state["exp_avg"].any() for state in before[1]["state"].values()), "Adam has momentum"
+    for _ in range(3):
+        optimizer.adam.zero_grad(set_to_none=True)
+        if not none:
+            set_gradients(optimizer, 0.0, 0.0)
+        assert optimizer.step() == 0.0
+        assert_unchanged(optimizer, before)
+    set_gradients(optimizer, 1e-12, 0.0)
+    optimizer.step()
+    assert not torch.equal(optimizer.policy.logits, before[0][0]), "the smallest gradient does"
+
+
+@pytest.mark.parametrize("cls", [RLOO, GRPO, ReinforceBaseline])
+def test_equal_rewards_after_unequal_ones_leave_every_weight_where_it_is(cls: type[Agent]) -> None:
+    envs = text_envs(4, group_size=4)
+    agent = cls(tiny_policy("gpt2", envs, dtype="float32"), envs, episodes_per_update=16, device="cpu")
+    start = [p.detach().clone() for p in agent.policy.parameters()]
+    agent.learn(1)
+    before = snapshot(agent.policy_optimizer)
+    assert any(not torch.equal(p, q) for p, q in zip(start, before[0], strict=True))
+    envs.task.verifier.function = lambda prompts, completions: [0.1] * len(prompts)
+    agent.learn(1)
+    assert agent.last_metrics["rollout/frac_reward_zero_std"] == 1 and agent.num_updates == 1
+    assert agent.last_metrics["train/grad_norm"] == 0.0
+    assert_unchanged(agent.policy_optimizer, before)
+
+
+@pytest.mark.parametrize("where", ["actor", "critic"])
+@pytest.mark.parametrize("bad", [NAN, INF, -INF])
+def test_a_gradient_that_is_no_number_is_skipped_and_counted(where: str, bad: float) -> None:
+    optimizer = optimizer_of()
+    set_gradients(optimizer, 0.2, 0.2)
+    optimizer.step()
+    before = snapshot(optimizer)
+    for count in range(1, MAX_SKIPPED):
+        set_gradients(optimizer, 0.1, 0.1)
+        getattr(optimizer.policy, {"actor": "logits", "critic": "table"}[where]).grad.view(-1)[3] = bad
+        optimizer.step()
+        assert optimizer.skipped == count
+        assert_unchanged(optimizer, before)
+    set_gradients(optimizer, 0.2, 0.2)
+    optimizer.step()
+    assert optimizer.skipped == 0, "one good gradient starts the count anew"
+    assert not torch.equal(optimizer.policy.logits, before[0][0])
+
+
+def test_bad_steps_of_one_update_count_once() -> None:
+    optimizer = optimizer_of()
+    for update in range(1, MAX_SKIPPED):
+        for step in range(2 * MAX_SKIPPED):
+            set_gradients(optimizer, NAN, 0.0)
+            optimizer.step(new_update=step == 0)
+        assert optimizer.skipped == update
+
+
+def test_a_learning_rate_beyond_the_weights_precision_is_named() -> None:
+    policy = optimizer_of().policy.to(torch.float32)
+    optimizer = PolicyOptimizer(policy, 1e39, "constant", max_grad_norm=1.0)
+    set_gradients(optimizer, 0.2, -0.1)
+    with pytest.raises(DivergedError, match=r"learning_rate=1e\+39 makes weights that are not finite"):
+        optimizer.step()
+
+
+def test_bad_gradients_in_a_row_are_an_error_with_the_last_good_weights() -> None:
+    optimizer = optimizer_of()
+    before = snapshot(optimizer)
+    for _ in range(MAX_SKIPPED - 1):
+        set_gradients(optimizer, NAN, 0.0)
+        optimizer.step()
+    set_gradients(optimizer, NAN, 0.0)
+    with pytest.raises(RuntimeError, match=f"{MAX_SKIPPED} updates in a row had non-finite gradients"):
+        optimizer.step()
+    assert_unchanged(optimizer, before)
+
+
+# Clipping.
+
+
+def test_actor_and_critic_are_clipped_each_by_itself() -> None:
+    optimizer = optimizer_of(max_grad_norm=0.5)
+    set_gradients(optimizer, 3.0, 1e-3)
+    norm = float(optimizer.policy.logits.grad.norm())
+    critic = optimizer.policy.table.grad.clone()
+    assert optimizer.step() == pytest.approx(norm), "what is returned is the actor's norm before clipping"
+    assert float(optimizer.policy.logits.grad.norm()) == pytest.approx(0.5, rel=1e-4)
+    torch.testing.assert_close(optimizer.policy.table.grad, critic)
+    set_gradients(optimizer, 1e-3, 1e9)
+    actor = optimizer.policy.logits.grad.clone()
+    optimizer.step()
+    torch.testing.assert_close(optimizer.policy.logits.grad, actor)
+    assert float(optimizer.policy.table.grad.norm()) == pytest.approx(0.5, rel=1e-4)
+
+
+# The learning rate.
+
+
+@pytest.mark.parametrize(
+    ("learning_rate", "schedule", "rates"),
+    [
+        (0.2, "linear", [0.2, 0.1, 0.05, 0.0]),
+        (0.2, "constant", [0.2, 0.2, 0.2, 0.2]),
+        (lambda remaining: 0.3 * remaining**2, "linear", [0.3, 0.075, 0.01875, 0.0]),
+        (lambda remaining: 0.3 * remaining**2, "constant", [0.3, 0.075, 0.01875, 0.0]),
+    ],
+)
+def test_the_rate_follows_its_schedule(learning_rate: object, schedule: str, rates: list[float]) -> None:
+    optimizer = optimizer_of(learning_rate, schedule)
+    assert optimizer.rate == rates[0] == optimizer.adam.param_groups[0]["lr"]
+    for remaining, rate in zip((1.0, 0.5, 0.25, 0.0), rates, strict=True):
+        optimizer.set_progress(remaining)
+        assert optimizer.rate == pytest.approx(rate)
+        assert all(group["lr"] == optimizer.rate for group in optimizer.adam.param_groups)
+
+
+def test_the_first_step_of_adam_moves_every_weight_by_the_rate() -> None:
+    optimizer = optimizer_of(0.01, max_grad_norm=1e9)
+    before = optimizer.policy.logits.detach().clone()
+    set_gradients(optimizer, 2.0, 0.0)
+    optimizer.step()
+    torch.testing.assert_close(before - optimizer.policy.logits, torch.full_like(before, 0.01), rtol=1e-4, atol=0)
+    optimizer.set_progress(0.0)
+    assert optimizer.rate == 0.01, "a constant rate does not fall"
+
+
+@pytest.mark.parametrize("rate", [0, -1e-3, NAN, INF, "fast", None, True])
+def test_a_rate_that_is_no_positive_number_is_refused(rate: object) -> None:
+    with pytest.raises(ValueError, match=r"^learning_rate must be a finite number above 0, got ") as error:
+        optimizer_of(rate)
+    assert repr(rate) in str(error.value) and "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("schedule", ["linaer", "cosine", None, 3])
+def test_an_unknown_schedule_is_refused(schedule: str) -> None:
+    with pytest.raises(ValueError, match=r"^unknown lr_schedule .*allowed: linear, constant$"):
+        optimizer_of(0.1, schedule)
+
+
+@pytest.mark.parametrize("norm", [0, -1.0, NAN, INF, "1"])
+def test_a_norm_that_is_no_positive_number_is_refused(norm: float) -> None:
+    with pytest.raises(ValueError, match=r"^max_grad_norm must be a finite number above 0, got "):
+        optimizer_of(max_grad_norm=norm)
+
+
+def test_an_agent_with_several_steps_a_rollout_keeps_one_rate_for_all_of_them() -> None:
+    agent = PPO("MlpPolicy", "CartPole-v1", episodes_per_update=4, learning_rate=0.01, device="cpu")
+    rates: list[float] = []
+    step = agent.policy_optimizer.step
+    agent.policy_optimizer.step = lambda **first: (rates.append(agent.optimizer.param_groups[0]["lr"]), step(**first))[
+        1
+    ]
+    agent.learn(total_episodes=12)
+    steps = agent.num_epochs * agent.num_minibatches
+    assert agent.num_updates == 3 and len(rates) == 3 * steps == 48
+    assert rates == [pytest.approx(0.01 * share) for share in (1, 2 / 3, 1 / 3) for _ in range(steps)]

@@ -1,0 +1,36 @@
+"""examples/reinforce.py: short, public names only, and it learns."""
+
+import importlib.util
+import math
+from pathlib import Path
+
+import pytest
+
+PATH = Path(__file__).parent.parent / "examples" / "reinforce.py"
+
+
+@pytest.fixture(scope="module")
+def example():
+    spec = importlib.util.spec_from_file_location("reinforce_example", PATH)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_it_fits_on_two_screens():
+    assert len(PATH.read_text(encoding="utf-8").splitlines()) <= 100
+
+
+@pytest.mark.parametrize("env", ["CartPole-v1", "TextGen-v0"])
+def test_a_few_updates_run_and_print_a_finite_loss(example, env, capsys):
+    rewards = example.train(env, updates=10)
+    loss = capsys.readouterr().out.split()[3]
+    assert len(rewards) == 10 and math.isfinite(float(loss))
+    assert float(loss) != 0
+
+
+@pytest.mark.slow
+def test_it_balances_the_pole_and_echoes_the_letter(example):
+    assert max(example.train("CartPole-v1", updates=80)) > 400
+    text = example.train("TextGen-v0", updates=100)
+    assert sum(text[-10:]) / 10 > 0.8
