@@ -7,7 +7,7 @@ import json
 import sys
 from pathlib import Path
 
-from _rlenv_scripts.labs import LABS, find_lab
+from _rlenv_labs import LABS, find_lab
 from _rlenv_scripts.main import main as rlenv
 
 ROOT = Path(__file__).resolve().parents[1]

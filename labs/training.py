@@ -1,9 +1,8 @@
-"""What the labs that train share: a small language model, a warm start, a loop that shows every update."""
+"""What the labs that train share: a small language model and a warm start."""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -11,8 +10,6 @@ import torch
 from transformers import AutoModelForCausalLM, LlamaConfig, PreTrainedModel
 
 from agents import Agent, LanguageModelPolicy, Policy, Rollout, warm_start
-from agents.callbacks import as_callback
-from agents.metrics import rollout_metrics
 from rlenv.demonstrations import demonstrate
 from rlenv.task import TextGenTask
 from verifiers import Verifier
@@ -78,17 +75,6 @@ def make_agent(
     return cls(copy.deepcopy(start), ENV, env_kwargs=env_kwargs, seed=seed, **settings)
 
 
-def train(agent: Agent, updates: int) -> Iterator[tuple[Rollout, dict[str, float]]]:
-    """Train as `Agent.learn` does; yield the episodes of each update, and the figures logged of it, once it is done."""
-    agent.anchor.hold(agent.policy)
-    listener = as_callback(None, agent)
-    for update in range(updates):
-        agent.descent.set_progress(1.0 - update / updates)
-        rollout = agent.gather(listener)
-        assert rollout is not None
-        yield rollout, rollout_metrics(rollout) | agent.update(rollout)
-
-
 def sample(agent: Agent, episodes: int) -> Rollout:
     """Return fresh episodes of the policy as it is now."""
     rollout = agent.collector.collect(agent.policy, episodes, agent.generator)
@@ -110,7 +96,6 @@ def fit_critic(agent: Agent, steps: int, batches: int, episodes: int, learning_r
     rollouts = [agent.prepare(sample(agent, episodes)) for _ in range(batches)]
     for step in range(steps):
         batch = rollouts[step % batches]
-        assert batch.weights is not None
         optimizer.zero_grad(set_to_none=True)
         batch.total(batch.weights * agent.critic_loss(agent.policy.predict_values(batch), batch)).backward()
         optimizer.step()

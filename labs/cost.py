@@ -1,7 +1,7 @@
 """What a critic costs beside the policy.
 
 Question: what do REINFORCE, RLOO, GRPO and PPO cost in memory and in time on the same model, and what does a critic
-add, as a head on the policy's trunk or with a trunk of its own?
+add, as a head on the policy's trunk or as a separate model?
 
 Every agent trains the preset `tiny` on answers of the same length; no episode is left out of the training pass,
 whatever it earned. State is what stays in memory between updates: weights, the gradients and Adam's two moments,
@@ -12,7 +12,7 @@ updates, for which the agents take turns, because a busy machine only ever slows
 measured by itself.
 
 For choosing an algorithm: the head is as good as free but sees only what the policy's trunk offers (lab `credit`). A
-critic with a trunk of its own doubles state and activations: what a machine can train without it is twice what it can
+separate critic doubles state and activations: what a machine can train without it is twice what it can
 train with it. Baselines of RLOO and GRPO are arithmetic on rewards; their price is the K rollouts of a prompt, which
 the batch has anyway. The anchor adds a frozen copy of the weights, a quarter of the state, and one more pass without
 gradient. PPO's passes over a rollout cost as much each as the one pass of the others, and save collecting.
@@ -125,7 +125,7 @@ def make_all(seed: int) -> dict[str, Agent]:
         for name, (cls, own) in AGENTS.items()
     }
     for agent in agents.values():
-        agent.anchor.hold(agent.policy)
+        agent.anchor.freeze_reference(agent.policy)
     return agents
 
 

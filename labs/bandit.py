@@ -6,9 +6,9 @@ A single sample is another matter. Every reward is positive, so without a baseli
 sampled becomes likelier, the worst one too, at the expense of the best: only a sample of the best answer itself, three
 in ten, helps it. With the baseline 4.9, answers below average are pushed down, and eight samples in ten help. Trained
 from single samples, with Adam's steps, which are large however small the gradient is, REINFORCE without a baseline
-mostly talks itself into an answer that it met early, and stays there; with a running mean it finds the best one. Four
-samples an update repair that, but remain slower than four with a running mean. Four with leave-one-out start as fast as
-those and lose it near the end, where mostly all four are alike and say nothing about each other. For choosing an
+mostly converges to an answer that it sampled early, and stays there; with a running mean it finds the best one. Four
+samples per update repair that, but remain slower than four with a running mean. Four with leave-one-out start as fast
+as those and lose it near the end, where mostly all four are alike and say nothing about each other. For choosing an
 algorithm: have a baseline where rewards are not centred by themselves, the more so the smaller the update is, and one
 that remembers where the rollouts of an update are few or alike.
 """
@@ -68,7 +68,7 @@ def run(seed: int) -> Finding:
 def single_samples(name: str) -> torch.Tensor:
     """Return the gradient of the agent's loss for an update of one sample, for each answer it can be [3, 3].
 
-    The baseline, where there is one, has come to know the policy's mean reward.
+    The baseline, if any, already equals the policy's mean reward.
     """
     cls, settings = AGENTS[name]
     agent = make_agent(cls, WORLD, PROBABILITIES.log()[None], copies=3, **settings)

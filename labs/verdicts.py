@@ -1,4 +1,4 @@
-"""One-step prompts whose answers are judged 0 or 1, and what theory says of a gradient estimate of K rollouts there."""
+"""One-step prompts whose answers are judged 0 or 1, and the theory of a gradient estimate from K rollouts."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 
 from .enumerable import World, scores
 
-ANSWERS = 20  # equally likely where nothing else is said
+ANSWERS = 20  # equally likely by default
 RIGHT, COIN = "right answers", "coin"
 NEARLY_LEARNT = 0.9  # probability of the right one of two answers
 
@@ -89,7 +89,7 @@ def theory(baseline: str, size: int, task: Task) -> float:
         value          1           0          c = p          batch mean     (2K-1)/2K   1/2K       with R'
 
     Scores have mean zero, and E[R s] is the true gradient g*. So E[g] = a g*, and of A_i A_j ⟨s_i, s_j⟩ with i ≠ j only
-    (a² + b²) |g*|² is left: each of the two scores needs a reward of its own rollout, which either A may bring. Hence
+    (a² + b²) |g*|² is left: each of the two scores needs a reward of the same rollout, which either A may bring. Hence
 
         tr Cov(g) = 1/K (E|s|² E[A²] + (K-1)(a² + b²) |g*|²) - a² |g*|²
 

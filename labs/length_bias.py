@@ -43,7 +43,7 @@ from rlenv.task import TextGenTask
 from verifiers import Problem, Verdict, Verifier
 
 from .base import Check, Finding
-from .training import make_agent, mean_of, train, warm_model
+from .training import make_agent, mean_of, warm_model
 
 LENGTH = 16  # the longest answer
 SLIP = 0.4
@@ -141,8 +141,9 @@ def train_arm(name: str, seed: int) -> list[dict[str, Any]]:
     model = warm_model(verifier, seed, WARM_STEPS, examples=1024)
     policy = SlippingPolicy(task.observation_space, task.action_space, model)
     settings = {"episodes_per_update": EPISODES, "num_envs": EPISODES, "group_size": 16, "learning_rate": 1e-3}
+    agent = make_agent(cls, policy, verifier, seed, **settings)
     rows = []
-    for update, (rollout, figures) in enumerate(train(make_agent(cls, policy, verifier, seed, **settings), UPDATES)):
+    for update, (rollout, figures) in enumerate(agent.updates(total_episodes=UPDATES * EPISODES)):
         right = rollout.success == 1
         rows.append(
             {

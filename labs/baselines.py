@@ -2,7 +2,7 @@
 
 A prompt is solved at rate p, K rollouts of it make one gradient estimate, and another prompt, solved at rate 1 - p,
 shares the update. For rates from 0.05 to 0.95 and K from 2 to 16, the variance of that estimate is computed for every
-baseline of the library, from the advantages that the real agent gives for every pattern of verdicts there can be; at
+baseline of the library, from the advantages that the real agent gives for every possible pattern of verdicts; at
 some points the agent's loss is also differentiated for sampled rollouts. All of it agrees with one formula. Where
 rewards are 0 or 1 and the scores do not depend on them, the variance without a baseline is (K-1)/(K(1-p)) times that
 with leave-one-out. So where most answers are right, the baseline is worth many rollouts; where p < 1/K, plain REINFORCE
@@ -22,7 +22,7 @@ from typing import Any
 
 import torch
 
-from agents import Agent, ReinforceBaseline, Rollout
+from agents import Agent, Batch, ReinforceBaseline
 from agents.estimators.baselines import BASELINES
 from agents.rollout import join
 
@@ -101,7 +101,7 @@ def agent_of(baseline: str, constant: float, copies: int) -> Agent:
     return agent
 
 
-def prepare(agent: Agent, answers: torch.Tensor, rewards: torch.Tensor, first_copy: int = 0) -> Rollout:
+def prepare(agent: Agent, answers: torch.Tensor, rewards: torch.Tensor, first_copy: int = 0) -> Batch:
     """Return the rollout of two prompts, K answers each [2K], as the agent prepares it for its loss."""
     before = agent.state_dict()  # a running mean would let this rollout in
     copies = first_copy + torch.arange(2).repeat_interleave(len(answers) // 2)
@@ -120,14 +120,13 @@ def coefficients(baseline: str, size: int, constant: float) -> torch.Tensor:
     for ours, others in itertools.product(range(size + 1), repeat=2):
         verdicts = torch.cat([torch.arange(size) < ours, torch.arange(size) < others])  # [2K]
         prepared = prepare(agent, torch.zeros_like(verdicts, dtype=torch.int64), verdicts)
-        assert prepared.weights is not None and prepared.advantages is not None
         over_both = (prepared.weights * prepared.advantages)[:size, 0]  # the loss is a mean over both prompts
         table[ours, others] = 2 * over_both
     return table
 
 
 def exact_moments(table: torch.Tensor, task: Task) -> tuple[float | None, float]:
-    """Return the mean of the gradient estimate, in units of the true gradient where there is one, and its variance.
+    """Return the mean of the gradient estimate, in units of the true gradient if that is not zero, and its variance.
 
     The estimate is Σ_i c_i s_i over the K rollouts. The agent's coefficients c depend on the verdicts only, and once
     these are known the scores s are independent: they enter with their exact moments.

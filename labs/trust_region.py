@@ -7,8 +7,8 @@ more room upwards (clip-higher, Yu et al. 2025, arXiv:2503.14476, section 3.1)?
 GRPO starts from a half-trained model that names the larger of two digits. Reported are success, the entropy of a token
 and `train/approx_kl`, how far the passes of an update carry the policy from the one that sampled its rollout. A
 second, smaller experiment asks what norm clipping can do at all where Adam follows: the same noisy gradients go
-through the real `Descent`, all of them a thousand times larger, or one of them alone, and what is measured is how far
-the weights move along the true direction.
+through the agents' own `PolicyOptimizer`, all of them a thousand times larger, or one of them alone; measured is how
+far the weights move along the true direction.
 
 One start differs much from the next, so the checks pool eight starts, all updates, all arms with a clipped ratio, and
 both pairs of arms that differ in norm clipping alone. Over resampled sets of eight out of sixteen starts these means
@@ -39,12 +39,12 @@ import numpy as np
 import torch
 
 from agents import GRPO, LanguageModelPolicy
-from agents.descent import Descent
+from agents.optimizer import PolicyOptimizer
 from rlenv.task import TextGenTask
 from verifiers import Problem, Verdict, Verifier
 
 from .base import Check, Finding
-from .training import make_agent, mean_of, small_model, train, warm_model
+from .training import make_agent, mean_of, small_model, warm_model
 
 STARTS = 8
 WARM_STEPS = 40
@@ -89,8 +89,10 @@ def train_arm(name: str, model: Any, seed: int) -> list[dict[str, Any]]:
     """Train with these brakes; return a row for each update."""
     settings = {"learning_rate": RATE, "num_epochs": EPOCHS, "group_size": 8, **ARMS[name]}
     settings |= {"episodes_per_update": EPISODES, "num_envs": EPISODES}
+    agent = make_agent(GRPO, model, Larger(), seed, **settings)
+    agent.stability_watch.warns = False  # updates that go too far are what is studied here
     rows = []
-    for update, (_, figures) in enumerate(train(make_agent(GRPO, model, Larger(), seed, **settings), UPDATES)):
+    for update, (_, figures) in enumerate(agent.updates(total_episodes=UPDATES * EPISODES)):
         rows.append(
             {
                 "seed": seed,
@@ -112,13 +114,13 @@ def adam_progress(policy: LanguageModelPolicy, scales: list[float], max_grad_nor
     Args:
         policy: moved in place.
         scales: of the gradient of each step.
-        max_grad_norm: of the real `Descent`.
+        max_grad_norm: of the agents' own `PolicyOptimizer`.
         seed: of the gradients: a fixed direction and, at each step, noise ten times as large.
     """
     generator = torch.Generator().manual_seed(seed)
     parameters = policy.actor_parameters()
     truth = [torch.randn(p.shape, generator=generator).sign() / 100 for p in parameters]
-    descent = Descent(policy, 1e-3, "constant", max_grad_norm)
+    optimizer = PolicyOptimizer(policy, 1e-3, "constant", max_grad_norm)
     before: list[torch.Tensor] = []
     for step, scale in enumerate(scales):
         if step == OUTLIER:
@@ -126,7 +128,7 @@ def adam_progress(policy: LanguageModelPolicy, scales: list[float], max_grad_nor
         for p, direction in zip(parameters, truth, strict=True):
             noise = torch.randn(p.shape, generator=generator) / 10
             p.grad = scale * (direction + noise)
-        descent.step()
+        optimizer.step()
     moved = [(then - p.detach()) * g.sign() for p, then, g in zip(parameters, before, truth, strict=True)]
     return float(sum(m.sum() for m in moved)) / sum(m.numel() for m in moved) / (len(scales) - OUTLIER)
 

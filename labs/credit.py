@@ -7,20 +7,19 @@ First, at one half-trained policy, the same rollouts go through the advantages o
 first and the last relative to leave-one-out with the episode's return: the trace of the covariance of the gradient
 they make; the share of the squared advantages that stands at tokens which decide nothing ("off target"); and the
 signal, how long the mean gradient is along leave-one-out's, which has no bias (below 1, a method has lost some of it).
-The critic has a trunk of its own. It is measured as it starts, and fitted to the returns of that policy, with λ = 1
+The critic is a separate model. It is measured as it starts, and fitted to the returns of that policy, with λ = 1
 (return less value), 0.9 and λ = 0 (the change of value at each step); beside it a fitted head on the policy's trunk.
 Then agents train from the start, with critics that learn along the way, until nine answers in ten are right.
 
 With a single reward at the end, return-to-go is the episode's return, digit by digit. Where the anchor charges for
-every token they differ, but return-to-go is no sure gain: the charge on the decisive token goes with the reward that
-this token earns and takes some of its variance off, and return-to-go drops it from all later tokens.
+every token they differ, but return-to-go does not always gain: the price on the decisive token goes with the reward
+that this token earns and takes some of its variance off, and return-to-go drops it from all later tokens.
 
 For choosing an algorithm: sequence-level credit (RLOO, GRPO) has no bias here, but is noise on 16 tokens of 17; that
 averages out over a batch. A fitted critic takes the noise off the tokens after the decision, and, with λ = 0, off
 those before it, too. But a critic has to be fitted first: while it is not, λ = 0 learns from the critic's errors and
-loses the signal. So with one verdict at the end and several rollouts a prompt, start without a critic or, with one, at
-λ = 1; think of a critic, with a trunk of its own, where answers are long, rollouts few, and it can be fitted
-beforehand.
+loses the signal. So with one verdict at the end and several rollouts per prompt, start without a critic or, with one,
+at λ = 1; think of a critic, as a separate model, if answers are long, rollouts few, and it can be fitted beforehand.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ from agents.estimators.aggregation import sequence_sum
 from verifiers import Problem, Verdict, Verifier
 
 from .base import Check, Finding
-from .training import fit_critic, make_agent, sample, train, warm_model
+from .training import fit_critic, make_agent, sample, warm_model
 
 LETTERS, MARKS, LENGTH, DECISIVE = "abcd", "WXYZ", 16, 3
 WARM_STEPS = 200
@@ -110,7 +109,7 @@ def agents_to_compare(start: Any, now: dict[str, torch.Tensor], seed: int) -> It
         agent = make_agent(
             cls, start, Decisive(), seed, episodes_per_update=EPISODES, num_envs=EPISODES, group_size=GROUP, **own
         )
-        agent.anchor.hold(agent.policy)
+        agent.anchor.freeze_reference(agent.policy)
         agent.policy.model.load_state_dict(now)  # type: ignore[union-attr]
         critic: Any = agent.policy.critic
         if name == f"fitted {HEAD}" or (name.startswith("fitted") and not fitted):
@@ -132,7 +131,7 @@ def half_trained(start: Any, seed: int) -> dict[str, torch.Tensor]:
     settings = {"episodes_per_update": EPISODES, "num_envs": EPISODES, "group_size": GROUP}
     agent = make_agent(ReinforceBaseline, start, Decisive(), seed, **settings)
     recent: list[float] = []
-    for _, figures in train(agent, UPDATES):
+    for _, figures in agent.updates(total_episodes=UPDATES * EPISODES):
         recent = [*recent, figures["rollout/success_rate"]][-WINDOW:]
         if np.mean(recent) >= HALF_WAY:
             break
@@ -151,7 +150,6 @@ def measure_credit(start: Any, now: dict[str, torch.Tensor], seed: int) -> list[
         log_probs, _ = first.policy.evaluate_actions(rollout)
         for name, agent in compared.items():
             credit = agent.prepare(rollout).advantages
-            assert credit is not None
             objective = (sequence_sum(rollout.mask) * credit * log_probs).sum()
             parts = torch.autograd.grad(objective, parameters, retain_graph=True)
             gradients[name].append(torch.cat([part.flatten() for part in parts]).double())
@@ -179,7 +177,7 @@ def learn(name: str, start: Any, seed: int) -> list[dict[str, Any]]:
     settings = {"episodes_per_update": TRAIN_EPISODES, "num_envs": TRAIN_EPISODES, "group_size": GROUP}
     agent = make_agent(cls, start, Decisive(), seed, learning_rate=1e-3, **settings, **own)
     rows: list[dict[str, Any]] = []
-    for update, (_, figures) in enumerate(train(agent, UPDATES)):
+    for update, (_, figures) in enumerate(agent.updates(total_episodes=UPDATES * TRAIN_EPISODES)):
         row = {"kind": "speed", "credit": name, "seed": seed, "update": update}
         row |= dict.fromkeys(("variance", "off_target", "signal"), "")
         rows.append(row | {"success": figures["rollout/success_rate"]})
@@ -213,7 +211,7 @@ def checks_of(
             variance["return-to-go"] == 1 and share["episode"] > 0.9,
         ),
         Check(
-            f"with a price on every token, return-to-go is no sure gain (0.5 to 2 times the episode's variance; "
+            f"with a price on every token, return-to-go does not always gain (0.5 to 2 times the episode's variance; "
             f"{kl_ratio:.2f})",
             0.5 < kl_ratio < 2,
         ),

@@ -20,8 +20,11 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 from torch import nn
 
-from agents import Agent, Policy, Rollout
-from agents.policies.base import sample_categorical
+from agents import Agent, Batch, Policy, Rollout
+from agents.defaults import DEFAULTS
+from agents.policies.base import choose
+
+DEFAULTS["table"] = {"Agent": {"gamma": 1.0, "learning_rate": 0.05, "episodes_per_update": 4, "num_envs": 4}}
 
 
 @dataclass(frozen=True)
@@ -71,14 +74,13 @@ class TablePolicy(Policy):
     """One logit vector and one value for every prefix, in float64.
 
     With R copies of the table, an episode of copy r sees r·S + s in state s and moves the logits of that copy only: one
-    backward pass over many rollouts, each with a copy of its own, gives the gradient of each.
+    backward pass over many rollouts, each with its own copy, gives the gradient of each.
 
     Args:
         logits: [S, V].
         copies: R.
     """
 
-    defaults = {"gamma": 1.0, "learning_rate": 0.05, "episodes_per_update": 4, "num_envs": 4}
     kind = "table"
 
     def __init__(self, logits: torch.Tensor, copies: int = 1) -> None:
@@ -100,8 +102,7 @@ class TablePolicy(Policy):
     ) -> tuple[torch.Tensor, torch.Tensor, None]:
         """Return actions, their log-probabilities and None."""
         log_pi = self._log_pi(obs)
-        actions = log_pi.argmax(-1) if deterministic else sample_categorical(log_pi, generator)
-        return actions, log_pi.gather(1, actions[:, None])[:, 0], None
+        return *choose(log_pi, deterministic, generator), None
 
     def evaluate_actions(self, rollout: Rollout, entropy: bool = True) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Return log-probabilities and entropies [N, T]."""
@@ -186,7 +187,7 @@ def episodes(
         return replace(made, log_probs=policy.evaluate_actions(made)[0])
 
 
-def gradients(agent: Agent, prepared: Rollout) -> torch.Tensor:
+def gradients(agent: Agent, prepared: Batch) -> torch.Tensor:
     """Return the direction of ascent that the agent's loss gives each copy of its policy's table [R, S, V]."""
     assert isinstance(agent.policy, TablePolicy)
     agent.policy.zero_grad(set_to_none=True)

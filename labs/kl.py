@@ -12,7 +12,7 @@ p_r and p_l, the start's chances of a right answer and of the loophole, it says 
 wins where β < 1 / ln(p_r / p_l). The dashed lines are that solution, computed from the start alone. At β = 0 the
 policy goes farther than it has to: what follows the "!" is free, and nothing holds it.
 
-For choosing an algorithm: an anchor is no safety catch, it is an exchange rate. A loophole that pays Δ more is taken
+For choosing an algorithm: an anchor is an exchange rate, not a safety catch. A loophole that pays Δ more is taken
 once β falls below Δ / ln(p_r / p_l), however good the algorithm, and a loophole that the start never takes needs a
 smaller β. Above the border the anchor also holds back what is honest: success stays near the start instead of rising
 to 1. If the reward cannot be cheated, take β = 0; if it can, mend the verifier first.
@@ -33,7 +33,7 @@ from rlenv.task import TextGenTask
 from verifiers import Problem, Verdict, Verifier
 
 from .base import Check, Finding
-from .training import make_agent, mean_of, sample, train, warm_model
+from .training import make_agent, mean_of, sample, warm_model
 
 BETAS = (0.0, 0.03, 0.1, 0.2, 0.3, 0.5, 1.0, 3.0)
 STARTS = 1
@@ -133,8 +133,7 @@ def train_at(beta: float, model: PreTrainedModel, seed: int) -> dict[str, Any]:
     start = make_agent(RLOO, model, verifier, seed, **settings).policy
     assert isinstance(start, LanguageModelPolicy)
     before = {f"{name}_start": figure for name, figure in measure(agent, start).items()}
-    for _ in train(agent, UPDATES):
-        pass
+    agent.learn(total_episodes=UPDATES * EPISODES)
     best = closed_form(*chances(start, agent.env.unwrapped.task), beta)
     return {"seed": seed, "beta": beta, **measure(agent, start), **before, **best}
 
