@@ -1,1 +1,1 @@
-"""The commands, one file each; installed under a private name and reached through the console command `rlenv`."""
+"""The commands, one per file; installed as `_rlenv_scripts` and started by the console command `rlenv`."""

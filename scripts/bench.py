@@ -1,4 +1,4 @@
-"""rlenv bench: ours and the peers, alternately, in the same minutes."""
+"""rlenv bench: rlenv and other libraries, timed in turn."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rich.table import Table
 
 @click.command()
 @click.argument("name", required=False)
-@click.option("--list", "listed", is_flag=True, help="List the benchmarks and stop.")
+@click.option("--list", "listed", is_flag=True, help="Print the benchmarks and exit.")
 @click.option("--pairs", type=click.IntRange(min=1), default=5, help="Measurements of each side, taken in turn.")
 @click.option(
     "--out",
@@ -27,8 +27,8 @@ from rich.table import Table
 def bench(name: str | None, listed: bool, pairs: int, out: Path, as_json: bool) -> None:  # fmt: skip
     """Run the benchmark NAME; without NAME, all that this machine can run.
 
-    A ratio above 1 means that ours is better; it is the median of the pairs, with the least and the largest. The peers
-    are the extra `peers`: pip install 'rlenv[peers]'. Nothing else should run on the machine meanwhile.
+    A ratio above 1 means that rlenv is better; it is the median of the pairs, with minimum and maximum. The other
+    libraries come with pip install 'rlenv[peers]'. Nothing else should run on the machine at the same time.
     """
     import torch
     from _rlenv_benchmarks import BENCHMARKS, NEEDS_GPU, find_benchmark

@@ -21,7 +21,7 @@ from .options import common, problem_file
     help="Episodes to play.",
 )
 @click.option("--split", default="test", help="Split of the problems: train, test. Text only.")
-@click.option("--deterministic/--stochastic", default=True, help="Take the likeliest action, or sample.")
+@click.option("--deterministic/--stochastic", default=True, help="Take the most likely action, or sample.")
 @click.option(
     "--trust",
     is_flag=True,
@@ -38,23 +38,23 @@ def evaluate(
     from agents.checkpoint import read_facts
     from agents.envs import named_by_checkpoint
 
-    from . import run_folder, session
+    from . import run_folder, session, settings
 
     path = run_folder.checkpoint_of(run)
     saved = read_facts(path)
     if saved["env"] is None:
         raise ValueError(f"{str(path)!r} does not name its environment: it was trained on an object")
     env_kwargs = named_by_checkpoint(saved["env"], saved["env_kwargs"], trust)
-    text = session.is_text(saved["env"])
+    text = settings.is_text(saved["env"])
     if text and (path / "policy" / "model" / "tokenizer_config.json").is_file():
-        env_kwargs["tokenizer"] = str(path / "policy" / "model")  # the one the run was made with may have moved
-    others = session.problem_file_of(file)
+        env_kwargs["tokenizer"] = str(path / "policy" / "model")  # the folder that the run was made with may have moved
+    others = settings.problem_file_arguments(file)
     if others["problems"] is not None:
         if not text:
             raise ValueError(f"--problems has no meaning for {saved['env']}")
         env_kwargs |= others
     if text:
-        env_kwargs["split"] = split  # the other one may have no problems at all
+        env_kwargs["split"] = split  # the training split may be empty
     count = episodes or session.evaluation_episodes(text)
     agent: Any = Agent.load(path, device=device, env_kwargs=env_kwargs, trust=trust)
     envs = session.evaluation_envs(saved["env"], env_kwargs, agent.device, count, split)

@@ -1,7 +1,7 @@
-"""Whose fault an error is: the user's, told in one line, or our own, which stays loud with its traceback.
+"""Which errors are printed in one line, and which are bugs that keep their traceback.
 
-A disk that is full, a folder that is read-only or has vanished, and a terminal that has gone are the user's. They are
-found here, once, and not at every place that writes.
+A full disk, a folder that is read-only or was deleted, and a closed terminal are one line each. They are recognized
+here and not in every place that writes.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-OURS = ("rlenv", "agents", "verifiers", "_rlenv_benchmarks", __name__.split(".")[0])
+OURS = ("rlenv", "agents", "verifiers", "_rlenv_benchmarks", "_rlenv_labs", __name__.split(".")[0])
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
-_DISK = {*_FULL, errno.EROFS, errno.EIO}  # whichever file it is
+_DISK = {*_FULL, errno.EROFS, errno.EIO}  # for any file
 _RUST = re.compile(r"\(os error (\d+)\)")  # safetensors and tokenizers
 _TORCH = re.compile(r"inline_container|PytorchStreamWriter|Parent directory .* does not exist")
 
 
 def explain(error: BaseException) -> tuple[str, int] | None:
-    """Return the line and the exit code of an error that is the user's, None for a fault of ours or of a library."""
+    """Return the line and the exit code for an error of the user or the disk; None for a bug, here or in a library."""
     if isinstance(error, ValueError) and _module(error).split(".")[0] in OURS:
         return str(error), 2
     if isinstance(error, RuntimeError):
-        from agents import DivergedError, VerifierError  # whoever raises them has imported the package already
+        from agents import DivergedError, VerifierError  # already imported if raised
 
         if isinstance(error, (DivergedError, VerifierError)):
             return str(error), 1
@@ -37,7 +37,7 @@ def explain(error: BaseException) -> tuple[str, int] | None:
 
 
 def _of_disk(error: BaseException) -> str | None:
-    """Return why a file could not be read or written; None for an error that is not about a file of the user."""
+    """Return why a file of the user could not be read or written; None for any other error."""
     if isinstance(error, OSError):
         code, name = error.errno, error.filename
         if code is None or (code not in _DISK and (name is None or not _of_user(name, error))):
@@ -54,7 +54,7 @@ def _of_disk(error: BaseException) -> str | None:
 
 
 def _of_user(name: str | bytes | int, error: BaseException) -> bool:
-    """Tell whether a file lies outside the installation; a program that cannot be started is not a file of the user."""
+    """Tell whether a file belongs to the user: outside the installation, and not a program that cannot be started."""
     if isinstance(name, int) or _module(error) == "subprocess":
         return False
     path = Path(os.fsdecode(name)).absolute()
@@ -64,7 +64,7 @@ def _of_user(name: str | bytes | int, error: BaseException) -> bool:
 
 
 def take_streams() -> None:
-    """Give closed standard streams the null device, so that no file of ours is opened under their numbers.
+    """Open the null device for closed standard streams, so that no other file gets their numbers.
 
     Raises:
         ValueError: if standard output is closed: results are printed there.
@@ -81,7 +81,7 @@ def take_streams() -> None:
 
 
 def reader_gone() -> bool:
-    """Tell whether nobody reads standard output any more, as after `rlenv ... | head`; silence it then."""
+    """Tell whether the reader of standard output has closed it, as in `rlenv ... | head`; then silence it."""
     try:
         if sys.stdout is not None:
             sys.stdout.flush()
@@ -93,7 +93,7 @@ def reader_gone() -> bool:
 
 @contextmanager
 def thread_faults() -> Iterator[list[BaseException]]:
-    """Keep threads from printing tracebacks of what is not our fault; yields the list of those errors."""
+    """Collect errors in threads that `explain` knows, instead of printing tracebacks; yields their list."""
     kept: list[BaseException] = []
     previous = threading.excepthook
 

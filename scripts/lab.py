@@ -1,4 +1,4 @@
-"""rlenv lab: experiments that show why."""
+"""rlenv lab: experiments, each about one claim."""
 
 from __future__ import annotations
 
@@ -23,11 +23,12 @@ import click
 @click.option("--seed", type=click.IntRange(min=0), default=0, help="Seed of everything random in the experiment.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON object on the last line.")
 def lab(name: str | None, out: Path | None, seed: int, as_json: bool) -> None:  # fmt: skip
-    """Run the experiment NAME; without NAME, list them all.
+    """Run the experiment NAME; without NAME, list the experiments.
 
-    Prints the claim, what was measured and whether it held. The exit code is 0 where it held and 1 where it did not.
+    Prints the claim, the measurements and whether the claim held. The exit code is 0 if it held, else 1.
     """
-    from .labs import LABS, find_lab
+    from _rlenv_labs import LABS, find_lab
+
     from .plots import require_matplotlib, save_figure
 
     if name is None:

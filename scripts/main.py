@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 import click
 
 from .bench import bench
-from .compare import compare
+from .compare.command import compare
 from .evaluate import evaluate
 from .faults import explain, reader_gone, take_streams, thread_faults
 from .lab import lab
@@ -22,10 +22,10 @@ from .verifiers import verifiers
 
 
 class Commands(click.Group):
-    """A group that tells the user's errors (one line, exit code 1 or 2) from its own faults (a traceback)."""
+    """A group that prints errors of the user in one line (exit code 1 or 2), and bugs with their traceback."""
 
     def main(self, *args: Any, standalone_mode: bool = True, **extra: Any) -> Any:
-        """Run, and print errors in one line."""
+        """Run a command; see the class about errors."""
         run: Any = super().main
         if not standalone_mode:
             return run(*args, standalone_mode=False, **extra)
@@ -36,32 +36,31 @@ class Commands(click.Group):
             for fault in faults:
                 raise fault
         except click.ClickException as error:
-            _stop(error.format_message(), error.exit_code)
+            _fail(error.format_message(), error.exit_code)
         except click.Abort:
-            _stop("aborted", 130)
+            _fail("aborted", 130)
         except Exception as error:
             if isinstance(error, BrokenPipeError) and reader_gone():
                 sys.exit(1)
             explained = explain(error)
             if explained is None:
                 raise
-            _stop(*explained)
+            _fail(*explained)
         sys.exit(code if isinstance(code, int) else 0)
 
 
-def _stop(message: str, code: int) -> NoReturn:
-    with suppress(OSError):  # standard error may have gone, too
+def _fail(message: str, code: int) -> NoReturn:
+    with suppress(OSError):  # standard error may be closed
         click.echo(f"Error: {message}", err=True)
     sys.exit(code)
 
 
-def _check_neighbours() -> None:
-    """Run the check that importing rlenv begins with, without what rlenv imports: some commands do not need it."""
-    rlenv = find_spec("rlenv")
-    if rlenv is None or rlenv.origin is None:
+def _check_packages() -> None:
+    """Run the check with which rlenv/__init__.py begins, without importing rlenv, which some commands do not need."""
+    spec = find_spec("rlenv")
+    if spec is None or spec.origin is None:
         raise ImportError("rlenv is not installed completely; run: pip install --force-reinstall --no-deps rlenv")
-    check = run_path(str(Path(rlenv.origin).with_name("_neighbours.py")))["check_neighbours"]
-    check("agents", "verifiers")
+    run_path(str(Path(spec.origin).with_name("_neighbours.py")))["check_neighbours"]("agents", "verifiers")
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "show_default": True})
@@ -74,20 +73,15 @@ def main() -> None:
     rlenv train --env CartPole-v1        the same agent balances a pole
     rlenv evaluate runs/NAME             measure a run on held-out problems
     rlenv compare --agents all           every agent with several seeds, in one table
-    rlenv lab bandit                     an experiment that shows why
-    rlenv bench trl-grpo                 ours and a peer, timed in turn
-    rlenv verifiers lint arith           what a verifier pays for, and should not
+    rlenv lab bandit                     an experiment about one claim
+    rlenv bench trl-grpo                 rlenv and another library, timed in turn
+    rlenv verifiers lint arith           attack a verifier with wrong answers
     """
     try:
-        _check_neighbours()
+        _check_packages()
     except ImportError as error:
         raise click.ClickException(str(error)) from error
 
 
-main.add_command(train)
-main.add_command(sft)
-main.add_command(evaluate)
-main.add_command(compare)
-main.add_command(lab)
-main.add_command(bench)
-main.add_command(verifiers)
+for command in (train, sft, evaluate, compare, lab, bench, verifiers):
+    main.add_command(command)

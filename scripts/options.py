@@ -1,4 +1,4 @@
-"""Options that several commands share, and how their values are read."""
+"""Options that several commands share, and how their values are parsed."""
 
 from __future__ import annotations
 
@@ -26,8 +26,34 @@ def options(*decorators: Decorator) -> Decorator:
     return apply
 
 
+def names_of(decorator: Decorator) -> tuple[str, ...]:
+    """Return the parameter names of the options that a decorator adds."""
+    added: list[click.Parameter] = click.command()(decorator(lambda: None)).params
+    return tuple(str(option.name) for option in added)
+
+
+class Setting(click.Option):
+    """An option that passes on a constructor's argument of the same name.
+
+    It has no default: an argument that is not given is not passed. `--help` shows the constructor's default.
+    """
+
+    def get_help_extra(self, ctx: click.Context) -> Any:
+        """Return what `--help` shows; the constructors are imported here, which takes seconds."""
+        if self.show_default is None:
+            from .defaults import shown_default
+
+            self.show_default = shown_default(str(self.name))
+        return super().get_help_extra(ctx)
+
+
+def setting(*names: str, **attributes: Any) -> Decorator:
+    """Return the decorator that adds a `Setting`; the arguments are those of `click.option`."""
+    return click.option(*names, cls=Setting, default=None, **attributes)
+
+
 class KeyValue(click.ParamType):
-    """KEY=VALUE, where VALUE is read as JSON and, where it is none, as text."""
+    """KEY=VALUE; VALUE is read as JSON, and as text if it is not valid JSON."""
 
     name = "KEY=VALUE"
 
@@ -45,31 +71,31 @@ class KeyValue(click.ParamType):
 
 
 class ColumnName(KeyValue):
-    """OURS=THEIRS: what a file calls one of our columns; a name that looks like a number is a name."""
+    """COLUMN=NAME: what a file calls a column (prompt, answer, ...). NAME is text even if it looks like a number."""
 
-    name = "OURS=THEIRS"
+    name = "COLUMN=NAME"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, str]:
-        """Split at the first equals sign; a JSON string is taken for what it says."""
-        ours, theirs = super().convert(value, param, ctx)
-        if isinstance(theirs, str):
-            return ours, theirs
+        """Split at the first equals sign; a JSON string is read as JSON."""
+        column, name = super().convert(value, param, ctx)
+        if isinstance(name, str):
+            return column, name
         if not isinstance(value, str):
-            self.fail(f"the name of a column must be text, got {theirs!r}", param, ctx)
-        return ours, value.partition("=")[2]
+            self.fail(f"the name of a column must be text, got {name!r}", param, ctx)
+        return column, value.partition("=")[2]
 
 
 def _read_config(ctx: click.Context, param: click.Parameter, value: Path | None) -> Path | None:
-    """Make a configuration file the defaults of the command; what stands on the command line wins."""
+    """Read a configuration file as the defaults of the command; the command line wins."""
     if value is None:
         return None
     try:
         text = value.read_text(encoding="utf-8")
         config = tomllib.loads(text) if value.suffix == ".toml" else json.loads(text)
     except (tomllib.TOMLDecodeError, json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise click.BadParameter(f"{value} is no valid JSON or TOML file: {error}") from error
+        raise click.BadParameter(f"{value} is not a valid JSON or TOML file: {error}") from error
     if not isinstance(config, dict):
-        raise click.BadParameter(f"{value} holds no table of options")
+        raise click.BadParameter(f"{value} must hold a table of options")
     names = {flag.lstrip("-"): option.name for option in ctx.command.params for flag in option.opts if option.name}
     config = {names.get(key.replace("_", "-"), key): option for key, option in config.items()}
     known = [option.name for option in ctx.command.params if option.name]
@@ -91,10 +117,10 @@ def _read_config(ctx: click.Context, param: click.Parameter, value: Path | None)
 
 
 def one_budget(given: dict[str, Any]) -> dict[str, Any]:
-    """Return the options with one of --timesteps and --episodes at most; the command line wins over a file.
+    """Return the options with at most one of --timesteps and --episodes; the command line wins over a file.
 
     Raises:
-        ValueError: if both come from the same place.
+        ValueError: if the command line, or the file, sets both.
     """
     both = [name for name in ("timesteps", "episodes") if given[name] is not None]
     if len(both) < 2:
@@ -142,94 +168,67 @@ problem_file = options(
         type=click.Path(resolve_path=True),
         default=None,
         show_default="the verifier's own",
-        help="Problems: a .jsonl, .json, .csv, .tsv or .parquet file, or a folder that datasets has saved.",
+        help="Problems: a .jsonl, .json, .csv, .tsv or .parquet file, or a folder of datasets' save_to_disk.",
     ),
     click.option(
         "--column",
         "column_args",
         type=ColumnName(),
         multiple=True,
-        help="What the file calls one of our columns (prompt, answer, split, level), such as prompt=question.",
+        help="Name of a column in the file, for prompt, answer, split or level; such as prompt=question.",
     ),
     click.option(
         "--prompt-template",
         default=None,
         show_default="the prompt column",
-        help="Prompts made from the file's columns, such as 'Q: {question} A:'; taken as it is, without escapes.",
+        help="Prompts made from the file's columns, such as 'Q: {question} A:'. Escapes such as \\n are not read.",
     ),
 )
 
 text = options(
     click.option("--verifier", default="arith", help='Verifier: a name or "module:Name".'),
     click.option("--verifier-arg", "verifier_args", type=KeyValue(), multiple=True, help="Argument of the verifier."),
-    click.option(
+    setting(
         "--verifier-workers",
         type=click.IntRange(min=0),
-        default=None,
-        show_default="one a core where the verifier wants them",
-        help="Worker processes that judge; 0 for none.",
+        show_default="one per core if the verifier asks for workers",
+        help="Worker processes that run the verifier; 0 for none.",
     ),
-    click.option(
+    setting(
         "--verifier-timeout",
         type=float,
-        default=None,
-        show_default="what the verifier says",
-        help="Seconds a verdict may take; the worker process is killed then.",
+        show_default="the verifier's",
+        help="Seconds per verdict; then the worker process is killed and the verdict is a timeout.",
     ),
-    click.option(
-        "--verifier-memory-mb", type=int, default=None, show_default="2048", help="Memory of a worker process, in MiB."
-    ),
+    setting("--verifier-memory-mb", type=int, show_default="2048", help="Memory of a worker process, in MiB."),
     click.option(
         "--unsafe-local-exec",
         is_flag=True,
-        help="Let the verifier code run programs with your rights where it has no sandbox.",
+        help="Let the verifier `code` run programs with your rights on a machine without a sandbox.",
     ),
     problem_file,
-    click.option(
-        "--test-fraction", type=float, default=None, show_default="0.2", help="Share of the problems to measure on."
-    ),
-    click.option(
-        "--long-prompts",
-        default=None,
-        show_default="error",
-        help="What happens to prompts above --max-prompt-tokens: error, skip.",
-    ),
-    click.option(
+    setting("--test-fraction", type=float, help="Share of the problems in the test split."),
+    setting("--long-prompts", help="What to do with prompts above --max-prompt-tokens: error, skip."),
+    setting(
         "--curriculum",
         type=float,
-        default=None,
         show_default="all levels from the start",
-        help="Begin with the easiest level; the next one comes at this success rate, such as 0.8.",
+        help="Begin with the easiest level; add the next one at this success rate, such as 0.8.",
     ),
-    click.option(
-        "--tokenizer", default=None, show_default="the model's own, else one token a character", help="Folder or id."
+    setting("--tokenizer", show_default="the model's, else one token per character", help="Folder or id."),
+    setting(
+        "--max-prompt-tokens", type=int, show_default="what the problems need, at most 4096", help="Longest prompt."
     ),
-    click.option(
-        "--max-prompt-tokens",
-        type=int,
-        default=None,
-        show_default="what the problems need, at most 4096",
-        help="Longest prompt.",
+    setting(
+        "--max-new-tokens", type=int, show_default="what the answers need, at most 4096", help="Longest completion."
     ),
-    click.option(
-        "--max-new-tokens",
-        type=int,
-        default=None,
-        show_default="what the answers need, at most 4096",
-        help="Longest completion.",
-    ),
-    click.option("--temperature", type=float, default=1.0, help="Of the softmax, in acting and training alike."),
+    click.option("--temperature", type=float, default=1.0, help="Of the softmax, while acting and while training."),
 )
 
 warm_start = options(
     click.option("--sft-steps", type=int, default=500, help="Steps of the supervised warm start; 0 for none."),
-    click.option("--sft-examples", type=int, default=650, help="Demonstrated problems the warm start sees."),
-    click.option("--sft-batch-size", type=int, default=128, help="Demonstrations a step."),
-    click.option("--sft-learning-rate", type=float, default=2e-3, help="It falls linearly to a tenth."),
+    click.option("--sft-examples", type=int, default=650, help="Demonstrations that the warm start uses."),
+    click.option("--sft-batch-size", type=int, default=128, help="Demonstrations per step."),
+    click.option("--sft-learning-rate", type=float, default=2e-3, help="Falls linearly to a tenth."),
 )
-TEXT_ONLY = (
-    "verifier", "verifier_args", "verifier_workers", "verifier_timeout", "verifier_memory_mb", "unsafe_local_exec",
-    "problems", "column_args", "prompt_template", "test_fraction", "long_prompts", "curriculum", "tokenizer",
-    "max_prompt_tokens", "max_new_tokens", "temperature",
-    "sft_steps", "sft_examples", "sft_batch_size", "sft_learning_rate",
-)  # fmt: skip
+TEXT_ONLY = (*names_of(text), *names_of(warm_start))

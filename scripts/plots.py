@@ -1,4 +1,4 @@
-"""Figures, by matplotlib (the extra `plots`), without a screen."""
+"""Figures with matplotlib (the extra `plots`), without a screen."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 
 def require_matplotlib() -> None:
-    """Check that figures can be drawn, before any long work.
+    """Check that figures can be drawn; call it before any long work.
 
     Raises:
         ValueError: naming the extra to install.

@@ -18,7 +18,7 @@ console = Console(stderr=True)
 
 @contextmanager
 def progress_bar(title: str, total: int) -> Iterator[Any]:
-    """Show a bar; yields a function that takes how much is done and a note."""
+    """Show a progress bar; yields a function of the amount done and a note."""
     columns = (
         TextColumn("{task.description:<12}"),
         BarColumn(),
@@ -33,7 +33,7 @@ def progress_bar(title: str, total: int) -> Iterator[Any]:
 
 
 class Interrupt:
-    """Turns the first Ctrl-C into a flag, so that work ends between two steps; a second one aborts at once."""
+    """Turns the first Ctrl-C into a flag, so that work ends between two steps; the second one aborts."""
 
     def __init__(self) -> None:
         self.asked = False
@@ -53,10 +53,10 @@ class Interrupt:
 
 
 class ShowProgress(BaseCallback):
-    """Feeds a progress bar, and stops training when an interrupt was asked for.
+    """Updates a progress bar, and stops training after Ctrl-C.
 
     Args:
-        show: takes a note and shows how far training is.
+        show: function of a note that updates the bar.
         interrupt: checked after every step.
     """
 
@@ -73,14 +73,14 @@ class ShowProgress(BaseCallback):
 
 
 class StopOnReward(BaseCallback):
-    """Stops training once the mean reward of fresh evaluation episodes, less two standard errors, reaches a goal.
+    """Stops training when the mean reward of new evaluation episodes, minus two standard errors, reaches a goal.
 
-    Evaluates before a rollout, so that the policy that passed is the policy that is kept; only after rollouts whose
-    own mean came within half the goal's size of it, and at most every `every` rollouts.
+    Evaluates before a rollout, so that the policy that passed is kept, at most every `every` rollouts, and only if the
+    last rollout's mean was at least goal - |goal| / 2.
 
     Args:
         goal: the mean reward to reach.
-        evaluate: returns the rewards of fresh episodes [n].
+        evaluate: returns the rewards of new episodes [n].
         every: rollouts between two evaluations.
     """
 
@@ -95,7 +95,7 @@ class StopOnReward(BaseCallback):
         latest = self.model.last_metrics.get("rollout/ep_rew_mean", -math.inf)
         if latest >= self.goal - abs(self.goal) / 2 and self.rollouts % self.every == 0:
             returns = self.evaluate()
-            # With a margin, because the evaluation that stops a run is often a lucky one.
+            # The margin is needed because the first evaluation to pass is often lucky.
             self.reached = returns.mean() - 2 * returns.std(correction=0) / math.sqrt(len(returns)) >= self.goal
 
     def _on_step(self) -> bool:

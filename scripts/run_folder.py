@@ -1,10 +1,10 @@
-"""The run folder: where a run writes, and where `evaluate` finds what it wrote.
+"""The run folder, which `train` and `sft` write and `evaluate` reads.
 
-config.json      the resolved options; `--config RUN/config.json` repeats the run
+config.json      the options of the run; `--config RUN/config.json` repeats it
 result.json      what --json prints
 progress.csv, events.out.tfevents...
 samples.md       completions of the trained policy
-checkpoint/      see agents/checkpoint.py; a model for AutoModelForCausalLM in checkpoint/policy/model
+checkpoint/      see agents/checkpoint.py; checkpoint/policy/model loads with AutoModelForCausalLM
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from agents.files import Lock, whole_folder
 CONFIG, RESULT, SAMPLES, CHECKPOINT = "config.json", "result.json", "samples.md", "checkpoint"
 LOCK = ".lock"  # while a run is writing
 MODEL = Path("policy", "model")  # in a checkpoint
-_LOCAL = ("log_dir", "overwrite", "as_json")
+LOCAL = ("log_dir", "overwrite", "as_json")  # options of one invocation, not of the run
 
 
 def choose(log_dir: Path | None, overwrite: bool, name: str) -> Path:
-    """Return the run folder without touching anything: the one asked for, or the first free runs/NAME.
+    """Return the path of the run folder: `log_dir`, or the first runs/NAME that does not exist. Writes nothing.
 
     Raises:
-        ValueError: if the folder exists and may not be replaced, or is no run folder.
+        ValueError: if the folder exists and may not be replaced, or is not a run folder.
     """
     if log_dir is None:
         candidates = (Path("runs", name if i == 1 else f"{name}-{i}") for i in itertools.count(1))
@@ -48,7 +48,7 @@ def _check_free(log_dir: Path, overwrite: bool) -> None:
 
 
 def check_place(folder: Path) -> None:
-    """Check that nothing but folders is where a folder is to be made.
+    """Check that a folder can be made here: no part of its path is a file.
 
     Raises:
         ValueError: naming what is in its place.
@@ -59,10 +59,10 @@ def check_place(folder: Path) -> None:
 
 
 def create(path: Path, config: dict[str, Any], overwrite: bool) -> None:
-    """Make the folder, empty but for the resolved configuration, and keep other runs out until the command ends.
+    """Make the folder, with config.json alone in it, and lock it until the command ends.
 
     Raises:
-        ValueError: if another run is writing there, or it has begun to since the folder was chosen.
+        ValueError: if another run is writing there, or has since the folder was chosen.
     """
     path.mkdir(parents=True, exist_ok=True)
     busy = f"another run is writing to the run folder {str(path)!r}; pass another --log-dir"
@@ -76,14 +76,8 @@ def create(path: Path, config: dict[str, Any], overwrite: bool) -> None:
     write_json(path / CONFIG, config)
 
 
-def resolved(given: dict[str, Any]) -> dict[str, Any]:
-    """Return the options of the running command as `--config` reads them, without those of this invocation alone."""
-    options = {name: value for name, value in given.items() if name not in _LOCAL and value is not None}
-    return {name: dict(value) if name.endswith("_args") else value for name, value in options.items()}
-
-
 def config_of(spec: str) -> dict[str, Any]:
-    """Return the resolved options of the run in a folder; none where `spec` is something else."""
+    """Return the resolved options of the run in a folder; empty if `spec` is not a run folder."""
     path = Path(spec, CONFIG)
     if not path.is_file() or not Path(spec, CHECKPOINT).is_dir():
         return {}
@@ -96,7 +90,7 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def checkpoint_of(path: Path) -> Path:
-    """Return the checkpoint inside a run folder, or the folder itself where it is a checkpoint.
+    """Return the checkpoint inside a run folder, or the folder itself if it is a checkpoint.
 
     Raises:
         ValueError: if it is neither.
@@ -108,10 +102,10 @@ def checkpoint_of(path: Path) -> Path:
 
 
 def model_of(spec: str) -> str:
-    """Return the language model inside a run or checkpoint folder; anything else is returned as it is.
+    """Return the language model inside a run or checkpoint folder; any other `spec` is returned unchanged.
 
     Raises:
-        ValueError: for a run folder that holds no language model.
+        ValueError: for a run folder without a language model.
     """
     checkpoint = whole_folder(Path(spec) / CHECKPOINT)
     for model in (checkpoint / MODEL, whole_folder(Path(spec)) / MODEL):

@@ -1,4 +1,4 @@
-"""rlenv sft: the supervised warm start by itself."""
+"""rlenv sft: the supervised warm start alone."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ from .options import common, environment, run_folder, text, warm_start
 @run_folder
 @common
 def sft(**given: Any) -> None:
-    """Train a language model on the verifier's demonstrations; `rlenv train --model RUN --sft-steps 0` goes on."""
+    """Train a language model on the verifier's demonstrations; `rlenv train --model RUN --sft-steps 0` continues."""
     from . import run_folder as folder
-    from . import session
+    from . import session, settings
     from .progress import Interrupt
 
-    if not session.is_text(given["env_id"]):
+    if not settings.is_text(given["env_id"]):
         raise ValueError(f"{given['env_id']} has no demonstrations to learn from")
     agent = session.build_agent("reinforce", given)
     episodes = given["eval_episodes"]
     envs = session.evaluation_envs(given["env_id"], agent.origin["env_kwargs"], agent.device, episodes, "test")
     shown = session.demonstrations(agent, given)
     run_dir = folder.choose(given["log_dir"], given["overwrite"], f"sft-{given['verifier'].replace(':', '.')}")
-    folder.create(run_dir, folder.resolved(given), given["overwrite"])
+    folder.create(run_dir, settings.resolved(given), given["overwrite"])
     started = time.perf_counter()
     with Interrupt() as interrupt:
         losses = session.warm_up(agent, shown, given, interrupt)

@@ -1,4 +1,4 @@
-"""What a training run logs beside the learner's own figures."""
+"""What a training run logs besides the learner's metrics."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ OUTCOMES = ("mean_reward", "success_rate", "mean_ep_length")
 
 
 class KLFromStart(BaseCallback):
-    """Logs how far the policy has moved from the one that training started with, as `rollout/kl_start`.
+    """Logs the KL to the policy that training started from, as `rollout/kl_start`.
 
         KL(π ‖ π_0) ≈ 1/Σ_i T_i Σ_i Σ_t (log π(a_t | s_t) - log π_0(a_t | s_t)),    a_t ~ π
 
-    The estimator k1 (Schulman 2020, "Approximating KL divergence") on the episodes just collected, in nats a step. It
-    costs one forward pass of a frozen copy, which is the KL anchor's where there is one.
+    The estimator k1 (Schulman 2020, "Approximating KL divergence") on the episodes just collected, in nats per step.
+    Costs one forward pass of a frozen copy, the reference of the KL anchor if there is one.
 
     Args:
-        every: updates between two estimates; with the interval of the log, each estimate is the entry's own.
+        every: updates between two estimates; use the log's interval.
     """
 
     def __init__(self, every: int) -> None:
@@ -51,7 +51,7 @@ class KLFromStart(BaseCallback):
 
 
 def record_outcome(agent: Any, name: str, figures: dict[str, Any]) -> None:
-    """Log the last evaluation, and with what settings it was reached, for TensorBoard's scalars and HParams.
+    """Log the last evaluation and its settings for TensorBoard's scalars and HParams.
 
     Args:
         agent: its logger is written to.

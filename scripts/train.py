@@ -10,16 +10,16 @@ from typing import Any
 
 import click
 
-from .options import KeyValue, common, environment, one_budget, options, run_folder, text, warm_start
+from .options import KeyValue, common, environment, one_budget, options, run_folder, setting, text, warm_start
 
 agent_options = options(
     click.option(
         "--agent", default="reinforce-baseline",
-        help="Algorithm, such as reinforce-baseline, rloo, grpo or ppo; an unknown name lists them all.",
+        help="Algorithm, such as reinforce-baseline, rloo, grpo or ppo; a wrong name prints the list.",
     ),
     click.option(
         "--agent-arg", "agent_args", type=KeyValue(), multiple=True,
-        help="Setting of the algorithm that has no option here, such as clip_range=0.3.",
+        help="Setting of the algorithm without an option, such as clip_range=0.3.",
     ),
     click.option(
         "--model", default="auto", show_default="tiny for text, MlpPolicy for control",
@@ -31,36 +31,32 @@ agent_options = options(
     ),
     click.option(
         "--timesteps", type=click.IntRange(min=1), default=None, show_default="the policy's",
-        help="Steps of the environment (tokens, for text), those of episodes that are not trained on included.",
+        help="Steps of the environment (for text: tokens), also those of episodes that are not trained on.",
     ),
     click.option("--episodes", type=click.IntRange(min=1), default=None, help="Episodes, instead."),
-    click.option(
-        "--baseline", default=None, show_default="the agent's",
-        help="Of reinforce-baseline: none, running-mean, batch-mean, group-mean, leave-one-out, value; of "
-        "reinforce-plus-plus: none, group-mean.",
+    setting(
+        "--baseline",
+        help="Of reinforce-baseline: none, running-mean, batch-mean, group-mean, leave-one-out, value. "
+        "Of reinforce-plus-plus: none, group-mean.",
     ),
-    click.option("--returns", default=None, show_default="return-to-go", help="return-to-go, episode."),
-    click.option("--learning-rate", type=float, default=None, show_default="the policy's", help="Of Adam."),
-    click.option("--lr-schedule", default="linear", help="linear (to zero at the end) or constant."),
-    click.option(
-        "--episodes-per-update", type=int, default=None, show_default="the policy's", help="Episodes per rollout."
-    ),
-    click.option("--num-envs", type=int, default=None, show_default="the policy's", help="Slots of the environment."),
-    click.option(
-        "--group-size", type=int, default=None, show_default="the agent's", help="Episodes that share a prompt."
-    ),
-    click.option("--gamma", type=float, default=None, show_default="the policy's", help="Discount."),
-    click.option("--max-grad-norm", type=float, default=1.0, help="Gradients are clipped to this norm."),
-    click.option("--ent-coef", type=float, default=0.0, help="Entropy bonus."),
-    click.option("--vf-coef", type=float, default=0.5, help="Weight of the critic's loss, where there is a critic."),
-    click.option("--kl-coef", type=float, default=0.0, help="KL anchor to the policy that training starts from."),
-    click.option("--kl-estimator", default="k1", help="k1, k2, k3, exact."),
-    click.option("--kl-in", default="reward", help="reward, loss."),
-    click.option("--micro-batch-size", type=int, default=None, show_default="all", help="Rows a pass of the policy."),
-    click.option("--micro-batch-tokens", type=int, default=None, show_default="all", help="Tokens a pass."),
-    click.option(
-        "--max-failed-share", type=float, default=0.1,
-        help="Stop once the verifier fails on more than this share of the last hundred episodes.",
+    setting("--returns", help="Of reinforce-baseline: return-to-go, episode."),
+    setting("--learning-rate", type=float, help="Of Adam."),
+    setting("--lr-schedule", help="linear (to zero at the end) or constant."),
+    setting("--episodes-per-update", type=int, help="Episodes per rollout."),
+    setting("--num-envs", type=int, help="Slots of the environment."),
+    setting("--group-size", type=int, show_default="the agent's", help="Episodes that share a prompt."),
+    setting("--gamma", type=float, help="Discount."),
+    setting("--max-grad-norm", type=float, help="Gradients are clipped to this norm."),
+    setting("--ent-coef", type=float, help="Entropy bonus."),
+    setting("--vf-coef", type=float, help="Weight of the critic's loss, for agents with a critic."),
+    setting("--kl-coef", type=float, help="KL anchor to the policy that training starts from."),
+    setting("--kl-estimator", help="k1, k2, k3, exact."),
+    setting("--kl-in", help="reward, loss."),
+    setting("--micro-batch-size", type=int, show_default="all", help="Rows per forward pass."),
+    setting("--micro-batch-tokens", type=int, show_default="all", help="Tokens per forward pass."),
+    setting(
+        "--max-failed-share", type=float,
+        help="Stop when the verifier fails on more than this share of the last hundred episodes.",
     ),
 )  # fmt: skip
 
@@ -81,7 +77,7 @@ agent_options = options(
     "--stop-reward",
     type=float,
     default=None,
-    help="Stop once the mean of evaluation episodes, less two standard errors, reaches this.",
+    help="Stop when the mean reward of evaluation episodes, minus two standard errors, reaches this.",
 )
 @click.option("--log-interval", type=click.IntRange(min=1), default=10, help="Updates between two log entries.")
 @click.option("--log-kl", is_flag=True, help="Log the KL to the policy that training starts from (rollout/kl_start).")
@@ -90,19 +86,19 @@ agent_options = options(
 def train(**given: Any) -> None:  # fmt: skip
     """Train an agent.
 
-    With no option, a small language model learns two-digit addition: a supervised warm start on a few hundred
-    solved sums, then reinforcement learning from the verifier's reward alone, measured on held-out sums.
+    Without options, a small language model learns two-digit addition: a supervised warm start on a few hundred
+    solved sums, then reinforcement learning from the verifier's reward, measured on held-out sums.
     """
     from agents import DivergedError, VerifierError
     from agents.checks import check_number
 
     from . import run_folder as folder
-    from . import session
+    from . import session, settings
     from .progress import Interrupt
 
     given = one_budget(given)
     agent = session.build_agent(given["agent"], given)
-    text = session.is_text(given["env_id"])
+    text = settings.is_text(given["env_id"])
     episodes = given["eval_episodes"] or session.evaluation_episodes(text)
     if given["stop_reward"] is not None:
         check_number("stop_reward", given["stop_reward"])
@@ -112,18 +108,17 @@ def train(**given: Any) -> None:  # fmt: skip
         [given["env_id"].split(":")[-1], *([given["verifier"].replace(":", ".")] if text else []), given["agent"]]
     )
     run_dir = folder.choose(given["log_dir"], given["overwrite"], name.lower())
-    folder.create(run_dir, folder.resolved(given), given["overwrite"])
+    folder.create(run_dir, settings.resolved(given), given["overwrite"])
 
     with Interrupt() as interrupt:
         try:
             result, samples = _run(agent, envs, shown, given, run_dir, interrupt, episodes)
-        except VerifierError as error:
+        except (VerifierError, DivergedError) as error:
             folder.write_json(run_dir / folder.RESULT, {"stopped": str(error), "timesteps": agent.num_timesteps})
-            click.echo(f"Stopped: {error}\nCheckpoint written to {run_dir / folder.CHECKPOINT}", err=True)
-            sys.exit(1)
-        except DivergedError as error:  # raised by saving, so the last checkpoint is that of finite weights
-            folder.write_json(run_dir / folder.RESULT, {"stopped": str(error), "timesteps": agent.num_timesteps})
-            click.echo(f"Stopped: {error}. A smaller --learning-rate may help.", err=True)
+            saved = f"\nCheckpoint written to {run_dir / folder.CHECKPOINT}"
+            diverged = isinstance(error, DivergedError)  # weights that are not finite are not saved
+            hint = ". A smaller --learning-rate may help." if diverged else saved
+            click.echo(f"Stopped: {error}{hint}", err=True)
             sys.exit(1)
     folder.write_json(run_dir / folder.RESULT, result)
     if samples and not given["as_json"]:
@@ -140,18 +135,18 @@ def train(**given: Any) -> None:  # fmt: skip
 def _run(
     agent: Any, envs: Any, shown: Any, given: dict[str, Any], run_dir: Path, interrupt: Any, episodes: int
 ) -> tuple[dict[str, Any], list[Any]]:
-    """Warm start, evaluate, learn, evaluate; write checkpoints and samples. Return the result and the samples."""
+    """Warm start, evaluate, learn, evaluate; write checkpoints and samples; return the result and the samples."""
     from stable_baselines3.common.logger import configure
 
     from . import run_folder as folder
-    from . import session
+    from . import session, settings
     from .progress import console
     from .tracking import record_outcome
 
     agent.set_logger(configure(str(run_dir), ["csv", "tensorboard"]))
     click.get_current_context().call_on_close(agent.logger.close)
     started = time.perf_counter()
-    text = session.is_text(given["env_id"])
+    text = settings.is_text(given["env_id"])
     losses = session.warm_up(agent, shown, given, interrupt)
     warm_seconds = time.perf_counter() - started
     agent.save(run_dir / folder.CHECKPOINT)
@@ -162,11 +157,11 @@ def _run(
     if not interrupt.asked:
         try:
             _learn(agent, envs, given, interrupt, episodes)
-        finally:  # whatever ends the training, what it has learned is kept, but weights that are not finite
+        finally:  # also after an error; weights that are not finite are not saved
             agent.save(run_dir / folder.CHECKPOINT)
     seconds = time.perf_counter() - started
 
-    # The same episodes as before, and none that training or --stop-reward has seen, so that the two figures pair.
+    # The episodes of the first evaluation again, none of which training or --stop-reward has seen.
     final, rollout = session.run_evaluation(agent, envs, episodes, given["seed"])
     console.print(f"after:  {session.describe(final)}")
     samples = session.sample_rows(session.task_of(envs), rollout) if text else []
@@ -196,11 +191,11 @@ def _run(
 
 
 def _learn(agent: Any, envs: Any, given: dict[str, Any], interrupt: Any, episodes: int) -> None:
-    """Train for the steps or episodes asked for, with a progress bar and the callbacks asked for."""
+    """Train with a progress bar and the callbacks that the options ask for."""
     from .progress import ShowProgress, StopOnReward, progress_bar
     from .tracking import KLFromStart
 
-    steps = None if given["episodes"] else given["timesteps"] or agent.policy.defaults["total_timesteps"]
+    steps = None if given["episodes"] else given["timesteps"] or agent.or_default("total_timesteps", None)
     with progress_bar("training", steps or given["episodes"]) as show:
         callbacks: list[Any] = [
             ShowProgress(lambda note: show(agent.num_timesteps if steps else agent.num_episodes, note), interrupt)

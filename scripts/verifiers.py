@@ -1,4 +1,4 @@
-"""rlenv verifiers: which there are, what they ask and say, and whether they can be trusted."""
+"""rlenv verifiers: list, show and lint verifiers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .options import KeyValue, problem_file
 
 if TYPE_CHECKING:
     from verifiers import Problem, Verifier
-    from verifiers.linting.lint import Report
+    from verifiers.lint.report import Report
 
 arguments = click.option(
     "--verifier-arg", "verifier_args", type=KeyValue(), multiple=True, help="Argument of the verifier."
@@ -26,7 +26,7 @@ as_json = click.option("--json", "as_json", is_flag=True, help="Print the result
 
 @click.group()
 def verifiers() -> None:
-    """List verifiers, show what they ask and say, and lint them.
+    """List verifiers, show their problems and verdicts, and lint them.
 
     A verifier is a name ("arith"), a name with its first argument ("regex:[0-9]+"), or "module:Name", where Name is a
     Verifier or a reward function f(prompts, completions, **columns). docs/verifiers.md says how to write one.
@@ -36,14 +36,14 @@ def verifiers() -> None:
 @verifiers.command("list")
 @as_json
 def list_command(as_json: bool) -> None:  # fmt: skip
-    """List the verifiers that can be made by name, with those of installed packages."""
+    """List the verifiers that have a name, also those of installed packages."""
     from verifiers import list_verifiers
 
     rows = [_described(name) for name in list_verifiers()]
     if as_json:
         click.echo(json.dumps(rows))
         return
-    table = Table("verifier", "what it asks and pays for", "from", "missing", box=None, pad_edge=False)
+    table = Table("verifier", "problems and reward", "from", "missing", box=None, pad_edge=False)
     for row in rows:
         missing = f"pip install 'rlenv[{row['missing']}]'" if row["missing"] else ""
         table.add_row(row["name"], escape(row["summary"]), escape(row["from"]), escape(missing))
@@ -51,7 +51,7 @@ def list_command(as_json: bool) -> None:  # fmt: skip
 
 
 def _described(name: str) -> dict[str, str]:
-    """Return the name, the first sentence of the documentation, where it is from, and the extra that is missing."""
+    """Return the name, the first line of the documentation, the distribution, and the extra that is missing."""
     import importlib.util
 
     from verifiers.registry import find_verifier, verifier_origin
@@ -74,16 +74,16 @@ def _described(name: str) -> dict[str, str]:
 @click.argument("name")
 @click.option("-n", "--count", type=click.IntRange(min=1), default=3, help="Problems to show.")
 @click.option("--seed", type=click.IntRange(min=0), default=0, help="Seed of the problems.")
-@click.option("--completion", "completions", multiple=True, help="A completion of your own, to be judged, too.")
+@click.option("--completion", "completions", multiple=True, help="A completion to judge as well.")
 @arguments
 @problem_file
 @as_json
 def show(
     name: str, count: int, seed: int, completions: tuple[str, ...], verifier_args: Any, as_json: bool, **file: Any
 ) -> None:  # fmt: skip
-    """Show problems of the verifier NAME, and what it says of a right, a wrong and an empty answer."""
+    """Show problems of the verifier NAME, with its verdicts on a right, a wrong and an empty answer."""
     from verifiers import make_verifier
-    from verifiers.isolation import isolate
+    from verifiers.workers.pool import isolate
 
     verifier = make_verifier(name, **dict(verifier_args))
     problems = (_from_file(file) or _sampled(name, verifier, count, seed))[:count]
@@ -99,26 +99,26 @@ def show(
 
 
 def _from_file(file: dict[str, Any]) -> list[Problem] | None:
-    """Return the problems of --problems, if it is given."""
+    """Return the problems of --problems, None without the option."""
     if not any(file.values()):
-        return None  # before anything heavy is imported
+        return None  # without the imports below, which take seconds
     from rlenv.problem_files import load_problems
 
-    from .session import problem_file_of
+    from .settings import problem_file_arguments
 
-    given = problem_file_of(file)
+    given = problem_file_arguments(file)
     return None if given["problems"] is None else load_problems(given["problems"], given["columns"], given["template"])
 
 
 def _sampled(name: str, verifier: Verifier, count: int, seed: int) -> list[Problem]:
-    """Return sampled problems, one level after the other; the examples where it samples none.
+    """Return sampled problems, one level after the other, or the examples of a verifier that samples none.
 
     Raises:
         ValueError: if it has neither.
     """
     import random
 
-    from verifiers.linting.lint import examples
+    from verifiers.lint.report import examples
 
     rng = random.Random(seed)
     try:
@@ -130,7 +130,7 @@ def _sampled(name: str, verifier: Verifier, count: int, seed: int) -> list[Probl
 def _judged(
     judge: Verifier, verifier: Verifier, problem: Problem, problems: list[Problem], completions: tuple[str, ...]
 ) -> Iterator[dict[str, Any]]:
-    from verifiers.linting.corpus import wrong_answers
+    from verifiers.lint.cases import wrong_answers
 
     demonstration = verifier.demonstration(problem)
     texts = [("demonstration", demonstration)] if demonstration else []
@@ -146,7 +146,7 @@ def _judged(
 
 
 def _show_rows(rows: list[dict[str, Any]]) -> None:
-    from verifiers.linting.corpus import shorten
+    from verifiers.lint.cases import shorten
 
     table = Table("problem", "", "completion", "reward", "solved", "status")
     shown = None
@@ -164,22 +164,22 @@ def _show_rows(rows: list[dict[str, Any]]) -> None:
 
 @verifiers.command()
 @click.argument("names", nargs=-1)
-@click.option("--all", "everything", is_flag=True, help="Lint every verifier that can be made by name alone.")
+@click.option("--all", "everything", is_flag=True, help="Lint every verifier that needs no arguments.")
 @arguments
 @problem_file
 @as_json
 def lint(names: tuple[str, ...], everything: bool, verifier_args: Any, as_json: bool, **file: Any) -> None:
-    """Hold the verifiers NAMES to the rules that make a reward trustworthy.
+    """Check the verifiers NAMES: right answers must be accepted, wrong ones rejected.
 
-    Each judges its reference answers and their paraphrases, which have to be successes, and hundreds of wrong
+    Each verifier judges its reference answers and their paraphrases, which must be successes, and hundreds of wrong
     completions, which must not: empty, the prompt again, every number, all choices, long junk, control characters,
     special tokens, digits of other scripts, numbers of 5,000 digits, deep nesting, several answers at once, and more.
-    A wrong answer added must not raise a reward; verdicts must not depend on time, order or batch, nor take long.
+    Adding a wrong answer must not raise a reward; verdicts must be fast and must not depend on time, order or batch.
 
-    The exit code is 0 where every rule is kept, and 1 where one is broken.
+    The exit code is 0 if all rules hold, else 1.
     """
     from verifiers import list_verifiers, make_verifier
-    from verifiers.linting.lint import lint as examine
+    from verifiers.lint.report import lint as examine
 
     if everything == bool(names):
         raise ValueError("pass the names of verifiers, or --all")
@@ -191,7 +191,7 @@ def lint(names: tuple[str, ...], everything: bool, verifier_args: Any, as_json: 
         except ValueError as error:
             if not everything:
                 raise
-            skipped[name] = str(error)  # what it needs, which --all cannot know
+            skipped[name] = str(error)  # it needs arguments
     if as_json:
         click.echo(json.dumps({"verifiers": [report.as_dict() for report in reports], "skipped": skipped}))
     else:
@@ -216,7 +216,7 @@ def _show_reports(reports: list[Report], skipped: dict[str, str]) -> None:
 
 
 def _show_notes(report: Report) -> None:
-    """Print what the counts do not say: what is declared, what could not be checked, and the findings."""
+    """Print the declared weaknesses, what was not checked, and the findings."""
     name = report.verifier
     for family, count in report.declared.items():
         click.echo(f"{name}: declared: {family} is paid for, {count} times")

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import click
 import pytest
-from _rlenv_scripts.children import Job, available_cores, rlenv_command, run_jobs
+from _rlenv_scripts.compare.children import Job, available_cores, rlenv_command, run_jobs
 from _rlenv_scripts.train import train
 
 PARENT = """
@@ -18,11 +18,11 @@ import signal
 import sys
 from pathlib import Path
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell lets its background jobs ignore it
-from _rlenv_scripts.children import Job, run_jobs
+from _rlenv_scripts.compare.children import Job, run_jobs
 child = '''
 import os, time
 from pathlib import Path
-from _rlenv_scripts.children import end_with_parent
+from _rlenv_scripts.compare.children import end_with_parent
 end_with_parent()
 Path("pid").write_text(str(os.getpid()))
 time.sleep(600)
@@ -123,7 +123,7 @@ def test_a_command_line_says_what_is_not_the_default():
     options = {"agent": "rloo", "seed": 0, "sft_steps": 0, "timesteps": None, "as_json": True, "overwrite": False}
     options |= {"stop_reward": -5.0, "verifier_args": (("digits", 3), ("operators", "+-")), "agents": "all"}
     arguments = rlenv_command(train, options)
-    assert arguments[:4] == (sys.executable, "-m", "_rlenv_scripts.children", "train")
+    assert arguments[:4] == (sys.executable, "-m", "_rlenv_scripts", "train")
     expected = {"--agent=rloo", "--sft-steps=0", "--json", "--stop-reward=-5.0"}
     assert set(arguments[4:]) == expected | {"--verifier-arg=digits=3", '--verifier-arg=operators="+-"'}
 

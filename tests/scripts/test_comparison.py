@@ -4,8 +4,9 @@ import math
 
 import numpy as np
 import pytest
-from _rlenv_scripts.comparison import as_markdown, bootstrap_interval, interquartile_mean, summarize, tabulate
-from _rlenv_scripts.curves import POINTS, draw, read_curve, spread
+from _rlenv_scripts.compare.curves import POINTS, draw, read_curve, spread
+from _rlenv_scripts.compare.report import as_markdown
+from _rlenv_scripts.compare.statistics import bootstrap_interval, interquartile_mean, summarize, tabulate
 from _rlenv_scripts.plots import save_figure
 from hypothesis import given, settings
 from hypothesis import strategies as st

@@ -154,13 +154,13 @@ def test_closed_streams(tmp_path):
         command = ["sh", "-c", shell, "sh", sys.executable, "-c", RUN, *map(str, arguments)]
         return subprocess.run(command, capture_output=True, text=True, timeout=240)
 
-    done = closed(">&-", arguments=["lab"])
+    done = closed(">&-", arguments=["verifiers", "list"])
     assert done.returncode == 2
     assert done.stderr.splitlines() == [
         "Error: standard output is closed, and results are printed there; send it to a file or to /dev/null"
     ]
-    assert closed(">&-", "2>&-", "<&-", arguments=["lab"]).returncode == 2
-    assert closed("2>&-", arguments=["lab", "nosuch"]).returncode == 2
+    assert closed(">&-", "2>&-", "<&-", arguments=["verifiers", "list"]).returncode == 2
+    assert closed("2>&-", arguments=["verifiers", "show", "nosuch"]).returncode == 2
     done = closed("2>&-", "<&-", arguments=[*SMALL, "--json", "--log-dir", tmp_path / "run"])
     assert done.returncode == 0
     assert json.loads(done.stdout)["episodes"] == 16
@@ -170,6 +170,6 @@ def test_closed_streams(tmp_path):
 def test_a_reader_who_has_seen_enough_gets_no_traceback():
     reader, writer = os.pipe()
     os.close(reader)
-    done = python(RUN, "lab", stdout=writer)
+    done = python(RUN, "verifiers", "list", stdout=writer)
     os.close(writer)
     assert (done.returncode, done.stderr) == (1, "")

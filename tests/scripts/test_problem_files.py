@@ -4,7 +4,7 @@ import json
 import sys
 
 import pytest
-from _rlenv_scripts.children import rlenv_command
+from _rlenv_scripts.compare.children import rlenv_command
 from _rlenv_scripts.main import main
 from _rlenv_scripts.train import train
 from click.testing import CliRunner
@@ -81,7 +81,7 @@ def test_a_run_is_evaluated_on_other_problems(folder):
     result_of(run("train", *SMALL, *FILE, "--log-dir", "run", "--json"))
     (folder / "other.csv").write_text("prompt,answer,split\n1+1=,2,test\n")
     (folder / "sums.jsonl").unlink()
-    assert "there is no file or folder" in error_of(run("evaluate", "run", "--episodes", 2))
+    assert "no file or folder" in error_of(run("evaluate", "run", "--episodes", 2))
     outcome = run("evaluate", "run", "--problems", "other.csv", "--episodes", 2)
     assert outcome.exit_code == 0, outcome.output
     assert "1+1=" in outcome.output
@@ -123,7 +123,14 @@ def test_the_options_reach_the_processes_of_a_comparison(folder):
     assert {name: context.params[name] for name in options} == options
 
 
-def test_compare_on_a_file(folder):
+def test_compare_on_a_file(folder, monkeypatch):
+    from _rlenv_scripts.compare import study
+
+    def in_this_process(jobs, limit, threads):
+        for job in jobs:
+            yield job, run(*job.command[3:]).exit_code
+
+    monkeypatch.setattr(study, "run_jobs", in_this_process)
     args = ["compare", "--agents", "rloo", "--seeds", 1, *FILE, "--sft-steps", 0]
     args += ["--episodes", 16, "--episodes-per-update", 8, "--eval-episodes", 4, "--no-figures", "--log-dir", "study"]
     report = result_of(run(*args, "--json"))
@@ -132,7 +139,7 @@ def test_compare_on_a_file(folder):
 
 
 CASES = {
-    "missing": (["--problems", "none.jsonl"], "there is no file or folder '"),
+    "missing": (["--problems", "none.jsonl"], "no file or folder '"),
     "kind": (["--problems", "plain_reward.py"], "is of an unknown kind, '.py'; allowed: .jsonl, "),
     "folder": (["--problems", "."], "cannot be read: "),
     "empty": (["--problems", "empty.csv"], "is empty"),
@@ -155,7 +162,7 @@ CASES = {
         "at least two levels; there are",
     ),
     "fraction": ([*FILE, "--test-fraction", 2], "test_fraction must be from 0 to 1, got 2.0"),
-    "no problems": (["--verifier", "plain_reward:exact"], "makes no problems of its own: pass problems (--problems)"),
+    "no problems": (["--verifier", "plain_reward:exact"], "does not make problems: pass problems (--problems)"),
     "control": (["--env", "CartPole-v1", "--column", "a=b"], "--column has no meaning for CartPole-v1"),
     "argument": (["--env-arg", "problems=sums.jsonl"], "--env-arg problems=... has no meaning here"),
 }

@@ -9,6 +9,7 @@ import sys
 import time
 
 import pytest
+import torch
 from _rlenv_scripts import session
 from _rlenv_scripts.main import main
 from click.testing import CliRunner
@@ -211,9 +212,15 @@ def test_reinforcement_begins_after_the_demonstrated_problems(tmp_path, monkeypa
     assert again["initial_eval"] == first["eval"], "the episodes of an evaluation stay the same"
 
 
-def test_a_run_that_diverges_keeps_the_checkpoint_from_before(tmp_path):
+def test_a_run_that_diverges_keeps_the_checkpoint_from_before(tmp_path, monkeypatch):
+    def overflow(self, closure=None):
+        for group in self.param_groups:
+            for weights in group["params"]:
+                weights.data.fill_(torch.inf)
+
+    monkeypatch.setattr(torch.optim.Adam, "step", overflow)
     pole = ["--env", "CartPole-v1", "--timesteps", 500, "--eval-episodes", 2, "--log-dir", tmp_path / "run"]
-    outcome = run("train", *pole, "--learning-rate", 1e39)
+    outcome = run("train", *pole)
     assert outcome.exit_code == 1, outcome.output
     *_, line = outcome.stderr.strip().splitlines()
     assert line.startswith("Stopped: the weights of net.") and "is left as it is" in line

@@ -169,8 +169,8 @@ BAD = {
     "unknown": (["lint", "arit"], "unknown verifier 'arit'; did you mean arith?"),
     "unknown to show": (["show", "arit"], "unknown verifier 'arit'; did you mean arith?"),
     "argument": (["lint", "arith", "--verifier-arg", "digits=0"], "digits must be a whole number from 1 to 9, got 0"),
-    "no problems": (["lint", "judges:strict"], "has no problems of its own: pass --problems FILE"),
-    "no problems to show": (["show", "judges:strict"], "has no problems of its own: pass --problems FILE"),
+    "no problems": (["lint", "judges:strict"], "makes no problems: pass --problems FILE"),
+    "no problems to show": (["show", "judges:strict"], "makes no problems: pass --problems FILE"),
     "no file": (["lint", "judges:strict", "--problems", "no-such-file.jsonl"], "no-such-file.jsonl"),
     "column without file": (["lint", "judges:strict", "--column", "prompt=question"], "--problems"),
 }

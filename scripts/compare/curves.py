@@ -1,4 +1,4 @@
-"""Learning curves of many runs, read from their progress.csv and drawn in one figure."""
+"""Learning curves of many runs in one figure, read from their progress.csv."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from .comparison import interquartile_mean
+from .statistics import interquartile_mean
 
 POINTS = 200
-PANELS = {"rollout/ep_rew_mean": "reward of sampled episodes", "rollout/kl_start": "KL to the start, nats a step"}
+PANELS = {"rollout/ep_rew_mean": "reward of sampled episodes", "rollout/kl_start": "KL to the start, nats per step"}
 
 
 def read_curve(path: Path, x: str, y: str) -> np.ndarray:
-    """Return two columns of a progress.csv [2, n], without the rows that lack one of them."""
+    """Return two columns of a progress.csv [2, n], without rows in which one of them is empty."""
     with path.open(newline="", encoding="utf-8") as file:
         rows = [(row[x], row[y]) for row in csv.DictReader(file) if row.get(x) and row.get(y)]
     return np.array(rows, dtype=float).reshape(-1, 2).T
@@ -25,8 +25,8 @@ def read_curve(path: Path, x: str, y: str) -> np.ndarray:
 def spread(curves: Sequence[np.ndarray]) -> np.ndarray:
     """Return common x, interquartile mean, minimum and maximum of curves [2, n], each with its own x, as [4, POINTS].
 
-    In between, curves are linear; one that ends before the others keeps its last figure, since leaving it out would
-    show the runs that reached their goal early as a setback.
+    Curves are interpolated linearly. A curve that ends early keeps its last value: without the runs that reached their
+    goal early, the mean would fall.
     """
     grid = np.linspace(min(x[0] for x, _ in curves), max(x[-1] for x, _ in curves), POINTS)
     values = np.stack([np.interp(grid, x, y) for x, y in curves], axis=-1)  # [POINTS, runs]
@@ -34,7 +34,7 @@ def spread(curves: Sequence[np.ndarray]) -> np.ndarray:
 
 
 def draw(figure: Any, runs: Mapping[str, Sequence[Path]], x: str, label: str) -> None:
-    """Draw a panel of reward and one of KL: a line a agent, its interquartile mean, and a band from worst to best run.
+    """Draw a panel of reward and one of KL: per agent the interquartile mean, and a band from worst to best run.
 
     Args:
         figure: of matplotlib.

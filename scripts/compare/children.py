@@ -1,7 +1,7 @@
-"""Commands as child processes: so many at a time, and none that outlives its parent.
+"""Run `rlenv` commands as child processes, several at a time, none of which outlives its parent.
 
-Standard input is a lifeline. The parent alone holds its other end and never writes, so a child that reads its end knows
-at once that the parent has gone, even by kill -9, and goes, too.
+Standard input is a lifeline: the parent holds its other end and never writes. A child that reads the end of the file
+knows that the parent has ended, even by `kill -9`, and exits.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from typing import Any
 
 import click
 
+LIFELINE = "RLENV_LIFELINE"  # environment variable: standard input ends when the parent does
 POLL_SECONDS = 0.05
 GRACE_SECONDS = 5.0
 THREAD_LIMITS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
@@ -38,7 +39,7 @@ class Job:
     log: Path
 
     def last_line(self) -> str:
-        """Return the last line of the log that says something."""
+        """Return the last line of output that is not empty."""
         lines = self.log.read_text(encoding="utf-8", errors="replace").split("\n")[1:]
         return next((line.strip() for line in reversed(lines) if line.strip()), "no output")
 
@@ -49,13 +50,13 @@ def available_cores() -> int:
 
 
 def rlenv_command(command: click.Command, options: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the program and the arguments that run one of our commands.
+    """Return the program and the arguments that run a command of `rlenv`.
 
     Args:
         command: such as `train`.
-        options: by parameter name; what the command does not take, and what is its default anyway, is left out.
+        options: by parameter name; those that the command does not take, or that equal its default, are left out.
     """
-    arguments = [sys.executable, "-m", __name__, str(command.name)]
+    arguments = [sys.executable, "-m", __name__.split(".")[0], str(command.name)]
     for parameter in command.params:
         value = options.get(str(parameter.name))
         if value is None or value is False or value == parameter.default:
@@ -69,14 +70,14 @@ def rlenv_command(command: click.Command, options: Mapping[str, Any]) -> tuple[s
 
 
 def run_jobs(jobs: Sequence[Job], limit: int, threads: int) -> Generator[tuple[Job, int], None, None]:
-    """Run jobs, `limit` at a time; yield each one as it ends, with its exit code.
+    """Run jobs in this order, `limit` at a time; yield each one as it ends, with its exit code.
 
-    Whatever ends the iteration early ends the children, too: close the generator.
+    Close the generator to end the children early.
 
     Args:
-        jobs: are started in this order.
+        jobs: the commands.
         limit: how many run at a time.
-        threads: what the libraries in each child may use.
+        threads: that the libraries in each child may use.
     """
     waiting, running = list(jobs), dict[subprocess.Popen, Job]()
     try:
@@ -93,7 +94,6 @@ def run_jobs(jobs: Sequence[Job], limit: int, threads: int) -> Generator[tuple[J
 
 
 def _start(job: Job, threads: int) -> subprocess.Popen:
-    limits = dict.fromkeys(THREAD_LIMITS, str(threads))
     with job.log.open("w", encoding="utf-8") as log:
         log.write(shlex.join(job.command) + "\n")
         log.flush()
@@ -102,8 +102,8 @@ def _start(job: Job, threads: int) -> subprocess.Popen:
             stdin=subprocess.PIPE,
             stdout=log,
             stderr=subprocess.STDOUT,
-            env={**os.environ, **limits},
-            start_new_session=True,  # Ctrl-C in the terminal is for the parent
+            env={**os.environ, LIFELINE: "1", **dict.fromkeys(THREAD_LIMITS, str(threads))},
+            start_new_session=True,  # Ctrl-C in the terminal reaches the parent only
         )
 
 
@@ -125,7 +125,7 @@ def _cut_lifeline(process: subprocess.Popen) -> None:
 
 
 def end_with_parent() -> None:
-    """Make this process, a child of `run_jobs`, end as soon as its parent has ended."""
+    """Make this process, a child of `run_jobs`, exit as soon as its parent has ended."""
 
     def watch() -> None:
         while os.read(0, 1):
@@ -133,10 +133,3 @@ def end_with_parent() -> None:
         os._exit(1)
 
     threading.Thread(target=watch, daemon=True).start()
-
-
-if __name__ == "__main__":
-    from .main import main
-
-    end_with_parent()
-    main(prog_name="rlenv")

@@ -1,4 +1,4 @@
-"""The statistics of a comparison and its table, as pure functions.
+"""The statistics of a comparison, as pure functions.
 
 After Agarwal et al. 2021, "Deep reinforcement learning at the edge of the statistical precipice", arXiv:2108.13264.
 """
@@ -20,8 +20,8 @@ def interquartile_mean(values: Any) -> np.ndarray:
 
         IQM = 1/(n - 2m) Σ_{m < i ≤ n-m} x_(i),    m = ⌊n/4⌋
 
-    With fewer than four values nothing is cut off and this is the mean (Agarwal et al. 2021, section 4.3; the same as
-    scipy's trim_mean with a quarter cut from each end).
+    With fewer than four values this is the mean (Agarwal et al. 2021, section 4.3; equal to scipy's trim_mean with a
+    quarter cut from each end).
 
     Raises:
         ValueError: without values.
@@ -38,13 +38,13 @@ def bootstrap_interval(
 ) -> tuple[float, float]:
     """Return the percentile bootstrap interval of the interquartile mean over seeds (Agarwal et al. 2021, section 4.1).
 
-    Runs are drawn with replacement inside their stratum, the task; one task is one stratum.
+    Runs are drawn with replacement. There is one task, so there is one stratum.
 
     Args:
-        values: one figure a run [n], in any order.
+        values: one per run [n], in any order.
         generator: draws the runs.
         resamples: how often n runs are drawn.
-        level: the share of resampled interquartile means inside.
+        level: the share of resampled interquartile means in the interval.
 
     Returns:
         The lower and the upper end.
@@ -60,12 +60,12 @@ class Row:
     """A line of the table.
 
     Attributes:
-        agent: its name, or what the row shows instead.
+        agent: its name, or "before training".
         runs: how many.
         iqm, low, high: interquartile mean over the runs, and its 95 % bootstrap interval.
         min, max: the worst and the best run.
-        wins: runs that did what was asked; None where nothing was.
-        seconds, timesteps: of training, the median; None where there was none.
+        wins: runs that reached the goal; None without a goal.
+        seconds, timesteps: medians over the trainings; None without training.
     """
 
     agent: str
@@ -81,7 +81,7 @@ class Row:
 
 
 def summarize(agent: str, values: Sequence[float], **rest: Any) -> Row:
-    """Return the row of an agent's final figures, one a run; `rest` is the row's last columns."""
+    """Return the row for the final figures of an agent, one per run; `rest` is the row's last columns."""
     low, high = bootstrap_interval(values, np.random.default_rng(0))
     iqm = float(interquartile_mean(values))
     return Row(agent, len(values), iqm, low, high, float(min(values)), float(max(values)), **rest)
@@ -95,9 +95,9 @@ def tabulate(
     Args:
         runs: `agent`, `seed`, `initial`, `final`, `seconds` and `timesteps` of each.
         agents: by name.
-        goal: what a run has to reach to win; None for no goal.
-        from_start: all runs started from one policy. Then it has the first row, by a figure for every seed, and a run
-            wins by ending better than it began, on the same episodes.
+        goal: the figure at which a run wins; None for no goal.
+        from_start: all runs started from one policy. Then the first row is that policy's, with one figure per seed, and
+            a run wins by ending better than it began, on the same episodes.
     """
     rows = []
     if from_start and runs:
@@ -113,28 +113,3 @@ def tabulate(
         medians = {name: float(np.median([run[name] for run in own])) for name in ("seconds", "timesteps")}
         rows.append(summarize(agent, final, wins=wins, **medians))
     return rows
-
-
-def as_markdown(rows: Sequence[Row], figure: str, win: str, digits: int) -> str:
-    """Return the table in Markdown.
-
-    Args:
-        rows: from `tabulate`.
-        figure: what is compared, such as "success".
-        win: heading of the column that counts wins.
-        digits: of the figures.
-    """
-    lines = [
-        f"| agent | runs | {figure}, IQM | 95 % interval | min | max | {win} | seconds | time steps |",
-        "|---|--:|--:|:-:|--:|--:|--:|--:|--:|",
-    ]
-    for row in rows:
-        iqm, low, high, least, most = (
-            f"{value:.{digits}f}" for value in (row.iqm, row.low, row.high, row.min, row.max)
-        )
-        wins = "-" if row.wins is None else f"{row.wins} of {row.runs}"
-        seconds = "-" if row.seconds is None else f"{row.seconds:.1f}"
-        steps = "-" if row.timesteps is None else f"{row.timesteps:,.0f}"
-        cells = (row.agent, row.runs, iqm, f"{low} to {high}", least, most, wins, seconds, steps)
-        lines.append(f"| {' | '.join(map(str, cells))} |")
-    return "\n".join(lines) + "\n"

@@ -1,4 +1,4 @@
-"""A comparison in its folder: what was asked for, the runs that are there, those that are missing, the report.
+"""A comparison in its folder: its settings, its runs and its report.
 
 compare.json     the settings; `rlenv compare --config FOLDER/compare.json` repeats it
 warm/            the supervised checkpoint that all runs start from (text), with warm.log
@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import shutil
 from contextlib import closing
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,17 +19,16 @@ import click
 
 from agents.files import Lock
 
-from . import run_folder, session
+from .. import run_folder, session
+from ..options import TEXT_ONLY
+from ..settings import is_text, resolved
+from ..sft import sft
+from ..train import train
 from .children import Job, available_cores, rlenv_command, run_jobs
-from .comparison import as_markdown, tabulate
-from .curves import draw
-from .options import TEXT_ONLY
-from .plots import save_figure
-from .sft import sft
-from .train import train
+from .report import write_report
 
-SETTINGS, WARM, CURVES, LOCK = "compare.json", "warm", "curves.png", ".lock"
-THIS_TIME = ("jobs", "figures")  # what does not change what is measured
+SETTINGS, WARM, LOCK = "compare.json", "warm", ".lock"
+THIS_TIME = ("jobs", "figures")  # these do not change the results
 GROWS = ("agents", "seeds")
 
 
@@ -43,7 +42,7 @@ class Run:
 
     @property
     def log(self) -> Path:
-        """What its process printed."""
+        """The output of its process."""
         return self.folder.with_name(f"{self.folder.name}.log")
 
 
@@ -51,28 +50,28 @@ class Study:
     """A comparison.
 
     Args:
-        given: the options, with nothing left to default that depends on the environment.
-        agents: all that were ever asked for.
-        seeds: how many.
-        lock: keeps other comparisons out of the folder; close it at the end.
+        given: the options, with the defaults that depend on the environment filled in.
+        agents: all of this folder's, also those of earlier commands.
+        seeds: the number of seeds.
+        lock: of the folder; close it at the end.
     """
 
     def __init__(self, given: dict[str, Any], agents: list[str], seeds: int, lock: Lock) -> None:
         self.given, self.agents, self.seeds, self.lock = given, agents, seeds, lock
         self.folder: Path = given["log_dir"]
-        self.text = session.is_text(given["env_id"])
+        self.text = is_text(given["env_id"])
 
     @classmethod
     def open(cls, given: dict[str, Any], agents: list[str]) -> Study:
-        """Return the comparison in the folder, with these agents and seeds added; write its settings.
+        """Return the comparison in the folder, with these agents and seeds added. Writes its settings.
 
         Raises:
             ValueError: if the folder holds something else, or a comparison with other settings.
         """
         folder: Path = given["log_dir"]
-        left_out = THIS_TIME if session.is_text(given["env_id"]) else (*THIS_TIME, *TEXT_ONLY)
+        left_out = THIS_TIME if is_text(given["env_id"]) else (*THIS_TIME, *TEXT_ONLY)
         options = {name: value for name, value in given.items() if name not in left_out}
-        settings = json.loads(json.dumps(run_folder.resolved(options | {"agents": ",".join(agents)})))
+        settings = json.loads(json.dumps(resolved(options | {"agents": ",".join(agents)})))
         run_folder.check_place(folder)
         if folder.exists() and any(folder.iterdir()):
             if not (folder / SETTINGS).is_file():
@@ -84,23 +83,23 @@ class Study:
                 settings = extend(json.loads((folder / SETTINGS).read_text(encoding="utf-8")), settings, folder)
         folder.mkdir(parents=True, exist_ok=True)
         lock = hold(folder)
-        part = folder / f"{SETTINGS}.part"  # settings that are cut short would make the folder useless
+        part = folder / f"{SETTINGS}.part"  # then renamed: half-written settings would make the folder useless
         run_folder.write_json(part, settings)
         part.replace(folder / SETTINGS)
         return cls(given, settings["agents"].split(","), settings["seeds"], lock)
 
     def runs(self, agents: list[str], seeds: int) -> list[Run]:
-        """Return runs, every agent with the first seed before any with the second."""
+        """Return the runs: all agents with the first seed, then all with the second."""
         first = self.given["seed"]
         numbers = range(first, first + seeds)
         return [Run(agent, seed, self.folder / agent / f"seed-{seed}") for seed in numbers for agent in agents]
 
     def run_missing(self, agents: list[str]) -> list[dict[str, Any]]:
-        """Run what is asked for and not there; return those that failed, with the last line of their logs."""
+        """Run what is not finished yet; return the runs that failed, with the last line of their logs."""
         wanted = self.runs(agents, self.given["seeds"])
         missing = [run for run in wanted if finished(run.folder) is None]
         if len(missing) < len(wanted):
-            click.echo(f"{len(wanted) - len(missing)} of {len(wanted)} runs are there already.", err=True)
+            click.echo(f"{len(wanted) - len(missing)} of {len(wanted)} runs are finished already.", err=True)
         if not missing:
             return []
         model = self._start_model()
@@ -120,10 +119,10 @@ class Study:
         return failed
 
     def _start_model(self) -> str:
-        """Return what the runs start from, after making the supervised checkpoint where there has to be one.
+        """Return the model that the runs start from; make the supervised checkpoint first if it is needed.
 
         Raises:
-            ClickException: if that failed.
+            ClickException: if the warm start failed.
         """
         model = self.given["model"]
         if not self.text or not self.given["sft_steps"] or run_folder.model_of(model) != model:
@@ -142,7 +141,7 @@ class Study:
         return str(warm)
 
     def _job(self, run: Run, model: str) -> Job:
-        """Return the command of a run, in a place that is free."""
+        """Return the command of a run; delete what an interrupted one left."""
         shutil.rmtree(run.folder, ignore_errors=True)
         run.folder.parent.mkdir(exist_ok=True)
         options = {name: value for name, value in self.given.items() if self.text or name not in TEXT_ONLY}
@@ -151,72 +150,26 @@ class Study:
         return Job(rlenv_command(train, options | own | how), run.log)
 
     def report(self, failed: list[dict[str, Any]]) -> dict[str, Any]:
-        """Write report.json, report.md and curves.png of every run that is there; return the first.
-
-        Args:
-            failed: the runs that were tried in vain.
-        """
-        done = [(run, finished(run.folder)) for run in self.runs(self.agents, self.seeds)]
-        results = [(run, result) for run, result in done if result is not None]
-        with_success = all(result["eval"]["success_rate"] is not None for _, result in results)
-        figure = "success_rate" if self.text and with_success else "mean_reward"
-        goal = None if self.text else self.given["stop_reward"]
-        runs = [facts(run, result, figure) for run, result in results]
-        rows = tabulate(runs, self.agents, goal, self.text)
-        report = {
-            "run_dir": str(self.folder),
-            "env": self.given["env_id"],
-            "figure": figure,
-            "goal": goal,
-            "rows": [asdict(row) for row in rows],
-            "runs": runs,
-            "failed": failed,
-        }
-        run_folder.write_json(self.folder / "report.json", report)
-        win = "better than before" if self.text else "goal" if goal is None else f"reached {goal:g}"
-        table = as_markdown(rows, figure.replace("_", " "), win, digits=3 if self.text else 1)
-        (self.folder / "report.md").write_text(self._markdown(table, failed), encoding="utf-8")
-        if self.given["figures"]:
-            self._draw([run for run, _ in results])
-        return report
-
-    def _markdown(self, table: str, failed: list[dict[str, Any]]) -> str:
-        budget = next(f"{self.given[unit]:,} {unit}" for unit in ("episodes", "timesteps") if self.given[unit])
-        world = self.given["env_id"] + (f" ({self.given['verifier']})" if self.text else "")
-        most = "" if self.given["stop_reward"] is None else "at most "
-        lines = [f"# {world}, {most}{budget} a run", "", table]
-        lines += [
-            "IQM: interquartile mean over the runs (one a seed) of the greedy evaluation after training, with its 95 %",
-            "percentile bootstrap interval. Seconds and time steps are those of training, medians.",
-            "",
-        ]
-        lines += [
-            f"- failed with exit code {run['exit_code']}: {run['agent']}, seed {run['seed']}: `{run['error']}`"
-            for run in failed
-        ]
-        lines += [f"![Curves]({CURVES})"] if self.given["figures"] else []
-        return "\n".join(lines) + "\n"
-
-    def _draw(self, runs: list[Run]) -> None:
-        unit, label = ("episodes", "episodes") if self.given["episodes"] else ("total_timesteps", "time steps")
-        files = {agent: [run.folder / "progress.csv" for run in runs if run.agent == agent] for agent in self.agents}
-        save_figure(lambda figure: draw(figure, files, f"time/{unit}", label), self.folder / CURVES, (11.0, 4.5))
+        """Write the report about every finished run; return what is in report.json."""
+        done = {run.folder: finished(run.folder) for run in self.runs(self.agents, self.seeds)}
+        results = [result | {"run_dir": str(path)} for path, result in done.items() if result is not None]
+        return write_report(self.folder, self.given, self.text, self.agents, results, failed)
 
 
 def hold(folder: Path) -> Lock:
-    """Keep other comparisons out of a folder until the returned lock is closed.
+    """Lock a folder against other comparisons until the lock is closed.
 
     Raises:
-        ValueError: if another one is at work there.
+        ValueError: if another comparison runs there.
     """
-    return Lock(folder / LOCK, f"another rlenv compare is at work in {str(folder)!r}")
+    return Lock(folder / LOCK, f"another rlenv compare is running in {str(folder)!r}")
 
 
 def extend(old: dict[str, Any], new: dict[str, Any], folder: Path) -> dict[str, Any]:
-    """Return the settings of a comparison with the agents and the seeds of both.
+    """Return the settings with the agents and seeds of both.
 
     Raises:
-        ValueError: naming everything else that differs.
+        ValueError: naming the other settings that differ.
     """
     names = [name for name in sorted({*old, *new} - {*GROWS}) if old.get(name) != new.get(name)]
     if names:
@@ -229,21 +182,9 @@ def extend(old: dict[str, Any], new: dict[str, Any], folder: Path) -> dict[str, 
 
 
 def finished(folder: Path) -> dict[str, Any] | None:
-    """Return the result in a run folder; None where there is none, or it is cut short, or the run was."""
+    """Return the result in a run folder; None if it is missing or incomplete, or the run was interrupted."""
     try:
         result = json.loads((folder / run_folder.RESULT).read_text(encoding="utf-8"))
     except (FileNotFoundError, json.JSONDecodeError):
         return None
-    return None if result.get("interrupted", True) else result  # a run that had to stop does not say
-
-
-def facts(run: Run, result: dict[str, Any], figure: str) -> dict[str, Any]:
-    """Return what the report says of a run; `figure` is what its evaluations are compared by."""
-    return {
-        "agent": run.agent,
-        "seed": run.seed,
-        "initial": result["initial_eval"][figure],
-        "final": result["eval"][figure],
-        **{name: result[name] for name in ("timesteps", "episodes", "updates", "seconds")},
-        "run_dir": str(run.folder),
-    }
+    return None if result.get("interrupted", True) else result  # missing in the result of a run that stopped

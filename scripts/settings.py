@@ -1,0 +1,132 @@
+"""From the options of a command to the arguments of the agent, its policy and its environment."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+from click.core import ParameterSource
+
+from agents import AGENTS, Agent
+from agents.checks import check_choice, check_count
+from agents.envs import find_spec
+from agents.policies import NAMES, check_name, find_config
+from rlenv.task import TextGenTask
+
+from . import run_folder
+from .defaults import agent_settings, common_settings, keywords
+from .options import TEXT_ONLY
+
+
+def is_text(env_id: str) -> bool:
+    """Tell whether this id names the text environment.
+
+    Raises:
+        ValueError: for an unknown id, with the closest match.
+    """
+    return find_spec(env_id).name == "TextGen"
+
+
+def resolved(given: dict[str, Any]) -> dict[str, Any]:
+    """Return the options of the running command as `--config` reads them, defaults of settings filled in."""
+    defaults = common_settings()
+    options = {name: defaults.get(name) if value is None else value for name, value in given.items()}
+    return {
+        name: dict(value) if name.endswith("_args") else value
+        for name, value in options.items()
+        if name not in run_folder.LOCAL and value is not None
+    }
+
+
+def agent_arguments(name: str, cls: type[Agent], options: dict[str, Any]) -> dict[str, Any]:
+    """Return the settings among the options that were given, for the constructor of an agent.
+
+    Raises:
+        ValueError: for a setting that the agent does not take, or an --agent-arg that has an option.
+    """
+    accepted = agent_settings(cls)
+    known = set().union(*map(agent_settings, AGENTS.values()), accepted)
+    given = {key: value for key, value in options.items() if key in known and value is not None}
+    for key in given:
+        if key not in accepted:
+            raise ValueError(f"agent {name!r} takes no --{key.replace('_', '-')}")
+    for key, value in dict(options.get("agent_args", ())).items():
+        if key in options:
+            raise ValueError(f"--agent-arg {key}: there is an option for it, --{key.replace('_', '-')}")
+        check_choice(f"--agent-arg of {name!r}", key, sorted(set(accepted) - set(options)))
+        given[key] = value
+    return given
+
+
+def policy_arguments(options: dict[str, Any]) -> dict[str, Any]:
+    """Return the arguments for the policy's constructor.
+
+    Raises:
+        ValueError: for a --policy-arg that has an option.
+    """
+    given = dict(options.get("policy_args", ()))
+    if not is_text(options["env_id"]):
+        return given
+    if "temperature" in given:
+        raise ValueError("--policy-arg temperature: there is an option for it, --temperature")
+    return {"temperature": options["temperature"], **given}
+
+
+def env_arguments(options: dict[str, Any]) -> dict[str, Any]:
+    """Return the arguments for the environment's constructor.
+
+    Raises:
+        ValueError: for an option of the text environment with another one, or an --env-arg that has an option.
+    """
+    given = dict(options["env_args"])
+    if not is_text(options["env_id"]):
+        context = click.get_current_context()
+        for name in TEXT_ONLY:
+            if name in options and context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+                flag = {"column_args": "column"}.get(name, name).replace("_", "-")
+                raise ValueError(f"--{flag} has no meaning for {options['env_id']}")
+        return given
+    for name in ("verifier", "verifier_kwargs", "problems", "split", "group_size"):
+        if name in given:
+            raise ValueError(f"--env-arg {name}=... has no meaning here; see --help for the option that sets it")
+    unsafe = {"unsafe_local_exec": True} if options.get("unsafe_local_exec") else {}
+    settings = {
+        **{name: options.get(name) for name in keywords(TextGenTask) if name not in common_settings()},
+        **problem_file_arguments(options),
+        "tokenizer": options["tokenizer"] or _tokenizer_of(run_folder.model_of(options["model"])),
+        "first_problem": given.get("first_problem", _first_problem(options)),
+    }
+    task = {"verifier": options["verifier"], "verifier_kwargs": dict(options["verifier_args"]) | unsafe}
+    return given | task | {name: value for name, value in settings.items() if value is not None}
+
+
+def problem_file_arguments(options: dict[str, Any]) -> dict[str, Any]:
+    """Return the environment's arguments for problems from a file; all None without a file.
+
+    Raises:
+        ValueError: for --column or --prompt-template without a file.
+    """
+    columns, template = dict(options.get("column_args", ())), options.get("prompt_template")
+    if options.get("problems") is None and (columns or template is not None):
+        raise ValueError(f"--{'column' if columns else 'prompt-template'} says how to read a file: pass --problems")
+    return {"problems": options.get("problems"), "columns": columns or None, "template": template}
+
+
+def _first_problem(options: dict[str, Any]) -> int | None:
+    """Return the number of the first training problem: after those of the warm start, also of an earlier run's."""
+    for run in (options, run_folder.config_of(options["model"])):
+        if run.get("sft_steps"):
+            return check_count("sft_examples", run["sft_examples"])
+    return None
+
+
+def _tokenizer_of(model: str) -> str | None:
+    """Return the folder or id of the model's tokenizer; None if it has none."""
+    if model in NAMES:
+        return None
+    check_name(model)
+    find_config(model)
+    if Path(model).is_dir() and not Path(model, "tokenizer_config.json").is_file():
+        return None
+    return model

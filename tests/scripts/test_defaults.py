@@ -1,0 +1,55 @@
+"""Options that set a constructor's argument: the constructor's default is shown, and only what was given is passed."""
+
+import inspect
+import json
+
+from _rlenv_scripts.defaults import agent_settings, common_settings, shown_default
+from _rlenv_scripts.main import main
+from _rlenv_scripts.options import Setting
+from _rlenv_scripts.settings import agent_arguments, resolved
+from _rlenv_scripts.train import train
+from click.testing import CliRunner
+
+from agents import AGENTS, Reinforce
+
+SETTINGS = {str(option.name): option for option in train.params if isinstance(option, Setting)}
+
+
+def given(*arguments):
+    return train.make_context("train", list(arguments)).params
+
+
+def test_an_option_has_no_default_and_names_an_argument():
+    known = set().union(*(agent_settings(cls) for cls in AGENTS.values()))
+    assert {"gamma", "kl_coef", "max_failed_share"} <= SETTINGS.keys() & known
+    assert all(value is None for name, value in given().items() if name in SETTINGS)
+
+
+def test_only_what_was_given_is_passed():
+    assert agent_arguments("reinforce", Reinforce, given("--gamma", "0.5")) == {
+        "gamma": 0.5, "seed": 0, "device": "auto",
+    }  # fmt: skip
+
+
+def test_help_shows_the_constructors_defaults():
+    shown = " ".join(CliRunner().invoke(main, ["train", "--help"], terminal_width=500).stdout.split())
+    for name, default in {"max_grad_norm": 1.0, "kl_estimator": "k1", "max_failed_share": 0.1}.items():
+        assert inspect.signature(Reinforce).parameters[name].default == default
+        option = shown[shown.index(f"--{name.replace('_', '-')} ") :]
+        assert option[option.index("[default: ") :].startswith(f"[default: ({default})]")
+    assert shown_default("episodes_per_update") == "16 for control, 256 for text"
+    assert "leave-one-out for reinforce-baseline" in shown_default("baseline")
+    assert shown_default("test_fraction") == "0.2"
+
+
+def test_the_saved_options_hold_the_defaults_and_files_that_hold_them_give_the_same(tmp_path):
+    saved = resolved(given())
+    assert (saved["kl_coef"], saved["lr_schedule"], saved["vf_coef"]) == (0.0, "linear", 0.5)
+    assert "baseline" not in saved and "test_fraction" not in saved
+    (tmp_path / "config.json").write_text(json.dumps(saved))
+    assert resolved(given("--config", str(tmp_path / "config.json"))) == saved
+
+
+def test_common_settings_are_those_of_every_agent():
+    assert {"gamma", "kl_coef", "seed"} <= common_settings().keys()
+    assert not {"baseline", "clip_range"} & common_settings().keys()
