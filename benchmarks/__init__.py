@@ -1,4 +1,4 @@
-"""Ours and a peer, alternately, in the same minutes: `rlenv bench NAME`. One benchmark a file."""
+"""Ours and a peer, measured in turn: `rlenv bench NAME`. One kind of benchmark per file."""
 
 from __future__ import annotations
 
@@ -6,18 +6,21 @@ import difflib
 from importlib import import_module
 from typing import Any
 
-BENCHMARKS = {  # each module has `run(pairs) -> list[Row]`
+BENCHMARKS = {  # name: its module, which has `run(name, pairs) -> list[Row]`, and what it measures
     "trl-grpo": ("trl_short", "an update of GRPO on short answers, against TRL"),
     "trl-rloo": ("trl_short", "an update of RLOO on short answers, against TRL"),
     "trl-long": ("trl_long", "an update on long answers of unequal length, against TRL"),
-    "generate": ("generate", "tokens a second through reset and step, against Hugging Face's generate"),
-    "refill": ("refill", "slots that restart while others run on, against waves"),
+    "trl-prompt": ("trl_shapes", "an update on long prompts with short answers, against TRL"),
+    "trl-balanced": ("trl_shapes", "an update on prompts four times as long as answers, against TRL"),
+    "trl-reasoning": ("trl_shapes", "an update on short prompts with long answers, against TRL"),
+    "generate": ("generate", "tokens per second through reset and step, against Hugging Face's generate"),
+    "refill": ("refill", "slots that restart at once, against waves that wait for their longest episode"),
     "sb3": ("sb3", "CartPole to 475, against stable-baselines3's PPO and A2C"),
     "env": ("env", "the environment's and the collector's share of a step"),
     "verifier": ("verifier", "what the verifier adds to a rollout"),
-    "techniques": ("techniques", "each way of doing less work for the same gradient, by itself"),
-    "profile": ("profile", "where the time of an update goes, and how much of it the arithmetic alone would take"),
-    "memory": ("memory", "peak memory of a large vocabulary's loss, against TRL and the whole logits"),
+    "techniques": ("techniques", "each way of doing less work for the same gradient, alone and together"),
+    "profile": ("profile", "where the time of an update goes, and how much of it is arithmetic"),
+    "memory": ("memory", "peak memory of the loss with a large vocabulary, against TRL and full logits"),
     "scale": ("scale", "growth of time and memory with slots, length and group size"),
     "h200-decode": ("h200_decode", "decoding with a 0.5 B model on a GPU, against generate"),
     "h200-train": ("h200_train", "an update of a 0.5 B model on a GPU, against TRL"),

@@ -1,4 +1,4 @@
-"""The environment's and the collector's share of a step, where the rest is the policy choosing its actions."""
+"""The share of the environment and the collector in a step; the rest is the policy's."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TOKENS = 32
 
 
 def run(name: str, pairs: int) -> list[Row]:
-    """Return rows for text and for CartPole: a whole step against its decode step, so 1.1 means a share of 9 %."""
+    """Return rows for text and for CartPole: the whole step over the policy's part, so 1.1 means a share of 9 %."""
     rows = [_text(batch, pairs) for batch in (1, 64, 256)]
     return [*rows, _arith(pairs), *(_cartpole(slots, pairs) for slots in (16, 64))]
 
@@ -47,7 +47,7 @@ def _cartpole(slots: int, pairs: int) -> Row:
 
 
 def _raw_step(slots: int, steps: int = 2000) -> float:
-    """Return the seconds of a step of Gymnasium's own side-by-side environment with random actions."""
+    """Return the seconds per step of Gymnasium's SyncVectorEnv with random actions."""
     envs = gym.make_vec("CartPole-v1", num_envs=slots, vectorization_mode="sync")
     envs.reset(seed=0)
     actions = np.random.default_rng(0).integers(2, size=(steps, slots))

@@ -1,4 +1,4 @@
-"""What the arithmetic alone would take: two operations a weight and token in acting, six in training."""
+"""What the arithmetic alone would take: two operations per weight and token in acting, six in training."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import Any
 
 import torch
 
-from agents.policies import language_model, steps
+from agents.policies.language import decode_step as steps
+from agents.policies.language import policy as language_model
 
 from .measure import clock
 
@@ -16,7 +17,7 @@ ROWS, WIDTH = 256, 128
 
 
 def product_speed(rows: int = ROWS, repeats: int = 300) -> float:
-    """Return the operations a second of a plain product of this many rows with weights as wide as the model's."""
+    """Return the operations per second of a plain product of this many rows with weights as wide as the model's."""
     x, weights = torch.randn(rows, WIDTH), torch.randn(3 * WIDTH, WIDTH)
     best = 0.0
     for _ in range(5):
@@ -28,27 +29,27 @@ def product_speed(rows: int = ROWS, repeats: int = 300) -> float:
 
 
 def update_floor(agent: Any, updates: int = 5) -> float:
-    """Return the seconds that the products of an update would take at that speed, for the tokens that it reads."""
+    """Return the seconds of an update's products at that speed, for the tokens that it reads."""
     with counted_tokens(agent.policy) as tokens:
         agent.learn(total_episodes=agent.episodes_per_update * updates, reset_num_timesteps=False)
     return operations(agent.policy, tokens) / updates / product_speed()
 
 
 def acting_floor(model: Any, rows: int, prompt: int, new: int) -> float:
-    """Return the generated tokens a second that the products allow, where every token is read once."""
+    """Return the generated tokens per second that the products allow if every token is read once."""
     size = sum(p.numel() for p in model.parameters())
     return product_speed(rows) / (2 * size) * new / (prompt + new)
 
 
 def operations(policy: Any, tokens: dict[str, int]) -> float:
-    """Return the operations of the products with the model's weights."""
+    """Return the number of operations in products with the model's weights."""
     size = sum(p.numel() for p in policy.parameters())
     return 2 * size * (tokens["acting"] + 3 * tokens["training"])
 
 
 @contextmanager
 def counted_tokens(policy: Any) -> Iterator[dict[str, int]]:
-    """Count the tokens that the policy reads in acting (on the CPU) and in training while the block runs."""
+    """Count the tokens that the policy reads in acting (on a CPU) and in training while the block runs."""
     tokens = {"acting": 0, "training": 0}
     step, plan = steps.LlamaStep.__call__, language_model.plan_reading
 

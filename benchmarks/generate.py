@@ -1,4 +1,4 @@
-"""32 sampled tokens a row: Hugging Face's generate with its cache, and ours through reset and step."""
+"""32 sampled tokens per row: ours through `reset` and `step`, against Hugging Face's `generate` with its cache."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The model of the GPU benchmarks: Qwen2.5-0.5B's configuration with random weights, in bfloat16."""
+"""A task over random words, and the model of the GPU benchmarks: Qwen2.5-0.5B's shape with random weights."""
 
 from __future__ import annotations
 
@@ -13,22 +13,18 @@ import rlenv  # noqa: F401 (registers TextGen-v0)
 from verifiers import FunctionVerifier
 
 PROMPT, TOKENS = 128, 256
-BANDWIDTH, FLOPS = 4.8e12, 989e12  # an H200's bytes and dense bfloat16 operations a second, as its vendor says
+BANDWIDTH, FLOPS = 4.8e12, 989e12  # vendor's figures for an H200: bytes and dense bfloat16 operations per second
 VOCABULARY = 151_936
 
 
 def require_gpu() -> None:
-    """Check that there is a GPU.
-
-    Raises:
-        ValueError: if there is none.
-    """
+    """Raise a ValueError if torch finds no GPU."""
     if not torch.cuda.is_available():
-        raise ValueError("this benchmark needs a CUDA device; torch sees none")
+        raise ValueError("this benchmark needs a CUDA device; torch finds none")
 
 
 def qwen(scale: float = 1.0) -> PreTrainedModel:
-    """Return the model; `scale` below 1 makes it narrower and its vocabulary smaller, to try the code on a CPU."""
+    """Return the model; a `scale` below 1 makes it smaller, to try the code on a CPU."""
     width = max(int(896 * scale) // 64 * 64, 64)
     config = Qwen2Config(
         vocab_size=max(int(VOCABULARY * scale), 64), hidden_size=width, intermediate_size=width * 38 // 7,
@@ -51,8 +47,13 @@ def tokenizer(size: int) -> PreTrainedTokenizerFast:
     )
 
 
+def even_words(completions: list[str], **rest: Any) -> list[float]:
+    """Reward the share of words with an even number: about one half for a random model, with variance."""
+    return [sum(text[-1] in "02468" for text in c.split()) / max(len(c.split()), 1) for c in completions]
+
+
 def text_envs(model: PreTrainedModel, batch: int, prompt: int, tokens: int, reward: Any = None, **kwargs: Any) -> Any:
-    """Return a batched environment on the model's device over random prompts."""
+    """Return a batched environment on the model's device, with random prompts; the reward is 0 by default."""
     size = model.config.vocab_size
     draw = torch.randint(2, size, (batch, prompt), generator=torch.Generator().manual_seed(0))
     function = reward or (lambda prompts, completions: [0.0] * len(prompts))

@@ -63,7 +63,7 @@ def compare(model: PreTrainedModel, batch: int, prompt: int, tokens: int, pairs:
 
 
 def _floor(model: PreTrainedModel, batch: int, context: float) -> float:
-    """Return the tokens a second that bandwidth and arithmetic allow."""
+    """Return the tokens per second that bandwidth and arithmetic allow."""
     config = model.config
     weights = sum(p.numel() * p.element_size() for p in model.parameters())
     head = config.hidden_size // config.num_attention_heads

@@ -9,9 +9,9 @@ from transformers import PreTrainedModel
 
 from agents import Agent, find_agent
 
-from .gpu import FLOPS, PROMPT, TOKENS, qwen, require_gpu, text_envs
+from .gpu import FLOPS, PROMPT, TOKENS, even_words, qwen, require_gpu, text_envs
 from .measure import Row, clock
-from .peers import require_trl, train_beside
+from .peers import SAME_LOSS, require_trl, train_beside
 
 GROUPS, K, STEPS, PARTS = 64, 8, 2, 8  # the activations of an eighth of the rows fit beside everything else
 
@@ -21,11 +21,6 @@ def run(name: str, pairs: int) -> list[Row]:
     require_gpu()
     require_trl()
     return compare(qwen().cuda(), GROUPS, K, PROMPT, TOKENS, pairs, PARTS, use_cpu=False, bf16=True)
-
-
-def even_words(completions: list[str], **rest: Any) -> list[float]:
-    """Reward the share of words with an even number: a random model gets about one half, with variance."""
-    return [sum(text[-1] in "02468" for text in c.split()) / max(len(c.split()), 1) for c in completions]
 
 
 def compare(
@@ -39,16 +34,16 @@ def compare(
         micro_batch_tokens=batch // parts * (prompt + tokens), device=str(model.device),
     )  # fmt: skip
     split: list[dict[str, float]] = []
-    gather = agent.gather
+    collect_rollout = agent.collect_rollout
 
     def timed(listener: Any) -> Any:
         with clock() as seconds:
-            rollout = gather(listener)
+            rollout = collect_rollout(listener)
         assert rollout is not None
         split.append({"acting": seconds(), "tokens": float(rollout.lengths.sum()) + batch * prompt})
         return rollout
 
-    agent.gather = timed  # type: ignore[method-assign]
+    agent.collect_rollout = timed  # type: ignore[assignment, method-assign]
 
     def ours() -> float:
         with clock() as seconds:
@@ -61,8 +56,7 @@ def compare(
         **{
             "per_device_train_batch_size": batch // parts, "gradient_accumulation_steps": parts,
             "num_generations": k, "max_completion_length": tokens,
-            "learning_rate": 1e-6, "activation_checkpointing": False, "beta": 0.0, "loss_type": "grpo",
-            "scale_rewards": "group", **settings,
+            "learning_rate": 1e-6, **SAME_LOSS, **settings,
         },
     )  # fmt: skip
     acting = sum(part["acting"] for part in split[STEPS:]) / len(split[STEPS:])
@@ -71,7 +65,7 @@ def compare(
     peak = torch.cuda.max_memory_allocated() / 2**30 if torch.cuda.is_available() else 0.0
     gap = agent.last_metrics["train/logp_gap_max"]
     quality = (
-        f"acting {acting:.2f} s, training {training:.2f} s, {used:.0%} of the arithmetic (6 N a token of every row); "
+        f"acting {acting:.2f} s, training {training:.2f} s, {used:.0%} of the arithmetic (6 N per token); "
         f"peak of both together {peak:.0f} GiB; log-probabilities of acting and training differ by at most {gap:.2g}"
     )
     return [Row.of(f"GRPO, {groups} x {k}, {tokens} tokens", times.ours[1:], times.theirs[1:], "s/update", quality)]

@@ -1,4 +1,4 @@
-"""Verifiers for the benchmarks; worker processes import this file, so it needs nothing but the verifiers."""
+"""Verifiers for the benchmarks; worker processes import this file, so it imports the verifiers only."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ DELAY = 0.05
 
 
 class Indifferent(Verifier):
-    """Poses another verifier's problems and accepts everything without a look."""
+    """Generates another verifier's problems and accepts every completion."""
 
     def __init__(self, inner: Verifier) -> None:
         self.inner = inner
@@ -27,12 +27,12 @@ class Indifferent(Verifier):
         return self.inner.split_key(problem)
 
     def verify_batch(self, problems: Sequence[Problem], completions: Sequence[str]) -> list[Verdict]:
-        """Accept everything."""
+        """Return a reward of 1 for each."""
         return [Verdict(1.0)] * len(problems)
 
 
 class Slow(Indifferent):
-    """Waits 50 ms for each verdict, as for a service."""
+    """Waits 50 ms before each verdict, as if a service judged."""
 
     def verify(self, problem: Problem, completion: str) -> Verdict:
         """Judge after a while."""

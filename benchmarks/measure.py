@@ -1,4 +1,4 @@
-"""Pairs of measurements, and the row that is kept of them."""
+"""Pairs of measurements and the row of results made of them."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ class Row:
 
     Attributes:
         name: what is measured.
-        ratio: how many times better ours is, over the pairs: median, min and max.
+        ratio: how many times better ours is: median, min and max over the pairs.
         ours: our median, in `unit`.
         peer: the peer's median.
         unit: of both.
-        pairs: how many.
-        quality: what says that the faster one does the same.
-        details: anything else worth keeping.
+        pairs: number of pairs.
+        quality: evidence that both sides do the same work equally well.
+        details: other figures.
     """
 
     name: str
@@ -63,7 +63,7 @@ class Row:
         return cls(name, ratio, own, theirs, unit, len(ratios), quality, details)
 
     def as_dict(self, command: str) -> dict[str, Any]:
-        """Return what is written to the results, with where, with what and when it was measured."""
+        """Return what is written to the results, with machine, versions, command and date."""
         where = {"machine": machine(), "versions": versions(), "command": command}
         return asdict(self) | where | {"date": datetime.date.today().isoformat()}
 
@@ -71,14 +71,19 @@ class Row:
 def alternate(
     ours: Callable[[], float], peer: Callable[[], float], pairs: int, warm_up: int = 1
 ) -> tuple[list[float], list[float]]:
-    """Return what ours and the peer measure, taken in turn; the first `warm_up` pairs are dropped."""
+    """Measure ours and the peer in turn; drop the first `warm_up` pairs."""
     taken = [(ours(), peer()) for _ in range(pairs + warm_up)][warm_up:]
     return [own for own, _ in taken], [theirs for _, theirs in taken]
 
 
+def mean_and_range(values: list[float]) -> str:
+    """Return "mean (least to largest)"."""
+    return f"{statistics.mean(values):.2f} ({min(values):.2f} to {max(values):.2f})"
+
+
 @contextmanager
 def clock() -> Iterator[Callable[[], float]]:
-    """Give a function that returns the seconds since the block began, and stops at its end; waits for the GPU."""
+    """Yield a function that returns the seconds since the block began, or its duration after it; waits for the GPU."""
     started, ended = _now(), None
     yield lambda: (ended or _now()) - started
     ended = _now()
@@ -91,7 +96,7 @@ def _now() -> float:
 
 
 def machine() -> dict[str, Any]:
-    """Return the processor, its cores and the GPU."""
+    """Return processor, number of cores and GPU."""
     info = Path("/proc/cpuinfo")
     names = [line for line in info.read_text().splitlines() if line.startswith("model name")] if info.is_file() else []
     processor = names[0].split(":")[1].strip() if names else platform.processor()
@@ -100,7 +105,7 @@ def machine() -> dict[str, Any]:
 
 
 def versions() -> dict[str, str]:
-    """Return the versions of Python and of the packages that matter."""
+    """Return the versions of Python and of `PACKAGES`."""
     found = {"python": platform.python_version()}
     for package in PACKAGES:
         try:

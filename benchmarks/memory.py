@@ -1,4 +1,4 @@
-"""Peak memory of a loss over a vocabulary of 151,936 words, 32 x 1024 tokens: ours, TRL's, and the whole logits."""
+"""Peak memory of the loss of 32 x 1024 tokens with a vocabulary of 151,936: ours, TRL's, and full logits."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from agents import LanguageModelPolicy, Rollout
 from .measure import THREADS, Row
 from .peers import require_trl
 
-# A head of more than 32 MiB, as every real one has: smaller blocks stay in the allocator's heap when they are freed.
+# The head must exceed 32 MiB, as in real models: smaller blocks stay in the allocator's heap when they are freed.
 VOCABULARY, WIDTH, ROWS, LENGTH, PROMPT, SMALL = 151_936, 64, 32, 1024, 8, 16
 
 
@@ -29,7 +29,7 @@ def run(name: str, pairs: int) -> list[Row]:
     pairs = min(pairs, 2)  # a peak of memory is the same every time
     ours = [_in_a_process("ours", LENGTH) for _ in range(pairs)]
     trl = [_in_a_process("trl", LENGTH) for _ in range(pairs)]
-    # The whole logits do not fit into most machines: measured on 1/64 and 1/32 of the tokens, and continued in a line.
+    # Full logits do not fit into most machines: measured on 1/64 and 1/32 of the tokens and extrapolated linearly.
     small, double = (_in_a_process("whole", length) for length in (SMALL, 2 * SMALL))
     whole = small + (double - small) * (LENGTH - SMALL) / SMALL
     losses = [_loss(side, SMALL) for side in ("ours", "trl", "whole")]

@@ -1,4 +1,4 @@
-"""TRL as the peer: its own trainer, stopped after every few steps to let ours take its turn."""
+"""TRL as the peer: its trainer, interrupted after every few steps to let ours train for as many."""
 
 from __future__ import annotations
 
@@ -18,12 +18,16 @@ from transformers import (
     TrainerCallback,
 )
 
+# TRL's settings for the loss and the work of ours: nothing is recomputed, no reference model is run.
+SAME_WORK: dict[str, Any] = {"activation_checkpointing": False, "beta": 0.0}
+SAME_LOSS = SAME_WORK | {"loss_type": "grpo", "scale_rewards": "group"}
+
 
 def require_trl() -> Any:
     """Return the module trl.
 
     Raises:
-        ValueError: naming the extra, where it is not installed.
+        ValueError: if it is not installed.
     """
     try:
         import trl
@@ -33,33 +37,36 @@ def require_trl() -> Any:
 
 
 class Rewards(BaseCallback):
-    """Keeps the mean reward of every rollout of ours."""
+    """Keeps the mean reward and length of each of our rollouts."""
 
     def __init__(self) -> None:
         super().__init__()
         self.kept: list[float] = []
+        self.lengths: list[float] = []
 
     def _on_step(self) -> bool:
         return True
 
     def _on_rollout_end(self) -> None:
         self.kept.append(float(self.locals["rollout"].returns.mean()))
+        self.lengths.append(float(self.locals["rollout"].lengths.float().mean()))
 
 
 class Turns(TrainerCallback):
-    """Times TRL's steps in blocks, and lets ours take a turn after every block.
+    """Times TRL's steps in blocks and calls ours after every block.
 
     Args:
-        ours: takes our turn; returns its seconds per update.
-        steps: of a block.
-        turns: how many there are; the training stops after them.
+        ours: trains ours for as many updates; returns its seconds per update.
+        steps: updates per block.
+        turns: number of blocks.
     """
 
     def __init__(self, ours: Callable[[], float], steps: int, turns: int) -> None:
         self.turn, self.steps, self.turns = ours, steps, turns
         self.ours: list[float] = []
         self.theirs: list[float] = []
-        self.rewards: list[float] = []  # theirs, as they log them
+        self.rewards: list[float] = []  # as TRL logs them
+        self.lengths: list[float] = []
         self._started = 0.0
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **rest: Any) -> None:
@@ -67,12 +74,13 @@ class Turns(TrainerCallback):
         self._started = time.perf_counter()
 
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any], **rest: Any) -> None:
-        """Keep their reward."""
+        """Keep TRL's mean reward and length."""
         if "reward" in logs:
             self.rewards.append(float(logs["reward"]))
+            self.lengths.append(float(logs.get("completions/mean_length", "nan")))
 
     def on_step_end(self, args: Any, state: Any, control: Any, **rest: Any) -> None:
-        """Take our turn at the end of a block."""
+        """Call ours at the end of a block."""
         if state.global_step % self.steps:
             return
         self.theirs.append((time.perf_counter() - self._started) / self.steps)
@@ -92,18 +100,18 @@ def train_beside(
     turns: int,
     **settings: Any,
 ) -> tuple[Turns, PreTrainedModel]:
-    """Train a copy of the model with TRL while ours takes its turns; return the times and TRL's model.
+    """Train a copy of the model with TRL and ours in turn; return the times and TRL's model.
 
     Args:
         trainer: "GRPO" or "RLOO".
-        model: where both start.
+        model: the weights that TRL starts from.
         tokenizer: the environment's.
-        rows: prompts and whatever the reward function reads, in the order they are trained on.
+        rows: prompts and other columns of the reward function, in the order of training.
         reward: TRL's reward function.
         ours: see `Turns`.
-        steps: updates of a block.
-        turns: blocks.
-        settings: for TRL's configuration, over what both sides share.
+        steps: updates per block.
+        turns: number of blocks.
+        settings: for TRL's configuration; they replace the defaults below.
     """
     trl = require_trl()
     import datasets
@@ -112,7 +120,7 @@ def train_beside(
     tokenizer.padding_side = "left"
     callback = Turns(ours, steps, turns)
     with TemporaryDirectory() as folder:
-        model.save_pretrained(folder)  # TRL makes a reference from where a model was read
+        model.save_pretrained(folder)  # TRL loads a reference from the folder of the model
         started = AutoModelForCausalLM.from_pretrained(folder, dtype=model.dtype)
         config = getattr(trl, f"{trainer}Config")(
             output_dir=folder, **{
@@ -128,6 +136,6 @@ def train_beside(
         )  # fmt: skip
         peer.remove_callback(PrinterCallback)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", FutureWarning)  # TRL reads names that transformers is about to take away
+            warnings.simplefilter("ignore", FutureWarning)  # TRL uses names that transformers has deprecated
             peer.train()
     return callback, peer.model

@@ -8,8 +8,9 @@ from typing import Any
 
 import torch
 
-from agents import collector
-from agents.policies import contexts, decoding, language_model, steps
+from agents import record
+from agents.policies.language import decode_step, decoding, training_pass
+from agents.policies.language import policy as language_model
 
 from .floors import counted_tokens, operations, product_speed
 from .measure import Row, clock
@@ -20,14 +21,14 @@ UPDATES = 20
 
 
 class _Watch:
-    """Adds up the time spent in functions, less the time in watched functions that they call."""
+    """Adds up the time spent in functions, without the time in other watched functions that they call."""
 
     def __init__(self) -> None:
         self.own: dict[str, float] = defaultdict(float)
         self.inner = [0.0]
 
     def over(self, owner: Any, name: str, part: str) -> None:
-        """Replace a function by one that is timed."""
+        """Replace a function by a timed one."""
         function = getattr(owner, name)
 
         def timed(*args: Any, **kwargs: Any) -> Any:
@@ -44,7 +45,7 @@ class _Watch:
 
 
 def run(name: str, pairs: int) -> list[Row]:
-    """Return a row for each part; the ratio says how many times the part goes into the whole."""
+    """Return a row for each part of an update; the ratio is the whole over the part."""
     agent = our_agent("rloo", warm_model())
     agent.learn(total_episodes=GROUPS * K * 5)
     with counted_tokens(agent.policy) as tokens:
@@ -64,7 +65,7 @@ def run(name: str, pairs: int) -> list[Row]:
     floor = operations(agent.policy, tokens) / UPDATES / product_speed()
     parts["floor: the arithmetic at the speed of a plain product"] = [floor * 1e3] * pairs
     per_update = {kind: count / UPDATES for kind, count in tokens.items()}
-    read = f"{per_update['acting']:.0f} tokens read in acting, {per_update['training']:.0f} in training, an update"
+    read = f"{per_update['acting']:.0f} tokens read in acting, {per_update['training']:.0f} in training, per update"
     return [Row.of(part, taken, whole, "ms/update", read) for part, taken in parts.items()]
 
 
@@ -73,11 +74,12 @@ def _place(watch: _Watch, agent: Any) -> None:
     for owner, name, part in (
         (env, "reset", "environment: posing problems"), (env, "step", "environment: appending, judging"),
         (decoding.Decoder, "_prefill", "acting: reading prompts"),
-        (steps.LlamaStep, "__call__", "acting: decode steps"),
+        (decode_step.LlamaStep, "__call__", "acting: decode steps"),
         (policy, "_choose", "acting: sampling"), (decoding.ContextDecoder, "logits", "acting: sharing contexts"),
-        (collector._Record, "rollout", "collecting: assembling the rollout"),
+        (record.Record, "rollout", "collecting: assembling the rollout"),
         (language_model, "plan_reading", "training: planning what to read"),
-        (contexts.Reading, "outputs", "training: forward"), (torch.Tensor, "backward", "training: backward"),
-        (agent.descent, "step", "training: optimizer"), (agent, "update", "training: advantages, loss, figures"),
+        (training_pass.Reading, "outputs", "training: forward"), (torch.Tensor, "backward", "training: backward"),
+        (agent.policy_optimizer, "step", "training: optimizer"),
+        (agent, "update", "training: advantages, loss, figures"),
     ):  # fmt: skip
         watch.over(owner, name, part)

@@ -1,4 +1,4 @@
-"""Episodes of 4 to 64 tokens in 64 slots: a slot that ends restarts at once, or the wave waits for its longest."""
+"""Episodes of 4 to 64 tokens in 64 slots: slots that end restart at once, or a wave waits for its longest episode."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ EPISODES, SLOTS, PROMPT, SHORTEST, LONGEST = 1024, 64, 8, 4, 64
 
 
 class ForcedLengths(LanguageModelPolicy):
-    """Ends each episode at the length that its prompt stands for, 4 to 64, evenly spread or so in the logarithm."""
+    """Ends each episode at a length given by its prompt: 4 to 64, uniform or log-uniform."""
 
     end: int
     logarithmic: bool
 
     def act(self, obs: Any, state: Any, *args: Any, **kwargs: Any) -> Any:
-        """Choose as the model does, and the end token where it is time."""
+        """Choose as the model does until the length is reached, then the end token."""
         actions, log_probs, state = super().act(obs, state, *args, **kwargs)
         draws = (obs["tokens"][:, 0] * len(LETTERS) + obs["tokens"][:, 1]) * 37 % 61 / 60  # 0 to 1
         if self.logarithmic:
@@ -35,7 +35,7 @@ class ForcedLengths(LanguageModelPolicy):
 
 
 def run(name: str, pairs: int) -> list[Row]:
-    """Return rows for slots with rows of their own, as on a GPU, and for distinct contexts, as on a CPU."""
+    """Return results for a cache row per slot, as on a GPU, and per distinct context, as on a CPU."""
     return [_compare(share, logarithmic, pairs) for share in (False, True) for logarithmic in (True, False)]
 
 

@@ -53,7 +53,7 @@ def _row(peer: str, ours: list[tuple[float, int, bool]], theirs: list[tuple[floa
 
 
 class _Watch:
-    """Evaluates every so many steps, off the clock, and says when the threshold is reached."""
+    """Evaluates every `EVERY` steps, outside the timing, until the threshold is reached."""
 
     def __init__(self, evaluate: Callable[[], float]) -> None:
         self.evaluate = evaluate
@@ -75,7 +75,7 @@ class _Watch:
 
 def _ours(seed: int) -> tuple[float, int, bool]:
     """Return seconds, steps and whether it was solved."""
-    agent = ReinforceBaseline("MlpPolicy", ENV, learning_rate=1e-2, seed=seed, device="cpu")  # the peers are tuned, too
+    agent = ReinforceBaseline("MlpPolicy", ENV, learning_rate=1e-2, seed=seed, device="cpu")  # tuned, as the peers are
     test = make_envs(ENV, EPISODES, None)
     watch = _Watch(lambda: agent.evaluate(test, EPISODES, seed=seed + 1000)[0]["mean_reward"])
     agent.learn(1_000_000, callback=lambda local, rest: watch.look(agent.num_timesteps))
@@ -94,7 +94,7 @@ class _WatchCallback(BaseCallback):
 
 
 def _bare_seconds(steps: float) -> float:
-    """Return what the environment alone takes for as many steps, in as many slots as our agent has."""
+    """Return the seconds of the environment alone for as many steps, in as many slots as our agent has."""
     slots = ReinforceBaseline("MlpPolicy", ENV, device="cpu").env.num_envs
     envs = make_envs(ENV, slots, {"vectorization_mode": "sync"})
     envs.reset(seed=0)

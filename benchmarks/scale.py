@@ -1,4 +1,4 @@
-"""How time and memory grow with slots, length and group size: a rollout and an update, fitted as a power."""
+"""How time and memory of a rollout and an update grow with slots, length and group size, fitted as powers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SWEEPS: dict[str, list[dict[str, int]]] = {
 
 
 def run(name: str, pairs: int) -> list[Row]:
-    """Return a row for each quantity that grows: the growth measured against growth in proportion."""
+    """Return a row for each quantity: the measured growth against growth in proportion."""
     rows = []
     for quantity, settings in SWEEPS.items():
         figures = [_in_a_process(each) for each in settings]
@@ -40,7 +40,7 @@ def run(name: str, pairs: int) -> list[Row]:
 
 
 def _power(sizes: list[int], values: list[float]) -> float:
-    """Return the slope of the logarithms by least squares."""
+    """Return the exponent of a power law, by least squares in logarithms."""
     x, y = [math.log(size) for size in sizes], [math.log(max(value, 1e-9)) for value in values]
     mean_x, mean_y = sum(x) / len(x), sum(y) / len(y)
     above = sum((a - mean_x) * (b - mean_y) for a, b in zip(x, y, strict=True))
@@ -48,7 +48,7 @@ def _power(sizes: list[int], values: list[float]) -> float:
 
 
 def _in_a_process(settings: dict[str, int]) -> dict[str, float]:
-    """Measure in a process of its own, whose peak of memory is its own."""
+    """Measure in a separate process, because the peak of memory is per process."""
     command = [sys.executable, "-m", __name__, json.dumps(settings)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     return json.loads(done.stdout.splitlines()[-1])

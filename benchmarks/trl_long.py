@@ -10,11 +10,12 @@ import torch
 from agents import Agent, find_agent
 
 from .floors import update_floor
-from .measure import Row, clock
-from .peers import require_trl, train_beside
+from .measure import Row, clock, mean_and_range
+from .peers import SAME_LOSS, Rewards, Turns, require_trl, train_beside
 from .worlds import GROUPS, K, letter_envs, letter_prompts
 
-STEPS, RATE, TOKENS, PROMPT = 5, 5e-5, 64, 8  # a rate at which lengths stay as they are for a while
+STEPS, RATE, TOKENS, PROMPT = 5, 5e-5, 64, 8  # at this rate lengths hardly change while it is measured
+SEEDS, EVALUATED = 5, 1024  # episodes
 
 
 def share_of_vowels(completions: list[str], **rest: Any) -> list[float]:
@@ -23,42 +24,53 @@ def share_of_vowels(completions: list[str], **rest: Any) -> list[float]:
 
 
 def run(name: str, pairs: int) -> list[Row]:
-    """Return a row."""
+    """Return a row: pairs timed with the first seed, rewards over several."""
     require_trl()
     turns = pairs + 1
-    prompts = letter_prompts(GROUPS * STEPS * turns, PROMPT)
+    agent, times, means, first = _train(0, STEPS, turns)
+    seeds = [first, *(_train(seed, STEPS * turns, 1)[3] for seed in range(1, min(SEEDS, pairs)))]
+    before, ours, theirs = ([each[side] for each in seeds] for side in range(3))
+    quality = (
+        f"reward {mean_and_range(before)} -> ours {mean_and_range(ours)}, TRL {mean_and_range(theirs)} after "
+        f"{STEPS * turns} updates; mean and range over {len(seeds)} seeds"
+    )
+    known: dict[str, Any] = {"lengths": means, "reward": ours, "peer_reward": theirs, "floor": update_floor(agent)}
+    return [Row.of("GRPO, 1 to 64 tokens", times.ours[1:], times.theirs[1:], "s/update", quality, **known)]
+
+
+def _train(seed: int, steps: int, turns: int) -> tuple[Agent, Turns, list[float], list[float]]:
+    """Train ours and TRL from the same weights, in turn.
+
+    Returns:
+        Our agent, the times, our mean length per rollout, and the rewards before, of ours after, of TRL's after.
+    """
+    prompts = letter_prompts(GROUPS * steps * turns, PROMPT, seed)
     reward = lambda prompts, completions: share_of_vowels(completions)  # noqa: E731
     envs = letter_envs(GROUPS * K, prompts, TOKENS, reward, group_size=K)
     agent: Agent = find_agent("grpo")(
         "tiny", envs, learning_rate=RATE, lr_schedule="constant", episodes_per_update=GROUPS * K, group_size=K,
-        device="cpu",
+        seed=seed, device="cpu",
     )  # fmt: skip
     model: Any = agent.policy.model
-    start = copy.deepcopy(model)
-    means: list[float] = []
+    start, kept = copy.deepcopy(model), Rewards()
 
     def ours() -> float:
         with clock() as seconds:
-            agent.learn(total_episodes=GROUPS * K * STEPS, reset_num_timesteps=False)
-        means.append(agent.last_metrics["rollout/ep_len_mean"])
-        return seconds() / STEPS
+            agent.learn(total_episodes=GROUPS * K * steps, callback=kept, reset_num_timesteps=False)
+        return seconds() / steps
 
     times, theirs = train_beside(
-        "GRPO", start, envs.task.tokenizer, [{"prompt": prompt} for prompt in prompts], share_of_vowels, ours, STEPS,
-        turns, per_device_train_batch_size=GROUPS * K, num_generations=K, max_completion_length=TOKENS,
-        learning_rate=RATE, logging_steps=10, activation_checkpointing=False, beta=0.0, loss_type="grpo",
-        scale_rewards="group",
+        "GRPO", start, envs.task.tokenizer, [{"prompt": prompt} for prompt in prompts], share_of_vowels, ours, steps,
+        turns, seed=seed, per_device_train_batch_size=GROUPS * K, num_generations=K, max_completion_length=TOKENS,
+        learning_rate=RATE, logging_steps=10, **SAME_LOSS,
     )  # fmt: skip
     weights = [copy.deepcopy(each.state_dict()) for each in (start, model, theirs)]
-    before, *after = (_mean_reward(agent, each) for each in weights)
-    quality = f"reward {before:.3f} -> ours {after[0]:.3f}, TRL {after[1]:.3f} after {STEPS * turns} updates each"
-    known: dict[str, Any] = {"lengths": means, "floor": update_floor(agent)}
-    return [Row.of("GRPO, 1 to 64 tokens", times.ours[1:], times.theirs[1:], "s/update", quality, **known)]
+    return agent, times, kept.lengths, [_mean_reward(agent, each) for each in weights]
 
 
 def _mean_reward(agent: Agent, weights: dict[str, torch.Tensor]) -> float:
-    """Return the mean reward of 1,024 sampled episodes, on the same problems for all weights."""
+    """Return the mean reward of sampled episodes, on the same problems for all weights."""
     model: Any = agent.policy.model
     model.load_state_dict(weights)
-    figures, _ = agent.evaluate(agent.env, 1024, deterministic=False, seed=1)
+    figures, _ = agent.evaluate(agent.env, EVALUATED, deterministic=False, seed=1)
     return float(figures["mean_reward"])

@@ -10,19 +10,15 @@ from gymnasium.utils import seeding
 from agents import Agent, find_agent
 
 from .floors import update_floor
-from .measure import Row, clock
-from .peers import Rewards, require_trl, train_beside
+from .measure import Row, clock, mean_and_range
+from .peers import SAME_LOSS, SAME_WORK, Turns, require_trl, train_beside
 from .worlds import GROUPS, K, arith_envs, greedy_success, warm_model
 
-STEPS, RATE, LOGGED = 50, 3e-4, 10
-SAME: dict[str, Any] = {"activation_checkpointing": False, "beta": 0.0}  # as ours: nothing recomputed, no reference
-SETTINGS: dict[str, dict[str, dict[str, Any]]] = {  # name of a row: the trainer's settings
-    "trl-grpo": {
-        "GRPO, the same loss, no checkpointing, beta 0": SAME | {"loss_type": "grpo", "scale_rewards": "group"},
-        "GRPO, TRL's defaults": {},
-    },
+STEPS, RATE, SEEDS = 50, 3e-4, 5
+SETTINGS: dict[str, dict[str, dict[str, Any]]] = {  # benchmark: {row: TRL's settings}
+    "trl-grpo": {"GRPO, the same loss": SAME_LOSS, "GRPO, TRL's defaults": {}},
     "trl-rloo": {
-        "RLOO, the same loss, no checkpointing, beta 0": SAME | {"normalize_advantages": False},
+        "RLOO, the same loss": SAME_WORK | {"normalize_advantages": False},
         "RLOO, TRL's defaults (with a reference pass)": {},
     },
 }
@@ -35,49 +31,58 @@ def run(name: str, pairs: int) -> list[Row]:
 
 
 def _compare(name: str, label: str, settings: dict[str, Any], pairs: int) -> Row:
-    model = warm_model()
-    turns = pairs + 1  # the first is for warming up
-    agent = our_agent(name.removeprefix("trl-"), model)
-    before = greedy_success(model)
-    rows = [{"prompt": p.prompt, "answer": p.answer} for p in problems(agent, GROUPS * STEPS * turns)]
+    """Time pairs with the first seed; with the same loss, train further seeds to compare success."""
+    turns, start = pairs + 1, warm_model()  # the first turn is for warming up
+    agent, times, after = _train(name, start, settings, 0, STEPS, turns)
+    known: dict[str, Any] = {"floor": update_floor(agent)}
+    quality = "timed only: TRL's settings differ from ours"
+    if settings:
+        seeds = [after, *(_train(name, start, settings, s, STEPS * turns, 1)[2] for s in range(1, min(SEEDS, pairs)))]
+        before, ours, theirs = greedy_success(start), *([each[side] for each in seeds] for side in (0, 1))
+        known |= {"success_before": before, "success": ours, "peer_success": theirs}
+        quality = (
+            f"success {before:.2f} -> ours {mean_and_range(ours)}, TRL {mean_and_range(theirs)} after "
+            f"{STEPS * turns} updates; mean and range over {len(seeds)} seeds"
+        )
+    return Row.of(label, times.ours[1:], times.theirs[1:], "s/update", quality, **known)
+
+
+def _train(
+    name: str, start: Any, settings: dict[str, Any], seed: int, steps: int, turns: int
+) -> tuple[Agent, Turns, list[float]]:
+    """Train ours and TRL from the same weights, in turn; return our agent, the times, and both sides' success."""
+    trainer = name.removeprefix("trl-")
+    agent = our_agent(trainer, start, seed)
+    rows = [{"prompt": p.prompt, "answer": p.answer} for p in problems(agent, GROUPS * steps * turns)]
 
     def reward(completions: list[str], answer: list[str], **rest: Any) -> list[float]:
         return [float(text == right) for text, right in zip(completions, answer, strict=True)]
 
-    rewards = Rewards()
-
-    def our_turn() -> float:
+    def ours() -> float:
         with clock() as seconds:
-            agent.learn(total_episodes=GROUPS * K * STEPS, callback=rewards, reset_num_timesteps=False)
-        return seconds() / STEPS
+            agent.learn(total_episodes=GROUPS * K * steps, reset_num_timesteps=False)
+        return seconds() / steps
 
     times, theirs = train_beside(
-        name.removeprefix("trl-").upper(), model, agent.env.task.tokenizer, rows, reward, our_turn, STEPS, turns,
+        trainer.upper(), start, agent.env.task.tokenizer, rows, reward, ours, steps, turns, seed=seed,
         per_device_train_batch_size=GROUPS * K, num_generations=K, max_completion_length=agent.env.task.max_new_tokens,
-        learning_rate=RATE, logging_steps=LOGGED, **settings,
+        learning_rate=RATE, logging_steps=10, **settings,
     )  # fmt: skip
-    after = [greedy_success(trained) for trained in (agent.policy.model, theirs)]
-    last = [sum(kept[-count:]) / count for kept, count in ((rewards.kept, STEPS), (times.rewards, STEPS // LOGGED))]
-    quality = (
-        f"reward of the last {STEPS} of {STEPS * turns} updates: ours {last[0]:.3f}, TRL {last[1]:.3f}; "
-        f"success {before:.3f} -> ours {after[0]:.3f}, TRL {after[1]:.3f}"
-    )
-    floor = update_floor(agent)
-    known: dict[str, Any] = {"success": [before, *after], "reward": last, "floor": floor}
-    return Row.of(label, times.ours[1:], times.theirs[1:], "s/update", quality, **known)
+    policy: Any = agent.policy
+    return agent, times, [greedy_success(trained) for trained in (policy.model, theirs)]
 
 
-def our_agent(name: str, model: Any) -> Agent:
-    """Return our agent at the same point, with the same settings."""
+def our_agent(name: str, model: Any, seed: int = 0) -> Agent:
+    """Return our agent with these weights and the settings of both sides."""
     envs = arith_envs(GROUPS * K, group_size=K)
     return find_agent(name)(
         copy.deepcopy(model), envs, learning_rate=RATE, lr_schedule="constant",
-        episodes_per_update=GROUPS * K, group_size=K, device="cpu",
+        episodes_per_update=GROUPS * K, group_size=K, seed=seed, device="cpu",
     )  # fmt: skip
 
 
 def problems(agent: Agent, count: int) -> list[Any]:
-    """Return the first problems that the agent's environment will pose."""
+    """Return the first problems that the agent's environment will present."""
     task = copy.copy(agent.env.task)
     task.stream = copy.copy(task.stream)
     generator, _ = seeding.np_random(agent.seed)

@@ -1,4 +1,4 @@
-"""What judging adds to a rollout: arithmetic, and a verifier that takes 50 ms for each verdict."""
+"""What judging adds to a rollout: arithmetic, and a verifier that takes 50 ms per verdict."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def run(name: str, pairs: int) -> list[Row]:
 
 
 def _pooled(inner: Verifier, workers: int, pairs: int) -> Row:
-    """Return a row for 50 ms a verdict in worker processes, against what these verdicts take by themselves."""
+    """Return a row for 50 ms per verdict in worker processes, against the time of these verdicts alone."""
     episodes = GROUPS * K
     settings = {"verifier": Slow(inner), "verifier_workers": workers, "late_verdicts": True}
     envs = arith_envs(episodes, group_size=K, **settings)
@@ -43,7 +43,7 @@ def _pooled(inner: Verifier, workers: int, pairs: int) -> Row:
     parallel = DELAY * math.ceil(episodes / workers)
     added = statistics.median(taken) / parallel - 1
     quality = f"a rollout with its verdicts takes {added:+.1%} of what {episodes} verdicts alone take, {parallel:g} s"
-    return Row.of(f"50 ms a verdict, {workers} workers", taken, [parallel] * pairs, "s/rollout", quality)
+    return Row.of(f"50 ms per verdict, {workers} workers", taken, [parallel] * pairs, "s/rollout", quality)
 
 
 def _compare(label: str, verifier: Verifier, inner: Verifier, pairs: int, repeats: int) -> Row:
@@ -70,7 +70,7 @@ def _compare(label: str, verifier: Verifier, inner: Verifier, pairs: int, repeat
 
 
 def _collector(verifier: Verifier) -> Any:
-    """Return a function that collects a rollout of the same episodes, and the seconds of every batch judged."""
+    """Return a function that collects a rollout of the same episodes, and the list of seconds per judged batch."""
     envs = arith_envs(GROUPS * K, group_size=K, verifier=verifier)
     judged: list[float] = []
     verify = envs.task.verifier.verify_batch

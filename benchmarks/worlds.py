@@ -1,4 +1,4 @@
-"""What the benchmarks train and decode: made on the spot, the same for both sides."""
+"""The models and environments of the benchmarks, the same for both sides."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from transformers import PreTrainedModel
 import rlenv  # noqa: F401 (registers TextGen-v0)
 from agents import LanguageModelPolicy, Rollout, make_envs, warm_start
 from agents.collector import Collector
+from agents.policies.language.loading import load_model
 from rlenv.demonstrations import demonstrate
 from verifiers import FunctionVerifier
 
@@ -41,7 +42,7 @@ def _warm_model() -> PreTrainedModel:
 
 
 def warm_model() -> PreTrainedModel:
-    """Return a model of 0.43 million parameters that 650 demonstrations have taught about half of the sums."""
+    """Return a model of 0.43 million parameters that gets about half of the sums right after 650 demonstrations."""
     return copy.deepcopy(_warm_model())
 
 
@@ -51,7 +52,7 @@ def arith_envs(num_envs: int, **kwargs: Any) -> Any:
 
 
 def greedy_success(model: PreTrainedModel, episodes: int = 2000) -> float:
-    """Return the share of sums of the test split that a model gets right when it takes its likeliest token."""
+    """Return the share of sums of the test split that a model gets right with its most likely tokens."""
     envs = arith_envs(256, split="test")
     policy = LanguageModelPolicy(envs.single_observation_space, envs.single_action_space, model)
     collector = Collector(envs, torch.device("cpu"))
@@ -63,8 +64,6 @@ def greedy_success(model: PreTrainedModel, episodes: int = 2000) -> float:
 
 def endless_model(vocab_size: int, max_length: int, end: int, seed: int = 0) -> PreTrainedModel:
     """Return a random model of 0.43 million parameters that never chooses the token `end`."""
-    from agents.policies.models import load_model
-
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         model = load_model("tiny", vocab_size, max_length, None)
@@ -72,14 +71,14 @@ def endless_model(vocab_size: int, max_length: int, end: int, seed: int = 0) -> 
     with torch.no_grad():
         head.bias.zero_()
         head.bias[end] = -1e4
-        model.get_input_embeddings().weight.mul_(3)  # far from uniform, so that a wrong context would show
+        model.get_input_embeddings().weight.mul_(3)  # far from uniform, so that a wrong context changes results
     head.weight = model.get_input_embeddings().weight
     model.lm_head = head
     return model.eval()
 
 
 def letter_envs(num_envs: int, prompts: list[str], new_tokens: int, reward: Any = None, **kwargs: Any) -> Any:
-    """Return a batched environment over prompts of letters, judged by a reward function (0 where None)."""
+    """Return a batched environment over prompts of letters with a reward function; the reward is 0 by default."""
     function = reward or (lambda prompts, completions: [0.0] * len(prompts))
     return gym.make_vec(
         "TextGen-v0", num_envs=num_envs, verifier=FunctionVerifier(function, alphabet=LETTERS), problems=prompts,
@@ -88,6 +87,6 @@ def letter_envs(num_envs: int, prompts: list[str], new_tokens: int, reward: Any 
 
 
 def letter_prompts(count: int, length: int, seed: int = 0) -> list[str]:
-    """Return different prompts of this many letters."""
+    """Return `count` different prompts of `length` letters."""
     draw = np.random.default_rng(seed).integers(len(LETTERS), size=(count * 2, length))
     return list(dict.fromkeys("".join(LETTERS[i] for i in row) for row in draw))[:count]

@@ -1,8 +1,22 @@
 """The benchmarks' own logic at sizes where seconds mean nothing: what they compare has to be the same thing."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
-from _rlenv_benchmarks import floors, generate, h200_decode, refill, sb3, scale, verifier, worlds
+from _rlenv_benchmarks import (
+    floors,
+    generate,
+    h200_decode,
+    refill,
+    sb3,
+    scale,
+    trl_long,
+    trl_shapes,
+    trl_short,
+    verifier,
+    worlds,
+)  # fmt: skip
 from _rlenv_benchmarks.gpu import qwen, tokenizer
 
 from agents import LanguageModelPolicy
@@ -32,9 +46,11 @@ def test_generate_checks_its_log_probabilities(monkeypatch):
 def test_waves_and_restarts_play_the_same_lengths(monkeypatch):
     monkeypatch.setattr(refill, "EPISODES", 24)
     monkeypatch.setattr(refill, "SLOTS", 8)
+    monkeypatch.setattr(refill, "LONGEST", 16)
+    monkeypatch.setattr(refill, "acting_floor", lambda *sizes: 1.0)
     for row in refill.run("refill", 1):
         assert row.quality.startswith("the same 24 lengths: True")
-        assert 4 <= row.details["mean_length"] <= 64
+        assert 4 <= row.details["mean_length"] <= 16
 
 
 def test_a_power_is_found():
@@ -92,3 +108,55 @@ def test_a_floor_counts_the_tokens_that_are_read():
         pass
     agent.learn(total_episodes=agent.episodes_per_update, reset_num_timesteps=False)
     assert again == {"acting": 0, "training": 0}  # nothing is counted outside the block
+
+
+@pytest.fixture
+def fake_trl(monkeypatch):
+    """Put a peer that trains nothing in TRL's place; return the arguments of its calls."""
+    calls = []
+
+    def train_beside(trainer, model, tokenizer, rows, reward, ours, steps, turns, **settings):
+        calls.append(SimpleNamespace(trainer=trainer, rows=rows, steps=steps, turns=turns, **settings))
+        times = SimpleNamespace(ours=[ours() for _ in range(turns)], theirs=[1.0] * turns, rewards=[0.5], lengths=[4.0])
+        return times, model
+
+    for module in (trl_long, trl_shapes, trl_short):
+        monkeypatch.setattr(module, "require_trl", lambda: None)
+        monkeypatch.setattr(module, "train_beside", train_beside)
+        monkeypatch.setattr(module, "update_floor", lambda agent: 1.0)
+        for name, size in {"STEPS": 1, "GROUPS": 2, "K": 4, "TOKENS": 4, "EVALUATED": 8}.items():
+            monkeypatch.setattr(module, name, size, raising=False)
+    return calls
+
+
+@pytest.mark.parametrize("name", trl_shapes.SHAPES)
+def test_users_shapes_are_measured_on_prompts_that_ours_trains_on(name, fake_trl, monkeypatch):
+    shape = trl_shapes.SHAPES[name]
+    small = trl_shapes.Shape(shape.prompt // 32, shape.tokens // 16, shape.groups, 4, width=32, layers=1)
+    monkeypatch.setitem(trl_shapes.SHAPES, name, small)
+    [row] = trl_shapes.run(name, 2)
+    [call] = fake_trl
+    assert len(row.details["reward"]) == 2 and row.pairs == 2 and "mean reward ours 0." in row.quality
+    assert len(call.rows) == small.groups * 3 and len(call.rows[0]["prompt"].split()) == small.prompt
+    assert call.max_completion_length == small.tokens and call.loss_type == "grpo" and call.beta == 0.0
+
+
+def test_the_model_of_users_shapes_has_4_7_million_parameters():
+    sizes = [sum(p.numel() for p in trl_shapes.qwen3(shape).parameters()) for shape in trl_shapes.SHAPES.values()]
+    assert {round(size / 1e6, 1) for size in sizes} == {4.7}
+
+
+def test_success_is_compared_over_seeds_and_only_with_the_same_loss(fake_trl, monkeypatch):
+    scores = iter([0.2, 0.4, 0.6, 0.8, 0.5])  # ours and the peer's for two seeds, then where both start
+    monkeypatch.setattr(trl_short, "greedy_success", lambda model: next(scores, 0.0))
+    monkeypatch.setattr(trl_short, "warm_model", lambda: worlds.endless_model(15, 16, 1))
+    same, defaults = trl_short.run("trl-grpo", 2)
+    assert [(call.seed, call.steps, call.turns) for call in fake_trl] == [(0, 1, 3), (1, 3, 1), (0, 1, 3)]
+    assert same.quality.startswith("success 0.50 -> ours 0.40 (0.20 to 0.60), TRL 0.60 (0.40 to 0.80) after 3 updates")
+    assert "over 2 seeds" in same.quality and "timed only" in defaults.quality
+
+
+def test_long_answers_are_compared_over_seeds(fake_trl):
+    [row] = trl_long.run("trl-long", 2)
+    assert [(call.seed, call.steps, call.turns) for call in fake_trl] == [(0, 1, 3), (1, 3, 1)]
+    assert row.pairs == 2 and "over 2 seeds" in row.quality and len(row.details["reward"]) == 2
