@@ -2,7 +2,7 @@
 PYTHON ?= python3
 SEED ?= 0
 BIN := .venv/bin
-SETUP := setup.cfg pyproject.toml constraints.txt
+SETUP := setup.py setup.cfg pyproject.toml constraints.txt
 
 .PHONY: demo test test-slow test-gpu test-peers lint format docs clean
 
@@ -36,7 +36,7 @@ docs: .venv/.dev  ## the pages that commands make
 	$(BIN)/python docs/make_verifiers.py
 
 clean:
-	rm -rf .venv build *.egg-info
+	rm -rf .venv build src/*.egg-info
 
 .venv/bin/python:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed")'

@@ -45,7 +45,7 @@ INTRODUCTION = """\
 # The gradient, exactly
 
 What this page shows: for every agent, baseline, return and KL estimator, the *expected* gradient of the real agent's
-loss, next to the true gradient it should have. No sampling is involved, so there is no noise: every rollout that can
+loss, next to the true gradient it should have. The figures are exact, without sampling: every rollout that can
 happen is sent through `Agent.prepare` and `Agent.loss` and weighted by its probability.
 
 The reference case: two prompts, an easy and a hard one; three tokens, one of which ends the episode; at most three
@@ -59,16 +59,17 @@ The command: `python docs/make_gradients.py`, from the repository root. `tests/a
 
 How to read it: *error* is |g - g*| / |g*| of the expected gradient g against the true one g*, *cosine* their angle,
 *scale* ⟨g, g*⟩ / ⟨g*, g*⟩. *Documented* is what the docstring promises, *off by* the relative distance from exactly
-that, and the row *holds* where this is at most 1e-10. K episodes a prompt, N = 2K a rollout."""
+that, and the row *holds* where this is at most 1e-10. K episodes per prompt, N = 2K per rollout."""
 
 FAMILY = """\
 ## The family
 
-Every agent at its defaults where nothing else is said, without discount; the reward is at the last step, as in text.
+Every agent has its default settings unless the row says otherwise, without discount; the reward is at the last step,
+as in text.
 One group of K episodes of each prompt is a rollout. The critic is a table: *given* is a random one that nobody fitted,
 *perfect* holds V of the policy. The ratio is 1, so clipping does nothing.
 
-How to read the scale here: weights that are no sum over the episode bring a constant of their own. `DrGRPO` divides by
+How to read the scale here: weights other than a sum over the episode bring a constant factor. `DrGRPO` divides by
 L_max = {longest}; a mean over tokens multiplies by about 1/(mean length), here {share:.4f}, and whitening by about
 1/(standard deviation of the advantages). Such a constant acts like a learning rate; *error* contains it, too. What a
 bias does to the direction shows in the cosine.

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from verifiers import Verifier, list_verifiers, make_verifier
-from verifiers.linting.attacks import FAMILIES
-from verifiers.linting.lint import lint
-from verifiers.linting.rules import RULES
+from verifiers.lint.attacks import FAMILIES
+from verifiers.lint.report import lint
+from verifiers.lint.rules import RULES
 from verifiers.registry import find_verifier, verifier_origin
 
 FOLDER = Path(__file__).resolve().parent

@@ -35,4 +35,10 @@ def test_every_row_says_what_was_measured_where_and_how(path):
 
 def test_what_was_not_measured_is_said(maker, monkeypatch):
     monkeypatch.setattr(maker, "rows_of", lambda name: [])
-    assert maker.table(("h200-train",)).splitlines()[-1].startswith("| `h200-train` | | not measured | 2 (6) |")
+    assert maker.table(("h200-train",), floors=False).splitlines()[-1].startswith("| `h200-train` |  | not measured |")
+    assert [line.count("|") for line in maker.table(("h200-train",), floors=True).splitlines()] == [9, 9, 9]
+
+
+def test_a_page_without_marks_is_named(maker):
+    with pytest.raises(ValueError, match="<!-- results -->"):
+        maker.page("no marks", "table")

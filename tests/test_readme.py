@@ -1,4 +1,4 @@
-"""The README's Python runs as it stands."""
+"""The Python in README.md and docs/problems.md runs, and the README stays short."""
 
 import re
 from pathlib import Path
@@ -6,13 +6,33 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-BLOCKS = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+PROBLEMS = (ROOT / "docs" / "problems.md").read_text(encoding="utf-8")
+BLOCKS = re.findall(r"```python\n(.*?)```", README + PROBLEMS, re.DOTALL)
 
 
 @pytest.mark.parametrize("source", BLOCKS, ids=[f"block{i}" for i in range(len(BLOCKS))])
-def test_the_readmes_python_runs(source, tmp_path, monkeypatch):
+def test_the_python_of_the_pages_runs(source, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    exec(compile(source, "README.md", "exec"), {"__name__": "readme"})
+    exec(compile(source, "page", "exec"), {"__name__": "page"})
+
+
+def test_the_readme_is_short():
+    assert len(README.splitlines()) <= 130
+
+
+def test_every_link_of_the_pages_leads_to_a_file():
+    for page in [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")]:
+        text = page.read_text(encoding="utf-8")
+        links = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", text) + re.findall(r'(?:src|srcset)="([^":]+)"', text)
+        missing = [link for link in links if not (page.parent / link).exists()]
+        assert not missing, f"{page.name}: {missing}"
+
+
+def test_the_table_of_algorithms_names_every_agent():
+    from agents import AGENTS
+
+    assert {cls.__name__ for cls in AGENTS.values()} <= set(re.findall(r"^\| `(\w+)` \|", README, re.MULTILINE))
 
 
 def test_the_readmes_verifier_can_be_used():
@@ -21,7 +41,7 @@ def test_the_readmes_verifier_can_be_used():
     import rlenv  # noqa: F401
 
     (source,) = [block for block in BLOCKS if "register_verifier" in block]
-    exec(compile(source, "README.md", "exec"), {"__name__": "readme"})
+    exec(compile(source, "README.md", "exec"), {"__name__": "page"})
     env = gym.make("TextGen-v0", verifier="shout")
     _, info = env.reset(seed=0)
     tokenizer = env.unwrapped.task.tokenizer

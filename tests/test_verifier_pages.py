@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from verifiers import list_verifiers, make_verifier
-from verifiers.linting.lint import lint
+from verifiers.lint.report import lint
 
 ROOT = Path(__file__).parent.parent
 PAGE = (ROOT / "docs" / "verifiers.md").read_text(encoding="utf-8")
