@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping
 from functools import partial
+from numbers import Real
 from pathlib import Path
 from typing import Any, ClassVar, Self, Unpack
 
@@ -49,6 +50,7 @@ class Agent(Learner):
         num_timesteps: steps of the environment so far, including those of surplus episodes, which environments whose
             slots cannot wait play until the last episode of a rollout is over.
         trained_timesteps: those of them that updates were made from.
+        extra_state: what a caller wants to have kept in checkpoints: plain values and tensors, by name.
 
     Raises:
         ValueError: for a hyper-parameter out of range, an unknown policy, environment or device, or groups that do
@@ -60,6 +62,7 @@ class Agent(Learner):
     compares_groups: bool = False  # whether an episode is compared with the others of its prompt
     _logger: Logger | None = None
     _vec_env: VecEnv | None = None
+    _before_rollout: dict[str, Any] | None = None  # while one is collected; a checkpoint continues from there
 
     def __init__(
         self,
@@ -101,6 +104,8 @@ class Agent(Learner):
         self.stability_watch = StabilityWatch(discrete=not isinstance(self.env.single_action_space, Box))
         self.num_timesteps = self.num_episodes = 0
         self.last_metrics: dict[str, float] = {}
+        self.extra_state: dict[str, Any] = {}
+        self._unwritten: dict[str, float] = {}  # of the log of the run that is continued
         self.origin: dict[str, Any] = {"env": None, "env_kwargs": None}
         if isinstance(env, str):
             self.origin = {"env": env, "env_kwargs": dict(env_kwargs or {})}
@@ -160,6 +165,9 @@ class Agent(Learner):
             self.num_timesteps = self.trained_timesteps = self.num_episodes = self.num_updates = 0
         if self._logger is None:
             self._logger = configure_logger(self.verbose, self.tensorboard_log, tb_log_name, reset_num_timesteps)
+        for name, value in self._unwritten.items():
+            self._logger.record(name, value)
+        self._unwritten = {}
         self.anchor.freeze_reference(self.policy)
         return self._train(counter, goal + getattr(self, counter), as_callback(callback, self, progress_bar))
 
@@ -168,6 +176,7 @@ class Agent(Learner):
         callback.on_training_start({"total_timesteps": goal}, globals())
         while getattr(self, counter) < goal:
             self.policy_optimizer.set_progress(1.0 - getattr(self, counter) / goal)
+            self._before_rollout = self._moment()
             rollout = self.collect_rollout(callback)
             if rollout is None:
                 break
@@ -176,6 +185,7 @@ class Agent(Learner):
             for name, value in self.last_metrics.items():
                 self.logger.record(name, value)
             self.logger.record("train/learning_rate", self.policy_optimizer.rate)
+            self._before_rollout = None
             try:
                 yield rollout, self.last_metrics
             except GeneratorExit:  # a loop over `updates` was left early: progress bars end, too
@@ -236,17 +246,54 @@ class Agent(Learner):
 
     # Saving and loading.
 
-    def save(self, path: str | Path) -> None:
+    def save(self, path: str | Path, previous: Path | None = None) -> None:
         """Write a checkpoint folder; see `checkpoint.py`. A suffix `.zip` is dropped.
+
+        Training continues from it as it would have without the break. While a rollout is collected, the checkpoint is
+        of the moment before that rollout.
+
+        Args:
+            path: the folder.
+            previous: where to move the checkpoint that is replaced; None: it is deleted.
 
         Raises:
             ValueError: if the path holds anything but a checkpoint, or another process is writing it.
             DivergedError: if the policy's weights are not finite; nothing is written then.
+            RuntimeError: if the KL reference has changed.
         """
+        self.anchor.check_reference()
         own_name = vars(type(self)).get("name")  # None for a class of your own, which loads its checkpoints itself
         facts = {"agent": own_name, "policy_kind": self.policy.kind, "settings": self.settings, **self.origin}
-        facts |= {name: getattr(self, name) for name in _COUNTERS}
-        write_checkpoint(Path(path), facts, self.policy, self.anchor.reference, self.training_state())
+        moment = self._before_rollout or self._moment()
+        facts |= moment["counters"]
+        state = {**self.training_state(), "moment": moment, "extra": self.extra_state}
+        write_checkpoint(Path(path), facts, self.policy, self.anchor.reference, state, previous)
+
+    def _moment(self) -> dict[str, Any]:
+        """Return what changes while a rollout is collected, as it is now."""
+        unwritten = {} if self._logger is None else self._logger.name_to_value
+        return {
+            "counters": {name: getattr(self, name) for name in _COUNTERS},
+            "generator": self.generator.get_state(),
+            "device": self.generator.device.type,
+            "envs": self.collector.state_dict(),
+            "failures": self.failure_watch.state_dict(),
+            "stability": self.stability_watch.state_dict(),
+            "metrics": dict(self.last_metrics),
+            "unwritten": {name: float(value) for name, value in unwritten.items() if isinstance(value, Real)},
+        }
+
+    def _continue_from(self, moment: Mapping[str, Any], continue_env: bool) -> None:
+        """Restore what `_moment` returned; the generator only on the same kind of device."""
+        if moment["device"] == self.generator.device.type:
+            self.generator.set_state(moment["generator"])
+        if "envs" not in moment:  # checkpoints of format 2 had no more
+            return
+        if continue_env:
+            self.collector.load_state_dict(moment["envs"])
+        self.failure_watch.load_state_dict(moment["failures"])
+        self.stability_watch.load_state_dict(moment["stability"])
+        self.last_metrics, self._unwritten = moment["metrics"], moment["unwritten"]
 
     @classmethod
     def load(
@@ -255,13 +302,18 @@ class Agent(Learner):
         env: Any = None,
         device: str | torch.device = "auto",
         trust: bool = False,
+        continue_env: bool | None = None,
         **settings: Any,
     ) -> Self:
-        """Read a checkpoint folder; nothing in it is executed. The environment's problems start anew.
+        """Read a checkpoint folder; nothing in it is executed.
+
+        `learn(..., reset_num_timesteps=False)` then continues as the saved agent would have.
 
         Args:
             path: what was given to `save`.
             env: an environment; None makes the one the agent was trained in, if that was given by its id.
+            continue_env: whether the environment continues from its saved place (in its stream of problems, of its
+                random generator) instead of starting anew; None: if `env` and `env_kwargs` are not given.
             device: as for the constructor.
             trust: whether names in the checkpoint may import any module, not only make what is registered.
             settings: constructor arguments that replace the saved ones, except those of the policy.
@@ -275,14 +327,18 @@ class Agent(Learner):
             raise ValueError(f"{str(path)!r} holds an agent of a class of your own: call that class's load()")
         if not issubclass(known, cls):
             raise ValueError(f"{str(path)!r} holds a {known.__name__}, not a {cls.__name__}")
+        state = saved.training()
         agent = known(saved.policy, device=device, **saved.arguments(env, trust, settings))
         if env is None:  # without the trust of this call
             agent.origin["env_kwargs"] = dict(settings.get("env_kwargs", saved.facts["env_kwargs"]))
         for name in _COUNTERS:
             setattr(agent, name, saved.facts.get(name, 0))  # checkpoints of earlier versions have no trained_timesteps
-        if agent.kl_coef:
+        if agent.kl_coef or "kl_coef" not in settings:
             agent.anchor.reference = saved.load_reference(agent.env, agent.device)
-        agent.load_training_state(saved.training())
+        agent.load_training_state(state)
+        same = env is None and "env_kwargs" not in settings
+        agent._continue_from(state["moment"], same if continue_env is None else continue_env)
+        agent.extra_state = state["extra"]
         return agent
 
     # What stable-baselines3's callbacks ask for.

@@ -3,7 +3,9 @@
 agent.json            the agent's class, its settings, its environment if that has an id, the counters
 policy/               the policy; a language model under policy/model, for AutoModelForCausalLM
 reference/            the frozen reference, if the KL anchor has one
-training.pt           optimizer, random generator, the algorithm's own state (loaded with weights_only)
+training.json         optimizer, random generators, the environment's place in its stream, the algorithm's own state;
+training.safetensors  its tensors
+manifest.json         the SHA-256 of every file, by which a damaged checkpoint is noticed
 """
 
 from __future__ import annotations
@@ -19,11 +21,13 @@ from gymnasium.vector import VectorEnv
 
 from .envs import named_by_checkpoint
 from .failures import DivergedError
-from .files import whole_folder, write_folder
+from .files import check_seal, seal, whole_folder, write_folder
+from .packing import read_state, write_state
 from .policies import Policy, SavedPolicy
 
-FORMAT = 2  # 2: the critic of a language model is a separate module
-_AGENT, _POLICY, _REFERENCE, _TRAINING = "agent.json", "policy", "reference", "training.pt"
+FORMAT = 3  # 2: the critic of a language model is a separate module; 3: no training.pt, a manifest
+_AGENT, _POLICY, _REFERENCE, _TRAINING = "agent.json", "policy", "reference", "training"
+_OLD_TRAINING = "training.pt"  # of format 2
 
 
 @dataclass(frozen=True)
@@ -44,7 +48,11 @@ class Checkpoint:
 
     def training(self) -> dict[str, Any]:
         """Return the state of the training, on the CPU: there torch's Adam keeps its counts of steps."""
-        return torch.load(self.path / _TRAINING, map_location="cpu", weights_only=True)
+        if self.facts["format"] == FORMAT:
+            return read_state(self.path / _TRAINING)
+        state = torch.load(self.path / _OLD_TRAINING, map_location="cpu", weights_only=True)
+        optimizer = {"adam": state["optimizer"], "skipped": 0, "total_skipped": 0}
+        return {**state, "optimizer": optimizer, "moment": state, "extra": {}}
 
     def load_reference(self, env: VectorEnv, device: torch.device) -> Policy | None:
         """Return the frozen reference of the KL anchor, if it had one."""
@@ -78,7 +86,12 @@ class Checkpoint:
 
 
 def write_checkpoint(
-    path: Path, facts: Mapping[str, Any], policy: Policy, reference: Policy | None, training: Mapping[str, Any]
+    path: Path,
+    facts: Mapping[str, Any],
+    policy: Policy,
+    reference: Policy | None,
+    training: Mapping[str, Any],
+    previous: Path | None = None,
 ) -> None:
     """Write a checkpoint; an older one is only replaced by a complete one.
 
@@ -88,6 +101,7 @@ def write_checkpoint(
         policy: to be saved.
         reference: of the KL anchor, if any.
         training: tensors and plain values, by name.
+        previous: where to move the checkpoint that is replaced; None: it is deleted.
 
     Raises:
         ValueError: if the path holds anything but a checkpoint, or another process is writing it.
@@ -107,9 +121,10 @@ def write_checkpoint(
             if part is not None:
                 (folder / name).mkdir()
                 part.save(folder / name)
-        torch.save(dict(training), folder / _TRAINING)
+        write_state(dict(training), folder / _TRAINING)
+        seal(folder)
 
-    write_folder(path, fill)
+    write_folder(path, fill, previous)
 
 
 def read_checkpoint(path: Path) -> Checkpoint:
@@ -122,6 +137,8 @@ def read_checkpoint(path: Path) -> Checkpoint:
     if not (path / _AGENT).is_file():
         raise ValueError(f"{str(path)!r} is not a checkpoint: it has no {_AGENT}")
     facts = read_facts(path)
+    if facts["format"] == FORMAT:
+        check_seal(path)
     kind, reference = facts["policy_kind"], path / _REFERENCE
     return Checkpoint(
         path, facts, SavedPolicy(kind, path / _POLICY), SavedPolicy(kind, reference) if reference.is_dir() else None
@@ -138,8 +155,8 @@ def read_facts(path: Path) -> dict[str, Any]:
         facts = json.loads((path / _AGENT).read_text(encoding="utf-8"))
     except ValueError as error:
         raise ValueError(f"{str(path / _AGENT)!r} is damaged: {error}") from error
-    if facts.get("format") != FORMAT:
-        raise ValueError(f"{str(path)!r} has the checkpoint format {facts.get('format')!r}; allowed: {FORMAT}")
+    if facts.get("format") not in (2, FORMAT):
+        raise ValueError(f"{str(path)!r} has the checkpoint format {facts.get('format')!r}; allowed: 2, {FORMAT}")
     return facts
 
 

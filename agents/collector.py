@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from gymnasium.vector import AutoresetMode, VectorEnv
 
+from .env_state import env_state, load_env_state
 from .policies import Policy
 from .record import Record
 from .rollout import Obs, Rollout, map_many, map_obs
@@ -45,6 +46,24 @@ class Collector:
     def seed(self, seed: int) -> None:
         """Seed the environment at the start of the next rollout."""
         self._seed = seed
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return where the environment stands between two rollouts; `env` is None if it cannot say."""
+        try:
+            env = env_state(self.envs) if self._seed is None else None
+        except AttributeError:
+            env = None
+        return {"seed": self._seed, "env": env}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restore what `state_dict` returned.
+
+        Raises:
+            ValueError: if it is the place of another environment.
+        """
+        self._seed = state["seed"]
+        if state["env"] is not None:
+            load_env_state(self.envs, state["env"])
 
     @torch.no_grad()
     def collect(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections import deque
+from typing import Any
 
 from .rollout import NO_VERDICT, Rollout
 
@@ -54,6 +55,14 @@ class FailureWatch:
                 f"the verifier did not apply (not_applicable) to any of the last {episodes} episodes, so nothing can "
                 "be learned: use problems that it judges, or another verifier"
             )
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the counts of the last rollouts."""
+        return {"recent": [list(row) for row in self._recent]}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restore what `state_dict` returned."""
+        self._recent = deque(map(tuple, state["recent"]))
 
     def conclude(self) -> None:
         """Warn at the end of a run too short to be stopped if none of its episodes got a verdict."""

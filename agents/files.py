@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 import shutil
 from collections.abc import Callable
@@ -11,6 +13,8 @@ try:
     import fcntl
 except ImportError:  # Windows: there, nobody is kept out
     fcntl = None  # type: ignore[assignment]
+
+MANIFEST = "manifest.json"
 
 
 class Lock:
@@ -64,7 +68,7 @@ class Lock:
             return False
 
 
-def write_folder(path: Path, fill: Callable[[Path], None]) -> None:
+def write_folder(path: Path, fill: Callable[[Path], None], previous: Path | None = None) -> None:
     """Write a folder beside the one that is to be replaced, and put it in its place once it is on the disk.
 
     Whenever this process is killed, and however often: `whole_folder` finds one whole folder.
@@ -72,6 +76,7 @@ def write_folder(path: Path, fill: Callable[[Path], None]) -> None:
     Args:
         path: the folder.
         fill: fills the empty folder that it is given.
+        previous: where the folder that is replaced is moved, in the same parent; None: it is deleted.
 
     Raises:
         ValueError: if another process is writing the same folder.
@@ -89,6 +94,9 @@ def write_folder(path: Path, fill: Callable[[Path], None]) -> None:
                 shutil.rmtree(old, ignore_errors=True)  # not before: it may be all there is
                 path.replace(old)
             fresh.replace(path)
+            if previous is not None and old.exists():
+                shutil.rmtree(previous, ignore_errors=True)
+                old.replace(previous)
         except BaseException:
             if old.exists() and not path.exists():
                 old.replace(path)
@@ -102,6 +110,40 @@ def write_folder(path: Path, fill: Callable[[Path], None]) -> None:
 def whole_folder(path: Path) -> Path:
     """Return where a folder written by `write_folder` is: beside its place after a kill between two renames."""
     return _old(path) if not path.exists() and _old(path).exists() else path
+
+
+def seal(folder: Path) -> None:
+    """Write the SHA-256 of every file in a folder into its manifest.json."""
+    files = {name: _digest(folder / name) for name in _files(folder)}
+    (folder / MANIFEST).write_text(json.dumps({"sha256": files}, indent=2) + "\n", encoding="utf-8")
+
+
+def check_seal(folder: Path) -> None:
+    """Check that every file of a sealed folder is what it was.
+
+    Raises:
+        ValueError: naming the first file that is missing or differs.
+    """
+    try:
+        sealed = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))["sha256"]
+    except (FileNotFoundError, ValueError, KeyError, TypeError) as error:
+        raise ValueError(f"{str(folder)!r} is damaged: its {MANIFEST} is missing or unreadable") from error
+    present = _files(folder)
+    for name, digest in sealed.items():
+        if name not in present:
+            raise ValueError(f"{str(folder)!r} is damaged: {name} is missing")
+        if _digest(folder / name) != digest:
+            raise ValueError(f"{str(folder)!r} is damaged: {name} is not what was written (its SHA-256 differs)")
+
+
+def _files(folder: Path) -> list[str]:
+    found = (path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
+    return sorted(name for name in found if name != MANIFEST)
+
+
+def _digest(file: Path) -> str:
+    with file.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def _old(path: Path) -> Path:

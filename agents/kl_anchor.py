@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import hashlib
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
@@ -29,7 +30,8 @@ class Anchor:
         place: "reward" or "loss".
 
     Attributes:
-        reference: frozen; None until `freeze_reference` was called or a checkpoint set it.
+        reference: frozen; None until `freeze_reference` was called or a checkpoint set it. A reference that is kept
+            though β is 0, for a callback that measures the KL, changes nothing.
 
     Raises:
         ValueError: for anything else.
@@ -39,17 +41,35 @@ class Anchor:
         self.coef = check_number("kl_coef", coef, low=0.0)
         self.estimator = check_choice("kl_estimator", estimator, [*kl.ESTIMATORS, kl.EXACT])
         self.place = check_choice("kl_in", place, PLACES)
-        self.reference: Policy | None = None
+        self.reference = None
 
     @property
     def is_in_loss(self) -> bool:
         """Whether the loss has a KL term."""
-        return self.reference is not None and self.place == "loss"
+        return bool(self.coef) and self.reference is not None and self.place == "loss"
 
-    def freeze_reference(self, policy: Policy) -> None:
-        """Keep a frozen copy of this policy as the reference, if one is needed and there is none yet."""
-        if self.coef and self.reference is None:
+    def freeze_reference(self, policy: Policy, always: bool = False) -> None:
+        """Keep a frozen copy of this policy as the reference, if there is none yet and β is above 0 (or `always`)."""
+        if (self.coef or always) and self.reference is None:
             self.reference = copy.deepcopy(policy).requires_grad_(False)
+
+    @property
+    def reference(self) -> Policy | None:
+        """The frozen policy that the trained one is compared with."""
+        return self._reference
+
+    @reference.setter
+    def reference(self, policy: Policy | None) -> None:
+        self._reference, self._digest = policy, "" if policy is None else weights_digest(policy)
+
+    def check_reference(self) -> None:
+        """Check that the reference is what it was when it was set.
+
+        Raises:
+            RuntimeError: if its weights have changed.
+        """
+        if self.reference is not None and weights_digest(self.reference) != self._digest:
+            raise RuntimeError("the weights of the KL reference have changed: it shares memory with what is trained")
 
     @torch.no_grad()
     def add_kl_penalty(self, policy: Policy, rollout: Rollout, split: Split = lambda whole: (whole,)) -> Rollout:
@@ -61,7 +81,7 @@ class Anchor:
             split: into the parts that are evaluated in one pass each.
         """
         reference = self.reference
-        if reference is None:
+        if reference is None or not self.coef:
             return rollout
         ref_log_probs = torch.cat([reference.evaluate_actions(part, entropy=False)[0] for part in split(rollout)])
         rollout = replace(rollout, ref_log_probs=ref_log_probs)
@@ -81,3 +101,12 @@ class Anchor:
         if self.estimator == kl.EXACT:
             return policy.kl_divergence(self.reference, rollout)
         return kl.ESTIMATORS[self.estimator](log_probs, rollout.required("ref_log_probs"))
+
+
+def weights_digest(policy: Policy) -> str:
+    """Return the SHA-256 of a policy's weights, names and types included."""
+    digest = hashlib.sha256()
+    for name, weights in policy.state_dict().items():
+        digest.update(f"{name} {weights.dtype} {tuple(weights.shape)}".encode())
+        digest.update(weights.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()

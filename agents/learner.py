@@ -13,6 +13,7 @@ from .checks import check_count, check_flag, check_number, check_optional_count
 from .defaults import default_of
 from .estimators import losses
 from .estimators.returns import return_to_go
+from .failures import DivergedError
 from .kl_anchor import Anchor
 from .metrics import Reduce, sampled_metrics
 from .optimizer import PolicyOptimizer, half_precision
@@ -145,13 +146,16 @@ class Learner:
         steps: list[dict[str, float]] = []
         for batch in self.batches(prepared):
             metrics = self._backward(batch)
-            if not steps:  # later steps train another policy than the one that sampled
-                self._check_log_probs(metrics)
-            steps.append(metrics | {"train/grad_norm": self.policy_optimizer.step(new_update=not steps)})
+            fault = self._fault(metrics)
+            if not fault and not steps:  # later steps train another policy than the one that sampled
+                self._check_log_probs(metrics["train/logp_gap_max"])
+            steps.append(metrics | {"train/grad_norm": self.policy_optimizer.step(fault, new_update=not steps)})
         self.num_updates += 1
         self.trained_timesteps += int(prepared.learnable.sum())
         means = {name: sum(step[name] for step in steps) / len(steps) for name in steps[0]}
-        return sampled_metrics(prepared) | means | {"train/logp_gap_max": steps[0]["train/logp_gap_max"]}
+        skipped = float(self.policy_optimizer.total_skipped)
+        first = {"train/logp_gap_max": steps[0]["train/logp_gap_max"], "train/skipped_updates": skipped}
+        return sampled_metrics(prepared) | means | first
 
     def prepare(self, rollout: Rollout) -> Batch:
         """Return everything that an update needs: rewards with the KL penalty, values, advantages and weights."""
@@ -242,10 +246,7 @@ class Learner:
         rows[0] |= ~rows.any()
         return rows
 
-    def _check_log_probs(self, metrics: Mapping[str, float]) -> None:
-        gap = metrics["train/logp_gap_max"]
-        if not math.isfinite(gap):
-            raise RuntimeError(self._why_not_finite())
+    def _check_log_probs(self, gap: float) -> None:
         limit = HALF_LOG_PROB_TOLERANCE if half_precision(self.policy) else LOG_PROB_TOLERANCE
         if not gap <= limit:
             raise RuntimeError(
@@ -254,11 +255,16 @@ class Learner:
                 "its actions have become so unlikely that rounding counts; then lower learning_rate"
             )
 
-    def _why_not_finite(self) -> str:
-        weights = sum(int((~parameter.isfinite()).sum()) for parameter in self.policy.parameters())
-        if weights:
-            return f"the policy has {weights} weights that are NaN or infinite: load others, or lower learning_rate"
-        return "log-probabilities are not finite, though all weights are: check observations, or lower learning_rate"
+    def _fault(self, metrics: Mapping[str, float]) -> str:
+        """Return what is not finite though all weights are; empty if nothing."""
+        names = {"train/logp_gap_max": "log-probabilities", "train/loss": "loss"}
+        fault = next((said for name, said in names.items() if not math.isfinite(metrics[name])), "")
+        broken = sum(int((~p.isfinite()).sum()) for p in self.policy.parameters()) if fault else 0
+        if broken:
+            raise DivergedError(
+                f"the policy has {broken} weights that are NaN or infinite: load others, or lower learning_rate"
+            )
+        return fault
 
     # What a checkpoint keeps besides the policy.
 
@@ -268,19 +274,10 @@ class Learner:
         return self.policy_optimizer.adam
 
     def training_state(self) -> dict[str, Any]:
-        """Return the state of the optimizer, the generator and the algorithm."""
-        return {
-            "optimizer": self.optimizer.state_dict(),
-            "generator": self.generator.get_state(),
-            "device": self.generator.device.type,
-            "algorithm": self.state_dict(),
-        }
+        """Return the state of the optimizer and the algorithm."""
+        return {"optimizer": self.policy_optimizer.state_dict(), "algorithm": self.state_dict()}
 
     def load_training_state(self, state: dict[str, Any]) -> None:
-        """Restore what `training_state` returned; the generator only on the same kind of device."""
-        for group in state["optimizer"]["param_groups"]:
-            group["fused"] = None  # True in older checkpoints, which hides changes from autograd
-        self.optimizer.load_state_dict(state["optimizer"])
+        """Restore what `training_state` returned."""
+        self.policy_optimizer.load_state_dict(state["optimizer"])
         self.load_state_dict(state["algorithm"])
-        if state["device"] == self.generator.device.type:
-            self.generator.set_state(state["generator"].cpu())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable
+from typing import Any
 
 import torch
 
@@ -29,7 +30,8 @@ class PolicyOptimizer:
     Attributes:
         adam: the optimizer of torch.
         rate: the present learning rate.
-        skipped: updates in a row that ended with a non-finite gradient.
+        skipped: updates in a row with a loss, a log-probability or a gradient that was not finite.
+        total_skipped: all such updates.
 
     Raises:
         ValueError: for a hyper-parameter out of range.
@@ -46,7 +48,8 @@ class PolicyOptimizer:
         self.rate = self._rate_at(1.0)
         self.adam = torch.optim.Adam(policy.parameters(), lr=self.rate, betas=BETAS, eps=1e-5)
         self.sides = (policy.actor_parameters(), policy.critic_parameters())
-        self.skipped, self._counted = 0, False
+        self.skipped = self.total_skipped = 0
+        self._counted = False
 
     def set_progress(self, remaining: float) -> None:
         """Set the learning rate for this remaining progress (1 at the start, 0 at the end)."""
@@ -54,23 +57,24 @@ class PolicyOptimizer:
         for group in self.adam.param_groups:
             group["lr"] = self.rate
 
-    def step(self, new_update: bool = True) -> float:
+    def step(self, fault: str = "", new_update: bool = True) -> float:
         """Clip and apply the gradient; return the actor's norm before clipping.
 
         If the gradient of the actor or the critic is exactly zero, its weights do not change, whatever Adam's momentum:
-        no new evidence, no step. A non-finite gradient is skipped.
+        no new evidence, no step. A step that is not finite is skipped.
 
         Args:
+            fault: what was not finite before the gradient was made, "loss" or "log-probabilities"; empty if all was.
             new_update: whether this is the first step of an update; an update counts once, however many steps it skips.
 
         Raises:
-            RuntimeError: after several updates in a row with non-finite gradients.
-            DivergedError: if the learning rate is too large for the weights' precision.
+            DivergedError: after several such updates in a row, or if the learning rate is too large for the weights'
+                precision.
         """
         self._counted &= not new_update
         norms = [float(torch.nn.utils.clip_grad_norm_(side, self.max_grad_norm)) for side in self.sides]
-        if not all(math.isfinite(norm) for norm in norms):
-            self._skip()
+        if fault or not all(math.isfinite(norm) for norm in norms):
+            self._skip(fault or "gradients")
             return norms[0]
         self.skipped = 0
         for side, norm in zip(self.sides, norms, strict=True):
@@ -85,15 +89,27 @@ class PolicyOptimizer:
             raise DivergedError(f"learning_rate={self.rate:g} makes weights that are not finite") from error
         return norms[0]
 
-    def _skip(self) -> None:
+    def _skip(self, fault: str) -> None:
         self.adam.zero_grad(set_to_none=True)
         self.skipped += not self._counted
+        self.total_skipped += not self._counted
         self._counted = True
         if self.skipped >= MAX_SKIPPED:
-            raise RuntimeError(
-                f"{self.skipped} updates in a row had non-finite gradients; the weights are the last good ones: "
+            raise DivergedError(
+                f"{self.skipped} updates in a row had non-finite {fault}; the weights are the last good ones: "
                 f"lower learning_rate={self.rate:g}, or see whether observations and rewards are finite"
             )
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state of Adam and the counts of skipped updates."""
+        return {"adam": self.adam.state_dict(), "skipped": self.skipped, "total_skipped": self.total_skipped}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restore what `state_dict` returned."""
+        for group in state["adam"]["param_groups"]:
+            group["fused"] = None  # True in older checkpoints, which hides changes from autograd
+        self.adam.load_state_dict(state["adam"])
+        self.skipped, self.total_skipped = state["skipped"], state["total_skipped"]
 
     def _rate_at(self, remaining: float) -> float:
         if callable(self.learning_rate):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections import deque
 from collections.abc import Mapping
+from typing import Any
 
 FAR_KL = 10.0  # nats per step between the policy that sampled and the one trained; PPO's default stays below 0.1
 FAR_ENTROPY = 3.0  # nats per step from one update to the next, for continuous actions
@@ -27,6 +28,15 @@ class StabilityWatch:
         self.discrete, self.warns = discrete, True
         self._entropies: deque[float] = deque(maxlen=MEMORY)
 
+    def state_dict(self) -> dict[str, Any]:
+        """Return what it remembers, in plain values."""
+        return {"warns": self.warns, "entropies": list(self._entropies)}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restore what `state_dict` returned."""
+        self.warns = state["warns"]
+        self._entropies = deque(state["entropies"], maxlen=MEMORY)
+
     def add(self, metrics: Mapping[str, float], rate: float) -> None:
         """Look at the metrics of an update that was made with this learning rate."""
         if "train/entropy_loss" in metrics:
@@ -41,7 +51,7 @@ class StabilityWatch:
     def _far(self, metrics: Mapping[str, float]) -> str:
         """Return what shows that an update went too far, or an empty string."""
         kl = metrics.get("train/approx_kl", 0.0)
-        if not kl <= FAR_KL:
+        if kl > FAR_KL:  # NaN: the update was skipped, which is counted elsewhere
             return f"approx_kl {kl:.3g} nats per step, more than {FAR_KL:g}"
         if metrics.get("train/grad_norm") == 0.0 and metrics.get("train/policy_loss"):
             return "its gradient is exactly 0 though rewards differ"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections import deque
 from collections.abc import Sequence
+from typing import Any
 
 WINDOW = 256
 NEWEST_SHARE = 0.5
@@ -54,3 +55,16 @@ class Curriculum:
         if len(self._verdicts) == self._verdicts.maxlen and mastered:
             self._newest += 1
             self._verdicts.clear()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return its progress, in plain values."""
+        return {"level": self.level, "verdicts": [int(success) for success in self._verdicts]}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restore what `state_dict` returned.
+
+        Raises:
+            ValueError: if the level is not among those of the problems.
+        """
+        self._newest = self.levels.index(state["level"])
+        self._verdicts = deque(map(bool, state["verdicts"]), maxlen=self._verdicts.maxlen)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import random
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from typing import Any
 
 from verifiers import Problem, Verifier
@@ -110,6 +112,35 @@ class ProblemStream:
     def listed(self) -> list[Problem]:
         """The listed problems of this split; empty if the verifier samples them."""
         return list(self._listed or ())
+
+    @cached_property
+    def digest(self) -> str:
+        """A hash of the listed problems of this split; empty if the verifier samples them."""
+        if self._listed is None:
+            return ""
+        rows = [[problem.prompt, problem.answer, dict(problem.metadata)] for problem in self._listed]
+        return hashlib.blake2b(json.dumps(rows, default=repr).encode(), digest_size=16).hexdigest()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the seed, a hash of the listed problems and the curriculum's progress, in plain values."""
+        progress = None if self.curriculum is None else self.curriculum.state_dict()
+        return {"seed": self.seed, "digest": self.digest, "curriculum": progress}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restore what `state_dict` returned.
+
+        Raises:
+            ValueError: if these are other problems.
+        """
+        if state["digest"] != self.digest:
+            raise ValueError(
+                "the problems have changed since the checkpoint was written: use the file it was made with"
+            )
+        if (state["curriculum"] is None) != (self.curriculum is None):
+            raise ValueError("the checkpoint was written with another curriculum setting")
+        self.seed, self._latest = state["seed"], None
+        if self.curriculum is not None:
+            self.curriculum.load_state_dict(state["curriculum"])
 
     def __getitem__(self, index: int) -> Problem:
         """Return problem number `index` of this seed and split."""

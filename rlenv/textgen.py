@@ -103,6 +103,19 @@ class TextGenEnv(gym.Env[dict[str, Any], np.int64]):
             **self.task.conclude(prompt.problem, verdict),
         }
 
+    def state_dict(self) -> dict[str, Any]:
+        """Return the place in the stream of problems, in plain values; the next `reset` goes on from it."""
+        return {"next_episode": self._next_episode, "posed": self._posed, "stream": self.task.stream.state_dict()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restore what `state_dict` returned.
+
+        Raises:
+            ValueError: if the environment poses other problems.
+        """
+        self.task.stream.load_state_dict(state["stream"])
+        self._next_episode, self._posed, self._prompt = state["next_episode"], state["posed"], None
+
     def close(self) -> None:
         """Stop worker processes and close the verifier."""
         self.task.close()

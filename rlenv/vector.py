@@ -155,6 +155,27 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
             info = self._restart_ended(finished, info)
         return self._observation(), _for_numpy(rewards), _for_numpy(ended | cut), _for_numpy(cut), info
 
+    def state_dict(self) -> dict[str, Any]:
+        """Return the place in the stream of problems, in plain values; the next `reset` without a mask goes on from it.
+
+        Episodes under way are not part of it. Verdicts that come late are waited for if a curriculum needs them.
+        """
+        if self._late is not None:
+            self._late.tell(everything=True)
+        place = {"next_episode": self._next_episode, "first_group": self._first_group, "posed": self._posed}
+        return place | {"stream": self.task.stream.state_dict()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restore what `state_dict` returned.
+
+        Raises:
+            ValueError: if the environment poses other problems.
+        """
+        self.task.stream.load_state_dict(state["stream"])
+        self._next_episode, self._first_group = state["next_episode"], state["first_group"]
+        self._posed = state["posed"]
+        self._done[:] = self._any_done = True
+
     def render(self) -> tuple[str, ...] | None:
         """Return the prompt and the completion so far of every slot."""
         if self.render_mode is None:

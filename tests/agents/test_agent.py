@@ -13,7 +13,7 @@ from identity_checks import collect
 from tiny_models import CONTEXT, text_envs, tiny_model, tiny_policy
 
 import rlenv  # noqa: F401 (registers TextGen-v0)
-from agents import GRPO, PPO, RLOO, Reinforce, ReinforceBaseline, VerifierError
+from agents import GRPO, PPO, RLOO, DivergedError, Reinforce, ReinforceBaseline, VerifierError
 from agents.metrics import rollout_metrics
 from agents.optimizer import MAX_SKIPPED
 
@@ -200,12 +200,31 @@ def test_weights_that_are_not_finite_are_named(kind):
         agent.learn(1)
 
 
-def test_log_probabilities_that_are_not_finite_are_named():
+def test_log_probabilities_that_are_not_finite_are_skipped_counted_and_named():
     agent = small_agent("text")
-    act = agent.policy.act
+    act, before = agent.policy.act, [p.clone() for p in agent.policy.parameters()]
     agent.policy.act = lambda *args, **kwargs: (lambda a, p, s: (a, p * NAN, s))(*act(*args, **kwargs))
-    with pytest.raises(RuntimeError, match=r"^log-probabilities are not finite"):
-        agent.learn(1)
+    agent.learn(1)
+    assert agent.last_metrics["train/skipped_updates"] == 1
+    with pytest.raises(DivergedError, match=f"^{MAX_SKIPPED} updates in a row had non-finite log-probabilities"):
+        agent.learn(10**6)
+    assert all(torch.equal(p, q) for p, q in zip(agent.policy.parameters(), before, strict=True))
+
+
+def test_a_loss_that_is_not_finite_is_skipped_counted_and_forgotten():
+    agent = small_agent("control")
+    loss, bad = agent.loss, [True]
+
+    def spoiled(batch):
+        value, figures = loss(batch)
+        return value, figures | ({"train/loss": NAN} if bad else {})
+
+    agent.loss = spoiled
+    agent.learn(1)
+    assert agent.policy_optimizer.skipped == 1 and agent.last_metrics["train/skipped_updates"] == 1
+    bad.clear()
+    agent.learn(1)
+    assert agent.policy_optimizer.skipped == 0 and agent.last_metrics["train/skipped_updates"] == 1
 
 
 # Rewards that are no numbers.

@@ -12,6 +12,7 @@ from tiny_models import tiny_model
 
 import rlenv  # noqa: F401
 from agents import AGENTS, PPO, Agent, DivergedError, Reinforce, ReinforceBaseline
+from agents.files import seal
 
 SMALL = {"episodes_per_update": 4, "num_envs": 4, "device": "cpu"}
 
@@ -119,6 +120,7 @@ def test_tensors_that_do_not_fit_are_not_made_up(env, file, name, change, messag
     kwargs = {"verifier": "arith"} if env == "TextGen-v0" else {}
     PPO("auto", env, env_kwargs=kwargs, **SMALL).save(tmp_path / "agent")
     rewritten(tmp_path / "agent" / file, lambda tensors: change(tensors, name))
+    seal(tmp_path / "agent")
     with pytest.raises(ValueError, match=f"(?i){message}") as error:
         PPO.load(tmp_path / "agent", device="cpu")
     assert "\n" not in str(error.value) and file.split("/")[1] in str(error.value)
@@ -231,6 +233,7 @@ def altered(path, **facts):
     Reinforce("tiny", "TextGen-v0", env_kwargs={"verifier": "length", **LISTED}, **SMALL).save(path)
     saved = json.loads((path / "agent.json").read_text())
     (path / "agent.json").write_text(json.dumps(saved | facts))
+    seal(path)
     return path
 
 

@@ -195,9 +195,10 @@ def test_an_agent_with_several_steps_a_rollout_keeps_one_rate_for_all_of_them() 
     agent = PPO("MlpPolicy", "CartPole-v1", episodes_per_update=4, learning_rate=0.01, device="cpu")
     rates: list[float] = []
     step = agent.policy_optimizer.step
-    agent.policy_optimizer.step = lambda **first: (rates.append(agent.optimizer.param_groups[0]["lr"]), step(**first))[
-        1
-    ]
+    agent.policy_optimizer.step = lambda *fault, **first: (
+        rates.append(agent.optimizer.param_groups[0]["lr"]),
+        step(*fault, **first),
+    )[1]
     agent.learn(total_episodes=12)
     steps = agent.num_epochs * agent.num_minibatches
     assert agent.num_updates == 3 and len(rates) == 3 * steps == 48

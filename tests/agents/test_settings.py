@@ -72,7 +72,7 @@ def test_a_checkpoint_of_fused_adam_goes_on_without_it():
     """Fused kernels bypass autograd's version counter, by which caches see that weights have changed."""
     agent = Reinforce("MlpPolicy", "CartPole-v1", episodes_per_update=2, device="cpu").learn(1)
     state = agent.training_state()
-    state["optimizer"]["param_groups"][0]["fused"] = True
+    state["optimizer"]["adam"]["param_groups"][0]["fused"] = True
     agent.load_training_state(state)
     before = [parameter._version for parameter in agent.policy.actor_parameters()]
     agent.learn(1)

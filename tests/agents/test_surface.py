@@ -15,6 +15,7 @@ from transformers import AutoModelForCausalLM
 
 import rlenv  # noqa: F401 (registers TextGen-v0)
 from agents import LanguageModelPolicy, Reinforce, ReinforceBaseline
+from agents.files import seal
 
 TEXT = {"verifier": "arith", "verifier_kwargs": {"digits": 1}}
 KINDS = ["control", "text"]
@@ -244,7 +245,7 @@ def test_loading_without_an_environment_that_has_an_id_says_so(tmp_path):
 
 
 @kinds
-@pytest.mark.parametrize("target", ["torch.save", "json.dumps", "safetensors", "rename"])
+@pytest.mark.parametrize("target", ["agents.packing.save_file", "json.dumps", "safetensors", "rename"])
 def test_a_save_that_fails_half_way_leaves_the_old_checkpoint(kind, target, tmp_path, monkeypatch):
     agent = make_agent(kind).learn(20)
     agent.save(tmp_path / "a")
@@ -335,6 +336,7 @@ def test_switches_and_the_kind_of_attention_come_back(model, tmp_path):
         held = {name: getattr(policy, name) for name in SWITCHES}
         assert held | {"attention": policy.model.config._attn_implementation} == settings
     (tmp_path / "a" / "policy" / "policy.json").write_text('{"temperature": 1.0, "critic": null}')
+    seal(tmp_path / "a")
     assert Reinforce.load(tmp_path / "a", env=envs, device="cpu").policy.merge_rows is True, "written without switches"
 
 

@@ -10,6 +10,7 @@ from click.testing import CliRunner
 
 import rlenv  # noqa: F401 (registers TextGen-v0)
 from agents import Reinforce
+from agents.files import seal
 
 MODULE = "somebodys_reward"
 SOURCE = """
@@ -52,6 +53,7 @@ def trained(tmp_path, monkeypatch):
 def name(folder, **facts):
     saved = json.loads((folder / "checkpoint" / "agent.json").read_text())
     (folder / "checkpoint" / "agent.json").write_text(json.dumps(saved | facts))
+    seal(folder / "checkpoint")
 
 
 def test_a_module_that_the_checkpoint_names_is_imported_with_trust_alone(trained, tmp_path):

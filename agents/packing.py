@@ -1,0 +1,63 @@
+"""Nested state as JSON and safetensors: plain values on one side, tensors on the other; nothing that is read is run."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+
+
+def write_state(state: Any, path: Path) -> None:
+    """Write nested dictionaries, lists and tuples of tensors and plain values.
+
+    Args:
+        state: keys of dictionaries are strings or integers.
+        path: without a suffix; `path.json` holds the structure, `path.safetensors` the tensors.
+    """
+    tensors: dict[str, torch.Tensor] = {}
+    structure = _packed(state, tensors)
+    path.with_suffix(".json").write_text(json.dumps(structure) + "\n", encoding="utf-8")
+    save_file(tensors, path.with_suffix(".safetensors"))
+
+
+def read_state(path: Path) -> Any:
+    """Return what `write_state` wrote, with its tensors on the CPU.
+
+    Raises:
+        ValueError: if a file is missing or damaged.
+    """
+    try:
+        structure = json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))
+        return _unpacked(structure, load_file(path.with_suffix(".safetensors")))
+    except (OSError, ValueError, KeyError, SafetensorError) as error:
+        raise ValueError(f"the state in {str(path)!r} cannot be read: {error}") from error
+
+
+def _packed(value: Any, tensors: dict[str, torch.Tensor]) -> Any:
+    """Return a value as JSON holds it: containers are tagged with their type, a tensor is the name of its entry."""
+    if isinstance(value, torch.Tensor):
+        name = str(len(tensors))
+        # A clone: safetensors refuses tensors that share memory.
+        tensors[name] = value.detach().cpu().contiguous().clone()
+        return {"tensor": name}
+    if isinstance(value, dict):
+        return {"dict": [[key, _packed(item, tensors)] for key, item in value.items()]}
+    if isinstance(value, (list, tuple)):
+        return {type(value).__name__: [_packed(item, tensors) for item in value]}
+    return value
+
+
+def _unpacked(value: Any, tensors: dict[str, torch.Tensor]) -> Any:
+    if not isinstance(value, dict):
+        return value
+    ((kind, content),) = value.items()
+    if kind == "tensor":
+        return tensors[content]
+    if kind == "dict":
+        return {key: _unpacked(item, tensors) for key, item in content}
+    items = [_unpacked(item, tensors) for item in content]
+    return tuple(items) if kind == "tuple" else items

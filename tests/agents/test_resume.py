@@ -1,0 +1,245 @@
+"""Identity 8: N + M updates are N updates, a stop, a load and M updates, bit for bit."""
+
+import json
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from stable_baselines3.common.env_util import make_vec_env
+from stable_baselines3.common.logger import configure
+from stable_baselines3.common.vec_env import SubprocVecEnv, VecNormalize
+
+import rlenv  # noqa: F401
+from agents import AGENTS, Agent, Reinforce
+from agents.env_state import env_state, load_env_state
+from agents.kl_anchor import weights_digest
+
+SMALL = {"episodes_per_update": 4, "num_envs": 4, "seed": 5, "learning_rate": 2e-3, "device": "cpu"}
+SETTINGS = {
+    "reinforce-baseline": {"baseline": "running-mean"},
+    "reinforce-plus-plus": {"num_epochs": 2, "num_minibatches": 2},
+    "ppo": {"num_epochs": 2, "num_minibatches": 2},
+    "dapo": {"max_rounds": 2},
+}
+ARITH = {"verifier": "arith", "verifier_kwargs": {"digits": 1}}
+UPDATES, BREAK = 5, 2
+
+
+def made(name, kind, **settings):
+    settings = {**SMALL, "kl_coef": 0.05, **SETTINGS.get(name, {}), **settings}
+    if kind == "text":
+        return AGENTS[name]("tiny", "TextGen-v0", env_kwargs=ARITH, group_size=2, **settings)
+    return AGENTS[name]("MlpPolicy", "CartPole-v1", **settings)
+
+
+def run(agent, updates, goal=10**6):
+    """Train for some updates of a long run; return the metrics of each."""
+    stream = []
+    steps = agent.updates(goal - agent.num_timesteps, reset_num_timesteps=agent.num_updates == 0)
+    for _, metrics in steps:
+        stream.append({**metrics, "steps": agent.num_timesteps})
+        if len(stream) == updates:
+            steps.close()
+    return stream
+
+
+def everything(agent):
+    """Return all that the future of a run depends on, in comparable form."""
+    optimizer = agent.policy_optimizer.state_dict()
+    moments = [[value.tolist() for value in each.values()] for each in optimizer["adam"]["state"].values()]
+    return {
+        "weights": weights_digest(agent.policy),
+        "reference": agent.anchor.reference and weights_digest(agent.anchor.reference),
+        "optimizer": (moments, optimizer["skipped"], optimizer["total_skipped"]),
+        "generator": agent.generator.get_state().tolist(),
+        "envs": json.dumps(env_state(agent.env)),
+        "algorithm": {key: torch.as_tensor(value).tolist() for key, value in agent.state_dict().items()},
+        "counters": (agent.num_timesteps, agent.trained_timesteps, agent.num_episodes, agent.num_updates),
+        "watches": (agent.failure_watch.state_dict(), agent.stability_watch.state_dict()),
+    }
+
+
+@pytest.mark.parametrize("kind", ["control", "text"])
+@pytest.mark.parametrize("name", AGENTS)
+def test_a_break_changes_nothing(name, kind, tmp_path):
+    whole = made(name, kind)
+    wanted = run(whole, UPDATES)
+    first = made(name, kind)
+    begun = run(first, BREAK)
+    first.save(tmp_path / "agent")
+    again = Agent.load(tmp_path / "agent", device="cpu")
+    assert everything(again) == everything(first)
+    assert begun + run(again, UPDATES - BREAK) == wanted
+    assert everything(again) == everything(whole)
+
+
+@pytest.mark.parametrize("name", ["ppo", "dapo"])
+def test_a_checkpoint_written_within_a_rollout_is_of_the_moment_before(name, tmp_path):
+    """Callbacks save while episodes are under way; stable-baselines3's CheckpointCallback does."""
+    whole, first = made(name, "control"), made(name, "control")
+    wanted = run(whole, UPDATES)
+
+    calls = []
+
+    def stop(local, _):
+        calls.append(first.num_updates)
+        if calls.count(BREAK) < 7:
+            return True
+        first.save(tmp_path / "agent")
+        return False
+
+    first.learn(10**6, callback=stop)
+    assert first.num_updates == BREAK
+    again = Agent.load(tmp_path / "agent", device="cpu")
+    assert run(again, UPDATES - BREAK) == wanted[BREAK:]
+    assert everything(again) == everything(whole)
+
+
+def test_a_curriculum_continues(tmp_path):
+    kwargs = {**ARITH, "verifier_kwargs": {"levels": 2}, "curriculum": 0.01}
+    make = lambda: Reinforce("tiny", "TextGen-v0", env_kwargs=kwargs, **{**SMALL, "episodes_per_update": 64})  # noqa: E731
+    whole, first = make(), make()
+    for agent in (whole, first):  # half of a window of verdicts
+        agent.env.reset(seed=1)
+        for success in (True, False) * 64:
+            agent.env.unwrapped.task.stream.curriculum.record(1, success)
+        assert agent.env.unwrapped.task.level == 1
+    wanted = run(whole, 4)
+    run(first, 2)
+    first.save(tmp_path / "agent")
+    again = Agent.load(tmp_path / "agent", device="cpu")
+    assert run(again, 2) == wanted[2:]
+    assert everything(again) == everything(whole)
+    assert again.env.unwrapped.task.level == 2
+
+
+def normalized(seed=3):
+    return VecNormalize(make_vec_env("CartPole-v1", 4, seed=seed))
+
+
+def wrapped():
+    one = lambda: gym.wrappers.NormalizeReward(gym.wrappers.NormalizeObservation(gym.make("CartPole-v1")))  # noqa: E731
+    return gym.vector.SyncVectorEnv([one] * 4)
+
+
+def sync(slots=4):
+    return gym.make_vec("CartPole-v1", num_envs=slots, vectorization_mode="sync")
+
+
+def native():
+    return gym.make_vec("CartPole-v1", num_envs=4, vectorization_mode="vector_entry_point")
+
+
+ENVS = {
+    "statistics of stable-baselines3": normalized,
+    "statistics of Gymnasium": wrapped,
+    "native": native,
+    "processes of Gymnasium": lambda: gym.make_vec("CartPole-v1", num_envs=2, vectorization_mode="async"),
+    "processes of stable-baselines3": lambda: make_vec_env(
+        "CartPole-v1", 2, vec_env_cls=SubprocVecEnv, vec_env_kwargs={"start_method": "fork"}
+    ),
+    "single": lambda: gym.make("CartPole-v1"),
+    "single text": lambda: gym.make("TextGen-v0", **ARITH),
+}
+
+
+@pytest.mark.parametrize("make", ENVS.values(), ids=ENVS)
+def test_environments_of_ones_own_continue(make, tmp_path):
+    agents = [Reinforce("auto", make(), **{**SMALL, "num_envs": None}) for _ in range(2)]
+    wanted = run(agents[0], 4)
+    run(agents[1], 2)
+    agents[1].save(tmp_path / "agent")
+    again = Reinforce.load(tmp_path / "agent", env=make(), continue_env=True, device="cpu")
+    assert run(again, 2) == wanted[2:]
+    anew = Reinforce.load(tmp_path / "agent", env=make(), device="cpu")
+    assert run(anew, 2) != wanted[2:]
+    for agent in (*agents, again, anew):
+        agent.env.close()
+
+
+def test_other_problems_are_refused(tmp_path):
+    def make(*prompts):
+        kwargs = {"verifier": "length", "problems": list(prompts), "test_fraction": 0.0}
+        return gym.make_vec("TextGen-v0", num_envs=4, **kwargs)
+
+    agent = Reinforce("tiny", make("ab", "cd"), **{**SMALL, "num_envs": None})
+    run(agent, 1)
+    agent.save(tmp_path / "agent")
+    with pytest.raises(ValueError, match="the problems have changed since the checkpoint was written"):
+        Reinforce.load(tmp_path / "agent", env=make("ab", "dc"), continue_env=True, device="cpu")
+
+
+def test_another_environment_is_refused(tmp_path):
+    agent = made("reinforce", "control")
+    run(agent, 1)
+    agent.save(tmp_path / "agent")
+    for env, message in ((sync(3), "has 4 slots; this environment 3"), (native(), "is of another environment")):
+        with pytest.raises(ValueError, match=message):
+            Reinforce.load(tmp_path / "agent", env=env, continue_env=True, device="cpu")
+
+
+def test_what_was_recorded_but_not_written_is_written_after_the_break(tmp_path, request):
+    def logged(agent, folder):
+        agent.set_logger(configure(str(folder), ["csv"]))
+        request.addfinalizer(agent.logger.close)
+        return agent
+
+    agent = logged(made("reinforce", "control"), tmp_path / "a")
+    agent.learn(1, log_interval=10)
+    agent.logger.record("mine/once", 3.0)
+    agent.save(tmp_path / "agent")
+    again = logged(Agent.load(tmp_path / "agent", device="cpu"), tmp_path / "b")
+    again.learn(1, log_interval=2, reset_num_timesteps=False)
+    header, row = (tmp_path / "b" / "progress.csv").read_text().splitlines()
+    assert dict(zip(header.split(","), row.split(","), strict=True))["mine/once"] == "3.0"
+
+
+def test_a_checkpoint_keeps_what_its_caller_adds(tmp_path):
+    agent = made("reinforce", "control")
+    agent.extra_state = {"note": "later", "numbers": [1, 2.5, None], "moments": torch.arange(3.0)}
+    agent.save(tmp_path / "agent")
+    back = Agent.load(tmp_path / "agent", device="cpu").extra_state
+    assert torch.equal(back.pop("moments"), torch.arange(3.0))
+    assert back == {"note": "later", "numbers": [1, 2.5, None]}
+
+
+def test_a_reference_that_was_changed_is_noticed_when_saving(tmp_path):
+    agent = made("rloo", "control")
+    run(agent, 1)
+    agent.save(tmp_path / "agent")
+    with torch.no_grad():
+        next(iter(agent.anchor.reference.parameters())).add_(1e-3)
+    with pytest.raises(RuntimeError, match="the KL reference have changed"):
+        agent.save(tmp_path / "agent")
+
+
+def test_an_old_checkpoint_loads(tmp_path):
+    """Format 2 had one file of tensors, training.pt, and neither a manifest nor a place of the environment."""
+    agent = made("ppo", "control")
+    run(agent, 2)
+    agent.save(tmp_path / "agent")
+    folder = tmp_path / "agent"
+    adam = agent.policy_optimizer.adam.state_dict()
+    old = {"optimizer": adam, "generator": agent.generator.get_state(), "device": "cpu", "algorithm": {}}
+    torch.save(old, folder / "training.pt")
+    for name in ("training.json", "training.safetensors", "manifest.json"):
+        (folder / name).unlink()
+    facts = json.loads((folder / "agent.json").read_text())
+    (folder / "agent.json").write_text(json.dumps(facts | {"format": 2}))
+    again = Agent.load(folder, device="cpu")
+    assert everything(again)["weights"] == everything(agent)["weights"]
+    assert everything(again)["optimizer"] == everything(agent)["optimizer"]
+    assert torch.equal(again.generator.get_state(), agent.generator.get_state())
+    run(again, 1)
+
+
+def test_numpy_generators_of_every_kind_come_back():
+    for bits in (np.random.PCG64, np.random.PCG64DXSM, np.random.Philox, np.random.SFC64, np.random.MT19937):
+        env = gym.make("CartPole-v1")
+        env.unwrapped.np_random = np.random.Generator(bits(3))
+        env.reset()
+        state = json.loads(json.dumps(env_state(env)))
+        wanted = [env.reset()[0].tolist() for _ in range(3)]
+        load_env_state(env, state)
+        assert [env.reset()[0].tolist() for _ in range(3)] == wanted
