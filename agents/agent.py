@@ -22,11 +22,11 @@ from . import playing
 from .callbacks import as_callback
 from .checkpoint import read_checkpoint, write_checkpoint
 from .checks import check_count, check_goal, check_number
-from .collector import Collector
+from .collector import Collector, OnStep
 from .envs import LOOP_OFFERS, check_groups, make_envs, resolve_device, single_spaces
 from .failures import FailureWatch
 from .learner import Learner
-from .metrics import rollout_metrics
+from .metrics import rollout_metrics, thinned
 from .optimizer import warn_of_half_precision
 from .policies import make_policy
 from .rollout import Rollout
@@ -50,6 +50,7 @@ class Agent(Learner):
         num_timesteps: steps of the environment so far, including those of surplus episodes, which environments whose
             slots cannot wait play until the last episode of a rollout is over.
         trained_timesteps: those of them that updates were made from.
+        evaluation_seconds: spent in `evaluate` so far; `time/fps` leaves them out.
         extra_state: what a caller wants to have kept in checkpoints: plain values and tensors, by name.
 
     Raises:
@@ -103,6 +104,7 @@ class Agent(Learner):
         self.failure_watch = FailureWatch(self.max_failed_share)
         self.stability_watch = StabilityWatch(discrete=not isinstance(self.env.single_action_space, Box))
         self.num_timesteps = self.num_episodes = 0
+        self.evaluation_seconds = 0.0
         self.last_metrics: dict[str, float] = {}
         self.extra_state: dict[str, Any] = {}
         self._unwritten: dict[str, float] = {}  # of the log of the run that is continued
@@ -125,7 +127,7 @@ class Agent(Learner):
         Args:
             total_timesteps: steps of the environment (tokens, for text), surplus ones included; see `num_timesteps`.
             callback: of stable-baselines3, a list of them, or a function of (locals, globals); called after every step.
-            log_interval: updates between two entries of the log.
+            log_interval: updates between two entries of the log; see `metrics.thinned` for very long runs.
             tb_log_name: name of the TensorBoard run.
             reset_num_timesteps: False continues the count of an earlier call.
             progress_bar: whether to show one (with tqdm and rich).
@@ -139,10 +141,11 @@ class Agent(Learner):
         check_count("log_interval", log_interval)
         run = self.updates(total_timesteps, total_episodes, callback, tb_log_name, reset_num_timesteps, progress_bar)
         started, steps_before = time.perf_counter(), self.num_timesteps
+        off_clock = self.evaluation_seconds
         for _ in run:
-            if self.num_updates % log_interval == 0:
-                speed = (self.num_timesteps - steps_before) / max(time.perf_counter() - started, 1e-9)
-                self.logger.record("time/fps", int(speed))
+            if self.num_updates % thinned(log_interval, self.num_updates) == 0:
+                seconds = time.perf_counter() - started - (self.evaluation_seconds - off_clock)
+                self.logger.record("time/fps", int((self.num_timesteps - steps_before) / max(seconds, 1e-9)))
                 self.dump_logs()
         return self
 
@@ -225,7 +228,12 @@ class Agent(Learner):
         return playing.predict(self.policy, self.env, observation, state, episode_start, deterministic, self.generator)
 
     def evaluate(
-        self, env: Any, num_episodes: int, deterministic: bool = True, seed: int | None = None
+        self,
+        env: Any,
+        num_episodes: int,
+        deterministic: bool = True,
+        seed: int | None = None,
+        on_step: OnStep | None = None,
     ) -> tuple[dict[str, Any], Rollout]:
         """Play fresh episodes to their end.
 
@@ -234,6 +242,7 @@ class Agent(Learner):
             num_episodes: how many, fixed before the first step.
             deterministic: whether to take the likeliest action (greedy) instead of sampling.
             seed: of the environment and of the sampling; None continues the environment's own stream.
+            on_step: called after every step, as in `Collector.collect`; to end the evaluation, let it raise.
 
         Returns:
             Metrics and the episodes: `episodes`, `mean_reward`, `success_rate` (None if the environment does not say),
@@ -242,7 +251,11 @@ class Agent(Learner):
         Raises:
             VerifierError: if the verifier failed on all of them.
         """
-        return playing.evaluate(self.policy, env, num_episodes, deterministic, seed, self.generator)
+        started = time.perf_counter()
+        try:
+            return playing.evaluate(self.policy, env, num_episodes, deterministic, seed, self.generator, on_step)
+        finally:
+            self.evaluation_seconds += time.perf_counter() - started
 
     # Saving and loading.
 
@@ -266,12 +279,13 @@ class Agent(Learner):
         facts = {"agent": own_name, "policy_kind": self.policy.kind, "settings": self.settings, **self.origin}
         moment = self._before_rollout or self._moment()
         facts |= moment["counters"]
-        state = {**self.training_state(), "moment": moment, "extra": self.extra_state}
+        pending = {} if self._logger is None else self._logger.name_to_value
+        unwritten = {name: float(value) for name, value in pending.items() if isinstance(value, Real)}
+        state = {**self.training_state(), "moment": moment, "unwritten": unwritten, "extra": self.extra_state}
         write_checkpoint(Path(path), facts, self.policy, self.anchor.reference, state, previous)
 
     def _moment(self) -> dict[str, Any]:
         """Return what changes while a rollout is collected, as it is now."""
-        unwritten = {} if self._logger is None else self._logger.name_to_value
         return {
             "counters": {name: getattr(self, name) for name in _COUNTERS},
             "generator": self.generator.get_state(),
@@ -280,7 +294,6 @@ class Agent(Learner):
             "failures": self.failure_watch.state_dict(),
             "stability": self.stability_watch.state_dict(),
             "metrics": dict(self.last_metrics),
-            "unwritten": {name: float(value) for name, value in unwritten.items() if isinstance(value, Real)},
         }
 
     def _continue_from(self, moment: Mapping[str, Any], continue_env: bool) -> None:
@@ -293,7 +306,7 @@ class Agent(Learner):
             self.collector.load_state_dict(moment["envs"])
         self.failure_watch.load_state_dict(moment["failures"])
         self.stability_watch.load_state_dict(moment["stability"])
-        self.last_metrics, self._unwritten = moment["metrics"], moment["unwritten"]
+        self.last_metrics = moment["metrics"]
 
     @classmethod
     def load(
@@ -338,7 +351,7 @@ class Agent(Learner):
         agent.load_training_state(state)
         same = env is None and "env_kwargs" not in settings
         agent._continue_from(state["moment"], same if continue_env is None else continue_env)
-        agent.extra_state = state["extra"]
+        agent._unwritten, agent.extra_state = state["unwritten"], state["extra"]
         return agent
 
     # What stable-baselines3's callbacks ask for.

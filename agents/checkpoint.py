@@ -52,7 +52,7 @@ class Checkpoint:
             return read_state(self.path / _TRAINING)
         state = torch.load(self.path / _OLD_TRAINING, map_location="cpu", weights_only=True)
         optimizer = {"adam": state["optimizer"], "skipped": 0, "total_skipped": 0}
-        return {**state, "optimizer": optimizer, "moment": state, "extra": {}}
+        return {**state, "optimizer": optimizer, "moment": state, "unwritten": {}, "extra": {}}
 
     def load_reference(self, env: VectorEnv, device: torch.device) -> Policy | None:
         """Return the frozen reference of the KL anchor, if it had one."""

@@ -24,10 +24,14 @@ class FailureWatch:
 
     Args:
         max_share: of timeouts and errors among them, 0 to 1.
+
+    Attributes:
+        totals: episodes of the whole run without a verdict, by kind.
     """
 
     def __init__(self, max_share: float) -> None:
         self.max_share = max_share
+        self.totals = dict.fromkeys(NO_VERDICT, 0)
         self._recent: deque[tuple[int, ...]] = deque()  # episodes, then how many of each kind in NO_VERDICT
 
     def add(self, rollout: Rollout, reason: str) -> None:
@@ -40,7 +44,9 @@ class FailureWatch:
         Raises:
             VerifierError: if it failed on too many, or did not apply to any.
         """
-        missing = (int(rollout.extras[name].sum()) if name in rollout.extras else 0 for name in NO_VERDICT)
+        missing = [int(rollout.extras[name].sum()) if name in rollout.extras else 0 for name in NO_VERDICT]
+        for name, count in zip(NO_VERDICT, missing, strict=True):
+            self.totals[name] += count
         self._recent.append((len(rollout), *missing))
         while sum(row[0] for row in self._recent) - self._recent[0][0] >= ENOUGH:
             self._recent.popleft()
@@ -58,11 +64,11 @@ class FailureWatch:
 
     def state_dict(self) -> dict[str, Any]:
         """Return the counts of the last rollouts."""
-        return {"recent": [list(row) for row in self._recent]}
+        return {"recent": [list(row) for row in self._recent], "totals": dict(self.totals)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore what `state_dict` returned."""
-        self._recent = deque(map(tuple, state["recent"]))
+        self._recent, self.totals = deque(map(tuple, state["recent"])), dict(state["totals"])
 
     def conclude(self) -> None:
         """Warn at the end of a run too short to be stopped if none of its episodes got a verdict."""

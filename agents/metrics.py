@@ -10,6 +10,8 @@ import torch
 from .failures import VerifierError
 from .rollout import NO_VERDICT, Rollout
 
+ENTRIES = 10_000  # of the log, before it is thinned
+
 
 class Reduce(Enum):
     """How a metric of a training step is put together from micro-batches."""
@@ -24,6 +26,17 @@ class Reduce(Enum):
         if self is Reduce.MAX:
             return a if a >= b or a != a else b
         return a + b
+
+
+def thinned(interval: int, updates: int) -> int:
+    """Return the updates between two log entries after so many updates.
+
+    It doubles after 10,000 entries, and again each time the number of updates has doubled, so that the log of a run
+    grows with the logarithm of its length.
+    """
+    while updates > ENTRIES * interval:
+        interval *= 2
+    return interval
 
 
 def rollout_metrics(rollout: Rollout) -> dict[str, float]:

@@ -10,7 +10,7 @@ from gymnasium import spaces
 from gymnasium.vector import VectorEnv
 
 from .checks import check_count
-from .collector import Collector, numpy_actions
+from .collector import Collector, OnStep, numpy_actions
 from .envs import make_envs
 from .metrics import evaluation_metrics
 from .policies import Policy
@@ -41,15 +41,22 @@ def predict(
 
 
 def evaluate(
-    policy: Policy, env: Any, num_episodes: int, deterministic: bool, seed: int | None, generator: torch.Generator
+    policy: Policy,
+    env: Any,
+    num_episodes: int,
+    deterministic: bool,
+    seed: int | None,
+    generator: torch.Generator,
+    on_step: OnStep | None = None,
 ) -> tuple[dict[str, Any], Rollout]:
     """Play fresh episodes to their end; see `Agent.evaluate`."""
     collector = Collector(make_envs(env, 1, None), generator.device)
     if seed is not None:
         collector.seed(seed)
         generator = torch.Generator(generator.device).manual_seed(seed)
-    rollout = collector.collect(policy, check_count("num_episodes", num_episodes), generator, deterministic)
-    assert rollout is not None  # only `on_step` could have ended the collection
+    rollout = collector.collect(policy, check_count("num_episodes", num_episodes), generator, deterministic, on_step)
+    if rollout is None:
+        raise ValueError("on_step must return True, or raise an exception to end the evaluation")
     return evaluation_metrics(rollout, collector.failure) | {"deterministic": deterministic}, rollout
 
 

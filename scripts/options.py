@@ -85,10 +85,20 @@ class ColumnName(KeyValue):
         return column, value.partition("=")[2]
 
 
+def read_run(ctx: click.Context, param: click.Parameter, value: Path | None) -> Path | None:
+    """Read the options of a run that is resumed as the defaults of the command."""
+    if value is not None and not (value / "config.json").is_file():
+        raise click.BadParameter(f"{str(value)!r} is not a run folder: there is no config.json in it")
+    _read_config(ctx, param, None if value is None else value / "config.json")
+    return value
+
+
 def _read_config(ctx: click.Context, param: click.Parameter, value: Path | None) -> Path | None:
     """Read a configuration file as the defaults of the command; the command line wins."""
     if value is None:
         return None
+    if ctx.default_map:
+        raise click.BadParameter("--config and --resume exclude each other")
     try:
         text = value.read_text(encoding="utf-8")
         config = tomllib.loads(text) if value.suffix == ".toml" else json.loads(text)

@@ -1,24 +1,37 @@
-"""Progress bars on stderr, and a clean end on Ctrl-C."""
+"""Progress on stderr, as bars or as plain lines, and a clean end on signals."""
 
 from __future__ import annotations
 
-import math
 import signal
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-from stable_baselines3.common.callbacks import BaseCallback
 
 console = Console(stderr=True)
+LINE_SECONDS, LINE_SHARE = 60.0, 0.05  # a plain line is printed after either
+Show = Callable[..., None]  # of the amount done and a note
+
+
+def say(text: str, quiet: bool = False) -> None:
+    """Print a line on stderr; a `quiet` one only where no bar is shown."""
+    if not (quiet and console.is_terminal):
+        console.print(text, highlight=False, markup=False, soft_wrap=True)
 
 
 @contextmanager
-def progress_bar(title: str, total: int) -> Iterator[Any]:
-    """Show a progress bar; yields a function of the amount done and a note."""
+def progress_bar(title: str, total: int, done: int = 0) -> Iterator[Show]:
+    """Show progress, as a bar on a terminal and elsewhere as a line per minute or per 5 %.
+
+    Yields:
+        A function of the amount done and a note.
+    """
+    if not console.is_terminal:
+        yield PlainProgress(title, total, done)
+        return
     columns = (
         TextColumn("{task.description:<12}"),
         BarColumn(),
@@ -28,75 +41,67 @@ def progress_bar(title: str, total: int) -> Iterator[Any]:
         TextColumn("{task.fields[note]}"),
     )
     with Progress(*columns, console=console) as progress:
-        task = progress.add_task(title, total=total, note="")
-        yield lambda done, note="": progress.update(task, completed=done, note=note)
+        task = progress.add_task(title, total=total, completed=done, note="")
+        yield lambda amount, note="": progress.update(task, completed=amount, note=note)
+
+
+class PlainProgress:
+    """Prints a line when a minute has gone or 5 % more is done.
+
+    Args:
+        title: of the work.
+        total: the amount of work.
+        done: what was done before.
+    """
+
+    def __init__(self, title: str, total: int, done: int = 0) -> None:
+        self.title, self.total, self.before = title, total, done
+        self._shown, self._started = done, time.monotonic()
+        self._at = self._started
+
+    def __call__(self, done: int, note: str = "") -> None:
+        """Print a line, if it is time."""
+        now = time.monotonic()
+        complete = done >= self.total > self._shown
+        if not complete and done - self._shown < LINE_SHARE * self.total and now - self._at < LINE_SECONDS:
+            return
+        self._shown, self._at = done, now
+        seconds = now - self._started
+        left = seconds * max(self.total - done, 0) / max(done - self.before, 1)
+        say(f"{self.title}: {done / self.total:4.0%}  {seconds:.0f} s, {left:.0f} s left  {note}".rstrip())
+
+
+class SignalError(Exception):
+    """Work that nobody needs to finish was ended by a signal."""
 
 
 class Interrupt:
-    """Turns the first Ctrl-C into a flag, so that work ends between two steps; the second one aborts."""
+    """Turns the first Ctrl-C, SIGTERM or SIGHUP into a flag, so that work ends between two steps; a second one aborts.
+
+    Attributes:
+        asked: the number of the signal, 0 before.
+    """
 
     def __init__(self) -> None:
-        self.asked = False
+        self.asked = 0
 
     def __enter__(self) -> Interrupt:
-        self._previous = signal.signal(signal.SIGINT, self._handle)
+        numbers = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
+        self._previous = {number: signal.signal(number, self._handle) for number in numbers}
         return self
 
     def __exit__(self, *_: object) -> None:
-        signal.signal(signal.SIGINT, self._previous)
+        for number, handler in self._previous.items():
+            signal.signal(number, handler)
+
+    def check(self, *_: object) -> bool:
+        """Return True; raise `SignalError` after a signal."""
+        if self.asked:
+            raise SignalError
+        return True
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         if self.asked:
             raise KeyboardInterrupt
-        self.asked = True
-        console.print("Stopping after this step; press Ctrl-C again to abort.")
-
-
-class ShowProgress(BaseCallback):
-    """Updates a progress bar, and stops training after Ctrl-C.
-
-    Args:
-        show: function of a note that updates the bar.
-        interrupt: checked after every step.
-    """
-
-    def __init__(self, show: Any, interrupt: Interrupt) -> None:
-        super().__init__()
-        self.show, self.interrupt = show, interrupt
-
-    def _on_rollout_end(self) -> None:
-        reward = self.model.last_metrics.get("rollout/ep_rew_mean")
-        self.show("" if reward is None else f"reward {reward:.3f}")
-
-    def _on_step(self) -> bool:
-        return not self.interrupt.asked
-
-
-class StopOnReward(BaseCallback):
-    """Stops training when the mean reward of new evaluation episodes, minus two standard errors, reaches a goal.
-
-    Evaluates before a rollout, so that the policy that passed is kept, at most every `every` rollouts, and only if the
-    last rollout's mean was at least goal - |goal| / 2.
-
-    Args:
-        goal: the mean reward to reach.
-        evaluate: returns the rewards of new episodes [n].
-        every: rollouts between two evaluations.
-    """
-
-    def __init__(self, goal: float, evaluate: Any, every: int = 2) -> None:
-        super().__init__()
-        self.goal, self.evaluate, self.every = goal, evaluate, every
-        self.rollouts = 0
-        self.reached = False
-
-    def _on_rollout_start(self) -> None:
-        self.rollouts += 1
-        latest = self.model.last_metrics.get("rollout/ep_rew_mean", -math.inf)
-        if latest >= self.goal - abs(self.goal) / 2 and self.rollouts % self.every == 0:
-            returns = self.evaluate()
-            # The margin is needed because the first evaluation to pass is often lucky.
-            self.reached = returns.mean() - 2 * returns.std(correction=0) / math.sqrt(len(returns)) >= self.goal
-
-    def _on_step(self) -> bool:
-        return not self.reached
+        self.asked = number
+        say(f"{signal.Signals(number).name}: stopping and saving; once more aborts without saving")

@@ -4,25 +4,33 @@ config.json      the options of the run; `--config RUN/config.json` repeats it
 result.json      what --json prints
 progress.csv, events.out.tfevents...
 samples.md       completions of the trained policy
-checkpoint/      see agents/checkpoint.py; checkpoint/policy/model loads with AutoModelForCausalLM
+checkpoint/      the newest, see agents/checkpoint.py; checkpoint/policy/model loads with AutoModelForCausalLM
+checkpoint-000120/   an earlier one, after 120 updates
+best/            the best by evaluation during training
+damaged/         a checkpoint that a resumed run could not use
 """
 
 from __future__ import annotations
 
 import itertools
 import json
+import re
 import shutil
 from pathlib import Path
 from typing import Any
 
 import click
 
+from agents.checkpoint import read_checkpoint
 from agents.files import Lock, whole_folder
 
-CONFIG, RESULT, SAMPLES, CHECKPOINT = "config.json", "result.json", "samples.md", "checkpoint"
+from .progress import say
+
+CONFIG, RESULT, SAMPLES = "config.json", "result.json", "samples.md"
+CHECKPOINT, BEST, DAMAGED = "checkpoint", "best", "damaged"
 LOCK = ".lock"  # while a run is writing
 MODEL = Path("policy", "model")  # in a checkpoint
-LOCAL = ("log_dir", "overwrite", "as_json")  # options of one invocation, not of the run
+LOCAL = ("log_dir", "overwrite", "as_json", "resume", "trust")  # options of one invocation, not of the run
 
 
 def choose(log_dir: Path | None, overwrite: bool, name: str) -> Path:
@@ -65,8 +73,7 @@ def create(path: Path, config: dict[str, Any], overwrite: bool) -> None:
         ValueError: if another run is writing there, or has since the folder was chosen.
     """
     path.mkdir(parents=True, exist_ok=True)
-    busy = f"another run is writing to the run folder {str(path)!r}; pass another --log-dir"
-    click.get_current_context().with_resource(Lock(path / LOCK, busy))
+    lock(path, "pass another --log-dir")
     _check_free(path, overwrite)
     for other in path.iterdir():
         if other.is_dir() and not other.is_symlink():
@@ -74,6 +81,59 @@ def create(path: Path, config: dict[str, Any], overwrite: bool) -> None:
         elif other.name != LOCK:
             other.unlink()
     write_json(path / CONFIG, config)
+
+
+def earlier(run: Path) -> list[Path]:
+    """Return the earlier checkpoints of a run, the newest first."""
+    found = {path: re.fullmatch(rf"{CHECKPOINT}-(\d+)", path.name) for path in run.glob("checkpoint-*")}
+    numbered = [(int(match[1]), path) for path, match in found.items() if match]
+    return [path for _, path in sorted(numbered, reverse=True)]
+
+
+def newest_whole(run: Path) -> Path | None:
+    """Return the newest checkpoint whose files are what was written; None if there is no checkpoint yet.
+
+    Damaged ones are named on stderr, one line each.
+
+    Raises:
+        ValueError: if all are damaged.
+    """
+    newest = whole_folder(run / CHECKPOINT)
+    candidates = [path for path in (newest, *earlier(run)) if path.exists()]
+    faults = []
+    for path in candidates:
+        try:
+            read_checkpoint(path)
+        except ValueError as error:
+            faults.append(str(error))
+            continue
+        for fault in faults:
+            say(f"{fault}; {str(path)!r} is used instead")
+        return path
+    if faults:
+        raise ValueError(f"no whole checkpoint is left in {str(run)!r}: {'; '.join(faults)}")
+    return None
+
+
+def lock(path: Path, advice: str = "wait for it, or stop it") -> None:
+    """Keep other commands from writing to a run folder until this one ends.
+
+    Raises:
+        ValueError: if another run is writing there.
+    """
+    busy = f"another run is writing to the run folder {str(path)!r}; {advice}"
+    click.get_current_context().with_resource(Lock(path / LOCK, busy))
+
+
+def promote(run: Path, checkpoint: Path) -> Path:
+    """Make a checkpoint the newest one of its run, move a damaged one out of its place, and return where it is now."""
+    newest = run / CHECKPOINT
+    if checkpoint.parent == run and checkpoint.name.startswith(f"{CHECKPOINT}-"):
+        if newest.exists():
+            shutil.rmtree(run / DAMAGED, ignore_errors=True)
+            newest.replace(run / DAMAGED)
+        return checkpoint.replace(newest)
+    return checkpoint
 
 
 def config_of(spec: str) -> dict[str, Any]:
@@ -85,8 +145,10 @@ def config_of(spec: str) -> dict[str, Any]:
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Write readable JSON."""
-    path.write_text(json.dumps(value, indent=2, default=str) + "\n", encoding="utf-8")
+    """Write readable JSON; a kill leaves the old file or the new one."""
+    fresh = path.with_name(f".{path.name}-new")
+    fresh.write_text(json.dumps(value, indent=2, default=str) + "\n", encoding="utf-8")
+    fresh.replace(path)
 
 
 def checkpoint_of(path: Path) -> Path:
@@ -95,9 +157,12 @@ def checkpoint_of(path: Path) -> Path:
     Raises:
         ValueError: if it is neither.
     """
-    for folder in map(whole_folder, (path / CHECKPOINT, path)):
-        if (folder / "agent.json").is_file():
-            return folder
+    folder = whole_folder(path)
+    if (folder / "agent.json").is_file():
+        return folder
+    newest = newest_whole(path)
+    if newest is not None:
+        return newest
     raise ValueError(f"{str(path)!r} is not a run folder: there is no {CHECKPOINT}/agent.json in it")
 
 

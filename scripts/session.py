@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import json
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,9 +14,11 @@ from rich.console import Console
 from rich.table import Table
 from transformers.utils import logging as transformers_logging
 
-from agents import Agent, Rollout, find_agent, make_envs, warm_start
+from agents import Agent, Rollout, find_agent, make_envs
+from agents.checkpoint import read_facts
 from agents.checks import check_count, check_number
 from agents.envs import LOOP_OFFERS
+from agents.warm_start import WarmStart
 from rlenv.demonstrations import demonstrate
 from rlenv.task import TextGenTask
 
@@ -46,6 +50,22 @@ def build_agent(name: str, options: dict[str, Any]) -> Agent:
     return agent
 
 
+def load_agent(checkpoint: Path, options: dict[str, Any]) -> Agent:
+    """Return the agent of a run that is resumed, with the device and the worker processes of the options.
+
+    Raises:
+        ValueError: as `Agent.load` says.
+    """
+    env_kwargs = dict(read_facts(checkpoint)["env_kwargs"])
+    if options["verifier_workers"] is not None:
+        env_kwargs["verifier_workers"] = options["verifier_workers"]
+    changes = {"device": options["device"], "trust": options["trust"], "env_kwargs": env_kwargs}
+    agent: Agent = Agent.load(checkpoint, continue_env=True, **changes)
+    if is_text(options["env_id"]):
+        agent.policy.tokenizer = task_of(agent.env).tokenizer
+    return agent
+
+
 def task_of(env: Any) -> TextGenTask:
     """Return the task of the batched text environment."""
     return env.unwrapped.task
@@ -71,24 +91,38 @@ def demonstrations(agent: Agent, options: dict[str, Any]) -> Rollout | None:
     return Rollout.of_demonstrations(shown.observations, shown.actions, shown.mask)
 
 
-def warm_up(agent: Agent, episodes: Rollout | None, options: dict[str, Any], interrupt: Interrupt) -> list[float]:
-    """Imitate the demonstrations; return the losses."""
-    if episodes is None:
-        return []
-    steps = options["sft_steps"]
-    generator = torch.Generator().manual_seed(options["seed"])
+class Imitation:
+    """The warm start of a run, on demonstrations drawn with the run's seed; its state can be saved and continued."""
 
-    def batch(size: int) -> Rollout:
-        return episodes.select(torch.randint(len(episodes), (size,), generator=generator))
+    def __init__(self, agent: Agent, episodes: Rollout, options: dict[str, Any]) -> None:
+        self.generator = torch.Generator().manual_seed(options["seed"])
 
-    with progress_bar("warm start", steps) as show:
+        def batch(size: int) -> Rollout:
+            return episodes.select(torch.randint(len(episodes), (size,), generator=self.generator))
 
-        def on_step(step: int, loss: float) -> bool:
-            show(step + 1, f"loss {loss:.3f}")
-            return not interrupt.asked
+        size, rate = options["sft_batch_size"], options["sft_learning_rate"]
+        self.loop = WarmStart(agent.policy, batch, options["sft_steps"], size, rate)
 
-        rate, size = options["sft_learning_rate"], options["sft_batch_size"]
-        return warm_start(agent.policy, batch, steps, size, rate, on_step=on_step)
+    def run(self, interrupt: Interrupt, on_step: Callable[[int, float], None] | None = None) -> list[float]:
+        """Take the steps that are left, until a signal comes; return all losses."""
+        with progress_bar("warm start", self.loop.steps, len(self.loop.losses)) as show:
+
+            def each(step: int, loss: float) -> bool:
+                show(step + 1, f"loss {loss:.3f}")
+                if on_step is not None:
+                    on_step(step, loss)
+                return not interrupt.asked
+
+            return self.loop.run(each)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what a checkpoint keeps besides the policy."""
+        return {"loop": self.loop.state_dict(), "generator": self.generator.get_state()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restore what `state_dict` returned."""
+        self.loop.load_state_dict(state["loop"])
+        self.generator.set_state(state["generator"])
 
 
 def evaluation_envs(env_id: str, env_kwargs: dict[str, Any], device: Any, episodes: int, split: str) -> Any:
@@ -104,10 +138,10 @@ def evaluation_episodes(text: bool) -> int:
 
 
 def run_evaluation(
-    agent: Agent, envs: Any, episodes: int, seed: int, deterministic: bool = True
+    agent: Agent, envs: Any, episodes: int, seed: int, deterministic: bool = True, on_step: Any = None
 ) -> tuple[dict[str, Any], Rollout]:
     """Return the figures of an evaluation, with its split, and its episodes, which depend on the seed alone."""
-    figures, rollout = agent.evaluate(envs, episodes, deterministic, seed)
+    figures, rollout = agent.evaluate(envs, episodes, deterministic, seed, on_step)
     return figures | {"split": task_of(envs).split if hasattr(envs.unwrapped, "task") else None}, rollout
 
 

@@ -36,7 +36,7 @@ def sft(**given: Any) -> None:
     folder.create(run_dir, settings.resolved(given), given["overwrite"])
     started = time.perf_counter()
     with Interrupt() as interrupt:
-        losses = session.warm_up(agent, shown, given, interrupt)
+        losses = [] if shown is None else session.Imitation(agent, shown, given).run(interrupt)
     seconds = time.perf_counter() - started
     agent.save(run_dir / folder.CHECKPOINT)
     figures, _ = session.run_evaluation(agent, envs, episodes, given["seed"])
@@ -49,10 +49,10 @@ def sft(**given: Any) -> None:
         "loss": losses[-1] if losses else None,
         "seconds": round(seconds, 3),
         "eval": figures,
-        "interrupted": interrupt.asked,
+        "interrupted": bool(interrupt.asked),
     }
     folder.write_json(run_dir / folder.RESULT, result)
     click.echo(json.dumps(result) if given["as_json"] else f"{session.describe(figures)}\nRun folder: {run_dir}")
     if interrupt.asked:
         click.echo(f"Interrupted; checkpoint written to {run_dir / folder.CHECKPOINT}", err=True)
-        sys.exit(130)
+        sys.exit(128 + interrupt.asked)

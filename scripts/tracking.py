@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from typing import Any
 
 import torch
@@ -21,7 +20,7 @@ class KLFromStart(BaseCallback):
         KL(π ‖ π_0) ≈ 1/Σ_i T_i Σ_i Σ_t (log π(a_t | s_t) - log π_0(a_t | s_t)),    a_t ~ π
 
     The estimator k1 (Schulman 2020, "Approximating KL divergence") on the episodes just collected, in nats per step.
-    Costs one forward pass of a frozen copy, the reference of the KL anchor if there is one.
+    Costs one forward pass of a frozen copy, the reference of the KL anchor, which checkpoints keep.
 
     Args:
         every: updates between two estimates; use the log's interval.
@@ -32,8 +31,8 @@ class KLFromStart(BaseCallback):
         self.every = every
 
     def _on_training_start(self) -> None:
-        held = self.model.anchor.reference
-        self.start = copy.deepcopy(self.model.policy).requires_grad_(False) if held is None else held
+        self.model.anchor.freeze_reference(self.model.policy, always=True)
+        self.start = self.model.anchor.reference
 
     @torch.no_grad()
     def _on_rollout_end(self) -> None:
@@ -50,16 +49,22 @@ class KLFromStart(BaseCallback):
         return True
 
 
+def record_evaluation(agent: Any, figures: dict[str, Any]) -> dict[str, float]:
+    """Record the figures of an evaluation with the agent's logger, and return them as recorded."""
+    outcome = {f"eval/{key}": figures[key] for key in OUTCOMES if figures[key] is not None}
+    for key, figure in outcome.items():
+        agent.logger.record(key, figure)
+    return outcome
+
+
 def record_outcome(agent: Any, name: str, figures: dict[str, Any]) -> None:
-    """Log the last evaluation and its settings for TensorBoard's scalars and HParams.
+    """Log the last evaluation with the settings of the run, for TensorBoard's HParams.
 
     Args:
         agent: its logger is written to.
         name: of the algorithm.
         figures: of the evaluation.
     """
-    outcome = {f"eval/{key}": figures[key] for key in OUTCOMES if figures[key] is not None}
-    for key, figure in outcome.items():
-        agent.logger.record(key, figure)
+    outcome = record_evaluation(agent, figures)
     settings = {"agent": name, **{key: agent.settings[key] for key in SHOWN}}
     agent.logger.record("hparams", HParam(settings, outcome), exclude=("stdout", "log", "json", "csv"))

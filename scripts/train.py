@@ -1,16 +1,16 @@
-"""rlenv train: supervised warm start, reinforcement learning, evaluation before and after."""
+"""rlenv train: supervised warm start, reinforcement learning, evaluation before and after; or the rest of a run."""
 
 from __future__ import annotations
 
 import json
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
-from .options import KeyValue, common, environment, one_budget, options, run_folder, setting, text, warm_start
+from .options import KeyValue, common, environment, one_budget, options, read_run, run_folder, setting, text, warm_start
 
 agent_options = options(
     click.option(
@@ -61,6 +61,33 @@ agent_options = options(
 )  # fmt: skip
 
 
+# Of a run that is resumed, these may differ from what it began with.
+CHANGEABLE = (
+    "timesteps", "episodes", "stop_reward", "eval_every", "log_interval", "save_every", "save_every_updates", "keep",
+    "verifier_workers", "device",
+)  # fmt: skip
+
+checkpoints = options(
+    click.option(
+        "--resume",
+        type=click.Path(exists=True, file_okay=False, path_type=Path),
+        is_eager=True,
+        callback=read_run,
+        help="Continue the run in this folder, with its own options.",
+    ),
+    click.option("--save-every", type=click.FloatRange(min=0), default=10.0, help="Minutes between two checkpoints."),
+    click.option(
+        "--save-every-updates", type=click.IntRange(min=1), default=None, help="Updates between two, instead."
+    ),
+    click.option("--keep", type=click.IntRange(min=1), default=2, help="Checkpoints that are kept, besides the best."),
+    click.option(
+        "--trust",
+        is_flag=True,
+        help="With --resume: import the environment or the verifier that the checkpoint names, module:Name.",
+    ),
+)
+
+
 @click.command()
 @environment
 @text
@@ -74,6 +101,13 @@ agent_options = options(
     help="Episodes of each evaluation.",
 )
 @click.option(
+    "--eval-every",
+    type=click.IntRange(min=1),
+    default=None,
+    show_default="never",
+    help="Updates between two evaluations during training; the best checkpoint is kept in RUN/best.",
+)
+@click.option(
     "--stop-reward",
     type=float,
     default=None,
@@ -81,127 +115,105 @@ agent_options = options(
 )
 @click.option("--log-interval", type=click.IntRange(min=1), default=10, help="Updates between two log entries.")
 @click.option("--log-kl", is_flag=True, help="Log the KL to the policy that training starts from (rollout/kl_start).")
+@checkpoints
 @run_folder
 @common
-def train(**given: Any) -> None:  # fmt: skip
+def train(**given: Any) -> None:
     """Train an agent.
 
     Without options, a small language model learns two-digit addition: a supervised warm start on a few hundred
     solved sums, then reinforcement learning from the verifier's reward, measured on held-out sums.
+
+    Ctrl-C, SIGTERM and SIGHUP write a checkpoint first; --resume RUN continues from it, or after a kill from the last
+    one written, as if there had been no break.
     """
     from agents import DivergedError, VerifierError
     from agents.checks import check_number
 
     from . import run_folder as folder
     from . import session, settings
-    from .progress import Interrupt
+    from .job import Job, failures
+    from .progress import Interrupt, say
 
     given = one_budget(given)
-    agent = session.build_agent(given["agent"], given)
-    text = settings.is_text(given["env_id"])
-    episodes = given["eval_episodes"] or session.evaluation_episodes(text)
     if given["stop_reward"] is not None:
         check_number("stop_reward", given["stop_reward"])
+    resumed = given["resume"] is not None
+    agent, run_dir = _resumed(given) if resumed else _new(given)
+    text = settings.is_text(given["env_id"])
+    episodes = given["eval_episodes"] or session.evaluation_episodes(text)
     envs = session.evaluation_envs(given["env_id"], agent.origin["env_kwargs"], agent.device, episodes, "test")
     shown = session.demonstrations(agent, given) if text else None
-    name = "-".join(
-        [given["env_id"].split(":")[-1], *([given["verifier"].replace(":", ".")] if text else []), given["agent"]]
-    )
-    run_dir = folder.choose(given["log_dir"], given["overwrite"], name.lower())
-    folder.create(run_dir, settings.resolved(given), given["overwrite"])
-
     with Interrupt() as interrupt:
+        job = Job(agent, envs, episodes, shown, given, run_dir, interrupt)
+        if resumed and job.finished:
+            more = f"pass --timesteps (or --episodes) above {job.goal}"
+            raise ValueError(f"the run {str(run_dir)!r} is complete; to go on, {more}")
+        if agent.num_updates == 0 and not agent.extra_state:
+            folder.create(run_dir, settings.resolved(given), given["overwrite"] or resumed)
+        else:
+            folder.write_json(run_dir / folder.CONFIG, settings.resolved(given))
+        again = f"rlenv train --resume {run_dir}"
         try:
-            result, samples = _run(agent, envs, shown, given, run_dir, interrupt, episodes)
+            result = job.run()
         except (VerifierError, DivergedError) as error:
-            folder.write_json(run_dir / folder.RESULT, {"stopped": str(error), "timesteps": agent.num_timesteps})
-            saved = f"\nCheckpoint written to {run_dir / folder.CHECKPOINT}"
-            diverged = isinstance(error, DivergedError)  # weights that are not finite are not saved
-            hint = ". A smaller --learning-rate may help." if diverged else saved
-            click.echo(f"Stopped: {error}{hint}", err=True)
+            counts = {"timesteps": agent.num_timesteps, "failures": failures(agent)}
+            folder.write_json(run_dir / folder.RESULT, {"stopped": str(error), **counts})
+            hint = " A smaller --learning-rate may help." if isinstance(error, DivergedError) else ""
+            click.echo(f"Stopped: {error}.{hint} The last checkpoint: {run_dir / folder.CHECKPOINT}", err=True)
             sys.exit(1)
+        except KeyboardInterrupt:
+            say(f"aborted; what was saved before goes on with: {again}")
+            raise
     folder.write_json(run_dir / folder.RESULT, result)
-    if samples and not given["as_json"]:
-        session.print_samples(samples, "test")
+    if job.samples and not given["as_json"]:
+        session.print_samples(job.samples, "test")
+    if missing := {name: count for name, count in result["failures"].items() if count}:
+        say(f"failures: {', '.join(f'{count} {name}' for name, count in missing.items())}")
     if given["as_json"]:
         click.echo(json.dumps(result))
     else:
-        click.echo(f"Run folder: {run_dir}  (tensorboard --logdir {run_dir})")
+        click.echo(f"Run folder: {run_dir}  (tensorboard --logdir {run_dir.parent})")
     if interrupt.asked:
-        click.echo(f"Interrupted; checkpoint written to {run_dir / folder.CHECKPOINT}", err=True)
-        sys.exit(130)
+        click.echo(f"Interrupted; checkpoint written to {run_dir / folder.CHECKPOINT}. To go on: {again}", err=True)
+        sys.exit(128 + interrupt.asked)
 
 
-def _run(
-    agent: Any, envs: Any, shown: Any, given: dict[str, Any], run_dir: Path, interrupt: Any, episodes: int
-) -> tuple[dict[str, Any], list[Any]]:
-    """Warm start, evaluate, learn, evaluate; write checkpoints and samples; return the result and the samples."""
-    from stable_baselines3.common.logger import configure
-
+def _new(given: dict[str, Any]) -> tuple[Any, Path]:
+    """Return the agent that the options describe and the path of its run folder; writes nothing."""
     from . import run_folder as folder
     from . import session, settings
-    from .progress import console
-    from .tracking import record_outcome
 
-    agent.set_logger(configure(str(run_dir), ["csv", "tensorboard"]))
-    click.get_current_context().call_on_close(agent.logger.close)
-    started = time.perf_counter()
-    text = settings.is_text(given["env_id"])
-    losses = session.warm_up(agent, shown, given, interrupt)
-    warm_seconds = time.perf_counter() - started
-    agent.save(run_dir / folder.CHECKPOINT)
-    initial, _ = session.run_evaluation(agent, envs, episodes, given["seed"])
-    console.print(f"before: {session.describe(initial)}")
-
-    started = time.perf_counter()
-    if not interrupt.asked:
-        try:
-            _learn(agent, envs, given, interrupt, episodes)
-        finally:  # also after an error; weights that are not finite are not saved
-            agent.save(run_dir / folder.CHECKPOINT)
-    seconds = time.perf_counter() - started
-
-    # The episodes of the first evaluation again, none of which training or --stop-reward has seen.
-    final, rollout = session.run_evaluation(agent, envs, episodes, given["seed"])
-    console.print(f"after:  {session.describe(final)}")
-    samples = session.sample_rows(session.task_of(envs), rollout) if text else []
-    if samples:
-        markdown = session.samples_markdown(samples)
-        (run_dir / folder.SAMPLES).write_text(markdown, encoding="utf-8")
-        agent.logger.record("eval/samples", markdown, exclude=("stdout", "csv", "json", "log"))
-    record_outcome(agent, given["agent"], final)
-    agent.logger.dump(agent.num_timesteps)
-    result = {
-        "run_dir": str(run_dir),
-        "env": given["env_id"],
-        "agent": given["agent"],
-        "seed": given["seed"],
-        "timesteps": agent.num_timesteps,
-        "trained_timesteps": agent.trained_timesteps,
-        "episodes": agent.num_episodes,
-        "updates": agent.num_updates,
-        "seconds": round(seconds, 3),
-        "sft_steps": len(losses),
-        "sft_seconds": round(warm_seconds, 3),
-        "initial_eval": initial,
-        "eval": final,
-        "interrupted": interrupt.asked,
-    }
-    return result, samples
+    agent = session.build_agent(given["agent"], given)
+    of_text = [given["verifier"].replace(":", ".")] if settings.is_text(given["env_id"]) else []
+    name = "-".join([given["env_id"].split(":")[-1], *of_text, given["agent"]])
+    return agent, folder.choose(given["log_dir"], given["overwrite"], name.lower())
 
 
-def _learn(agent: Any, envs: Any, given: dict[str, Any], interrupt: Any, episodes: int) -> None:
-    """Train with a progress bar and the callbacks that the options ask for."""
-    from .progress import ShowProgress, StopOnReward, progress_bar
-    from .tracking import KLFromStart
+def _resumed(given: dict[str, Any]) -> tuple[Any, Path]:
+    """Return the agent of a run that is resumed, from its newest whole checkpoint, and the run folder.
 
-    steps = None if given["episodes"] else given["timesteps"] or agent.or_default("total_timesteps", None)
-    with progress_bar("training", steps or given["episodes"]) as show:
-        callbacks: list[Any] = [
-            ShowProgress(lambda note: show(agent.num_timesteps if steps else agent.num_episodes, note), interrupt)
-        ]
-        if given["stop_reward"] is not None:
-            callbacks.append(StopOnReward(given["stop_reward"], lambda: agent.evaluate(envs, episodes)[1].returns))
-        if given["log_kl"]:
-            callbacks.append(KLFromStart(given["log_interval"]))
-        agent.learn(steps, callbacks, given["log_interval"], total_episodes=given["episodes"])
+    Raises:
+        ValueError: for an option that the run began with another value of, or a run without a whole checkpoint.
+    """
+    from . import run_folder as folder
+    from . import session, settings
+    from .progress import say
+
+    run_dir: Path = given["resume"]
+    folder.lock(run_dir)
+    context = click.get_current_context()
+    begun = json.loads((run_dir / folder.CONFIG).read_text(encoding="utf-8"))
+    for name, value in settings.resolved(given).items():
+        typed = context.get_parameter_source(name) is ParameterSource.COMMANDLINE
+        if typed and name not in CHANGEABLE and json.loads(json.dumps(value, default=str)) != begun.get(name):
+            allowed = ", ".join(f"--{each.replace('_', '-')}" for each in CHANGEABLE)
+            raise ValueError(
+                f"--{name.replace('_', '-')} {value} is not what the run began with ({begun.get(name)}); with --resume "
+                f"these may change: {allowed}"
+            )
+    checkpoint = folder.newest_whole(run_dir)
+    if checkpoint is None:
+        say(f"{str(run_dir)!r} has no checkpoint yet: the run starts again from its beginning")
+        return session.build_agent(given["agent"], given), run_dir
+    return session.load_agent(folder.promote(run_dir, checkpoint), given), run_dir

@@ -87,8 +87,8 @@ def python(code, *arguments, **streams):
 @pytest.mark.parametrize(
     ("size", "what"),
     [
-        (20_000, "a file: File too large"),  # the model
-        (2_500_000, "cannot write a checkpoint: the disk is full"),  # the optimizer, after training
+        (20_000, "a file: File too large; free some space"),  # the model
+        (2_500_000, "a file: File too large; free some space"),  # the optimizer, after training
     ],
     ids=["model", "optimizer"],
 )

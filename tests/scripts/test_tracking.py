@@ -68,5 +68,5 @@ def test_tensorboard_gets_the_settings_and_the_outcome(tmp_path):
     experiment = events.summary_metadata["_hparams_/experiment"].plugin_data.content
     metrics = plugin_data_pb2.HParamsPluginData.FromString(experiment).experiment.metric_infos
     assert {info.name.tag for info in metrics} == {"eval/mean_reward", "eval/mean_ep_length"}
-    [reward] = events.Scalars("eval/mean_reward")
+    *_, reward = events.Scalars("eval/mean_reward")
     assert reward.value == json.loads(outcome.stdout.splitlines()[-1])["eval"]["mean_reward"]

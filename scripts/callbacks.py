@@ -1,0 +1,84 @@
+"""What `rlenv train` does between the steps of training: show progress, evaluate, stop."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from stable_baselines3.common.callbacks import BaseCallback
+
+from .progress import Interrupt
+
+
+class ShowProgress(BaseCallback):
+    """Updates the progress shown, and stops training after a signal.
+
+    Args:
+        show: function of a note that updates it.
+        interrupt: checked after every step.
+    """
+
+    def __init__(self, show: Callable[[str], None], interrupt: Interrupt) -> None:
+        super().__init__()
+        self.show, self.interrupt = show, interrupt
+
+    def _on_rollout_end(self) -> None:
+        reward = self.model.last_metrics.get("rollout/ep_rew_mean")
+        counts = self.model.failure_watch.totals | {"skipped updates": self.model.policy_optimizer.total_skipped}
+        parts = [] if reward is None else [f"reward {reward:.3f}"]
+        self.show(", ".join(parts + [f"{count} {name}" for name, count in counts.items() if count]))
+
+    def _on_step(self) -> bool:
+        return not self.interrupt.asked
+
+
+class Evaluations(BaseCallback):
+    """Evaluates after every so many updates.
+
+    Args:
+        every: updates between two evaluations.
+        evaluate: does it.
+        state: of the run; remembers in "evaluated" the updates after which it was done, also for a resumed run.
+    """
+
+    def __init__(self, every: int, evaluate: Callable[[], None], state: dict[str, Any]) -> None:
+        super().__init__()
+        self.every, self.evaluate, self.state = every, evaluate, state
+
+    def _on_rollout_start(self) -> None:
+        done = self.model.num_updates
+        if done and done % self.every == 0 and self.state.get("evaluated") != done:
+            self.state["evaluated"] = done
+            self.evaluate()
+
+    def _on_step(self) -> bool:
+        return True
+
+
+class StopOnReward(BaseCallback):
+    """Stops training when the mean reward of new evaluation episodes, minus two standard errors, reaches a goal.
+
+    Evaluates before a rollout, so that the policy that passed is kept, at most every `every` updates, and only if the
+    last rollout's mean was at least goal - |goal| / 2.
+
+    Args:
+        goal: the mean reward to reach.
+        evaluate: returns the rewards of new episodes [n].
+        every: updates between two evaluations.
+    """
+
+    def __init__(self, goal: float, evaluate: Any, every: int = 2) -> None:
+        super().__init__()
+        self.goal, self.evaluate, self.every = goal, evaluate, every
+        self.reached = False
+
+    def _on_rollout_start(self) -> None:
+        latest = self.model.last_metrics.get("rollout/ep_rew_mean", -math.inf)
+        if latest >= self.goal - abs(self.goal) / 2 and (self.model.num_updates + 1) % self.every == 0:
+            returns = self.evaluate()
+            # The margin is needed because the first evaluation to pass is often lucky.
+            self.reached = returns.mean() - 2 * returns.std(correction=0) / math.sqrt(len(returns)) >= self.goal
+
+    def _on_step(self) -> bool:
+        return not self.reached

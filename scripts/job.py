@@ -1,0 +1,209 @@
+"""A training run from its warm start to its last evaluation; a resumed one goes on where its checkpoint was written."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from agents import Agent, Rollout
+
+from . import run_folder, session
+from .callbacks import Evaluations, ShowProgress, StopOnReward
+from .checkpoints import Saver
+from .progress import Interrupt, SignalError, progress_bar, say
+from .run_log import log_scalar, open_log
+from .settings import is_text
+from .tracking import KLFromStart, record_evaluation, record_outcome
+
+
+class Job:
+    """One run of `rlenv train`.
+
+    Args:
+        agent: new, or loaded from a checkpoint of the run.
+        envs: of the evaluations.
+        episodes: of each evaluation.
+        shown: demonstrations for the warm start; None without one.
+        given: the options of the command.
+        run_dir: the run folder.
+        interrupt: whether a signal came.
+
+    Attributes:
+        samples: prompts, completions and rewards of the last evaluation, for text.
+    """
+
+    def __init__(
+        self,
+        agent: Agent,
+        envs: Any,
+        episodes: int,
+        shown: Rollout | None,
+        given: dict[str, Any],
+        run_dir: Path,
+        interrupt: Interrupt,
+    ) -> None:
+        self.agent, self.envs, self.episodes, self.shown = agent, envs, episodes, shown
+        self.given, self.run_dir, self.interrupt = given, run_dir, interrupt
+        self.saver = Saver(run_dir, agent, given["save_every"], given["save_every_updates"], given["keep"])
+        self.state = self.saver.state
+        self.counter = "num_episodes" if given["episodes"] else "num_timesteps"
+        self.goal = given["episodes"] or given["timesteps"] or agent.or_default("total_timesteps", None)
+        self.samples: list[Any] = []
+
+    @property
+    def finished(self) -> bool:
+        """Whether as many steps or episodes have been taken as were asked for."""
+        return getattr(self.agent, self.counter) >= self.goal
+
+    def run(self) -> dict[str, Any]:
+        """Do what is left of the run; return its result, without a last evaluation after a signal."""
+        self.agent.set_logger(open_log(self.run_dir, self.state.get("log")))
+        final = None
+        try:
+            self._warm_start()
+            self._first_evaluation()
+            self._learn()
+            final = self._last_evaluation()
+        except SignalError:
+            pass
+        finally:
+            self.agent.logger.close()
+        return self._result(final)
+
+    def _warm_start(self) -> None:
+        """Imitate the demonstrations, then write the first checkpoint."""
+        if "warm_start" in self.state and "imitation" not in self.state:
+            return
+        losses: list[float] = []
+        started, before = time.perf_counter(), self.state.get("warm_start", {}).get("seconds", 0.0)
+        if self.shown is not None:
+            imitation = session.Imitation(self.agent, self.shown, self.given)
+            if "imitation" in self.state:
+                imitation.load_state_dict(self.state["imitation"])
+
+            def on_step(step: int, loss: float) -> None:
+                log_scalar(self.agent.logger, "sft/loss", loss, step)
+                if self.saver.due():
+                    keep()
+
+            def keep() -> None:
+                seconds = before + time.perf_counter() - started
+                self.state |= {"imitation": imitation.state_dict(), "warm_start": {"seconds": seconds}}
+                self.saver.save()
+
+            losses = imitation.run(self.interrupt, on_step)
+            if len(losses) < imitation.loop.steps:
+                keep()
+                raise SignalError
+        self.state.pop("imitation", None)
+        self.state["warm_start"] = {
+            "steps": len(losses),
+            "loss": losses[-1] if losses else None,
+            "seconds": round(before + time.perf_counter() - started, 3),
+        }
+        self.saver.save()
+
+    def _first_evaluation(self) -> None:
+        if "initial" not in self.state:
+            self.state["initial"], _ = self._evaluate(self.given["seed"])
+            record_evaluation(self.agent, self.state["initial"])
+            self.agent.dump_logs()
+            say(f"before: {session.describe(self.state['initial'])}")
+
+    def _learn(self) -> None:
+        """Train with what the options ask for, and write a checkpoint however it ends."""
+        seconds, started, apart = self.saver.seconds(), time.perf_counter(), self.agent.evaluation_seconds
+        self.saver.seconds = lambda: (
+            seconds + time.perf_counter() - started - (self.agent.evaluation_seconds - apart)
+        )  # evaluations are off the clock
+        left, counter = self.goal - getattr(self.agent, self.counter), self.counter
+        try:
+            if left > 0:
+                with progress_bar("training", self.goal, self.goal - left) as show:
+                    steps, episodes = (left, None) if counter == "num_timesteps" else (None, left)
+                    progress = ShowProgress(lambda note: show(getattr(self.agent, counter), note), self.interrupt)
+                    callbacks = [progress, *self._callbacks(), self.saver]
+                    again = self.agent.num_updates > 0
+                    interval = self.given["log_interval"]
+                    self.agent.learn(steps, callbacks, interval, reset_num_timesteps=not again, total_episodes=episodes)
+        except Exception:  # also after an error; weights that are not finite are not saved
+            self.saver.save()
+            raise
+        self.saver.save()
+        self.saver.seconds = lambda: self.state["seconds"]
+        if self.interrupt.asked:
+            raise SignalError
+
+    def _callbacks(self) -> list[Any]:
+        callbacks: list[Any] = []
+        if self.given["eval_every"]:
+            callbacks.append(Evaluations(self.given["eval_every"], self._evaluate_for_the_best, self.state))
+        if self.given["stop_reward"] is not None:
+            callbacks.append(StopOnReward(self.given["stop_reward"], self._fresh_returns))
+        if self.given["log_kl"]:
+            callbacks.append(KLFromStart(self.given["log_interval"]))
+        return callbacks
+
+    def _evaluate(self, seed: int) -> tuple[dict[str, Any], Rollout]:
+        return session.run_evaluation(
+            self.agent, self.envs, self.episodes, seed, on_step=lambda *_: self.interrupt.check()
+        )
+
+    def _evaluate_for_the_best(self) -> None:
+        """Evaluate on other episodes than those of the first and last evaluation, and keep the best checkpoint."""
+        figures, _ = self._evaluate(self.given["seed"] + 1)
+        record_evaluation(self.agent, figures)
+        self.agent.dump_logs()
+        say(f"after {self.agent.num_updates} updates: {session.describe(figures)}")
+        best = self.state.get("best")
+        if best is None or figures["mean_reward"] > best["mean_reward"]:
+            self.state["best"] = {"updates": self.agent.num_updates, **figures}
+            self.saver.save_best()
+
+    def _fresh_returns(self) -> Any:
+        """Return the returns of episodes that depend on the seed and the number of updates [n]."""
+        seed = int(np.random.SeedSequence([self.given["seed"], self.agent.num_updates]).generate_state(1)[0])
+        return self._evaluate(seed)[1].returns
+
+    def _last_evaluation(self) -> dict[str, Any]:
+        """Play the episodes of the first evaluation again, none of which training or --stop-reward has seen."""
+        figures, rollout = self._evaluate(self.given["seed"])
+        say(f"after:  {session.describe(figures)}")
+        if is_text(self.given["env_id"]):
+            self.samples = session.sample_rows(session.task_of(self.envs), rollout)
+            markdown = session.samples_markdown(self.samples)
+            (self.run_dir / run_folder.SAMPLES).write_text(markdown, encoding="utf-8")
+            self.agent.logger.record("eval/samples", markdown, exclude=("stdout", "csv", "json", "log"))
+        record_outcome(self.agent, self.given["agent"], figures)
+        self.agent.dump_logs()
+        return figures
+
+    def _result(self, final: dict[str, Any] | None) -> dict[str, Any]:
+        agent, warm_start = self.agent, self.state.get("warm_start", {})
+        return {
+            "run_dir": str(self.run_dir),
+            "env": self.given["env_id"],
+            "agent": self.given["agent"],
+            "seed": self.given["seed"],
+            "timesteps": agent.num_timesteps,
+            "trained_timesteps": agent.trained_timesteps,
+            "episodes": agent.num_episodes,
+            "updates": agent.num_updates,
+            "seconds": round(self.state.get("seconds", 0.0), 3),
+            "sft_steps": warm_start.get("steps", 0),
+            "sft_loss": warm_start.get("loss"),
+            "sft_seconds": warm_start.get("seconds", 0.0),
+            "initial_eval": self.state.get("initial"),
+            **({"best": self.state["best"]} if "best" in self.state else {}),
+            "eval": final,
+            "failures": failures(agent),
+            "interrupted": bool(self.interrupt.asked),
+        }
+
+
+def failures(agent: Agent) -> dict[str, int]:
+    """Return how many episodes of a run got no verdict, by kind, and how many updates were skipped."""
+    return {**agent.failure_watch.totals, "skipped_updates": agent.policy_optimizer.total_skipped}

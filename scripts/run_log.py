@@ -1,0 +1,70 @@
+"""progress.csv and TensorBoard's events of a run, which a resumed run continues without a seam or a repeat."""
+
+from __future__ import annotations
+
+import csv
+import io
+from pathlib import Path
+from typing import Any
+
+from stable_baselines3.common.logger import CSVOutputFormat, Logger, TensorBoardOutputFormat
+
+CSV, EVENTS = "progress.csv", "events.out.tfevents*"
+
+
+class ContinuedCSV(CSVOutputFormat):
+    """stable-baselines3's CSV file, appended to instead of overwritten."""
+
+    def __init__(self, file: Path) -> None:
+        self.file = file.open("r+", encoding="utf-8")
+        self.keys = next(csv.reader(self.file), [])
+        self.separator, self.quotechar = ",", '"'
+        self.file.seek(0, io.SEEK_END)
+
+
+def open_log(folder: Path, place: dict[str, Any] | None = None) -> Logger:
+    """Return a logger that writes progress.csv and events.
+
+    Args:
+        folder: the run folder.
+        place: what `log_place` returned when the checkpoint was written; None begins new files.
+    """
+    if place is None:
+        return Logger(str(folder), [CSVOutputFormat(str(folder / CSV)), TensorBoardOutputFormat(str(folder))])
+    cut_log(folder, place)
+    table = ContinuedCSV(folder / CSV) if (folder / CSV).is_file() else CSVOutputFormat(str(folder / CSV))
+    return Logger(str(folder), [table, TensorBoardOutputFormat(str(folder))])
+
+
+def log_place(logger: Logger) -> dict[str, Any]:
+    """Return how far the files of a logger go: rows of the table, bytes of each file of events."""
+    for output in logger.output_formats:
+        if isinstance(output, TensorBoardOutputFormat):
+            output.writer.flush()
+    folder = Path(str(logger.dir))
+    lines = (folder / CSV).read_text(encoding="utf-8").count("\n") if (folder / CSV).is_file() else 0
+    return {"rows": max(lines - 1, 0), "events": {path.name: path.stat().st_size for path in folder.glob(EVENTS)}}
+
+
+def log_scalar(logger: Logger, name: str, value: float, step: int) -> None:
+    """Write one figure to TensorBoard only, at a step of its own."""
+    for output in logger.output_formats:
+        if isinstance(output, TensorBoardOutputFormat):
+            output.writer.add_scalar(name, value, step)
+
+
+def cut_log(folder: Path, place: dict[str, Any]) -> None:
+    """Remove what was logged after a checkpoint: the steps that are played again."""
+    for path in folder.glob(EVENTS):
+        size = place["events"].get(path.name)
+        if size is None:
+            path.unlink()
+        elif path.stat().st_size > size:
+            with path.open("r+b") as events:
+                events.truncate(size)
+    if (folder / CSV).is_file():
+        lines = (folder / CSV).read_text(encoding="utf-8").splitlines(keepends=True)
+        kept = lines[: place["rows"] + 1] if place["rows"] else []
+        fresh = folder / f".{CSV}-new"
+        fresh.write_text("".join(kept), encoding="utf-8")
+        fresh.replace(folder / CSV)
