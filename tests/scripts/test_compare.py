@@ -4,9 +4,7 @@ import csv
 import json
 import shutil
 import signal
-import subprocess
 import sys
-import time
 from pathlib import Path
 
 import gymnasium
@@ -177,19 +175,12 @@ def poles(tmp_path, monkeypatch):
     sys.modules.pop("poles", None)
 
 
-def test_a_killed_comparison_goes_on_and_a_run_that_fails_is_reported(poles, monkeypatch):
+def test_a_killed_comparison_goes_on_and_a_run_that_fails_is_reported(poles, start, monkeypatch):
     folder, gate = poles / "pole", poles / "gate"
     gate.touch()
-    command = [sys.executable, "-c", "from _rlenv_scripts.main import main; main()", *POLE, "--log-dir", str(folder)]
-    process = subprocess.Popen(command)
-    try:
-        deadline = time.monotonic() + 120
-        while not gate.read_text():  # the second run is under way
-            assert process.poll() is None
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
-    finally:
-        process.kill()
+    process = start(*POLE, "--log-dir", folder, path=[poles])
+    process.wait_until(gate.read_text)  # the second run is under way
+    process.send_signal(signal.SIGKILL)
     assert process.wait() == -signal.SIGKILL
     before = times(folder)
     assert [path.parent.name for path in before] == ["seed-50"]

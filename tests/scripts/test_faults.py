@@ -7,7 +7,6 @@ import shutil
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 
 import click
@@ -21,9 +20,6 @@ import agents
 SMALL = ["train", "--agent", "reinforce", "--sft-steps", "2", "--sft-examples", "8", "--eval-episodes", "4"]
 SMALL += ["--episodes-per-update", "8", "--episodes", "16", "--log-interval", "1", "--ent-coef", "0.01"]
 RUN = "from _rlenv_scripts.main import main; main()"
-SMALL_FILES = (
-    "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, ({0}, {0})); " + RUN
-)  # a disk of {0} bytes a file
 ERROR = "Error: cannot read or write "
 
 
@@ -78,12 +74,6 @@ def test_a_program_that_cannot_be_started_stays_loud():
     assert explain(caught.value) is None
 
 
-def python(code, *arguments, **streams):
-    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **streams}
-    command = [sys.executable, "-c", code, *map(str, arguments)]
-    return subprocess.run(command, text=True, timeout=240, **streams)
-
-
 @pytest.mark.parametrize(
     ("size", "what"),
     [
@@ -92,13 +82,14 @@ def python(code, *arguments, **streams):
     ],
     ids=["model", "optimizer"],
 )
-def test_a_full_disk_ends_a_run_with_one_line(size, what, tmp_path):
-    done = python(SMALL_FILES.format(size), *SMALL, "--log-dir", tmp_path / "run")
-    assert done.returncode == 1
-    assert "Traceback" not in done.stderr and "Exception ignored" not in done.stderr, done.stderr
-    last = done.stderr.splitlines()[-1]
-    assert last.startswith("Error: ") and what in last, done.stderr
-    assert done.stderr.count("Error: ") == 1
+def test_a_full_disk_ends_a_run_with_one_line(size, what, start, tmp_path):
+    done = start(*SMALL, "--log-dir", tmp_path / "run", file_size=size)
+    assert done.wait() == 1
+    errors = done.errors.read_text()
+    assert "Traceback" not in errors and "Exception ignored" not in errors, errors
+    last = errors.splitlines()[-1]
+    assert last.startswith("Error: ") and what in last, errors
+    assert errors.count("Error: ") == 1
 
 
 @pytest.mark.skipif(not Path("/proc/self").exists(), reason="a folder in which nobody can write, even root")
@@ -109,23 +100,14 @@ def test_a_folder_that_cannot_be_written_is_named():
     assert len(outcome.stderr.splitlines()) == 1
 
 
-def test_a_run_folder_that_vanishes_ends_the_run_and_keeps_what_was_learned(tmp_path):
+def test_a_run_folder_that_vanishes_ends_the_run_and_keeps_what_was_learned(start, tmp_path):
     folder = tmp_path / "run"
-    long = [*SMALL, "--episodes", "100000000", "--log-dir", str(folder)]
-    process = subprocess.Popen([sys.executable, "-c", RUN, *long], stderr=subprocess.PIPE, text=True)
-    try:
-        deadline = time.monotonic() + 120
-        while not ((folder / "progress.csv").exists() and (folder / "progress.csv").stat().st_size):
-            assert process.poll() is None, process.stderr.read()
-            assert time.monotonic() < deadline
-            time.sleep(0.1)
-        # One rename: a file that the run writes while a folder is emptied would keep the folder.
-        shutil.rmtree(folder.rename(tmp_path / "gone"), ignore_errors=True)
-        _, errors = process.communicate(timeout=120)
-    finally:
-        process.kill()
-        process.communicate()
-    assert process.returncode == 1
+    process = start(*SMALL, "--episodes", "100000000", "--log-dir", folder)
+    process.wait_until(lambda: (folder / "progress.csv").exists() and (folder / "progress.csv").stat().st_size)
+    # One rename: a file that the run writes while a folder is emptied would keep the folder.
+    shutil.rmtree(folder.rename(tmp_path / "gone"), ignore_errors=True)
+    assert process.wait(120) == 1
+    errors = process.errors.read_text()
     assert "Traceback" not in errors
     assert errors.splitlines()[-1].startswith(f"{ERROR}'{folder}")
     assert json.loads((folder / "checkpoint" / "agent.json").read_text())["num_episodes"] > 0
@@ -171,6 +153,7 @@ def test_closed_streams(tmp_path):
 def test_a_reader_who_has_seen_enough_gets_no_traceback():
     reader, writer = os.pipe()
     os.close(reader)
-    done = python(RUN, "verifiers", "list", stdout=writer)
+    command = [sys.executable, "-c", RUN, "verifiers", "list"]
+    done = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, text=True, timeout=240)
     os.close(writer)
     assert (done.returncode, done.stderr) == (1, "")

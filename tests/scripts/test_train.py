@@ -2,11 +2,7 @@
 
 import csv
 import json
-import os
 import signal
-import subprocess
-import sys
-import time
 
 import pytest
 import torch
@@ -153,25 +149,14 @@ def test_without_json_people_read_a_table(tmp_path):
     assert "Run folder" in outcome.output
 
 
-def test_an_interrupt_ends_cleanly_with_a_checkpoint(tmp_path):
-    command = [sys.executable, "-c", "from _rlenv_scripts.main import main; main()", "train", *SMALL, "--json"]
-    command += ["--timesteps", "100000000", "--log-dir", str(tmp_path / "run")]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=dict(os.environ))
-    try:
-        progress = tmp_path / "run" / "progress.csv"
-        deadline = time.monotonic() + 60
-        while not (progress.exists() and progress.stat().st_size):
-            assert process.poll() is None, process.stderr.read()
-            assert time.monotonic() < deadline
-            time.sleep(0.1)
-        process.send_signal(signal.SIGINT)
-        output, errors = process.communicate(timeout=60)
-    finally:
-        process.kill()
-        process.communicate()
-    assert process.returncode == 130, errors
-    assert "Traceback" not in errors
-    assert json.loads(output.strip().splitlines()[-1])["interrupted"] is True
+def test_an_interrupt_ends_cleanly_with_a_checkpoint(start, tmp_path):
+    process = start("train", *SMALL, "--json", "--timesteps", "100000000", "--log-dir", tmp_path / "run")
+    progress = tmp_path / "run" / "progress.csv"
+    process.wait_until(lambda: progress.exists() and progress.stat().st_size)
+    process.send_signal(signal.SIGINT)
+    assert process.wait(60) == 130, process.errors.read_text()
+    assert "Traceback" not in process.errors.read_text()
+    assert json.loads(process.output.read_text().strip().splitlines()[-1])["interrupted"] is True
     assert result_of(run("evaluate", tmp_path / "run", "--episodes", 8, "--json"))["episodes"] == 8
 
 
