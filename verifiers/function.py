@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 import string
 from collections.abc import Awaitable, Callable, Iterable, Sequence
@@ -81,6 +80,7 @@ class FunctionVerifier(Verifier):
 
 def _wait_for(rewards: Awaitable[Any]) -> Any:
     """Run a coroutine to its end, even if an event loop is already running (as in a notebook)."""
+    import asyncio  # slow, and every worker process would wait for it
 
     async def finish() -> Any:
         return await rewards

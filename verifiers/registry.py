@@ -9,11 +9,13 @@ import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from importlib.metadata import entry_points
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from .base import Verifier
 from .function import FunctionVerifier
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoints
 
 ENTRY_POINT_GROUP = "rlenv.verifiers"
 
@@ -67,7 +69,7 @@ def require_trust(what: str) -> None:
 
 def list_verifiers() -> list[str]:
     """Return the names of all verifiers that can be made by name."""
-    return sorted(set(_REGISTRY) | {entry.name for entry in entry_points(group=ENTRY_POINT_GROUP)})
+    return sorted(set(_REGISTRY) | {entry.name for entry in _plugins()})
 
 
 def make_verifier(spec: str | Verifier | Callable[..., Any], **kwargs: Any) -> Verifier:
@@ -125,8 +127,14 @@ def verifier_origin(name: str) -> str:
     if name in _REGISTRY:
         module = _REGISTRY[name].__module__
         return "rlenv" if module.startswith(f"{__package__}.") else module
-    distributions = [entry.dist for entry in entry_points(group=ENTRY_POINT_GROUP) if entry.name == name]
+    distributions = [entry.dist for entry in _plugins() if entry.name == name]
     return f"{distributions[0].name} {distributions[0].version}" if distributions and distributions[0] else "unknown"
+
+
+def _plugins() -> EntryPoints:
+    from importlib.metadata import entry_points  # slow, and worker processes never ask
+
+    return entry_points(group=ENTRY_POINT_GROUP)
 
 
 def _construct(cls: type[Verifier], name: str, *args: Any, **kwargs: Any) -> Verifier:
@@ -142,7 +150,7 @@ def _load(name: str) -> Any:
     """Return the class that a known name refers to."""
     if name in _REGISTRY:
         return _REGISTRY[name]
-    entry = next(entry for entry in entry_points(group=ENTRY_POINT_GROUP) if entry.name == name)
+    entry = next(entry for entry in _plugins() if entry.name == name)
     try:
         return entry.load()
     except (Exception, SystemExit) as error:  # one plugin must not end the program for all others
