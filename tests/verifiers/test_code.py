@@ -86,8 +86,9 @@ def test_a_right_program_that_a_wrong_one_follows_is_not_paid_for():
     ],
 )
 def test_a_program_is_worth_the_tests_it_passes(completion, all_or_nothing, share):
-    assert reward(ADD, completion, timeout=1.0) == all_or_nothing
-    assert reward(ADD, completion, timeout=1.0, partial=True) == share
+    timeout = 0.5 if "while True" in completion else 5.0
+    assert reward(ADD, completion, timeout=timeout) == all_or_nothing
+    assert reward(ADD, completion, timeout=timeout, partial=True) == share
 
 
 @pytest.mark.parametrize(
@@ -206,8 +207,9 @@ CASES = Problem("sum", "", {"cases": [{"input": "1 2\n", "output": "3"}, {"input
     ],
 )
 def test_a_program_is_judged_by_its_output(program, all_or_nothing, share):
-    assert reward(CASES, program, timeout=1.0) == all_or_nothing
-    assert reward(CASES, program, timeout=1.0, partial=True) == share
+    timeout = 0.5 if "while True" in program else 5.0
+    assert reward(CASES, program, timeout=timeout) == all_or_nothing
+    assert reward(CASES, program, timeout=timeout, partial=True) == share
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from verifiers import Arith, FunctionVerifier, Isolated, Problem, Verdict, Verif
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # so that workers do not import pytest
 
-LIMIT = 1.0
+LIMIT = 0.5
 SLACK = 0.5
 LOCK = threading.Lock()
 
@@ -33,7 +33,7 @@ def swallow_a_timeout():
         raise TimeoutError
 
     signal.signal(signal.SIGALRM, interrupt)
-    signal.alarm(1)
+    signal.setitimer(signal.ITIMER_REAL, LIMIT / 5)
     while True:
         try:
             time.sleep(60)
@@ -128,7 +128,7 @@ def test_a_fault_is_counted_contained_and_cleared_away(kind, monkeypatch):
         assert verdict.status == expected, verdict
         assert verdict.reward == (1.0 if expected == "ok" else 0.0)
         assert bool(verdict.reason) == (expected != "ok")
-    assert slowest <= 10 * LIMIT  # the machine is busy with other tests; the slow test below is strict
+    assert slowest <= 20 * LIMIT  # the machine is busy with other tests; the slow test below is strict
 
 
 @pytest.mark.slow

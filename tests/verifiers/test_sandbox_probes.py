@@ -221,7 +221,7 @@ LIVE_ON = f"{named(f'{MARK}g')}while True: pass\n"
 @pytest.mark.parametrize("attack", [KILL, ALONE + KILL, STOP, ALONE + STOP], ids=["kill", "live on", "stop", "both"])
 def test_the_guard_is_out_of_reach(attack):
     start = time.monotonic()
-    outcome = run({"main.py": attack + LIVE_ON}, limits=Limits(seconds=1))
+    outcome = run({"main.py": attack + LIVE_ON}, limits=Limits(seconds=0.5))
     assert outcome.ended in ("itself", "timeout")
     assert processes_named(f"{MARK}g") == []
     assert time.monotonic() - start < 10  # start, deadline and end, on a busy machine
@@ -230,8 +230,8 @@ def test_the_guard_is_out_of_reach(attack):
 @pytest.mark.parametrize("attack", [KILL, ALONE + KILL, STOP], ids=["kill", "live on", "stop"])
 def test_a_program_that_attacks_the_guard_is_judged(attack):
     problem = Problem("p", "", {"tests": ["assert f() == 1"]})
-    for program in (attack, f"def f():\n    {attack.replace(chr(10), chr(10) + '    ')}\n    return 2\n"):
-        assert call(Code(timeout=1.0).verify, problem, program) == Verdict(0.0)
+    programs = [attack, f"def f():\n    {attack.replace(chr(10), chr(10) + '    ')}\n    return 2\n"]
+    assert call(Code(timeout=0.5).verify_batch, [problem] * 2, programs) == [Verdict(0.0)] * 2
 
 
 @pytest.mark.parametrize(
@@ -249,7 +249,9 @@ def test_a_program_ends_whatever_becomes_of_guard_and_trainer(to_the_guard, trai
     trainer = OtherUser(uid())
     try:
         program = f"{ALONE}{named(name)}import time\ntime.sleep(100)\n"
-        trainer.send(run_impatiently, {"main.py": program}, limits=Limits(seconds=2 if ended else 100))
+        trainer.send(
+            run_impatiently, {"main.py": program}, limits=Limits(seconds={"timeout": 1, "itself": 2, "": 100}[ended])
+        )
         assert eventually(lambda: processes_named(name))
         if to_the_guard:
             parents = ancestors(processes_named(name)[0])

@@ -128,5 +128,5 @@ class Escapes(Verifier):
 @linux
 @pytest.mark.parametrize("meanwhile", ["hang", "stop the supervisor"])
 def test_no_daemon_outlives_its_worker(meanwhile, judged):
-    verdicts = judged(Escapes(), ["fine", meanwhile, "fine"], timeout=2.0)
+    verdicts = judged(Escapes(), ["fine", meanwhile, "fine"], timeout=1.0)
     assert [verdict.status for verdict in verdicts] == ["ok", "timeout", "ok"]
