@@ -180,11 +180,13 @@ def test_literals():
 
 def test_the_holes_that_the_rules_close():
     """What the package gives the full score for, and what is wrong with it."""
-    for task, text in [("puzzle24", "6*4*1*1"), ("coin_flip", "0"), ("complex_arithmetic", "nan"), ("dice", "٣")]:
-        verifier = ReasoningGym(task, size=40)
-        problems = [verifier.sample(random.Random(seed)) for seed in range(30)]
+    holes = [("puzzle24", "6*4*1*1"), ("coin_flip", "0"), ("complex_arithmetic", "nan"), ("dice", "٣")]
+    for task, text in holes:
+        count = 6 if task == "puzzle24" else 30  # a puzzle takes 0.1 s to make
+        verifier = ReasoningGym(task, size=count + 4)
+        problems = [verifier.sample(random.Random(seed)) for seed in range(count)]
         wrong = [problem for problem in problems if problem.answer != text]
-        assert not any(verifier.verify(problem, text).reward for problem in wrong), task
+        assert wrong and not any(verifier.verify(problem, text).reward for problem in wrong), task
     loose = ReasoningGym("puzzle24", size=4, strict=False)
     assert all(loose.verify(problem, "6*4*1*1").reward == 1.0 for problem in loose.examples())
 
