@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from fractions import Fraction
+from functools import lru_cache
 
 NUMBER = re.compile(r"[-+]?(?:[0-9]{1,60}(?:\.[0-9]{0,60})?|\.[0-9]{1,60})")
 
@@ -27,11 +28,13 @@ def near_misses(answer: str) -> list[str]:
     return [str(each) for each in (*close, 2 * value + 7, 10 * value + 3)]
 
 
+@lru_cache(maxsize=64)  # one text is compared with many
 def number(text: str) -> Fraction | None:
     """Return the number that a text is, in ASCII digits; None if it is not a number."""
     return Fraction(text.strip().rstrip(".")) if NUMBER.fullmatch(text.strip()) and text.strip(" .+-") else None
 
 
+@lru_cache(maxsize=64)
 def _letters(text: str) -> str:
     return re.sub(r"[\s!-/:-@[-`{-~]+", "", text).casefold() if len(text) <= 1000 else text
 
