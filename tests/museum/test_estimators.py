@@ -1,0 +1,231 @@
+"""Estimators: the gradient is not the one that was meant."""
+
+import copy
+from functools import partial
+
+import torch
+from identity_checks import padded
+from museum import Test, planted
+from tabular import AT_THE_END
+
+from agents import A2C, DAPO, GRPO, DrGRPO, ReinforceBaseline
+from agents.algorithms import _actor_critic, _proximal
+from agents.estimators import aggregation, baselines, kl, losses, returns, scaling
+from agents.kl_anchor import Anchor
+from agents.learner import Learner
+
+EXACT_KL = Test(
+    "agents/test_exact_gradients.py::test_k1_in_the_reward_is_exact",
+    baseline="leave-one-out",
+    factor=1,
+    returns="episode",
+)
+
+
+@planted(16, "huggingface/trl#454, huggingface/trl#2769", Test(
+    "agents/test_family_updates.py::test_away_from_the_sampling_policy_the_loss_is_the_clipped_one",
+    settings={"cls": GRPO}, low=0.2, high=0.2, seed=0,
+))  # fmt: skip
+def test_old_log_probs_are_those_of_now(patch):
+    """The ratio is taken to the policy of now instead of the one that sampled: it is 1, and nothing is clipped."""
+
+    def surrogate(self, log_probs, batch):
+        now = log_probs.detach()
+        return losses.clipped_ratio(log_probs, now, batch.advantages, self.clip_range, self.clip_range_high)
+
+    patch.setattr(_proximal.ProximalAgent, "surrogate", surrogate)
+
+
+@planted(17, "NVIDIA-NeMo/RL#2506, allenai/open-instruct#534", EXACT_KL)
+def test_k1_is_differentiated(patch):
+    """The KL estimate k1 is put into the loss: its expected gradient is zero, and the reference is ignored."""
+
+    def init(self, coef=0.0, estimator="k1", place="reward", make=Anchor.__init__):
+        make(self, coef, estimator, "loss")
+
+    patch.setattr(Anchor, "__init__", init)
+
+
+@planted(18, "Unakar/Logic-RL#58, qiancheng0/ToolRL#52", EXACT_KL)
+def test_kl_is_rewarded(patch):
+    """The KL penalty is added to the reward instead of subtracted."""
+    patch.setitem(kl.ESTIMATORS, "k1", lambda log_probs, ref: ref - log_probs)
+
+
+@planted(19, "huggingface/trl#4638, huggingface/trl#2854", Test(
+    "agents/test_exact_gradients.py::test_every_kl_estimator_does_what_its_table_says",
+    estimator="k3", place="loss", returns="episode",
+))  # fmt: skip
+def test_the_ratio_of_k3_is_a_constant(patch):
+    """The ratio in the KL estimate k3 is taken from the policy that sampled, so it has no gradient."""
+    patch.setitem(
+        kl.ESTIMATORS, "k3", lambda log_probs, ref: torch.expm1(ref - log_probs.detach()) - (ref - log_probs)
+    )
+
+
+@planted(20, "OpenRLHF/OpenRLHF#515, verl-project/verl#882", EXACT_KL)
+def test_kl_after_the_baseline(patch):
+    """The KL penalty of a step is subtracted from its advantage, after the baseline, and not from the reward."""
+    add_kl_penalty, advantages = Anchor.add_kl_penalty, ReinforceBaseline.advantages
+
+    def rewards_left_alone(self, policy, rollout, *args):
+        made = add_kl_penalty(self, policy, rollout, *args)
+        made.rewards = rollout.rewards
+        return made
+
+    def charged(self, rollout):
+        penalty = rollout.log_probs - rollout.ref_log_probs
+        return advantages(self, rollout) - self.anchor.coef * penalty
+
+    patch.setattr(Anchor, "add_kl_penalty", rewards_left_alone)
+    patch.setattr(ReinforceBaseline, "advantages", charged)
+
+
+@planted(21, "StarsfieldAI/R1-V#69, quantumiracle/Popular-RL-Algorithms#45", Test(
+    "agents/test_exact_gradients.py::test_equal_rewards_in_a_group_give_exactly_no_gradient",
+    baseline="group-mean", returns="episode", reward=-7.3,
+))  # fmt: skip
+def test_rounding_errors_are_blown_up(patch):
+    """Equal rewards less their rounded mean are not zero; divided by a standard deviation near zero they are large."""
+
+    def group_mean(gains, rollout):
+        return torch.stack([gains[rollout.groups == group].mean(0) for group in rollout.groups])
+
+    patch.setitem(baselines.BASELINES, "group-mean", lambda: group_mean)
+
+
+@planted(21, "thinking-machines-lab/tinker-cookbook#579", Test(
+    "agents/test_family_updates.py::test_failed_verdicts_teach_nothing", settings={"cls": GRPO}, reward=0.0
+))  # fmt: skip
+def test_a_group_of_one_has_no_standard_deviation(patch):
+    """The standard deviation of a group of one is NaN, and so are the weights after the update."""
+
+    def group_std(gains, rollout, std=scaling.group_std):
+        _, group, sizes = rollout.groups.unique(return_inverse=True, return_counts=True)
+        judged = torch.zeros_like(sizes).index_add(0, group, rollout.valid.long())[group]
+        return std(gains, rollout) * ((judged - 1) / (judged - 1))[:, None]
+
+    patch.setattr(scaling, "group_std", group_std)
+
+
+@planted(22, "XU-YIJIE/grpo-flat#2, THUDM/slime#1918", Test(
+    "agents/test_exact_gradients.py::test_group_mean_scales_the_gradient_by_one_less_than_k_over_k",
+    size=2, returns="episode", rewards=AT_THE_END,
+))  # fmt: skip
+def test_the_mean_of_the_batch_for_that_of_the_group(patch):
+    """A prompt's episodes are compared with those of other prompts."""
+    patch.setitem(baselines.BASELINES, "group-mean", lambda: baselines.batch_mean)
+
+
+@planted(22, "THUDM/slime#1918", Test(
+    "agents/test_exact_gradients.py::test_an_unbiased_baseline_leaves_the_gradient_exact",
+    baseline="leave-one-out", size=4, returns="episode", rewards=AT_THE_END,
+))  # fmt: skip
+def test_an_episode_is_its_own_baseline(patch):
+    """The mean of the others contains the episode itself, divided by one too few."""
+
+    def leave_one_out(gains, rollout):
+        size = 4
+        groups = gains.reshape(-1, size, gains.shape[1])
+        return (groups.sum(1, keepdim=True) / (size - 1)).expand_as(groups).reshape(gains.shape)
+
+    patch.setitem(baselines.BASELINES, "leave-one-out", lambda: leave_one_out)
+
+
+@planted(23, "sail-sg/understand-r1-zero#10, huggingface/trl#3256, verl-project/verl#2435", Test(
+    "agents/test_exact_family.py::test_dr_grpo_is_exact_up_to_its_two_constants", size=2, rewards=AT_THE_END
+))  # fmt: skip
+def test_divided_by_the_own_length(patch):
+    """Each episode's loss is divided by its own length, so long wrong answers are punished less."""
+    patch.setattr(DrGRPO, "weights", staticmethod(aggregation.sequence_mean))
+
+
+@planted(24, "huggingface/trl#6024, modelscope/ms-swift#10116, allenai/open-instruct#1161", Test(
+    "agents/test_family_updates.py::test_micro_batches_leave_the_gradient_alone",
+    settings={"cls": A2C, "gae_lambda": 0.9}, rows=5,
+))  # fmt: skip
+def test_micro_batches_divide_by_their_own_tokens(patch):
+    """Each micro-batch takes the mean over its own tokens, so short micro-batches weigh too much."""
+
+    def split(self, rollout, whole=Learner.micro_batches):
+        for part in whole(self, rollout):
+            if hasattr(part, "weights"):
+                part.weights = part.weights * rollout.mask.sum() / part.mask.sum()
+            yield part
+
+    patch.setattr(Learner, "micro_batches", split)
+
+
+@planted(25, "huggingface/trl#6369, Stable-Baselines-Team/stable-baselines3-contrib#78", Test(
+    "agents/test_exact_gradients.py::test_a_row_that_is_masked_throughout_changes_nothing",
+    settings={"baseline": "none"}, group=99,
+))  # fmt: skip
+def test_rows_without_a_verdict_count_in_the_mean(patch):
+    """The loss is divided by all rows, those that are masked throughout included."""
+    patch.setattr(ReinforceBaseline, "weights", staticmethod(lambda mask: mask.double() / len(mask)))
+
+
+@planted(26, "areal-project/AReaL#1346, radixark/miles#1827", Test(
+    "agents/test_family_updates.py::test_the_layout_leaves_the_gradient_alone",
+    settings={"cls": A2C, "gae_lambda": 0.6, "gamma": 0.9}, layout=partial(padded, junk=1),
+))  # fmt: skip
+def test_advantages_decay_over_padding(patch):
+    """The generalized advantage runs on over masked steps, so the value after a cut fades with the padding."""
+
+    def over_padding(rewards, values, mask, gamma, gae_lambda, final_values=None):
+        faded = None if final_values is None else final_values * gamma ** (mask.shape[1] - mask.sum(1))
+        return returns.generalized_advantage(rewards, values, mask, gamma, gae_lambda, faded)
+
+    patch.setattr(_actor_critic, "generalized_advantage", over_padding)
+
+
+@planted(28, "muupan/async-rl#12, thu-ml/tianshou#742", Test(
+    "agents/test_exact_gradients.py::test_the_critic_takes_no_gradient_from_the_policy_loss"
+))  # fmt: skip
+def test_the_baseline_is_not_detached(patch):
+    """The policy's loss flows through the advantage into the critic."""
+    patch.setattr(Learner, "_add_values", Learner._add_values.__wrapped__)
+    patch.setitem(baselines.BASELINES, "value", lambda: lambda gains, rollout: rollout.values)
+    patch.setattr(losses, "policy_gradient", lambda log_probs, advantages: advantages * log_probs)
+
+
+@planted(29, "tensorforce/tensorforce#105", Test("agents/test_kl.py::test_the_reference_is_frozen_and_held_once"))
+def test_the_reference_is_the_policy(patch):
+    """The reference is the trained policy itself, not a copy: the KL is always 0."""
+
+    def freeze(self, policy):
+        self.reference = policy
+
+    patch.setattr(Anchor, "freeze_reference", freeze)
+
+
+@planted(29, "aburkov/theLMbook#8", Test("agents/test_kl.py::test_the_reference_is_frozen_and_held_once"))
+def test_the_reference_follows(patch):
+    """The reference is copied anew each time training goes on, so the anchor holds nothing."""
+
+    def freeze(self, policy):
+        self.reference = copy.deepcopy(policy).requires_grad_(False)
+
+    patch.setattr(Anchor, "freeze_reference", freeze)
+
+
+@planted(30, "verl-project/verl#953, BytedTsinghua-SIA/DAPO#22, BytedTsinghua-SIA/DAPO#28", Test(
+    "agents/test_dapo.py::test_where_rewards_are_always_equal_resampling_ends_and_nothing_is_changed", max_rounds=2
+))  # fmt: skip
+def test_resampling_goes_on(patch):
+    """Dynamic sampling goes on until it has enough groups with unequal rewards, of which there are none."""
+    collect = DAPO.collect_rollout
+
+    def without_bound(self, callback):
+        self.max_rounds = 9  # a thousand in the wild
+        return collect(self, callback)
+
+    patch.setattr(DAPO, "collect_rollout", without_bound)
+
+
+@planted(30, "BytedTsinghua-SIA/DAPO#22", Test(
+    "agents/test_dapo.py::test_groups_that_say_nothing_leave_no_trace_in_the_update"
+))  # fmt: skip
+def test_groups_of_equal_rewards_are_kept(patch):
+    """Groups with equal rewards are not left out, and the mean over tokens shrinks the gradient."""
+    patch.setattr(DAPO, "_has_gradient", lambda self, rollout: torch.ones(len(rollout), dtype=torch.bool))
