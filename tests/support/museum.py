@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib.util
 import inspect
@@ -35,8 +36,8 @@ class Test:
 
     Args:
         name: path below tests/, two colons and the name of the function.
-        given: its arguments; `tmp_path`, `monkeypatch` and `generator` are added if it takes them, and fixtures of its
-            own module.
+        given: its arguments. Those that are missing are `tmp_path`, `monkeypatch`, `generator` or fixtures of its own
+            module that yield.
     """
 
     __test__ = False
@@ -49,21 +50,26 @@ class Test:
         return getattr(load(file), name)
 
     def __call__(self, folder: Path) -> None:
-        test, fixtures = self.find(), dict(self.given)
-        with pytest.MonkeyPatch.context() as patch:
-            for name in inspect.signature(test).parameters.keys() - self.given.keys():
-                if name == "tmp_path":
-                    folder.mkdir()
-                fixtures[name] = {
-                    "tmp_path": folder,
-                    "monkeypatch": patch,
-                    "generator": torch.Generator().manual_seed(0),
-                }[name]
-            test(**fixtures)
+        test = self.find()
+        with pytest.MonkeyPatch.context() as patch, contextlib.ExitStack() as stack:
+            ready = {"tmp_path": folder, "monkeypatch": patch, "generator": torch.Generator().manual_seed(0)}
+            folder.mkdir()
+
+            def values(function: Callable[..., Any]) -> dict[str, Any]:
+                return {name: value(name) for name in inspect.signature(function).parameters}
+
+            def value(name: str) -> Any:
+                known = ready | self.given
+                if name in known:
+                    return known[name]
+                fixture = inspect.unwrap(getattr(sys.modules[test.__module__], name))
+                return stack.enter_context(contextlib.contextmanager(fixture)(**values(fixture)))
+
+            test(**values(test))
 
 
 def planted(
-    number: int | None, reference: str, check: Test, by_guard: type[Exception] | None = None
+    number: int | None, reference: str, check: Test, error: type[BaseException] | None = None
 ) -> Callable[[Callable[[pytest.MonkeyPatch], None]], Callable[..., None]]:
     """Make a test of a function that plants a bug: `check` passes before, and fails with it.
 
@@ -73,7 +79,7 @@ def planted(
         number: in the list of bugs; None for one that only this project had.
         reference: public issues or pull requests, "owner/repository#number, ...", or `OURS`.
         check: catches it.
-        by_guard: the error by which the product itself stops; None if the check fails.
+        error: what the check ends with, if an error of the product gets there before its assertions.
     """
 
     def decorate(plant: Callable[[pytest.MonkeyPatch], None]) -> Callable[..., None]:
@@ -81,7 +87,7 @@ def planted(
             check(tmp_path / "healthy")
             with pytest.MonkeyPatch.context() as patch, torch.random.fork_rng():
                 plant(patch)
-                with pytest.raises(by_guard or FAILED):
+                with pytest.raises(error or FAILED):
                     check(tmp_path / "planted")
 
         test.__name__, test.__doc__ = plant.__name__, plant.__doc__
