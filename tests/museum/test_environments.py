@@ -113,9 +113,7 @@ def test_final_observations_are_not_copied(patch):
 ))  # fmt: skip
 def test_observations_are_the_environments_own(patch):
     """The environment returns its own tensors, and a wrapper that writes into them changes the episode."""
-    patch.setattr(
-        TextGenVectorEnv, "_observation", lambda self: {"tokens": self._tokens, "length": self._lengths}
-    )
+    patch.setattr(TextGenVectorEnv, "_observation", lambda self: {"tokens": self._tokens, "length": self._lengths})
 
 
 @planted(37, "Motphys/UniLab#236", Test(

@@ -58,9 +58,7 @@ def test_kl_is_rewarded(patch):
 ))  # fmt: skip
 def test_the_ratio_of_k3_is_a_constant(patch):
     """The ratio in the KL estimate k3 is taken from the policy that sampled, so it has no gradient."""
-    patch.setitem(
-        kl.ESTIMATORS, "k3", lambda log_probs, ref: torch.expm1(ref - log_probs.detach()) - (ref - log_probs)
-    )
+    patch.setitem(kl.ESTIMATORS, "k3", lambda log_probs, ref: torch.expm1(ref - log_probs.detach()) - (ref - log_probs))
 
 
 @planted(20, "OpenRLHF/OpenRLHF#515, verl-project/verl#882", EXACT_KL)

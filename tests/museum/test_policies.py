@@ -5,6 +5,7 @@ from gymnasium import spaces
 from museum import OURS, Test, planted
 
 from agents import ControlPolicy, LanguageModelPolicy
+from agents.policies.language import decode_step
 from agents.policies.language import policy as language_model
 from agents.record import Record
 from rlenv.encoder import Encoder
@@ -12,7 +13,9 @@ from rlenv.textgen import TextGenEnv
 
 ACTING_IS_TRAINING = "agents/test_identities.py::test_acting_training_and_a_plain_forward_pass_agree"
 SAMPLED_TOKENS = "agents/test_identities.py::test_trained_tokens_are_the_sampled_ones_end_token_included"
-START_TOKEN = "rlenv/test_tokenizer.py::test_a_prompt_keeps_its_start_token_and_loses_the_end_token_that_a_tokenizer_adds"
+START_TOKEN = (
+    "rlenv/test_tokenizer.py::test_a_prompt_keeps_its_start_token_and_loses_the_end_token_that_a_tokenizer_adds"
+)
 
 
 def change_rollouts(patch, change):
@@ -156,3 +159,12 @@ def test_squashed_actions_are_cut_at_the_bounds(patch):
 def test_any_model_is_taken(patch):
     """A model that counts positions in a way of its own is taken, and acts otherwise than it is trained."""
     patch.setattr(language_model, "try_out", lambda *args: None)
+
+
+@planted(None, OURS, Test(
+    "agents/test_decoding.py::test_whatever_modules_are_given_is_decoded_as_it_is_trained",
+    change="hook", place="model.layers.0.self_attn.v_proj", late=False,
+))  # fmt: skip
+def test_hooks_are_passed_over(patch):
+    """The decode step that is written out for a model leaves out hooks on its modules."""
+    patch.setattr(decode_step, "is_changed", lambda module: False)

@@ -37,7 +37,7 @@ class Test:
     Args:
         name: path below tests/, two colons and the name of the function.
         given: its arguments. Those that are missing are `tmp_path`, `monkeypatch`, `generator` or fixtures of its own
-            module that yield.
+            module.
     """
 
     __test__ = False
@@ -63,17 +63,20 @@ class Test:
                 if name in known:
                     return known[name]
                 fixture = inspect.unwrap(getattr(sys.modules[test.__module__], name))
-                return stack.enter_context(contextlib.contextmanager(fixture)(**values(fixture)))
+                if inspect.isgeneratorfunction(fixture):
+                    return stack.enter_context(contextlib.contextmanager(fixture)(**values(fixture)))
+                return fixture(**values(fixture))
 
             test(**values(test))
 
 
 def planted(
     number: int | None, reference: str, check: Test, error: type[BaseException] | None = None
-) -> Callable[[Callable[[pytest.MonkeyPatch], None]], Callable[..., None]]:
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Make a test of a function that plants a bug: `check` passes before, and fails with it.
 
-    The function's docstring says what goes wrong.
+    The function's docstring says what goes wrong. It takes a monkeypatch and, if it has a second parameter, an empty
+    folder.
 
     Args:
         number: in the list of bugs; None for one that only this project had.
@@ -82,11 +85,11 @@ def planted(
         error: what the check ends with, if an error of the product gets there before its assertions.
     """
 
-    def decorate(plant: Callable[[pytest.MonkeyPatch], None]) -> Callable[..., None]:
+    def decorate(plant: Callable[..., None]) -> Callable[..., None]:
         def test(tmp_path: Path) -> None:
             check(tmp_path / "healthy")
             with pytest.MonkeyPatch.context() as patch, torch.random.fork_rng():
-                plant(patch)
+                plant(patch, *[tmp_path][: len(inspect.signature(plant).parameters) - 1])
                 with pytest.raises(error or FAILED):
                     check(tmp_path / "planted")
 
