@@ -4,13 +4,16 @@ SEED ?= 0
 BIN := .venv/bin
 SETUP := setup.py setup.cfg pyproject.toml constraints.txt
 
-.PHONY: demo test test-slow test-gpu test-peers lint format docs clean
+.PHONY: demo test museum test-slow test-gpu test-peers lint format docs clean
 
 demo: .venv/.demo  ## train the main job and show that it learned
 	$(BIN)/rlenv train --log-dir runs/demo --overwrite --seed $(SEED)
 
 test: .venv/.dev  ## the fast, offline tests
 	$(BIN)/python -m pytest -n auto
+
+museum: .venv/.dev  ## the bugs planted in the code, and which test catches each
+	$(BIN)/python -m pytest tests/museum -qq --score
 
 test-slow: .venv/.dev  ## the tests that learn something to a threshold
 	$(BIN)/python -m pytest -m slow
@@ -33,6 +36,7 @@ format: .venv/.dev
 docs: .venv/.dev  ## the pages that commands make
 	$(BIN)/python docs/make_gradients.py
 	$(BIN)/python docs/make_labs.py
+	$(BIN)/python docs/make_museum.py
 	$(BIN)/python docs/make_verifiers.py
 
 clean:

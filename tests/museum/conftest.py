@@ -1,6 +1,7 @@
 """`pytest tests/museum --score` ends with a table of the planted bugs: which test caught each, and how long it took."""
 
 import pytest
+from museum import entry_of
 
 
 def pytest_addoption(parser):
@@ -9,25 +10,24 @@ def pytest_addoption(parser):
 
 @pytest.fixture(autouse=True)
 def _entry(request, record_property):
-    if marker := request.node.get_closest_marker("bug"):
-        title = request.function.__name__.removeprefix("test_").replace("_", " ")
-        record_property("bug", (title, marker.kwargs["reference"], marker.kwargs["caught_by"]))
+    if entry := entry_of(request.function):
+        first, *more = entry.reference.split(", ")
+        reference = f"{first}, ..." if more else first
+        record_property("bug", (entry.name, reference, entry.caught_by))
 
 
 def pytest_terminal_summary(terminalreporter, config):
     if not config.getoption("--score", default=False):
         return
-    entries = {}
+    entries = {}  # a test with parameters is one entry
     for outcome in ("passed", "failed"):
         for report in terminalreporter.getreports(outcome):
             if report.when == "call" and (bug := dict(report.user_properties).get("bug")):
-                seconds, caught = entries.get(bug, (0.0, True))
-                entries[bug] = (seconds + report.duration, caught and report.passed)
-    lines = [
-        (title, reference, test, f"{seconds:.2f}", "yes" if caught else "NO")
-        for (title, reference, test), (seconds, caught) in entries.items()
-    ]
-    lines.insert(0, ("what goes wrong", "reference", "caught by", "s", "caught"))
+                seconds, caught = entries.get(tuple(bug), (0.0, True))
+                entries[tuple(bug)] = (seconds + report.duration, caught and report.passed)
+    lines = [("caught", "s", "bug", "reference", "caught by")]
+    for (name, reference, test), (seconds, caught) in entries.items():
+        lines.append(("yes" if caught else "NO", f"{seconds:.2f}", name, reference, test))
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     for line in lines:
         terminalreporter.line("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())

@@ -42,9 +42,11 @@ def test_the_last_token_of_the_budget_is_a_cut(patch):
     change_flags(patch, by_length)
 
 
-@planted(33, "DLR-RM/stable-baselines3#105, RoboVerseOrg/RoboVerse#814", Test(
-    "agents/test_learner.py::test_the_same_world_is_worth_less_where_it_ends", cls=A2C
-))  # fmt: skip
+@planted(
+    33,
+    "DLR-RM/stable-baselines3#105, RoboVerseOrg/RoboVerse#814",
+    Test("agents/test_learner.py::test_the_same_world_is_worth_less_where_it_ends", cls=A2C),
+)
 def test_ends_are_one_step_off(patch):
     """The generalized advantage takes the end of an episode one step too early."""
 
@@ -61,26 +63,38 @@ def test_ends_are_one_step_off(patch):
     patch.setattr(_actor_critic, "generalized_advantage", off_by_one)
 
 
-@planted(34, "DLR-RM/stable-baselines3#1864, vwxyzjn/cleanrl#198, Toni-SM/skrl#449, openai/spinningup#233", Test(
-    "agents/test_learner.py::test_a_critic_that_knows_the_endless_world_learns_nothing_from_a_time_limit",
-    cls=A2C, gae_lambda=1.0,
-))  # fmt: skip
+@planted(
+    34,
+    "DLR-RM/stable-baselines3#1864, vwxyzjn/cleanrl#198, Toni-SM/skrl#449, openai/spinningup#233",
+    Test(
+        "agents/test_learner.py::test_a_critic_that_knows_the_endless_world_learns_nothing_from_a_time_limit",
+        cls=A2C,
+        gae_lambda=1.0,
+    ),
+)
 def test_a_time_limit_is_an_end(patch):
     """The state in which a time limit cut an episode off is worth nothing."""
     patch.setattr(Rollout, "after_truncation", lambda self, obs_from_actions: None)
 
 
-@planted(34, "openai/spinningup#233", Test(
-    "agents/test_collector.py::test_the_verdict_on_text_that_ran_out_of_budget_is_final", mode=AutoresetMode.DISABLED
-))  # fmt: skip
+@planted(
+    34,
+    "openai/spinningup#233",
+    Test(
+        "agents/test_collector.py::test_the_verdict_on_text_that_ran_out_of_budget_is_final",
+        mode=AutoresetMode.DISABLED,
+    ),
+)
 def test_a_final_verdict_is_a_time_limit(patch):
     """Text that ran out of budget was judged, and a critic adds what might have followed."""
     change_flags(patch, lambda self, terminated, truncated: (terminated & ~truncated, truncated))
 
 
-@planted(36, "Farama-Foundation/Gymnasium#1112, Farama-Foundation/Gymnasium#1132", Test(
-    "agents/test_identities.py::test_a_second_rollout_starts_with_fresh_episodes", mode=AutoresetMode.NEXT_STEP
-))  # fmt: skip
+@planted(
+    36,
+    "Farama-Foundation/Gymnasium#1112, Farama-Foundation/Gymnasium#1132",
+    Test("agents/test_identities.py::test_a_second_rollout_starts_with_fresh_episodes", mode=AutoresetMode.NEXT_STEP),
+)
 def test_a_pending_restart_outlives_a_reset(patch):
     """After a reset, slots whose episode had just ended restart once more in the first step, which does not count."""
     reset = SyncVectorEnv.reset
@@ -94,10 +108,16 @@ def test_a_pending_restart_outlives_a_reset(patch):
     patch.setattr(SyncVectorEnv, "reset", pending)
 
 
-@planted(36, "Farama-Foundation/Gymnasium#1680, thu-ml/tianshou#1281", Test(
-    "agents/test_collector.py::test_final_observations_are_in_the_rows_of_their_episodes",
-    mode=AutoresetMode.NEXT_STEP, episodes=12, slots=4,
-))  # fmt: skip
+@planted(
+    36,
+    "Farama-Foundation/Gymnasium#1680, thu-ml/tianshou#1281",
+    Test(
+        "agents/test_collector.py::test_final_observations_are_in_the_rows_of_their_episodes",
+        mode=AutoresetMode.NEXT_STEP,
+        episodes=12,
+        slots=4,
+    ),
+)
 def test_final_observations_are_not_copied(patch):
     """The final observation is the environment's own buffer, which the next episode overwrites."""
     copied = Collector._final_observations
@@ -108,18 +128,24 @@ def test_final_observations_are_not_copied(patch):
     patch.setattr(Collector, "_final_observations", aliased)
 
 
-@planted(36, "thu-ml/tianshou#1281", Test(
-    "rlenv/test_vector.py::test_writing_into_what_was_returned_changes_nothing", mode=AutoresetMode.DISABLED
-))  # fmt: skip
+@planted(
+    36,
+    "thu-ml/tianshou#1281",
+    Test("rlenv/test_vector.py::test_writing_into_what_was_returned_changes_nothing", mode=AutoresetMode.DISABLED),
+)
 def test_observations_are_the_environments_own(patch):
     """The environment returns its own tensors, and a wrapper that writes into them changes the episode."""
     patch.setattr(TextGenVectorEnv, "_observation", lambda self: {"tokens": self._tokens, "length": self._lengths})
 
 
-@planted(37, "Motphys/UniLab#236", Test(
-    "agents/test_collector.py::test_the_observation_after_the_reset_is_never_taken_for_the_final_one",
-    mode=AutoresetMode.SAME_STEP,
-))  # fmt: skip
+@planted(
+    37,
+    "Motphys/UniLab#236",
+    Test(
+        "agents/test_collector.py::test_the_observation_after_the_reset_is_never_taken_for_the_final_one",
+        mode=AutoresetMode.SAME_STEP,
+    ),
+)
 def test_the_next_episode_is_bootstrapped_from(patch):
     """An episode that was cut off is credited with the value of the next episode's first observation."""
     final = Collector._final_observations
@@ -136,18 +162,23 @@ def test_the_next_episode_is_bootstrapped_from(patch):
 # Bugs of this project.
 
 
-@planted(None, OURS, Test(
-    "agents/test_agent.py::test_groups_that_do_not_span_slots_are_refused_with_what_to_use_instead",
-    slots=2, mode=AutoresetMode.NEXT_STEP,
-))  # fmt: skip
+@planted(
+    None,
+    OURS,
+    Test(
+        "agents/test_agent.py::test_groups_that_do_not_span_slots_are_refused_with_what_to_use_instead",
+        slots=2,
+        mode=AutoresetMode.NEXT_STEP,
+    ),
+)
 def test_groups_of_slots_that_share_none(patch):
     """Slots that each pose their own groups of four are taken, and most groups of a rollout have one episode."""
     patch.setattr(agent, "check_groups", lambda env, *args: env.metadata["group_size"])
 
 
-@planted(None, OURS, Test(
-    "agents/test_identities.py::test_groups_of_single_environments_side_by_side_are_not_mixed_up"
-))  # fmt: skip
+@planted(
+    None, OURS, Test("agents/test_identities.py::test_groups_of_single_environments_side_by_side_are_not_mixed_up")
+)
 def test_equal_group_numbers_of_two_slots(patch):
     """Slots that number their groups by themselves are compared with each other."""
     init = Record.__init__
@@ -158,9 +189,15 @@ def test_equal_group_numbers_of_two_slots(patch):
     patch.setattr(Record, "__init__", spanning)
 
 
-@planted(None, OURS, Test(
-    "agents/test_identities.py::test_every_group_of_every_rollout_is_complete", mode=AutoresetMode.NEXT_STEP, slots=3
-))  # fmt: skip
+@planted(
+    None,
+    OURS,
+    Test(
+        "agents/test_identities.py::test_every_group_of_every_rollout_is_complete",
+        mode=AutoresetMode.NEXT_STEP,
+        slots=3,
+    ),
+)
 def test_a_group_begins_in_the_rollout_before(patch):
     """The first group of a rollout lacks the episodes that were started and left out at the end of the last one."""
     reset = TextGenVectorEnv.reset
@@ -178,10 +215,15 @@ def test_steps_of_surplus_episodes_are_free(patch):
     patch.setattr(Record, "add", lambda self, *args: add(self, *args) and int((self.episode >= 0).sum()))
 
 
-@planted(None, OURS, Test(
-    "agents/test_agent.py::test_an_episode_whose_reward_is_no_number_is_left_out_and_counted",
-    name="batch mean", reward=float("nan"),
-))  # fmt: skip
+@planted(
+    None,
+    OURS,
+    Test(
+        "agents/test_agent.py::test_an_episode_whose_reward_is_no_number_is_left_out_and_counted",
+        name="batch mean",
+        reward=float("nan"),
+    ),
+)
 def test_one_reward_that_is_no_number(patch):
     """One reward of NaN makes every update of the rollout NaN."""
     count = Record._without_bad_rewards
@@ -195,10 +237,15 @@ def test_one_reward_that_is_no_number(patch):
     patch.setattr(Record, "_without_bad_rewards", kept)
 
 
-@planted(None, OURS, Test(
-    "agents/test_verdicts.py::test_an_episode_cut_off_before_it_was_judged_is_refused_and_not_worth_0",
-    cut="gymnasium", mode=AutoresetMode.NEXT_STEP,
-))  # fmt: skip
+@planted(
+    None,
+    OURS,
+    Test(
+        "agents/test_verdicts.py::test_an_episode_cut_off_before_it_was_judged_is_refused_and_not_worth_0",
+        cut="gymnasium",
+        mode=AutoresetMode.NEXT_STEP,
+    ),
+)
 def test_an_episode_without_a_verdict_is_worth_nothing(patch):
     """A wrapper's time limit ends episodes before they are judged, and they are trained with a reward of 0."""
     add = Record._add_outcomes

@@ -22,10 +22,17 @@ EXACT_KL = Test(
 )
 
 
-@planted(16, "huggingface/trl#454, huggingface/trl#2769", Test(
-    "agents/test_family_updates.py::test_away_from_the_sampling_policy_the_loss_is_the_clipped_one",
-    settings={"cls": GRPO}, low=0.2, high=0.2, seed=0,
-))  # fmt: skip
+@planted(
+    16,
+    "huggingface/trl#454, huggingface/trl#2769",
+    Test(
+        "agents/test_family_updates.py::test_away_from_the_sampling_policy_the_loss_is_the_clipped_one",
+        settings={"cls": GRPO},
+        low=0.2,
+        high=0.2,
+        seed=0,
+    ),
+)
 def test_old_log_probs_are_those_of_now(patch):
     """The ratio is taken to the policy of now instead of the one that sampled: it is 1, and nothing is clipped."""
 
@@ -52,10 +59,16 @@ def test_kl_is_rewarded(patch):
     patch.setitem(kl.ESTIMATORS, "k1", lambda log_probs, ref: ref - log_probs)
 
 
-@planted(19, "huggingface/trl#4638, huggingface/trl#2854", Test(
-    "agents/test_exact_gradients.py::test_every_kl_estimator_does_what_its_table_says",
-    estimator="k3", place="loss", returns="episode",
-))  # fmt: skip
+@planted(
+    19,
+    "huggingface/trl#4638, huggingface/trl#2854",
+    Test(
+        "agents/test_exact_gradients.py::test_every_kl_estimator_does_what_its_table_says",
+        estimator="k3",
+        place="loss",
+        returns="episode",
+    ),
+)
 def test_the_ratio_of_k3_is_a_constant(patch):
     """The ratio in the KL estimate k3 is taken from the policy that sampled, so it has no gradient."""
     patch.setitem(kl.ESTIMATORS, "k3", lambda log_probs, ref: torch.expm1(ref - log_probs.detach()) - (ref - log_probs))
@@ -79,22 +92,30 @@ def test_kl_after_the_baseline(patch):
     patch.setattr(ReinforceBaseline, "advantages", charged)
 
 
-@planted(21, "StarsfieldAI/R1-V#69, quantumiracle/Popular-RL-Algorithms#45", Test(
-    "agents/test_exact_gradients.py::test_equal_rewards_in_a_group_give_exactly_no_gradient",
-    baseline="group-mean", returns="episode", reward=-7.3,
-))  # fmt: skip
+@planted(
+    21,
+    "StarsfieldAI/R1-V#69, quantumiracle/Popular-RL-Algorithms#45",
+    Test(
+        "agents/test_exact_gradients.py::test_equal_rewards_in_a_group_give_exactly_no_gradient",
+        baseline="group-mean",
+        returns="episode",
+        reward=-7.3,
+    ),
+)
 def test_rounding_errors_are_blown_up(patch):
     """Equal rewards less their rounded mean are not zero; divided by a standard deviation near zero they are large."""
 
     def group_mean(gains, rollout):
-        return torch.stack([gains[rollout.groups == group].mean(0) for group in rollout.groups])
+        return torch.stack([gains[rollout.groups == group].float().mean(0) for group in rollout.groups])
 
     patch.setitem(baselines.BASELINES, "group-mean", lambda: group_mean)
 
 
-@planted(21, "thinking-machines-lab/tinker-cookbook#579", Test(
-    "agents/test_family_updates.py::test_failed_verdicts_teach_nothing", settings={"cls": GRPO}, reward=0.0
-))  # fmt: skip
+@planted(
+    21,
+    "thinking-machines-lab/tinker-cookbook#579",
+    Test("agents/test_family_updates.py::test_failed_verdicts_teach_nothing", settings={"cls": GRPO}, reward=0.0),
+)
 def test_a_group_of_one_has_no_standard_deviation(patch):
     """The standard deviation of a group of one is NaN, and so are the weights after the update."""
 
@@ -106,19 +127,32 @@ def test_a_group_of_one_has_no_standard_deviation(patch):
     patch.setattr(scaling, "group_std", group_std)
 
 
-@planted(22, "XU-YIJIE/grpo-flat#2, THUDM/slime#1918", Test(
-    "agents/test_exact_gradients.py::test_group_mean_scales_the_gradient_by_one_less_than_k_over_k",
-    size=2, returns="episode", rewards=AT_THE_END,
-))  # fmt: skip
+@planted(
+    22,
+    "XU-YIJIE/grpo-flat#2, THUDM/slime#1918",
+    Test(
+        "agents/test_exact_gradients.py::test_group_mean_scales_the_gradient_by_one_less_than_k_over_k",
+        size=2,
+        returns="episode",
+        rewards=AT_THE_END,
+    ),
+)
 def test_the_mean_of_the_batch_for_that_of_the_group(patch):
     """A prompt's episodes are compared with those of other prompts."""
     patch.setitem(baselines.BASELINES, "group-mean", lambda: baselines.batch_mean)
 
 
-@planted(22, "THUDM/slime#1918", Test(
-    "agents/test_exact_gradients.py::test_an_unbiased_baseline_leaves_the_gradient_exact",
-    baseline="leave-one-out", size=4, returns="episode", rewards=AT_THE_END,
-))  # fmt: skip
+@planted(
+    22,
+    "THUDM/slime#1918",
+    Test(
+        "agents/test_exact_gradients.py::test_an_unbiased_baseline_leaves_the_gradient_exact",
+        baseline="leave-one-out",
+        size=4,
+        returns="episode",
+        rewards=AT_THE_END,
+    ),
+)
 def test_an_episode_is_its_own_baseline(patch):
     """The mean of the others contains the episode itself, divided by one too few."""
 
@@ -130,18 +164,25 @@ def test_an_episode_is_its_own_baseline(patch):
     patch.setitem(baselines.BASELINES, "leave-one-out", lambda: leave_one_out)
 
 
-@planted(23, "sail-sg/understand-r1-zero#10, huggingface/trl#3256, verl-project/verl#2435", Test(
-    "agents/test_exact_family.py::test_dr_grpo_is_exact_up_to_its_two_constants", size=2, rewards=AT_THE_END
-))  # fmt: skip
+@planted(
+    23,
+    "sail-sg/understand-r1-zero#10, huggingface/trl#3256, verl-project/verl#2435",
+    Test("agents/test_exact_family.py::test_dr_grpo_is_exact_up_to_its_two_constants", size=2, rewards=AT_THE_END),
+)
 def test_divided_by_the_own_length(patch):
     """Each episode's loss is divided by its own length, so long wrong answers are punished less."""
     patch.setattr(DrGRPO, "weights", staticmethod(aggregation.sequence_mean))
 
 
-@planted(24, "huggingface/trl#6024, modelscope/ms-swift#10116, allenai/open-instruct#1161", Test(
-    "agents/test_family_updates.py::test_micro_batches_leave_the_gradient_alone",
-    settings={"cls": A2C, "gae_lambda": 0.9}, rows=5,
-))  # fmt: skip
+@planted(
+    24,
+    "huggingface/trl#6024, modelscope/ms-swift#10116, allenai/open-instruct#1161",
+    Test(
+        "agents/test_family_updates.py::test_micro_batches_leave_the_gradient_alone",
+        settings={"cls": A2C, "gae_lambda": 0.9},
+        rows=5,
+    ),
+)
 def test_micro_batches_divide_by_their_own_tokens(patch):
     """Each micro-batch takes the mean over its own tokens, so short micro-batches weigh too much."""
 
@@ -154,19 +195,29 @@ def test_micro_batches_divide_by_their_own_tokens(patch):
     patch.setattr(Learner, "micro_batches", split)
 
 
-@planted(25, "huggingface/trl#6369, Stable-Baselines-Team/stable-baselines3-contrib#78", Test(
-    "agents/test_exact_gradients.py::test_a_row_that_is_masked_throughout_changes_nothing",
-    settings={"baseline": "none"}, group=99,
-))  # fmt: skip
+@planted(
+    25,
+    "huggingface/trl#6369, Stable-Baselines-Team/stable-baselines3-contrib#78",
+    Test(
+        "agents/test_exact_gradients.py::test_a_row_that_is_masked_throughout_changes_nothing",
+        settings={"baseline": "none"},
+        group=99,
+    ),
+)
 def test_rows_without_a_verdict_count_in_the_mean(patch):
     """The loss is divided by all rows, those that are masked throughout included."""
     patch.setattr(ReinforceBaseline, "weights", staticmethod(lambda mask: mask.double() / len(mask)))
 
 
-@planted(26, "areal-project/AReaL#1346, radixark/miles#1827", Test(
-    "agents/test_family_updates.py::test_the_layout_leaves_the_gradient_alone",
-    settings={"cls": A2C, "gae_lambda": 0.6, "gamma": 0.9}, layout=partial(padded, junk=1),
-))  # fmt: skip
+@planted(
+    26,
+    "areal-project/AReaL#1346, radixark/miles#1827",
+    Test(
+        "agents/test_family_updates.py::test_the_layout_leaves_the_gradient_alone",
+        settings={"cls": A2C, "gae_lambda": 0.6, "gamma": 0.9},
+        layout=partial(padded, junk=1),
+    ),
+)
 def test_advantages_decay_over_padding(patch):
     """The generalized advantage runs on over masked steps, so the value after a cut fades with the padding."""
 
@@ -177,9 +228,11 @@ def test_advantages_decay_over_padding(patch):
     patch.setattr(_actor_critic, "generalized_advantage", over_padding)
 
 
-@planted(28, "muupan/async-rl#12, thu-ml/tianshou#742", Test(
-    "agents/test_exact_gradients.py::test_the_critic_takes_no_gradient_from_the_policy_loss"
-))  # fmt: skip
+@planted(
+    28,
+    "muupan/async-rl#12, thu-ml/tianshou#742",
+    Test("agents/test_exact_gradients.py::test_the_critic_takes_no_gradient_from_the_policy_loss"),
+)
 def test_the_baseline_is_not_detached(patch):
     """The policy's loss flows through the advantage into the critic."""
     patch.setattr(Learner, "_add_values", Learner._add_values.__wrapped__)
@@ -207,9 +260,13 @@ def test_the_reference_follows(patch):
     patch.setattr(Anchor, "freeze_reference", freeze)
 
 
-@planted(30, "verl-project/verl#953, BytedTsinghua-SIA/DAPO#22, BytedTsinghua-SIA/DAPO#28", Test(
-    "agents/test_dapo.py::test_where_rewards_are_always_equal_resampling_ends_and_nothing_is_changed", max_rounds=2
-))  # fmt: skip
+@planted(
+    30,
+    "verl-project/verl#953, BytedTsinghua-SIA/DAPO#22, BytedTsinghua-SIA/DAPO#28",
+    Test(
+        "agents/test_dapo.py::test_where_rewards_are_always_equal_resampling_ends_and_nothing_is_changed", max_rounds=2
+    ),
+)
 def test_resampling_goes_on(patch):
     """Dynamic sampling goes on until it has enough groups with unequal rewards, of which there are none."""
     collect = DAPO.collect_rollout
@@ -221,9 +278,11 @@ def test_resampling_goes_on(patch):
     patch.setattr(DAPO, "collect_rollout", without_bound)
 
 
-@planted(30, "BytedTsinghua-SIA/DAPO#22", Test(
-    "agents/test_dapo.py::test_groups_that_say_nothing_leave_no_trace_in_the_update"
-))  # fmt: skip
+@planted(
+    30,
+    "BytedTsinghua-SIA/DAPO#22",
+    Test("agents/test_dapo.py::test_groups_that_say_nothing_leave_no_trace_in_the_update"),
+)
 def test_groups_of_equal_rewards_are_kept(patch):
     """Groups with equal rewards are not left out, and the mean over tokens shrinks the gradient."""
     patch.setattr(DAPO, "_has_gradient", lambda self, rollout: torch.ones(len(rollout), dtype=torch.bool))

@@ -12,11 +12,18 @@ from agents.optimizer import PolicyOptimizer
 from agents.policies import control
 from agents.policies.language import policy as language_model
 
+LENGTHS = {"test_fraction": 0.0, "max_prompt_tokens": 6, "max_new_tokens": 4}
 
-@planted(47, "Lightning-AI/pytorch-lightning#688, pytorch/pytorch#170244", Test(
-    "agents/test_surface.py::test_a_save_that_fails_half_way_leaves_the_old_checkpoint",
-    kind="control", target="torch.save",
-))  # fmt: skip
+
+@planted(
+    47,
+    "Lightning-AI/pytorch-lightning#688, pytorch/pytorch#170244",
+    Test(
+        "agents/test_surface.py::test_a_save_that_fails_half_way_leaves_the_old_checkpoint",
+        kind="control",
+        target="torch.save",
+    ),
+)
 def test_a_save_in_place(patch):
     """A checkpoint is written over the last one, and a full disk leaves neither."""
 
@@ -28,17 +35,25 @@ def test_a_save_in_place(patch):
     patch.setattr(checkpoint, "write_folder", in_place)
 
 
-@planted(48, "modelscope/ms-swift#9935, huggingface/transformers#17032, huggingface/nanotron#245", Test(
-    "agents/test_checkpoint.py::test_every_agent_comes_back_and_goes_on_as_it_would_have", name="rloo", kind="control"
-))  # fmt: skip
+@planted(
+    48,
+    "modelscope/ms-swift#9935, huggingface/transformers#17032, huggingface/nanotron#245",
+    Test(
+        "agents/test_checkpoint.py::test_every_agent_comes_back_and_goes_on_as_it_would_have",
+        name="rloo",
+        kind="control",
+    ),
+)
 def test_the_optimizer_is_not_restored(patch):
     """Loading restores the weights and leaves Adam's moments at zero."""
     patch.setattr(Learner, "load_training_state", lambda self, state: None)
 
 
-@planted(49, "DLR-RM/stable-baselines3#2281, lsdefine/simple_GRPO#48", Test(
-    "test_architecture.py::test_nothing_is_evaluated_unpickled_or_swallowed"
-))  # fmt: skip
+@planted(
+    49,
+    "DLR-RM/stable-baselines3#2281, lsdefine/simple_GRPO#48",
+    Test("test_architecture.py::test_nothing_is_evaluated_unpickled_or_swallowed"),
+)
 def test_checkpoints_are_unpickled(patch):
     """The state of the training is loaded without weights_only, and runs code that is in the file."""
     read = Path.read_text
@@ -47,10 +62,15 @@ def test_checkpoints_are_unpickled(patch):
     )
 
 
-@planted(50, "lsdefine/simple_GRPO#13, StarsfieldAI/R1-V#69, hpcaitech/ColossalAI#3732", Test(
-    "agents/test_optimizer.py::test_a_gradient_that_is_no_number_is_skipped_and_counted",
-    where="actor", bad=float("nan"),
-))  # fmt: skip
+@planted(
+    50,
+    "lsdefine/simple_GRPO#13, StarsfieldAI/R1-V#69, hpcaitech/ColossalAI#3732",
+    Test(
+        "agents/test_optimizer.py::test_a_gradient_that_is_no_number_is_skipped_and_counted",
+        where="actor",
+        bad=float("nan"),
+    ),
+)
 def test_a_step_on_nan(patch):
     """One gradient of NaN makes every weight NaN, and sampling fails hours later."""
 
@@ -65,17 +85,24 @@ def test_a_step_on_nan(patch):
 # Bugs of this project.
 
 
-@planted(None, OURS, Test(
-    "agents/test_checkpoint.py::test_a_save_that_was_killed_between_its_renames_is_found"
-), error=ValueError)  # fmt: skip
+@planted(
+    None,
+    OURS,
+    Test("agents/test_checkpoint.py::test_a_save_that_was_killed_between_its_renames_is_found"),
+    error=ValueError,
+)
 def test_a_killed_save_is_not_found(patch):
     """After a kill between two renames, the checkpoint is whole, and no command finds it."""
     patch.setattr(checkpoint, "whole_folder", lambda path: path)
 
 
-@planted(None, OURS, Test(
-    "agents/test_checkpoint.py::test_weights_that_are_not_finite_are_not_written_over_good_ones", value=float("nan")
-))  # fmt: skip
+@planted(
+    None,
+    OURS,
+    Test(
+        "agents/test_checkpoint.py::test_weights_that_are_not_finite_are_not_written_over_good_ones", value=float("nan")
+    ),
+)
 def test_nan_is_saved_over_good_weights(patch):
     """A run that diverged replaces its last good checkpoint by one of NaN."""
     write = agent.write_checkpoint
@@ -93,11 +120,18 @@ def test_nan_is_saved_over_good_weights(patch):
     patch.setattr(agent, "write_checkpoint", unseen)
 
 
-@planted(None, OURS, Test(
-    "agents/test_checkpoint.py::test_tensors_that_do_not_fit_are_not_made_up",
-    change=lambda tensors, name: tensors.pop(name), message="missing",
-    env="CartPole-v1", file="policy/policy.safetensors", name="action_net.bias",
-))  # fmt: skip
+@planted(
+    None,
+    OURS,
+    Test(
+        "agents/test_checkpoint.py::test_tensors_that_do_not_fit_are_not_made_up",
+        change=lambda tensors, name: tensors.pop(name),
+        message="missing",
+        env="CartPole-v1",
+        file="policy/policy.safetensors",
+        name="action_net.bias",
+    ),
+)
 def test_missing_weights_are_made_up(patch):
     """Weights that a checkpoint lacks stay as they were drawn."""
 
@@ -108,10 +142,14 @@ def test_missing_weights_are_made_up(patch):
     patch.setattr(control, "load_weights", lenient)
 
 
-@planted(None, OURS, Test(
-    "agents/test_checkpoint.py::test_loading_imports_no_module_that_only_the_checkpoint_names",
-    facts={"env_kwargs": {"verifier": "somebodys_verifiers:shout", "problems": ["12+34="], "test_fraction": 0.0}},
-))  # fmt: skip
+@planted(
+    None,
+    OURS,
+    Test(
+        "agents/test_checkpoint.py::test_loading_imports_no_module_that_only_the_checkpoint_names",
+        facts={"env_kwargs": {"verifier": "somebodys_verifiers:shout", "problems": ["12+34="], **LENGTHS}},
+    ),
+)
 def test_a_checkpoint_names_what_is_imported(patch):
     """A module that a checkpoint names as its verifier's is imported, and runs its code."""
     patch.setattr(checkpoint, "named_by_checkpoint", lambda env_id, env_kwargs, trust: dict(env_kwargs))
@@ -133,9 +171,11 @@ def test_fused_kernels_come_back(patch):
     patch.setattr(Learner, "load_training_state", restored)
 
 
-@planted(None, OURS, Test(
-    "agents/test_models.py::test_a_model_stored_in_bfloat16_is_trained_in_float32_unless_bfloat16_is_asked_for"
-))  # fmt: skip
+@planted(
+    None,
+    OURS,
+    Test("agents/test_models.py::test_a_model_stored_in_bfloat16_is_trained_in_float32_unless_bfloat16_is_asked_for"),
+)
 def test_trained_as_it_was_stored(patch):
     """A model stored in bfloat16 is trained in bfloat16, where most updates round to nothing."""
     load_model = language_model.load_model
@@ -146,9 +186,11 @@ def test_trained_as_it_was_stored(patch):
     patch.setattr(language_model, "load_model", as_stored)
 
 
-@planted(None, OURS, Test(
-    "agents/test_optimizer.py::test_a_gradient_of_zero_changes_nothing_whatever_adam_remembers", none=False
-))  # fmt: skip
+@planted(
+    None,
+    OURS,
+    Test("agents/test_optimizer.py::test_a_gradient_of_zero_changes_nothing_whatever_adam_remembers", none=False),
+)
 def test_momentum_without_evidence(patch):
     """Where all rewards are equal, Adam's momentum moves the weights on."""
 

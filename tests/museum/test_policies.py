@@ -30,9 +30,11 @@ def change_rollouts(patch, change):
     patch.setattr(Record, "rollout", changed)
 
 
-@planted(3, "huggingface/trl#5783, huggingface/trl#6337, verl-project/verl#7270, PrimeIntellect-ai/prime-rl#886", Test(
-    "agents/test_identities.py::test_generation_config_of_the_model_has_no_effect", name="gpt2"
-))  # fmt: skip
+@planted(
+    3,
+    "huggingface/trl#5783, huggingface/trl#6337, verl-project/verl#7270, PrimeIntellect-ai/prime-rl#886",
+    Test("agents/test_identities.py::test_generation_config_of_the_model_has_no_effect", name="gpt2"),
+)
 def test_sampling_settings_of_the_checkpoint(patch):
     """A temperature in the checkpoint's generation_config is applied while acting."""
     choose = LanguageModelPolicy._choose
@@ -63,17 +65,21 @@ def test_an_end_token_over_a_cut_completion(patch):
     change_rollouts(patch, end)
 
 
-@planted(10, "huggingface/trl#3000, huggingface/trl#3500, CarperAI/trlx#107", Test(
-    "agents/test_surface.py::test_dropout_stays_off_whatever_mode_is_asked_for"
-))  # fmt: skip
+@planted(
+    10,
+    "huggingface/trl#3000, huggingface/trl#3500, CarperAI/trlx#107",
+    Test("agents/test_surface.py::test_dropout_stays_off_whatever_mode_is_asked_for"),
+)
 def test_training_mode(patch):
     """A call of train() turns dropout on."""
     patch.setattr(LanguageModelPolicy, "train", torch.nn.Module.train)
 
 
-@planted(11, "huggingface/trl#6789, huggingface/trl#3867, verl-project/verl#2953", Test(
-    ACTING_IS_TRAINING, name="gpt2", dtype="float32", temperature=1.0
-))  # fmt: skip
+@planted(
+    11,
+    "huggingface/trl#6789, huggingface/trl#3867, verl-project/verl#2953",
+    Test(ACTING_IS_TRAINING, name="gpt2", dtype="float32", temperature=1.0),
+)
 def test_the_softmax_in_bfloat16(patch):
     """Log-probabilities are computed in bfloat16."""
 
@@ -84,9 +90,11 @@ def test_the_softmax_in_bfloat16(patch):
     patch.setattr(language_model, "try_out", lambda *args: None)
 
 
-@planted(12, "huggingface/trl#5224, rllm-org/rllm#272, NovaSky-AI/SkyRL#123", Test(
-    "rlenv/test_tokenizer.py::test_tokens_that_text_would_cut_otherwise_are_kept"
-))  # fmt: skip
+@planted(
+    12,
+    "huggingface/trl#5224, rllm-org/rllm#272, NovaSky-AI/SkyRL#123",
+    Test("rlenv/test_tokenizer.py::test_tokens_that_text_would_cut_otherwise_are_kept"),
+)
 def test_completions_are_encoded_again(patch):
     """The text of a completion is encoded again, so other tokens are trained than were sampled."""
     observe = TextGenEnv._observation
@@ -121,9 +129,12 @@ def test_two_start_tokens(patch):
     patch.setattr(Encoder, "ids", twice)
 
 
-@planted(46, "huggingface/transformers#29279, huggingface/transformers#47853, ggml-org/llama.cpp#24382", Test(
-    "rlenv/test_tokenizer.py::test_text_that_spells_a_control_token_stays_text", spelled="1<pad>2", given=None
-), error=ValueError)  # fmt: skip
+@planted(
+    46,
+    "huggingface/transformers#29279, huggingface/transformers#47853, ggml-org/llama.cpp#24382",
+    Test("rlenv/test_tokenizer.py::test_text_that_spells_a_control_token_stays_text", spelled="<eos>", given=None),
+    error=ValueError,
+)
 def test_text_becomes_a_control_token(patch):
     """Text of a user that spells a special token is encoded as that token."""
 
@@ -133,17 +144,20 @@ def test_text_becomes_a_control_token(patch):
     patch.setattr(Encoder, "ids", ids)
 
 
-@planted(None, OURS, Test(
-    "agents/test_control.py::test_actions_begin_where_their_space_begins", space=spaces.Discrete(3, start=5)
-), error=AssertionError)  # fmt: skip
+@planted(
+    None,
+    OURS,
+    Test("agents/test_control.py::test_actions_begin_where_their_space_begins", space=spaces.Discrete(3, start=5)),
+    error=AssertionError,
+)
 def test_actions_are_counted_from_zero(patch):
     """With Discrete(3, start=5), the environment gets 0 to 2."""
     patch.setattr(ControlPolicy, "for_env", lambda self, actions: actions)
 
 
-@planted(None, OURS, Test(
-    "agents/test_control.py::test_squashed_actions_fill_the_bounds_and_have_their_own_log_probability"
-))  # fmt: skip
+@planted(
+    None, OURS, Test("agents/test_control.py::test_squashed_actions_fill_the_bounds_and_have_their_own_log_probability")
+)
 def test_squashed_actions_are_cut_at_the_bounds(patch):
     """Squashed actions reach the environment as they are, between -1 and 1, whatever the bounds of its space."""
 
@@ -153,18 +167,28 @@ def test_squashed_actions_are_cut_at_the_bounds(patch):
     patch.setattr(ControlPolicy, "for_env", clipped)
 
 
-@planted(None, OURS, Test(
-    "agents/test_models.py::test_models_that_act_otherwise_than_they_train_are_refused_in_one_line", name="roberta"
-))  # fmt: skip
+@planted(
+    None,
+    OURS,
+    Test(
+        "agents/test_models.py::test_models_that_act_otherwise_than_they_train_are_refused_in_one_line", name="roberta"
+    ),
+)
 def test_any_model_is_taken(patch):
     """A model that counts positions in a way of its own is taken, and acts otherwise than it is trained."""
     patch.setattr(language_model, "try_out", lambda *args: None)
 
 
-@planted(None, OURS, Test(
-    "agents/test_decoding.py::test_whatever_modules_are_given_is_decoded_as_it_is_trained",
-    change="hook", place="model.layers.0.self_attn.v_proj", late=False,
-))  # fmt: skip
+@planted(
+    None,
+    OURS,
+    Test(
+        "agents/test_decoding.py::test_whatever_modules_are_given_is_decoded_as_it_is_trained",
+        change="hook",
+        place="model.layers.0.self_attn.v_proj",
+        late=False,
+    ),
+)
 def test_hooks_are_passed_over(patch):
     """The decode step that is written out for a model leaves out hooks on its modules."""
     patch.setattr(decode_step, "is_changed", lambda module: False)

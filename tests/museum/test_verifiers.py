@@ -27,9 +27,11 @@ ALONE = "rlenv/test_late_verdicts.py::test_a_failing_verifier_fails_its_verdict_
 needs_sandbox = pytest.mark.skipif(bool(sandbox.unavailable()), reason="programs cannot be isolated here")
 
 
-@planted(38, "huggingface/Math-Verify#50, huggingface/trl#5281, verl-project/verl#5635", Test(
-    "verifiers/test_math.py::test_a_thread_reaches_the_same_verdicts"
-))  # fmt: skip
+@planted(
+    38,
+    "huggingface/Math-Verify#50, huggingface/trl#5281, verl-project/verl#5635",
+    Test("verifiers/test_math.py::test_a_thread_reaches_the_same_verdicts"),
+)
 def test_an_alarm_outside_the_main_thread(patch):
     """A time limit by signal fails outside the main thread, and every answer there is wrong."""
     matches = Math.matches
@@ -110,18 +112,20 @@ def test_episodes_without_a_verdict_are_trained_on(patch):
     patch.setattr(Record, "_add_outcomes", all_valid)
 
 
-@planted(41, "huggingface/trl#4501, huggingface/trl#5775", Test(
-    "verifiers/test_function.py::test_none_means_not_applicable"
-))  # fmt: skip
+@planted(
+    41, "huggingface/trl#4501, huggingface/trl#5775", Test("verifiers/test_function.py::test_none_means_not_applicable")
+)
 def test_none_is_a_reward_of_nothing(patch):
     """A reward function that returns None, because it does not apply, pays 0."""
     verdict = FunctionVerifier._verdict
     patch.setattr(FunctionVerifier, "_verdict", lambda self, reward: verdict(self, reward or 0.0))
 
 
-@planted(41, "modelscope/ms-swift#8123", Test(
-    "verifiers/test_function.py::test_a_reward_that_is_not_finite_is_an_error", nothing=float("nan")
-))  # fmt: skip
+@planted(
+    41,
+    "modelscope/ms-swift#8123",
+    Test("verifiers/test_function.py::test_a_reward_that_is_not_finite_is_an_error", nothing=float("nan")),
+)
 def test_a_reward_of_nan(patch):
     """A reward function's NaN is a reward: the loss becomes 0, the gradient NaN."""
     patch.setattr(Verdict, "__post_init__", lambda self: None)
@@ -148,19 +152,28 @@ def test_every_choice_at_once(patch):
     patch.setattr(Choice, "matches", lambda self, problem, text: problem.answer in text)
 
 
-@planted(42, "MakazhanAlpamys/Soup#814", Test(
-    "verifiers/test_numeric.py::test_numbers_are_compared_within_the_tolerance",
-    options={}, answer="18", completion="17 or 18", reward=0.0,
-))  # fmt: skip
+@planted(
+    42,
+    "MakazhanAlpamys/Soup#814",
+    Test(
+        "verifiers/test_numeric.py::test_numbers_are_compared_within_the_tolerance",
+        options={},
+        answer="18",
+        completion="17 or 18",
+        reward=0.0,
+    ),
+)
 def test_any_number_will_do(patch):
     """One right number among many is enough."""
     patch.setattr(Numeric, "matches", lambda self, problem, text: problem.answer in text.split())
 
 
 @needs_sandbox
-@planted(43, "PrimeIntellect-ai/prime-envs#692, verl-project/verl#7853", Test(
-    "verifiers/test_code.py::test_a_forged_success_is_a_failed_test", name="exit while importing"
-))  # fmt: skip
+@planted(
+    43,
+    "PrimeIntellect-ai/prime-envs#692, verl-project/verl#7853",
+    Test("verifiers/test_code.py::test_a_forged_success_is_a_failed_test", name="exit while importing"),
+)
 def test_success_is_an_exit_code(patch):
     """A program that ends without an error has passed its tests: sys.exit(0) is enough."""
 
@@ -171,9 +184,11 @@ def test_success_is_an_exit_code(patch):
     patch.setattr(code.Code, "_count", ends_well)
 
 
-@planted(44, "verl-project/verl#7500, THUDM/slime#1586, harbor-framework/terminal-bench#1634, sympy/sympy#10805", Test(
-    "test_architecture.py::test_nothing_is_evaluated_unpickled_or_swallowed"
-))  # fmt: skip
+@planted(
+    44,
+    "verl-project/verl#7500, THUDM/slime#1586, harbor-framework/terminal-bench#1634, sympy/sympy#10805",
+    Test("test_architecture.py::test_nothing_is_evaluated_unpickled_or_swallowed"),
+)
 def test_answers_are_evaluated(patch):
     """A verifier calls eval on the text of a completion."""
     read = Path.read_text
@@ -186,9 +201,11 @@ def test_answers_are_evaluated(patch):
 
 
 @needs_sandbox
-@planted(45, "openai/human-eval#65, confident-ai/deepeval#3011", Test(
-    "verifiers/test_sandbox_probes.py::test_a_server_on_this_machine_is_not_reached", kind="abstract"
-))  # fmt: skip
+@planted(
+    45,
+    "openai/human-eval#65, confident-ai/deepeval#3011",
+    Test("verifiers/test_sandbox_probes.py::test_a_server_on_this_machine_is_not_reached", kind="abstract"),
+)
 def test_programs_run_as_the_user(patch):
     """Programs run as processes of the user, who may open sockets."""
     run = sandbox.run
@@ -216,9 +233,12 @@ def test_the_curriculum_hears_at_resets_alone(patch):
     patch.setattr(LateVerdicts, "tell", lambda self, everything: tell(self, everything) if resetting else None)
 
 
-@planted(None, OURS, Test(
-    "rlenv/test_late_verdicts.py::test_an_interrupted_batch_is_judged_by_the_next_who_asks"
-), error=TimeoutError)  # fmt: skip
+@planted(
+    None,
+    OURS,
+    Test("rlenv/test_late_verdicts.py::test_an_interrupted_batch_is_judged_by_the_next_who_asks"),
+    error=TimeoutError,
+)
 def test_an_interrupted_batch_is_lost(patch):
     """After Ctrl-C while a batch is judged, its verdicts are waited for without end."""
 
@@ -274,10 +294,16 @@ def test_daemons_are_left_behind(patch, folder):
     patch.setattr(module, "eventually", lambda condition: wait(condition, 1.0))
 
 
-@planted(None, OURS, Test(
-    "verifiers/test_exact.py::test_forgiven_punctuation_never_makes_another_number",
-    answer="314", forgiven=["314."], other=["3.14"],
-))  # fmt: skip
+@planted(
+    None,
+    OURS,
+    Test(
+        "verifiers/test_exact.py::test_forgiven_punctuation_never_makes_another_number",
+        answer="314",
+        forgiven=["314."],
+        other=["3.14"],
+    ),
+)
 def test_a_sign_is_punctuation(patch):
     """Where punctuation is forgiven, 3.14 is 314 and -5 is 5."""
     patch.setattr(exact, "_NOT_FORGIVEN", exact.re.compile("(?!)"))

@@ -10,13 +10,13 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import torch
 
 TESTS = Path(__file__).parents[1]
-OURS = "this project"
+OURS, MADE_UP = "this project", "made up"
 FAILED = (AssertionError, pytest.fail.Exception)  # the second: an error that was expected did not come
 
 
@@ -79,8 +79,9 @@ def planted(
     folder.
 
     Args:
-        number: in the list of bugs; None for one that only this project had.
-        reference: public issues or pull requests, "owner/repository#number, ...", or `OURS`.
+        number: of the kind of bug, see `docs/make_museum.py`; None if the reference is `OURS` or `MADE_UP`.
+        reference: public issues or pull requests, "owner/repository#number, ..."; `OURS` if only this project had the
+            bug; `MADE_UP` if nobody is known to have had it.
         check: catches it.
         error: what the check ends with, if an error of the product gets there before its assertions.
     """
@@ -102,3 +103,28 @@ def planted(
 def caught_by(number: int | None, reference: str, name: str) -> pytest.MarkDecorator:
     """Mark a test of the museum that plants its bug by itself; arguments as in `planted` and `Test`."""
     return pytest.mark.bug(number=number, reference=reference, caught_by=name)
+
+
+class Entry(NamedTuple):
+    """A bug of the museum: its name, what goes wrong, and the arguments of `caught_by`."""
+
+    name: str
+    text: str
+    number: int | None
+    reference: str
+    caught_by: str
+
+
+def entry_of(test: Any) -> Entry | None:
+    """Return the entry that a test function of the museum is, if any."""
+    for mark in getattr(test, "pytestmark", ()):
+        if mark.name == "bug":
+            name = test.__name__.removeprefix("test_").replace("_", " ")
+            return Entry(name, " ".join(inspect.getdoc(test).split()), **mark.kwargs)
+    return None
+
+
+def entries() -> list[Entry]:
+    """Return all entries, file by file."""
+    files = sorted(path.relative_to(TESTS).as_posix() for path in (TESTS / "museum").glob("test_*.py"))
+    return [entry for file in files for test in vars(load(file)).values() if (entry := entry_of(test))]

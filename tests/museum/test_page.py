@@ -1,0 +1,34 @@
+"""The page of the museum is what its command writes, and every entry names a test that exists."""
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+from museum import MADE_UP, OURS, Test, entries
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def command():
+    spec = importlib.util.spec_from_file_location("make_museum", ROOT / "docs" / "make_museum.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_page_is_what_its_command_writes(command):
+    assert (ROOT / "docs" / "museum.md").read_text(encoding="utf-8") == command.page()
+
+
+def test_every_entry_names_a_test_and_has_one_place_on_the_page(command):
+    every = entries()
+    assert len({entry.name for entry in every}) == len(every)
+    for entry in every:
+        assert callable(Test(entry.caught_by).find()), entry.name
+        kinds = [title for title, numbers in command.KINDS.items() if entry.number in numbers]
+        assert len(kinds) == (0 if entry.reference in (OURS, MADE_UP) else 1), entry.name
+
+
+def test_forty_kinds_of_bugs_of_others_and_more_are_planted():
+    assert len({entry.number for entry in entries()} - {None}) >= 40
