@@ -23,8 +23,10 @@ from family import (  # noqa: E402 (its folder is no package)
     whitened_gradient,
 )
 from tabular import (  # noqa: E402
+    AT_EVERY_LENGTH,
     AT_EVERY_STEP,
     AT_THE_END,
+    P,
     T,
     TabularPolicy,
     documented_kl_gradient,
@@ -86,12 +88,13 @@ bias does to the direction shows in the cosine.
   are all that biases the direction. With a sum over each episode instead, both are exact (asserted in the tests).
 
 Agents that look at the whole rollout see of an episode its length and rewards only (without a critic). Completions
-that agree in both stand in for each other at K = 4: 8 820 joint rollouts instead of 9 363 600."""
+that agree in both stand in for each other: 1 960 joint rollouts at K = 3 instead of 462 400."""
 
 GAINS = """\
 ## Baselines, without discount
 
-The objective is the expected return. A reward comes with every step, so that the two kinds of return differ."""
+The objective is the expected return. A reward comes with every step, so that the two kinds of return differ;
+for the batch's mean at K = 2, those before the last depend on prompt and step alone, so that completions are alike."""
 
 DISCOUNT = """\
 ## Discount γ = 0.9
@@ -125,6 +128,7 @@ KL_TERMS = {
     ("exact", "loss"): "∇KL(π, ref) state by state",
 }
 SIZES = (2, 4)
+SIZES_OF_ROLLOUTS = (2, 3)  # every joint rollout is prepared by itself
 CRITICS = (("given", 1.0), ("given", 0.5), ("perfect", 0.5))
 Case = tuple[str, str, int, torch.Tensor, torch.Tensor, str]  # agent, settings, K, found, wanted, documented
 FIGURES = ("error", "cosine", "scale", "documented", "off by (tolerance 1e-10)", "holds")
@@ -192,14 +196,14 @@ def group_cases(true: torch.Tensor) -> Iterator[Case]:
 
 def rollout_cases() -> Iterator[Case]:
     """Yield the agents that look at the whole rollout, without a critic."""
-    for size in SIZES:
-        agent = make_agent(DAPO, size, episodes_per_update=32)
-        found = expected_batch_gradient(agent, AT_THE_END, size, merge_alike=True)
+    for size in SIZES_OF_ROLLOUTS:
+        agent = make_agent(DAPO, size, episodes_per_update=36)
+        found = expected_batch_gradient(agent, AT_THE_END, size, range(P))
         yield "DAPO", "-", size, found, dapo_gradient(agent.policy, size), "token mean of groups kept; the group's std"
     for baseline in ("none", "group-mean"):
-        for size in SIZES:
-            agent = make_agent(ReinforcePlusPlus, size, baseline=baseline)
-            found = expected_batch_gradient(agent, AT_THE_END, size, merge_alike=True)
+        for size in SIZES_OF_ROLLOUTS:
+            agent = make_agent(ReinforcePlusPlus, size, baseline=baseline, episodes_per_update=P * size)
+            found = expected_batch_gradient(agent, AT_THE_END, size, range(P))
             values = group_values(size, AT_THE_END, centred=baseline == "group-mean")
             wanted = whitened_gradient(agent.policy, size, values)
             yield "ReinforcePlusPlus", f"baseline {baseline}", size, found, wanted, "token mean; whitened"
@@ -233,13 +237,16 @@ def gain_rows() -> Iterator[list[str]]:
     yield ["`Reinforce`", "-", "episode", "4", *figures(found, true, true, "exact")]
     for baseline, words in BASELINES.items():
         for returns in ("return-to-go", "episode"):
-            for size in (2, 4):
-                if baseline == "batch-mean":
-                    size //= 2  # joint rollouts of both prompts: 225 of 2 episodes, 14 400 of 4
+            for size in (1, 2) if baseline == "batch-mean" else (2, 4):
                 agent = make_agent(baseline=baseline, returns=returns, group_size=size)
-                enumerate_ = expected_batch_gradient if baseline == "batch-mean" else expected_gradient
-                found = enumerate_(agent, AT_EVERY_STEP, size)
-                factor = {"group-mean": (size - 1) / size, "batch-mean": (2 * size - 1) / (2 * size)}.get(baseline, 1.0)
+                rewards, factor = AT_EVERY_STEP, (size - 1) / size if baseline == "group-mean" else 1.0
+                if baseline == "batch-mean":
+                    rewards, alike = (AT_EVERY_STEP, ()) if size == 1 else (AT_EVERY_LENGTH, range(P))
+                    found = expected_batch_gradient(agent, rewards, size, alike)
+                    factor = (2 * size - 1) / (2 * size)
+                else:
+                    found = expected_gradient(agent, rewards, size)
+                true = true_gradient(agent.policy, rewards)
                 yield ["`ReinforceBaseline`", baseline, returns, str(size), *figures(found, true, factor * true, words)]
 
 

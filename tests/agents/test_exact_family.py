@@ -28,8 +28,10 @@ from family import (
     whitened_gradient,
 )
 from tabular import (
+    AT_EVERY_LENGTH,
     AT_EVERY_STEP,
     AT_THE_END,
+    PREFIXES,
     STATES,
     P,
     S,
@@ -56,7 +58,10 @@ BETA = 0.3
 REWARDS = {"reward at the end": AT_THE_END, "reward at every step": AT_EVERY_STEP}
 
 each_reward = pytest.mark.parametrize("rewards", REWARDS.values(), ids=REWARDS)
+EVERY_PROMPT = range(P)
+
 each_size = pytest.mark.parametrize("size", [2, 4])
+each_size_of_rollouts = pytest.mark.parametrize("size", [2, 3])  # every joint rollout by itself
 each_centring = pytest.mark.parametrize("baseline", ["none", "group-mean"])
 each_lambda = pytest.mark.parametrize("lam", [0.0, 0.5, 1.0])
 
@@ -87,11 +92,22 @@ def with_exact_values(agent: Agent, rewards: torch.Tensor, gamma: float = 1.0) -
     return agent
 
 
+def with_values_of_lengths(agent: Agent) -> Agent:
+    """Return the agent with a critic that sees the prompt and t alone, so that completions are alike.
+
+    That the agents see nothing else of an episode than rewards and values follows from the identities for K = 1, which
+    enumerate every completion with values of its own.
+    """
+    with torch.no_grad():
+        agent.policy.table.copy_(agent.policy.table[:, [len(prefix) for prefix in PREFIXES]])
+    return agent
+
+
 @cache
 def expected_dapo(size: int) -> tuple[Agent, torch.Tensor]:
     """Return an agent that takes in every episode of a rollout that teaches, and its expected gradient."""
-    agent = make_agent(DAPO, size, episodes_per_update=32)
-    return agent, expected_batch_gradient(agent, AT_THE_END, size, merge_alike=True)
+    agent = make_agent(DAPO, size, episodes_per_update=36)
+    return agent, expected_batch_gradient(agent, AT_THE_END, size, EVERY_PROMPT)
 
 
 # Identity 2: agents that compare within a group.
@@ -146,24 +162,35 @@ def test_without_its_two_biases_the_closed_form_of_grpo_is_exact_up_to_a_constan
 # Identity 2: agents that look at the whole rollout.
 
 
-@pytest.mark.parametrize(("cls", "settings"), [(DAPO, {"episodes_per_update": 4}), (ReinforcePlusPlus, {})])
+@pytest.mark.parametrize(
+    ("cls", "settings", "rewards"),
+    [
+        (DAPO, {"episodes_per_update": 4}, AT_THE_END),
+        (ReinforcePlusPlus, {}, AT_THE_END),
+        (ReinforcePlusPlus, {"baseline": "group-mean"}, AT_EVERY_LENGTH),
+    ],
+)
 def test_completions_with_equal_length_and_rewards_are_credited_alike(
-    cls: type[Agent], settings: dict[str, Any]
+    cls: type[Agent], settings: dict[str, Any], rewards: torch.Tensor
 ) -> None:
-    """So that K = 4 can be enumerated: 8 820 joint rollouts instead of 9 363 600."""
+    """So that K = 3 can be enumerated: 1 960 joint rollouts instead of 462 400.
+
+    One prompt's completions are told apart at a time, so that this is shown with 4 320 joint rollouts of 14 400.
+    """
     agent = make_agent(cls, **settings)
-    every, _ = coefficients(agent, AT_THE_END, 2)
-    merged, _ = coefficients(agent, AT_THE_END, 2, merge_alike=True)
-    torch.testing.assert_close(merged, every, rtol=0, atol=1e-14)
+    merged, _ = coefficients(agent, rewards, 2, EVERY_PROMPT)
+    for prompt in EVERY_PROMPT:
+        apart, _ = coefficients(agent, rewards, 2, [other for other in EVERY_PROMPT if other != prompt])
+        torch.testing.assert_close(apart, merged, rtol=0, atol=1e-14)
 
 
-@each_size
+@each_size_of_rollouts
 def test_dapo_is_the_token_mean_over_informative_groups(size: int) -> None:
     agent, found = expected_dapo(size)
     assert relative_error(found, dapo_gradient(agent.policy, size)) < TOLERANCE
 
 
-@each_size
+@each_size_of_rollouts
 def test_dapo_given_an_informative_group(size: int) -> None:
     """A rollout without one has no gradient, so the condition divides the expectation by its probability."""
     agent, found = expected_dapo(size)
@@ -185,10 +212,10 @@ def test_dapo_drops_what_has_gradient_nothing() -> None:
 
 
 @each_centring
-@each_size
+@each_size_of_rollouts
 def test_reinforce_plus_plus_is_the_token_mean_of_whitened_returns(size: int, baseline: str) -> None:
-    agent = make_agent(ReinforcePlusPlus, size, baseline=baseline)
-    found = expected_batch_gradient(agent, AT_THE_END, size, merge_alike=True)
+    agent = make_agent(ReinforcePlusPlus, size, baseline=baseline, episodes_per_update=P * size)
+    found = expected_batch_gradient(agent, AT_THE_END, size, EVERY_PROMPT)
     values = group_values(size, AT_THE_END, centred=baseline == "group-mean")
     assert relative_error(found, whitened_gradient(agent.policy, size, values)) < TOLERANCE
 
@@ -196,8 +223,9 @@ def test_reinforce_plus_plus_is_the_token_mean_of_whitened_returns(size: int, ba
 @pytest.mark.parametrize(("baseline", "size"), [("none", 1), ("group-mean", 2)])
 def test_reinforce_plus_plus_credits_every_step_with_what_follows(baseline: str, size: int) -> None:
     agent = make_agent(ReinforcePlusPlus, 2, baseline=baseline)
-    found = expected_batch_gradient(agent, AT_EVERY_STEP, size)
-    values = group_values(size, AT_EVERY_STEP, centred=baseline == "group-mean")
+    rewards, alike = (AT_EVERY_STEP, ()) if size == 1 else (AT_EVERY_LENGTH, EVERY_PROMPT)
+    found = expected_batch_gradient(agent, rewards, size, alike)
+    values = group_values(size, rewards, centred=baseline == "group-mean")
     assert relative_error(found, whitened_gradient(agent.policy, size, values)) < TOLERANCE
 
 
@@ -226,9 +254,9 @@ def test_the_bias_of_the_token_mean_fades_with_more_episodes() -> None:
 
 
 def test_a2c_is_so_with_more_episodes_too() -> None:
-    agent = make_agent(A2C, gae_lambda=0.5)
+    agent = with_values_of_lengths(make_agent(A2C, gae_lambda=0.5))
     wanted = token_mean_gradient(agent.policy, 2, lambda_advantages(agent.policy.table, AT_THE_END, 0.5))
-    assert relative_error(expected_batch_gradient(agent, AT_THE_END, 2), wanted) < TOLERANCE
+    assert relative_error(expected_batch_gradient(agent, AT_THE_END, 2, EVERY_PROMPT), wanted) < TOLERANCE
 
 
 @each_lambda
@@ -302,9 +330,9 @@ def test_ppo_is_the_token_mean_of_whitened_advantages(lam: float, rewards: torch
 
 
 def test_ppo_is_so_with_more_episodes_too() -> None:
-    agent = make_agent(PPO, gae_lambda=0.5)
+    agent = with_values_of_lengths(make_agent(PPO, gae_lambda=0.5))
     values = of_members(2, lambda_advantages(agent.policy.table, AT_THE_END, 0.5))
-    found = expected_batch_gradient(agent, AT_THE_END, 2)
+    found = expected_batch_gradient(agent, AT_THE_END, 2, EVERY_PROMPT)
     assert relative_error(found, whitened_gradient(agent.policy, 2, values)) < TOLERANCE
 
 

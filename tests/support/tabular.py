@@ -56,6 +56,13 @@ def _reward_tables() -> tuple[torch.Tensor, torch.Tensor]:
 
 
 AT_THE_END, AT_EVERY_STEP = _reward_tables()
+# A reward comes with every step, but those before the last depend on prompt and t alone, so that completions are alike.
+AT_EVERY_LENGTH = AT_THE_END + torch.tensor(
+    [
+        [[(1 + p + 2 * len(prefix)) / 2 * (after >= 0) for after in NEXT[s]] for s, prefix in enumerate(PREFIXES)]
+        for p in range(P)
+    ]
+)
 
 
 class TabularPolicy(Policy):
@@ -239,15 +246,15 @@ def expected_gradient(agent: Agent, rewards: torch.Tensor = AT_THE_END, size: in
 
 
 def expected_batch_gradient(
-    agent: Agent, rewards: torch.Tensor = AT_THE_END, size: int = 1, merge_alike: bool = False
+    agent: Agent, rewards: torch.Tensor = AT_THE_END, size: int = 1, alike: Sequence[int] = ()
 ) -> torch.Tensor:
     """Return the same where advantages look at the whole rollout: every joint rollout is prepared by itself."""
-    table, library = coefficients(agent, rewards, size, merge_alike)
+    table, library = coefficients(agent, rewards, size, alike)
     return gradient(agent, replace(agent.prepare(library), advantages=table, weights=library.mask.double()))
 
 
 def coefficients(
-    agent: Agent, rewards: torch.Tensor, size: int, merge_alike: bool = False
+    agent: Agent, rewards: torch.Tensor, size: int, alike: Sequence[int] = ()
 ) -> tuple[torch.Tensor, Rollout]:
     """Return the expected weights · advantages of every completion [P * C, T], and those episodes as a rollout.
 
@@ -255,29 +262,37 @@ def coefficients(
         agent: prepares every joint rollout of one group a prompt; it may drop episodes.
         rewards: [P, S, V].
         size: K.
-        merge_alike: let one completion stand for all of its prompt that last as long and earn the same at every step,
-            with their joint probability: for advantages that see nothing else of an episode.
+        alike: the prompts of which one completion stands for all that last as long and have the same rewards at
+            every step (and values, if the agent uses a critic), with their joint probability: for advantages that see
+            nothing else of an episode.
     """
     prompts = torch.arange(P).repeat_interleave(C)
     library = episodes(agent.policy, rewards, prompts, torch.arange(C).repeat(P), prompts)
     library = replace(library, success=torch.arange(P * C).double())  # a label that stays with its row
-    stand_in = _first_alike(library) if merge_alike else torch.arange(P * C)  # [P * C]
+    merged = torch.isin(prompts, torch.tensor(alike))
+    stand_in = _first_alike(agent, library).where(merged, torch.arange(P * C))  # [P * C]
     chance = library.log_probs.sum(1).exp()
     together = torch.zeros_like(chance).index_add(0, stand_in, chance)
     probability, kinds = together.tolist(), stand_in.unique().tolist()
-    table = torch.zeros(P * C, T, dtype=torch.float64)
+    seconds = list(multisets(size, [row for row in kinds if row >= C]))
+    credited, credit = [], []  # of [n], [n, T]
     for first, first_orders in multisets(size, [row for row in kinds if row < C]):
-        for second, second_orders in multisets(size, [row for row in kinds if row >= C]):
-            rows = [*first, *second]
-            weight = first_orders * second_orders * math.prod(probability[row] for row in rows)
-            prepared = agent.prepare(library.select(torch.tensor(rows)))
-            table.index_add_(0, prepared.success.long(), prepared.weights * prepared.advantages, alpha=weight)
+        rollouts = library.select(torch.tensor([[*first, *second] for second, _ in seconds]).flatten())
+        chance_of_first = first_orders * math.prod(probability[row] for row in first)
+        for (second, orders), rollout in zip(seconds, rollouts.split(P * size), strict=True):
+            weight = chance_of_first * orders * math.prod(probability[row] for row in second)
+            prepared = agent.prepare(rollout)
+            credited.append(prepared.success)
+            credit.append(prepared.weights * prepared.advantages * weight)
+    table = torch.zeros(P * C, T, dtype=torch.float64).index_add(0, torch.cat(credited).long(), torch.cat(credit))
     return table[stand_in] * (chance / together[stand_in])[:, None], library
 
 
-def _first_alike(library: Rollout) -> torch.Tensor:
-    """Return, for each row, the first row of the same prompt, length and rewards [P * C]."""
-    seen = torch.cat([library.groups[:, None], library.mask, library.rewards], 1)
+@torch.no_grad()
+def _first_alike(agent: Agent, library: Rollout) -> torch.Tensor:
+    """Return, for each row, the first row of the same prompt, length, rewards and values [P * C]."""
+    values = [agent.policy.predict_values(library)] if agent.uses_critic else []
+    seen = torch.cat([library.groups[:, None], library.mask, library.rewards, *values], 1)
     return (seen[:, None] == seen).all(-1).double().argmax(1)
 
 
