@@ -28,14 +28,9 @@ class ActorCritic(Agent):
     V(s_{t+1}) is 0 after a step that terminated the episode and the critic's value after one that truncated it.
 
     Args:
-        policy: see `Agent`. On a language model the critic is a head on the policy's trunk that leaves the trunk
-            alone, or, with `policy_kwargs={"critic": "separate"}`, a separate copy of the model.
-        env: see `Agent`.
+        policy: on a language model the critic is a head on the policy's trunk that leaves the trunk alone, or, with
+            `policy_kwargs={"critic": "separate"}`, a separate copy of the model.
         gae_lambda: λ, 0 (one-step error) to 1 (return less value). None: 0.95 for PPO on control, else 1.
-        settings: see `Agent`.
-
-    Raises:
-        ValueError: for λ out of range, and as for `Agent`.
     """
 
     uses_critic = True

@@ -40,16 +40,10 @@ class ProximalAgent(Agent):
     clipped, so that they have no gradient.
 
     Args:
-        policy: see `Agent`.
-        env: see `Agent`.
         clip_range: the ratio may fall to 1 - clip_range, above 0 and below 1.
         clip_range_high: the ratio may rise to 1 + clip_range_high; None: clip_range.
         num_epochs: passes over a rollout. None: 1, except for PPO (`defaults.py`).
         num_minibatches: optimizer steps per pass, at most the number of episodes. None: the same.
-        settings: see `Agent`.
-
-    Raises:
-        ValueError: for a hyper-parameter out of range, and as for `Agent`.
     """
 
     reductions = {"train/clip_fraction": Reduce.MEAN}

@@ -30,17 +30,12 @@ class DAPO(ProximalAgent):
     Soft overlong penalty (eq. 13): the last `overlong_buffer` steps before the longest episode possible cost up to 1.
 
     Args:
-        policy: see `ProximalAgent`.
-        env: see `ProximalAgent`.
         clip_range_high: ε_high; above ε_low, unlikely actions become likely sooner.
         max_rounds: collections per update, at least 1; 1 resamples nothing.
         overlong_buffer: steps, 0 for no penalty; the paper takes a fifth of the longest episode. Off by default,
             since the correct answer of a short task may be as long as allowed.
         max_steps: the longest episode possible, for `overlong_buffer`. None: what the environment allows.
-        settings: see `ProximalAgent`; `group_size` is at least 2. Without groups, the rollout is one group.
-
-    Raises:
-        ValueError: for a hyper-parameter out of range, and as for `ProximalAgent`.
+        settings: `group_size` is at least 2. Without groups, the rollout is one group.
     """
 
     name = "dapo"

@@ -21,13 +21,11 @@ class DrGRPO(ProximalAgent):
     The mean includes the episode itself, which scales the gradient by exactly (K-1)/K; so does L_max, by 1/L_max.
 
     Args:
-        policy: see `ProximalAgent`.
-        env: see `ProximalAgent`.
         max_steps: L_max, a constant. None: the longest episode that the environment allows.
-        settings: see `ProximalAgent`; `group_size` is at least 2. Without groups, the rollout is one group.
+        settings: `group_size` is at least 2. Without groups, the rollout is one group.
 
     Raises:
-        ValueError: if `max_steps` is needed but not given, and as for `ProximalAgent`.
+        ValueError: if `max_steps` is needed but not given.
     """
 
     name = "dr-grpo"

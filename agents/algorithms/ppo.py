@@ -25,16 +25,10 @@ class PPO(ProximalAgent, ActorCritic):
         L = - 1/Σ_i T_i Σ_i Σ_t (min(ρ_{i,t} Â_{i,t}, clip(ρ_{i,t}, 1 ± ε) Â_{i,t}) - c_V (V(s_{i,t}) - target_{i,t})²)
 
     Args:
-        policy: see `ActorCritic`.
-        env: see `ActorCritic`.
         normalize_advantage: whether Â is whitened over the rollout, once, before the rollout is split. This is common,
             and biases the gradient by a common factor and offset.
         clip_range_vf: how far the critic's value may move from the old one before its error has no gradient, above 0;
             None for no limit. Not in the paper, but in its first implementation.
-        settings: see `ProximalAgent` and `ActorCritic`.
-
-    Raises:
-        ValueError: for a hyper-parameter out of range, and as for `ProximalAgent` and `ActorCritic`.
     """
 
     name = "ppo"

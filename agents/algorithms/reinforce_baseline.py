@@ -24,13 +24,10 @@ class ReinforceBaseline(Agent):
         A_{i,t} = G_{i,t} - b_{i,t}        L = - 1/N Σ_i Σ_t A_{i,t} log π(a_{i,t} | s_{i,t})
 
     Args:
-        policy: see `Agent`.
-        env: see `Agent`.
         baseline: "none", "running-mean", "batch-mean", "group-mean", "leave-one-out" or "value"; the table in
             `estimators/baselines.py` says what each is and whether it biases the gradient.
         returns: "return-to-go" (G_t = Σ_{k≥t} γ^{k-t} r_k) or "episode" (R at every step). With γ < 1 the former
             leaves out the factor γ^t of the exact gradient, as the field does.
-        settings: see `Agent`.
 
     Raises:
         ValueError: for an unknown baseline or return, or a group baseline over groups of one.

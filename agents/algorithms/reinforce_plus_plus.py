@@ -27,14 +27,8 @@ class ReinforcePlusPlus(ProximalAgent):
     taken after b, so that groups of equal returns also have advantages, unless all returns are equal.
 
     Args:
-        policy: see `ProximalAgent`.
-        env: see `ProximalAgent`.
         baseline: b, "none" or, for the paper's REINFORCE++-baseline, "group-mean"; that takes `group_size` of at
             least 2.
-        settings: see `ProximalAgent`.
-
-    Raises:
-        ValueError: for an unknown baseline, and as for `ProximalAgent`.
     """
 
     name = "reinforce-plus-plus"
