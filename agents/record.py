@@ -130,14 +130,15 @@ class Record:
 
     def _add_late_verdicts(self, rewards: torch.Tensor, lengths: torch.Tensor) -> None:
         """Wait for the verdicts that come late, and put their rewards at the last steps of [N, T]."""
-        outcomes = [future.result() for future in self.late.values()]
-        names = dict.fromkeys(name for outcome in outcomes for name in outcome)
-        columns: dict[str, Any] = {name: [outcome.get(name) for outcome in outcomes] for name in names}
-        numbers = np.array(list(self.late))
-        self._add_outcomes(numbers, np.arange(len(numbers)), {**columns, "verdict": columns_of(columns["verdict"])})
-        rows = torch.as_tensor(numbers, device=self.device)
-        paid = torch.as_tensor(columns["reward"], dtype=torch.float64)
-        rewards[rows, lengths[rows] - 1] = paid.to(self.device, rewards.dtype)
+        paid = []
+        for number, future in self.late.items():
+            outcome = future.result()
+            parts = {name: [part] for name, part in outcome["verdict"].items()}
+            columns = {name: [value] for name, value in outcome.items()} | {"verdict": parts}
+            self._add_outcomes(np.array([number]), np.array([0]), columns)
+            paid.append(outcome["reward"])
+        rows = torch.tensor(list(self.late), device=self.device)
+        rewards[rows, lengths[rows] - 1] = torch.tensor(paid, dtype=rewards.dtype, device=self.device)
 
     def _add_outcomes(self, numbers: np.ndarray, rows: np.ndarray, info: dict[str, Any]) -> None:
         """Keep what the infos say about these episodes, which are in these rows of its columns."""
@@ -147,13 +148,12 @@ class Record:
             self.valid[numbers] = ~np.asarray(info["verifier_failed"], dtype=bool)[rows]
         if "is_success" in info:
             self.success[numbers] = np.asarray(info["is_success"], dtype=float)[rows]
-        if "level" in info:
-            has = np.asarray(info.get("_level", np.ones(len(info["level"]), bool)), dtype=bool)[rows]
-            self._extra("level")[numbers[has]] = np.asarray(info["level"], dtype=float)[rows[has]]
-        for name, values in info.get("verdict", {}).items():
-            if not name.startswith("_"):
-                having = np.asarray(info["verdict"].get(f"_{name}", np.ones(len(values), bool)), dtype=bool)[rows]
-                self._extra(f"parts/{name}")[numbers[having]] = np.asarray(values, dtype=float)[rows[having]]
+        level = {key: info[key] for key in ("level", "_level") if key in info}
+        for prefix, columns in (("", level), ("parts/", info.get("verdict", {}))):
+            for name in [name for name in columns if not name.startswith("_")]:
+                values = np.asarray(columns[name], dtype=float)
+                has = np.asarray(columns.get(f"_{name}", np.ones(len(values))), dtype=bool)[rows]
+                self._extra(prefix + name)[numbers[has]] = values[rows[has]]
         if "verdict_status" in info and not self.valid[numbers].all():
             status = np.asarray(info["verdict_status"], dtype=object)[rows]
             for kind in dict.fromkeys(status[status != "ok"]):
@@ -223,12 +223,3 @@ class Record:
             return rows.new_zeros(self.num_episodes, *rows.shape[1:]).index_copy(0, numbers, rows)
 
         return map_obs(order, map_many(torch.cat, [obs for _, obs in seen]))
-
-
-def columns_of(rows: list[dict[str, float]]) -> dict[str, np.ndarray]:
-    """Return rows of named numbers as columns, each with its mask."""
-    columns: dict[str, np.ndarray] = {}
-    for name in dict.fromkeys(name for row in rows for name in row):
-        columns[name] = np.array([row.get(name, np.nan) for row in rows])
-        columns[f"_{name}"] = np.array([name in row for row in rows])
-    return columns
