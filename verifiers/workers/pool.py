@@ -87,43 +87,25 @@ def make_pool(
 ) -> WorkerPool | None:
     """Return a pool if the verifier wants one (`isolated`) or a setting asks for one; else None.
 
-    Args:
-        verifier: any.
-        workers: as in `WorkerPool`; 0 for no pool, whatever the verifier wants.
-        timeout: as in `WorkerPool`.
-        memory_mb: as in `WorkerPool`.
-
-    Raises:
-        ValueError: as `WorkerPool` says.
+    Arguments: those of `WorkerPool`; `workers=0` for no pool, whatever the verifier wants.
     """
     settings = workers, timeout, memory_mb
-    return WorkerPool(verifier, *settings) if _wants_pool(verifier, *settings) else None
+    wanted = verifier.isolated or any(setting is not None for setting in settings)
+    return WorkerPool(verifier, *settings) if wanted and workers != 0 and not isinstance(verifier, Isolated) else None
 
 
 def isolate(
     verifier: Verifier, workers: int | None = None, timeout: float | None = None, memory_mb: int | None = None
 ) -> Verifier:
-    """Return the verifier `Isolated` if `make_pool` would make a pool for it, else the verifier itself."""
-    settings = workers, timeout, memory_mb
-    return Isolated(verifier, *settings) if _wants_pool(verifier, *settings) else verifier
-
-
-def _wants_pool(verifier: Verifier, workers: int | None, *limits: float | None) -> bool:
-    wanted = verifier.isolated or any(setting is not None for setting in (workers, *limits))
-    return wanted and workers != 0 and not isinstance(verifier, Isolated)
+    """Return the verifier `Isolated` if `make_pool` makes a pool for it, else the verifier itself."""
+    pool = make_pool(verifier, workers, timeout, memory_mb)
+    return verifier if pool is None else Isolated(verifier, workers, timeout, memory_mb)
 
 
 class Isolated(Verifier):
     """A verifier together with the pool that judges for it; everything but judging is the verifier's own.
 
-    Args:
-        verifier: poses the problems, and judges in the pool.
-        workers: as in `WorkerPool`.
-        timeout: as in `WorkerPool`.
-        memory_mb: as in `WorkerPool`.
-
-    Raises:
-        ValueError: as `WorkerPool` says.
+    Arguments: those of `WorkerPool`.
     """
 
     isolated = True
@@ -155,9 +137,7 @@ class Isolated(Verifier):
     def close(self) -> None:
         self.pool.close()
 
-    @override
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.verifier, self.workers, self.timeout, self.memory_mb)
+    __reduce__ = WorkerPool.__reduce__
 
 
 class _Threads:
