@@ -89,7 +89,7 @@ def show(
     problems = (_from_file(file) or _sampled(name, verifier, count, seed))[:count]
     judge = isolate(verifier)
     try:
-        rows = [row for problem in problems for row in _judged(judge, verifier, problem, problems, completions)]
+        rows = [row for problem in problems for row in _judged(judge, problem, problems, completions)]
     finally:
         judge.close()
     if as_json:
@@ -128,7 +128,7 @@ def _sampled(name: str, verifier: Verifier, count: int, seed: int) -> list[Probl
 
 
 def _judged(
-    judge: Verifier, verifier: Verifier, problem: Problem, problems: list[Problem], completions: tuple[str, ...]
+    verifier: Verifier, problem: Problem, problems: list[Problem], completions: tuple[str, ...]
 ) -> Iterator[dict[str, Any]]:
     from verifiers.lint.cases import wrong_answers
 
@@ -136,11 +136,11 @@ def _judged(
     texts = [("demonstration", demonstration)] if demonstration else []
     texts += [("wrong", text) for text in wrong_answers(verifier, problems, problem)[:1]]
     texts += [("empty", ""), *(("yours", text) for text in completions)]
-    verdicts = judge.verify_batch([problem] * len(texts), [text for _, text in texts])
+    verdicts = verifier.verify_batch([problem] * len(texts), [text for _, text in texts])
     for (kind, text), verdict in zip(texts, verdicts, strict=True):
         yield {
             "prompt": problem.prompt, "kind": kind, "completion": text, "reward": verdict.reward,
-            "success": judge.is_success(verdict), "status": verdict.status, "reason": verdict.reason,
+            "success": verifier.is_success(verdict), "status": verdict.status, "reason": verdict.reason,
             "parts": dict(verdict.parts),
         }  # fmt: skip
 

@@ -116,15 +116,8 @@ def monotonic(examined: Examined) -> Broken:
 
 
 VERDICT_RULES: dict[str, Callable[[Examined], Broken]] = {
-    "total": total,
-    "failed": failed,
-    "range": reward_range,
-    "deterministic": deterministic,
-    "batch": batch,
-    "reference": reference,
-    "paraphrase": paraphrase,
-    "attack": attack,
-    "monotonic": monotonic,
+    check.__name__.removeprefix("reward_"): check
+    for check in (total, failed, reward_range, deterministic, batch, reference, paraphrase, attack, monotonic)
 }
 
 

@@ -15,7 +15,7 @@ from numbers import Real
 from types import FrameType
 
 from ..base import Problem, Verdict, Verifier, words_of
-from ..workers.pool import WorkerPool, make_pool
+from ..workers.pool import isolate
 from .cases import Case
 
 HANGS = 10.0  # seconds
@@ -133,18 +133,18 @@ class _TooLongError(BaseException):
 def try_all(verifier: Verifier, cases: Sequence[Case]) -> Trials:
     """Judge all cases: one at a time, again from last to first, and in two batches."""
     if verifier.isolated or verifier.slow:
-        pool = make_pool(verifier)
+        judge = isolate(verifier)
         try:
-            return _try_slow(verifier, pool or verifier, cases, AGAIN if verifier.slow else len(cases))
+            return _try_slow(judge, cases, AGAIN if verifier.slow else len(cases))
         finally:
-            if pool is not None:
-                pool.close()
+            if judge is not verifier:
+                judge.close()
     trials = Trials()
     for outcomes, order in ((trials.first, range(len(cases))), (trials.again, range(len(cases) - 1, -1, -1))):
         for number in order:
             try:
                 with _limit(HANGS):
-                    outcomes[number], took = _judge_one(verifier, verifier, cases[number])
+                    outcomes[number], took = _judge_one(verifier, cases[number])
             except _TooLongError:
                 trials.hung = number
                 return trials
@@ -152,45 +152,43 @@ def try_all(verifier: Verifier, cases: Sequence[Case]) -> Trials:
     judged = [number for number, outcome in trials.first.items() if not outcome.fault]
     for batch in (judged, random.Random(0).sample(judged, len(judged))):
         try:
-            trials.others.append(_judge_batch(verifier, verifier, cases, batch))
+            trials.others.append(_judge_batch(verifier, cases, batch))
         except Exception as error:
             trials.batch_fault = fault(error)
             break
     return trials
 
 
-def _try_slow(verifier: Verifier, judge: Verifier | WorkerPool, cases: Sequence[Case], again: int) -> Trials:
+def _try_slow(verifier: Verifier, cases: Sequence[Case], again: int) -> Trials:
     """Judge all cases in one batch, some again in another order, and some one at a time."""
     numbers = list(range(len(cases)))
     trials = Trials()
     try:
-        trials.first = _judge_batch(verifier, judge, cases, numbers)
-        trials.again = _judge_batch(verifier, judge, cases, random.Random(1).sample(numbers, min(again, len(numbers))))
+        trials.first = _judge_batch(verifier, cases, numbers)
+        trials.again = _judge_batch(verifier, cases, random.Random(1).sample(numbers, min(again, len(numbers))))
     except Exception as error:
         trials.batch_fault = fault(error)
     some = random.Random(0).sample(numbers, min(ALONE, len(numbers))) if trials.again else numbers
-    alone = {number: _judge_one(verifier, judge, cases[number]) for number in some}
+    alone = {number: _judge_one(verifier, cases[number]) for number in some}
     trials.others.append({number: outcome for number, (outcome, _) in alone.items()})
     trials.first = trials.first or trials.others[0]
     trials.seconds = {number: took for number, (_, took) in alone.items()}
     return trials
 
 
-def _judge_one(verifier: Verifier, judge: Verifier | WorkerPool, case: Case) -> tuple[Outcome, float]:
+def _judge_one(verifier: Verifier, case: Case) -> tuple[Outcome, float]:
     started = time.perf_counter()
     try:
-        verdict = judge.verify(case.problem, case.text)
+        verdict = verifier.verify(case.problem, case.text)
         took = time.perf_counter() - started
         return _outcome(verifier, verdict), took
     except (Exception, SystemExit) as error:
         return Outcome(fault=fault(error)), time.perf_counter() - started
 
 
-def _judge_batch(
-    verifier: Verifier, judge: Verifier | WorkerPool, cases: Sequence[Case], order: Sequence[int]
-) -> dict[int, Outcome]:
+def _judge_batch(verifier: Verifier, cases: Sequence[Case], order: Sequence[int]) -> dict[int, Outcome]:
     chosen = [cases[number] for number in order]
-    verdicts = list(judge.verify_batch([case.problem for case in chosen], [case.text for case in chosen]))
+    verdicts = list(verifier.verify_batch([case.problem for case in chosen], [case.text for case in chosen]))
     if len(verdicts) != len(order):
         raise ValueError(f"{len(verdicts)} verdicts for {len(order)} completions")
     return {number: _outcome(verifier, verdict) for number, verdict in zip(order, verdicts, strict=True)}
@@ -229,9 +227,8 @@ def _limit(seconds: float) -> Iterator[None]:
     try:
         yield
     finally:
-        left = (
-            max(others - (time.monotonic() - started), 1e-3) if others else 0.0
-        )  # restore an alarm that was already set
+        # Restore an alarm that was already set.
+        left = max(others - (time.monotonic() - started), 1e-3) if others else 0.0
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, handler)
         signal.setitimer(signal.ITIMER_REAL, left)
