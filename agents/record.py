@@ -148,7 +148,7 @@ class Record:
             self.valid[numbers] = ~np.asarray(info["verifier_failed"], dtype=bool)[rows]
         if "is_success" in info:
             self.success[numbers] = np.asarray(info["is_success"], dtype=float)[rows]
-        level = {key: info[key] for key in ("level", "_level") if key in info}
+        level: dict[str, Any] = {key: info[key] for key in ("level", "_level") if key in info}
         for prefix, columns in (("", level), ("parts/", info.get("verdict", {}))):
             for name in [name for name in columns if not name.startswith("_")]:
                 values = np.asarray(columns[name], dtype=float)

@@ -44,20 +44,9 @@ def compare(
         return rollout
 
     agent.collect_rollout = timed  # type: ignore[assignment, method-assign]
-
-    def ours() -> float:
-        with clock() as seconds:
-            agent.learn(total_episodes=batch * STEPS, reset_num_timesteps=False)
-        return seconds() / STEPS
-
-    problems = [{"prompt": envs.task.stream[i].prompt} for i in range(groups * STEPS * turns)]
-    times, _ = train_beside(
-        "GRPO", model, envs.task.tokenizer, problems, even_words, ours, STEPS, turns,
-        **{
-            "per_device_train_batch_size": batch // parts, "gradient_accumulation_steps": parts,
-            "num_generations": k, "max_completion_length": tokens,
-            "learning_rate": 1e-6, **SAME_LOSS, **settings,
-        },
+    times, *_ = train_beside(
+        "GRPO", agent, model, even_words, STEPS, turns, per_device_train_batch_size=batch // parts,
+        gradient_accumulation_steps=parts, **SAME_LOSS, **settings,
     )  # fmt: skip
     acting = sum(part["acting"] for part in split[STEPS:]) / len(split[STEPS:])
     training = sum(times.ours[1:]) / pairs - acting

@@ -9,14 +9,13 @@ from collections.abc import Callable
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from gymnasium.utils import seeding
 from stable_baselines3.common.callbacks import BaseCallback
-from transformers import (
-    AutoModelForCausalLM,
-    PreTrainedModel,
-    PreTrainedTokenizerBase,
-    PrinterCallback,
-    TrainerCallback,
-)
+from transformers import AutoModelForCausalLM, PreTrainedModel, PrinterCallback, TrainerCallback
+
+from agents import Agent
+
+from .measure import clock
 
 # TRL's settings for the loss and the work of ours: nothing is recomputed, no reference model is run.
 SAME_WORK: dict[str, Any] = {"activation_checkpointing": False, "beta": 0.0}
@@ -89,26 +88,31 @@ class Turns(TrainerCallback):
         self._started = time.perf_counter()
 
 
+def problems(agent: Agent, count: int) -> list[Any]:
+    """Return the first problems that the agent's environment will present."""
+    task = copy.copy(agent.env.task)
+    task.stream = copy.copy(task.stream)
+    generator, _ = seeding.np_random(agent.seed)
+    task.reseed(generator)
+    return [task.stream[i] for i in range(count)]
+
+
 def train_beside(
     trainer: str,
+    agent: Agent,
     model: PreTrainedModel,
-    tokenizer: PreTrainedTokenizerBase,
-    rows: list[dict[str, str]],
     reward: Callable[..., list[float]],
-    ours: Callable[[], float],
     steps: int,
     turns: int,
     **settings: Any,
-) -> tuple[Turns, PreTrainedModel]:
-    """Train a copy of the model with TRL and ours in turn; return the times and TRL's model.
+) -> tuple[Turns, Rewards, PreTrainedModel]:
+    """Train a copy of the model with TRL and our agent in turn; return the times, our rewards and TRL's model.
 
     Args:
         trainer: "GRPO" or "RLOO".
+        agent: TRL gets its problems, batch and group size, longest answer, learning rate and seed.
         model: the weights that TRL starts from.
-        tokenizer: the environment's.
-        rows: prompts and other columns of the reward function, in the order of training.
-        reward: TRL's reward function.
-        ours: see `Turns`.
+        reward: TRL's reward function; it gets `answer` beside prompts and completions.
         steps: updates per block.
         turns: number of blocks.
         settings: for TRL's configuration; they replace the defaults below.
@@ -116,9 +120,17 @@ def train_beside(
     trl = require_trl()
     import datasets
 
-    tokenizer = copy.deepcopy(tokenizer)
-    tokenizer.padding_side = "left"
+    batch, task, kept = agent.episodes_per_update, agent.env.task, Rewards()
+
+    def ours() -> float:
+        with clock() as seconds:
+            agent.learn(total_episodes=batch * steps, callback=kept, reset_num_timesteps=False)
+        return seconds() / steps
+
     callback = Turns(ours, steps, turns)
+    posed = problems(agent, batch // task.group_size * steps * turns)
+    tokenizer = copy.deepcopy(task.tokenizer)
+    tokenizer.padding_side = "left"
     with TemporaryDirectory() as folder:
         model.save_pretrained(folder)  # TRL loads a reference from the folder of the model
         started = AutoModelForCausalLM.from_pretrained(folder, dtype=model.dtype)
@@ -127,15 +139,17 @@ def train_beside(
                 "use_cpu": True, "bf16": False, "report_to": "none", "disable_tqdm": True, "save_strategy": "no",
                 "dataloader_pin_memory": False, "shuffle_dataset": False, "lr_scheduler_type": "constant",
                 "adam_beta1": 0.9, "adam_beta2": 0.95, "adam_epsilon": 1e-5, "weight_decay": 0.0, "temperature": 1.0,
-                "max_grad_norm": 1.0, "max_steps": steps * turns, "top_k": 0, **settings,
+                "max_grad_norm": 1.0, "max_steps": steps * turns, "logging_steps": steps, "top_k": 0,
+                "per_device_train_batch_size": batch, "num_generations": task.group_size, "seed": agent.seed,
+                "max_completion_length": task.max_new_tokens, "learning_rate": agent.learning_rate, **settings,
             },
         )  # fmt: skip
         peer = getattr(trl, f"{trainer}Trainer")(
-            model=started, reward_funcs=reward, args=config, processing_class=tokenizer,
-            train_dataset=datasets.Dataset.from_list(rows), callbacks=[callback],
+            model=started, reward_funcs=reward, args=config, processing_class=tokenizer, callbacks=[callback],
+            train_dataset=datasets.Dataset.from_list([{"prompt": p.prompt, "answer": p.answer} for p in posed]),
         )  # fmt: skip
         peer.remove_callback(PrinterCallback)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", FutureWarning)  # TRL uses names that transformers has deprecated
             peer.train()
-    return callback, peer.model
+    return callback, kept, peer.model

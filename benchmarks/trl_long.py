@@ -10,8 +10,8 @@ import torch
 from agents import Agent, find_agent
 
 from .floors import update_floor
-from .measure import Row, clock, mean_and_range
-from .peers import SAME_LOSS, Rewards, Turns, require_trl, train_beside
+from .measure import Row, mean_and_range
+from .peers import SAME_LOSS, Turns, require_trl, train_beside
 from .worlds import GROUPS, K, letter_envs, letter_prompts
 
 STEPS, RATE, TOKENS, PROMPT = 5, 5e-5, 64, 8  # at this rate lengths hardly change while it is measured
@@ -52,18 +52,8 @@ def _train(seed: int, steps: int, turns: int) -> tuple[Agent, Turns, list[float]
         seed=seed, device="cpu",
     )  # fmt: skip
     model: Any = agent.policy.model
-    start, kept = copy.deepcopy(model), Rewards()
-
-    def ours() -> float:
-        with clock() as seconds:
-            agent.learn(total_episodes=GROUPS * K * steps, callback=kept, reset_num_timesteps=False)
-        return seconds() / steps
-
-    times, theirs = train_beside(
-        "GRPO", start, envs.task.tokenizer, [{"prompt": prompt} for prompt in prompts], share_of_vowels, ours, steps,
-        turns, seed=seed, per_device_train_batch_size=GROUPS * K, num_generations=K, max_completion_length=TOKENS,
-        learning_rate=RATE, logging_steps=10, **SAME_LOSS,
-    )  # fmt: skip
+    start = copy.deepcopy(model)
+    times, kept, theirs = train_beside("GRPO", agent, start, share_of_vowels, steps, turns, **SAME_LOSS)
     weights = [copy.deepcopy(each.state_dict()) for each in (start, model, theirs)]
     return agent, times, kept.lengths, [_mean_reward(agent, each) for each in weights]
 

@@ -13,9 +13,8 @@ from agents import Agent, find_agent
 
 from .floors import update_floor
 from .gpu import even_words, text_envs
-from .measure import Row, clock
-from .peers import SAME_LOSS, Rewards, require_trl, train_beside
-from .trl_short import problems
+from .measure import Row
+from .peers import SAME_LOSS, require_trl, train_beside
 
 STEPS, RATE = 2, 1e-6  # updates per turn; at this rate the rewards stay where they are, so all turns do the same work
 
@@ -67,19 +66,7 @@ def compare(shape: Shape, pairs: int) -> Row:
         copy.deepcopy(model), envs, learning_rate=RATE, lr_schedule="constant", episodes_per_update=batch,
         num_envs=batch, group_size=shape.k, device="cpu",
     )  # fmt: skip
-    kept = Rewards()
-
-    def ours() -> float:
-        with clock() as seconds:
-            agent.learn(total_episodes=batch * STEPS, callback=kept, reset_num_timesteps=False)
-        return seconds() / STEPS
-
-    prompts = [{"prompt": each.prompt} for each in problems(agent, shape.groups * STEPS * turns)]
-    times, _ = train_beside(
-        "GRPO", model, envs.task.tokenizer, prompts, even_words, ours, STEPS, turns,
-        per_device_train_batch_size=batch, num_generations=shape.k, max_completion_length=shape.tokens,
-        learning_rate=RATE, logging_steps=STEPS, **SAME_LOSS,
-    )  # fmt: skip
+    times, kept, _ = train_beside("GRPO", agent, model, even_words, STEPS, turns, **SAME_LOSS)
     rewards, lengths = ([sum(x) / len(x) for x in each] for each in (
         (kept.kept, times.rewards), (kept.lengths, times.lengths)
     ))  # fmt: skip

@@ -5,12 +5,10 @@ from __future__ import annotations
 import copy
 from typing import Any
 
-from gymnasium.utils import seeding
-
 from agents import Agent, find_agent
 
 from .floors import update_floor
-from .measure import Row, clock, mean_and_range
+from .measure import Row, mean_and_range
 from .peers import SAME_LOSS, SAME_WORK, Turns, require_trl, train_beside
 from .worlds import GROUPS, K, arith_envs, greedy_success, warm_model
 
@@ -53,21 +51,11 @@ def _train(
     """Train ours and TRL from the same weights, in turn; return our agent, the times, and both sides' success."""
     trainer = name.removeprefix("trl-")
     agent = our_agent(trainer, start, seed)
-    rows = [{"prompt": p.prompt, "answer": p.answer} for p in problems(agent, GROUPS * steps * turns)]
 
     def reward(completions: list[str], answer: list[str], **rest: Any) -> list[float]:
         return [float(text == right) for text, right in zip(completions, answer, strict=True)]
 
-    def ours() -> float:
-        with clock() as seconds:
-            agent.learn(total_episodes=GROUPS * K * steps, reset_num_timesteps=False)
-        return seconds() / steps
-
-    times, theirs = train_beside(
-        trainer.upper(), start, agent.env.task.tokenizer, rows, reward, ours, steps, turns, seed=seed,
-        per_device_train_batch_size=GROUPS * K, num_generations=K, max_completion_length=agent.env.task.max_new_tokens,
-        learning_rate=RATE, logging_steps=10, **settings,
-    )  # fmt: skip
+    times, _, theirs = train_beside(trainer.upper(), agent, start, reward, steps, turns, **settings)
     policy: Any = agent.policy
     return agent, times, [greedy_success(trained) for trained in (policy.model, theirs)]
 
@@ -79,12 +67,3 @@ def our_agent(name: str, model: Any, seed: int = 0) -> Agent:
         copy.deepcopy(model), envs, learning_rate=RATE, lr_schedule="constant",
         episodes_per_update=GROUPS * K, group_size=K, seed=seed, device="cpu",
     )  # fmt: skip
-
-
-def problems(agent: Agent, count: int) -> list[Any]:
-    """Return the first problems that the agent's environment will present."""
-    task = copy.copy(agent.env.task)
-    task.stream = copy.copy(task.stream)
-    generator, _ = seeding.np_random(agent.seed)
-    task.reseed(generator)
-    return [task.stream[i] for i in range(count)]

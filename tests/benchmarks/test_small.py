@@ -1,5 +1,6 @@
 """The benchmarks' own logic at sizes where seconds mean nothing: what they compare has to be the same thing."""
 
+import sys
 from types import SimpleNamespace
 
 import pytest
@@ -8,6 +9,7 @@ from _rlenv_benchmarks import (
     floors,
     generate,
     h200_decode,
+    peers,
     refill,
     sb3,
     scale,
@@ -110,23 +112,50 @@ def test_a_floor_counts_the_tokens_that_are_read():
     assert again == {"acting": 0, "training": 0}  # nothing is counted outside the block
 
 
+class FakeTrainer:
+    """Takes TRL's arguments and trains nothing, but calls back after every step as TRL does."""
+
+    def __init__(self, model, args, callbacks, train_dataset, **rest):
+        self.model, self.args, self.callback, self.rows = model, args, *callbacks, train_dataset
+
+    def remove_callback(self, cls):
+        pass
+
+    def train(self):
+        control = SimpleNamespace(should_training_stop=False)
+        self.callback.on_train_begin(self.args, None, control)
+        self.callback.on_log(self.args, None, control, {"reward": 0.5, "completions/mean_length": 4.0})
+        for step in range(1, self.args.max_steps + 1):
+            self.callback.on_step_end(self.args, SimpleNamespace(global_step=step), control)
+        assert control.should_training_stop
+
+
 @pytest.fixture
 def fake_trl(monkeypatch):
-    """Put a peer that trains nothing in TRL's place; return the arguments of its calls."""
-    calls = []
+    """Put a peer that trains nothing in TRL's place; return its trainers, with settings in `args` and rows."""
+    trainers = []
 
-    def train_beside(trainer, model, tokenizer, rows, reward, ours, steps, turns, **settings):
-        calls.append(SimpleNamespace(trainer=trainer, rows=rows, steps=steps, turns=turns, **settings))
-        times = SimpleNamespace(ours=[ours() for _ in range(turns)], theirs=[1.0] * turns, rewards=[0.5], lengths=[4.0])
-        return times, model
+    def trainer(**arguments):
+        trainers.append(FakeTrainer(**arguments))
+        return trainers[-1]
 
+    names = {f"{name}Config": SimpleNamespace for name in ("GRPO", "RLOO")}
+    fake = SimpleNamespace(**names, GRPOTrainer=trainer, RLOOTrainer=trainer)
+    monkeypatch.setitem(sys.modules, "datasets", SimpleNamespace(Dataset=SimpleNamespace(from_list=list)))
+    for module in (peers, trl_long, trl_shapes, trl_short):
+        monkeypatch.setattr(module, "require_trl", lambda: fake)
     for module in (trl_long, trl_shapes, trl_short):
-        monkeypatch.setattr(module, "require_trl", lambda: None)
-        monkeypatch.setattr(module, "train_beside", train_beside)
         monkeypatch.setattr(module, "update_floor", lambda agent: 1.0)
         for name, size in {"STEPS": 1, "GROUPS": 2, "K": 4, "TOKENS": 4, "EVALUATED": 8}.items():
             monkeypatch.setattr(module, name, size, raising=False)
-    return calls
+    return trainers
+
+
+def plan(trainer):
+    """Return the seed, the updates per turn and the turns of a training with two groups per update."""
+    steps, turns = trainer.callback.steps, trainer.callback.turns
+    assert trainer.args.max_steps == steps * turns and len(trainer.rows) == 2 * steps * turns
+    return trainer.args.seed, steps, turns
 
 
 @pytest.mark.parametrize("name", trl_shapes.SHAPES)
@@ -138,7 +167,10 @@ def test_users_shapes_are_measured_on_prompts_that_ours_trains_on(name, fake_trl
     [call] = fake_trl
     assert len(row.details["reward"]) == 2 and row.pairs == 2 and "mean reward ours 0." in row.quality
     assert len(call.rows) == small.groups * 3 and len(call.rows[0]["prompt"].split()) == small.prompt
-    assert call.max_completion_length == small.tokens and call.loss_type == "grpo" and call.beta == 0.0
+    settings = call.args
+    assert settings.max_completion_length == small.tokens and settings.loss_type == "grpo" and settings.beta == 0.0
+    assert settings.per_device_train_batch_size == small.groups * 4 and settings.num_generations == 4
+    assert settings.learning_rate == trl_shapes.RATE
 
 
 def test_the_model_of_users_shapes_has_4_7_million_parameters():
@@ -151,12 +183,12 @@ def test_success_is_compared_over_seeds_and_only_with_the_same_loss(fake_trl, mo
     monkeypatch.setattr(trl_short, "greedy_success", lambda model: next(scores, 0.0))
     monkeypatch.setattr(trl_short, "warm_model", lambda: worlds.endless_model(15, 16, 1))
     same, defaults = trl_short.run("trl-grpo", 2)
-    assert [(call.seed, call.steps, call.turns) for call in fake_trl] == [(0, 1, 3), (1, 3, 1), (0, 1, 3)]
+    assert [plan(call) for call in fake_trl] == [(0, 1, 3), (1, 3, 1), (0, 1, 3)]
     assert same.quality.startswith("success 0.50 -> ours 0.40 (0.20 to 0.60), TRL 0.60 (0.40 to 0.80) after 3 updates")
     assert "over 2 seeds" in same.quality and "timed only" in defaults.quality
 
 
 def test_long_answers_are_compared_over_seeds(fake_trl):
     [row] = trl_long.run("trl-long", 2)
-    assert [(call.seed, call.steps, call.turns) for call in fake_trl] == [(0, 1, 3), (1, 3, 1)]
+    assert [plan(call) for call in fake_trl] == [(0, 1, 3), (1, 3, 1)]
     assert row.pairs == 2 and "over 2 seeds" in row.quality and len(row.details["reward"]) == 2
