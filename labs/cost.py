@@ -33,19 +33,19 @@ from agents import GRPO, PPO, RLOO, Agent, Reinforce, Rollout
 from verifiers import Problem, Verdict, Verifier
 
 from .base import Check, Finding
-from .training import ENV, sample
+from .training import make_agent, sample
 
 LENGTH = 16
 EPISODES = 64
 TURNS = 7
 HEAD, SEPARATE = "PPO, critic head", "PPO, separate critic"
 AGENTS: dict[str, tuple[type[Agent], dict[str, Any]]] = {
-    "REINFORCE": (Reinforce, {"group_size": 4}),
+    "REINFORCE": (Reinforce, {}),
     "RLOO": (RLOO, {}),
     "GRPO": (GRPO, {}),
     "RLOO, anchored": (RLOO, {"kl_coef": 0.1}),
-    HEAD: (PPO, {"group_size": 4, "num_minibatches": 1}),
-    SEPARATE: (PPO, {"group_size": 4, "num_minibatches": 1, "policy_kwargs": {"critic": "separate"}}),
+    HEAD: (PPO, {"num_minibatches": 1}),
+    SEPARATE: (PPO, {"num_minibatches": 1, "policy_kwargs": {"critic": "separate"}}),
 }
 
 
@@ -113,17 +113,8 @@ def activation_bytes(agent: Agent, rollout: Rollout) -> int:
 
 def make_all(seed: int) -> dict[str, Agent]:
     """Return the agents to compare; none leaves rows out."""
-    env_kwargs = {"verifier": Letters(), "test_fraction": 0.0}
-    settings: dict[str, Any] = {
-        "episodes_per_update": EPISODES,
-        "num_envs": EPISODES,
-        "skip_idle_rows": False,
-        "device": "cpu",
-    }
-    agents = {
-        name: cls("tiny", ENV, env_kwargs=env_kwargs, seed=seed, **settings, **own)
-        for name, (cls, own) in AGENTS.items()
-    }
+    settings: dict[str, Any] = {"episodes_per_update": EPISODES, "skip_idle_rows": False, "group_size": 4}
+    agents = {name: make_agent(cls, "tiny", Letters(), seed, **settings, **own) for name, (cls, own) in AGENTS.items()}
     for agent in agents.values():
         agent.anchor.freeze_reference(agent.policy)
     return agents

@@ -36,7 +36,7 @@ from agents.estimators.aggregation import sequence_sum
 from verifiers import Problem, Verdict, Verifier
 
 from .base import Check, Finding
-from .training import fit_critic, make_agent, sample, warm_model
+from .training import fit_critic, make_agent, sample, seeds_of, train, warm_model
 
 LETTERS, MARKS, LENGTH, DECISIVE = "abcd", "WXYZ", 16, 3
 WARM_STEPS = 200
@@ -48,7 +48,6 @@ STARTS = 3
 UPDATES = 100
 TRAIN_EPISODES = 32
 GOAL, WINDOW = 0.9, 5
-GROUP = 8
 
 CRITICS: dict[str, dict[str, Any]] = {
     "critic, λ = 1": {"gae_lambda": 1.0, "policy_kwargs": {"critic": "separate"}},
@@ -106,9 +105,7 @@ def agents_to_compare(start: Any, now: dict[str, torch.Tensor], seed: int) -> It
     kinds = CREDITS | {f"{when} {name}": (A2C, CRITICS[name]) for when in ("fresh", "fitted") for name in CRITICS}
     kinds[f"fitted {HEAD}"] = (A2C, {"gae_lambda": 1.0})
     for name, (cls, own) in kinds.items():
-        agent = make_agent(
-            cls, start, Decisive(), seed, episodes_per_update=EPISODES, num_envs=EPISODES, group_size=GROUP, **own
-        )
+        agent = make_agent(cls, start, Decisive(), seed, episodes_per_update=EPISODES, **own)
         agent.anchor.freeze_reference(agent.policy)
         agent.policy.model.load_state_dict(now)  # type: ignore[union-attr]
         critic: Any = agent.policy.critic
@@ -128,10 +125,9 @@ def off_target(advantages: torch.Tensor, rollout: Rollout) -> float:
 
 def half_trained(start: Any, seed: int) -> dict[str, torch.Tensor]:
     """Return the weights of the model once some of its answers are right."""
-    settings = {"episodes_per_update": EPISODES, "num_envs": EPISODES, "group_size": GROUP}
-    agent = make_agent(ReinforceBaseline, start, Decisive(), seed, **settings)
+    agent = make_agent(ReinforceBaseline, start, Decisive(), seed, episodes_per_update=EPISODES)
     recent: list[float] = []
-    for _, figures in agent.updates(total_episodes=UPDATES * EPISODES):
+    for _, figures in train(agent, UPDATES):
         recent = [*recent, figures["rollout/success_rate"]][-WINDOW:]
         if np.mean(recent) >= HALF_WAY:
             break
@@ -174,10 +170,10 @@ def measure_credit(start: Any, now: dict[str, torch.Tensor], seed: int) -> list[
 def learn(name: str, start: Any, seed: int) -> list[dict[str, Any]]:
     """Train until `GOAL` or for `UPDATES`; return a row for each update."""
     cls, own = LEARNERS[name]
-    settings = {"episodes_per_update": TRAIN_EPISODES, "num_envs": TRAIN_EPISODES, "group_size": GROUP}
-    agent = make_agent(cls, start, Decisive(), seed, learning_rate=1e-3, **settings, **own)
+    settings = {"episodes_per_update": TRAIN_EPISODES, "learning_rate": 1e-3}
+    agent = make_agent(cls, start, Decisive(), seed, **settings, **own)
     rows: list[dict[str, Any]] = []
-    for update, (_, figures) in enumerate(agent.updates(total_episodes=UPDATES * TRAIN_EPISODES)):
+    for update, (_, figures) in enumerate(train(agent, UPDATES)):
         row = {"kind": "speed", "credit": name, "seed": seed, "update": update}
         row |= dict.fromkeys(("variance", "off_target", "signal"), "")
         rows.append(row | {"success": figures["rollout/success_rate"]})
@@ -271,7 +267,7 @@ def draw_rows(rows: list[dict[str, Any]], figure: Any) -> None:
 
 def run(seed: int) -> Finding:
     """Measure every kind of credit at a half-trained policy, then let the learners run from several starts."""
-    starts = [int(own) for own in np.random.SeedSequence(seed).generate_state(STARTS)]
+    starts = seeds_of(seed, STARTS)
     models = [warm_model(Decisive(), own, WARM_STEPS, examples=1024) for own in starts]
     pupil = half_trained(models[0], starts[0])
     rows = measure_credit(models[0], pupil, starts[0])

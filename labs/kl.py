@@ -33,7 +33,7 @@ from rlenv.task import TextGenTask
 from verifiers import Problem, Verdict, Verifier
 
 from .base import Check, Finding
-from .training import make_agent, mean_of, sample, warm_model
+from .training import make_agent, mean_of, sample, seeds_of, warm_model
 
 BETAS = (0.0, 0.03, 0.1, 0.2, 0.3, 0.5, 1.0, 3.0)
 STARTS = 1
@@ -127,7 +127,7 @@ def measure(agent: Agent, start: LanguageModelPolicy) -> dict[str, float]:
 
 def train_at(beta: float, model: PreTrainedModel, seed: int) -> dict[str, Any]:
     """Return the start, what training at this β made of it, and the closed form."""
-    settings = {"episodes_per_update": EPISODES, "num_envs": EPISODES, "group_size": 8, "kl_coef": beta}
+    settings = {"episodes_per_update": EPISODES, "kl_coef": beta}
     verifier = Flattery()
     agent = make_agent(RLOO, model, verifier, seed, learning_rate=1e-3, lr_schedule="linear", **settings)
     start = make_agent(RLOO, model, verifier, seed, **settings).policy
@@ -204,9 +204,9 @@ def draw_rows(rows: list[dict[str, Any]], figure: Any) -> None:
 def run(seed: int) -> Finding:
     """Train from the same start at every β."""
     rows = []
-    for own in np.random.SeedSequence(seed).generate_state(STARTS):
-        model = warm_model(Flattery(), int(own), WARM_STEPS, examples=2048)
-        rows += [train_at(beta, model, int(own)) for beta in BETAS]
+    for own in seeds_of(seed, STARTS):
+        model = warm_model(Flattery(), own, WARM_STEPS, examples=2048)
+        rows += [train_at(beta, model, own) for beta in BETAS]
     return Finding(
         claim="Without an anchor the policy gives up the task for a loophole that pays more; a large enough β keeps it "
         "at the start, and where the border lies is known before training.",

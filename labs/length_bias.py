@@ -43,7 +43,7 @@ from rlenv.task import TextGenTask
 from verifiers import Problem, Verdict, Verifier
 
 from .base import Check, Finding
-from .training import make_agent, mean_of, warm_model
+from .training import make_agent, mean_of, seeds_of, train, warm_model
 
 LENGTH = 16  # the longest answer
 SLIP = 0.4
@@ -140,10 +140,10 @@ def train_arm(name: str, seed: int) -> list[dict[str, Any]]:
     task = TextGenTask(verifier, test_fraction=0.0)
     model = warm_model(verifier, seed, WARM_STEPS, examples=1024)
     policy = SlippingPolicy(task.observation_space, task.action_space, model)
-    settings = {"episodes_per_update": EPISODES, "num_envs": EPISODES, "group_size": 16, "learning_rate": 1e-3}
+    settings = {"episodes_per_update": EPISODES, "group_size": 16, "learning_rate": 1e-3}
     agent = make_agent(cls, policy, verifier, seed, **settings)
     rows = []
-    for update, (rollout, figures) in enumerate(agent.updates(total_episodes=UPDATES * EPISODES)):
+    for update, (rollout, figures) in enumerate(train(agent, UPDATES)):
         right = rollout.success == 1
         rows.append(
             {
@@ -236,8 +236,7 @@ def draw_rows(rows: list[dict[str, Any]], pushes: dict[str, dict[str, float]], f
 def run(seed: int) -> Finding:
     """Sum up the exact pushes, and train every arm from several starts."""
     pushes = {name: end_push(weights, EPISODES - 2) for name, weights in WEIGHTS.items()}
-    starts = [int(own) for own in np.random.SeedSequence(seed).generate_state(STARTS)]
-    rows = [row for own in starts for name in ARMS for row in train_arm(name, own)]
+    rows = [row for own in seeds_of(seed, STARTS) for name in ARMS for row in train_arm(name, own)]
     lengths = final_lengths(rows)
     return Finding(
         claim="Weighing a step by 1/|y| pushes wrong answers to go on and right ones to end, though length earns "

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import sys
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -67,10 +69,10 @@ def warm_model(
 
 
 def make_agent(
-    cls: type[Agent], start: PreTrainedModel | Policy, verifier: Verifier, seed: int, **settings: Any
+    cls: type[Agent], start: PreTrainedModel | Policy | str, verifier: Verifier, seed: int, **settings: Any
 ) -> Agent:
-    """Return an agent that starts from a copy of a model or policy and trains on every problem of the verifier."""
-    settings = {"lr_schedule": "constant", "device": "cpu", **settings}
+    """Return an agent that starts from a copy of a model or policy, or from a preset, and trains on every problem."""
+    settings = {"lr_schedule": "constant", "device": "cpu", "group_size": 8, **settings}
     env_kwargs = {"verifier": verifier, "test_fraction": 0.0}
     return cls(copy.deepcopy(start), ENV, env_kwargs=env_kwargs, seed=seed, **settings)
 
@@ -80,6 +82,21 @@ def sample(agent: Agent, episodes: int) -> Rollout:
     rollout = agent.collector.collect(agent.policy, episodes, agent.generator)
     assert rollout is not None
     return rollout
+
+
+def train(agent: Agent, updates: int) -> Iterator[tuple[Rollout, dict[str, float]]]:
+    """Train for this many updates, and yield the episodes and the metrics of each.
+
+    Updates are counted, not episodes: DAPO collects several rounds of episodes for some updates. The learning rate has
+    to be constant.
+    """
+    endless = agent.updates(total_episodes=sys.maxsize)
+    return (update for _, update in zip(range(updates), endless, strict=False))
+
+
+def seeds_of(seed: int, count: int) -> list[int]:
+    """Return the seeds of an experiment's independent starts."""
+    return [int(own) for own in np.random.SeedSequence(seed).generate_state(count)]
 
 
 def fit_critic(agent: Agent, steps: int, batches: int, episodes: int, learning_rate: float = 1e-3) -> None:

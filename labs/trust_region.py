@@ -44,7 +44,7 @@ from rlenv.task import TextGenTask
 from verifiers import Problem, Verdict, Verifier
 
 from .base import Check, Finding
-from .training import make_agent, mean_of, small_model, warm_model
+from .training import make_agent, mean_of, seeds_of, small_model, train, warm_model
 
 STARTS = 8
 WARM_STEPS = 40
@@ -87,12 +87,11 @@ class Larger(Verifier):
 
 def train_arm(name: str, model: Any, seed: int) -> list[dict[str, Any]]:
     """Train with these brakes; return a row for each update."""
-    settings = {"learning_rate": RATE, "num_epochs": EPOCHS, "group_size": 8, **ARMS[name]}
-    settings |= {"episodes_per_update": EPISODES, "num_envs": EPISODES}
-    agent = make_agent(GRPO, model, Larger(), seed, **settings)
+    settings = {"episodes_per_update": EPISODES, "num_epochs": EPOCHS, "learning_rate": RATE}
+    agent = make_agent(GRPO, model, Larger(), seed, **(settings | ARMS[name]))
     agent.stability_watch.warns = False  # updates that go too far are what is studied here
     rows = []
-    for update, (_, figures) in enumerate(agent.updates(total_episodes=UPDATES * EPISODES)):
+    for update, (_, figures) in enumerate(train(agent, UPDATES)):
         rows.append(
             {
                 "seed": seed,
@@ -241,9 +240,9 @@ def draw_rows(rows: list[dict[str, Any]], adam: dict[str, float], figure: Any) -
 def run(seed: int) -> Finding:
     """Train every arm from several starts, and push gradients through Adam."""
     rows = []
-    for own in np.random.SeedSequence(seed).generate_state(STARTS):
-        model = warm_model(Larger(), int(own), WARM_STEPS, examples=1024)
-        rows += [row for name in ARMS for row in train_arm(name, model, int(own))]
+    for own in seeds_of(seed, STARTS):
+        model = warm_model(Larger(), own, WARM_STEPS, examples=1024)
+        rows += [row for name in ARMS for row in train_arm(name, model, own)]
     arms, adam = summary(rows), adam_figures(seed)
     return Finding(
         claim="Over several passes the clipped ratio shortens updates and saves success; behind Adam, norm "

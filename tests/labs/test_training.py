@@ -9,10 +9,10 @@ import torch
 from _rlenv_labs import cost, credit, kl, length_bias, training, trust_region
 from _rlenv_scripts.plots import save_figure
 
-from agents import A2C, RLOO, LanguageModelPolicy
+from agents import A2C, DAPO, RLOO, LanguageModelPolicy
 from agents.estimators import aggregation
 from rlenv.task import TextGenTask
-from verifiers import Problem
+from verifiers import Problem, Verdict
 
 NUMBERS = random.Random(0)
 
@@ -96,6 +96,21 @@ def test_means_are_over_the_rows_asked_for():
     rows = [{"a": 1, "b": 1.0}, {"a": 1, "b": 3.0}, {"a": 2, "b": 9.0}]
     assert training.mean_of(rows, "b", a=1) == 2.0
     assert training.mean_of(rows, "b") == pytest.approx(13 / 3)
+
+
+class Generous(trust_region.Larger):
+    """Pays for every answer alike, so that no group has a gradient."""
+
+    def verify(self, problem, completion):
+        return Verdict(1.0)
+
+
+def test_training_counts_updates_however_many_rounds_of_episodes_they_take():
+    model = training.warm_model(Generous(), 0, 0, width=16)
+    agent = training.make_agent(DAPO, model, Generous(), 0, episodes_per_update=16)
+    updates = list(training.train(agent, 3))
+    assert [len(rollout) for rollout, _ in updates] == [agent.max_rounds * 16] * 3
+    assert agent.num_updates == 3 and agent.max_rounds > 1
 
 
 # kl
