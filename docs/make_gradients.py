@@ -1,4 +1,4 @@
-"""Measure the gradient of every agent against the exact one and write the page docs/gradients.md."""
+"""Measure every agent's gradient against the exact one; write docs/gradients.md and gradients-estimators.md."""
 
 from __future__ import annotations
 
@@ -46,49 +46,71 @@ TOLERANCE = 1e-10
 INTRODUCTION = """\
 # The gradient, exactly
 
-What this page shows: for every agent, baseline, return and KL estimator, the *expected* gradient of the real agent's
-loss, next to the true gradient it should have. The figures are exact, without sampling: every rollout that can
-happen is sent through `Agent.prepare` and `Agent.loss` and weighted by its probability.
+Which agents follow the true policy gradient, and how far the others are from it: the *expected* gradient of each
+agent's real loss beside the true gradient. [gradients-estimators.md](gradients-estimators.md) shows the same for
+baselines, returns, discount and KL estimators.
 
-The reference case: two prompts, an easy and a hard one; three tokens, one of which ends the episode; at most three
-steps, hence 15 completions a prompt; a softmax policy with a logit vector for every prefix (42 logits), in float64;
-rewards 0, 0.5 or 1. The true gradient is that of Σ_prompts 1/2 Σ_y π(y) R(y) by automatic differentiation; finite
-differences agree. The closed forms of what is biased are in `tests/support/tabular.py` and `tests/support/family.py`;
-they share no code with `agents`.
+    python docs/make_gradients.py    # writes both pages; from the repository root
 
-The command: `python docs/make_gradients.py`, from the repository root. `tests/agents/test_exact_gradients.py` and
-`tests/agents/test_exact_family.py` assert these rows and more.
+The figures are exact, not sampled: every possible rollout goes through `Agent.prepare` and `Agent.loss` and is weighted
+by its probability. `tests/agents/test_exact_gradients.py` and `tests/agents/test_exact_family.py` assert these rows and
+more.
 
-How to read it: *error* is |g - g*| / |g*| of the expected gradient g against the true one g*, *cosine* their angle,
-*scale* ⟨g, g*⟩ / ⟨g*, g*⟩. *Documented* is what the docstring promises, *off by* the relative distance from exactly
-that, and the row *holds* where this is at most 1e-10. K episodes per prompt, N = 2K per rollout."""
+## How to read the tables
+
+The reference case has two prompts, an easy and a hard one, and rewards of 0, 0.5 or 1. There are three tokens, one of
+which ends the episode, and at most three steps: 15 completions per prompt. The policy is a softmax with one logit
+vector per prefix (42 logits), in float64. The true gradient is that of Σ_prompts 1/2 Σ_y π(y) R(y), by automatic
+differentiation; finite differences agree. The closed forms of biased gradients are in `tests/support/tabular.py` and
+`tests/support/family.py`, which share no code with `agents`.
+
+| column | meaning |
+| --- | --- |
+| K | episodes per prompt; a rollout has N = 2K |
+| error | ∣g - g*∣ / ∣g*∣, of the expected gradient g and the true gradient g* |
+| cosine | of the angle between g and g* |
+| scale | ⟨g, g*⟩ / ⟨g*, g*⟩ |
+| documented | the bias that the docstring states |
+| off by | the relative distance of g from the gradient with exactly this bias |
+| holds | whether that distance is at most 1e-10 |"""
 
 FAMILY = """\
-## The family
+## The agents
 
-Every agent has its default settings unless the row says otherwise, without discount; the reward is at the last step,
-as in text.
-One group of K episodes of each prompt is a rollout. The critic is a table: *given* is a random one that nobody fitted,
-*perfect* holds V of the policy. The ratio is 1, so clipping does nothing.
+Every agent has its default settings unless the row says otherwise. There is no discount, and the reward comes with the
+last step, as in text. A rollout is one group of K episodes per prompt. The critic is a table: *given* has random values
+that were never fitted, *perfect* has the policy's true values. The ratio is 1, so clipping has no effect.
 
-How to read the scale here: weights other than a sum over the episode bring a constant factor. `DrGRPO` divides by
-L_max = {longest}; a mean over tokens multiplies by about 1/(mean length), here {share:.4f}, and whitening by about
-1/(standard deviation of the advantages). Such a constant acts like a learning rate; *error* contains it, too. What a
-bias does to the direction shows in the cosine.
+| agent | where its bias comes from |
+| --- | --- |
+| `GRPO` | prompts with a small standard deviation have more weight, steps of long episodes less |
+| `DAPO` | the mean is over the tokens of groups with unequal rewards |
+| `ReinforcePlusPlus`, `PPO` | the mean and the standard deviation of the rollout include the token itself |
+| `A2C`, `PPO` | the mean over tokens, whitening (`PPO`), and the critic if it is not perfect and λ is below 1 |
 
-- `GRPO`: a prompt with a small standard deviation counts more, a step of a long episode less.
-- `DAPO`: the mean is over the tokens of groups with unequal rewards. A rollout without such a group has no gradient:
-  given that there is one, direction and cosine are the same and scale is divided by the probability of that.
-- A mean over tokens is a ratio: the tokens that divide an episode's credit are partly its own. With more episodes a
-  rollout this bias fades: by the closed form, the cosine of `A2C` with the given critic and λ = 1 is
-  {fading} for {sizes} episodes.
-- `ReinforcePlusPlus`, `PPO`: mean and standard deviation are of all tokens of the rollout, one's own included. With
-  the group's mean as baseline, a group of equal rewards still gets the mean's share.
-- `A2C`, `PPO`: λ = 1 needs no good critic, and a perfect critic needs no λ = 1; then the mean over tokens and whitening
-  are all that biases the direction. With a sum over each episode instead, both are exact (asserted in the tests).
+- **Scale.** Weights other than a sum over the episode multiply the gradient by a constant. `DrGRPO` divides it by
+  L_max = {longest}. A mean over tokens multiplies it by about 1/(mean length), here {share:.4f}, and whitening by about
+  1/(standard deviation of the advantages). Such a constant acts like a learning rate, but counts as *error*. The cosine
+  shows what a bias does to the direction.
+- **A mean over tokens** divides by a number of tokens to which the episode itself contributes. This bias vanishes as
+  rollouts grow: by the closed form, the cosine of `A2C` with the given critic and λ = 1 is {fading} for {sizes}
+  episodes per rollout. With a sum over each episode instead, λ = 1 and the perfect critic are both exact (asserted in
+  the tests).
+- **`DAPO`** has no gradient in a rollout without groups of unequal rewards. If such rollouts are left out of the
+  expectation, the direction stays the same, and the scale is divided by the probability of the others.
+- **`ReinforcePlusPlus` with the group's mean as baseline** also trains on groups of equal rewards, because the mean of
+  the whole rollout is subtracted from them.
 
-Agents that look at the whole rollout see of an episode its length and rewards only (without a critic). Completions
-that agree in both stand in for each other: 1 960 joint rollouts at K = 3 instead of 462 400."""
+Agents that compare all episodes of a rollout without a critic use only the length and the rewards of each. So at K = 3
+completions that agree in both are merged: 1 960 joint rollouts instead of 462 400."""
+
+ESTIMATORS = """\
+# The gradient, exactly: baselines, returns and KL estimators
+
+Which baselines, returns and KL estimators leave the policy gradient unbiased, and what the others do to it. The tables
+are made as in [gradients.md](gradients.md#how-to-read-the-tables), which explains their columns.
+
+    python docs/make_gradients.py    # from the repository root"""
 
 GAINS = """\
 ## Baselines, without discount
@@ -105,9 +127,10 @@ of step t: its gradient is Σ_t E[∇log π_t G_t]."""
 ANCHOR = """\
 ## The KL anchor
 
-No reward and β = 1, so all of the gradient is the anchor's; the objective is -Σ_t E[KL(π(·|s_t) ‖ ref(·|s_t))], which
-is -KL(π ‖ ref) of whole completions. Leave-one-out over K = 2, return-to-go. d is "direct part", what is left of a
-penalty's gradient when states and actions are drawn first."""
+There is no reward, and β = 1, so the whole gradient is the anchor's. The objective is
+-Σ_t E[KL(π(·|s_t) ‖ ref(·|s_t))], which equals -KL(π ‖ ref) of whole completions. Leave-one-out over K = 2,
+return-to-go. In the column *documented*, d is the direct part: the gradient of the penalty itself, for states and
+actions that are already sampled."""
 
 BASELINES = {
     "none": "exact",
@@ -135,26 +158,27 @@ FIGURES = ("error", "cosine", "scale", "documented", "off by (tolerance 1e-10)",
 
 
 def main() -> None:
-    """Write the page and print it."""
-    text = page()
-    (ROOT / "docs" / "gradients.md").write_text(text, encoding="utf-8", newline="\n")
-    print(text, end="")
+    """Write the pages and print them."""
+    for name, text in pages().items():
+        (ROOT / "docs" / name).write_text(text, encoding="utf-8", newline="\n")
+        print(text)
 
 
-def page() -> str:
-    """Return the page."""
-    parts = [
-        INTRODUCTION,
-        family_text(),
-        table(("agent", "settings", "K"), family_rows()),
-        GAINS,
-        table(("agent", "baseline", "returns", "K"), gain_rows()),
-        DISCOUNT,
-        table(("agent", "baseline", "returns", "K"), discount_rows()),
-        ANCHOR,
-        table(("estimator", "in the"), anchor_rows()),
-    ]
-    return "\n\n".join(parts) + "\n"
+def pages() -> dict[str, str]:
+    """Return the pages by the names of their files."""
+    parts = {
+        "gradients.md": [INTRODUCTION, family_text(), table(("agent", "settings", "K"), family_rows())],
+        "gradients-estimators.md": [
+            ESTIMATORS,
+            GAINS,
+            table(("agent", "baseline", "returns", "K"), gain_rows()),
+            DISCOUNT,
+            table(("agent", "baseline", "returns", "K"), discount_rows()),
+            ANCHOR,
+            table(("estimator", "in the"), anchor_rows()),
+        ],
+    }
+    return {name: "\n\n".join(texts) + "\n" for name, texts in parts.items()}
 
 
 def family_text() -> str:

@@ -1,4 +1,7 @@
-"""Run every lab and write the page docs/labs.md with its figures in docs/labs/."""
+"""Run the labs and write docs/labs.md and a page per lab in docs/labs/: python docs/make_labs.py [NAME ...].
+
+Without names all labs run; `--pages` runs none and writes the pages from the results that docs/labs/ holds.
+"""
 
 from __future__ import annotations
 
@@ -10,45 +13,73 @@ from pathlib import Path
 from _rlenv_labs import LABS, find_lab
 from _rlenv_scripts.main import main as rlenv
 
-ROOT = Path(__file__).resolve().parents[1]
-FOLDER = ROOT / "docs" / "labs"
-INTRODUCTION = """\
+DOCS = Path(__file__).resolve().parent
+FOLDER = DOCS / "labs"
+INDEX = """\
 # The labs
 
-Experiments that show why an algorithm is as it is. Each states a claim, measures it with the agents of this library,
-and says whether it held: `rlenv lab NAME` prints that and exits with 0 or 1, `--out DIR` writes the measurements (CSV),
-the figures (JSON) and a drawing (PNG), `rlenv lab` lists them.
+Eight experiments that show why the algorithms are as they are. Each states a claim, measures it with the agents of this
+library, and says whether it held.
 
-The command that made this page: `python docs/make_labs.py` (seed 0, two CPU cores, no GPU)."""
+    rlenv lab                        # list the labs
+    rlenv lab snr                    # run one; the exit code is 0 if its claim held, else 1
+    rlenv lab snr --out results      # also write the measurements (CSV), the figures (JSON) and a drawing (PNG)
+
+{table}
+
+The times are those of two CPU cores without a GPU, with seed 0. `python docs/make_labs.py` runs all labs and writes
+these pages.
+"""
+PAGE = """\
+# {name}: {title}
+
+*{question}*
+
+    rlenv lab {name}
+
+{claim} It **{verdict}** ({seconds:.0f} s; [all labs](../labs.md)).
+
+![{name}]({name}.png)
+
+| measured | as claimed |
+|---|---|
+{rows}
+
+## What is measured, and what follows
+
+{about}
+"""
 
 
-def main(names: list[str]) -> None:
-    """Run the labs of these names, or all of them, and write the page from what the folder then holds."""
-    for name in names or LABS:
+def main(arguments: list[str]) -> None:
+    """Run the labs of these names, or all, and write the pages."""
+    for name in [] if arguments == ["--pages"] else arguments or LABS:
         try:
             rlenv(["lab", name, "--out", str(FOLDER)])
         except SystemExit as end:
             print(f"{name}: exit code {end.code}", flush=True)
-    parts = [INTRODUCTION, *(section(name) for name in LABS)]
-    (ROOT / "docs" / "labs.md").write_text("\n\n".join(parts) + "\n", encoding="utf-8", newline="\n")
+    for path, text in pages().items():
+        path.write_text(text, encoding="utf-8", newline="\n")
 
 
-def section(name: str) -> str:
-    """Return the part of the page that shows one lab."""
-    result = json.loads((FOLDER / f"{name}.json").read_text(encoding="utf-8"))
-    question, about = inspect.cleandoc(find_lab(name).__doc__ or "").split("\n", 1)
-    rows = [f"| {check['text'].replace('|', '∣')} | {'yes' if check['held'] else 'NO'} |" for check in result["checks"]]
-    verdict = "held" if result["held"] else "did not hold"
-    return "\n\n".join(
-        [
-            f"## {name}: {LABS[name]}",
-            f"*{question}*",
-            about.strip(),
-            f"**Claim.** {result['claim']} It **{verdict}** (`rlenv lab {name}`, {result['seconds']:.0f} s).",
-            "\n".join(["| measured | as claimed |", "|---|---|", *rows]),
-            f"![{name}](labs/{name}.png)",
-        ]
-    )
+def pages() -> dict[Path, str]:
+    """Return the pages of the present results: the index, and one per lab."""
+    lines, texts = ["| lab | question | claim | seconds |", "|---|---|---|---|"], {}
+    for name, title in LABS.items():
+        result = json.loads((FOLDER / f"{name}.json").read_text(encoding="utf-8"))
+        question, about = inspect.cleandoc(find_lab(name).__doc__ or "").split("\n", 1)
+        verdict = "held" if result["held"] else "did not hold"
+        lines.append(f"| [{name}](labs/{name}.md) | {question} | {verdict} | {result['seconds']:.0f} |")
+        rows = [f"| {_cell(each['text'])} | {'yes' if each['held'] else 'NO'} |" for each in result["checks"]]
+        texts[FOLDER / f"{name}.md"] = PAGE.format(
+            name=name, title=title, question=question, about=about.strip(), claim=result["claim"], verdict=verdict,
+            seconds=result["seconds"], rows="\n".join(rows),
+        )  # fmt: skip
+    return {DOCS / "labs.md": INDEX.format(table="\n".join(lines)), **texts}
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "∣")
 
 
 if __name__ == "__main__":

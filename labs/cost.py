@@ -1,21 +1,20 @@
-"""What a critic costs beside the policy.
+"""What do REINFORCE, RLOO, GRPO and PPO cost in memory and time on the same model, and what does a critic add?
 
-Question: what do REINFORCE, RLOO, GRPO and PPO cost in memory and in time on the same model, and what does a critic
-add, as a head on the policy's trunk or as a separate model?
+Setup: every agent trains the preset `tiny` on answers of equal length. No episode is left out of the training pass,
+whatever it earned. PPO's critic is a head on the policy's trunk, or a separate model.
 
-Every agent trains the preset `tiny` on answers of the same length; no episode is left out of the training pass,
-whatever it earned. State is what stays in memory between updates: weights, the gradients and Adam's two moments,
-counted tensor by tensor after an update, so it is exact, and so is its ratio for a model of any size. Activations are
-the tensors that the forward pass keeps for the backward pass, counted as torch asks for them to be saved, each storage
-once, over one pass over the same whole rollout (a micro-batch keeps its share). Times are those of the fastest of seven
-updates, for which the agents take turns, because a busy machine only ever slows them; collecting the rollout is
-measured by itself.
+- State is what stays in memory between updates: weights, gradients and Adam's two moments. It is counted tensor by
+  tensor after an update, so it is exact, and its ratios hold for a model of any size.
+- Activations are the tensors that the forward pass keeps for the backward pass, counted as torch saves them, each
+  storage once, over one pass over a whole rollout. A micro-batch keeps its share.
+- Times are those of the fastest of seven updates, which the agents make in turn, because other work on the machine can
+  only slow them. Collecting the rollout is measured separately.
 
-For choosing an algorithm: the head is as good as free but sees only what the policy's trunk offers (lab `credit`). A
-separate critic doubles state and activations: what a machine can train without it is twice what it can
-train with it. Baselines of RLOO and GRPO are arithmetic on rewards; their price is the K rollouts of a prompt, which
-the batch has anyway. The anchor adds a frozen copy of the weights, a quarter of the state, and one more pass without
-gradient. PPO's passes over a rollout cost as much each as the one pass of the others, and save collecting.
+For choosing an algorithm: a critic head costs almost nothing, but sees only what the policy's trunk offers (lab
+`credit`). A separate critic doubles state and activations: without it, a model of twice the size fits. The baselines of
+RLOO and GRPO are arithmetic on rewards; they need K rollouts per prompt, which the batch has anyway. The anchor adds a
+frozen copy of the weights, a quarter of the state, and one more pass without gradients. Each of PPO's passes over a
+rollout costs as much as the one pass of the others, and saves collecting.
 """
 
 from __future__ import annotations

@@ -1,25 +1,27 @@
-"""One decisive token among many: who gets the credit.
+"""If one token of many decides the reward, which tokens get the credit?
 
-Question: an answer has 16 tokens and an end; the fourth token alone decides the reward, which comes at the end. What
-do the episode's return, the return-to-go and a learned critic make of the other tokens, and does it show in learning?
+Setup: an answer has 16 tokens and an end token. The fourth token alone decides the reward, which comes at the end. At
+one half-trained policy, the advantages of the real agents are computed on the same rollouts. Three figures describe
+them:
 
-First, at one half-trained policy, the same rollouts go through the advantages of the real agents. Three figures, the
-first and the last relative to leave-one-out with the episode's return: the trace of the covariance of the gradient
-they make; the share of the squared advantages that stands at tokens which decide nothing ("off target"); and the
-signal, how long the mean gradient is along leave-one-out's, which has no bias (below 1, a method has lost some of it).
-The critic is a separate model. It is measured as it starts, and fitted to the returns of that policy, with λ = 1
-(return less value), 0.9 and λ = 0 (the change of value at each step); beside it a fitted head on the policy's trunk.
-Then agents train from the start, with critics that learn along the way, until nine answers in ten are right.
+- variance: the trace of the gradient's covariance, relative to that of leave-one-out with the episode's return;
+- off target: the share of the squared advantages at tokens that decide nothing;
+- signal: the length of the mean gradient along that of leave-one-out, which is unbiased. Below 1, signal is lost.
 
-With a single reward at the end, return-to-go is the episode's return, digit by digit. Where the anchor charges for
-every token they differ, but return-to-go does not always gain: the price on the decisive token goes with the reward
-that this token earns and takes some of its variance off, and return-to-go drops it from all later tokens.
+The critic is a separate model. It is measured untrained ("fresh"), and fitted to the returns of this policy, with λ = 1
+(return less value), 0.9 and λ = 0 (the change of value at each step). A fitted head on the policy's trunk is measured,
+too. Then agents train from the start, with critics that learn along the way, until nine answers in ten are right.
 
-For choosing an algorithm: sequence-level credit (RLOO, GRPO) has no bias here, but is noise on 16 tokens of 17; that
-averages out over a batch. A fitted critic takes the noise off the tokens after the decision, and, with λ = 0, off
-those before it, too. But a critic has to be fitted first: while it is not, λ = 0 learns from the critic's errors and
-loses the signal. So with one verdict at the end and several rollouts per prompt, start without a critic or, with one,
-at λ = 1; think of a critic, as a separate model, if answers are long, rollouts few, and it can be fitted beforehand.
+Return-to-go: with a single reward at the end it equals the episode's return exactly. With the anchor's KL penalty on
+every token they differ, but return-to-go does not always have less variance. The penalty on the decisive token goes up
+and down with the reward that this token earns and cancels some of its variance; return-to-go leaves this penalty out at
+all later tokens.
+
+For choosing an algorithm: RLOO and GRPO give all tokens the same credit. It has no bias here, but is noise on 16 tokens
+of 17, which averages out over a batch. A fitted critic takes the noise off the tokens after the decision and, with
+λ = 0, also off those before it. But it has to be fitted first: until then, λ = 0 learns from the critic's errors and
+loses the signal. With one verdict at the end and several rollouts per prompt, start without a critic, or with one at
+λ = 1. Consider a separate critic if answers are long, rollouts are few, and it can be fitted beforehand.
 """
 
 from __future__ import annotations

@@ -1,29 +1,31 @@
-"""Dividing by an answer's length teaches wrong answers to be long.
+"""What does dividing by an answer's length do to the length of wrong answers?
 
-Question: what does the weight 1/|y| of GRPO's loss do to the length of wrong answers, compared with Dr.GRPO's constant
-and DAPO's mean over tokens (Liu et al. 2025, arXiv:2503.20783, section 3.1)?
+GRPO's loss weighs the steps of an answer by 1/|y|; Dr.GRPO's weight is constant, and DAPO takes the mean over all
+tokens of the batch (Liu et al. 2025, arXiv:2503.20783, section 3.1).
 
-An answer is right if it opens with "a"; what follows, up to an end token of the policy's choosing, cannot change the
-verdict, so no policy gains by being longer or shorter. Every token is a slip with probability `SLIP`: wrong answers
-never die out. First the exact part: two answers of a batch, one right, one wrong, both ending with probability q at
-every step; every pair of lengths goes through the real weights, and the expected derivative of the loss by the logit
-of the end token is summed up. Since E[1/T] > 1/E[T], 1/|y| pushes wrong answers to go on and right ones to end, by
-E[1/T] - q each; a constant weight pushes neither; a mean over the tokens of all N answers pushes by an amount that,
-next to it, vanishes like 1/N. Then the three algorithms train. What is compared is the gap between the mean lengths of
-wrong and right answers: it leaves out the common drift, which noise alone causes where nothing holds the length.
+Setup: an answer is right if it begins with "a". What follows, up to an end token that the policy chooses, cannot change
+the verdict, so length earns nothing. Every token is random with probability `SLIP`, so that wrong answers never
+disappear.
 
-The bias has two halves, and they meet in shared weights. Where wrong answers sound different (their filler is ",",
-that of right ones "."), the policy can follow both: wrong ones grow, right ones shrink. Where they sound alike, it has
-to learn to tell them apart first: the gap opens later, and what shows at once is that right answers shrink.
+Exact part: one right and one wrong answer both end with probability q at every step. The expected derivative of the
+loss by the logit of the end token is summed over all pairs of lengths, with the real weights. The weight 1/|y| pushes
+wrong answers to go on and right ones to end, each by E[1/T] - q, which is positive because E[1/T] > 1/E[T]. A constant
+weight pushes neither. With a mean over the tokens of N answers, the push is smaller by a factor of about N.
 
-Lengths drift by several tokens in either direction, so the checks look at gaps. As means and standard deviations over
-resampled sets of three out of twelve starts, GRPO's gap at the end is 5.6 ± 0.7 tokens, the larger of the other two is
-0.14 ± 0.09 of it, and where answers sound alike the early gap is 0.18 ± 0.08 of that where they do not: each threshold
-(2, 0.5 and 0.6) is more than three standard deviations away.
+Training: the three algorithms train, and the gap between the mean lengths of wrong and right answers is compared. The
+gap leaves out the drift that both share, which noise alone causes. The bias acts on right and on wrong answers, and
+both share the model's weights. If wrong answers look different (their filler is ",", that of right ones "."), wrong
+ones grow and right ones shrink. If they look alike, the policy first has to learn to tell them apart: right answers
+shrink at once, and the gap opens later.
 
-For choosing an algorithm: on long answers use a weight that does not depend on the answer's own length (Dr.GRPO,
-RLOO's sum, DAPO's mean over tokens). If GRPO's answers grow, look at the wrong ones alone before believing that the
-policy has learned to think; if they shrink, it need not have learned to be brief.
+Thresholds: lengths drift by several tokens in either direction, so the checks look at gaps. Over resampled sets of
+three out of twelve starts (mean ± standard deviation), GRPO's gap at the end is 5.6 ± 0.7 tokens, the larger of the
+other two is 0.14 ± 0.09 of it, and where answers look alike the early gap is 0.18 ± 0.08 of that where they do not.
+Each threshold (2, 0.5 and 0.6) is more than three standard deviations away.
+
+For choosing an algorithm: for long answers, use a weight that does not depend on the answer's own length (Dr.GRPO,
+RLOO's sum, DAPO's mean over tokens). If GRPO's answers grow, look at the length of wrong answers before concluding that
+the policy has learned to think; if they shrink, it has not necessarily learned to be brief.
 """
 
 from __future__ import annotations

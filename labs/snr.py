@@ -1,14 +1,18 @@
-"""How many rollouts of a prompt does a gradient need before it points anywhere?
+"""How many rollouts of a prompt does a gradient need before it points in the right direction?
 
-One rollout says whether one answer was good, not which way the policy should go. Here the true gradient is known, by
-summing over every answer a small policy can give (three tokens, up to three steps, a logit vector for every prefix),
-and the gradients that real agents make from K sampled rollouts are compared with it, thousands of times for every K
-from 1 to 256. Their variance, the mean squared distance from the true gradient, falls as 1/K, so that the error falls
-only as 1/√K: four times the rollouts halve it. The cosine to the true gradient says how much of a step goes uphill; it
-may be near 0 for one rollout, and comes to 1 as slowly. For choosing an algorithm: plain REINFORCE buys direction with
-rollouts alone. Leave-one-out, unbiased as well, gets the same direction from fewer of them where answers earn middling
-rewards, since what all answers earn alike says nothing about any of them; it needs a few rollouts of the same prompt to
-say so (with two, it can cost as much as it gives), and no critic. The lab `baselines` says where that holds.
+Setup: a policy small enough to enumerate (three tokens, at most three steps, one logit vector per prefix), whose true
+gradient is known. It is compared with the gradients that real agents compute from K sampled rollouts, thousands of them
+for every K from 1 to 256.
+
+- The variance (the mean squared distance from the true gradient) falls as 1/K, so the error falls as 1/√K: four times
+  as many rollouts halve it.
+- The cosine to the true gradient says how much of a step goes uphill. It may be near 0 for one rollout, and approaches
+  1 just as slowly.
+
+For choosing an algorithm: plain REINFORCE becomes more accurate through more rollouts alone. Leave-one-out is unbiased,
+too, and needs no critic. Where rewards are neither all high nor all low it needs fewer rollouts for the same accuracy,
+because it subtracts what all answers earn alike. It needs several rollouts per prompt: with two, it may add as much
+noise as it removes. The lab `baselines` shows where it helps.
 """
 
 from __future__ import annotations

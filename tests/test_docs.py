@@ -1,5 +1,6 @@
-"""What docs/algorithms.md shows is true."""
+"""What docs/algorithms.md shows is true, and the pages of the labs are those of their results."""
 
+import importlib.util
 import json
 import re
 from pathlib import Path
@@ -53,3 +54,12 @@ def test_one_line_makes_it_known_to_the_commands(imitator, tmp_path):
     assert outcome.exit_code == 0, outcome.output
     assert json.loads(outcome.stdout.splitlines()[-1])["agent"] == "self-imitation"
     assert type(imitator.load(tmp_path / "run" / "checkpoint")) is imitator
+
+
+def test_the_pages_of_the_labs_are_those_of_their_results():
+    maker = Path(__file__).parent.parent / "docs" / "make_labs.py"
+    spec = importlib.util.spec_from_file_location("make_labs", maker)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    for path, text in module.pages().items():
+        assert path.read_text(encoding="utf-8") == text, f"{path.name}: run python docs/make_labs.py --pages"

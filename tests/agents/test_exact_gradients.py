@@ -413,25 +413,29 @@ def test_a_group_of_one_is_its_own_mean(returns: str) -> None:
     assert not update_gradient({"baseline": "group-mean", "returns": returns}, rollout).any()
 
 
-# The page.
+# The pages.
 
 ROOT = Path(__file__).parents[2]
 
 
-def test_the_page_is_what_its_command_writes() -> None:
+@pytest.fixture(scope="module")
+def made() -> dict[str, list[list[str]]]:
+    """Return the cells of the pages as the command makes them now."""
     spec = importlib.util.spec_from_file_location("make_gradients", ROOT / "docs" / "make_gradients.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    made = _cells(module.page())
-    kept = _cells((ROOT / "docs" / "gradients.md").read_text(encoding="utf-8"))
-    assert [_words(row) for row in made] == [_words(row) for row in kept]
-    assert [_numbers(row) for row in made] == [pytest.approx(_numbers(row), abs=2e-4) for row in kept]
+    return {name: _cells(text) for name, text in module.pages().items()}
 
 
-def test_every_row_of_the_page_holds() -> None:
-    """The test above compares the verdicts of this page with those that the command gives now."""
-    kept = _cells((ROOT / "docs" / "gradients.md").read_text(encoding="utf-8"))
-    verdicts = [row[-1] for row in kept if row[-1] in ("yes", "NO")]
+def test_the_pages_are_what_their_command_writes(made: dict[str, list[list[str]]]) -> None:
+    for name, rows in made.items():
+        kept = _cells((ROOT / "docs" / name).read_text(encoding="utf-8"))
+        assert [_words(row) for row in rows] == [_words(row) for row in kept]
+        assert [_numbers(row) for row in rows] == [pytest.approx(_numbers(row), abs=2e-4) for row in kept]
+
+
+def test_every_row_of_the_pages_holds(made: dict[str, list[list[str]]]) -> None:
+    verdicts = [row[-1] for rows in made.values() for row in rows if row[-1] in ("yes", "NO")]
     assert len(verdicts) == 60
     assert set(verdicts) == {"yes"}
 
