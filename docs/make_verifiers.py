@@ -1,4 +1,7 @@
-"""Lint the verifiers and write the tables of docs/verifiers.md: python docs/make_verifiers.py [NAME ...]."""
+"""Lint the verifiers and write the tables of docs/verifiers.md and docs/verifiers-lint.md.
+
+python docs/make_verifiers.py [NAME ...] lints all verifiers, or those of these names.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ from verifiers.lint.rules import RULES
 from verifiers.registry import find_verifier, verifier_origin
 
 FOLDER = Path(__file__).resolve().parent
-PAGE, RESULTS = FOLDER / "verifiers.md", FOLDER / "verifiers.json"
+RESULTS = FOLDER / "verifiers.json"
 WITH_ARGUMENTS: dict[str, tuple[str, dict[str, Any]]] = {
     "reasoning_gym": ("reasoning_gym:leg_counting", {}),
     "weighted": ("weighted (countdown, length)", {"parts": {"countdown": 1, "length": {"weight": 0.1, "maximum": 12}}}),
@@ -23,14 +26,15 @@ COUNTED = ("problems", "attacks", "false_accepts", "declared", "honest", "false_
 
 
 def main(names: list[str]) -> None:
-    """Lint the verifiers of these names, or all of ours, keep the counts, and write the page from all that are kept."""
+    """Lint the verifiers of these names, or all of ours, and write the pages from all counts that are kept."""
     kept = {name: result for name, result in results().items() if name in linted()}
     for name in names or linted():
         kept[name] = counts(name)
         print(f"{name}: {kept[name]}", flush=True)
     text = json.dumps(dict(sorted(kept.items())), indent=1)
     RESULTS.write_text(text + "\n", encoding="utf-8", newline="\n")
-    PAGE.write_text(page(PAGE.read_text(encoding="utf-8")), encoding="utf-8", newline="\n")
+    for path, written in pages().items():
+        path.write_text(written, encoding="utf-8", newline="\n")
 
 
 def ours() -> list[str]:
@@ -64,18 +68,32 @@ def counts(name: str) -> dict[str, Any]:
 
 
 def verifiers_table() -> str:
-    """Return the verifiers with what each says not to catch."""
-    lines = ["| verifier | what it is | does not catch |", "|---|---|---|"]
+    """Return the verifiers: where problems come from, the extra that each needs, and what each says not to catch."""
+    lines = ["| verifier | what it is | problems | extra | does not catch |", "|---|---|---|---|---|"]
     for name in ours():
         found = find_verifier(name)
-        by_reason: dict[str, list[str]] = {}
-        for family, reason in found.does_not_catch.items():
-            by_reason.setdefault(reason, []).append(family)
-        holes = "; ".join(f"{', '.join(families)}: {reason}" for reason, families in by_reason.items())
-        lines.append(
-            f"| `{name}` | {_cell((found.__doc__ or '').splitlines()[0])} | {_cell(holes) or 'nothing known'} |"
-        )
+        summary = _cell((found.__doc__ or "").splitlines()[0])
+        extras = ", ".join(f"`{extra}`" for extra in dict.fromkeys(found.needs.values()))
+        lines.append(f"| `{name}` | {summary} | {_problems(found)} | {extras} | {_cell(_holes(found))} |")
     return "\n".join(lines)
+
+
+def _problems(found: type[Verifier]) -> str:
+    if "makes_problems" in vars(found):
+        return "of the verifiers in its arguments, or `--problems`"
+    return "its own" if found.sample is not Verifier.sample else "`--problems`"
+
+
+def _holes(found: type[Verifier]) -> str:
+    """Return what a verifier does not catch: up to three families by name, more by their number."""
+    by_reason: dict[str, list[str]] = {}
+    for family, reason in found.does_not_catch.items():
+        by_reason.setdefault(reason, []).append(family)
+    holes = {
+        reason: ", ".join(families) if len(families) <= 3 else f"{len(families)} kinds of attack"
+        for reason, families in by_reason.items()
+    }
+    return "; ".join(f"{families}: {reason}" for reason, families in holes.items()) or "nothing known"
 
 
 def lint_table() -> str:
@@ -109,17 +127,24 @@ def attacks_table() -> str:
     return "\n".join(["| family | its texts |", "|---|---|", *rows])
 
 
-TABLES = {"verifiers": verifiers_table, "counts": lint_table, "rules": rules_table, "attacks": attacks_table}
+TABLES = {
+    "verifiers.md": {"verifiers": verifiers_table},
+    "verifiers-lint.md": {"rules": rules_table, "attacks": attacks_table, "counts": lint_table},
+}
 
 
-def page(text: str) -> str:
-    """Return the page with its tables as they are now."""
-    for name, table in TABLES.items():
-        before, start, rest = text.partition(f"<!-- {name} -->\n")
-        _, end, after = rest.partition(f"<!-- end of {name} -->")
-        assert start and end, f"the page has no place for the table of {name}"
-        text = f"{before}{start}{table()}\n{end}{after}"
-    return text
+def pages() -> dict[Path, str]:
+    """Return the pages with their tables as they are now."""
+    made = {}
+    for page, tables in TABLES.items():
+        text = (FOLDER / page).read_text(encoding="utf-8")
+        for name, table in tables.items():
+            before, start, rest = text.partition(f"<!-- {name} -->\n")
+            _, end, after = rest.partition(f"<!-- end of {name} -->")
+            assert start and end, f"{page} has no place for the table of {name}"
+            text = f"{before}{start}{table()}\n{end}{after}"
+        made[FOLDER / page] = text
+    return made
 
 
 def _cell(text: str) -> str:

@@ -1,4 +1,4 @@
-"""The tables of README.md and docs/performance.md are those of benchmarks/results, whose rows are complete."""
+"""The tables of the pages about performance are those of benchmarks/results, whose rows are complete."""
 
 import importlib.util
 import json

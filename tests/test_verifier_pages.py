@@ -1,4 +1,4 @@
-"""The tables of docs/verifiers.md are those of the code, and every verifier passes lint with the counts shown there."""
+"""The tables of the pages about verifiers are those of the code; every verifier passes lint with the counts there."""
 
 import importlib.util
 import re
@@ -26,7 +26,16 @@ SLOW = {"code", "math"}
 
 
 def test_the_tables_are_those_of_the_code():
-    assert MAKER.page(PAGE) == PAGE, "run python docs/make_verifiers.py"
+    for path, text in MAKER.pages().items():
+        assert path.read_text(encoding="utf-8") == text, f"{path.name}: run python docs/make_verifiers.py"
+
+
+def test_the_page_says_which_verifiers_need_problems_and_which_an_extra():
+    cells = [[cell.strip() for cell in line.split("|")] for line in MAKER.verifiers_table().splitlines()]
+    rows = {row[1].strip("`"): row[3:5] for row in cells}
+    assert rows["arith"] == ["its own", ""] and rows["numeric"] == ["`--problems`", ""]
+    assert rows["math"] == ["`--problems`", "`math`"]
+    assert rows["weighted"][0] == rows["reward_model"][0] == "of the verifiers in its arguments, or `--problems`"
 
 
 def test_every_verifier_was_linted():
