@@ -124,12 +124,17 @@ def half_precision(policy: Policy) -> str:
     return str(found).removeprefix("torch.")
 
 
-def warn_of_half_precision(policy: Policy) -> None:
-    """Warn before training weights that most optimizer steps are too small to change."""
+def warn_of_half_precision(policy: Policy, stacklevel: int = 4) -> None:
+    """Warn before training weights that most optimizer steps are too small to change.
+
+    Args:
+        policy: about to be trained.
+        stacklevel: of the warning; by default that of the caller of `learn`.
+    """
     name = half_precision(policy)
     if name:
         warnings.warn(
             f"training in {name} loses most updates: a step below about 0.2 % of a weight rounds to nothing; "
             "use policy_kwargs dtype='float32'",
-            stacklevel=4,
+            stacklevel=stacklevel,
         )

@@ -65,7 +65,7 @@ class WarmStart:
         self.steps = check_count("steps", steps, low=0)
         self.batch_size = check_count("batch_size", batch_size)
         check_number("learning_rate", learning_rate, low=0.0, above=True)
-        warn_of_half_precision(policy)
+        warn_of_half_precision(policy, stacklevel=4)
         self.parameters = policy.actor_parameters()
         self.optimizer = torch.optim.AdamW(self.parameters, lr=learning_rate, weight_decay=0.0)
         self.decay = torch.optim.lr_scheduler.LinearLR(self.optimizer, 1.0, 0.1, total_iters=max(steps, 1))

@@ -1,5 +1,7 @@
 """Which models are taken: whoever would act otherwise than it is trained is refused in one line that names its type."""
 
+import linecache
+
 import pytest
 import torch
 from identity_checks import ROUNDING, check_acting_equals_training, check_plain_reference, collect
@@ -188,6 +190,8 @@ def test_training_in_bfloat16_warns_in_one_line_and_acting_does_not(stored_in_ha
         with pytest.warns(UserWarning, match=r"training in bfloat16.*dtype='float32'") as caught:
             train()
         assert len(caught) == 1 and "\n" not in str(caught[0].message)
+        line = linecache.getline(caught[0].filename, caught[0].lineno)
+        assert "learn(" in line or "warm_start(" in line, "the warning is about the line that trains"
 
 
 def test_a_checkpoint_keeps_the_precision_that_was_asked_for(stored_in_half, tmp_path):
