@@ -32,9 +32,6 @@ class Anchor:
     Attributes:
         reference: frozen; None until `freeze_reference` was called or a checkpoint set it. A reference that is kept
             though β is 0, for a callback that measures the KL, changes nothing.
-
-    Raises:
-        ValueError: for anything else.
     """
 
     def __init__(self, coef: float = 0.0, estimator: str = "k1", place: str = "reward") -> None:

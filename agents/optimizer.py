@@ -32,9 +32,6 @@ class PolicyOptimizer:
         rate: the present learning rate.
         skipped: updates in a row with a loss, a log-probability or a gradient that was not finite.
         total_skipped: all such updates.
-
-    Raises:
-        ValueError: for a hyper-parameter out of range.
     """
 
     def __init__(

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import difflib
 from importlib import import_module
 from typing import Any
+
+from agents.checks import check_choice
 
 BENCHMARKS = {  # name: its module, which has `run(name, pairs) -> list[Row]`, and what it measures
     "trl-grpo": ("trl_short", "an update of GRPO on short answers, against TRL"),
@@ -34,8 +35,4 @@ def find_benchmark(name: str) -> Any:
     Raises:
         ValueError: for an unknown name, with the closest match.
     """
-    if name not in BENCHMARKS:
-        close = difflib.get_close_matches(name, BENCHMARKS, n=1)
-        hint = f"did you mean {close[0]!r}? " if close else ""
-        raise ValueError(f"unknown benchmark {name!r}; {hint}allowed: {', '.join(BENCHMARKS)}")
-    return import_module(f".{BENCHMARKS[name][0]}", __package__)
+    return import_module(f".{BENCHMARKS[check_choice('benchmark', name, BENCHMARKS)][0]}", __package__)

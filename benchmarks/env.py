@@ -74,17 +74,15 @@ def _share(label: str, envs: Any, policy: Policy, episodes: int, pairs: int, rep
 
     policy.act = timed(policy.act, "act")  # type: ignore[method-assign]
     envs.step, envs.reset = timed(envs.step, "env"), timed(envs.reset, "env")
-    whole: list[float] = []
-    decode: list[float] = []
-    environment: list[float] = []
+    taken: list[dict[str, float]] = []  # microseconds per step
     for _ in range(pairs + 1):
         spent.update(act=0.0, env=0.0, steps=0.0)
         with clock() as seconds:
             for _ in range(repeats):
                 collector.collect(policy, episodes, generator)
-        for kept, value in ((whole, seconds()), (decode, spent["act"]), (environment, spent["env"])):
-            kept.append(value / spent["steps"] * 1e6)
-    whole, decode, environment = whole[1:], decode[1:], environment[1:]
+        parts = {"act": spent["act"], "env": spent["env"], "whole": seconds()}
+        taken.append({part: value / spent["steps"] * 1e6 for part, value in parts.items()})
+    decode, environment, whole = ([step[part] for step in taken[1:]] for part in ("act", "env", "whole"))
     shares = [1 - chosen / step for chosen, step in zip(decode, whole, strict=True)]
     middle = sorted(shares)[len(shares) // 2]
     share = sorted(e / w for e, w in zip(environment, whole, strict=True))[len(whole) // 2]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import resource
-import subprocess
 import sys
 import warnings
 from typing import Any
@@ -16,7 +15,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from agents import LanguageModelPolicy, Rollout
 
-from .measure import THREADS, Row
+from .measure import THREADS, Row, in_a_process
 from .peers import require_trl
 
 # The head must exceed 32 MiB, as in real models: smaller blocks stay in the allocator's heap when they are freed.
@@ -27,12 +26,11 @@ def run(name: str, pairs: int) -> list[Row]:
     """Return a row for TRL and one for the whole logits."""
     require_trl()
     pairs = min(pairs, 2)  # a peak of memory is the same every time
-    ours = [_in_a_process("ours", LENGTH) for _ in range(pairs)]
-    trl = [_in_a_process("trl", LENGTH) for _ in range(pairs)]
+    ours, trl = ([_child(side, LENGTH)["gigabytes"] for _ in range(pairs)] for side in ("ours", "trl"))
     # Full logits do not fit into most machines: measured on 1/64 and 1/32 of the tokens and extrapolated linearly.
-    small, double = (_in_a_process("whole", length) for length in (SMALL, 2 * SMALL))
+    small, double = (_child("whole", length)["gigabytes"] for length in (SMALL, 2 * SMALL))
     whole = small + (double - small) * (LENGTH - SMALL) / SMALL
-    losses = [_loss(side, SMALL) for side in ("ours", "trl", "whole")]
+    losses = [_child(side, SMALL)["loss"] for side in ("ours", "trl", "whole")]
     quality = f"the loss of {ROWS} x {SMALL} tokens: {losses[0]:.5f}, TRL {losses[1]:.5f}, whole {losses[2]:.5f}"
     return [
         Row.of("against TRL's trainer's own pass", ours, trl, "GB above the model", quality),
@@ -40,36 +38,18 @@ def run(name: str, pairs: int) -> list[Row]:
     ]
 
 
-def _loss(side: str, length: int) -> float:
-    return _child(side, length)["loss"]
-
-
-def _in_a_process(side: str, length: int) -> float:
-    return _child(side, length)["gigabytes"]
-
-
 def _child(side: str, length: int) -> dict[str, float]:
-    command = [sys.executable, "-m", __name__, side, str(length)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise RuntimeError(f"the measurement of {side} failed: {done.stderr[-500:]}")
-    return json.loads(done.stdout.splitlines()[-1])
+    return in_a_process(__name__, side, str(length))
 
 
 def _measure(side: str, length: int) -> dict[str, float]:
     torch.manual_seed(0)
     torch.set_num_threads(THREADS)
-    model = LlamaForCausalLM(
-        LlamaConfig(
-            vocab_size=VOCABULARY,
-            hidden_size=WIDTH,
-            intermediate_size=128,
-            num_hidden_layers=1,
-            num_attention_heads=2,
-            max_position_embeddings=PROMPT + length,
-            tie_word_embeddings=True,
-        )
-    )
+    config = LlamaConfig(
+        vocab_size=VOCABULARY, hidden_size=WIDTH, intermediate_size=128, num_hidden_layers=1, num_attention_heads=2,
+        max_position_embeddings=PROMPT + length, tie_word_embeddings=True,
+    )  # fmt: skip
+    model = LlamaForCausalLM(config)
     tokens = torch.randint(VOCABULARY, (ROWS, PROMPT + length))
     for parameter in model.parameters():
         parameter.grad = torch.zeros_like(parameter)

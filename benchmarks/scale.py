@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import resource
-import subprocess
 import sys
 from typing import Any
 
@@ -13,7 +12,7 @@ import torch
 
 from agents import Agent, ReinforceBaseline
 
-from .measure import THREADS, Row, clock
+from .measure import THREADS, Row, clock, in_a_process
 from .worlds import endless_model, letter_envs, letter_prompts
 
 SWEEPS: dict[str, list[dict[str, int]]] = {
@@ -27,7 +26,7 @@ def run(name: str, pairs: int) -> list[Row]:
     """Return a row for each quantity: the measured growth against growth in proportion."""
     rows = []
     for quantity, settings in SWEEPS.items():
-        figures = [_in_a_process(each) for each in settings]
+        figures = [in_a_process(__name__, json.dumps(each)) for each in settings]
         first, last = settings[0][quantity], settings[-1][quantity]
         times = [figure["seconds"] for figure in figures]
         powers = {key: _power([s[quantity] for s in settings], [f[key] for f in figures]) for key in figures[0]}
@@ -45,13 +44,6 @@ def _power(sizes: list[int], values: list[float]) -> float:
     mean_x, mean_y = sum(x) / len(x), sum(y) / len(y)
     above = sum((a - mean_x) * (b - mean_y) for a, b in zip(x, y, strict=True))
     return above / sum((a - mean_x) ** 2 for a in x)
-
-
-def _in_a_process(settings: dict[str, int]) -> dict[str, float]:
-    """Measure in a separate process, because the peak of memory is per process."""
-    command = [sys.executable, "-m", __name__, json.dumps(settings)]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    return json.loads(done.stdout.splitlines()[-1])
 
 
 def _measure(slots: int, length: int, group: int) -> dict[str, float]:

@@ -23,11 +23,7 @@ class Encoder:
         self._prompts: dict[str, list[int]] = {}  # a cache: prompts repeat, in other epochs or by chance
 
     def prompts(self, texts: list[str]) -> list[list[int]]:
-        """Return the tokens of prompts, with the start token that the tokenizer adds, if any.
-
-        Raises:
-            ValueError: as `spell` says.
-        """
+        """Return the tokens of prompts, with the start token that the tokenizer adds, if any."""
         new = [text for text in dict.fromkeys(texts) if text not in self._prompts]
         if len(self._prompts) + len(new) > REMEMBERED:
             self._prompts, new = {}, list(dict.fromkeys(texts))

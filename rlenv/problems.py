@@ -16,11 +16,7 @@ from verifiers import Problem, Verifier
 from .curriculum import Curriculum
 
 SPLITS = ("train", "test")
-NAMED_SPLITS = {
-    "train": "train",
-    "test": "test",
-    "validation": "test",
-}  # of listed problems
+NAMED_SPLITS = {"train": "train", "test": "test", "validation": "test"}  # of listed problems
 _TRIES = 10_000
 
 

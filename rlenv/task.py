@@ -172,11 +172,7 @@ class TextGenTask:
         return [by_group[episode // self.group_size] for episode in episodes]
 
     def encode(self, texts: list[str]) -> list[list[int]]:
-        """Return the tokens of prompts; text that looks like a special token stays text.
-
-        Raises:
-            ValueError: as `prompts` says.
-        """
+        """Return the tokens of prompts; text that looks like a special token stays text."""
         encoded = self.encoder.prompts(texts)
         for text, ids in zip(texts, encoded, strict=True):
             if not 0 < len(ids) <= self.max_prompt_tokens:

@@ -1,4 +1,4 @@
-"""Checks of the arguments of verifiers; each error is one line."""
+"""Checks of the arguments of verifiers; anything else is a ValueError of one line."""
 
 from __future__ import annotations
 
@@ -10,44 +10,28 @@ from typing import Any
 
 
 def whole_number(owner: str, name: str, value: Any, low: int, high: int) -> int:
-    """Return a whole number from `low` to `high`.
-
-    Raises:
-        ValueError: for anything else.
-    """
+    """Return a whole number from `low` to `high`."""
     if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
         raise ValueError(f"{owner}: {name} must be a whole number from {low} to {high}, got {value!r}")
     return value
 
 
 def not_negative(owner: str, name: str, value: Any) -> Fraction:
-    """Return a finite number of at least 0 as the exact fraction that its decimal digits mean.
-
-    Raises:
-        ValueError: for anything else.
-    """
+    """Return a finite number of at least 0 as the exact fraction that its decimal digits mean."""
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value) or value < 0:
         raise ValueError(f"{owner}: {name} must be a number of at least 0, got {value!r}")
     return Fraction(str(value))
 
 
 def flag(owner: str, name: str, value: Any) -> bool:
-    """Return true or false.
-
-    Raises:
-        ValueError: for anything else.
-    """
+    """Return true or false."""
     if not isinstance(value, bool):
         raise ValueError(f"{owner}: {name} must be true or false, got {value!r}")
     return value
 
 
 def one_of(owner: str, name: str, value: Any, allowed: Sequence[str]) -> str:
-    """Return one of the allowed names.
-
-    Raises:
-        ValueError: for anything else, with the closest match.
-    """
+    """Return one of the allowed names."""
     if value not in allowed:
         close = difflib.get_close_matches(str(value), allowed, n=1)
         hint = f"; did you mean {close[0]!r}?" if close else ""

@@ -54,7 +54,7 @@ def leave_one_out(returns: torch.Tensor, rollout: Rollout) -> torch.Tensor:
     """
     rows = counted(rollout)
     anchor, centred, counts = _centred(returns, rollout.groups, rows)
-    total = _group_sum(centred.where(rows[:, None], 0), rollout.groups)
+    total = group_sum(centred.where(rows[:, None], 0), rollout.groups)
     others = (counts - 1).clamp(min=1)
     return (anchor + (total - centred) / others).where(counts > 1, 0)
 
@@ -119,7 +119,7 @@ def _extend(values: torch.Tensor, steps: int) -> torch.Tensor:
 
 def _group_mean(returns: torch.Tensor, groups: torch.Tensor, valid: torch.Tensor) -> torch.Tensor:
     anchor, centred, counts = _centred(returns, groups, valid)
-    return anchor + _group_sum(centred.where(valid[:, None], 0), groups) / counts.clamp(min=1)
+    return anchor + group_sum(centred.where(valid[:, None], 0), groups) / counts.clamp(min=1)
 
 
 def _centred(
@@ -136,11 +136,10 @@ def _centred(
     _, member = groups.unique(return_inverse=True)
     first = torch.full_like(rows, len(rows)).scatter_reduce(0, member, rows.where(valid, len(rows)), "amin")[member]
     anchor = returns[first.clamp(max=len(rows) - 1)]
-    counts = torch.zeros_like(rows).index_add(0, member, valid.to(rows.dtype))[member]
-    return anchor, returns - anchor, counts[:, None]
+    return anchor, returns - anchor, group_sum(valid[:, None].long(), groups)
 
 
-def _group_sum(values: torch.Tensor, groups: torch.Tensor) -> torch.Tensor:
+def group_sum(values: torch.Tensor, groups: torch.Tensor) -> torch.Tensor:
     """Return, for each row, the sum of the rows of its group [N, T]."""
     _, member = groups.unique(return_inverse=True)
     return torch.zeros_like(values).index_add(0, member, values)[member]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from ..rollout import Rollout
-from .baselines import counted, group_mean
+from .baselines import counted, group_mean, group_sum
 
 
 def group_std(returns: torch.Tensor, rollout: Rollout) -> torch.Tensor:
@@ -17,12 +17,10 @@ def group_std(returns: torch.Tensor, rollout: Rollout) -> torch.Tensor:
         returns: [N, T].
         rollout: for its groups and which episodes count.
     """
-    rows = counted(rollout)
-    _, member = rollout.groups.unique(return_inverse=True)
-    squares = (returns - group_mean(returns, rollout)).square().where(rows[:, None], 0)
-    counts = torch.zeros_like(member).index_add(0, member, rows.to(member.dtype))
-    variances = torch.zeros_like(squares).index_add(0, member, squares) / (counts - 1).clamp(min=1)[:, None]
-    return variances.sqrt()[member]
+    rows = counted(rollout)[:, None]
+    squares = (returns - group_mean(returns, rollout)).square().where(rows, 0)
+    counts = group_sum(rows.long(), rollout.groups)  # [N, 1]
+    return (group_sum(squares, rollout.groups) / (counts - 1).clamp(min=1)).sqrt()
 
 
 def standardize_groups(returns: torch.Tensor, rollout: Rollout, eps: float = 1e-4) -> torch.Tensor:

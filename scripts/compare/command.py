@@ -129,11 +129,7 @@ def _with_defaults(given: dict[str, Any]) -> dict[str, Any]:
 
 
 def _check(agents: list[str], given: dict[str, Any]) -> None:
-    """Make what every run will make, so that bad input is an error before the first run starts.
-
-    Raises:
-        ValueError: as the agents, the environment and the warm start say.
-    """
+    """Make what every run will make, so that bad input is an error before the first run starts."""
     from agents.checks import check_number
     from agents.envs import resolve_device
 

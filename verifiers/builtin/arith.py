@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 import random
 from collections.abc import Sequence
 
@@ -12,8 +11,7 @@ from ..arguments import whole_number
 from ..base import RIGHT, WRONG, Problem, Verdict, Verifier
 from ..registry import register_verifier
 
-_OPERATORS = {"+": operator.add, "-": operator.sub, "*": operator.mul}
-_COMMUTATIVE = "+*"
+_OPERATORS = "+-*"
 
 
 @register_verifier("arith")
@@ -32,15 +30,12 @@ class Arith(Verifier):
         operands: numbers per problem, 2 to 9.
         levels: number of difficulty levels, 1 to `digits`, drawn uniformly: the highest has operands of `digits`
             digits, each lower level one digit less.
-
-    Raises:
-        ValueError: for a number out of range, or an unknown or missing operator.
     """
 
     def __init__(self, digits: int = 2, operators: str = "+", operands: int = 2, levels: int = 1) -> None:
         self.digits = whole_number("arith", "digits", digits, 1, 9)
         if not isinstance(operators, str) or not operators or set(operators) - set(_OPERATORS):
-            raise ValueError(f"arith: operators must be some of {''.join(_OPERATORS)!r}, got {operators!r}")
+            raise ValueError(f"arith: operators must be some of {_OPERATORS!r}, got {operators!r}")
         self.operators = "".join(dict.fromkeys(operators))
         self.operands = whole_number("arith", "operands", operands, 2, 9)
         self.levels = whole_number("arith", "levels", levels, 1, digits)
@@ -55,13 +50,11 @@ class Arith(Verifier):
 
     @override
     def sample_at(self, rng: random.Random, level: int) -> Problem:
-        low, high = self._bounds[level - 1]
+        numbers = [rng.randint(*self._bounds[level - 1]) for _ in range(self.operands)]
+        symbols = [rng.choice(self.operators) for _ in numbers[1:]]
+        prompt = "".join(f"{symbol}{number}" for symbol, number in zip(["", *symbols], numbers, strict=True))
         metadata = {} if self.levels == 1 else {"level": level}
-        if self.operands > 2:
-            return self._chain(rng, low, high, metadata)
-        a, b = rng.randint(low, high), rng.randint(low, high)
-        symbol = rng.choice(self.operators)
-        return Problem(f"{a}{symbol}{b}=", str(_OPERATORS[symbol](a, b)), metadata)
+        return Problem(f"{prompt}=", str(_value(numbers, symbols)), metadata)
 
     @override
     def verify(self, problem: Problem, completion: str) -> Verdict:
@@ -69,18 +62,10 @@ class Arith(Verifier):
 
     def split_key(self, problem: Problem) -> str:
         """Return the prompt with the terms of a sum, and the factors of a product, in sorted order."""
-        if self.operands > 2:
-            return _chain_key(problem.prompt)
-        for symbol in _COMMUTATIVE:
-            if symbol in problem.prompt:
-                return symbol.join(sorted(problem.prompt.rstrip("=").split(symbol)))
-        return problem.prompt
-
-    def _chain(self, rng: random.Random, low: int, high: int, metadata: dict[str, int]) -> Problem:
-        numbers = [rng.randint(low, high) for _ in range(self.operands)]
-        symbols = [rng.choice(self.operators) for _ in numbers[1:]]
-        prompt = "".join(f"{symbol}{number}" for symbol, number in zip(["", *symbols], numbers, strict=True))
-        return Problem(f"{prompt}=", str(_value(numbers, symbols)), metadata)
+        if not set("+*") & set(problem.prompt):
+            return problem.prompt
+        terms = problem.prompt.rstrip("=").split("+")
+        return "+".join(sorted(term if "-" in term else "*".join(sorted(term.split("*"))) for term in terms))
 
     def _longest_answer(self) -> int:
         low, high = 0 if self.digits == 1 else 10 ** (self.digits - 1), 10**self.digits - 1
@@ -98,10 +83,3 @@ def _value(numbers: Sequence[int], symbols: Sequence[str]) -> int:
         else:
             terms.append(number if symbol == "+" else -number)
     return sum(terms)
-
-
-def _chain_key(prompt: str) -> str:
-    if not set(_COMMUTATIVE) & set(prompt):
-        return prompt
-    terms = prompt.rstrip("=").split("+")
-    return "+".join(sorted(term if "-" in term else "*".join(sorted(term.split("*"))) for term in terms))

@@ -34,9 +34,6 @@ class Countdown(Verifier):
         operators: used in the solutions, drawn uniformly: `+`, and any of `-`, `*`, `/`.
         levels: number of difficulty levels, 1 to `numbers` - 1, drawn uniformly: the highest has `numbers` numbers,
             each lower level one less.
-
-    Raises:
-        ValueError: for a number out of range, or invalid operators.
     """
 
     def __init__(self, numbers: int = 3, largest: int = 9, operators: str = "+-*", levels: int = 1) -> None:

@@ -36,9 +36,6 @@ class Length(Verifier):
         minimum: the smallest length with full reward.
         margin: how far outside the reward reaches 0; 0 for a sharp limit.
         unit: characters or words.
-
-    Raises:
-        ValueError: for a number out of range, or another unit.
     """
 
     does_not_catch = dict.fromkeys(

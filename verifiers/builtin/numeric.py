@@ -41,9 +41,6 @@ class Numeric(ReferenceVerifier):
         strict: without it the last number of the completion counts, whatever other numbers stand before it, and
             "17 or 18" scores where 18 is right.
         inside: judge only the section in this tag, such as "answer", instead of the whole completion.
-
-    Raises:
-        ValueError: for an invalid option.
     """
 
     def __init__(

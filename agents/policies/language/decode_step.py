@@ -130,11 +130,8 @@ class _LayerStep:
         self.q, self.k, self.v, self.o, self.gate, self.up, self.down = ((p.weight, p.bias) for p in projections)
         self.head_dim, self.scaling = attention.head_dim, attention.scaling
         self.head_norms = (attention.q_norm, attention.k_norm) if hasattr(attention, "q_norm") else None
-        self.input_norm, self.mlp_norm, self.act = (
-            layer.input_layernorm,
-            layer.post_attention_layernorm,
-            layer.mlp.act_fn,
-        )
+        self.input_norm, self.mlp_norm = layer.input_layernorm, layer.post_attention_layernorm
+        self.act = layer.mlp.act_fn
 
     def __call__(self, x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, memory: Any, mask: Any) -> torch.Tensor:
         """Return the next hidden states [R, D]; writes keys and values to `memory`, the layer's cache."""

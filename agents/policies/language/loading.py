@@ -30,11 +30,7 @@ def is_text(observation_space: spaces.Space, action_space: spaces.Space) -> bool
 
 
 def check_text_spaces(observation_space: Any, action_space: Any) -> tuple[int, int]:
-    """Return the size of the vocabulary V and the longest context L of a text environment.
-
-    Raises:
-        ValueError: for other spaces.
-    """
+    """Return the size of the vocabulary V and the longest context L of a text environment."""
     if not is_text(observation_space, action_space):
         raise ValueError(
             "a language model needs observations Dict(tokens=Box[L], length=Discrete) and actions Discrete(V), "

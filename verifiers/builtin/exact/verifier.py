@@ -42,9 +42,6 @@ class Exact(ReferenceVerifier):
             nor 5%, and 314 is not 3.14; and 1,234 is not 1234.
         unicode: NFC (é is one thing however it is stored), NFKC (also ﬁ and fi), or none.
         inside: judge only the section in this tag, such as "answer", instead of the whole completion.
-
-    Raises:
-        ValueError: for an invalid option.
     """
 
     def __init__(
