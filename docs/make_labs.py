@@ -1,12 +1,12 @@
-"""Run the labs and write docs/labs.md and a page per lab in docs/labs/: python docs/make_labs.py [NAME ...].
+"""Run the labs and write their results into docs/labs.md and docs/labs/: python docs/make_labs.py [NAME ...].
 
-Without names all labs run; `--pages` runs none and writes the pages from the results that docs/labs/ holds.
+Without names all labs run; `--pages` runs none and writes the results that docs/labs/ holds.
 """
 
 from __future__ import annotations
 
-import inspect
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -15,39 +15,15 @@ from _rlenv_scripts.main import main as rlenv
 
 DOCS = Path(__file__).resolve().parent
 FOLDER = DOCS / "labs"
-INDEX = """\
-# The labs
+MARKS = re.compile(r"(<!-- results -->\n).*?(<!-- end of results -->)", re.DOTALL)
+RESULTS = """\
+{claim} It **{verdict}** ({seconds:.0f} s).
 
-Eight experiments that show why the algorithms are as they are. Each states a claim, measures it with the agents of this
-library, and says whether it held.
-
-    rlenv lab                        # list the labs
-    rlenv lab snr                    # run one; the exit code is 0 if its claim held, else 1
-    rlenv lab snr --out results      # also write the measurements (CSV), the figures (JSON) and a drawing (PNG)
-
-{table}
-
-The times are those of two CPU cores without a GPU, with seed 0. `python docs/make_labs.py` runs all labs and writes
-these pages.
-"""
-PAGE = """\
-# {name}: {title}
-
-*{question}*
-
-    rlenv lab {name}
-
-{claim} It **{verdict}** ({seconds:.0f} s; [all labs](../labs.md)).
-
-![{name}]({name}.png)
+![{lab}]({lab}.png)
 
 | measured | as claimed |
 |---|---|
 {rows}
-
-## What is measured, and what follows
-
-{about}
 """
 
 
@@ -63,23 +39,19 @@ def main(arguments: list[str]) -> None:
 
 
 def pages() -> dict[Path, str]:
-    """Return the pages of the present results: the index, and one per lab."""
+    """Return the index and the page of each lab with the results as they are now."""
     lines, texts = ["| lab | question | claim | seconds |", "|---|---|---|---|"], {}
-    for name, title in LABS.items():
+    for name in LABS:
         result = json.loads((FOLDER / f"{name}.json").read_text(encoding="utf-8"))
-        question, about = inspect.cleandoc(find_lab(name).__doc__ or "").split("\n", 1)
         verdict = "held" if result["held"] else "did not hold"
+        question = (find_lab(name).__doc__ or "").splitlines()[0]
         lines.append(f"| [{name}](labs/{name}.md) | {question} | {verdict} | {result['seconds']:.0f} |")
-        rows = [f"| {_cell(each['text'])} | {'yes' if each['held'] else 'NO'} |" for each in result["checks"]]
-        texts[FOLDER / f"{name}.md"] = PAGE.format(
-            name=name, title=title, question=question, about=about.strip(), claim=result["claim"], verdict=verdict,
-            seconds=result["seconds"], rows="\n".join(rows),
-        )  # fmt: skip
-    return {DOCS / "labs.md": INDEX.format(table="\n".join(lines)), **texts}
-
-
-def _cell(text: str) -> str:
-    return text.replace("|", "∣")
+        checks = [(each["text"].replace("|", "∣"), "yes" if each["held"] else "NO") for each in result["checks"]]
+        rows = "\n".join(f"| {text} | {held} |" for text, held in checks)
+        texts[FOLDER / f"{name}.md"] = RESULTS.format(**result, verdict=verdict, rows=rows)
+    tables = {DOCS / "labs.md": "\n".join(lines) + "\n", **texts}
+    return {path: MARKS.sub(lambda found, text=text: found[1] + text + found[2], path.read_text(encoding="utf-8"))
+            for path, text in tables.items()}  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -1,21 +1,6 @@
 """Which way does one sample push the policy, and what does a baseline change?
 
-Setup: three answers with probabilities 0.3, 0.5 and 0.2 earn 8, 3 and 5. That is 4.9 on average, and 8 for the best
-policy. The true gradient of the three logits is p(r - 4.9). The expected gradient of the agent's loss equals it, with a
-baseline and without.
-
-Single samples behave differently. All rewards are positive, so without a baseline every sampled answer becomes
-likelier, even the worst. Only a sample of the best answer itself (three in ten) makes the best answer likelier. With
-the baseline 4.9, answers below average become less likely, and eight samples in ten help.
-
-Training from single samples: Adam takes large steps however small the gradient is. Without a baseline, REINFORCE mostly
-converges to an answer that it sampled early; with a running mean it finds the best one. With four samples per update it
-finds the best one without a baseline, too, but takes more updates than with a running mean. Leave-one-out over four
-samples starts as fast as the running mean. It slows down near the end, where mostly all four samples are the same
-answer, so that their advantages are zero.
-
-For choosing an algorithm: use a baseline unless rewards are centred anyway; the smaller the update, the more it
-matters. If an update has few rollouts, or mostly equal ones, use a baseline that remembers earlier updates.
+docs/labs/bandit.md describes the setup and what follows for choosing an algorithm.
 """
 
 from __future__ import annotations

@@ -1,24 +1,6 @@
 """How much of the gradient's noise does each baseline remove, and where does it add noise?
 
-Setup: a prompt is solved with probability p, and K rollouts of it give one gradient estimate. Another prompt, solved
-with probability 1 - p, is in the same update. For p from 0.05 to 0.95 and K from 2 to 16, the variance of the estimate
-is computed for every baseline of the library, from the advantages that the real agent computes for each possible
-pattern of verdicts. At some points rollouts are also sampled, and the agent's loss is differentiated. One formula
-agrees with all of it.
-
-Result: let rewards be 0 or 1, and independent of the scores ∇log π. Then the variance without a baseline is
-(K-1)/(K(1-p)) times that with leave-one-out.
-
-- Where most answers are right, the baseline is worth many rollouts.
-- Where p < 1/K, plain REINFORCE has less noise: K-1 rollouts say too little about p, and there is hardly anything to
-  subtract.
-- A baseline that mixes prompts (running mean, batch mean) hurts on hard prompts, where it is more than twice the
-  success rate.
-- Where scores depend on the reward, as for an answer that is nearly learnt, even the exact mean reward can raise the
-  variance many times.
-
-For choosing an algorithm: compare rollouts of the same prompt, and make K so large that 1/K is below the success rates
-in training. For harder prompts, use more rollouts or easier problems; another baseline hardly helps.
+docs/labs/baselines.md describes the setup and what follows for choosing an algorithm.
 """
 
 from __future__ import annotations

@@ -1,20 +1,6 @@
 """What do REINFORCE, RLOO, GRPO and PPO cost in memory and time on the same model, and what does a critic add?
 
-Setup: every agent trains the preset `tiny` on answers of equal length. No episode is left out of the training pass,
-whatever it earned. PPO's critic is a head on the policy's trunk, or a separate model.
-
-- State is what stays in memory between updates: weights, gradients and Adam's two moments. It is counted tensor by
-  tensor after an update, so it is exact, and its ratios hold for a model of any size.
-- Activations are the tensors that the forward pass keeps for the backward pass, counted as torch saves them, each
-  storage once, over one pass over a whole rollout. A micro-batch keeps its share.
-- Times are those of the fastest of seven updates, which the agents make in turn, because other work on the machine can
-  only slow them. Collecting the rollout is measured separately.
-
-For choosing an algorithm: a critic head costs almost nothing, but sees only what the policy's trunk offers (lab
-`credit`). A separate critic doubles state and activations: without it, a model of twice the size fits. The baselines of
-RLOO and GRPO are arithmetic on rewards; they need K rollouts per prompt, which the batch has anyway. The anchor adds a
-frozen copy of the weights, a quarter of the state, and one more pass without gradients. Each of PPO's passes over a
-rollout costs as much as the one pass of the others, and saves collecting.
+docs/labs/cost.md describes the setup and what follows for choosing an algorithm.
 """
 
 from __future__ import annotations

@@ -1,27 +1,6 @@
 """If one token of many decides the reward, which tokens get the credit?
 
-Setup: an answer has 16 tokens and an end token. The fourth token alone decides the reward, which comes at the end. At
-one half-trained policy, the advantages of the real agents are computed on the same rollouts. Three figures describe
-them:
-
-- variance: the trace of the gradient's covariance, relative to that of leave-one-out with the episode's return;
-- off target: the share of the squared advantages at tokens that decide nothing;
-- signal: the length of the mean gradient along that of leave-one-out, which is unbiased. Below 1, signal is lost.
-
-The critic is a separate model. It is measured untrained ("fresh"), and fitted to the returns of this policy, with λ = 1
-(return less value), 0.9 and λ = 0 (the change of value at each step). A fitted head on the policy's trunk is measured,
-too. Then agents train from the start, with critics that learn along the way, until nine answers in ten are right.
-
-Return-to-go: with a single reward at the end it equals the episode's return exactly. With the anchor's KL penalty on
-every token they differ, but return-to-go does not always have less variance. The penalty on the decisive token goes up
-and down with the reward that this token earns and cancels some of its variance; return-to-go leaves this penalty out at
-all later tokens.
-
-For choosing an algorithm: RLOO and GRPO give all tokens the same credit. It has no bias here, but is noise on 16 tokens
-of 17, which averages out over a batch. A fitted critic takes the noise off the tokens after the decision and, with
-λ = 0, also off those before it. But it has to be fitted first: until then, λ = 0 learns from the critic's errors and
-loses the signal. With one verdict at the end and several rollouts per prompt, start without a critic, or with one at
-λ = 1. Consider a separate critic if answers are long, rollouts are few, and it can be fitted beforehand.
+docs/labs/credit.md describes the setup and what follows for choosing an algorithm.
 """
 
 from __future__ import annotations

@@ -1,19 +1,6 @@
 """What does the KL coefficient β buy when the reward can be cheated?
 
-Setup: a small language model has learned to name the larger of two digits from demonstrations, one in twenty of which
-begins with a flattering "!". The verifier pays 1 for the right digit, and 2 for anything that begins with "!": a
-loophole. RLOO trains on this reward with the anchor (k1 in the reward) at several β. Measured are how often the digit
-is right, how often the loophole is taken, the KL to the start, and the entropy of an answer.
-
-The best policy under the anchor has a closed form, π* ∝ π_0 exp(R/β) (Korbak et al. 2022, arXiv:2205.11275). Let p_r
-and p_l be the start's probabilities of a right answer and of the loophole: the loophole wins where
-β < 1 / ln(p_r / p_l). The dashed lines show this policy, computed from the start alone. At β = 0 the trained policy
-moves farther than it needs to: the reward does not depend on what follows the "!", and nothing keeps it in place.
-
-For choosing an algorithm: the anchor sets a price and forbids nothing. A loophole that pays Δ more than a right answer
-is taken once β is below Δ / ln(p_r / p_l), whatever the algorithm. The rarer the loophole is at the start, the smaller
-is this limit. Above it the anchor also holds back honest learning: success stays near the start instead of rising to 1.
-If the reward cannot be cheated, use β = 0; if it can, fix the verifier first.
+docs/labs/kl.md describes the setup and what follows for choosing an algorithm.
 """
 
 from __future__ import annotations

@@ -1,31 +1,6 @@
 """What does dividing by an answer's length do to the length of wrong answers?
 
-GRPO's loss weighs the steps of an answer by 1/|y|; Dr.GRPO's weight is constant, and DAPO takes the mean over all
-tokens of the batch (Liu et al. 2025, arXiv:2503.20783, section 3.1).
-
-Setup: an answer is right if it begins with "a". What follows, up to an end token that the policy chooses, cannot change
-the verdict, so length earns nothing. Every token is random with probability `SLIP`, so that wrong answers never
-disappear.
-
-Exact part: one right and one wrong answer both end with probability q at every step. The expected derivative of the
-loss by the logit of the end token is summed over all pairs of lengths, with the real weights. The weight 1/|y| pushes
-wrong answers to go on and right ones to end, each by E[1/T] - q, which is positive because E[1/T] > 1/E[T]. A constant
-weight pushes neither. With a mean over the tokens of N answers, the push is smaller by a factor of about N.
-
-Training: the three algorithms train, and the gap between the mean lengths of wrong and right answers is compared. The
-gap leaves out the drift that both share, which noise alone causes. The bias acts on right and on wrong answers, and
-both share the model's weights. If wrong answers look different (their filler is ",", that of right ones "."), wrong
-ones grow and right ones shrink. If they look alike, the policy first has to learn to tell them apart: right answers
-shrink at once, and the gap opens later.
-
-Thresholds: lengths drift by several tokens in either direction, so the checks look at gaps. Over resampled sets of
-three out of twelve starts (mean ± standard deviation), GRPO's gap at the end is 5.6 ± 0.7 tokens, the larger of the
-other two is 0.14 ± 0.09 of it, and where answers look alike the early gap is 0.18 ± 0.08 of that where they do not.
-Each threshold (2, 0.5 and 0.6) is more than three standard deviations away.
-
-For choosing an algorithm: for long answers, use a weight that does not depend on the answer's own length (Dr.GRPO,
-RLOO's sum, DAPO's mean over tokens). If GRPO's answers grow, look at the length of wrong answers before concluding that
-the policy has learned to think; if they shrink, it has not necessarily learned to be brief.
+docs/labs/length-bias.md describes the setup, the thresholds of the checks and what follows for choosing an algorithm.
 """
 
 from __future__ import annotations

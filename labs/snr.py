@@ -1,18 +1,6 @@
 """How many rollouts of a prompt does a gradient need before it points in the right direction?
 
-Setup: a policy small enough to enumerate (three tokens, at most three steps, one logit vector per prefix), whose true
-gradient is known. It is compared with the gradients that real agents compute from K sampled rollouts, thousands of them
-for every K from 1 to 256.
-
-- The variance (the mean squared distance from the true gradient) falls as 1/K, so the error falls as 1/√K: four times
-  as many rollouts halve it.
-- The cosine to the true gradient says how much of a step goes uphill. It may be near 0 for one rollout, and approaches
-  1 just as slowly.
-
-For choosing an algorithm: plain REINFORCE becomes more accurate through more rollouts alone. Leave-one-out is unbiased,
-too, and needs no critic. Where rewards are neither all high nor all low it needs fewer rollouts for the same accuracy,
-because it subtracts what all answers earn alike. It needs several rollouts per prompt: with two, it may add as much
-noise as it removes. The lab `baselines` shows where it helps.
+docs/labs/snr.md describes the setup and what follows for choosing an algorithm.
 """
 
 from __future__ import annotations

@@ -1,33 +1,6 @@
 """What holds a policy back when a step is too large?
 
-With a learning rate well above the default and eight passes over the same rollout, the policy moves far from the one
-that sampled. Three limits are compared: clipping the gradient's norm, clipping the ratio, and clipping it with more
-room upwards (clip-higher, Yu et al. 2025, arXiv:2503.14476, section 3.1).
-
-Setup: GRPO starts from a half-trained model that names the larger of two digits. Measured are success, the entropy per
-token, and `train/approx_kl`: how far the passes of an update move the policy from the one that sampled. A smaller
-experiment shows what clipping the norm does in front of Adam. The same noisy gradients go through the agents' own
-`PolicyOptimizer`: as they are, all a thousand times larger, or one of them a thousand times larger. Measured is how far
-the weights move in the true direction.
-
-Starts differ much, so the checks pool eight starts, all updates, all arms with a clipped ratio, and both pairs of arms
-that differ in norm clipping alone. Each threshold is more than three standard deviations away from what was measured
-over resampled sets of eight out of sixteen starts (mean ± standard deviation):
-
-    KL, clipped ratio / without          0.59 ± 0.06    below 0.95
-    success, clipped ratio - without     0.09 ± 0.02    above 0
-    KL, norm clipping / without          1.33 ± 0.13    above 0.67
-    success, more room - symmetric       0.03 ± 0.01    below 0.15
-    success, both - both at 20x          0.27 ± 0.06    above 0.05
-
-More room upwards lets unlikely tokens rise faster. It changes neither success nor entropy here, with a small vocabulary
-and a start that knows half of the answers.
-
-For choosing an algorithm: Adam divides a gradient by its own running size. Gradients that are always too large are
-therefore harmless, and clipping their norm changes almost nothing. Keep it for the rare outlier, which otherwise
-shrinks the steps after it. With several passes over a rollout, use the clipped ratio: it shortens updates. It is not a
-bound: it removes the gradient only after the ratio has left its range, so it limits neither the first pass nor Adam's
-momentum. If the learning rate is far too large, lower it.
+docs/labs/trust-region.md describes the setup, the thresholds of the checks and what follows for choosing an algorithm.
 """
 
 from __future__ import annotations

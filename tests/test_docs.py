@@ -63,3 +63,4 @@ def test_the_pages_of_the_labs_are_those_of_their_results():
     spec.loader.exec_module(module)
     for path, text in module.pages().items():
         assert path.read_text(encoding="utf-8") == text, f"{path.name}: run python docs/make_labs.py --pages"
+        assert "| held |" in text or "It **held**" in text, f"{path.name} has no place for its results"
