@@ -1,4 +1,4 @@
-"""The labs: experiments that show why an algorithm is as it is. One claim a file; a new one is a file and a line."""
+"""The labs: experiments that show why an algorithm is as it is. A new one: a file, a line here, a page in docs/labs."""
 
 from __future__ import annotations
 

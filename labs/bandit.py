@@ -134,15 +134,9 @@ def train(name: str, count: int, seed: int) -> torch.Tensor:
     for number in range(RUNS):
         policy = TablePolicy(PROBABILITIES.log()[None])
         agent = cls(
-            policy,
-            WorldEnv(WORLD, REWARDS, num_envs=count),
-            episodes_per_update=count,
-            learning_rate=RATE,
-            lr_schedule="constant",
-            seed=seed * RUNS + number,
-            device="cpu",
-            **settings,
-        )
+            policy, WorldEnv(WORLD, REWARDS, num_envs=count), episodes_per_update=count, learning_rate=RATE,
+            lr_schedule="constant", seed=seed * RUNS + number, device="cpu", **settings,
+        )  # fmt: skip
         _learn(agent, policy, curve[number])
     return curve
 

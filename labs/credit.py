@@ -135,17 +135,12 @@ def measure_credit(start: Any, now: dict[str, torch.Tensor], seed: int) -> list[
     means = {name: torch.stack(own).mean(0) for name, own in gradients.items()}
     return [
         {
-            "kind": "variance",
-            "credit": name,
-            "seed": seed,
-            "update": "",
-            "variance": variance / variances["episode"],
-            "off_target": float(np.mean(shares[name])),
-            "signal": float(means[name] @ means["episode"] / means["episode"].square().sum()),
-            "success": "",
+            "kind": "variance", "credit": name, "seed": seed, "update": "",
+            "variance": variance / variances["episode"], "off_target": float(np.mean(shares[name])),
+            "signal": float(means[name] @ means["episode"] / means["episode"].square().sum()), "success": "",
         }
         for name, variance in variances.items()
-    ]
+    ]  # fmt: skip
 
 
 def learn(name: str, start: Any, seed: int) -> list[dict[str, Any]]:

@@ -23,7 +23,7 @@ from .base import Check, Finding
 from .training import make_agent, mean_of, seeds_of, train, warm_model
 
 LENGTH = 16  # the longest answer
-SLIP = 0.4
+SLIP = 0.4  # the chance that a token is random
 STOP = 0.2  # the chance that a demonstrated answer ends at a step
 STARTS = 3
 WARM_STEPS = 100
@@ -122,16 +122,11 @@ def train_arm(name: str, seed: int) -> list[dict[str, Any]]:
     rows = []
     for update, (rollout, figures) in enumerate(train(agent, UPDATES)):
         right = rollout.success == 1
-        rows.append(
-            {
-                "seed": seed,
-                "arm": name,
-                "update": update,
-                "success": figures["rollout/success_rate"],
-                "right_length": float(rollout.lengths[right].double().mean()),
-                "wrong_length": float(rollout.lengths[~right].double().mean()),
-            }
-        )
+        rows.append({
+            "seed": seed, "arm": name, "update": update, "success": figures["rollout/success_rate"],
+            "right_length": float(rollout.lengths[right].double().mean()),
+            "wrong_length": float(rollout.lengths[~right].double().mean()),
+        })  # fmt: skip
     return rows
 
 

@@ -22,18 +22,10 @@ ENV = "TextGen-v0"
 def small_model(task: TextGenTask, seed: int, width: int = 64, layers: int = 1) -> PreTrainedModel:
     """Return an untrained Llama-type model over the task's vocabulary, its weights drawn from the seed."""
     config = LlamaConfig(
-        vocab_size=task.vocab_size,
-        hidden_size=width,
-        intermediate_size=2 * width,
-        num_hidden_layers=layers,
-        num_attention_heads=4,
-        num_key_value_heads=4,
-        max_position_embeddings=task.max_length,
-        tie_word_embeddings=True,
-        pad_token_id=None,
-        bos_token_id=None,
-        eos_token_id=None,
-    )
+        vocab_size=task.vocab_size, hidden_size=width, intermediate_size=2 * width, num_hidden_layers=layers,
+        num_attention_heads=4, num_key_value_heads=4, max_position_embeddings=task.max_length,
+        tie_word_embeddings=True, pad_token_id=None, bos_token_id=None, eos_token_id=None,
+    )  # fmt: skip
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
         return AutoModelForCausalLM.from_config(config).eval()
@@ -58,13 +50,8 @@ def warm_model(
     shown = demonstrate(task, 0, examples)
     episodes = Rollout.of_demonstrations(shown.observations, shown.actions, shown.mask)
     generator = torch.Generator().manual_seed(seed)
-    warm_start(
-        policy,
-        lambda size: episodes.select(torch.randint(examples, (size,), generator=generator)),
-        steps,
-        batch_size=64,
-        learning_rate=learning_rate,
-    )
+    draw = lambda size: episodes.select(torch.randint(examples, (size,), generator=generator))  # noqa: E731
+    warm_start(policy, draw, steps, batch_size=64, learning_rate=learning_rate)
     return policy.model
 
 

@@ -65,18 +65,11 @@ def train_arm(name: str, model: Any, seed: int) -> list[dict[str, Any]]:
     agent.stability_watch.warns = False  # updates that go too far are what is studied here
     rows = []
     for update, (_, figures) in enumerate(train(agent, UPDATES)):
-        rows.append(
-            {
-                "seed": seed,
-                "arm": name,
-                "update": update,
-                "success": figures["rollout/success_rate"],
-                "entropy": -figures["train/entropy_loss"],
-                "kl": figures["train/approx_kl"],
-                "grad_norm": figures["train/grad_norm"],
-                "clipped": figures["train/clip_fraction"],
-            }
-        )
+        rows.append({
+            "seed": seed, "arm": name, "update": update, "success": figures["rollout/success_rate"],
+            "entropy": -figures["train/entropy_loss"], "kl": figures["train/approx_kl"],
+            "grad_norm": figures["train/grad_norm"], "clipped": figures["train/clip_fraction"],
+        })  # fmt: skip
     return rows
 
 

@@ -6,6 +6,7 @@ import csv
 import io
 import json
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -117,10 +118,6 @@ def _read_csv(path: Path, delimiter: str = ",") -> Iterator[PlacedRow]:
             yield place, dict(zip(header, fields, strict=True))
 
 
-def _read_tsv(path: Path) -> Iterator[PlacedRow]:
-    return _read_csv(path, "\t")
-
-
 def _read_parquet(path: Path) -> Iterator[PlacedRow]:
     modules = ("pyarrow", "pyarrow.parquet", "pyarrow.compute")
     arrow, parquet, _ = (require(name, "data", "a Parquet file") for name in modules)
@@ -214,6 +211,6 @@ _READERS: dict[str, Callable[[Path], Iterator[PlacedRow]]] = {
     ".ndjson": _read_json_lines,
     ".json": _read_json,
     ".csv": _read_csv,
-    ".tsv": _read_tsv,
+    ".tsv": partial(_read_csv, delimiter="\t"),
     ".parquet": _read_parquet,
 }
