@@ -9,6 +9,8 @@ SETUP := setup.py setup.cfg pyproject.toml constraints.txt
 demo: .venv/.demo  ## train the main job and show that it learned
 	$(BIN)/rlenv train --log-dir runs/demo --overwrite --seed $(SEED)
 
+# Compiled modules are kept, for the workers and child processes of the tests.
+test: export PYTHONDONTWRITEBYTECODE =
 test: .venv/.dev  ## the fast, offline tests
 	$(BIN)/python -m pytest -n auto
 
