@@ -80,7 +80,8 @@ def test_the_critic_learns_what_answers_are_worth(cls, critic):
     reward = lambda prompts, completions: [float(prompt < "b") for prompt in prompts]  # noqa: E731
     envs = text_envs(32, reward, max_new_tokens=4)
     policy = policy_with(critic, envs, dtype="float32")
-    agent = cls(policy, envs, learning_rate=1e-2, episodes_per_update=32).learn(total_episodes=32 * 60)
+    updates = 20 if critic == "separate" else 60  # a head alone learns more slowly
+    agent = cls(policy, envs, learning_rate=1e-2, episodes_per_update=32).learn(total_episodes=32 * updates)
     rollout = agent.prepare(collect(policy, envs, 32))
     error = (rollout.values - rollout.value_targets)[rollout.mask].square().mean()
     assert error < 0.9 * rollout.value_targets[rollout.mask].var()
