@@ -24,7 +24,7 @@ def assert_close(ours: torch.Tensor, theirs: torch.Tensor, tolerance: float, wha
     assert gap <= tolerance, f"{what}: differ by {gap:.3g}, allowed {tolerance:.3g}"
 
 
-def collect(policy: Policy, envs: Any, episodes: int = 40, seed: int = 0) -> Rollout:
+def collect(policy: Policy, envs: Any, episodes: int = 24, seed: int = 0) -> Rollout:
     """Return a rollout that depends on nothing but the seed."""
     collector = Collector(envs, torch.device("cpu"))
     collector.seed(seed)
@@ -36,9 +36,9 @@ def collect(policy: Policy, envs: Any, episodes: int = 40, seed: int = 0) -> Rol
 # Identity 1: the policy that acts is the policy that is trained.
 
 
-def check_acting_equals_training(policy: LanguageModelPolicy, envs: Any, tolerance: float) -> None:
+def check_acting_equals_training(policy: LanguageModelPolicy, envs: Any, tolerance: float, episodes: int = 24) -> None:
     """Log-probabilities while acting = while training, over prompts of unequal length and slots that restart."""
-    rollout = collect(policy, envs)
+    rollout = collect(policy, envs, episodes)
     assert rollout.lengths.unique().numel() > 2, "the episodes must differ in length"
     with torch.no_grad():
         log_probs, _ = policy.evaluate_actions(rollout)
