@@ -6,11 +6,13 @@ from pathlib import Path
 import torch
 from museum import OURS, Test, planted
 
-from agents import agent, checkpoint
+from agents import agent, checkpoint, files
+from agents.algorithms._proximal import ProximalAgent
 from agents.learner import Learner
 from agents.optimizer import PolicyOptimizer
 from agents.policies import control
 from agents.policies.language import policy as language_model
+from rlenv import _neighbours
 
 LENGTHS = {"test_fraction": 0.0, "max_prompt_tokens": 6, "max_new_tokens": 4}
 
@@ -207,3 +209,63 @@ def test_bad_steps_are_counted_one_by_one(patch):
     """The skipped steps of one update end a run that may skip five updates."""
     step = PolicyOptimizer.step
     patch.setattr(PolicyOptimizer, "step", lambda self, new_update=True: step(self, True))
+
+
+@planted(
+    None,
+    OURS,
+    Test("agents/test_agent.py::test_training_for_less_than_a_rollout_still_trains", schedule="linear"),
+)
+def test_the_last_learning_rate_is_zero(patch):
+    """The learning rate is set after the rollout is counted, so the last update, or the only one, changes nothing."""
+    updates, collect = agent.Agent.updates, agent.Agent.collect_rollout
+
+    def noted(self, total_timesteps, *args):
+        self.goal = total_timesteps
+        return updates(self, total_timesteps, *args)
+
+    def counted_before(self, callback):
+        rollout = collect(self, callback)
+        self.policy_optimizer.set_progress(max(1.0 - self.num_timesteps / self.goal, 0.0))
+        return rollout
+
+    patch.setattr(agent.Agent, "updates", noted)
+    patch.setattr(agent.Agent, "collect_rollout", counted_before)
+
+
+@planted(
+    None,
+    OURS,
+    Test("agents/test_proximal.py::test_leaving_out_rows_that_teach_nothing_changes_no_step", parts=3),
+)
+def test_idle_rows_are_left_out_before_the_parts_are_made(patch):
+    """Rows without a gradient are left out before a rollout is split, so the parts are others, and so is every step."""
+    batches = ProximalAgent.batches
+
+    def without_idle(self, batch):
+        return batches(self, batch.select(self._rows_to_train(batch)))
+
+    patch.setattr(ProximalAgent, "batches", without_idle)
+
+
+@planted(None, OURS, Test("agents/test_files.py::test_a_second_writer_is_told_and_harms_nothing"))
+def test_two_writers(patch):
+    """Two runs write the same checkpoint folder at the same time, and neither is told."""
+
+    class Open:
+        def __init__(self, file, busy):
+            pass
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *error):
+            pass
+
+    patch.setattr(files, "Lock", Open)
+
+
+@planted(None, OURS, Test("rlenv/test_neighbours.py::test_a_foreign_package_is_named_by_its_file_without_importing_it"))
+def test_a_package_of_the_same_name(patch):
+    """Another distribution's package `agents` is imported as if it were ours."""
+    patch.setattr(_neighbours, "_MARK", "")

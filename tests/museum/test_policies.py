@@ -192,3 +192,16 @@ def test_any_model_is_taken(patch):
 def test_hooks_are_passed_over(patch):
     """The decode step that is written out for a model leaves out hooks on its modules."""
     patch.setattr(decode_step, "is_changed", lambda module: False)
+
+
+@planted(
+    None,
+    OURS,
+    Test(
+        "agents/test_decoding.py::test_captured_steps_are_dropped_when_a_weight_or_buffer_lies_elsewhere",
+        move="storage",
+    ),
+)
+def test_moved_weights_are_not_seen(patch):
+    """A captured decode step reads weights where they were before they moved."""
+    patch.setattr(decode_step.Layout, "holds", lambda self, thorough=False: True)

@@ -1,5 +1,6 @@
 """Verdicts are wrong, lost, or come from somebody who should not be asked."""
 
+import contextlib
 import json
 import signal
 from pathlib import Path
@@ -8,15 +9,17 @@ from types import SimpleNamespace
 import pytest
 from museum import OURS, Test, load, planted
 
+from agents import playing
 from agents.record import Record
 from rlenv.judge import Judge, LateVerdict, LateVerdicts
 from rlenv.vector import TextGenVectorEnv
-from verifiers import Arith, FunctionVerifier, Verdict
+from verifiers import Arith, FunctionVerifier, Verdict, weighted
 from verifiers.builtin.choice.verifier import Choice
 from verifiers.builtin.code import verifier as code
 from verifiers.builtin.exact import verifier as exact
 from verifiers.builtin.math.verifier import Math
 from verifiers.builtin.numeric import Numeric
+from verifiers.builtin.reasoning_gym import verifier as reasoning_gym
 from verifiers.sandbox import run as sandbox
 from verifiers.workers import pool, supervisor, worker
 
@@ -291,7 +294,7 @@ def test_daemons_are_left_behind(patch, folder):
     change_workers(patch, folder, "while os.waitpid(-1, os.WNOHANG)[0]:\n            pass", "return False")
     module = load("verifiers/test_isolation.py")
     wait = module.eventually
-    patch.setattr(module, "eventually", lambda condition: wait(condition, 1.0))
+    patch.setattr(module, "eventually", lambda condition: wait(condition, 1.0))  # instead of a minute
 
 
 @planted(
@@ -307,3 +310,31 @@ def test_daemons_are_left_behind(patch, folder):
 def test_a_sign_is_punctuation(patch):
     """Where punctuation is forgiven, 3.14 is 314 and -5 is 5."""
     patch.setattr(exact, "_NOT_FORGIVEN", exact.re.compile("(?!)"))
+
+
+@planted(
+    None,
+    OURS,
+    Test("agents/test_metrics.py::test_an_evaluation_without_a_single_verdict_is_a_fault_and_no_zero"),
+)
+def test_an_evaluation_of_failures_is_zero(patch):
+    """An evaluation in which the verifier failed on every episode reports a success rate of 0."""
+    patch.setattr(playing, "evaluation_metrics", lambda rollout, failure="": {"mean_reward": 0.0, "success_rate": 0.0})
+
+
+@planted(
+    None, OURS, Test("verifiers/test_weighted.py::test_a_sum_beyond_a_float_is_a_failed_verdict"), error=ValueError
+)
+def test_a_sum_that_no_float_holds(patch):
+    """A weighted sum of rewards beyond float32 becomes infinite in training."""
+    patch.setattr(weighted, "MAX_REWARD", float("inf"))
+
+
+@planted(
+    None,
+    OURS,
+    Test("verifiers/test_reasoning_gym.py::test_global_randomness_is_neither_used_nor_changed", task="list_functions"),
+)
+def test_global_randomness(patch):
+    """A verifier's problems depend on Python's global random state, and reseed it."""
+    patch.setattr(reasoning_gym, "_global_random", lambda seed: contextlib.nullcontext())

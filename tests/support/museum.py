@@ -45,6 +45,9 @@ class Test:
     def __init__(self, name: str, /, **given: Any) -> None:
         self.name, self.given = name, given
 
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Test) and (self.name, str(self.given)) == (other.name, str(other.given))
+
     def find(self) -> Callable[..., None]:
         file, _, name = self.name.partition("::")
         return getattr(load(file), name)
@@ -70,6 +73,9 @@ class Test:
             test(**values(test))
 
 
+_healthy: list[Test] = []  # checks that the code has passed as it is
+
+
 def planted(
     number: int | None, reference: str, check: Test, error: type[BaseException] | None = None
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
@@ -88,7 +94,9 @@ def planted(
 
     def decorate(plant: Callable[..., None]) -> Callable[..., None]:
         def test(tmp_path: Path) -> None:
-            check(tmp_path / "healthy")
+            if check not in _healthy:  # several bugs may share a check
+                check(tmp_path / "healthy")
+                _healthy.append(check)
             with pytest.MonkeyPatch.context() as patch, torch.random.fork_rng():
                 plant(patch, *[tmp_path][: len(inspect.signature(plant).parameters) - 1])
                 with pytest.raises(error or FAILED):
