@@ -20,14 +20,19 @@ KINDS = {  # kinds of bugs by number, as found in public issues and pull request
 INTRODUCTION = """\
 # The bug museum
 
-{count} bugs that code for reinforcement learning has had. Almost all of them are silent: training goes on, and rewards
-may even rise. Each is planted in this project by a test in `tests/museum`, which then sees a named test of the suite
-fail that passes without the bug. {public} were reported in other projects; the links lead there. {ours} were in this
-project.
+Bugs that code for reinforcement learning has had. Almost all of them are silent: training goes on, and rewards may even
+rise. Each is planted here by a test in `tests/museum`, which asserts that a named test of the suite passes without it
+and fails with it.
 
-    make museum   # plants them all and prints which test caught which, in under a minute
+    make museum   # plants them all and shows which test caught which, in one or two minutes
 
-To add one: a function in `tests/museum` that plants it. `tests/support/museum.py` says how.
+| {count} bugs | |
+|---|---|
+| {public} | reported in other projects; the links lead to the reports, and the bug is built anew in this code |
+| {ours} | of this project, mended since |
+| {made_up} | made up, to test the tests |
+
+To add one, write a function in `tests/museum` that plants it; `tests/support/museum.py` says how. Then
 `python docs/make_museum.py` writes this page.
 """
 
@@ -38,8 +43,8 @@ def page() -> str:
     sections = {title: [one for one in every if one.number in kinds] for title, kinds in KINDS.items()}
     sections["Bugs of this project"] = [one for one in every if one.reference == OURS]
     sections["Made up, to test the tests"] = [one for one in every if one.reference == MADE_UP]
-    public = sum(one.number is not None for one in every)
-    counts = {"count": len(every), "public": public, "ours": len(sections["Bugs of this project"])}
+    ours, made_up = (sum(one.reference == kind for one in every) for kind in (OURS, MADE_UP))
+    counts = {"count": len(every), "public": len(every) - ours - made_up, "ours": ours, "made_up": made_up}
     return "\n".join([INTRODUCTION.format(**counts), *(_section(*section) for section in sections.items())])
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 import torch
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
-from museum import OURS, Test, planted
+from museum import MADE_UP, OURS, Test, planted
 
 from agents import A2C, Collector, Rollout, agent
 from agents.algorithms import _actor_critic
@@ -26,13 +26,13 @@ def change_flags(patch, change):
     patch.setattr(TextGenVectorEnv, "step", changed)
 
 
-@planted(31, "huggingface/trl#3248, huggingface/trl#4976", Test(FLAGS))
+@planted(31, "huggingface/trl#3248", Test(FLAGS))
 def test_nobody_says_that_the_budget_ran_out(patch):
     """A completion that ran out of budget is not flagged, so it cannot be told from a wrong answer."""
     change_flags(patch, lambda self, terminated, truncated: (terminated, torch.zeros_like(truncated)))
 
 
-@planted(31, "huggingface/trl#3476", Test(FLAGS))
+@planted(None, MADE_UP, Test(FLAGS))
 def test_the_last_token_of_the_budget_is_a_cut(patch):
     """A completion whose end token is the last one allowed is flagged as cut off."""
 
@@ -78,8 +78,8 @@ def test_a_time_limit_is_an_end(patch):
 
 
 @planted(
-    34,
-    "openai/spinningup#233",
+    None,
+    MADE_UP,
     Test(
         "agents/test_collector.py::test_the_verdict_on_text_that_ran_out_of_budget_is_final",
         mode=AutoresetMode.DISABLED,
@@ -92,7 +92,7 @@ def test_a_final_verdict_is_a_time_limit(patch):
 
 @planted(
     36,
-    "Farama-Foundation/Gymnasium#1112, Farama-Foundation/Gymnasium#1132",
+    "Farama-Foundation/Gymnasium#1112",
     Test("agents/test_identities.py::test_a_second_rollout_starts_with_fresh_episodes", mode=AutoresetMode.NEXT_STEP),
 )
 def test_a_pending_restart_outlives_a_reset(patch):
@@ -110,7 +110,7 @@ def test_a_pending_restart_outlives_a_reset(patch):
 
 @planted(
     36,
-    "Farama-Foundation/Gymnasium#1680, thu-ml/tianshou#1281",
+    "Farama-Foundation/Gymnasium#1132, Farama-Foundation/Gymnasium#1680",
     Test(
         "agents/test_collector.py::test_final_observations_are_in_the_rows_of_their_episodes",
         mode=AutoresetMode.NEXT_STEP,

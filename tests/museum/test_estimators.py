@@ -5,7 +5,7 @@ from functools import partial
 
 import torch
 from identity_checks import padded
-from museum import Test, planted
+from museum import MADE_UP, Test, planted
 from tabular import AT_THE_END
 
 from agents import A2C, DAPO, GRPO, DrGRPO, ReinforceBaseline
@@ -94,7 +94,7 @@ def test_kl_after_the_baseline(patch):
 
 @planted(
     21,
-    "StarsfieldAI/R1-V#69, quantumiracle/Popular-RL-Algorithms#45",
+    "pytorch/rl#574, NVIDIA-NeMo/RL#1533, areal-project/AReaL#1454",
     Test(
         "agents/test_exact_gradients.py::test_equal_rewards_in_a_group_give_exactly_no_gradient",
         baseline="group-mean",
@@ -113,7 +113,7 @@ def test_rounding_errors_are_blown_up(patch):
 
 @planted(
     21,
-    "thinking-machines-lab/tinker-cookbook#579",
+    "StarsfieldAI/R1-V#151",
     Test("agents/test_family_updates.py::test_failed_verdicts_teach_nothing", settings={"cls": GRPO}, reward=0.0),
 )
 def test_a_group_of_one_has_no_standard_deviation(patch):
@@ -129,7 +129,7 @@ def test_a_group_of_one_has_no_standard_deviation(patch):
 
 @planted(
     22,
-    "XU-YIJIE/grpo-flat#2, THUDM/slime#1918",
+    "XU-YIJIE/grpo-flat#2, THUDM/slime#1414, THUDM/slime#1918",
     Test(
         "agents/test_exact_gradients.py::test_group_mean_scales_the_gradient_by_one_less_than_k_over_k",
         size=2,
@@ -143,8 +143,8 @@ def test_the_mean_of_the_batch_for_that_of_the_group(patch):
 
 
 @planted(
-    22,
-    "THUDM/slime#1918",
+    None,
+    MADE_UP,
     Test(
         "agents/test_exact_gradients.py::test_an_unbiased_baseline_leaves_the_gradient_exact",
         baseline="leave-one-out",
@@ -262,7 +262,26 @@ def test_the_reference_follows(patch):
 
 @planted(
     30,
-    "verl-project/verl#953, BytedTsinghua-SIA/DAPO#22, BytedTsinghua-SIA/DAPO#28",
+    "BytedTsinghua-SIA/DAPO#22, verl-project/verl#953",
+    Test("agents/test_dapo.py::test_training_on_a_task_that_says_nothing_comes_to_its_end"),
+    error=RuntimeError,
+)
+def test_resampling_ends_the_run(patch):
+    """Dynamic sampling ends the run when it does not find enough groups with unequal rewards."""
+    collect = DAPO.collect_rollout
+
+    def enough(self, callback):
+        rollout = collect(self, callback)
+        if int(self._has_gradient(rollout).sum()) < self.episodes_per_update:
+            raise RuntimeError("generated too many")
+        return rollout
+
+    patch.setattr(DAPO, "collect_rollout", enough)
+
+
+@planted(
+    30,
+    "BytedTsinghua-SIA/DAPO#28",
     Test(
         "agents/test_dapo.py::test_where_rewards_are_always_equal_resampling_ends_and_nothing_is_changed", max_rounds=2
     ),
@@ -279,8 +298,8 @@ def test_resampling_goes_on(patch):
 
 
 @planted(
-    30,
-    "BytedTsinghua-SIA/DAPO#22",
+    None,
+    MADE_UP,
     Test("agents/test_dapo.py::test_groups_that_say_nothing_leave_no_trace_in_the_update"),
 )
 def test_groups_of_equal_rewards_are_kept(patch):

@@ -511,7 +511,7 @@ def counting(mode, episodes=11, slots=4):
 
 @caught_by(
     35,
-    "Farama-Foundation/Gymnasium#1103, Farama-Foundation/Gymnasium#1227, vwxyzjn/cleanrl#499",
+    "Farama-Foundation/Gymnasium#1227, vwxyzjn/cleanrl#499",
     EVERY_STEP,
 )
 def test_dead_step_of_next_step_autoreset_is_trained(monkeypatch):

@@ -141,15 +141,15 @@ def test_part_of_the_answer_is_enough(patch):
     patch.setattr(Arith, "verify", lambda self, problem, text: Verdict(float(text in problem.answer)))
 
 
-@planted(42, "Liuziyu77/Visual-RFT#79", Test(ARITH, completion="460", reward=0.0))
+@planted(
+    42, "BaseIntelligence/bounty-challenge#173, MakazhanAlpamys/Soup#814", Test(ARITH, completion="460", reward=0.0)
+)
 def test_a_beginning_is_enough(patch):
     """A completion that begins with the answer is right: 460 for 46."""
     patch.setattr(Arith, "verify", lambda self, problem, text: Verdict(float(text.startswith(problem.answer))))
 
 
-@planted(
-    42, "BaseIntelligence/bounty-challenge#173", Test("verifiers/test_choice.py::test_anything_else_is_not_rewarded")
-)
+@planted(42, "Liuziyu77/Visual-RFT#79", Test("verifiers/test_choice.py::test_anything_else_is_not_rewarded"))
 def test_every_choice_at_once(patch):
     """A completion that names every choice names the right one."""
     patch.setattr(Choice, "matches", lambda self, problem, text: problem.answer in text)
@@ -157,7 +157,7 @@ def test_every_choice_at_once(patch):
 
 @planted(
     42,
-    "MakazhanAlpamys/Soup#814",
+    "Liuziyu77/Visual-RFT#79",
     Test(
         "verifiers/test_numeric.py::test_numbers_are_compared_within_the_tolerance",
         options={},
