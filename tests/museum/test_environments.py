@@ -172,7 +172,7 @@ def test_the_next_episode_is_bootstrapped_from(patch):
     ),
 )
 def test_groups_of_slots_that_share_none(patch):
-    """Slots that each pose their own groups of four are taken, and most groups of a rollout have one episode."""
+    """Slots that each pose their own groups of four are accepted, and most groups of a rollout have one episode."""
     patch.setattr(agent, "check_groups", lambda env, *args: env.metadata["group_size"])
 
 
@@ -271,7 +271,7 @@ def test_a_key_of_gymnasium(patch):
 
 @planted(None, OURS, Test("scripts/test_train.py::test_reinforcement_begins_after_the_demonstrated_problems"))
 def test_problems_of_the_warm_start_are_posed_again(patch):
-    """Reinforcement begins with the problems that the warm start has shown the answers of."""
+    """Reinforcement begins with problems whose answers the warm start has shown."""
     init = TextGenTask.__init__
 
     def from_the_first(self, *args, **kwargs):

@@ -34,7 +34,7 @@ EXACT_KL = Test(
     ),
 )
 def test_old_log_probs_are_those_of_now(patch):
-    """The ratio is taken to the policy of now instead of the one that sampled: it is 1, and nothing is clipped."""
+    """The ratio compares the policy with itself, not with the one that sampled: it is 1, and nothing is clipped."""
 
     def surrogate(self, log_probs, batch):
         now = log_probs.detach()
@@ -154,7 +154,7 @@ def test_the_mean_of_the_batch_for_that_of_the_group(patch):
     ),
 )
 def test_an_episode_is_its_own_baseline(patch):
-    """The mean of the others contains the episode itself, divided by one too few."""
+    """The leave-one-out mean includes the episode itself."""
 
     def leave_one_out(gains, rollout):
         size = 4
@@ -205,7 +205,7 @@ def test_micro_batches_divide_by_their_own_tokens(patch):
     ),
 )
 def test_rows_without_a_verdict_count_in_the_mean(patch):
-    """The loss is divided by all rows, those that are masked throughout included."""
+    """The loss is divided by the number of all rows, including those that are masked throughout."""
     patch.setattr(ReinforceBaseline, "weights", staticmethod(lambda mask: mask.double() / len(mask)))
 
 

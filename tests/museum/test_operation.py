@@ -94,7 +94,7 @@ def test_a_step_on_nan(patch):
     error=ValueError,
 )
 def test_a_killed_save_is_not_found(patch):
-    """After a kill between two renames, the checkpoint is whole, and no command finds it."""
+    """After a kill between two renames, the checkpoint is whole, but no command finds it."""
     patch.setattr(checkpoint, "whole_folder", lambda path: path)
 
 
@@ -194,7 +194,7 @@ def test_trained_as_it_was_stored(patch):
     Test("agents/test_optimizer.py::test_a_gradient_of_zero_changes_nothing_whatever_adam_remembers", none=False),
 )
 def test_momentum_without_evidence(patch):
-    """Where all rewards are equal, Adam's momentum moves the weights on."""
+    """When all rewards are equal, Adam's momentum still moves the weights."""
 
     def step(self, new_update=True):
         norms = [float(torch.nn.utils.clip_grad_norm_(side, self.max_grad_norm)) for side in self.sides]
@@ -206,7 +206,7 @@ def test_momentum_without_evidence(patch):
 
 @planted(None, OURS, Test("agents/test_agent.py::test_an_update_of_many_bad_steps_counts_once"), error=RuntimeError)
 def test_bad_steps_are_counted_one_by_one(patch):
-    """The skipped steps of one update end a run that may skip five updates."""
+    """Each skipped step counts as a skipped update, so one bad update ends the run."""
     step = PolicyOptimizer.step
     patch.setattr(PolicyOptimizer, "step", lambda self, new_update=True: step(self, True))
 

@@ -211,7 +211,7 @@ def test_top_k_while_acting(name, caught):
 )
 @models
 def test_cache_reused_after_the_weights_changed(name, caught):
-    """The KV cache of before an update is read after it."""
+    """The KV cache from before an update is still used after it."""
     caught(
         parity(name, identity=check_state_forgets_old_weights),
         lambda patch: patch.setattr(Decoder, "is_stale", lambda self: False),
@@ -248,7 +248,7 @@ def test_prompts_one_column_off_in_the_cache(name, caught):
 @caught_by(None, MADE_UP, ACTING_IS_TRAINING)
 @models
 def test_forked_contexts_without_what_they_share(name, caught):
-    """Slots that part get no copy of the context they shared."""
+    """Slots that choose different tokens get no copy of the context they shared."""
     caught(parity(name), lambda patch: patch.setattr(SlotCache, "copy", lambda self, *rows: None))
 
 
@@ -304,7 +304,7 @@ def credit(tolerance):
     CREDIT,
 )
 def test_end_token_masked_out_of_the_loss(caught):
-    """The end token is left out of the loss, and the policy unlearns to stop."""
+    """The end token is left out of the loss, and the policy forgets how to stop."""
     without_end = property(lambda self: self.mask & self.valid[:, None] & (self.actions != 1))
     caught(credit, lambda patch: patch.setattr(Rollout, "learnable", without_end))
 
@@ -316,7 +316,7 @@ def test_end_token_masked_out_of_the_loss(caught):
 )
 @pytest.mark.parametrize("shift", [-1, 1])
 def test_reward_on_the_wrong_step(shift, caught):
-    """One step late it lies on the padding; one step early the end token is not paid."""
+    """The reward is paid one step too late, on padding, or one step too early, before the end token."""
 
     def shifted(self, finished=Record.rollout):
         rollout = finished(self)
@@ -369,7 +369,7 @@ def test_verdicts_in_another_order_than_their_rows(caught):
     CREDIT,
 )
 def test_mean_over_the_length_instead_of_the_sum(caught):
-    """The mean over an episode's steps is taken for their sum."""
+    """An episode's steps are averaged instead of summed."""
     mean = staticmethod(lambda mask: mask / mask.sum(1, keepdim=True).clamp(min=1) / len(mask))
     caught(credit, lambda patch: patch.setattr(ReinforceBaseline, "weights", mean))
 
@@ -486,7 +486,7 @@ def test_mean_over_the_padding(caught):
     ANY_LAYOUT,
 )
 def test_masked_rewards_leak_into_returns(caught):
-    """Returns add up what stands in masked cells."""
+    """Returns include what is stored in masked cells."""
     from agents.algorithms import reinforce_baseline
 
     def plant(patch):
@@ -549,7 +549,7 @@ def test_observations_stored_without_a_copy(mode, monkeypatch):
 )
 @pytest.mark.parametrize("mode", list(AutoresetMode))
 def test_whichever_episodes_finish_first_are_taken(mode, monkeypatch):
-    """Numbered by their end instead of their start, so that long ones are left out."""
+    """A rollout takes whichever episodes finish first, which favours short ones."""
     counting(mode)
     finish = Record.finish
 

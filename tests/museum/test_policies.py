@@ -175,7 +175,7 @@ def test_squashed_actions_are_cut_at_the_bounds(patch):
     ),
 )
 def test_any_model_is_taken(patch):
-    """A model that counts positions in a way of its own is taken, and acts otherwise than it is trained."""
+    """A model that counts positions in an unusual way is accepted, and acts otherwise than it is trained."""
     patch.setattr(language_model, "try_out", lambda *args: None)
 
 
@@ -190,7 +190,7 @@ def test_any_model_is_taken(patch):
     ),
 )
 def test_hooks_are_passed_over(patch):
-    """The decode step that is written out for a model leaves out hooks on its modules."""
+    """The fast decode step ignores hooks on the model's modules."""
     patch.setattr(decode_step, "is_changed", lambda module: False)
 
 

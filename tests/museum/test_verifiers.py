@@ -36,7 +36,7 @@ needs_sandbox = pytest.mark.skipif(bool(sandbox.unavailable()), reason="programs
     Test("verifiers/test_math.py::test_a_thread_reaches_the_same_verdicts"),
 )
 def test_an_alarm_outside_the_main_thread(patch):
-    """A time limit by signal fails outside the main thread, and every answer there is wrong."""
+    """A time limit that uses signals fails outside the main thread, and every answer there is scored as wrong."""
     matches = Math.matches
 
     def within_a_second(self, problem, text):
@@ -51,7 +51,7 @@ def test_an_alarm_outside_the_main_thread(patch):
 
 @planted(39, "NVIDIA-NeMo/Gym#1354, areal-project/AReaL#1426, LLM360/Reasoning360#109", Test(FAULT, kind="os._exit"))
 def test_a_dead_worker_is_kept(patch):
-    """A worker process that died is not replaced, and its share of the pool is lost for good."""
+    """A worker process that died is not replaced, so the pool has one worker fewer from then on."""
     judge = pool._Threads._judge
 
     def keep(self, hired, message):
@@ -63,14 +63,14 @@ def test_a_dead_worker_is_kept(patch):
 
 @planted(40, "verl-project/verl#4417", Test(ALONE, workers=0), error=ZeroDivisionError)
 def test_an_exception_of_the_verifier_ends_the_run(patch):
-    """An exception of the verifier ends the run."""
+    """An exception in the verifier ends the run."""
     init = Judge.__init__
     patch.setattr(Judge, "__init__", lambda self, verifier, pool=None, flag_errors=False: init(self, verifier, pool))
 
 
 @planted(40, "huggingface/open-r1#546", Test(ALONE, workers=0))
 def test_one_exception_costs_the_batch(patch):
-    """One completion on which the verifier fails costs all of its batch their verdicts."""
+    """If the verifier fails on one completion, its whole batch gets no verdict."""
 
     def at_once(self, problems, completions):
         try:
@@ -83,7 +83,7 @@ def test_one_exception_costs_the_batch(patch):
 
 @planted(40, "NVIDIA-NeMo/RL#2207, NVIDIA-NeMo/Gym#2015", Test(ALONE, workers=0))
 def test_a_failure_is_a_wrong_answer(patch):
-    """An exception of the verifier is a reward of 0."""
+    """An exception in the verifier is scored as 0."""
 
     def paid_nothing(self, problems, completions):
         verdicts = []
@@ -137,7 +137,7 @@ def test_a_reward_of_nan(patch):
 
 @planted(42, "Liuziyu77/Visual-RFT#176", Test(ARITH, completion="", reward=0.0))
 def test_part_of_the_answer_is_enough(patch):
-    """Whatever is found in the reference answer is right, the empty text included."""
+    """Any part of the reference answer counts as right, even the empty text."""
     patch.setattr(Arith, "verify", lambda self, problem, text: Verdict(float(text in problem.answer)))
 
 
@@ -243,7 +243,7 @@ def test_the_curriculum_hears_at_resets_alone(patch):
     error=TimeoutError,
 )
 def test_an_interrupted_batch_is_lost(patch):
-    """After Ctrl-C while a batch is judged, its verdicts are waited for without end."""
+    """After Ctrl-C while a batch is judged, training waits for its verdicts forever."""
 
     def once(self):
         waiting, self._waiting = self._waiting, []
@@ -290,7 +290,7 @@ def test_a_late_answer_is_taken_for_this_one(patch):
 
 @planted(None, OURS, Test(FAULT, kind="daemon"))
 def test_daemons_are_left_behind(patch, folder):
-    """A daemon that a verifier has started lives on while verdicts are given."""
+    """A daemon that a verifier has started keeps running."""
     change_workers(patch, folder, "while os.waitpid(-1, os.WNOHANG)[0]:\n            pass", "return False")
     module = load("verifiers/test_isolation.py")
     wait = module.eventually
