@@ -59,7 +59,7 @@ def load_agent(checkpoint: Path, options: dict[str, Any]) -> Agent:
     env_kwargs = dict(read_facts(checkpoint)["env_kwargs"])
     if options["verifier_workers"] is not None:
         env_kwargs["verifier_workers"] = options["verifier_workers"]
-    changes = {"device": options["device"], "trust": options["trust"], "env_kwargs": env_kwargs}
+    changes = {"device": options["device"], "trust": options["trust_checkpoint"], "env_kwargs": env_kwargs}
     agent: Agent = Agent.load(checkpoint, continue_env=True, **changes)
     if is_text(options["env_id"]):
         agent.policy.tokenizer = task_of(agent.env).tokenizer

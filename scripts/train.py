@@ -82,6 +82,7 @@ checkpoints = options(
     click.option("--keep", type=click.IntRange(min=1), default=2, help="Checkpoints that are kept, besides the best."),
     click.option(
         "--trust",
+        "trust_checkpoint",
         is_flag=True,
         help="With --resume: import the environment or the verifier that the checkpoint names, module:Name.",
     ),

@@ -137,6 +137,20 @@ def test_a_file_of_weights_that_is_cut_short_is_one_clear_line(tmp_path):
         ReinforceBaseline.load(tmp_path / "agent")
 
 
+@pytest.mark.parametrize("change", ["bit", "missing", "manifest"])
+def test_a_file_that_was_changed_is_named(tmp_path, change):
+    pole().save(tmp_path / "agent")
+    file = tmp_path / "agent" / ("manifest.json" if change == "manifest" else "policy/policy.safetensors")
+    if change == "bit":
+        content = bytearray(file.read_bytes())
+        content[-3] ^= 1
+        file.write_bytes(content)
+    else:
+        file.unlink()
+    with pytest.raises(ValueError, match=f"'.*agent' is damaged: .*{file.name}.*(differs|missing)"):
+        Agent.load(tmp_path / "agent")
+
+
 def test_code_in_a_model_folder_is_not_run_whatever_the_answer(tmp_path, monkeypatch):
     monkeypatch.setattr("builtins.input", lambda question: "y")
     code = {"auto_map": {"AutoConfig": "code.Config", "AutoTokenizer": ["code.Tokenizer", None]}}

@@ -54,7 +54,7 @@ def everything(agent):
         "optimizer": (moments, optimizer["skipped"], optimizer["total_skipped"]),
         "generator": agent.generator.get_state().tolist(),
         "envs": json.dumps(env_state(agent.env)),
-        "algorithm": {key: torch.as_tensor(value).tolist() for key, value in agent.state_dict().items()},
+        "algorithm": str(agent.state_dict()),
         "counters": (agent.num_timesteps, agent.trained_timesteps, agent.num_episodes, agent.num_updates),
         "watches": (agent.failure_watch.state_dict(), agent.stability_watch.state_dict()),
     }

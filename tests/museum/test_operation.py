@@ -6,8 +6,9 @@ from pathlib import Path
 import torch
 from museum import OURS, Test, planted
 
-from agents import agent, checkpoint, files
+from agents import agent, checkpoint, collector, files
 from agents.algorithms._proximal import ProximalAgent
+from agents.estimators.baselines import RunningMean
 from agents.learner import Learner
 from agents.optimizer import PolicyOptimizer
 from agents.policies import control
@@ -23,13 +24,13 @@ LENGTHS = {"test_fraction": 0.0, "max_prompt_tokens": 6, "max_new_tokens": 4}
     Test(
         "agents/test_surface.py::test_a_save_that_fails_half_way_leaves_the_old_checkpoint",
         kind="control",
-        target="torch.save",
+        target="agents.packing.save_file",
     ),
 )
 def test_a_save_in_place(patch):
     """A checkpoint is written over the last one, and a full disk leaves neither."""
 
-    def in_place(path, fill):
+    def in_place(path, fill, previous=None):
         shutil.rmtree(path, ignore_errors=True)
         path.mkdir(parents=True)
         fill(path)
@@ -49,6 +50,59 @@ def test_a_save_in_place(patch):
 def test_the_optimizer_is_not_restored(patch):
     """Loading restores the weights and leaves Adam's moments at zero."""
     patch.setattr(Learner, "load_training_state", lambda self, state: None)
+
+
+RESUMED = Test("agents/test_resume.py::test_a_break_changes_nothing", name="rloo", kind="text")
+
+
+@planted(48, "modelscope/ms-swift#9935", RESUMED)
+def test_reseeded_after_loading(patch):
+    """The generator is restored, then seeded again: the same actions are sampled a second time."""
+    load = agent.Agent.load.__func__
+
+    def reseeded(cls, *args, **kwargs):
+        loaded = load(cls, *args, **kwargs)
+        loaded.generator.manual_seed(loaded.seed)
+        return loaded
+
+    patch.setattr(agent.Agent, "load", classmethod(reseeded))
+
+
+@planted(48, "hill-a/stable-baselines#301", RESUMED)
+def test_the_problems_start_anew(patch):
+    """A resumed run poses the problems of its first updates again."""
+    patch.setattr(collector.Collector, "load_state_dict", lambda self, state: None)
+
+
+@planted(
+    48,
+    "paiml/entrenar#294",
+    Test("agents/test_resume.py::test_a_break_changes_nothing", name="reinforce-baseline", kind="control"),
+)
+def test_the_baseline_starts_anew(patch):
+    """The running mean of the returns is not restored."""
+    patch.setattr(RunningMean, "load_state_dict", lambda self, state: None)
+
+
+@planted(
+    None,
+    OURS,
+    Test("agents/test_resume.py::test_a_checkpoint_written_within_a_rollout_is_of_the_moment_before", name="ppo"),
+)
+def test_a_checkpoint_of_the_middle_of_a_rollout(patch):
+    """A checkpoint that a callback writes holds the generator of that moment, and the rollout is played again."""
+    patch.setattr(agent.Agent, "_before_rollout", property(lambda self: None, lambda self, moment: None), raising=False)
+
+
+@planted(
+    47,
+    "Lightning-AI/pytorch-lightning#19970",
+    Test("agents/test_checkpoint.py::test_a_file_that_was_changed_is_named", change="bit"),
+    error=BaseException,
+)
+def test_damage_is_not_noticed(patch):
+    """A flipped bit in the weights goes unnoticed."""
+    patch.setattr(checkpoint, "check_seal", lambda folder: None)
 
 
 @planted(
@@ -168,7 +222,7 @@ def test_fused_kernels_come_back(patch):
     """Fused kernels, which an old checkpoint asks for, change weights without telling the KV cache."""
 
     def restored(self, state):
-        self.optimizer.load_state_dict(state["optimizer"])
+        self.optimizer.load_state_dict(state["optimizer"]["adam"])
 
     patch.setattr(Learner, "load_training_state", restored)
 
@@ -208,7 +262,7 @@ def test_momentum_without_evidence(patch):
 def test_bad_steps_are_counted_one_by_one(patch):
     """Each skipped step counts as a skipped update, so one bad update ends the run."""
     step = PolicyOptimizer.step
-    patch.setattr(PolicyOptimizer, "step", lambda self, new_update=True: step(self, True))
+    patch.setattr(PolicyOptimizer, "step", lambda self, fault="", new_update=True: step(self, fault, True))
 
 
 @planted(
