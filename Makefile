@@ -15,7 +15,7 @@ test: .venv/.dev  ## the fast, offline tests
 	$(BIN)/python -m pytest -n auto
 
 museum: .venv/.dev  ## the bugs planted in the code, and which test catches each
-	$(BIN)/python -m pytest tests/museum -qq --score
+	$(BIN)/python -m pytest tests/museum -qq --score -n auto
 
 test-slow: .venv/.dev  ## the tests that learn something to a threshold
 	$(BIN)/python -m pytest -m slow

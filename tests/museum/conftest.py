@@ -1,11 +1,25 @@
 """`pytest tests/museum --score` ends with a table of the planted bugs: which test caught each, and how long it took."""
 
+from pathlib import Path
+
 import pytest
 from museum import entry_of
+
+SAMPLE = 15
 
 
 def pytest_addoption(parser):
     parser.addoption("--score", action="store_true", help="show which planted bugs were caught, and by which test")
+
+
+def pytest_collection_modifyitems(config, items):
+    """Of a whole suite without --score, run a sample of the museum: every bug's own test is in the suite anyway."""
+    entries = [item for item in items if Path(__file__).parent in item.path.parents and entry_of(item.function)]
+    if config.getoption("--score") or len(items) == len(entries) or len(entries) <= SAMPLE:
+        return
+    left_out = set(entries) - set(entries[:: len(entries) // SAMPLE])
+    config.hook.pytest_deselected(items=list(left_out))
+    items[:] = [item for item in items if item not in left_out]
 
 
 @pytest.fixture(autouse=True)
