@@ -262,6 +262,7 @@ def test_bandit_sees_a_loss_that_ignores_the_reward(quick: None, monkeypatch: py
         assert any(part in text for text in texts), part
 
 
+@pytest.mark.slow
 def test_bandit_sees_a_baseline_that_does_nothing(quick: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(estimators.RunningMean, "__call__", lambda self, returns, rollout: torch.zeros_like(returns))
     texts = failed(bandit.run(0))

@@ -175,6 +175,7 @@ def poles(tmp_path, monkeypatch):
     sys.modules.pop("poles", None)
 
 
+@pytest.mark.slow  # two commands with two Pythons each
 def test_a_killed_comparison_goes_on_and_a_run_that_fails_is_reported(poles, start, monkeypatch):
     folder, gate = poles / "pole", poles / "gate"
     gate.touch()
