@@ -7,6 +7,9 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 import pytest
 import torch
+from commands import forking, start
+
+__all__ = ["forking", "start"]  # fixtures
 
 torch.set_num_threads(1)
 

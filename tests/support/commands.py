@@ -14,8 +14,10 @@ import time
 from pathlib import Path
 
 import pytest
+from processes import MARK
 
 SERVER = """
+import gc
 import json
 import os
 import resource
@@ -23,9 +25,12 @@ import signal
 import socket
 import sys
 
+import gymnasium.envs.classic_control.cartpole
+import transformers.models.llama.modeling_llama
+
 import agents
-import rlenv
-from _rlenv_scripts import progress, session, settings, tracking
+import rlenv.vector
+from _rlenv_scripts import job, progress, session, settings, tracking
 from _rlenv_scripts.main import main
 
 
@@ -39,6 +44,8 @@ def become(request, output, errors):
     os.environ.update(request["environment"])
     sys.path[:0] = request["path"]
     sys.argv = ["rlenv", *request["arguments"]]
+    if not request["sync"]:
+        os.fsync = lambda descriptor: None
     if request["file_size"]:
         resource.setrlimit(resource.RLIMIT_FSIZE, (request["file_size"],) * 2)
 
@@ -62,6 +69,7 @@ def serve(control):
 
 
 assert len(os.listdir("/proc/self/task")) == 1 if os.path.isdir("/proc") else True
+gc.freeze()  # a fork whose collector visits nothing old copies fewer pages
 with socket.socket(fileno=int(sys.argv[1])) as control:
     serve(control)
 main()
@@ -77,14 +85,18 @@ class Command:
         arguments: as on the command line.
         file_size: of a disk so small that files have this many bytes at most.
         path: folders in which this process, and its children, find more modules.
+        sync: whether files are forced to the disk; a kill is not a power cut.
+        mark: in the environment of this process and its children, see processes.py.
     """
 
-    def __init__(self, control, folder, arguments, file_size=None, path=()):
+    def __init__(self, control, folder, arguments, file_size=None, path=(), sync=True, mark=None):
         self.control, self.output, self.errors = control, folder / "stdout", folder / "stderr"
         self.returncode = None
         path = [str(each) for each in path]
         environment = {"PYTHONPATH": os.pathsep.join(path)} if path else {}
-        request = {"arguments": [str(each) for each in arguments], "file_size": file_size, "path": path}
+        if mark is not None:
+            environment[MARK] = mark
+        request = {"arguments": [str(each) for each in arguments], "file_size": file_size, "path": path, "sync": sync}
         with self.output.open("w") as output, self.errors.open("w") as errors:
             message = json.dumps(request | {"environment": environment}).encode()
             socket.send_fds(control, [message], [output.fileno(), errors.fileno()])
