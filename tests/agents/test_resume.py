@@ -214,6 +214,18 @@ def test_a_reference_that_was_changed_is_noticed_when_saving(tmp_path):
         agent.save(tmp_path / "agent")
 
 
+def test_tensors_of_a_checkpoint_have_aligned_memory_of_their_own(tmp_path):
+    """Matrix products round differently at other addresses, such as those of a file that is mapped into memory."""
+    agent = made("ppo", "text", kl_coef=0.1)
+    run(agent, 1)
+    agent.save(tmp_path / "agent")
+    again = Agent.load(tmp_path / "agent", device="cpu")
+    moments = again.policy_optimizer.adam.state_dict()["state"].values()
+    tensors = [*again.policy.parameters(), *again.anchor.reference.parameters()]
+    tensors += [tensor for each in moments for tensor in each.values()]
+    assert {tensor.data_ptr() % 64 for tensor in tensors} == {0}
+
+
 def test_an_old_checkpoint_loads(tmp_path):
     """Format 2 had one file of tensors, training.pt, and neither a manifest nor a place of the environment."""
     agent = made("ppo", "control")
