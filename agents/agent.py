@@ -167,10 +167,7 @@ class Agent(Learner):
         if reset_num_timesteps:
             self.num_timesteps = self.trained_timesteps = self.num_episodes = self.num_updates = 0
         if self._logger is None:
-            self._logger = configure_logger(self.verbose, self.tensorboard_log, tb_log_name, reset_num_timesteps)
-        for name, value in self._unwritten.items():
-            self._logger.record(name, value)
-        self._unwritten = {}
+            self.set_logger(configure_logger(self.verbose, self.tensorboard_log, tb_log_name, reset_num_timesteps))
         self.anchor.freeze_reference(self.policy)
         return self._train(counter, goal + getattr(self, counter), as_callback(callback, self, progress_bar))
 
@@ -364,8 +361,11 @@ class Agent(Learner):
         return self._logger
 
     def set_logger(self, logger: Logger) -> None:
-        """Use this logger instead of one configured by `learn`."""
+        """Use this logger instead of one configured by `learn`; what a checkpoint had not written yet goes there."""
         self._logger = logger
+        for name, value in self._unwritten.items():
+            logger.record(name, value)
+        self._unwritten = {}
 
     def dump_logs(self, iteration: int = 0) -> None:
         """Write out what was recorded."""

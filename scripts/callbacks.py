@@ -49,8 +49,8 @@ class Evaluations(BaseCallback):
     def _on_rollout_start(self) -> None:
         done = self.model.num_updates
         if done and done % self.every == 0 and self.state.get("evaluated") != done:
-            self.state["evaluated"] = done
             self.evaluate()
+            self.state["evaluated"] = done  # not before: a signal may end the evaluation
 
     def _on_step(self) -> bool:
         return True

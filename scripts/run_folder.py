@@ -48,7 +48,7 @@ def choose(log_dir: Path | None, overwrite: bool, name: str) -> Path:
 
 
 def _check_free(log_dir: Path, overwrite: bool) -> None:
-    if log_dir.exists() and any(path.name != LOCK for path in log_dir.iterdir()):
+    if log_dir.exists() and any(path.name not in (LOCK, _fresh(CONFIG)) for path in log_dir.iterdir()):
         if not overwrite:
             raise ValueError(f"the run folder {str(log_dir)!r} exists; pass --overwrite to replace it")
         if not (log_dir / CONFIG).is_file():
@@ -69,6 +69,8 @@ def check_place(folder: Path) -> None:
 def create(path: Path, config: dict[str, Any], overwrite: bool) -> None:
     """Make the folder, with config.json alone in it, and lock it until the command ends.
 
+    The old config.json is replaced last: without one, a folder that a kill left half empty could not be overwritten.
+
     Raises:
         ValueError: if another run is writing there, or has since the folder was chosen.
     """
@@ -78,7 +80,7 @@ def create(path: Path, config: dict[str, Any], overwrite: bool) -> None:
     for other in path.iterdir():
         if other.is_dir() and not other.is_symlink():
             shutil.rmtree(other)
-        elif other.name != LOCK:
+        elif other.name not in (LOCK, CONFIG):
             other.unlink()
     write_json(path / CONFIG, config)
 
@@ -116,13 +118,17 @@ def newest_whole(run: Path) -> Path | None:
 
 
 def lock(path: Path, advice: str = "wait for it, or stop it") -> None:
-    """Keep other commands from writing to a run folder until this one ends.
+    """Keep other commands from writing to a run folder until this one ends; once is enough.
 
     Raises:
         ValueError: if another run is writing there.
     """
-    busy = f"another run is writing to the run folder {str(path)!r}; {advice}"
-    click.get_current_context().with_resource(Lock(path / LOCK, busy))
+    context = click.get_current_context()
+    held = context.meta.setdefault(__name__, set())
+    if path not in held:
+        busy = f"another run is writing to the run folder {str(path)!r}; {advice}"
+        context.with_resource(Lock(path / LOCK, busy))
+        held.add(path)
 
 
 def promote(run: Path, checkpoint: Path) -> Path:
@@ -146,9 +152,23 @@ def config_of(spec: str) -> dict[str, Any]:
 
 def write_json(path: Path, value: Any) -> None:
     """Write readable JSON; a kill leaves the old file or the new one."""
-    fresh = path.with_name(f".{path.name}-new")
+    fresh = path.with_name(_fresh(path.name))
     fresh.write_text(json.dumps(value, indent=2, default=str) + "\n", encoding="utf-8")
     fresh.replace(path)
+
+
+def is_evaluated(run: Path, updates: int) -> bool:
+    """Tell whether a run has the result of its last evaluation, after so many updates."""
+    try:
+        result = json.loads((run / RESULT).read_text(encoding="utf-8"))
+        return result["updates"] == updates and result["eval"] is not None
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):  # none yet, damaged, or of a run that stopped
+        return False
+
+
+def _fresh(name: str) -> str:
+    """Return the name under which a file is written before it takes the place of the old one."""
+    return f".{name}-new"
 
 
 def checkpoint_of(path: Path) -> Path:

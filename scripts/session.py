@@ -62,7 +62,9 @@ def load_agent(checkpoint: Path, options: dict[str, Any]) -> Agent:
     changes = {"device": options["device"], "trust": options["trust_checkpoint"], "env_kwargs": env_kwargs}
     agent: Agent = Agent.load(checkpoint, continue_env=True, **changes)
     if is_text(options["env_id"]):
-        agent.policy.tokenizer = task_of(agent.env).tokenizer
+        for policy in (agent.policy, agent.anchor.reference):
+            if policy is not None:
+                policy.tokenizer = task_of(agent.env).tokenizer
     return agent
 
 

@@ -147,7 +147,7 @@ def train(**given: Any) -> None:
     shown = session.demonstrations(agent, given) if text else None
     with Interrupt() as interrupt:
         job = Job(agent, envs, episodes, shown, given, run_dir, interrupt)
-        if resumed and job.finished:
+        if resumed and job.finished and folder.is_evaluated(run_dir, agent.num_updates):
             more = f"pass --timesteps (or --episodes) above {job.goal}"
             raise ValueError(f"the run {str(run_dir)!r} is complete; to go on, {more}")
         if agent.num_updates == 0 and not agent.extra_state:
