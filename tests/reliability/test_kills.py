@@ -1,0 +1,124 @@
+"""kill -9 at random instants of a warm start, of updates and of saves: what was acknowledged is never lost."""
+
+import itertools
+import random
+import shutil
+import signal
+
+import processes
+import pytest
+from _rlenv_scripts.main import main
+from _rlenv_scripts.run_folder import choose
+from click.testing import CliRunner
+from kills import Count, killed_run, seconds_of
+from runs import differences, everything
+
+TINY = {
+    "CartPole": ["--env", "CartPole-v1", "--episodes", 12, "--eval-episodes", 2, "--num-envs", 2],
+    "warm start": ["--episodes", 4, "--sft-steps", 12, "--sft-examples", 8, "--sft-batch-size", 4],
+    "workers": ["--episodes", 8, "--sft-steps", 2, "--sft-examples", 4, "--verifier-workers", 2],
+}
+SETTINGS = ["--episodes-per-update", 2, "--log-interval", 1, "--seed", 1, "--device", "cpu", "--json"]
+# Saving all the time, also within the warm start, which has no updates to count.
+SAVES = {"CartPole": ["--save-every-updates", 1], "warm start": ["--save-every", 0], "workers": ["--save-every", 0]}
+
+
+def tiny(world):
+    text = [] if world == "CartPole" else ["--eval-episodes", 2, "--verifier-arg", "digits=1", "--group-size", 2]
+    return ["train", *TINY[world], *text, *SETTINGS, *SAVES[world]]
+
+
+def campaign(start, folder, world, kills, rng, per_run=5):
+    """Return the count after at least so many kills, and what differs in the runs that came through them."""
+    command, count, found = tiny(world), Count(), []
+    seconds = seconds_of(start, command, folder / "whole")
+    wanted = everything(folder / "whole")
+    for number in itertools.count():
+        if count.kills >= kills or count.failures:
+            break
+        run = folder / f"run{number}"
+        killed_run(start, command, run, min(per_run, kills - count.kills), seconds, rng, count, orphans_after=1.0)
+        if (run / "result.json").is_file():
+            found += differences(wanted, everything(run))
+    return count, found
+
+
+@pytest.mark.parametrize("world", ["warm start", "workers"])
+def test_a_few_kills(world, start, tmp_path):
+    count, found = campaign(start, tmp_path, world, 3, random.Random(world), per_run=3)
+    assert count.kills == 3
+    assert count.failures + found == []
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize(("world", "kills"), [("CartPole", 200), ("warm start", 200), ("workers", 100)])
+def test_five_hundred_kills(world, kills, start, tmp_path, capsys):
+    count, found = campaign(start, tmp_path, world, kills, random.Random(world))
+    with capsys.disabled():
+        print(f"\n{world}: {count}; {len(found)} differences")
+    assert count.kills == kills
+    assert count.failures + found == []
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """Return the folder of a run without a break."""
+    return run(tmp_path_factory.mktemp("whole") / "run")
+
+
+def run(folder, *more):
+    outcome = CliRunner().invoke(main, [*map(str, tiny("CartPole")), "--log-dir", str(folder), *map(str, more)])
+    assert outcome.exit_code == 0, outcome.output
+    return folder
+
+
+def test_a_run_that_is_killed_before_its_first_checkpoint_begins_again(whole, tmp_path):
+    folder = tmp_path / "run"
+    shutil.copytree(whole / "checkpoint", folder / ".checkpoint-new")  # the kill came in the middle of the first save
+    for path in (*whole.glob("events*"), *whole.glob("progress.csv"), whole / "config.json"):
+        shutil.copy(path, folder)
+    (folder / ".lock").touch()
+    outcome = CliRunner().invoke(main, ["train", "--resume", str(folder), "--json"])
+    assert outcome.exit_code == 0, outcome.output
+    first = outcome.stderr.splitlines()[0]
+    assert first == f"'{folder}' has no checkpoint yet: the run starts again from its beginning"
+    assert differences(everything(whole), everything(folder)) == []
+
+
+def test_an_overwritten_run_that_is_killed_on_the_way_can_be_overwritten_again(whole, tmp_path, monkeypatch):
+    class KilledError(BaseException):
+        pass
+
+    def kill(folder, **_):
+        for path in folder.iterdir():
+            if path.is_file():
+                path.unlink()
+        raise KilledError
+
+    folder = tmp_path / "run"
+    shutil.copytree(whole, folder)
+    with monkeypatch.context() as patch, pytest.raises(KilledError):
+        patch.setattr(shutil, "rmtree", kill)
+        run(folder, "--overwrite")
+    run(folder, "--overwrite")
+    assert differences(everything(whole), everything(folder)) == []
+
+
+@pytest.mark.parametrize("left", [[".lock"], [".lock", ".config.json-new"]], ids=" and ".join)
+def test_a_folder_of_a_run_that_was_killed_before_it_began_is_free(left, tmp_path):
+    for name in left:
+        (tmp_path / name).touch()
+    assert choose(tmp_path, overwrite=False, name="run") == tmp_path
+    (tmp_path / "mine.txt").touch()
+    with pytest.raises(ValueError, match="exists"):
+        choose(tmp_path, overwrite=False, name="run")
+
+
+def test_no_worker_outlives_its_run(start, tmp_path):
+    mark = processes.new_mark()
+    process = start(*tiny("workers"), "--episodes", 10**6, "--log-dir", tmp_path / "run", sync=False, mark=mark)
+    process.wait_until(lambda: len(processes.processes_of(mark)) >= 3)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert processes.eventually(lambda: not processes.processes_of(mark), 1.0)
