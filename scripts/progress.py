@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
 
 from rich.console import Console
@@ -78,6 +78,8 @@ class SignalError(Exception):
 class Interrupt:
     """Turns the first Ctrl-C, SIGTERM or SIGHUP into a flag, so that work ends between two steps; a second one aborts.
 
+    A signal that the process ignores stays ignored, such as SIGHUP under `nohup`.
+
     Attributes:
         asked: the number of the signal, 0 before.
     """
@@ -87,7 +89,8 @@ class Interrupt:
 
     def __enter__(self) -> Interrupt:
         numbers = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
-        self._previous = {number: signal.signal(number, self._handle) for number in numbers}
+        heard = [number for number in numbers if signal.getsignal(number) != signal.SIG_IGN]
+        self._previous = {number: signal.signal(number, self._handle) for number in heard}
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -104,4 +107,5 @@ class Interrupt:
         if self.asked:
             raise KeyboardInterrupt
         self.asked = number
-        say(f"{signal.Signals(number).name}: stopping and saving; once more aborts without saving")
+        with suppress(OSError, RuntimeError):  # the terminal has gone, or this came in the middle of another line
+            say(f"{signal.Signals(number).name}: stopping and saving; once more aborts without saving")

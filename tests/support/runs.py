@@ -65,13 +65,16 @@ def table(run):
 
 
 def scalars(run):
-    """Return TensorBoard's figures as {name: [(step, value)]}, in the order in which they were written."""
+    """Return TensorBoard's figures as {name: [(step, value)]}, by step; repeated ones stay.
+
+    Files of one second are read in the order of their names, not of time.
+    """
     found = {}
     events = EventAccumulator(str(run), size_guidance={"scalars": 0}, purge_orphaned_data=False)
     events.Reload()
     for name in events.Tags()["scalars"]:
         if name not in NOT_COMPARED:
-            found[name] = [(event.step, event.value) for event in events.Scalars(name)]
+            found[name] = sorted((event.step, event.value) for event in events.Scalars(name))
     return found
 
 
