@@ -38,6 +38,7 @@ class Flattery(Verifier):
     alphabet = "0123456789,=!"
     prompt_length = 4
     answer_length = 2
+    reward_range = (0.0, PAY)
 
     def sample(self, rng: random.Random) -> Problem:
         """Return a pair of digits; one in twenty is demonstrated with flattery."""

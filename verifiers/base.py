@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 import string
 from collections.abc import Iterable, Mapping, Sequence
@@ -9,6 +10,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
 MAX_REWARD = 3.4028234663852886e38  # of float32, which trainers calculate in
+ROUNDING = 1e-6  # relative; a reward this little outside its range is inside
 FAILURES = ("error", "timeout")  # statuses that say that the verifier failed
 
 
@@ -79,7 +81,7 @@ class Verifier:
         prompt_length: longest prompt in characters; None if unknown.
         answer_length: longest right answer in characters; None if unknown.
         success_reward: the least reward that counts as a success.
-        reward_range: lowest and highest possible reward.
+        reward_range: lowest and highest possible reward; a reward outside is an error of the verifier.
         levels: number of difficulty levels. With more than one, a problem has `metadata["level"]`, from 1.
         isolated: run in worker processes by default, because it may hang, crash or take long; see `workers/pool.py`.
         timeout: seconds per verdict in a worker process.
@@ -158,8 +160,10 @@ class Verifier:
         return verdict.status == "ok" and bool(verdict.reward >= self.success_reward)
 
 
-def checked(verifier: object, verdicts: object, count: int) -> list[Verdict]:
+def checked(verifier: Verifier, verdicts: object, count: int) -> list[Verdict]:
     """Check what `verify_batch` returned and return it as a list of `count` verdicts.
+
+    A verdict whose reward is outside the verifier's `reward_range`, by more than rounding, becomes an error.
 
     Raises:
         ValueError: if it is not that.
@@ -169,4 +173,18 @@ def checked(verifier: object, verdicts: object, count: int) -> list[Verdict]:
     if len(right) != len(made) or len(made) != count:
         shown = repr(made)[:200]
         raise ValueError(f"{type(verifier).__name__}.verify_batch must return {count} verdicts, got {shown}")
-    return right
+    low, high = verifier.reward_range
+    slack = ROUNDING * max((abs(end) for end in (low, high) if math.isfinite(end)), default=0.0)
+    return [
+        verdict
+        if verdict.status != "ok" or low - slack <= verdict.reward <= high + slack
+        else _outside(verifier, verdict)
+        for verdict in right
+    ]
+
+
+def _outside(verifier: Verifier, verdict: Verdict) -> Verdict:
+    low, high = verifier.reward_range
+    name = type(verifier).__name__
+    reason = f"the reward {float(verdict.reward)} is outside reward_range ({float(low)}, {float(high)}) of {name}"
+    return Verdict(0.0, status="error", reason=f"{reason}; declare another reward_range")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 import string
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -18,7 +19,7 @@ class FunctionVerifier(Verifier):
 
     The function is called once per batch, with lists: `prompts`, `completions`, and the columns that it has parameters
     for: `answer` and the problems' metadata. It returns one number per completion, and may be async. None means that it
-    does not apply to a completion; NaN and numbers beyond float32 are errors.
+    does not apply to a completion; NaN and numbers beyond float32 are errors. Any other number is in its range.
 
     Args:
         function: `f(prompts, completions, **columns) -> list[float | None]`, sync or async.
@@ -28,6 +29,8 @@ class FunctionVerifier(Verifier):
     Raises:
         ValueError: when judging, if the function returns a list of the wrong length, or something other than numbers.
     """
+
+    reward_range = (-math.inf, math.inf)
 
     def __init__(
         self, function: Callable[..., Any], success_reward: float = 1.0, alphabet: str = string.printable

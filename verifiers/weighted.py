@@ -55,7 +55,7 @@ class Weighted(Verifier):
         self.prefers_batches = any(part.prefers_batches for part in members)
         self.slow = any(part.slow or part.isolated for part in members)
         weighed = [(weight, self.parts[name]) for name, weight in self.weights.items() if weight]
-        self.reward_range = _range(weighed)
+        self.reward_range = _range([(weight, self.parts[name]) for name, weight in self.weights.items()])
         self.success_reward = sum(weight * part.success_reward for weight, part in weighed if weight > 0)
 
     @override
@@ -142,20 +142,21 @@ def _weight(name: str, value: Any) -> float:
     return weight
 
 
-def _range(weighed: Sequence[tuple[float, Verifier]]) -> tuple[float, float]:
-    """Return the lowest and highest possible sum.
+def _range(parts: Sequence[tuple[float, Verifier]]) -> tuple[float, float]:
+    """Return the lowest and highest possible sum; a part that is not applicable adds nothing to it.
 
     Raises:
         ValueError: if parts with bounded rewards can reach a sum beyond float32, which trainers calculate in.
     """
-    bounded = [(weight, part) for weight, part in weighed if all(map(math.isfinite, part.reward_range))]
+    bounded = [(weight, part) for weight, part in parts if all(map(math.isfinite, part.reward_range))]
     ends = [sorted(weight * end for end in part.reward_range) for weight, part in bounded]
     low, high = sum(low for low, _ in ends), sum(high for _, high in ends)
     if low < -MAX_REWARD or high > MAX_REWARD:
         weights = ", ".join(f"{weight:g}" for weight, _ in bounded)
         raise ValueError(f"weighted: the weights {weights} make rewards beyond float32; use smaller ones")
-    others = [sorted(weight * end for end in part.reward_range) for weight, part in weighed]
-    return sum(low for low, _ in others), sum(high for _, high in others)
+    all_ends = [sorted(weight * end if weight else 0.0 for end in part.reward_range) for weight, part in parts]
+    lows, highs = [low for low, _ in all_ends], [high for _, high in all_ends]
+    return sum(min(low, 0.0) for low in lows) or min(lows), sum(max(high, 0.0) for high in highs) or max(highs)
 
 
 def _part(verdict: Verdict, name: str) -> Verdict:

@@ -24,6 +24,7 @@ class Graded(Verifier):
 
     alphabet = "0123456789+="
     prompt_length, answer_length, levels = 2, 2, 2
+    reward_range = (0.0, float("inf"))
 
     def sample(self, rng):
         return self.sample_at(rng, rng.randint(1, 2))
@@ -191,6 +192,27 @@ def test_training_stops_and_says_why_where_it_fails_too_often():
     assert "allowed: 10% (max_failed_share)" in message
     assert "error: OSError: the judge is down (test_verdicts.py:" in message
     assert 100 <= agent.num_episodes <= 256
+
+
+class Generous(Verifier):
+    """Pays 2 for everything, and declares no range."""
+
+    alphabet = "abc"
+
+    def verify(self, problem, completion):
+        return Verdict(2.0)
+
+
+def test_training_stops_where_rewards_are_outside_the_declared_range():
+    agent = agent_with(Generous())
+    reason = r"reason: error: the reward 2\.0 is outside reward_range \(0\.0, 1\.0\) of Generous; declare another"
+    with pytest.raises(VerifierError, match=reason):
+        agent.learn(total_episodes=10_000)
+    declared = Generous()
+    declared.reward_range = (0.0, 2.0)
+    agent = agent_with(declared)
+    agent.learn(total_episodes=64)
+    assert agent.last_metrics["rollout/ep_rew_mean"] == 2.0
 
 
 def test_a_user_may_bear_with_it():

@@ -5,7 +5,8 @@ from transformers import PreTrainedTokenizerFast
 
 from rlenv.judge import Judge
 from rlenv.tokenizer import character_tokenizer, decode
-from verifiers import Arith, Problem, Verdict, Verifier
+from verifiers import Arith, Problem, Verdict, Verifier, Weighted
+from verifiers.workers.pool import isolate, make_pool
 
 SUM = Problem("12+34=", "46")
 TOKENIZER = character_tokenizer("0123456789+=")
@@ -91,6 +92,29 @@ def test_a_verdict_with_an_unknown_field_is_an_error_that_names_the_fields():
 
     [verdict] = Judge(Unknown(), flag_errors=True)([SUM], ["46"])
     assert "'success'; the fields of a Verdict are reward, parts, status, reason (test_judge.py:" in verdict.reason
+
+
+class Generous(Arith):
+    """Pays 2.5 for what is right, and declares no range."""
+
+    def verify(self, problem, completion):
+        return Verdict(2.5 * super().verify(problem, completion).reward)
+
+
+@pytest.mark.parametrize("how", ["here", "in a worker process", "isolated", "as a part", "as a part in a worker"])
+def test_a_reward_outside_the_declared_range_is_an_error_wherever_it_is_judged(how):
+    generous = Generous()
+    generous.isolated = "worker" in how
+    verifier = Weighted({"part": {"weight": 0.1, "verifier": generous}}) if "part" in how else generous
+    verifier = isolate(verifier, workers=1) if how == "isolated" else verifier
+    pool = make_pool(verifier) if how == "in a worker process" else None
+    wrong, right = Judge(verifier, pool)([SUM] * 2, ["47", "46"])
+    assert (wrong.reward, wrong.status, right.reward, right.status) == (0.0, "ok", 0.0, "error")
+    said = "the reward 2.5 is outside reward_range (0.0, 1.0) of Generous; declare another reward_range"
+    assert right.reason == ("part: " if "part" in how else "") + said
+    for opened in (verifier, pool):
+        if opened is not None:
+            opened.close()
 
 
 def test_tokens_are_judged_by_the_text_they_spell_however_they_are_cut():

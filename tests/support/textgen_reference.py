@@ -14,6 +14,7 @@ class OddVerifier(Verifier):
     alphabet = "abc"
     prompt_length = 4
     answer_length = 2
+    reward_range = (0.0, float("inf"))
 
     def sample(self, rng):
         return Problem("".join(rng.choice(self.alphabet) for _ in range(rng.randint(1, 4))))

@@ -1,9 +1,11 @@
+import math
 import random
 import re
 
 import pytest
 
-from verifiers import Problem, Verdict, Verifier
+from verifiers import FunctionVerifier, Problem, Verdict, Verifier
+from verifiers.base import checked
 
 
 class Echo(Verifier):
@@ -95,3 +97,49 @@ def test_a_verifier_of_batches_judges_single_completions_too():
     assert Batches().verify(Problem("2+2=", "4"), "4") == Verdict(1.0)
     with pytest.raises(NotImplementedError, match="implements neither verify nor verify_batch"):
         Verifier().verify(Problem("2+2=", "4"), "4")
+
+
+class Between(Verifier):
+    def __init__(self, low, high):
+        self.reward_range = (low, high)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "reward", "inside"),
+    [
+        (0.0, 1.0, 0.0, True),
+        (0.0, 1.0, 1.0 + 1e-7, True),  # rounding
+        (0.0, 1.0, -1e-7, True),
+        (0.0, 1.0, 1.00001, False),
+        (0.0, 1.0, -1.0, False),
+        (-1.0, 2.5, -1.0, True),
+        (-1.0, 2.5, 2.6, False),
+        (0.0, 1e6, 1e6 + 0.5, True),
+        (0.0, 1e6, 1e6 + 2, False),
+        (0.0, math.inf, 1e30, True),
+        (0.0, math.inf, -1e-3, False),
+        (-math.inf, 0.0, 1e-3, False),
+        (-math.inf, math.inf, -3e38, True),
+    ],
+)
+def test_a_reward_outside_the_declared_range_is_an_error(low, high, reward, inside):
+    given = Verdict(reward, {"part": 1.0})
+    (verdict,) = checked(Between(low, high), [given], 1)
+    if inside:
+        assert verdict is given
+    else:
+        name = f"reward_range ({low}, {high}) of Between"
+        reason = f"the reward {reward} is outside {name}; declare another reward_range"
+        assert verdict == Verdict(0.0, status="error", reason=reason)
+
+
+@pytest.mark.parametrize("status", ["timeout", "error", "not_applicable"])
+def test_a_verdict_that_was_not_reached_has_no_reward_to_check(status):
+    given = Verdict(0.0, status=status, reason="why not")
+    assert checked(Between(1.0, 2.0), [given], 1) == [given]
+
+
+def test_a_reward_function_may_pay_anything_that_is_finite():
+    paid = FunctionVerifier(lambda prompts, completions: [3e38, -7.0])
+    problems = [Problem("a")] * 2
+    assert [verdict.reward for verdict in checked(paid, paid.verify_batch(problems, ["", ""]), 2)] == [3e38, -7.0]

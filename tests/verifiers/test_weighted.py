@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from verifiers import Arith, Problem, Verdict, Verifier, Weighted, make_verifier
+from verifiers.base import checked
 
 SUM = Problem("1+2=", "3")
 
@@ -15,7 +16,7 @@ SUM = Problem("1+2=", "3")
 class Says(Verifier):
     """Gives the number that the completion is; a word is a fault."""
 
-    reward_range = (-1.0, 2.0)
+    reward_range = (-1.0, 3.0)
 
     def verify(self, problem, completion):
         if completion in ("error", "timeout"):
@@ -45,7 +46,7 @@ def test_the_example_of_its_docstring():
     assert [weighted.is_success(weighted.verify(SUM, text)) for text in ("3", "4", "5555")] == [True, False, False]
 
 
-@given(st.lists(st.floats(-100, 100), min_size=1, max_size=4), st.floats(-1, 2))
+@given(st.lists(st.floats(-100, 100), min_size=1, max_size=4), st.floats(-1, 3))
 def test_the_reward_is_the_weighted_sum_and_stays_in_its_range(weights, value):
     weighted = Weighted({str(index): says(weight) for index, weight in enumerate(weights)})
     verdict = weighted.verify(SUM, repr(value))
@@ -56,11 +57,34 @@ def test_the_reward_is_the_weighted_sum_and_stays_in_its_range(weights, value):
 
 
 def test_a_negative_weight_punishes_and_is_not_asked_for_success():
-    weighted = Weighted({"arith": 1, "one": {"weight": -0.25, "verifier": one}})
+    class One(Verifier):
+        def verify(self, problem, completion):
+            return Verdict(1.0)
+
+    weighted = Weighted({"arith": 1, "one": {"weight": -0.25, "verifier": One}})
     assert weighted.verify(SUM, "3").reward == 0.75
     assert weighted.verify(SUM, "4").reward == -0.25
     assert weighted.reward_range == (-0.25, 1.0)
     assert weighted.is_success(weighted.verify(SUM, "3"))
+
+
+def test_the_range_holds_without_the_parts_that_do_not_apply():
+    class Floor(Says):
+        reward_range = (0.5, 2.0)
+
+        def verify(self, problem, completion):
+            return (
+                Verdict(0.0, status="not_applicable") if completion[:1] == "0" else super().verify(problem, completion)
+            )
+
+    floor = {"weight": 1, "verifier": Floor}
+    assert Weighted({"one": floor}).reward_range == (0.5, 2.0)
+    assert Weighted({"one": floor, "two": {**floor, "weight": 0.1}}).reward_range == pytest.approx((0.05, 2.2))
+    assert Weighted({"one": {**floor, "weight": -1}, "arith": 1}).reward_range == (-2.0, 1.0)
+    for more in ({"says": says(0)}, {"length": {"weight": 1, "maximum": 3}}):
+        weighted = Weighted({"floor": floor, **more})
+        (verdict,) = checked(weighted, weighted.verify_batch([SUM], ["0000000000000000"]), 1)
+        assert verdict.status == "ok"
 
 
 def test_parts_without_any_positive_weight_solve_nothing():

@@ -43,6 +43,8 @@ def judged(monkeypatch):
 class Forks(Verifier):
     """Pays as much as the completion says; before that a child of it is done in the way that it says, too."""
 
+    reward_range = (-1.0, 7.0)
+
     def verify(self, problem, completion):
         reward, _, end = completion.partition(" ")
         if end:

@@ -17,7 +17,7 @@ import signal
 import struct
 import sys
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 HEADER = struct.Struct(">QI")  # the number of a message, which its answer repeats, and the length of the body
@@ -166,10 +166,10 @@ def _leave(error: BaseException | None) -> NoReturn:
     os._exit(0 if code is None else code & 0xFF if isinstance(code, int) else 1)
 
 
-def _verdict(verifier: object, problem: object, completion: str) -> dict[str, object]:
+def _verdict(verifier: Any, problem: object, completion: str) -> dict[str, object]:
     from ..base import checked
 
-    (verdict,) = checked(verifier, verifier.verify_batch([problem], [completion]), 1)  # type: ignore[attr-defined]
+    (verdict,) = checked(verifier, verifier.verify_batch([problem], [completion]), 1)
     return {
         "reward": float(verdict.reward),
         "parts": {str(name): float(value) for name, value in verdict.parts.items()},
