@@ -73,6 +73,8 @@ def _read_model(spec: str | Path, **options: Any) -> PreTrainedModel:
     parts = [f"{len(names)} {kind} ({', '.join(sorted(names)[:3])})" for kind, names in wrong.items() if names]
     if parts:
         raise ValueError(f"the weights of model {str(spec)!r} do not fit {type(model).__name__}: {', '.join(parts)}")
+    for weight in model.parameters():
+        weight.data = weight.data.clone()  # aligned as in a new model, unlike in the file: rounding depends on it
     return model
 
 
