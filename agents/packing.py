@@ -56,7 +56,7 @@ def _unpacked(value: Any, tensors: dict[str, torch.Tensor]) -> Any:
         return value
     ((kind, content),) = value.items()
     if kind == "tensor":
-        return tensors[content].clone()  # into aligned memory, see SavedPolicy.load
+        return tensors[content].clone()  # into aligned memory: rounding depends on it
     if kind == "dict":
         return {key: _unpacked(item, tensors) for key, item in content}
     items = [_unpacked(item, tensors) for item in content]

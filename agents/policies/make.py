@@ -43,15 +43,8 @@ class SavedPolicy:
     folder: Path
 
     def load(self, observation_space: spaces.Space, action_space: spaces.Space) -> Policy:
-        """Load the policy for the spaces of one environment.
-
-        Its tensors are copied into torch's own, aligned memory: at the odd addresses of a mapped file, matrix products
-        round differently, and a run that is resumed would not end bit for bit as one without a break.
-        """
-        policy = KINDS[self.kind].load(self.folder, observation_space, action_space)
-        for tensor in (*policy.parameters(), *policy.buffers()):
-            tensor.data = tensor.data.clone()
-        return policy
+        """Load the policy for the spaces of one environment."""
+        return KINDS[self.kind].load(self.folder, observation_space, action_space)
 
 
 def make_policy(
