@@ -33,9 +33,19 @@ from identity_checks import (
     padded,
     poisoned,
 )
-from tiny_models import ALPHABET, MODELS, PROMPTS, hash_reward, own_rewards, text_envs, tiny_policy, zero_reward
+from tiny_models import (
+    ALPHABET,
+    MODELS,
+    PROMPTS,
+    hash_reward,
+    norm_in_double,
+    own_rewards,
+    text_envs,
+    tiny_policy,
+    zero_reward,
+)
 
-from agents import Collector, ControlPolicy, Reinforce, ReinforceBaseline
+from agents import Collector, ControlPolicy, LanguageModelPolicy, Reinforce, ReinforceBaseline
 from agents.policies.base import sample_categorical
 from verifiers.function import FunctionVerifier
 
@@ -380,34 +390,71 @@ def test_sample_categorical_draws_by_the_given_law(generator):
     assert chi_square_p(draws.bincount(minlength=6).double(), 50_000 * law) > 1e-4
 
 
-@pytest.mark.parametrize("temperature", [0.6, 1.0])
-def test_acting_samples_the_full_softmax_at_the_temperature(temperature, generator):
+DRAWS = 100_000  # from each of two contexts
+
+
+@pytest.mark.parametrize("name", ["gpt2", "llama"])
+@temperatures
+def test_acting_samples_the_full_softmax_at_the_temperature(name, temperature, generator):
+    """The first token, after reading the prompt, and the second, read with the cache."""
     envs = text_envs(1)
-    policy = tiny_policy("gpt2", envs, temperature)
-    hostile(policy)
+    policy = tiny_policy(name, envs, temperature)
+    hostile(policy.model.generation_config)
     obs, _ = envs.reset(seed=0)
-    many = {key: value.expand(50_000, *value.shape[1:]) for key, value in obs.items()}
-    actions, log_probs, _ = policy.act(many, None, torch.ones(50_000, dtype=torch.bool), generator=generator)
-    logits = policy.model(obs["tokens"][:, : obs["length"]]).logits[0, -1]
-    law = torch.softmax(logits / temperature, -1)
-    assert chi_square_p(actions.bincount(minlength=len(law)).double(), 50_000 * law.detach()) > 1e-4
-    assert_close(log_probs, law.log()[actions], 1e-10, "reported log-probabilities")
+    start, state = torch.ones(DRAWS, dtype=torch.bool), None
+    for _ in range(2):
+        many = {key: value.expand(DRAWS, *value.shape[1:]) for key, value in obs.items()}
+        actions, log_probs, state = policy.act(many, state, start, generator=generator)
+        logits = policy.model(obs["tokens"][:, : obs["length"]]).logits[0, -1].detach()
+        law = torch.softmax(logits / temperature, -1)
+        counts, expected = actions.bincount(minlength=len(law)).double(), DRAWS * law
+        assert expected.min() > 5 and chi_square_p(counts, expected) > 1e-4
+        assert_close(log_probs, law.log()[actions], 1e-10, "reported log-probabilities")
+        start = torch.zeros(DRAWS, dtype=torch.bool)
+        obs = envs.step(torch.tensor([envs.task.encode(["c"])[0][0]]))[0]
 
 
-def hostile(policy):
+HOSTILE = {
+    "do_sample": True,
+    "temperature": 0.1,
+    "top_k": 1,
+    "top_p": 0.1,
+    "repetition_penalty": 5.0,
+    "no_repeat_ngram_size": 1,
+    "min_new_tokens": 12,
+    "max_new_tokens": 1,
+    "suppress_tokens": [2, 3],
+    "begin_suppress_tokens": [4],
+    "forced_bos_token_id": 5,
+    "forced_eos_token_id": 6,
+    "bad_words_ids": [[7], [8, 9]],
+    "num_beams": 4,
+}
+
+
+def hostile(generation_config):
     """Set what a checkpoint's generation_config may hold."""
-    for name, value in {"do_sample": True, "top_k": 1, "temperature": 0.1, "repetition_penalty": 5.0}.items():
-        setattr(policy.model.generation_config, name, value)
+    for name, value in HOSTILE.items():
+        setattr(generation_config, name, value)
 
 
 @models
-def test_generation_config_of_the_model_has_no_effect(name):
+def test_generation_config_of_the_model_has_no_effect(name, tmp_path):
+    """Neither set on the model nor read from its folder."""
     envs = text_envs(4)
     policy = tiny_policy(name, envs)
-    plain = collect(policy, envs)
-    hostile(policy)
-    same = collect(policy, envs)
-    assert torch.equal(plain.actions, same.actions) and torch.equal(plain.log_probs, same.log_probs)
+    plain = collect(policy, envs, 24)
+    policy.save(tmp_path)
+    hostile(policy.model.generation_config)
+    written = policy.model.generation_config.to_json_string()
+    (tmp_path / "model" / "generation_config.json").write_text(written)
+    loaded = LanguageModelPolicy.load(tmp_path, envs.single_observation_space, envs.single_action_space)
+    norm_in_double(loaded.model)
+    for changed in (policy, loaded):
+        held = changed.model.generation_config
+        assert all(getattr(held, setting) == value for setting, value in HOSTILE.items())
+        same = collect(changed, envs, 24)
+        assert torch.equal(plain.actions, same.actions) and torch.equal(plain.log_probs, same.log_probs)
 
 
 @pytest.mark.parametrize("pad_is_eos", [False, True])
