@@ -1,8 +1,9 @@
 """A world small enough to enumerate: 2 prompts, 3 tokens (one ends the episode), at most 3 steps, 15 completions.
 
-Every prefix of a prompt is a state with a logit vector of its own, so every expectation is a finite sum. Two kinds of
-functions live here: those that send every possible rollout through the real agent (`expected_gradient`,
-`expected_batch_gradient`), and the closed forms they are compared with, which share no code with `agents`.
+It is the labs' enumerable world, with two prompts. Every prefix of a prompt is a state with a logit vector of its own,
+so every expectation is a finite sum. Two kinds of functions live here: those that send every possible rollout through
+the real agent (`expected_gradient`, `expected_batch_gradient`), and the closed forms they are compared with, which share
+no code with `agents`.
 
 P prompts, S states a prompt, V tokens, C completions, T steps, K episodes a group.
 """
@@ -17,23 +18,19 @@ from typing import Any
 
 import numpy as np
 import torch
+from _rlenv_labs.enumerable import TablePolicy, World
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
-from torch import nn
 
-from agents import Agent, Policy, ReinforceBaseline, Rollout
+from agents import Agent, ReinforceBaseline, Rollout
 from agents.defaults import DEFAULTS
-from agents.policies.base import choose
 
 P, V, T, EOS = 2, 3, 3, 2
-PREFIXES = [prefix for t in range(T) for prefix in itertools.product(range(EOS), repeat=t)]
-COMPLETIONS = [(*p, a) for p in PREFIXES for a in range(V) if a == EOS or len(p) == T - 1]
+WORLD = World(V, T, end=EOS)
+PREFIXES, COMPLETIONS = WORLD.prefixes, WORLD.completions
 S, C = len(PREFIXES), len(COMPLETIONS)  # 7, 15
-
-STATES = torch.tensor([[PREFIXES.index(c[:t]) if t < len(c) else 0 for t in range(T)] for c in COMPLETIONS])  # [C, T]
-ACTIONS = torch.tensor([[c[t] if t < len(c) else 0 for t in range(T)] for c in COMPLETIONS])  # [C, T]
-MASK = torch.tensor([[t < len(c) for t in range(T)] for c in COMPLETIONS])  # [C, T]
+STATES, ACTIONS, MASK = WORLD.paths  # [C, T]
 NEXT = [[-1 if (*p, a) in COMPLETIONS else PREFIXES.index((*p, a)) for a in range(V)] for p in PREFIXES]  # [S, V]
 
 LEVELS = torch.tensor(  # of the completions [P, C]: the first prompt is easy, the second is hard
@@ -65,47 +62,20 @@ AT_EVERY_LENGTH = AT_THE_END + torch.tensor(
 )
 
 
-class TabularPolicy(Policy):
+class TabularPolicy(TablePolicy):
     """One logit vector and one value per (prompt, prefix), in float64; an observation is the number p * S + s."""
 
     kind = "tabular"
 
     def __init__(self, seed: int = 0) -> None:
-        super().__init__()
+        super().__init__(torch.zeros(S, V), copies=P)
         generator = torch.Generator().manual_seed(seed)
-        self.logits = nn.Parameter(torch.randn(P, S, V, generator=generator, dtype=torch.float64) * 0.8)
-        self.table = nn.Parameter(torch.randn(P, S, generator=generator, dtype=torch.float64))
-
-    def _log_softmax(self, states: torch.Tensor) -> torch.Tensor:
-        return self.logits.flatten(0, 1)[states].log_softmax(-1)  # [..., V]
-
-    def act(
-        self,
-        obs: torch.Tensor,
-        state: None,
-        episode_start: torch.Tensor,
-        deterministic: bool = False,
-        generator: torch.Generator | None = None,
-        playing: torch.Tensor | None = None,
-    ) -> tuple[torch.Tensor, torch.Tensor, None]:
-        log_pi = self._log_softmax(obs)  # [B, V]
-        return *choose(log_pi, deterministic, generator), None
-
-    def evaluate_actions(self, rollout: Rollout, entropy: bool = True) -> tuple[torch.Tensor, torch.Tensor | None]:
-        log_pi = self._log_softmax(rollout.observations)  # [N, T, V]
-        entropy = -(log_pi.exp() * log_pi).sum(-1)
-        log_probs = log_pi.gather(2, rollout.actions[..., None])[..., 0]
-        return log_probs.where(rollout.mask, 0), entropy.where(rollout.mask, 0)
-
-    def predict_values(self, rollout: Rollout) -> torch.Tensor:
-        return self.table.flatten()[rollout.observations].where(rollout.mask, 0)
+        self.logits.data = torch.randn(P, S, V, generator=generator, dtype=torch.float64) * 0.8
+        self.table.data = torch.randn(P, S, generator=generator, dtype=torch.float64)
 
     def kl_divergence(self, reference: TabularPolicy, rollout: Rollout) -> torch.Tensor:
-        log_pi, log_ref = self._log_softmax(rollout.observations), reference._log_softmax(rollout.observations)
+        log_pi, log_ref = self._log_pi(rollout.observations), reference._log_pi(rollout.observations)
         return (log_pi.exp() * (log_pi - log_ref)).sum(-1).where(rollout.mask, 0)
-
-    def critic_parameters(self) -> list[nn.Parameter]:
-        return [self.table]
 
 
 class TinyWorld(VectorEnv):
