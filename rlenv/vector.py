@@ -35,7 +35,8 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
         autoreset_mode: "Disabled", "NextStep" or "SameStep", or the `AutoresetMode`.
         render_mode: None or "ansi".
         late_verdicts: do not wait for the verdict when an episode ends, if that saves time (the verifier has worker
-            processes, or prefers batches). The reward of that step is NaN, and the infos hold `completion` and
+            processes, or prefers batches) or there is a curriculum, so that it learns of verdicts at the same moments
+            whatever the number of workers. The reward of that step is NaN, and the infos hold `completion` and
             `verdict_future`, one `concurrent.futures.Future` per slot. Its result is a dictionary: `reward`, and the
             keys that the infos would have had. A curriculum learns of these verdicts at the next reset, in the order
             the episodes ended: of all at a reset without a mask, else of those before the first that nobody asked for.
@@ -72,8 +73,8 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
             raise ValueError(f"unknown render_mode {render_mode!r}; allowed: {self.metadata['render_modes']}")
         self.mode = _autoreset_mode(autoreset_mode)
         self.task = TextGenTask(**task)
-        late = late_verdicts and LateVerdicts.help(self.task.judge)
         hear = self.task.hear if self.task.stream.curriculum is not None else None
+        late = late_verdicts and (hear is not None or LateVerdicts.help(self.task.judge))
         self._late = LateVerdicts(self.task.judge, hear) if late else None
         self.metadata = {
             **self.metadata,
