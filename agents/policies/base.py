@@ -144,6 +144,15 @@ def choose(
     return actions, log_probs.gather(1, actions[:, None])[:, 0]
 
 
+def take_rows(values: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
+    """Return values[index] [M, ...], whose gradient is the same every time, however many threads compute it.
+
+    On the CPU, the gradient of plain indexing adds up what belongs to one row in the order in which threads come by;
+    on a GPU, that of `index_select` does.
+    """
+    return values.index_select(0, index) if values.device.type == "cpu" else values[index]
+
+
 def scatter_steps(values: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
     """Put one value per existing step [M] back into its cell [N, T], zeros elsewhere."""
     out = torch.zeros(mask.shape, dtype=values.dtype, device=values.device)

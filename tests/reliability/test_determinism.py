@@ -6,15 +6,17 @@ import time
 
 import cloudpickle
 import pytest
+import torch
+from identity_checks import collect
+from tiny_models import text_envs
 
-import rlenv  # noqa: F401
-from agents import AGENTS
+from agents import AGENTS, LanguageModelPolicy
 from agents.kl_anchor import weights_digest
+from agents.policies.base import take_rows
 from verifiers import Problem, Verdict, Verifier
 
-cloudpickle.register_pickle_by_value(
-    sys.modules[__name__]
-)  # so that workers do not SETTINGS = {"episodes_per_update": 320, "num_envs": 32, "learning_rate": 2e-3, "seed": 7, "device": "cpu"}
+cloudpickle.register_pickle_by_value(sys.modules[__name__])  # so that workers do not import torch
+SETTINGS = {"episodes_per_update": 320, "num_envs": 32, "learning_rate": 2e-3, "seed": 7, "device": "cpu"}
 
 
 class Dawdler(Verifier):
@@ -56,3 +58,53 @@ def test_the_number_of_verifier_workers_changes_nothing(name):
     assert "rollout/success_rate/level_2" in here[1][1], "the curriculum goes on with 256 of 320 episodes"
     same(here, one)
     same(one, three)
+
+
+@pytest.fixture
+def two_threads():
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.usefixtures("two_threads")
+def test_threads_add_up_the_gradient_of_shared_rows_in_one_order():
+    rows = torch.randn(4, 64, requires_grad=True)
+    index, weights = torch.randint(4, (20_000,)), torch.randn(20_000, 64)
+    first, *others = (torch.autograd.grad(take_rows(rows, index), rows, weights)[0] for _ in range(5))
+    assert torch.equal(take_rows(rows, index), rows[index])
+    assert all(torch.equal(first, other) for other in others)
+
+
+def names(function):
+    """Return the names of the steps of a backward pass."""
+    found, todo = {}, [function]
+    while todo:
+        step = todo.pop()
+        if step is not None and step not in found:
+            found[step] = step.name()
+            todo += [after for after, _ in step.next_functions]
+    return set(found.values())
+
+
+@pytest.mark.parametrize("critic", ["head", "separate"])
+def test_no_gradient_of_a_language_model_depends_on_the_order_of_threads(critic):
+    """Steps with the same context share an output: the gradient of plain indexing adds them up as threads come by."""
+    envs = text_envs(32, group_size=4)
+    spaces = envs.single_observation_space, envs.single_action_space
+    policy = LanguageModelPolicy(*spaces, "tiny", critic=critic)
+    reference = LanguageModelPolicy(*spaces, "tiny")
+    rollout = collect(policy, envs, 64)
+    for made in (
+        *policy.evaluate_actions(rollout),
+        policy.predict_values(rollout),
+        policy.kl_divergence(reference, rollout),
+    ):
+        assert "IndexSelectBackward0" in names(made.grad_fn)
+        assert "IndexBackward0" not in names(made.grad_fn)
+
+
+@pytest.mark.usefixtures("two_threads")
+def test_two_threads_give_the_same_run_again():
+    same(*(trained("rloo", updates=2, group_size=4) for _ in range(2)))

@@ -14,7 +14,7 @@ from typing_extensions import override
 
 from ...checks import check_choice, check_flag
 from ...rollout import Obs, Rollout
-from ..base import Policy, choose, scatter_steps
+from ..base import Policy, choose, scatter_steps, take_rows
 from .critic import CRITICS, Critic
 from .cuda_graph import CapturedDecoder, Captures
 from .decode_step import Layout, is_changed, make_step
@@ -171,7 +171,9 @@ class LanguageModelPolicy(Policy):
 
         reading = self._reading(rollout)
         made = by_chunks(per_edge, self.vocab_size, self._states(reading), reading.actions)
-        log_probs, *entropies = (scatter_steps(values[reading.edge_of_step], rollout.mask) for values in made)
+        log_probs, *entropies = (
+            scatter_steps(take_rows(values, reading.edge_of_step), rollout.mask) for values in made
+        )
         return log_probs, entropies[0] if entropies else None
 
     @override
@@ -185,7 +187,7 @@ class LanguageModelPolicy(Policy):
         if self.critic is None:
             return super().predict_values(rollout)
         reading = self._reading(rollout)
-        return scatter_steps(self.critic(self.model, reading)[reading.edge_of_step], rollout.mask)
+        return scatter_steps(take_rows(self.critic(self.model, reading), reading.edge_of_step), rollout.mask)
 
     @override
     def kl_divergence(self, reference: Self, rollout: Rollout) -> torch.Tensor:
@@ -199,7 +201,7 @@ class LanguageModelPolicy(Policy):
         with torch.no_grad():
             theirs = reference._states(reading)
         (values,) = by_chunks(per_edge, self.vocab_size, self._states(reading), theirs)
-        return scatter_steps(values[reading.edge_of_step], rollout.mask)
+        return scatter_steps(take_rows(values, reading.edge_of_step), rollout.mask)
 
     def _reading(self, rollout: Rollout) -> Reading:
         """Plan what must be read to evaluate these episodes."""

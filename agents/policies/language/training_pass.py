@@ -17,6 +17,7 @@ from torch.utils.checkpoint import checkpoint
 from transformers import PreTrainedModel
 
 from ...rollout import Rollout
+from ..base import take_rows
 from .masks import attention_mask
 
 WORTH_IT = 0.8  # trees are read if they are at most this share of the plain rows' work: their masks cost time, too
@@ -54,7 +55,7 @@ class Reading:
             distance = self.positions[:, None, :, None] - self.positions[:, None, None, :]
             mask = attention_mask(model, self.visible, distance)
             made = part(self.ids, attention_mask=mask, position_ids=self.positions, use_cache=False)
-        return made[name].flatten(0, 1)[self.nodes]
+        return take_rows(made[name].flatten(0, 1), self.nodes)
 
 
 def plan_reading(
