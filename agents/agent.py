@@ -25,6 +25,7 @@ from .checks import check_count, check_goal, check_number
 from .collector import Collector, OnStep
 from .envs import LOOP_OFFERS, check_groups, make_envs, resolve_device, single_spaces
 from .failures import FailureWatch
+from .files import reading
 from .learner import Learner
 from .metrics import rollout_metrics, thinned
 from .optimizer import warn_of_half_precision
@@ -345,10 +346,11 @@ class Agent(Learner):
             setattr(agent, name, saved.facts.get(name, 0))  # checkpoints of earlier versions have no trained_timesteps
         if agent.kl_coef or "kl_coef" not in settings:
             agent.anchor.reference = saved.load_reference(agent.env, agent.device)
-        agent.load_training_state(state)
         same = env is None and "env_kwargs" not in settings
-        agent._continue_from(state["moment"], same if continue_env is None else continue_env)
-        agent._unwritten, agent.extra_state = state["unwritten"], state["extra"]
+        with reading(path):
+            agent.load_training_state(state)
+            agent._continue_from(state["moment"], same if continue_env is None else continue_env)
+            agent._unwritten, agent.extra_state = dict(state["unwritten"]), dict(state["extra"])
         return agent
 
     # What stable-baselines3's callbacks ask for.

@@ -14,6 +14,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any
 
 import torch
@@ -21,13 +22,22 @@ from gymnasium.vector import VectorEnv
 
 from .envs import named_by_checkpoint
 from .failures import DivergedError
-from .files import check_seal, seal, whole_folder, write_folder
+from .files import MANIFEST, check_seal, read_table, seal, whole_folder, write_folder
 from .packing import read_state, write_state
-from .policies import Policy, SavedPolicy
+from .policies import KINDS, Policy, SavedPolicy
+from .settings import NOT_SAVED
 
 FORMAT = 3  # 2: the critic of a language model is a separate module; 3: no training.pt, a manifest
 _AGENT, _POLICY, _REFERENCE, _TRAINING = "agent.json", "policy", "reference", "training"
 _OLD_TRAINING = "training.pt"  # of format 2
+_TYPES: dict[str, tuple[type, ...]] = {  # of what agent.json says
+    "agent": (str, type(None)),
+    "policy_kind": (str,),
+    "settings": (dict,),
+    "env": (str, type(None)),
+    "env_kwargs": (dict, type(None)),
+}
+_COUNTS = ("num_timesteps", "trained_timesteps", "num_episodes", "num_updates")
 
 
 @dataclass(frozen=True)
@@ -49,8 +59,15 @@ class Checkpoint:
     def training(self) -> dict[str, Any]:
         """Return the state of the training, on the CPU: there torch's Adam keeps its counts of steps."""
         if self.facts["format"] == FORMAT:
-            return read_state(self.path / _TRAINING)
-        state = torch.load(self.path / _OLD_TRAINING, map_location="cpu", weights_only=True)
+            state = read_state(self.path / _TRAINING)
+            if not isinstance(state, dict):
+                raise ValueError(f"the state in {str(self.path / _TRAINING)!r} cannot be read: it has no names")
+            return state
+        try:
+            state = torch.load(self.path / _OLD_TRAINING, map_location="cpu", weights_only=True)
+        except (OSError, RuntimeError, UnpicklingError, EOFError) as error:
+            reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+            raise ValueError(f"{str(self.path / _OLD_TRAINING)!r} cannot be read: {reason[:200]}") from error
         optimizer = {"adam": state["optimizer"], "skipped": 0, "total_skipped": 0}
         return {**state, "optimizer": optimizer, "moment": state, "unwritten": {}, "extra": {}}
 
@@ -137,7 +154,7 @@ def read_checkpoint(path: Path) -> Checkpoint:
     if not (path / _AGENT).is_file():
         raise ValueError(f"{str(path)!r} is not a checkpoint: it has no {_AGENT}")
     facts = read_facts(path)
-    if facts["format"] == FORMAT:
+    if facts["format"] == FORMAT or (path / MANIFEST).exists():  # format 2 had none: one flipped bit makes 3 a 2
         check_seal(path)
     kind, reference = facts["policy_kind"], path / _REFERENCE
     return Checkpoint(
@@ -149,15 +166,31 @@ def read_facts(path: Path) -> dict[str, Any]:
     """Return what agent.json says.
 
     Raises:
-        ValueError: if it cannot be read, or another version wrote it.
+        ValueError: if it cannot be read, another version wrote it, or it says what no agent has written.
     """
-    try:
-        facts = json.loads((path / _AGENT).read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ValueError(f"{str(path / _AGENT)!r} is damaged: {error}") from error
+    facts = read_table(path / _AGENT)
     if facts.get("format") not in (2, FORMAT):
         raise ValueError(f"{str(path)!r} has the checkpoint format {facts.get('format')!r}; allowed: 2, {FORMAT}")
+    _check_facts(path, facts)
     return facts
+
+
+def _check_facts(path: Path, facts: dict[str, Any]) -> None:
+    """Refuse what no agent has written.
+
+    Raises:
+        ValueError: naming what is missing, of another type, or a setting that a checkpoint never keeps.
+    """
+    for name, allowed in _TYPES.items():
+        if not isinstance(facts.get(name), allowed):
+            raise ValueError(f"{str(path / _AGENT)!r} is damaged: its {name} is {facts.get(name)!r:.80}")
+    for name in _COUNTS:
+        if type(facts.get(name, 0)) is not int or facts.get(name, 0) < 0:
+            raise ValueError(f"{str(path / _AGENT)!r} is damaged: its {name} is {facts[name]!r:.80}")
+    if facts["policy_kind"] not in KINDS:
+        raise ValueError(f"{str(path / _AGENT)!r} names the unknown kind of policy {facts['policy_kind']!r:.80}")
+    if foreign := sorted(facts["settings"].keys() & {"policy", "env", *NOT_SAVED}):
+        raise ValueError(f"{str(path / _AGENT)!r} is damaged: {', '.join(foreign)} is not a setting that it keeps")
 
 
 def _as_json(facts: dict[str, Any]) -> str:

@@ -6,8 +6,10 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 try:
     import fcntl
@@ -112,6 +114,42 @@ def whole_folder(path: Path) -> Path:
     return _old(path) if not path.exists() and _old(path).exists() else path
 
 
+def versions(path: Path) -> list[Path]:
+    """Return the folders that a kill within `write_folder` may leave, the newest first: each is whole."""
+    return [folder for folder in (path, _old(path)) if folder.exists()]
+
+
+@contextmanager
+def reading(what: object) -> Iterator[None]:
+    """Turn the errors that content of the wrong shape causes into one line.
+
+    Raises:
+        ValueError: instead of an error of Python that is no ValueError; naming `what`.
+    """
+    try:
+        yield
+    except (ArithmeticError, AttributeError, LookupError, OSError, RuntimeError, TypeError) as error:
+        lines = str(error).splitlines() or [""]
+        raise ValueError(f"{str(what)!r} cannot be loaded: {type(error).__name__}: {lines[0][:200]}") from error
+
+
+def read_table(file: Path) -> dict[str, Any]:
+    """Return the JSON object in a file.
+
+    Raises:
+        ValueError: if the file is missing, or holds anything else.
+    """
+    if not file.is_file():
+        raise ValueError(f"{str(file)!r} is damaged: it is missing")
+    try:
+        table = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise ValueError(f"{str(file)!r} is damaged: {error}") from error
+    if not isinstance(table, dict):
+        raise ValueError(f"{str(file)!r} is damaged: it holds no JSON object")
+    return table
+
+
 def seal(folder: Path) -> None:
     """Write the SHA-256 of every file in a folder into its manifest.json."""
     files = {name: _digest(folder / name) for name in _files(folder)}
@@ -124,11 +162,13 @@ def check_seal(folder: Path) -> None:
     Raises:
         ValueError: naming the first file that is missing or differs.
     """
-    try:
-        sealed = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))["sha256"]
-    except (FileNotFoundError, ValueError, KeyError, TypeError) as error:
-        raise ValueError(f"{str(folder)!r} is damaged: its {MANIFEST} is missing or unreadable") from error
+    sealed = read_table(folder / MANIFEST).get("sha256")
+    if not isinstance(sealed, dict):
+        raise ValueError(f"{str(folder)!r} is damaged: its {MANIFEST} names no files")
     present = _files(folder)
+    for path in folder.rglob("*"):
+        if path.is_symlink():
+            raise ValueError(f"{str(folder)!r} is damaged: {path.relative_to(folder)} is a symbolic link")
     for name, digest in sealed.items():
         if name not in present:
             raise ValueError(f"{str(folder)!r} is damaged: {name} is missing")

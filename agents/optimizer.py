@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from .checks import check_choice, check_number
+from .checks import check_choice, check_count, check_number
 from .failures import DivergedError
 from .policies import Policy
 
@@ -106,7 +106,20 @@ class PolicyOptimizer:
         for group in state["adam"]["param_groups"]:
             group["fused"] = None  # True in older checkpoints, which hides changes from autograd
         self.adam.load_state_dict(state["adam"])
-        self.skipped, self.total_skipped = state["skipped"], state["total_skipped"]
+        for group in self.adam.param_groups:
+            for name, value in zip(
+                ("lr", "eps", "beta", "beta"), (group["lr"], group["eps"], *group["betas"]), strict=True
+            ):
+                check_number(f"the optimizer's {name}", value, low=0.0)
+            for parameter in group["params"]:
+                for moment in ("exp_avg", "exp_avg_sq"):
+                    found = self.adam.state.get(parameter, {}).get(moment, parameter)
+                    if found.shape != parameter.shape:
+                        raise ValueError(
+                            f"the optimizer has moments {tuple(found.shape)} of {tuple(parameter.shape)} weights"
+                        )
+        self.skipped = check_count("skipped", state["skipped"], low=0)
+        self.total_skipped = check_count("total_skipped", state["total_skipped"], low=0)
 
     def _rate_at(self, remaining: float) -> float:
         if callable(self.learning_rate):

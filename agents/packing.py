@@ -33,7 +33,7 @@ def read_state(path: Path) -> Any:
     try:
         structure = json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))
         return _unpacked(structure, load_file(path.with_suffix(".safetensors")))
-    except (OSError, ValueError, KeyError, SafetensorError) as error:
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError, SafetensorError) as error:
         raise ValueError(f"the state in {str(path)!r} cannot be read: {error}") from error
 
 
@@ -59,5 +59,7 @@ def _unpacked(value: Any, tensors: dict[str, torch.Tensor]) -> Any:
         return tensors[content].clone()  # into aligned memory: rounding depends on it
     if kind == "dict":
         return {key: _unpacked(item, tensors) for key, item in content}
+    if kind not in ("list", "tuple"):
+        raise ValueError(f"{kind!r:.80} is not a kind of value")
     items = [_unpacked(item, tensors) for item in content]
     return tuple(items) if kind == "tuple" else items

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from stable_baselines3.common.callbacks import BaseCallback
 
@@ -16,6 +18,41 @@ from agents.files import whole_folder
 from . import run_folder
 from .progress import say
 from .run_log import log_place
+
+
+_NUMBER = (int, float)
+_KINDS: dict[str, tuple[type, ...]] = {  # of what a run keeps in its checkpoints
+    "warm_start": (dict,),
+    "imitation": (dict,),
+    "initial": (dict, type(None)),
+    "best": (dict,),
+    "evaluated": (int,),
+    "seconds": _NUMBER,
+    "log": (dict, type(None)),
+}
+
+
+def checked_state(state: dict[str, Any]) -> dict[str, Any]:
+    """Return the state of a run that a checkpoint keeps.
+
+    Raises:
+        ValueError: if it is not of the kind that `Saver` and `Job` write.
+    """
+    numbers: list[Any] = [state.get("seconds", 0.0), state.get("evaluated", 0)]
+    for name, value in state.items():
+        if not isinstance(value, _KINDS.get(name, ())):
+            raise ValueError(f"the checkpoint is damaged: the run's {name} is {value!r:.80}")
+    if "best" in state:
+        numbers.append(state["best"].get("mean_reward"))
+    numbers.append(state.get("warm_start", {}).get("seconds", 0.0))
+    if state.get("log") is not None:
+        events = state["log"].get("events")
+        sizes = [state["log"].get("rows"), *(events.values() if isinstance(events, dict) else [None])]
+        numbers += [size if isinstance(size, int) and size >= 0 else None for size in sizes]
+    for number in numbers:
+        if isinstance(number, bool) or not isinstance(number, _NUMBER) or not math.isfinite(number):
+            raise ValueError(f"the checkpoint is damaged: the run's state has {number!r:.80} where a number belongs")
+    return dict(state)
 
 
 class Saver(BaseCallback):
@@ -32,7 +69,7 @@ class Saver(BaseCallback):
     def __init__(self, run: Path, agent: Agent, minutes: float, updates: int | None, keep: int) -> None:
         super().__init__()
         self.run, self.agent, self.minutes, self.updates, self.keep = run, agent, minutes, updates, keep
-        self.state = dict(agent.extra_state)  # of the run; kept in the checkpoints
+        self.state = checked_state(agent.extra_state)  # of the run; kept in the checkpoints
         self.seconds: Callable[[], float] = lambda: self.state.get("seconds", 0.0)  # of training so far
         self._last = time.monotonic()
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from agents import Agent, Rollout
+from agents.files import reading
 
 from . import run_folder, session
 from .callbacks import Evaluations, ShowProgress, StopOnReward
@@ -82,7 +83,8 @@ class Job:
         if self.shown is not None:
             imitation = session.Imitation(self.agent, self.shown, self.given)
             if "imitation" in self.state:
-                imitation.load_state_dict(self.state["imitation"])
+                with reading("the warm start of the checkpoint"):
+                    imitation.load_state_dict(self.state["imitation"])
 
             def on_step(step: int, loss: float) -> None:
                 log_scalar(self.agent.logger, "sft/loss", loss, step)

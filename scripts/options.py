@@ -102,7 +102,7 @@ def _read_config(ctx: click.Context, param: click.Parameter, value: Path | None)
     try:
         text = value.read_text(encoding="utf-8")
         config = tomllib.loads(text) if value.suffix == ".toml" else json.loads(text)
-    except (tomllib.TOMLDecodeError, json.JSONDecodeError, UnicodeDecodeError) as error:
+    except (tomllib.TOMLDecodeError, json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise click.BadParameter(f"{value} is not a valid JSON or TOML file: {error}") from error
     if not isinstance(config, dict):
         raise click.BadParameter(f"{value} must hold a table of options")

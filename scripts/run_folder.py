@@ -22,7 +22,7 @@ from typing import Any
 import click
 
 from agents.checkpoint import read_checkpoint
-from agents.files import Lock, whole_folder
+from agents.files import Lock, read_table, versions, whole_folder
 
 from .progress import say
 
@@ -100,8 +100,7 @@ def newest_whole(run: Path) -> Path | None:
     Raises:
         ValueError: if all are damaged.
     """
-    newest = whole_folder(run / CHECKPOINT)
-    candidates = [path for path in (newest, *earlier(run)) if path.exists()]
+    candidates = [*versions(run / CHECKPOINT), *earlier(run)]
     faults = []
     for path in candidates:
         try:
@@ -134,12 +133,23 @@ def lock(path: Path, advice: str = "wait for it, or stop it") -> None:
 def promote(run: Path, checkpoint: Path) -> Path:
     """Make a checkpoint the newest one of its run, move a damaged one out of its place, and return where it is now."""
     newest = run / CHECKPOINT
-    if checkpoint.parent == run and checkpoint.name.startswith(f"{CHECKPOINT}-"):
-        if newest.exists():
-            shutil.rmtree(run / DAMAGED, ignore_errors=True)
-            newest.replace(run / DAMAGED)
-        return checkpoint.replace(newest)
-    return checkpoint
+    if checkpoint == newest:
+        return newest
+    if newest.exists():
+        shutil.rmtree(run / DAMAGED, ignore_errors=True)
+        newest.replace(run / DAMAGED)
+    return checkpoint.replace(newest)
+
+
+def check_links(run: Path) -> None:
+    """Refuse a run folder with symbolic links: what is written through one goes to a file elsewhere.
+
+    Raises:
+        ValueError: naming the link.
+    """
+    for path in run.iterdir():
+        if path.is_symlink():
+            raise ValueError(f"{str(path)!r} is a symbolic link; a run that is resumed writes to its own files only")
 
 
 def config_of(spec: str) -> dict[str, Any]:
@@ -160,10 +170,10 @@ def write_json(path: Path, value: Any) -> None:
 def is_evaluated(run: Path, updates: int) -> bool:
     """Tell whether a run has the result of its last evaluation, after so many updates."""
     try:
-        result = json.loads((run / RESULT).read_text(encoding="utf-8"))
-        return result["updates"] == updates and result["eval"] is not None
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):  # none yet, damaged, or of a run that stopped
+        result = read_table(run / RESULT)
+    except ValueError:  # none yet, or damaged
         return False
+    return result.get("updates") == updates and result.get("eval") is not None
 
 
 def _fresh(name: str) -> str:

@@ -41,7 +41,11 @@ def log_place(logger: Logger) -> dict[str, Any]:
     for output in logger.output_formats:
         if isinstance(output, TensorBoardOutputFormat):
             output.writer.flush()
-    folder = Path(str(logger.dir))
+    return place_in(Path(str(logger.dir)))
+
+
+def place_in(folder: Path) -> dict[str, Any]:
+    """Return how far the log in a run folder goes."""
     lines = (folder / CSV).read_text(encoding="utf-8").count("\n") if (folder / CSV).is_file() else 0
     return {"rows": max(lines - 1, 0), "events": {path.name: path.stat().st_size for path in folder.glob(EVENTS)}}
 

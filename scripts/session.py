@@ -18,6 +18,7 @@ from agents import Agent, Rollout, find_agent, make_envs
 from agents.checkpoint import read_facts
 from agents.checks import check_count, check_number
 from agents.envs import LOOP_OFFERS
+from agents.files import reading
 from agents.warm_start import WarmStart
 from rlenv.demonstrations import demonstrate
 from rlenv.task import TextGenTask
@@ -56,11 +57,15 @@ def load_agent(checkpoint: Path, options: dict[str, Any]) -> Agent:
     Raises:
         ValueError: as `Agent.load` says.
     """
-    env_kwargs = dict(read_facts(checkpoint)["env_kwargs"])
+    facts = read_facts(checkpoint)
+    if facts["env"] != options["env_id"]:
+        raise ValueError(f"{str(checkpoint)!r} is of {facts['env']!r}, but config.json names {options['env_id']!r}")
+    env_kwargs = dict(facts["env_kwargs"])
     if options["verifier_workers"] is not None:
         env_kwargs["verifier_workers"] = options["verifier_workers"]
     changes = {"device": options["device"], "trust": options["trust_checkpoint"], "env_kwargs": env_kwargs}
-    agent: Agent = Agent.load(checkpoint, continue_env=True, **changes)
+    with reading(checkpoint):
+        agent: Agent = Agent.load(checkpoint, continue_env=True, **changes)
     if is_text(options["env_id"]):
         for policy in (agent.policy, agent.anchor.reference):
             if policy is not None:

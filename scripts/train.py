@@ -130,6 +130,7 @@ def train(**given: Any) -> None:
     """
     from agents import DivergedError, VerifierError
     from agents.checks import check_number
+    from verifiers.registry import trusting
 
     from . import run_folder as folder
     from . import session, settings
@@ -140,11 +141,12 @@ def train(**given: Any) -> None:
     if given["stop_reward"] is not None:
         check_number("stop_reward", given["stop_reward"])
     resumed = given["resume"] is not None
-    agent, run_dir = _resumed(given) if resumed else _new(given)
-    text = settings.is_text(given["env_id"])
-    episodes = given["eval_episodes"] or session.evaluation_episodes(text)
-    envs = session.evaluation_envs(given["env_id"], agent.origin["env_kwargs"], agent.device, episodes, "test")
-    shown = session.demonstrations(agent, given) if text else None
+    with trusting(given["trust"] or not resumed):
+        agent, run_dir = _resumed(given) if resumed else _new(given)
+        text = settings.is_text(given["env_id"])
+        episodes = given["eval_episodes"] or session.evaluation_episodes(text)
+        envs = session.evaluation_envs(given["env_id"], agent.origin["env_kwargs"], agent.device, episodes, "test")
+        shown = session.demonstrations(agent, given) if text else None
     with Interrupt() as interrupt:
         job = Job(agent, envs, episodes, shown, given, run_dir, interrupt)
         if resumed and job.finished and folder.is_evaluated(run_dir, agent.num_updates):
@@ -197,14 +199,20 @@ def _resumed(given: dict[str, Any]) -> tuple[Any, Path]:
     Raises:
         ValueError: for an option that the run began with another value of, or a run without a whole checkpoint.
     """
+    from agents.envs import named_by_checkpoint
+    from agents.files import read_table
+
     from . import run_folder as folder
     from . import session, settings
     from .progress import say
+    from .run_log import place_in
 
     run_dir: Path = given["resume"]
+    folder.check_links(run_dir)
     folder.lock(run_dir)
     context = click.get_current_context()
-    begun = json.loads((run_dir / folder.CONFIG).read_text(encoding="utf-8"))
+    named_by_checkpoint(given["env_id"], {}, given["trust"])  # config.json is not the user's own word either
+    begun = read_table(run_dir / folder.CONFIG)
     for name, value in settings.resolved(given).items():
         typed = context.get_parameter_source(name) is ParameterSource.COMMANDLINE
         if typed and name not in CHANGEABLE and json.loads(json.dumps(value, default=str)) != begun.get(name):
@@ -217,4 +225,11 @@ def _resumed(given: dict[str, Any]) -> tuple[Any, Path]:
     if checkpoint is None:
         say(f"{str(run_dir)!r} has no checkpoint yet: the run starts again from its beginning")
         return session.build_agent(given["agent"], given), run_dir
-    return session.load_agent(folder.promote(run_dir, checkpoint), given), run_dir
+    agent = session.load_agent(folder.promote(run_dir, checkpoint), given)
+    if not agent.extra_state:
+        say(
+            f"{str(checkpoint)!r} is of an earlier version, which kept neither the place in the stream of problems nor "
+            "the first evaluation: the problems begin anew, and initial_eval stays empty"
+        )
+        agent.extra_state = {"warm_start": {}, "initial": None, "log": place_in(run_dir)}
+    return agent, run_dir

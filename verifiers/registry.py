@@ -46,9 +46,10 @@ def trusting(trust: bool) -> Iterator[None]:
     """Set whether verifiers made in this block, and those inside them, may be of unregistered kinds.
 
     Args:
-        trust: False for names that come from a checkpoint: only registered verifiers are allowed.
+        trust: False for names that come from a checkpoint: only registered verifiers are allowed. A block inside
+            such a block is not trusted either.
     """
-    token = _TRUST.set(trust)
+    token = _TRUST.set(trust and _TRUST.get())
     try:
         yield
     finally:

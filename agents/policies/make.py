@@ -9,6 +9,7 @@ from typing import Any
 
 from gymnasium import spaces
 
+from ..files import reading
 from .base import Policy
 from .control import CLASSES, ControlPolicy
 from .language.loading import PRESETS, is_text
@@ -44,7 +45,8 @@ class SavedPolicy:
 
     def load(self, observation_space: spaces.Space, action_space: spaces.Space) -> Policy:
         """Load the policy for the spaces of one environment."""
-        return KINDS[self.kind].load(self.folder, observation_space, action_space)
+        with reading(self.folder):
+            return KINDS[self.kind].load(self.folder, observation_space, action_space)
 
 
 def make_policy(
