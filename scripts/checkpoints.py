@@ -19,7 +19,6 @@ from . import run_folder
 from .progress import say
 from .run_log import log_place
 
-
 _NUMBER = (int, float)
 _KINDS: dict[str, tuple[type, ...]] = {  # of what a run keeps in its checkpoints
     "warm_start": (dict,),

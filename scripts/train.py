@@ -141,7 +141,7 @@ def train(**given: Any) -> None:
     if given["stop_reward"] is not None:
         check_number("stop_reward", given["stop_reward"])
     resumed = given["resume"] is not None
-    with trusting(given["trust"] or not resumed):
+    with trusting(given["trust_checkpoint"] or not resumed):
         agent, run_dir = _resumed(given) if resumed else _new(given)
         text = settings.is_text(given["env_id"])
         episodes = given["eval_episodes"] or session.evaluation_episodes(text)
@@ -211,7 +211,7 @@ def _resumed(given: dict[str, Any]) -> tuple[Any, Path]:
     folder.check_links(run_dir)
     folder.lock(run_dir)
     context = click.get_current_context()
-    named_by_checkpoint(given["env_id"], {}, given["trust"])  # config.json is not the user's own word either
+    named_by_checkpoint(given["env_id"], {}, given["trust_checkpoint"])  # config.json is not the user's own word either
     begun = read_table(run_dir / folder.CONFIG)
     for name, value in settings.resolved(given).items():
         typed = context.get_parameter_source(name) is ParameterSource.COMMANDLINE
