@@ -2,8 +2,8 @@
 
 It is the labs' enumerable world, with two prompts. Every prefix of a prompt is a state with a logit vector of its own,
 so every expectation is a finite sum. Two kinds of functions live here: those that send every possible rollout through
-the real agent (`expected_gradient`, `expected_batch_gradient`), and the closed forms they are compared with, which share
-no code with `agents`.
+the real agent (`expected_gradient`, `expected_batch_gradient`), and the closed forms that they are compared with, which
+share no code with `agents`.
 
 P prompts, S states a prompt, V tokens, C completions, T steps, K episodes a group.
 """
