@@ -1,0 +1,147 @@
+"""What a run takes from the machine does not grow with its length, but for the log, and that is bounded."""
+
+import gc
+import math
+import os
+import subprocess
+import sys
+import threading
+import time
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from stable_baselines3.common.logger import configure
+
+import rlenv  # noqa: F401
+from agents import ReinforceBaseline
+from agents.metrics import thinned
+from verifiers.workers.supervisor import descendants
+
+MB = 2**20
+UPDATES = 10_000
+EVENTS_MB = 20  # in 10,000 updates, each logged
+RSS_MB = 0.5  # in 1,000 updates
+TEXT = {"verifier": "arith", "verifier_kwargs": {"digits": 1}, "verifier_workers": 1}
+JOBS = {
+    "text": ["--verifier", "arith", "--verifier-arg", "digits=1", "--verifier-workers", "1", "--sft-steps", "0"],
+    "control": ["--env", "CartPole-v1", "--learning-rate", "1e-6"],  # episodes stay short
+}
+proc = pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="counts what /proc lists")
+
+
+def logged(interval, updates):
+    """Return the updates after which a run of this length has written to its log."""
+    return [update for update in range(1, updates + 1) if update % thinned(interval, update) == 0]
+
+
+@pytest.mark.parametrize("updates", [10_000, 10_001, 15_000, 20_000, 77_777, 320_000])
+def test_the_log_grows_with_the_logarithm_of_the_updates(updates):
+    written = logged(1, updates)
+    assert len(written) <= 10_000 + 5_000 * math.log2(updates / 10_000)
+    for last, one in pairwise(written):
+        assert one - last <= 2 ** max(0, math.ceil(math.log2(one / 10_000)))
+    assert updates - written[-1] < thinned(1, updates)
+
+
+@pytest.mark.parametrize("interval", [2, 7])
+def test_a_log_that_is_written_less_often_is_thinned_later(interval):
+    assert logged(interval, 10_000 * interval) == list(range(interval, 10_000 * interval + 1, interval))
+    assert thinned(interval, 10_000 * interval + 1) == 2 * interval
+
+
+def size(folder, pattern):
+    return sum(path.stat().st_size for path in folder.glob(pattern))
+
+
+def entries(folder):
+    return sum(1 for _ in folder.iterdir())
+
+
+def held():
+    """Return what this process holds: open files, threads, processes below it, tensors."""
+    gc.collect()
+    tensors = sum(issubclass(type(each), torch.Tensor) for each in gc.get_objects())
+    return entries(Path("/proc/self/fd")), threading.active_count(), len(descendants(os.getpid())), tensors
+
+
+@proc
+@pytest.mark.parametrize("kind", JOBS)
+def test_updates_leave_nothing_behind_but_their_entry_in_the_log(kind, tmp_path):
+    settings = {"episodes_per_update": 4, "num_envs": 4, "device": "cpu"}
+    if kind == "text":
+        agent = ReinforceBaseline("tiny", "TextGen-v0", env_kwargs=TEXT, **settings)
+    else:
+        agent = ReinforceBaseline("MlpPolicy", "CartPole-v1", **settings)
+    agent.set_logger(configure(str(tmp_path), ["csv", "tensorboard"]))
+    counts, events, tables = [], [], []
+    for _ in range(3):
+        agent.learn(total_episodes=80, log_interval=1, reset_num_timesteps=False)
+        counts.append(held())
+        events.append(size(tmp_path, "events*"))
+        tables.append(size(tmp_path, "*.csv"))
+    assert agent.num_updates == 60
+    assert all(later <= earlier for earlier, later in zip(counts[1], counts[2], strict=True)), counts
+    for sizes in (events, tables):
+        assert 0 < (sizes[2] - sizes[1]) / 20 * UPDATES <= EVENTS_MB * MB
+        assert sizes[2] - sizes[1] == pytest.approx(sizes[1] - sizes[0], rel=0.2)
+    agent.env.close()
+    agent.logger.close()
+
+
+def watched(process, table):
+    """Return, while a run lasts, what its process holds [samples, 5]: updates, MB, open files, threads, processes."""
+    samples, lines = [], 0
+    with table.open() as written:
+        while process.poll() is None:
+            lines += written.read().count("\n")
+            home = Path(f"/proc/{process.pid}")
+            try:
+                pages = int((home / "statm").read_text().split()[1])
+                files, threads = entries(home / "fd"), entries(home / "task")
+            except OSError:  # it has ended
+                break
+            memory = pages * os.sysconf("SC_PAGE_SIZE") / MB
+            samples.append((lines, memory, files, threads, len(descendants(process.pid))))
+            time.sleep(0.2)
+    return np.array(samples)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+@proc
+@pytest.mark.parametrize("kind", JOBS)
+def test_ten_thousand_updates_stay_small(kind, tmp_path):
+    run, output = tmp_path / "run", tmp_path / "output"
+    options = ["--episodes-per-update", "4", "--num-envs", "4", "--episodes", str(4 * UPDATES), "--log-interval", "1"]
+    options += ["--save-every-updates", "500", "--eval-episodes", "4", "--device", "cpu", "--log-dir", str(run)]
+    program = [sys.executable, "-c", "from _rlenv_scripts.main import main; main()", "train"]
+    started = time.monotonic()
+    with (
+        output.open("w") as said,
+        subprocess.Popen([*program, *JOBS[kind], *options], stdout=said, stderr=said) as process,
+    ):
+        try:
+            while process.poll() is None and not (run / "progress.csv").exists():
+                time.sleep(0.1)
+            assert process.poll() is None, output.read_text()
+            samples = watched(process, run / "progress.csv")
+        finally:
+            process.kill()
+    assert process.returncode == 0, output.read_text()
+    seconds = time.monotonic() - started
+    samples = samples[(samples[:, 0] > 0.2 * UPDATES) & (samples[:, 0] < UPDATES)]  # warm, and before the evaluation
+    growth = 1000 * np.polyfit(samples[:, 0], samples[:, 1], 1)[0]
+    first, *_, last = np.array_split(samples[:, 2:], 3)
+    events, table = size(run, "events*") / MB, size(run, "progress.csv") / MB
+    print(
+        f"{kind}: {events:.1f} MB of events, {table:.1f} MB of CSV, {growth:.3f} MB of memory per 1,000 updates "
+        f"({samples[0, 1]:.0f} to {samples[-1, 1]:.0f} MB), files, threads, processes {first.min(0)} to {last.min(0)} "
+        f"at the least, {first.max(0)} to {last.max(0)} at most, {seconds:.0f} s"
+    )
+    assert len(samples) > 50
+    assert events <= EVENTS_MB
+    assert growth <= RSS_MB
+    assert (last.min(0) <= first.min(0)).all()  # at most, there are those of a checkpoint that is being written
