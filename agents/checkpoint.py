@@ -30,6 +30,7 @@ from .settings import NOT_SAVED
 FORMAT = 3  # 2: the critic of a language model is a separate module; 3: no training.pt, a manifest
 _AGENT, _POLICY, _REFERENCE, _TRAINING = "agent.json", "policy", "reference", "training"
 _OLD_TRAINING = "training.pt"  # of format 2
+_PICKLES = {".bin", ".pt", ".pth", ".pkl", ".pickle", ".ckpt"}
 _TYPES: dict[str, tuple[type, ...]] = {  # of what agent.json says
     "agent": (str, type(None)),
     "policy_kind": (str,),
@@ -154,6 +155,9 @@ def read_checkpoint(path: Path) -> Checkpoint:
     if not (path / _AGENT).is_file():
         raise ValueError(f"{str(path)!r} is not a checkpoint: it has no {_AGENT}")
     facts = read_facts(path)
+    for file in path.rglob("*"):
+        if file.suffix in _PICKLES and not (facts["format"] < FORMAT and file == path / _OLD_TRAINING):
+            raise ValueError(f"{str(file)!r} may be a pickle, which can run code; no checkpoint has such files")
     if facts["format"] == FORMAT or (path / MANIFEST).exists():  # format 2 had none: one flipped bit makes 3 a 2
         check_seal(path)
     kind, reference = facts["policy_kind"], path / _REFERENCE

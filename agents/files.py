@@ -124,10 +124,12 @@ def reading(what: object) -> Iterator[None]:
     """Turn the errors that content of the wrong shape causes into one line.
 
     Raises:
-        ValueError: instead of an error of Python that is no ValueError; naming `what`.
+        ValueError: instead of another error of Python, naming `what`, and of a ValueError of another library.
     """
     try:
         yield
+    except ValueError as error:
+        raise ValueError(str(error)) from error
     except (ArithmeticError, AttributeError, LookupError, OSError, RuntimeError, TypeError) as error:
         lines = str(error).splitlines() or [""]
         raise ValueError(f"{str(what)!r} cannot be loaded: {type(error).__name__}: {lines[0][:200]}") from error
@@ -167,8 +169,8 @@ def check_seal(folder: Path) -> None:
         raise ValueError(f"{str(folder)!r} is damaged: its {MANIFEST} names no files")
     present = _files(folder)
     for path in folder.rglob("*"):
-        if path.is_symlink():
-            raise ValueError(f"{str(folder)!r} is damaged: {path.relative_to(folder)} is a symbolic link")
+        if path.is_symlink() or not (path.is_file() or path.is_dir()):
+            raise ValueError(f"{str(folder)!r} is damaged: {path.relative_to(folder)} is neither a file nor a folder")
     for name, digest in sealed.items():
         if name not in present:
             raise ValueError(f"{str(folder)!r} is damaged: {name} is missing")

@@ -10,6 +10,8 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
+from .files import read_table
+
 
 def write_state(state: Any, path: Path) -> None:
     """Write nested dictionaries, lists and tuples of tensors and plain values.
@@ -31,7 +33,7 @@ def read_state(path: Path) -> Any:
         ValueError: if a file is missing or damaged.
     """
     try:
-        structure = json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))
+        structure = read_table(path.with_suffix(".json"))
         return _unpacked(structure, load_file(path.with_suffix(".safetensors")))
     except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError, SafetensorError) as error:
         raise ValueError(f"the state in {str(path)!r} cannot be read: {error}") from error

@@ -216,9 +216,10 @@ def _resumed(given: dict[str, Any]) -> tuple[Any, Path]:
     for name, value in settings.resolved(given).items():
         typed = context.get_parameter_source(name) is ParameterSource.COMMANDLINE
         if typed and name not in CHANGEABLE and json.loads(json.dumps(value, default=str)) != begun.get(name):
-            allowed = ", ".join(f"--{each.replace('_', '-')}" for each in CHANGEABLE)
+            flags = {option.name: option.opts[0] for option in context.command.params}
+            allowed = ", ".join(flags[each] for each in CHANGEABLE)
             raise ValueError(
-                f"--{name.replace('_', '-')} {value} is not what the run began with ({begun.get(name)}); with --resume "
+                f"{flags[name]} {value} is not what the run began with ({begun.get(name)}); with --resume "
                 f"these may change: {allowed}"
             )
     checkpoint = folder.newest_whole(run_dir)

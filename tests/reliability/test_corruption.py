@@ -35,6 +35,19 @@ def copy(run, tmp_path):
     return Path(shutil.copytree(run, tmp_path / "run"))
 
 
+@pytest.fixture(scope="module")
+def small_run(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("small") / "run"
+    outcome = invoke(*arguments("CartPole", "reinforce", "--log-dir", folder))
+    assert outcome.exit_code == 0, outcome.output
+    return folder
+
+
+@pytest.fixture
+def small(small_run, tmp_path):
+    return Path(shutil.copytree(small_run, tmp_path / "small"))
+
+
 def files(folder):
     return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
 
@@ -151,14 +164,14 @@ def test_no_whole_checkpoint_is_one_line(copy):
     assert line.startswith(f"Error: no whole checkpoint is left in '{copy}': ") and line.count("is damaged") == 2
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", "7", '"x"', "\x00", "[" * 100_000], ids=lambda text: repr(text[:4]))
+@pytest.mark.parametrize("text", ["", "{", "[]", "\x00", "[" * 100_000], ids=lambda text: repr(text[:4]))
 @pytest.mark.parametrize("name", ["agent.json", "manifest.json", "config.json"])
-def test_json_that_is_none_is_one_line(name, text, copy):
-    folder = copy if name == "config.json" else copy / "checkpoint"
+def test_json_that_is_none_is_one_line(name, text, small):
+    folder = small if name == "config.json" else small / "checkpoint"
     (folder / name).write_text(text)
-    for earlier in run_folder.earlier(copy):
+    for earlier in run_folder.earlier(small):
         shutil.rmtree(earlier)
-    outcome = invoke("train", "--resume", copy)
+    outcome = invoke("train", "--resume", small)
     assert outcome.exit_code == 2, outcome.output
     assert name in outcome.stderr.splitlines()[-1] and "Traceback" not in outcome.stderr
     assert isinstance(outcome.exception, SystemExit)
@@ -176,21 +189,21 @@ WRITES = {
 
 @pytest.mark.parametrize("error", [FULL, READ_ONLY], ids=["full", "read-only"])
 @pytest.mark.parametrize(("owner", "name"), WRITES.values(), ids=WRITES)
-def test_a_disk_that_fails_while_saving_leaves_the_checkpoint_before(owner, name, error, copy, monkeypatch):
+def test_a_disk_that_fails_while_saving_leaves_the_checkpoint_before(owner, name, error, small, monkeypatch):
     def fail(*_, **__):
         raise error
 
-    before = everything(copy)["checkpoint"]
-    agent = Agent.load(copy / "checkpoint", device="cpu")
+    before = everything(small)["checkpoint"]
+    agent = Agent.load(small / "checkpoint", device="cpu")
     with monkeypatch.context() as patch, pytest.raises(OSError) as caught:
         patch.setattr(owner, name, fail)
-        agent.save(copy / "checkpoint", copy / "checkpoint-000099")
+        agent.save(small / "checkpoint", small / "checkpoint-000099")
     assert caught.value is error
-    assert everything(copy)["checkpoint"] == before
-    assert run_folder.newest_whole(copy) == copy / "checkpoint"
-    assert not [path for path in copy.iterdir() if path.name.startswith(".checkpoint")]
-    agent.save(copy / "checkpoint")
-    Agent.load(copy / "checkpoint", device="cpu")
+    assert everything(small)["checkpoint"] == before
+    assert run_folder.newest_whole(small) == small / "checkpoint"
+    assert not [path for path in small.iterdir() if path.name.startswith(".checkpoint")]
+    agent.save(small / "checkpoint")
+    Agent.load(small / "checkpoint", device="cpu")
 
 
 def test_a_disk_that_fills_up_during_a_run(run, copy, monkeypatch):

@@ -1,12 +1,19 @@
 """Runs that are killed and resumed from the command line end as one without a break does, digest by digest."""
 
+import json
 import random
+import shutil
+import time
 
 import pytest
+import torch
+from _rlenv_scripts.main import main
+from click.testing import CliRunner
 from kills import Count, killed_run, seconds_of
-from runs import WORLDS, arguments, differences, everything
+from runs import WORLDS, arguments, differences, everything, scalars, table
 
-from agents import AGENTS
+from agents import AGENTS, Agent
+from agents.files import Lock
 
 
 def campaign(start, folder, world, agent, kills, orphans_after=None):
@@ -23,10 +30,10 @@ def campaign(start, folder, world, agent, kills, orphans_after=None):
     return count, found
 
 
-@pytest.mark.parametrize(("world", "agent"), [("CartPole", "ppo"), ("TextGen", "reinforce-baseline")])
+@pytest.mark.parametrize(("world", "agent"), [("CartPole", "ppo"), ("TextGen", "dapo")])
 def test_a_run_that_is_killed_ends_as_one_without_a_break(world, agent, start, tmp_path):
-    count, found = campaign(start, tmp_path, world, agent, kills=3)
-    assert count.kills == 3
+    count, found = campaign(start, tmp_path, world, agent, kills=2)
+    assert count.kills == 2
     assert count.failures + found == []
 
 
@@ -40,3 +47,143 @@ def test_twenty_kills(world, agent, start, tmp_path, capsys):
         print(f"\n{world} {agent}: {count}; {len(found)} differences")
     assert count.kills == 20
     assert count.failures + found == []
+
+
+# What --resume allows, and what it says.
+
+
+def invoke(*arguments):
+    return CliRunner().invoke(main, [str(argument) for argument in arguments])
+
+
+def done(*arguments):
+    outcome = invoke(*arguments, "--json")
+    assert outcome.exit_code == 0, outcome.output
+    return json.loads(outcome.stdout.splitlines()[-1]), outcome.stderr.splitlines()
+
+
+def refusal(*arguments):
+    """Return the one line with which a command is refused."""
+    outcome = invoke(*arguments)
+    assert outcome.exit_code == 2, outcome.output
+    (line,) = outcome.stderr.splitlines()
+    return line
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("finished") / "run"
+    done(*arguments("CartPole", "ppo", "--lr-schedule", "constant", "--log-dir", folder))
+    return folder
+
+
+@pytest.fixture
+def run(finished, tmp_path):
+    """Return a copy of a finished run, in another place."""
+    return shutil.copytree(finished, tmp_path / "moved")
+
+
+def content(folder):
+    return {path.relative_to(folder): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize(
+    ("option", "begun"),
+    [
+        (["--learning-rate", 0.5], "None"),
+        (["--seed", 4], "3"),
+        (["--agent", "a2c"], "ppo"),
+        (["--env", "Acrobot-v1"], "CartPole-v1"),
+        (["--kl-coef", 0.1], "0.05"),
+        (["--agent-arg", "num_epochs=3"], "{'num_epochs': 2, 'num_minibatches': 2}"),
+    ],
+    ids=lambda value: value[0] if isinstance(value, list) else "",
+)
+def test_a_setting_that_may_not_change_is_one_line(option, begun, run):
+    before = content(run)
+    line = refusal("train", "--resume", run, "--episodes", 36, *option)
+    assert line.startswith(f"Error: {option[0]} ") and "--episodes" in line
+    assert "is not what the run began with" in line and (begun == "None" or f"({begun})" in line)
+    assert content(run) == before
+
+
+def test_the_same_setting_again_is_fine(run):
+    result, _ = done("train", "--resume", run, "--episodes", 36, "--seed", 3, "--agent", "ppo")
+    assert result["episodes"] == 36
+
+
+def test_a_finished_run_says_how_to_go_on(run):
+    before = content(run)
+    for more in ([], ["--episodes", 32], ["--episodes", 8]):
+        line = refusal("train", "--resume", run, *more)
+        assert line.startswith(f"Error: the run '{run}' is complete; to go on, pass --timesteps (or --episodes) above ")
+    assert content(run) == before
+
+
+def test_a_finished_run_is_extended(run, tmp_path):
+    """Until the last evaluation, an extended run is what a longer run would have been."""
+    result, _ = done("train", "--resume", run, "--episodes", 40)
+    assert (result["episodes"], result["updates"]) == (40, 10)
+    long = tmp_path / "long"
+    done(*arguments("CartPole", "ppo", "--lr-schedule", "constant", "--episodes", 40, "--log-dir", long))
+    assert differences(everything(long), everything(run)) == []
+    assert json.loads((run / "config.json").read_text())["episodes"] == 40
+
+
+def test_other_budgets_extend_it_too(run):
+    played = json.loads((run / "result.json").read_text())["timesteps"]
+    result, _ = done("train", "--resume", run, "--timesteps", played + 1)
+    assert result["timesteps"] > played and result["updates"] == 9
+
+
+def test_a_second_resume_is_refused(run):
+    before = content(run)
+    with Lock(run / ".lock", "busy"):
+        line = refusal("train", "--resume", run, "--episodes", 36)
+    assert line == f"Error: another run is writing to the run folder '{run}'; wait for it, or stop it"
+    assert content(run) == before
+
+
+def test_two_resumes_at_once(run, start):
+    first = start("train", "--resume", run, "--episodes", 10**6, "--json", sync=False)
+    first.wait_until(lambda: (run / ".lock").exists())
+    time.sleep(0.1)
+    second = start("train", "--resume", run, "--episodes", 36, "--json", sync=False)
+    assert second.wait() == 2
+    assert "another run is writing to the run folder" in second.errors.read_text()
+    assert first.poll() is None
+
+
+def test_what_is_no_run_folder(tmp_path):
+    for what in (tmp_path, tmp_path / "nowhere"):
+        outcome = invoke("train", "--resume", what)
+        assert outcome.exit_code == 2 and len(outcome.stderr.splitlines()) == 1, outcome.output
+
+
+def old_checkpoint(folder, num_updates=None):
+    """Make a checkpoint as an earlier version wrote it: format 2, with neither a manifest nor the state of the run."""
+    agent = Agent.load(folder, device="cpu")
+    state = {"optimizer": agent.policy_optimizer.adam.state_dict(), "generator": agent.generator.get_state()}
+    torch.save(state | {"device": "cpu", "algorithm": {}}, folder / "training.pt")
+    for name in ("training.json", "training.safetensors", "manifest.json"):
+        (folder / name).unlink()
+    facts = json.loads((folder / "agent.json").read_text()) | {"format": 2}
+    (folder / "agent.json").write_text(json.dumps(facts))
+
+
+@pytest.mark.parametrize("world", WORLDS)
+def test_a_run_of_an_earlier_version_goes_on(world, tmp_path):
+    """Its warm start and first evaluation are not made again, and its log is kept."""
+    folder = tmp_path / "run"
+    before, _ = done(*arguments(world, "reinforce", "--log-dir", folder))
+    old_checkpoint(folder / "checkpoint")
+    for path in folder.glob("checkpoint-*"):
+        shutil.rmtree(path)
+    rows, steps = table(folder), scalars(folder)
+    result, (first, *lines) = done("train", "--resume", folder, "--episodes", before["episodes"] + 8)
+    assert "is of an earlier version, which kept neither the place in the stream of problems nor" in first
+    assert not [line for line in lines if line.startswith(("warm start", "before:"))]
+    assert (result["initial_eval"], result["updates"]) == (None, before["updates"] + 2)
+    assert result["timesteps"] > before["timesteps"]
+    assert table(folder)[: len(rows)] == [dict.fromkeys(table(folder)[0], "") | row for row in rows]
+    assert all(set(steps[name]) <= set(scalars(folder)[name]) for name in steps)
