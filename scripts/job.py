@@ -109,11 +109,17 @@ class Job:
         self.saver.save()
 
     def _first_evaluation(self) -> None:
-        if "initial" not in self.state:
-            self.state["initial"], _ = self._evaluate(self.given["seed"])
-            record_evaluation(self.agent, self.state["initial"])
+        if "initial" in self.state:
+            return
+        initial, _ = self._evaluate(self.given["seed"])
+        record_evaluation(self.agent, initial)
+        try:
             self.agent.dump_logs()
-            say(f"before: {session.describe(self.state['initial'])}")
+        except OSError:  # the run folder has gone; the warm start is not lost with it
+            self.saver.save()
+            raise
+        self.state["initial"] = initial
+        say(f"before: {session.describe(initial)}")
 
     def _learn(self) -> None:
         """Train with what the options ask for, and write a checkpoint however it ends."""

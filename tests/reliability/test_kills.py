@@ -7,11 +7,14 @@ import signal
 
 import processes
 import pytest
+from _rlenv_scripts import job
 from _rlenv_scripts.main import main
 from _rlenv_scripts.run_folder import choose
 from click.testing import CliRunner
 from kills import Count, killed_run, seconds_of
 from runs import differences, everything
+
+from agents import Agent
 
 TINY = {
     "CartPole": ["--env", "CartPole-v1", "--episodes", 12, "--eval-episodes", 2, "--num-envs", 2],
@@ -122,3 +125,18 @@ def test_no_worker_outlives_its_run(start, tmp_path):
     process.send_signal(signal.SIGKILL)
     process.wait()
     assert processes.eventually(lambda: not processes.processes_of(mark), 1.0)
+
+
+def test_a_run_folder_that_vanishes_after_the_warm_start_does_not_take_it_along(tmp_path, monkeypatch):
+    folder = tmp_path / "run"
+    real = job.record_evaluation
+
+    def vanish(*arguments):
+        folder.rename(tmp_path / "gone")
+        return real(*arguments)
+
+    monkeypatch.setattr(job, "record_evaluation", vanish)
+    outcome = CliRunner().invoke(main, [*map(str, tiny("warm start")), "--log-dir", str(folder)])
+    assert outcome.exit_code == 1
+    assert outcome.stderr.splitlines()[-1].startswith(f"Error: cannot read or write '{folder}")
+    assert Agent.load(folder / "checkpoint", device="cpu").extra_state["warm_start"]["steps"] == 8
