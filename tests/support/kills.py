@@ -1,5 +1,6 @@
 """Runs that are killed again and again, and what has to be true after each kill."""
 
+import math
 import re
 import signal
 import time
@@ -22,6 +23,7 @@ class Count:
     resumes: int = 0
     restarts: int = 0  # before there was anything to resume
     acknowledged: int = 0  # checkpoints
+    fastest: float = math.inf  # run without a break, in seconds; kills that come later hit nothing
     unloadable: list[str] = field(default_factory=list)
     lost: list[str] = field(default_factory=list)
     orphans: list[str] = field(default_factory=list)
@@ -69,11 +71,11 @@ def killed_run(start, command, run, kills, seconds, rng, count, orphans_after=No
         process = start(*(command if fresh else ("train", "--resume", run)), *again, sync=False, mark=mark)
         count.resumes += not fresh
         if hits < kills:
-            time.sleep(rng.uniform(0, 0.7 * seconds))
+            time.sleep(rng.uniform(0, 0.7 * min(seconds, count.fastest)))
             process.send_signal(signal.SIGKILL)
         code = process.wait()
         if code == 0 and fresh:
-            seconds = min(seconds, time.monotonic() - started)
+            count.fastest = min(count.fastest, time.monotonic() - started)
         hit = code == -signal.SIGKILL
         hits, count.kills = hits + hit, count.kills + hit
         errors = process.errors.read_text()
