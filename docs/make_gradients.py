@@ -77,7 +77,7 @@ differentiation; finite differences agree. The closed forms of biased gradients 
 FAMILY = """\
 ## The agents
 
-Every agent has its default settings unless the row says otherwise. There is no discount, and the reward comes with the
+Every agent has its default settings unless the row says otherwise. The discount is 1, and the reward comes with the
 last step, as in text. A rollout is one group of K episodes per prompt. The critic is a table: *given* has random values
 that were never fitted, *perfect* has the policy's true values. The ratio is 1, so clipping has no effect.
 
@@ -127,7 +127,7 @@ of step t: its gradient is Σ_t E[∇log π_t G_t]."""
 ANCHOR = """\
 ## The KL anchor
 
-There is no reward, and β = 1, so the whole gradient is the anchor's. The objective is
+Rewards are 0 and β = 1, so the whole gradient is the anchor's. The objective is
 -Σ_t E[KL(π(·|s_t) ‖ ref(·|s_t))], which equals -KL(π ‖ ref) of whole completions. Leave-one-out over K = 2,
 return-to-go. In the column *documented*, d is the direct part: the gradient of the penalty itself, for states and
 actions that are already sampled."""
