@@ -17,6 +17,7 @@ from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.logger import Logger
 from stable_baselines3.common.utils import configure_logger
 from stable_baselines3.common.vec_env import VecEnv, VecNormalize, unwrap_vec_normalize
+from typing_extensions import override
 
 from . import playing
 from .callbacks import as_callback
@@ -52,6 +53,7 @@ class Agent(Learner):
             slots cannot wait play until the last episode of a rollout is over.
         trained_timesteps: those of them that updates were made from.
         evaluation_seconds: spent in `evaluate` so far; `time/fps` leaves them out.
+        updating: whether an update has begun and not ended, also after an error or Ctrl-C in it; nothing is saved then.
         extra_state: what a caller wants to have kept in checkpoints: plain values and tensors, by name.
 
     Raises:
@@ -107,6 +109,7 @@ class Agent(Learner):
         self.num_timesteps = self.num_episodes = 0
         self.evaluation_seconds = 0.0
         self.last_metrics: dict[str, float] = {}
+        self.updating = False
         self.extra_state: dict[str, Any] = {}
         self._unwritten: dict[str, float] = {}  # of the log of the run that is continued
         self.origin: dict[str, Any] = {"env": None, "env_kwargs": None}
@@ -177,7 +180,7 @@ class Agent(Learner):
         callback.on_training_start({"total_timesteps": goal}, globals())
         while getattr(self, counter) < goal:
             self.policy_optimizer.set_progress(1.0 - getattr(self, counter) / goal)
-            self._before_rollout = self._moment()
+            self._before_rollout, self.updating = self._moment(), False
             rollout = self.collect_rollout(callback)
             if rollout is None:
                 break
@@ -186,7 +189,6 @@ class Agent(Learner):
             for name, value in self.last_metrics.items():
                 self.logger.record(name, value)
             self.logger.record("train/learning_rate", self.policy_optimizer.rate)
-            self._before_rollout = None
             try:
                 yield rollout, self.last_metrics
             except GeneratorExit:  # a loop over `updates` was left early: progress bars end, too
@@ -211,6 +213,13 @@ class Agent(Learner):
             callback.on_rollout_end()
             self.failure_watch.add(rollout, self.collector.failure)
         return rollout
+
+    @override
+    def update(self, rollout: Rollout) -> dict[str, float]:
+        self.updating = True
+        metrics = super().update(rollout)
+        self._before_rollout, self.updating = None, False
+        return metrics
 
     def predict(
         self, observation: Any, state: Any = None, episode_start: np.ndarray | None = None, deterministic: bool = False
@@ -270,8 +279,13 @@ class Agent(Learner):
         Raises:
             ValueError: if the path holds anything but a checkpoint, or another process is writing it.
             DivergedError: if the policy's weights are not finite; nothing is written then.
-            RuntimeError: if the KL reference has changed.
+            RuntimeError: if the KL reference has changed, or an update did not end; nothing is written then.
         """
+        if self.updating:
+            raise RuntimeError(
+                f"update {self.num_updates + 1} did not end: its weights and its optimizer do not fit together; "
+                f"{str(path)!r} is left as it is: load the last checkpoint, or continue with learn()"
+            )
         self.anchor.check_reference()
         own_name = vars(type(self)).get("name")  # None for a class of your own, which loads its checkpoints itself
         facts = {"agent": own_name, "policy_kind": self.policy.kind, "settings": self.settings, **self.origin}

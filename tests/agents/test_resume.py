@@ -12,6 +12,7 @@ from stable_baselines3.common.vec_env import SubprocVecEnv, VecNormalize
 
 import rlenv  # noqa: F401
 from agents import AGENTS, Agent, Reinforce
+from agents.callbacks import as_callback
 from agents.env_state import env_state, load_env_state
 from agents.kl_anchor import weights_digest
 
@@ -94,6 +95,44 @@ def test_a_checkpoint_written_within_a_rollout_is_of_the_moment_before(name, tmp
     again = Agent.load(tmp_path / "agent", device="cpu")
     assert run(again, UPDATES - BREAK) == wanted[BREAK:]
     assert everything(again) == everything(whole)
+
+
+def kept(folder):
+    return {path.name: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, RuntimeError])
+def test_an_update_that_did_not_end_is_not_saved(error, tmp_path, monkeypatch):
+    agent = made("ppo", "control")
+    run(agent, 1)
+    agent.save(tmp_path / "agent")
+    good, steps, step = kept(tmp_path), [], agent.optimizer.step
+
+    def interrupted():
+        step()
+        steps.append(1)
+        if len(steps) == 3:
+            raise error
+
+    monkeypatch.setattr(agent.optimizer, "step", interrupted)
+    with pytest.raises(error):
+        run(agent, 1)
+    assert agent.updating
+    with pytest.raises(RuntimeError, match=r"update 2 did not end.*'.*agent' is left as it is"):
+        agent.save(tmp_path / "agent")
+    assert kept(tmp_path) == good
+    run(agent, 1)
+    assert not agent.updating
+    agent.save(tmp_path / "agent")
+    assert everything(Agent.load(tmp_path / "agent", device="cpu")) == everything(agent)
+
+
+def test_an_update_after_a_rollout_that_was_ended_is_of_its_own_moment(tmp_path):
+    agent = made("ppo", "control")
+    agent.learn(10**6, callback=lambda local, _: agent.num_timesteps < 9)
+    agent.update(agent.collect_rollout(as_callback(None, agent)))
+    agent.save(tmp_path / "agent")
+    assert everything(Agent.load(tmp_path / "agent", device="cpu")) == everything(agent)
 
 
 def test_a_curriculum_continues(tmp_path):
