@@ -290,6 +290,7 @@ class Agent(Learner):
         own_name = vars(type(self)).get("name")  # None for a class of your own, which loads its checkpoints itself
         facts = {"agent": own_name, "policy_kind": self.policy.kind, "settings": self.settings, **self.origin}
         moment = self._before_rollout or self._moment()
+        self.collector.warn_of_loss(moment["envs"])
         facts |= moment["counters"]
         pending = {} if self._logger is None else self._logger.name_to_value
         unwritten = {name: float(value) for name, value in pending.items() if isinstance(value, Real)}
@@ -315,7 +316,8 @@ class Agent(Learner):
         if "envs" not in moment:  # checkpoints of format 2 had no more
             return
         if continue_env:
-            self.collector.load_state_dict(moment["envs"])
+            fresh = np.random.SeedSequence([self.seed, self.num_updates]).generate_state(1)
+            self.collector.load_state_dict(moment["envs"], int(fresh[0] >> 1))
         self.failure_watch.load_state_dict(moment["failures"])
         self.stability_watch.load_state_dict(moment["stability"])
         self.last_metrics = moment["metrics"]

@@ -5,12 +5,15 @@ A rollout is a set of N episodes fixed before the first step, all of them finish
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
 import torch
+from gymnasium.error import ClosedEnvironmentError
 from gymnasium.vector import AutoresetMode, VectorEnv
 
 from .env_state import env_state, load_env_state
@@ -41,6 +44,8 @@ class Collector:
         self.slots_wait = self.mode is AutoresetMode.DISABLED and self.traits.finished_slots_may_step
         self._none = np.zeros(envs.num_envs, dtype=bool)
         self._seed: int | None = None
+        self._place: dict[str, Any] | None = None  # the last one that was asked for
+        self._warns = True
         self.failure = ""
 
     def seed(self, seed: int) -> None:
@@ -48,22 +53,42 @@ class Collector:
         self._seed = seed
 
     def state_dict(self) -> dict[str, Any]:
-        """Return where the environment stands between two rollouts; `env` is None if it cannot say."""
-        try:
-            env = env_state(self.envs) if self._seed is None else None
-        except AttributeError:
-            env = None
-        return {"seed": self._seed, "env": env}
+        """Return where the environment stands between two rollouts; `env` is None if it does not say.
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
+        If its processes have ended, that is where it stood the last time it was asked.
+        """
+        if self._seed is None:
+            with suppress(ClosedEnvironmentError):
+                self._place = env_state(self.envs)
+        return {"seed": self._seed, "env": None if self._seed is not None else self._place}
+
+    def load_state_dict(self, state: dict[str, Any], seed: int) -> None:
         """Restore what `state_dict` returned.
+
+        Args:
+            state: what `state_dict` returned.
+            seed: for an environment that did not say where it stood.
 
         Raises:
             ValueError: if it is the place of another environment.
         """
-        self._seed = state["seed"]
-        if state["env"] is not None:
-            load_env_state(self.envs, state["env"])
+        self._seed, self._place = state["seed"], state["env"]
+        if self._place is not None:
+            load_env_state(self.envs, self._place)
+        elif self._seed is None:
+            self._seed = seed
+        self.warn_of_loss(state)
+
+    def warn_of_loss(self, state: dict[str, Any]) -> None:
+        """Warn once if something that the environment carries from episode to episode is not in its state."""
+        if self._warns and state["seed"] is None and (state["env"] is None or state["env"].get("lost")):
+            self._warns = False
+            what = "nothing" if state["env"] is None else "only the random generators"
+            warnings.warn(
+                f"{what} of {self.envs!r} can be kept in a checkpoint (docs/reliability.md, Resuming): training "
+                "continues from one in a fresh environment",
+                stacklevel=4,
+            )
 
     @torch.no_grad()
     def collect(

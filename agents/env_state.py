@@ -1,37 +1,53 @@
 """Where an environment stands between two rollouts: its place in its stream of problems, its random generators.
 
-Every rollout resets every slot, so no episode is under way then, and little has to be kept. An environment that carries
-more than its generator from one episode to the next offers `state_dict()` and `load_state_dict(state)`, with plain
-values and tensors, as `TextGen-v0` does. Of wrappers, the running statistics of Gymnasium's and stable-baselines3's
-normalization are kept.
+Every rollout resets every slot, so no episode is under way then, and little has to be kept. An environment or wrapper
+that carries more than its generator from one episode to the next offers `state_dict()` and `load_state_dict(state)`,
+with plain values and tensors, as `TextGen-v0` does. The running statistics of Gymnasium's and stable-baselines3's
+normalization are kept, too. Environments in other processes keep only their generators.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
-from stable_baselines3.common.vec_env import VecEnv
+from gymnasium.error import ClosedEnvironmentError
+from gymnasium.vector import AsyncVectorEnv, VectorWrapper
+from stable_baselines3.common.vec_env import VecEnv, VecEnvWrapper
+
+from .sb3_envs import AsVecEnv, FromVecEnv
 
 _STATISTICS = ("obs_rms", "ret_rms", "return_rms")  # of normalizing wrappers: each has a mean, a variance and a count
 _RETURN = "discounted_reward"  # Gymnasium's NormalizeReward carries it from episode to episode
 _GENERATORS = (np.random.PCG64, np.random.PCG64DXSM, np.random.Philox, np.random.SFC64, np.random.MT19937)
 
 
-def env_state(env: Any) -> dict[str, Any]:
-    """Return where an environment stands, vectorized or single, in plain values.
+def env_state(env: Any) -> dict[str, Any] | None:
+    """Return where an environment stands, vectorized or single, in plain values; None if it does not say.
+
+    `lost` names what is not kept of environments in other processes.
 
     Raises:
-        AttributeError: if it has neither `state_dict` nor Gymnasium's `np_random`.
+        ClosedEnvironmentError: if these processes have ended.
     """
-    *wrappers, base = _layers(env)
-    state: dict[str, Any] = {"wrappers": [_statistics(wrapper) for wrapper in wrappers]}
-    if hasattr(base, "state_dict"):
-        return state | {"own": base.state_dict()}
-    if hasattr(base, "envs"):
-        return state | {"slots": [env_state(slot) for slot in base.envs]}
-    generators = base.get_attr("np_random") if hasattr(base, "get_attr") else [base.np_random]
-    return state | {"generators": [_plain(generator.bit_generator.state) for generator in generators]}
+    layers = _layers(env)
+    kept = [_layer_state(layer) for layer in layers]
+    state: dict[str, Any] = {"kinds": [_kind(layer) for layer in layers], "layers": kept}
+    base = layers[-1]
+    if "own" in kept[-1]:
+        return state
+    if _kind(base) == "slots":
+        slots = [env_state(slot) for slot in base.envs]
+        return None if None in slots else state | {"slots": slots}
+    try:
+        generators = base.get_attr("np_random") if _has_processes(base) else [base.np_random]
+    except (AttributeError, NotImplementedError):
+        return None
+    except (OSError, EOFError) as error:
+        raise ClosedEnvironmentError(f"the processes of {base!r} have ended") from error
+    plain = [_plain(generator.bit_generator.state) for generator in generators]
+    return state | {"generators": plain, "lost": _lost(base)}
 
 
 def load_env_state(env: Any, state: dict[str, Any]) -> None:
@@ -40,38 +56,52 @@ def load_env_state(env: Any, state: dict[str, Any]) -> None:
     Raises:
         ValueError: if it is the state of another kind of environment, or of other problems.
     """
-    *wrappers, base = _layers(env)
+    layers = _layers(env)
+    base = layers[-1]
+    if [_kind(layer) for layer in layers] != state["kinds"]:
+        raise ValueError(f"the saved place is of another environment than {env!r}")
     if isinstance(base, VecEnv):
         base._reset_seeds()  # a seed that waits for the next reset would undo this
-    try:
-        if "own" in state:
-            base.load_state_dict(state["own"])
-        elif "slots" in state:
-            if len(base.envs) != len(state["slots"]):
-                raise ValueError(f"the saved place has {len(state['slots'])} slots; this environment {len(base.envs)}")
-            for slot, saved in zip(base.envs, state["slots"], strict=True):
-                load_env_state(slot, saved)
-        else:
-            _load_generators(base, [_generator(saved) for saved in state["generators"]])
-        for wrapper, saved in zip(wrappers, state["wrappers"], strict=True):
-            _load_statistics(wrapper, saved)
-    except (AttributeError, KeyError) as error:
-        raise ValueError(f"the saved place is of another environment than {base!r}: {error}") from error
+    for layer, kept in zip(layers, state["layers"], strict=True):
+        _load_layer(layer, kept)
+    saved = state.get("slots", state.get("generators", []))
+    if saved and len(saved) != (present := base.num_envs if "slots" in state or _has_processes(base) else 1):
+        raise ValueError(f"the saved place has {len(saved)} slots; this environment {present}")
+    if "slots" in state:
+        for slot, place in zip(base.envs, saved, strict=True):
+            load_env_state(slot, place)
+    elif "generators" in state:
+        _load_generators(base, [_generator(place) for place in saved])
 
 
 def _layers(env: Any) -> list[Any]:
     """Return an environment with its wrappers, from the outside in."""
     layers = [env]
-    while (inner := vars(layers[-1]).get("env", vars(layers[-1]).get("venv"))) is not None:
-        layers.append(inner)
+    while isinstance(layers[-1], (gym.Wrapper, VectorWrapper, VecEnvWrapper, FromVecEnv, AsVecEnv)):
+        layers.append(vars(layers[-1]).get("venv", vars(layers[-1]).get("env")))
     return layers
+
+
+def _kind(layer: Any) -> str:
+    return "slots" if "envs" in vars(layer) else type(layer).__name__
+
+
+def _has_processes(base: Any) -> bool:
+    return isinstance(base, (AsyncVectorEnv, VecEnv))
+
+
+def _lost(base: Any) -> list[str]:
+    names = ("state_dict", *_STATISTICS)
+    if isinstance(base, AsyncVectorEnv):
+        return [name for name in names if any(base.call("has_wrapper_attr", name))]
+    return [name for name in names if isinstance(base, VecEnv) and base.has_attr(name)]
 
 
 def _load_generators(base: Any, generators: list[np.random.Generator]) -> None:
     if isinstance(base, VecEnv):
         for slot, generator in enumerate(generators):
             base.set_attr("np_random", generator, [slot])
-    elif hasattr(base, "set_attr"):  # Gymnasium's environments in other processes
+    elif isinstance(base, AsyncVectorEnv):
         base.set_attr("np_random", generators)
     else:
         (base.np_random,) = generators
@@ -90,12 +120,12 @@ def _generator(state: dict[str, Any]) -> np.random.Generator:
     return np.random.Generator(bits)
 
 
-def _statistics(wrapper: Any) -> dict[str, Any]:
-    held = {name: vars(wrapper).get(name) for name in _STATISTICS}
-    kept = {name: _moments(moments) for name, moments in held.items() if moments is not None}
-    if _RETURN in vars(wrapper):
-        kept[_RETURN] = wrapper.discounted_reward.tolist()
-    return kept
+def _layer_state(layer: Any) -> dict[str, Any]:
+    kept = {name: _moments(vars(layer)[name]) for name in _STATISTICS if vars(layer).get(name) is not None}
+    if _RETURN in vars(layer):
+        kept[_RETURN] = layer.discounted_reward.tolist()
+    # The class is asked, since stable-baselines3's wrappers pass on what they do not have.
+    return kept | ({"own": layer.state_dict()} if hasattr(type(layer), "state_dict") else {})
 
 
 def _moments(moments: Any) -> Any:
@@ -104,12 +134,14 @@ def _moments(moments: Any) -> Any:
     return [np.asarray(moments.mean).tolist(), np.asarray(moments.var).tolist(), float(moments.count)]
 
 
-def _load_statistics(wrapper: Any, state: dict[str, Any]) -> None:
+def _load_layer(layer: Any, state: dict[str, Any]) -> None:
     for name, saved in state.items():
-        if name == _RETURN:
-            wrapper.discounted_reward = np.asarray(saved)
+        if name == "own":
+            layer.load_state_dict(saved)
+        elif name == _RETURN:
+            layer.discounted_reward = np.asarray(saved)
         else:
-            _load_moments(vars(wrapper)[name], saved)
+            _load_moments(vars(layer)[name], saved)
 
 
 def _load_moments(moments: Any, saved: Any) -> None:

@@ -8,7 +8,7 @@ import pytest
 import torch
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.logger import configure
-from stable_baselines3.common.vec_env import SubprocVecEnv, VecNormalize
+from stable_baselines3.common.vec_env import SubprocVecEnv, VecEnv, VecNormalize
 
 import rlenv  # noqa: F401
 from agents import AGENTS, Agent, Reinforce
@@ -195,6 +195,126 @@ def test_environments_of_ones_own_continue(make, tmp_path):
     assert run(anew, 2) != wanted[2:]
     for agent in (*agents, again, anew):
         agent.env.close()
+
+
+class Fading(gym.Wrapper):
+    """Pays by a factor that lasts longer than an episode."""
+
+    factor = 1.0
+
+    def step(self, action):
+        self.factor *= 0.9
+        obs, reward, *rest = self.env.step(action)
+        return obs, reward * self.factor, *rest
+
+    def state_dict(self):
+        return {"factor": self.factor}
+
+    def load_state_dict(self, state):
+        self.factor = state["factor"]
+
+
+class Simulated(gym.Env):
+    """An environment around a simulator that it calls `env`."""
+
+    def __init__(self):
+        self.env = object()
+        self.observation_space, self.action_space = gym.spaces.Box(-9, 9, (2,)), gym.spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return self.np_random.normal(size=2).astype(np.float32), {}
+
+    def step(self, action):
+        return self.np_random.normal(size=2).astype(np.float32), self.np_random.random(), True, False, {}
+
+
+@pytest.mark.parametrize("make", [lambda: Fading(gym.make("CartPole-v1")), Simulated], ids=["wrapper", "simulator"])
+def test_what_lasts_longer_than_an_episode_continues(make, tmp_path):
+    whole, first = (Reinforce("auto", make(), **{**SMALL, "num_envs": None}) for _ in range(2))
+    wanted = run(whole, 3)
+    run(first, 2)
+    first.save(tmp_path / "agent")
+    again = Reinforce.load(tmp_path / "agent", env=make(), continue_env=True, device="cpu")
+    assert run(again, 1) == wanted[2:]
+
+
+def test_an_error_in_a_state_dict_is_not_hidden():
+    env = Fading(Simulated())
+    del Fading.factor
+    try:
+        with pytest.raises(AttributeError, match="factor"):
+            env_state(env)
+    finally:
+        Fading.factor = 1.0
+
+
+class Silent(VecEnv):
+    """Keeps its environments to itself."""
+
+    def __init__(self):
+        self.inner, self.seeds = make_vec_env("CartPole-v1", 2), []
+        super().__init__(2, self.inner.observation_space, self.inner.action_space)
+
+    def reset(self):
+        self.seeds.append(self._seeds[0])
+        self.inner._seeds = self._seeds
+        self._reset_seeds()
+        obs, self.reset_infos = self.inner.reset(), self.inner.reset_infos
+        return obs
+
+    def step_async(self, actions):
+        self.inner.step_async(actions)
+
+    def step_wait(self):
+        return self.inner.step_wait()
+
+    def close(self):
+        self.inner.close()
+
+    def get_attr(self, attr_name, indices=None):
+        if attr_name == "render_mode":
+            return [None] * 2
+        raise NotImplementedError
+
+    set_attr = env_method = env_is_wrapped = None
+
+
+def test_an_environment_that_says_nothing_is_trained_in_and_seeded_anew_after_a_break(tmp_path):
+    agent = Reinforce("auto", Silent(), **{**SMALL, "num_envs": None})
+    run(agent, 2)
+    with pytest.warns(UserWarning, match="nothing of .* can be kept"):
+        agent.save(tmp_path / "agent")
+    agent.save(tmp_path / "agent")
+    seeds = []
+    for _ in range(2):
+        env = Silent()
+        with pytest.warns(UserWarning, match="nothing of .* can be kept"):
+            again = Reinforce.load(tmp_path / "agent", env=env, continue_env=True, device="cpu")
+        run(again, 2)
+        seeds.append(env.seeds)
+    assert seeds[0] == seeds[1] and seeds[0][0] not in (None, SMALL["seed"]) and seeds[0][1] is None
+
+
+def text_slots():
+    return gym.make_vec("TextGen-v0", num_envs=1, vectorization_mode="async", **ARITH)
+
+
+def normalized_slots():
+    make = lambda: gym.wrappers.NormalizeReward(gym.make("CartPole-v1"))  # noqa: E731
+    return make_vec_env(make, 1, vec_env_cls=SubprocVecEnv, vec_env_kwargs={"start_method": "fork"})
+
+
+@pytest.mark.parametrize("make", [text_slots, normalized_slots])
+def test_what_other_processes_hold_is_not_lost_silently(make, tmp_path):
+    agent = Reinforce("auto", make(), **{**SMALL, "num_envs": None})
+    run(agent, 1)
+    with pytest.warns(UserWarning, match="only the random generators of"):
+        agent.save(tmp_path / "agent")
+    agent.env.close()
+    agent.save(tmp_path / "agent")
+    with pytest.warns(UserWarning, match="only the random generators of"):
+        Reinforce.load(tmp_path / "agent", env=make(), continue_env=True, device="cpu").env.close()
 
 
 def test_other_problems_are_refused(tmp_path):
