@@ -309,15 +309,18 @@ class Agent(Learner):
             "metrics": dict(self.last_metrics),
         }
 
-    def _continue_from(self, moment: Mapping[str, Any], continue_env: bool) -> None:
-        """Restore what `_moment` returned; the generator only on the same kind of device."""
-        if moment["device"] == self.generator.device.type:
+    def _continue_from(self, moment: Mapping[str, Any], continue_env: bool, own_seed: bool) -> None:
+        """Restore what `_moment` returned; the generator only on the same kind of device, and without a seed given."""
+        if moment["device"] == self.generator.device.type and not own_seed:
             self.generator.set_state(moment["generator"])
         if "envs" not in moment:  # checkpoints of format 2 had no more
             return
         if continue_env:
             fresh = np.random.SeedSequence([self.seed, self.num_updates]).generate_state(1)
-            self.collector.load_state_dict(moment["envs"], int(fresh[0] >> 1))
+            try:
+                self.collector.load_state_dict(moment["envs"], int(fresh[0] >> 1))
+            except ValueError as error:
+                raise ValueError(f"{error} (in Python, continue_env=False starts the environment anew)") from error
         self.failure_watch.load_state_dict(moment["failures"])
         self.stability_watch.load_state_dict(moment["stability"])
         self.last_metrics = moment["metrics"]
@@ -340,10 +343,12 @@ class Agent(Learner):
             path: what was given to `save`.
             env: an environment; None makes the one the agent was trained in, if that was given by its id.
             continue_env: whether the environment continues from its saved place (in its stream of problems, of its
-                random generator) instead of starting anew; None: if `env` and `env_kwargs` are not given.
+                random generator) instead of starting anew; None: if none of `env`, `env_kwargs`, `num_envs`,
+                `group_size` and `seed` is given.
             device: as for the constructor.
             trust: whether names in the checkpoint may import any module, not only make what is registered.
-            settings: constructor arguments that replace the saved ones, except those of the policy.
+            settings: constructor arguments that replace the saved ones, except those of the policy; `seed` also starts
+                the generator that samples actions anew.
 
         Raises:
             ValueError: if this is not a whole checkpoint of this class, or needs an env, a learning rate or trust.
@@ -362,10 +367,10 @@ class Agent(Learner):
             setattr(agent, name, saved.facts.get(name, 0))  # checkpoints of earlier versions have no trained_timesteps
         if agent.kl_coef or "kl_coef" not in settings:
             agent.anchor.reference = saved.load_reference(agent.env, agent.device)
-        same = env is None and "env_kwargs" not in settings
+        same = env is None and settings.keys().isdisjoint({"env_kwargs", "num_envs", "group_size", "seed"})
         with reading(path):
             agent.load_training_state(state)
-            agent._continue_from(state["moment"], same if continue_env is None else continue_env)
+            agent._continue_from(state["moment"], same if continue_env is None else continue_env, "seed" in settings)
             agent._unwritten, agent.extra_state = dict(state["unwritten"]), dict(state["extra"])
         return agent
 

@@ -162,19 +162,25 @@ def check_seal(folder: Path) -> None:
     """Check that every file of a sealed folder is what it was.
 
     Raises:
-        ValueError: naming the first file that is missing or differs.
+        ValueError: naming the first file that is missing, cannot be read or differs.
     """
+    if not (folder / MANIFEST).is_file():
+        raise ValueError(f"{str(folder)!r} is damaged: {MANIFEST} is missing")
     sealed = read_table(folder / MANIFEST).get("sha256")
     if not isinstance(sealed, dict):
         raise ValueError(f"{str(folder)!r} is damaged: its {MANIFEST} names no files")
-    present = _files(folder)
     for path in folder.rglob("*"):
-        if path.is_symlink() or not (path.is_file() or path.is_dir()):
+        if not (path.is_file() or path.is_dir()):
             raise ValueError(f"{str(folder)!r} is damaged: {path.relative_to(folder)} is neither a file nor a folder")
+    present = _files(folder)
     for name, digest in sealed.items():
         if name not in present:
             raise ValueError(f"{str(folder)!r} is damaged: {name} is missing")
-        if _digest(folder / name) != digest:
+        try:
+            found = _digest(folder / name)
+        except OSError as error:
+            raise ValueError(f"{str(folder)!r} is damaged: {name} cannot be read ({error.strerror})") from error
+        if found != digest:
             raise ValueError(f"{str(folder)!r} is damaged: {name} is not what was written (its SHA-256 differs)")
 
 

@@ -105,5 +105,5 @@ def weights_digest(policy: Policy) -> str:
     digest = hashlib.sha256()
     for name, weights in policy.state_dict().items():
         digest.update(f"{name} {weights.dtype} {tuple(weights.shape)}".encode())
-        digest.update(weights.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())
+        digest.update(weights.detach().cpu().contiguous().flatten().view(torch.uint8).numpy())
     return digest.hexdigest()

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
@@ -14,14 +15,17 @@ from .files import read_table
 
 
 def write_state(state: Any, path: Path) -> None:
-    """Write nested dictionaries, lists and tuples of tensors and plain values.
+    """Write nested dictionaries, lists and tuples of tensors, arrays and plain values.
 
     Args:
         state: keys of dictionaries are strings or integers.
         path: without a suffix; `path.json` holds the structure, `path.safetensors` the tensors.
+
+    Raises:
+        TypeError: for any other value, with the names that lead to it.
     """
     tensors: dict[str, torch.Tensor] = {}
-    structure = _packed(state, tensors)
+    structure = _packed(state, tensors, path.name)
     path.with_suffix(".json").write_text(json.dumps(structure) + "\n", encoding="utf-8")
     save_file(tensors, path.with_suffix(".safetensors"))
 
@@ -39,18 +43,27 @@ def read_state(path: Path) -> Any:
         raise ValueError(f"the state in {str(path)!r} cannot be read: {error}") from error
 
 
-def _packed(value: Any, tensors: dict[str, torch.Tensor]) -> Any:
+def _packed(value: Any, tensors: dict[str, torch.Tensor], name: str) -> Any:
     """Return a value as JSON holds it: containers are tagged with their type, a tensor is the name of its entry."""
-    if isinstance(value, torch.Tensor):
-        name = str(len(tensors))
-        # A clone: safetensors refuses tensors that share memory.
-        tensors[name] = value.detach().cpu().contiguous().clone()
-        return {"tensor": name}
-    if isinstance(value, dict):
-        return {"dict": [[key, _packed(item, tensors)] for key, item in value.items()]}
-    if isinstance(value, (list, tuple)):
-        return {type(value).__name__: [_packed(item, tensors) for item in value]}
-    return value
+    if isinstance(value, np.generic):
+        value = value.item()
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    if isinstance(value, (torch.Tensor, np.ndarray)):
+        kind, entry = "tensor" if isinstance(value, torch.Tensor) else "array", str(len(tensors))
+        try:  # always a copy: safetensors refuses tensors that share memory
+            source = torch.from_numpy(value.copy()) if isinstance(value, np.ndarray) else value
+            copy = source.detach().to("cpu", copy=True, memory_format=torch.contiguous_format)
+        except TypeError as error:
+            raise TypeError(f"{name} cannot be saved: {error}") from error
+        tensors[entry] = copy
+        return {kind: entry}
+    if isinstance(value, dict) and all(isinstance(key, (str, int)) for key in value):
+        return {"dict": [[key, _packed(item, tensors, f"{name}/{key}")] for key, item in value.items()]}
+    if type(value) in (list, tuple):
+        return {type(value).__name__: [_packed(item, tensors, f"{name}[{i}]") for i, item in enumerate(value)]}
+    allowed = "numbers, strings, None, tensors, arrays, and lists, tuples and dictionaries (with names) of these"
+    raise TypeError(f"{name} cannot be saved: it is a {type(value).__name__}; allowed: {allowed}")
 
 
 def _unpacked(value: Any, tensors: dict[str, torch.Tensor]) -> Any:
@@ -59,6 +72,8 @@ def _unpacked(value: Any, tensors: dict[str, torch.Tensor]) -> Any:
     ((kind, content),) = value.items()
     if kind == "tensor":
         return tensors[content].clone()  # into aligned memory: rounding depends on it
+    if kind == "array":
+        return tensors[content].clone().numpy()
     if kind == "dict":
         return {key: _unpacked(item, tensors) for key, item in content}
     if kind not in ("list", "tuple"):

@@ -152,6 +152,31 @@ def test_a_file_that_was_changed_is_named(tmp_path, change):
         Agent.load(tmp_path / "agent")
 
 
+def test_a_file_that_cannot_be_read_is_named(tmp_path, monkeypatch):
+    pole().save(tmp_path / "agent")
+
+    def fail(stream, digest):
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr("hashlib.file_digest", fail)
+    with pytest.raises(ValueError, match=r"'.*agent' is damaged: agent\.json cannot be read \(Input/output error\)"):
+        Agent.load(tmp_path / "agent")
+
+
+def test_a_checkpoint_of_links_loads(tmp_path):
+    """Such as the cache of Hugging Face, whose snapshots are folders of links."""
+    pole().save(tmp_path / "agent")
+    for file in [path for path in (tmp_path / "agent").rglob("*") if path.is_file()]:
+        blob = tmp_path / file.name
+        file.replace(blob)
+        file.symlink_to(blob)
+    (tmp_path / "link").symlink_to(tmp_path / "agent", target_is_directory=True)
+    assert type(Agent.load(tmp_path / "agent")) is type(Agent.load(tmp_path / "link")) is ReinforceBaseline
+    blob.write_text("changed")
+    with pytest.raises(ValueError, match="SHA-256 differs"):
+        Agent.load(tmp_path / "agent")
+
+
 def test_code_in_a_model_folder_is_not_run_whatever_the_answer(tmp_path, monkeypatch):
     monkeypatch.setattr("builtins.input", lambda question: "y")
     code = {"auto_map": {"AutoConfig": "code.Config", "AutoTokenizer": ["code.Tokenizer", None]}}

@@ -325,15 +325,41 @@ def test_other_problems_are_refused(tmp_path):
     agent = Reinforce("tiny", make("ab", "cd"), **{**SMALL, "num_envs": None})
     run(agent, 1)
     agent.save(tmp_path / "agent")
-    with pytest.raises(ValueError, match="the problems have changed since the checkpoint was written"):
+    with pytest.raises(
+        ValueError, match=r"the problems have changed since the checkpoint was written.*continue_env=False"
+    ):
         Reinforce.load(tmp_path / "agent", env=make("ab", "dc"), continue_env=True, device="cpu")
+
+
+def test_slots_and_groups_of_ones_own_start_anew(tmp_path):
+    agent = made("reinforce", "text")
+    run(agent, 1)
+    agent.save(tmp_path / "agent")
+    one = Agent.load(tmp_path / "agent", num_envs=1, group_size=1, device="cpu")
+    assert one.num_envs == 1 and one.env.unwrapped.state_dict()["next_episode"] == 0
+    run(one, 1)
+    made("reinforce", "control").save(tmp_path / "pole")
+    run(Agent.load(tmp_path / "pole", num_envs=1, device="cpu"), 1)
+
+
+def test_a_seed_of_ones_own_counts(tmp_path):
+    agent = made("reinforce", "control")
+    run(agent, 1)
+    agent.save(tmp_path / "agent")
+    streams = [
+        run(Agent.load(tmp_path / "agent", device="cpu", **seed), 1) for seed in ({"seed": 77}, {"seed": 77}, {})
+    ]
+    assert streams[0] == streams[1] != streams[2]
 
 
 def test_another_environment_is_refused(tmp_path):
     agent = made("reinforce", "control")
     run(agent, 1)
     agent.save(tmp_path / "agent")
-    for env, message in ((sync(3), "has 4 slots; this environment 3"), (native(), "is of another environment")):
+    for env, message in (
+        (sync(3), "has 4 slots; this environment 3 .*continue_env=False"),
+        (native(), "is of another environment"),
+    ):
         with pytest.raises(ValueError, match=message):
             Reinforce.load(tmp_path / "agent", env=env, continue_env=True, device="cpu")
 
@@ -361,6 +387,21 @@ def test_a_checkpoint_keeps_what_its_caller_adds(tmp_path):
     back = Agent.load(tmp_path / "agent", device="cpu").extra_state
     assert torch.equal(back.pop("moments"), torch.arange(3.0))
     assert back == {"note": "later", "numbers": [1, 2.5, None]}
+
+
+def test_arrays_and_numbers_of_numpy_are_kept_and_anything_else_is_named(tmp_path):
+    agent = made("reinforce", "control")
+    array = np.arange(6.0)[::2]
+    array.flags.writeable = False
+    agent.extra_state = {"array": array, "scalar": np.float32(0.5), "whole": np.int64(3), "yes": np.bool_(True)}
+    agent.save(tmp_path / "agent")
+    back = Agent.load(tmp_path / "agent", device="cpu").extra_state
+    assert type(back["array"]) is np.ndarray and back.pop("array").tolist() == [0.0, 2.0, 4.0]
+    assert back == {"scalar": 0.5, "whole": 3, "yes": True}
+    for value, kind in (({1}, "set"), (object(), "object"), (np.array([None]), "object")):
+        agent.extra_state = {"mine": [1, {"deep": value}]}
+        with pytest.raises(TypeError, match=rf"extra/mine\[1\]/deep cannot be saved: .*{kind}"):
+            agent.save(tmp_path / "agent")
 
 
 def test_a_reference_that_was_changed_is_noticed_when_saving(tmp_path):
