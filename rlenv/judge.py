@@ -155,6 +155,10 @@ class LateVerdicts:
             elif not late.asked:
                 raise error
 
+    def forget(self) -> None:
+        """Leave out what has not been told yet: episodes of a rollout that counts no more."""
+        self._unheard.clear()
+
     def _judge_waiting(self) -> None:
         with self._lock:
             waiting, self._waiting = self._waiting, []

@@ -173,6 +173,8 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
             ValueError: if the environment poses other problems.
         """
         self.task.stream.load_state_dict(state["stream"])
+        if self._late is not None:
+            self._late.forget()
         self._next_episode, self._first_group = state["next_episode"], state["first_group"]
         self._posed = state["posed"]
         self._done[:] = self._any_done = True

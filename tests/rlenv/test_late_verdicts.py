@@ -317,3 +317,13 @@ def test_an_exception_is_raised_once_and_can_be_asked_for():
     letters_then_end(env)
     with pytest.raises(ZeroDivisionError):
         env.reset()
+
+
+def test_a_curriculum_that_is_restored_does_not_hear_of_episodes_from_before():
+    env = graded()
+    env.reset(seed=0)
+    state = env.state_dict()
+    ended(env, 64)
+    env.load_state_dict(state)
+    env.reset()
+    assert env.task.level == 1 and env.state_dict()["stream"]["curriculum"]["verdicts"] == []
