@@ -144,14 +144,16 @@ class Learner:
         """Take the optimizer steps of a rollout; return its metrics, averaged over the steps."""
         prepared = self.prepare(rollout)
         steps: list[dict[str, float]] = []
+        learned = False
         for batch in self.batches(prepared):
             metrics = self._backward(batch)
             fault = self._fault(metrics)
             if not fault and not steps:  # later steps train another policy than the one that sampled
                 self._check_log_probs(metrics["train/logp_gap_max"])
             steps.append(metrics | {"train/grad_norm": self.policy_optimizer.step(fault, new_update=not steps)})
+            learned |= self.policy_optimizer.stepped
         self.num_updates += 1
-        self.trained_timesteps += int(prepared.learnable.sum())
+        self.trained_timesteps += int(prepared.learnable.sum()) if learned else 0
         means = {name: sum(step[name] for step in steps) / len(steps) for name in steps[0]}
         skipped = float(self.policy_optimizer.total_skipped)
         first = {"train/logp_gap_max": steps[0]["train/logp_gap_max"], "train/skipped_updates": skipped}

@@ -47,6 +47,7 @@ class PolicyOptimizer:
         self.sides = (policy.actor_parameters(), policy.critic_parameters())
         self.skipped = self.total_skipped = 0
         self._counted = False
+        self.stepped = False  # whether the last step was taken, not skipped
 
     def set_progress(self, remaining: float) -> None:
         """Set the learning rate for this remaining progress (1 at the start, 0 at the end)."""
@@ -69,6 +70,7 @@ class PolicyOptimizer:
                 precision.
         """
         self._counted &= not new_update
+        self.stepped = False
         norms = [float(torch.nn.utils.clip_grad_norm_(side, self.max_grad_norm)) for side in self.sides]
         if fault or not all(math.isfinite(norm) for norm in norms):
             self._skip(fault or "gradients")
@@ -84,6 +86,7 @@ class PolicyOptimizer:
             if "overflow" not in str(error):
                 raise
             raise DivergedError(f"learning_rate={self.rate:g} makes weights that are not finite") from error
+        self.stepped = True
         return norms[0]
 
     def _skip(self, fault: str) -> None:

@@ -222,8 +222,10 @@ def test_a_loss_that_is_not_finite_is_skipped_counted_and_forgotten():
     agent.loss = spoiled
     agent.learn(1)
     assert agent.policy_optimizer.skipped == 1 and agent.last_metrics["train/skipped_updates"] == 1
+    assert agent.trained_timesteps == 0 < agent.num_timesteps
     bad.clear()
     agent.learn(1)
+    assert agent.trained_timesteps > 0
     assert agent.policy_optimizer.skipped == 0 and agent.last_metrics["train/skipped_updates"] == 1
 
 
