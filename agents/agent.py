@@ -21,7 +21,7 @@ from typing_extensions import override
 
 from . import playing
 from .callbacks import as_callback
-from .checkpoint import read_checkpoint, write_checkpoint
+from .checkpoint import COUNTERS, read_checkpoint, while_unchanged, write_checkpoint
 from .checks import check_count, check_goal, check_number
 from .collector import Collector, OnStep
 from .envs import LOOP_OFFERS, check_groups, make_envs, resolve_device, single_spaces
@@ -35,8 +35,6 @@ from .rollout import Rollout
 from .sb3_envs import as_vec_env
 from .settings import LearnerSettings, class_named
 from .stability import StabilityWatch
-
-_COUNTERS = ("num_timesteps", "trained_timesteps", "num_episodes", "num_updates")
 
 
 class Agent(Learner):
@@ -289,18 +287,19 @@ class Agent(Learner):
         self.anchor.check_reference()
         own_name = vars(type(self)).get("name")  # None for a class of your own, which loads its checkpoints itself
         facts = {"agent": own_name, "policy_kind": self.policy.kind, "settings": self.settings, **self.origin}
-        moment = self._before_rollout or self._moment()
+        moment = dict(self._before_rollout or self._moment())
         self.collector.warn_of_loss(moment["envs"])
-        facts |= moment["counters"]
+        facts |= moment.pop("counters")
         pending = {} if self._logger is None else self._logger.name_to_value
-        unwritten = {name: float(value) for name, value in pending.items() if isinstance(value, Real)}
+        recorded = {name: float(value) for name, value in pending.items() if isinstance(value, Real)}
+        unwritten = self._unwritten | recorded
         state = {**self.training_state(), "moment": moment, "unwritten": unwritten, "extra": self.extra_state}
         write_checkpoint(Path(path), facts, self.policy, self.anchor.reference, state, previous)
 
     def _moment(self) -> dict[str, Any]:
         """Return what changes while a rollout is collected, as it is now."""
         return {
-            "counters": {name: getattr(self, name) for name in _COUNTERS},
+            "counters": {name: getattr(self, name) for name in COUNTERS},
             "generator": self.generator.get_state(),
             "device": self.generator.device.type,
             "envs": self.collector.state_dict(),
@@ -353,7 +352,14 @@ class Agent(Learner):
         Raises:
             ValueError: if this is not a whole checkpoint of this class, or needs an env, a learning rate or trust.
         """
-        saved = read_checkpoint(Path(path))
+        read = partial(cls._load, Path(path), env, device, trust, continue_env, settings)
+        return while_unchanged(Path(path), read)
+
+    @classmethod
+    def _load(
+        cls, path: Path, env: Any, device: Any, trust: bool, continue_env: bool | None, settings: dict[str, Any]
+    ) -> Self:
+        saved = read_checkpoint(path)
         known = class_named(saved.facts["agent"], cls, Agent) or cls
         if known is Agent:
             raise ValueError(f"{str(path)!r} holds an agent of a class of your own: call that class's load()")
@@ -363,7 +369,7 @@ class Agent(Learner):
         agent = known(saved.policy, device=device, **saved.arguments(env, trust, settings))
         if env is None:  # without the trust of this call
             agent.origin["env_kwargs"] = dict(settings.get("env_kwargs", saved.facts["env_kwargs"]))
-        for name in _COUNTERS:
+        for name in COUNTERS:
             setattr(agent, name, saved.facts.get(name, 0))  # checkpoints of earlier versions have no trained_timesteps
         if agent.kl_coef or "kl_coef" not in settings:
             agent.anchor.reference = saved.load_reference(agent.env, agent.device)
@@ -392,7 +398,7 @@ class Agent(Learner):
 
     def dump_logs(self, iteration: int = 0) -> None:
         """Write out what was recorded."""
-        shown = dict(zip(("total_timesteps", "trained_timesteps", "episodes", "iterations"), _COUNTERS, strict=True))
+        shown = dict(zip(("total_timesteps", "trained_timesteps", "episodes", "iterations"), COUNTERS, strict=True))
         for name, counter in shown.items():
             self.logger.record(f"time/{name}", getattr(self, counter))
         self.logger.dump(self.num_timesteps)

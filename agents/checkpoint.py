@@ -11,11 +11,12 @@ manifest.json         the SHA-256 of every file, by which a damaged checkpoint i
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from pickle import UnpicklingError
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from gymnasium.vector import VectorEnv
@@ -27,6 +28,7 @@ from .packing import read_state, write_state
 from .policies import KINDS, Policy, SavedPolicy
 from .settings import NOT_SAVED
 
+T = TypeVar("T")
 FORMAT = 3  # 2: the critic of a language model is a separate module; 3: no training.pt, a manifest
 _AGENT, _POLICY, _REFERENCE, _TRAINING = "agent.json", "policy", "reference", "training"
 _OLD_TRAINING = "training.pt"  # of format 2
@@ -38,7 +40,7 @@ _TYPES: dict[str, tuple[type, ...]] = {  # of what agent.json says
     "env": (str, type(None)),
     "env_kwargs": (dict, type(None)),
 }
-_COUNTS = ("num_timesteps", "trained_timesteps", "num_episodes", "num_updates")
+COUNTERS = ("num_timesteps", "trained_timesteps", "num_episodes", "num_updates")  # of an agent, in agent.json
 
 
 @dataclass(frozen=True)
@@ -166,6 +168,25 @@ def read_checkpoint(path: Path) -> Checkpoint:
     )
 
 
+def while_unchanged(path: Path, read: Callable[[], T]) -> T:
+    """Return what `read` returns; call it again if it fails and another process has replaced the folder by then."""
+
+    def version() -> tuple[Path, int, int] | None:
+        folder = whole_folder(_folder(path))
+        with suppress(OSError):
+            about = folder.stat()
+            return folder, about.st_ino, about.st_ctime_ns
+        return None
+
+    while True:
+        began = version()
+        try:
+            return read()
+        except (OSError, ValueError):
+            if version() == began:
+                raise
+
+
 def read_facts(path: Path) -> dict[str, Any]:
     """Return what agent.json says.
 
@@ -188,7 +209,7 @@ def _check_facts(path: Path, facts: dict[str, Any]) -> None:
     for name, allowed in _TYPES.items():
         if not isinstance(facts.get(name), allowed):
             raise ValueError(f"{str(path / _AGENT)!r} is damaged: its {name} is {facts.get(name)!r:.80}")
-    for name in _COUNTS:
+    for name in COUNTERS:
         if type(facts.get(name, 0)) is not int or facts.get(name, 0) < 0:
             raise ValueError(f"{str(path / _AGENT)!r} is damaged: its {name} is {facts[name]!r:.80}")
     if facts["policy_kind"] not in KINDS:

@@ -123,6 +123,8 @@ def versions(path: Path) -> list[Path]:
 def reading(what: object) -> Iterator[None]:
     """Turn the errors that content of the wrong shape causes into one line.
 
+    Those of the machine pass: a lack of memory, and errors of the file system except files that are missing.
+
     Raises:
         ValueError: instead of another error of Python, naming `what`, and of a ValueError of another library.
     """
@@ -131,6 +133,9 @@ def reading(what: object) -> Iterator[None]:
     except ValueError as error:
         raise ValueError(str(error)) from error
     except (ArithmeticError, AttributeError, LookupError, OSError, RuntimeError, TypeError) as error:
+        of_the_system = isinstance(error, OSError) and error.errno is not None
+        if type(error).__name__ == "OutOfMemoryError" or (of_the_system and not isinstance(error, FileNotFoundError)):
+            raise  # the name: torch is not imported here
         lines = str(error).splitlines() or [""]
         raise ValueError(f"{str(what)!r} cannot be loaded: {type(error).__name__}: {lines[0][:200]}") from error
 

@@ -12,6 +12,7 @@ from tiny_models import tiny_model
 
 import rlenv  # noqa: F401
 from agents import AGENTS, PPO, Agent, DivergedError, Reinforce, ReinforceBaseline
+from agents.checkpoint import Checkpoint
 from agents.files import seal
 from agents.policies.language.loading import load_model
 
@@ -92,6 +93,34 @@ def test_a_save_that_was_killed_between_its_renames_is_found(tmp_path):
     pole().save(tmp_path / "agent")
     (tmp_path / "agent").rename(tmp_path / ".agent-old")
     assert isinstance(ReinforceBaseline.load(tmp_path / "agent"), ReinforceBaseline)
+
+
+def test_a_checkpoint_that_is_replaced_while_it_is_read_is_read_again(tmp_path, monkeypatch):
+    agent = pole()
+    agent.save(tmp_path / "agent")
+    training = Checkpoint.training
+
+    def replaced(saved):
+        monkeypatch.undo()
+        agent.num_updates = 7
+        agent.save(tmp_path / "agent", tmp_path / "earlier")
+        (tmp_path / "earlier" / "training.json").unlink()
+        return training(Checkpoint(tmp_path / "earlier", saved.facts, saved.policy, None))
+
+    monkeypatch.setattr(Checkpoint, "training", replaced)
+    assert Agent.load(tmp_path / "agent", device="cpu").num_updates == 7
+
+
+@pytest.mark.parametrize("error", [torch.OutOfMemoryError("CUDA out of memory"), OSError(28, "No space left")])
+def test_a_lack_of_memory_is_not_taken_for_damage(error, tmp_path, monkeypatch):
+    def fail(*_):
+        raise error
+
+    pole().save(tmp_path / "agent")
+    monkeypatch.setattr(ReinforceBaseline, "load_training_state", fail)
+    with pytest.raises(type(error)) as raised:
+        Agent.load(tmp_path / "agent", device="cpu")
+    assert raised.value is error
 
 
 def rewritten(file, change):

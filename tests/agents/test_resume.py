@@ -374,7 +374,8 @@ def test_what_was_recorded_but_not_written_is_written_after_the_break(tmp_path, 
     agent.learn(1, log_interval=10)
     agent.logger.record("mine/once", 3.0)
     agent.save(tmp_path / "agent")
-    again = logged(Agent.load(tmp_path / "agent", device="cpu"), tmp_path / "b")
+    Agent.load(tmp_path / "agent", device="cpu").save(tmp_path / "copy")
+    again = logged(Agent.load(tmp_path / "copy", device="cpu"), tmp_path / "b")
     again.learn(1, log_interval=2, reset_num_timesteps=False)
     header, row = (tmp_path / "b" / "progress.csv").read_text().splitlines()
     assert dict(zip(header.split(","), row.split(","), strict=True))["mine/once"] == "3.0"
