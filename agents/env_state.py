@@ -20,6 +20,7 @@ from .sb3_envs import AsVecEnv, FromVecEnv
 
 _STATISTICS = ("obs_rms", "ret_rms", "return_rms")  # of normalizing wrappers: each has a mean, a variance and a count
 _RETURN = "discounted_reward"  # Gymnasium's NormalizeReward carries it from episode to episode
+_PROCESSES = (AsyncVectorEnv, VecEnv)  # may be environments in other processes, which are asked by name
 _GENERATORS = (np.random.PCG64, np.random.PCG64DXSM, np.random.Philox, np.random.SFC64, np.random.MT19937)
 
 
@@ -41,7 +42,7 @@ def env_state(env: Any) -> dict[str, Any] | None:
         slots = [env_state(slot) for slot in base.envs]
         return None if None in slots else state | {"slots": slots}
     try:
-        generators = base.get_attr("np_random") if _has_processes(base) else [base.np_random]
+        generators = base.get_attr("np_random") if isinstance(base, _PROCESSES) else [base.np_random]
     except (AttributeError, NotImplementedError):
         return None
     except (OSError, EOFError) as error:
@@ -65,7 +66,7 @@ def load_env_state(env: Any, state: dict[str, Any]) -> None:
     for layer, kept in zip(layers, state["layers"], strict=True):
         _load_layer(layer, kept)
     saved = state.get("slots", state.get("generators", []))
-    if saved and len(saved) != (present := base.num_envs if "slots" in state or _has_processes(base) else 1):
+    if saved and len(saved) != (present := base.num_envs if "slots" in state or isinstance(base, _PROCESSES) else 1):
         raise ValueError(f"the saved place has {len(saved)} slots; this environment {present}")
     if "slots" in state:
         for slot, place in zip(base.envs, saved, strict=True):
@@ -78,16 +79,13 @@ def _layers(env: Any) -> list[Any]:
     """Return an environment with its wrappers, from the outside in."""
     layers = [env]
     while isinstance(layers[-1], (gym.Wrapper, VectorWrapper, VecEnvWrapper, FromVecEnv, AsVecEnv)):
-        layers.append(vars(layers[-1]).get("venv", vars(layers[-1]).get("env")))
+        outer: Any = layers[-1]
+        layers.append(outer.venv if isinstance(outer, (VecEnvWrapper, FromVecEnv)) else outer.env)
     return layers
 
 
 def _kind(layer: Any) -> str:
     return "slots" if "envs" in vars(layer) else type(layer).__name__
-
-
-def _has_processes(base: Any) -> bool:
-    return isinstance(base, (AsyncVectorEnv, VecEnv))
 
 
 def _lost(base: Any) -> list[str]:
