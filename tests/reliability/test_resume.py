@@ -30,7 +30,9 @@ def campaign(start, folder, world, agent, kills, orphans_after=None):
     return count, found
 
 
-@pytest.mark.parametrize(("world", "agent"), [("CartPole", "ppo"), ("TextGen", "dapo")])
+@pytest.mark.parametrize(
+    ("world", "agent"), [pytest.param("CartPole", "ppo", marks=pytest.mark.slow), ("TextGen", "dapo")]
+)
 def test_a_run_that_is_killed_ends_as_one_without_a_break(world, agent, start, tmp_path):
     count, found = campaign(start, tmp_path, world, agent, kills=2)
     assert count.kills == 2
