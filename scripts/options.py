@@ -86,10 +86,15 @@ class ColumnName(KeyValue):
 
 
 def read_run(ctx: click.Context, param: click.Parameter, value: Path | None) -> Path | None:
-    """Read the options of a run that is resumed as the defaults of the command."""
-    if value is not None and not (value / "config.json").is_file():
+    """Read the options of a run that is resumed as the defaults of the command, except those of one invocation."""
+    if value is None:
+        return None
+    if not (value / "config.json").is_file():
         raise click.BadParameter(f"{str(value)!r} is not a run folder: there is no config.json in it")
-    _read_config(ctx, param, None if value is None else value / "config.json")
+    from .run_folder import LOCAL
+
+    _read_config(ctx, param, value / "config.json")
+    ctx.default_map = {name: option for name, option in (ctx.default_map or {}).items() if name not in LOCAL}
     return value
 
 

@@ -25,6 +25,7 @@ from agents.checkpoint import read_checkpoint
 from agents.files import Lock, read_table, versions, whole_folder
 
 from .progress import say
+from .run_log import CSV, EVENTS
 
 CONFIG, RESULT, SAMPLES = "config.json", "result.json", "samples.md"
 CHECKPOINT, BEST, DAMAGED = "checkpoint", "best", "damaged"
@@ -83,6 +84,28 @@ def create(path: Path, config: dict[str, Any], overwrite: bool) -> None:
         elif other.name not in (LOCK, CONFIG):
             other.unlink()
     write_json(path / CONFIG, config)
+
+
+def begin_again(run: Path, config: dict[str, Any]) -> None:
+    """Remove what a run without a checkpoint has written, and write config.json.
+
+    Raises:
+        ValueError: if anything else is in the folder; nothing is removed then.
+    """
+    ours = (LOCK, CONFIG, RESULT, SAMPLES, *map(_fresh, (CONFIG, RESULT, CSV, CHECKPOINT)), f".{CHECKPOINT}-lock")
+    found = sorted(run.iterdir())
+    foreign = [path.name for path in found if path.name not in (*ours, CSV) and not path.match(EVENTS)]
+    if foreign:
+        raise ValueError(
+            f"{str(run)!r} has no checkpoint, and {', '.join(foreign)} in it would have to be removed to start again; "
+            "move what you need elsewhere, or begin another run"
+        )
+    for path in found:
+        if path.is_dir():
+            shutil.rmtree(path)
+        elif path.name not in (LOCK, CONFIG):
+            path.unlink()
+    write_json(run / CONFIG, config)
 
 
 def earlier(run: Path) -> list[Path]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -51,13 +51,22 @@ def build_agent(name: str, options: dict[str, Any]) -> Agent:
     return agent
 
 
-def load_agent(checkpoint: Path, options: dict[str, Any]) -> Agent:
+def load_agent(checkpoint: Path, options: dict[str, Any], changeable: Iterable[str] = ()) -> Agent:
     """Return the agent of a run that is resumed, with the device and the worker processes of the options.
 
+    Args:
+        checkpoint: of the run.
+        options: of the command.
+        changeable: names of options that need not be those of the checkpoint.
+
     Raises:
-        ValueError: as `Agent.load` says.
+        ValueError: if the checkpoint is of another agent or other settings, and as `Agent.load` says.
     """
     facts = read_facts(checkpoint)
+    _check_same(checkpoint, {"agent": facts["agent"]}, {"agent": options["agent"]})
+    settings = agent_arguments(options["agent"], find_agent(options["agent"]), options)
+    fixed = {name: value for name, value in settings.items() if name not in changeable}
+    _check_same(checkpoint, facts["settings"], fixed)
     if facts["env"] != options["env_id"]:
         raise ValueError(f"{str(checkpoint)!r} is of {facts['env']!r}, but config.json names {options['env_id']!r}")
     env_kwargs = dict(facts["env_kwargs"])
@@ -71,6 +80,12 @@ def load_agent(checkpoint: Path, options: dict[str, Any]) -> Agent:
             if policy is not None:
                 policy.tokenizer = task_of(agent.env).tokenizer
     return agent
+
+
+def _check_same(checkpoint: Path, saved: dict[str, Any], named: dict[str, Any]) -> None:
+    for name, value in named.items():
+        if name in saved and saved[name] != value:
+            raise ValueError(f"{str(checkpoint)!r} has {name} {saved[name]!r}, but config.json names {name} {value!r}")
 
 
 def task_of(env: Any) -> TextGenTask:

@@ -152,10 +152,13 @@ def train(**given: Any) -> None:
         if resumed and job.finished and folder.is_evaluated(run_dir, agent.num_updates):
             more = f"pass --timesteps (or --episodes) above {job.goal}"
             raise ValueError(f"the run {str(run_dir)!r} is complete; to go on, {more}")
-        if agent.num_updates == 0 and not agent.extra_state:
-            folder.create(run_dir, settings.resolved(given), given["overwrite"] or resumed)
+        config = settings.resolved(given)
+        if not resumed:
+            folder.create(run_dir, config, given["overwrite"])
+        elif agent.num_updates == 0 and not agent.extra_state:
+            folder.begin_again(run_dir, config)
         else:
-            folder.write_json(run_dir / folder.CONFIG, settings.resolved(given))
+            folder.write_json(run_dir / folder.CONFIG, config)
         again = f"rlenv train --resume {run_dir}"
         try:
             result = job.run()
@@ -211,22 +214,31 @@ def _resumed(given: dict[str, Any]) -> tuple[Any, Path]:
     folder.check_links(run_dir)
     folder.lock(run_dir)
     context = click.get_current_context()
+
+    def typed(name: str) -> bool:
+        return context.get_parameter_source(name) is ParameterSource.COMMANDLINE
+
     named_by_checkpoint(given["env_id"], {}, given["trust_checkpoint"])  # config.json is not the user's own word either
     begun = read_table(run_dir / folder.CONFIG)
     for name, value in settings.resolved(given).items():
-        typed = context.get_parameter_source(name) is ParameterSource.COMMANDLINE
-        if typed and name not in CHANGEABLE and json.loads(json.dumps(value, default=str)) != begun.get(name):
+        if typed(name) and name not in CHANGEABLE and json.loads(json.dumps(value, default=str)) != begun.get(name):
             flags = {option.name: option.opts[0] for option in context.command.params}
             allowed = ", ".join(flags[each] for each in CHANGEABLE)
             raise ValueError(
                 f"{flags[name]} {value} is not what the run began with ({begun.get(name)}); with --resume "
                 f"these may change: {allowed}"
             )
+    if "agent" not in begun:
+        raise ValueError(
+            f"{str(run_dir)!r} is a run of rlenv sft; continue with: rlenv train --model {run_dir} --sft-steps 0"
+        )
+    if given["unsafe_local_exec"] and not typed("unsafe_local_exec"):
+        raise ValueError(f"{str(run_dir / folder.CONFIG)!r} lifts the sandbox; if you agree, pass --unsafe-local-exec")
     checkpoint = folder.newest_whole(run_dir)
     if checkpoint is None:
         say(f"{str(run_dir)!r} has no checkpoint yet: the run starts again from its beginning")
         return session.build_agent(given["agent"], given), run_dir
-    agent = session.load_agent(folder.promote(run_dir, checkpoint), given)
+    agent = session.load_agent(folder.promote(run_dir, checkpoint), given, CHANGEABLE)
     if not agent.extra_state:
         say(
             f"{str(checkpoint)!r} is of an earlier version, which kept neither the place in the stream of problems nor "

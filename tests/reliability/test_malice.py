@@ -363,3 +363,25 @@ def test_nothing_outside_is_written(name, folder, tmp_path):
     (run / name).symlink_to(precious)
     refused(invoke("train", "--resume", run, "--episodes", 28, "--json"), f"{name}' is a symbolic link")
     assert precious.read_text() == "mine\n"
+
+
+@pytest.mark.parametrize("name", ["trust_checkpoint", "trust"])
+def test_a_run_folder_cannot_trust_itself(name, folder, ran):
+    run = folder / "TextGen"
+    no_checkpoint(run, verifier=f"{MODULE}:shout", **{name: True})
+    refused(invoke("train", "--resume", run, "--json"), "pass --trust")
+    assert not ran.exists() and MODULE not in sys.modules
+
+
+def test_a_run_folder_cannot_lift_the_sandbox(folder):
+    run = folder / "TextGen"
+    no_checkpoint(run, verifier="code", unsafe_local_exec=True)
+    refused(invoke("train", "--resume", run, "--trust", "--json"), "pass --unsafe-local-exec")
+
+
+def test_a_run_folder_cannot_have_itself_overwritten(folder):
+    run = folder / "CartPole"
+    changed(run / "config.json", overwrite=True, log_dir=str(folder / "TextGen"))
+    outcome = invoke("train", "--resume", run, "--json")
+    assert outcome.exit_code == 0, outcome.output
+    assert json.loads(outcome.stdout.splitlines()[-1])["run_dir"] == str(run)

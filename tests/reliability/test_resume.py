@@ -189,3 +189,40 @@ def test_a_run_of_an_earlier_version_goes_on(world, tmp_path):
     assert result["timesteps"] > before["timesteps"]
     assert table(folder)[: len(rows)] == [dict.fromkeys(table(folder)[0], "") | row for row in rows]
     assert all(set(steps[name]) <= set(scalars(folder)[name]) for name in steps)
+
+
+def test_only_files_of_a_run_are_removed_when_it_starts_again(run):
+    shutil.rmtree(run / "data", ignore_errors=True)
+    for path in [*run.glob("checkpoint*"), run / "best"]:
+        shutil.rmtree(path)
+    (run / "notes.txt").write_text("mine")
+    (run / "data" / "x").mkdir(parents=True)
+    before = content(run)
+    outcome = invoke("train", "--resume", run)
+    assert outcome.exit_code == 2, outcome.output
+    line = outcome.stderr.splitlines()[-1]
+    assert line.startswith(f"Error: '{run}' has no checkpoint, and data, notes.txt in it")
+    assert content(run) == before
+    (run / "notes.txt").unlink()
+    shutil.rmtree(run / "data")
+    (run / ".checkpoint-new").mkdir()
+    result, _ = done("train", "--resume", run)
+    assert result["episodes"] == 32
+
+
+def test_a_run_of_sft_is_not_resumed(tmp_path):
+    small = ["--sft-steps", 1, "--sft-examples", 2, "--eval-episodes", 2, "--verifier-arg", "digits=1"]
+    outcome = invoke("sft", *small, "--log-dir", tmp_path / "sft", "--device", "cpu")
+    assert outcome.exit_code == 0, outcome.output
+    before = content(tmp_path / "sft")
+    line = refusal("train", "--resume", tmp_path / "sft")
+    assert line.endswith(f"is a run of rlenv sft; continue with: rlenv train --model {tmp_path / 'sft'} --sft-steps 0")
+    assert content(tmp_path / "sft") == before
+
+
+@pytest.mark.parametrize(("name", "value"), [("agent", "reinforce"), ("gamma", 0.5)])
+def test_a_configuration_of_another_run_is_refused(name, value, run):
+    config = json.loads((run / "config.json").read_text())
+    (run / "config.json").write_text(json.dumps(config | {name: value}))
+    line = refusal("train", "--resume", run, "--episodes", 36)
+    assert f"config.json names {name} {value!r}" in line
