@@ -105,7 +105,7 @@ def write_folder(path: Path, fill: Callable[[Path], None], previous: Path | None
             raise
         finally:
             shutil.rmtree(fresh, ignore_errors=True)
-        _sync(path.parent)
+        sync(path.parent)
         shutil.rmtree(old, ignore_errors=True)
 
 
@@ -205,11 +205,11 @@ def _old(path: Path) -> Path:
 
 def _sync_tree(folder: Path) -> None:
     for path in folder.rglob("*"):
-        _sync(path)
-    _sync(folder)
+        sync(path)
+    sync(folder)
 
 
-def _sync(path: Path) -> None:
+def sync(path: Path) -> None:
     """Have a file, or the names in a folder, written to the disk."""
     if os.name == "nt" and path.is_dir():  # Windows opens no folders
         return

@@ -72,10 +72,13 @@ class StopOnReward(BaseCallback):
         super().__init__()
         self.goal, self.evaluate, self.every = goal, evaluate, every
         self.reached = False
+        self._evaluated = -1  # the updates after which it was done last; a callback may be asked several times
 
     def _on_rollout_start(self) -> None:
         latest = self.model.last_metrics.get("rollout/ep_rew_mean", -math.inf)
-        if latest >= self.goal - abs(self.goal) / 2 and (self.model.num_updates + 1) % self.every == 0:
+        done = self.model.num_updates
+        if done != self._evaluated and latest >= self.goal - abs(self.goal) / 2 and (done + 1) % self.every == 0:
+            self._evaluated = done
             returns = self.evaluate()
             # The margin is needed because the first evaluation to pass is often lucky.
             self.reached = returns.mean() - 2 * returns.std(correction=0) / math.sqrt(len(returns)) >= self.goal

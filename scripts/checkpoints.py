@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import shutil
 import time
-from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +39,9 @@ def checked_state(state: dict[str, Any]) -> dict[str, Any]:
     """
     numbers: list[Any] = [state.get("seconds", 0.0), state.get("evaluated", 0)]
     for name, value in state.items():
-        if not isinstance(value, _KINDS.get(name, ())):
+        if name not in _KINDS:
+            raise ValueError(f"the checkpoint keeps {name!r}, which rlenv train does not know; continue it in Python")
+        if not isinstance(value, _KINDS[name]):
             raise ValueError(f"the checkpoint is damaged: the run's {name} is {value!r:.80}")
     if "best" in state:
         numbers.append(state["best"].get("mean_reward"))
@@ -69,20 +71,44 @@ class Saver(BaseCallback):
         super().__init__()
         self.run, self.agent, self.minutes, self.updates, self.keep = run, agent, minutes, updates, keep
         self.state = checked_state(agent.extra_state)  # of the run; kept in the checkpoints
-        self.seconds: Callable[[], float] = lambda: self.state.get("seconds", 0.0)  # of training so far
         self._last = time.monotonic()
+        self._saved = self._content() if self.state else None
+        self._clock: tuple[float, float, float] | None = None  # while training; see `seconds`
 
     def save(self) -> None:
-        """Write a checkpoint of this moment; the one before it is kept among the earlier ones."""
+        """Write a checkpoint of this moment; the one before it, of fewer updates, is kept among the earlier ones."""
         newest = whole_folder(self.run / run_folder.CHECKPOINT)
-        self._write(self.run / run_folder.CHECKPOINT, self._name_of(newest) if self.keep > 1 else None)
+        previous = self._name_of(newest) if self.keep > 1 else None
+        self._write(self.run / run_folder.CHECKPOINT, previous)
+        self._saved = self._content()
         for path in run_folder.earlier(self.run)[self.keep - 1 :]:
             shutil.rmtree(path, ignore_errors=True)
         self._last = time.monotonic()
 
+    def save_changes(self) -> None:
+        """Write a checkpoint, unless the newest one is of this moment."""
+        if self._saved != self._content():
+            self.save()
+
     def save_best(self) -> None:
         """Write the checkpoint of the best evaluation so far."""
         self._write(self.run / run_folder.BEST, None)
+
+    @property
+    def seconds(self) -> float:
+        """Of training so far, without evaluations."""
+        if self._clock is None:
+            return self.state.get("seconds", 0.0)
+        before, started, evaluations = self._clock
+        return before + time.perf_counter() - started - (self.agent.evaluation_seconds - evaluations)
+
+    def start_clock(self) -> None:
+        """Count the time from now on as training."""
+        self._clock = (self.seconds, time.perf_counter(), self.agent.evaluation_seconds)
+
+    def stop_clock(self) -> None:
+        """Stop counting."""
+        self.state["seconds"], self._clock = self.seconds, None
 
     def due(self) -> bool:
         """Tell whether it is time for a checkpoint."""
@@ -91,7 +117,7 @@ class Saver(BaseCallback):
         return time.monotonic() - self._last >= 60 * self.minutes
 
     def _on_rollout_start(self) -> None:
-        if self.due():
+        if self.due() and self._saved != self._content():
             self.save()
             say(f"checkpoint after {self.agent.num_updates} updates", quiet=True)
 
@@ -99,18 +125,23 @@ class Saver(BaseCallback):
         return True
 
     def _write(self, folder: Path, previous: Path | None) -> None:
-        self.state["seconds"] = self.seconds()
-        try:
+        self.state["seconds"] = self.seconds
+        with suppress(OSError):  # the run folder may have gone; what was learned can still be saved
             self.state["log"] = log_place(self.agent.logger)
-        except OSError:  # the run folder has gone, and with it the log; what was learned can still be saved
-            self.state["log"] = None
         self.agent.extra_state = self.state
         self.agent.save(folder, previous)
+
+    def _content(self) -> tuple[int, dict[str, Any]]:
+        """Return what tells two checkpoints after the warm start apart."""
+        hidden = ("seconds", "log", "imitation")
+        return self.agent.num_updates, {name: value for name, value in self.state.items() if name not in hidden}
 
     def _name_of(self, checkpoint: Path) -> Path | None:
         """Return the name under which a checkpoint is kept; None for one that is not worth it."""
         try:
             number = read_facts(checkpoint)["num_updates"]
         except (OSError, ValueError, KeyError):  # missing or damaged
+            return None
+        if number == self.agent.num_updates:
             return None
         return self.run / f"{run_folder.CHECKPOINT}-{number:06d}"

@@ -122,11 +122,8 @@ class Job:
         say(f"before: {session.describe(initial)}")
 
     def _learn(self) -> None:
-        """Train with what the options ask for, and write a checkpoint however it ends."""
-        seconds, started, apart = self.saver.seconds(), time.perf_counter(), self.agent.evaluation_seconds
-        self.saver.seconds = lambda: (
-            seconds + time.perf_counter() - started - (self.agent.evaluation_seconds - apart)
-        )  # evaluations are off the clock
+        """Train with what the options ask for, and write a checkpoint; after an error in an update, the last stays."""
+        self.saver.start_clock()
         left, counter = self.goal - getattr(self.agent, self.counter), self.counter
         try:
             if left > 0:
@@ -137,11 +134,14 @@ class Job:
                     again = self.agent.num_updates > 0
                     interval = self.given["log_interval"]
                     self.agent.learn(steps, callbacks, interval, reset_num_timesteps=not again, total_episodes=episodes)
-        except Exception:  # also after an error; weights that are not finite are not saved
-            self.saver.save()
+        except Exception:
+            try:
+                self.saver.save_changes()
+            except Exception as second:
+                say(f"nothing was saved after the error: {type(second).__name__}: {second}")
             raise
-        self.saver.save()
-        self.saver.seconds = lambda: self.state["seconds"]
+        self.saver.save_changes()
+        self.saver.stop_clock()
         if self.interrupt.asked:
             raise SignalError
 

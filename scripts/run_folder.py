@@ -7,7 +7,7 @@ samples.md       completions of the trained policy
 checkpoint/      the newest, see agents/checkpoint.py; checkpoint/policy/model loads with AutoModelForCausalLM
 checkpoint-000120/   an earlier one, after 120 updates
 best/            the best by evaluation during training
-damaged/         a checkpoint that a resumed run could not use
+damaged/, damaged-000120/   checkpoints that a resumed run could not use
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import Any
 import click
 
 from agents.checkpoint import read_checkpoint
-from agents.files import Lock, read_table, versions, whole_folder
+from agents.files import Lock, read_table, sync, versions, whole_folder
 
 from .progress import say
 from .run_log import CSV, EVENTS
@@ -115,6 +115,11 @@ def earlier(run: Path) -> list[Path]:
     return [path for _, path in sorted(numbered, reverse=True)]
 
 
+def _candidates(run: Path) -> list[Path]:
+    """Return all checkpoints of a run, the newest first."""
+    return [*versions(run / CHECKPOINT), *earlier(run)]
+
+
 def newest_whole(run: Path) -> Path | None:
     """Return the newest checkpoint whose files are what was written; None if there is no checkpoint yet.
 
@@ -123,9 +128,8 @@ def newest_whole(run: Path) -> Path | None:
     Raises:
         ValueError: if all are damaged.
     """
-    candidates = [*versions(run / CHECKPOINT), *earlier(run)]
     faults = []
-    for path in candidates:
+    for path in _candidates(run):
         try:
             read_checkpoint(path)
         except ValueError as error:
@@ -154,13 +158,15 @@ def lock(path: Path, advice: str = "wait for it, or stop it") -> None:
 
 
 def promote(run: Path, checkpoint: Path) -> Path:
-    """Make a checkpoint the newest one of its run, move a damaged one out of its place, and return where it is now."""
+    """Make a checkpoint the newest one of its run, move damaged ones out of the way, and return where it is now."""
     newest = run / CHECKPOINT
     if checkpoint == newest:
         return newest
-    if newest.exists():
-        shutil.rmtree(run / DAMAGED, ignore_errors=True)
-        newest.replace(run / DAMAGED)
+    candidates = _candidates(run)
+    for path in candidates[: candidates.index(checkpoint)]:
+        damaged = run / path.name.lstrip(".").replace(CHECKPOINT, DAMAGED)
+        shutil.rmtree(damaged, ignore_errors=True)
+        path.replace(damaged)
     return checkpoint.replace(newest)
 
 
@@ -178,16 +184,18 @@ def check_links(run: Path) -> None:
 def config_of(spec: str) -> dict[str, Any]:
     """Return the resolved options of the run in a folder; empty if `spec` is not a run folder."""
     path = Path(spec, CONFIG)
-    if not path.is_file() or not Path(spec, CHECKPOINT).is_dir():
+    if not path.is_file() or not whole_folder(Path(spec, CHECKPOINT)).is_dir():
         return {}
     return json.loads(path.read_text(encoding="utf-8"))
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Write readable JSON; a kill leaves the old file or the new one."""
+    """Write readable JSON; a kill or a power failure leaves the old file or the new one."""
     fresh = path.with_name(_fresh(path.name))
     fresh.write_text(json.dumps(value, indent=2, default=str) + "\n", encoding="utf-8")
+    sync(fresh)
     fresh.replace(path)
+    sync(path.parent)
 
 
 def is_evaluated(run: Path, updates: int) -> bool:

@@ -9,6 +9,8 @@ from typing import Any
 
 from stable_baselines3.common.logger import CSVOutputFormat, Logger, TensorBoardOutputFormat
 
+from agents.files import sync
+
 CSV, EVENTS = "progress.csv", "events.out.tfevents*"
 
 
@@ -27,25 +29,27 @@ def open_log(folder: Path, place: dict[str, Any] | None = None) -> Logger:
 
     Args:
         folder: the run folder.
-        place: what `log_place` returned when the checkpoint was written; None begins new files.
+        place: what `log_place` returned when the checkpoint was written; None continues after what is there.
     """
-    if place is None:
-        return Logger(str(folder), [CSVOutputFormat(str(folder / CSV)), TensorBoardOutputFormat(str(folder))])
-    cut_log(folder, place)
+    cut_log(folder, place_in(folder) if place is None else place)
     table = ContinuedCSV(folder / CSV) if (folder / CSV).is_file() else CSVOutputFormat(str(folder / CSV))
     return Logger(str(folder), [table, TensorBoardOutputFormat(str(folder))])
 
 
 def log_place(logger: Logger) -> dict[str, Any]:
-    """Return how far the files of a logger go: rows of the table, bytes of each file of events."""
+    """Force the files of a logger to the disk; return how far they go, as `place_in` does."""
     for output in logger.output_formats:
         if isinstance(output, TensorBoardOutputFormat):
             output.writer.flush()
-    return place_in(Path(str(logger.dir)))
+    folder = Path(str(logger.dir))
+    place = place_in(folder)
+    for name in (CSV, *place["events"]):
+        sync(folder / name)
+    return place
 
 
 def place_in(folder: Path) -> dict[str, Any]:
-    """Return how far the log in a run folder goes."""
+    """Return how far the log in a run folder goes: rows of the table, bytes of each file of events."""
     lines = (folder / CSV).read_text(encoding="utf-8").count("\n") if (folder / CSV).is_file() else 0
     return {"rows": max(lines - 1, 0), "events": {path.name: path.stat().st_size for path in folder.glob(EVENTS)}}
 
@@ -68,7 +72,8 @@ def cut_log(folder: Path, place: dict[str, Any]) -> None:
                 events.truncate(size)
     if (folder / CSV).is_file():
         lines = (folder / CSV).read_text(encoding="utf-8").splitlines(keepends=True)
-        kept = lines[: place["rows"] + 1] if place["rows"] else []
+        whole = [line for line in lines if line.endswith("\n")]  # a power failure may cut the last line
+        kept = whole[: place["rows"] + 1] if place["rows"] else []
         fresh = folder / f".{CSV}-new"
         fresh.write_text("".join(kept), encoding="utf-8")
         fresh.replace(folder / CSV)

@@ -225,3 +225,27 @@ def test_a_disk_that_fills_up_during_a_run(run, copy, monkeypatch):
     outcome = invoke("train", "--resume", copy, "--json")
     assert outcome.exit_code == 0, outcome.output
     assert differences(everything(run), everything(copy)) == []
+
+
+def test_a_file_that_cannot_be_read_is_passed_over(copy, monkeypatch, capsys):
+    real = Path.open
+
+    def fail(path, *args, **more):
+        if path == copy / "checkpoint" / "training.safetensors":
+            raise OSError(errno.EIO, "Input/output error")
+        return real(path, *args, **more)
+
+    monkeypatch.setattr(Path, "open", fail)
+    assert run_folder.newest_whole(copy) == run_folder.earlier(copy)[0]
+    assert "training.safetensors cannot be read: Input/output error" in capsys.readouterr().err
+
+
+def test_every_damaged_checkpoint_is_moved_away(copy):
+    (earlier,) = run_folder.earlier(copy)
+    oldest = Path(shutil.copytree(earlier, copy / "checkpoint-000001"))
+    flip(copy / "checkpoint" / "agent.json")
+    flip(earlier / "agent.json")
+    assert run_folder.promote(copy, run_folder.newest_whole(copy)) == copy / "checkpoint"
+    assert not oldest.exists() and run_folder.earlier(copy) == []
+    assert {path.name for path in copy.glob("damaged*")} == {"damaged", earlier.name.replace("checkpoint", "damaged")}
+    Agent.load(copy / "checkpoint", device="cpu")

@@ -1,18 +1,26 @@
 """Runs that are killed and resumed from the command line end as one without a break does, digest by digest."""
 
+import errno
 import json
+import os
 import random
 import shutil
+import signal
 import time
 
 import pytest
 import torch
+from _rlenv_scripts import callbacks, job
+from _rlenv_scripts.checkpoints import Saver
 from _rlenv_scripts.main import main
+from _rlenv_scripts.run_folder import earlier, write_json
+from _rlenv_scripts.run_log import cut_log, log_place, open_log, place_in
 from click.testing import CliRunner
 from kills import Count, killed_run, seconds_of
 from runs import WORLDS, arguments, differences, everything, scalars, table
 
 from agents import AGENTS, Agent
+from agents.checkpoint import read_facts
 from agents.files import Lock
 
 
@@ -226,3 +234,92 @@ def test_a_configuration_of_another_run_is_refused(name, value, run):
     (run / "config.json").write_text(json.dumps(config | {name: value}))
     line = refusal("train", "--resume", run, "--episodes", 36)
     assert f"config.json names {name} {value!r}" in line
+
+
+def checkpoints(run):
+    """Return the updates of each checkpoint, the newest first."""
+    return [read_facts(path)["num_updates"] for path in (run / "checkpoint", *earlier(run))]
+
+
+def test_a_resume_where_a_checkpoint_was_due_keeps_the_one_before(run):
+    """Each of five resumes begins with the save of the same moment, and ends at once."""
+    kept = checkpoints(run)
+    assert kept == [8, 7]
+    for _ in range(2):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(
+                callbacks.ShowProgress, "_on_step", lambda self: bool(signal.raise_signal(signal.SIGTERM)) or False
+            )
+            outcome = invoke("train", "--resume", run, "--episodes", 36)
+        assert outcome.exit_code == 128 + signal.SIGTERM, outcome.output
+        assert checkpoints(run) == kept
+
+
+def test_rounds_of_one_rollout_share_a_checkpoint_and_an_evaluation(tmp_path, monkeypatch):
+    saves, evaluations = [], []
+    save, returns = Saver.save, job.Job._fresh_returns
+    monkeypatch.setattr(Saver, "save", lambda self: (saves.append(self.agent.num_updates), save(self)))
+    monkeypatch.setattr(
+        job.Job, "_fresh_returns", lambda self: (evaluations.append(self.agent.num_updates), returns(self))[1]
+    )
+    more = ["--agent-arg", "max_rounds=3", "--stop-reward", 1e-9, "--eval-every", 100, "--keep", 9]
+    dapo = arguments("TextGen", "dapo", *more, "--log-dir", tmp_path / "run")
+    monkeypatch.setattr(callbacks.StopOnReward, "_on_step", lambda self: True)
+    done(*dapo)
+    assert saves == [0, *range(1, max(saves) + 1)] and len(saves) > 2
+    assert len(set(evaluations)) == len(evaluations) > 0
+
+
+def test_a_second_error_while_saving_is_named_beside_the_first(tmp_path, monkeypatch):
+    def fail(self, rollout):
+        monkeypatch.setattr(Agent, "save", disk_is_full)
+        self.num_updates += 1
+        raise KeyError("first")
+
+    def disk_is_full(*_):
+        raise OSError(errno.ENOSPC, "second")
+
+    monkeypatch.setattr(Agent, "update", fail)
+    outcome = invoke(*arguments("CartPole", "reinforce", "--log-dir", tmp_path / "run"))
+    assert isinstance(outcome.exception, KeyError) and outcome.exception.args == ("first",)
+    assert "nothing was saved after the error: OSError: [Errno 28] second" in outcome.stderr
+
+
+def test_a_log_whose_place_is_unknown_is_kept(run):
+    rows = table(run)
+    logger = open_log(run, None)
+    logger.close()
+    assert table(run) == rows and rows
+
+
+def test_a_log_that_cannot_be_read_keeps_its_last_place(run, monkeypatch):
+    def fail(*_):
+        raise OSError(errno.EIO, "gone")
+
+    agent = Agent.load(run / "checkpoint", device="cpu")
+    before = agent.extra_state["log"]
+    agent.set_logger(open_log(run, before))
+    monkeypatch.setattr("_rlenv_scripts.checkpoints.log_place", fail)
+    Saver(run, agent, 10.0, None, 2).save()
+    agent.logger.close()
+    assert Agent.load(run / "checkpoint", device="cpu").extra_state["log"] == before
+
+
+def test_half_a_line_of_the_log_is_cut_off(run):
+    rows, place = table(run), place_in(run)
+    with (run / "progress.csv").open("a") as file:
+        file.write("1,2,3")
+    cut_log(run, place | {"rows": place["rows"] + 1})
+    assert table(run) == rows
+
+
+def test_what_is_written_is_forced_to_the_disk(run, monkeypatch):
+    forced, real = [], os.fsync
+    monkeypatch.setattr(os, "fsync", lambda fd: (forced.append(os.fstat(fd).st_ino), real(fd)))
+    write_json(run / "config.json", {})
+    assert (run / "config.json").stat().st_ino in forced
+    agent = Agent.load(run / "checkpoint", device="cpu")
+    agent.set_logger(open_log(run))
+    log_place(agent.logger)
+    agent.logger.close()
+    assert {path.stat().st_ino for path in (run / "progress.csv", *run.glob("events*"))} <= set(forced)
