@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping
 from functools import partial
-from numbers import Real
 from pathlib import Path
 from typing import Any, ClassVar, Self, Unpack
 
@@ -19,21 +18,20 @@ from stable_baselines3.common.utils import configure_logger
 from stable_baselines3.common.vec_env import VecEnv, VecNormalize, unwrap_vec_normalize
 from typing_extensions import override
 
-from . import playing
+from . import playing, saving
 from .callbacks import as_callback
-from .checkpoint import COUNTERS, read_checkpoint, while_unchanged, write_checkpoint
+from .checkpoint import COUNTERS, while_unchanged
 from .checks import check_count, check_goal, check_number
 from .collector import Collector, OnStep
 from .envs import LOOP_OFFERS, check_groups, make_envs, resolve_device, single_spaces
 from .failures import FailureWatch
-from .files import reading
 from .learner import Learner
 from .metrics import rollout_metrics, thinned
 from .optimizer import warn_of_half_precision
 from .policies import make_policy
 from .rollout import Rollout
 from .sb3_envs import as_vec_env
-from .settings import LearnerSettings, class_named
+from .settings import LearnerSettings
 from .stability import StabilityWatch
 
 
@@ -64,7 +62,7 @@ class Agent(Learner):
     compares_groups: bool = False  # whether an episode is compared with the others of its prompt
     _logger: Logger | None = None
     _vec_env: VecEnv | None = None
-    _before_rollout: dict[str, Any] | None = None  # while one is collected; a checkpoint continues from there
+    before_rollout: dict[str, Any] | None = None  # while one is collected; a checkpoint continues from there
 
     def __init__(
         self,
@@ -109,7 +107,7 @@ class Agent(Learner):
         self.last_metrics: dict[str, float] = {}
         self.updating = False
         self.extra_state: dict[str, Any] = {}
-        self._unwritten: dict[str, float] = {}  # of the log of the run that is continued
+        self.unwritten: dict[str, float] = {}  # of the log of the run that is continued
         self.origin: dict[str, Any] = {"env": None, "env_kwargs": None}
         if isinstance(env, str):
             self.origin = {"env": env, "env_kwargs": dict(env_kwargs or {})}
@@ -178,7 +176,7 @@ class Agent(Learner):
         callback.on_training_start({"total_timesteps": goal}, globals())
         while getattr(self, counter) < goal:
             self.policy_optimizer.set_progress(1.0 - getattr(self, counter) / goal)
-            self._before_rollout, self.updating = self._moment(), False
+            self.before_rollout, self.updating = saving.moment_of(self), False
             rollout = self.collect_rollout(callback)
             if rollout is None:
                 break
@@ -216,7 +214,7 @@ class Agent(Learner):
     def update(self, rollout: Rollout) -> dict[str, float]:
         self.updating = True
         metrics = super().update(rollout)
-        self._before_rollout, self.updating = None, False
+        self.before_rollout, self.updating = None, False
         return metrics
 
     def predict(
@@ -279,50 +277,7 @@ class Agent(Learner):
             DivergedError: if the policy's weights are not finite; nothing is written then.
             RuntimeError: if the KL reference has changed, or an update did not end; nothing is written then.
         """
-        if self.updating:
-            raise RuntimeError(
-                f"update {self.num_updates + 1} did not end: its weights and its optimizer do not fit together; "
-                f"{str(path)!r} is left as it is: load the last checkpoint, or continue with learn()"
-            )
-        self.anchor.check_reference()
-        own_name = vars(type(self)).get("name")  # None for a class of your own, which loads its checkpoints itself
-        facts = {"agent": own_name, "policy_kind": self.policy.kind, "settings": self.settings, **self.origin}
-        moment = dict(self._before_rollout or self._moment())
-        self.collector.warn_of_loss(moment["envs"])
-        facts |= moment.pop("counters")
-        pending = {} if self._logger is None else self._logger.name_to_value
-        recorded = {name: float(value) for name, value in pending.items() if isinstance(value, Real)}
-        unwritten = self._unwritten | recorded
-        state = {**self.training_state(), "moment": moment, "unwritten": unwritten, "extra": self.extra_state}
-        write_checkpoint(Path(path), facts, self.policy, self.anchor.reference, state, previous)
-
-    def _moment(self) -> dict[str, Any]:
-        """Return what changes while a rollout is collected, as it is now."""
-        return {
-            "counters": {name: getattr(self, name) for name in COUNTERS},
-            "generator": self.generator.get_state(),
-            "device": self.generator.device.type,
-            "envs": self.collector.state_dict(),
-            "failures": self.failure_watch.state_dict(),
-            "stability": self.stability_watch.state_dict(),
-            "metrics": dict(self.last_metrics),
-        }
-
-    def _continue_from(self, moment: Mapping[str, Any], continue_env: bool, own_seed: bool) -> None:
-        """Restore what `_moment` returned; the generator only on the same kind of device, and without a seed given."""
-        if moment["device"] == self.generator.device.type and not own_seed:
-            self.generator.set_state(moment["generator"])
-        if "envs" not in moment:  # checkpoints of format 2 had no more
-            return
-        if continue_env:
-            fresh = np.random.SeedSequence([self.seed, self.num_updates]).generate_state(1)
-            try:
-                self.collector.load_state_dict(moment["envs"], int(fresh[0] >> 1))
-            except ValueError as error:
-                raise ValueError(f"{error} (in Python, continue_env=False starts the environment anew)") from error
-        self.failure_watch.load_state_dict(moment["failures"])
-        self.stability_watch.load_state_dict(moment["stability"])
-        self.last_metrics = moment["metrics"]
+        saving.save(self, Path(path), previous)
 
     @classmethod
     def load(
@@ -352,33 +307,8 @@ class Agent(Learner):
         Raises:
             ValueError: if this is not a whole checkpoint of this class, or needs an env, a learning rate or trust.
         """
-        read = partial(cls._load, Path(path), env, device, trust, continue_env, settings)
+        read = partial(saving.load, cls, Agent, Path(path), env, device, trust, continue_env, settings)
         return while_unchanged(Path(path), read)
-
-    @classmethod
-    def _load(
-        cls, path: Path, env: Any, device: Any, trust: bool, continue_env: bool | None, settings: dict[str, Any]
-    ) -> Self:
-        saved = read_checkpoint(path)
-        known = class_named(saved.facts["agent"], cls, Agent) or cls
-        if known is Agent:
-            raise ValueError(f"{str(path)!r} holds an agent of a class of your own: call that class's load()")
-        if not issubclass(known, cls):
-            raise ValueError(f"{str(path)!r} holds a {known.__name__}, not a {cls.__name__}")
-        state = saved.training()
-        agent = known(saved.policy, device=device, **saved.arguments(env, trust, settings))
-        if env is None:  # without the trust of this call
-            agent.origin["env_kwargs"] = dict(settings.get("env_kwargs", saved.facts["env_kwargs"]))
-        for name in COUNTERS:
-            setattr(agent, name, saved.facts.get(name, 0))  # checkpoints of earlier versions have no trained_timesteps
-        if agent.kl_coef or "kl_coef" not in settings:
-            agent.anchor.reference = saved.load_reference(agent.env, agent.device)
-        same = env is None and settings.keys().isdisjoint({"env_kwargs", "num_envs", "group_size", "seed"})
-        with reading(path):
-            agent.load_training_state(state)
-            agent._continue_from(state["moment"], same if continue_env is None else continue_env, "seed" in settings)
-            agent._unwritten, agent.extra_state = dict(state["unwritten"]), dict(state["extra"])
-        return agent
 
     # What stable-baselines3's callbacks ask for.
 
@@ -392,9 +322,9 @@ class Agent(Learner):
     def set_logger(self, logger: Logger) -> None:
         """Use this logger instead of one configured by `learn`; what a checkpoint had not written yet goes there."""
         self._logger = logger
-        for name, value in self._unwritten.items():
+        for name, value in self.unwritten.items():
             logger.record(name, value)
-        self._unwritten = {}
+        self.unwritten = {}
 
     def dump_logs(self, iteration: int = 0) -> None:
         """Write out what was recorded."""

@@ -184,7 +184,7 @@ def check_seal(folder: Path) -> None:
         try:
             found = _digest(folder / name)
         except OSError as error:
-            raise ValueError(f"{str(folder)!r} is damaged: {name} cannot be read ({error.strerror})") from error
+            raise ValueError(f"{str(folder)!r} is damaged: {name} cannot be read: {error.strerror}") from error
         if found != digest:
             raise ValueError(f"{str(folder)!r} is damaged: {name} is not what was written (its SHA-256 differs)")
 

@@ -91,7 +91,7 @@ def test_the_baseline_starts_anew(patch):
 )
 def test_a_checkpoint_of_the_middle_of_a_rollout(patch):
     """A checkpoint that a callback writes holds the generator of that moment, and the rollout is played again."""
-    patch.setattr(agent.Agent, "_before_rollout", property(lambda self: None, lambda self, moment: None), raising=False)
+    patch.setattr(agent.Agent, "before_rollout", property(lambda self: None, lambda self, moment: None), raising=False)
 
 
 @planted(

@@ -1,0 +1,101 @@
+"""What of an agent is saved, and how it is put together again; `checkpoint.py` writes and reads the folder."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from numbers import Real
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .checkpoint import COUNTERS, read_checkpoint, write_checkpoint
+from .files import reading
+from .settings import class_named
+
+
+def moment_of(agent: Any) -> dict[str, Any]:
+    """Return what changes while a rollout is collected, as it is now."""
+    return {
+        "counters": {name: getattr(agent, name) for name in COUNTERS},
+        "generator": agent.generator.get_state(),
+        "device": agent.generator.device.type,
+        "envs": agent.collector.state_dict(),
+        "failures": agent.failure_watch.state_dict(),
+        "stability": agent.stability_watch.state_dict(),
+        "metrics": dict(agent.last_metrics),
+    }
+
+
+def save(agent: Any, path: Path, previous: Path | None) -> None:
+    """Write a checkpoint; see `Agent.save`."""
+    if agent.updating:
+        raise RuntimeError(
+            f"update {agent.num_updates + 1} did not end: its weights and its optimizer do not fit together; "
+            f"{str(path)!r} is left as it is: load the last checkpoint, or continue with learn()"
+        )
+    agent.anchor.check_reference()
+    own_name = vars(type(agent)).get("name")  # None for a class of your own, which loads its checkpoints itself
+    facts = {"agent": own_name, "policy_kind": agent.policy.kind, "settings": agent.settings, **agent.origin}
+    moment = dict(agent.before_rollout or moment_of(agent))
+    agent.collector.warn_of_loss(moment["envs"])
+    facts |= moment.pop("counters")
+    pending = {} if agent._logger is None else agent._logger.name_to_value
+    unwritten = agent.unwritten | {name: float(value) for name, value in pending.items() if isinstance(value, Real)}
+    state = {**agent.training_state(), "moment": moment, "unwritten": unwritten, "extra": agent.extra_state}
+    write_checkpoint(path, facts, agent.policy, agent.anchor.reference, state, previous)
+
+
+def load(
+    cls: Any,
+    root: Any,
+    path: Path,
+    env: Any,
+    device: Any,
+    trust: bool,
+    continue_env: bool | None,
+    settings: dict[str, Any],
+) -> Any:
+    """Return the agent of a checkpoint; see `Agent.load`.
+
+    Args:
+        cls: the class whose `load` was called.
+        root: of all agents.
+    """
+    saved = read_checkpoint(path)
+    known = class_named(saved.facts["agent"], cls, root) or cls
+    if known is root:
+        raise ValueError(f"{str(path)!r} holds an agent of a class of your own: call that class's load()")
+    if not issubclass(known, cls):
+        raise ValueError(f"{str(path)!r} holds a {known.__name__}, not a {cls.__name__}")
+    state = saved.training()
+    agent = known(saved.policy, device=device, **saved.arguments(env, trust, settings))
+    if env is None:  # without the trust of this call
+        agent.origin["env_kwargs"] = dict(settings.get("env_kwargs", saved.facts["env_kwargs"]))
+    for name in COUNTERS:
+        setattr(agent, name, saved.facts.get(name, 0))  # checkpoints of earlier versions have no trained_timesteps
+    if agent.kl_coef or "kl_coef" not in settings:
+        agent.anchor.reference = saved.load_reference(agent.env, agent.device)
+    same = env is None and settings.keys().isdisjoint({"env_kwargs", "num_envs", "group_size", "seed"})
+    with reading(path):
+        agent.load_training_state(state)
+        _continue_from(agent, state["moment"], same if continue_env is None else continue_env, "seed" in settings)
+        agent.unwritten, agent.extra_state = dict(state["unwritten"]), dict(state["extra"])
+    return agent
+
+
+def _continue_from(agent: Any, moment: Mapping[str, Any], continue_env: bool, own_seed: bool) -> None:
+    """Restore what `moment_of` returned; the generator only on the same kind of device, and without a seed given."""
+    if moment["device"] == agent.generator.device.type and not own_seed:
+        agent.generator.set_state(moment["generator"])
+    if "envs" not in moment:  # checkpoints of format 2 had no more
+        return
+    if continue_env:
+        fresh = np.random.SeedSequence([agent.seed, agent.num_updates]).generate_state(1)
+        try:
+            agent.collector.load_state_dict(moment["envs"], int(fresh[0] >> 1))
+        except ValueError as error:
+            raise ValueError(f"{error} (in Python, continue_env=False starts the environment anew)") from error
+    agent.failure_watch.load_state_dict(moment["failures"])
+    agent.stability_watch.load_state_dict(moment["stability"])
+    agent.last_metrics = moment["metrics"]
