@@ -188,7 +188,7 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path, monkeypatch):
         raise OSError(5, "Input/output error")
 
     monkeypatch.setattr("hashlib.file_digest", fail)
-    with pytest.raises(ValueError, match=r"'.*agent' is damaged: agent\.json cannot be read \(Input/output error\)"):
+    with pytest.raises(ValueError, match=r"'.*agent' is damaged: agent\.json cannot be read: Input/output error"):
         Agent.load(tmp_path / "agent")
 
 
