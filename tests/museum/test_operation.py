@@ -6,7 +6,7 @@ from pathlib import Path
 import torch
 from museum import OURS, Test, planted
 
-from agents import agent, checkpoint, collector, files
+from agents import agent, checkpoint, collector, files, saving
 from agents.algorithms._proximal import ProximalAgent
 from agents.estimators.baselines import RunningMean
 from agents.learner import Learner
@@ -71,7 +71,7 @@ def test_reseeded_after_loading(patch):
 @planted(48, "hill-a/stable-baselines#301", RESUMED)
 def test_the_problems_start_anew(patch):
     """A resumed run poses the problems of its first updates again."""
-    patch.setattr(collector.Collector, "load_state_dict", lambda self, state: None)
+    patch.setattr(collector.Collector, "load_state_dict", lambda self, state, fresh_seed: None)
 
 
 @planted(
@@ -161,7 +161,7 @@ def test_a_killed_save_is_not_found(patch):
 )
 def test_nan_is_saved_over_good_weights(patch):
     """A run that diverged replaces its last good checkpoint by one of NaN."""
-    write = agent.write_checkpoint
+    write = saving.write_checkpoint
 
     class Silent:
         def __init__(self, policy):
@@ -173,7 +173,7 @@ def test_nan_is_saved_over_good_weights(patch):
     def unseen(path, facts, policy, *rest):
         write(path, facts, Silent(policy), *rest)
 
-    patch.setattr(agent, "write_checkpoint", unseen)
+    patch.setattr(saving, "write_checkpoint", unseen)
 
 
 @planted(

@@ -262,7 +262,7 @@ def test_rounds_of_one_rollout_share_a_checkpoint_and_an_evaluation(tmp_path, mo
     monkeypatch.setattr(
         job.Job, "_fresh_returns", lambda self: (evaluations.append(self.agent.num_updates), returns(self))[1]
     )
-    more = ["--agent-arg", "max_rounds=3", "--stop-reward", 1e-9, "--eval-every", 100, "--keep", 9]
+    more = ["--agent-arg", "max_rounds=3", "--stop-reward", -1, "--eval-every", 100, "--keep", 9]
     dapo = arguments("TextGen", "dapo", *more, "--log-dir", tmp_path / "run")
     monkeypatch.setattr(callbacks.StopOnReward, "_on_step", lambda self: True)
     done(*dapo)

@@ -208,8 +208,8 @@ def test_a_run_that_diverges_keeps_the_checkpoint_from_before(tmp_path, monkeypa
     outcome = run("train", *pole)
     assert outcome.exit_code == 1, outcome.output
     *_, line = outcome.stderr.strip().splitlines()
-    assert line.startswith("Stopped: the weights of net.") and "is left as it is" in line
-    assert "are not finite" in json.loads((tmp_path / "run" / "result.json").read_text())["stopped"]
+    assert line.startswith("Stopped: the policy has ") and "The last checkpoint: " in line
+    assert "NaN or infinite" in json.loads((tmp_path / "run" / "result.json").read_text())["stopped"]
     assert result_of(run("evaluate", tmp_path / "run", "--episodes", 2, "--json"))["episodes"] == 2
 
 
