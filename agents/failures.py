@@ -16,7 +16,7 @@ class VerifierError(RuntimeError):
 
 
 class DivergedError(RuntimeError):
-    """The weights are not finite any more; the message says which."""
+    """Training cannot go on: weights or updates are not finite, or two policies that should be one differ."""
 
 
 class FailureWatch:

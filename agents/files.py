@@ -10,6 +10,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from weakref import WeakSet
+
+import torch
 
 try:
     import fcntl
@@ -17,6 +20,7 @@ except ImportError:  # Windows: there, nobody is kept out
     fcntl = None  # type: ignore[assignment]
 
 MANIFEST = "manifest.json"
+ATTEMPTS = 100  # to lock a file that others lock and remove all the time
 
 
 class Lock:
@@ -34,16 +38,19 @@ class Lock:
 
     def __init__(self, file: Path, busy: str) -> None:
         self.file = file
-        self._descriptor = self._open(busy)
-        while not self._is_current():  # the last owner of the lock removed this file after it was opened
-            os.close(self._descriptor)
-            self._descriptor = self._open(busy)
+        for _ in range(ATTEMPTS):
+            self._descriptor: int | None = self._open(busy)
+            if self._is_current():
+                _locks.add(self)
+                return
+            self._drop()  # the last owner of the lock removed this file after it was opened
+        raise ValueError(busy)
 
     def close(self) -> None:
-        """Release the lock."""
+        """Release the lock; a process forked since it was taken does not have it."""
         if fcntl is not None and self._is_current():  # Windows removes no open files
             self.file.unlink()
-        os.close(self._descriptor)
+        self._drop()
 
     def __enter__(self) -> Lock:
         return self
@@ -63,11 +70,30 @@ class Lock:
             return descriptor
         return descriptor
 
+    def _drop(self) -> None:
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+        self._descriptor = None
+
     def _is_current(self) -> bool:
+        if self._descriptor is None:
+            return False
         try:
             return os.path.samestat(os.fstat(self._descriptor), self.file.stat())
         except FileNotFoundError:
             return False
+
+
+_locks: WeakSet[Lock] = WeakSet()
+
+
+def _drop_locks() -> None:
+    for lock in _locks:
+        lock._drop()
+
+
+if hasattr(os, "register_at_fork"):  # else a child that outlives this process would hold its locks
+    os.register_at_fork(after_in_child=_drop_locks)
 
 
 def write_folder(path: Path, fill: Callable[[Path], None], previous: Path | None = None) -> None:
@@ -132,10 +158,11 @@ def reading(what: object) -> Iterator[None]:
         yield
     except ValueError as error:
         raise ValueError(str(error)) from error
+    except torch.OutOfMemoryError:
+        raise
     except (ArithmeticError, AttributeError, LookupError, OSError, RuntimeError, TypeError) as error:
-        of_the_system = isinstance(error, OSError) and error.errno is not None
-        if type(error).__name__ == "OutOfMemoryError" or (of_the_system and not isinstance(error, FileNotFoundError)):
-            raise  # the name: torch is not imported here
+        if isinstance(error, OSError) and error.errno is not None and not isinstance(error, FileNotFoundError):
+            raise
         lines = str(error).splitlines() or [""]
         raise ValueError(f"{str(what)!r} cannot be loaded: {type(error).__name__}: {lines[0][:200]}") from error
 

@@ -11,6 +11,7 @@ import torch
 
 from .checks import check_choice, check_number
 from .estimators import kl
+from .failures import DivergedError
 from .policies import Policy
 from .rollout import Rollout
 
@@ -63,10 +64,10 @@ class Anchor:
         """Check that the reference is what it was when it was set.
 
         Raises:
-            RuntimeError: if its weights have changed.
+            DivergedError: if its weights have changed.
         """
         if self.reference is not None and weights_digest(self.reference) != self._digest:
-            raise RuntimeError("the weights of the KL reference have changed: it shares memory with what is trained")
+            raise DivergedError("the weights of the KL reference have changed: it shares memory with what is trained")
 
     @torch.no_grad()
     def add_kl_penalty(self, policy: Policy, rollout: Rollout, split: Split = lambda whole: (whole,)) -> Rollout:

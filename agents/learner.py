@@ -251,7 +251,7 @@ class Learner:
     def _check_log_probs(self, gap: float) -> None:
         limit = HALF_LOG_PROB_TOLERANCE if half_precision(self.policy) else LOG_PROB_TOLERANCE
         if not gap <= limit:
-            raise RuntimeError(
+            raise DivergedError(
                 f"log-probabilities while acting and training differ by {gap:.3g} nats "
                 f"(at most {limit} is rounding): the policy that sampled is not the one being trained, or "
                 "its actions have become so unlikely that rounding counts; then lower learning_rate"

@@ -37,7 +37,6 @@ def evaluate(
     from agents import Agent
     from agents.checkpoint import read_facts
     from agents.envs import named_by_checkpoint
-    from agents.files import reading
 
     from . import run_folder, session, settings
 
@@ -57,8 +56,7 @@ def evaluate(
     if text:
         env_kwargs["split"] = split  # the training split may be empty
     count = episodes or session.evaluation_episodes(text)
-    with reading(path):
-        agent: Any = Agent.load(path, device=device, env_kwargs=env_kwargs, trust=trust)
+    agent: Any = Agent.load(path, device=device, env_kwargs=env_kwargs, trust=trust)
     envs = session.evaluation_envs(saved["env"], env_kwargs, agent.device, count, split)
     figures, rollout = session.run_evaluation(agent, envs, count, seed, deterministic)
     if as_json:

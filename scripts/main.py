@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from contextlib import suppress
 from importlib.util import find_spec
@@ -37,8 +38,9 @@ class Commands(click.Group):
                 raise fault
         except click.ClickException as error:
             _fail(error.format_message(), error.exit_code)
-        except click.Abort:
-            _fail("aborted", 130)
+        except click.Abort as error:  # click makes it of a KeyboardInterrupt; see progress.Interrupt
+            number, *_ = (*getattr(error.__cause__, "args", ()), signal.SIGINT)
+            _fail("aborted", 128 + number)
         except Exception as error:
             if isinstance(error, BrokenPipeError) and reader_gone():
                 sys.exit(1)

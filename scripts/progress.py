@@ -105,7 +105,7 @@ class Interrupt:
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         if self.asked:
-            raise KeyboardInterrupt
+            raise KeyboardInterrupt(number)
         self.asked = number
         with suppress(OSError, RuntimeError):  # the terminal has gone, or this came in the middle of another line
             say(f"{signal.Signals(number).name}: stopping and saving; once more aborts without saving")

@@ -18,7 +18,6 @@ from agents import Agent, Rollout, find_agent, make_envs
 from agents.checkpoint import read_facts
 from agents.checks import check_count, check_number
 from agents.envs import LOOP_OFFERS
-from agents.files import reading
 from agents.warm_start import WarmStart
 from rlenv.demonstrations import demonstrate
 from rlenv.task import TextGenTask
@@ -73,8 +72,9 @@ def load_agent(checkpoint: Path, options: dict[str, Any], changeable: Iterable[s
     if options["verifier_workers"] is not None:
         env_kwargs["verifier_workers"] = options["verifier_workers"]
     changes = {"device": options["device"], "trust": options["trust_checkpoint"], "env_kwargs": env_kwargs}
-    with reading(checkpoint):
-        agent: Agent = Agent.load(checkpoint, continue_env=True, **changes)
+    if options["learning_rate"] is not None:
+        changes["learning_rate"] = options["learning_rate"]
+    agent: Agent = Agent.load(checkpoint, continue_env=True, **changes)
     if is_text(options["env_id"]):
         for policy in (agent.policy, agent.anchor.reference):
             if policy is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 from pathlib import Path
 from typing import Any
@@ -64,7 +65,7 @@ agent_options = options(
 # Of a run that is resumed, these may differ from what it began with.
 CHANGEABLE = (
     "timesteps", "episodes", "stop_reward", "eval_every", "log_interval", "save_every", "save_every_updates", "keep",
-    "verifier_workers", "device",
+    "verifier_workers", "device", "learning_rate",
 )  # fmt: skip
 
 checkpoints = options(
@@ -138,6 +139,10 @@ def train(**given: Any) -> None:
     from .progress import Interrupt, say
 
     given = one_budget(given)
+    if typed("save_every"):
+        if typed("save_every_updates"):
+            raise ValueError("--save-every and --save-every-updates exclude each other")
+        given["save_every_updates"] = None
     if given["stop_reward"] is not None:
         check_number("stop_reward", given["stop_reward"])
     resumed = given["resume"] is not None
@@ -146,7 +151,8 @@ def train(**given: Any) -> None:
         text = settings.is_text(given["env_id"])
         episodes = given["eval_episodes"] or session.evaluation_episodes(text)
         envs = session.evaluation_envs(given["env_id"], agent.origin["env_kwargs"], agent.device, episodes, "test")
-        shown = session.demonstrations(agent, given) if text else None
+        over = "warm_start" in agent.extra_state and "imitation" not in agent.extra_state
+        shown = session.demonstrations(agent, given) if text and not over else None
     with Interrupt() as interrupt:
         job = Job(agent, envs, episodes, shown, given, run_dir, interrupt)
         if resumed and job.finished and folder.is_evaluated(run_dir, agent.num_updates):
@@ -159,7 +165,7 @@ def train(**given: Any) -> None:
             folder.begin_again(run_dir, config)
         else:
             folder.write_json(run_dir / folder.CONFIG, config)
-        again = f"rlenv train --resume {run_dir}"
+        again = f"rlenv train --resume {shlex.quote(str(run_dir))}"
         try:
             result = job.run()
         except (VerifierError, DivergedError) as error:
@@ -183,6 +189,20 @@ def train(**given: Any) -> None:
     if interrupt.asked:
         click.echo(f"Interrupted; checkpoint written to {run_dir / folder.CHECKPOINT}. To go on: {again}", err=True)
         sys.exit(128 + interrupt.asked)
+
+
+def typed(name: str) -> bool:
+    """Tell whether an option was given on the command line."""
+    return click.get_current_context().get_parameter_source(name) is ParameterSource.COMMANDLINE
+
+
+def _default(name: str) -> str:
+    """Return what `--help` says about the default of an option."""
+    from .defaults import shown_default
+
+    (option,) = (each for each in train.params if each.name == name)
+    said = getattr(option, "show_default", None)
+    return f"the default, {said if isinstance(said, str) else shown_default(name)}"
 
 
 def _new(given: dict[str, Any]) -> tuple[Any, Path]:
@@ -214,23 +234,23 @@ def _resumed(given: dict[str, Any]) -> tuple[Any, Path]:
     folder.check_links(run_dir)
     folder.lock(run_dir)
     context = click.get_current_context()
-
-    def typed(name: str) -> bool:
-        return context.get_parameter_source(name) is ParameterSource.COMMANDLINE
-
+    flags = {str(option.name): option.opts[0] for option in context.command.params}
+    for name in ("log_dir", "overwrite"):
+        if typed(name):
+            raise ValueError(f"{flags[name]} has no meaning with --resume, which continues in its own folder")
     named_by_checkpoint(given["env_id"], {}, given["trust_checkpoint"])  # config.json is not the user's own word either
     begun = read_table(run_dir / folder.CONFIG)
     for name, value in settings.resolved(given).items():
         if typed(name) and name not in CHANGEABLE and json.loads(json.dumps(value, default=str)) != begun.get(name):
-            flags = {option.name: option.opts[0] for option in context.command.params}
             allowed = ", ".join(flags[each] for each in CHANGEABLE)
             raise ValueError(
-                f"{flags[name]} {value} is not what the run began with ({begun.get(name)}); with --resume "
-                f"these may change: {allowed}"
+                f"{flags[name]} {value} is not what the run began with ({begun[name] if name in begun else _default(name)}); "
+                f"with --resume these may change: {allowed}"
             )
     if "agent" not in begun:
         raise ValueError(
-            f"{str(run_dir)!r} is a run of rlenv sft; continue with: rlenv train --model {run_dir} --sft-steps 0"
+            f"{str(run_dir)!r} is a run of rlenv sft; continue with: rlenv train --model "
+            f"{shlex.quote(str(run_dir))} --sft-steps 0"
         )
     if given["unsafe_local_exec"] and not typed("unsafe_local_exec"):
         raise ValueError(f"{str(run_dir / folder.CONFIG)!r} lifts the sandbox; if you agree, pass --unsafe-local-exec")

@@ -10,7 +10,7 @@ import time
 
 import pytest
 import torch
-from _rlenv_scripts import callbacks, job
+from _rlenv_scripts import callbacks, job, session
 from _rlenv_scripts.checkpoints import Saver
 from _rlenv_scripts.main import main
 from _rlenv_scripts.run_folder import earlier, write_json
@@ -100,7 +100,7 @@ def content(folder):
 @pytest.mark.parametrize(
     ("option", "begun"),
     [
-        (["--learning-rate", 0.5], "None"),
+        (["--gamma", 0.5], "the default, 0.99 (most agents) for control, 1 for text"),
         (["--seed", 4], "3"),
         (["--agent", "a2c"], "ppo"),
         (["--env", "Acrobot-v1"], "CartPole-v1"),
@@ -113,7 +113,7 @@ def test_a_setting_that_may_not_change_is_one_line(option, begun, run):
     before = content(run)
     line = refusal("train", "--resume", run, "--episodes", 36, *option)
     assert line.startswith(f"Error: {option[0]} ") and "--episodes" in line
-    assert "is not what the run began with" in line and (begun == "None" or f"({begun})" in line)
+    assert "is not what the run began with" in line and f"({begun})" in line
     assert content(run) == before
 
 
@@ -323,3 +323,96 @@ def test_what_is_written_is_forced_to_the_disk(run, monkeypatch):
     log_place(agent.logger)
     agent.logger.close()
     assert {path.stat().st_ino for path in (run / "progress.csv", *run.glob("events*"))} <= set(forced)
+
+
+@pytest.mark.parametrize("schedule", ["linear", "constant"])
+def test_another_learning_rate_is_used_by_the_schedule_too(schedule, tmp_path):
+    run = tmp_path / "run"
+    done(*arguments("CartPole", "reinforce", "--lr-schedule", schedule, "--log-dir", run))
+    done("train", "--resume", run, "--episodes", 64, "--learning-rate", 0.25)
+    remaining = (1 - 32 / 64, 1 - 60 / 64) if schedule == "linear" else (1.0, 1.0)
+    rates = [float(row["train/learning_rate"]) for row in table(run) if row["train/learning_rate"]]
+    before = rates[-8 * 2 // 2 - 1] if schedule == "constant" else None
+    assert rates[-1] == pytest.approx(0.25 * remaining[1])
+    assert before is None or before != 0.25
+    assert json.loads((run / "config.json").read_text())["learning_rate"] == 0.25
+    done("train", "--resume", run, "--episodes", 72)
+    assert Agent.load(run / "checkpoint", device="cpu").learning_rate == 0.25
+
+
+@pytest.mark.parametrize("option", [["--log-dir", "elsewhere"], ["--overwrite"]], ids=lambda option: option[0])
+def test_options_of_a_new_run_are_refused(option, run):
+    line = refusal("train", "--resume", run, "--episodes", 36, *option)
+    assert line == f"Error: {option[0]} has no meaning with --resume, which continues in its own folder"
+
+
+def test_minutes_between_checkpoints_replace_updates(run):
+    done("train", "--resume", run, "--episodes", 48, "--save-every", 60)
+    assert checkpoints(run) == [12, 8]
+    assert "save_every_updates" not in json.loads((run / "config.json").read_text())
+    line = refusal("train", "--resume", run, "--episodes", 56, "--save-every", 60, "--save-every-updates", 1)
+    assert line == "Error: --save-every and --save-every-updates exclude each other"
+
+
+def test_a_path_with_spaces_is_quoted(tmp_path, monkeypatch):
+    stop = lambda self: bool(signal.raise_signal(signal.SIGTERM)) or False  # noqa: E731
+    monkeypatch.setattr(callbacks.ShowProgress, "_on_step", stop)
+    outcome = invoke(*arguments("CartPole", "reinforce", "--log-dir", tmp_path / "my run"))
+    assert outcome.stderr.splitlines()[-1].endswith(f"To go on: rlenv train --resume '{tmp_path / 'my run'}'")
+
+
+def test_the_demonstrations_of_a_finished_warm_start_are_not_made_again(tmp_path, monkeypatch):
+    done(*arguments("TextGen", "reinforce", "--log-dir", tmp_path / "run"))
+    monkeypatch.setattr(session, "demonstrate", None)
+    done("train", "--resume", tmp_path / "run", "--episodes", 28)
+
+
+@pytest.mark.parametrize("error", [torch.OutOfMemoryError("CUDA"), OSError(errno.ENOSPC, "full"), TypeError("a bug")])
+@pytest.mark.parametrize("command", [["train", "--resume"], ["evaluate"]], ids=lambda command: command[0])
+def test_errors_of_an_environment_are_not_taken_for_a_damaged_checkpoint(command, error, run, monkeypatch):
+    def fail(*_, **__):
+        raise error
+
+    monkeypatch.setattr("agents.agent.make_envs", fail)
+    outcome = invoke(*command, run)
+    assert "cannot be loaded" not in outcome.stderr
+    if isinstance(error, OSError):
+        assert outcome.stderr.splitlines()[-1].startswith("Error: cannot read or write a file: No space left")
+    else:
+        assert outcome.exception is error
+
+
+def test_a_user_s_own_state_is_not_called_damaged(run):
+    agent = Agent.load(run / "checkpoint", device="cpu")
+    agent.extra_state = {"mine": 1}
+    agent.save(run / "checkpoint")
+    line = refusal("train", "--resume", run, "--episodes", 36)
+    assert "'mine'" in line and "damaged" not in line
+
+
+def test_a_lock_is_not_held_by_a_child(tmp_path):
+    """A child that outlives a killed run keeps nobody out."""
+    read, write = os.pipe()
+    forked, ready = os.pipe()
+    lock = Lock(tmp_path / "lock", "busy")
+    child = os.fork()
+    if child == 0:
+        os.write(ready, b".")
+        os.close(write)  # so that it ends with its parent
+        os.read(read, 1)
+        lock.close()  # does nothing in the child
+        os._exit(0)
+    os.read(forked, 1)
+    os.close(lock._descriptor)  # as a kill does
+    with Lock(tmp_path / "lock", "busy"):
+        os.write(write, b".")
+        assert os.waitpid(child, 0)[1] == 0
+        assert (tmp_path / "lock").exists()
+    os.close(read)
+    os.close(write)
+
+
+def test_a_lock_whose_file_is_always_replaced_gives_up(tmp_path, monkeypatch):
+    monkeypatch.setattr(Lock, "_is_current", lambda self: False)
+    with pytest.raises(ValueError, match="busy"):
+        Lock(tmp_path / "lock", "busy")
