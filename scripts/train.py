@@ -243,8 +243,9 @@ def _resumed(given: dict[str, Any]) -> tuple[Any, Path]:
     for name, value in settings.resolved(given).items():
         if typed(name) and name not in CHANGEABLE and json.loads(json.dumps(value, default=str)) != begun.get(name):
             allowed = ", ".join(flags[each] for each in CHANGEABLE)
+            began = begun[name] if name in begun else _default(name)
             raise ValueError(
-                f"{flags[name]} {value} is not what the run began with ({begun[name] if name in begun else _default(name)}); "
+                f"{flags[name]} {value} is not what the run began with ({began}); "
                 f"with --resume these may change: {allowed}"
             )
     if "agent" not in begun:
