@@ -135,7 +135,7 @@ class Agent(Learner):
 
         Raises:
             ValueError: unless either `total_timesteps` or `total_episodes` is given, a positive whole number.
-            RuntimeError: if gradients stay non-finite, or acting and training disagree on log-probabilities.
+            DivergedError: if losses or gradients stay non-finite, or acting and training disagree on log-probabilities.
             VerifierError: if the verifier fails on too many episodes, or does not apply to any.
         """
         check_count("log_interval", log_interval)
@@ -274,8 +274,8 @@ class Agent(Learner):
 
         Raises:
             ValueError: if the path holds anything but a checkpoint, or another process is writing it.
-            DivergedError: if the policy's weights are not finite; nothing is written then.
-            RuntimeError: if the KL reference has changed, or an update did not end; nothing is written then.
+            DivergedError: if the policy's weights are not finite or the KL reference has changed.
+            RuntimeError: if an update did not end. Nothing is written after an error.
         """
         saving.save(self, Path(path), previous)
 

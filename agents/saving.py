@@ -11,7 +11,7 @@ import numpy as np
 
 from .checkpoint import COUNTERS, read_checkpoint, write_checkpoint
 from .files import reading
-from .settings import class_named
+from .settings import check_names, class_named
 
 
 def moment_of(agent: Any) -> dict[str, Any]:
@@ -69,6 +69,8 @@ def load(
     if not issubclass(known, cls):
         raise ValueError(f"{str(path)!r} holds a {known.__name__}, not a {cls.__name__}")
     state = saved.training()
+    with reading(path):
+        check_names(known, saved.facts["settings"])
     agent = known(saved.policy, device=device, **saved.arguments(env, trust, settings))
     if env is None:  # without the trust of this call
         agent.origin["env_kwargs"] = dict(settings.get("env_kwargs", saved.facts["env_kwargs"]))

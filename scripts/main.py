@@ -39,8 +39,8 @@ class Commands(click.Group):
         except click.ClickException as error:
             _fail(error.format_message(), error.exit_code)
         except click.Abort as error:  # click makes it of a KeyboardInterrupt; see progress.Interrupt
-            number, *_ = (*getattr(error.__cause__, "args", ()), signal.SIGINT)
-            _fail("aborted", 128 + number)
+            said = error.__cause__.args if error.__cause__ else ()
+            _fail("aborted", 128 + (said[0] if said else signal.SIGINT))
         except Exception as error:
             if isinstance(error, BrokenPipeError) and reader_gone():
                 sys.exit(1)

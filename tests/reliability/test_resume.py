@@ -39,7 +39,7 @@ def campaign(start, folder, world, agent, kills, orphans_after=None):
 
 
 @pytest.mark.parametrize(
-    ("world", "agent"), [pytest.param("CartPole", "ppo", marks=pytest.mark.slow), ("TextGen", "dapo")]
+    ("world", "agent"), [("CartPole", "reinforce"), pytest.param("TextGen", "dapo", marks=pytest.mark.slow)]
 )
 def test_a_run_that_is_killed_ends_as_one_without_a_break(world, agent, start, tmp_path):
     count, found = campaign(start, tmp_path, world, agent, kills=2)
