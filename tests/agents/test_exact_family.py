@@ -165,7 +165,7 @@ def test_without_its_two_biases_the_closed_form_of_grpo_is_exact_up_to_a_constan
 @pytest.mark.parametrize(
     ("cls", "settings", "rewards"),
     [
-        (DAPO, {"episodes_per_update": 4}, AT_THE_END),
+        pytest.param(DAPO, {"episodes_per_update": 4}, AT_THE_END, marks=pytest.mark.slow),
         (ReinforcePlusPlus, {}, AT_THE_END),
         (ReinforcePlusPlus, {"baseline": "group-mean"}, AT_EVERY_LENGTH),
     ],

@@ -280,6 +280,7 @@ def test_bandit_sees_a_baseline_that_does_nothing(quick: None, monkeypatch: pyte
 # The command.
 
 
+@pytest.mark.slow
 def test_the_command_writes_three_files_and_says_what_it_found(quick: None, tmp_path: Any) -> None:
     outcome = CliRunner().invoke(main, ["lab", "bandit", "--out", str(tmp_path / "new"), "--json"])
     assert outcome.exit_code == 0, outcome.output

@@ -269,6 +269,7 @@ def test_credit_checks_fail_where_they_should(part, name, figure, failing):
     assert held(credit.checks_of(*figures)) == [index != failing for index in range(8)]
 
 
+@pytest.mark.slow
 def test_credit_runs(monkeypatch, tmp_path):
     small = {"WARM_STEPS": 3, "ROLLOUTS": 2, "EPISODES": 16, "TRAIN_EPISODES": 16, "FIT_STEPS": 2, "FIT_BATCHES": 1}
     for name, value in {**small, "STARTS": 1, "UPDATES": 2}.items():
@@ -408,6 +409,7 @@ def test_trust_checks_fail_where_they_should(name, column, figure, failing):
     assert held(trust_region.checks_of(arms, adam)) == [index != failing for index in range(7)]
 
 
+@pytest.mark.slow
 def test_trust_region_runs(monkeypatch, tmp_path):
     small = {"STARTS": 1, "WARM_STEPS": 20, "UPDATES": 2, "EPISODES": 16, "EPOCHS": 2}
     for name, value in small.items():

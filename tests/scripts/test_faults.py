@@ -131,12 +131,14 @@ def test_a_disk_that_fails_in_a_thread_ends_the_command_too(fault, monkeypatch):
         assert loud == [fault]
 
 
-def test_closed_streams(tmp_path):
-    def closed(*streams, arguments):
-        shell = f'exec "$@" {" ".join(streams)}'
-        command = ["sh", "-c", shell, "sh", sys.executable, "-c", RUN, *map(str, arguments)]
-        return subprocess.run(command, capture_output=True, text=True, timeout=240)
+def closed(*streams, arguments):
+    """Run a command without some of its standard streams."""
+    shell = f'exec "$@" {" ".join(streams)}'
+    command = ["sh", "-c", shell, "sh", sys.executable, "-c", RUN, *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=240)
 
+
+def test_closed_streams():
     done = closed(">&-", arguments=["verifiers", "list"])
     assert done.returncode == 2
     assert done.stderr.splitlines() == [
@@ -144,6 +146,10 @@ def test_closed_streams(tmp_path):
     ]
     assert closed(">&-", "2>&-", "<&-", arguments=["verifiers", "list"]).returncode == 2
     assert closed("2>&-", arguments=["verifiers", "show", "nosuch"]).returncode == 2
+
+
+@pytest.mark.slow
+def test_closed_streams_while_training(tmp_path):
     done = closed("2>&-", "<&-", arguments=[*SMALL, "--json", "--log-dir", tmp_path / "run"])
     assert done.returncode == 0
     assert json.loads(done.stdout)["episodes"] == 16
