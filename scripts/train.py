@@ -130,31 +130,19 @@ def train(**given: Any) -> None:
     one written, as if there had been no break.
     """
     from agents import DivergedError, VerifierError
-    from agents.checks import check_number
     from verifiers.registry import trusting
 
     from . import run_folder as folder
-    from . import session, settings
-    from .job import Job, failures
+    from . import settings
+    from .job import failures
     from .progress import Interrupt, say
 
-    given = one_budget(given)
-    if typed("save_every"):
-        if typed("save_every_updates"):
-            raise ValueError("--save-every and --save-every-updates exclude each other")
-        given["save_every_updates"] = None
-    if given["stop_reward"] is not None:
-        check_number("stop_reward", given["stop_reward"])
+    given = _checked(given)
     resumed = given["resume"] is not None
-    with trusting(given["trust_checkpoint"] or not resumed):
-        agent, run_dir = _resumed(given) if resumed else _new(given)
-        text = settings.is_text(given["env_id"])
-        episodes = given["eval_episodes"] or session.evaluation_episodes(text)
-        envs = session.evaluation_envs(given["env_id"], agent.origin["env_kwargs"], agent.device, episodes, "test")
-        over = "warm_start" in agent.extra_state and "imitation" not in agent.extra_state
-        shown = session.demonstrations(agent, given) if text and not over else None
     with Interrupt() as interrupt:
-        job = Job(agent, envs, episodes, shown, given, run_dir, interrupt)
+        with trusting(given["trust_checkpoint"] or not resumed):
+            agent, run_dir = _resumed(given) if resumed else _new(given)
+            job = _job(agent, given, run_dir, interrupt)
         if resumed and job.finished and folder.is_evaluated(run_dir, agent.num_updates):
             more = f"pass --timesteps (or --episodes) above {job.goal}"
             raise ValueError(f"the run {str(run_dir)!r} is complete; to go on, {more}")
@@ -177,18 +165,59 @@ def train(**given: Any) -> None:
         except KeyboardInterrupt:
             say(f"aborted; what was saved before goes on with: {again}")
             raise
+    _show(result, job.samples, given)
+    if interrupt.asked:
+        click.echo(f"Interrupted; checkpoint written to {run_dir / folder.CHECKPOINT}. To go on: {again}", err=True)
+        sys.exit(128 + interrupt.asked)
+
+
+def _checked(given: dict[str, Any]) -> dict[str, Any]:
+    """Return the options, without those that a typed one replaces.
+
+    Raises:
+        ValueError: for options that exclude each other, or a --stop-reward that is not finite.
+    """
+    from agents.checks import check_number
+
+    given = one_budget(given)
+    if typed("save_every"):
+        if typed("save_every_updates"):
+            raise ValueError("--save-every and --save-every-updates exclude each other")
+        given["save_every_updates"] = None
+    if given["stop_reward"] is not None:
+        check_number("stop_reward", given["stop_reward"])
+    return given
+
+
+def _job(agent: Any, given: dict[str, Any], run_dir: Path, interrupt: Any) -> Any:
+    """Return the run, with its evaluation environments and, if its warm start is not over, demonstrations."""
+    from . import session, settings
+    from .job import Job
+
+    text = settings.is_text(given["env_id"])
+    episodes = given["eval_episodes"] or session.evaluation_episodes(text)
+    envs = session.evaluation_envs(given["env_id"], agent.origin["env_kwargs"], agent.device, episodes, "test")
+    over = "warm_start" in agent.extra_state and "imitation" not in agent.extra_state
+    shown = session.demonstrations(agent, given) if text and not over else None
+    return Job(agent, envs, episodes, shown, given, run_dir, interrupt)
+
+
+def _show(result: dict[str, Any], samples: list[Any], given: dict[str, Any]) -> None:
+    """Write the result into the run folder, and print it."""
+    from . import run_folder as folder
+    from . import session
+    from .progress import say
+
+    run_dir = Path(result["run_dir"])
     folder.write_json(run_dir / folder.RESULT, result)
-    if job.samples and not given["as_json"]:
-        session.print_samples(job.samples, "test")
+    if samples and not given["as_json"]:
+        session.print_samples(samples, "test")
     if missing := {name: count for name, count in result["failures"].items() if count}:
         say(f"failures: {', '.join(f'{count} {name}' for name, count in missing.items())}")
     if given["as_json"]:
         click.echo(json.dumps(result))
     else:
         click.echo(f"Run folder: {run_dir}  (tensorboard --logdir {run_dir.parent})")
-    if interrupt.asked:
-        click.echo(f"Interrupted; checkpoint written to {run_dir / folder.CHECKPOINT}. To go on: {again}", err=True)
-        sys.exit(128 + interrupt.asked)
 
 
 def typed(name: str) -> bool:

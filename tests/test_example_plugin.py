@@ -12,6 +12,7 @@ import pytest
 
 from verifiers import list_verifiers
 
+pytestmark = pytest.mark.slow  # a package is installed
 ROOT = Path(__file__).parent.parent
 EXAMPLE = ROOT / "examples" / "rlenv-verifier-palindrome"
 SCRIPT = """
