@@ -167,7 +167,7 @@ def test_without_its_two_biases_the_closed_form_of_grpo_is_exact_up_to_a_constan
     [
         pytest.param(DAPO, {"episodes_per_update": 4}, AT_THE_END, marks=pytest.mark.slow),
         (ReinforcePlusPlus, {}, AT_THE_END),
-        (ReinforcePlusPlus, {"baseline": "group-mean"}, AT_EVERY_LENGTH),
+        pytest.param(ReinforcePlusPlus, {"baseline": "group-mean"}, AT_EVERY_LENGTH, marks=pytest.mark.slow),
     ],
 )
 def test_completions_with_equal_length_and_rewards_are_credited_alike(

@@ -96,6 +96,7 @@ def write(version):
     return lambda folder: (folder / "a").write_text(str(version)) and None
 
 
+@pytest.mark.slow  # tests/reliability kills whole runs
 def test_two_writers_that_are_killed_anywhere_leave_a_whole_folder(tmp_path):
     done = subprocess.run(command(KILLS, tmp_path), capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from museum import entry_of
 
-SAMPLE = 15
+SAMPLE = 10
 
 
 def pytest_addoption(parser):
