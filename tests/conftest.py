@@ -14,11 +14,6 @@ __all__ = ["forking", "start"]  # fixtures
 torch.set_num_threads(1)
 
 
-def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    """One worker more than cores: tests that wait for a deadline or a process leave their core to others."""
-    return (os.cpu_count() or 1) + 1
-
-
 @pytest.fixture
 def generator() -> torch.Generator:
     return torch.Generator().manual_seed(0)
