@@ -9,6 +9,7 @@ from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.logger import HParam
 
 from agents.estimators.kl import k1
+from agents.metrics import thinned
 
 SHOWN = ("seed", "learning_rate", "group_size", "episodes_per_update", "num_envs", "gamma", "kl_coef", "ent_coef")
 OUTCOMES = ("mean_reward", "success_rate", "mean_ep_length")
@@ -36,7 +37,8 @@ class KLFromStart(BaseCallback):
 
     @torch.no_grad()
     def _on_rollout_end(self) -> None:
-        if (self.model.num_updates + 1) % self.every:
+        update = self.model.num_updates + 1
+        if update % thinned(self.every, update):
             return
         rollout = self.locals["rollout"]
         total = 0.0
