@@ -1,4 +1,4 @@
-"""Nested state as JSON and safetensors: plain values on one side, tensors on the other; nothing that is read is run."""
+"""Nested state as JSON and safetensors: plain values on one side, tensors on the other; reading executes nothing."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ def place_in(folder: Path) -> dict[str, Any]:
 
 
 def log_scalar(logger: Logger, name: str, value: float, step: int) -> None:
-    """Write one figure to TensorBoard only, at a step of its own."""
+    """Write one figure to TensorBoard only, with its own count of steps."""
     for output in logger.output_formats:
         if isinstance(output, TensorBoardOutputFormat):
             output.writer.add_scalar(name, value, step)
