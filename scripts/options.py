@@ -131,6 +131,11 @@ def _read_config(ctx: click.Context, param: click.Parameter, value: Path | None)
     return value
 
 
+def typed(name: str) -> bool:
+    """Tell whether an option was given on the command line."""
+    return click.get_current_context().get_parameter_source(name) is ParameterSource.COMMANDLINE
+
+
 def one_budget(given: dict[str, Any]) -> dict[str, Any]:
     """Return the options with at most one of --timesteps and --episodes; the command line wins over a file.
 
@@ -140,8 +145,7 @@ def one_budget(given: dict[str, Any]) -> dict[str, Any]:
     both = [name for name in ("timesteps", "episodes") if given[name] is not None]
     if len(both) < 2:
         return given
-    context = click.get_current_context()
-    from_file = [name for name in both if context.get_parameter_source(name) is not ParameterSource.COMMANDLINE]
+    from_file = [name for name in both if not typed(name)]
     if len(from_file) != 1:
         raise ValueError("--timesteps and --episodes exclude each other")
     return {**given, from_file[0]: None}

@@ -5,9 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import click
-from click.core import ParameterSource
-
 from agents import AGENTS, Agent
 from agents.checks import check_choice, check_count
 from agents.envs import find_spec
@@ -16,7 +13,7 @@ from rlenv.task import TextGenTask
 
 from . import run_folder
 from .defaults import agent_settings, common_settings, keywords
-from .options import TEXT_ONLY
+from .options import TEXT_ONLY, typed
 
 
 def is_text(env_id: str) -> bool:
@@ -81,9 +78,8 @@ def env_arguments(options: dict[str, Any]) -> dict[str, Any]:
     """
     given = dict(options["env_args"])
     if not is_text(options["env_id"]):
-        context = click.get_current_context()
         for name in TEXT_ONLY:
-            if name in options and context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+            if name in options and typed(name):
                 flag = {"column_args": "column"}.get(name, name).replace("_", "-")
                 raise ValueError(f"--{flag} has no meaning for {options['env_id']}")
         return given

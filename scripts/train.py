@@ -9,9 +9,20 @@ from pathlib import Path
 from typing import Any
 
 import click
-from click.core import ParameterSource
 
-from .options import KeyValue, common, environment, one_budget, options, read_run, run_folder, setting, text, warm_start
+from .options import (
+    KeyValue,
+    common,
+    environment,
+    one_budget,
+    options,
+    read_run,
+    run_folder,
+    setting,
+    text,
+    typed,
+    warm_start,
+)
 
 agent_options = options(
     click.option(
@@ -139,10 +150,11 @@ def train(**given: Any) -> None:
 
     given = _checked(given)
     resumed = given["resume"] is not None
-    with Interrupt() as interrupt:
-        with trusting(given["trust_checkpoint"] or not resumed):
-            agent, run_dir = _resumed(given) if resumed else _new(given)
-            job = _job(agent, given, run_dir, interrupt)
+    interrupt = Interrupt()
+    with trusting(given["trust_checkpoint"] or not resumed):
+        agent, run_dir = _resumed(given) if resumed else _new(given)
+        job = _job(agent, given, run_dir, interrupt)
+    with interrupt:  # not before: a signal while a model is loaded ends the command at once
         if resumed and job.finished and folder.is_evaluated(run_dir, agent.num_updates):
             more = f"pass --timesteps (or --episodes) above {job.goal}"
             raise ValueError(f"the run {str(run_dir)!r} is complete; to go on, {more}")
@@ -218,11 +230,6 @@ def _show(result: dict[str, Any], samples: list[Any], given: dict[str, Any]) -> 
         click.echo(json.dumps(result))
     else:
         click.echo(f"Run folder: {run_dir}  (tensorboard --logdir {run_dir.parent})")
-
-
-def typed(name: str) -> bool:
-    """Tell whether an option was given on the command line."""
-    return click.get_current_context().get_parameter_source(name) is ParameterSource.COMMANDLINE
 
 
 def _default(name: str) -> str:
