@@ -73,12 +73,6 @@ agent_options = options(
 )  # fmt: skip
 
 
-# Of a run that is resumed, these may differ from what it began with.
-CHANGEABLE = (
-    "timesteps", "episodes", "stop_reward", "eval_every", "log_interval", "save_every", "save_every_updates", "keep",
-    "verifier_workers", "device", "learning_rate",
-)  # fmt: skip
-
 checkpoints = options(
     click.option(
         "--resume",
@@ -143,8 +137,8 @@ def train(**given: Any) -> None:
     from agents import DivergedError, VerifierError
     from verifiers.registry import trusting
 
+    from . import resume, settings
     from . import run_folder as folder
-    from . import settings
     from .job import failures
     from .progress import Interrupt, say
 
@@ -152,7 +146,7 @@ def train(**given: Any) -> None:
     resumed = given["resume"] is not None
     interrupt = Interrupt()
     with trusting(given["trust_checkpoint"] or not resumed):
-        agent, run_dir = _resumed(given) if resumed else _new(given)
+        agent, run_dir = resume.continued(given) if resumed else _new(given)
         job = _job(agent, given, run_dir, interrupt)
     with interrupt:  # not before: a signal while a model is loaded ends the command at once
         if resumed and job.finished and folder.is_evaluated(run_dir, agent.num_updates):
@@ -232,15 +226,6 @@ def _show(result: dict[str, Any], samples: list[Any], given: dict[str, Any]) -> 
         click.echo(f"Run folder: {run_dir}  (tensorboard --logdir {run_dir.parent})")
 
 
-def _default(name: str) -> str:
-    """Return what `--help` says about the default of an option."""
-    from .defaults import shown_default
-
-    (option,) = (each for each in train.params if each.name == name)
-    said = getattr(option, "show_default", None)
-    return f"the default, {said if isinstance(said, str) else shown_default(name)}"
-
-
 def _new(given: dict[str, Any]) -> tuple[Any, Path]:
     """Return the agent that the options describe and the path of its run folder; writes nothing."""
     from . import run_folder as folder
@@ -250,56 +235,3 @@ def _new(given: dict[str, Any]) -> tuple[Any, Path]:
     of_text = [given["verifier"].replace(":", ".")] if settings.is_text(given["env_id"]) else []
     name = "-".join([given["env_id"].split(":")[-1], *of_text, given["agent"]])
     return agent, folder.choose(given["log_dir"], given["overwrite"], name.lower())
-
-
-def _resumed(given: dict[str, Any]) -> tuple[Any, Path]:
-    """Return the agent of a run that is resumed, from its newest whole checkpoint, and the run folder.
-
-    Raises:
-        ValueError: for an option that the run began with another value of, or a run without a whole checkpoint.
-    """
-    from agents.envs import named_by_checkpoint
-    from agents.files import read_table
-
-    from . import run_folder as folder
-    from . import session, settings
-    from .progress import say
-    from .run_log import place_in
-
-    run_dir: Path = given["resume"]
-    folder.check_links(run_dir)
-    folder.lock(run_dir)
-    context = click.get_current_context()
-    flags = {str(option.name): option.opts[0] for option in context.command.params}
-    for name in ("log_dir", "overwrite"):
-        if typed(name):
-            raise ValueError(f"{flags[name]} has no meaning with --resume, which continues in its own folder")
-    named_by_checkpoint(given["env_id"], {}, given["trust_checkpoint"])  # config.json is not the user's own word either
-    begun = read_table(run_dir / folder.CONFIG)
-    for name, value in settings.resolved(given).items():
-        if typed(name) and name not in CHANGEABLE and json.loads(json.dumps(value, default=str)) != begun.get(name):
-            allowed = ", ".join(flags[each] for each in CHANGEABLE)
-            began = begun[name] if name in begun else _default(name)
-            raise ValueError(
-                f"{flags[name]} {value} is not what the run began with ({began}); "
-                f"with --resume these may change: {allowed}"
-            )
-    if "agent" not in begun:
-        raise ValueError(
-            f"{str(run_dir)!r} is a run of rlenv sft; continue with: rlenv train --model "
-            f"{shlex.quote(str(run_dir))} --sft-steps 0"
-        )
-    if given["unsafe_local_exec"] and not typed("unsafe_local_exec"):
-        raise ValueError(f"{str(run_dir / folder.CONFIG)!r} lifts the sandbox; if you agree, pass --unsafe-local-exec")
-    checkpoint = folder.newest_whole(run_dir)
-    if checkpoint is None:
-        say(f"{str(run_dir)!r} has no checkpoint yet: the run starts again from its beginning")
-        return session.build_agent(given["agent"], given), run_dir
-    agent = session.load_agent(folder.promote(run_dir, checkpoint), given, CHANGEABLE)
-    if not agent.extra_state:
-        say(
-            f"{str(checkpoint)!r} is of an earlier version, which kept neither the place in the stream of problems nor "
-            "the first evaluation: the problems begin anew, and initial_eval stays empty"
-        )
-        agent.extra_state = {"warm_start": {}, "initial": None, "log": place_in(run_dir)}
-    return agent, run_dir
