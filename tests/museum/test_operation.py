@@ -13,6 +13,7 @@ from agents.learner import Learner
 from agents.optimizer import PolicyOptimizer
 from agents.policies import control
 from agents.policies.language import policy as language_model
+from agents.policies.language import training_pass
 from rlenv import _neighbours
 
 LENGTHS = {"test_fraction": 0.0, "max_prompt_tokens": 6, "max_new_tokens": 4}
@@ -323,3 +324,32 @@ def test_two_writers(patch):
 def test_a_package_of_the_same_name(patch):
     """Another distribution's package `agents` is imported as if it were ours."""
     patch.setattr(_neighbours, "_MARK", "")
+
+
+@planted(None, OURS, Test("agents/test_resume.py::test_tensors_of_a_checkpoint_have_aligned_memory_of_their_own"))
+def test_weights_stay_where_the_file_was_mapped(patch):
+    """Weights that are used in the memory of their file round otherwise than those that were saved."""
+
+    clone = torch.Tensor.clone
+
+    def mapped(self, *args, **kwargs):
+        if self.requires_grad or not self.is_floating_point():
+            return clone(self, *args, **kwargs)
+        room = self.new_empty(self.numel() + 16)
+        return room[2 : 2 + self.numel()].view(self.shape).copy_(self)
+
+    patch.setattr(torch.Tensor, "clone", mapped)
+
+
+@planted(
+    None,
+    OURS,
+    Test(
+        "reliability/test_determinism.py::test_no_gradient_of_a_language_model_depends_on_the_order_of_threads",
+        critic="head",
+    ),
+)
+def test_threads_add_up_in_any_order(patch):
+    """Steps that share an output are added up in the order in which threads come by."""
+    for module in (training_pass, language_model):
+        patch.setattr(module, "take_rows", lambda values, index: values[index])

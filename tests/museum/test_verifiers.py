@@ -13,7 +13,7 @@ from agents import playing
 from agents.record import Record
 from rlenv.judge import Judge, LateVerdict, LateVerdicts
 from rlenv.vector import TextGenVectorEnv
-from verifiers import Arith, FunctionVerifier, Verdict, weighted
+from verifiers import Arith, FunctionVerifier, Verdict, base, weighted
 from verifiers.builtin.choice.verifier import Choice
 from verifiers.builtin.code import verifier as code
 from verifiers.builtin.exact import verifier as exact
@@ -338,3 +338,36 @@ def test_a_sum_that_no_float_holds(patch):
 def test_global_randomness(patch):
     """A verifier's problems depend on Python's global random state, and reseed it."""
     patch.setattr(reasoning_gym, "_global_random", lambda seed: contextlib.nullcontext())
+
+
+@planted(
+    None,
+    OURS,
+    Test(
+        "verifiers/test_base.py::test_a_reward_outside_the_declared_range_is_an_error",
+        low=0.0,
+        high=1.0,
+        reward=-1.0,
+        inside=False,
+    ),
+)
+def test_rewards_may_leave_their_range(patch):
+    """A verifier that declares rewards from 0 to 1 pays -1, and thresholds mean something else."""
+    patch.setattr(base, "_outside", lambda verifier, verdict: verdict)
+
+
+@planted(
+    None,
+    OURS,
+    Test("reliability/test_determinism.py::test_the_number_of_verifier_workers_changes_nothing", name="reinforce"),
+)
+def test_a_curriculum_learns_at_other_moments(patch):
+    """Without workers the curriculum learns of a verdict at once, with workers at the next reset."""
+    init = TextGenVectorEnv.__init__
+
+    def at_once(self, *args, **kwargs):
+        init(self, *args, **kwargs)
+        if self._late is not None and not LateVerdicts.help(self.task.judge):
+            self._late, self.metadata["late_verdicts"] = None, False
+
+    patch.setattr(TextGenVectorEnv, "__init__", at_once)
