@@ -12,8 +12,9 @@ from gymnasium import spaces
 from ..files import reading
 from .base import Policy
 from .control import CLASSES, ControlPolicy
-from .language.loading import PRESETS, is_text
+from .language.loading import is_text
 from .language.policy import LanguageModelPolicy
+from .language.presets import PRESETS
 
 KINDS: dict[str, type[Policy]] = {cls.kind: cls for cls in (ControlPolicy, LanguageModelPolicy)}
 NAMES = ("auto", *CLASSES, *PRESETS)

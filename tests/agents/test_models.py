@@ -26,6 +26,7 @@ from transformers import (
 from agents import LanguageModelPolicy, Reinforce
 from agents.learner import HALF_LOG_PROB_TOLERANCE, LOG_PROB_TOLERANCE
 from agents.policies.language.decode_step import GeneralStep
+from agents.policies.language.loading import load_model
 from agents.policies.language.trial import faults_named
 from agents.warm_start import warm_start
 
@@ -99,7 +100,7 @@ REFUSED = {  # made by, named, why
     "openai-gpt": (
         lambda: OpenAIGPTConfig(vocab_size=10, n_positions=CONTEXT, n_embd=16, n_layer=2, n_head=4),
         "'openai-gpt'",
-        "fails",
+        "no KV cache",
     ),
     "gemma3n": (lambda: Gemma3nTextConfig(**SHAPE | SHARED), "'gemma3n_text'", "fails"),
     "lfm2": (lambda: Lfm2Config(**SHAPE, layer_types=["conv", "full_attention"]), "'lfm2'", "fails"),
@@ -178,6 +179,20 @@ def test_a_model_stored_in_bfloat16_is_trained_in_float32_unless_bfloat16_is_ask
     coarse = agent_of(stored_in_half, "bfloat16", learning_rate=1e-6)
     assert {parameter.dtype for parameter in coarse.policy.parameters()} == {torch.bfloat16}
     assert share_moved(coarse) < 0.1, "what the warning is about"
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float64"])
+def test_weights_are_converted_and_rotary_frequencies_are_not(dtype, stored_in_half):
+    """Frequencies rounded to bfloat16 would move position 200 by up to a radian."""
+    theirs = AutoModelForCausalLM.from_pretrained(stored_in_half, dtype=dtype)
+    an_object = tiny_model("llama")
+    an_object.load_state_dict(theirs.state_dict())
+    for spec in (stored_in_half, an_object):
+        ours = load_model(spec, 10, LENGTH, dtype)
+        assert {weight.dtype for weight in ours.parameters()} == {getattr(torch, dtype)}
+        assert torch.equal(ours.model.rotary_emb.inv_freq, theirs.model.rotary_emb.inv_freq)
+        ids = torch.arange(CONTEXT)[None] % 10
+        assert torch.equal(ours(ids).logits, theirs(ids).logits)
 
 
 def test_training_in_bfloat16_warns_in_one_line_and_acting_does_not(stored_in_half):

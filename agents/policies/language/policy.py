@@ -19,7 +19,8 @@ from .critic import CRITICS, Critic
 from .cuda_graph import CapturedDecoder, Captures
 from .decode_step import Layout, is_changed, make_step
 from .decoding import ContextDecoder, Decoder
-from .loading import check_text_spaces, has_plain_head, load_model, row_limit
+from .loading import check_text_spaces, has_plain_head, load_model
+from .supported import row_limit
 from .training_pass import Reading, by_chunks, plan_reading
 from .trial import faults_named, try_out
 
@@ -37,7 +38,7 @@ class LanguageModelPolicy(Policy):
     Args:
         observation_space: Dict(tokens=Box [L], length=Discrete).
         action_space: Discrete(V).
-        model: a preset ("tiny"), a folder or model id, or a model object.
+        model: a preset ("tiny", "small", "base"), a folder or model id, or a model object.
         temperature: divides the logits; above 0.
         critic: "head" (reads the policy's trunk without changing it), "separate" (has a second trunk), or None.
         dtype: of the weights: "float32", "bfloat16", "float16" or "float64". None means float32, whatever precision

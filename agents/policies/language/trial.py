@@ -11,11 +11,10 @@ from transformers import PreTrainedModel
 from ...checks import first_line
 from .decode_step import Step
 from .decoding import Decoder
-from .loading import model_type, row_limit
+from .supported import SUPPORTED, model_type, row_limit
 from .training_pass import Reading, tree_of_two
 
 TOKENS = 8  # length of each of the two contexts
-SUPPORTED = "decoders such as llama, mistral, qwen2, qwen3, gemma2, phi3, opt and gpt2"
 # Relative to the range of log-probabilities. Rounding is far smaller (1e-6, in bfloat16 0.02), a wrong position is not.
 TOLERANCE, HALF_TOLERANCE = 0.01, 0.1
 

@@ -1,0 +1,53 @@
+"""Small language models that need no download, made for the spaces of an environment."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from transformers import LlamaConfig
+
+LEAST_CONTEXT = 1024  # so that another environment may have longer texts; rotary positions have no weights
+
+
+class Size(NamedTuple):
+    """Sizes of a Llama-shaped model.
+
+    Attributes:
+        width: of the hidden states.
+        inner: width of the layers' feed-forward part.
+        layers: how many.
+        heads: of the queries.
+        key_heads: of keys and values; each serves `heads / key_heads` queries.
+    """
+
+    width: int
+    inner: int
+    layers: int
+    heads: int
+    key_heads: int
+
+
+SIZES = {  # parameters without embeddings
+    "tiny": Size(width=128, inner=384, layers=2, heads=4, key_heads=4),  # 0.4 million
+    "small": Size(width=256, inner=768, layers=6, heads=8, key_heads=4),  # 4.7 million
+    "base": Size(width=512, inner=1408, layers=10, heads=8, key_heads=4),  # 29.5 million
+}
+PRESETS = tuple(SIZES)
+
+
+def preset_config(name: str, vocab_size: int, max_length: int) -> LlamaConfig:
+    """Return the configuration of a preset for a vocabulary of size V and contexts of length L; the head is tied."""
+    size = SIZES[name]
+    return LlamaConfig(
+        vocab_size=vocab_size,
+        hidden_size=size.width,
+        intermediate_size=size.inner,
+        num_hidden_layers=size.layers,
+        num_attention_heads=size.heads,
+        num_key_value_heads=size.key_heads,
+        max_position_embeddings=max(max_length, LEAST_CONTEXT),
+        tie_word_embeddings=True,
+        pad_token_id=None,
+        bos_token_id=None,
+        eos_token_id=None,
+    )

@@ -1,0 +1,58 @@
+"""Small models of many architectures: acting, training, restarting, saving and generating agree, or a refusal."""
+
+import pytest
+import torch
+from architectures import ARCHITECTURES, CHECKS, InDouble, policy_of
+from identity_checks import collect
+from tiny_models import text_envs
+
+NAMES = {each.name: each for each in ARCHITECTURES}
+SUPPORTED = [each.name for each in ARCHITECTURES if each.refused is None]
+FAST = ("Gemma 3 (text)", "Qwen3-MoE")  # `tests/agents/test_identities.py` has others
+
+
+@pytest.mark.parametrize(
+    "name", [name if name in FAST else pytest.param(name, marks=pytest.mark.slow) for name in SUPPORTED]
+)
+def test_a_supported_architecture_passes_every_check(name):
+    envs = text_envs(8, group_size=4)
+    with InDouble():
+        policy = policy_of(NAMES[name].model(), envs)
+        for check in CHECKS.values():
+            check(policy, envs)
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name not in SUPPORTED])
+def test_another_architecture_is_refused_by_the_name_of_its_type(name, tmp_path):
+    refused = NAMES[name]
+    model = refused.model()
+    message = rf"^model type '{model.config.model_type}' {refused.refused}.*; supported: .*llama"
+    with pytest.raises(ValueError, match=message):
+        policy_of(model, text_envs(2))
+    model.config.save_pretrained(tmp_path)  # no weights: it is refused before they are read
+    with pytest.raises(ValueError, match=message):
+        policy_of(tmp_path, text_envs(2))
+
+
+def test_at_least_sixteen_architectures_are_supported():
+    assert len(SUPPORTED) >= 16
+    assert len(NAMES) == len(ARCHITECTURES)
+
+
+@torch.no_grad()
+def test_acting_and_training_choose_the_same_experts():
+    envs = text_envs(1)
+    policy = policy_of(NAMES["Qwen3-MoE"].model(), envs)
+    chosen = [[] for _ in policy.model.model.layers]
+    for layer, seen in zip(policy.model.model.layers, chosen, strict=True):
+        layer.mlp.gate.register_forward_hook(lambda *args, seen=seen: seen.append(args[2][-1]))  # indices [tokens, 2]
+    with InDouble():
+        rollout = collect(policy, envs, 1)
+        acting = [torch.cat(seen) for seen in chosen]
+        for seen in chosen:
+            seen.clear()
+        policy.evaluate_actions(rollout)
+    assert acting[0].shape == (int(policy.costs(rollout)[0]), 2), "every token but the last is read once"
+    assert acting[0].unique().numel() > 2, "the experts must matter"
+    for ours, theirs in zip(acting, chosen, strict=True):
+        assert torch.equal(ours, torch.cat(theirs))

@@ -1,0 +1,232 @@
+"""Small models of many architectures, and what each is checked for.
+
+`tests/agents/test_architectures.py` asserts the checks; `docs/make_models.py` writes their results into docs/models.md.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+from identity_checks import check_acting_equals_training, check_plain_reference, check_running_equals_fresh, collect
+from tiny_models import CONTEXT, SPREAD, text_envs
+from torch.overrides import TorchFunctionMode
+from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM, PreTrainedModel
+
+from agents import Collector, LanguageModelPolicy, Reinforce
+
+TOLERANCE = 1e-10  # nats, in float64
+SHAPE = {
+    "vocab_size": 10,
+    "hidden_size": 16,
+    "intermediate_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": CONTEXT,
+    "bos_token_id": None,
+    "eos_token_id": None,
+    "pad_token_id": None,
+}
+ROPE = {"rope_type": "default", "rope_theta": 10_000.0}
+WINDOW = {"sliding_window": 4, "layer_types": ["sliding_attention", "full_attention"]}
+HEADS = {"head_dim": 4}
+GEMMA = {**HEADS, **WINDOW, "query_pre_attn_scalar": 4}
+EXPERTS = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16}
+MIXTRAL = {"num_local_experts": 4, "num_experts_per_tok": 2}
+LATENT = {"kv_lora_rank": 8, "q_lora_rank": 8, "qk_nope_head_dim": 8, "qk_rope_head_dim": 4, "v_head_dim": 8}
+ROUTED = {"moe_intermediate_size": 16, "n_routed_experts": 4, "num_experts_per_tok": 2, "n_group": 1, "topk_group": 1}
+LINEAR = {"linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_key_head_dim": 4, "linear_value_head_dim": 4}
+MAMBA = {"mamba_d_ssm": 16, "mamba_n_heads": 4, "mamba_d_state": 4}
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """A kind of model, made small.
+
+    Attributes:
+        name: as people say it.
+        config: its configuration class in transformers.
+        about: what is special about it.
+        sizes: that differ from `SHAPE`.
+        refused: what the message of its refusal says; None if it is supported.
+    """
+
+    name: str
+    config: str
+    about: str
+    sizes: dict[str, Any] = field(default_factory=dict)
+    refused: str | None = None
+
+    def model(self, **sizes: Any) -> PreTrainedModel:
+        """Return a random model of about 5,000 parameters in double precision."""
+        config = getattr(transformers, self.config)(**SHAPE | self.sizes | sizes)
+        config.initializer_range = SPREAD
+        auto = AutoModelForSeq2SeqLM if config.is_encoder_decoder else AutoModelForCausalLM
+        with torch.random.fork_rng():
+            torch.manual_seed(0)
+            return auto.from_config(config, dtype=torch.float64).eval()
+
+
+ARCHITECTURES = [
+    Architecture("GPT-2", "GPT2Config", "learned positions, tied head"),
+    Architecture("OPT", "OPTConfig", "learned positions with an offset", {"ffn_dim": 32, "word_embed_proj_dim": 16}),
+    Architecture("GPT-NeoX, Pythia", "GPTNeoXConfig", "rotary positions in a part of each head"),
+    Architecture("Falcon", "FalconConfig", "one key head, parallel layers", {"multi_query": True, "alibi": False}),
+    Architecture("Llama", "LlamaConfig", "grouped queries"),
+    Architecture("Mistral", "MistralConfig", "grouped queries", {"sliding_window": None}),
+    Architecture("Mistral, windowed", "MistralConfig", "sliding window", {"sliding_window": 4}),
+    Architecture("Qwen2, Qwen2.5", "Qwen2Config", "biases of queries, keys and values"),
+    Architecture("Qwen3", "Qwen3Config", "normed queries and keys", HEADS),
+    Architecture("Gemma 2", "Gemma2Config", "soft-capping, sliding windows, tied head", GEMMA),
+    Architecture("Gemma 3 (text)", "Gemma3TextConfig", "two rotary bases, sliding windows", GEMMA),
+    Architecture("Phi-3, Phi-4", "Phi3Config", "fused projections"),
+    Architecture("OLMo 2", "Olmo2Config", "norms after the layers"),
+    Architecture("OLMo 3", "Olmo3Config", "norms after the layers, sliding windows", WINDOW),
+    Architecture("Granite", "GraniteConfig", "scaled logits", {"logits_scaling": 2.0}),
+    Architecture("Cohere 2", "Cohere2Config", "scaled logits, sliding windows", {**WINDOW, "logit_scale": 0.5}),
+    Architecture("SmolLM3", "SmolLM3Config", "layers without positions", {"no_rope_layers": [1, 0]}),
+    Architecture("Mixtral", "MixtralConfig", "mixture of experts", MIXTRAL),
+    Architecture("Qwen3-MoE", "Qwen3MoeConfig", "mixture of experts", EXPERTS | HEADS),
+    Architecture(
+        "DeepSeek-V3", "DeepseekV3Config", "latent attention, mixture of experts",
+        {**LATENT, **ROUTED, "first_k_dense_replace": 1, "num_key_value_heads": 4},
+    ),
+    Architecture(
+        "gpt-oss", "GptOssConfig", "attention sinks, windows, mixture of experts",
+        {**WINDOW, **HEADS, **MIXTRAL, "rope_parameters": ROPE},
+    ),
+    Architecture(
+        "Jamba", "JambaConfig", "hybrid of attention and Mamba",
+        {"num_experts": 2, "attn_layer_offset": 1, "attn_layer_period": 2}, "keeps a recurrent state",
+    ),
+    Architecture("Falcon-H1", "FalconH1Config", "hybrid of attention and Mamba", MAMBA, "keeps a recurrent state"),
+    Architecture(
+        "Qwen3-Next", "Qwen3NextConfig", "hybrid of attention and linear attention",
+        {**EXPERTS, **HEADS, **LINEAR, "shared_expert_intermediate_size": 16}, "keeps a recurrent state",
+    ),
+    Architecture("Mamba", "MambaConfig", "state space", {"state_size": 4}, "keeps a recurrent state"),
+    Architecture("T5", "T5Config", "encoder-decoder", {}, "is an encoder-decoder"),
+    Architecture("BLOOM", "BloomConfig", "ALiBi", {}, "takes no positions"),
+    Architecture("GPT (2018)", "OpenAIGPTConfig", "learned positions", {"n_head": 4}, "has no KV cache"),
+]  # fmt: skip
+
+
+class InDouble(TorchFunctionMode):
+    """Keep double precision where transformers computes in float32: in norms, softmaxes and routers.
+
+    Rounding to float32 would make 1e-8 of what is 1e-16, and hide what the checks are about.
+    """
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if args and isinstance(args[0], torch.Tensor) and args[0].dtype is torch.float64:
+            if function is torch.Tensor.float:
+                return args[0]
+            args = tuple(torch.float64 if each is torch.float32 else each for each in args)
+            kwargs = {name: torch.float64 if each is torch.float32 else each for name, each in kwargs.items()}
+        return function(*args, **kwargs)
+
+
+def policy_of(model: Any, envs: Any) -> LanguageModelPolicy:
+    return LanguageModelPolicy(envs.single_observation_space, envs.single_action_space, model)
+
+
+def check_log_probs(policy: LanguageModelPolicy, envs: Any) -> None:
+    """Acting = training = a plain forward pass of each episode."""
+    check_acting_equals_training(policy, envs, TOLERANCE)
+    check_plain_reference(policy, envs, TOLERANCE)
+
+
+def check_restarts(policy: LanguageModelPolicy, envs: Any) -> None:
+    """A state whose slots restart at different times = a fresh state at every step."""
+    check_running_equals_fresh(policy, envs, TOLERANCE, steps=40)
+
+
+def check_greedy(policy: LanguageModelPolicy, envs: Any) -> None:
+    """Greedy episodes = what transformers' own `generate` writes, token for token."""
+    task = envs.task
+    for prompt, written in greedy_episodes(policy, envs).items():
+        wanted = generated(policy.model, list(prompt), task.vocab_size, task.max_new_tokens, task.eos_token_id)
+        assert written == wanted, f"{written} and {wanted}"
+
+
+def check_update(policy: LanguageModelPolicy, envs: Any) -> None:
+    """One update changes the weights, and the new policy still acts as it is trained."""
+    agent = Reinforce(policy, envs, learning_rate=0.01, episodes_per_update=24, device="cpu")
+    before = {name: weight.detach().clone() for name, weight in policy.named_parameters()}
+    agent.update(collect(policy, envs, 24))
+    changed = sum(not torch.equal(weight, before[name]) for name, weight in policy.named_parameters())
+    assert changed > 0.8 * len(before), f"{changed} of {len(before)} tensors changed"
+    check_acting_equals_training(policy, envs, TOLERANCE)
+
+
+def check_reload(policy: LanguageModelPolicy, envs: Any) -> None:
+    """A saved and loaded policy has equal log-probabilities, and so has the model as transformers loads it."""
+    rollout = collect(policy, envs)
+    with tempfile.TemporaryDirectory() as name, torch.no_grad():
+        folder = Path(name)
+        policy.save(folder)
+        loaded = LanguageModelPolicy.load(folder, envs.single_observation_space, envs.single_action_space)
+        theirs = policy_of(AutoModelForCausalLM.from_pretrained(folder / "model", dtype="float64"), envs)
+        for other in (loaded, theirs):
+            ours, again = (each.evaluate_actions(rollout)[0] for each in (policy, other))
+            assert torch.equal(ours, again)
+
+
+CHECKS: dict[str, Callable[[LanguageModelPolicy, Any], None]] = {
+    "log-probabilities": check_log_probs,
+    "restarts": check_restarts,
+    "generation": check_greedy,
+    "update": check_update,
+    "reload": check_reload,
+}
+
+
+def run_checks(architecture: Architecture) -> str | dict[str, bool]:
+    """Return which checks hold, by name; or the message that refuses the model."""
+    envs = text_envs(8, group_size=4)
+    with InDouble():
+        try:
+            policy = policy_of(architecture.model(), envs)
+        except ValueError as error:
+            return str(error)
+        return {name: _holds(check, policy, envs) for name, check in CHECKS.items()}
+
+
+def _holds(check: Callable[[LanguageModelPolicy, Any], None], policy: LanguageModelPolicy, envs: Any) -> bool:
+    try:
+        check(policy, envs)
+    except AssertionError:
+        return False
+    return True
+
+
+def greedy_episodes(policy: LanguageModelPolicy, envs: Any, count: int = 32) -> dict[tuple[int, ...], list[int]]:
+    """Return the completion of each prompt, among so many greedy episodes."""
+    rollout = Collector(envs, torch.device("cpu")).collect(policy, count, deterministic=True)
+    assert rollout is not None and isinstance(rollout.observations, dict)
+    written: dict[tuple[int, ...], list[int]] = {}
+    for row in range(count):
+        prompt = rollout.observations["tokens"][row, : rollout.observations["length"][row]]
+        completion = rollout.actions[row, : rollout.lengths[row]].tolist()
+        assert written.setdefault(tuple(prompt.tolist()), completion) == completion, "greedy episodes do not differ"
+    return written
+
+
+@torch.no_grad()
+def generated(model: PreTrainedModel, prompt: list[int], vocab_size: int, max_new_tokens: int, end: int) -> list[int]:
+    """Return transformers' greedy completion with its end token, over the first `vocab_size` tokens."""
+    beyond = list(range(vocab_size, model.config.get_text_config().vocab_size)) or None
+    ids = torch.tensor([prompt])
+    ends = {"eos_token_id": end, "pad_token_id": end}
+    made = model.generate(
+        ids, attention_mask=torch.ones_like(ids), do_sample=False, max_new_tokens=max_new_tokens,
+        suppress_tokens=beyond, **ends,
+    )  # fmt: skip
+    return made[0, len(prompt) :].tolist()
