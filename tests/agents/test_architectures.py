@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from architectures import ARCHITECTURES, CHECKS, InDouble, policy_of
+from architectures import ARCHITECTURES, CHECKS, InDouble, policy_of, small_envs
 from identity_checks import collect
 from tiny_models import text_envs
 
@@ -15,7 +15,7 @@ FAST = ("Gemma 3 (text)", "Qwen3-MoE")  # `tests/agents/test_identities.py` has 
     "name", [name if name in FAST else pytest.param(name, marks=pytest.mark.slow) for name in SUPPORTED]
 )
 def test_a_supported_architecture_passes_every_check(name):
-    envs = text_envs(8, group_size=4)
+    envs = small_envs()
     with InDouble():
         policy = policy_of(NAMES[name].model(), envs)
         for check in CHECKS.values():

@@ -103,7 +103,7 @@ REFUSED = {  # made by, named, why
         "no KV cache",
     ),
     "gemma3n": (lambda: Gemma3nTextConfig(**SHAPE | SHARED), "'gemma3n_text'", "fails"),
-    "lfm2": (lambda: Lfm2Config(**SHAPE, layer_types=["conv", "full_attention"]), "'lfm2'", "fails"),
+    "lfm2": (lambda: Lfm2Config(**SHAPE, layer_types=["conv", "full_attention"]), "'lfm2'", "recurrent state"),
     "gpt_neo": (lambda: gpt_neo(LENGTH - 1), "'gpt_neo'", f"within {LENGTH - 1} tokens"),
     "longrope": (lambda: longrope(LENGTH - 1), "'phi3'", f"within {LENGTH - 1} tokens"),
     "llama4_text": (lambda: chunked(LENGTH - 1), "'llama4_text'", f"within {LENGTH - 1} tokens"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any
 
 import torch
@@ -73,6 +74,11 @@ def _read_model(spec: str | Path, **options: Any) -> PreTrainedModel:
     options |= {"output_loading_info": True, "ignore_mismatched_sizes": True, "trust_remote_code": False}
     try:
         model, found = AutoModelForCausalLM.from_pretrained(str(spec), **options)
+    except UnpicklingError as error:
+        raise ValueError(
+            f"the weights of model {str(spec)!r} are a pickle that holds more than tensors, and it is never executed; "
+            "convert them to safetensors"
+        ) from error
     except (OSError, ValueError, SafetensorError) as error:
         raise ValueError(
             f"the weights of model {str(spec)!r} cannot be read: {first_line(error)}; a model folder holds config.json "

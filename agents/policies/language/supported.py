@@ -14,6 +14,8 @@ from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, PretrainedConfig, PreTrain
 SUPPORTED = "decoders with a KV cache such as llama, mistral, mixtral, qwen2, qwen3, gemma2, phi3 and gpt2"
 ATTENTION = ("sdpa", "eager")  # implementations that accept any mask
 
+RECURRENT = {"conv", "linear_attention", "hybrid", "hybrid_sliding"}  # transformers' names of kinds of layers
+
 
 def model_type(model: PreTrainedModel) -> str:
     """Return transformers' name of the model type, such as "qwen3"."""
@@ -56,7 +58,8 @@ def check_class(model_class: type[PreTrainedModel], config: PretrainedConfig) ->
     """Refuse a class of models; see `check_config`."""
     if config.is_encoder_decoder:
         raise _unsupported(config, "is an encoder-decoder")
-    if getattr(model_class, "_is_stateful", False):
+    kinds = getattr(config.get_text_config(), "layer_types", None) or ()
+    if getattr(model_class, "_is_stateful", False) or RECURRENT.intersection(kinds):
         raise _unsupported(config, "keeps a recurrent state")
     arguments = inspect.signature(model_class.forward).parameters
     if "past_key_values" not in arguments:

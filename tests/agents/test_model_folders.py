@@ -1,0 +1,186 @@
+"""Model folders as they are found: vocabularies, heads, special tokens, and files that are missing or not supported."""
+
+import json
+
+import pytest
+import torch
+from architectures import InDouble, generated, greedy_episodes, policy_of
+from identity_checks import check_acting_equals_training, check_plain_reference
+from tiny_models import ALPHABET, CONTEXT, text_envs, tiny_model
+from tokenizers.processors import TemplateProcessing
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from agents import RLOO, Reinforce
+from agents.policies import find_config
+from rlenv.tokenizer import character_tokenizer
+
+SMALL = {"episodes_per_update": 8, "device": "cpu"}
+
+
+def save(model, folder, tokenizer=None):
+    model.save_pretrained(folder)
+    (tokenizer or character_tokenizer(ALPHABET)).save_pretrained(folder)
+    return folder
+
+
+# Vocabularies and heads.
+
+
+@pytest.mark.parametrize("tied", [True, False])
+@pytest.mark.parametrize("vocab_size", [10, 16])
+def test_padded_vocabularies_and_tied_heads_act_train_save_and_generate_alike(vocab_size, tied, tmp_path):
+    """Tokens beyond the tokenizer's are never chosen and have no share of the probability."""
+    model = tiny_model("llama", vocab_size)
+    model.config.tie_word_embeddings = tied
+    if tied:
+        model.tie_weights()
+    save(model.double(), tmp_path / "given")
+    envs = text_envs(8, group_size=4, max_new_tokens=6, tokenizer=str(tmp_path / "given"))
+    agent = RLOO(tmp_path / "given", envs, policy_kwargs={"dtype": "float64"}, group_size=4, **SMALL)
+    policy = agent.policy
+    assert policy.vocab_size == 10
+    assert (policy.model.lm_head.weight is policy.model.model.embed_tokens.weight) == tied
+    with InDouble():
+        agent.learn(total_episodes=8)
+        check_acting_equals_training(policy, envs, 1e-10)
+        agent.policy.save(tmp_path / "made")
+        theirs = AutoModelForCausalLM.from_pretrained(tmp_path / "made" / "model", dtype="float64")
+        assert theirs.config.vocab_size == vocab_size
+        assert theirs.config.tie_word_embeddings == tied
+        episodes = greedy_episodes(policy, envs)
+        for prompt, written in episodes.items():
+            assert written == generated(theirs, list(prompt), 10, 6, envs.task.eos_token_id)
+    assert len(episodes) > 4
+
+
+# Special tokens.
+
+
+def tokenizer_of(kind):
+    """Return a tokenizer that adds `<s>` before each text; by kind, with or without a padding token of its own."""
+    tokenizer = character_tokenizer(ALPHABET)
+    tokenizer.add_special_tokens({"bos_token": "<s>"})
+    first = ("<s>", tokenizer.bos_token_id)
+    last = [("<eos>", tokenizer.eos_token_id)] if kind == "with an end" else []
+    shape = " ".join(["<s>", "$A", *(name for name, _ in last)])
+    tokenizer.backend_tokenizer.post_processor = TemplateProcessing(single=shape, special_tokens=[first, *last])
+    if kind == "pad = end":
+        tokenizer.pad_token = tokenizer.eos_token
+    if kind == "no pad":
+        tokenizer.pad_token = None
+    return tokenizer
+
+
+@pytest.mark.parametrize("kind", ["pad", "pad = end", "no pad", "with an end"])
+def test_the_beginning_token_is_read_exactly_once_and_padding_does_not_matter(kind, tmp_path):
+    save(tiny_model("llama", 11).double(), tmp_path, tokenizer_of(kind))
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path)
+    envs = text_envs(8, group_size=4, max_prompt_tokens=9, max_new_tokens=6, tokenizer=tokenizer)
+    obs, _ = envs.reset(seed=0)
+    for tokens, length in zip(obs["tokens"], obs["length"], strict=True):
+        prompt = tokens[:length].tolist()
+        assert prompt[0] == tokenizer.bos_token_id and prompt.count(tokenizer.bos_token_id) == 1
+        assert tokenizer.eos_token_id not in prompt, "a prompt stays open"
+    policy = policy_of(AutoModelForCausalLM.from_pretrained(tmp_path, dtype="float64"), envs)
+    with InDouble():
+        check_plain_reference(policy, envs, 1e-10)
+        for prompt, written in greedy_episodes(policy, envs).items():
+            assert written == generated(policy.model, list(prompt), 11, 6, tokenizer.eos_token_id)
+
+
+def test_several_end_tokens_of_a_checkpoint_and_its_sampling_settings_do_not_change_the_policy(tmp_path):
+    model = tiny_model("llama")
+    model.generation_config.eos_token_id = [1, 5, 7]
+    model.generation_config.update(do_sample=True, temperature=0.1, top_k=2)
+    model.config.eos_token_id = [1, 5]
+    save(model, tmp_path)
+    envs = text_envs(8, group_size=4)
+    policy = Reinforce(tmp_path, envs, **SMALL).policy
+    assert policy.model.config.eos_token_id == [1, 5]
+    check_plain_reference(policy, envs, 1e-5)
+
+
+# What is missing, too small, or not supported: one line that says what was given, what is allowed, what to do.
+
+
+def folder_with(tmp_path, **entries):
+    """Return a folder with a model whose config.json has other entries."""
+    tiny_model("llama").save_pretrained(tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps(config | entries))
+    return tmp_path
+
+
+def without_weights(tmp_path):
+    folder_with(tmp_path)
+    (tmp_path / "model.safetensors").unlink()
+
+
+REFUSED = {  # made by, the error
+    "config alone": (without_weights, r"the weights of model .* cannot be read: .*safetensors.*; .*save_pretrained"),
+    "a layer too many": (
+        lambda path: folder_with(path, num_hidden_layers=3),
+        r"the weights of model .* do not fit LlamaForCausalLM: 9 missing \(model\.layers\.2\..*\)",
+    ),
+    "a layer too few": (
+        lambda path: folder_with(path, num_hidden_layers=1),
+        r"the weights of model .* do not fit LlamaForCausalLM: 9 unexpected \(model\.layers\.1\..*\)",
+    ),
+    "small vocabulary": (
+        lambda path: tiny_model("llama", 9).save_pretrained(path),
+        r"tokenizer's vocabulary \(10\) does not fit the model's \(9\); use the model's own tokenizer, or resize",
+    ),
+    "short context": (
+        lambda path: tiny_model("llama", context=16).save_pretrained(path),
+        r"may be 20 tokens long, but the model's context ends at 16; lower max_prompt_tokens or max_new_tokens",
+    ),
+    "code": (
+        lambda path: folder_with(path, model_type="somebodys", auto_map={"AutoModelForCausalLM": "code.Model"}),
+        r"of type 'somebodys' needs its own code .*trust_remote_code; rlenv never runs .*Supported: .*llama",
+    ),
+    "unknown type": (
+        lambda path: folder_with(path, model_type="somebodys"),
+        r"unknown model .*allowed: tiny, small, base, a folder or a model id .*somebodys",
+    ),
+    "images": (
+        lambda path: folder_with(path, model_type="vit"),
+        r"'vit' is not a causal language model of transformers; supported: ",
+    ),
+    "encoder-decoder": (
+        lambda path: folder_with(path, model_type="bart"),
+        r"'bart' is an encoder-decoder; supported: ",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_folder_that_cannot_be_used_is_refused_in_one_line(name, tmp_path):
+    make, message = REFUSED[name]
+    make(tmp_path)
+    with pytest.raises(ValueError, match=message) as refusal:
+        Reinforce(tmp_path, text_envs(8), **SMALL)
+    line = str(refusal.value)
+    assert "\n" not in line and len(line) < 500, line
+
+
+def test_code_beside_a_model_of_a_known_type_is_not_needed_and_not_run(tmp_path):
+    folder_with(tmp_path, auto_map={"AutoConfig": "code.Config", "AutoModelForCausalLM": "code.Model"})
+    (tmp_path / "code.py").write_text(f"import pathlib\npathlib.Path({str(tmp_path / 'ran')!r}).touch()\n")
+    assert find_config(tmp_path).model_type == "llama"
+    agent = Reinforce(tmp_path, text_envs(8), **SMALL)
+    assert type(agent.policy.model).__module__.startswith("transformers.")
+    assert agent.policy.model.config.max_position_embeddings == CONTEXT
+    assert not (tmp_path / "ran").exists()
+
+
+def test_a_pickle_beside_the_configuration_is_not_run(tmp_path):
+    without_weights(tmp_path)
+
+    class Code:
+        def __reduce__(self):
+            return (type(tmp_path).touch, (tmp_path / "ran",))
+
+    torch.save({"model.norm.weight": Code()}, tmp_path / "pytorch_model.bin")
+    with pytest.raises(ValueError, match=r"the weights of model .* are a pickle .*; convert them to safetensors"):
+        Reinforce(tmp_path, text_envs(8), **SMALL)
+    assert not (tmp_path / "ran").exists()
