@@ -25,6 +25,7 @@ from rlenv.task import TextGenTask
 from . import run_folder
 from .progress import Interrupt, progress_bar
 from .settings import agent_arguments, env_arguments, is_text, policy_arguments
+from .weights import announce
 
 transformers_logging.disable_progress_bar()  # the commands show their own
 
@@ -38,13 +39,14 @@ def build_agent(name: str, options: dict[str, Any]) -> Agent:
         ValueError: for an unknown agent, an option that it does not take, and as its constructor says.
     """
     cls = find_agent(name)
-    agent = cls(
-        run_folder.model_of(options["model"]),
-        options["env_id"],
-        env_kwargs=env_arguments(options),
-        policy_kwargs=policy_arguments(options),
+    model = run_folder.model_of(options["model"])
+    arguments = {
+        "env_kwargs": env_arguments(options),
+        "policy_kwargs": policy_arguments(options),
         **agent_arguments(name, cls, options),
-    )
+    }
+    announce(model)
+    agent = cls(model, options["env_id"], **arguments)
     if is_text(options["env_id"]):
         agent.policy.tokenizer = task_of(agent.env).tokenizer
     return agent

@@ -15,7 +15,12 @@ from .options import common, environment, run_folder, text, warm_start
 @click.command()
 @environment
 @text
-@click.option("--model", default="auto", show_default="tiny", help="Preset, model folder or id, or a run folder.")
+@click.option(
+    "--model",
+    default="auto",
+    show_default="tiny",
+    help="Preset (tiny, small, base), model folder or id, or a run folder.",
+)
 @warm_start
 @click.option("--eval-episodes", type=click.IntRange(min=1), default=2000, help="Episodes of the evaluation.")
 @run_folder

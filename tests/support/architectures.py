@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -43,6 +44,10 @@ ROPE = {"rope_type": "default", "rope_theta": 10_000.0}
 WINDOW = {"sliding_window": 4, "layer_types": ["sliding_attention", "full_attention"]}
 HEADS = {"head_dim": 4}
 GEMMA = {**HEADS, **WINDOW, "query_pre_attn_scalar": 4}
+TEXT = {**SHAPE, **GEMMA, "initializer_range": SPREAD}
+SIGHT = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+IMAGES = {"vision_config": {**SIGHT, "image_size": 28, "patch_size": 14}}
+CAPS = {"attn_logit_softcapping": 2.0, "final_logit_softcapping": 3.0}
 EXPERTS = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16}
 MIXTRAL = {"num_local_experts": 4, "num_experts_per_tok": 2}
 LATENT = {"kv_lora_rank": 8, "q_lora_rank": 8, "qk_nope_head_dim": 8, "qk_rope_head_dim": 4, "v_head_dim": 8}
@@ -90,8 +95,9 @@ ARCHITECTURES = [
     Architecture("Mistral, windowed", "MistralConfig", "sliding window", {"sliding_window": 4}),
     Architecture("Qwen2, Qwen2.5", "Qwen2Config", "biases of queries, keys and values"),
     Architecture("Qwen3", "Qwen3Config", "normed queries and keys", HEADS),
-    Architecture("Gemma 2", "Gemma2Config", "soft-capping, sliding windows, tied head", GEMMA),
+    Architecture("Gemma 2", "Gemma2Config", "soft-capping, sliding windows, tied head", GEMMA | CAPS),
     Architecture("Gemma 3 (text)", "Gemma3TextConfig", "two rotary bases, sliding windows", GEMMA),
+    Architecture("Gemma 3 with images", "Gemma3Config", "its text part is trained", {"text_config": TEXT, **IMAGES}),
     Architecture("Phi-3, Phi-4", "Phi3Config", "fused projections"),
     Architecture("OLMo 2", "Olmo2Config", "norms after the layers"),
     Architecture("OLMo 3", "Olmo3Config", "norms after the layers, sliding windows", WINDOW),
@@ -171,9 +177,10 @@ def check_greedy(policy: LanguageModelPolicy, envs: Any) -> None:
 def check_update(policy: LanguageModelPolicy, envs: Any) -> None:
     """One update changes the weights, and the new policy still acts as it is trained."""
     agent = Reinforce(policy, envs, learning_rate=0.01, episodes_per_update=24, device="cpu")
-    before = {name: weight.detach().clone() for name, weight in policy.named_parameters()}
+    weights = {name: weight for name, weight in policy.named_parameters() if not re.search("vision|projector", name)}
+    before = {name: weight.detach().clone() for name, weight in weights.items()}
     agent.update(collect(policy, envs, 24))
-    changed = sum(not torch.equal(weight, before[name]) for name, weight in policy.named_parameters())
+    changed = sum(not torch.equal(weight, before[name]) for name, weight in weights.items())
     assert changed > 0.8 * len(before), f"{changed} of {len(before)} tensors changed"
     check_acting_equals_training(policy, envs, TOLERANCE)
 
