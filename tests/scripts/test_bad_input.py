@@ -94,7 +94,7 @@ def test_a_vocabulary_that_does_not_fit_the_model(tmp_path):
 def test_a_context_that_does_not_fit_the_model(tmp_path):
     small = tmp_path / "sft"
     CliRunner().invoke(main, ["sft", "--sft-steps", "0", "--eval-episodes", "2", "--log-dir", str(small)])
-    args = ["--model", small, "--max-new-tokens", 50, "--log-dir", tmp_path / "run"]
+    args = ["--model", small, "--max-new-tokens", 2000, "--log-dir", tmp_path / "run"]
     assert "the model's context ends at" in fails("train", *args, folder=tmp_path / "run")
 
 
