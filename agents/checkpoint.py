@@ -23,7 +23,7 @@ from gymnasium.vector import VectorEnv
 
 from .envs import named_by_checkpoint
 from .failures import DivergedError
-from .files import MANIFEST, check_seal, read_table, seal, whole_folder, write_folder
+from .files import MANIFEST, check_seal, read_table, reading, seal, whole_folder, write_folder
 from .packing import read_state, write_state
 from .policies import KINDS, Policy, SavedPolicy
 from .settings import NOT_SAVED
@@ -74,12 +74,12 @@ class Checkpoint:
         optimizer = {"adam": state["optimizer"], "skipped": 0, "total_skipped": 0}
         return {**state, "optimizer": optimizer, "moment": state, "unwritten": {}, "extra": {}}
 
-    def load_reference(self, env: VectorEnv, device: torch.device) -> Policy | None:
-        """Return the frozen reference of the KL anchor, if it had one."""
+    def load_reference(self, policy: Policy, env: VectorEnv) -> Policy | None:
+        """Return the frozen reference of the KL anchor, if it had one; it may share weights with the loaded policy."""
         if self.reference is None:
             return None
-        reference = self.reference.load(env.single_observation_space, env.single_action_space)
-        return reference.to(device).requires_grad_(False)
+        with reading(self.reference.folder):
+            return policy.load_frozen(self.reference.folder, env.single_observation_space, env.single_action_space)
 
     def arguments(self, env: Any, trust: bool, settings: Mapping[str, Any]) -> dict[str, Any]:
         """Return the constructor arguments besides the policy: the saved ones, replaced by those given.

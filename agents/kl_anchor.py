@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-import hashlib
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
@@ -13,6 +11,7 @@ from .checks import check_choice, check_number
 from .estimators import kl
 from .failures import DivergedError
 from .policies import Policy
+from .policies.base import weights_digest
 from .rollout import Rollout
 
 Split = Callable[[Rollout], Iterable[Rollout]]
@@ -49,7 +48,7 @@ class Anchor:
     def freeze_reference(self, policy: Policy, always: bool = False) -> None:
         """Keep a frozen copy of this policy as the reference, if there is none yet and β is above 0 (or `always`)."""
         if (self.coef or always) and self.reference is None:
-            self.reference = copy.deepcopy(policy).requires_grad_(False)
+            self.reference = policy.frozen_copy()
 
     @property
     def reference(self) -> Policy | None:
@@ -99,12 +98,3 @@ class Anchor:
         if self.estimator == kl.EXACT:
             return policy.kl_divergence(self.reference, rollout)
         return kl.ESTIMATORS[self.estimator](log_probs, rollout.required("ref_log_probs"))
-
-
-def weights_digest(policy: Policy) -> str:
-    """Return the SHA-256 of a policy's weights, names and types included."""
-    digest = hashlib.sha256()
-    for name, weights in policy.state_dict().items():
-        digest.update(f"{name} {weights.dtype} {tuple(weights.shape)}".encode())
-        digest.update(weights.detach().cpu().contiguous().flatten().view(torch.uint8).numpy())
-    return digest.hexdigest()

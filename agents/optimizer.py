@@ -43,7 +43,8 @@ class PolicyOptimizer:
         self.schedule = check_choice("lr_schedule", schedule, SCHEDULES)
         self.max_grad_norm = check_number("max_grad_norm", max_grad_norm, low=0.0, above=True)
         self.rate = self._rate_at(1.0)
-        self.adam = torch.optim.Adam(policy.parameters(), lr=self.rate, betas=BETAS, eps=1e-5)
+        trained = [parameter for parameter in policy.parameters() if parameter.requires_grad]
+        self.adam = torch.optim.Adam(trained, lr=self.rate, betas=BETAS, eps=1e-5)
         self.sides = (policy.actor_parameters(), policy.critic_parameters())
         self.skipped = self.total_skipped = 0
         self._counted = False

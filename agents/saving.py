@@ -77,7 +77,7 @@ def load(
     for name in COUNTERS:
         setattr(agent, name, saved.facts.get(name, 0))  # checkpoints of earlier versions have no trained_timesteps
     if agent.kl_coef or "kl_coef" not in settings:
-        agent.anchor.reference = saved.load_reference(agent.env, agent.device)
+        agent.anchor.reference = saved.load_reference(agent.policy, agent.env)
     same = env is None and settings.keys().isdisjoint({"env_kwargs", "num_envs", "group_size", "seed"})
     with reading(path):
         agent.load_training_state(state)

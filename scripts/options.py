@@ -250,4 +250,16 @@ warm_start = options(
     click.option("--sft-batch-size", type=int, default=128, help="Demonstrations per step."),
     click.option("--sft-learning-rate", type=float, default=2e-3, help="Falls linearly to a tenth."),
 )
-TEXT_ONLY = (*names_of(text), *names_of(warm_start))
+adapter = options(
+    click.option("--lora-rank", type=int, default=None, help="Freeze the model and train a LoRA adapter of this rank."),
+    click.option(
+        "--lora-alpha", type=float, default=None, show_default="2 x rank", help="The adapter counts alpha/rank."
+    ),
+    click.option(
+        "--lora-targets",
+        default=None,
+        show_default="all-linear",
+        help="Layers with an adapter: names such as q_proj,v_proj, or all-linear (of attention and MLP).",
+    ),
+)
+TEXT_ONLY = (*names_of(text), *names_of(warm_start), *names_of(adapter))

@@ -13,7 +13,7 @@ from rlenv.task import TextGenTask
 
 from . import run_folder
 from .defaults import agent_settings, common_settings, keywords
-from .options import TEXT_ONLY, typed
+from .options import TEXT_ONLY, adapter, names_of, typed
 
 
 def is_text(env_id: str) -> bool:
@@ -65,9 +65,10 @@ def policy_arguments(options: dict[str, Any]) -> dict[str, Any]:
     given = dict(options.get("policy_args", ()))
     if not is_text(options["env_id"]):
         return given
-    if "temperature" in given:
-        raise ValueError("--policy-arg temperature: there is an option for it, --temperature")
-    return {"temperature": options["temperature"], **given}
+    own = {name: options.get(name) for name in ("temperature", *names_of(adapter))}
+    for name in own.keys() & given.keys():
+        raise ValueError(f"--policy-arg {name}: there is an option for it, --{name.replace('_', '-')}")
+    return {name: value for name, value in own.items() if value is not None} | given
 
 
 def env_arguments(options: dict[str, Any]) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from .options import common, environment, run_folder, text, warm_start
+from .options import adapter, common, environment, run_folder, text, warm_start
 
 
 @click.command()
@@ -21,6 +21,7 @@ from .options import common, environment, run_folder, text, warm_start
     show_default="tiny",
     help="Preset (tiny, small, base), model folder or id, or a run folder.",
 )
+@adapter
 @warm_start
 @click.option("--eval-episodes", type=click.IntRange(min=1), default=2000, help="Episodes of the evaluation.")
 @run_folder

@@ -12,6 +12,7 @@ import click
 
 from .options import (
     KeyValue,
+    adapter,
     common,
     environment,
     one_budget,
@@ -99,6 +100,7 @@ checkpoints = options(
 @environment
 @text
 @agent_options
+@adapter
 @warm_start
 @click.option(
     "--eval-episodes",

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+import hashlib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self
 
@@ -108,15 +111,32 @@ class Policy(nn.Module):
         """Read what `save` wrote."""
         raise NotImplementedError
 
+    def frozen_copy(self) -> Self:
+        """Return a copy that training never changes, such as the KL reference."""
+        return copy.deepcopy(self).requires_grad_(False)
 
-def load_weights(module: nn.Module, file: Path) -> None:
-    """Read the tensors of a module from a safetensors file.
+    def load_frozen(self, folder: Path, observation_space: Any, action_space: Any) -> Self:
+        """Read what `save` of a frozen copy of this policy wrote."""
+        return type(self).load(folder, observation_space, action_space).to(self.device).requires_grad_(False)
+
+
+def weights_digest(module: nn.Module) -> str:
+    """Return the SHA-256 of a module's weights, names and types included."""
+    digest = hashlib.sha256()
+    for name, weights in module.state_dict().items():
+        digest.update(f"{name} {weights.dtype} {tuple(weights.shape)}".encode())
+        digest.update(weights.detach().cpu().contiguous().flatten().view(torch.uint8).numpy())
+    return digest.hexdigest()
+
+
+def load_weights(module: nn.Module, file: Path, known: Mapping[str, torch.Tensor] | None = None) -> None:
+    """Read the tensors of a module from a safetensors file; `known` are those that are not in it.
 
     Raises:
         ValueError: if the file is missing or damaged, or its tensors are not exactly the module's.
     """
     try:
-        module.load_state_dict(load_file(file))
+        module.load_state_dict({**(known or {}), **load_file(file)})
     except (OSError, RuntimeError, SafetensorError) as error:
         reasons = " ".join(str(error).split("\n\t")[-3:]).strip()
         raise ValueError(f"the weights in {str(file)!r} do not fit: {reasons}") from error

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from pathlib import Path
 
 import torch
@@ -11,6 +10,7 @@ from torch import nn
 from transformers import PreTrainedModel
 
 from ..base import load_weights
+from .adapters import adapted_layers, is_adapters, share_frozen
 from .training_pass import Reading
 
 CRITICS = ("head", "separate")
@@ -24,13 +24,14 @@ class Critic(nn.Module):
     costs as much memory and time as the policy.
 
     Args:
-        model: the policy's model; a separate critic starts as a copy of its trunk.
+        model: the policy's model; a separate critic starts as a copy of its trunk, and shares weights that are not
+            trained: with an adapter, it has an adapter of its own on the same base.
         separate: whether the critic has its own trunk.
     """
 
     def __init__(self, model: PreTrainedModel, separate: bool) -> None:
         super().__init__()
-        self.trunk = copy.deepcopy(model.base_model) if separate else None
+        self.trunk = share_frozen(model.base_model) if separate else None
         width = model.config.get_text_config().hidden_size
         self.head = nn.Sequential(nn.Linear(width, width), nn.Tanh(), nn.Linear(width, 1))
         self.dtype = torch.promote_types(model.dtype, torch.float32)
@@ -47,8 +48,25 @@ class Critic(nn.Module):
 
     def save(self, folder: Path) -> None:
         """Write critic.safetensors into a folder."""
-        save_file({name: weight.contiguous() for name, weight in self.state_dict().items()}, folder / _WEIGHTS)
+        shared = self._shared()
+        own = {name: weight.contiguous() for name, weight in self.state_dict().items() if name not in shared}
+        save_file(own, folder / _WEIGHTS)
 
     def load(self, folder: Path) -> None:
         """Read what `save` wrote."""
-        load_weights(self, folder / _WEIGHTS)
+        load_weights(self, folder / _WEIGHTS, self._shared())
+
+    @torch.no_grad()
+    def renew(self, model: PreTrainedModel) -> None:
+        """Copy the policy's trunk as it is now into a separate one."""
+        if self.trunk is not None:
+            for own, actors in zip(self.trunk.parameters(), model.base_model.parameters(), strict=True):
+                if own is not actors:
+                    own.copy_(actors)
+
+    def _shared(self) -> dict[str, torch.Tensor]:
+        """Return the weights of the base under the trunk's adapter, which are the policy's."""
+        if self.trunk is None or not adapted_layers(self.trunk):
+            return {}
+        state = self.state_dict()
+        return {name: state[name] for name in state if name.startswith("trunk.") and not is_adapters(name)}

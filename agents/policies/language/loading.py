@@ -13,6 +13,7 @@ from safetensors import SafetensorError
 from transformers import CONFIG_MAPPING, AutoConfig, AutoModelForCausalLM, PretrainedConfig, PreTrainedModel
 
 from ...checks import check_choice, first_line
+from .adapters import base_of, has_adapter
 from .presets import PRESETS, preset_config
 from .supported import ATTENTION, check_config, check_model, check_remote_code
 
@@ -46,6 +47,7 @@ def find_config(spec: str | Path) -> PretrainedConfig:
     Raises:
         ValueError: if the model does not exist, or models of this type are not supported.
     """
+    spec = base_of(spec)[0] if has_adapter(spec) else spec
     entries, _ = _reading(spec, PretrainedConfig.get_config_dict)
     check_remote_code(spec, entries, known=entries.get("model_type") in CONFIG_MAPPING)
     config = _reading(spec, AutoConfig.from_pretrained, trust_remote_code=False)
@@ -131,6 +133,13 @@ def load_model(
         model.set_experts_implementation("eager")  # transformers' fused kernel for experts has no double precision
     check_model(model, vocab_size, max_length)
     return model.eval()
+
+
+def name_of(spec: Any) -> str | None:
+    """Return the name by which a checkpoint can refer to a model; None for a preset or an object."""
+    if not isinstance(spec, (str, Path)) or str(spec) in PRESETS:
+        return None
+    return str(Path(spec).resolve()) if Path(spec).is_dir() else str(spec)
 
 
 def _convert(model: PreTrainedModel, dtype: torch.dtype) -> None:

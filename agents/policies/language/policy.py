@@ -15,16 +15,18 @@ from typing_extensions import override
 from ...checks import check_choice, check_flag
 from ...rollout import Obs, Rollout
 from ..base import Policy, choose, scatter_steps, take_rows
+from . import adapters
 from .critic import CRITICS, Critic
 from .cuda_graph import CapturedDecoder, Captures
 from .decode_step import Layout, is_changed, make_step
 from .decoding import ContextDecoder, Decoder
-from .loading import check_text_spaces, has_plain_head, load_model
+from .loading import check_text_spaces, has_plain_head, load_model, name_of
 from .supported import row_limit
 from .training_pass import Reading, by_chunks, plan_reading
 from .trial import faults_named, try_out
 
 _MODEL, _CONFIG = "model", "policy.json"
+_BORROWS, _DIGEST = "borrows_base", "base_sha256"  # in policy.json
 _SWITCHES = ("merge_rows", "share_prefixes", "share_contexts", "cuda_graphs")
 
 
@@ -49,6 +51,11 @@ class LanguageModelPolicy(Policy):
         share_contexts: in acting without captured graphs, read equal contexts once. Does not change the results.
         cuda_graphs: on a GPU, capture a step of acting once and replay it.
         attention: how the model computes attention, "sdpa" or "eager"; None for the model's default.
+        lora_rank: r of a LoRA adapter (see `adapters.py`): the model is frozen, and only the adapter is trained. None
+            trains the model, or the adapter that its folder has.
+        lora_alpha: α, above 0; the adapter counts α / r times. None for 2 r.
+        lora_targets: the layers that get one: names separated by commas, such as "q_proj,v_proj"; None or "all-linear"
+            for all linear layers of attention and MLP.
 
     Raises:
         ValueError: for spaces that hold no text, an unknown model, a model whose files lack weights (tied weights and
@@ -71,19 +78,27 @@ class LanguageModelPolicy(Policy):
         share_contexts: bool = True,
         cuda_graphs: bool = True,
         attention: str | None = None,
+        lora_rank: int | None = None,
+        lora_alpha: float | None = None,
+        lora_targets: str | None = None,
     ) -> None:
         super().__init__()
         self.vocab_size, self.max_length = check_text_spaces(observation_space, action_space)
         if not 0 < temperature < float("inf"):
             raise ValueError(f"temperature must be a positive number, got {temperature!r}")
         self.temperature = temperature
-        self.model = load_model(model, self.vocab_size, self.max_length, dtype, attention)
+        trained = Path(model) if adapters.has_adapter(model) else None  # type: ignore[arg-type]
+        base, name = adapters.base_of(trained) if trained else (model, name_of(model))
+        self.model = load_model(base, self.vocab_size, self.max_length, dtype, attention)
+        self.adapter = adapters.adapt(self.model, name, trained, lora_rank, lora_alpha, lora_targets)
+        self._borrows_base = False  # from another policy, which saves it
         with faults_named(self.model):
             self._head_is_plain = has_plain_head(self.model)
         self.merge_rows = check_flag("merge_rows", merge_rows)
         self.share_prefixes = check_flag("share_prefixes", share_prefixes)
         self.share_contexts = check_flag("share_contexts", share_contexts)
         self.cuda_graphs = check_flag("cuda_graphs", cuda_graphs)
+        self._layout: Layout | None = None
         self._renew_step()
         logits_of = lambda reading: self._logits(self._states(reading))  # noqa: E731
         try_out(self.model, self._step, logits_of, self.vocab_size, self.max_length)
@@ -107,9 +122,10 @@ class LanguageModelPolicy(Policy):
         `Decoder` is the plain path: the model's forward pass with a cache. A faster one of the same interface is
         chosen here, and a faster step in `make_step`; both give the same log-probabilities.
         """
-        if not self._layout.holds(thorough=True):
+        if self._layout is None or not self._layout.holds(thorough=True):
             self._renew_step()
-        parts = (self.model, self._step, self._choose, num_envs, self.max_length)
+        assert self._layout is not None
+        parts = (self._actor, self._step, self._choose, num_envs, self.max_length)
         if self.cuda_graphs and self.device.type == "cuda" and not any(map(is_changed, self._layout.modules)):
             return CapturedDecoder(*parts, self._captures)
         return ContextDecoder(*parts) if self.share_contexts else Decoder(*parts)
@@ -136,8 +152,10 @@ class LanguageModelPolicy(Policy):
         """Return a decoder that fits the model as it is now, and whether its cache must be filled again."""
         if state is None or state.num_slots != num_slots:
             state = self.initial_state(num_slots)
+        if self._merged is not None:
+            self._merged.refresh()
         stale = state.is_stale()
-        if not self._layout.holds(thorough=stale or starting) or state.step is not self._step:
+        if self._layout is None or not self._layout.holds(thorough=stale or starting) or state.step is not self._step:
             state = self.initial_state(num_slots)
             stale = state.is_stale()
         return state, stale
@@ -145,7 +163,13 @@ class LanguageModelPolicy(Policy):
     def _renew_step(self) -> None:
         """Make the decode step for the model as it is now, and drop graphs captured of the last one."""
         self._layout, self._captures = Layout(self.model), Captures()
-        self._step = make_step(self.model, self.max_length)
+        self._merged = adapters.merge_to_act(self.model)
+        self._step = make_step(self._actor, self.max_length)
+
+    @property
+    def _actor(self) -> PreTrainedModel:
+        """The model that acts: with an adapter, if possible, the plain one that the adapter is merged into."""
+        return self.model if self._merged is None else self._merged.model
 
     def _choose(
         self, logits: torch.Tensor, deterministic: bool, generator: torch.Generator | None
@@ -227,21 +251,40 @@ class LanguageModelPolicy(Policy):
 
     @override
     def critic_parameters(self) -> list[nn.Parameter]:
-        return [] if self.critic is None else list(self.critic.parameters())
+        return [] if self.critic is None else [p for p in self.critic.parameters() if p.requires_grad]
 
     @override
     def renew_critic(self) -> None:
-        if self.critic is not None and self.critic.trunk is not None:
-            self.critic.trunk.load_state_dict(self.model.base_model.state_dict())
+        if self.critic is not None:
+            self.critic.renew(self.model)
+
+    @override
+    def frozen_copy(self) -> Self:
+        """Return a frozen copy, for the KL anchor.
+
+        With an adapter it shares the base and has no critic. A fresh adapter changes nothing, so the copy is the base
+        itself, bit for bit; a trained one is copied.
+        """
+        if self.adapter is None:
+            return super().frozen_copy()
+        return self._on_the_same_base(with_adapter=not self.adapter.is_fresh)
+
+    def _on_the_same_base(self, with_adapter: bool) -> Self:
+        made = (self._layout, self._merged, self._step, self._captures, self.critic)  # not copied
+        twin: Self = adapters.share_frozen(self, {id(each): None for each in made}).requires_grad_(False)
+        twin._captures, twin._borrows_base = Captures(), True
+        if not with_adapter:
+            adapters.drop_adapter(twin.model)
+            twin.adapter = None
+        return twin
 
     @override
     def save(self, folder: Path) -> None:
-        """Write model/, which `AutoModelForCausalLM.from_pretrained` can read, policy.json and the critic, if any."""
-        if self.tokenizer is not None:
-            self.model.generation_config.eos_token_id = self.tokenizer.eos_token_id
-            self.model.generation_config.pad_token_id = self.tokenizer.pad_token_id
-            self.tokenizer.save_pretrained(folder / _MODEL)
-        self.model.save_pretrained(folder / _MODEL)
+        """Write policy.json, the critic, if any, and model/: the model, or its adapter (see `Adapter.save`).
+
+        `AutoModelForCausalLM.from_pretrained` can read model/, with an adapter if peft is installed and the base has a
+        name. A frozen copy on another policy's base writes only what is its own.
+        """
         config = {
             "temperature": self.temperature,
             "critic": None if self.critic is None else CRITICS[self.critic.trunk is not None],
@@ -249,15 +292,71 @@ class LanguageModelPolicy(Policy):
             "attention": self.model.config.get_text_config()._attn_implementation,
             **{name: getattr(self, name) for name in _SWITCHES},
         }
+        if self._borrows_base:
+            config[_BORROWS] = True
+        elif self.adapter is not None:
+            config[_DIGEST] = self.adapter.base_digest()
         (folder / _CONFIG).write_text(json.dumps(config) + "\n", encoding="utf-8")
+        if self.adapter is not None:
+            self._save_tokenizer(folder / _MODEL)
+            self.adapter.save(folder / _MODEL, with_base=not self._borrows_base)
+        elif not self._borrows_base:
+            self.export(folder / _MODEL)
         if self.critic is not None:
             self.critic.save(folder)
+
+    def export(self, folder: Path, merge: bool = True) -> None:
+        """Write the model and its tokenizer for use without this library.
+
+        Args:
+            folder: to write into.
+            merge: write a plain model, with W + s B A in place of W, for `AutoModelForCausalLM.from_pretrained`;
+                False writes the adapter alone, in peft's format.
+
+        Raises:
+            ValueError: for `merge=False` without an adapter.
+        """
+        if self.adapter is None and not merge:
+            raise ValueError("this policy has no adapter to write alone; omit merge=False")
+        self._save_tokenizer(folder)
+        if self.adapter is None:
+            self.model.save_pretrained(folder)
+        elif merge:
+            adapters.Merged(self.model).model.save_pretrained(folder)
+        else:
+            self.adapter.save(folder, with_base=False)
+
+    def _save_tokenizer(self, folder: Path) -> None:
+        if self.tokenizer is not None:
+            self.model.generation_config.eos_token_id = self.tokenizer.eos_token_id
+            self.model.generation_config.pad_token_id = self.tokenizer.pad_token_id
+            self.tokenizer.save_pretrained(folder)
 
     @classmethod
     @override
     def load(cls, folder: Path, observation_space: Any, action_space: Any) -> Self:
         config = json.loads((folder / _CONFIG).read_text(encoding="utf-8"))
+        if config.get(_BORROWS):
+            raise ValueError(
+                f"{str(folder)!r} is a reference on the base of the policy beside it; load that checkpoint"
+            )
+        digest = config.pop(_DIGEST, None)
         policy = cls(observation_space, action_space, folder / _MODEL, **config)
+        if digest is not None and (policy.adapter is None or policy.adapter.base_digest() != digest):
+            name = policy.adapter and policy.adapter.base_name
+            raise ValueError(
+                f"the base model {name!r} is not the one that the adapter in {str(folder)!r} was trained on: its "
+                "weights have changed; put the old ones back"
+            )
         if policy.critic is not None:
             policy.critic.load(folder)
         return policy
+
+    @override
+    def load_frozen(self, folder: Path, observation_space: Any, action_space: Any) -> Self:
+        if not json.loads((folder / _CONFIG).read_text(encoding="utf-8")).get(_BORROWS):
+            return super().load_frozen(folder, observation_space, action_space)
+        frozen = self._on_the_same_base(with_adapter=adapters.has_adapter(folder / _MODEL))
+        if frozen.adapter is not None:
+            frozen.adapter.load(folder / _MODEL)
+        return frozen

@@ -1,0 +1,308 @@
+"""LoRA adapters through peft: a frozen base model whose projections get a trained product of low rank.
+
+    y = W x + s B A x,    A [r, in], B [out, r], s = α / r; B starts at 0     (Hu et al. 2021, arXiv:2106.09685)
+
+An adapted model keeps its class and its module names; peft's layer takes the place of each projection W. Only A and B
+are trained. Copies of the model share the base weights: the KL reference, a separate critic, and the model that acts.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import nn
+from transformers import PreTrainedModel
+from transformers.pytorch_utils import Conv1D
+
+from ...checks import check_choice, check_count, check_number
+from ..base import weights_digest
+from .decode_step import is_changed
+
+ALL = "all-linear"
+BASE = "base"  # in an adapter's folder: its base model, if that has no name
+CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
+NAME = "default"  # peft's name of a model's only adapter
+_PREFIX = "base_model.model."  # of every name in peft's files
+_REFUSED = ("bias", "modules_to_save", "use_dora", "lora_bias", "trainable_token_indices", "target_parameters")
+
+
+def has_adapter(spec: Any) -> bool:
+    """Whether `spec` is a folder with an adapter in peft's format."""
+    return isinstance(spec, (str, Path)) and Path(spec, CONFIG).is_file()
+
+
+def base_of(folder: str | Path) -> tuple[str | Path, str | None]:
+    """Return where the base model of an adapter's folder is, and its name; None if it has none and lies in the folder.
+
+    Raises:
+        ValueError: if it is gone, or its name cannot be read.
+    """
+    inside = Path(folder, BASE)
+    if inside.is_dir():
+        return inside, None
+    try:
+        name = json.loads(Path(folder, CONFIG).read_text(encoding="utf-8"))["base_model_name_or_path"]
+    except (ValueError, LookupError, TypeError) as error:
+        raise ValueError(f"{str(Path(folder, CONFIG))!r} is damaged: it names no base model") from error
+    if not isinstance(name, str) or not name or (Path(name).is_absolute() and not Path(name).is_dir()):
+        raise ValueError(
+            f"the base model {name!r} of the adapter in {str(folder)!r} is gone; put it back, or write where it is now "
+            f"as base_model_name_or_path into {CONFIG}"
+        )
+    return name, name
+
+
+class Adapter:
+    """The adapter of a model, and what a checkpoint has to know of its base.
+
+    Args:
+        model: with peft's layers in it; the base weights are frozen.
+        base_name: folder or id that the base was read from; None if it has no name.
+    """
+
+    def __init__(self, model: PreTrainedModel, base_name: str | None) -> None:
+        self.model, self.base_name = model, base_name
+        self._base = [weight for name, weight in model.named_parameters() if not is_adapters(name)]
+        self._digest: tuple[int, str] | None = None
+        self._read = self._version()
+
+    @property
+    def is_fresh(self) -> bool:
+        """Whether the adapter changes nothing yet: every B is 0."""
+        return not any(bool(layer.lora_B[NAME].weight.any()) for _, layer in adapted_layers(self.model))
+
+    def base_digest(self) -> str:
+        """Return the SHA-256 of the base weights, with the names they have without an adapter."""
+        version = self._version()
+        if self._digest is None or self._digest[0] != version:
+            self._digest = version, weights_digest(without_adapter(self.model))
+        return self._digest[1]
+
+    def save(self, folder: Path, with_base: bool) -> None:
+        """Write the adapter in peft's format.
+
+        Args:
+            folder: to write into.
+            with_base: whether to write the base, too, if it has no name or is not what was read from there any more.
+        """
+        folder.mkdir(parents=True, exist_ok=True)
+        named = self.base_name is not None and self._version() == self._read
+        config = copy.deepcopy(self.model.peft_config[NAME])
+        config.base_model_name_or_path = self.base_name if named else None
+        config.target_modules = sorted(config.target_modules)
+        config.inference_mode = True
+        config.save_pretrained(str(folder))
+        tensors = {name: weight.detach().contiguous() for name, weight in _named_weights(self.model).items()}
+        save_file(tensors, folder / WEIGHTS, metadata={"format": "pt"})
+        if with_base and not named:
+            without_adapter(self.model).save_pretrained(folder / BASE)
+
+    def load(self, folder: Path) -> None:
+        """Read the weights that `save` or peft wrote.
+
+        Raises:
+            ValueError: if they are missing or damaged, or are not exactly the adapter's.
+        """
+        try:
+            found = load_file(folder / WEIGHTS)
+        except (OSError, SafetensorError) as error:
+            raise ValueError(f"the adapter in {str(folder / WEIGHTS)!r} cannot be read: {error}") from error
+        weights = _named_weights(self.model)
+        wrong = list(found.keys() ^ weights.keys())
+        wrong += [name for name in found.keys() & weights.keys() if found[name].shape != weights[name].shape]
+        if wrong:
+            raise ValueError(f"the adapter in {str(folder / WEIGHTS)!r} does not fit its model: {min(wrong)}")
+        with torch.no_grad():
+            for name, weight in weights.items():
+                weight.copy_(found[name])
+
+    def _version(self) -> int:
+        """Return a number that changes when a base weight is changed in place."""
+        return sum(weight._version for weight in self._base)
+
+
+def adapt(
+    model: PreTrainedModel,
+    base_name: str | None,
+    folder: Path | None,
+    rank: int | None,
+    alpha: float | None,
+    targets: str | None,
+) -> Adapter | None:
+    """Put an adapter into a model, in place, and freeze everything else; None if none is asked for.
+
+    Args:
+        model: without an adapter.
+        base_name: folder or id that it was read from; None if it has no name.
+        folder: of a trained adapter; None for a new one, whose weights are drawn from torch's global generator.
+        rank: r, from 1 to the width of the model; None for no new adapter.
+        alpha: α, above 0; None for 2 r.
+        targets: names of linear layers, separated by commas; None or "all-linear" for all of attention and MLP.
+
+    Raises:
+        ValueError: for values out of range, unknown targets, or an adapter that is not plain LoRA.
+    """
+    given = {"lora_rank": rank, "lora_alpha": alpha, "lora_targets": targets}
+    named = [name for name, value in given.items() if value is not None]
+    if folder is not None and named:
+        raise ValueError(f"{str(folder)!r} has an adapter already, which training continues; omit {', '.join(named)}")
+    if folder is None and rank is None:
+        if named:
+            raise ValueError(f"{named[0]} is of an adapter: pass lora_rank, too")
+        return None
+    peft = _peft()
+    if folder is not None:
+        config = peft.LoraConfig.from_pretrained(str(folder))
+        refused = [name for name in _REFUSED if getattr(config, name, None) not in (None, False, "none", [])]
+        if getattr(config.peft_type, "value", None) != "LORA" or refused:
+            what = ", ".join(refused) or f"peft_type {getattr(config.peft_type, 'value', config.peft_type)}"
+            raise ValueError(f"the adapter in {str(folder)!r} is not supported: {what}; supported: plain LoRA")
+    else:
+        width = model.config.get_text_config().hidden_size
+        rank = check_count("lora_rank", rank)
+        if rank > width:
+            raise ValueError(f"lora_rank={rank} is above the width of the model; use 1 to {width}")
+        scale = 2.0 * rank if alpha is None else check_number("lora_alpha", alpha, low=0.0, above=True)
+        names = target_names(model, targets)
+        transposed = all(isinstance(layer, Conv1D) for layer in _linear_layers(model).values())
+        config = peft.LoraConfig(
+            r=rank, lora_alpha=scale, target_modules=names, fan_in_fan_out=transposed, task_type="CAUSAL_LM"
+        )
+    config.inference_mode = False
+    peft.inject_adapter_in_model(config, model, NAME)
+    for name, parameter in model.named_parameters():
+        parameter.requires_grad_(is_adapters(name))
+    for name, layer in adapted_layers(model):
+        if not isinstance(layer.base_layer, (nn.Linear, Conv1D)) or NAME in layer.lora_variant:
+            raise ValueError(f"the adapter of {name} is not supported: plain LoRA of linear layers only")
+    adapter = Adapter(model.eval(), base_name)
+    if folder is not None:
+        adapter.load(folder)
+    return adapter
+
+
+def target_names(model: PreTrainedModel, targets: str | None) -> list[str]:
+    """Return the names of the linear layers that `targets` asks for; see `adapt`.
+
+    Raises:
+        ValueError: naming what the model does not have, and what it has.
+    """
+    known = sorted(_linear_layers(model))
+    asked = [ALL] if targets is None else [name.strip() for name in targets.split(",")]
+    for name in asked:
+        check_choice("LoRA target", name, [ALL, *known])
+    return known if ALL in asked else sorted(set(asked))
+
+
+def _linear_layers(model: PreTrainedModel) -> dict[str, nn.Module]:
+    """Return the linear layers of the trunk by the last part of their names, one of each."""
+    named = model.base_model.named_modules()
+    return {name.rpartition(".")[2]: part for name, part in named if isinstance(part, (nn.Linear, Conv1D))}
+
+
+def is_adapters(name: str) -> bool:
+    """Whether a weight of this name in a module belongs to an adapter."""
+    return ".lora_" in name
+
+
+def adapted_layers(model: nn.Module) -> list[tuple[str, Any]]:
+    """Return peft's layers in a model, by name."""
+    return [(name, module) for name, module in model.named_modules() if "lora_A" in module._modules]
+
+
+def share_frozen(module: nn.Module, memo: dict[int, Any] | None = None) -> Any:
+    """Return a copy of a module that shares the weights that are not trained; `memo` is that of `copy.deepcopy`."""
+    frozen = {id(weight): weight for weight in module.parameters() if not weight.requires_grad}
+    return copy.deepcopy(module, {**frozen, **(memo or {})})
+
+
+def drop_adapter(model: PreTrainedModel) -> None:
+    """Put the projections of the base back in place of peft's layers."""
+    for name, layer in adapted_layers(model):
+        model.set_submodule(name, layer.base_layer)
+    vars(model).pop("peft_config", None)
+
+
+def without_adapter(model: PreTrainedModel) -> PreTrainedModel:
+    """Return the base of an adapted model: the same weights in memory, without peft's layers."""
+    shared = {id(tensor): tensor for tensor in (*model.parameters(), *model.buffers())}
+    base = copy.deepcopy(model, shared)
+    drop_adapter(base)
+    return base
+
+
+class Merged:
+    """An adapted model as a plain one, W + s B A in place of W; it shares all other weights.
+
+    Its forward pass is as fast as the base's. Costs the memory of the adapted projections.
+
+    Attributes:
+        model: the plain one.
+    """
+
+    def __init__(self, model: PreTrainedModel) -> None:
+        self.model = without_adapter(model)
+        self._pairs: list[tuple[Any, nn.Parameter]] = []
+        for name, layer in adapted_layers(model):
+            plain: Any = self.model.get_submodule(name)
+            plain.weight = nn.Parameter(torch.empty_like(plain.weight), requires_grad=False)
+            self._pairs.append((layer, plain.weight))
+        self._sources = [
+            each.weight
+            for layer, _ in self._pairs
+            for each in (layer.base_layer, layer.lora_A[NAME], layer.lora_B[NAME])
+        ]
+        self._version = -1
+        self.refresh()
+
+    @torch.no_grad()
+    def refresh(self) -> None:
+        """Follow the adapter, if it has changed: in place, since captured graphs know the weights by their address."""
+        version = sum(weight._version for weight in self._sources)
+        if version != self._version:
+            self._version = version
+            for layer, weight in self._pairs:
+                weight.copy_(_merged_weight(layer))
+
+
+def merge_to_act(model: PreTrainedModel) -> Merged | None:
+    """Return the merged model that acts in place of an adapted one; None if the model itself has to act.
+
+    In 16 bits W + s B A rounds to W while the adapter is small: the policy that acts would not be the one that is
+    trained. So there the two products stay apart, as in training. A hook may read or change anything.
+    """
+    if not adapted_layers(model) or model.dtype not in (torch.float32, torch.float64):
+        return None
+    return None if any(map(is_changed, model.modules())) else Merged(model)
+
+
+def _merged_weight(layer: Any) -> torch.Tensor:
+    """Return W + s B A in at least float32."""
+    weight, a, b = layer.base_layer.weight, layer.lora_A[NAME].weight, layer.lora_B[NAME].weight
+    dtype = torch.promote_types(weight.dtype, torch.float32)
+    product = (b.to(dtype) @ a.to(dtype)) * layer.scaling[NAME]
+    return weight.to(dtype) + (product.T if layer.fan_in_fan_out else product)
+
+
+def _named_weights(model: nn.Module) -> dict[str, nn.Parameter]:
+    """Return the adapter's weights under their names in peft's files."""
+    parts = ("lora_A", "lora_B")
+    return {
+        f"{_PREFIX}{name}.{part}.weight": getattr(layer, part)[NAME].weight
+        for name, layer in adapted_layers(model)
+        for part in parts
+    }
+
+
+def _peft() -> Any:
+    try:
+        import peft
+    except ImportError as error:
+        raise ValueError(f"LoRA adapters need peft: pip install 'rlenv[lora]' ({error})") from error
+    return peft
