@@ -253,7 +253,7 @@ warm_start = options(
 adapter = options(
     click.option("--lora-rank", type=int, default=None, help="Freeze the model and train a LoRA adapter of this rank."),
     click.option(
-        "--lora-alpha", type=float, default=None, show_default="2 x rank", help="The adapter counts alpha/rank."
+        "--lora-alpha", type=float, default=None, show_default="2 x rank", help="The adapter counts alpha/rank times."
     ),
     click.option(
         "--lora-targets",

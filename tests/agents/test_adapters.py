@@ -1,0 +1,461 @@
+"""LoRA: a frozen base model, an adapter that is trained, a reference on the same base, and what is written of it."""
+
+import copy
+import json
+import sys
+
+import peft
+import pytest
+import torch
+from identity_checks import (
+    EXACT,
+    ROUNDING,
+    assert_close,
+    check_acting_equals_training,
+    check_plain_reference,
+    check_running_equals_fresh,
+    check_state_forgets_old_weights,
+    collect,
+)
+from tiny_models import ALPHABET, norm_in_double, text_envs, tiny_model, tiny_policy
+from transformers import AutoModelForCausalLM
+
+from agents import A2C, RLOO, Agent, DivergedError, LanguageModelPolicy, Reinforce
+from agents.policies.base import weights_digest
+from agents.policies.language import adapters
+from agents.policies.language import policy as language_model
+from agents.policies.language.cuda_graph import CapturedDecoder
+from agents.policies.language.decode_step import GeneralStep, LlamaStep
+from rlenv.tokenizer import character_tokenizer
+
+VOCAB = len(ALPHABET) + 2
+models = pytest.mark.parametrize("name", ["gpt2", "llama"])
+wrapped_by_peft = pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing`:FutureWarning")  # asked by peft
+SMALL = {"episodes_per_update": 8, "num_envs": 4, "group_size": 2, "learning_rate": 1e-2, "device": "cpu"}
+
+
+def train_a_bit(policy, seed=0):
+    """Give an adapter, which starts with B = 0, an effect."""
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for name, weight in policy.named_parameters():
+            if "lora_B" in name:
+                weight.copy_(torch.randn(weight.shape, generator=generator, dtype=torch.float64) * 0.2)
+    return policy
+
+
+def adapted(name="llama", envs=None, dtype="float64", rank=4, trained=True, **kwargs):
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        policy = tiny_policy(name, envs or text_envs(1), dtype=dtype, lora_rank=rank, **kwargs)
+    return train_a_bit(policy) if trained else policy
+
+
+def spaces_of(envs):
+    return envs.single_observation_space, envs.single_action_space
+
+
+def base_folder(path, name="llama", seed=0):
+    """Write a model with a tokenizer."""
+    tiny_model(name, VOCAB, seed).save_pretrained(path)
+    character_tokenizer(ALPHABET).save_pretrained(path)
+    return path
+
+
+def agent_on(model, envs, cls=RLOO, **kwargs):
+    policy_kwargs = kwargs.pop("policy_kwargs", {"lora_rank": 4})
+    return cls(model, envs, policy_kwargs=policy_kwargs, **{**SMALL, **kwargs})
+
+
+def own_bytes(model):
+    """Return the addresses of all weights."""
+    return {weight.data_ptr() for weight in model.parameters()}
+
+
+# Acting is training.
+
+
+@models
+@pytest.mark.parametrize(("dtype", "tolerance"), [("float64", EXACT), ("float32", ROUNDING)])
+def test_a_policy_with_an_adapter_acts_as_it_trains(name, dtype, tolerance):
+    envs = text_envs(4, group_size=2)
+    policy = adapted(name, envs, dtype)
+    check_acting_equals_training(policy, envs, tolerance)
+    check_plain_reference(policy, envs, tolerance)
+
+
+def test_the_adapter_counts_while_acting():
+    envs = text_envs(4, group_size=2)
+    policy = adapted("llama", envs)
+    rollout = collect(policy, envs, 8)
+    base = LanguageModelPolicy(*spaces_of(envs), adapters.without_adapter(policy.model))
+    log_probs, _ = base.evaluate_actions(rollout)
+    assert (log_probs - rollout.log_probs).abs().max() > 0.1
+
+
+@pytest.mark.parametrize("check", [check_running_equals_fresh, check_state_forgets_old_weights])
+def test_a_running_state_follows_the_adapter(check):
+    envs = text_envs(4, group_size=2)
+    check(adapted("llama", envs), envs, EXACT)
+
+
+def test_the_fast_step_reads_merged_weights_and_follows_them_in_place():
+    policy = adapted("llama")
+    merged = policy._merged
+    assert type(policy._step) is LlamaStep and type(merged.model) is type(policy.model)
+    weights = dict(merged.model.named_parameters())
+    places, before = own_bytes(merged.model), {name: weight.clone() for name, weight in weights.items()}
+    train_a_bit(policy, seed=1)
+    merged.refresh()
+    changed = {name for name, weight in weights.items() if not torch.equal(weight, before[name])}
+    assert changed == {f"{name}.weight" for name, _ in adapters.adapted_layers(policy.model)}
+    assert own_bytes(merged.model) == places, "a captured graph reads fixed addresses"
+
+
+def test_a_captured_step_follows_the_adapter(monkeypatch):
+    monkeypatch.setattr(LanguageModelPolicy, "device", torch.device("cuda"))
+    envs = text_envs(4, group_size=2)
+    policy = adapted("llama", envs)
+    for seed in (1, 2):
+        assert type(policy.initial_state(4)) is CapturedDecoder
+        captures = policy._captures
+        check_acting_equals_training(policy, envs, EXACT)
+        train_a_bit(policy, seed)
+        assert policy._captures is captures
+
+
+def test_in_half_precision_the_products_stay_apart():
+    """There W + s B A would round to W: the first steps of an adapter would be trained and never sampled from."""
+    envs = text_envs(4, group_size=2)
+    policy = adapted("llama", envs, "bfloat16")
+    assert policy._merged is None and type(policy._step) is GeneralStep
+    check_acting_equals_training(policy, envs, 0.1)
+
+
+def test_a_hook_keeps_the_products_apart():
+    envs = text_envs(4, group_size=2)
+    policy = adapted("llama", envs)
+    handle = policy.model.model.layers[0].mlp.register_forward_hook(lambda module, args, output: output * 1.5)
+    check_acting_equals_training(policy, envs, EXACT)
+    assert policy._merged is None
+    handle.remove()
+    check_acting_equals_training(policy, envs, EXACT)
+    assert policy._merged is not None
+
+
+# The reference.
+
+
+@models
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_the_reference_of_a_fresh_adapter_is_the_base_bit_for_bit(name, dtype):
+    envs = text_envs(4, group_size=2)
+    policy = adapted(name, envs, dtype, trained=False)
+    base = tiny_policy(name, envs, dtype=dtype)
+    reference = policy.frozen_copy()
+    train_a_bit(policy)
+    rollout = collect(policy, envs, 8)
+    assert torch.equal(reference.evaluate_actions(rollout)[0], base.evaluate_actions(rollout)[0])
+    assert own_bytes(reference) <= own_bytes(policy), "no second copy of the base"
+    assert weights_digest(reference) == weights_digest(base)
+
+
+def test_the_reference_of_a_trained_adapter_is_a_copy_of_it_on_the_same_base():
+    envs = text_envs(4, group_size=2)
+    policy = adapted("llama", envs)
+    rollout = collect(policy, envs, 8)
+    reference, before = policy.frozen_copy(), policy.evaluate_actions(rollout)[0].detach()
+    train_a_bit(policy, seed=1)
+    assert torch.equal(reference.evaluate_actions(rollout)[0], before)
+    assert not torch.equal(policy.evaluate_actions(rollout)[0], before)
+    assert {name for name, weight in reference.named_parameters() if weight.data_ptr() not in own_bytes(policy)} == {
+        name for name, _ in policy.named_parameters() if "lora_" in name
+    }
+    check_acting_equals_training(reference, envs, EXACT)
+    assert not any(weight.requires_grad for weight in reference.parameters())
+    assert all(weight.requires_grad == ("lora_" in name) for name, weight in policy.named_parameters())
+
+
+@pytest.mark.parametrize("trained", [False, True], ids=["fresh", "trained"])
+def test_the_kl_is_zero_before_the_first_update_and_grows(trained):
+    envs = text_envs(4, group_size=2)
+    policy = adapted("llama", envs, trained=trained)
+    agent = RLOO(policy, envs, kl_coef=0.1, kl_estimator="exact", kl_in="loss", **SMALL)
+    metrics = [each for _, each in agent.updates(total_episodes=16)]
+    agent.anchor.freeze_reference(policy)
+    rollout = collect(policy, envs, 8)
+    assert policy.kl_divergence(agent.anchor.reference, rollout).sum() > 1e-4
+    assert len(metrics) == 2
+    again = adapted("llama", envs, trained=trained)
+    assert again.kl_divergence(again.frozen_copy(), rollout).abs().max() <= EXACT
+
+
+def test_a_changed_base_is_noticed_by_the_reference():
+    envs = text_envs(4, group_size=2)
+    policy = adapted("llama", envs)
+    agent = RLOO(policy, envs, kl_coef=0.1, **SMALL)
+    agent.anchor.freeze_reference(policy)
+    agent.learn(total_episodes=8)
+    agent.anchor.check_reference()
+    with torch.no_grad():
+        policy.model.model.layers[0].mlp.up_proj.base_layer.weight.mul_(1.001)
+    with pytest.raises(DivergedError, match="reference have changed"):
+        agent.anchor.check_reference()
+
+
+# What is trained.
+
+
+@pytest.mark.parametrize(("cls", "critic"), [(Reinforce, None), (A2C, "head"), (A2C, "separate")])
+def test_only_the_adapter_and_the_critic_are_trained(cls, critic):
+    envs = text_envs(4, group_size=2)
+    policy = adapted("llama", envs, trained=False, **({"critic": critic} if critic else {}))
+    agent = cls(policy, envs, **SMALL)
+    base = policy.adapter.base_digest()
+    before = {name: weight.clone() for name, weight in policy.state_dict().items()}
+    agent.learn(total_episodes=24)
+    changed = {name for name, weight in policy.state_dict().items() if not torch.equal(weight, before[name])}
+    assert changed and all("lora_" in name or name.startswith("critic.head") for name in changed)
+    assert any("lora_A" in name for name in changed) and any("lora_B" in name for name in changed)
+    assert policy.adapter.base_digest() == base == weights_digest(adapters.without_adapter(policy.model))
+    known = {id(weight) for group in agent.optimizer.param_groups for weight in group["params"]}
+    assert known == {id(weight) for weight in policy.actor_parameters() + policy.critic_parameters()}
+    assert all(weight.requires_grad for group in agent.optimizer.param_groups for weight in group["params"])
+    if critic == "separate":  # its own adapter, on the same base
+        assert any(name.startswith("critic.trunk") for name in changed)
+        base_of_trunk = {p.data_ptr() for name, p in policy.critic.trunk.named_parameters() if "lora_" not in name}
+        assert base_of_trunk <= own_bytes(policy.model)
+
+
+def test_the_adapter_is_drawn_with_the_seed_of_the_agent():
+    envs = text_envs(4, group_size=2)
+    state = torch.get_rng_state()
+    first, second, third = (agent_on(tiny_model("llama"), envs, seed=seed).policy for seed in (1, 1, 2))
+    assert torch.equal(torch.get_rng_state(), state)
+    assert weights_digest(first) == weights_digest(second) != weights_digest(third)
+    assert first.adapter.base_digest() == third.adapter.base_digest()
+
+
+@pytest.mark.parametrize(
+    ("targets", "wanted"),
+    [("q_proj, v_proj", {"q_proj", "v_proj"}), (None, None), ("all-linear", None), ("mlp.x", ValueError)],
+)
+def test_targets_say_which_layers_have_an_adapter(targets, wanted):
+    every = {"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"}
+    if wanted is ValueError:
+        with pytest.raises(ValueError, match=r"unknown LoRA target 'mlp\.x'"):
+            adapted(lora_targets=targets)
+        return
+    layers = [name.split(".")[-1] for name, _ in adapters.adapted_layers(adapted(lora_targets=targets).model)]
+    assert set(layers) == (wanted or every) and len(layers) == 2 * len(wanted or every)
+
+
+BAD = [
+    ({"lora_rank": 0}, "lora_rank must be a whole number of at least 1, got 0"),
+    ({"lora_rank": 2.5}, "lora_rank must be a whole number of at least 1, got 2.5"),
+    ({"lora_rank": 17}, "lora_rank=17 is above the width of the model; use 1 to 16"),
+    ({"lora_rank": 2, "lora_alpha": 0.0}, "lora_alpha must be a finite number above 0, got 0.0"),
+    ({"lora_rank": 2, "lora_alpha": float("nan")}, "lora_alpha must be a finite number above 0, got nan"),
+    ({"lora_alpha": 2.0}, "lora_alpha is of an adapter: pass lora_rank, too"),
+    (
+        {"lora_rank": 2, "lora_targets": "q_proj,qproj"},
+        "unknown LoRA target 'qproj'; did you mean 'q_proj'? allowed: all-linear, down_proj, gate_proj, k_proj, "
+        "o_proj, q_proj, up_proj, v_proj",
+    ),
+]
+
+
+@pytest.mark.parametrize(("given", "message"), BAD)
+def test_a_wrong_setting_is_one_line(given, message):
+    with pytest.raises(ValueError) as error:
+        tiny_policy("llama", text_envs(1), **given)
+    assert str(error.value) == message
+
+
+def test_without_peft_the_error_names_the_extra(monkeypatch):
+    monkeypatch.setitem(sys.modules, "peft", None)
+    with pytest.raises(ValueError, match=r"LoRA adapters need peft: pip install 'rlenv\[lora\]'"):
+        adapted()
+
+
+# Checkpoints.
+
+
+def test_a_checkpoint_names_the_base_and_keeps_the_adapter(tmp_path):
+    envs = text_envs(4, group_size=2)
+    agent = agent_on(base_folder(tmp_path / "base"), envs, kl_coef=0.1)
+    agent.learn(total_episodes=16)
+    agent.save(tmp_path / "agent")
+    files = {path.relative_to(tmp_path / "agent").as_posix() for path in (tmp_path / "agent").rglob("*.safetensors")}
+    assert files == {"policy/model/adapter_model.safetensors", "training.safetensors"}
+    again = Agent.load(tmp_path / "agent", env=envs, device="cpu")
+    assert weights_digest(again.policy) == weights_digest(agent.policy)
+    assert weights_digest(again.anchor.reference) == weights_digest(agent.anchor.reference)
+    assert own_bytes(again.anchor.reference) <= own_bytes(again.policy)
+    read = AutoModelForCausalLM.from_pretrained(tmp_path / "agent" / "policy" / "model", dtype=torch.float32)
+    ids = torch.arange(VOCAB)[None]
+    assert_close(read(ids).logits, again.policy.model(ids).logits, ROUNDING, "transformers' reading and ours")
+
+
+@pytest.mark.parametrize("trained", [False, True], ids=["fresh", "trained"])
+def test_a_base_without_a_name_is_written_once(trained, tmp_path):
+    envs = text_envs(4, group_size=2)
+    policy = adapted("llama", envs, "float32", trained=trained, critic="separate")
+    agent = A2C(policy, envs, kl_coef=0.1, **SMALL)
+    agent.learn(total_episodes=16)
+    agent.save(tmp_path / "agent")
+    files = {path.relative_to(tmp_path / "agent").as_posix() for path in (tmp_path / "agent").rglob("*.safetensors")}
+    assert files == {
+        "policy/critic.safetensors",
+        "policy/model/adapter_model.safetensors",
+        "policy/model/base/model.safetensors",
+        "training.safetensors",
+    } | ({"reference/model/adapter_model.safetensors"} if trained else set())
+    critic = tmp_path / "agent" / "policy" / "critic.safetensors"
+    assert critic.stat().st_size < (tmp_path / "agent/policy/model/base/model.safetensors").stat().st_size
+    again = A2C.load(tmp_path / "agent", env=envs, device="cpu")
+    for ours, theirs in ((again.policy, policy), (again.anchor.reference, agent.anchor.reference)):
+        assert weights_digest(ours) == weights_digest(theirs)
+    again.save(tmp_path / "agent")  # replaces the folder that the base was read from
+    assert weights_digest(A2C.load(tmp_path / "agent", env=envs, device="cpu").policy) == weights_digest(policy)
+
+
+def test_a_base_that_has_changed_or_gone_is_named(tmp_path):
+    envs = text_envs(4, group_size=2)
+    base = base_folder(tmp_path / "base")
+    agent_on(base, envs).save(tmp_path / "agent")
+    base_folder(base, seed=1)
+    with pytest.raises(ValueError, match=r"the base model '.*base' is not the one that the adapter .* was trained on"):
+        Agent.load(tmp_path / "agent", env=envs, device="cpu")
+    base.rename(tmp_path / "elsewhere")
+    with pytest.raises(ValueError, match=r"the base model '.*base' of the adapter in '.*' is gone; put it back"):
+        Agent.load(tmp_path / "agent", env=envs, device="cpu")
+
+
+def test_a_base_that_was_changed_in_memory_is_written(tmp_path):
+    envs = text_envs(4, group_size=2)
+    agent = agent_on(base_folder(tmp_path / "base"), envs)
+    with torch.no_grad():
+        agent.policy.model.get_output_embeddings().weight.mul_(1.1)
+    agent.save(tmp_path / "agent")
+    again = Agent.load(tmp_path / "agent", env=envs, device="cpu")
+    assert weights_digest(again.policy) == weights_digest(agent.policy)
+
+
+def test_training_goes_on_from_the_adapter_in_a_folder(tmp_path):
+    envs = text_envs(4, group_size=2)
+    first = agent_on(base_folder(tmp_path / "base"), envs)
+    first.learn(total_episodes=16)
+    first.save(tmp_path / "agent")
+    folder = tmp_path / "agent" / "policy" / "model"
+    agent = agent_on(folder, envs, policy_kwargs={}, kl_coef=0.1)
+    assert weights_digest(agent.policy) == weights_digest(first.policy)
+    assert agent.policy.adapter.base_name == str((tmp_path / "base").resolve())
+    agent.learn(total_episodes=16)
+    rollout = collect(agent.policy, envs, 8)
+    log_probs, _ = first.policy.evaluate_actions(rollout)
+    assert torch.equal(agent.anchor.reference.evaluate_actions(rollout)[0], log_probs), "the adapter is on in it"
+    with pytest.raises(ValueError, match="has an adapter already, which training continues; omit lora_rank"):
+        agent_on(folder, envs)
+
+
+# Export, and peft's own files.
+
+
+@torch.no_grad()
+def greedy(model, ids):
+    return model.generate(ids, max_new_tokens=12, do_sample=False, pad_token_id=0, eos_token_id=1)
+
+
+@models
+def test_a_merged_export_is_the_adapter(name, tmp_path):
+    policy = adapted(name, dtype="float32")
+    policy.tokenizer = character_tokenizer(ALPHABET)
+    policy.export(tmp_path / "plain")
+    assert not (tmp_path / "plain" / adapters.CONFIG).exists() and (tmp_path / "plain/tokenizer_config.json").exists()
+    plain = AutoModelForCausalLM.from_pretrained(tmp_path / "plain", dtype=torch.float32)
+    assert not adapters.adapted_layers(plain)
+    ids = torch.randint(VOCAB, (6, 10), generator=torch.Generator().manual_seed(0))
+    assert_close(plain(ids).logits, policy.model(ids).logits, 1e-5, "the merged model and the adapter")
+    assert torch.equal(greedy(plain, ids), greedy(policy.model, ids))
+
+
+def test_a_merged_export_in_half_precision_rounds_once(tmp_path):
+    policy = adapted("llama", dtype="bfloat16")
+    policy.export(tmp_path / "plain")
+    plain = AutoModelForCausalLM.from_pretrained(tmp_path / "plain", dtype="auto")
+    layer = policy.model.model.layers[0].self_attn.q_proj
+    a, b = (part["default"].weight.float() for part in (layer.lora_A, layer.lora_B))
+    wanted = (layer.base_layer.weight.float() + 2.0 * b @ a).bfloat16()
+    assert torch.equal(plain.model.layers[0].self_attn.q_proj.weight, wanted)
+
+
+@wrapped_by_peft
+@models
+def test_peft_reads_the_adapter_alone(name, tmp_path):
+    policy = adapted(name, dtype="float32")
+    policy.export(tmp_path / "adapter", merge=False)
+    base = tiny_model(name, VOCAB)
+    theirs = peft.PeftModel.from_pretrained(base, tmp_path / "adapter").eval()
+    ids = torch.arange(VOCAB)[None]
+    assert_close(theirs(ids).logits, policy.model(ids).logits, ROUNDING, "peft and ours")
+    assert not list((tmp_path / "adapter").glob("model*")) and not (tmp_path / "adapter" / adapters.BASE).exists()
+
+
+@wrapped_by_peft
+@models
+def test_an_adapter_that_peft_wrote_is_read(name, tmp_path):
+    base = base_folder(tmp_path / "base", name)
+    names = ["c_attn"] if name == "gpt2" else ["q_proj", "o_proj"]
+    config = peft.LoraConfig(
+        r=3, lora_alpha=5, target_modules=names, init_lora_weights=False, fan_in_fan_out=name == "gpt2"
+    )
+    theirs = peft.get_peft_model(AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32), config).eval()
+    theirs.save_pretrained(tmp_path / "adapter")
+    envs = text_envs(1)
+    policy = LanguageModelPolicy(*spaces_of(envs), tmp_path / "adapter")
+    ids = torch.arange(VOCAB)[None]
+    assert_close(policy.model(ids).logits, theirs(ids).logits, ROUNDING, "peft and ours")
+    assert not policy.adapter.is_fresh
+
+
+@pytest.mark.parametrize("change", ["kind", "missing", "shape", "name"])
+def test_an_adapter_that_does_not_fit_is_refused(change, tmp_path):
+    base = base_folder(tmp_path / "base")
+    envs = text_envs(4, group_size=2)
+    policy = LanguageModelPolicy(*spaces_of(envs), base, lora_rank=2)
+    policy.export(tmp_path / "adapter", merge=False)
+    file = tmp_path / "adapter" / adapters.CONFIG
+    config = json.loads(file.read_text())
+    message = {
+        "kind": "is not supported: use_dora; supported: plain LoRA",
+        "missing": "cannot be read",
+        "shape": "does not fit its model: base_model.model.model.layers.0.mlp.down_proj.lora_A.weight",
+        "name": "names no base model",
+    }[change]
+    if change == "missing":
+        (tmp_path / "adapter" / adapters.WEIGHTS).unlink()
+    file.write_text(json.dumps(config | {"kind": {"use_dora": True}, "shape": {"r": 3}}.get(change, {})))
+    if change == "name":
+        file.write_text("{}")
+    with pytest.raises(ValueError, match=message) as error:
+        LanguageModelPolicy(*spaces_of(envs), tmp_path / "adapter")
+    assert "\n" not in str(error.value)
+
+
+def test_only_an_adapter_can_be_exported_alone(tmp_path):
+    with pytest.raises(ValueError, match="this policy has no adapter to write alone; omit merge=False"):
+        tiny_policy("llama", text_envs(1)).export(tmp_path / "x", merge=False)
+
+
+def test_a_copy_of_a_policy_is_independent():
+    envs = text_envs(4, group_size=2)
+    policy = adapted("llama", envs)
+    norm_in_double(policy.model)
+    twin = copy.deepcopy(policy)
+    train_a_bit(twin, seed=1)
+    assert weights_digest(twin) != weights_digest(policy)
+    for each in (policy, twin):
+        check_acting_equals_training(each, envs, EXACT)
+    assert not own_bytes(twin) & own_bytes(policy)
+    assert language_model.adapters.adapted_layers(twin.model)
