@@ -75,6 +75,30 @@ def test_a_break_changes_nothing(name, kind, tmp_path):
     assert everything(again) == everything(whole)
 
 
+@pytest.mark.parametrize("start", ["base", "adapter"])
+def test_a_break_changes_nothing_for_an_adapter(start, tmp_path):
+    """The reference is the base with the adapter off, or a copy of the adapter that the run began with."""
+
+    def begun(model="tiny", **policy_kwargs):
+        settings = {**SMALL, "kl_coef": 0.05, "group_size": 2, "policy_kwargs": policy_kwargs}
+        return AGENTS["rloo"](model, "TextGen-v0", env_kwargs=ARITH, **settings)
+
+    make = lambda: begun(lora_rank=4)  # noqa: E731
+    if start == "adapter":
+        other = begun(lora_rank=4)
+        run(other, 1)
+        other.save(tmp_path / "other")
+        make = lambda: begun(tmp_path / "other" / "policy" / "model")  # noqa: E731
+    whole, first = make(), make()
+    wanted = run(whole, 4)
+    assert run(first, BREAK) == wanted[:BREAK]
+    first.save(tmp_path / "agent")
+    again = Agent.load(tmp_path / "agent", device="cpu")
+    assert everything(again) == everything(first)
+    assert run(again, 4 - BREAK) == wanted[BREAK:]
+    assert everything(again) == everything(whole)
+
+
 @pytest.mark.parametrize("name", ["ppo", "dapo"])
 def test_a_checkpoint_written_within_a_rollout_is_of_the_moment_before(name, tmp_path):
     """Callbacks save while episodes are under way; stable-baselines3's CheckpointCallback does."""

@@ -9,7 +9,6 @@ are trained. Copies of the model share the base weights: the KL reference, a sep
 from __future__ import annotations
 
 import copy
-import json
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,8 @@ from torch import nn
 from transformers import PreTrainedModel
 from transformers.pytorch_utils import Conv1D
 
-from ...checks import check_choice, check_count, check_number
+from ...checks import check_choice, check_count, check_number, first_line
+from ...files import read_table
 from ..base import weights_digest
 from .decode_step import is_changed
 
@@ -29,7 +29,15 @@ BASE = "base"  # in an adapter's folder: its base model, if that has no name
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 NAME = "default"  # peft's name of a model's only adapter
 _PREFIX = "base_model.model."  # of every name in peft's files
-_REFUSED = ("bias", "modules_to_save", "use_dora", "lora_bias", "trainable_token_indices", "target_parameters")
+_READ = (  # of adapter_config.json; peft's other settings have to be off
+    "r", "lora_alpha", "target_modules", "exclude_modules", "fan_in_fan_out", "use_rslora", "rank_pattern",
+    "alpha_pattern", "layers_to_transform", "layers_pattern", "task_type",
+)  # fmt: skip
+_IGNORED = (  # they say nothing about what an adapter computes when it is read
+    "peft_type", "peft_version", "base_model_name_or_path", "revision", "inference_mode", "init_lora_weights",
+    "lora_dropout", "auto_mapping", "megatron_core", "qalora_group_size", "runtime_config",
+)  # fmt: skip
+_OFF: tuple[Any, ...] = (None, False, "none", {}, [])
 
 
 def has_adapter(spec: Any) -> bool:
@@ -46,14 +54,12 @@ def base_of(folder: str | Path) -> tuple[str | Path, str | None]:
     inside = Path(folder, BASE)
     if inside.is_dir():
         return inside, None
-    try:
-        name = json.loads(Path(folder, CONFIG).read_text(encoding="utf-8"))["base_model_name_or_path"]
-    except (ValueError, LookupError, TypeError) as error:
-        raise ValueError(f"{str(Path(folder, CONFIG))!r} is damaged: it names no base model") from error
-    if not isinstance(name, str) or not name or (Path(name).is_absolute() and not Path(name).is_dir()):
+    name = read_table(Path(folder, CONFIG)).get("base_model_name_or_path")
+    if not isinstance(name, str) or not name:
+        raise ValueError(f"{str(Path(folder, CONFIG))!r} names no base model (base_model_name_or_path)")
+    if Path(name).is_absolute() and not Path(name).is_dir():
         raise ValueError(
-            f"the base model {name!r} of the adapter in {str(folder)!r} is gone; put it back, or write where it is now "
-            f"as base_model_name_or_path into {CONFIG}"
+            f"the base model {name!r} of the adapter in {str(folder)!r} is gone; put it back, or a link to it"
         )
     return name, name
 
@@ -95,7 +101,8 @@ class Adapter:
         named = self.base_name is not None and self._version() == self._read
         config = copy.deepcopy(self.model.peft_config[NAME])
         config.base_model_name_or_path = self.base_name if named else None
-        config.target_modules = sorted(config.target_modules)
+        if not isinstance(config.target_modules, str):  # a set
+            config.target_modules = sorted(config.target_modules)
         config.inference_mode = True
         config.save_pretrained(str(folder))
         tensors = {name: weight.detach().contiguous() for name, weight in _named_weights(self.model).items()}
@@ -157,25 +164,11 @@ def adapt(
             raise ValueError(f"{named[0]} is of an adapter: pass lora_rank, too")
         return None
     peft = _peft()
-    if folder is not None:
-        config = peft.LoraConfig.from_pretrained(str(folder))
-        refused = [name for name in _REFUSED if getattr(config, name, None) not in (None, False, "none", [])]
-        if getattr(config.peft_type, "value", None) != "LORA" or refused:
-            what = ", ".join(refused) or f"peft_type {getattr(config.peft_type, 'value', config.peft_type)}"
-            raise ValueError(f"the adapter in {str(folder)!r} is not supported: {what}; supported: plain LoRA")
-    else:
-        width = model.config.get_text_config().hidden_size
-        rank = check_count("lora_rank", rank)
-        if rank > width:
-            raise ValueError(f"lora_rank={rank} is above the width of the model; use 1 to {width}")
-        scale = 2.0 * rank if alpha is None else check_number("lora_alpha", alpha, low=0.0, above=True)
-        names = target_names(model, targets)
-        transposed = all(isinstance(layer, Conv1D) for layer in _linear_layers(model).values())
-        config = peft.LoraConfig(
-            r=rank, lora_alpha=scale, target_modules=names, fan_in_fan_out=transposed, task_type="CAUSAL_LM"
-        )
-    config.inference_mode = False
-    peft.inject_adapter_in_model(config, model, NAME)
+    settings = _new_settings(model, rank, alpha, targets) if folder is None else _saved_settings(folder)
+    try:
+        peft.inject_adapter_in_model(peft.LoraConfig(**settings), model, NAME)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"peft cannot adapt {type(model).__name__}: {first_line(error)}") from error
     for name, parameter in model.named_parameters():
         parameter.requires_grad_(is_adapters(name))
     for name, layer in adapted_layers(model):
@@ -185,6 +178,34 @@ def adapt(
     if folder is not None:
         adapter.load(folder)
     return adapter
+
+
+def _new_settings(model: PreTrainedModel, rank: Any, alpha: float | None, targets: str | None) -> dict[str, Any]:
+    """Return the settings of a new adapter, as peft calls them."""
+    width = model.config.get_text_config().hidden_size
+    rank = check_count("lora_rank", rank)
+    if rank > width:
+        raise ValueError(f"lora_rank={rank} is above the width of the model; use 1 to {width}")
+    return {
+        "r": rank,
+        "lora_alpha": 2.0 * rank if alpha is None else check_number("lora_alpha", alpha, low=0.0, above=True),
+        "target_modules": target_names(model, targets),
+        "fan_in_fan_out": all(isinstance(layer, Conv1D) for layer in _linear_layers(model).values()),
+        "task_type": "CAUSAL_LM",
+    }
+
+
+def _saved_settings(folder: Path) -> dict[str, Any]:
+    """Return the settings of the adapter in a folder."""
+    saved = read_table(folder / CONFIG)
+    kind = saved.get("peft_type")
+    refused = [] if kind == "LORA" else [f"peft_type {kind}"]
+    refused += [name for name, value in saved.items() if name not in (*_READ, *_IGNORED) and value not in _OFF]
+    if refused:
+        raise ValueError(
+            f"the adapter in {str(folder)!r} is not supported: {', '.join(refused)}; supported: plain LoRA"
+        )
+    return {name: saved[name] for name in _READ if saved.get(name) is not None}
 
 
 def target_names(model: PreTrainedModel, targets: str | None) -> list[str]:
