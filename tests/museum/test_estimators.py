@@ -8,7 +8,7 @@ from identity_checks import padded
 from museum import MADE_UP, Test, planted
 from tabular import AT_THE_END
 
-from agents import A2C, DAPO, GRPO, DrGRPO, ReinforceBaseline
+from agents import A2C, DAPO, GRPO, DrGRPO, LanguageModelPolicy, ReinforceBaseline
 from agents.algorithms import _actor_critic, _proximal
 from agents.estimators import aggregation, baselines, kl, losses, returns, scaling
 from agents.kl_anchor import Anchor
@@ -258,6 +258,35 @@ def test_the_reference_follows(patch):
         self.reference = copy.deepcopy(policy).requires_grad_(False)
 
     patch.setattr(Anchor, "freeze_reference", freeze)
+
+
+@planted(
+    29,
+    "hiyouga/ChatGLM-Efficient-Tuning#380",
+    Test(
+        "agents/test_adapters.py::test_the_reference_of_a_fresh_adapter_is_the_base_bit_for_bit",
+        name="llama",
+        dtype="float32",
+    ),
+)
+def test_the_reference_has_the_adapter_on(patch):
+    """The reference shares its adapter with the policy that is trained: the KL is always 0."""
+
+    def frozen(self):
+        return copy.deepcopy(self, {id(weight): weight for weight in self.parameters()})
+
+    patch.setattr(LanguageModelPolicy, "frozen_copy", frozen)
+
+
+@planted(
+    29,
+    "huggingface/trl#3194, huggingface/trl#4723",
+    Test("agents/test_adapters.py::test_the_reference_of_a_trained_adapter_is_a_copy_of_it_on_the_same_base"),
+)
+def test_the_reference_of_a_trained_adapter_is_the_base(patch):
+    """Training goes on from a trained adapter, and the reference is the base model without it."""
+    same_base = LanguageModelPolicy._on_the_same_base
+    patch.setattr(LanguageModelPolicy, "_on_the_same_base", lambda self, with_adapter: same_base(self, False))
 
 
 @planted(

@@ -2,10 +2,10 @@
 
 import torch
 from gymnasium import spaces
-from museum import OURS, Test, planted
+from museum import MADE_UP, OURS, Test, planted
 
 from agents import ControlPolicy, LanguageModelPolicy
-from agents.policies.language import decode_step
+from agents.policies.language import adapters, decode_step
 from agents.policies.language import policy as language_model
 from agents.record import Record
 from rlenv.encoder import Encoder
@@ -205,3 +205,24 @@ def test_hooks_are_passed_over(patch):
 def test_moved_weights_are_not_seen(patch):
     """A captured decode step reads weights where they were before they moved."""
     patch.setattr(decode_step.Layout, "holds", lambda self, thorough=False: True)
+
+
+ADAPTED = Test(
+    "agents/test_adapters.py::test_a_policy_with_an_adapter_acts_as_it_trains",
+    name="llama",
+    dtype="float32",
+    tolerance=1e-3,
+)
+
+
+@planted(14, "unslothai/unsloth#3802, unslothai/unsloth#1844", ADAPTED)
+def test_the_adapter_is_left_out_of_acting(patch):
+    """The base model acts, without the adapter that is trained."""
+    patch.setattr(adapters, "_merged_weight", lambda layer: layer.base_layer.weight)
+
+
+@planted(None, MADE_UP, ADAPTED)
+def test_the_adapter_is_merged_once(patch):
+    """The adapter is merged into the model that acts when that is made, and never again."""
+    refresh = adapters.Merged.refresh
+    patch.setattr(adapters.Merged, "refresh", lambda self: refresh(self) if self._version == -1 else None)

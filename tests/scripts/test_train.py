@@ -228,3 +228,20 @@ def test_a_second_run_does_not_touch_the_folder_of_one_at_work(tmp_path):
     assert run("train", *pole).exit_code == 2
     result_of(run("train", *pole, "--overwrite", "--json"))
     assert not (folder / ".lock").exists()
+
+
+def test_an_adapter_is_trained_continued_and_evaluated(tmp_path):
+    base, first, second = tmp_path / "base", tmp_path / "first", tmp_path / "second"
+    result_of(
+        run("sft", "--sft-steps", "1", "--sft-examples", "8", "--eval-episodes", "4", "--log-dir", base, "--json")
+    )
+    more = ["--sft-steps", "0", "--kl-coef", "0.1", "--json"]
+    result_of(run("train", *SMALL, "--model", base, "--lora-rank", "4", *more, "--log-dir", first))
+    saved = json.loads((first / "checkpoint/policy/model/adapter_config.json").read_text())
+    assert saved["base_model_name_or_path"] == str((base / "checkpoint/policy/model").resolve())
+    assert (saved["r"], saved["lora_alpha"]) == (4, 8)
+    assert not list((first / "checkpoint").rglob("model*.safetensors")), "the base is not written again"
+    result_of(run("train", *SMALL, "--model", first, *more, "--log-dir", second))
+    assert (second / "checkpoint/reference/model/adapter_model.safetensors").is_file()
+    result_of(run("train", "--resume", second, "--timesteps", "200", "--json"))
+    assert result_of(run("evaluate", second, "--episodes", "8", "--json"))["episodes"] == 8
