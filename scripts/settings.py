@@ -9,6 +9,7 @@ from agents import AGENTS, Agent
 from agents.checks import check_choice, check_count
 from agents.envs import find_spec
 from agents.policies import NAMES, check_name, find_config
+from agents.policies.language.adapters import base_of, has_adapter
 from rlenv.task import TextGenTask
 
 from . import run_folder
@@ -125,5 +126,5 @@ def _tokenizer_of(model: str) -> str | None:
     check_name(model)
     find_config(model)
     if Path(model).is_dir() and not Path(model, "tokenizer_config.json").is_file():
-        return None
+        return _tokenizer_of(str(base_of(model)[0])) if has_adapter(model) else None
     return model

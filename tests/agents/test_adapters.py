@@ -428,6 +428,18 @@ def test_an_adapter_that_peft_wrote_is_read(name, tmp_path):
     assert not policy.adapter.is_fresh
 
 
+@wrapped_by_peft
+def test_a_model_that_peft_has_adapted_is_trained_as_it_is():
+    config = peft.LoraConfig(r=2, target_modules=["q_proj"], init_lora_weights=False)
+    model = peft.get_peft_model(tiny_model("llama", VOCAB), config).get_base_model()
+    envs = text_envs(4, group_size=2)
+    policy = LanguageModelPolicy(*spaces_of(envs), model)
+    assert len(policy.actor_parameters()) == 4 and not policy.adapter.is_fresh
+    check_acting_equals_training(policy, envs, ROUNDING)
+    with pytest.raises(ValueError, match="the model has an adapter already, which training continues; omit lora_rank"):
+        LanguageModelPolicy(*spaces_of(envs), model, lora_rank=2)
+
+
 @pytest.mark.parametrize("change", ["kind", "missing", "shape", "name"])
 def test_an_adapter_that_does_not_fit_is_refused(change, tmp_path):
     base = base_folder(tmp_path / "base")

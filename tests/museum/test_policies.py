@@ -5,7 +5,7 @@ from gymnasium import spaces
 from museum import MADE_UP, OURS, Test, planted
 
 from agents import ControlPolicy, LanguageModelPolicy
-from agents.policies.language import adapters, decode_step
+from agents.policies.language import decode_step, merging
 from agents.policies.language import policy as language_model
 from agents.record import Record
 from rlenv.encoder import Encoder
@@ -218,11 +218,11 @@ ADAPTED = Test(
 @planted(14, "unslothai/unsloth#3802, unslothai/unsloth#1844", ADAPTED)
 def test_the_adapter_is_left_out_of_acting(patch):
     """The base model acts, without the adapter that is trained."""
-    patch.setattr(adapters, "_merged_weight", lambda layer: layer.base_layer.weight)
+    patch.setattr(merging, "merged_weight", lambda layer: layer.base_layer.weight)
 
 
 @planted(None, MADE_UP, ADAPTED)
 def test_the_adapter_is_merged_once(patch):
     """The adapter is merged into the model that acts when that is made, and never again."""
-    refresh = adapters.Merged.refresh
-    patch.setattr(adapters.Merged, "refresh", lambda self: refresh(self) if self._version == -1 else None)
+    refresh = merging.Merged.refresh
+    patch.setattr(merging.Merged, "refresh", lambda self: refresh(self) if self._version == -1 else None)

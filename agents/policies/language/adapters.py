@@ -22,7 +22,6 @@ from transformers.pytorch_utils import Conv1D
 from ...checks import check_choice, check_count, check_number, first_line
 from ...files import read_table
 from ..base import weights_digest
-from .decode_step import is_changed
 
 ALL = "all-linear"
 BASE = "base"  # in an adapter's folder: its base model, if that has no name
@@ -157,23 +156,22 @@ def adapt(
     """
     given = {"lora_rank": rank, "lora_alpha": alpha, "lora_targets": targets}
     named = [name for name, value in given.items() if value is not None]
-    if folder is not None and named:
-        raise ValueError(f"{str(folder)!r} has an adapter already, which training continues; omit {', '.join(named)}")
-    if folder is None and rank is None:
+    changed = bool(adapted_layers(model))  # an object that peft has had before
+    if (folder is not None or changed) and named:
+        what = "the model" if folder is None else repr(str(folder))
+        raise ValueError(f"{what} has an adapter already, which training continues; omit {', '.join(named)}")
+    if folder is None and rank is None and not changed:
         if named:
             raise ValueError(f"{named[0]} is of an adapter: pass lora_rank, too")
         return None
-    peft = _peft()
-    settings = _new_settings(model, rank, alpha, targets) if folder is None else _saved_settings(folder)
-    try:
-        peft.inject_adapter_in_model(peft.LoraConfig(**settings), model, NAME)
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"peft cannot adapt {type(model).__name__}: {first_line(error)}") from error
+    if not changed:
+        _inject(model, _new_settings(model, rank, alpha, targets) if folder is None else _saved_settings(folder))
     for name, parameter in model.named_parameters():
         parameter.requires_grad_(is_adapters(name))
     for name, layer in adapted_layers(model):
-        if not isinstance(layer.base_layer, (nn.Linear, Conv1D)) or NAME in layer.lora_variant:
-            raise ValueError(f"the adapter of {name} is not supported: plain LoRA of linear layers only")
+        plain = isinstance(layer.base_layer, (nn.Linear, Conv1D)) and not layer.lora_variant
+        if not plain or list(layer.lora_A) != [NAME]:
+            raise ValueError(f"the adapter of {name} is not supported; supported: one plain LoRA of linear layers")
     adapter = Adapter(model.eval(), base_name)
     if folder is not None:
         adapter.load(folder)
@@ -188,7 +186,7 @@ def _new_settings(model: PreTrainedModel, rank: Any, alpha: float | None, target
         raise ValueError(f"lora_rank={rank} is above the width of the model; use 1 to {width}")
     return {
         "r": rank,
-        "lora_alpha": 2.0 * rank if alpha is None else check_number("lora_alpha", alpha, low=0.0, above=True),
+        "lora_alpha": 2 * rank if alpha is None else check_number("lora_alpha", alpha, low=0.0, above=True),
         "target_modules": target_names(model, targets),
         "fan_in_fan_out": all(isinstance(layer, Conv1D) for layer in _linear_layers(model).values()),
         "task_type": "CAUSAL_LM",
@@ -258,59 +256,6 @@ def without_adapter(model: PreTrainedModel) -> PreTrainedModel:
     return base
 
 
-class Merged:
-    """An adapted model as a plain one, W + s B A in place of W; it shares all other weights.
-
-    Its forward pass is as fast as the base's. Costs the memory of the adapted projections.
-
-    Attributes:
-        model: the plain one.
-    """
-
-    def __init__(self, model: PreTrainedModel) -> None:
-        self.model = without_adapter(model)
-        self._pairs: list[tuple[Any, nn.Parameter]] = []
-        for name, layer in adapted_layers(model):
-            plain: Any = self.model.get_submodule(name)
-            plain.weight = nn.Parameter(torch.empty_like(plain.weight), requires_grad=False)
-            self._pairs.append((layer, plain.weight))
-        self._sources = [
-            each.weight
-            for layer, _ in self._pairs
-            for each in (layer.base_layer, layer.lora_A[NAME], layer.lora_B[NAME])
-        ]
-        self._version = -1
-        self.refresh()
-
-    @torch.no_grad()
-    def refresh(self) -> None:
-        """Follow the adapter, if it has changed: in place, since captured graphs know the weights by their address."""
-        version = sum(weight._version for weight in self._sources)
-        if version != self._version:
-            self._version = version
-            for layer, weight in self._pairs:
-                weight.copy_(_merged_weight(layer))
-
-
-def merge_to_act(model: PreTrainedModel) -> Merged | None:
-    """Return the merged model that acts in place of an adapted one; None if the model itself has to act.
-
-    In 16 bits W + s B A rounds to W while the adapter is small: the policy that acts would not be the one that is
-    trained. So there the two products stay apart, as in training. A hook may read or change anything.
-    """
-    if not adapted_layers(model) or model.dtype not in (torch.float32, torch.float64):
-        return None
-    return None if any(map(is_changed, model.modules())) else Merged(model)
-
-
-def _merged_weight(layer: Any) -> torch.Tensor:
-    """Return W + s B A in at least float32."""
-    weight, a, b = layer.base_layer.weight, layer.lora_A[NAME].weight, layer.lora_B[NAME].weight
-    dtype = torch.promote_types(weight.dtype, torch.float32)
-    product = (b.to(dtype) @ a.to(dtype)) * layer.scaling[NAME]
-    return weight.to(dtype) + (product.T if layer.fan_in_fan_out else product)
-
-
 def _named_weights(model: nn.Module) -> dict[str, nn.Parameter]:
     """Return the adapter's weights under their names in peft's files."""
     parts = ("lora_A", "lora_B")
@@ -321,9 +266,13 @@ def _named_weights(model: nn.Module) -> dict[str, nn.Parameter]:
     }
 
 
-def _peft() -> Any:
+def _inject(model: PreTrainedModel, settings: dict[str, Any]) -> None:
+    """Let peft put its layers into a model."""
     try:
         import peft
     except ImportError as error:
         raise ValueError(f"LoRA adapters need peft: pip install 'rlenv[lora]' ({error})") from error
-    return peft
+    try:
+        peft.inject_adapter_in_model(peft.LoraConfig(**settings), model, NAME)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"peft cannot adapt {type(model).__name__}: {first_line(error)}") from error

@@ -21,6 +21,7 @@ from .cuda_graph import CapturedDecoder, Captures
 from .decode_step import Layout, is_changed, make_step
 from .decoding import ContextDecoder, Decoder
 from .loading import check_text_spaces, has_plain_head, load_model, name_of
+from .merging import Merged, merge_to_act
 from .supported import row_limit
 from .training_pass import Reading, by_chunks, plan_reading
 from .trial import faults_named, try_out
@@ -87,7 +88,7 @@ class LanguageModelPolicy(Policy):
         if not 0 < temperature < float("inf"):
             raise ValueError(f"temperature must be a positive number, got {temperature!r}")
         self.temperature = temperature
-        trained = Path(model) if adapters.has_adapter(model) else None  # type: ignore[arg-type]
+        trained = Path(model) if adapters.has_adapter(model) else None
         base, name = adapters.base_of(trained) if trained else (model, name_of(model))
         self.model = load_model(base, self.vocab_size, self.max_length, dtype, attention)
         self.adapter = adapters.adapt(self.model, name, trained, lora_rank, lora_alpha, lora_targets)
@@ -163,7 +164,7 @@ class LanguageModelPolicy(Policy):
     def _renew_step(self) -> None:
         """Make the decode step for the model as it is now, and drop graphs captured of the last one."""
         self._layout, self._captures = Layout(self.model), Captures()
-        self._merged = adapters.merge_to_act(self.model)
+        self._merged = merge_to_act(self.model)
         self._step = make_step(self._actor, self.max_length)
 
     @property
@@ -322,7 +323,7 @@ class LanguageModelPolicy(Policy):
         if self.adapter is None:
             self.model.save_pretrained(folder)
         elif merge:
-            adapters.Merged(self.model).model.save_pretrained(folder)
+            Merged(self.model).model.save_pretrained(folder)
         else:
             self.adapter.save(folder, with_base=False)
 
