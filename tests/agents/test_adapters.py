@@ -18,14 +18,14 @@ from identity_checks import (
     collect,
 )
 from tiny_models import ALPHABET, norm_in_double, text_envs, tiny_model, tiny_policy
-from transformers import AutoModelForCausalLM
+from transformers import AutoModelForCausalLM, Qwen2Config
 
 from agents import A2C, RLOO, Agent, DivergedError, LanguageModelPolicy, Reinforce
 from agents.policies.base import weights_digest
-from agents.policies.language import adapters
+from agents.policies.language import adapters, merging
 from agents.policies.language import policy as language_model
 from agents.policies.language.cuda_graph import CapturedDecoder
-from agents.policies.language.decode_step import GeneralStep, LlamaStep
+from agents.policies.language.decode_step import LlamaStep
 from rlenv.tokenizer import character_tokenizer
 
 VOCAB = len(ALPHABET) + 2
@@ -108,7 +108,7 @@ def test_a_running_state_follows_the_adapter(check):
 
 def test_the_fast_step_reads_merged_weights_and_follows_them_in_place():
     policy = adapted("llama")
-    merged = policy._merged
+    merged = policy._acting
     assert type(policy._step) is LlamaStep and type(merged.model) is type(policy.model)
     weights = dict(merged.model.named_parameters())
     places, before = own_bytes(merged.model), {name: weight.clone() for name, weight in weights.items()}
@@ -135,8 +135,29 @@ def test_in_half_precision_the_products_stay_apart():
     """There W + s B A would round to W: the first steps of an adapter would be trained and never sampled from."""
     envs = text_envs(4, group_size=2)
     policy = adapted("llama", envs, "bfloat16")
-    assert policy._merged is None and type(policy._step) is GeneralStep
+    assert policy._acting.model is policy.model and type(policy._step) is LlamaStep
     check_acting_equals_training(policy, envs, 0.1)
+
+
+@pytest.mark.parametrize("targets", ["all-linear", "k_proj,down_proj,up_proj"])
+@pytest.mark.parametrize("model", ["llama", "qwen2"])
+def test_stacked_products_are_those_of_the_adapter(model, targets, monkeypatch):
+    """In double precision, where nothing hides behind rounding; Qwen2 has biases in some projections."""
+    monkeypatch.setattr(language_model, "for_acting", merging.Apart)
+    envs = text_envs(4, group_size=2)
+    sizes = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
+    config = Qwen2Config(vocab_size=VOCAB, num_key_value_heads=2, initializer_range=0.3, **sizes)
+    model = AutoModelForCausalLM.from_config(config) if model == "qwen2" else tiny_model(model, VOCAB)
+    with torch.no_grad():
+        for name, weight in model.named_parameters():
+            if name.endswith("bias"):
+                weight.normal_(generator=torch.Generator().manual_seed(0))
+    norm_in_double(model)
+    policy = LanguageModelPolicy(*spaces_of(envs), model, dtype="float64", lora_rank=3, lora_targets=targets)
+    for seed in (1, 2):
+        check_acting_equals_training(train_a_bit(policy, seed), envs, EXACT)
+    assert type(policy._step) is LlamaStep
+    assert any(isinstance(each, merging.Stacked) for layer in policy._step.layers for each in vars(layer).values())
 
 
 def test_a_hook_keeps_the_products_apart():
@@ -144,10 +165,10 @@ def test_a_hook_keeps_the_products_apart():
     policy = adapted("llama", envs)
     handle = policy.model.model.layers[0].mlp.register_forward_hook(lambda module, args, output: output * 1.5)
     check_acting_equals_training(policy, envs, EXACT)
-    assert policy._merged is None
+    assert policy._acting is None
     handle.remove()
     check_acting_equals_training(policy, envs, EXACT)
-    assert policy._merged is not None
+    assert policy._acting is not None
 
 
 # The reference.

@@ -6,6 +6,7 @@ models with Llama's layers, without the Python overhead that dominates a small s
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import torch
@@ -18,10 +19,12 @@ from .kv_cache import SlotCache
 from .masks import SLIDING, attention_mask, layer_kinds, visible_by_kind
 
 WRITTEN_OUT = ("llama", "mistral", "qwen2", "qwen3")  # model types
-PROJECTIONS = (
-    "self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj", "mlp.gate_proj", "mlp.up_proj",
-    "mlp.down_proj",
-)  # fmt: skip
+PROJECTIONS = (  # those in a row read the same input
+    ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
+    ("self_attn.o_proj",),
+    ("mlp.gate_proj", "mlp.up_proj"),
+    ("mlp.down_proj",),
+)
 MANY_ROWS = 16  # from here on, two plain products are faster on a CPU than the fused attention kernel
 PLAIN_ROPE = ("default", "linear", "llama3", "yarn")  # kinds of rotary positions that depend on the position only
 
@@ -43,22 +46,43 @@ class Step(Protocol):
         """
 
 
-def make_step(model: PreTrainedModel, max_length: int) -> Step:
-    """Return the fastest step that the model allows as it is now."""
+class Products:
+    """Linear layers that read the same input."""
+
+    def __init__(self, parts: Sequence[Any]) -> None:
+        self.weights = [(part.weight, part.bias) for part in parts]
+
+    def __call__(self, x: torch.Tensor) -> Sequence[torch.Tensor]:
+        """Return W x + b of each layer [R, out], given x [R, in]."""
+        return [F.linear(x, *each) for each in self.weights]
+
+
+def make_step(model: PreTrainedModel, max_length: int, products: Callable[..., Any] = Products) -> Step:
+    """Return the fastest step that the model allows as it is now.
+
+    Args:
+        model: the one that acts.
+        max_length: L, the longest context.
+        products: makes what computes the projections of a layer, given some of them; others than `Products` know
+            peft's layers.
+    """
     config = model.config.get_text_config()
     rope = getattr(config, "rope_parameters", None) or {}
-    if config.model_type in WRITTEN_OUT and rope.get("rope_type", "default") in PLAIN_ROPE and _is_plain(model):
-        return LlamaStep(model, max_length)
+    known = config.model_type in WRITTEN_OUT and rope.get("rope_type", "default") in PLAIN_ROPE
+    if known and _is_plain(model, adapted=products is not Products):
+        return LlamaStep(model, max_length, products)
     return GeneralStep(model)
 
 
-def _is_plain(model: PreTrainedModel) -> bool:
-    """Whether a model has no hooks, no modules of other libraries, and no adapters in its projections."""
-    layers = model.base_model.layers
+def _is_plain(model: PreTrainedModel, adapted: bool) -> bool:
+    """Whether a model has no hooks, no modules of other libraries (except peft's, if `adapted`), and usual layers."""
+    known = ("torch", "transformers", "peft")[: 3 if adapted else 2]
     for module in model.modules():
-        if is_changed(module) or type(module).__module__.split(".")[0] not in ("torch", "transformers"):
+        if is_changed(module) or type(module).__module__.split(".")[0] not in known:
             return False
-    return all(type(layer.get_submodule(name)) is nn.Linear for layer in layers for name in PROJECTIONS)
+    names = [name for group in PROJECTIONS for name in group]
+    parts = [layer.get_submodule(name) for layer in model.base_model.layers for name in names]
+    return all(type(getattr(part, "base_layer", part) if adapted else part) is nn.Linear for part in parts)
 
 
 class GeneralStep(Step):
@@ -90,10 +114,10 @@ class LlamaStep(Step):
     Query heads that share a key are the queries of one attention, so keys and values are never repeated.
     """
 
-    def __init__(self, model: PreTrainedModel, max_length: int) -> None:
+    def __init__(self, model: PreTrainedModel, max_length: int, products: Callable[..., Any] = Products) -> None:
         self.model, self.trunk, self.head = model, model.base_model, model.get_output_embeddings()
         self.max_length = max_length
-        self.layers = [_LayerStep(layer) for layer in self.trunk.layers]
+        self.layers = [_LayerStep(layer, products) for layer in self.trunk.layers]
         self.kinds = layer_kinds(model)
         self.windowed = SLIDING in self.kinds
         self.rotary: tuple[torch.Tensor, torch.Tensor] | None = None  # cos and ±sin of every position [L, D]
@@ -124,10 +148,10 @@ class LlamaStep(Step):
 class _LayerStep:
     """One of Llama's layers, holding the weights directly: attribute look-ups cost as much as a small product."""
 
-    def __init__(self, layer: Any) -> None:
+    def __init__(self, layer: Any, products: Callable[..., Any]) -> None:
         attention = layer.self_attn
-        projections = [layer.get_submodule(name) for name in PROJECTIONS]
-        self.q, self.k, self.v, self.o, self.gate, self.up, self.down = ((p.weight, p.bias) for p in projections)
+        groups = [[layer.get_submodule(name) for name in group] for group in PROJECTIONS]
+        self.qkv, self.o, self.gate_up, self.down = map(products, groups)
         self.head_dim, self.scaling = attention.head_dim, attention.scaling
         self.head_norms = (attention.q_norm, attention.k_norm) if hasattr(attention, "q_norm") else None
         self.input_norm, self.mlp_norm = layer.input_layernorm, layer.post_attention_layernorm
@@ -136,18 +160,18 @@ class _LayerStep:
     def __call__(self, x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, memory: Any, mask: Any) -> torch.Tensor:
         """Return the next hidden states [R, D]; writes keys and values to `memory`, the layer's cache."""
         x = x + self._attend(_norm(self.input_norm, x), cos, sin, memory, mask)
-        h = _norm(self.mlp_norm, x)
-        return x + F.linear(self.act(F.linear(h, *self.gate)) * F.linear(h, *self.up), *self.down)
+        gate, up = self.gate_up(_norm(self.mlp_norm, x))
+        return x + self.down(self.act(gate) * up)[0]
 
     def _attend(self, x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, memory: Any, mask: Any) -> torch.Tensor:
         rows = len(x)
-        q, k, v = (F.linear(x, *weights).view(rows, -1, self.head_dim) for weights in (self.q, self.k, self.v))
+        q, k, v = (made.view(rows, -1, self.head_dim) for made in self.qkv(x))
         if self.head_norms is not None:
             q, k = _norm(self.head_norms[0], q), _norm(self.head_norms[1], k)
         q, k = _rotate(torch.cat([q, k], 1), cos, sin).split((q.shape[1], k.shape[1]), 1)
         keys, values = memory.update(k[:, :, None], v[:, :, None])
         q = q.reshape(rows, keys.shape[1], -1, self.head_dim)  # [R, heads of keys, queries of each, D]
-        return F.linear(_attention(q, keys, values, mask, self.scaling).reshape(rows, -1), *self.o)
+        return self.o(_attention(q, keys, values, mask, self.scaling).reshape(rows, -1))[0]
 
 
 def _looks_back(positions: torch.Tensor, window: int) -> tuple[torch.Tensor, torch.Tensor]:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import nn
 from transformers import PreTrainedModel
 
 from .adapters import NAME, adapted_layers, without_adapter
-from .decode_step import is_changed
+from .decode_step import Products, Step, is_changed, make_step
 
 
 class Merged:
@@ -36,6 +38,10 @@ class Merged:
         self._version = -1
         self.refresh()
 
+    def make_step(self, max_length: int) -> Step:
+        """Return the decode step."""
+        return make_step(self.model, max_length)
+
     @torch.no_grad()
     def refresh(self) -> None:
         """Follow the adapter, if it has changed: in place, since captured graphs know the weights by their address."""
@@ -46,15 +52,99 @@ class Merged:
                 weight.copy_(merged_weight(layer))
 
 
-def merge_to_act(model: PreTrainedModel) -> Merged | None:
-    """Return the merged model that acts in place of an adapted one; None if the model itself has to act.
+class Stacked:
+    """Projections with the same input and their adapters, as two products in all:
+
+        [h; u] = [W₁; W₂; A₁; A₂] x        [y₁; y₂] = h + diag(s B₁, s B₂) u
+
+    Args:
+        parts: linear layers, with peft's layers among them.
+    """
+
+    def __init__(self, parts: Sequence[Any]) -> None:
+        self.parts, self.sizes = parts, [part.out_features for part in parts]
+        ranks = sum(part.r[NAME] for part in parts if hasattr(part, "r"))
+        like, self.width = _base(parts[0]).weight, sum(self.sizes)
+        self.down = like.new_zeros(self.width + ranks, like.shape[1])
+        self.up = like.new_zeros(ranks, self.width)
+        biased = any(_base(part).bias is not None for part in parts)
+        self.bias = like.new_zeros(len(self.down)) if biased else None
+
+    def __call__(self, x: torch.Tensor) -> Sequence[torch.Tensor]:
+        """Return each layer's output [R, out], given x [R, in]."""
+        made = F.linear(x, self.down, self.bias)
+        return torch.addmm(made[:, : self.width], made[:, self.width :], self.up).split(self.sizes, -1)
+
+    def refresh(self) -> None:
+        """Copy the weights as they are now."""
+        row, column = self.width, 0
+        for part, size in zip(self.parts, self.sizes, strict=True):
+            ends = slice(column, column + size)
+            self.down[ends] = _base(part).weight
+            if self.bias is not None and _base(part).bias is not None:
+                self.bias[ends] = _base(part).bias
+            if hasattr(part, "r"):
+                rank = part.r[NAME]
+                self.down[row : row + rank] = part.lora_A[NAME].weight
+                self.up[row - self.width : row - self.width + rank, ends] = (
+                    part.lora_B[NAME].weight.T * part.scaling[NAME]
+                )
+                row += rank
+            column += size
+
+
+class Apart:
+    """An adapted model whose decode step has the products with W and B A apart, but stacked.
+
+    Costs the memory of the adapted projections, too.
+
+    Attributes:
+        model: the adapted one.
+    """
+
+    def __init__(self, model: PreTrainedModel) -> None:
+        self.model = model
+        self._stacks: list[Stacked] = []
+        self._sources = [weight for _, layer in adapted_layers(model) for weight in layer.parameters()]
+        self._version = -1
+
+    def make_step(self, max_length: int) -> Step:
+        """Return the decode step."""
+        step = make_step(self.model, max_length, self._products)
+        self.refresh()
+        return step
+
+    def _products(self, parts: Sequence[Any]) -> Products | Stacked:
+        """Return what computes some projections that read the same input."""
+        if not any(hasattr(part, "lora_A") for part in parts):
+            return Products(parts)
+        self._stacks.append(Stacked(parts))
+        return self._stacks[-1]
+
+    @torch.no_grad()
+    def refresh(self) -> None:
+        """Follow the adapter, if it has changed, in place; see `Merged.refresh`."""
+        version = sum(weight._version for weight in self._sources)
+        if version != self._version:
+            self._version = version
+            for stack in self._stacks:
+                stack.refresh()
+
+
+def for_acting(model: PreTrainedModel) -> Merged | Apart | None:
+    """Return what acts in place of a model: with an adapter, a faster form of it; None for the model itself.
 
     In 16 bits W + s B A rounds to W while the adapter is small: the policy that acts would not be the one that is
     trained. So there the two products stay apart, as in training. A hook may read or change anything.
     """
-    if not adapted_layers(model) or model.dtype not in (torch.float32, torch.float64):
+    if not adapted_layers(model) or any(map(is_changed, model.modules())):
         return None
-    return None if any(map(is_changed, model.modules())) else Merged(model)
+    return Merged(model) if model.dtype in (torch.float32, torch.float64) else Apart(model)
+
+
+def _base(part: Any) -> Any:
+    """Return a linear layer without its adapter."""
+    return getattr(part, "base_layer", part)
 
 
 def merged_weight(layer: Any) -> torch.Tensor:

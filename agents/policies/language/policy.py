@@ -21,7 +21,7 @@ from .cuda_graph import CapturedDecoder, Captures
 from .decode_step import Layout, is_changed, make_step
 from .decoding import ContextDecoder, Decoder
 from .loading import check_text_spaces, has_plain_head, load_model, name_of
-from .merging import Merged, merge_to_act
+from .merging import Merged, for_acting
 from .supported import row_limit
 from .training_pass import Reading, by_chunks, plan_reading
 from .trial import faults_named, try_out
@@ -153,8 +153,8 @@ class LanguageModelPolicy(Policy):
         """Return a decoder that fits the model as it is now, and whether its cache must be filled again."""
         if state is None or state.num_slots != num_slots:
             state = self.initial_state(num_slots)
-        if self._merged is not None:
-            self._merged.refresh()
+        if self._acting is not None:
+            self._acting.refresh()
         stale = state.is_stale()
         if self._layout is None or not self._layout.holds(thorough=stale or starting) or state.step is not self._step:
             state = self.initial_state(num_slots)
@@ -164,13 +164,16 @@ class LanguageModelPolicy(Policy):
     def _renew_step(self) -> None:
         """Make the decode step for the model as it is now, and drop graphs captured of the last one."""
         self._layout, self._captures = Layout(self.model), Captures()
-        self._merged = merge_to_act(self.model)
-        self._step = make_step(self._actor, self.max_length)
+        self._acting = for_acting(self.model)
+        if self._acting is None:
+            self._step = make_step(self.model, self.max_length)
+        else:
+            self._step = self._acting.make_step(self.max_length)
 
     @property
     def _actor(self) -> PreTrainedModel:
-        """The model that acts: with an adapter, if possible, the plain one that the adapter is merged into."""
-        return self.model if self._merged is None else self._merged.model
+        """The model that acts: with an adapter, if possible, the plain one that it is merged into."""
+        return self.model if self._acting is None else self._acting.model
 
     def _choose(
         self, logits: torch.Tensor, deterministic: bool, generator: torch.Generator | None
@@ -271,7 +274,7 @@ class LanguageModelPolicy(Policy):
         return self._on_the_same_base(with_adapter=not self.adapter.is_fresh)
 
     def _on_the_same_base(self, with_adapter: bool) -> Self:
-        made = (self._layout, self._merged, self._step, self._captures, self.critic)  # not copied
+        made = (self._layout, self._acting, self._step, self._captures, self.critic)  # not copied
         twin: Self = adapters.share_frozen(self, {id(each): None for each in made}).requires_grad_(False)
         twin._captures, twin._borrows_base = Captures(), True
         if not with_adapter:
