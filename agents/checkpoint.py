@@ -1,8 +1,8 @@
 """Checkpoints: a folder without pickles, written whole or not at all (see files.py); nothing in it is executed.
 
 agent.json            the agent's class, its settings, its environment if that has an id, the counters
-policy/               the policy; a language model under policy/model, for AutoModelForCausalLM
-reference/            the frozen reference, if the KL anchor has one
+policy/               the policy; a language model under policy/model, for AutoModelForCausalLM, or its adapter for peft
+reference/            the frozen reference, if the KL anchor has one; without the base that it shares with the policy
 training.json         optimizer, random generators, the environment's place in its stream, the algorithm's own state;
 training.safetensors  its tensors
 manifest.json         the SHA-256 of every file, by which a damaged checkpoint is noticed

@@ -60,6 +60,22 @@ def test_a_captured_step_chooses_as_an_eager_one(kind, deterministic):
             assert torch.equal(captured.actions, eager.actions)
 
 
+@pytest.mark.parametrize(("dtype", "tolerance"), [("float32", 1e-4), ("bfloat16", 0.5)])
+def test_captured_steps_follow_an_adapter(dtype, tolerance):
+    envs = text_envs(16, group_size=4, device="cuda")
+    spaces = (envs.single_observation_space, envs.single_action_space)
+    policy = LanguageModelPolicy(*spaces, tiny_model("llama"), dtype=dtype, lora_rank=4).cuda()
+    generator = torch.Generator("cuda").manual_seed(0)
+    for _ in range(3):
+        rollout = Collector(envs, torch.device("cuda")).collect(policy, 64, generator)
+        log_probs, _ = policy.evaluate_actions(rollout)
+        assert (log_probs - rollout.log_probs).abs().max() < tolerance
+        with torch.no_grad():
+            for name, weight in policy.named_parameters():
+                if "lora_B" in name:
+                    weight.normal_(std=0.2, generator=generator)
+
+
 def test_captured_sampling_goes_on_and_follows_its_seed():
     envs = make_envs("cuda", slots=64)
     policy = LanguageModelPolicy(envs.single_observation_space, envs.single_action_space, "tiny").cuda()
