@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from _rlenv_benchmarks import (
+    adapters,
     floors,
     generate,
     h200_decode,
@@ -53,6 +54,13 @@ def test_waves_and_restarts_play_the_same_lengths(monkeypatch):
     for row in refill.run("refill", 1):
         assert row.quality.startswith("the same 24 lengths: True")
         assert 4 <= row.details["mean_length"] <= 16
+
+
+def test_acting_is_timed_with_and_without_an_adapter(monkeypatch):
+    monkeypatch.setattr(adapters, "SLOTS", 4)
+    monkeypatch.setattr(adapters, "TOKENS", 3)
+    row = adapters._compare("0.43 M", "float32", 1)
+    assert row.name == "0.43 M parameters, float32, rank 8" and row.pairs == 1
 
 
 def test_a_power_is_found():
