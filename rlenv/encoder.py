@@ -1,13 +1,23 @@
-"""From text to tokens: text that looks like a control token stays text, or is refused."""
+"""From prompts and answers to tokens: text that looks like a control token stays text, or is refused."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any
+
+from tokenizers import AddedToken, Tokenizer
 from transformers import PreTrainedTokenizerBase
 
+from verifiers.conversation import Message, text_of
+
+from .chat import Chat, Piece
 from .text import NOT_UNICODE, is_unicode, shown
 from .tokenizer import control_tokens
 
 REMEMBERED = 65_536  # prompts in the cache
+PromptText = str | list[Message]
 
 
 class Encoder:
@@ -15,25 +25,56 @@ class Encoder:
 
     Args:
         tokenizer: any Hugging Face tokenizer.
+        chat: renders conversations; None for one without a system prompt.
+        chats_texts: whether prompts that are texts are rendered too, as a message of the user.
     """
 
-    def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
-        self.tokenizer = tokenizer
+    def __init__(
+        self, tokenizer: PreTrainedTokenizerBase, chat: Chat | None = None, chats_texts: bool = False
+    ) -> None:
+        self.tokenizer, self.chats_texts = tokenizer, chats_texts
+        self.chat = Chat(tokenizer) if chat is None else chat
         self._control = control_tokens(tokenizer)
-        self._prompts: dict[str, list[int]] = {}  # a cache: prompts repeat, in other epochs or by chance
+        self._skeleton_encoder = SkeletonEncoder(tokenizer, self._control)
+        self._prompts: dict[Any, list[int]] = {}  # a cache: prompts repeat, in other epochs or by chance
+        self._texts: dict[Any, str] = {}  # of those that the chat template renders
+        unknown = tokenizer.unk_token_id
+        # A token that also starts or ends texts does not show unknown characters.
+        self._unknown = None if unknown in (tokenizer.bos_token_id, tokenizer.eos_token_id) else unknown
 
-    def prompts(self, texts: list[str]) -> list[list[int]]:
-        """Return the tokens of prompts, with the start token that the tokenizer adds, if any."""
-        new = [text for text in dict.fromkeys(texts) if text not in self._prompts]
+    def prompts(self, prompts: Sequence[PromptText]) -> list[list[int]]:
+        """Return the tokens of prompts, with the start token that the tokenizer or the chat template adds, if any."""
+        keys = list(map(_key, prompts))
+        new = {key: prompt for key, prompt in zip(keys, prompts, strict=True) if key not in self._prompts}
         if len(self._prompts) + len(new) > REMEMBERED:
-            self._prompts, new = {}, list(dict.fromkeys(texts))
-        if new:
-            encoded = self.spell("prompt", new, add_special_tokens=True)
+            self._prompts, self._texts, new = {}, {}, dict(zip(keys, prompts, strict=True))
+        plain = [prompt for prompt in new.values() if isinstance(prompt, str) and not self.chats_texts]
+        if plain:
+            encoded = self.spell("prompt", plain, add_special_tokens=True)
             for ids in encoded:
                 if ids and ids[-1] == self.tokenizer.eos_token_id:  # a prompt must stay open
                     ids.pop()
-            self._prompts |= zip(new, encoded, strict=True)
-        return [self._prompts[text] for text in texts]
+            self._prompts |= zip(plain, encoded, strict=True)
+        for key, prompt in new.items():
+            if self.is_chat(prompt):
+                self._prompts[key], self._texts[key] = self._rendered(prompt)
+        return [self._prompts[key] for key in keys]
+
+    def is_chat(self, prompt: PromptText) -> bool:
+        """Tell whether a prompt is rendered with the chat template."""
+        return self.chats_texts or not isinstance(prompt, str)
+
+    def shown_text(self, prompt: PromptText) -> str:
+        """Return a prompt for the infos: a text as it is, a conversation as the chat template renders it."""
+        return prompt if isinstance(prompt, str) else self._texts[_key(prompt)]
+
+    @cached_property
+    def end_of_turn(self) -> int | None:
+        """The special token that the chat template puts after a message of the assistant; None if there is none."""
+        if not self.tokenizer.chat_template:
+            return None
+        found = self._skeleton_encoder.pattern.match(self.chat.after_answer.lstrip())
+        return None if found is None else self._control[found[0]]
 
     def spell(self, what: str, texts: list[str], add_special_tokens: bool = False) -> list[list[int]]:
         """Return the tokens of texts, and check them.
@@ -48,20 +89,15 @@ class Encoder:
                 tokenizer would turn into a control token.
         """
         for text in texts:
-            if not is_unicode(text):
-                raise ValueError(f"{what} {shown(text)}: {NOT_UNICODE}")
+            _check_unicode(what, text)
         encoded = self.ids(texts, add_special_tokens)
-        unknown = self.tokenizer.unk_token_id
-        if unknown in (self.tokenizer.bos_token_id, self.tokenizer.eos_token_id):
-            unknown = None  # then it does not show unknown characters
         for text, ids in zip(texts, encoded, strict=True):
-            if unknown is not None and unknown in ids:
-                outside = [c for c in dict.fromkeys(text) if unknown in self.tokenizer(c)["input_ids"]]
-                raise ValueError(f"{what} {shown(text)} has characters outside the tokenizer's alphabet: {outside}")
+            if self._unknown is not None and self._unknown in ids:
+                raise self._outside(what, text)
             if any(spelled in text for spelled in self._control):
-                control = set(self._control.values()) - {unknown}
+                control = set(self._control.values()) - {self._unknown}
                 if control & set(self.ids([text])[0]):
-                    raise ValueError(f"{what} {shown(text)} has text that this tokenizer reads as a control token")
+                    raise _reads_control(what, text)
         return encoded
 
     def ids(self, texts: list[str], add_special_tokens: bool = False) -> list[list[int]]:
@@ -73,3 +109,83 @@ class Encoder:
             return_attention_mask=False,
             return_token_type_ids=False,
         )["input_ids"]
+
+    def _rendered(self, prompt: PromptText) -> tuple[list[int], str]:
+        """Return the tokens and the text of a rendered prompt; its control tokens are those that the template wrote."""
+        text = text_of(prompt)
+        _check_unicode("prompt", text)
+        pieces = self.chat.pieces(prompt)
+        whole = "".join(piece.text for piece in pieces)
+        ids, written = self._skeleton_encoder(pieces)
+        control = set(self._control.values())
+        found = [token for token in ids if token in control]
+        if found != written:
+            if self._unknown is not None and found.count(self._unknown) > written.count(self._unknown):
+                raise self._outside("prompt", whole)
+            raise _reads_control("prompt", text)
+        return ids, whole
+
+    def _outside(self, what: str, text: str) -> ValueError:
+        outside = [c for c in dict.fromkeys(text) if self._unknown in self.ids([c])[0]]
+        return ValueError(f"{what} {shown(text)} has characters outside the tokenizer's alphabet: {outside}")
+
+
+class SkeletonEncoder:
+    """Encodes a rendered conversation as the tokenizer would, but finds control tokens in the template's text only.
+
+    It uses a copy of the tokenizer that has a second spelling, a mark, for each control token and does not recognize
+    the first one. In the template's text marks replace control tokens; the contents stay as they are. So the text
+    between two control tokens is cut into tokens as in the whole text.
+
+    Args:
+        tokenizer: any fast Hugging Face tokenizer.
+        control: ids of its control tokens by their text.
+    """
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, control: dict[str, int]) -> None:
+        self.tokenizer, self.control = tokenizer, control
+        self.pattern = re.compile("|".join(map(re.escape, sorted(control, key=len, reverse=True))))
+        self._marks = {text: f"\U0010fffd{number}\U0010fffd" for number, text in enumerate(control)}
+
+    @cached_property
+    def _marked(self) -> tuple[Tokenizer, dict[int, int]]:
+        """The copy, and the control tokens that its marks stand for."""
+        if not self.tokenizer.is_fast:
+            raise ValueError(f"conversations need a fast tokenizer, got {type(self.tokenizer).__name__}")
+        copy = Tokenizer.from_str(self.tokenizer.backend_tokenizer.to_str())
+        copy.no_truncation()
+        copy.no_padding()
+        known = self.tokenizer.added_tokens_decoder
+        for text, mark in self._marks.items():
+            like = known.get(self.control[text])
+            strips = {"lstrip": like.lstrip, "rstrip": like.rstrip} if like is not None else {}
+            copy.add_tokens([AddedToken(mark, normalized=False, special=False, **strips)])
+        return copy, {copy.token_to_id(mark): self.control[text] for text, mark in self._marks.items()}
+
+    def __call__(self, pieces: Sequence[Piece]) -> tuple[list[int], list[int]]:
+        """Return the tokens of a rendered conversation, and the control tokens that the template wrote, in order."""
+        copy, meant = self._marked
+        copy.encode_special_tokens = True  # a pickled tokenizer forgets it
+        marked, written = [], []
+        for piece in pieces:
+            if piece.is_content:
+                marked.append(piece.text)
+            else:
+                marked.append(self.pattern.sub(lambda found: self._marks[found[0]], piece.text))
+                written += [self.control[text] for text in self.pattern.findall(piece.text)]
+        ids = copy.encode("".join(marked), add_special_tokens=False).ids
+        return [meant.get(token, token) for token in ids], written
+
+
+def _key(prompt: PromptText) -> Any:
+    """Return what the cache knows a prompt by."""
+    return prompt if isinstance(prompt, str) else tuple((each["role"], each["content"]) for each in prompt)
+
+
+def _check_unicode(what: str, text: str) -> None:
+    if not is_unicode(text):
+        raise ValueError(f"{what} {shown(text)}: {NOT_UNICODE}")
+
+
+def _reads_control(what: str, text: str) -> ValueError:
+    return ValueError(f"{what} {shown(text)} has text that this tokenizer reads as a control token")

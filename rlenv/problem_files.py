@@ -19,6 +19,7 @@ from .rows import Row, read_rows
 from .text import NOT_UNICODE, is_unicode, shown
 
 SHOWN_FAULTS, SHOWN_COLUMNS = 3, 20
+MESSAGES = "messages"  # a usual name of the column with conversations
 _LEVEL = re.compile(r"(?:level )?([1-9][0-9]{0,8})", re.IGNORECASE)
 _Template = Sequence[tuple[str, str | None]]  # literal text, and the name of the field that follows
 
@@ -45,11 +46,18 @@ def listed_problems(
         return None
     if not len(problems):
         raise ValueError("problems is an empty list; pass None to have the verifier sample them")
-    listed = [as_problem(item) for item in problems]
+    listed = [_placed(index, item) for index, item in enumerate(problems)]
     for problem in listed:
-        if not is_unicode(problem.prompt + problem.answer):
+        if not is_unicode(problem.text + problem.answer):
             raise ValueError(f"problem {shown(problem.prompt)}: {NOT_UNICODE}")
     return listed
+
+
+def _placed(index: int, item: Any) -> Problem:
+    try:
+        return as_problem(item)
+    except ValueError as error:
+        raise ValueError(f"{place_of(None, index)}: {error}") from error
 
 
 def place_of(problems: Any, index: int) -> str:
@@ -65,6 +73,7 @@ def load_problems(
     """Return the problems of a file, in its order.
 
     The columns `prompt` and `answer` (if any) become the problem's prompt and answer; the others are its metadata. A
+    prompt is text or a conversation, a list of messages; without a column `prompt`, the column `messages` is it. A
     column `split` (train, test, or validation, which counts as test), or the split of a `DatasetDict`, assigns the
     problem to a split. A column `level` (a whole number from 1, or "Level 3") is its difficulty.
 
@@ -84,6 +93,8 @@ def load_problems(
     fields = None if template is None else _parsed(template)
     rows = read_rows(path)
     known = list(dict.fromkeys(name for _, row in rows if not isinstance(row, str) for name in row))
+    if fields is None and "prompt" not in known and MESSAGES in known:
+        columns.setdefault("prompt", MESSAGES)
     if known:  # otherwise no row can be read, and the error below says so
         _check_columns(path, known, columns, fields)
     if columns.get("answer", "answer") in known:
@@ -153,12 +164,15 @@ def _problem(row: Row | str, columns: Mapping[str, str], fields: _Template | Non
         metadata["level"] = _level(metadata["level"])
     row = {**row, **renamed}
     prompt = _value(row, "prompt") if fields is None else _filled_in(fields, row)
-    if not isinstance(prompt, str) or not prompt:
-        raise _MalformedError(f"the prompt must be text, got {shown(prompt)}")
-    answer = _answer(renamed.get("answer", ""))
-    if not is_unicode(prompt + answer):
+    if not isinstance(prompt, (str, list)) or prompt == "":
+        raise _MalformedError(f"the prompt must be text or a list of messages, got {shown(prompt)}")
+    try:
+        problem = Problem(prompt, _answer(renamed.get("answer", "")), metadata)
+    except ValueError as error:  # a malformed conversation
+        raise _MalformedError(str(error)) from error
+    if not is_unicode(problem.text + problem.answer):
         raise _MalformedError(NOT_UNICODE)
-    return Problem(prompt, answer, metadata)
+    return problem
 
 
 def _value(row: Row, column: str) -> Any:

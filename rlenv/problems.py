@@ -33,17 +33,17 @@ def in_test_split(key: str, test_fraction: float) -> bool:
     return int.from_bytes(digest, "big") < test_fraction * 2**64
 
 
-def as_problem(item: Problem | Mapping[str, Any] | str) -> Problem:
+def as_problem(item: Problem | Mapping[str, Any] | Sequence[Any] | str) -> Problem:
     """Return a Problem made from a Problem, a prompt, or a mapping with a `prompt` and optionally an `answer`.
 
     Raises:
-        ValueError: if a mapping has no prompt.
+        ValueError: if a mapping has no prompt, or a conversation is malformed.
     """
     if isinstance(item, Problem):
         return item
-    if isinstance(item, str):
-        return Problem(item)
-    if not isinstance(item, Mapping) or not isinstance(item.get("prompt"), str):
+    if isinstance(item, (str, list, tuple)):
+        return Problem(item)  # type: ignore[arg-type]  # a list is checked there
+    if not isinstance(item, Mapping) or not isinstance(item.get("prompt"), (str, list, tuple)):
         raise ValueError(f"a problem is a prompt, a Problem or a mapping with a 'prompt', got {item!r}")
     metadata = {key: value for key, value in item.items() if key not in ("prompt", "answer")}
     return Problem(item["prompt"], str(item.get("answer", "")), metadata)
@@ -161,7 +161,7 @@ class ProblemStream:
     def _sampled(self, rng: random.Random, sample: Callable[[random.Random], Problem]) -> Problem:
         for _ in range(_TRIES):
             problem = sample(rng)
-            if self._hashed_side(problem) == self.split and (self._fits is None or self._fits(problem)):
+            if hashed_side(problem, self.verifier, self.test_fraction) == self.split and (self._fits is None or self._fits(problem)):
                 return problem
         wanted = f"in the {self.split} split ({self.test_fraction=}) and short enough"
         raise ValueError(f"the verifier sampled {_TRIES} problems, but none was {wanted}")
@@ -174,14 +174,11 @@ class ProblemStream:
             self._shuffled = (seed, epoch, order)
         return self._shuffled[2]
 
-    def _hashed_side(self, problem: Problem) -> str:
-        return "test" if in_test_split(self.verifier.split_key(problem), self.test_fraction) else "train"
-
     def _of_this_split(self, problems: list[Problem]) -> list[Problem]:
         """Return the listed problems of this split."""
         sides: dict[str, list[Problem]] = {split: [] for split in SPLITS}
         for problem in problems:
-            sides[_named_side(problem) or self._hashed_side(problem)].append(problem)
+            sides[side_of(problem, self.verifier, self.test_fraction)].append(problem)
         keys = {split: {self.verifier.split_key(problem) for problem in side} for split, side in sides.items()}
         if shared := keys["train"] & keys["test"]:
             warnings.warn(f"problems that are in both splits: {len(shared)}", stacklevel=2)
@@ -189,6 +186,20 @@ class ProblemStream:
             test_fraction = self.test_fraction
             raise ValueError(f"none of the {len(problems)} problems is in the {self.split} split ({test_fraction=})")
         return sides[self.split]
+
+
+def hashed_side(problem: Problem, verifier: Verifier, test_fraction: float) -> str:
+    """Return the split that the hash of a problem's split key assigns it to."""
+    return "test" if in_test_split(verifier.split_key(problem), test_fraction) else "train"
+
+
+def side_of(problem: Problem, verifier: Verifier, test_fraction: float) -> str:
+    """Return the split of a listed problem: the one it names, else the one of its hash.
+
+    Raises:
+        ValueError: if it names an unknown split.
+    """
+    return _named_side(problem) or hashed_side(problem, verifier, test_fraction)
 
 
 def is_level(level: Any) -> bool:

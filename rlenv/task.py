@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -15,15 +15,18 @@ from gymnasium import spaces
 from transformers import PreTrainedTokenizerBase
 
 from verifiers import Isolated, Problem, Verdict, Verifier, make_verifier
+from verifiers.conversation import text_of
 from verifiers.registry import trusting
 from verifiers.workers.pool import make_pool
 
-from .encoder import Encoder
+from .encoder import PromptText
 from .judge import Judge, verdict_info
+from .language import make_encoder
 from .problem_files import listed_problems, place_of
 from .problems import ProblemStream, level_of
+from .stop_tokens import stop_token_ids
 from .text import shown
-from .tokenizer import decode, load_tokenizer
+from .tokenizer import decode
 
 DEFAULT_PROMPT_TOKENS = 128
 DEFAULT_NEW_TOKENS = 64
@@ -38,11 +41,19 @@ _FOR_MORE = {
 
 @dataclass(frozen=True)
 class Prompt:
-    """A problem as an episode starts from it."""
+    """A problem as an episode starts from it.
+
+    Attributes:
+        problem: as the verifier or the file poses it.
+        tokens: what the model reads.
+        group: number of the episodes that share it.
+        text: for the infos; of a conversation, its rendering with the chat template.
+    """
 
     problem: Problem
     tokens: list[int]
     group: int
+    text: str
 
 
 class TextGenTask:
@@ -51,9 +62,15 @@ class TextGenTask:
     Args:
         verifier: a name, "module:Name", a Verifier or a reward function; see `verifiers.make_verifier`.
         verifier_kwargs: arguments of the verifier's constructor.
-        tokenizer: a folder, model id or tokenizer object; None for one token per character of the verifier's alphabet
-            and of the listed problems.
-        problems: a list of problems (Problem, prompt or mapping) or the path of a file of them, see
+        tokenizer: a folder, model id or tokenizer object; "train:2000" to train one of 2000 tokens on the training
+            problems; None for one token per character of the verifier's alphabet and of the listed problems.
+        system_prompt: the first message of conversations that have no system message.
+        chat_template: the file or the text of a chat template, in place of the tokenizer's.
+        chat: whether prompts that are plain texts are rendered with the chat template too, as a message of the user;
+            None for yes if there is a `system_prompt` or a `chat_template`. Conversations always are.
+        stop_tokens: further tokens that end an episode, as texts or ids, beside those of the tokenizer, the chat
+            template and the generation_config.json in the tokenizer's folder.
+        problems: a list of problems (Problem, prompt, conversation or mapping) or the path of a file of them, see
             `rlenv.problem_files.load_problems`; None to have the verifier sample them.
         columns: which column of the file holds what, such as {"prompt": "question"}.
         template: makes the prompts from the columns of the file, as in "Q: {question}".
@@ -85,6 +102,10 @@ class TextGenTask:
         verifier: str | Verifier | Callable[..., Any],
         verifier_kwargs: Mapping[str, Any] | None = None,
         tokenizer: str | Path | PreTrainedTokenizerBase | None = None,
+        system_prompt: str | None = None,
+        chat_template: str | Path | None = None,
+        chat: bool | None = None,
+        stop_tokens: str | int | Sequence[str | int] = (),
         problems: str | Path | Sequence[Problem | Mapping[str, Any] | str] | None = None,
         columns: Mapping[str, str] | None = None,
         template: str | None = None,
@@ -113,9 +134,9 @@ class TextGenTask:
         self.verifier, self.judge = made, Judge(made, pool, flag_errors)
         listed = listed_problems(problems, columns, template)
         answers = [made.demonstration(problem) for problem in listed or ()]
-        texts = [text for problem in listed or () for text in (problem.prompt, problem.answer)]
-        self.tokenizer = load_tokenizer(tokenizer, _alphabet(made, texts + answers))
-        self.encoder = Encoder(self.tokenizer)
+        self.encoder = make_encoder(tokenizer, made, listed, test_fraction, system_prompt, chat_template, chat)
+        self.tokenizer = self.encoder.tokenizer
+        self.stop_token_ids = stop_token_ids(self.tokenizer, tokenizer, self.encoder.end_of_turn, stop_tokens)
         self.group_size = _whole("group_size", group_size)
         self.first_problem = _whole("first_problem", first_problem, low=0)
         self.max_prompt_tokens, self.max_new_tokens = self._lengths(
@@ -127,14 +148,15 @@ class TextGenTask:
             listed = self._without_long(listed)
         fits = self._fits if long_prompts == "skip" and listed is None else None
         self.stream = ProblemStream(made, split, test_fraction, listed, fits, curriculum)
+        posed = self.stream.listed or [self.stream[0]]
+        self.eos_token_id = self.end_token(posed[0])
         self._make_spaces()
         # Find prompts that do not fit before the first episode: all listed ones, or the first sampled one.
-        self.encode([problem.prompt for problem in self.stream.listed or [self.stream[0]]])
+        self.encode([problem.prompt for problem in posed])
 
     def _make_spaces(self) -> None:
         self.max_length = self.max_prompt_tokens + self.max_new_tokens
         self.vocab_size = len(self.tokenizer)
-        self.eos_token_id: int = self.tokenizer.eos_token_id
         pad = self.tokenizer.pad_token_id
         self.pad_token_id: int = self.eos_token_id if pad is None else pad
         self.action_space = spaces.Discrete(self.vocab_size)
@@ -167,17 +189,18 @@ class TextGenTask:
         problems = [self.stream[self.first_problem + group] for group in groups]
         tokens = self.encode([problem.prompt for problem in problems])
         by_group = {
-            group: Prompt(problem, ids, group) for group, problem, ids in zip(groups, problems, tokens, strict=True)
+            group: Prompt(problem, ids, group, self.encoder.shown_text(problem.prompt))
+            for group, problem, ids in zip(groups, problems, tokens, strict=True)
         }
         return [by_group[episode // self.group_size] for episode in episodes]
 
-    def encode(self, texts: list[str]) -> list[list[int]]:
+    def encode(self, prompts: Sequence[PromptText]) -> list[list[int]]:
         """Return the tokens of prompts; text that looks like a special token stays text."""
-        encoded = self.encoder.prompts(texts)
-        for text, ids in zip(texts, encoded, strict=True):
+        encoded = self.encoder.prompts(prompts)
+        for prompt, ids in zip(prompts, encoded, strict=True):
             if not 0 < len(ids) <= self.max_prompt_tokens:
                 allowed = f"1 to {self.max_prompt_tokens} (max_prompt_tokens)"
-                raise ValueError(f"prompt {shown(text)} has {len(ids)} tokens; allowed: {allowed}")
+                raise ValueError(f"prompt {shown(prompt)} has {len(ids)} tokens; allowed: {allowed}")
         return encoded
 
     def _without_long(self, problems: list[Problem]) -> list[Problem]:
@@ -215,9 +238,12 @@ class TextGenTask:
             raise ValueError(f"{type(self.verifier).__name__} does not make problems: pass problems (--problems)")
         prompts = [problem.prompt for problem in listed or [self.verifier.sample(random.Random(0))]]
         # A text has at most as many tokens as characters, plus the end token and what this tokenizer adds.
-        room = 1 + max(0, len(self.encoder.spell("prompt", prompts[:1], add_special_tokens=True)[0]) - len(prompts[0]))
+        first = text_of(prompts[0])
+        (plain,) = self.encoder.spell("prompt", [first], add_special_tokens=True)
+        room = 1 + max(0, len(plain) - len(first))
+        template = len(self.encoder.prompts(prompts[:1])[0]) - len(plain) if self.encoder.is_chat(prompts[0]) else 0
         needed = _length(self.verifier.answer_length, room, DEFAULT_NEW_TOKENS)
-        longest = _length(self.verifier.prompt_length, room, DEFAULT_PROMPT_TOKENS)
+        longest = _length(self.verifier.prompt_length, room, DEFAULT_PROMPT_TOKENS) + max(0, template)
         if prompt_tokens is None and listed:
             lengths = list(map(len, self.encoder.prompts(prompts)))
             skips = long_prompts == "skip"
@@ -231,10 +257,14 @@ class TextGenTask:
         )
 
     def texts(self, completions: Sequence[Sequence[int]]) -> list[str]:
-        """Return the texts of finished episodes, given all the tokens each has generated."""
-        return decode(
-            self.tokenizer, [list(tokens[:-1] if tokens[-1] == self.eos_token_id else tokens) for tokens in completions]
-        )
+        """Return the texts of finished episodes, given all the tokens each has generated; without a last stop token."""
+        stops = self.stop_token_ids
+        return decode(self.tokenizer, [list(ids[:-1] if ids[-1] in stops else ids) for ids in completions])
+
+    def end_token(self, problem: Problem) -> int:
+        """Return the stop token that ends a demonstration: of a conversation, the chat template's, if it has one."""
+        end_of_turn = self.encoder.end_of_turn if self.encoder.is_chat(problem.prompt) else None
+        return int(self.tokenizer.eos_token_id if end_of_turn is None else end_of_turn)
 
     def conclude(self, problem: Problem, verdict: Verdict) -> dict[str, Any]:
         """Return what the infos say about a verdict, and tell the curriculum, if any."""
@@ -253,7 +283,7 @@ class TextGenTask:
             each.close()
 
     def demonstration(self, problem: Problem) -> list[int]:
-        """Return the tokens of the verifier's demonstration with the end token.
+        """Return the tokens of the verifier's demonstration with its end token.
 
         Raises:
             ValueError: if there is none, or it is longer than a completion may be.
@@ -264,7 +294,7 @@ class TextGenTask:
                 f"{type(self.verifier).__name__} has no demonstration for {shown(problem.prompt)}, and a warm start "
                 "needs one (--sft-steps 0 skips the warm start)"
             )
-        tokens = [*self.encoder.spell("demonstration", [text])[0], self.eos_token_id]
+        tokens = [*self.encoder.spell("demonstration", [text])[0], self.end_token(problem)]
         if len(tokens) > self.max_new_tokens:
             raise ValueError(
                 f"demonstration {shown(text)} has {len(tokens)} tokens; allowed: {self.max_new_tokens} (max_new_tokens)"
@@ -272,7 +302,7 @@ class TextGenTask:
         return tokens
 
 
-def _longest_of(what: str, texts: Sequence[str], lengths: Sequence[int], place: Callable[[int], str]) -> int:
+def _longest_of(what: str, texts: Sequence[PromptText], lengths: Sequence[int], place: Callable[[int], str]) -> int:
     """Return the greatest length of listed texts; a length above `MOST_TOKENS` is an error."""
     for index, length in enumerate(lengths):
         if length > MOST_TOKENS:
@@ -292,7 +322,3 @@ def _whole(name: str, value: Any, low: int = 1) -> int:
 def _length(characters: int | None, room: int, default: int) -> int:
     return default if characters is None else characters + room
 
-
-def _alphabet(verifier: Verifier, texts: Iterable[str]) -> str:
-    """Return the verifier's characters, followed by the others in these texts."""
-    return verifier.alphabet + "".join(sorted(set().union(*texts) - set(verifier.alphabet)))

@@ -15,7 +15,7 @@ class TextGenEnv(gym.Env[dict[str, Any], np.int64]):
 
     Observation: `tokens` [L], the prompt and everything generated so far, right-padded, and `length`, how
     many of them are real. Action: a token id. Reward: 0 at every step but the last; there, the verdict's reward.
-    The end-of-sequence token sets `terminated`. Running out of `max_new_tokens` sets `terminated` and `truncated`:
+    A stop token sets `terminated`. Running out of `max_new_tokens` sets `terminated` and `truncated`:
     the verdict on the cut text is final, so no critic may bootstrap past it, and the cut is still visible.
     Info at the end: `completion`, `verdict` (named parts), `is_success`, `verifier_failed` (timeout or error),
     `verdict_status`, `verdict_reason`, and `level` if the problems have one. The key `episode` is left to
@@ -58,7 +58,7 @@ class TextGenEnv(gym.Env[dict[str, Any], np.int64]):
         self._prompt = self.task.prompts([self._next_episode])[0]
         self._next_episode += 1
         self._tokens, self._done, self._outcome = list(self._prompt.tokens), False, ""
-        return self._observation(), {"group": self._prompt.group, "prompt": self._prompt.problem.prompt}
+        return self._observation(), {"group": self._prompt.group, "prompt": self._prompt.text}
 
     def step(self, action: Any) -> tuple[dict[str, Any], float, bool, bool, dict[str, Any]]:
         """Append a token; if it ends the episode, judge the completion.
@@ -75,7 +75,7 @@ class TextGenEnv(gym.Env[dict[str, Any], np.int64]):
         token = int(action)
         self._tokens.append(token)
         generated = self._tokens[len(self._prompt.tokens) :]
-        ended = token == self.task.eos_token_id
+        ended = token in self.task.stop_token_ids
         cut = not ended and len(generated) == self.task.max_new_tokens
         self._done = ended or cut
         reward, info = self._finish(self._prompt, generated) if self._done else (0.0, {})
@@ -86,7 +86,7 @@ class TextGenEnv(gym.Env[dict[str, Any], np.int64]):
         if self._prompt is None:
             return None
         completion = self.task.tokenizer.decode(self._tokens[len(self._prompt.tokens) :])
-        text = f"{self._prompt.problem.prompt}│{completion}{self._outcome}"
+        text = f"{self._prompt.text}│{completion}{self._outcome}"
         if self.render_mode == "human":
             print(text)
             return None

@@ -1,14 +1,21 @@
-"""Tokenizers: one token per character by default, or any Hugging Face tokenizer."""
+"""Tokenizers: one token per character by default, one trained on the problems, or any Hugging Face tokenizer."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import AutoTokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
+from .chat import CHATML
+from .text import shown
+
 PAD, EOS = "<pad>", "<eos>"
+CHATML_TOKENS = ("<|im_start|>", "<|im_end|>")
+SMALLEST, LARGEST = 256 + 4, 100_000  # sizes of a trained tokenizer: every byte and every special token is in it
 
 
 def character_tokenizer(alphabet: str) -> PreTrainedTokenizerFast:
@@ -33,6 +40,60 @@ def character_tokenizer(alphabet: str) -> PreTrainedTokenizerFast:
         pad_token=PAD,
         eos_token=EOS,
         unk_token=PAD,
+        padding_side="left",
+        clean_up_tokenization_spaces=False,
+    )
+
+
+def trained_size(spec: Any) -> int | None:
+    """Return the size in "train:SIZE"; None for any other tokenizer.
+
+    Raises:
+        ValueError: for a size that is not a whole number in range.
+    """
+    if not isinstance(spec, str) or not spec.startswith("train:") or Path(spec).is_dir():
+        return None
+    size = spec.removeprefix("train:")
+    if not re.fullmatch("[0-9]{1,9}", size) or not SMALLEST <= int(size) <= LARGEST:
+        raise ValueError(
+            f"tokenizer {shown(spec)}: train:SIZE needs a whole number from {SMALLEST} to {LARGEST}, such as train:2000"
+        )
+    return int(size)
+
+
+def train_tokenizer(size: int, texts: Iterable[str]) -> PreTrainedTokenizerFast:
+    """Return a byte-level BPE tokenizer trained on texts, with single digits and a ChatML template.
+
+    It depends on the texts and the size alone. Its first tokens are `<pad>` (0), `<eos>` (1), `<|im_start|>` and
+    `<|im_end|>`; every text can be spelled with it.
+
+    Raises:
+        ValueError: if the texts are too few for this size.
+    """
+    special = (PAD, EOS, *CHATML_TOKENS)
+    backend = Tokenizer(models.BPE())
+    digits = pre_tokenizers.Digits(individual_digits=True)
+    backend.pre_tokenizer = pre_tokenizers.Sequence([digits, pre_tokenizers.ByteLevel(add_prefix_space=False)])
+    backend.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=size,
+        show_progress=False,
+        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
+        special_tokens=[AddedToken(token, special=True, normalized=False) for token in special],
+    )
+    backend.train_from_iterator(texts, trainer)
+    made = backend.get_vocab_size()
+    if made < size:
+        raise ValueError(
+            f"tokenizer 'train:{size}': the training problems have text for {made} tokens only; "
+            f"pass train:{made} or less, or more problems"
+        )
+    return PreTrainedTokenizerFast(
+        tokenizer_object=backend,
+        pad_token=PAD,
+        eos_token=EOS,
+        additional_special_tokens=list(CHATML_TOKENS),
+        chat_template=CHATML,
         padding_side="left",
         clean_up_tokenization_spaces=False,
     )

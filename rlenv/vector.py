@@ -101,6 +101,7 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
         self._any_done = True
         self._any_new = False
         self._rows = torch.arange(num_envs, device=self.device)
+        self._stops = torch.tensor(self.task.stop_token_ids, device=self.device)  # [S]
         self._prompts: list[Prompt | None] = [None] * num_envs
         self._next_episode, self._posed = 0, False
         self._first_group = 0  # the number of the stream's first group
@@ -187,7 +188,7 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
         for row, prompt in enumerate(self._prompts):
             start, end = int(self._prompt_lengths[row]), int(self._lengths[row])
             completion = self.task.tokenizer.decode(self._tokens[row, start:end].tolist())
-            texts.append(f"{prompt.problem.prompt if prompt else ''}│{completion}")
+            texts.append(f"{prompt.text if prompt else ''}│{completion}")
         return tuple(texts)
 
     def _rows_of_mask(self, mask: Any) -> list[int]:
@@ -220,13 +221,13 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
         self._prompt_lengths[index] = lengths
         self._taken[index] = 0
         self._done[index] = False
-        starts = [{"group": self._first_group + each.group, "prompt": each.problem.prompt} for each in prompts]
+        starts = [{"group": self._first_group + each.group, "prompt": each.text} for each in prompts]
         return vector_info(self.num_envs, rows, starts)
 
     def _append(self, actions: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Write one token into every running slot; return who ended [B] and who was cut [B]."""
         running = ~self._done
-        ended = running & (actions == self.task.eos_token_id)
+        ended = running & self._is_stop(actions)
         taken = self._taken + running
         cut = running & ~ended & (taken >= self.task.max_new_tokens)
         over = ended | cut
@@ -242,6 +243,12 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
         self._lengths += running
         self._taken, self._any_new, self._any_done = taken, bool(any_new), bool(any_done)
         return ended, cut
+
+    def _is_stop(self, actions: torch.Tensor) -> torch.Tensor:
+        """Tell which tokens end an episode [B]; nothing is transferred."""
+        if len(self._stops) == 1:
+            return actions == self.task.stop_token_ids[0]
+        return (actions[:, None] == self._stops).any(dim=1)
 
     def _check(self, actions: torch.Tensor, running: torch.Tensor) -> None:
         outside = running & ((actions < 0) | (actions >= self.task.vocab_size))

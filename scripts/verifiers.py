@@ -139,7 +139,7 @@ def _judged(
     verdicts = verifier.verify_batch([problem] * len(texts), [text for _, text in texts])
     for (kind, text), verdict in zip(texts, verdicts, strict=True):
         yield {
-            "prompt": problem.prompt, "kind": kind, "completion": text, "reward": verdict.reward,
+            "prompt": problem.text, "kind": kind, "completion": text, "reward": verdict.reward,
             "success": verifier.is_success(verdict), "status": verdict.status, "reason": verdict.reason,
             "parts": dict(verdict.parts),
         }  # fmt: skip

@@ -9,6 +9,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
+from .conversation import Message, as_conversation, text_of
+
 MAX_REWARD = 3.4028234663852886e38  # of float32, which trainers calculate in
 ROUNDING = 1e-6  # relative; a reward this little outside its range is inside
 FAILURES = ("error", "timeout")  # statuses that say that the verifier failed
@@ -19,14 +21,28 @@ class Problem:
     """A prompt, its reference answer if any, and whatever else a verifier needs to judge.
 
     Args:
-        prompt: what the model reads.
+        prompt: what the model reads: a text, or a conversation, which is a list of messages such as
+            {"role": "user", "content": "1+1="}. Roles are "system" (first message only), "user" and "assistant"; the last
+            message is the user's. The environment renders conversations with the tokenizer's chat template.
         answer: the reference answer; empty if there is none.
         metadata: further columns, passed on to reward functions by name.
+
+    Raises:
+        ValueError: for a malformed conversation.
     """
 
-    prompt: str
+    prompt: str | list[Message]
     answer: str = ""
     metadata: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.prompt, str):
+            object.__setattr__(self, "prompt", as_conversation(self.prompt))
+
+    @property
+    def text(self) -> str:
+        """The prompt as text; a conversation of several messages has lines such as "user: 1+1="."""
+        return text_of(self.prompt)
 
 
 @dataclass(frozen=True)
@@ -150,7 +166,7 @@ class Verifier:
 
         Problems that a learner cannot tell apart (12+34 and 34+12) should share a key.
         """
-        return problem.prompt
+        return problem.text
 
     def close(self) -> None:
         """Release what the verifier holds, such as worker processes or a model."""

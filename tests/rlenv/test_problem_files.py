@@ -144,10 +144,10 @@ def test_an_answer_that_is_neither_text_nor_a_number_is_malformed(tmp_path, answ
     assert fails(tmp_path / "p.jsonl") == message
 
 
-@pytest.mark.parametrize("prompt", [None, "", 3, [{"role": "user", "content": "a"}]])
-def test_a_prompt_that_is_no_text_is_malformed(tmp_path, prompt):
+@pytest.mark.parametrize("prompt", [None, "", 3, {"role": "user", "content": "a"}])
+def test_a_prompt_that_is_neither_text_nor_a_conversation_is_malformed(tmp_path, prompt):
     write_lines(tmp_path / "p.jsonl", [{"prompt": "a"}, {"prompt": prompt}])
-    assert "line 2: the prompt must be text, got " in fails(tmp_path / "p.jsonl")
+    assert "line 2: the prompt must be text or a list of messages, got " in fails(tmp_path / "p.jsonl")
 
 
 def test_half_a_surrogate_pair_is_malformed(tmp_path):

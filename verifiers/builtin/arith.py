@@ -62,9 +62,9 @@ class Arith(Verifier):
 
     def split_key(self, problem: Problem) -> str:
         """Return the prompt with the terms of a sum, and the factors of a product, in sorted order."""
-        if not set("+*") & set(problem.prompt):
-            return problem.prompt
-        terms = problem.prompt.rstrip("=").split("+")
+        if not set("+*") & set(problem.text):
+            return problem.text
+        terms = problem.text.rstrip("=").split("+")
         return "+".join(sorted(term if "-" in term else "*".join(sorted(term.split("*"))) for term in terms))
 
     def _longest_answer(self) -> int:

@@ -83,7 +83,7 @@ class Countdown(Verifier):
 
     @override
     def split_key(self, problem: Problem) -> str:
-        numbers, _, target = problem.prompt.partition("=")
+        numbers, _, target = problem.text.partition("=")
         return " ".join(sorted(numbers.split())) + "=" + target
 
     def _solution(self, rng: random.Random, count: int) -> tuple[list[int], int, str] | None:

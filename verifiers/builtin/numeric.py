@@ -69,7 +69,7 @@ class Numeric(ReferenceVerifier):
         if given is None or reference is None:
             return False
         margin = max(self.tolerance, self.relative * abs(reference.value))
-        return any(abs(number - reference.value) <= margin for number in meanings(given, reference, problem.prompt))
+        return any(abs(number - reference.value) <= margin for number in meanings(given, reference, problem.text))
 
     def spellings(self, problem: Problem) -> list[str]:
         """Return the reference number in sentences, with working above, and in other notations."""

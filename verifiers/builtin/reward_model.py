@@ -82,7 +82,7 @@ class RewardModel(Verifier):
 
     def verify_batch(self, problems: Sequence[Problem], completions: Sequence[str]) -> list[Verdict]:
         """Judge many completions, sorted by length to reduce padding."""
-        texts = [problem.prompt + text for problem, text in zip(problems, completions, strict=True)]
+        texts = [problem.text + text for problem, text in zip(problems, completions, strict=True)]
         order = sorted(range(len(texts)), key=lambda index: len(texts[index]))
         verdicts: dict[int, Verdict] = {}
         for start in range(0, len(order), self.batch_size):
@@ -133,7 +133,7 @@ class RewardModel(Verifier):
 
     @override
     def split_key(self, problem: Problem) -> str:
-        return problem.prompt if self.poser is None else self.poser.split_key(problem)
+        return problem.text if self.poser is None else self.poser.split_key(problem)
 
 
 def _verdict(reward: float) -> Verdict:

@@ -68,7 +68,7 @@ def attacks(
     choices = [str(each) for each in choices] if isinstance(choices, (list, tuple, Mapping)) else []
     right = [text for text in (problem.answer, *honest) if text]
     wrong = _all_but(right, [*wrong_answers, *near_misses(plain)])[:8]
-    target = Target(problem.prompt, plain, wrong, alphabet, choices)
+    target = Target(problem.text, plain, wrong, alphabet, choices)
     made = {family: _all_but(right, make(target)) for family, make in FAMILIES.items()}
     kept = {
         family: texts if family in ON_THE_ANSWER else [text for text in texts if not _hits(text, target)]

@@ -128,7 +128,7 @@ def _others(problems: Sequence[Problem], problem: Problem) -> list[str]:
     """Return answers of other problems; an answer to the same prompt might be right."""
     here = next((index for index, each in enumerate(problems) if each is problem), 0)
     following = [*problems[here + 1 :], *problems[:here]]
-    return list(dict.fromkeys(p.answer for p in following if p.answer and p.prompt != problem.prompt))[:4]
+    return list(dict.fromkeys(p.answer for p in following if p.answer and p.text != problem.text))[:4]
 
 
 def _added(cases: Sequence[Case], problem: Problem) -> Iterator[Case]:

@@ -150,7 +150,7 @@ def reproducible(examined: Examined) -> Iterator[Finding]:
     """The same seed gives the same problem again."""
     for first, again in zip(_sampled(examined), _sampled(examined), strict=True):
         if first != again:
-            pair = f"{shorten(first.prompt, 30)} and {shorten(again.prompt, 30)}"
+            pair = f"{shorten(first.text, 30)} and {shorten(again.text, 30)}"
             yield Finding("reproducible", f"two generators with one seed give different problems: {pair}")
             return
 
@@ -161,17 +161,17 @@ def declarations(examined: Examined) -> Iterator[Finding]:
     found: dict[str, Finding] = {}
     for problem in _sampled(examined):
         texts = {
-            "prompt": (problem.prompt, verifier.prompt_length),
+            "prompt": (problem.text, verifier.prompt_length),
             "demonstration": (verifier.demonstration(problem), verifier.answer_length),
         }
         for what, (text, longest) in texts.items():
             outside = "".join(dict.fromkeys(sign for sign in text if sign not in verifier.alphabet))
             if outside:
                 reason = f"the {what} {shorten(text)} has {outside!r}, outside the alphabet"
-                found.setdefault(f"{what} alphabet", Finding("declarations", reason, problem=shorten(problem.prompt)))
+                found.setdefault(f"{what} alphabet", Finding("declarations", reason, problem=shorten(problem.text)))
             if longest is not None and len(text) > longest:
                 reason = f"the {what} {shorten(text)} has {len(text)} characters, and {longest} are declared"
-                found.setdefault(f"{what} length", Finding("declarations", reason, problem=shorten(problem.prompt)))
+                found.setdefault(f"{what} length", Finding("declarations", reason, problem=shorten(problem.text)))
     return iter(found.values())
 
 
@@ -255,5 +255,5 @@ def _finding(examined: Examined, rule: str, number: int, explanation: str, times
     case = examined.cases[number]
     outcome = examined.trials.first.get(number, Outcome())
     return Finding(
-        rule, explanation, case.family, shorten(case.problem.prompt), shorten(case.text), outcome.reward, times
+        rule, explanation, case.family, shorten(case.problem.text), shorten(case.text), outcome.reward, times
     )

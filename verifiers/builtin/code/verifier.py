@@ -97,7 +97,7 @@ class Code(Verifier):
 
     def paraphrases(self, problem: Problem) -> list[str]:
         """Return the answer in fenced blocks of many kinds; for the examples, other solutions, too."""
-        others = next((programs[1:] for prompt, programs, _ in EXAMPLES if prompt == problem.prompt), ())
+        others = next((programs[1:] for prompt, programs, _ in EXAMPLES if prompt == problem.text), ())
         programs = [text for text in (problem.answer, *others) if text]
         turns = itertools.cycle(programs) if programs else ()
         return [*others, *(fenced(text) for fenced, text in zip(WAYS_TO_WRITE, turns, strict=False))]

@@ -96,7 +96,7 @@ class JsonSchema(Verifier):
 
     def counterexamples(self, problem: Problem) -> dict[str, list[str]]:
         """Return documents with a broken format, and those that an example's schema accepts and a reader would not."""
-        wrong = next((wrong for task, _, _, wrong in EXAMPLES if problem.prompt == _ASKED.format(task)), {})
+        wrong = next((wrong for task, _, _, wrong in EXAMPLES if problem.text == _ASKED.format(task)), {})
         return {
             family: [json.dumps(document) for document in wrong.get(family, ())]
             for family in ("nonsense-of-the-form", "broken-format")
@@ -107,7 +107,7 @@ class JsonSchema(Verifier):
         if not problem.answer:
             return []
         document = json.loads(problem.answer)
-        others = next((right[1:] for task, right, _, _ in EXAMPLES if problem.prompt == _ASKED.format(task)), [])
+        others = next((right[1:] for task, right, _, _ in EXAMPLES if problem.text == _ASKED.format(task)), [])
         spaced, unescaped = json.dumps(document, indent=2), json.dumps(document, ensure_ascii=False)
         return [
             spaced, f"\n{problem.answer}\n", json.dumps(document, indent="\t"), unescaped,

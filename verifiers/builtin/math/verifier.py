@@ -89,7 +89,7 @@ class Math(ReferenceVerifier):
         given = read(text) if plain else None
         if plain and given:
             places = 0 if _is_too_short(given) else given.places
-            return any(_is(value, places, plain.value) for value in meanings(given, plain, problem.prompt))
+            return any(_is(value, places, plain.value) for value in meanings(given, plain, problem.text))
         formula = _formula(text, with_unit=True)
         if formula is None:
             return False

@@ -63,9 +63,9 @@ class ReasoningGym(Verifier):
         rng = random.Random(0)
         probed = [self.sample(rng) for _ in range(min(_PROBED, self.size))]
         answers = [self.demonstration(problem) for problem in probed]
-        used = set().union(*(problem.prompt for problem in probed), *answers)
+        used = set().union(*(problem.text for problem in probed), *answers)
         self.alphabet = string.printable + "".join(sorted(used - set(string.printable)))
-        self.prompt_length = 2 * max(len(problem.prompt) for problem in probed)
+        self.prompt_length = 2 * max(len(problem.text) for problem in probed)
         self.answer_length = 2 * max(map(len, answers)) or None
 
     def sample(self, rng: random.Random) -> Problem:

@@ -52,15 +52,15 @@ class Regex(Verifier):
 
     @override
     def paraphrases(self, problem: Problem) -> list[str]:
-        return next((right[1:] for task, _, right, _ in EXAMPLES if problem.prompt == f"{task}\n"), [])
+        return next((right[1:] for task, _, right, _ in EXAMPLES if problem.text == f"{task}\n"), [])
 
     def counterexamples(self, problem: Problem) -> dict[str, list[str]]:
         """Return texts that an example's pattern lets through and a reader would not, and answers that go on."""
         nonsense = {f"{task}\n": texts for task, _, _, texts in EXAMPLES}
         more = (f"{problem.answer}\x00", f"\x00{problem.answer}", f"{problem.answer}\r\n", f"\u200b{problem.answer}")
         return {
-            "nonsense-of-the-form": nonsense.get(problem.prompt, []),
-            "more-than-the-form": list(more) if problem.prompt in nonsense and problem.answer else [],
+            "nonsense-of-the-form": nonsense.get(problem.text, []),
+            "more-than-the-form": list(more) if problem.text in nonsense and problem.answer else [],
         }
 
     @override

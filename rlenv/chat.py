@@ -1,0 +1,164 @@
+"""Conversations as text: a tokenizer's chat template, with its own text kept apart from what the messages say."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cached_property
+from pathlib import Path
+
+from transformers import PreTrainedTokenizerBase
+
+from verifiers.base import first_line
+from verifiers.conversation import Message
+
+from .text import shown
+
+CHATML = (
+    "{% for message in messages %}<|im_start|>{{ message['role'] }}\n{{ message['content'] }}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+TODAY = datetime(2024, 7, 26)  # for templates that print the date: a prompt must be the same when a run is resumed
+_DATES = "".join(f".replace('%{code}', '{TODAY:%{code}}')" for code in "dbBYymaAjHIMSp")
+_FIXED_DATE = f"{{% macro strftime_now(form) %}}{{{{ form{_DATES} }}}}{{% endmacro %}}{{{{ '' }}}}"
+_STAND_IN = re.compile("7301946285(\\d{4})5829164037")  # digits, which no filter of a template changes
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A part of a rendered conversation: the template's own text, or what a message says."""
+
+    text: str
+    is_content: bool
+
+
+class Chat:
+    """Renders conversations with a tokenizer's chat template.
+
+    Args:
+        tokenizer: has the template.
+        system_prompt: the first message of conversations without a system message; None for none.
+    """
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, system_prompt: str | None = None) -> None:
+        self.tokenizer, self.system_prompt = tokenizer, system_prompt
+        self._skeletons: dict[tuple[str, ...], list[str | int]] = {}
+
+    def pieces(self, prompt: str | Sequence[Message]) -> list[Piece]:
+        """Return the rendering of a conversation, or of a text as the user's message, in pieces.
+
+        The template first renders stand-ins for the contents, so that its own text is known whatever the messages say.
+        If it changes contents (such as `| trim`), each changed content is found by rendering it among stand-ins.
+
+        Raises:
+            ValueError: in one line, if there is no template, if it fails, leaves out or repeats a message, or mixes
+                contents with its own text.
+        """
+        messages = self._messages(prompt)
+        contents = [message["content"] for message in messages]
+        skeleton = self._skeleton(messages)
+        whole = self._render(messages)
+        if whole != _joined(skeleton, contents):
+            contents = [self._changed(messages, skeleton, index) for index in range(len(messages))]
+            if whole != _joined(skeleton, contents):
+                raise ValueError(f"the chat template mixes its own text with that of the messages of {shown(prompt)}")
+        parts = [Piece(contents[part], True) if isinstance(part, int) else Piece(part, False) for part in skeleton]
+        return [part for part in parts if part.text]
+
+    @cached_property
+    def after_answer(self) -> str:
+        """The template's text after a message of the assistant; empty if it refuses such a message."""
+        try:
+            skeleton = self._skeleton([_message("user"), _message("assistant")], generation=False)
+        except ValueError:
+            return ""
+        return skeleton[-1] if isinstance(skeleton[-1], str) else ""
+
+    def _messages(self, prompt: str | Sequence[Message]) -> list[Message]:
+        messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else list(prompt)
+        if self.system_prompt is not None and messages[0]["role"] != "system":
+            return [{"role": "system", "content": self.system_prompt}, *messages]
+        return messages
+
+    def _skeleton(self, messages: list[Message], generation: bool = True) -> list[str | int]:
+        """Return the template's own texts, and in between the numbers of the messages whose contents stand there."""
+        roles = (*(message["role"] for message in messages), str(generation))
+        if roles not in self._skeletons:
+            rendered = self._render(_stand_ins(messages), generation)
+            parts: list[str | int] = [
+                int(part) if place % 2 else part for place, part in enumerate(_STAND_IN.split(rendered))
+            ]
+            found = [part for part in parts if isinstance(part, int)]
+            for index, message in enumerate(messages):
+                if found.count(index) != 1:
+                    fault = "repeats" if index in found else "leaves out or rewrites"
+                    raise ValueError(f"the chat template {fault} message {index + 1} (role {message['role']!r})")
+            self._skeletons[roles] = parts
+        return self._skeletons[roles]
+
+    def _changed(self, messages: list[Message], skeleton: list[str | int], index: int) -> str:
+        """Return what the template makes of one content: only this one is unknown in the rendering."""
+        among = _stand_ins(messages)
+        place = skeleton.index(index)
+        stand_ins = [message["content"] for message in among]
+        before, after = _joined(skeleton[:place], stand_ins), _joined(skeleton[place + 1 :], stand_ins)
+        among[index] = messages[index]
+        rendered = self._render(among)
+        if not rendered.startswith(before) or not rendered[len(before) :].endswith(after):
+            role = messages[index]["role"]
+            raise ValueError(
+                f"the chat template changes more than the content of message {index + 1} (role {role!r}), "
+                f"{shown(messages[index]['content'])}"
+            )
+        return rendered[len(before) : len(rendered) - len(after)]
+
+    def _render(self, messages: list[Message], generation: bool = True) -> str:
+        if not self.tokenizer.chat_template:
+            raise ValueError(
+                "the prompts are conversations, but the tokenizer has no chat template; "
+                "pass chat_template (--chat-template FILE)"
+            )
+        try:
+            template = self.tokenizer.get_chat_template()
+            if "strftime_now" in template:
+                template = _FIXED_DATE + template
+            return self.tokenizer.apply_chat_template(
+                messages, chat_template=template, tokenize=False, add_generation_prompt=generation
+            )
+        except Exception as error:  # whatever a template raises
+            raise ValueError(f"the chat template cannot render {_roles(messages)}: {first_line(error)}") from error
+
+
+def read_template(template: str | Path) -> str:
+    """Return the chat template in a file; a text with a "{" is the template itself.
+
+    Raises:
+        ValueError: in one line, for a file that cannot be read or holds no template.
+    """
+    if isinstance(template, str) and "{" in template:
+        return template
+    try:
+        text = Path(template).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError, TypeError) as error:
+        raise ValueError(f"chat template {shown(str(template))} cannot be read: {first_line(error)}") from error
+    if "{" not in text:
+        raise ValueError(f"{str(template)!r} holds no chat template: there is no {{{{ or {{% in it")
+    return text
+
+
+def _message(role: str, content: str = "-") -> Message:
+    return {"role": role, "content": content}
+
+
+def _stand_ins(messages: Sequence[Message]) -> list[Message]:
+    return [_message(message["role"], f"7301946285{index:04}5829164037") for index, message in enumerate(messages)]
+
+
+def _joined(skeleton: Sequence[str | int], contents: Sequence[str]) -> str:
+    return "".join(contents[part] if isinstance(part, int) else part for part in skeleton)
+
+
+def _roles(messages: Sequence[Message]) -> str:
+    return "a conversation of the roles " + ", ".join(message["role"] for message in messages)

@@ -1,0 +1,81 @@
+"""The language of an environment: its tokenizer, found, made or trained, and the chat template."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from transformers import PreTrainedTokenizerBase
+
+from verifiers import Problem, Verifier
+from verifiers.conversation import ROLES
+
+from .chat import Chat, read_template
+from .encoder import Encoder
+from .problems import ProblemStream, side_of
+from .text import NOT_UNICODE, is_unicode, shown
+from .tokenizer import load_tokenizer, train_tokenizer, trained_size
+
+SAMPLED = 2000  # problems that a tokenizer is trained on if the verifier poses them
+
+
+def make_encoder(
+    tokenizer: str | Path | PreTrainedTokenizerBase | None,
+    verifier: Verifier,
+    listed: list[Problem] | None,
+    test_fraction: float,
+    system_prompt: str | None,
+    chat_template: str | Path | None,
+    chat: bool | None,
+) -> Encoder:
+    """Return what turns the prompts and answers of these problems into tokens; see `TextGenTask` for the arguments.
+
+    Raises:
+        ValueError: in one line, for a tokenizer, a template or a setting that cannot be used.
+    """
+    if chat not in (None, True, False):
+        raise ValueError(f"chat must be True, False or None, got {chat!r}")
+    if system_prompt is not None and not (isinstance(system_prompt, str) and system_prompt.strip()):
+        raise ValueError(f"system_prompt must be text, got {shown(system_prompt)}; omit it for none")
+    if system_prompt is not None and not is_unicode(system_prompt):
+        raise ValueError(f"system_prompt {shown(system_prompt)}: {NOT_UNICODE}")
+    template = None if chat_template is None else read_template(chat_template)
+    size = trained_size(tokenizer)
+    if size is not None:
+        found: Any = train_tokenizer(size, _training_texts(verifier, listed, test_fraction))
+    else:
+        further = [system_prompt or "", *([template, *ROLES] if template is not None else [])]
+        found = load_tokenizer(tokenizer, _alphabet(verifier, listed, further))
+    if template is not None:
+        found = copy.copy(found)  # the caller's own object keeps its template
+        found.chat_template = template
+    chats_texts = (system_prompt is not None or template is not None) if chat is None else chat
+    return Encoder(found, Chat(found, system_prompt), chats_texts)
+
+
+def _alphabet(verifier: Verifier, listed: list[Problem] | None, further: Iterable[str]) -> str:
+    """Return the verifier's characters, followed by the others in the listed problems and in further texts."""
+    answers = [text for each in listed or () for text in (each.answer, verifier.demonstration(each))]
+    texts = [*(problem.text for problem in listed or ()), *answers, *further]
+    return verifier.alphabet + "".join(sorted(set().union(*texts) - set(verifier.alphabet)))
+
+
+def _training_texts(verifier: Verifier, listed: list[Problem] | None, test_fraction: float) -> Iterator[str]:
+    """Yield the texts of training problems: listed ones, or a sample of the verifier's that is always the same."""
+    if listed is None:
+        stream = ProblemStream(verifier, "train", test_fraction)
+        problems: Iterable[Problem] = map(stream.__getitem__, range(SAMPLED))
+    else:
+        problems = (problem for problem in listed if side_of(problem, verifier, test_fraction) == "train")
+    for problem in problems:
+        yield from _contents(problem)
+        yield from dict.fromkeys((problem.answer, verifier.demonstration(problem)))
+
+
+def _contents(problem: Problem) -> Sequence[str]:
+    if isinstance(problem.prompt, str):
+        return [problem.prompt]
+    return [message["content"] for message in problem.prompt]

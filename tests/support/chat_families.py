@@ -1,0 +1,172 @@
+"""Small tokenizers made on the spot in the shape of well-known families, each with a short chat template of its form."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+from transformers import PreTrainedTokenizerFast
+
+CORPUS = [
+    "system user assistant developer, you are a helpful assistant. What is 12+34= ? It is 46.",
+    "im_start im_end begin_of_text start_header_id end_header_id eot_id end_of_turn start_of_turn model",
+    "INST SYS endoftext eos bos pad unk begin sentence User: Assistant: The answer to the question is: yes\n\nno\n",
+] * 20
+
+
+def byte_level(special: list[str], adds_bos: str | None = None, **flags: bool) -> Tokenizer:
+    """Return a byte-level BPE tokenizer, as GPT-2, Qwen, Llama 3 and GPT-NeoX have it."""
+    backend = Tokenizer(models.BPE())
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    backend.decoder = decoders.ByteLevel()
+    trained(backend, special, sorted(pre_tokenizers.ByteLevel.alphabet()), **flags)
+    if adds_bos is not None:
+        backend.post_processor = processors.TemplateProcessing(
+            single=f"{adds_bos} $A", special_tokens=[(adds_bos, backend.token_to_id(adds_bos))]
+        )
+    return backend
+
+
+def sentence_piece(special: list[str], bos: str, scheme: str, **flags: bool) -> Tokenizer:
+    """Return a BPE tokenizer with spaces as "▁" and byte fallback, as Llama 2, Mistral, Gemma and Phi-3 have it."""
+    backend = Tokenizer(models.BPE(byte_fallback=True, unk_token="<unk>", fuse_unk=True))
+    if scheme == "normalizer":
+        backend.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
+    else:
+        backend.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme=scheme, split=False)
+    steps = [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()]
+    backend.decoder = decoders.Sequence(steps if scheme == "never" else [*steps, decoders.Strip(" ", 1, 0)])
+    trained(backend, [*special, *(f"<0x{byte:02X}>" for byte in range(256))], [], len(special), **flags)
+    backend.post_processor = processors.TemplateProcessing(
+        single=f"{bos} $A", special_tokens=[(bos, backend.token_to_id(bos))]
+    )
+    return backend
+
+
+def trained(backend, special, alphabet, really_special=None, **flags) -> None:
+    tokens = [AddedToken(text, special=True, normalized=False, **flags) for text in special[:really_special]]
+    trainer = trainers.BpeTrainer(
+        vocab_size=700, show_progress=False, initial_alphabet=alphabet,
+        special_tokens=[*tokens, *special[len(tokens):]],
+    )  # fmt: skip
+    backend.train_from_iterator(CORPUS, trainer)
+    if really_special is not None:  # the bytes are ordinary tokens
+        state = backend.to_str()
+        import json
+
+        state = json.loads(state)
+        state["added_tokens"] = state["added_tokens"][:really_special]
+        fresh = Tokenizer.from_str(json.dumps(state))
+        backend.__setstate__(fresh.__getstate__())
+
+
+def made(backend: Tokenizer, template: str, eos: str, pad: str | None = None, **roles: str) -> PreTrainedTokenizerFast:
+    return PreTrainedTokenizerFast(
+        tokenizer_object=backend, chat_template=template, eos_token=eos, pad_token=pad,
+        clean_up_tokenization_spaces=False, **roles,
+    )  # fmt: skip
+
+
+def chatml() -> PreTrainedTokenizerFast:
+    """Qwen: the end of a turn is <|im_end|>, the end of a text <|endoftext|>; thinking is cut from old answers."""
+    backend = byte_level(["<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|object_ref_start|>"])
+    backend.add_tokens([AddedToken("<think>", special=False), AddedToken("</think>", special=False)])
+    template = (
+        "{% for m in messages %}{% set text = m.content %}"
+        "{% if m.role == 'assistant' and '</think>' in text %}{% set text = text.split('</think>')[-1].lstrip('\n') %}"
+        "{% endif %}<|im_start|>{{ m.role }}\n{{ text }}<|im_end|>\n{% endfor %}"
+        "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+    )
+    return made(backend, template, "<|endoftext|>", "<|endoftext|>")
+
+
+def llama3() -> PreTrainedTokenizerFast:
+    """Llama 3: contents are trimmed; the template writes the beginning token, which the tokenizer would add as well."""
+    special = ["<|begin_of_text|>", "<|end_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"]
+    template = (
+        "{{ bos_token }}{% for m in messages %}<|start_header_id|>{{ m['role'] }}<|end_header_id|>\n\n"
+        "{% if loop.first and m['role'] == 'system' %}Today Date: {{ strftime_now('%d %b %Y') }}\n\n{% endif %}"
+        "{{ m['content'] | trim }}<|eot_id|>{% endfor %}"
+        "{% if add_generation_prompt %}<|start_header_id|>assistant<|end_header_id|>\n\n{% endif %}"
+    )
+    backend = byte_level([*special, "<|python_tag|>"], "<|begin_of_text|>")
+    return made(backend, template, "<|eot_id|>", bos_token="<|begin_of_text|>")
+
+
+def llama2(scheme: str = "first") -> PreTrainedTokenizerFast:
+    """Llama 2 and Mistral: [INST] is ordinary text; the system prompt is put into the user's first message."""
+    template = (
+        "{% if messages[0]['role'] == 'system' %}{% set system = messages[0]['content'] %}{% set rest = messages[1:] %}"
+        "{% else %}{% set system = '' %}{% set rest = messages %}{% endif %}"
+        "{% for m in rest %}{% if loop.first and system %}"
+        "{% set content = '<<SYS>>\n' + system + '\n<</SYS>>\n\n' + m['content'] %}"
+        "{% else %}{% set content = m['content'] %}{% endif %}"
+        "{% if m['role'] == 'user' %}{{ bos_token + '[INST] ' + content.strip() + ' [/INST]' }}"
+        "{% else %}{{ ' ' + content.strip() + ' ' + eos_token }}{% endif %}{% endfor %}"
+    )
+    backend = sentence_piece(["<unk>", "<s>", "</s>"], "<s>", scheme)
+    return made(backend, template, "</s>", bos_token="<s>", unk_token="<unk>")
+
+
+def mistral() -> PreTrainedTokenizerFast:
+    """Later Mistral: [INST] is special; an older way to write spaces."""
+    template = (
+        "{{ bos_token }}{% for m in messages %}{% if m.role == 'system' %}{{ raise_exception('no system role') }}"
+        "{% elif m.role == 'user' %}[INST] {{ m.content }}[/INST]{% else %} {{ m.content }}{{ eos_token }}{% endif %}"
+        "{% endfor %}"
+    )
+    backend = sentence_piece(["<unk>", "<s>", "</s>", "[INST]", "[/INST]"], "<s>", "normalizer")
+    return made(backend, template, "</s>", bos_token="<s>", unk_token="<unk>")
+
+
+def gemma() -> PreTrainedTokenizerFast:
+    """Gemma: the assistant is called model; no prefix of spaces; trimmed."""
+    template = (
+        "{{ bos_token }}{% if messages[0]['role'] == 'system' %}{% set first = messages[0]['content'] + '\n\n' %}"
+        "{% set rest = messages[1:] %}{% else %}{% set first = '' %}{% set rest = messages %}{% endif %}"
+        "{% for m in rest %}{{ '<start_of_turn>' + ('model' if m['role'] == 'assistant' else 'user') + '\n'"
+        " + (first if loop.first else '') }}{{ m['content'] | trim }}{{ '<end_of_turn>\n' }}{% endfor %}"
+        "{% if add_generation_prompt %}{{ '<start_of_turn>model\n' }}{% endif %}"
+    )
+    special = ["<pad>", "<eos>", "<bos>", "<unk>", "<start_of_turn>", "<end_of_turn>"]
+    backend = sentence_piece(special, "<bos>", "never")
+    return made(backend, template, "<eos>", "<pad>", bos_token="<bos>", unk_token="<unk>")
+
+
+def phi3() -> PreTrainedTokenizerFast:
+    """Phi-3: its special tokens swallow the spaces after them; pad and end are one token."""
+    template = (
+        "{% for m in messages %}{{ '<|' + m['role'] + '|>\n' + m['content'] + '<|end|>\n' }}{% endfor %}"
+        "{% if add_generation_prompt %}{{ '<|assistant|>\n' }}{% endif %}"
+    )
+    special = ["<unk>", "<s>", "<|endoftext|>", "<|system|>", "<|user|>", "<|assistant|>", "<|end|>"]
+    backend = sentence_piece(special, "<s>", "first", rstrip=True)
+    return made(backend, template, "<|endoftext|>", "<|endoftext|>", bos_token="<s>", unk_token="<unk>")
+
+
+def deepseek() -> PreTrainedTokenizerFast:
+    """DeepSeek: wide characters in the special tokens; beginning token from the template and the tokenizer."""
+    template = (
+        "{{ bos_token }}{% for m in messages %}{% if m['role'] == 'system' %}{{ m['content'] }}"
+        "{% elif m['role'] == 'user' %}<｜User｜>{{ m['content'] }}"
+        "{% else %}<｜Assistant｜>{{ m['content'].split('</think>')[-1] }}<｜end▁of▁sentence｜>{% endif %}{% endfor %}"
+        "{% if add_generation_prompt %}<｜Assistant｜><think>\n{% endif %}"
+    )
+    special = ["<｜begin▁of▁sentence｜>", "<｜end▁of▁sentence｜>", "<｜User｜>", "<｜Assistant｜>"]
+    backend = byte_level(special, "<｜begin▁of▁sentence｜>")
+    return made(backend, template, "<｜end▁of▁sentence｜>", bos_token="<｜begin▁of▁sentence｜>")
+
+
+def neox() -> PreTrainedTokenizerFast:
+    """GPT-NeoX: one special token, for the beginning, the end and the unknown; roles are plain text."""
+    template = (
+        "{% for m in messages %}{{ m['role'] | capitalize }}: {{ m['content'] }}{{ eos_token }}{% endfor %}"
+        "{% if add_generation_prompt %}Assistant:{% endif %}"
+    )
+    end = "<|endoftext|>"
+    return made(byte_level([end, "<|padding|>"]), template, end, "<|padding|>", bos_token=end, unk_token=end)
+
+
+FAMILIES: dict[str, Callable[[], PreTrainedTokenizerFast]] = {
+    each.__name__: each for each in (chatml, llama3, llama2, mistral, gemma, phi3, deepseek, neox)
+}
