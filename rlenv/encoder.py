@@ -29,9 +29,7 @@ class Encoder:
         chats_texts: whether prompts that are texts are rendered too, as a message of the user.
     """
 
-    def __init__(
-        self, tokenizer: PreTrainedTokenizerBase, chat: Chat | None = None, chats_texts: bool = False
-    ) -> None:
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, chat: Chat | None = None, chats_texts: bool = False) -> None:
         self.tokenizer, self.chats_texts = tokenizer, chats_texts
         self.chat = Chat(tokenizer) if chat is None else chat
         self._control = control_tokens(tokenizer)

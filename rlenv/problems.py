@@ -161,7 +161,8 @@ class ProblemStream:
     def _sampled(self, rng: random.Random, sample: Callable[[random.Random], Problem]) -> Problem:
         for _ in range(_TRIES):
             problem = sample(rng)
-            if hashed_side(problem, self.verifier, self.test_fraction) == self.split and (self._fits is None or self._fits(problem)):
+            side = hashed_side(problem, self.verifier, self.test_fraction)
+            if side == self.split and (self._fits is None or self._fits(problem)):
                 return problem
         wanted = f"in the {self.split} split ({self.test_fraction=}) and short enough"
         raise ValueError(f"the verifier sampled {_TRIES} problems, but none was {wanted}")

@@ -21,13 +21,13 @@ _ABSENT_IS_FINE = {
 
 
 def stop_token_ids(
-    tokenizer: PreTrainedTokenizerBase, spec: Any, end_of_turn: int | None, asked: str | int | Sequence[str | int]
+    tokenizer: PreTrainedTokenizerBase, end_of_turn: int | None, asked: str | int | Sequence[str | int]
 ) -> tuple[int, ...]:
     """Return the tokens one of which ends an episode, without repetitions.
 
     Args:
-        tokenizer: its end-of-sequence token comes first.
-        spec: what the tokenizer was loaded from; a folder or model id may hold a generation_config.json.
+        tokenizer: its end-of-sequence token comes first; where it was loaded from, there may be a
+            generation_config.json.
         end_of_turn: the chat template's token after a message of the assistant, if any.
         asked: further tokens, as texts or ids.
 
@@ -35,17 +35,18 @@ def stop_token_ids(
         ValueError: in one line, for a text that is not one token, an id outside the vocabulary, or a
             generation_config.json that cannot be read.
     """
-    found = [tokenizer.eos_token_id, end_of_turn, *_of_checkpoint(spec)]
+    found = [tokenizer.eos_token_id, end_of_turn, *_of_checkpoint(tokenizer.name_or_path)]
     known = [token for token in found if token is not None and token < len(tokenizer)]
     several = [asked] if isinstance(asked, (str, int)) else list(asked)
     return tuple(dict.fromkeys([*known, *(_token(tokenizer, each) for each in several)]))
 
 
-def _of_checkpoint(spec: Any) -> list[int]:
+def _of_checkpoint(source: str) -> list[int]:
     """Return the end tokens that a generation_config.json beside the tokenizer names."""
-    if not isinstance(spec, (str, Path)):
-        return []
-    path = cached_file(str(spec), GENERATION_CONFIG, **_ABSENT_IS_FINE)
+    try:
+        path = cached_file(source, GENERATION_CONFIG, **_ABSENT_IS_FINE) if source else None
+    except OSError:  # it was not loaded from a folder or model id
+        path = None
     if path is None:
         return []
     try:

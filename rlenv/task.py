@@ -136,7 +136,7 @@ class TextGenTask:
         answers = [made.demonstration(problem) for problem in listed or ()]
         self.encoder = make_encoder(tokenizer, made, listed, test_fraction, system_prompt, chat_template, chat)
         self.tokenizer = self.encoder.tokenizer
-        self.stop_token_ids = stop_token_ids(self.tokenizer, tokenizer, self.encoder.end_of_turn, stop_tokens)
+        self.stop_token_ids = stop_token_ids(self.tokenizer, self.encoder.end_of_turn, stop_tokens)
         self.group_size = _whole("group_size", group_size)
         self.first_problem = _whole("first_problem", first_problem, low=0)
         self.max_prompt_tokens, self.max_new_tokens = self._lengths(
@@ -321,4 +321,3 @@ def _whole(name: str, value: Any, low: int = 1) -> int:
 
 def _length(characters: int | None, room: int, default: int) -> int:
     return default if characters is None else characters + room
-

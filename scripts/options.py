@@ -114,8 +114,9 @@ def _read_config(ctx: click.Context, param: click.Parameter, value: Path | None)
     names = {flag.lstrip("-"): option.name for option in ctx.command.params for flag in option.opts if option.name}
     config = {names.get(key.replace("_", "-"), key): option for key, option in config.items()}
     known = [option.name for option in ctx.command.params if option.name]
+    repeated = [one.name for one in ctx.command.params if getattr(one, "multiple", False) and one.type is click.STRING]
     for key, option in config.items():
-        if isinstance(option, list):
+        if isinstance(option, list) and key not in repeated:
             raise click.BadParameter(
                 f"{value} sets {key!r} to a list; allowed: a value, or a table for KEY=VALUE options"
             )
@@ -234,7 +235,30 @@ text = options(
         show_default="all levels from the start",
         help="Begin with the easiest level; add the next one at this success rate, such as 0.8.",
     ),
-    setting("--tokenizer", show_default="the model's, else one token per character", help="Folder or id."),
+    setting(
+        "--tokenizer",
+        show_default="the model's, else one token per character",
+        help="Folder or id; train:2000 trains one of 2000 tokens on the training problems, for presets.",
+    ),
+    setting("--system-prompt", help="First message of prompts that are conversations or, with it, plain texts."),
+    setting(
+        "--chat-template",
+        type=click.Path(resolve_path=True),
+        show_default="the tokenizer's",
+        help="File with a chat template; with it, plain prompts become messages of the user.",
+    ),
+    setting(
+        "--chat/--no-chat",
+        show_default="chat with --system-prompt or --chat-template",
+        help="Whether plain prompts become messages of the user. Conversations are always rendered as such.",
+    ),
+    setting(
+        "--stop-token",
+        "stop_tokens",
+        multiple=True,
+        show_default="the tokenizer's, the chat template's and the model's",
+        help="A further token that ends an episode: its text, or its id if it is a number. Can be repeated.",
+    ),
     setting(
         "--max-prompt-tokens", type=int, show_default="what the problems need, at most 4096", help="Longest prompt."
     ),

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 from transformers.utils import logging as transformers_logging
 
 from agents import Agent, Rollout, find_agent, make_envs
@@ -21,6 +22,7 @@ from agents.envs import LOOP_OFFERS
 from agents.warm_start import WarmStart
 from rlenv.demonstrations import demonstrate
 from rlenv.task import TextGenTask
+from rlenv.tokenizer import load_tokenizer, trained_size
 
 from . import run_folder
 from .progress import Interrupt, progress_bar
@@ -48,8 +50,13 @@ def build_agent(name: str, options: dict[str, Any]) -> Agent:
     announce(model)
     agent = cls(model, options["env_id"], **arguments)
     if is_text(options["env_id"]):
-        agent.policy.tokenizer = task_of(agent.env).tokenizer
+        _tell_language(agent.policy, task_of(agent.env))
     return agent
+
+
+def _tell_language(policy: Any, task: TextGenTask) -> None:
+    """Give a policy what it writes beside its model."""
+    policy.tokenizer, policy.stop_token_ids = task.tokenizer, task.stop_token_ids
 
 
 def load_agent(checkpoint: Path, options: dict[str, Any], changeable: Iterable[str] = ()) -> Agent:
@@ -78,10 +85,20 @@ def load_agent(checkpoint: Path, options: dict[str, Any], changeable: Iterable[s
         changes["learning_rate"] = options["learning_rate"]
     agent: Agent = Agent.load(checkpoint, continue_env=True, **changes)
     if is_text(options["env_id"]):
+        task = task_of(agent.env)
+        if trained_size(env_kwargs.get("tokenizer")) is not None:
+            _check_trained(checkpoint, task)
         for policy in (agent.policy, agent.anchor.reference):
             if policy is not None:
-                policy.tokenizer = task_of(agent.env).tokenizer
+                _tell_language(policy, task)
     return agent
+
+
+def _check_trained(checkpoint: Path, task: TextGenTask) -> None:
+    """Check that the tokenizer that was trained on the problems again is the checkpoint's."""
+    saved = load_tokenizer(checkpoint / run_folder.MODEL, "")
+    if saved.get_vocab() != task.tokenizer.get_vocab():
+        raise ValueError(f"the problems give another tokenizer than that of {str(checkpoint)!r}: use the same problems")
 
 
 def _check_same(checkpoint: Path, saved: dict[str, Any], named: dict[str, Any]) -> None:
@@ -185,7 +202,7 @@ def print_samples(rows: list[tuple[str, str, float]], split: str) -> None:
     """Print a table of samples on stderr."""
     table = Table("prompt", "completion", "reward", title=f"samples from the {split} split")
     for prompt, completion, reward in rows:
-        table.add_row(prompt, completion, f"{reward:g}")
+        table.add_row(Text(prompt), Text(completion), f"{reward:g}")  # brackets in them are not rich's markup
     Console(stderr=True).print(table)
 
 

@@ -10,6 +10,7 @@ from agents.checks import check_choice, check_count
 from agents.envs import find_spec
 from agents.policies import NAMES, check_name, find_config
 from agents.policies.language.adapters import base_of, has_adapter
+from rlenv.chat import read_template
 from rlenv.task import TextGenTask
 
 from . import run_folder
@@ -82,7 +83,7 @@ def env_arguments(options: dict[str, Any]) -> dict[str, Any]:
     if not is_text(options["env_id"]):
         for name in TEXT_ONLY:
             if name in options and typed(name):
-                flag = {"column_args": "column"}.get(name, name).replace("_", "-")
+                flag = {"column_args": "column", "stop_tokens": "stop-token"}.get(name, name).replace("_", "-")
                 raise ValueError(f"--{flag} has no meaning for {options['env_id']}")
         return given
     for name in ("verifier", "verifier_kwargs", "problems", "split", "group_size"):
@@ -92,7 +93,8 @@ def env_arguments(options: dict[str, Any]) -> dict[str, Any]:
     settings = {
         **{name: options.get(name) for name in keywords(TextGenTask) if name not in common_settings()},
         **problem_file_arguments(options),
-        "tokenizer": options["tokenizer"] or _tokenizer_of(run_folder.model_of(options["model"])),
+        **_chat_arguments(options),
+        "tokenizer": _tokenizer(options),
         "first_problem": given.get("first_problem", _first_problem(options)),
     }
     task = {"verifier": options["verifier"], "verifier_kwargs": dict(options["verifier_args"]) | unsafe}
@@ -109,6 +111,30 @@ def problem_file_arguments(options: dict[str, Any]) -> dict[str, Any]:
     if options.get("problems") is None and (columns or template is not None):
         raise ValueError(f"--{'column' if columns else 'prompt-template'} says how to read a file: pass --problems")
     return {"problems": options.get("problems"), "columns": columns or None, "template": template}
+
+
+def _chat_arguments(options: dict[str, Any]) -> dict[str, Any]:
+    """Return the environment's chat template as text, which the checkpoint keeps, and its stop tokens."""
+    template, stops = options.get("chat_template"), options.get("stop_tokens") or ()
+    return {
+        "chat_template": None if template is None else read_template(Path(template)),
+        "stop_tokens": [int(stop) if stop.isascii() and stop.isdecimal() else stop for stop in stops] or None,
+    }
+
+
+def _tokenizer(options: dict[str, Any]) -> str | None:
+    """Return the tokenizer that was asked for, else the model's.
+
+    Raises:
+        ValueError: if one is to be trained for a model that has one.
+    """
+    asked, own = options["tokenizer"], _tokenizer_of(run_folder.model_of(options["model"]))
+    if asked is None or own is None or not asked.startswith("train:"):
+        return asked or own
+    if run_folder.config_of(options["model"]).get("tokenizer") != asked:
+        model = options["model"]
+        raise ValueError(f"--tokenizer {asked} is for presets, but {model!r} has a tokenizer; omit --tokenizer")
+    return own
 
 
 def _first_problem(options: dict[str, Any]) -> int | None:

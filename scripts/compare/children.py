@@ -59,10 +59,14 @@ def rlenv_command(command: click.Command, options: Mapping[str, Any]) -> tuple[s
     arguments = [sys.executable, "-m", __name__.split(".")[0], str(command.name)]
     for parameter in command.params:
         value = options.get(str(parameter.name))
+        if value is False and parameter.secondary_opts and parameter.default is not False:
+            arguments.append(parameter.secondary_opts[-1])
         if value is None or value is False or value == parameter.default:
             continue
         flag = parameter.opts[-1]
-        if parameter.multiple:
+        if parameter.multiple and parameter.type is click.STRING:
+            arguments += [f"{flag}={each}" for each in value]
+        elif parameter.multiple:
             arguments += [f"{flag}={key}={json.dumps(setting)}" for key, setting in dict(value).items()]
         else:
             arguments.append(flag if value is True else f"{flag}={value}")

@@ -1,12 +1,14 @@
-"""Small tokenizers made on the spot in the shape of well-known families, each with a short chat template of its form."""
+"""Small tokenizers in the shape of well-known families, made on the spot, each with a short chat template."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 from transformers import PreTrainedTokenizerFast
 
+BYTES = [f"<0x{byte:02X}>" for byte in range(256)]
 CORPUS = [
     "system user assistant developer, you are a helpful assistant. What is 12+34= ? It is 46.",
     "im_start im_end begin_of_text start_header_id end_header_id eot_id end_of_turn start_of_turn model",
@@ -36,28 +38,24 @@ def sentence_piece(special: list[str], bos: str, scheme: str, **flags: bool) -> 
         backend.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme=scheme, split=False)
     steps = [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()]
     backend.decoder = decoders.Sequence(steps if scheme == "never" else [*steps, decoders.Strip(" ", 1, 0)])
-    trained(backend, [*special, *(f"<0x{byte:02X}>" for byte in range(256))], [], len(special), **flags)
+    trained(backend, [*special, *BYTES], [], **flags)
+    state = json.loads(backend.to_str())
+    state["added_tokens"] = state["added_tokens"][: len(special)]  # the bytes are ordinary tokens
+    backend = Tokenizer.from_str(json.dumps(state))
     backend.post_processor = processors.TemplateProcessing(
         single=f"{bos} $A", special_tokens=[(bos, backend.token_to_id(bos))]
     )
     return backend
 
 
-def trained(backend, special, alphabet, really_special=None, **flags) -> None:
-    tokens = [AddedToken(text, special=True, normalized=False, **flags) for text in special[:really_special]]
+def trained(backend: Tokenizer, special: list[str], alphabet: list[str], **flags: bool) -> None:
     trainer = trainers.BpeTrainer(
-        vocab_size=700, show_progress=False, initial_alphabet=alphabet,
-        special_tokens=[*tokens, *special[len(tokens):]],
-    )  # fmt: skip
+        vocab_size=700,
+        show_progress=False,
+        initial_alphabet=alphabet,
+        special_tokens=[AddedToken(text, special=True, normalized=False, **flags) for text in special],
+    )
     backend.train_from_iterator(CORPUS, trainer)
-    if really_special is not None:  # the bytes are ordinary tokens
-        state = backend.to_str()
-        import json
-
-        state = json.loads(state)
-        state["added_tokens"] = state["added_tokens"][:really_special]
-        fresh = Tokenizer.from_str(json.dumps(state))
-        backend.__setstate__(fresh.__getstate__())
 
 
 def made(backend: Tokenizer, template: str, eos: str, pad: str | None = None, **roles: str) -> PreTrainedTokenizerFast:

@@ -103,7 +103,9 @@ class LanguageModelPolicy(Policy):
         self._renew_step()
         logits_of = lambda reading: self._logits(self._states(reading))  # noqa: E731
         try_out(self.model, self._step, logits_of, self.vocab_size, self.max_length)
-        self.tokenizer: Any = None  # `save` writes it beside the model; not used otherwise
+        # `save` writes these beside the model; they are not used otherwise.
+        self.tokenizer: Any = None
+        self.stop_token_ids: tuple[int, ...] = ()  # the tokenizer's end token if empty
         self.critic: Critic | None = None
         if critic is not None:
             self.critic = Critic(self.model, check_choice("critic", critic, CRITICS) == "separate")
@@ -332,7 +334,8 @@ class LanguageModelPolicy(Policy):
 
     def _save_tokenizer(self, folder: Path) -> None:
         if self.tokenizer is not None:
-            self.model.generation_config.eos_token_id = self.tokenizer.eos_token_id
+            stops = list(self.stop_token_ids or [self.tokenizer.eos_token_id])
+            self.model.generation_config.eos_token_id = stops if len(stops) > 1 else stops[0]
             self.model.generation_config.pad_token_id = self.tokenizer.pad_token_id
             self.tokenizer.save_pretrained(folder)
 

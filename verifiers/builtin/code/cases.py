@@ -60,9 +60,7 @@ def read_tests(problem: Problem) -> list[Call] | list[Case]:
     """
     tests, cases = problem.metadata.get("tests"), problem.metadata.get("cases")
     if (tests is None) == (cases is None):
-        raise ValueError(
-            f"code: problem {problem.text[:60]!r} needs a column 'tests' or a column 'cases', one of them"
-        )
+        raise ValueError(f"code: problem {problem.text[:60]!r} needs a column 'tests' or a column 'cases', one of them")
     column, rows = ("cases", cases) if tests is None else ("tests", tests)
     if isinstance(rows, str) or not isinstance(rows, Sequence) or not rows:
         raise ValueError(f"code: column {column!r} must be a list with at least one test, got {rows!r:.100}")
