@@ -15,11 +15,8 @@ from verifiers.base import first_line
 from verifiers.conversation import Message
 
 from .text import shown
+from .tokenizer import control_tokens
 
-CHATML = (
-    "{% for message in messages %}<|im_start|>{{ message['role'] }}\n{{ message['content'] }}<|im_end|>\n{% endfor %}"
-    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
-)
 TODAY = datetime(2024, 7, 26)  # for templates that print the date: a prompt must be the same when a run is resumed
 _DATES = "".join(f".replace('%{code}', '{TODAY:%{code}}')" for code in "dbBYymaAjHIMSp")
 _FIXED_DATE = f"{{% macro strftime_now(form) %}}{{{{ form{_DATES} }}}}{{% endmacro %}}{{{{ '' }}}}"
@@ -63,7 +60,7 @@ class Chat:
         if whole != _joined(skeleton, contents):
             contents = [self._changed(messages, skeleton, index) for index in range(len(messages))]
             if whole != _joined(skeleton, contents):
-                raise ValueError(f"the chat template mixes its own text with that of the messages of {shown(prompt)}")
+                raise ValueError(f"the chat template changes with what the messages of {shown(prompt)} say")
         parts = [Piece(contents[part], True) if isinstance(part, int) else Piece(part, False) for part in skeleton]
         return [part for part in parts if part.text]
 
@@ -105,14 +102,15 @@ class Chat:
         stand_ins = [message["content"] for message in among]
         before, after = _joined(skeleton[:place], stand_ins), _joined(skeleton[place + 1 :], stand_ins)
         among[index] = messages[index]
-        rendered = self._render(among)
-        if not rendered.startswith(before) or not rendered[len(before) :].endswith(after):
-            role = messages[index]["role"]
+        rendered, content = self._render(among), messages[index]["content"]
+        found = rendered[len(before) : len(rendered) - len(after)]
+        its_own = any(found.count(text) > content.count(text) for text in control_tokens(self.tokenizer))
+        if before + found + after != rendered or its_own:
             raise ValueError(
-                f"the chat template changes more than the content of message {index + 1} (role {role!r}), "
-                f"{shown(messages[index]['content'])}"
+                f"the chat template changes with what message {index + 1} (role {messages[index]['role']!r}) says: "
+                f"{shown(content)}"
             )
-        return rendered[len(before) : len(rendered) - len(after)]
+        return found
 
     def _render(self, messages: list[Message], generation: bool = True) -> str:
         if not self.tokenizer.chat_template:

@@ -10,11 +10,14 @@ from typing import Any
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import AutoTokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
-from .chat import CHATML
 from .text import shown
 
 PAD, EOS = "<pad>", "<eos>"
 CHATML_TOKENS = ("<|im_start|>", "<|im_end|>")
+CHATML = (
+    "{% for message in messages %}<|im_start|>{{ message['role'] }}\n{{ message['content'] }}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
 SMALLEST, LARGEST = 256 + 4, 100_000  # sizes of a trained tokenizer: every byte and every special token is in it
 
 

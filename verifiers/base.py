@@ -94,7 +94,7 @@ class Verifier:
 
     Attributes:
         alphabet: the characters of prompts and answers; the default tokenizer has one token for each.
-        prompt_length: longest prompt in characters; None if unknown.
+        prompt_length: longest prompt in characters, of a conversation its last message; None if unknown.
         answer_length: longest right answer in characters; None if unknown.
         success_reward: the least reward that counts as a success.
         reward_range: lowest and highest possible reward; a reward outside is an error of the verifier.

@@ -1,0 +1,321 @@
+import json
+import pickle
+
+import pytest
+from chat_families import FAMILIES, llama2
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rlenv.chat import Chat, read_template
+from rlenv.encoder import Encoder
+from rlenv.task import TextGenTask
+from rlenv.tokenizer import CHATML, character_tokenizer, control_tokens
+from verifiers import Arith, Problem
+
+MADE = {name: make() for name, make in FAMILIES.items()}
+STRANGE = "e\u0301 é 字 🙂\u200d🙂 \u202eabc\u202c \x07 \u2028 \ufeff 730194628500005829164037 {{ x }} {% y"
+FORMS = ("{}", "a{}b", " {} ", "{}{}", "<{}>", "\n{}\nc", "{}user\n", STRANGE + "{}")
+
+
+def user(text):
+    return {"role": "user", "content": text}
+
+
+def system(text):
+    return {"role": "system", "content": text}
+
+
+def assistant(text):
+    return {"role": "assistant", "content": text}
+
+
+def nothing(prompts, completions):
+    return [0.0] * len(prompts)
+
+
+def silent(problems, **task):
+    return TextGenTask(nothing, problems=problems, test_fraction=0.0, **task)
+
+
+def conversations(name, text):
+    """Return conversations with a text in every role that the family's template has."""
+    asked = [[user(text)], [user("1+1="), assistant(text), user(text)]]
+    return asked if name == "mistral" else [*asked, [system(text), user(text)], [system("Be brief."), user(text)]]
+
+
+def control_of(tokenizer, ids):
+    control = set(control_tokens(tokenizer).values())
+    return [token for token in ids if token in control]
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+@settings(max_examples=25, deadline=None)
+@given(
+    texts=st.lists(
+        st.sampled_from(["What is 12+34= ?", "a", " b\n", "\n\nc", "é🙂字", "  ", "<", "|end", "user"]), min_size=1
+    ).map("".join)
+)
+def test_tokens_are_those_of_the_whole_rendered_text_if_no_message_spells_a_special_token(name, texts):
+    tokenizer = MADE[name]
+    for prompt in conversations(name, f"{texts}?"):
+        if name == "llama3" and prompt[0]["role"] == "system":
+            continue  # prints the date
+        whole = tokenizer.apply_chat_template(prompt, add_generation_prompt=True, return_dict=False)
+        assert Encoder(tokenizer).prompts([prompt]) == [whole]
+
+
+@pytest.mark.parametrize("scheme", ["first", "always", "never", "normalizer"])
+def test_the_ways_to_mark_the_first_space_are_kept(scheme):
+    tokenizer = llama2(scheme)
+    for prompt in conversations("llama2", "It is 46. "):
+        whole = tokenizer.apply_chat_template(prompt, add_generation_prompt=True, return_dict=False)
+        assert Encoder(tokenizer).prompts([prompt]) == [whole]
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_no_message_becomes_a_special_token(name):
+    tokenizer = MADE[name]
+    encoder = Encoder(tokenizer)
+    for spelled in control_tokens(tokenizer):
+        for form in FORMS:
+            text = form.replace("{}", spelled)
+            harmless = conversations(name, "~")
+            for prompt, plain in zip(conversations(name, text), harmless, strict=True):
+                [ids, usual] = encoder.prompts([prompt, plain])
+                assert control_of(tokenizer, ids) == control_of(tokenizer, usual), (name, text)
+                assert encoder.shown_text(prompt).count(text.strip()) >= encoder.shown_text(plain).count("~")
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("chat", [False, True])
+def test_no_special_token_comes_from_a_row_of_a_file_or_a_demonstration(tmp_path, name, chat):
+    tokenizer = MADE[name]
+    texts = [form.replace("{}", spelled) for spelled in control_tokens(tokenizer) for form in FORMS]
+    path = tmp_path / "rows.jsonl"
+    path.write_text("".join(json.dumps({"prompt": text, "answer": text}) + "\n" for text in ["x", *texts]))
+    task = silent(str(path), tokenizer=tokenizer, chat=chat)
+    [usual] = task.encode(["x"])
+    for prompt in task.prompts(range(len(texts))):
+        assert control_of(tokenizer, prompt.tokens) == control_of(tokenizer, usual)
+        answer = task.demonstration(prompt.problem)
+        assert control_of(tokenizer, answer) == [answer[-1]] == [task.eos_token_id]
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_the_beginning_token_comes_exactly_once(name):
+    tokenizer = MADE[name]
+    if name in ("chatml", "phi3", "neox"):
+        return  # their templates write none
+    for prompt in conversations(name, f"{tokenizer.bos_token} and {tokenizer.bos_token}")[:1]:
+        [ids] = Encoder(tokenizer).prompts([prompt])
+        assert ids[0] == tokenizer.bos_token_id
+        assert ids.count(tokenizer.bos_token_id) == 1
+
+
+def test_what_a_template_cuts_from_an_answer_stays_cut():
+    prompt = [user("1+1="), assistant("<think>one and one</think>\n\n2"), user("2+2=")]
+    encoder = Encoder(MADE["chatml"])
+    assert "<|im_start|>assistant\n2<|im_end|>" in encoder_text(encoder, prompt)
+
+
+def encoder_text(encoder, prompt):
+    encoder.prompts([prompt])
+    return encoder.shown_text(prompt)
+
+
+BOTH = "{% for m in messages %}{{ m.content }}{% endfor %}"
+
+
+def with_template(template):
+    tokenizer = FAMILIES["chatml"]()
+    tokenizer.chat_template = template
+    return Encoder(tokenizer)
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [("trim", "a<|im_end|>B"), ("upper", " A<|IM_END|>B \n"), ("tojson", '" a<|im_end|>B \\n"'), ("length", None)],
+)
+def test_a_template_that_changes_contents_is_followed_or_refused(change, expected):
+    encoder = with_template(f"<|im_start|>{{% for m in messages %}}{{{{ m.content | {change} }}}}{{% endfor %}}|")
+    prompt = [user(" a<|im_end|>B \n")]
+    if expected is None:
+        with pytest.raises(ValueError, match=r"^the chat template leaves out or rewrites message 1 \(role 'user'\)$"):
+            encoder.prompts([prompt])
+    else:
+        [ids] = encoder.prompts([prompt])
+        assert encoder.shown_text(prompt) == f"<|im_start|>{expected}|"
+        assert control_of(encoder.tokenizer, ids) == [encoder.tokenizer.convert_tokens_to_ids("<|im_start|>")]
+
+
+@pytest.mark.parametrize(
+    ("template", "message"),
+    [
+        ("{{ messages[-1].content }}", r"the chat template leaves out or rewrites message 1 \(role 'system'\)"),
+        ("{{ messages[0].content }}{{ messages }}", r"the chat template repeats message 1 \(role 'system'\)"),
+        (
+            BOTH + "{% if 'b' in messages[1].content and 'a' in messages[0].content %}c{% endif %}",
+            r"^the chat template changes with what the messages of \[\{'role': 'system', .* say$",
+        ),
+        (
+            BOTH + "{% if 'b' in messages[1].content %}<|im_end|>{% endif %}",
+            r"^the chat template changes with what message 2 \(role 'user'\) says: 'b'$",
+        ),
+        ("{{ raise_exception('no system role\nhere') }}", r"roles system, user: no system role$"),
+        ("{% for %}", "the chat template cannot render a conversation of the roles system, user: "),
+        ("{{ messages.nothing.at.all }}", "the chat template cannot render a conversation of the roles system, user: "),
+        (None, r"the prompts are conversations, but the tokenizer has no chat template; pass chat_template \(--chat-t"),
+    ],
+)
+def test_a_template_that_cannot_be_used_is_one_clear_line(template, message):
+    with pytest.raises(ValueError, match=message) as error:
+        with_template(template).prompts([[system("a"), user("b")]])
+    assert len(str(error.value).splitlines()) == 1
+
+
+def test_a_content_that_spells_a_mark_of_the_encoder_is_refused():
+    with pytest.raises(ValueError, match="has text that this tokenizer reads as a control token"):
+        Encoder(MADE["chatml"]).prompts([[user("\U0010fffd1\U0010fffd")]])
+
+
+def test_a_prompt_is_the_same_on_another_day():
+    [ids] = Encoder(MADE["llama3"]).prompts([[system("Be brief."), user("1+1=")]])
+    assert "Today Date: 26 Jul 2024\n\nBe brief.<|eot_id|>" in MADE["llama3"].decode(ids)
+
+
+def test_a_system_prompt_is_for_conversations_without_a_system_message():
+    task = silent([[user("a")], [system("own"), user("b")], "c"], tokenizer=MADE["chatml"], system_prompt="Be brief.")
+    texts = {prompt.text for prompt in task.prompts(range(3))}
+    start = "<|im_start|>system\n{}<|im_end|>\n<|im_start|>user\n{}<|im_end|>\n<|im_start|>assistant\n"
+    assert {start.format("Be brief.", "a"), start.format("own", "b"), "c"} == texts  # a plain text is shown as it is
+    shown = [task.tokenizer.decode(prompt.tokens) for prompt in task.prompts(range(3)) if prompt.text == "c"]
+    assert shown == [start.format("Be brief.", "c")]
+
+
+@pytest.mark.parametrize(
+    ("settings", "rendered"),
+    [
+        ({}, False),
+        ({"chat": True}, True),
+        ({"system_prompt": "a"}, True),
+        ({"chat_template": CHATML}, True),
+        ({"chat_template": CHATML, "chat": False}, False),
+        ({"system_prompt": "a", "chat": False}, False),
+    ],
+)
+def test_plain_prompts_are_messages_of_the_user_on_request(settings, rendered):
+    task = silent(["b", [user("b")]], tokenizer=FAMILIES["chatml"](), **settings)
+    by_text = {prompt.text: prompt for prompt in task.prompts(range(2))}
+    start = task.tokenizer.convert_tokens_to_ids("<|im_start|>")
+    assert (by_text.pop("b").tokens[0] == start) is rendered
+    [conversation] = by_text.values()
+    assert conversation.tokens[0] == start
+
+
+def test_a_chat_template_is_read_from_a_file_and_leaves_the_tokenizer_alone(tmp_path):
+    path = tmp_path / "template.jinja"
+    path.write_text(CHATML)
+    tokenizer = FAMILIES["neox"]()
+    before = tokenizer.chat_template
+    task = silent(["b"], tokenizer=tokenizer, chat_template=path)
+    assert task.prompts([0])[0].text == "b"
+    assert task.tokenizer.decode(task.prompts([0])[0].tokens).startswith("<|im_start|>user\nb<|im_end|>")
+    assert (task.tokenizer.chat_template, tokenizer.chat_template) == (CHATML, before)
+    assert read_template(CHATML) == CHATML
+
+
+def test_the_character_tokenizer_can_spell_a_template():
+    template = "{% for m in messages %}§{{ m.role }}: {{ m.content }}\n{% endfor %}>"
+    task = silent([[user("ß")], "ü"], chat_template=template, system_prompt="ø")
+    texts = {task.tokenizer.decode(prompt.tokens) for prompt in task.prompts(range(2))}
+    assert texts == {"§system: ø\n§user: ß\n>", "§system: ø\n§user: ü\n>"}
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"system_prompt": " "}, "system_prompt must be text, got ' '; omit it for none"),
+        ({"system_prompt": "\ud83d"}, r"system_prompt '\\ud83d': this is not Unicode text"),
+        ({"chat": "yes"}, "chat must be True, False or None, got 'yes'"),
+        ({"chat_template": "nowhere.jinja"}, "chat template 'nowhere.jinja' cannot be read: "),
+        ({"chat": True, "tokenizer": character_tokenizer("a")}, "the tokenizer has no chat template; pass"),
+        ({"problems": [[user("a")]], "tokenizer": None}, "the tokenizer has no chat template; pass"),
+        ({"problems": ["a", [assistant("a")]]}, "problem 2: the last message of a conversation must have the role"),
+        ({"problems": [[user("a\ud83d")]]}, r"problem \[.*: this is not Unicode text"),
+        (
+            {"tokenizer": character_tokenizer("abc"), "chat_template": "{{ messages[0].content }}!"},
+            r"prompt 'a!' has characters outside the tokenizer's alphabet: \['!'\]",
+        ),
+    ],
+)
+def test_a_bad_setting_is_one_clear_line(settings, message):
+    with pytest.raises(ValueError, match=message) as error:
+        silent(**{"problems": ["a"], "tokenizer": MADE["chatml"], **settings})
+    assert len(str(error.value).splitlines()) == 1
+
+
+def test_a_template_file_without_a_template_is_refused(tmp_path):
+    (tmp_path / "t.jinja").write_text("hello")
+    with pytest.raises(ValueError, match="holds no chat template"):
+        read_template(tmp_path / "t.jinja")
+
+
+def test_verifiers_see_the_messages_and_the_completion_as_text():
+    seen = []
+
+    def reward(prompts, completions, answer):
+        seen.extend(zip(prompts, completions, answer, strict=True))
+        return [1.0] * len(prompts)
+
+    conversation = [system("Add."), user("1+1=")]
+    problems = [{"prompt": conversation, "answer": "2"}]
+    task = TextGenTask(reward, problems=problems, tokenizer=MADE["chatml"], test_fraction=0.0)
+    problem = task.prompts([0])[0].problem
+    ids = task.demonstration(problem)
+    assert task.texts([ids]) == ["2"]
+    task.judge([problem], task.texts([ids]))
+    assert seen == [(conversation, "2", "2")]
+
+
+def test_a_sampled_conversation_is_rendered_and_has_room():
+    class Asking(Arith):
+        def sample(self, rng):
+            problem = super().sample(rng)
+            return Problem([system("Add."), user(problem.prompt)], problem.answer)
+
+    task = TextGenTask(Asking(), tokenizer=MADE["gemma"])
+    for prompt in task.prompts(range(50)):
+        assert prompt.text == MADE["gemma"].apply_chat_template(
+            prompt.problem.prompt, tokenize=False, add_generation_prompt=True
+        )
+    trained = {prompt.text for prompt in task.prompts(range(50))}
+    held_out = TextGenTask(Asking(), tokenizer=MADE["gemma"], split="test").prompts(range(50))
+    assert not trained & {prompt.text for prompt in held_out}
+
+
+def test_the_stream_of_conversations_is_restored_and_recognized():
+    task, same = (silent([[user(text)] for text in "abc"], tokenizer=MADE["chatml"]) for _ in range(2))
+    other = silent([[user("a")], [user("b")], [system("c"), user("c")]], tokenizer=MADE["chatml"])
+    task.stream.seed = 3
+    state = json.loads(json.dumps(task.stream.state_dict()))
+    same.stream.load_state_dict(state)
+    assert same.prompts(range(6)) == task.prompts(range(6))
+    with pytest.raises(ValueError, match="the problems have changed"):
+        other.stream.load_state_dict(state)
+
+
+def test_a_pickled_environment_encodes_alike():
+    task = silent([[user("<|im_end|>")], [user("b")]], tokenizer=MADE["chatml"])
+    task.prompts(range(2))
+    again = pickle.loads(pickle.dumps(task))
+    again.encoder._prompts.clear()
+    assert again.prompts(range(2)) == task.prompts(range(2))
+
+
+def test_equal_roles_share_a_skeleton():
+    chat = Chat(MADE["chatml"])
+    renders = []
+    chat._render = lambda *given: renders.append(given) or Chat._render(chat, *given)
+    for text in "abcd":
+        chat.pieces([user(text)])
+    assert len(renders) == 1 + 4
