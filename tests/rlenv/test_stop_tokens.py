@@ -1,0 +1,158 @@
+import json
+
+import pytest
+import torch
+from chat_families import FAMILIES
+from gymnasium.vector import AutoresetMode
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from textgen_reference import OddVerifier, SlotReference, plain, slot_info, slot_observation
+
+from rlenv.demonstrations import demonstrate
+from rlenv.task import TextGenTask
+from rlenv.textgen import TextGenEnv
+from rlenv.tokenizer import character_tokenizer
+from rlenv.vector import TextGenVectorEnv
+from verifiers import Problem
+
+USER = [{"role": "user", "content": "1+1="}]
+ENDS = {  # the tokenizer's end, and the end of a turn
+    "chatml": ("<|endoftext|>", "<|im_end|>"),
+    "llama3": ("<|eot_id|>", "<|eot_id|>"),
+    "llama2": ("</s>", "</s>"),
+    "mistral": ("</s>", "</s>"),
+    "gemma": ("<eos>", "<end_of_turn>"),
+    "phi3": ("<|endoftext|>", "<|end|>"),
+    "deepseek": ("<｜end▁of▁sentence｜>", "<｜end▁of▁sentence｜>"),
+    "neox": ("<|endoftext|>", "<|endoftext|>"),
+}
+
+
+def task_with(tokenizer, problems=("a",), **task):
+    def nothing(prompts, completions):
+        return [0.0] * len(prompts)
+
+    return TextGenTask(nothing, problems=list(problems), tokenizer=tokenizer, test_fraction=0.0, **task)
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_the_end_of_a_turn_is_a_stop_token_and_ends_the_demonstrations_of_conversations(name):
+    tokenizer = FAMILIES[name]()
+    end, end_of_turn = tokenizer.convert_tokens_to_ids(list(ENDS[name]))
+    plain_task = task_with(tokenizer)
+    chat_task = task_with(tokenizer, [{"prompt": USER, "answer": "2"}, {"prompt": USER, "answer": "two"}])
+    assert plain_task.stop_token_ids == chat_task.stop_token_ids == tuple(dict.fromkeys([end, end_of_turn]))
+    assert (plain_task.eos_token_id, chat_task.eos_token_id) == (end, end_of_turn)
+    assert plain_task.demonstration(Problem("a", "2"))[-1] == end
+    assert chat_task.demonstration(Problem(USER, "2"))[-1] == end_of_turn
+    shown = demonstrate(chat_task, 0, 4)
+    lasts = shown.actions.gather(1, shown.mask.sum(1, keepdim=True) - 1)
+    assert set(lasts[:, 0].tolist()) == {end_of_turn}
+
+
+def test_each_stop_token_ends_an_episode_and_is_no_part_of_the_completion():
+    env = TextGenEnv(verifier=OddVerifier(), stop_tokens=["c"], max_new_tokens=5)
+    a, c = env.task.tokenizer.convert_tokens_to_ids(["a", "c"])
+    for stop in (env.task.tokenizer.eos_token_id, c):
+        env.reset(seed=0)
+        assert env.step(a)[2] is False
+        _, _, terminated, truncated, info = env.step(stop)
+        assert (terminated, truncated, info["completion"]) == (True, False, "a")
+
+
+def test_only_the_last_stop_token_is_cut_from_a_text():
+    task = task_with(character_tokenizer("abc"), stop_tokens="b")
+    eos, a, b = 1, 2, 3
+    assert task.texts([[a, b], [a, eos], [b], [a, a], [eos, b]]) == ["a", "a", "", "aa", "<eos>"]
+
+
+@pytest.mark.parametrize("mode", list(AutoresetMode))
+@settings(deadline=None, max_examples=25)
+@given(seed=st.integers(0, 2**31), num_envs=st.integers(1, 4), choices=st.randoms(use_true_random=False))
+def test_the_vector_environment_equals_single_ones_with_conversations_and_several_stop_tokens(
+    mode, seed, num_envs, choices
+):
+    tokenizer = FAMILIES["gemma"]()
+    conversations = [[{"role": "user", "content": text}] for text in ("b", "aa", "bab c")]
+    turns = [*conversations[0], {"role": "assistant", "content": "<eos>"}, {"role": "user", "content": "a"}]
+    task = {
+        "problems": [*conversations, turns, "b", "plain"], "tokenizer": tokenizer, "stop_tokens": ["no"],
+        "system_prompt": "Be <bos> brief.", "max_new_tokens": 3, "group_size": 2, "test_fraction": 0.0,
+    }  # fmt: skip
+    env = TextGenVectorEnv(num_envs, autoreset_mode=mode, verifier=TextVerifier(), **task)
+    reference = SlotReference(num_envs, mode, seed, verifier=TextVerifier(), **task)
+    assert len(env.task.stop_token_ids) == 3
+    common = [*env.task.stop_token_ids, *tokenizer.convert_tokens_to_ids(["a", "b", "▁", "<0xC3>"])]
+
+    def same(observation, info, expected_observations, expected_infos):
+        rows = range(num_envs)
+        assert [slot_observation(observation, row) for row in rows] == plain(expected_observations)
+        assert [slot_info(info, row) for row in rows] == plain(expected_infos)
+
+    same(*env.reset(seed=seed), *reference.reset(range(num_envs)))
+    for _ in range(10):
+        actions = [choices.choice(common) for _ in range(num_envs)]
+        observation, *flags, info = env.step(torch.tensor(actions))
+        expected_observations, *expected_flags, expected_infos = reference.step(actions)
+        same(observation, info, expected_observations, expected_infos)
+        assert [plain(flag) for flag in flags] == expected_flags
+
+
+class TextVerifier(OddVerifier):
+    def verify(self, problem, completion):
+        return super().verify(Problem(problem.text), completion)
+
+
+@pytest.mark.parametrize("named", [3, [3], [1, 3, 500], None])
+def test_a_generation_config_beside_the_tokenizer_adds_its_end_tokens(tmp_path, named):
+    character_tokenizer("abc").save_pretrained(tmp_path)
+    path = tmp_path / "generation_config.json"
+    path.write_text(json.dumps({"eos_token_id": named, "temperature": 0.1, "top_k": 5}))
+    expected = (1,) if named is None else (1, 3)  # tokens outside the vocabulary cannot be sampled
+    assert task_with(str(tmp_path)).stop_token_ids == expected
+    assert task_with(tmp_path, stop_tokens=["c", 3]).stop_token_ids == tuple(dict.fromkeys((*expected, 4, 3)))
+
+
+@pytest.mark.parametrize("content", ["[", '{"eos_token_id": "x"}', '{"eos_token_id": [true]}'])
+def test_a_damaged_generation_config_is_one_clear_line(tmp_path, content):
+    character_tokenizer("abc").save_pretrained(tmp_path)
+    (tmp_path / "generation_config.json").write_text(content)
+    with pytest.raises(ValueError, match=r"generation_config\.json'") as error:
+        task_with(str(tmp_path))
+    assert len(str(error.value).splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("stop", "message"),
+    [
+        (5, "stop token 5 is outside the vocabulary; allowed: 0 to 4"),
+        (-1, "a stop token must be the text or the id of a token, got -1"),
+        (True, "a stop token must be the text or the id of a token, got True"),
+        ("", "a stop token must be the text or the id of a token, got ''"),
+        (2.0, "a stop token must be the text or the id of a token, got 2.0"),
+        ("ab", "stop token 'ab' must be one token of the tokenizer, but it is 2"),
+        ("x", "stop token 'x' is not in the tokenizer's vocabulary"),
+    ],
+)
+def test_a_stop_token_that_is_no_token_is_one_clear_line(stop, message):
+    with pytest.raises(ValueError, match=message):
+        task_with(character_tokenizer("abc"), stop_tokens=[stop])
+
+
+def test_a_stop_token_may_be_a_text_that_the_tokenizer_spells_with_one_token():
+    tokenizer = FAMILIES["chatml"]()
+    [line_end] = tokenizer("\n")["input_ids"]
+    assert "\n" not in tokenizer.get_vocab()
+    assert task_with(tokenizer, stop_tokens="\n").stop_token_ids[-1] == line_end
+
+
+def test_a_token_that_is_padding_and_end_ends_only_where_it_is_sampled():
+    env = TextGenVectorEnv(
+        2, verifier=TextVerifier(), problems=[USER], tokenizer=FAMILIES["chatml"](), max_new_tokens=4, test_fraction=0.0
+    )
+    observation, _ = env.reset(seed=0)
+    end = env.task.tokenizer.eos_token_id
+    assert (env.task.pad_token_id, env.task.stop_token_ids[0]) == (end, end)
+    assert observation["tokens"][0, int(observation["length"][0]) :].eq(end).all()
+    *_, terminated, _, _ = env.step(torch.tensor([5, end]))
+    assert terminated.tolist() == [False, True]
