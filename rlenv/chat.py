@@ -139,8 +139,9 @@ def read_template(template: str | Path) -> str:
         return template
     try:
         text = Path(template).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError, TypeError) as error:
-        raise ValueError(f"chat template {shown(str(template))} cannot be read: {first_line(error)}") from error
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
+        raise ValueError(f"the chat template {str(template)!r} cannot be read: {reason}") from error
     if "{" not in text:
         raise ValueError(f"{str(template)!r} holds no chat template: there is no {{{{ or {{% in it")
     return text

@@ -237,7 +237,7 @@ def test_the_character_tokenizer_can_spell_a_template():
         ({"system_prompt": " "}, "system_prompt must be text, got ' '; omit it for none"),
         ({"system_prompt": "\ud83d"}, r"system_prompt '\\ud83d': this is not Unicode text"),
         ({"chat": "yes"}, "chat must be True, False or None, got 'yes'"),
-        ({"chat_template": "nowhere.jinja"}, "chat template 'nowhere.jinja' cannot be read: "),
+        ({"chat_template": "nowhere.jinja"}, "the chat template 'nowhere.jinja' cannot be read: No such file"),
         ({"chat": True, "tokenizer": character_tokenizer("a")}, "the tokenizer has no chat template; pass"),
         ({"problems": [[user("a")]], "tokenizer": None}, "the tokenizer has no chat template; pass"),
         ({"problems": ["a", [assistant("a")]]}, "problem 2: the last message of a conversation must have the role"),

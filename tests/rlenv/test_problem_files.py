@@ -228,8 +228,9 @@ def test_json_that_is_no_list_is_refused(tmp_path):
 
 def test_rows_of_json_and_parquet_are_numbered(tmp_path):
     write_json(tmp_path / "p.json", [{"prompt": "a"}, {"prompt": ""}, 3])
-    assert "2 malformed rows: row 2: the prompt must be text, got ''; row 3: expected an object" in fails(
-        tmp_path / "p.json"
+    assert (
+        "2 malformed rows: row 2: the prompt must be text or a list of messages, got ''; row 3: expected an object"
+        in fails(tmp_path / "p.json")
     )
     write_parquet(tmp_path / "p.parquet", [{"prompt": "a"}, {"prompt": None}])
     assert "1 malformed row: row 2: the prompt must be text, got None" in fails(tmp_path / "p.parquet")
@@ -461,3 +462,42 @@ def test_parquet_is_read_whole_and_in_order(tmp_path, rows_per_group):
     problems = load_problems(path)
     assert [(problem.prompt, problem.answer) for problem in problems] == [tuple(row.values()) for row in listed]
     assert problems[0].metadata == {**columns, "raw": b"\\0", "category": "x", "map": [("k", "v")]}
+
+
+USER = {"role": "user", "content": "1+1="}
+TALK = [{"role": "system", "content": "Add."}, USER, {"role": "assistant", "content": STRANGE}, USER]
+
+
+@pytest.mark.parametrize("column", ["prompt", "messages", "turns"])
+@pytest.mark.parametrize("suffix", ["jsonl", "json", "parquet", "folder"])
+def test_a_conversation_is_read_from_a_file(tmp_path, column, suffix):
+    rows = [{column: TALK, "answer": "2", "split": "train"}, {column: [USER], "answer": "3", "split": "test"}]
+    path = tmp_path / f"talk.{suffix}"
+    if suffix == "jsonl":
+        write_lines(path, rows)
+    elif suffix == "json":
+        path.write_text(json.dumps(rows))
+    elif suffix == "parquet":
+        pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), path)
+    else:
+        Dataset.from_list(rows).save_to_disk(path)
+    columns = {"prompt": column} if column == "turns" else None
+    found = load_problems(path, columns)
+    assert found == [Problem(TALK, "2", {"split": "train"}), Problem([USER], "3", {"split": "test"})]
+
+
+def test_a_column_prompt_comes_before_messages_and_a_template_makes_text(tmp_path):
+    write_lines(tmp_path / "p.jsonl", [{"prompt": "a", "messages": [USER]}])
+    assert load_problems(tmp_path / "p.jsonl") == [Problem("a", "", {"messages": [USER]})]
+    write_lines(tmp_path / "q.jsonl", [{"q": "a", "messages": [USER]}])
+    assert load_problems(tmp_path / "q.jsonl", template="{q}?") == [Problem("a?", "", {"q": "a", "messages": [USER]})]
+
+
+def test_malformed_conversations_are_reported_with_their_lines(tmp_path):
+    bad = [[USER, {"content": "a"}], [], [{"role": "user", "content": "\ud83d"}], [{"role": "user", "content": 3}]]
+    write_lines(tmp_path / "p.jsonl", [{"prompt": [USER]}, *({"prompt": each} for each in bad)])
+    assert fails(tmp_path / "p.jsonl") == (
+        "FILE has 4 malformed rows: line 2: message 2 has no role: {'content': 'a'}; "
+        "line 3: the conversation is empty: it needs at least one message of the user; "
+        "line 4: this is not Unicode text: it contains half of a surrogate pair; and 1 more"
+    )

@@ -1,0 +1,161 @@
+"""Prompts that are conversations, on the command line: trained on, evaluated, resumed and refused."""
+
+import json
+from pathlib import Path
+
+import pytest
+from _rlenv_scripts import session
+from _rlenv_scripts.compare.children import rlenv_command
+from _rlenv_scripts.main import main
+from _rlenv_scripts.train import train
+from click.testing import CliRunner
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from rlenv.task import TextGenTask
+
+SMALL = ["--episodes-per-update", 8, "--eval-episodes", 4, "--sft-steps", 1, "--sft-examples", 4]
+CHAT = [
+    *SMALL,
+    "--verifier",
+    "exact",
+    "--problems",
+    "chat.jsonl",
+    "--tokenizer",
+    "train:270",
+    "--lr-schedule",
+    "constant",
+]
+MODEL = "checkpoint/policy/model"
+
+
+def run(*args):
+    return CliRunner().invoke(main, [str(arg) for arg in args])
+
+
+def result_of(outcome):
+    assert outcome.exit_code == 0, outcome.output
+    return json.loads(outcome.stdout.strip().splitlines()[-1])
+
+
+def error_of(outcome):
+    assert outcome.exit_code == 2, outcome.output
+    (line,) = [line for line in outcome.stderr.splitlines() if line.strip()]
+    return line
+
+
+def conversation(text, answer=None):
+    messages = [{"role": "system", "content": "Say it [/INST] <eos>."}, {"role": "user", "content": text}]
+    return {"messages": messages, "answer": answer or text}
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    rows = [conversation(f"the number {a} and the number {b}", f"{a}{b}") for a in range(8) for b in range(8)]
+    (tmp_path / "chat.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (tmp_path / "plain.jsonl").write_text("".join(json.dumps({"prompt": "a" * (1 + n)}) + "\n" for n in range(30)))
+    (tmp_path / "template.jinja").write_text("{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}: ")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_a_run_on_conversations_is_evaluated_repeated_and_exported(folder, capsys):
+    trained = result_of(run("train", *CHAT, "--episodes", 16, "--stop-token", "!", "--log-dir", "run", "--json"))
+    assert "`<\\|im_start\\|>system\\nSay it [/INST] <eos>.<\\|im_end\\|>\\n" in (folder / "run/samples.md").read_text()
+    tokenizer, model = (
+        AutoTokenizer.from_pretrained(f"run/{MODEL}"),
+        AutoModelForCausalLM.from_pretrained(f"run/{MODEL}"),
+    )
+    stops = tokenizer.convert_tokens_to_ids(["<eos>", "<|im_end|>", "!"])
+    assert model.generation_config.eos_token_id == stops
+    assert tokenizer.chat_template
+    again = result_of(run("train", "--config", "run/config.json", "--log-dir", "again", "--json"))
+    assert again["eval"] == trained["eval"]
+    (folder / "run" / "config.json").unlink()
+    assert result_of(run("evaluate", "run", "--episodes", 4, "--json")) == trained["eval"]
+    outcome = run("evaluate", "run", "--episodes", 4)
+    assert outcome.exit_code == 0, outcome.output
+    assert "Say it [/INST] <eos>." in outcome.stderr
+
+
+def test_a_run_on_conversations_is_resumed_as_if_without_a_break(folder):
+    whole = result_of(run("train", *CHAT, "--episodes", 32, "--log-dir", "whole", "--json"))
+    result_of(run("train", *CHAT, "--episodes", 16, "--log-dir", "run", "--json"))
+    resumed = result_of(run("train", "--resume", "run", "--episodes", 32, "--json"))
+    assert resumed["eval"] == whole["eval"]
+    for name in (f"{MODEL}/model.safetensors", f"{MODEL}/tokenizer.json", f"{MODEL}/generation_config.json"):
+        assert (folder / "run" / name).read_bytes() == (folder / "whole" / name).read_bytes(), name
+
+
+def test_resuming_with_other_problems_is_refused(folder):
+    result_of(run("train", *CHAT, "--episodes", 8, "--log-dir", "run", "--json"))
+    lines = (folder / "chat.jsonl").read_text().splitlines(keepends=True)
+    (folder / "chat.jsonl").write_text("".join(line.replace("number", "figure") for line in lines))
+    assert "the problems have changed" in error_of(run("train", "--resume", "run", "--episodes", 16))
+
+
+def test_a_tokenizer_that_would_be_another_one_is_refused(folder):
+    result_of(run("train", *CHAT, "--episodes", 8, "--log-dir", "run", "--json"))
+    task = TextGenTask("exact", problems=["some other text to train on"] * 2, tokenizer="train:260", test_fraction=0.0)
+    with pytest.raises(ValueError, match=r"the problems give another tokenizer than that of 'run/checkpoint'"):
+        session._check_trained(Path("run/checkpoint"), task)
+
+
+def test_a_supervised_start_hands_its_tokenizer_on(folder):
+    result_of(run("sft", *CHAT[2:-2], "--log-dir", "warm", "--json"))
+    given = [*SMALL, "--sft-steps", 0, "--verifier", "exact", "--problems", "chat.jsonl", "--episodes", 8]
+    result_of(run("train", *given, "--model", "warm", "--log-dir", "run", "--json"))
+    saved = [(folder / name / MODEL / "tokenizer.json").read_bytes() for name in ("warm", "run")]
+    assert saved[0] == saved[1]
+    line = error_of(run("train", *given, "--model", "warm", "--tokenizer", "train:280", "--log-dir", "other"))
+    assert line.endswith("--tokenizer train:280 is for presets, but 'warm' has a tokenizer; omit --tokenizer")
+
+
+def test_a_chat_template_file_may_go_after_the_run_has_begun(folder):
+    given = [*SMALL, "--verifier", "exact", "--problems", "chat.jsonl", "--chat-template", "template.jinja"]
+    trained = result_of(run("train", *given, "--episodes", 8, "--log-dir", "run", "--json"))
+    assert "`system: Say it [/INST] <eos>.\\nuser: the number" in (folder / "run/samples.md").read_text()
+    assert json.loads((folder / "run/config.json").read_text())["chat_template"] == str(folder / "template.jinja")
+    (folder / "template.jinja").unlink()
+    assert result_of(run("evaluate", "run", "--episodes", 4, "--json")) == trained["eval"]
+    result_of(run("train", "--resume", "run", "--episodes", 16, "--json"))
+
+
+def test_samples_with_brackets_are_shown_as_they_are(capsys):
+    session.print_samples([("[INST] a [/INST]", "[b]c[/b]", 1.0)], "test")
+    shown = capsys.readouterr().err
+    assert "[INST] a [/INST]" in shown
+    assert "[b]c[/b]" in shown
+
+
+def test_the_options_reach_the_processes_of_a_comparison():
+    options = {"stop_tokens": ("a", "5"), "chat": False, "system_prompt": "b c", "tokenizer": "train:300"}
+    context = train.make_context("train", list(rlenv_command(train, options)[4:]))
+    assert {name: context.params[name] for name in options} == options
+
+
+CASES = {
+    "no template": (["--problems", "chat.jsonl"], "the tokenizer has no chat template; pass chat_template (--chat-te"),
+    "no template for a system prompt": (["--system-prompt", "Be brief."], "the tokenizer has no chat template"),
+    "template": (["--chat-template", "none.jinja"], "none.jinja' cannot be read: "),
+    "malformed": (
+        ["--problems", "bad.jsonl"],
+        "2 malformed rows: line 2: message 2 has the unknown role 'bot'; allowed",
+    ),
+    "stop token": (["--stop-token", "no!"], "stop token 'no!' must be one token of the tokenizer, but it is 3"),
+    "stop id": (["--stop-token", 99], "stop token 99 is outside the vocabulary; allowed: 0 to "),
+    "size": (["--tokenizer", "train:2"], "train:SIZE needs a whole number from 260 to 100000, such as train:2000"),
+    "little text": (["--tokenizer", "train:900", "--problems", "chat.jsonl"], "the training problems have text for "),
+    "control": (["--env", "CartPole-v1", "--stop-token", "a"], "--stop-token has no meaning for CartPole-v1"),
+    "chat of control": (["--env", "CartPole-v1", "--no-chat"], "--chat has no meaning for CartPole-v1"),
+}
+
+
+@pytest.mark.parametrize(("args", "message"), CASES.values(), ids=CASES)
+def test_bad_input_is_one_clear_line(folder, args, message):
+    rows = [conversation("a"), conversation("a")]
+    rows[1]["messages"][1] = {"role": "bot", "content": "b"}
+    rows.append({"messages": [], "answer": "a"})
+    (folder / "bad.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    line = error_of(run("train", *args, "--log-dir", "run"))
+    assert message in line
+    assert not (folder / "run").exists()
