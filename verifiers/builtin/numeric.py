@@ -40,7 +40,7 @@ class Numeric(ReferenceVerifier):
         relative: how far, as a share of the reference; the larger of the two counts.
         strict: without it the last number of the completion counts, whatever other numbers stand before it, and
             "17 or 18" scores where 18 is right.
-        inside: judge only the section in this tag, such as "answer", instead of the whole completion.
+        inside: judge only the section in this tag, such as "answer", or with "/think" what follows `</think>`.
     """
 
     def __init__(

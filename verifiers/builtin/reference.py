@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing_extensions import override
 
 from ..base import RIGHT, WRONG, Problem, Verdict, Verifier
-from .text import section, tag_name
+from .text import frame_name, framed, in_frame
 
 
 class ReferenceVerifier(Verifier):
@@ -15,14 +15,15 @@ class ReferenceVerifier(Verifier):
 
     Args:
         inside: judge only the section in this tag, such as "answer", instead of the whole completion for
-            `<answer>46</answer>`; without that section, or with two, the reward is 0.
+            `<answer>46</answer>`; without that section, or with two, the reward is 0. With "/think", judge what follows
+            `</think>`, which must be there once.
 
     Raises:
         ValueError: if `inside` is not a valid tag.
     """
 
     def __init__(self, inside: str | None = None) -> None:
-        self.inside = None if inside is None else tag_name(type(self).__name__.lower(), inside)
+        self.inside = None if inside is None else frame_name(type(self).__name__.lower(), inside)
 
     def matches(self, problem: Problem, text: str) -> bool:
         """Tell whether a completion, or the section of it that is judged, gives the reference answer."""
@@ -41,7 +42,7 @@ class ReferenceVerifier(Verifier):
         fault = self.fault(problem)
         if fault:
             return Verdict(0.0, status="error", reason=fault)
-        text = completion if self.inside is None else section(completion, self.inside)
+        text = completion if self.inside is None else in_frame(completion, self.inside)
         return RIGHT if text is not None and self.matches(problem, text) else WRONG
 
     @override
@@ -53,4 +54,4 @@ class ReferenceVerifier(Verifier):
         return [self._wrapped(text) for text in self.spellings(problem)]
 
     def _wrapped(self, text: str) -> str:
-        return text if self.inside is None else f"<{self.inside}>{text}</{self.inside}>"
+        return text if self.inside is None else framed(text, self.inside)

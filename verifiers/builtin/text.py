@@ -32,6 +32,29 @@ def section(text: str, tag: str) -> str | None:
     return text[start:end] if start <= end else None
 
 
+def frame_name(owner: str, value: Any) -> str:
+    """Return the value of an argument `inside`: the name of a tag, or of a closing tag such as "/think".
+
+    Raises:
+        ValueError: if it is neither.
+    """
+    closing = isinstance(value, str) and value.startswith("/")
+    return f"/{tag_name(owner, value[1:])}" if closing else tag_name(owner, value)
+
+
+def framed(text: str, frame: str) -> str:
+    """Return a text where a verifier with `inside=frame` looks for it."""
+    return f"<{frame[1:]}><{frame}>{text}" if frame.startswith("/") else f"<{frame}>{text}</{frame}>"
+
+
+def in_frame(text: str, frame: str) -> str | None:
+    """Return what a verifier with `inside=frame` judges: a section, or what follows a closing tag; None without one."""
+    if not frame.startswith("/"):
+        return section(text, frame)
+    _, closed, after = text.partition(f"<{frame}>")
+    return after if closed and f"<{frame}>" not in after else None
+
+
 def has_visible(text: str) -> bool:
     """Tell whether a text has a letter, digit, punctuation mark or symbol that a reader can see."""
     return any(unicodedata.category(sign)[0] in "LNPS" and sign not in _BLANK for sign in text)

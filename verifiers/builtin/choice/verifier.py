@@ -95,7 +95,7 @@ class Choice(ReferenceVerifier):
 
     Args:
         labels: the labels of problems without "choices", one character each.
-        inside: judge only the section in this tag, such as "answer", instead of the whole completion.
+        inside: judge only the section in this tag, such as "answer", or with "/think" what follows `</think>`.
 
     Raises:
         ValueError: for labels that are not different letters or digits.

@@ -41,7 +41,7 @@ class Exact(ReferenceVerifier):
             sign or an exclamation mark at a number and everything between two digits count, so that 5 is neither -5
             nor 5%, and 314 is not 3.14; and 1,234 is not 1234.
         unicode: NFC (é is one thing however it is stored), NFKC (also ﬁ and fi), or none.
-        inside: judge only the section in this tag, such as "answer", instead of the whole completion.
+        inside: judge only the section in this tag, such as "answer", or with "/think" what follows `</think>`.
     """
 
     def __init__(

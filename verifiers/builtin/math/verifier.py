@@ -60,7 +60,7 @@ class Math(ReferenceVerifier):
     compared: their verdicts are errors.
 
     Args:
-        inside: judge only the section in this tag, such as "answer", instead of the whole completion.
+        inside: judge only the section in this tag, such as "answer", or with "/think" what follows `</think>`.
 
     Raises:
         ValueError: if math-verify is not installed, or `inside` is not the name of a tag.

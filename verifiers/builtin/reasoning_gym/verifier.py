@@ -15,7 +15,7 @@ from ...arguments import flag, whole_number
 from ...base import RIGHT, WRONG, Problem, Verdict, Verifier
 from ...extras import require
 from ...registry import register_verifier
-from ..text import WHITESPACE, section, tag_name
+from ..text import WHITESPACE, frame_name, framed, in_frame
 from .rules import is_harmless, is_strict
 
 SIZE = 10_000
@@ -40,7 +40,7 @@ class ReasoningGym(Verifier):
     Args:
         task: its name, such as "leg_counting".
         strict: full score or nothing.
-        inside: the tag whose section is the answer, such as "answer".
+        inside: the tag whose section is the answer, such as "answer"; "/think" for what follows `</think>`.
         size: how many problems the task has.
         settings: further settings of the task, such as min_digits.
 
@@ -58,7 +58,7 @@ class ReasoningGym(Verifier):
         self.task, self.settings = task, settings
         self.size = whole_number("reasoning_gym", "size", size, 1, 10**9)
         self.strict = flag("reasoning_gym", "strict", strict)
-        self.inside = None if inside is None else tag_name("reasoning_gym", inside)
+        self.inside = None if inside is None else frame_name("reasoning_gym", inside)
         self._dataset = self._make()
         rng = random.Random(0)
         probed = [self.sample(rng) for _ in range(min(_PROBED, self.size))]
@@ -83,11 +83,11 @@ class ReasoningGym(Verifier):
     @override
     def demonstration(self, problem: Problem) -> str:
         answer = problem.answer
-        return f"<{self.inside}>{answer}</{self.inside}>" if self.inside and answer else answer
+        return framed(answer, self.inside) if self.inside and answer else answer
 
     @override
     def verify(self, problem: Problem, completion: str) -> Verdict:
-        text = completion if self.inside is None else section(completion, self.inside)
+        text = completion if self.inside is None else in_frame(completion, self.inside)
         answer = (text or "").strip(WHITESPACE)
         if not 0 < len(answer) <= max(_LONGEST, 2 * len(problem.answer)):
             return WRONG

@@ -1,0 +1,65 @@
+"""What models think between tags is not judged, where a verifier is told so."""
+
+import pytest
+
+from verifiers import Problem, make_verifier
+
+VERIFIERS = {
+    "exact": Problem("9+9=", "18"),
+    "numeric": Problem("9+9=", "18"),
+    "math": Problem("9+9=", "18"),
+    "choice": Problem("Which?", "B", {"choices": ["a", "b"]}),
+    "reasoning_gym:gcd": None,
+}
+THOUGHTS = [
+    "<think>\nfirst {wrong}, then {right}\n</think>\n\n",
+    "<think>{wrong}</think>",
+    "no <think> before\n</think> ",
+]
+
+
+def made(name, inside):
+    verifier = make_verifier(name, inside=inside)
+    problem = VERIFIERS[name] or verifier.examples()[0]
+    return lambda text: (
+        verifier.verify(problem, text.replace("{right}", problem.answer).replace("{wrong}", "17")).reward
+    )
+
+
+@pytest.mark.parametrize("name", VERIFIERS)
+def test_only_what_follows_the_thoughts_is_judged(name):
+    reward = made(name, "/think")
+    for thought in THOUGHTS:
+        assert reward(thought + "{right}") == 1.0
+        assert reward(thought + "17") < 1.0
+        assert reward(thought) < 1.0
+    for text in (
+        "{right}",
+        "<think>{right}",
+        "{right}</think>",
+        "<think>a</think>{right}</think>{right}",
+        "</think>" * 9,
+    ):
+        assert reward(text) < 1.0
+
+
+@pytest.mark.parametrize("name", ["exact", "numeric", "math", "choice"])
+def test_a_demonstration_has_an_empty_thought(name):
+    verifier = make_verifier(name, inside="/think")
+    problem = VERIFIERS[name]
+    assert verifier.demonstration(problem) == f"<think></think>{problem.answer}"
+    assert verifier.verify(problem, verifier.demonstration(problem)).reward == 1.0
+
+
+@pytest.mark.parametrize("name", ["numeric", "math"])
+def test_thoughts_above_the_last_line_are_not_read(name):
+    reward = made(name, None)
+    assert reward("<think>\n17 or 19?\n</think>\n{right}") == 1.0
+    assert reward("<think>\n{right}\n</think>\n17") == 0.0
+    assert reward("<think>17</think>{right}") == 0.0  # one line: pass inside="/think"
+
+
+@pytest.mark.parametrize("inside", ["/", "//think", "/think>", "think/", "/ think"])
+def test_a_closing_tag_has_a_name(inside):
+    with pytest.raises(ValueError, match="exact: a tag is a letter, then letters, digits"):
+        make_verifier("exact", inside=inside)
