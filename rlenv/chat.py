@@ -115,7 +115,7 @@ class Chat:
     def _render(self, messages: list[Message], generation: bool = True) -> str:
         if not self.tokenizer.chat_template:
             raise ValueError(
-                "the prompts are conversations, but the tokenizer has no chat template; "
+                "prompts are to be rendered as conversations, but the tokenizer has no chat template; "
                 "pass chat_template (--chat-template FILE)"
             )
         try:

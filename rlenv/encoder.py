@@ -153,12 +153,15 @@ class SkeletonEncoder:
         copy = Tokenizer.from_str(self.tokenizer.backend_tokenizer.to_str())
         copy.no_truncation()
         copy.no_padding()
-        known = self.tokenizer.added_tokens_decoder
+        known, meant = self.tokenizer.added_tokens_decoder, {}
         for text, mark in self._marks.items():
             like = known.get(self.control[text])
-            strips = {"lstrip": like.lstrip, "rstrip": like.rstrip} if like is not None else {}
+            strips = {} if like is None else {"lstrip": like.lstrip, "rstrip": like.rstrip}
             copy.add_tokens([AddedToken(mark, normalized=False, special=False, **strips)])
-        return copy, {copy.token_to_id(mark): self.control[text] for text, mark in self._marks.items()}
+            token = copy.token_to_id(mark)
+            assert token is not None  # it was added
+            meant[token] = self.control[text]
+        return copy, meant
 
     def __call__(self, pieces: Sequence[Piece]) -> tuple[list[int], list[int]]:
         """Return the tokens of a rendered conversation, and the control tokens that the template wrote, in order."""

@@ -164,7 +164,10 @@ def test_a_template_that_changes_contents_is_followed_or_refused(change, expecte
         ("{{ raise_exception('no system role\nhere') }}", r"roles system, user: no system role$"),
         ("{% for %}", "the chat template cannot render a conversation of the roles system, user: "),
         ("{{ messages.nothing.at.all }}", "the chat template cannot render a conversation of the roles system, user: "),
-        (None, r"the prompts are conversations, but the tokenizer has no chat template; pass chat_template \(--chat-t"),
+        (
+            None,
+            r"prompts are to be rendered as conversations, but the tokenizer has no chat template; pass",
+        ),
     ],
 )
 def test_a_template_that_cannot_be_used_is_one_clear_line(template, message):

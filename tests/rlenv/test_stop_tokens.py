@@ -1,4 +1,5 @@
 import json
+from collections import Counter
 
 import pytest
 import torch
@@ -7,6 +8,7 @@ from gymnasium.vector import AutoresetMode
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from textgen_reference import OddVerifier, SlotReference, plain, slot_info, slot_observation
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from rlenv.demonstrations import demonstrate
 from rlenv.task import TextGenTask
@@ -64,6 +66,31 @@ def test_only_the_last_stop_token_is_cut_from_a_text():
     task = task_with(character_tokenizer("abc"), stop_tokens="b")
     eos, a, b = 1, 2, 3
     assert task.texts([[a, b], [a, eos], [b], [a, a], [eos, b]]) == ["a", "a", "", "aa", "<eos>"]
+
+
+class Operations(TorchDispatchMode):
+    """Records which operations are used."""
+
+    def __init__(self):
+        super().__init__()
+        self.names = []
+
+    def __torch_dispatch__(self, function, types, given=(), options=None):
+        self.names.append(function.overloadpacket.__name__)
+        return function(*given, **(options or {}))
+
+
+def test_several_stop_tokens_cost_a_comparison_and_no_look_at_the_device():
+    used = []
+    for stops in ([], ["c"]):
+        env = TextGenVectorEnv(4, verifier=OddVerifier(), stop_tokens=stops, max_new_tokens=9)
+        env.reset(seed=0)
+        with Operations() as operations:
+            env.step(torch.full((4,), 2))
+        used.append(operations.names)
+    one, several = map(Counter, used)
+    assert several - one == Counter({"unsqueeze": 1, "any": 1})
+    assert one - several == Counter()
 
 
 @pytest.mark.parametrize("mode", list(AutoresetMode))
