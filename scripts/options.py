@@ -256,6 +256,7 @@ text = options(
         "--stop-token",
         "stop_tokens",
         multiple=True,
+        callback=lambda ctx, param, value: value or None,
         show_default="the tokenizer's, the chat template's and the model's",
         help="A further token that ends an episode: its text, or its id if it is a number. Can be repeated.",
     ),

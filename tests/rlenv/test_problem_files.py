@@ -233,7 +233,9 @@ def test_rows_of_json_and_parquet_are_numbered(tmp_path):
         in fails(tmp_path / "p.json")
     )
     write_parquet(tmp_path / "p.parquet", [{"prompt": "a"}, {"prompt": None}])
-    assert "1 malformed row: row 2: the prompt must be text, got None" in fails(tmp_path / "p.parquet")
+    assert "1 malformed row: row 2: the prompt must be text or a list of messages, got None" in fails(
+        tmp_path / "p.parquet"
+    )
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path):

@@ -136,10 +136,17 @@ def test_a_mapping_keeps_its_other_columns_as_metadata():
     assert as_problem({"prompt": "1+1="}) == Problem("1+1=")
 
 
-@pytest.mark.parametrize("item", [{}, {"answer": "2"}, {"prompt": 3}, {"prompt": None}, 5, None, ["a"]])
+@pytest.mark.parametrize("item", [{}, {"answer": "2"}, {"prompt": 3}, {"prompt": None}, 5, None])
 def test_anything_without_a_prompt_is_no_problem(item):
     with pytest.raises(ValueError, match="a problem is a prompt, a Problem or a mapping with a 'prompt', got"):
         as_problem(item)
+
+
+def test_a_list_is_a_conversation():
+    messages = [{"role": "user", "content": "1+1="}]
+    assert as_problem(messages) == as_problem({"prompt": messages}) == Problem(messages)
+    with pytest.raises(ValueError, match="message 1 must have a role and a content, got 'a'"):
+        as_problem(["a"])
 
 
 def test_a_split_without_any_listed_problem_is_refused():
