@@ -15,7 +15,7 @@ from verifiers.base import first_line
 from verifiers.conversation import Message
 
 from .text import shown
-from .tokenizer import control_tokens
+from .tokenizer import chat_tokens
 
 TODAY = datetime(2024, 7, 26)  # for templates that print the date: a prompt must be the same when a run is resumed
 _DATES = "".join(f".replace('%{code}', '{TODAY:%{code}}')" for code in "dbBYymaAjHIMSp")
@@ -104,7 +104,7 @@ class Chat:
         among[index] = messages[index]
         rendered, content = self._render(among), messages[index]["content"]
         found = rendered[len(before) : len(rendered) - len(after)]
-        its_own = any(found.count(text) > content.count(text) for text in control_tokens(self.tokenizer))
+        its_own = any(found.count(text) > content.count(text) for text in chat_tokens(self.tokenizer))
         if before + found + after != rendered or its_own:
             raise ValueError(
                 f"the chat template changes with what message {index + 1} (role {messages[index]['role']!r}) says: "

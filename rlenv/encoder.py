@@ -14,7 +14,7 @@ from verifiers.conversation import Message, text_of
 
 from .chat import Chat, Piece
 from .text import NOT_UNICODE, is_unicode, shown
-from .tokenizer import control_tokens
+from .tokenizer import chat_tokens, control_tokens
 
 REMEMBERED = 65_536  # prompts in the cache
 PromptText = str | list[Message]
@@ -33,7 +33,7 @@ class Encoder:
         self.tokenizer, self.chats_texts = tokenizer, chats_texts
         self.chat = Chat(tokenizer) if chat is None else chat
         self._control = control_tokens(tokenizer)
-        self._skeleton_encoder = SkeletonEncoder(tokenizer, self._control)
+        self._skeleton_encoder = SkeletonEncoder(tokenizer, chat_tokens(tokenizer))
         self._prompts: dict[Any, list[int]] = {}  # a cache: prompts repeat, in other epochs or by chance
         self._texts: dict[Any, str] = {}  # of those that the chat template renders
         unknown = tokenizer.unk_token_id
@@ -72,7 +72,7 @@ class Encoder:
         if not self.tokenizer.chat_template:
             return None
         found = self._skeleton_encoder.pattern.match(self.chat.after_answer.lstrip())
-        return None if found is None else self._control[found[0]]
+        return None if found is None else self._skeleton_encoder.control[found[0]]
 
     def spell(self, what: str, texts: list[str], add_special_tokens: bool = False) -> list[list[int]]:
         """Return the tokens of texts, and check them.
@@ -115,7 +115,7 @@ class Encoder:
         pieces = self.chat.pieces(prompt)
         whole = "".join(piece.text for piece in pieces)
         ids, written = self._skeleton_encoder(pieces)
-        control = set(self._control.values())
+        control = set(self._skeleton_encoder.control.values())
         found = [token for token in ids if token in control]
         if found != written:
             if self._unknown is not None and found.count(self._unknown) > written.count(self._unknown):
@@ -137,7 +137,7 @@ class SkeletonEncoder:
 
     Args:
         tokenizer: any fast Hugging Face tokenizer.
-        control: ids of its control tokens by their text.
+        control: ids of the tokens that only the template may write, by their text.
     """
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, control: dict[str, int]) -> None:
@@ -153,6 +153,7 @@ class SkeletonEncoder:
         copy = Tokenizer.from_str(self.tokenizer.backend_tokenizer.to_str())
         copy.no_truncation()
         copy.no_padding()
+        copy.add_special_tokens(list(self.control))  # so that `encode_special_tokens` turns all of them into text
         known, meant = self.tokenizer.added_tokens_decoder, {}
         for text, mark in self._marks.items():
             like = known.get(self.control[text])

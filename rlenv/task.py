@@ -285,7 +285,7 @@ class TextGenTask:
         """Return the tokens of the verifier's demonstration with its end token.
 
         Raises:
-            ValueError: if there is none, or it is longer than a completion may be.
+            ValueError: if there is none, it is longer than a completion may be, or has a stop token before its end.
         """
         text = self.verifier.demonstration(problem)
         if not text:
@@ -298,6 +298,9 @@ class TextGenTask:
             raise ValueError(
                 f"demonstration {shown(text)} has {len(tokens)} tokens; allowed: {self.max_new_tokens} (max_new_tokens)"
             )
+        if stops := set(tokens[:-1]) & set(self.stop_token_ids):
+            stop = self.tokenizer.convert_ids_to_tokens(min(stops))
+            raise ValueError(f"demonstration {shown(text)} goes on after the stop token {stop!r}")
         return tokens
 
 

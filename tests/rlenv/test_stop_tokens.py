@@ -26,6 +26,7 @@ ENDS = {  # the tokenizer's end, and the end of a turn
     "gemma": ("<eos>", "<end_of_turn>"),
     "phi3": ("<|endoftext|>", "<|end|>"),
     "deepseek": ("<｜end▁of▁sentence｜>", "<｜end▁of▁sentence｜>"),
+    "early_gemma": ("<eos>", "<end_of_turn>"),
     "neox": ("<|endoftext|>", "<|endoftext|>"),
 }
 
@@ -60,6 +61,13 @@ def test_each_stop_token_ends_an_episode_and_is_no_part_of_the_completion():
         assert env.step(a)[2] is False
         _, _, terminated, truncated, info = env.step(stop)
         assert (terminated, truncated, info["completion"]) == (True, False, "a")
+
+
+@pytest.mark.parametrize(("name", "text", "stop"), [("early_gemma", "a<end_of_turn>b", None), ("chatml", "a!b", "!")])
+def test_a_demonstration_that_goes_on_after_a_stop_token_is_refused(name, text, stop):
+    task = task_with(FAMILIES[name](), stop_tokens=[] if stop is None else [stop])
+    with pytest.raises(ValueError, match=r"^demonstration 'a.*b' goes on after the stop token '.*'$"):
+        task.demonstration(Problem("a", text))
 
 
 def test_only_the_last_stop_token_is_cut_from_a_text():

@@ -165,6 +165,17 @@ def neox() -> PreTrainedTokenizerFast:
     return made(byte_level([end, "<|padding|>"]), template, end, "<|padding|>", bos_token=end, unk_token=end)
 
 
+def early_gemma() -> PreTrainedTokenizerFast:
+    """A family whose tokens around a turn are added tokens, but not declared as special."""
+    backend = byte_level(["<pad>", "<eos>", "<bos>"], "<bos>")
+    backend.add_tokens([AddedToken(text, special=False) for text in ("<start_of_turn>", "<end_of_turn>", "<table>")])
+    template = (
+        "{{ bos_token }}{% for m in messages %}<start_of_turn>{{ m.role }}\n{{ m.content }}<end_of_turn>\n{% endfor %}"
+        "{% if add_generation_prompt %}<start_of_turn>model\n{% endif %}"
+    )
+    return made(backend, template, "<eos>", "<pad>", bos_token="<bos>")
+
+
 FAMILIES: dict[str, Callable[[], PreTrainedTokenizerFast]] = {
-    each.__name__: each for each in (chatml, llama3, llama2, mistral, gemma, phi3, deepseek, neox)
+    each.__name__: each for each in (chatml, llama3, llama2, mistral, gemma, phi3, deepseek, neox, early_gemma)
 }
