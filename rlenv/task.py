@@ -15,6 +15,7 @@ from gymnasium import spaces
 from transformers import PreTrainedTokenizerBase
 
 from verifiers import Isolated, Problem, Verdict, Verifier, make_verifier
+from verifiers.conversation import last_of
 from verifiers.registry import trusting
 from verifiers.workers.pool import make_pool
 
@@ -237,7 +238,7 @@ class TextGenTask:
             raise ValueError(f"{type(self.verifier).__name__} does not make problems: pass problems (--problems)")
         prompts = [problem.prompt for problem in listed or [self.verifier.sample(random.Random(0))]]
         # A text has at most as many tokens as characters, plus the end token and what this tokenizer adds.
-        first = prompts[0] if isinstance(prompts[0], str) else prompts[0][-1]["content"]
+        first = last_of(prompts[0])
         (plain,) = self.encoder.spell("prompt", [first], add_special_tokens=True)
         room = 1 + max(0, len(plain) - len(first))
         template = len(self.encoder.prompts(prompts[:1])[0]) - len(plain) if self.encoder.is_chat(prompts[0]) else 0

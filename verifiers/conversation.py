@@ -40,6 +40,11 @@ def text_of(prompt: str | Sequence[Message]) -> str:
     return "\n".join(f"{message['role']}: {message['content']}" for message in prompt)
 
 
+def last_of(prompt: str | Sequence[Message]) -> str:
+    """Return a prompt that is a text, or the content of a conversation's last message."""
+    return prompt if isinstance(prompt, str) else prompt[-1]["content"]
+
+
 def _message(place: str, item: Any) -> Message:
     if not isinstance(item, Mapping):
         raise ValueError(f"{place} must have a role and a content, got {_shown(item)}")

@@ -272,7 +272,19 @@ def rules(report):
     return {finding.rule for finding in report.findings}
 
 
-@pytest.mark.parametrize("good", [Sums, Arith])
+class Asks(Sums):
+    """Poses its sums as conversations; what it declares is about the last message."""
+
+    prompt_length = 6
+
+    def sample(self, rng):
+        problem = super().sample(rng)
+        return Problem(
+            [{"role": "system", "content": "Add!"}, {"role": "user", "content": problem.text}], problem.answer
+        )
+
+
+@pytest.mark.parametrize("good", [Sums, Arith, Asks])
 def test_a_good_verifier_passes(good):
     report = lint(good())
     assert (report.findings, report.passed) == ([], True)

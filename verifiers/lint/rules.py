@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from multiprocessing.reduction import ForkingPickler
 
 from ..base import FAILURES, Problem
+from ..conversation import last_of
 from ..workers.pool import WorkerPool
 from .attacks import FAMILIES
 from .cases import MONOTONIC, PARAPHRASE, REFERENCE, shorten
@@ -161,7 +162,7 @@ def declarations(examined: Examined) -> Iterator[Finding]:
     found: dict[str, Finding] = {}
     for problem in _sampled(examined):
         texts = {
-            "prompt": (problem.text, verifier.prompt_length),
+            "prompt": (last_of(problem.prompt), verifier.prompt_length),
             "demonstration": (verifier.demonstration(problem), verifier.answer_length),
         }
         for what, (text, longest) in texts.items():
