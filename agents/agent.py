@@ -27,7 +27,7 @@ from .envs import LOOP_OFFERS, check_groups, make_envs, resolve_device, single_s
 from .failures import FailureWatch
 from .learner import Learner
 from .metrics import rollout_metrics, thinned
-from .optimizer import warn_of_half_precision
+from .optimizer import warn_of_float16
 from .policies import make_policy
 from .rollout import Rollout
 from .sb3_envs import as_vec_env
@@ -163,7 +163,7 @@ class Agent(Learner):
         Metrics are recorded with the logger, which `dump_logs` writes out. For arguments and errors, see `learn`.
         """
         counter, goal = check_goal(total_timesteps, total_episodes, progress_bar)
-        warn_of_half_precision(self.policy)
+        warn_of_float16(self.policy)
         if reset_num_timesteps:
             self.num_timesteps = self.trained_timesteps = self.num_episodes = self.num_updates = 0
         if self._logger is None:
@@ -175,7 +175,7 @@ class Agent(Learner):
         """Collect and update until an attribute that counts reaches its goal."""
         callback.on_training_start({"total_timesteps": goal}, globals())
         while getattr(self, counter) < goal:
-            self.policy_optimizer.set_progress(1.0 - getattr(self, counter) / goal)
+            self.policy_optimizer.set_progress(1.0 - getattr(self, counter) / goal, self.num_updates)
             self.before_rollout, self.updating = saving.moment_of(self), False
             rollout = self.collect_rollout(callback)
             if rollout is None:

@@ -16,7 +16,7 @@ from .estimators.returns import return_to_go
 from .failures import DivergedError
 from .kl_anchor import Anchor
 from .metrics import Reduce, sampled_metrics
-from .optimizer import PolicyOptimizer, half_precision
+from .optimizer import BETAS, EPS, PolicyOptimizer, half_precision
 from .policies import Policy
 from .rollout import Batch, Rollout, RolloutT
 from .settings import check_names, full_signature, saved_settings
@@ -71,6 +71,11 @@ class Learner:
         seed: int = 0,
         learning_rate: float | Callable[[float], float] | None = None,
         lr_schedule: str = "linear",
+        warmup_updates: int = 0,
+        weight_decay: float = 0.0,
+        adam_beta1: float = BETAS[0],
+        adam_beta2: float = BETAS[1],
+        adam_eps: float = EPS,
         gamma: float | None = None,
         max_grad_norm: float = 1.0,
         ent_coef: float = 0.0,
@@ -98,7 +103,18 @@ class Learner:
         self.gamma = check_number("gamma", self.or_default("gamma", gamma), low=0.0, high=1.0)
         self.learning_rate = self.or_default("learning_rate", learning_rate)
         self.lr_schedule, self.max_grad_norm = lr_schedule, max_grad_norm
-        self.policy_optimizer = PolicyOptimizer(self.policy, self.learning_rate, lr_schedule, max_grad_norm)
+        self.warmup_updates, self.weight_decay = warmup_updates, weight_decay
+        self.adam_beta1, self.adam_beta2, self.adam_eps = adam_beta1, adam_beta2, adam_eps
+        self.policy_optimizer = PolicyOptimizer(
+            self.policy,
+            self.learning_rate,
+            lr_schedule,
+            max_grad_norm,
+            warmup_updates=warmup_updates,
+            weight_decay=weight_decay,
+            betas=(adam_beta1, adam_beta2),
+            eps=adam_eps,
+        )
         self.generator = torch.Generator(self.policy.device).manual_seed(self.seed)
         self.num_updates = self.trained_timesteps = 0
 
@@ -225,12 +241,13 @@ class Learner:
 
     def _backward(self, batch: Batch) -> dict[str, float]:
         """Make the gradient of one optimizer step, in micro-batches; return its metrics."""
-        self.policy_optimizer.adam.zero_grad(set_to_none=True)
+        self.policy_optimizer.zero_grad()
         totals: dict[str, float] = {}
         trained = batch.select(self._rows_to_train(batch))
         for rows in self.micro_batches(trained):
             loss, metrics = self.loss(rows)
             loss.backward()
+            self.policy_optimizer.weights.add_gradients()
             for name, value in metrics.items():
                 add = self.reductions.get(name, Reduce.SUM).add
                 totals[name] = add(totals[name], value) if name in totals else value

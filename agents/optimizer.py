@@ -11,50 +11,88 @@ import torch
 
 from .checks import check_choice, check_count, check_number
 from .failures import DivergedError
+from .masters import HALVES, MasterWeights
 from .policies import Policy
 
 MAX_SKIPPED = 5
 BETAS = (0.9, 0.95)  # of Adam; policy gradients are noisy and change fast, so their scale is remembered for ~20 steps
-SCHEDULES = ("linear", "constant")
+EPS = 1e-5
+SCHEDULES: dict[str, Callable[[float], float]] = {  # share of the learning rate, given the remaining progress
+    "linear": lambda remaining: remaining,
+    "cosine": lambda remaining: 0.5 - 0.5 * math.cos(math.pi * remaining),
+    "constant": lambda remaining: 1.0,
+}
 
 
 class PolicyOptimizer:
-    """Adam on a policy's parameters.
+    """Adam on a policy's trainable parameters, or on float32 copies of those of 16 bits.
 
     Args:
         policy: trained in place.
         learning_rate: a number or a function of the remaining progress (1 to 0).
-        schedule: "linear" (a number falls to 0) or "constant".
+        schedule: of a number: "linear" or "cosine" (it falls to 0), or "constant".
         max_grad_norm: the actor's and the critic's gradient are each clipped to this norm, above 0.
+        warmup_updates: updates in which the rate rises linearly from 0 to its schedule.
+        weight_decay: λ; a step first multiplies by 1 - rate · λ (AdamW, Loshchilov & Hutter 2019, arXiv:1711.05101),
+            except norms and biases: parameters with fewer than two dimensions.
+        betas: decay of Adam's two moments.
+        eps: added to the root of the second moment.
 
     Attributes:
         adam: the optimizer of torch.
+        weights: what it trains; see `masters.py`.
         rate: the present learning rate.
         skipped: updates in a row with a loss, a log-probability or a gradient that was not finite.
         total_skipped: all such updates.
     """
 
     def __init__(
-        self, policy: Policy, learning_rate: float | Callable[[float], float], schedule: str, max_grad_norm: float
+        self,
+        policy: Policy,
+        learning_rate: float | Callable[[float], float],
+        schedule: str,
+        max_grad_norm: float,
+        *,
+        warmup_updates: int = 0,
+        weight_decay: float = 0.0,
+        betas: tuple[float, float] = BETAS,
+        eps: float = EPS,
     ) -> None:
         if not callable(learning_rate):
             learning_rate = check_number("learning_rate", learning_rate, low=0.0, above=True)
         self.policy, self.learning_rate = policy, learning_rate
         self.schedule = check_choice("lr_schedule", schedule, SCHEDULES)
         self.max_grad_norm = check_number("max_grad_norm", max_grad_norm, low=0.0, above=True)
-        self.rate = self._rate_at(1.0)
-        trained = [parameter for parameter in policy.parameters() if parameter.requires_grad]
-        self.adam = torch.optim.Adam(trained, lr=self.rate, betas=BETAS, eps=1e-5)
-        self.sides = (policy.actor_parameters(), policy.critic_parameters())
+        self.warmup_updates = check_count("warmup_updates", warmup_updates, low=0)
+        self.weight_decay = check_number("weight_decay", weight_decay, low=0.0)
+        for i, beta in enumerate(betas, 1):
+            check_number(f"adam_beta{i}", beta, low=0.0, high=1.0, below=True)
+        self.hyperparameters = {"betas": betas, "eps": check_number("adam_eps", eps, low=0.0, above=True)}
+        self.rate = self._rate_at(1.0, 0)
+        self.weights = MasterWeights(p for p in policy.parameters() if p.requires_grad)
+        self.adam = torch.optim.Adam(self.weights.masters, lr=self.rate, **self.hyperparameters)
+        critic = [p for p in policy.critic_parameters() if p.requires_grad]
+        self.sides = (self.weights.of(policy.actor_parameters()), self.weights.of(critic))
         self.skipped = self.total_skipped = 0
         self._counted = False
         self.stepped = False  # whether the last step was taken, not skipped
 
-    def set_progress(self, remaining: float) -> None:
-        """Set the learning rate for this remaining progress (1 at the start, 0 at the end)."""
-        self.rate = self._rate_at(remaining)
+    def set_progress(self, remaining: float, updates: int = 0) -> None:
+        """Set the learning rate.
+
+        Args:
+            remaining: progress, 1 at the start and 0 at the end.
+            updates: made so far.
+        """
+        self.rate = self._rate_at(remaining, updates)
         for group in self.adam.param_groups:
             group["lr"] = self.rate
+
+    def zero_grad(self) -> None:
+        """Drop all gradients."""
+        self.adam.zero_grad(set_to_none=True)
+        for parameter in self.weights.parameters:
+            parameter.grad = None
 
     def step(self, fault: str = "", new_update: bool = True) -> float:
         """Clip and apply the gradient; return the actor's norm before clipping.
@@ -72,6 +110,8 @@ class PolicyOptimizer:
         """
         self._counted &= not new_update
         self.stepped = False
+        self.weights.follow()
+        self.weights.add_gradients()
         norms = [float(torch.nn.utils.clip_grad_norm_(side, self.max_grad_norm)) for side in self.sides]
         if fault or not all(math.isfinite(norm) for norm in norms):
             self._skip(fault or "gradients")
@@ -81,17 +121,26 @@ class PolicyOptimizer:
             if norm == 0:
                 for parameter in side:
                     parameter.grad = None
+        self._decay()
         try:
             self.adam.step()
         except RuntimeError as error:
             if "overflow" not in str(error):
                 raise
             raise DivergedError(f"learning_rate={self.rate:g} makes weights that are not finite") from error
+        self.weights.copy_down()
         self.stepped = True
         return norms[0]
 
+    @torch.no_grad()
+    def _decay(self) -> None:
+        if self.weight_decay:
+            for weight in self.weights.masters:
+                if weight.ndim >= 2 and weight.grad is not None:
+                    weight.mul_(1 - self.rate * self.weight_decay)
+
     def _skip(self, fault: str) -> None:
-        self.adam.zero_grad(set_to_none=True)
+        self.zero_grad()
         self.skipped += not self._counted
         self.total_skipped += not self._counted
         self._counted = True
@@ -102,8 +151,9 @@ class PolicyOptimizer:
             )
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the state of Adam and the counts of skipped updates."""
-        return {"adam": self.adam.state_dict(), "skipped": self.skipped, "total_skipped": self.total_skipped}
+        """Return the state of Adam, the master weights of 16-bit ones, and the counts of skipped updates."""
+        counts = {"skipped": self.skipped, "total_skipped": self.total_skipped}
+        return {"adam": self.adam.state_dict(), "masters": self.weights.state(), **counts}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore what `state_dict` returned."""
@@ -122,33 +172,35 @@ class PolicyOptimizer:
                         raise ValueError(
                             f"the optimizer has moments {tuple(found.shape)} of {tuple(parameter.shape)} weights"
                         )
+            group |= self.hyperparameters  # those given to `Agent.load` replace the saved ones
+        if "masters" in state:  # earlier versions trained 16-bit weights without
+            self.weights.load(state["masters"])
         self.skipped = check_count("skipped", state["skipped"], low=0)
         self.total_skipped = check_count("total_skipped", state["total_skipped"], low=0)
 
-    def _rate_at(self, remaining: float) -> float:
+    def _rate_at(self, remaining: float, updates: int) -> float:
         if callable(self.learning_rate):
-            return self.learning_rate(remaining)
-        return self.learning_rate * (remaining if self.schedule == "linear" else 1.0)
+            rate = self.learning_rate(remaining)
+        else:
+            rate = self.learning_rate * SCHEDULES[self.schedule](remaining)
+        return rate * min((updates + 1) / self.warmup_updates, 1.0) if self.warmup_updates else rate
 
 
 def half_precision(policy: Policy) -> str:
     """Return the name of the 16-bit type of the trained weights, "" if all have more bits."""
-    halves = (torch.bfloat16, torch.float16)
-    found = next((p.dtype for p in policy.parameters() if p.requires_grad and p.dtype in halves), "")
+    found = next((p.dtype for p in policy.parameters() if p.requires_grad and p.dtype in HALVES), "")
     return str(found).removeprefix("torch.")
 
 
-def warn_of_half_precision(policy: Policy, stacklevel: int = 4) -> None:
-    """Warn before training weights that most optimizer steps are too small to change.
+def warn_of_float16(policy: Policy, stacklevel: int = 4) -> None:
+    """Warn before training weights whose gradients underflow.
 
     Args:
         policy: about to be trained.
         stacklevel: of the warning; by default that of the caller of `learn`.
     """
-    name = half_precision(policy)
-    if name:
+    if half_precision(policy) == "float16":
         warnings.warn(
-            f"training in {name} loses most updates: a step below about 0.2 % of a weight rounds to nothing; "
-            "use policy_kwargs dtype='float32'",
+            "training in float16 loses gradients below 6e-8; use policy_kwargs dtype='bfloat16' or 'float32'",
             stacklevel=stacklevel,
         )

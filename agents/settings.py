@@ -18,6 +18,11 @@ class LearnerSettings(TypedDict, total=False):
 
     learning_rate: float | Callable[[float], float] | None
     lr_schedule: str
+    warmup_updates: int
+    weight_decay: float
+    adam_beta1: float
+    adam_beta2: float
+    adam_eps: float
     gamma: float | None
     max_grad_norm: float
     ent_coef: float
@@ -37,7 +42,12 @@ class AgentSettings(LearnerSettings, total=False):
         env_kwargs: for the environment's constructor, if `env` is an id.
         policy_kwargs: for the policy's constructor.
         learning_rate: of Adam; a number or a function of the remaining progress (1 to 0).
-        lr_schedule: "linear" (a number falls to 0 over `learn`) or "constant".
+        lr_schedule: "linear" or "cosine" (a number falls to 0 over `learn`), or "constant".
+        warmup_updates: updates in which the learning rate rises linearly from 0 to its schedule.
+        weight_decay: AdamW's; norms and biases are spared.
+        adam_beta1: decay of Adam's mean of the gradient.
+        adam_beta2: decay of Adam's mean of its square.
+        adam_eps: added to the root of that mean.
         episodes_per_update: N, finished episodes per rollout.
         num_envs: B, slots of the environment; by default at most N.
         group_size: K, episodes that share a prompt, for environments with groups. None: the algorithm's default.

@@ -7,11 +7,12 @@ from typing import Any
 
 import torch
 
-from .checks import check_count, check_number
+from .checks import check_count, check_number, check_optional_count
 from .estimators.aggregation import token_mean
-from .optimizer import warn_of_half_precision
+from .masters import MasterWeights
+from .optimizer import warn_of_float16
 from .policies import Policy
-from .rollout import Rollout
+from .rollout import Batch, Rollout
 
 
 def warm_start(
@@ -22,6 +23,8 @@ def warm_start(
     learning_rate: float = 2e-3,
     max_grad_norm: float = 1.0,
     on_step: Callable[[int, float], bool] | None = None,
+    micro_batch_size: int | None = None,
+    micro_batch_tokens: int | None = None,
 ) -> list[float]:
     """Maximise the likelihood of demonstrated actions; prompts are not trained on.
 
@@ -35,6 +38,8 @@ def warm_start(
         learning_rate: of AdamW without weight decay; it falls linearly to a tenth.
         max_grad_norm: gradients are clipped to this norm.
         on_step: called after every step with its number and loss; returning False ends the training.
+        micro_batch_size: episodes per pass; None for all. Does not change the gradient.
+        micro_batch_tokens: the same in tokens, prompts included.
 
     Returns:
         The loss of every step, in nats per token.
@@ -42,7 +47,8 @@ def warm_start(
     Raises:
         ValueError: for hyper-parameters out of range.
     """
-    return WarmStart(policy, demonstrations, steps, batch_size, learning_rate, max_grad_norm).run(on_step)
+    sizes = (batch_size, learning_rate, max_grad_norm, micro_batch_size, micro_batch_tokens)
+    return WarmStart(policy, demonstrations, steps, *sizes).run(on_step)
 
 
 class WarmStart:
@@ -60,40 +66,56 @@ class WarmStart:
         batch_size: int = 128,
         learning_rate: float = 2e-3,
         max_grad_norm: float = 1.0,
+        micro_batch_size: int | None = None,
+        micro_batch_tokens: int | None = None,
     ) -> None:
         self.policy, self.demonstrations, self.max_grad_norm = policy, demonstrations, max_grad_norm
         self.steps = check_count("steps", steps, low=0)
         self.batch_size = check_count("batch_size", batch_size)
         check_number("learning_rate", learning_rate, low=0.0, above=True)
-        warn_of_half_precision(policy, stacklevel=4)
-        self.parameters = policy.actor_parameters()
-        self.optimizer = torch.optim.AdamW(self.parameters, lr=learning_rate, weight_decay=0.0)
+        self.micro_batch_size = check_optional_count("micro_batch_size", micro_batch_size)
+        self.micro_batch_tokens = check_optional_count("micro_batch_tokens", micro_batch_tokens)
+        warn_of_float16(policy, stacklevel=4)
+        self.weights = MasterWeights(policy.actor_parameters())
+        self.optimizer = torch.optim.AdamW(self.weights.masters, lr=learning_rate, weight_decay=0.0)
         self.decay = torch.optim.lr_scheduler.LinearLR(self.optimizer, 1.0, 0.1, total_iters=max(steps, 1))
         self.losses: list[float] = []
 
     def run(self, on_step: Callable[[int, float], bool] | None = None) -> list[float]:
         """Take the steps that are left; return all losses."""
         for step in range(len(self.losses), self.steps):
-            batch = self.demonstrations(self.batch_size)
-            log_probs, _ = self.policy.evaluate_actions(batch, entropy=False)
-            loss = -(token_mean(batch.mask) * log_probs).sum()
             self.optimizer.zero_grad(set_to_none=True)
-            loss.backward()
-            torch.nn.utils.clip_grad_norm_(self.parameters, self.max_grad_norm)
+            self.losses.append(self._backward(self.demonstrations(self.batch_size)))
+            torch.nn.utils.clip_grad_norm_(self.weights.masters, self.max_grad_norm)
             self.optimizer.step()
+            self.weights.copy_down()
             self.decay.step()
-            self.losses.append(loss.item())
             if on_step is not None and not on_step(step, self.losses[-1]):
                 break
         self.policy.renew_critic()
         return self.losses
 
+    def _backward(self, shown: Rollout) -> float:
+        """Make the gradient of one step, in micro-batches; return its loss."""
+        batch = Batch.of(shown, advantages=shown.mask.double(), weights=token_mean(shown.mask))  # before any split
+        costs = None if self.micro_batch_tokens is None else self.policy.costs(batch)
+        total = 0.0
+        for rows in batch.split(self.micro_batch_size, costs, self.micro_batch_tokens):
+            log_probs, _ = self.policy.evaluate_actions(rows, entropy=False)
+            loss = -(rows.weights * log_probs).sum()
+            loss.backward()
+            self.weights.add_gradients()
+            total += loss.item()
+        return total
+
     def state_dict(self) -> dict[str, Any]:
         """Return what a checkpoint keeps besides the policy."""
-        return {"optimizer": self.optimizer.state_dict(), "decay": self.decay.state_dict(), "losses": self.losses}
+        optimizer, decay = self.optimizer.state_dict(), self.decay.state_dict()
+        return {"optimizer": optimizer, "decay": decay, "losses": self.losses, "masters": self.weights.state()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore what `state_dict` returned."""
         self.optimizer.load_state_dict(state["optimizer"])
         self.decay.load_state_dict(state["decay"])
         self.losses = list(state["losses"])
+        self.weights.load(state.get("masters", ()))  # earlier versions had none

@@ -267,6 +267,17 @@ text = options(
         "--max-new-tokens", type=int, show_default="what the answers need, at most 4096", help="Longest completion."
     ),
     click.option("--temperature", type=float, default=1.0, help="Of the softmax, while acting and while training."),
+    click.option(
+        "--dtype",
+        default=None,
+        show_default="float32",
+        help="Of a language model's weights: float32, or bfloat16 with float32 copies in the optimizer.",
+    ),
+    click.option(
+        "--activation-checkpointing",
+        is_flag=True,
+        help="In training, compute each layer again in the backward pass: less memory, about a third more time.",
+    ),
 )
 
 warm_start = options(

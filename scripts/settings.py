@@ -17,6 +17,8 @@ from . import run_folder
 from .defaults import agent_settings, common_settings, keywords
 from .options import TEXT_ONLY, adapter, names_of, typed
 
+POLICY_OPTIONS = ("temperature", "dtype", "activation_checkpointing", *names_of(adapter))  # of language models
+
 
 def is_text(env_id: str) -> bool:
     """Tell whether this id names the text environment.
@@ -67,10 +69,12 @@ def policy_arguments(options: dict[str, Any]) -> dict[str, Any]:
     given = dict(options.get("policy_args", ()))
     if not is_text(options["env_id"]):
         return given
-    own = {name: options.get(name) for name in ("temperature", *names_of(adapter))}
-    for name in own.keys() & given.keys():
-        raise ValueError(f"--policy-arg {name}: there is an option for it, --{name.replace('_', '-')}")
-    return {name: value for name, value in own.items() if value is not None} | given
+    values = {name: options.get(name) for name in POLICY_OPTIONS}
+    own = {name: value for name, value in values.items() if value is not None and value is not False}
+    for name in given:
+        if name in own:
+            raise ValueError(f"--policy-arg {name}: there is an option for it, --{name.replace('_', '-')}")
+    return own | given
 
 
 def env_arguments(options: dict[str, Any]) -> dict[str, Any]:

@@ -17,9 +17,9 @@ NAN, INF = float("nan"), float("inf")
 
 
 def optimizer_of(
-    learning_rate: object = 0.1, schedule: str = "constant", max_grad_norm: float = 1.0
+    learning_rate: object = 0.1, schedule: str = "constant", max_grad_norm: float = 1.0, **settings: object
 ) -> PolicyOptimizer:
-    return PolicyOptimizer(TabularPolicy(), learning_rate, schedule, max_grad_norm)
+    return PolicyOptimizer(TabularPolicy(), learning_rate, schedule, max_grad_norm, **settings)
 
 
 def set_gradients(optimizer: PolicyOptimizer, actor: float, critic: float) -> None:
@@ -148,6 +148,7 @@ def test_actor_and_critic_are_clipped_each_by_itself() -> None:
     ("learning_rate", "schedule", "rates"),
     [
         (0.2, "linear", [0.2, 0.1, 0.05, 0.0]),
+        (0.2, "cosine", [0.2, 0.1, 0.1 * (1 - 0.5**0.5), 0.0]),
         (0.2, "constant", [0.2, 0.2, 0.2, 0.2]),
         (lambda remaining: 0.3 * remaining**2, "linear", [0.3, 0.075, 0.01875, 0.0]),
         (lambda remaining: 0.3 * remaining**2, "constant", [0.3, 0.075, 0.01875, 0.0]),
@@ -160,6 +161,81 @@ def test_the_rate_follows_its_schedule(learning_rate: object, schedule: str, rat
         optimizer.set_progress(remaining)
         assert optimizer.rate == pytest.approx(rate)
         assert all(group["lr"] == optimizer.rate for group in optimizer.adam.param_groups)
+
+
+@pytest.mark.parametrize("schedule", ["constant", "linear", "cosine"])
+@pytest.mark.parametrize("rate", [0.2, lambda remaining: 0.2 * remaining])
+def test_a_warm_up_rises_linearly_to_the_schedule(rate: object, schedule: str) -> None:
+    plain, warmed = optimizer_of(rate, schedule), optimizer_of(rate, schedule, warmup_updates=4)
+    assert warmed.rate == plain.rate / 4
+    for updates in range(10):
+        for optimizer in (plain, warmed):
+            optimizer.set_progress(1 - updates / 10, updates)
+        assert warmed.rate == pytest.approx(plain.rate * min((updates + 1) / 4, 1), rel=1e-12)
+
+
+def test_an_agent_warms_up_over_its_first_updates() -> None:
+    settings = {"learning_rate": 0.01, "lr_schedule": "constant", "warmup_updates": 3}
+    agent = ReinforceBaseline("MlpPolicy", "CartPole-v1", episodes_per_update=4, device="cpu", **settings)
+    rates = [agent.policy_optimizer.rate for _ in agent.updates(total_episodes=20)]
+    assert rates == pytest.approx([0.01 / 3, 0.02 / 3, 0.01, 0.01, 0.01])
+
+
+# Weight decay, and Adam's own settings.
+
+
+def test_decay_is_that_of_adamw_and_spares_norms_and_biases() -> None:
+    envs = text_envs(2)
+    policy = tiny_policy("gpt2", envs)
+    theirs = copy.deepcopy(policy)
+    plain = [p for p in theirs.parameters() if p.ndim < 2]
+    groups = [{"params": [p for p in theirs.parameters() if p.ndim >= 2]}, {"params": plain, "weight_decay": 0.0}]
+    adamw = torch.optim.AdamW(groups, lr=0.01, betas=(0.8, 0.9), eps=1e-7, weight_decay=0.3)
+    ours = PolicyOptimizer(policy, 0.01, "constant", 1e9, weight_decay=0.3, betas=(0.8, 0.9), eps=1e-7)
+    generator = torch.Generator().manual_seed(0)
+    for _ in range(3):
+        for p, q in zip(policy.parameters(), theirs.parameters(), strict=True):
+            p.grad = torch.randn(p.shape, generator=generator, dtype=p.dtype)
+            q.grad = p.grad.clone()
+        ours.step()
+        adamw.step()
+    assert len(plain) > 5
+    for p, q in zip(policy.parameters(), theirs.parameters(), strict=True):
+        torch.testing.assert_close(p, q, rtol=1e-12, atol=1e-14)
+
+
+def test_decay_without_evidence_changes_nothing() -> None:
+    optimizer = optimizer_of(weight_decay=0.5)
+    before = snapshot(optimizer)
+    set_gradients(optimizer, 0.0, 0.0)
+    optimizer.step()
+    assert_unchanged(optimizer, before)
+
+
+def test_settings_given_anew_replace_those_of_a_checkpoint() -> None:
+    old, new = optimizer_of(betas=(0.8, 0.9), eps=1e-3), optimizer_of(betas=(0.7, 0.99), eps=1e-6)
+    set_gradients(old, 0.1, 0.1)
+    old.step()
+    new.load_state_dict(old.state_dict())
+    group = new.adam.param_groups[0]
+    assert (group["betas"], group["eps"]) == ((0.7, 0.99), 1e-6)
+    assert torch.equal(new.adam.state[new.policy.logits]["exp_avg"], old.adam.state[old.policy.logits]["exp_avg"])
+
+
+@pytest.mark.parametrize(
+    ("setting", "value", "allowed"),
+    [
+        ("warmup_updates", -1, "a whole number of at least 0"),
+        ("warmup_updates", 0.1, "a whole number of at least 0"),
+        ("weight_decay", -0.1, "a finite number of at least 0"),
+        ("adam_beta1", 1.0, "a finite number of at least 0 and below 1"),
+        ("adam_beta2", NAN, "a finite number of at least 0 and below 1"),
+        ("adam_eps", 0, "a finite number above 0"),
+    ],
+)
+def test_settings_out_of_range_are_refused(setting: str, value: float, allowed: str) -> None:
+    with pytest.raises(ValueError, match=rf"^{setting} must be {allowed}, got {value}$"):
+        ReinforceBaseline("MlpPolicy", "CartPole-v1", device="cpu", **{setting: value})
 
 
 def test_the_first_step_of_adam_moves_every_weight_by_the_rate() -> None:
@@ -179,9 +255,9 @@ def test_a_rate_that_is_no_positive_number_is_refused(rate: object) -> None:
     assert repr(rate) in str(error.value) and "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize("schedule", ["linaer", "cosine", None, 3])
+@pytest.mark.parametrize("schedule", ["linaer", "exponential", None, 3])
 def test_an_unknown_schedule_is_refused(schedule: str) -> None:
-    with pytest.raises(ValueError, match=r"^unknown lr_schedule .*allowed: linear, constant$"):
+    with pytest.raises(ValueError, match=r"^unknown lr_schedule .*allowed: linear, cosine, constant$"):
         optimizer_of(0.1, schedule)
 
 

@@ -53,6 +53,7 @@ def everything(agent):
         "weights": weights_digest(agent.policy),
         "reference": agent.anchor.reference and weights_digest(agent.anchor.reference),
         "optimizer": (moments, optimizer["skipped"], optimizer["total_skipped"]),
+        "masters": [master.tolist() for master in optimizer["masters"]],
         "generator": agent.generator.get_state().tolist(),
         "envs": json.dumps(env_state(agent.env)),
         "algorithm": str(agent.state_dict()),
@@ -96,6 +97,18 @@ def test_a_break_changes_nothing_for_an_adapter(start, tmp_path):
     again = Agent.load(tmp_path / "agent", device="cpu")
     assert everything(again) == everything(first)
     assert run(again, 4 - BREAK) == wanted[BREAK:]
+    assert everything(again) == everything(whole)
+
+
+def test_a_break_changes_nothing_in_bfloat16(tmp_path):
+    """The float32 copies of the weights go on; those of the policy alone would round them."""
+    settings = {"policy_kwargs": {"dtype": "bfloat16"}, "learning_rate": 1e-4, "warmup_updates": 4, "weight_decay": 0.1}
+    whole, first = made("ppo", "text", **settings), made("ppo", "text", **settings)
+    wanted, begun = run(whole, UPDATES), run(first, BREAK)
+    first.save(tmp_path / "agent")
+    again = Agent.load(tmp_path / "agent", device="cpu")
+    assert len(everything(again)["masters"]) > 10 and everything(again) == everything(first)
+    assert begun + run(again, UPDATES - BREAK) == wanted
     assert everything(again) == everything(whole)
 
 

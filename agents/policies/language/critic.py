@@ -37,13 +37,13 @@ class Critic(nn.Module):
         self.dtype = torch.promote_types(model.dtype, torch.float32)
         self.head.to(dtype=self.dtype)
 
-    def forward(self, model: PreTrainedModel, reading: Reading) -> torch.Tensor:
-        """Return V in the context of each edge of the reading [E]."""
+    def forward(self, model: PreTrainedModel, reading: Reading, recompute: bool = False) -> torch.Tensor:
+        """Return V in the context of each edge of the reading [E]; `recompute` as in `Reading.outputs`."""
         if self.trunk is None:
             with torch.no_grad():
                 hidden = reading.outputs(model, model.base_model, "last_hidden_state")
         else:
-            hidden = reading.outputs(model, self.trunk, "last_hidden_state")
+            hidden = reading.outputs(model, self.trunk, "last_hidden_state", recompute)
         return self.head(hidden.to(self.dtype))[:, 0]
 
     def save(self, folder: Path) -> None:

@@ -9,7 +9,9 @@ episode: log-probabilities and gradients are the same, with less work.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import nn
@@ -19,6 +21,7 @@ from transformers import PreTrainedModel
 from ...rollout import Rollout
 from ..base import take_rows
 from .masks import attention_mask
+from .recompute import recomputed_layers
 
 WORTH_IT = 0.8  # trees are read if they are at most this share of the plain rows' work: their masks cost time, too
 ELEMENTS = 2**25  # of a chunk of `by_chunks`; 128 MiB in float32
@@ -46,15 +49,22 @@ class Reading:
     actions: torch.Tensor
     edge_of_step: torch.Tensor
 
-    def outputs(self, model: PreTrainedModel, part: nn.Module, name: str) -> torch.Tensor:
-        """Run a part of the model and return the output of this name for each edge [E, ...]."""
-        if self.visible is None:  # right-padded and causal: padding cannot influence earlier columns
-            made = part(self.ids, use_cache=False)
-        else:
+    def outputs(self, model: PreTrainedModel, part: nn.Module, name: str, recompute: bool = False) -> torch.Tensor:
+        """Run a part of the model and return the output of this name for each edge [E, ...].
+
+        Args:
+            model: the policy's.
+            part: of it, or the critic's trunk.
+            name: of the output.
+            recompute: whether the backward pass computes each layer again; see `recompute.py`.
+        """
+        inputs: dict[str, Any] = {}
+        if self.visible is not None:  # otherwise right-padded and causal: padding cannot influence earlier columns
             assert self.positions is not None
             distance = self.positions[:, None, :, None] - self.positions[:, None, None, :]
-            mask = attention_mask(model, self.visible, distance)
-            made = part(self.ids, attention_mask=mask, position_ids=self.positions, use_cache=False)
+            inputs = {"attention_mask": attention_mask(model, self.visible, distance), "position_ids": self.positions}
+        with recomputed_layers(part) if recompute else nullcontext():
+            made = part(self.ids, use_cache=False, **inputs)
         return take_rows(made[name].flatten(0, 1), self.nodes)
 
 

@@ -1,0 +1,87 @@
+"""Activation checkpointing: the same gradient from less memory, and a model that is left as it was."""
+
+import pytest
+import torch
+from identity_checks import EXACT, assert_close, collect, gradient
+from test_sharing import agent_of
+from tiny_models import MODELS, text_envs, tiny_policy
+
+from agents import RLOO
+from agents.policies.language.decode_step import is_changed
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("kind", ["rloo", "ppo, everything"])
+@pytest.mark.parametrize("share", [False, True])
+def test_the_gradient_is_the_same(kind, name, share):
+    agent, rollout = agent_of(kind, name)
+    agent.policy.share_prefixes = share
+    assert (agent.policy._reading(rollout).visible is not None) == share, "rows of trees, if prefixes are shared"
+    plain = gradient(agent, rollout)
+    agent.policy.activation_checkpointing = True
+    scale = plain.abs().max()
+    assert scale > 1e-3
+    assert_close(gradient(agent, rollout) / scale, plain / scale, EXACT, f"{kind} of {name}")
+
+
+def saved_bytes(policy, rollout):
+    """Return what a training pass keeps for the backward pass."""
+    kept = {}
+
+    def keep(tensor):
+        storage = tensor.untyped_storage()
+        kept[storage.data_ptr()] = storage.nbytes()
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        log_probs = policy.evaluate_actions(rollout, entropy=False)[0]
+    return sum(kept.values()), log_probs
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_less_is_kept_and_the_model_is_left_as_it_was(name):
+    envs = text_envs(4)
+    policy = tiny_policy(name, envs)
+    rollout = collect(policy, envs)
+    plain, _ = saved_bytes(policy, rollout)
+    policy.activation_checkpointing = True
+    before, step = [dict(vars(module)) for module in policy.modules()], policy._step
+    small, log_probs = saved_bytes(policy, rollout)
+    assert small < 0.4 * plain, (small, plain)
+    assert [dict(vars(module)) for module in policy.modules()] == before
+    assert policy._layout.holds(thorough=True) and not any(map(is_changed, policy.modules()))
+    log_probs.sum().backward()
+    assert not policy.model.training and policy._layout.holds(thorough=True)
+    collect(policy, envs)
+    assert policy._step is step
+
+
+def test_a_forward_method_of_ones_own_is_kept_also_after_an_error():
+    envs = text_envs(4)
+    policy = tiny_policy("llama", envs, activation_checkpointing=True)
+    rollout = collect(policy, envs)
+    calls, layer = [], policy.model.model.layers[1]
+    original = layer.forward
+
+    def own(*args, **kwargs):
+        calls.append(1)
+        if len(calls) == 3:
+            raise KeyError("third")
+        return original(*args, **kwargs)
+
+    layer.forward = own
+    policy.evaluate_actions(rollout)[0].sum().backward()
+    assert len(calls) == 2, "once forward, once backward"
+    with pytest.raises(KeyError):
+        policy.evaluate_actions(rollout)
+    assert layer.forward is own and not is_changed(policy.model.model.layers[0])
+
+
+def test_a_checkpoint_keeps_the_choice(tmp_path):
+    envs = text_envs(4, group_size=2)
+    agent = RLOO(tiny_policy("gpt2", envs, activation_checkpointing=True), envs, episodes_per_update=4, device="cpu")
+    agent.learn(total_episodes=4)
+    agent.save(tmp_path / "agent")
+    assert RLOO.load(tmp_path / "agent", env=envs, device="cpu").policy.activation_checkpointing is True
+    with pytest.raises(ValueError, match="activation_checkpointing must be true or false, got 1"):
+        tiny_policy("gpt2", envs, activation_checkpointing=1)
