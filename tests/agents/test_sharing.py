@@ -110,6 +110,20 @@ def test_gradient_is_the_same_with_every_combination_of_switches(kind, name):
         assert_close(gradient(agent, rollout) / scale, plain / scale, EXACT, f"{kind} with {switches}")
 
 
+@models
+@pytest.mark.parametrize("kind", ["rloo", "ppo, everything"])
+@pytest.mark.parametrize("share", [False, True])
+def test_gradient_is_the_same_with_activation_checkpointing(kind, name, share):
+    agent, rollout = agent_of(kind, name)
+    agent.policy.share_prefixes = share
+    assert (agent.policy._reading(rollout).visible is not None) == share, "rows of trees, if prefixes are shared"
+    plain = gradient(agent, rollout)
+    agent.policy.activation_checkpointing = True
+    scale = plain.abs().max()
+    assert scale > 1e-3, "there must be a gradient"
+    assert_close(gradient(agent, rollout) / scale, plain / scale, EXACT, f"{kind} of {name}")
+
+
 @pytest.mark.parametrize("cls", [GRPO, PPO])
 def test_weights_are_the_same_after_several_steps_on_a_rollout(cls):
     envs = short_envs(group_size=GROUP)
