@@ -16,6 +16,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from .memory import is_out_of_memory, out_of_memory
+
 OURS = ("rlenv", "agents", "verifiers", "_rlenv_benchmarks", "_rlenv_labs", __name__.split(".")[0])
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _DISK = {*_FULL, errno.EROFS, errno.EIO}  # for any file
@@ -32,6 +34,8 @@ def explain(error: BaseException) -> tuple[str, int] | None:
 
         if isinstance(error, (DivergedError, VerifierError)):
             return str(error), 1
+    if is_out_of_memory(error):
+        return out_of_memory(), 1
     reason = _of_disk(error)
     return None if reason is None else (reason, 1)
 

@@ -14,6 +14,7 @@ from agents.files import reading
 from . import run_folder, session
 from .callbacks import Evaluations, ShowProgress, StopOnReward
 from .checkpoints import Saver
+from .memory import is_out_of_memory
 from .progress import Interrupt, SignalError, progress_bar, say
 from .run_log import log_scalar, open_log
 from .settings import is_text
@@ -34,6 +35,7 @@ class Job:
 
     Attributes:
         samples: prompts, completions and rewards of the last evaluation, for text.
+        evaluating: whether an evaluation has begun and not ended, also after an error in it.
     """
 
     def __init__(
@@ -53,11 +55,21 @@ class Job:
         self.counter = "num_episodes" if given["episodes"] else "num_timesteps"
         self.goal = given["episodes"] or given["timesteps"] or agent.or_default("total_timesteps", None)
         self.samples: list[Any] = []
+        self.evaluating = False
 
     @property
     def finished(self) -> bool:
         """Whether as many steps or episodes have been taken as were asked for."""
         return getattr(self.agent, self.counter) >= self.goal
+
+    @property
+    def phase(self) -> str:
+        """What the run is doing, by the names in `memory.LOWER`."""
+        if self.evaluating:
+            return "evaluation"
+        if "warm_start" not in self.state or "imitation" in self.state:
+            return "warm start"
+        return "training" if self.agent.updating else "acting"
 
     def run(self) -> dict[str, Any]:
         """Do what is left of the run; return its result, without a last evaluation after a signal."""
@@ -134,7 +146,9 @@ class Job:
                     again = self.agent.num_updates > 0
                     interval = self.given["log_interval"]
                     self.agent.learn(steps, callbacks, interval, reset_num_timesteps=not again, total_episodes=episodes)
-        except Exception:
+        except Exception as error:
+            if self.agent.updating and is_out_of_memory(error):
+                raise  # one line is enough: nothing can be saved in the middle of an update
             try:
                 self.saver.save_changes()
             except Exception as second:
@@ -156,9 +170,12 @@ class Job:
         return callbacks
 
     def _evaluate(self, seed: int) -> tuple[dict[str, Any], Rollout]:
-        return session.run_evaluation(
+        self.evaluating = True
+        made = session.run_evaluation(
             self.agent, self.envs, self.episodes, seed, on_step=lambda *_: self.interrupt.check()
         )
+        self.evaluating = False
+        return made
 
     def _evaluate_for_the_best(self) -> None:
         """Evaluate on other episodes than those of the first and last evaluation, and keep the best checkpoint."""

@@ -31,7 +31,14 @@ CONFIG, RESULT, SAMPLES = "config.json", "result.json", "samples.md"
 CHECKPOINT, BEST, DAMAGED = "checkpoint", "best", "damaged"
 LOCK = ".lock"  # while a run is writing
 MODEL = Path("policy", "model")  # in a checkpoint
-LOCAL = ("log_dir", "overwrite", "as_json", "resume", "trust_checkpoint")  # options of one invocation, not of the run
+LOCAL = (
+    "log_dir",
+    "overwrite",
+    "as_json",
+    "resume",
+    "trust_checkpoint",
+    "dry_run",
+)  # options of one invocation, not of the run
 
 
 def choose(log_dir: Path | None, overwrite: bool, name: str) -> Path:

@@ -129,6 +129,9 @@ checkpoints = options(
 )
 @click.option("--log-interval", type=click.IntRange(min=1), default=10, help="Updates between two log entries.")
 @click.option("--log-kl", is_flag=True, help="Log the KL to the policy that training starts from (rollout/kl_start).")
+@click.option(
+    "--dry-run", is_flag=True, help="Print the memory that the run needs, and whether it fits; train nothing."
+)
 @checkpoints
 @run_folder
 @common
@@ -147,9 +150,13 @@ def train(**given: Any) -> None:
     from . import resume, settings
     from . import run_folder as folder
     from .job import failures
+    from .memory import dry_run, is_out_of_memory, out_of_memory
     from .progress import Interrupt, say
 
     given = _checked(given)
+    if given["dry_run"]:
+        dry_run(given)
+        return
     resumed = given["resume"] is not None
     interrupt = Interrupt()
     with trusting(given["trust_checkpoint"] or not resumed):
@@ -174,6 +181,13 @@ def train(**given: Any) -> None:
             folder.write_json(run_dir / folder.RESULT, {"stopped": str(error), **counts})
             hint = " A smaller --learning-rate may help." if isinstance(error, DivergedError) else ""
             click.echo(f"Stopped: {error}.{hint} The last checkpoint: {run_dir / folder.CHECKPOINT}", err=True)
+            sys.exit(1)
+        except (MemoryError, RuntimeError) as error:
+            if not is_out_of_memory(error):
+                raise
+            saved = run_dir / folder.CHECKPOINT
+            last = f"the last checkpoint: {saved}" if saved.exists() else "there is no checkpoint yet"
+            click.echo(f"Stopped: {out_of_memory(job.phase)}; {last}", err=True)
             sys.exit(1)
         except KeyboardInterrupt:
             say(f"aborted; what was saved before goes on with: {again}")

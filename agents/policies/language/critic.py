@@ -35,7 +35,8 @@ class Critic(nn.Module):
         width = model.config.get_text_config().hidden_size
         self.head = nn.Sequential(nn.Linear(width, width), nn.Tanh(), nn.Linear(width, 1))
         self.dtype = torch.promote_types(model.dtype, torch.float32)
-        self.head.to(dtype=self.dtype)
+        if self.dtype != torch.float32:
+            self.head.to(dtype=self.dtype)
 
     def forward(self, model: PreTrainedModel, reading: Reading, recompute: bool = False) -> torch.Tensor:
         """Return V in the context of each edge of the reading [E]; `recompute` as in `Reading.outputs`."""

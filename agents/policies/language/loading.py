@@ -55,6 +55,12 @@ def find_config(spec: str | Path) -> PretrainedConfig:
     return config
 
 
+def config_of(spec: str | Path, vocab_size: int, max_length: int) -> PretrainedConfig:
+    """Return the configuration of the model that `spec` stands for: a preset ("auto" is "tiny"), folder or id."""
+    name = "tiny" if str(spec) == "auto" else str(spec)
+    return preset_config(name, vocab_size, max_length) if name in PRESETS else find_config(spec)
+
+
 def _reading(spec: str | Path, reader: Callable[..., Any], **options: Any) -> Any:
     """Return `reader(spec)`; a failure becomes a ValueError of one line."""
     try:

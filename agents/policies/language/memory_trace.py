@@ -1,0 +1,231 @@
+"""How much memory acting and training take beyond the weights, found by running them on tensors without data.
+
+The model is made from its configuration with torch's fake tensors, which have shapes but no memory. The code that acts
+and trains runs on it, and a meter adds up the tensors that are alive. So the figures hold for any model type.
+"""
+
+from __future__ import annotations
+
+import copy
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch._subclasses import FakeTensorMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+from torch.utils.weak import WeakIdKeyDictionary
+from transformers import AutoModelForCausalLM, PretrainedConfig
+from transformers.cache_utils import DynamicCache
+from typing_extensions import override
+
+from ..base import choose
+from .critic import Critic
+from .decode_step import make_step
+from .kv_cache import SlotCache
+from .training_pass import Reading, by_chunks
+
+# Settings of a configuration that change logits after the head, with the value that does not: the logits of all
+# positions are then made at once (see `loading.has_plain_head`).
+AFTER_THE_HEAD = {"final_logit_softcapping": None, "logit_scale": None, "logits_scaling": 1.0}
+
+
+class Meter(TorchDispatchMode):
+    """Adds up the memory of the tensors made within it.
+
+    Attributes:
+        now: bytes of the tensors that are alive.
+        peak: the most so far, or since it was set.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = self.peak = 0
+        self._seen: Any = WeakIdKeyDictionary()
+
+    @override
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        made = func(*args, **(kwargs or {}))
+        for tensor in tree_leaves(made):
+            if isinstance(tensor, torch.Tensor):
+                self._note(tensor.untyped_storage())
+        return made
+
+    def _note(self, storage: torch.UntypedStorage) -> None:
+        if storage not in self._seen:
+            size = storage.nbytes()
+            self._seen[storage] = size
+            weakref.finalize(storage, self._drop, size)
+            self.now += size
+            self.peak = max(self.peak, self.now)
+
+    def _drop(self, size: int) -> None:
+        self.now -= size
+
+    def peak_since(self) -> int:
+        """Return the peak, and begin a new one."""
+        peak, self.peak = self.peak, self.now
+        return peak
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What the memory of a model depends on besides its configuration.
+
+    Attributes:
+        vocab_size: of the environment.
+        prompt_length: tokens of the longest prompt.
+        completion_length: tokens of the longest completion.
+        dtype: of the weights.
+        attention: "sdpa", "eager" or None.
+        critic: "head", "separate" or None.
+        entropy: whether the loss needs entropies.
+        activation_checkpointing: see `recompute.py`.
+        device: where the run takes place.
+    """
+
+    vocab_size: int
+    prompt_length: int
+    completion_length: int
+    dtype: str = "float32"
+    attention: str | None = None
+    critic: str | None = None
+    entropy: bool = False
+    activation_checkpointing: bool = False
+    device: str = "cpu"
+
+    @property
+    def context(self) -> int:
+        """L, the longest context."""
+        return self.prompt_length + self.completion_length
+
+
+@dataclass(frozen=True)
+class Weights:
+    """Sizes of a policy's parameters: their number, bytes, those of 16 bits, and the largest one's elements."""
+
+    count: int
+    nbytes: int
+    halves: int
+    largest: int
+
+
+@dataclass(frozen=True)
+class Training:
+    """Bytes of a training pass: what the layers keep, what the logits need on top, and the peak of both."""
+
+    activations: int
+    logits: int
+    peak: int
+
+
+@dataclass(frozen=True)
+class Acting:
+    """Bytes of acting: the KV cache, logits and sampling, and the peak, reading prompts included."""
+
+    cache: int
+    logits: int
+    peak: int
+
+
+@contextmanager
+def _fake(config: PretrainedConfig, shape: Shape) -> Iterator[tuple[Any, Any, Meter]]:
+    """Yield a model without memory, its critic, and the meter, which has counted them."""
+    how: dict[str, Any] = {"dtype": getattr(torch, shape.dtype)}
+    if shape.attention is not None:
+        how["attn_implementation"] = shape.attention
+    with torch.random.fork_rng(devices=[]), FakeTensorMode(), torch.device(shape.device), Meter() as meter:
+        make = lambda: AutoModelForCausalLM.from_config(copy.deepcopy(config), **how).eval()  # noqa: E731
+        model = make()
+        critic = None if shape.critic is None else Critic(model, separate=False)
+        if critic is not None and shape.critic == "separate":  # fake tensors cannot be copied
+            critic.trunk = make().base_model
+        meter.peak_since()
+        yield model, critic, meter
+
+
+def weights(config: PretrainedConfig, shape: Shape) -> Weights:
+    """Return the sizes of the policy's parameters."""
+    with _fake(config, shape) as (model, critic, _):
+        every = [*model.parameters(), *([] if critic is None else critic.parameters())]
+        sizes = [parameter.numel() for parameter in every]
+        halves = sum(parameter.numel() for parameter in every if parameter.element_size() == 2)
+        nbytes = sum(parameter.numel() * parameter.element_size() for parameter in every)
+        return Weights(sum(sizes), nbytes, halves, max(sizes))
+
+
+def training(config: PretrainedConfig, shape: Shape, rows: int, again: bool = False) -> Training:
+    """Return the bytes of the forward and backward pass of some rows of full length that share nothing.
+
+    Args:
+        config: of the model.
+        shape: of the run.
+        rows: episodes in the pass.
+        again: whether weights have gradients already, of an earlier pass; otherwise they are made here.
+    """
+    with _fake(config, shape) as (model, critic, meter):
+        if again:
+            for parameter in [*model.parameters(), *([] if critic is None else critic.parameters())]:
+                parameter.grad = torch.zeros_like(parameter)
+        meter.peak_since()
+        before, recompute, plain = meter.now, shape.activation_checkpointing, _has_plain_head(config)
+        reading = _reading(shape, rows)
+        part, name = (model.base_model, "last_hidden_state") if plain else (model, "logits")
+        states = reading.outputs(model, part, name, recompute)
+        kept = meter.now - before
+        pass_peak = meter.peak_since() - before
+
+        def per_edge(states: torch.Tensor, actions: torch.Tensor) -> tuple[torch.Tensor, ...]:
+            logits = model.get_output_embeddings()(states) if plain else states
+            log_probs = _log_softmax(logits, shape)
+            chosen = log_probs.gather(1, actions[:, None])[:, 0]
+            return (chosen, -(log_probs.exp() * log_probs).sum(-1)) if shape.entropy else (chosen,)
+
+        loss = torch.stack([made.sum() for made in by_chunks(per_edge, shape.vocab_size, states, reading.actions)])
+        if critic is not None:
+            loss = loss.sum() + critic(model, reading, recompute).sum()
+        heads: list[int] = []
+        states.register_hook(lambda gradient: heads.append(meter.peak_since() - before))
+        del states
+        loss.sum().backward()
+        peaks = [pass_peak, *heads, meter.peak_since() - before]
+        return Training(kept, max(heads[0] - kept, 0), max(peaks))
+
+
+@torch.no_grad()
+def acting(config: PretrainedConfig, shape: Shape, slots: int, prompts: int) -> Acting:
+    """Return the bytes of acting in some slots, from reading their prompts to a step at the end of the context."""
+    with _fake(config, shape) as (model, _, meter):
+        before, rows = meter.now, torch.arange(slots)
+        cache, read = SlotCache(model.config.get_text_config().num_hidden_layers, slots, shape.context), DynamicCache()
+        ids = torch.zeros(prompts, shape.prompt_length, dtype=torch.int64)
+        logits = model(ids, past_key_values=read, use_cache=True, logits_to_keep=1).logits[rows % prompts, -1]
+        cache.place(rows, read, rows % prompts)
+        del read, logits
+        held = meter.now - before
+        reading_peak = meter.peak_since() - before
+        positions = torch.full((slots,), shape.context - 2)
+        step = make_step(model, shape.context)
+        choose(_log_softmax(step(positions, positions, cache, shape.context - 1), shape), False, None)
+        step_peak = meter.peak_since() - before
+        return Acting(held, step_peak - held, max(reading_peak, step_peak))
+
+
+def _reading(shape: Shape, rows: int) -> Reading:
+    width = shape.context - 1
+    first = torch.arange(rows)[:, None] * width + shape.prompt_length - 1  # [N, 1]
+    nodes = (first + torch.arange(shape.completion_length)).flatten()
+    return Reading(torch.zeros(rows, width, dtype=torch.int64), None, None, nodes, nodes, nodes)
+
+
+def _log_softmax(logits: torch.Tensor, shape: Shape) -> torch.Tensor:
+    logits = logits[..., : shape.vocab_size]
+    return torch.log_softmax(logits.to(torch.promote_types(logits.dtype, torch.float32)), -1)
+
+
+def _has_plain_head(config: PretrainedConfig) -> bool:
+    text = config.get_text_config()
+    return all(getattr(text, name, None) in (None, neutral) for name, neutral in AFTER_THE_HEAD.items())
