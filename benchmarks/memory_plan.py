@@ -1,0 +1,131 @@
+"""Measured peak memory of two updates on the CPU, against what `rlenv train --dry-run` plans."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import json
+import sys
+import warnings
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import torch
+from transformers import AutoModelForCausalLM, GPT2Config, LlamaConfig, PretrainedConfig
+
+import rlenv  # noqa: F401 (registers TextGen-v0)
+from agents import AGENTS
+from agents.policies.language import memory
+from verifiers.function import FunctionVerifier
+
+from .measure import Row, in_a_process
+
+LETTERS = "".join(chr(0x4E00 + i) for i in range(3000))  # a large vocabulary, so that random episodes seldom end early
+PROMPT, COMPLETION, EPISODES = 32, 96, 64
+# glibc keeps freed blocks of up to 32 MiB for later, which is not memory that anything needs. Of models of this size
+# that is up to 40 % of the peak; blocks of real models are larger and are returned at once, as all are here.
+M_MMAP_THRESHOLD, BLOCK = -3, 2**18
+ENDS = {"bos_token_id": None, "eos_token_id": None, "pad_token_id": None}
+CASES: dict[str, tuple[str, str, dict[str, Any], dict[str, Any]]] = {  # agent, model, its settings, the policy's
+    "llama, one pass": ("reinforce", "llama", {}, {}),
+    "llama, micro-batches": ("reinforce", "llama", {"micro_batch_tokens": 2048}, {}),
+    "llama, activation checkpointing": ("reinforce", "llama", {}, {"activation_checkpointing": True}),
+    "llama, bfloat16": ("reinforce", "llama", {}, {"dtype": "bfloat16"}),
+    "llama, KL to a reference, entropy": ("rloo", "llama", {"kl_coef": 0.1, "ent_coef": 0.01}, {}),
+    "gpt2, one pass": ("reinforce", "gpt2", {}, {}),
+    "gpt2, separate critic, micro-batches": ("a2c", "gpt2", {"micro_batch_size": 16}, {"critic": "separate"}),
+    "llama, 512 slots, one episode per pass": ("reinforce", "llama", {"num_envs": 512, "micro_batch_size": 1}, {}),
+}
+
+
+def run(name: str, pairs: int) -> list[Row]:
+    """Return a row per case; the ratio is planned / measured."""
+    rows = []
+    for case in CASES:
+        made = [in_a_process(__name__, case) for _ in range(min(pairs, 2))]
+        planned, measured = ([figures[key] for figures in made] for key in ("planned", "measured"))
+        quality = f"{made[0]['parameters'] / 1e6:.1f} M parameters; the peak is planned in: {made[0]['phase']}"
+        rows.append(Row.of(case, measured, planned, "MiB", quality))
+    return rows
+
+
+def _config(kind: str, vocab_size: int) -> PretrainedConfig:
+    if kind == "gpt2":
+        return GPT2Config(
+            vocab_size=vocab_size, n_positions=PROMPT + COMPLETION, n_embd=384, n_layer=6, n_head=6, **ENDS
+        )
+    return LlamaConfig(
+        vocab_size=vocab_size, hidden_size=384, intermediate_size=1024, num_hidden_layers=6, num_attention_heads=6,
+        num_key_value_heads=3, max_position_embeddings=PROMPT + COMPLETION, tie_word_embeddings=True, **ENDS,
+    )  # fmt: skip
+
+
+def _measure(case: str) -> dict[str, Any]:
+    name, kind, settings, policy = CASES[case]
+    torch.set_num_threads(1)
+    libc = ctypes.CDLL(None)
+    libc.mallopt(M_MMAP_THRESHOLD, BLOCK)
+    _updates(
+        name, "tiny", settings | {"num_envs": 4, "episodes_per_update": 4}, policy
+    )  # libraries load what they need
+    gc.collect()
+    libc.malloc_trim(0)
+    Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # resets the peak
+    before = _status("VmRSS")
+    settings = {"num_envs": EPISODES, "episodes_per_update": EPISODES, **settings}
+    settings["episodes_per_update"] = max(settings["num_envs"], EPISODES)
+    vocabulary = _updates(name, kind, settings, policy)
+    measured = _status("VmHWM") - before
+    work = memory.Workload(
+        vocabulary,
+        PROMPT,
+        COMPLETION,
+        dtype=policy.get("dtype", "float32"),
+        critic=policy.get("critic"),
+        entropy="ent_coef" in settings,
+        activation_checkpointing=policy.get("activation_checkpointing", False),
+        episodes=settings["episodes_per_update"],
+        slots=settings["num_envs"],
+        group_size=AGENTS[name].default_group_size,
+        reference="kl_coef" in settings,
+        micro_batch_size=settings.get("micro_batch_size"),
+        micro_batch_tokens=settings.get("micro_batch_tokens"),
+    )
+    plan = memory.plan(_config(kind, vocabulary), work)
+    figures = {"planned": plan.peak / 2**20, "measured": measured / 2**10, "parameters": plan.parameters}
+    return figures | {"phase": plan.busiest}
+
+
+def _updates(name: str, kind: str, settings: dict[str, Any], policy: dict[str, Any]) -> int:
+    """Take two updates, after which the optimizer has everything it keeps; return the size of the vocabulary."""
+    generator = torch.Generator().manual_seed(0)
+    texts = ["".join(LETTERS[i] for i in torch.randint(3000, (PROMPT,), generator=generator)) for _ in range(2000)]
+    reward = FunctionVerifier(lambda prompts, completions: [len(set(c)) / 96 for c in completions], alphabet=LETTERS)
+    group = AGENTS[name].default_group_size
+    lengths = {"max_prompt_tokens": PROMPT, "max_new_tokens": COMPLETION}
+    envs: Any = gym.make_vec(
+        "TextGen-v0",
+        settings["num_envs"],
+        verifier=reward,
+        problems=texts,
+        test_fraction=0.0,
+        group_size=group,
+        **lengths,
+    )
+    vocabulary = int(envs.single_action_space.n)
+    model = kind if kind == "tiny" else AutoModelForCausalLM.from_config(_config(kind, vocabulary))
+    agent = AGENTS[name](model, envs, policy_kwargs=policy, device="cpu", **settings)
+    agent.learn(total_episodes=2 * settings["episodes_per_update"])
+    return vocabulary
+
+
+def _status(name: str) -> int:
+    """Return a line of /proc/self/status, in KiB."""
+    lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith(f"{name}:"))
+
+
+if __name__ == "__main__":
+    warnings.simplefilter("ignore")
+    print(json.dumps(_measure(sys.argv[1])))
