@@ -23,7 +23,6 @@ BENCHMARKS = {  # name: its module, which has `run(name, pairs) -> list[Row]`, a
     "profile": ("profile", "where the time of an update goes, and how much of it is arithmetic"),
     "memory": ("memory", "peak memory of the loss with a large vocabulary, against TRL and full logits"),
     "adapters": ("adapters", "acting with a LoRA adapter, against acting without one"),
-    "memory-plan": ("memory_plan", "peak memory of updates, against what train --dry-run plans"),
     "scale": ("scale", "growth of time and memory with slots, length and group size"),
     "h200-decode": ("h200_decode", "decoding with a 0.5 B model on a GPU, against generate"),
     "h200-train": ("h200_train", "an update of a 0.5 B model on a GPU, against TRL"),

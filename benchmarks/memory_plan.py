@@ -1,4 +1,7 @@
-"""Measured peak memory of two updates on the CPU, against what `rlenv train --dry-run` plans."""
+"""Measured peak memory of two updates on the CPU, against what `rlenv train --dry-run` plans.
+
+python -m benchmarks.memory_plan prints the table of docs/models.md; with a name of `CASES`, the figures of one.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ from agents import AGENTS
 from agents.policies.language import memory
 from verifiers.function import FunctionVerifier
 
-from .measure import Row, in_a_process
+from .measure import in_a_process
 
 LETTERS = "".join(chr(0x4E00 + i) for i in range(3000))  # a large vocabulary, so that random episodes seldom end early
 PROMPT, COMPLETION, EPISODES = 32, 96, 64
@@ -39,15 +42,14 @@ CASES: dict[str, tuple[str, str, dict[str, Any], dict[str, Any]]] = {  # agent, 
 }
 
 
-def run(name: str, pairs: int) -> list[Row]:
-    """Return a row per case; the ratio is planned / measured."""
-    rows = []
+def main() -> None:
+    """Print a row per case, each measured in a process of its own."""
+    print("| case | parameters | planned, MiB | measured, MiB | planned / measured | phase of the peak |")
+    print("|---|---|---|---|---|---|")
     for case in CASES:
-        made = [in_a_process(__name__, case) for _ in range(min(pairs, 2))]
-        planned, measured = ([figures[key] for figures in made] for key in ("planned", "measured"))
-        quality = f"{made[0]['parameters'] / 1e6:.1f} M parameters; the peak is planned in: {made[0]['phase']}"
-        rows.append(Row.of(case, measured, planned, "MiB", quality))
-    return rows
+        made: dict[str, Any] = in_a_process("benchmarks.memory_plan", case)
+        ratio, sizes = made["planned"] / made["measured"], f"{made['planned']:.0f} | {made['measured']:.0f}"
+        print(f"| {case} | {made['parameters'] / 1e6:.1f} M | {sizes} | {ratio:.3f} | {made['phase']} |", flush=True)
 
 
 def _config(kind: str, vocab_size: int) -> PretrainedConfig:
@@ -128,4 +130,4 @@ def _status(name: str) -> int:
 
 if __name__ == "__main__":
     warnings.simplefilter("ignore")
-    print(json.dumps(_measure(sys.argv[1])))
+    main() if len(sys.argv) == 1 else print(json.dumps(_measure(sys.argv[1])))

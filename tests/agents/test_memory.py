@@ -1,0 +1,138 @@
+"""The plan of memory: known sizes, and the same peaks as the real thing."""
+
+import gc
+
+import gymnasium as gym
+import pytest
+import torch
+from identity_checks import collect
+from tiny_models import MODELS, tiny_model
+from transformers import Gemma2Config
+
+import rlenv  # noqa: F401
+from agents import LanguageModelPolicy
+from agents.policies.base import choose
+from agents.policies.language import memory, memory_trace
+from agents.policies.language.memory import Workload
+from verifiers.function import FunctionVerifier
+
+LETTERS = "".join(chr(0x4E00 + i) for i in range(500))  # random episodes seldom end before their limit
+PROMPT, COMPLETION, VOCABULARY, ROWS = 8, 24, 502, 16
+MIB = 2**20
+
+
+def envs_of(slots=ROWS):
+    prompts = [LETTERS[i : i + PROMPT] for i in range(0, 400, PROMPT)]
+    verifier = FunctionVerifier(lambda prompts, completions: [1.0] * len(prompts), alphabet=LETTERS)
+    lengths = {"max_prompt_tokens": PROMPT, "max_new_tokens": COMPLETION}
+    return gym.make_vec("TextGen-v0", slots, verifier=verifier, problems=prompts, test_fraction=0.0, **lengths)
+
+
+def config_of(name):
+    return tiny_model(name, VOCABULARY).config
+
+
+def work(**settings):
+    return Workload(VOCABULARY, PROMPT, COMPLETION, **{"episodes": ROWS, "slots": ROWS, **settings})
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{}, {"activation_checkpointing": True}, {"dtype": "bfloat16"}, {"critic": "separate", "entropy": True}],
+    ids=str,
+)
+@pytest.mark.parametrize("name", MODELS)
+def test_a_training_pass_takes_what_is_planned(name, settings):
+    envs = envs_of()
+    options = {key: value for key, value in settings.items() if key != "entropy"}
+    policy = LanguageModelPolicy(
+        envs.single_observation_space, envs.single_action_space, tiny_model(name, VOCABULARY), **options
+    )
+    rollout = collect(policy, envs, ROWS)
+    assert int(rollout.lengths.max()) == COMPLETION and policy._reading(rollout).visible is None
+    with memory_trace.Meter() as meter:
+        loss = torch.stack([x.sum() for x in policy.evaluate_actions(rollout, "entropy" in settings) if x is not None])
+        if policy.critic is not None:
+            loss = loss.sum() + policy.predict_values(rollout).sum()
+        loss.sum().backward()
+    planned = memory_trace.training(config_of(name), work(**settings), ROWS)
+    assert meter.peak == pytest.approx(planned.peak, rel=0.1), "one or two episodes may end early"
+    assert 0 < planned.activations < planned.peak
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_acting_takes_what_is_planned(name):
+    envs = envs_of()
+    policy = LanguageModelPolicy(envs.single_observation_space, envs.single_action_space, tiny_model(name, VOCABULARY))
+    with memory_trace.Meter() as meter:
+        collect(policy, envs, ROWS)
+    gc.collect()
+    planned = memory_trace.acting(config_of(name), work(), ROWS, ROWS)
+    heads = 4 if name == "gpt2" else 2
+    assert planned.cache == pytest.approx(2 * 2 * heads * 4 * (PROMPT + COMPLETION) * ROWS * 4, abs=2048)
+    assert planned.peak <= meter.peak < 1.35 * planned.peak, "the environment's tensors are small, but not here"
+
+
+def test_weights_optimizer_and_reference_have_their_known_sizes():
+    model = tiny_model("llama", VOCABULARY)
+    count = sum(parameter.numel() for parameter in model.parameters())
+    single = memory.plan(model.config, work(reference=True))
+    half = memory.plan(model.config, work(reference=True, dtype="bfloat16"))
+    assert single.parameters == half.parameters == count
+    parts = ("weights", "gradients", "optimizer", "reference")
+    assert [single.parts[name] / count for name in parts] == [4, 4, 8, 4]
+    assert [half.parts[name] / count for name in parts] == [2, 4, 12, 2], "float32 copies are the optimizer's"
+    assert half.parts["KV cache"] == pytest.approx(single.parts["KV cache"] / 2, abs=2048)
+    assert single.peak == single.phases[single.busiest] == max(single.phases.values())
+    assert set(single.phases) == {"acting", "training", "optimizer step"}
+
+
+def test_settings_move_the_phase_that_they_are_for():
+    config = config_of("llama")
+    plain = memory.plan(config, work(imitated=64, evaluated=64)).phases
+    assert set(plain) == {"acting", "training", "optimizer step", "warm start", "evaluation"}
+    split = memory.plan(config, work(imitated=64, evaluated=64, micro_batch_tokens=4 * 31)).phases
+    assert all(split[name] < 0.5 * plain[name] for name in ("training", "warm start"))
+    slots = memory.plan(config, work(slots=4 * ROWS)).phases
+    assert slots["acting"] > 2 * plain["acting"] and slots["training"] == plain["training"]
+    assert plain["evaluation"] > 2 * plain["acting"]
+
+
+def test_the_micro_batch_that_fits_is_nearly_the_largest():
+    config, width = config_of("gpt2"), PROMPT + COMPLETION - 1
+    whole = memory.plan(config, work(episodes=64)).phases["training"]
+    fitting = lambda budget: memory.fitting_micro_batch_tokens(config, work(episodes=64), budget)  # noqa: E731
+    assert fitting(10 * whole) == 64 * width and fitting(100_000) == 0
+    assert 0.9 * 64 * width < fitting(whole) <= 64 * width
+    tokens = fitting(whole // 3)
+    rows = tokens // width
+    assert 1 < rows < 32 and tokens == rows * width
+    need = lambda rows: memory.plan(config, work(episodes=64, micro_batch_size=rows)).phases["training"]  # noqa: E731
+    assert need(rows) <= whole // 3 < need(int(1.3 * rows) + 1)
+
+
+def test_a_model_that_changes_logits_after_its_head_makes_them_all_at_once():
+    shape = {"vocab_size": VOCABULARY, "hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 1}
+    heads = {"num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 8}
+    capped, plain = (Gemma2Config(**shape, **heads, final_logit_softcapping=cap) for cap in (30.0, None))
+    made = [memory_trace.training(config, work(), ROWS).activations for config in (capped, plain)]
+    assert made[0] - made[1] > ROWS * (PROMPT + COMPLETION - 1) * VOCABULARY * 4
+
+
+def test_planning_leaves_the_global_generator_alone():
+    before = torch.get_rng_state()
+    memory.plan(config_of("llama"), work(critic="head", imitated=2))
+    assert torch.equal(before, torch.get_rng_state())
+
+
+def test_the_meter_counts_what_is_alive():
+    with memory_trace.Meter() as meter:
+        first = torch.zeros(MIB // 4)
+        view = first[1:]
+        assert meter.now == meter.peak == MIB
+        del first
+        assert meter.now == MIB, "a view keeps its memory"
+        del view
+        assert meter.now == 0 and meter.peak == MIB
+        choose(torch.zeros(2, 5), True, None)
+    assert meter.peak_since() == MIB and meter.peak == meter.now

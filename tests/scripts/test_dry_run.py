@@ -1,0 +1,127 @@
+"""What a run will need, and one line when memory runs out: which setting to lower, with the last checkpoint intact."""
+
+import json
+import re
+
+import pytest
+import torch
+from _rlenv_scripts import memory
+from _rlenv_scripts.faults import explain
+from _rlenv_scripts.main import main
+from click.testing import CliRunner
+
+from agents import Agent, LanguageModelPolicy
+
+TASK = ["--verifier-arg", "digits=1", "--eval-episodes", 8, "--sft-examples", 8, "--episodes-per-update", 8]
+ALLOCATOR = RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 bytes")
+ERRORS = [ALLOCATOR, MemoryError(), torch.OutOfMemoryError("CUDA out of memory")]
+
+
+def run(*args):
+    return CliRunner().invoke(main, [str(arg) for arg in args])
+
+
+def result_of(outcome):
+    assert outcome.exit_code == 0, outcome.output
+    return json.loads(outcome.stdout)
+
+
+def dry_run(*options):
+    return run("train", "--dry-run", *TASK, *options)
+
+
+def test_what_fits_is_a_table_and_exit_code_0(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    outcome = dry_run()
+    assert outcome.exit_code == 0, outcome.output
+    names = ("parameters", "weights", "gradients", "optimizer", "reference", "KV cache", "activations")
+    for name in (*names, "logits of acting", "logits of training", "peak: training", "peak: warm start", "free on"):
+        assert f"\n{name} " in f"\n{outcome.stdout}"
+    assert not list(tmp_path.iterdir()), "nothing is written"
+
+
+def test_the_options_count():
+    plain, other = (
+        result_of(dry_run("--json", *options))
+        for options in ([], ["--dtype", "bfloat16", "--kl-coef", "0.1", "--sft-steps", 0, "--num-envs", 64])
+    )
+    assert plain["parameters"] == other["parameters"] > 400_000
+    assert other["bytes"]["weights"] * 2 == plain["bytes"]["weights"] == 4 * plain["parameters"]
+    assert plain["bytes"]["reference"] == 0 < other["bytes"]["reference"]
+    assert "warm start" in plain["peaks"] and "warm start" not in other["peaks"]
+    cache = other["bytes"]["KV cache"] / plain["bytes"]["KV cache"]
+    assert cache == pytest.approx(4, rel=0.01), "8 times the slots in half the precision"
+
+
+@pytest.mark.parametrize(
+    ("options", "free", "advice"),
+    [
+        (["--sft-steps", 0, "--max-new-tokens", 400], 50, r"\(training\).*; pass --micro-batch-tokens \d+$"),
+        (
+            ["--sft-steps", 0, "--max-new-tokens", 2000],
+            20,
+            "pass --activation-checkpointing, or lower --max-new-tokens",
+        ),
+        (["--max-new-tokens", 30], 20, r"\(warm start\).*; lower --micro-batch-tokens or --sft-batch-size$"),
+        (["--sft-steps", 0, "--num-envs", 5000], 20, r"\(acting\).*; lower --num-envs$"),
+    ],
+    ids=["micro-batches", "nothing fits", "warm start", "slots"],
+)
+def test_what_does_not_fit_is_refused_with_the_setting_to_lower(options, free, advice, monkeypatch):
+    monkeypatch.setattr(memory, "available", lambda device: free * 2**20)
+    outcome = dry_run(*options)
+    assert outcome.exit_code == 2 and "peak: training" in outcome.stdout
+    (line,) = outcome.stderr.splitlines()
+    assert f"and cpu has {free}.0 MiB free" in line
+    assert re.search(advice, line), line
+
+
+def test_an_environment_without_text_is_refused():
+    outcome = run("train", "--dry-run", "--env", "CartPole-v1")
+    assert (outcome.exit_code, outcome.stderr) == (
+        2, "Error: --dry-run plans the memory of language models; CartPole-v1 has no text\n",
+    )  # fmt: skip
+
+
+def test_free_memory_is_a_plausible_number():
+    assert 2**20 < memory.available("cpu") < 2**50
+
+
+@pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
+def test_memory_that_runs_out_is_one_line_in_every_command(error):
+    message, code = explain(error)
+    assert code == 1 and message.startswith("out of memory: lower --micro-batch-tokens") and "\n" not in message
+
+
+@pytest.mark.parametrize(
+    ("phase", "broken", "lower"),
+    [
+        ("training", (Agent, "update"), "--micro-batch-tokens;"),
+        ("acting", (Agent, "collect_rollout"), "--num-envs;"),
+        ("evaluation", (Agent, "evaluate"), "--eval-episodes;"),
+        ("warm start", (LanguageModelPolicy, "evaluate_actions"), "--micro-batch-tokens or --sft-batch-size;"),
+    ],
+)
+def test_a_run_that_runs_out_of_memory_says_which_setting_to_lower(phase, broken, lower, tmp_path, monkeypatch):
+    owner, name = broken
+    original, calls = getattr(owner, name), []
+
+    def fails(self, *args, **kwargs):
+        calls.append(1)
+        if len(calls) == 2:
+            self.updating = name == "update"
+            raise ALLOCATOR
+        return original(self, *args, **kwargs)
+
+    monkeypatch.setattr(owner, name, fails)
+    more = ["--sft-steps", 3, "--save-every-updates", 1, "--episodes", 24, "--log-dir", tmp_path / "run"]
+    outcome = run("train", *TASK, *more)
+    assert outcome.exit_code == 1, outcome.output
+    line = outcome.stderr.strip().splitlines()[-1]
+    assert line.startswith(f"Stopped: out of memory while in the phase {phase!r}: lower {lower}")
+    assert outcome.stderr.count("out of memory") == 1 and "Traceback" not in outcome.stderr
+    if phase == "warm start":
+        assert line.endswith("there is no checkpoint yet")
+    else:
+        monkeypatch.setattr(owner, name, original)
+        assert Agent.load(tmp_path / "run" / "checkpoint", device="cpu").num_updates == {"evaluation": 3}.get(phase, 1)
