@@ -67,7 +67,10 @@ class PolicyOptimizer:
         self.weight_decay = check_number("weight_decay", weight_decay, low=0.0)
         for i, beta in enumerate(betas, 1):
             check_number(f"adam_beta{i}", beta, low=0.0, high=1.0, below=True)
-        self.hyperparameters = {"betas": betas, "eps": check_number("adam_eps", eps, low=0.0, above=True)}
+        self.hyperparameters: dict[str, Any] = {
+            "betas": betas,
+            "eps": check_number("adam_eps", eps, low=0.0, above=True),
+        }
         self.rate = self._rate_at(1.0, 0)
         self.weights = MasterWeights(p for p in policy.parameters() if p.requires_grad)
         self.adam = torch.optim.Adam(self.weights.masters, lr=self.rate, **self.hyperparameters)

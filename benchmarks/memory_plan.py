@@ -38,7 +38,7 @@ CASES: dict[str, tuple[str, str, dict[str, Any], dict[str, Any]]] = {  # agent, 
     "llama, KL to a reference, entropy": ("rloo", "llama", {"kl_coef": 0.1, "ent_coef": 0.01}, {}),
     "gpt2, one pass": ("reinforce", "gpt2", {}, {}),
     "gpt2, separate critic, micro-batches": ("a2c", "gpt2", {"micro_batch_size": 16}, {"critic": "separate"}),
-    "llama, 512 slots, one episode per pass": ("reinforce", "llama", {"num_envs": 512, "micro_batch_size": 1}, {}),
+    "llama, 256 slots, small passes": ("reinforce", "llama", {"num_envs": 256, "micro_batch_size": 4}, {}),
 }
 
 

@@ -142,7 +142,10 @@ class Imitation:
             return episodes.select(torch.randint(len(episodes), (size,), generator=self.generator))
 
         size, rate = options["sft_batch_size"], options["sft_learning_rate"]
-        passes = {"micro_batch_size": agent.micro_batch_size, "micro_batch_tokens": agent.micro_batch_tokens}
+        passes: dict[str, Any] = {
+            "micro_batch_size": agent.micro_batch_size,
+            "micro_batch_tokens": agent.micro_batch_tokens,
+        }
         self.loop = WarmStart(agent.policy, batch, options["sft_steps"], size, rate, **passes)
 
     def run(self, interrupt: Interrupt, on_step: Callable[[int, float], None] | None = None) -> list[float]:
