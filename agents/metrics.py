@@ -70,10 +70,13 @@ def rollout_metrics(rollout: Rollout) -> dict[str, float]:
 def success_by_level(rollout: Rollout) -> dict[int, float]:
     """Return the share of solved problems by level of difficulty; empty if the problems have no levels."""
     levels = rollout.extras.get("level")
-    if levels is None:
-        return {}
-    counted = rollout.valid & ~levels.isnan()
-    levels, success = levels[counted], rollout.success[counted]
+    return {} if levels is None else mean_by_level(levels, rollout.success, rollout.valid)
+
+
+def mean_by_level(levels: torch.Tensor, success: torch.Tensor, valid: torch.Tensor) -> dict[int, float]:
+    """Return the mean of [N] over valid episodes by their level, which is NaN for those that have none."""
+    counted = valid & ~levels.isnan()
+    levels, success = levels[counted], success[counted]
     return {int(level): _mean(success[levels == level]) for level in levels.unique()}
 
 
@@ -87,17 +90,29 @@ def evaluation_metrics(rollout: Rollout, failure: str = "") -> dict[str, Any]:
     Raises:
         VerifierError: if none got one.
     """
-    valid = rollout.valid
+    return outcome_metrics(
+        rollout.valid, rollout.success, rollout.returns, rollout.lengths, success_by_level(rollout), failure
+    )
+
+
+def outcome_metrics(
+    valid: torch.Tensor,
+    success: torch.Tensor,
+    returns: torch.Tensor,
+    lengths: torch.Tensor,
+    levels: dict[int, float],
+    failure: str = "",
+) -> dict[str, Any]:
+    """Return the same from the outcomes [N] of episodes, which need not be in memory any more."""
     if not bool(valid.any()):
         why = f": {failure}" if failure else ""
-        raise VerifierError(f"the verifier reached no verdict on all {len(rollout)} episodes of the evaluation{why}")
-    success = rollout.success[valid]
-    levels = success_by_level(rollout)
+        raise VerifierError(f"the verifier reached no verdict on all {len(valid)} episodes of the evaluation{why}")
+    solved = success[valid]
     return {
         "episodes": int(valid.sum()),
-        "mean_reward": _mean(rollout.returns[valid]),
-        "success_rate": None if bool(success.isnan().any()) else _mean(success),
-        "mean_ep_length": _mean(rollout.lengths[valid]),
+        "mean_reward": _mean(returns[valid]),
+        "success_rate": None if bool(solved.isnan().any()) else _mean(solved),
+        "mean_ep_length": _mean(lengths[valid]),
         **({"failed": int((~valid).sum())} if bool((~valid).any()) else {}),
         **({"success_by_level": {str(level): rate for level, rate in levels.items()}} if levels else {}),
     }

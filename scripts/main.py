@@ -14,7 +14,7 @@ import click
 
 from .bench import bench
 from .compare.command import compare
-from .evaluate import evaluate
+from .evaluation.command import evaluate
 from .faults import explain, reader_gone, take_streams, thread_faults
 from .lab import lab
 from .sft import sft

@@ -32,6 +32,19 @@ def names_of(decorator: Decorator) -> tuple[str, ...]:
     return tuple(str(option.name) for option in added)
 
 
+def without(decorator: Decorator, *names: str) -> Decorator:
+    """Return a decorator that adds the same options but those of these parameter names."""
+
+    def apply(function: Callable[..., Any]) -> Callable[..., Any]:
+        before = list(getattr(function, "__click_params__", ()))
+        decorated: Any = decorator(function)
+        added = [option for option in decorated.__click_params__[len(before) :] if option.name not in names]
+        decorated.__click_params__ = before + added
+        return decorated
+
+    return apply
+
+
 class Setting(click.Option):
     """An option that passes on a constructor's argument of the same name.
 
@@ -135,6 +148,12 @@ def _read_config(ctx: click.Context, param: click.Parameter, value: Path | None)
 def typed(name: str) -> bool:
     """Tell whether an option was given on the command line."""
     return click.get_current_context().get_parameter_source(name) is ParameterSource.COMMANDLINE
+
+
+def given_by_user(name: str) -> bool:
+    """Tell whether an option of the running command was given, on the command line or in a file."""
+    context = click.get_current_context()
+    return context.get_parameter_source(name) not in (None, ParameterSource.DEFAULT)
 
 
 def one_budget(given: dict[str, Any]) -> dict[str, Any]:

@@ -122,7 +122,7 @@ def earlier(run: Path) -> list[Path]:
     return [path for _, path in sorted(numbered, reverse=True)]
 
 
-def _candidates(run: Path) -> list[Path]:
+def candidates(run: Path) -> list[Path]:
     """Return all checkpoints of a run, the newest first."""
     return [*versions(run / CHECKPOINT), *earlier(run)]
 
@@ -136,7 +136,7 @@ def newest_whole(run: Path) -> Path | None:
         ValueError: if all are damaged.
     """
     faults = []
-    for path in _candidates(run):
+    for path in candidates(run):
         try:
             read_checkpoint(path)
         except ValueError as error:
@@ -169,8 +169,8 @@ def promote(run: Path, checkpoint: Path) -> Path:
     newest = run / CHECKPOINT
     if checkpoint == newest:
         return newest
-    candidates = _candidates(run)
-    for path in candidates[: candidates.index(checkpoint)]:
+    found = candidates(run)
+    for path in found[: found.index(checkpoint)]:
         damaged = run / path.name.lstrip(".").replace(CHECKPOINT, DAMAGED)
         shutil.rmtree(damaged, ignore_errors=True)
         path.replace(damaged)

@@ -161,6 +161,13 @@ class Verifier:
         """Return a right completion for the supervised warm start; the reference answer by default."""
         return problem.answer
 
+    def extract(self, problem: Problem, completion: str) -> str | None:
+        """Return the answer that a completion gives, None if it gives none, for a majority vote over completions.
+
+        Completions that give the same answer should return the same text; by default the whole completion, stripped.
+        """
+        return completion.strip()
+
     def split_key(self, problem: Problem) -> str:
         """Return the text whose hash decides between training and test split.
 

@@ -117,6 +117,10 @@ class Weighted(Verifier):
         return self.first.demonstration(problem)
 
     @override
+    def extract(self, problem: Problem, completion: str) -> str | None:
+        return self.first.extract(problem, completion)
+
+    @override
     def counterexamples(self, problem: Problem) -> Mapping[str, Sequence[str]]:
         return self.first.counterexamples(problem)
 

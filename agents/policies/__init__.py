@@ -4,6 +4,7 @@ from .base import Policy
 from .control import ControlPolicy
 from .language.loading import find_config
 from .language.policy import LanguageModelPolicy
+from .language.sampling import SampledPolicy
 from .make import KINDS, NAMES, SavedPolicy, check_name, make_policy
 
 __all__ = [
@@ -12,6 +13,7 @@ __all__ = [
     "ControlPolicy",
     "LanguageModelPolicy",
     "Policy",
+    "SampledPolicy",
     "SavedPolicy",
     "check_name",
     "find_config",

@@ -142,7 +142,8 @@ def test_evaluate_wants_a_run_folder(exists, tmp_path):
     outcome = CliRunner().invoke(main, ["evaluate", str(folder)])
     assert outcome.exit_code == 2
     line = f"Error: {str(folder)!r} is not a run folder: there is no checkpoint/agent.json in it"
-    assert outcome.stderr.strip() == line
+    hint = "; to evaluate a model folder or id, say what judges it: --verifier NAME"
+    assert outcome.stderr.strip() == line + hint
 
 
 def test_a_configuration_with_an_unknown_option_names_the_closest(tmp_path):

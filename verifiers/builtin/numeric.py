@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from functools import lru_cache
 
+from typing_extensions import override
+
 from ..arguments import flag, not_negative
 from ..base import Problem
 from ..registry import register_verifier
@@ -70,6 +72,11 @@ class Numeric(ReferenceVerifier):
             return False
         margin = max(self.tolerance, self.relative * abs(reference.value))
         return any(abs(number - reference.value) <= margin for number in meanings(given, reference, problem.text))
+
+    @override
+    def answer_in(self, problem: Problem, text: str) -> str | None:
+        given = read(text, self.strict)
+        return None if given is None else str(given.value)
 
     def spellings(self, problem: Problem) -> list[str]:
         """Return the reference number in sentences, with working above, and in other notations."""

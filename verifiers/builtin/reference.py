@@ -45,6 +45,15 @@ class ReferenceVerifier(Verifier):
         text = completion if self.inside is None else in_frame(completion, self.inside)
         return RIGHT if text is not None and self.matches(problem, text) else WRONG
 
+    def answer_in(self, problem: Problem, text: str) -> str | None:
+        """Return the answer that a completion, or the section of it that is judged, gives; see `extract`."""
+        return text.strip()
+
+    @override
+    def extract(self, problem: Problem, completion: str) -> str | None:
+        text = completion if self.inside is None else section(completion, self.inside)
+        return None if text is None else self.answer_in(problem, text)
+
     @override
     def demonstration(self, problem: Problem) -> str:
         return self._wrapped(problem.answer)

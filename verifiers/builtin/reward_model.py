@@ -132,6 +132,10 @@ class RewardModel(Verifier):
         return problem.answer if self.poser is None else self.poser.demonstration(problem)
 
     @override
+    def extract(self, problem: Problem, completion: str) -> str | None:
+        return completion.strip() if self.poser is None else self.poser.extract(problem, completion)
+
+    @override
     def split_key(self, problem: Problem) -> str:
         return problem.text if self.poser is None else self.poser.split_key(problem)
 

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
 
+from typing_extensions import override
+
 from ...base import Problem
 from ...registry import register_verifier
 from ..reference import ReferenceVerifier
@@ -135,6 +137,14 @@ class Choice(ReferenceVerifier):
         if len({claim.label for claim in working if claim.listed}) > 1:
             working = [claim for claim in working if not claim.listed]  # the choices once more
         return all(claim.label in (None, right) and not claim.unclear for claim in working)
+
+    @override
+    def answer_in(self, problem: Problem, text: str) -> str | None:
+        line, _ = last_line(text)
+        if len(line) > _LONGEST_LINE:
+            return None
+        claims = _claims(line, _names(tuple(self._choices(problem).items())))
+        return claims[-1].label if claims else None
 
     def spellings(self, problem: Problem) -> list[str]:
         """Return the label in the usual forms, the text, and an answer under some working."""

@@ -6,6 +6,8 @@ import re
 import unicodedata
 from collections.abc import Mapping, Sequence
 
+from typing_extensions import override
+
 from ...arguments import flag, one_of
 from ...base import Problem
 from ...registry import register_verifier
@@ -74,6 +76,10 @@ class Exact(ReferenceVerifier):
             return True
         text = text.strip(WHITESPACE)
         return len(text) <= _GROWTH * len(problem.answer) + _ROOM and self._normal(text) == self._normal(problem.answer)
+
+    @override
+    def answer_in(self, problem: Problem, text: str) -> str | None:
+        return self._normal(text) or None
 
     def spellings(self, problem: Problem) -> list[str]:
         """Return the answer with what the options forgive."""

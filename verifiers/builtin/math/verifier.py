@@ -9,6 +9,8 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import Any
 
+from typing_extensions import override
+
 from ...base import Problem
 from ...extras import require
 from ...registry import register_verifier
@@ -123,6 +125,15 @@ class Math(ReferenceVerifier):
         parsed = _parse(answer)
         options = {"float_rounding": places, "numeric_precision": max(15, places + 10), "timeout_seconds": None}
         return bool(parsed) and bool(_library().verify(meant, parsed, **options))
+
+    @override
+    def answer_in(self, problem: Problem, text: str) -> str | None:
+        """Return the number as a fraction, or the formula without spaces: x+1 and 1+x are two answers here."""
+        given = read(text)
+        if given is not None:
+            return str(given.value)
+        formula = final_answer(text)
+        return None if formula is None else _bare(formula)
 
     def spellings(self, problem: Problem) -> list[str]:
         """Return the answer boxed, between dollars, in a sentence, below some working, and what equals it."""

@@ -86,6 +86,11 @@ class ReasoningGym(Verifier):
         return framed(answer, self.inside) if self.inside and answer else answer
 
     @override
+    def extract(self, problem: Problem, completion: str) -> str | None:
+        text = completion if self.inside is None else section(completion, self.inside)
+        return (text or "").strip(WHITESPACE) or None
+
+    @override
     def verify(self, problem: Problem, completion: str) -> Verdict:
         text = completion if self.inside is None else in_frame(completion, self.inside)
         answer = (text or "").strip(WHITESPACE)

@@ -1,0 +1,203 @@
+"""rlenv evaluate: measure runs, checkpoints and models."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ..options import KeyValue, common, given_by_user, text, without
+
+if TYPE_CHECKING:
+    from .subject import Subject
+
+
+@click.command()
+@click.argument("runs", type=click.Path(path_type=Path), nargs=-1, required=True)
+@click.option(
+    "--episodes",
+    type=click.IntRange(min=1),
+    default=None,
+    show_default="2000 for text (200 problems with --samples), 100 for control",
+    help="Episodes to play; for text: problems.",
+)
+@click.option("--split", default="test", help="Split of the problems: train, test. Text only.")
+@click.option("--deterministic/--stochastic", default=True, help="Take the most likely action, or sample.")
+@click.option(
+    "--samples",
+    type=click.IntRange(1, 1000),
+    default=None,
+    show_default="greedy only",
+    help="Also sample so many completions per problem, for pass@k and maj@k.",
+)
+@click.option(
+    "--temperature",
+    type=float,
+    default=None,
+    show_default="of the training; 1 for a model",
+    help="Of the samples; the policy itself keeps its own.",
+)
+@click.option("--top-p", type=float, default=1.0, help="Sample from the likeliest tokens of this probability.")
+@click.option(
+    "--out",
+    type=click.Path(dir_okay=False, path_type=Path),
+    default=None,
+    show_default="RUN/evaluations/...",
+    help="The .jsonl file of all completions; text only.",
+)
+@click.option("--overwrite", is_flag=True, help="Evaluate again, whatever has been evaluated before.")
+@click.option(
+    "--policy-arg", "policy_args", type=KeyValue(), multiple=True, help="Argument of a model, such as dtype=bfloat16."
+)
+@click.option(
+    "--trust",
+    is_flag=True,
+    help="Import the environment or the verifier that the checkpoint names, module:Name; this runs their code.",
+)
+@without(text, "temperature", "curriculum")
+@common
+def evaluate(runs: tuple[Path, ...], **given: Any) -> None:
+    """Evaluate RUNS: run folders, checkpoints, or with --verifier any language model (a folder or id).
+
+    A run is evaluated on the problems it was trained for, unless --problems or --verifier names others.
+    """
+    from .. import session
+    from .figures import MORE, table
+
+    if given["out"] is not None and len(runs) > 1:
+        raise ValueError(f"--out is one file, but there are {len(runs)} runs; leave it out, and each gets its own")
+    results = {str(run): _figures_of(run, given) for run in dict.fromkeys(runs)}
+    figures = next(iter(results.values()))
+    if given["as_json"]:
+        short = {name: value for name, value in figures.items() if given["samples"] or name not in MORE}
+        click.echo(json.dumps(results if len(runs) > 1 else short))
+    elif len(runs) > 1 or given["samples"]:
+        click.echo(table(results))
+    else:
+        click.echo(session.describe(figures))
+
+
+def _figures_of(run: Path, given: dict[str, Any]) -> dict[str, Any]:
+    from .. import session
+    from .subject import find
+
+    subject = find(run, given)
+    if subject.text:
+        return _on_text(subject, given)
+    for name in ("samples", "temperature", "top_p", "out"):
+        if given_by_user(name):
+            raise ValueError(f"--{name.replace('_', '-')} has no meaning for {subject.env_id}")
+    loaded = subject.load(given)
+    count = given["episodes"] or session.evaluation_episodes(text=False)
+    envs = session.evaluation_envs(subject.env_id, subject.env_kwargs, loaded.device, count, given["split"])
+    return session.run_evaluation(loaded.agent, envs, count, given["seed"], given["deterministic"])[0]
+
+
+def _on_text(subject: Subject, given: dict[str, Any]) -> dict[str, Any]:
+    """Return the figures of a language model: those of an earlier evaluation with the same settings, if any."""
+    from ..progress import say
+    from .completions import CompletionFile
+    from .place import claim
+
+    settings = _settings(subject, given)
+    name = f"{subject.label}-{given['split']}-{_title(settings)}"
+    with claim(given["out"], subject.home, name, settings) as path:
+        file = CompletionFile(path, settings, given["overwrite"])
+        if file.figures is None:
+            _play(subject, file, given)
+        else:
+            say(f"{path}: evaluated before, with the same settings; --overwrite evaluates again")
+        assert file.figures is not None
+        _show_samples(file, given)
+        return file.figures | {"completions": str(path)}
+
+
+def _settings(subject: Subject, given: dict[str, Any]) -> dict[str, Any]:
+    """Return everything that decides what an evaluation finds."""
+    from agents.checks import check_number
+    from agents.envs import resolve_device
+    from rlenv.version import __version__
+
+    if not given["deterministic"] and given["samples"]:
+        raise ValueError("--stochastic takes one sample per problem, --samples N takes N; pass one of the two")
+    if given["deterministic"] and not given["samples"]:
+        for name in ("temperature", "top_p"):
+            if given_by_user(name):
+                raise ValueError(f"--{name.replace('_', '-')} has no effect on greedy completions; add --samples N")
+    if given["temperature"] is not None:
+        check_number("temperature", given["temperature"], low=0.0, above=True)
+    check_number("top_p", given["top_p"], low=0.0, high=1.0, above=True)
+    return {
+        "version": __version__,
+        "subject": subject.label,
+        "content": subject.content,
+        "policy_args": dict(given["policy_args"]),
+        "problems": subject.problems,
+        "device": resolve_device(given["device"], subject.env_id).type,
+        **{name: given[name] for name in ("split", "seed", "deterministic", "samples", "temperature", "top_p")},
+        "episodes": given["episodes"] or (200 if given["samples"] else 2000),
+    }
+
+
+def _title(settings: dict[str, Any]) -> str:
+    """Return the part of a file's name that says how the completions were made."""
+    parts = ["greedy" if settings["deterministic"] else "sampled"]
+    if settings["samples"]:
+        parts.append(f"{settings['samples']}x")
+    if settings["temperature"] is not None:
+        parts.append(f"t{settings['temperature']:g}")
+    if settings["top_p"] != 1:
+        parts.append(f"p{settings['top_p']:g}")
+    return "-".join(parts)
+
+
+def _play(subject: Subject, file: Any, given: dict[str, Any]) -> None:
+    """Write the completions that are missing, and the figures."""
+    from agents import VerifierError
+    from agents.policies import SampledPolicy
+
+    from .. import session
+    from ..progress import progress_bar, say
+    from .completions import Pass, blocks, play
+    from .figures import summarize
+
+    settings = file.settings
+    loaded = subject.load(given)
+    problems = settings["episodes"]
+    if given["samples"] and (listed := loaded.task.stream.listed):
+        problems = min(problems, len(listed))  # the same problem twice would narrow the intervals
+    loaded.env.close()
+    passes = [Pass("greedy" if given["deterministic"] else "sampled", 1)]
+    passes += [Pass("sampled", given["samples"])] if given["samples"] else []
+    planned = blocks(passes, problems)
+    todo = file.resume(planned)
+    policy = SampledPolicy(loaded.policy, given["temperature"], given["top_p"])
+    slots = {one: min(problems * one.samples, session.EVAL_SLOTS) for one in passes}
+
+    def envs_for(one: Pass, first: int) -> Any:
+        return subject.envs(loaded.device, slots[one], one.samples, first)
+
+    total, done = (sum(block.lines for block in part) for part in (planned, planned[: len(planned) - len(todo)]))
+    if done:
+        say(f"{file.path}: going on after {done} of {total} completions")
+    failure = ""
+    with progress_bar("evaluate", total, done) as show:
+        for rows, reason in play(policy, envs_for, todo, given["seed"], show, done):
+            file.add(rows)
+            failure = reason
+    settings = settings | {"temperature": policy.temperature}
+    try:
+        file.finish(summarize(file.rows(), given["seed"], settings, failure))
+    except VerifierError:
+        file.remove()  # nothing to go on from
+        raise
+
+
+def _show_samples(file: Any, given: dict[str, Any]) -> None:
+    from .. import session
+
+    if not given["as_json"]:
+        rows = [(str(row["prompt"]), row["completion"], row["reward"]) for row in file.rows()[:10]]
+        session.print_samples(rows, given["split"])

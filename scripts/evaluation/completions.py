@@ -1,0 +1,220 @@
+"""Plays the problems block by block, and keeps every completion as one JSON line; a file can be continued.
+
+A block is some problems with all their samples. What is sampled in it depends on the seed and the block alone, so a
+file that was continued equals one that was written without a break.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from agents import Collector, Policy, Rollout
+from agents.files import read_table
+from agents.rollout import NO_VERDICT
+from rlenv.task import TextGenTask
+
+from ..run_folder import write_json
+
+BLOCK = 1024  # completions; so many are lost at most when the command is killed
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Pass:
+    """One way to answer all the problems.
+
+    Args:
+        mode: "greedy" or "sampled".
+        samples: completions per problem.
+    """
+
+    mode: str
+    samples: int
+
+
+@dataclass(frozen=True)
+class Block:
+    """Problems `start` to `start + count - 1`, with all samples of a pass."""
+
+    of: Pass
+    start: int
+    count: int
+
+    @property
+    def lines(self) -> int:
+        """Return how many completions it has."""
+        return self.count * self.of.samples
+
+
+def blocks(passes: list[Pass], problems: int) -> list[Block]:
+    """Return the blocks of an evaluation in the order in which they are played and written."""
+    made = []
+    for one in passes:
+        size = max(1, BLOCK // one.samples)
+        made += [Block(one, start, min(size, problems - start)) for start in range(0, problems, size)]
+    return made
+
+
+class CompletionFile:
+    """A .jsonl file of completions, and beside it a .json file with the settings and, at the end, the figures.
+
+    Args:
+        path: of the .jsonl file.
+        settings: everything that decides what is in the file.
+        overwrite: whether to begin again.
+
+    Attributes:
+        figures: of a complete file; None for any other.
+
+    Raises:
+        ValueError: if the file is of other settings.
+    """
+
+    def __init__(self, path: Path, settings: dict[str, Any], overwrite: bool = False) -> None:
+        self.path, self.facts = path, path.with_suffix(".json")
+        self.settings = json.loads(json.dumps(settings, default=str))
+        self.figures: dict[str, Any] | None = None
+        if overwrite:
+            self.remove()
+        if self.facts.exists():
+            saved = read_table(self.facts)
+            if saved.get("settings") != self.settings:
+                raise ValueError(
+                    f"{str(path)!r} holds another evaluation (its settings are in {self.facts.name}); "
+                    "pass another --out, or --overwrite to replace it"
+                )
+            self.figures = saved.get("figures") if path.exists() else None
+        elif path.exists():
+            raise ValueError(f"{str(path)!r} is not an evaluation: there is no {self.facts.name} beside it")
+
+    def remove(self) -> None:
+        """Delete both files."""
+        self.facts.unlink(missing_ok=True)
+        self.path.unlink(missing_ok=True)
+
+    def resume(self, planned: list[Block]) -> list[Block]:
+        """Drop what does not belong to a whole block; return the blocks that are missing."""
+        if not self.facts.exists():
+            write_json(self.facts, {"settings": self.settings})
+        data = self.path.read_bytes() if self.path.exists() else b""
+        ends = np.flatnonzero(np.frombuffer(data, dtype=np.uint8) == ord("\n")) + 1  # of whole lines
+        whole = lines = 0
+        for block in planned:
+            if lines + block.lines > len(ends):
+                break
+            whole, lines = whole + 1, lines + block.lines
+        with self.path.open("ab") as file:
+            file.truncate(int(ends[lines - 1]) if lines else 0)
+        return planned[whole:]
+
+    def add(self, rows: list[Row]) -> None:
+        """Append the completions of a block."""
+        text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+        with self.path.open("a", encoding="utf-8", newline="\n") as file:
+            file.write(text)
+
+    def rows(self) -> list[Row]:
+        """Return all completions."""
+        with self.path.open(encoding="utf-8", newline="\n") as file:
+            return [json.loads(line) for line in file]
+
+    def finish(self, figures: dict[str, Any]) -> None:
+        """Keep the figures of the complete file."""
+        self.figures = figures
+        write_json(self.facts, {"settings": self.settings, "figures": figures})
+
+
+def play(
+    policy: Policy,
+    envs_for: Callable[[Pass, int], Any],
+    todo: list[Block],
+    seed: int,
+    show: Callable[[int], None],
+    done: int = 0,
+) -> Iterator[tuple[list[Row], str]]:
+    """Answer the problems of these blocks.
+
+    Args:
+        policy: acts.
+        envs_for: makes environments, given the pass and the number of the first problem.
+        todo: the last blocks of an evaluation.
+        seed: of the problems and of the sampling.
+        show: told how many completions there are so far.
+        done: how many there were before.
+
+    Yields:
+        The completions of each block, and why the verifier failed the last time (empty if it never did).
+    """
+
+    def step(taken: int, local: dict[str, Any]) -> bool:
+        nonlocal done
+        done += int(local["dones"].sum())
+        show(done)
+        return True
+
+    for one in dict.fromkeys(block.of for block in todo):
+        own = [block for block in todo if block.of == one]
+        envs = envs_for(one, own[0].start)
+        try:
+            collector = Collector(envs, policy.device)
+            collector.seed(seed)
+            for block in own:
+                generator = _generator(seed, block, policy.device)
+                rollout = collector.collect(policy, block.lines, generator, one.mode == "greedy", step)
+                assert rollout is not None  # `step` never ends the collection
+                yield rows_of(envs.unwrapped.task, rollout, block), collector.failure
+        finally:
+            envs.close()
+
+
+def _generator(seed: int, block: Block, device: torch.device) -> torch.Generator:
+    """Return the generator of a block's sampling; that of the first one is seeded as every evaluation of an agent."""
+    if block.start:
+        seed = int(np.random.SeedSequence([seed, block.start]).generate_state(1, np.uint64)[0] >> 1)
+    return torch.Generator(device).manual_seed(seed)
+
+
+def rows_of(task: TextGenTask, rollout: Rollout, block: Block) -> list[Row]:
+    """Return the completions of a block as they are written, in the order of problems and samples."""
+    lengths = rollout.lengths.tolist()
+    actions = rollout.actions.tolist()
+    texts = task.texts([tokens[:length] for tokens, length in zip(actions, lengths, strict=True)])
+    extras = {name: values.tolist() for name, values in rollout.extras.items()}
+    returns, success, cut = rollout.returns.tolist(), rollout.success.tolist(), rollout.truncated.tolist()
+    rows = []
+    for offset in range(block.count):
+        problem = task.stream[block.start + offset]
+        for sample in range(block.of.samples):
+            i = offset * block.of.samples + sample
+            level = extras.get("level", {i: math.nan})[i]
+            rows.append(
+                {
+                    "problem": block.start + offset,
+                    "mode": block.of.mode,
+                    "sample": sample,
+                    "prompt": problem.prompt,
+                    "answer": problem.answer,
+                    "completion": texts[i],
+                    "extracted": task.verifier.extract(problem, texts[i]),
+                    "tokens": lengths[i],
+                    "truncated": cut[i],
+                    "status": next((name for name in NO_VERDICT if extras.get(name, {i: 0.0})[i]), "ok"),
+                    "reward": returns[i],
+                    "success": None if math.isnan(success[i]) else bool(success[i]),
+                    "level": None if math.isnan(level) else int(level),
+                    "parts": {
+                        name.removeprefix("parts/"): values[i]
+                        for name, values in extras.items()
+                        if name.startswith("parts/") and not math.isnan(values[i])
+                    },
+                }
+            )
+    return rows

@@ -1,0 +1,174 @@
+"""What is evaluated: the policy of a checkpoint, or a language model of a folder or id."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from agents import Agent, make_envs, make_policy
+from agents.checkpoint import read_facts
+from agents.envs import LOOP_OFFERS, named_by_checkpoint, resolve_device
+from agents.files import MANIFEST, whole_folder
+from agents.policies import check_name, find_config
+from rlenv.task import TextGenTask
+
+from .. import run_folder, session, settings
+from ..options import given_by_user
+
+FOLDER = "evaluations"
+TEXT_ENV = "TextGen-v0"
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A policy that has not been loaded yet, and where its evaluations go.
+
+    Args:
+        spec: what the user typed.
+        checkpoint: of a run; None for a model.
+        label: the beginning of file names.
+        env_id: of the environment.
+        env_kwargs: its arguments.
+        home: the folder of its evaluations.
+    """
+
+    spec: str
+    checkpoint: Path | None
+    label: str
+    env_id: str
+    env_kwargs: dict[str, Any]
+    home: Path
+
+    @property
+    def text(self) -> bool:
+        """Whether it acts in the text environment."""
+        return settings.is_text(self.env_id)
+
+    @property
+    def content(self) -> str:
+        """A digest that changes with the weights, as far as that can be seen without reading them."""
+        if self.checkpoint is not None and (self.checkpoint / MANIFEST).is_file():
+            return _digest((self.checkpoint / MANIFEST).read_bytes())
+        return _listing(Path(self.spec) if self.checkpoint is None else self.checkpoint) or self.spec
+
+    @property
+    def problems(self) -> Any:
+        """What the problems depend on: the environment's arguments, and a digest of the file, if any."""
+        own = "" if self.checkpoint is None else str(self.checkpoint)
+        kwargs = {
+            name: value
+            for name, value in self.env_kwargs.items()
+            if name != "trust" and not (name == "tokenizer" and own and str(value).startswith(own))
+        }
+        file = kwargs.get("problems")
+        return {**kwargs, "problems_file": _listing(Path(file)) if isinstance(file, str) else None}
+
+    def load(self, given: Mapping[str, Any]) -> Loaded:
+        """Return the policy; see `find` about errors."""
+        if self.checkpoint is not None:
+            trust = bool(self.env_kwargs.get("trust", given["trust"]))
+            changes = {"device": given["device"], "env_kwargs": self.env_kwargs, "trust": trust}
+            agent: Any = Agent.load(self.checkpoint, **changes)
+            return Loaded(agent.policy, agent.device, agent.env, agent)
+        device = resolve_device(given["device"], self.env_id)
+        envs = make_envs(self.env_id, 1, self.env_kwargs, device=str(device))
+        spaces = (envs.single_observation_space, envs.single_action_space)
+        policy = make_policy(self.spec, *spaces, **dict(given["policy_args"]))
+        return Loaded(policy.to(device), device, envs, None)
+
+    def envs(self, device: torch.device, slots: int, samples: int, first: int) -> Any:
+        """Return environments that pose the problems from number `first` on, each so many times, at all levels."""
+        changes = {"group_size": samples, "first_problem": first, "curriculum": None}
+        return make_envs(self.env_id, slots, self.env_kwargs | changes, device=str(device), **LOOP_OFFERS)
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A policy, its device, an environment of its kind, and the agent that it was loaded with, if any."""
+
+    policy: Any
+    device: torch.device
+    env: Any
+    agent: Any
+
+    @property
+    def task(self) -> TextGenTask:
+        """The task of the text environment."""
+        return session.task_of(self.env)
+
+
+def find(spec: Path, given: Mapping[str, Any]) -> Subject:
+    """Return what a folder or id stands for; the options that the user gave replace those of a checkpoint.
+
+    Raises:
+        ValueError: if it is neither a run, nor a checkpoint, nor a model, or the options do not fit it.
+    """
+    folder = whole_folder(spec)
+    is_run = (folder / "agent.json").is_file() or bool(run_folder.candidates(spec))
+    if not is_run and given_by_user("verifier"):
+        return _model(spec, given)
+    try:
+        checkpoint = run_folder.checkpoint_of(spec)
+    except ValueError as error:
+        hint = "" if is_run else "; to evaluate a model folder or id, say what judges it: --verifier NAME"
+        raise ValueError(f"{error}{hint}") from error
+    if given_by_user("policy_args"):
+        raise ValueError("--policy-arg is for a model folder or id; a checkpoint has its own arguments")
+    return _of_checkpoint(spec, checkpoint, given)
+
+
+def _of_checkpoint(spec: Path, checkpoint: Path, given: Mapping[str, Any]) -> Subject:
+    saved = read_facts(checkpoint)
+    if saved["env"] is None:
+        raise ValueError(f"{str(checkpoint)!r} does not name its environment: it was trained on an object")
+    own_verifier = given_by_user("verifier")  # then nothing that the checkpoint names is imported
+    named_by_checkpoint(saved["env"], {}, given["trust"])
+    env_kwargs = named_by_checkpoint(saved["env"], saved["env_kwargs"], given["trust"] or own_verifier)
+    if settings.is_text(saved["env"]):
+        if (checkpoint / "policy" / "model" / "tokenizer_config.json").is_file():
+            env_kwargs["tokenizer"] = str(checkpoint / "policy" / "model")  # the folder of the run may have moved
+        env_kwargs |= _replaced(given) | {"split": given["split"]}  # the training split may be empty
+    else:
+        settings.refuse_text_options(saved["env"], given)
+    label = checkpoint.name.lstrip(".")
+    return Subject(str(spec), checkpoint, label, saved["env"], env_kwargs, checkpoint.parent / FOLDER)
+
+
+def _replaced(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the environment's arguments that options replace."""
+    options = {**given, "env_id": TEXT_ENV, "env_args": (), "model": "auto"}
+    asked = settings.env_arguments(options)
+    names = {"verifier_kwargs": ("verifier", "verifier_args", "unsafe_local_exec")}
+    kept = {name: value for name, value in asked.items() if any(map(given_by_user, names.get(name, (name,))))}
+    if given_by_user("problems"):
+        kept |= settings.problem_file_arguments(options)
+    return kept
+
+
+def _model(spec: Path, given: Mapping[str, Any]) -> Subject:
+    name = str(spec)
+    check_name(name)
+    find_config(name)
+    options = {**given, "env_id": TEXT_ENV, "env_args": (), "model": name}
+    env_kwargs = settings.env_arguments(options) | {"split": given["split"]}
+    return Subject(name, None, spec.name, TEXT_ENV, env_kwargs, Path(FOLDER))
+
+
+def _listing(path: Path) -> str | None:
+    """Return a digest of the names, sizes and times of the files in a folder; of a file, the contents; None without."""
+    if path.is_file():
+        return _digest(path.read_bytes())
+    if not path.is_dir():
+        return None
+    files = sorted(file for file in path.rglob("*") if file.is_file())
+    facts = [(file.relative_to(path).as_posix(), file.stat().st_size, file.stat().st_mtime_ns) for file in files]
+    return _digest(repr(facts).encode())
+
+
+def _digest(data: bytes) -> str:
+    return hashlib.blake2b(data, digest_size=8).hexdigest()
