@@ -1,0 +1,286 @@
+"""`rlenv evaluate` with samples: known rates, the file of completions, several runs, and models without a run."""
+
+import itertools
+import json
+import math
+from pathlib import Path
+
+import pytest
+import torch
+from _rlenv_scripts.evaluation import completions, subject
+from _rlenv_scripts.evaluation.completions import Pass, blocks, play
+from _rlenv_scripts.evaluation.figures import summarize
+from _rlenv_scripts.main import main
+from click.testing import CliRunner
+from tiny_models import text_envs
+
+from agents import Policy, Reinforce
+from agents.policies.base import choose
+
+CHANCES = torch.tensor([0.0, 0.0, 0.5, 0.3, 0.2, *[0.0] * 5], dtype=torch.float64)  # of <pad>, <eos>, a to h
+END = torch.eye(10, dtype=torch.float64)[1]
+
+
+class Known(Policy):
+    """Says a, b or c with known probabilities, and nothing more."""
+
+    obs_from_actions = True
+
+    def __init__(self):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.zeros(1))
+
+    def act(self, obs, state, episode_start, deterministic=False, generator=None, playing=None):
+        start = obs["length"] == 1  # every prompt has one token
+        chances = torch.where(start[:, None], CHANCES, END)
+        return *choose(chances.log(), deterministic, generator), state
+
+
+def is_b(prompts, completions):
+    return [float(text == "b") for text in completions]
+
+
+def majority_of(k):
+    """Return the chance that b is the majority of k answers, ties drawn."""
+    total = 0.0
+    for said in itertools.product("abc", repeat=k):
+        counts = {letter: said.count(letter) for letter in said}
+        tied = [letter for letter, count in counts.items() if count == max(counts.values())]
+        chance = math.prod({"a": 0.5, "b": 0.3, "c": 0.2}[letter] for letter in said)
+        total += chance * ("b" in tied) / len(tied)
+    return total
+
+
+def test_a_policy_of_known_rates_gets_them():
+    def envs_for(one, first):
+        options = {"group_size": one.samples, "first_problem": first, "max_prompt_tokens": 1}
+        return text_envs(64, is_b, problems=["a", "b", "c"], **options)
+
+    planned = blocks([Pass("greedy", 1), Pass("sampled", 8)], 600)
+    rows = [row for part, _ in play(Known(), envs_for, planned, 0, lambda done: None) for row in part]
+    assert len(rows) == 600 * 9
+    settings = {"deterministic": True, "split": "train", "samples": 8, "temperature": 1.0, "top_p": 1.0}
+    figures = summarize(rows, 0, settings)
+    assert (figures["success_rate"], figures["success_interval"]) == (0.0, [0.0, 0.0])  # greedy says a
+    sampled = figures["sampled"]
+    assert (sampled["episodes"], sampled["truncated_share"], sampled["mean_ep_length"]) == (4800, 0.0, 2.0)
+    for k in (1, 2, 4, 8):
+        for name, truth in (("pass_at_k", 1 - 0.7**k), ("maj_at_k", majority_of(k))):
+            found = sampled[name][str(k)]
+            assert found["value"] == pytest.approx(truth, abs=0.04), (name, k)
+            assert found["low"] < found["value"] < found["high"] < found["low"] + 0.1
+            assert found["problems"] == 600
+    assert sampled["pass_at_k"]["1"]["value"] == pytest.approx(sampled["success_rate"])
+
+
+ROW = {"mode": "sampled", "status": "ok", "reward": 1.0, "truncated": False, "tokens": 1, "level": None}
+SETTINGS = {"deterministic": False, "split": "test", "samples": 2, "temperature": 1.0, "top_p": 1.0}
+
+
+def row(problem, answer, success, **changes):
+    return ROW | {"problem": problem, "extracted": answer, "success": success} | changes
+
+
+def test_completions_without_a_verdict_do_not_count():
+    rows = [row(0, "1", True), row(0, "2", False, status="timeout", reward=0.0), row(1, "1", False), row(1, "1", False)]
+    figures = summarize(rows, 0, SETTINGS)
+    assert (figures["episodes"], figures["failed"], figures["success_rate"]) == (3, 1, 1 / 3)
+    at = figures["sampled"]["pass_at_k"]
+    assert (at["1"]["value"], at["1"]["problems"]) == (0.5, 2)
+    assert (at["2"]["value"], at["2"]["problems"]) == (0.0, 1)  # the first problem has one verdict only
+
+
+def test_levels_have_their_own_figures():
+    rows = [row(0, "1", True, level=1), row(0, "2", False, level=1), row(1, None, False, level=2)]
+    by_level = summarize([*rows, row(1, None, False, level=2)], 0, SETTINGS)["sampled"]["by_level"]
+    assert by_level["1"] == {"problems": 1, "pass_at_k": {"1": 0.5, "2": 1.0}, "maj_at_k": {"1": 0.5, "2": 0.5}}
+    assert by_level["2"]["maj_at_k"] == {"1": 0.0, "2": 0.0}
+
+
+# The command.
+
+
+def run(*args):
+    return CliRunner().invoke(main, [str(arg) for arg in args])
+
+
+def result_of(*args):
+    outcome = run("evaluate", *args, "--json")
+    assert outcome.exit_code == 0, outcome.output
+    return json.loads(outcome.stdout.strip().splitlines()[-1])
+
+
+def rows_in(path):
+    return [json.loads(line) for line in Path(path).read_text(encoding="utf-8").splitlines()]
+
+
+def refusal(*args):
+    outcome = run("evaluate", *args)
+    assert outcome.exit_code == 2, outcome.output
+    (line,) = outcome.stderr.strip().splitlines()
+    return line
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Return a run folder with an untrained policy on two levels of sums."""
+    kwargs = {"verifier": "arith", "verifier_kwargs": {"digits": 2, "levels": 2}}
+    agent = Reinforce("tiny", "TextGen-v0", env_kwargs=kwargs, episodes_per_update=4, device="cpu")
+    agent.policy.tokenizer = agent.env.unwrapped.task.tokenizer
+    path = tmp_path_factory.mktemp("runs") / "sums"
+    agent.save(path / "checkpoint")
+    return path
+
+
+SAMPLED = ("--episodes", 6, "--samples", 4, "--temperature", 0.8, "--top-p", 0.9, "--device", "cpu")
+
+
+def test_samples_add_their_figures_and_every_completion_is_kept(folder):
+    figures = result_of(folder, *SAMPLED)
+    assert figures["episodes"] == 6 and figures["deterministic"] and set(figures["success_by_level"]) <= {"1", "2"}
+    sampled = figures["sampled"]
+    assert (sampled["episodes"], sampled["samples"], sampled["temperature"], sampled["top_p"]) == (24, 4, 0.8, 0.9)
+    assert list(sampled["pass_at_k"]) == list(sampled["maj_at_k"]) == ["1", "2", "4"]
+    rows = rows_in(figures["completions"])
+    assert [(one["mode"], one["problem"], one["sample"]) for one in rows] == [
+        *(("greedy", problem, 0) for problem in range(6)),
+        *(("sampled", problem, sample) for problem in range(6) for sample in range(4)),
+    ]
+    assert {one["prompt"] for one in rows[:6]} == {one["prompt"] for one in rows[6:]}
+    assert all(eval_sum(one["prompt"]) == one["answer"] for one in rows)
+    assert all(one["success"] == (one["completion"] == one["answer"]) for one in rows)
+    signs = [len(one["completion"].replace("<pad>", "?")) for one in rows]  # one token each
+    assert [one["truncated"] for one in rows] == [
+        one["tokens"] == count for one, count in zip(rows, signs, strict=True)
+    ]
+    assert len({one["completion"] for one in rows[6:]}) > 6
+
+
+def eval_sum(prompt):
+    return str(sum(map(int, prompt.rstrip("=").split("+"))))
+
+
+def test_a_file_that_was_cut_off_is_continued_as_if_it_had_not_been(folder, tmp_path, monkeypatch):
+    monkeypatch.setattr(completions, "BLOCK", 8)
+    whole = tmp_path / "whole.jsonl"
+    expected = result_of(folder, *SAMPLED, "--out", whole)
+    lines = whole.read_bytes().splitlines(keepends=True)
+    assert len(lines) == 30
+    facts = json.loads(whole.with_suffix(".json").read_text())
+    for kept in (0, 3, 6, 17, 30):  # in the first block, between the passes, in a block, after the last
+        part = tmp_path / f"part-{kept}.jsonl"
+        part.write_bytes(b"".join(lines[:kept]) + (lines[kept][:9] if kept < 30 else b""))
+        part.with_suffix(".json").write_text(json.dumps({"settings": facts["settings"]}))
+        found = result_of(folder, *SAMPLED, "--out", part)
+        assert part.read_bytes() == whole.read_bytes(), kept
+        assert {**found, "completions": ""} == {**expected, "completions": ""}
+
+
+def test_a_finished_evaluation_is_reused_and_other_settings_have_another_file(folder, monkeypatch):
+    first = result_of(folder, *SAMPLED)
+    other = result_of(folder, *SAMPLED, "--seed", 1)
+    assert other["completions"] != first["completions"]
+    greedy = result_of(folder, "--episodes", 6, "--device", "cpu")
+    assert greedy == {name: first[name] for name in greedy}
+
+    def load(*_):
+        raise AssertionError("loaded again")
+
+    monkeypatch.setattr(subject.Subject, "load", load)
+    assert result_of(folder, *SAMPLED) == first
+    outcome = run("evaluate", folder, *SAMPLED)
+    assert "evaluated before" in outcome.stderr and "| pass@4" in outcome.stdout
+    assert isinstance(run("evaluate", folder, *SAMPLED, "--overwrite").exception, AssertionError)
+
+
+def test_a_changed_checkpoint_is_evaluated_again(folder, tmp_path):
+    agent = Reinforce.load(folder / "checkpoint", device="cpu")
+    agent.save(tmp_path / "run" / "checkpoint")
+    before = result_of(tmp_path / "run", *SAMPLED)
+    with torch.no_grad():
+        for weight in agent.policy.parameters():
+            weight.mul_(1.5)
+    agent.save(tmp_path / "run" / "checkpoint")
+    after = result_of(tmp_path / "run", *SAMPLED)
+    assert after["completions"] != before["completions"]
+
+
+def test_several_runs_are_one_table_and_a_dictionary_per_run(folder):
+    checkpoint = folder / "checkpoint"
+    found = result_of(folder, checkpoint, "--episodes", 6, "--device", "cpu")
+    assert list(found) == [str(folder), str(checkpoint)]
+    assert found[str(folder)]["success_rate"] == found[str(checkpoint)]["success_rate"]
+    outcome = run("evaluate", folder, checkpoint, "--episodes", 6, "--device", "cpu")
+    lines = [line for line in outcome.stdout.splitlines() if line.startswith("|")]
+    assert len(lines) == 4 and "truncated" in lines[0] and "pass@" not in lines[0]
+    assert len(set(map(len, lines))) == 1
+
+
+def test_a_model_folder_is_evaluated_with_a_verifier_and_problems(folder, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    model = folder / "checkpoint" / "policy" / "model"
+    problems = [{"prompt": f"{n}+{n}=", "answer": str(2 * n), "split": "test"} for n in range(10, 14)]
+    (tmp_path / "sums.json").write_text(json.dumps(problems))
+    task = ("--verifier", "exact", "--problems", "sums.json", "--max-prompt-tokens", 6, "--max-new-tokens", 4)
+    figures = result_of(model, *task, *SAMPLED)
+    assert figures["problems"] == 4  # no problem twice, although --episodes is 6
+    assert figures["completions"].startswith("evaluations")
+    rows = rows_in(figures["completions"])
+    assert {one["prompt"] for one in rows} == {one["prompt"] for one in problems}
+    again = result_of(folder, *task, *SAMPLED, "--overwrite")  # the same model, and the same verifier, of a run
+    assert again["sampled"] == figures["sampled"]
+
+
+def test_a_folder_without_the_right_to_write_keeps_no_completions(folder, monkeypatch):
+    def refuse(*_, **__):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("_rlenv_scripts.evaluation.place.Lock", refuse)
+    outcome = run("evaluate", folder, "--episodes", 4, "--json", "--device", "cpu")
+    assert outcome.exit_code == 0, outcome.output
+    assert "the completions are not kept" in outcome.stderr and "--out" in outcome.stderr
+
+
+def test_nothing_is_kept_of_an_evaluation_without_any_verdict(folder, tmp_path):
+    out = tmp_path / "all.jsonl"
+    problems = tmp_path / "words.json"
+    problems.write_text(json.dumps([{"prompt": "1+1=", "answer": "=", "split": "test"}]))
+    outcome = run("evaluate", folder, "--verifier", "numeric", "--problems", problems, "--out", out, "--episodes", 2)
+    assert outcome.exit_code == 1 and "reached no verdict on all 2 episodes" in outcome.stderr
+    assert not out.exists() and not out.with_suffix(".json").exists()
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        (["--temperature", 0.5], "--temperature has no effect on greedy completions; add --samples N"),
+        (["--samples", 2, "--top-p", 0], "top_p must be a finite number above 0 and at most 1"),
+        (["--samples", 2, "--stochastic"], "pass one of the two"),
+        (["--out", "here.txt"], "must end in .jsonl"),
+        (["--policy-arg", "dtype=bfloat16"], "--policy-arg is for a model folder or id"),
+    ],
+)
+def test_bad_options_are_one_line(args, words, folder):
+    assert words in refusal(folder, *args)
+
+
+def test_a_file_of_other_settings_is_left_alone(folder, tmp_path):
+    out = tmp_path / "mine.jsonl"
+    out.write_text("my notes\n")
+    assert "is not an evaluation" in refusal(folder, "--out", out, "--episodes", 2)
+    out.unlink()
+    result_of(folder, "--out", out, "--episodes", 2)
+    assert "holds another evaluation" in refusal(folder, "--out", out, "--episodes", 3)
+    assert "--out is one file, but there are 2 runs" in refusal(folder, folder / "checkpoint", "--out", out)
+
+
+def test_a_model_folder_needs_a_verifier(folder):
+    assert "say what judges it: --verifier NAME" in refusal(folder / "checkpoint" / "policy" / "model")
+
+
+def test_control_has_no_samples(tmp_path):
+    agent = Reinforce("MlpPolicy", "CartPole-v1", device="cpu")
+    agent.save(tmp_path / "run" / "checkpoint")
+    assert "--samples has no meaning for CartPole-v1" in refusal(tmp_path / "run", "--samples", 2)
+    figures = result_of(tmp_path / "run", "--episodes", 2)
+    assert set(figures) == {"episodes", "mean_reward", "success_rate", "mean_ep_length", "deterministic", "split"}
