@@ -15,6 +15,7 @@ import click
 from .bench import bench
 from .compare.command import compare
 from .evaluation.command import evaluate
+from .export import export
 from .faults import explain, reader_gone, take_streams, thread_faults
 from .lab import lab
 from .sft import sft
@@ -74,6 +75,7 @@ def main() -> None:
     rlenv train                          a language model learns arithmetic
     rlenv train --env CartPole-v1        the same agent balances a pole
     rlenv evaluate runs/NAME             measure a run on held-out problems
+    rlenv export runs/NAME FOLDER        its model, as transformers loads it
     rlenv compare --agents all           every agent with several seeds, in one table
     rlenv lab bandit                     an experiment about one claim
     rlenv bench trl-grpo                 rlenv and another library, timed in turn
@@ -85,5 +87,5 @@ def main() -> None:
         raise click.ClickException(str(error)) from error
 
 
-for command in (train, sft, evaluate, compare, lab, bench, verifiers):
+for command in (train, sft, evaluate, export, compare, lab, bench, verifiers):
     main.add_command(command)

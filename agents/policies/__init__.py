@@ -2,7 +2,7 @@
 
 from .base import Policy
 from .control import ControlPolicy
-from .language.loading import find_config
+from .language.loading import find_config, text_spaces
 from .language.policy import LanguageModelPolicy
 from .language.sampling import SampledPolicy
 from .make import KINDS, NAMES, SavedPolicy, check_name, make_policy
@@ -18,4 +18,5 @@ __all__ = [
     "check_name",
     "find_config",
     "make_policy",
+    "text_spaces",
 ]

@@ -122,7 +122,7 @@ def _majority(group: Sequence[Row], k: int) -> float:
     return maj_at_k(votes, silent, (k,))[0]
 
 
-COLUMNS: dict[str, Callable[[Mapping[str, Any]], str | None]] = {
+FIGURES: dict[str, Callable[[Mapping[str, Any]], str | None]] = {
     "success": lambda figures: _with_interval(figures.get("success_rate"), figures.get("success_interval")),
     "mean reward": lambda figures: f"{figures['mean_reward']:.3f}",
     "mean length": lambda figures: f"{figures['mean_ep_length']:.1f}",
@@ -136,16 +136,16 @@ COLUMNS: dict[str, Callable[[Mapping[str, Any]], str | None]] = {
 
 
 def table(results: Mapping[str, Mapping[str, Any]]) -> str:
-    """Return a table in Markdown with a row per run; intervals in brackets."""
-    columns = dict(COLUMNS)
+    """Return a table in Markdown with a column per run and a row per figure; intervals in brackets."""
+    figures = dict(FIGURES)
     for name, title in (("pass_at_k", "pass"), ("maj_at_k", "maj")):
-        ks = {k: None for figures in results.values() for k in figures.get("sampled", {}).get(name, {})}
-        columns |= {f"{title}@{k}": _cell(name, k) for k in sorted(ks, key=int)}
-    cells = [[column(figures) for column in columns.values()] for figures in results.values()]
-    used = [i for i in range(len(columns)) if any(row[i] is not None for row in cells)]
-    titles = list(columns)
-    lines = [["run", *(titles[i] for i in used)]]
-    lines += [[run, *(row[i] or "-" for i in used)] for run, row in zip(results, cells, strict=True)]
+        ks = {k for found in results.values() for k in found.get("sampled", {}).get(name, {})}
+        figures |= {f"{title}@{k}": _cell(name, k) for k in sorted(ks, key=int)}
+    lines = [["", *results]]
+    for title, cell in figures.items():
+        cells = [cell(found) for found in results.values()]
+        if any(cells):
+            lines.append([title, *(each or "-" for each in cells)])
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     rows = ["| " + " | ".join(map(str.ljust, line, widths)) + " |" for line in lines]
     return "\n".join([rows[0], "|" + "|".join("-" * (width + 2) for width in widths) + "|", *rows[1:]])

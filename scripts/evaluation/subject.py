@@ -52,9 +52,7 @@ class Subject:
     @property
     def content(self) -> str:
         """A digest that changes with the weights, as far as that can be seen without reading them."""
-        if self.checkpoint is not None and (self.checkpoint / MANIFEST).is_file():
-            return _digest((self.checkpoint / MANIFEST).read_bytes())
-        return _listing(Path(self.spec) if self.checkpoint is None else self.checkpoint) or self.spec
+        return content_of(self.checkpoint or Path(self.spec)) or self.spec
 
     @property
     def problems(self) -> Any:
@@ -157,6 +155,12 @@ def _model(spec: Path, given: Mapping[str, Any]) -> Subject:
     options = {**given, "env_id": TEXT_ENV, "env_args": (), "model": name}
     env_kwargs = settings.env_arguments(options) | {"split": given["split"]}
     return Subject(name, None, spec.name, TEXT_ENV, env_kwargs, Path(FOLDER))
+
+
+def content_of(folder: Path) -> str | None:
+    """Return a digest of a checkpoint or of the files of a model; None for a model id."""
+    manifest = folder / MANIFEST
+    return _digest(manifest.read_bytes()) if manifest.is_file() else _listing(folder)
 
 
 def _listing(path: Path) -> str | None:

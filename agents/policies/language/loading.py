@@ -7,6 +7,7 @@ from pathlib import Path
 from pickle import UnpicklingError
 from typing import Any
 
+import numpy as np
 import torch
 from gymnasium import spaces
 from safetensors import SafetensorError
@@ -39,6 +40,13 @@ def check_text_spaces(observation_space: Any, action_space: Any) -> tuple[int, i
             f"got {observation_space} and {action_space}"
         )
     return int(action_space.n), int(observation_space["tokens"].shape[0])
+
+
+def text_spaces(vocab_size: int, config: PretrainedConfig) -> tuple[spaces.Dict, spaces.Discrete]:
+    """Return the spaces of a small text environment that a model fits, to load it where there is no environment."""
+    longest = min(64, getattr(config.get_text_config(), "max_position_embeddings", None) or 64)
+    tokens = spaces.Box(0, vocab_size - 1, (longest,), np.int64)
+    return spaces.Dict(tokens=tokens, length=spaces.Discrete(longest + 1)), spaces.Discrete(vocab_size)
 
 
 def find_config(spec: str | Path) -> PretrainedConfig:

@@ -1,0 +1,239 @@
+"""`rlenv export`: what transformers generates from an export is what the policy does, token for token."""
+
+import json
+import sys
+from types import SimpleNamespace
+
+import pytest
+import torch
+from _rlenv_scripts.main import main
+from _rlenv_scripts.settings import resolved
+from _rlenv_scripts.train import train
+from click.testing import CliRunner
+from huggingface_hub.errors import HfHubHTTPError, LocalTokenNotFoundError
+from tiny_models import PROMPTS, text_envs, tiny_model
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from agents import Collector, Reinforce
+from rlenv.tokenizer import character_tokenizer
+
+TEMPLATE = "{% for m in messages %}{{ m['content'] }}{% endfor %}"
+
+
+def run(*args):
+    return CliRunner().invoke(main, [str(arg) for arg in args])
+
+
+def exported(*args):
+    outcome = run("export", *args)
+    assert outcome.exit_code == 0, outcome.output
+    return outcome
+
+
+def refusal(*args):
+    outcome = run("export", *args)
+    assert outcome.exit_code == 2, outcome.output
+    (line,) = outcome.stderr.strip().splitlines()
+    return line
+
+
+def trained(folder, name="llama", padding=0, pad_is_eos=False):
+    """Write a run folder with a random model; return its agent and its environment."""
+    envs = text_envs(num_envs=len(PROMPTS), pad_is_eos=pad_is_eos)
+    model = tiny_model(name, int(envs.single_action_space.n) + padding, seed=1)
+    agent = Reinforce(model, envs, episodes_per_update=4, device="cpu")
+    agent.policy.tokenizer = envs.task.tokenizer
+    agent.policy.tokenizer.chat_template = TEMPLATE
+    agent.save(folder / "checkpoint")
+    return agent, envs
+
+
+def greedy(agent, envs):
+    """Return the prompt and the completion of every problem in tokens, as the policy acts."""
+    rollout = Collector(envs, agent.device).collect(agent.policy, len(PROMPTS), deterministic=True)
+    rows = zip(rollout.observations["tokens"], rollout.observations["length"], strict=True)
+    prompts = [tokens[:length].tolist() for tokens, length in rows]
+    return prompts, [row[mask].tolist() for row, mask in zip(rollout.actions, rollout.mask, strict=True)]
+
+
+@pytest.mark.parametrize(
+    ("name", "padding", "pad_is_eos"),
+    [("gpt2", 0, False), ("llama", 0, True), ("mistral", 0, False), ("llama", 6, False), ("gpt2", 6, True)],
+)
+def test_transformers_generates_what_the_policy_does(name, padding, pad_is_eos, tmp_path):
+    agent, envs = trained(tmp_path / "run", name, padding, pad_is_eos)
+    prompts, completions = greedy(agent, envs)
+    exported(tmp_path / "run", tmp_path / "out")
+    model = AutoModelForCausalLM.from_pretrained(tmp_path / "out")
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "out")
+    assert tokenizer.chat_template == TEMPLATE
+    assert tokenizer("abc")["input_ids"] == envs.task.tokenizer("abc")["input_ids"]
+    ended = 0
+    for prompt, completion in zip(prompts, completions, strict=True):
+        generated = model.generate(torch.tensor([prompt]), max_new_tokens=12)[0, len(prompt) :].tolist()
+        assert generated == completion
+        ended += completion[-1] == tokenizer.eos_token_id
+    assert len({tuple(completion) for completion in completions}) > 2
+    assert 0 < ended < len(prompts)
+
+
+def test_sampling_settings_of_the_model_do_not_reach_the_export(tmp_path):
+    envs = text_envs()
+    model = tiny_model("llama", int(envs.single_action_space.n))
+    model.generation_config.update(do_sample=True, temperature=0.1, top_p=0.2, repetition_penalty=3.0)
+    agent = Reinforce(model, envs, episodes_per_update=4, device="cpu")
+    agent.policy.tokenizer = envs.task.tokenizer
+    agent.save(tmp_path / "run" / "checkpoint")
+    exported(tmp_path / "run", tmp_path / "out")
+    saved = json.loads((tmp_path / "out" / "generation_config.json").read_text())
+    assert {name: value for name, value in saved.items() if name != "transformers_version"} == {
+        "eos_token_id": agent.policy.tokenizer.eos_token_id,
+        "pad_token_id": agent.policy.tokenizer.pad_token_id,
+    }
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    path = tmp_path_factory.mktemp("runs") / "run"
+    options = ["--verifier-arg", "digits=1", "--sft-steps", 2, "--episodes", 8, "--episodes-per-update", 4]
+    more = ["--eval-episodes", 4, "--eval-every", 1, "--log-interval", 1, "--device", "cpu", "--log-dir", path]
+    outcome = run("train", *options, *more)
+    assert outcome.exit_code == 0, outcome.output
+    assert run("evaluate", path, "--samples", 2, "--episodes", 4, "--device", "cpu").exit_code == 0
+    return path
+
+
+def test_the_model_card_says_data_command_and_figures(folder, tmp_path):
+    exported(folder, tmp_path / "sums")
+    card = (tmp_path / "sums" / "README.md").read_text()
+    assert card.startswith("---\nlibrary_name: transformers\n") and "# license: choose one" in card
+    assert "# sums\n" in card and "| verifier | arith |" in card and "| its arguments | digits=1 |" in card
+    command = "rlenv train --verifier-arg digits=1 --episodes 8 --episodes-per-update 4"
+    assert command in card and "--log-dir" not in card and str(folder) not in card
+    assert "before training" in card and "after training" in card and "pass@2" in card
+    pytest.importorskip("matplotlib")
+    assert "![learning curve](learning_curve.png)" in card
+    assert (tmp_path / "sums" / "learning_curve.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_command_on_the_card_is_one_that_the_command_line_takes(folder, tmp_path):
+    exported(folder, tmp_path / "out")
+    card = (tmp_path / "out" / "README.md").read_text()
+    (command,) = [line for line in card.splitlines() if line.startswith("rlenv train")]
+    with train.make_context("train", command.split()[2:]) as context:
+        again = resolved(context.params)
+    assert again == json.loads((folder / "config.json").read_text())
+
+
+def test_without_matplotlib_there_is_no_curve(folder, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    exported(folder, tmp_path / "out")
+    assert "learning curve" not in (tmp_path / "out" / "README.md").read_text()
+
+
+def test_the_best_checkpoint_is_exported_on_demand(folder, tmp_path):
+    outcome = exported(folder, tmp_path / "out", "--best", "--json")
+    assert json.loads(outcome.stdout)["checkpoint"] == str(folder / "best")
+    weights = [folder / part / "policy" / "model" / "model.safetensors" for part in ("best", "checkpoint")]
+    own = (tmp_path / "out" / "model.safetensors").read_bytes()
+    assert own == weights[0].read_bytes()
+
+
+def test_no_verifier_is_imported_to_export(tmp_path):
+    agent, _ = trained(tmp_path / "run")
+    agent.origin = {"env": "nowhere:Env-v0", "env_kwargs": {"verifier": "nowhere:f"}}
+    agent.save(tmp_path / "run" / "checkpoint")
+    exported(tmp_path / "run", tmp_path / "out")
+
+
+def test_an_earlier_export_is_replaced_and_nothing_else(folder, tmp_path):
+    out = tmp_path / "out"
+    exported(folder, out)
+    (out / "leftover").touch()
+    exported(folder, out)
+    assert not (out / "leftover").exists()
+    other = tmp_path / "other"
+    other.mkdir()
+    exported(folder, other)  # an empty folder
+    (other / "rlenv_export.json").unlink()
+    (other / "notes.txt").write_text("mine")
+    (other / "adapter_config.json").write_text("{}")
+    assert "is not empty and not an earlier export" in refusal(folder, other)
+    exported(folder, other, "--overwrite")
+    assert (other / "notes.txt").read_text() == "mine"
+    assert not (other / "adapter_config.json").exists()  # transformers would load it
+    AutoModelForCausalLM.from_pretrained(other)
+
+
+@pytest.mark.parametrize("place", ["", "checkpoint", "checkpoint/policy", ".."])
+def test_a_run_is_never_overwritten_by_its_export(place, tmp_path):
+    trained(tmp_path / "run")
+    assert "choose another folder" in refusal(tmp_path / "run", tmp_path / "run" / place, "--overwrite")
+
+
+def test_what_cannot_be_exported_is_one_line(tmp_path):
+    agent = Reinforce("MlpPolicy", "CartPole-v1", device="cpu")
+    agent.save(tmp_path / "pole" / "checkpoint")
+    assert "holds no language model" in refusal(tmp_path / "pole", tmp_path / "out")
+    text = Reinforce("tiny", text_envs(), episodes_per_update=4, device="cpu")
+    text.save(tmp_path / "text" / "checkpoint")
+    assert "holds no tokenizer" in refusal(tmp_path / "text", tmp_path / "out")
+    text.policy.tokenizer = character_tokenizer("abcdefgh")
+    text.save(tmp_path / "text" / "checkpoint")
+    assert "no adapter" in refusal(tmp_path / "text", tmp_path / "out", "--adapter")
+    assert not (tmp_path / "out").exists()
+    assert "--private" in refusal(tmp_path / "text", tmp_path / "out", "--private")
+
+
+class Hub:
+    """Takes uploads like huggingface_hub.HfApi, or refuses them."""
+
+    calls: list = []
+    fault: Exception | None = None
+
+    def create_repo(self, repo_id, **options):
+        if Hub.fault is not None:
+            raise Hub.fault
+        Hub.calls.append((repo_id, options))
+        return f"https://hub/{repo_id}"
+
+    def upload_folder(self, *, repo_id, folder_path, commit_message):
+        Hub.calls.append((repo_id, sorted(path.name for path in folder_path.iterdir())))
+
+
+@pytest.fixture
+def hub(monkeypatch):
+    monkeypatch.setattr("huggingface_hub.HfApi", Hub)
+    monkeypatch.setattr(Hub, "calls", [])
+    return Hub
+
+
+def test_a_push_uploads_the_whole_export(folder, hub, tmp_path):
+    outcome = exported(folder, tmp_path / "out", "--push", "me/sums", "--private")
+    assert outcome.stdout == "Exported to https://hub/me/sums\n"
+    (repo, options), (same, files) = hub.calls
+    assert repo == same == "me/sums" and options == {"private": True, "exist_ok": True}
+    assert files == sorted(path.name for path in (tmp_path / "out").iterdir())
+    assert {"README.md", "config.json", "model.safetensors", "tokenizer.json"} <= set(files)
+
+
+REFUSED = SimpleNamespace(status_code=401, headers={}, request=None)
+FAULTS = [
+    HfHubHTTPError("401 Client Error: Unauthorized", response=REFUSED),
+    LocalTokenNotFoundError("Token is required"),
+    HfHubHTTPError.__bases__[0]("no network"),
+    ValueError("invalid name of a repository"),
+]
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: type(fault).__name__)
+def test_a_failed_push_is_one_line_and_keeps_the_export(fault, folder, hub, tmp_path, monkeypatch):
+    monkeypatch.setattr(hub, "fault", fault)
+    line = refusal(folder, tmp_path / "out", "--push", "me/sums")
+    assert "was exported but not uploaded to 'me/sums'" in line and "hf auth login" in line
+    AutoModelForCausalLM.from_pretrained(tmp_path / "out")
+
+
+def test_a_push_without_network_says_so(folder, tmp_path):
+    line = refusal(folder, tmp_path / "out", "--push", "me/sums")  # tests run with HF_HUB_OFFLINE
+    assert "offline mode is enabled" in line
