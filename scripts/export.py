@@ -118,11 +118,12 @@ def upload(folder: Path, repo: str, private: bool = False) -> str:
     from huggingface_hub import HfApi
     from huggingface_hub.errors import HfHubHTTPError
 
+    faults: Any = (OSError, ValueError, *HfHubHTTPError.__bases__)  # its HTTP library has errors of its own
     hub = HfApi()
     try:
         url = hub.create_repo(repo, private=private or None, exist_ok=True)
         hub.upload_folder(repo_id=repo, folder_path=folder, commit_message="Upload with rlenv export")
-    except (OSError, ValueError, *HfHubHTTPError.__bases__) as error:
+    except faults as error:
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise ValueError(
             f"{str(folder)!r} was exported but not uploaded to {repo!r}: {reason} (log in with: hf auth login; "

@@ -149,7 +149,7 @@ def _replaced(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _model(spec: Path, given: Mapping[str, Any]) -> Subject:
-    name = str(spec)
+    name = str(spec) if spec.exists() else spec.as_posix()  # an id has slashes on every system
     check_name(name)
     find_config(name)
     options = {**given, "env_id": TEXT_ENV, "env_args": (), "model": name}
