@@ -61,7 +61,8 @@ if TYPE_CHECKING:
 def evaluate(runs: tuple[Path, ...], **given: Any) -> None:
     """Evaluate RUNS: run folders, checkpoints, or with --verifier any language model (a folder or id).
 
-    A run is evaluated on the problems it was trained for, unless --problems or --verifier names others.
+    A run is evaluated on the problems it was trained for. The options from --verifier to --max-new-tokens replace what
+    it says about them; their defaults are those for a model.
     """
     from .. import session
     from .figures import MORE, table
