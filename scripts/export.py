@@ -33,6 +33,8 @@ def export(
 
     if private and push is None:
         raise ValueError("--private is about the repository of --push, which was not given")
+    if best and not (run / run_folder.BEST).is_dir():
+        raise ValueError(f"{str(run)!r} has no best checkpoint; a run with --eval-every writes one")
     checkpoint = run_folder.checkpoint_of(run / run_folder.BEST if best else run)
     check_target(folder, checkpoint, overwrite)
     policy = load_policy(checkpoint)

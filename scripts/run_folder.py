@@ -41,6 +41,10 @@ LOCAL = (
 )  # options of one invocation, not of the run
 
 
+class NotARunError(ValueError):
+    """A path is neither a run folder nor a checkpoint."""
+
+
 def choose(log_dir: Path | None, overwrite: bool, name: str) -> Path:
     """Return the path of the run folder: `log_dir`, or the first runs/NAME that does not exist. Writes nothing.
 
@@ -223,7 +227,8 @@ def checkpoint_of(path: Path) -> Path:
     """Return the checkpoint inside a run folder, or the folder itself if it is a checkpoint.
 
     Raises:
-        ValueError: if it is neither.
+        NotARunError: if it is neither.
+        ValueError: if all its checkpoints are damaged.
     """
     folder = whole_folder(path)
     if (folder / "agent.json").is_file():
@@ -231,7 +236,7 @@ def checkpoint_of(path: Path) -> Path:
     newest = newest_whole(path)
     if newest is not None:
         return newest
-    raise ValueError(f"{str(path)!r} is not a run folder: there is no {CHECKPOINT}/agent.json in it")
+    raise NotARunError(f"{str(path)!r} is not a run folder: there is no {CHECKPOINT}/agent.json in it")
 
 
 def model_of(spec: str) -> str:

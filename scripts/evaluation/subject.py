@@ -112,9 +112,8 @@ def find(spec: Path, given: Mapping[str, Any]) -> Subject:
         return _model(spec, given)
     try:
         checkpoint = run_folder.checkpoint_of(spec)
-    except ValueError as error:
-        hint = "" if is_run else "; to evaluate a model folder or id, say what judges it: --verifier NAME"
-        raise ValueError(f"{error}{hint}") from error
+    except run_folder.NotARunError as error:
+        raise ValueError(f"{error}; to evaluate a model folder or id, say what judges it: --verifier NAME") from error
     if given_by_user("policy_args"):
         raise ValueError("--policy-arg is for a model folder or id; a checkpoint has its own arguments")
     return _of_checkpoint(spec, checkpoint, given)

@@ -182,6 +182,7 @@ def test_what_cannot_be_exported_is_one_line(tmp_path):
     text.save(tmp_path / "text" / "checkpoint")
     assert "no adapter" in refusal(tmp_path / "text", tmp_path / "out", "--adapter")
     assert not (tmp_path / "out").exists()
+    assert "has no best checkpoint" in refusal(tmp_path / "text", tmp_path / "out", "--best")
     assert "--private" in refusal(tmp_path / "text", tmp_path / "out", "--private")
 
 
