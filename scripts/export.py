@@ -28,6 +28,8 @@ def export(
 
     AutoModelForCausalLM and AutoTokenizer load it, and its greedy generation is that of `rlenv evaluate`.
     """
+    from agents.policies.language.exporting import end_tokens, write_generation_config
+
     from . import run_folder
     from .model_card import write_card
 
@@ -41,6 +43,9 @@ def export(
 
     def fill(target: Path) -> None:
         policy.export(target, merge=merge)
+        ends = end_tokens(checkpoint / run_folder.MODEL, policy.tokenizer)
+        width = policy.model.config.get_text_config().vocab_size
+        write_generation_config(target, policy.tokenizer, ends, policy.vocab_size, width)
         write_card(checkpoint, target, folder.resolve().name, merge)
         (target / MARK).write_text(json.dumps({"checkpoint": checkpoint.name}) + "\n", encoding="utf-8")
 
@@ -79,7 +84,7 @@ def load_policy(checkpoint: Path) -> Any:
         ValueError: if the checkpoint holds another policy, or no tokenizer.
     """
     from agents.checkpoint import read_checkpoint
-    from agents.policies import LanguageModelPolicy, find_config, text_spaces
+    from agents.policies import LanguageModelPolicy, text_spaces
     from rlenv.tokenizer import load_tokenizer
 
     from . import run_folder
@@ -93,7 +98,7 @@ def load_policy(checkpoint: Path) -> Any:
             f"{str(checkpoint)!r} holds no tokenizer; load the agent in Python, set agent.policy.tokenizer, and save it"
         )
     tokenizer = load_tokenizer(model, "")
-    policy: Any = saved.policy.load(*text_spaces(len(tokenizer), find_config(model)))
+    policy: Any = saved.policy.load(*text_spaces(len(tokenizer)))
     policy.tokenizer = tokenizer
     return policy
 

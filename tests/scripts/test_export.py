@@ -15,6 +15,7 @@ from tiny_models import PROMPTS, text_envs, tiny_model
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from agents import Collector, Reinforce
+from agents.files import seal
 from rlenv.tokenizer import character_tokenizer
 
 TEMPLATE = "{% for m in messages %}{{ m['content'] }}{% endfor %}"
@@ -90,6 +91,16 @@ def test_sampling_settings_of_the_model_do_not_reach_the_export(tmp_path):
         "eos_token_id": agent.policy.tokenizer.eos_token_id,
         "pad_token_id": agent.policy.tokenizer.pad_token_id,
     }
+
+
+def test_all_end_tokens_of_the_checkpoint_are_exported(tmp_path):
+    trained(tmp_path / "run")
+    checkpoint = tmp_path / "run" / "checkpoint"
+    saved = checkpoint / "policy" / "model" / "generation_config.json"
+    saved.write_text(json.dumps({**json.loads(saved.read_text()), "eos_token_id": [1, 4]}))
+    seal(checkpoint)
+    exported(tmp_path / "run", tmp_path / "out")
+    assert AutoModelForCausalLM.from_pretrained(tmp_path / "out").generation_config.eos_token_id == [1, 4]
 
 
 @pytest.fixture(scope="module")

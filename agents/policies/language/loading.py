@@ -42,11 +42,10 @@ def check_text_spaces(observation_space: Any, action_space: Any) -> tuple[int, i
     return int(action_space.n), int(observation_space["tokens"].shape[0])
 
 
-def text_spaces(vocab_size: int, config: PretrainedConfig) -> tuple[spaces.Dict, spaces.Discrete]:
-    """Return the spaces of a small text environment that a model fits, to load it where there is no environment."""
-    longest = min(64, getattr(config.get_text_config(), "max_position_embeddings", None) or 64)
-    tokens = spaces.Box(0, vocab_size - 1, (longest,), np.int64)
-    return spaces.Dict(tokens=tokens, length=spaces.Discrete(longest + 1)), spaces.Discrete(vocab_size)
+def text_spaces(vocab_size: int) -> tuple[spaces.Dict, spaces.Discrete]:
+    """Return the spaces of the shortest text environment: any model fits, to be loaded without an environment."""
+    tokens = spaces.Box(0, vocab_size - 1, (2,), np.int64)
+    return spaces.Dict(tokens=tokens, length=spaces.Discrete(3)), spaces.Discrete(vocab_size)
 
 
 def find_config(spec: str | Path) -> PretrainedConfig:

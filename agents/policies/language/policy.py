@@ -334,7 +334,7 @@ class LanguageModelPolicy(Policy):
             ValueError: for `merge=False` without an adapter.
         """
         if self.adapter is None and not merge:
-            raise ValueError("this policy has no adapter to write alone; omit merge=False")
+            raise ValueError("this policy has no adapter to write alone; omit merge=False (--adapter)")
         self._save_tokenizer(folder)
         if self.adapter is None:
             self.model.save_pretrained(folder)
@@ -348,6 +348,7 @@ class LanguageModelPolicy(Policy):
             stops = list(self.stop_token_ids or [self.tokenizer.eos_token_id])
             self.model.generation_config.eos_token_id = stops if len(stops) > 1 else stops[0]
             self.model.generation_config.pad_token_id = self.tokenizer.pad_token_id
+            self.model.generation_config.save_pretrained(folder)  # peft writes none beside an adapter
             self.tokenizer.save_pretrained(folder)
 
     @classmethod
