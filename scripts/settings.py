@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -86,7 +85,10 @@ def env_arguments(options: dict[str, Any]) -> dict[str, Any]:
     """
     given = dict(options["env_args"])
     if not is_text(options["env_id"]):
-        refuse_text_options(options["env_id"], options)
+        for name in TEXT_ONLY:
+            if name in options and typed(name):
+                flag = {"column_args": "column", "stop_tokens": "stop-token"}.get(name, name).replace("_", "-")
+                raise ValueError(f"--{flag} has no meaning for {options['env_id']}")
         return given
     for name in ("verifier", "verifier_kwargs", "problems", "split", "group_size"):
         if name in given:
@@ -101,18 +103,6 @@ def env_arguments(options: dict[str, Any]) -> dict[str, Any]:
     }
     task = {"verifier": options["verifier"], "verifier_kwargs": dict(options["verifier_args"]) | unsafe}
     return given | task | {name: value for name, value in settings.items() if value is not None}
-
-
-def refuse_text_options(env_id: str, options: Mapping[str, Any]) -> None:
-    """Refuse options of the text environment that were typed for another one.
-
-    Raises:
-        ValueError: naming the option.
-    """
-    for name in TEXT_ONLY:
-        if name in options and typed(name):
-            flag = {"column_args": "column", "stop_tokens": "stop-token"}.get(name, name).replace("_", "-")
-            raise ValueError(f"--{flag} has no meaning for {env_id}")
 
 
 def problem_file_arguments(options: dict[str, Any]) -> dict[str, Any]:

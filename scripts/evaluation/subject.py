@@ -131,7 +131,7 @@ def _of_checkpoint(spec: Path, checkpoint: Path, given: Mapping[str, Any]) -> Su
             env_kwargs["tokenizer"] = str(checkpoint / "policy" / "model")  # the folder of the run may have moved
         env_kwargs |= _replaced(given) | {"split": given["split"]}  # the training split may be empty
     else:
-        settings.refuse_text_options(saved["env"], given)
+        settings.env_arguments({**given, "env_id": saved["env"], "env_args": ()})  # refuses options of text
     label = checkpoint.name.lstrip(".")
     return Subject(str(spec), checkpoint, label, saved["env"], env_kwargs, checkpoint.parent / FOLDER)
 

@@ -51,7 +51,7 @@ class ReferenceVerifier(Verifier):
 
     @override
     def extract(self, problem: Problem, completion: str) -> str | None:
-        text = completion if self.inside is None else section(completion, self.inside)
+        text = completion if self.inside is None else in_frame(completion, self.inside)
         return None if text is None else self.answer_in(problem, text)
 
     @override

@@ -87,7 +87,7 @@ class ReasoningGym(Verifier):
 
     @override
     def extract(self, problem: Problem, completion: str) -> str | None:
-        text = completion if self.inside is None else section(completion, self.inside)
+        text = completion if self.inside is None else in_frame(completion, self.inside)
         return (text or "").strip(WHITESPACE) or None
 
     @override
