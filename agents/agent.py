@@ -104,6 +104,7 @@ class Agent(Learner):
         self.stability_watch = StabilityWatch(discrete=not isinstance(self.env.single_action_space, Box))
         self.num_timesteps = self.num_episodes = 0
         self.evaluation_seconds = 0.0
+        self.max_updates: int | None = None  # known if training ends after a number of episodes
         self.last_metrics: dict[str, float] = {}
         self.updating = False
         self.extra_state: dict[str, Any] = {}
@@ -173,6 +174,8 @@ class Agent(Learner):
 
     def _train(self, counter: str, goal: int, callback: BaseCallback) -> Iterator[tuple[Rollout, dict[str, float]]]:
         """Collect and update until an attribute that counts reaches its goal."""
+        left = goal - self.num_episodes if counter == "num_episodes" else None
+        self.max_updates = None if left is None else self.num_updates + max(-(-left // self.episodes_per_update), 0)
         callback.on_training_start({"total_timesteps": goal}, globals())
         while getattr(self, counter) < goal:
             self.policy_optimizer.set_progress(1.0 - getattr(self, counter) / goal, self.num_updates)
@@ -193,6 +196,11 @@ class Agent(Learner):
         callback.on_training_end()
         self.failure_watch.conclude()
 
+    @property
+    def progress(self) -> dict[str, int | None]:
+        """How far the training is, for environments that take it: updates so far, and in all if that is known."""
+        return {"num_updates": self.num_updates, "max_updates": self.max_updates}
+
     def collect_rollout(self, callback: BaseCallback) -> Rollout | None:
         """Return the episodes of the next update; None if the callback ends the training."""
 
@@ -202,7 +210,9 @@ class Agent(Learner):
             return callback.on_step()
 
         callback.on_rollout_start()
-        rollout = self.collector.collect(self.policy, self.episodes_per_update, self.generator, on_step=on_step)
+        rollout = self.collector.collect(
+            self.policy, self.episodes_per_update, self.generator, on_step=on_step, progress=self.progress
+        )
         if rollout is not None:
             self.num_episodes += len(rollout)
             callback.update_locals({"rollout": rollout})
@@ -256,7 +266,9 @@ class Agent(Learner):
         """
         started = time.perf_counter()
         try:
-            return playing.evaluate(self.policy, env, num_episodes, deterministic, seed, self.generator, on_step)
+            return playing.evaluate(
+                self.policy, env, num_episodes, deterministic, seed, self.generator, on_step, self.progress
+            )
         finally:
             self.evaluation_seconds += time.perf_counter() - started
 

@@ -6,7 +6,7 @@ A rollout is a set of N episodes fixed before the first step, all of them finish
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -98,6 +98,7 @@ class Collector:
         generator: torch.Generator | None = None,
         deterministic: bool = False,
         on_step: OnStep | None = None,
+        progress: Mapping[str, Any] | None = None,
     ) -> Rollout | None:
         """Return `num_episodes` finished episodes; None if `on_step` ended the collection.
 
@@ -108,13 +109,17 @@ class Collector:
             deterministic: whether to take the likeliest action instead.
             on_step: called after every step of the environment with the number of slots that took it and local
                 variables; returning False ends it.
+            progress: of the training, for environments that take it; see `EnvTraits.reset_options`.
 
         Raises:
             ValueError: if an episode ended without the verdict that it should have.
         """
         record = Record(num_episodes, self.envs.num_envs, self.device, self.traits.groups_span_slots, self.slots_wait)
         starts = np.arange(self.envs.num_envs) < (num_episodes if self.slots_wait else self.envs.num_envs)
-        raw_obs, infos = self.envs.reset(seed=self._seed, options=None if starts.all() else {"reset_mask": starts})
+        options: dict[str, Any] = {} if starts.all() else {"reset_mask": starts}
+        if progress is not None and "progress" in self.traits.reset_options:
+            options["progress"] = progress
+        raw_obs, infos = self.envs.reset(seed=self._seed, options=options or None)
         self._seed = None
         stores = not policy.obs_from_actions  # then observations are kept, and environments may reuse their buffers
         record.start(starts, infos)

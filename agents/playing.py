@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -48,13 +49,15 @@ def evaluate(
     seed: int | None,
     generator: torch.Generator,
     on_step: OnStep | None = None,
+    progress: Mapping[str, Any] | None = None,
 ) -> tuple[dict[str, Any], Rollout]:
     """Play fresh episodes to their end; see `Agent.evaluate`."""
     collector = Collector(make_envs(env, 1, None), generator.device)
     if seed is not None:
         collector.seed(seed)
         generator = torch.Generator(generator.device).manual_seed(seed)
-    rollout = collector.collect(policy, check_count("num_episodes", num_episodes), generator, deterministic, on_step)
+    count = check_count("num_episodes", num_episodes)
+    rollout = collector.collect(policy, count, generator, deterministic, on_step, progress)
     if rollout is None:
         raise ValueError("on_step must return True, or raise an exception to end the evaluation")
     return evaluation_metrics(rollout, collector.failure) | {"deterministic": deterministic}, rollout

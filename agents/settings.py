@@ -10,6 +10,8 @@ from typing import Any, TypedDict, TypeVar
 
 import torch
 
+from . import trl_names
+
 T = TypeVar("T")
 
 
@@ -113,7 +115,8 @@ def check_names(cls: type, given: Iterable[str]) -> None:
     for name in given:
         if name not in allowed:
             close = difflib.get_close_matches(name, allowed, n=1)
-            hint = f"did you mean {close[0]!r}? " if close else ""
+            said = trl_names.hint(name) or (f"did you mean {close[0]!r}?" if close else "")
+            hint = f"{said}{'' if said.endswith('?') else ';'} " if said else ""
             raise TypeError(f"{cls.__name__} has no setting {name!r}; {hint}allowed: {', '.join(allowed)}")
 
 

@@ -14,6 +14,8 @@ class EnvTraits:
         ends_are_in_infos: a step whose infos have no "completion" ends no episode.
         verdicts_in_infos: the infos of every end have a "verdict_status", or a "verdict_future" for a later one.
         groups_span_slots: group numbers in the infos are unique over all slots.
+        reset_options: what `reset` takes in `options` at the start of each rollout: "progress", a mapping with
+            `num_updates` and `max_updates` (None if unknown).
         agent_settings: constructor arguments that an agent may choose, such as "device".
     """
 
@@ -21,6 +23,7 @@ class EnvTraits:
     ends_are_in_infos: bool = False
     verdicts_in_infos: bool = False
     groups_span_slots: bool = False
+    reset_options: tuple[str, ...] = ()
     agent_settings: tuple[str, ...] = ()
 
     @classmethod

@@ -75,7 +75,8 @@ def load_problems(
     The columns `prompt` and `answer` (if any) become the problem's prompt and answer; the others are its metadata. A
     prompt is text or a conversation, a list of messages; without a column `prompt`, the column `messages` is it. A
     column `split` (train, test, or validation, which counts as test), or the split of a `DatasetDict`, assigns the
-    problem to a split. A column `level` (a whole number from 1, or "Level 3") is its difficulty.
+    problem to a split. A column `level` (a whole number from 1, or "Level 3") is its difficulty. What is used as prompt
+    or answer under another name is also metadata of that name.
 
     Args:
         path: a .jsonl, .ndjson, .json (a list of objects), .csv, .tsv or .parquet file, or a folder of datasets'
@@ -154,7 +155,8 @@ def _problem(row: Row | str, columns: Mapping[str, str], fields: _Template | Non
     if isinstance(row, str):
         raise _MalformedError(row)
     renamed = {name: _value(row, column) for name, column in columns.items()}
-    taken = {*columns, *columns.values(), "prompt", "answer"}
+    renamed_away = {column for name, column in columns.items() if name not in ("prompt", "answer")}
+    taken = {*columns, *renamed_away, "prompt", "answer"}  # a reward function may ask for `solution`, the answer
     metadata = {name: value for name, value in row.items() if name not in taken} | {
         name: value for name, value in renamed.items() if name not in ("prompt", "answer")
     }

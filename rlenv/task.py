@@ -15,6 +15,7 @@ from gymnasium import spaces
 from transformers import PreTrainedTokenizerBase
 
 from verifiers import Isolated, Problem, Verdict, Verifier, make_verifier
+from verifiers.base import Completion
 from verifiers.conversation import last_of
 from verifiers.registry import trusting
 from verifiers.workers.pool import make_pool
@@ -60,7 +61,8 @@ class TextGenTask:
     """Everything about TextGen-v0 that does not depend on how many episodes run at once.
 
     Args:
-        verifier: a name, "module:Name", a Verifier or a reward function; see `verifiers.make_verifier`.
+        verifier: a name, "module:Name", "file.py:name", a Verifier, a reward function or a list of them; see
+            `verifiers.make_verifier`.
         verifier_kwargs: arguments of the verifier's constructor.
         tokenizer: a folder, model id or tokenizer object; "train:2000" to train one of 2000 tokens on the training
             problems; None for one token per character of the verifier's alphabet and of the listed problems.
@@ -99,7 +101,7 @@ class TextGenTask:
 
     def __init__(
         self,
-        verifier: str | Verifier | Callable[..., Any],
+        verifier: str | Verifier | Callable[..., Any] | Sequence[Any],
         verifier_kwargs: Mapping[str, Any] | None = None,
         tokenizer: str | Path | PreTrainedTokenizerBase | None = None,
         system_prompt: str | None = None,
@@ -143,6 +145,7 @@ class TextGenTask:
             listed, answers, max_prompt_tokens, max_new_tokens, long_prompts, partial(place_of, problems)
         )
         self.split = split
+        self.progress: Mapping[str, Any] = {}  # of the training, as the last reset told it
         self.skipped_prompts = 0
         if long_prompts == "skip" and listed is not None:
             listed = self._without_long(listed)
@@ -153,6 +156,7 @@ class TextGenTask:
         self._make_spaces()
         # Find prompts that do not fit before the first episode: all listed ones, or the first sampled one.
         self.encode([problem.prompt for problem in posed])
+        _check_columns(made, posed)
 
     def _make_spaces(self) -> None:
         self.max_length = self.max_prompt_tokens + self.max_new_tokens
@@ -259,12 +263,19 @@ class TextGenTask:
     def texts(self, completions: Sequence[Sequence[int]]) -> list[str]:
         """Return the texts of finished episodes, given all the tokens each has generated; without a last stop token."""
         stops = self.stop_token_ids
-        return decode(self.tokenizer, [list(ids[:-1] if ids[-1] in stops else ids) for ids in completions])
+        texts = decode(self.tokenizer, [list(ids[:-1] if ids[-1] in stops else ids) for ids in completions])
+        if not self.verifier.wants:
+            return texts
+        return [Completion.of(text, ids, self.progress) for text, ids in zip(texts, completions, strict=True)]
 
     def end_token(self, problem: Problem) -> int:
         """Return the stop token that ends a demonstration: of a conversation, the chat template's, if it has one."""
         end_of_turn = self.encoder.end_of_turn if self.encoder.is_chat(problem.prompt) else None
         return int(self.tokenizer.eos_token_id if end_of_turn is None else end_of_turn)
+
+    def read_options(self, options: Mapping[str, Any] | None) -> None:
+        """Keep what a reset tells about the training: `options["progress"]`, for verifiers that want it."""
+        self.progress = (options or {}).get("progress", self.progress)
 
     def conclude(self, problem: Problem, verdict: Verdict) -> dict[str, Any]:
         """Return what the infos say about a verdict, and tell the curriculum, if any."""
@@ -303,6 +314,16 @@ class TextGenTask:
             stop = self.tokenizer.convert_ids_to_tokens(min(stops))
             raise ValueError(f"demonstration {shown(text)} goes on after the stop token {stop!r}")
         return tokens
+
+
+def _check_columns(verifier: Verifier, problems: Sequence[Problem]) -> None:
+    """Refuse a verifier that asks for columns which no problem has."""
+    if not verifier.columns:
+        return
+    there = {name for problem in problems for name in problem.metadata}
+    if lacking := [name for name in verifier.columns if name not in there]:
+        allowed = ", ".join(["answer", *sorted(there)])
+        raise ValueError(f"the reward function asks for the columns {lacking}; the problems have: {allowed}")
 
 
 def _longest_of(what: str, texts: Sequence[PromptText], lengths: Sequence[int], place: Callable[[int], str]) -> int:

@@ -29,7 +29,7 @@ class TextGenEnv(gym.Env[dict[str, Any], np.int64]):
     metadata: dict[str, Any] = {
         "render_modes": ["ansi", "human"],
         "render_fps": 4,
-        "traits": {"verdicts_in_infos": True},
+        "traits": {"verdicts_in_infos": True, "reset_options": ("progress",)},
     }
 
     def __init__(self, render_mode: str | None = None, **task: Any) -> None:
@@ -50,7 +50,11 @@ class TextGenEnv(gym.Env[dict[str, Any], np.int64]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Start the next episode of the stream; with a seed, the first one of that seed's stream."""
+        """Start the next episode of the stream; with a seed, the first one of that seed's stream.
+
+        `options["progress"]` tells verifiers that want it how far the training is; see `verifiers.base.Completion`.
+        """
+        self.task.read_options(options)
         if seed is not None or not self._posed:
             super().reset(seed=seed)
             self.task.reseed(self.np_random)

@@ -54,6 +54,7 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
             "ends_are_in_infos": True,
             "verdicts_in_infos": True,
             "groups_span_slots": True,
+            "reset_options": ("progress",),
             "agent_settings": ("device", "group_size", "late_verdicts", "flag_errors", "trust"),
         },
     }
@@ -111,12 +112,14 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
 
         Without a mask, a new group begins, even if the last one is incomplete. With a seed, the stream of problems
         starts again from that seed; groups are numbered from 0, or continue while other slots still run.
+        `options["progress"]` tells verifiers that want it how far the training is; see `verifiers.base.Completion`.
 
         Raises:
             ValueError: if the mask has another shape or selects nothing.
         """
         mask = None if options is None else options.get("reset_mask")
         rows = self._rows_of_mask(mask)
+        self.task.read_options(options)
         if seed is not None or not self._posed:
             super().reset(seed=seed)
             self.task.reseed(self.np_random)

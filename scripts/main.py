@@ -17,6 +17,7 @@ from .compare.command import compare
 from .evaluation.command import evaluate
 from .export import export
 from .faults import explain, reader_gone, take_streams, thread_faults
+from .hints import hint_of
 from .lab import lab
 from .sft import sft
 from .train import train
@@ -38,7 +39,7 @@ class Commands(click.Group):
             for fault in faults:
                 raise fault
         except click.ClickException as error:
-            _fail(error.format_message(), error.exit_code)
+            _fail(hint_of(error) or error.format_message(), error.exit_code)
         except click.Abort as error:  # click makes it of a KeyboardInterrupt; see progress.Interrupt
             said = error.__cause__.args if error.__cause__ else ()
             _fail("aborted", 128 + (said[0] if said else signal.SIGINT))

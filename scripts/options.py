@@ -12,6 +12,8 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
+from .verifier_names import VerifierName
+
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
@@ -128,14 +130,19 @@ def _read_config(ctx: click.Context, param: click.Parameter, value: Path | None)
     config = {names.get(key.replace("_", "-"), key): option for key, option in config.items()}
     known = [option.name for option in ctx.command.params if option.name]
     repeated = [one.name for one in ctx.command.params if getattr(one, "multiple", False) and one.type is click.STRING]
+    if isinstance(config.get("verifier"), list):
+        config["verifier"] = ",".join(map(str, config["verifier"]))
     for key, option in config.items():
         if isinstance(option, list) and key not in repeated:
             raise click.BadParameter(
                 f"{value} sets {key!r} to a list; allowed: a value, or a table for KEY=VALUE options"
             )
         if key not in known:
+            from agents import trl_names
+
             close = difflib.get_close_matches(key, known, n=1)
-            hint = f"; did you mean {close[0]!r}?" if close else ""
+            hint = trl_names.option_hint(key, known) or (f"did you mean {close[0]!r}?" if close else "")
+            hint = f"; {hint}" if hint else ""
             raise click.BadParameter(f"{value} sets the unknown option {key!r}{hint}")
     ctx.default_map = {
         **(ctx.default_map or {}),
@@ -225,7 +232,12 @@ problem_file = options(
 )
 
 text = options(
-    click.option("--verifier", default="arith", help='Verifier: a name or "module:Name".'),
+    click.option(
+        "--verifier",
+        type=VerifierName(),
+        default="arith",
+        help="Verifier: a name, file.py:function or module:Name; several with weights: a.py:f,a.py:g=0.5.",
+    ),
     click.option("--verifier-arg", "verifier_args", type=KeyValue(), multiple=True, help="Argument of the verifier."),
     setting(
         "--verifier-workers",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from agents import AGENTS, Agent
+from agents import AGENTS, Agent, trl_names
 from agents.checks import check_choice, check_count
 from agents.envs import find_spec
 from agents.policies import NAMES, check_name, find_config
@@ -55,6 +55,8 @@ def agent_arguments(name: str, cls: type[Agent], options: dict[str, Any]) -> dic
     for key, value in dict(options.get("agent_args", ())).items():
         if key in options:
             raise ValueError(f"--agent-arg {key}: there is an option for it, --{key.replace('_', '-')}")
+        if key not in accepted and (hint := trl_names.option_hint(key, list(options))):
+            raise ValueError(f"--agent-arg {key}: {hint}")
         check_choice(f"--agent-arg of {name!r}", key, sorted(set(accepted) - set(options)))
         given[key] = value
     return given

@@ -31,6 +31,7 @@ def sft(**given: Any) -> None:
     from . import run_folder as folder
     from . import session, settings
     from .progress import Interrupt
+    from .verifier_names import short_name
 
     if not settings.is_text(given["env_id"]):
         raise ValueError(f"{given['env_id']} has no demonstrations to learn from")
@@ -38,7 +39,7 @@ def sft(**given: Any) -> None:
     episodes = given["eval_episodes"]
     envs = session.evaluation_envs(given["env_id"], agent.origin["env_kwargs"], agent.device, episodes, "test")
     shown = session.demonstrations(agent, given)
-    run_dir = folder.choose(given["log_dir"], given["overwrite"], f"sft-{given['verifier'].replace(':', '.')}")
+    run_dir = folder.choose(given["log_dir"], given["overwrite"], f"sft-{short_name(given['verifier'])}")
     folder.create(run_dir, settings.resolved(given), given["overwrite"])
     started = time.perf_counter()
     with Interrupt() as interrupt:

@@ -251,8 +251,9 @@ def _new(given: dict[str, Any]) -> tuple[Any, Path]:
     """Return the agent that the options describe and the path of its run folder; writes nothing."""
     from . import run_folder as folder
     from . import session, settings
+    from .verifier_names import short_name
 
     agent = session.build_agent(given["agent"], given)
-    of_text = [given["verifier"].replace(":", ".")] if settings.is_text(given["env_id"]) else []
+    of_text = [short_name(given["verifier"])] if settings.is_text(given["env_id"]) else []
     name = "-".join([given["env_id"].split(":")[-1], *of_text, given["agent"]])
     return agent, folder.choose(given["log_dir"], given["overwrite"], name.lower())

@@ -71,6 +71,26 @@ class Verdict:
             raise ValueError(f"a verdict's reward must be a finite number in float32, got {self.reward!r}")
 
 
+class Completion(str):
+    """A completion's text, with what the verifiers that ask for it (`Verifier.wants`) learn besides.
+
+    Attributes:
+        token_ids: the sampled tokens, with the end token if there is one; None if unknown.
+        progress: of the training: `num_updates` so far and `max_updates`; empty if unknown. Values may be None.
+    """
+
+    token_ids: tuple[int, ...] | None = None
+    progress: Mapping[str, Any] = {}
+
+    @classmethod
+    def of(cls, text: str, token_ids: Sequence[int] | None, progress: Mapping[str, Any]) -> Completion:
+        """Return a text with these attributes."""
+        made = cls(text)
+        made.token_ids = None if token_ids is None else tuple(token_ids)
+        made.progress = progress
+        return made
+
+
 def first_line(error: BaseException) -> str:
     """Return the first line of an exception's message; its type if it has none."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0]
@@ -105,6 +125,8 @@ class Verifier:
         slow: a verdict may take longer than 5 ms, because it runs a program or a model.
         does_not_catch: known holes: the name of an attack in `lint/attacks.py` or in `counterexamples`, and why wrong
             completions of that kind are rewarded.
+        wants: what completions should carry besides their text: "token_ids", "progress"; see `Completion`.
+        columns: metadata that it cannot judge without, by name.
         needs: optional modules that it requires, each with the extra of this package that installs it.
     """
 
@@ -119,6 +141,8 @@ class Verifier:
     prefers_batches: bool = False
     slow: bool = False
     does_not_catch: Mapping[str, str] = {}
+    wants: tuple[str, ...] = ()
+    columns: tuple[str, ...] = ()
     needs: Mapping[str, str] = {}
 
     def sample(self, rng: random.Random) -> Problem:

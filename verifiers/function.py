@@ -1,25 +1,85 @@
-"""A reward function f(prompts, completions, **columns) as a verifier."""
+"""A reward function f(prompts, completions, **columns) as a verifier: the signature that TRL uses."""
 
 from __future__ import annotations
 
 import inspect
 import math
 import string
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+import warnings
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 from typing import Any
 
 from typing_extensions import override
 
-from .base import MAX_REWARD, Problem, Verdict, Verifier
+from .base import MAX_REWARD, Completion, Problem, Verdict, Verifier
+
+WANTS = {"completion_ids": "token_ids", "trainer_state": "progress"}  # parameters, and what completions carry for them
+GIVEN = ("prompts", "completions", "answer", *WANTS, "log_metric", "log_extra")
+REFUSED = {
+    "environments": "TRL's environments with tools have no counterpart; judge the text of the completion instead",
+}
+
+
+@dataclass(frozen=True)
+class TrainerState:
+    """What a reward function learns about the training; the names are transformers'.
+
+    Attributes:
+        global_step: updates so far.
+        max_steps: updates in all; None if unknown.
+        num_train_epochs: always None: rlenv counts steps or episodes.
+    """
+
+    global_step: int
+    max_steps: int | None = None
+    num_train_epochs: int | None = None
+
+
+@dataclass
+class _Notes:
+    """What a function logs with `log_metric` and `log_extra`: named parts of each verdict.
+
+    Args:
+        count: completions in the batch.
+    """
+
+    count: int
+    parts: dict[str, list[Any]] = field(default_factory=dict)
+
+    def log_metric(self, name: str, value: float) -> None:
+        """Log a number about the batch; its mean over episodes is logged."""
+        self.parts[str(name)] = [float(value)] * self.count
+
+    def log_extra(self, column: str, values: Sequence[Any]) -> None:
+        """Log one number per completion; anything else is left out."""
+        values = list(values)
+        if len(values) != self.count:
+            raise ValueError(f"log_extra({column!r}, ...) got {len(values)} values for {self.count} completions")
+        if not all(isinstance(value, (int, float)) for value in values):
+            warnings.warn(f"log_extra({column!r}, ...): only numbers are logged", stacklevel=3)
+            return
+        self.parts[str(column)] = [float(value) for value in values]
+
+    def of(self, row: int) -> dict[str, float]:
+        """Return the parts of one completion's verdict."""
+        return {name: values[row] for name, values in self.parts.items() if math.isfinite(values[row])}
 
 
 class FunctionVerifier(Verifier):
     """Wraps a reward function with the signature that TRL uses.
 
-    The function is called once per batch, with lists: `prompts`, `completions`, and the columns that it has parameters
-    for: `answer` and the problems' metadata. It returns one number per completion, and may be async. None means that it
-    does not apply to a completion; NaN and numbers beyond float32 are errors. Any other number is in its range.
+    The function is called once per batch, with keyword arguments, of which it gets those that it has parameters for:
+
+    - `prompts` and `completions`: texts. If a prompt is a list of messages, its completion is
+      `[{"role": "assistant", "content": text}]`.
+    - `answer`, and the problems' metadata by name: lists with one value per completion.
+    - `completion_ids`: the sampled tokens; `trainer_state`: a `TrainerState`. Both are known while an agent plays.
+    - `log_metric(name, value)` and `log_extra(column, values)`: numbers for the log.
+
+    It returns one number per completion, and may be async. None means that it does not apply to a completion; NaN and
+    numbers beyond float32 are errors. Any other number is in its range.
 
     Args:
         function: `f(prompts, completions, **columns) -> list[float | None]`, sync or async.
@@ -27,7 +87,8 @@ class FunctionVerifier(Verifier):
         alphabet: characters for a character tokenizer; printable ASCII by default.
 
     Raises:
-        ValueError: when judging, if the function returns a list of the wrong length, or something other than numbers.
+        ValueError: for a parameter that has no counterpart here; when judging, if the function returns a list of the
+            wrong length, or something other than numbers.
     """
 
     reward_range = (-math.inf, math.inf)
@@ -40,25 +101,31 @@ class FunctionVerifier(Verifier):
         self.success_reward = success_reward
         self.alphabet = alphabet
         try:
-            parameters = inspect.signature(function).parameters
+            parameters = inspect.signature(function).parameters.values()
         except ValueError as error:
             raise ValueError(
                 f"{self.name} is not a reward function f(prompts, completions, **columns): {error}"
             ) from error
-        self._takes_all = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters.values())
-        self._names = set(parameters)
+        self._takes_all = any(p.kind is p.VAR_KEYWORD for p in parameters)
+        self._names = {p.name for p in parameters if p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)}
+        required = [p.name for p in parameters if p.name in self._names and p.default is p.empty]
+        for name in required:
+            if name in REFUSED:
+                raise ValueError(f"reward function {self.name} asks for {name!r}: {REFUSED[name]}")
+        self._required = set(required)
+        self.columns = tuple(name for name in required if name not in GIVEN)
+        self.wants = tuple(want for name, want in WANTS.items() if self._takes_all or name in self._names)
 
     @override
     def verify_batch(self, problems: Sequence[Problem], completions: Sequence[str]) -> list[Verdict]:
-        columns: dict[str, list[Any]] = {
-            "prompts": [problem.prompt for problem in problems],
-            "completions": list(completions),
-            "answer": [problem.answer for problem in problems],
-        }
-        for name in {key for problem in problems for key in problem.metadata} - columns.keys():
-            columns[name] = [problem.metadata.get(name) for problem in problems]
+        notes = _Notes(len(completions))
+        columns = self._columns(problems, completions) | {"log_metric": notes.log_metric, "log_extra": notes.log_extra}
         if not self._takes_all:
             columns = {name: values for name, values in columns.items() if name in self._names}
+        if missing := sorted(self._required - columns.keys()):
+            raise ValueError(
+                f"reward function {self.name} asks for {', '.join(missing)}, unknown here; known: {', '.join(columns)}"
+            )
         rewards = self.function(**columns)
         if inspect.isawaitable(rewards):
             rewards = _wait_for(rewards)
@@ -67,9 +134,26 @@ class FunctionVerifier(Verifier):
         rewards = list(rewards)
         if len(rewards) != len(completions):
             raise ValueError(f"reward function {self.name} returned {len(rewards)} rewards for {len(completions)}")
-        return [self._verdict(reward) for reward in rewards]
+        return [self._verdict(reward, notes.of(row)) for row, reward in enumerate(rewards)]
 
-    def _verdict(self, reward: Any) -> Verdict:
+    def _columns(self, problems: Sequence[Problem], completions: Sequence[str]) -> dict[str, Any]:
+        """Return everything that a function can ask for, except what it logs with."""
+        names = {key for problem in problems for key in problem.metadata} - set(GIVEN)
+        columns: dict[str, Any] = {name: [problem.metadata.get(name) for problem in problems] for name in names}
+        ids = [getattr(text, "token_ids", None) for text in completions]
+        if self.wants and ids and None not in ids:
+            columns["completion_ids"] = [list(tokens) for tokens in ids]
+        progress: Mapping[str, Any] = getattr(completions[-1], "progress", {}) if len(completions) else {}
+        if progress:
+            columns["trainer_state"] = TrainerState(progress.get("num_updates") or 0, progress.get("max_updates"))
+        pairs = list(zip(problems, completions, strict=True))
+        return columns | {
+            "prompts": [problem.prompt for problem in problems],
+            "completions": [_as_asked(problem.prompt, text) for problem, text in pairs],
+            "answer": [problem.answer for problem in problems],
+        }
+
+    def _verdict(self, reward: Any, parts: dict[str, float]) -> Verdict:
         if reward is None:
             return Verdict(0.0, status="not_applicable")
         try:
@@ -78,7 +162,13 @@ class FunctionVerifier(Verifier):
             raise ValueError(f"reward function {self.name} returned {reward!r}, which is not a number") from error
         if not abs(value) <= MAX_REWARD:
             return Verdict(0.0, status="error", reason=f"reward function {self.name} returned {value}")
-        return Verdict(value)
+        return Verdict(value, parts)
+
+
+def _as_asked(prompt: Any, text: str) -> Any:
+    """Return a completion in the form of its prompt: plain text, or a list of messages."""
+    text = str(text) if isinstance(text, Completion) else text
+    return text if isinstance(prompt, str) else [{"role": "assistant", "content": text}]
 
 
 def _wait_for(rewards: Awaitable[Any]) -> Any:

@@ -1,18 +1,18 @@
-"""Makes verifiers from a name, an entry point, "module:Name", an object or a reward function."""
+"""Makes verifiers from a name, an entry point, "module:Name", "file.py:name", an object, a function or a list."""
 
 from __future__ import annotations
 
 import difflib
-import importlib
 import inspect
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from .base import Verifier
 from .function import FunctionVerifier
+from .user_code import SUFFIX, import_user_module
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoints
@@ -73,19 +73,23 @@ def list_verifiers() -> list[str]:
     return sorted(set(_REGISTRY) | {entry.name for entry in _plugins()})
 
 
-def make_verifier(spec: str | Verifier | Callable[..., Any], **kwargs: Any) -> Verifier:
+def make_verifier(spec: str | Verifier | Callable[..., Any] | Sequence[Any], **kwargs: Any) -> Verifier:
     """Return the verifier that `spec` describes.
 
     Args:
         spec: a registered name ("arith"), a name with its first argument ("reasoning_gym:leg_counting"),
-            "module:Name", a Verifier object or class, or a reward function
-            `f(prompts, completions, **columns) -> list[float | None]`.
-        kwargs: arguments of the verifier's constructor.
+            "module:Name", "path/to/file.py:name", a Verifier object or class, or a reward function
+            `f(prompts, completions, **columns) -> list[float | None]`. A list of these, or names with weights in one
+            text ("rewards.py:right,rewards.py:short=0.1"), is their weighted sum; the first one says what a success is.
+        kwargs: arguments of the verifier's constructor. For a list: `reward_weights`, one number each (1 by default).
 
     Raises:
         ValueError: for an unknown name (with the closest matches), a module that cannot be imported, or unknown
             arguments.
     """
+    members = split_list(spec) if isinstance(spec, str) else spec
+    if isinstance(members, (list, tuple)):
+        return _weighted(members, **kwargs)
     if isinstance(spec, str):
         name, _, argument = spec.partition(":")
         if argument and name in list_verifiers():
@@ -99,20 +103,72 @@ def make_verifier(spec: str | Verifier | Callable[..., Any], **kwargs: Any) -> V
         return _construct(found, found.__name__, **kwargs)
     if callable(found):
         return _construct(FunctionVerifier, getattr(found, "__name__", "function"), found, **kwargs)
-    raise ValueError(f"a verifier is a name, a Verifier or a reward function, got {found!r}")
+    raise ValueError(f"a verifier is a name, a Verifier or a reward function, or a list of them, got {found!r}")
+
+
+def split_list(spec: str) -> list[str] | None:
+    """Return the members of "name,name=0.5,file.py:name=2", weights included; None for the name of one verifier."""
+    members = spec.split(",")
+    if len(members) == 1:
+        return None
+    known = list_verifiers()
+    names = [split_weight(member)[0] for member in members]
+    if spec.partition(":")[0] in known and not all(":" in name or name in known for name in names):
+        return None  # the comma is in the first argument: format:think,answer
+    return members
+
+
+def split_weight(member: str) -> tuple[str, float]:
+    """Return a member of a list as its name and its weight, 1 by default."""
+    name, equals, number = member.rpartition("=")
+    try:
+        return (name.strip(), float(number)) if equals else (member.strip(), 1.0)
+    except ValueError:  # the equals sign belongs to the name
+        return member.strip(), 1.0
+
+
+def _weighted(members: Sequence[Any], reward_weights: Any = None, **kwargs: Any) -> Verifier:
+    """Return the weighted sum of a list of verifiers."""
+    if kwargs:
+        raise ValueError(
+            f"verifier arguments {sorted(kwargs)} given for a list of verifiers, which takes reward_weights only; "
+            "for arguments of its members use the verifier 'weighted'"
+        )
+    pairs = [split_weight(one) if isinstance(one, str) else (one, 1.0) for one in members]
+    if reward_weights is not None:
+        if not isinstance(reward_weights, (list, tuple)) or len(reward_weights) != len(pairs):
+            raise ValueError(f"reward_weights must be {len(pairs)} numbers, one per verifier, got {reward_weights!r}")
+        if any(isinstance(one, str) and split_weight(one)[0] != one.strip() for one in members):
+            raise ValueError("weights are given twice, in the names (name=0.5) and as reward_weights")
+        pairs = [(spec, weight) for (spec, _), weight in zip(pairs, reward_weights, strict=True)]
+    parts: dict[str, Mapping[str, Any]] = {}
+    for spec, weight in pairs:
+        label = name = _label(spec)
+        while label in parts:
+            label = f"{name}-{len(parts) + 1}"
+        parts[label] = {"verifier": spec, "weight": weight}
+    return _construct(_load("weighted"), "weighted", parts, success_of=next(iter(parts), None))
+
+
+def _label(spec: Any) -> str:
+    """Return a short name of a verifier for the log."""
+    if not isinstance(spec, str):
+        return str(getattr(spec, "__name__", type(spec).__name__))
+    name, _, argument = spec.partition(":")
+    return name if not argument or name in list_verifiers() else spec.rpartition(":")[2]
 
 
 def find_verifier(name: str) -> Any:
-    """Return what a name or "module:Name" refers to: usually a class.
+    """Return what a name, "module:Name" or "file.py:name" refers to: usually a class.
 
     Raises:
         ValueError: for an unknown name (with the closest matches), or a module that cannot be imported.
     """
     if ":" in name:
         require_trust(f"the unregistered verifier {name!r}")
-        module_name, _, attribute = name.partition(":")
+        module_name, _, attribute = name.rpartition(":")
         try:
-            return getattr(importlib.import_module(module_name), attribute)
+            return getattr(import_user_module(module_name), attribute)
         except (Exception, SystemExit) as error:  # a module may raise anything while it is imported
             raise ValueError(f"verifier {name!r} cannot be loaded: {_reason(error)}") from error
     known = list_verifiers()
@@ -120,6 +176,8 @@ def find_verifier(name: str) -> Any:
         return _load(name)
     close = difflib.get_close_matches(name, known, n=3)
     hint = f"did you mean {', '.join(close)}?" if close else f"known: {', '.join(known)}"
+    if name.endswith(SUFFIX):
+        hint = f"name the function in it: {name}:my_function"
     raise ValueError(f"unknown verifier {name!r}; {hint}")
 
 

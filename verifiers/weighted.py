@@ -19,7 +19,8 @@ class Weighted(Verifier):
     """Several verifiers of the same completion; the reward is Σ weight · reward.
 
     The first part that can make problems provides the problems and demonstrations; if no part can, problems must be
-    listed. A completion is a success if every part with a positive weight counts it as one. If a part fails, or the
+    listed. A completion is a success if every part with a positive weight counts it as one, or the one part that
+    `success_of` names. If a part fails, or the
     sum is beyond float32, the whole verdict is a failure; a part that is not applicable adds nothing. Parts that want
     worker processes get them. Prompts: those of the part that poses the problems. Alphabet: the parts' alphabets
     together. Not caught: what no part catches; and a part with a small weight still pays for wrong answers.
@@ -27,15 +28,19 @@ class Weighted(Verifier):
     Args:
         parts: maps a name to a weight, or to a mapping with `weight`, the verifier's own arguments, and `verifier` if
             the name is not the verifier's: {"arith": 1, "length": {"weight": 0.1, "maximum": 3}}.
+        success_of: the part that says what a success is; None for all parts with a positive weight.
 
     Raises:
         ValueError: for no parts, a weight that is not a number, weights whose sum is beyond float32, an unknown
-            verifier, or unknown arguments.
+            verifier or part, or unknown arguments.
     """
 
-    def __init__(self, parts: Mapping[str, float | Mapping[str, Any]]) -> None:
+    def __init__(self, parts: Mapping[str, float | Mapping[str, Any]], success_of: str | None = None) -> None:
         if not isinstance(parts, Mapping) or not parts:
             raise ValueError(f"weighted: parts maps names to weights, as in {{'arith': 1}}; got {parts!r}")
+        if success_of is not None and success_of not in parts:
+            raise ValueError(f"weighted: success_of must be one of {', '.join(parts)}, got {success_of!r}")
+        self.success_of = success_of
         self.parts: dict[str, Verifier] = {}
         self.pools: dict[str, WorkerPool] = {}
         self.weights: dict[str, float] = {}
@@ -54,6 +59,8 @@ class Weighted(Verifier):
         self.levels = self.first.levels
         self.prefers_batches = any(part.prefers_batches for part in members)
         self.slow = any(part.slow or part.isolated for part in members)
+        self.wants = tuple(dict.fromkeys(want for part in members for want in part.wants))
+        self.columns = tuple(dict.fromkeys(column for part in members for column in part.columns))
         weighed = [(weight, self.parts[name]) for name, weight in self.weights.items() if weight]
         self.reward_range = _range([(weight, self.parts[name]) for name, weight in self.weights.items()])
         self.success_reward = sum(weight * part.success_reward for weight, part in weighed if weight > 0)
@@ -67,10 +74,11 @@ class Weighted(Verifier):
         return [self._sum({name: column[row] for name, column in columns.items()}) for row in range(len(completions))]
 
     def is_success(self, verdict: Verdict) -> bool:
-        """Tell whether every applicable part with a positive weight counts its own reward as a success."""
+        """Tell whether the parts that decide count their own rewards as a success; see the class."""
         if verdict.status != "ok":
             return False
-        wanted = [name for name, weight in self.weights.items() if weight > 0 and name in verdict.parts]
+        decide = [name for name, weight in self.weights.items() if weight > 0]
+        wanted = [name for name in ([self.success_of] if self.success_of else decide) if name in verdict.parts]
         return bool(wanted) and all(self.parts[name].is_success(_part(verdict, name)) for name in wanted)
 
     def _sum(self, verdicts: dict[str, Verdict]) -> Verdict:

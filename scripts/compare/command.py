@@ -114,6 +114,7 @@ def _with_defaults(given: dict[str, Any]) -> dict[str, Any]:
     from agents.envs import find_spec, traits_of
 
     from ..settings import is_text
+    from ..verifier_names import short_name
 
     given = one_budget(given)
     text = is_text(given["env_id"])
@@ -124,7 +125,7 @@ def _with_defaults(given: dict[str, Any]) -> dict[str, Any]:
         filled["group_size"] = GROUP
     if given["stop_reward"] is None and not text:
         filled["stop_reward"] = find_spec(given["env_id"]).reward_threshold
-    world = [given["env_id"].split(":")[-1], *([given["verifier"].replace(":", ".")] if text else [])]
+    world = [given["env_id"].split(":")[-1], *([short_name(given["verifier"])] if text else [])]
     filled["log_dir"] = given["log_dir"] or Path("runs", "-".join(["compare", *world]).lower())
     return filled
 

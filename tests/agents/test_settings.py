@@ -1,13 +1,14 @@
 """Every agent shows all its settings, names a typo, and can be watched update by update."""
 
 import inspect
+import re
 import typing
 
 import numpy as np
 import pytest
 from stable_baselines3.common.callbacks import BaseCallback
 
-from agents import AGENTS, DAPO, PPO, Agent, Reinforce, ReinforceBaseline
+from agents import AGENTS, DAPO, GRPO, PPO, Agent, Reinforce, ReinforceBaseline, trl_names
 from agents.algorithms import _actor_critic, _proximal, ppo
 from agents.defaults import default_of
 from agents.metrics import Reduce
@@ -149,3 +150,24 @@ def test_a_loop_that_is_left_early_ends_its_callbacks():
     for _ in agent.updates(total_episodes=100, callback=Listener()):
         break
     assert len(ended) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("num_generations", "TRL's num_generations is 'group_size' here; allowed: "),
+        ("max_completion_length", "is env_kwargs={'max_new_tokens': ...} here; allowed: "),
+        ("max_steps", "TRL's max_steps is learn(total_episodes="),
+        ("scale_rewards", "grpo divides by the group's standard deviation"),
+    ],
+)
+def test_a_name_of_trl_is_answered_with_ours(name, said):
+    with pytest.raises(TypeError, match=re.escape(said)):
+        GRPO("MlpPolicy", "CartPole-v1", **{name: 1})
+
+
+def test_every_name_that_a_hint_gives_exists():
+    allowed = {name for cls in AGENTS.values() for name in inspect.signature(cls).parameters}
+    assert set(trl_names.NAMES.values()) - set(trl_names.ENV) <= allowed
+    taken = allowed & {*trl_names.NAMES, *trl_names.LOOP, *trl_names.SAID}
+    assert taken == {"max_steps"}, "of dr-grpo, the longest episode; the others do not know it"

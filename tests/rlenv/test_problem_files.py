@@ -123,7 +123,8 @@ def test_windows_line_ends_and_empty_lines_are_no_rows(tmp_path):
 def test_columns_are_mapped_and_the_others_are_metadata(tmp_path):
     write_lines(tmp_path / "p.jsonl", [{"question": "1+1=", "target": 2, "answer": "because", "n": [1, 1], "id": None}])
     (problem,) = load_problems(tmp_path / "p.jsonl", {"prompt": "question", "answer": "target", "numbers": "n"})
-    assert problem == Problem("1+1=", "2", {"id": None, "numbers": [1, 1]})
+    named = {"question": "1+1=", "target": 2}  # for reward functions that know the answer by the file's name for it
+    assert problem == Problem("1+1=", "2", {**named, "id": None, "numbers": [1, 1]})
 
 
 def test_a_file_needs_no_answers(tmp_path):

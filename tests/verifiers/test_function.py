@@ -3,7 +3,8 @@ import asyncio
 import numpy as np
 import pytest
 
-from verifiers import FunctionVerifier, Problem, Verdict
+from verifiers import FunctionVerifier, Problem, Verdict, make_verifier
+from verifiers.base import Completion
 
 PROBLEMS = [Problem("1+1=", "2", {"level": 1}), Problem("2+2=", "4", {"hint": "even"})]
 
@@ -21,7 +22,7 @@ def test_a_function_is_called_once_a_batch_with_lists():
 
 
 def test_keyword_arguments_receive_every_column():
-    def reward(prompts, completions, **columns):
+    def reward(prompts, completions, log_metric, log_extra, **columns):
         assert columns == {"answer": ["2", "4"], "level": [1, None], "hint": [None, "even"]}
         return [0.0, 0.0]
 
@@ -133,3 +134,105 @@ def test_a_column_cannot_take_the_place_of_the_completions():
 def test_a_callable_without_a_signature_is_one_clear_line():
     with pytest.raises(ValueError, match="is not a reward function"):
         FunctionVerifier(max)
+
+
+def asked(function, **progress):
+    """Return the verdicts on two completions as an environment hands them over."""
+    texts = [Completion.of("2", [7, 1], progress), Completion.of("4x", [9, 8, 1], progress)]
+    return FunctionVerifier(function).verify_batch(PROBLEMS, texts)
+
+
+def test_a_function_that_asks_gets_token_ids_and_the_state_of_the_trainer():
+    def reward(completions, completion_ids, trainer_state):
+        assert completion_ids == [[7, 1], [9, 8, 1]]
+        assert all(type(text) is str for text in completions)
+        return [trainer_state.global_step + len(ids) / trainer_state.max_steps for ids in completion_ids]
+
+    assert FunctionVerifier(reward).wants == ("token_ids", "progress")
+    assert [verdict.reward for verdict in asked(reward, num_updates=5, max_updates=10)] == [5.2, 5.3]
+
+
+def test_what_was_not_asked_for_is_not_computed():
+    assert FunctionVerifier(lambda prompts, completions: [1.0]).wants == ()
+    assert FunctionVerifier(lambda completions, **columns: [1.0]).wants == ("token_ids", "progress"), "as in TRL"
+
+
+def test_outside_of_an_environment_nobody_knows_the_tokens():
+    def reward(completions, completion_ids):
+        return [0.0]
+
+    with pytest.raises(ValueError, match="reward function reward asks for completion_ids, unknown here; known: comple"):
+        FunctionVerifier(reward).verify(PROBLEMS[0], "2")
+
+    def careful(completions, completion_ids=None):
+        return [float(completion_ids is None)]
+
+    assert FunctionVerifier(careful).verify(PROBLEMS[0], "2").reward == 1.0
+
+
+def test_a_conversation_is_answered_with_a_message():
+    said = [{"role": "user", "content": "1+1?"}]
+
+    def reward(prompts, completions, **kwargs):
+        assert prompts == [said, "2+2="]
+        assert completions == [[{"role": "assistant", "content": "2"}], "4x"]
+        return [1.0, 0.0]
+
+    texts = [Completion.of("2", [7], {}), Completion.of("4x", [9], {})]
+    FunctionVerifier(reward).verify_batch([Problem(said, "2"), PROBLEMS[1]], texts)
+
+
+def test_what_a_function_logs_is_a_part_of_the_verdict():
+    def reward(completions, log_metric, log_extra):
+        log_metric("share", 0.5)
+        log_extra("length", [1, 2])
+        return [1.0, None]
+
+    first, second = FunctionVerifier(reward).verify_batch(PROBLEMS, ["a", "bb"])
+    assert first == Verdict(1.0, {"share": 0.5, "length": 1.0})
+    assert second.status == "not_applicable"
+
+
+def test_texts_are_not_logged_and_that_is_said():
+    def reward(completions, log_extra):
+        log_extra("extracted", ["a", "b"])
+        return [1.0, 1.0]
+
+    with pytest.warns(UserWarning, match="log_extra.'extracted', ....: only numbers are logged"):
+        assert FunctionVerifier(reward).verify_batch(PROBLEMS, ["a", "b"]) == [Verdict(1.0)] * 2
+
+
+def test_an_environment_of_trl_is_refused_by_name():
+    def reward(completions, environments):
+        return [0.0]
+
+    with pytest.raises(ValueError, match="reward function reward asks for 'environments': TRL's environments"):
+        FunctionVerifier(reward)
+
+
+def test_the_columns_that_a_function_cannot_do_without_are_known():
+    def reward(prompts, completions, solution, answer, hint=None, log_metric=None, **kwargs):
+        return [1.0]
+
+    assert FunctionVerifier(reward).columns == ("solution",)
+
+
+def test_several_functions_add_up_as_in_trl():
+    """TRL: (rewards * weights).nansum(1), and a row is left out where every function returned None."""
+
+    def right(completions, answer, **kwargs):
+        return [
+            None if text == "?" else float(text == wanted) for text, wanted in zip(completions, answer, strict=True)
+        ]
+
+    async def short(completions, **kwargs):
+        return [None if text in ("?", "2") else -float(len(text)) for text in completions]
+
+    both = make_verifier([right, short], reward_weights=[1.0, 0.25])
+    verdicts = both.verify_batch([PROBLEMS[0]] * 3, ["2", "44", "?"])
+    assert verdicts == [
+        Verdict(1.0, {"right": 1.0}), Verdict(-0.5, {"right": 0.0, "short": -2.0}), Verdict(0.0, {}, "not_applicable"),
+    ]  # fmt: skip
+    assert [both.is_success(verdict) for verdict in verdicts] == [True, False, False], (
+        "the first says what a success is"
+    )

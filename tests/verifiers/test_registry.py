@@ -3,8 +3,9 @@ import sys
 import pytest
 
 import verifiers.registry as registry
-from verifiers import Arith, FunctionVerifier, Problem, Verdict, Verifier, list_verifiers, make_verifier
+from verifiers import Arith, FunctionVerifier, Problem, Verdict, Verifier, list_verifiers, make_verifier, user_code
 from verifiers import register_verifier as register
+from verifiers.workers.pool import WorkerPool
 
 
 class Always(Verifier):
@@ -176,7 +177,90 @@ def test_ctrl_c_while_a_plugin_is_imported_is_not_held_back(plugin, tmp_path):
         make_verifier(plugin)
 
 
-@pytest.mark.parametrize("spec", [None, 3, 0.5, ["arith"]])
+@pytest.mark.parametrize("spec", [None, 3, 0.5, {"arith": 1}])
 def test_anything_else_is_no_verifier(spec):
     with pytest.raises(ValueError, match="a verifier is a name, a Verifier or a reward function"):
         make_verifier(spec)
+
+
+@pytest.fixture
+def rewards(tmp_path, monkeypatch):
+    """A folder with two files of the same name, which import a neighbour; the folder is not on the search path."""
+    monkeypatch.setattr(user_code.CODE, "files", {})
+    monkeypatch.setattr(user_code.CODE, "folders", [])
+    before = set(sys.modules)
+    for folder, reward in ((tmp_path, 0.25), (tmp_path / "deep", 0.75)):
+        folder.mkdir(exist_ok=True)
+        (folder / "my.rewards.py").write_text(
+            "import dataclasses\n"
+            "def f(completions, **columns):\n"
+            "    from neighbour_of_rewards import bonus\n"
+            f"    return [{reward} + bonus for _ in completions]\n"
+        )
+    (tmp_path / "neighbour_of_rewards.py").write_text("bonus = 1.0\ndef g(completions):\n    return [2.0]\n")
+    (tmp_path / "dataclasses.py").write_text("raise SystemExit('never imported: Python has its own')\n")
+    monkeypatch.chdir(tmp_path)
+    path = list(sys.path)
+    yield tmp_path
+    assert sys.path == path
+    for name in set(sys.modules) - before:
+        del sys.modules[name]
+
+
+def test_a_function_in_a_file_is_found_with_its_neighbours(rewards):
+    assert reward_of(make_verifier("my.rewards.py:f")) == 1.25
+    assert reward_of(make_verifier(f"{rewards}/deep/my.rewards.py:f")) == 1.75, "another file of this name"
+
+
+def test_a_module_of_the_current_directory_is_found_after_all_others(rewards):
+    assert reward_of(make_verifier("neighbour_of_rewards:g")) == 2.0
+    with pytest.raises(ValueError, match=r"has no attribute 'f'"):
+        make_verifier("dataclasses:f")
+
+
+def test_worker_processes_find_the_file_and_its_neighbours(rewards):
+    pool = WorkerPool(make_verifier("my.rewards.py:f"), workers=1, timeout=30.0)
+    try:
+        assert pool.verify(Problem("p"), "c") == Verdict(1.25)
+    finally:
+        pool.close()
+
+
+def test_a_file_from_a_checkpoint_needs_trust(rewards):
+    (rewards / "bad.py").write_text("raise SystemExit('imported')\n")
+    with (
+        registry.trusting(False),
+        pytest.raises(ValueError, match=r"names the unregistered verifier 'bad\.py:f'.*--trust"),
+    ):
+        make_verifier("bad.py:f")
+
+
+@pytest.mark.parametrize(
+    ("spec", "reason"),
+    [
+        ("nowhere.py:f", "there is no file '.*nowhere.py'"),
+        ("my.rewards.py:h", "no attribute 'h'"),
+        ("my.rewards.py", "name the function in it: my.rewards.py:my_function"),
+        ("arith,lenght", "unknown verifier 'lenght'; did you mean length"),
+    ],
+)
+def test_a_file_or_a_list_that_cannot_be_used_is_one_clear_line(rewards, spec, reason):
+    with pytest.raises(ValueError, match=reason):
+        make_verifier(spec)
+
+
+def test_a_list_of_names_is_a_weighted_sum(rewards):
+    made = make_verifier("my.rewards.py:f,deep/my.rewards.py:f=0.5,length:3=-2")
+    assert made.weights == {"f": 1.0, "f-2": 0.5, "length": -2.0}
+    assert made.verify(Problem("p"), "c").reward == pytest.approx(1.25 + 0.5 * 1.75 - 2.0)
+    assert make_verifier("format:think,answer").tags == ["think", "answer"], "a comma in an argument stays there"
+
+
+def test_a_list_has_one_weight_for_each_member():
+    for weights in ([1.0], 0.5, "ab"):
+        with pytest.raises(ValueError, match="reward_weights must be 2 numbers, one per verifier, got"):
+            make_verifier([half, "arith"], reward_weights=weights)
+    with pytest.raises(ValueError, match="weights are given twice"):
+        make_verifier("arith,length:3=0.5", reward_weights=[1, 2])
+    with pytest.raises(ValueError, match=r"\['digits'\] given for a list of verifiers"):
+        make_verifier(["arith", half], digits=3)

@@ -16,6 +16,7 @@ import cloudpickle
 from typing_extensions import override
 
 from ..base import Problem, Verdict, Verifier
+from ..user_code import WithUserCode
 from .supervisor import describe
 from .worker import Worker, WorkerError, WorkerTimeoutError
 
@@ -51,7 +52,7 @@ class WorkerPool:
         if isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not 0 < timeout < float("inf"):
             raise ValueError(f"verifier_timeout must be a positive number of seconds, got {timeout!r}")
         try:
-            payload = cloudpickle.dumps(verifier)
+            payload = cloudpickle.dumps(WithUserCode(verifier))
         except Exception as error:  # whatever a user's object raises when it is pickled
             raise ValueError(f"{type(verifier).__name__} cannot be moved to worker processes: {error}") from error
         self.verifier, self.workers, self.timeout, self.memory_mb = verifier, workers, float(timeout), memory_mb

@@ -1,0 +1,61 @@
+"""Names of verifiers on the command line: made absolute, shortened for folders, and whether they need trust."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import click
+
+
+class VerifierName(click.ParamType):
+    """Verifiers by name; files and folders in it become absolute, so that a run can be continued from elsewhere."""
+
+    name = "NAME"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Return the same verifiers; a module of the current directory is named by its file."""
+        return absolute(str(value))
+
+
+def absolute(spec: str) -> str:
+    """Return the names of verifiers with absolute paths: of files, and of folders with reward models."""
+    from verifiers.registry import list_verifiers, split_list, split_weight
+    from verifiers.user_code import find_module_file
+
+    members = split_list(spec)
+    if members is not None:
+        pairs = [split_weight(each) for each in members]
+        return ",".join(absolute(name) + ("" if weight == 1 else f"={weight!r}") for name, weight in pairs)
+    module, _, attribute = spec.rpartition(":")
+    if module == "reward_model" and Path(attribute).is_dir():
+        return f"{module}:{Path(attribute).absolute()}"
+    file = find_module_file(module) if module and module not in list_verifiers() else None
+    return spec if file is None else f"{file}:{attribute}"
+
+
+def short_name(spec: str) -> str:
+    """Return a name for verifiers that can be part of the name of a folder."""
+    return "-".join(re.sub(r"[^\w.-]+", ".", _short(name)) for name in _names(spec))
+
+
+def is_registered(spec: str) -> bool:
+    """Tell whether these verifiers are made without importing a module that the user named."""
+    from verifiers.registry import list_verifiers
+
+    return all(name.partition(":")[0] in list_verifiers() for name in _names(spec))
+
+
+def _names(spec: str) -> list[str]:
+    from verifiers.registry import split_list, split_weight
+
+    members = split_list(spec)
+    return [spec] if members is None else [split_weight(each)[0] for each in members]
+
+
+def _short(name: str) -> str:
+    module, _, attribute = name.rpartition(":")
+    if module.endswith(".py"):
+        return f"{Path(module).stem}.{attribute}"
+    return f"{module}.{Path(attribute).name}" if module and Path(attribute).is_absolute() else name
