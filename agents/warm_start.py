@@ -51,6 +51,16 @@ def warm_start(
     return WarmStart(policy, demonstrations, steps, *sizes).run(on_step)
 
 
+@torch.no_grad()
+def demonstration_loss(policy: Policy, episodes: Rollout, batch_size: int = 128) -> float:
+    """Return the loss of `warm_start` on demonstrations, in nats per token; the policy is not trained."""
+    total = 0.0
+    for batch in episodes.split(batch_size):
+        log_probs, _ = policy.evaluate_actions(batch, entropy=False)
+        total -= float(log_probs.where(batch.mask, 0).sum())
+    return total / max(int(episodes.mask.sum()), 1)
+
+
 class WarmStart:
     """The loop of `warm_start`, which can be saved and continued; the arguments are explained there.
 

@@ -20,6 +20,10 @@ NAMED_SPLITS = {"train": "train", "test": "test", "validation": "test"}  # of li
 _TRIES = 10_000
 
 
+class EmptySplitError(ValueError):
+    """No listed problem is in the split that was asked for."""
+
+
 def in_test_split(key: str, test_fraction: float) -> bool:
     """Tell whether a problem with this split key belongs to the test split.
 
@@ -185,7 +189,9 @@ class ProblemStream:
             warnings.warn(f"problems that are in both splits: {len(shared)}", stacklevel=2)
         if not sides[self.split]:
             test_fraction = self.test_fraction
-            raise ValueError(f"none of the {len(problems)} problems is in the {self.split} split ({test_fraction=})")
+            raise EmptySplitError(
+                f"none of the {len(problems)} problems is in the {self.split} split ({test_fraction=})"
+            )
         return sides[self.split]
 
 

@@ -19,6 +19,7 @@ from .export import export
 from .faults import explain, reader_gone, take_streams, thread_faults
 from .hints import hint_of
 from .lab import lab
+from .reward_model import reward_model
 from .sft import sft
 from .train import train
 from .verifiers import verifiers
@@ -75,6 +76,8 @@ def main() -> None:
     \b
     rlenv train                          a language model learns arithmetic
     rlenv train --env CartPole-v1        the same agent balances a pole
+    rlenv sft --problems FILE            imitate the answers in a file
+    rlenv reward-model --pairs FILE      learn which of two answers is better
     rlenv evaluate runs/NAME             measure a run on held-out problems
     rlenv export runs/NAME FOLDER        its model, as transformers loads it
     rlenv compare --agents all           every agent with several seeds, in one table
@@ -88,5 +91,5 @@ def main() -> None:
         raise click.ClickException(str(error)) from error
 
 
-for command in (train, sft, evaluate, export, compare, lab, bench, verifiers):
+for command in (train, sft, reward_model, evaluate, export, compare, lab, bench, verifiers):
     main.add_command(command)

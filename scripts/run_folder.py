@@ -28,6 +28,7 @@ from .progress import say
 from .run_log import CSV, EVENTS
 
 CONFIG, RESULT, SAMPLES = "config.json", "result.json", "samples.md"
+REWARD_MODEL = "model"  # of rlenv reward-model; the verifier reward_model looks for this name
 CHECKPOINT, BEST, DAMAGED = "checkpoint", "best", "damaged"
 LOCK = ".lock"  # while a run is writing
 MODEL = Path("policy", "model")  # in a checkpoint

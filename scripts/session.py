@@ -122,13 +122,16 @@ def demonstrations(agent: Agent, options: dict[str, Any]) -> Rollout | None:
     examples = check_count("sft_examples", options["sft_examples"])
     check_count("sft_batch_size", options["sft_batch_size"])
     check_number("sft_learning_rate", options["sft_learning_rate"], low=0.0, above=True)
-    if steps == 0:
-        return None
-    task = copy.copy(task_of(agent.env))
+    return None if steps == 0 else first_demonstrations(task_of(agent.env), examples, options["seed"], agent.device)
+
+
+def first_demonstrations(task: TextGenTask, count: int, seed: int, device: Any) -> Rollout:
+    """Return the verifier's demonstrations of the first problems of a task, at all levels, in the order of a seed."""
+    task = copy.copy(task)
     task.stream = copy.copy(task.stream)  # the environment's own stream stays where it is
     task.stream.curriculum = None  # the policy has to have seen every level
-    task.reseed(np.random.default_rng(options["seed"]))
-    shown = demonstrate(task, 0, examples, agent.device)
+    task.reseed(np.random.default_rng(seed))
+    shown = demonstrate(task, 0, count, device)
     return Rollout.of_demonstrations(shown.observations, shown.actions, shown.mask)
 
 
@@ -137,9 +140,10 @@ class Imitation:
 
     def __init__(self, agent: Agent, episodes: Rollout, options: dict[str, Any]) -> None:
         self.generator = torch.Generator().manual_seed(options["seed"])
+        self.count = len(episodes)
 
         def batch(size: int) -> Rollout:
-            return episodes.select(torch.randint(len(episodes), (size,), generator=self.generator))
+            return episodes.select(self.draw(size))
 
         size, rate = options["sft_batch_size"], options["sft_learning_rate"]
         passes: dict[str, Any] = {
@@ -147,6 +151,10 @@ class Imitation:
             "micro_batch_tokens": agent.micro_batch_tokens,
         }
         self.loop = WarmStart(agent.policy, batch, options["sft_steps"], size, rate, **passes)
+
+    def draw(self, size: int) -> torch.Tensor:
+        """Return which demonstrations are the next batch: drawn with replacement."""
+        return torch.randint(self.count, (size,), generator=self.generator)
 
     def run(self, interrupt: Interrupt, on_step: Callable[[int, float], None] | None = None) -> list[float]:
         """Take the steps that are left, until a signal comes; return all losses."""
@@ -168,6 +176,19 @@ class Imitation:
         """Restore what `state_dict` returned."""
         self.loop.load_state_dict(state["loop"])
         self.generator.set_state(state["generator"])
+
+
+class EpochImitation(Imitation):
+    """Imitation that sees every demonstration once before any of them again, in a new order each time."""
+
+    order = torch.empty(0, dtype=torch.long)
+
+    def draw(self, size: int) -> torch.Tensor:
+        """Return which demonstrations are the next batch; the last one of a pass may be smaller."""
+        if not len(self.order):
+            self.order = torch.randperm(self.count, generator=self.generator)
+        batch, self.order = self.order[:size], self.order[size:]
+        return batch
 
 
 def evaluation_envs(env_id: str, env_kwargs: dict[str, Any], device: Any, episodes: int, split: str) -> Any:

@@ -1,15 +1,18 @@
-"""rlenv sft: the supervised warm start alone."""
+"""rlenv sft: supervised training on demonstrations, those of a verifier or the answers in a file."""
 
 from __future__ import annotations
 
 import json
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
 import click
 
-from .options import adapter, common, environment, run_folder, text, warm_start
+from .options import adapter, common, environment, given_by_user, run_folder, text, typed, warm_start
+
+HELD_OUT = 500  # demonstrations of the test split, at most, for eval_loss
 
 
 @click.command()
@@ -23,30 +26,50 @@ from .options import adapter, common, environment, run_folder, text, warm_start
 )
 @adapter
 @warm_start
+@click.option(
+    "--epochs",
+    type=click.IntRange(min=1),
+    default=None,
+    help="Passes over all training problems of the file, instead of --sft-steps.",
+)
 @click.option("--eval-episodes", type=click.IntRange(min=1), default=2000, help="Episodes of the evaluation.")
 @run_folder
 @common
 def sft(**given: Any) -> None:
-    """Train a language model on the verifier's demonstrations; `rlenv train --model RUN --sft-steps 0` continues."""
+    """Train a language model on demonstrations; `rlenv train --model RUN --sft-steps 0` continues.
+
+    With --problems, the answers in the file are the demonstrations, all of the training split. The loss is that of the
+    answers' tokens, never of the prompts'. eval_loss is that of held-out problems, in nats per token. With --verifier,
+    the verifier judges greedy answers as well.
+    """
     from . import run_folder as folder
     from . import session, settings
-    from .progress import Interrupt
+    from .progress import Interrupt, say
     from .verifier_names import short_name
 
     if not settings.is_text(given["env_id"]):
         raise ValueError(f"{given['env_id']} has no demonstrations to learn from")
+    judged = given["problems"] is None or given_by_user("verifier")
+    given = given if judged else {**given, "verifier": "exact"}
     agent = session.build_agent("reinforce", given)
+    given |= _amount(given, len(session.task_of(agent.env).stream.listed))
     episodes = given["eval_episodes"]
-    envs = session.evaluation_envs(given["env_id"], agent.origin["env_kwargs"], agent.device, episodes, "test")
     shown = session.demonstrations(agent, given)
-    run_dir = folder.choose(given["log_dir"], given["overwrite"], f"sft-{short_name(given['verifier'])}")
+    held_out = None if shown is None else _held_out(agent, given)
+    envs = None
+    if judged:
+        envs = session.evaluation_envs(given["env_id"], agent.origin["env_kwargs"], agent.device, episodes, "test")
+    source = short_name(given["verifier"]) if judged else Path(given["problems"]).stem
+    run_dir = folder.choose(given["log_dir"], given["overwrite"], f"sft-{source}")
     folder.create(run_dir, settings.resolved(given), given["overwrite"])
-    started = time.perf_counter()
+    started, before = time.perf_counter(), _loss(agent, held_out, given)
     with Interrupt() as interrupt:
-        losses = [] if shown is None else session.Imitation(agent, shown, given).run(interrupt)
+        imitation = session.Imitation if given["epochs"] is None else session.EpochImitation
+        losses = [] if shown is None else imitation(agent, shown, given).run(interrupt)
     seconds = time.perf_counter() - started
     agent.save(run_dir / folder.CHECKPOINT)
-    figures, _ = session.run_evaluation(agent, envs, episodes, given["seed"])
+    after = _loss(agent, held_out, given)
+    figures = None if envs is None else session.run_evaluation(agent, envs, episodes, given["seed"])[0]
     result = {
         "run_dir": str(run_dir),
         "env": given["env_id"],
@@ -54,12 +77,62 @@ def sft(**given: Any) -> None:
         "steps": len(losses),
         "examples": given["sft_examples"],
         "loss": losses[-1] if losses else None,
+        "initial_eval_loss": before,
+        "eval_loss": after,
         "seconds": round(seconds, 3),
         "eval": figures,
         "interrupted": bool(interrupt.asked),
     }
     folder.write_json(run_dir / folder.RESULT, result)
-    click.echo(json.dumps(result) if given["as_json"] else f"{session.describe(figures)}\nRun folder: {run_dir}")
+    if after is not None:
+        say(f"loss on {len(held_out)} held-out answers: {before:.3f} before, {after:.3f} after, in nats per token")
+    if given["as_json"]:
+        click.echo(json.dumps(result))
+    else:
+        said = "" if figures is None else f"{session.describe(figures)}\n"
+        click.echo(f"{said}Run folder: {run_dir}")
     if interrupt.asked:
         click.echo(f"Interrupted; checkpoint written to {run_dir / folder.CHECKPOINT}", err=True)
         sys.exit(128 + interrupt.asked)
+
+
+def _amount(given: dict[str, Any], listed: int) -> dict[str, Any]:
+    """Return how many examples and steps there are: of a file, all its training problems, in epochs if asked for.
+
+    Raises:
+        ValueError: for --epochs without a file, or together with --sft-steps.
+    """
+    if given["problems"] is None:
+        if given["epochs"] is not None:
+            raise ValueError("--epochs counts passes over a file: pass --problems, or --sft-steps instead")
+        return {}
+    examples = min(given["sft_examples"], listed) if given_by_user("sft_examples") else listed
+    if given["epochs"] is None:
+        return {"sft_examples": examples}
+    if typed("sft_steps"):
+        raise ValueError("--epochs and --sft-steps exclude each other")
+    return {"sft_examples": examples, "sft_steps": given["epochs"] * -(-examples // max(given["sft_batch_size"], 1))}
+
+
+def _held_out(agent: Any, given: dict[str, Any]) -> Any:
+    """Return demonstrations of problems in the test split; None if it is empty."""
+    from rlenv.problems import EmptySplitError
+
+    from . import session
+
+    try:
+        envs = session.evaluation_envs(given["env_id"], agent.origin["env_kwargs"], agent.device, 1, "test")
+    except EmptySplitError:
+        return None
+    task = session.task_of(envs)
+    count = min(len(task.stream.listed) or HELD_OUT, HELD_OUT)
+    try:
+        return session.first_demonstrations(task, count, given["seed"], agent.device)
+    finally:
+        envs.close()
+
+
+def _loss(agent: Any, held_out: Any, given: dict[str, Any]) -> float | None:
+    from agents.warm_start import demonstration_loss
+
+    return None if held_out is None else demonstration_loss(agent.policy, held_out, given["sft_batch_size"])

@@ -61,3 +61,18 @@ def clipped_squared_error(
     """
     near = old_values.detach() + (values - old_values.detach()).clamp(-clip, clip)
     return torch.maximum(squared_error(values, targets), squared_error(near, targets))
+
+
+def bradley_terry(chosen: torch.Tensor, rejected: torch.Tensor) -> torch.Tensor:
+    """Return the negative log-likelihood of preferences [N], given the rewards of both completions.
+
+        -log σ(r_chosen - r_rejected)
+
+    (Bradley & Terry 1952; as the loss of a reward model, Ouyang et al. 2022, eq. 1.) It does not change if a constant
+    is added to both rewards.
+
+    Args:
+        chosen: rewards of the preferred completions, differentiable [N].
+        rejected: of the others, differentiable [N].
+    """
+    return -torch.nn.functional.logsigmoid(chosen - rejected)

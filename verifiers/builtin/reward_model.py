@@ -27,7 +27,7 @@ class RewardModel(Verifier):
     success rate of a verifier beside it, and anchor the policy with --kl-coef.
 
     Args:
-        model: a folder or id, or a model object; it stays in evaluation mode.
+        model: a folder or id, a run folder of `rlenv reward-model`, or a model object; it stays in evaluation mode.
         tokenizer: a folder, id or object; None for the model's own.
         label: which of several outputs is the reward; None for the last one.
         success_reward: a reward of at least this is a success; None for 0.5 of a probability, else 0.
@@ -58,6 +58,7 @@ class RewardModel(Verifier):
         if isinstance(batch_size, bool) or not isinstance(batch_size, int) or batch_size < 1:
             raise ValueError(f"reward_model: batch_size must be a whole number of at least 1, got {batch_size!r}")
         self.batch_size = batch_size
+        model = _model_folder(model)
         self.model = _load_model(model)
         self.tokenizer = _load_tokenizer(model if tokenizer is None else tokenizer)
         if len(self.tokenizer) > self.model.config.vocab_size:
@@ -144,6 +145,12 @@ def _verdict(reward: float) -> Verdict:
     if math.isfinite(reward):
         return Verdict(reward)
     return Verdict(0.0, status="error", reason=f"the reward model's output is {reward}")
+
+
+def _model_folder(model: Any) -> Any:
+    """Return the model inside a run folder of `rlenv reward-model`; anything else unchanged."""
+    inside = Path(model) / "model" if isinstance(model, (str, Path)) else None
+    return inside if inside is not None and (inside / "config.json").is_file() else model
 
 
 def _load_model(model: Any) -> Any:

@@ -1,0 +1,98 @@
+"""Preference pairs from a file: a prompt, a chosen and a rejected completion."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from .problems import NAMED_SPLITS, in_test_split
+from .rows import Row, read_rows
+from .text import NOT_UNICODE, is_unicode, shown
+
+COLUMNS = ("prompt", "chosen", "rejected", "split")
+SHOWN_FAULTS = 3
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two completions of a prompt, of which one is better; `split` is train, test or None."""
+
+    prompt: str
+    chosen: str
+    rejected: str
+    split: str | None = None
+
+
+def load_pairs(path: str | Path, columns: Mapping[str, str] | None = None) -> list[Pair]:
+    """Return the pairs of a file, in its order.
+
+    Args:
+        path: any file that `rows.read_rows` reads.
+        columns: which column of the file to use for `prompt`, `chosen`, `rejected` and `split`. A file without a
+            column of prompts has them in both completions.
+
+    Raises:
+        ValueError: in one line, for a file that cannot be read, a missing column, and malformed rows with their lines.
+    """
+    path, columns = Path(path), dict(columns or {})
+    if unknown := [name for name in columns if name not in COLUMNS]:
+        raise ValueError(f"unknown column {unknown[0]!r} of pairs; allowed: {', '.join(COLUMNS)}")
+    rows = read_rows(path)
+    known = list(dict.fromkeys(name for _, row in rows if not isinstance(row, str) for name in row))
+    for name in COLUMNS:
+        needed = name in columns or name in ("chosen", "rejected")
+        if known and needed and columns.get(name, name) not in known:
+            there = ", ".join(map(repr, known))
+            there = f"columns there: {there}; set with --column {name}=NAME"
+            raise ValueError(f"{str(path)!r} has no column {columns.get(name, name)!r}; {there}")
+    pairs, faults = [], []
+    for place, row in rows:
+        try:
+            pairs.append(_pair(row, columns))
+        except ValueError as fault:
+            faults.append(f"{place}: {fault}")
+    if faults:
+        count = f"{len(faults)} malformed row{'s' if len(faults) > 1 else ''}"
+        raise ValueError(f"{str(path)!r} has {count}: {'; '.join(faults[:SHOWN_FAULTS])}")
+    return pairs
+
+
+def split_pairs(pairs: list[Pair], test_fraction: float) -> tuple[list[Pair], list[Pair]]:
+    """Return the pairs to learn from and the held-out ones; pairs with the same prompt stay together.
+
+    A pair that names its split belongs to it; the others are assigned by a hash of the prompt.
+    """
+    if not 0.0 <= test_fraction <= 1.0:
+        raise ValueError(f"test_fraction must be from 0 to 1, got {test_fraction!r}")
+
+    def is_held_out(pair: Pair) -> bool:
+        if pair.split is not None:
+            return pair.split == "test"
+        return in_test_split(pair.prompt or pair.chosen, test_fraction)
+
+    held_out = [pair for pair in pairs if is_held_out(pair)]
+    train = [pair for pair in pairs if not is_held_out(pair)]
+    if not train:
+        raise ValueError(f"none of the {len(pairs)} pairs is in the train split ({test_fraction=})")
+    return train, held_out
+
+
+def _pair(row: Row | str, columns: Mapping[str, str]) -> Pair:
+    if isinstance(row, str):
+        raise ValueError(row)
+    texts = [row.get(columns.get(name, name), "" if name == "prompt" else None) for name in COLUMNS[:3]]
+    for name, text in zip(COLUMNS, texts, strict=False):
+        if not isinstance(text, str):
+            raise ValueError(f"{name} must be text, got {shown(text)}")
+        if not is_unicode(text):
+            raise ValueError(NOT_UNICODE)
+    prompt, chosen, rejected = texts
+    if not prompt + chosen or not prompt + rejected:
+        raise ValueError("there is no text")
+    if chosen == rejected:
+        raise ValueError("chosen and rejected are the same text")
+    split = row.get(columns.get("split", "split"))
+    if split is not None and split not in NAMED_SPLITS:
+        raise ValueError(f"the split must be one of {', '.join(NAMED_SPLITS)}, got {shown(split)}")
+    return Pair(prompt, chosen, rejected, None if split is None else NAMED_SPLITS[split])
