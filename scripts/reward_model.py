@@ -109,9 +109,11 @@ def _prepared(given: dict[str, Any]) -> tuple[Any, Any, Any, Any]:
     Raises:
         ValueError: for options out of range, and whatever is wrong with the file, the model or the tokenizer.
     """
+    from transformers.utils import logging as transformers_logging
+
     from agents.checks import check_number
     from agents.envs import resolve_device
-    from agents.policies import NAMES
+    from agents.policies import NAMES, check_name
     from agents.preferences import Preferences, make_reward_model
     from rlenv.encoder import Encoder
     from rlenv.preference_pairs import load_pairs, split_pairs
@@ -119,6 +121,7 @@ def _prepared(given: dict[str, Any]) -> tuple[Any, Any, Any, Any]:
 
     from . import run_folder as folder
 
+    transformers_logging.disable_progress_bar()
     if given["learning_rate"] is not None:
         check_number("learning_rate", given["learning_rate"], low=0.0, above=True)
     check_number("center_coef", given["center_coef"], low=0.0)
@@ -126,6 +129,7 @@ def _prepared(given: dict[str, Any]) -> tuple[Any, Any, Any, Any]:
     pairs = load_pairs(given["pairs"], dict(given["column_args"]))
     parts = split_pairs(pairs, given["test_fraction"])
     spec = folder.model_of(given["model"])
+    check_name(spec)
     alphabet = "".join(sorted({c for pair in pairs for c in pair.prompt + pair.chosen + pair.rejected}))
     tokenizer = load_tokenizer(given["tokenizer"] or (None if spec in NAMES else spec), alphabet)
     encoder = Encoder(tokenizer)

@@ -1,0 +1,67 @@
+"""Preference pairs from files: columns, splits, and the line of every malformed row."""
+
+import json
+
+import pytest
+
+from rlenv.preference_pairs import Pair, load_pairs, split_pairs
+
+
+def written(path, *rows):
+    path.write_text("".join((row if isinstance(row, str) else json.dumps(row)) + "\n" for row in rows))
+    return path
+
+
+def test_columns_and_splits_are_read(tmp_path):
+    file = written(
+        tmp_path / "p.jsonl",
+        {"q": "1+1=", "chosen": "2", "rejected": "3", "split": "validation", "id": 7},
+        {"q": "1+2=", "chosen": "3", "rejected": "", "split": None},
+    )
+    assert load_pairs(file, {"prompt": "q"}) == [Pair("1+1=", "2", "3", "test"), Pair("1+2=", "3", "", None)]
+
+
+def test_a_file_may_have_no_prompts(tmp_path):
+    file = written(tmp_path / "p.jsonl", {"chosen": "ab", "rejected": "ac"})
+    assert load_pairs(file) == [Pair("", "ab", "ac")]
+
+
+def test_pairs_of_a_prompt_stay_together():
+    pairs = [Pair(f"{n % 50}", str(n), "x") for n in range(200)]
+    train, held_out = split_pairs(pairs, 0.3)
+    assert len(train) + len(held_out) == 200 and 20 < len(held_out) < 120
+    assert not {pair.prompt for pair in train} & {pair.prompt for pair in held_out}
+    assert split_pairs(pairs, 0.0) == (pairs, [])
+
+
+def test_a_named_split_wins():
+    named = [Pair("a", "b", "c", "test"), Pair("a", "b", "d", "train")]
+    assert split_pairs(named, 1.0) == (named[1:], named[:1])
+    with pytest.raises(ValueError, match="none of the 1 pairs is in the train split"):
+        split_pairs(named[:1], 0.0)
+
+
+BAD = {
+    "no text": ({"chosen": ["a"], "rejected": "b"}, r"line 2: chosen must be text, got \['a'\]"),
+    "messages": ({"prompt": [{"role": "user"}], "chosen": "a", "rejected": "b"}, "line 2: prompt must be text"),
+    "same": ({"chosen": "a", "rejected": "a"}, "line 2: chosen and rejected are the same text"),
+    "missing": ({"chosen": "a"}, "line 2: rejected must be text, got None"),
+    "split": ({"chosen": "a", "rejected": "b", "split": "dev"}, "line 2: the split must be one of train, test"),
+    "nothing": ({"chosen": "", "rejected": "b"}, "line 2: there is no text"),
+    "not JSON": ("{", "line 2: not JSON"),
+}
+
+
+@pytest.mark.parametrize(("row", "message"), BAD.values(), ids=BAD)
+def test_a_malformed_row_is_named_with_its_line(tmp_path, row, message):
+    file = written(tmp_path / "p.jsonl", {"prompt": "p", "chosen": "a", "rejected": "b"}, row)
+    with pytest.raises(ValueError, match=f"has 1 malformed row: {message}"):
+        load_pairs(file)
+
+
+def test_a_missing_column_is_named(tmp_path):
+    file = written(tmp_path / "p.jsonl", {"prompt": "p", "good": "a", "rejected": "b"})
+    with pytest.raises(ValueError, match=r"has no column 'chosen'; .*'good'.* set with --column chosen=NAME"):
+        load_pairs(file)
+    with pytest.raises(ValueError, match="unknown column 'answer' of pairs; allowed: prompt, chosen"):
+        load_pairs(file, {"answer": "good"})

@@ -1,0 +1,100 @@
+"""The classic pipeline in three commands: imitate answers, learn preferences, train on the learned reward."""
+
+import json
+
+import pytest
+from _rlenv_scripts.main import main
+from click.testing import CliRunner
+
+from verifiers import Problem, make_verifier
+
+WORDS = [f"{a}{b}" for a in "abcdef" for b in "abcdef"]
+
+
+def run(*args):
+    return CliRunner().invoke(main, [str(arg) for arg in args])
+
+
+def result_of(outcome):
+    assert outcome.exit_code == 0, outcome.output
+    return json.loads(outcome.stdout.strip().splitlines()[-1])
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    rows = [{"q": f"{w}>", "a": w[::-1], "split": "test" if w[0] == "c" else "train"} for w in WORDS]
+    pairs = [
+        {"prompt": row["q"], "chosen": row["a"], "rejected": f"{row['a']}x", "split": row["split"]} for row in rows
+    ]
+    for name, lines in (("words.jsonl", rows), ("pairs.jsonl", pairs)):
+        (tmp_path / name).write_text("".join(json.dumps(line) + "\n" for line in lines))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+FILE = ["--problems", "words.jsonl", "--column", "prompt=q", "--column", "answer=a"]
+
+
+def test_three_commands(folder, monkeypatch):
+    sft = result_of(run("sft", *FILE, "--epochs", 2, "--sft-batch-size", 8, "--log-dir", "sft", "--json"))
+    assert (sft["examples"], sft["steps"], sft["eval"]) == (30, 8, None), "no verifier was named, so none judges"
+    assert sft["eval_loss"] < sft["initial_eval_loss"]
+    sizes = ["--batch-size", 10, "--epochs", 2, "--column", "split=split"]
+    learned = result_of(run("reward-model", "--pairs", "pairs.jsonl", *sizes, "--log-dir", "judge", "--json"))
+    assert (learned["pairs"], learned["held_out_pairs"], learned["steps"]) == (30, 6, 6)
+
+    judge = make_verifier("reward_model:judge")
+    texts = [(Problem(f"{w}>"), w[::-1], f"{w[::-1]}x") for w in WORDS if w[0] == "c"]
+    chosen, rejected = ([judge.verify(row[0], row[side]).reward for row in texts] for side in (1, 2))
+    assert sum(map(float, chosen)) / 6 == pytest.approx(learned["eval"]["mean_chosen"], abs=1e-5)
+    right = sum(one > other for one, other in zip(chosen, rejected, strict=True))
+    assert right / 6 == pytest.approx(learned["eval"]["accuracy"]), "the verifier rates as the training measured"
+
+    small = ["--sft-steps", 0, "--timesteps", 40, "--episodes-per-update", 8, "--eval-episodes", 6, "--json"]
+    small += ["--model", "sft", "--max-new-tokens", 3]
+    trained = result_of(run("train", *FILE, *small, "--verifier", "reward_model:judge,exact=0", "--log-dir", "rl"))
+    assert (
+        json.loads((folder / "rl" / "config.json").read_text())["verifier"] == f"reward_model:{folder}/judge,exact=0.0"
+    )
+    assert "rollout/parts/exact" in (folder / "rl" / "progress.csv").read_text().splitlines()[0]
+    (folder / "else").mkdir()
+    monkeypatch.chdir(folder / "else")
+    assert result_of(run("evaluate", "../rl", "--episodes", 6, "--json")) == trained["eval"]
+
+
+def test_a_verifier_that_is_named_judges(folder):
+    outcome = run("sft", *FILE, "--sft-steps", 1, "--verifier", "exact", "--eval-episodes", 6, "--log-dir", "sft")
+    assert outcome.exit_code == 0, outcome.output
+    assert "success 0.000" in outcome.stdout
+    assert "loss on 6 held-out answers: " in outcome.stderr
+
+
+def test_the_trunk_may_be_that_of_a_supervised_run(folder):
+    assert run("sft", *FILE, "--sft-steps", 1, "--max-new-tokens", 5, "--log-dir", "sft").exit_code == 0
+    (folder / "plain.jsonl").write_text('{"prompt": "ab>", "chosen": "ba", "rejected": "ab"}\n')
+    args = ["--pairs", "plain.jsonl", "--test-fraction", 0, "--steps", 1, "--model", "sft", "--log-dir", "judge"]
+    outcome = run("reward-model", *args)
+    assert outcome.exit_code == 0, outcome.output
+    assert "trained on 1 pairs; none is held out" in outcome.stdout
+    assert json.loads((folder / "judge" / "config.json").read_text())["learning_rate"] == 1e-3
+
+
+BAD = {
+    "epochs without a file": (["sft", "--epochs", 1], "--epochs counts passes over a file"),
+    "both": (["sft", *FILE, "--epochs", 1, "--sft-steps", 1], "--epochs and --sft-steps exclude each other"),
+    "no pairs": (["reward-model"], "Missing option '--pairs'"),
+    "file": (["reward-model", "--pairs", "none.jsonl"], "no file or folder"),
+    "columns": (["reward-model", "--pairs", "words.jsonl"], "has no column 'chosen'"),
+    "model": (["reward-model", "--pairs", "pairs.jsonl", "--model", "tinny"], "unknown model 'tinny'; did you mean"),
+    "rate": (["reward-model", "--pairs", "pairs.jsonl", "--learning-rate", 0], "learning_rate must be"),
+    "fraction": (["reward-model", "--pairs", "pairs.jsonl", "--test-fraction", 2], "test_fraction must be from 0 to 1"),
+}
+
+
+@pytest.mark.parametrize(("args", "message"), BAD.values(), ids=BAD)
+def test_bad_input_is_one_clear_line(folder, args, message):
+    outcome = run(*args, "--log-dir", "run")
+    assert outcome.exit_code == 2, outcome.output
+    (line,) = outcome.stderr.strip().splitlines()
+    assert message in line
+    assert not (folder / "run").exists()
