@@ -1,4 +1,4 @@
-"""The Python in README.md and docs/problems.md runs, and the README stays short."""
+"""The Python in README.md, docs/problems.md and docs/from-trl.md runs, and the README stays short."""
 
 import re
 from pathlib import Path
@@ -10,7 +10,8 @@ from verifiers import registry
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 PROBLEMS = (ROOT / "docs" / "problems.md").read_text(encoding="utf-8")
-BLOCKS = re.findall(r"```python\n(.*?)```", README + PROBLEMS, re.DOTALL)
+FROM_TRL = (ROOT / "docs" / "from-trl.md").read_text(encoding="utf-8")
+BLOCKS = re.findall(r"```python\n(.*?)```", README + PROBLEMS + FROM_TRL, re.DOTALL)
 
 
 @pytest.fixture(autouse=True)

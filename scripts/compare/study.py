@@ -137,7 +137,8 @@ class Study:
             result = finished(warm)
             if code or result is None:
                 raise click.ClickException(f"the warm start failed: {job.last_line()}  (see {job.log})")
-            click.echo(f"checkpoint: {session.describe(result['eval'])}", err=True)
+            if result["eval"] is not None:
+                click.echo(f"checkpoint: {session.describe(result['eval'])}", err=True)
         return str(warm)
 
     def _job(self, run: Run, model: str) -> Job:
