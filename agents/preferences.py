@@ -54,6 +54,7 @@ def make_reward_model(spec: str | Path, vocab_size: int, max_length: int, pad: i
         ValueError: if there is no such model, it cannot rate texts, or its files lack weights of the trunk.
     """
     from transformers import AutoModelForSequenceClassification
+    from transformers.utils import logging
 
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
@@ -62,12 +63,15 @@ def make_reward_model(spec: str | Path, vocab_size: int, max_length: int, pad: i
             config.num_labels, config.pad_token_id = 1, pad
             return AutoModelForSequenceClassification.from_config(config).eval()
         options: dict[str, Any] = {"num_labels": 1, "output_loading_info": True, "trust_remote_code": False}
+        verbosity = logging.get_verbosity()
+        logging.set_verbosity_error()  # it would report the new head as missing
         try:
-            model, report = AutoModelForSequenceClassification.from_pretrained(
-                str(spec), dtype=torch.float32, **options
-            )
+            load = AutoModelForSequenceClassification.from_pretrained
+            model, report = load(str(spec), dtype=torch.float32, **options)
         except (OSError, ValueError) as error:
             raise ValueError(f"model {str(spec)!r} cannot be made a reward model: {first_line(error)}") from error
+        finally:
+            logging.set_verbosity(verbosity)
     if lacking := sorted(name for name in report["missing_keys"] if name.startswith(f"{model.base_model_prefix}.")):
         raise ValueError(f"the weights of model {str(spec)!r} are incomplete: {', '.join(lacking[:3])}")
     if model.config.vocab_size < vocab_size:

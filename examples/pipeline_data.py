@@ -9,7 +9,7 @@ import random
 import sys
 from pathlib import Path
 
-LETTERS, LENGTH, PAIRS = "abcdefgh", 3, 4  # pairs per word
+LETTERS, LENGTH, PAIRS = "abcdefgh", 3, 8  # pairs per word
 
 
 def wrong(word: str, rng: random.Random) -> str:

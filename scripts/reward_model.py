@@ -143,5 +143,6 @@ def _prepared(given: dict[str, Any]) -> tuple[Any, Any, Any, Any]:
     pad = next(token for token in (tokenizer.pad_token_id, tokenizer.eos_token_id) if token is not None)
     model = make_reward_model(spec, len(tokenizer), longest + ROOM, pad, given["seed"]).to(device)
     limit = getattr(model.config, "max_position_embeddings", None) or longest
-    train, held_out = (Preferences(*([row[-limit:] for row in side] for side in part), pad) for part in rows)
+    cut = [[[row[-limit:] for row in side] for side in part] for part in rows]  # as the verifier reads long texts
+    train, held_out = (Preferences(chosen, rejected, pad) for chosen, rejected in cut)
     return model, tokenizer, train, held_out

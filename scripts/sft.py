@@ -84,7 +84,7 @@ def sft(**given: Any) -> None:
         "interrupted": bool(interrupt.asked),
     }
     folder.write_json(run_dir / folder.RESULT, result)
-    if after is not None:
+    if held_out is not None:
         say(f"loss on {len(held_out)} held-out answers: {before:.3f} before, {after:.3f} after, in nats per token")
     if given["as_json"]:
         click.echo(json.dumps(result))

@@ -140,9 +140,9 @@ class FunctionVerifier(Verifier):
         """Return everything that a function can ask for, except what it logs with."""
         names = {key for problem in problems for key in problem.metadata} - set(GIVEN)
         columns: dict[str, Any] = {name: [problem.metadata.get(name) for problem in problems] for name in names}
-        ids = [getattr(text, "token_ids", None) for text in completions]
-        if self.wants and ids and None not in ids:
-            columns["completion_ids"] = [list(tokens) for tokens in ids]
+        ids = [list(text.token_ids) for text in completions if isinstance(text, Completion) and text.token_ids]
+        if ids and len(ids) == len(completions):
+            columns["completion_ids"] = ids
         progress: Mapping[str, Any] = getattr(completions[-1], "progress", {}) if len(completions) else {}
         if progress:
             columns["trainer_state"] = TrainerState(progress.get("num_updates") or 0, progress.get("max_updates"))

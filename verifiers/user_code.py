@@ -44,7 +44,7 @@ class UserCode:
     def add(self, files: Mapping[str, str], folders: Sequence[str]) -> None:
         """Know more files and folders."""
         if self not in sys.meta_path:
-            sys.meta_path.append(self)  # type: ignore[arg-type]
+            sys.meta_path.append(self)
         self.files |= files
         self.folders += [folder for folder in folders if folder not in self.folders]
 
