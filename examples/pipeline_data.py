@@ -9,7 +9,7 @@ import random
 import sys
 from pathlib import Path
 
-LETTERS, LENGTH, PAIRS = "abcdefgh", 3, 8  # pairs per word
+LETTERS, LENGTH, PAIRS = "abcdefgh", 3, 16  # pairs per word
 
 
 def wrong(word: str, rng: random.Random) -> str:
@@ -20,7 +20,7 @@ def wrong(word: str, rng: random.Random) -> str:
         right[:place] + rng.choice(LETTERS) + right[place + 1 :],  # one letter is another one
         right[:place] + right[place + 1 :],  # one is missing
         right + rng.choice(LETTERS),  # one too many
-        word,  # not backwards
+        "".join(rng.sample(right, LENGTH)),  # in another order
         "".join(rng.choices(LETTERS, k=LENGTH)),
     ]
     return next(answer for answer in [*rng.sample(kinds, len(kinds)), right[1:]] if answer != right)
