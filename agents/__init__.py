@@ -3,9 +3,11 @@
 from .agent import Agent
 from .algorithms import AGENTS, find_agent
 from .algorithms.a2c import A2C
+from .algorithms.cispo import CISPO
 from .algorithms.dapo import DAPO
 from .algorithms.dr_grpo import DrGRPO
 from .algorithms.grpo import GRPO
+from .algorithms.gspo import GSPO
 from .algorithms.ppo import PPO
 from .algorithms.reinforce import Reinforce
 from .algorithms.reinforce_baseline import ReinforceBaseline
@@ -23,8 +25,10 @@ __rlenv_package__ = True
 __all__ = [
     "A2C",
     "AGENTS",
+    "CISPO",
     "DAPO",
     "GRPO",
+    "GSPO",
     "PPO",
     "RLOO",
     "Agent",

@@ -30,7 +30,7 @@ DEFAULTS: dict[str, dict[str, dict[str, Any]]] = {
 }
 ANY_KIND: dict[str, dict[str, Any]] = {
     "ActorCritic": {"gae_lambda": 1.0},
-    "ProximalAgent": {"num_epochs": 1, "num_minibatches": 1},
+    "PassesAgent": {"num_epochs": 1, "num_minibatches": 1},
 }
 
 

@@ -19,6 +19,7 @@ from family import (  # noqa: E402 (its folder is no package)
     group_values,
     lambda_advantages,
     of_members,
+    rollout_gradient,
     token_mean_gradient,
     whitened_gradient,
 )
@@ -40,7 +41,7 @@ from tabular import (  # noqa: E402
     true_gradient,
 )
 
-from agents import A2C, DAPO, GRPO, PPO, RLOO, DrGRPO, Reinforce, ReinforcePlusPlus  # noqa: E402
+from agents import A2C, CISPO, DAPO, GRPO, GSPO, PPO, RLOO, DrGRPO, Reinforce, ReinforcePlusPlus  # noqa: E402
 
 TOLERANCE = 1e-10
 INTRODUCTION = """\
@@ -83,7 +84,8 @@ that were never fitted, *perfect* has the policy's true values. The ratio is 1, 
 
 | agent | where its bias comes from |
 | --- | --- |
-| `GRPO` | prompts with a small standard deviation have more weight, steps of long episodes less |
+| `GRPO`, `GSPO` | prompts with a small standard deviation have more weight, steps of long episodes less |
+| `CISPO` | prompts with a small standard deviation have more weight; the mean is over the tokens of all groups |
 | `DAPO` | the mean is over the tokens of groups with unequal rewards |
 | `ReinforcePlusPlus`, `PPO` | the mean and the standard deviation of the rollout include the token itself |
 | `A2C`, `PPO` | the mean over tokens, whitening (`PPO`), and the critic if it is not perfect and λ is below 1 |
@@ -96,6 +98,11 @@ that were never fitted, *perfect* has the policy's true values. The ratio is 1, 
   rollouts grow: by the closed form, the cosine of `A2C` with the given critic and λ = 1 is {fading} for {sizes}
   episodes per rollout. With a sum over each episode instead, λ = 1 and the perfect critic are both exact (asserted in
   the tests).
+- **`GSPO`** has the gradient of `GRPO` where the ratio is 1. Its gradient away from the sampling policy, and that of
+  `CISPO`, are compared with closed forms in `tests/agents/test_exact_family.py`.
+- **The standard deviation of the batch** (`scale="batch"`) is the same factor for all prompts of a rollout, but one that
+  the episode's own reward moves, by about 1/N. In rollouts as small as these it biases the direction more than the
+  group's does.
 - **`DAPO`** has no gradient in a rollout without groups of unequal rewards. If such rollouts are left out of the
   expectation, the direction stays the same, and the scale is divided by the probability of the others.
 - **`ReinforcePlusPlus` with the group's mean as baseline** also trains on groups of equal rewards, because the mean of
@@ -212,10 +219,11 @@ def group_cases(true: torch.Tensor) -> Iterator[Case]:
     for size in SIZES:
         found = expected_gradient(make_agent(DrGRPO, size, max_steps=T), size=size)
         yield "DrGRPO", f"L_max = {T}", size, found, (size - 1) / size / T * true, "scaled by (K-1)/(K L_max)"
-    for size in SIZES:
-        agent = make_agent(GRPO, size)
-        wanted = group_gradient(agent.policy, size)
-        yield "GRPO", "-", size, expected_gradient(agent, size=size), wanted, "1/T_i; the group's std"
+    for cls in (GRPO, GSPO):
+        for size in SIZES:
+            agent = make_agent(cls, size)
+            wanted = group_gradient(agent.policy, size)
+            yield cls.__name__, "-", size, expected_gradient(agent, size=size), wanted, "1/T_i; the group's std"
 
 
 def rollout_cases() -> Iterator[Case]:
@@ -224,6 +232,13 @@ def rollout_cases() -> Iterator[Case]:
         agent = make_agent(DAPO, size, episodes_per_update=36)
         found = expected_batch_gradient(agent, AT_THE_END, size, range(P))
         yield "DAPO", "-", size, found, dapo_gradient(agent.policy, size), "token mean of groups kept; the group's std"
+    for cls, scale in ((GRPO, "batch"), (CISPO, "group"), (CISPO, "batch")):
+        for size in SIZES_OF_ROLLOUTS:
+            agent = make_agent(cls, size, scale=scale, episodes_per_update=P * size)
+            found = expected_batch_gradient(agent, AT_THE_END, size, range(P))
+            wanted = rollout_gradient(agent.policy, size, scale == "batch", cls is CISPO)
+            weights = "token mean" if cls is CISPO else "1/T_i"
+            yield cls.__name__, f"scale {scale}", size, found, wanted, f"{weights}; the {scale}'s std"
     for baseline in ("none", "group-mean"):
         for size in SIZES_OF_ROLLOUTS:
             agent = make_agent(ReinforcePlusPlus, size, baseline=baseline, episodes_per_update=P * size)

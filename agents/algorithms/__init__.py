@@ -5,9 +5,11 @@ from __future__ import annotations
 from ..agent import Agent
 from ..checks import check_choice
 from .a2c import A2C
+from .cispo import CISPO
 from .dapo import DAPO
 from .dr_grpo import DrGRPO
 from .grpo import GRPO
+from .gspo import GSPO
 from .ppo import PPO
 from .reinforce import Reinforce
 from .reinforce_baseline import ReinforceBaseline
@@ -15,7 +17,8 @@ from .reinforce_plus_plus import ReinforcePlusPlus
 from .rloo import RLOO
 
 AGENTS: dict[str, type[Agent]] = {  # in the order in which one would learn them
-    cls.name: cls for cls in (Reinforce, ReinforceBaseline, RLOO, ReinforcePlusPlus, A2C, PPO, GRPO, DrGRPO, DAPO)
+    cls.name: cls
+    for cls in (Reinforce, ReinforceBaseline, RLOO, ReinforcePlusPlus, A2C, PPO, GRPO, DrGRPO, DAPO, GSPO, CISPO)
 }
 
 

@@ -9,11 +9,11 @@ import torch
 from stable_baselines3.common.callbacks import BaseCallback
 from typing_extensions import override
 
-from ..checks import check_count
+from ..checks import check_count, check_flag
 from ..envs import step_limit
 from ..estimators import aggregation, returns, scaling
 from ..rollout import Batch, Rollout, join
-from ._proximal import PassesSettings, ProximalAgent
+from ._proximal import ClipSettings, ProximalAgent
 
 
 class DAPO(ProximalAgent):
@@ -27,13 +27,13 @@ class DAPO(ProximalAgent):
     changes nothing. Metrics of the rollout (rewards, success) are of all episodes collected, those of training of the
     ones kept.
 
-    Soft overlong penalty (eq. 13): the last `overlong_buffer` steps before the longest episode possible cost up to 1.
-
     Args:
         clip_range_high: ε_high; above ε_low, unlikely actions become likely sooner.
         max_rounds: collections per update, at least 1; 1 resamples nothing.
-        overlong_buffer: steps, 0 for no penalty; the paper takes a fifth of the longest episode. Off by default,
-            since the correct answer of a short task may be as long as allowed.
+        overlong_buffer: last steps of the longest episode possible that cost up to 1 (eq. 13), 0 for none; the paper
+            takes a fifth. Off by default, since the correct answer of a short task may be as long as allowed.
+        mask_truncated: whether episodes that were cut off are left out of the loss ("overlong filtering", section 3.4);
+            their rewards still count in their group. Not for control, where the best episodes are cut off.
         max_steps: the longest episode possible, for `overlong_buffer`. None: what the environment allows.
         settings: `group_size` is at least 2. Without groups, the rollout is one group.
     """
@@ -51,11 +51,13 @@ class DAPO(ProximalAgent):
         clip_range_high: float = 0.28,
         max_rounds: int = 4,
         overlong_buffer: int = 0,
+        mask_truncated: bool = False,
         max_steps: int | None = None,
-        **settings: Unpack[PassesSettings],
+        **settings: Unpack[ClipSettings],
     ) -> None:
         self.max_rounds = check_count("max_rounds", max_rounds)
         self.overlong_buffer = check_count("overlong_buffer", overlong_buffer, low=0)
+        self.mask_truncated = check_flag("mask_truncated", mask_truncated)
         super().__init__(policy, env, clip_range_high=clip_range_high, **settings)
         self.max_steps = max_steps
         self.longest = step_limit(self.env, max_steps, "max_steps") if overlong_buffer else 0
@@ -81,7 +83,10 @@ class DAPO(ProximalAgent):
         rows = self._has_gradient(rollout).nonzero()[:, 0][: self.episodes_per_update]
         if len(rows) == 0:
             return super().prepare(replace(rollout, valid=torch.zeros_like(rollout.valid)))
-        return super().prepare(rollout.select(rows))
+        batch = super().prepare(rollout.select(rows))
+        cut = batch.truncated[:, None] & self.mask_truncated
+        weights = self.weights(batch.learnable & ~cut).to(batch.weights)
+        return replace(batch, weights=weights, advantages=batch.advantages.where(~cut, 0))
 
     @override
     def advantages(self, rollout: Rollout) -> torch.Tensor:

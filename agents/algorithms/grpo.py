@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any, Unpack
+
 import torch
 from typing_extensions import override
 
+from ..checks import check_choice
 from ..estimators import aggregation, returns, scaling
 from ..rollout import Rollout
-from ._proximal import ProximalAgent
+from ._proximal import ProximalAgent, ProximalSettings
 
 
 class GRPO(ProximalAgent):
@@ -20,7 +23,10 @@ class GRPO(ProximalAgent):
     almost always or almost never solved, and 1/T_i punishes long wrong answers less than short ones. The paper's KL
     anchor is `kl_estimator="k3", kl_in="loss"`.
 
-    Arguments: those of `ProximalAgent`; `group_size` is at least 2. Without groups, the rollout is one group.
+    Args:
+        scale: whose standard deviation divides: "group", or "batch" for that of all rewards of the rollout (Liu et al.
+            2025, "Lite PPO", arXiv:2508.08221), which removes the first bias but for a common factor.
+        settings: those of `ProximalAgent`; `group_size` is at least 2. Without groups, the rollout is one group.
     """
 
     name = "grpo"
@@ -28,7 +34,11 @@ class GRPO(ProximalAgent):
     compares_groups = True
     weights = staticmethod(aggregation.sequence_mean)
 
+    def __init__(self, policy: Any, env: Any, *, scale: str = "group", **settings: Unpack[ProximalSettings]) -> None:
+        self.scale = check_choice("scale", scale, scaling.SCALES)
+        super().__init__(policy, env, **settings)
+
     @override
     def advantages(self, rollout: Rollout) -> torch.Tensor:
         gains = returns.episode_return(rollout.rewards, rollout.mask, self.gamma)
-        return scaling.standardize_groups(gains, rollout)
+        return scaling.standardize_groups(gains, rollout, self.scale)

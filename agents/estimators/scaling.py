@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 
 from ..rollout import Rollout
@@ -23,8 +25,18 @@ def group_std(returns: torch.Tensor, rollout: Rollout) -> torch.Tensor:
     return (group_sum(squares, rollout.groups) / (counts - 1).clamp(min=1)).sqrt()
 
 
-def standardize_groups(returns: torch.Tensor, rollout: Rollout, eps: float = 1e-4) -> torch.Tensor:
-    """Return each return less its group's mean, divided by its group's standard deviation.
+def batch_std(returns: torch.Tensor, rollout: Rollout) -> torch.Tensor:
+    """Return the standard deviation over all episodes of the rollout at each row [N, T]; otherwise as `group_std`."""
+    return group_std(returns, replace(rollout, groups=torch.zeros_like(rollout.groups)))
+
+
+SCALES = {"group": group_std, "batch": batch_std}
+
+
+def standardize_groups(
+    returns: torch.Tensor, rollout: Rollout, scale: str = "group", eps: float = 1e-4
+) -> torch.Tensor:
+    """Return each return less its group's mean, divided by the standard deviation of its group or of the batch.
 
         A_i = (R_i - mean(R)) / (std(R) + ε)                      (Shao et al. 2024, arXiv:2402.03300, section 4.1.2)
 
@@ -34,12 +46,14 @@ def standardize_groups(returns: torch.Tensor, rollout: Rollout, eps: float = 1e-
     Args:
         returns: [N, T]; what stands in masked cells has no effect on others' steps.
         rollout: for its groups and which episodes count.
+        scale: "group", or "batch" for the standard deviation of all returns of the rollout (arXiv:2508.08221), so
+            that a group in which one episode differs gains no weight.
         eps: ε, small against the standard deviation of rewards.
 
     Returns:
         A [N, T].
     """
-    return (returns - group_mean(returns, rollout)) / (group_std(returns, rollout) + eps)
+    return (returns - group_mean(returns, rollout)) / (SCALES[scale](returns, rollout) + eps)
 
 
 def whiten(values: torch.Tensor, mask: torch.Tensor, eps: float = 1e-8) -> torch.Tensor:

@@ -13,12 +13,13 @@ from tiny_models import text_envs, tiny_model
 import rlenv  # noqa: F401 (registers TextGen-v0)
 from agents import AGENTS, Agent, ReinforceBaseline, ReinforcePlusPlus, find_agent
 from agents.algorithms._actor_critic import ActorCritic
-from agents.algorithms._proximal import ProximalAgent
+from agents.algorithms._proximal import PassesAgent, ProximalAgent
 
 NAN, INF = float("nan"), float("inf")
 names = pytest.mark.parametrize("name", AGENTS)
 kinds = pytest.mark.parametrize("kind", ["control", "text"])
-GROUPED = ("reinforce-baseline", "rloo", "grpo", "dr-grpo", "dapo")
+GROUPED = ("reinforce-baseline", "rloo", "grpo", "dr-grpo", "dapo", "gspo", "cispo")
+PASSES = [name for name, cls in AGENTS.items() if issubclass(cls, PassesAgent)]
 PROXIMAL = [name for name, cls in AGENTS.items() if issubclass(cls, ProximalAgent)]
 CRITICS = [name for name, cls in AGENTS.items() if issubclass(cls, ActorCritic)]
 
@@ -51,7 +52,7 @@ def test_every_agent_trains_and_says_how_it_went(name: str, kind: str) -> None:
         agent.last_metrics
     )
     assert ("train/value_loss" in agent.last_metrics) == (name in CRITICS)
-    assert ("train/clip_fraction" in agent.last_metrics) == (name in PROXIMAL)
+    assert ("train/clip_fraction" in agent.last_metrics) == (name in PASSES)
     after = agent.policy.state_dict()
     assert all(torch.isfinite(value).all() for value in after.values())
     actor = {id(p) for p in agent.policy.actor_parameters()}
@@ -112,7 +113,7 @@ def test_a_baseline_of_the_group_needs_a_group_in_reinforce_plus_plus_too() -> N
     assert make_agent("reinforce-plus-plus", "text", baseline="group-mean").group_size == 4
 
 
-@pytest.mark.parametrize("name", PROXIMAL)
+@pytest.mark.parametrize("name", PASSES)
 @pytest.mark.parametrize("setting", ["num_epochs", "num_minibatches"])
 @pytest.mark.parametrize("value", [0, -1, 1.5, "2", True])
 def test_passes_and_parts_are_positive_whole_numbers(name: str, setting: str, value: Any) -> None:
@@ -125,6 +126,14 @@ def test_clip_ranges_lie_between_zero_and_one(name: str, value: Any) -> None:
     line = "must be a finite number above 0 and below 1, got"
     refuses(f"clip_range {line} {value!r}", name, clip_range=value)
     refuses(f"clip_range_high {line} {value!r}", name, clip_range_high=value)
+
+
+@pytest.mark.parametrize("name", PROXIMAL)
+@pytest.mark.parametrize("value", [0, 1.3, NAN, INF, "x"])
+def test_the_bound_of_the_ratio_lies_above_the_clip(name: str, value: Any) -> None:
+    line = f"max_ratio must be a finite number above 1.3, got {value!r}"
+    refuses(line, name, clip_range_high=0.3, max_ratio=value)
+    assert make_agent(name, clip_range_high=0.3, max_ratio=1.31).max_ratio == 1.31
 
 
 @pytest.mark.parametrize("name", CRITICS)
@@ -150,6 +159,12 @@ def test_the_ends_of_lambda_are_allowed(name: str, value: float) -> None:
         ("dapo", {"overlong_buffer": 0.5}, "overlong_buffer must be a whole number of at least 0, got 0.5"),
         ("dapo", {"max_rounds": 0}, "max_rounds must be a whole number of at least 1, got 0"),
         ("dapo", {"overlong_buffer": 5, "max_steps": 0}, "max_steps must be a whole number of at least 1, got 0"),
+        ("dapo", {"mask_truncated": 1}, "mask_truncated must be true or false, got 1"),
+        ("cispo", {"max_ratio": 0.9}, "max_ratio must be a finite number of at least 1, got 0.9"),
+        ("cispo", {"max_ratio": None}, "max_ratio must be a finite number of at least 1, got None"),
+        ("cispo", {"scale": "std"}, "unknown scale 'std'; allowed: group, batch"),
+        ("grpo", {"scale": "bach"}, "unknown scale 'bach'; did you mean 'batch'? allowed: group, batch"),
+        ("gspo", {"scale": 1}, "unknown scale 1; allowed: group, batch"),
         ("dr-grpo", {"max_steps": -3}, "max_steps must be a whole number of at least 1, got -3"),
     ],
 )

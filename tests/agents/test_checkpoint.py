@@ -386,7 +386,9 @@ UNUSUAL = {
     },
     "grpo": {"num_epochs": 2, "num_minibatches": 2, "clip_range_high": 0.3},
     "dr-grpo": {"max_steps": 40, "clip_range": 0.15},
-    "dapo": {"max_rounds": 2, "overlong_buffer": 2, "clip_range_high": 0.4, "max_steps": 9},
+    "dapo": {"max_rounds": 2, "overlong_buffer": 2, "clip_range_high": 0.4, "max_steps": 9, "mask_truncated": True},
+    "gspo": {"num_minibatches": 2, "clip_range": 0.05, "scale": "batch", "max_ratio": 2.5},
+    "cispo": {"num_epochs": 2, "max_ratio": 4.0, "scale": "batch"},
 }  # fmt: skip
 TEXT = {"verifier": "arith", "verifier_kwargs": {"digits": 1}}
 

@@ -205,6 +205,31 @@ def test_a_callback_that_returns_false_ends_the_training_in_any_round(last: int)
     assert_unchanged(agent, before)
 
 
+# Overlong filtering.
+
+
+def test_episodes_cut_off_count_in_their_group_but_not_in_the_loss() -> None:
+    agent = make_agent(DAPO, group_size=4, episodes_per_update=8, mask_truncated=True)
+    rollout = random_episodes(agent.policy, groups=2, size=4, seed=11)
+    cut = torch.tensor([True, False, False, False, False, True, False, True])
+    batch = agent.prepare(replace(rollout, truncated=cut))
+    plain = make_agent(DAPO, group_size=4, episodes_per_update=8).prepare(rollout)
+    kept = rollout.mask & ~cut[:, None]
+    assert plain.advantages[cut].any(), "they would have been trained on"
+    assert torch.equal(batch.advantages, plain.advantages.where(kept, 0))
+    assert_close(batch.weights, kept.double() / kept.sum(), EXACT, "a mean over the tokens that are left")
+    assert not agent._rows_to_train(batch)[cut].any(), "they need no pass"
+
+
+def test_where_every_episode_is_cut_off_nothing_is_learned() -> None:
+    agent = make_agent(DAPO, group_size=4, episodes_per_update=8, mask_truncated=True, ent_coef=0.1)
+    before = agent.policy.logits.detach().clone()
+    rollout = random_episodes(agent.policy, groups=2, size=4, seed=11)
+    figures = agent.update(replace(rollout, truncated=torch.ones(8, dtype=torch.bool)))
+    assert figures["train/grad_norm"] == 0
+    assert torch.equal(agent.policy.logits, before)
+
+
 # The overlong penalty.
 
 

@@ -7,6 +7,7 @@ through the real agent.
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from functools import cache
 from itertools import pairwise
 from typing import Any
@@ -24,6 +25,8 @@ from family import (
     k3_gradient,
     lambda_advantages,
     of_members,
+    rollout_gradient,
+    sequence_ratio_gradient,
     token_mean_gradient,
     whitened_gradient,
 )
@@ -42,6 +45,7 @@ from tabular import (
     exact_values,
     expected_batch_gradient,
     expected_gradient,
+    gradient,
     kl_gradient,
     make_agent,
     relative_error,
@@ -50,7 +54,7 @@ from tabular import (
 )
 from updates import N, paid_at_the_end, sample
 
-from agents import A2C, DAPO, GRPO, PPO, RLOO, Agent, DrGRPO, ReinforcePlusPlus
+from agents import A2C, CISPO, DAPO, GRPO, GSPO, PPO, RLOO, Agent, DrGRPO, ReinforcePlusPlus
 from agents.estimators import aggregation
 
 TOLERANCE = 1e-10
@@ -159,13 +163,66 @@ def test_without_its_two_biases_the_closed_form_of_grpo_is_exact_up_to_a_constan
     assert relative_error(group_gradient(agent.policy, 4, standardized=False, per_token=False), wanted) < 1e-12
 
 
+def move(policy: TabularPolicy) -> TabularPolicy:
+    """Move the policy away from the one that sampled; return that one."""
+    sampler = TabularPolicy()
+    assert torch.equal(sampler.logits, policy.logits)
+    with torch.no_grad():
+        policy.logits += 0.4 * torch.randn(policy.logits.shape, generator=torch.Generator().manual_seed(5))
+    return sampler
+
+
+@each_reward
+@each_size
+def test_gspo_is_grpo_where_the_ratio_is_one(size: int, rewards: torch.Tensor) -> None:
+    agent = make_agent(GSPO, size)
+    wanted = group_gradient(agent.policy, size, rewards=rewards)
+    assert relative_error(expected_gradient(agent, rewards, size), wanted) < TOLERANCE
+
+
+@pytest.mark.parametrize(("low", "high"), [(3e-4, 4e-4), (0.1, 0.2), (0.9, 0.9)])
+@each_size
+def test_gspo_weighs_and_clips_whole_episodes_away_from_the_sampling_policy(size: int, low: float, high: float) -> None:
+    agent = make_agent(GSPO, size, clip_range=low, clip_range_high=high)
+    rollout, probability = every_group(agent.policy, AT_THE_END, size)
+    prepared = agent.prepare(rollout)
+    share = len(rollout) / (P * size) * probability
+    sampler = move(agent.policy)
+    found = gradient(agent, replace(prepared, weights=prepared.weights * share[:, None]))
+    assert relative_error(found, sequence_ratio_gradient(agent.policy, sampler, size, low, high)) < TOLERANCE
+    assert relative_error(found, sequence_ratio_gradient(sampler, sampler, size, low, high)) > 0.1
+
+
 # Identity 2: agents that look at the whole rollout.
+
+
+@each_size_of_rollouts
+@pytest.mark.parametrize("cls", [GRPO, GSPO, CISPO])
+def test_the_standard_deviation_of_the_batch(cls: type[Agent], size: int) -> None:
+    agent = make_agent(cls, size, scale="batch", episodes_per_update=P * size)
+    found = expected_batch_gradient(agent, AT_THE_END, size, EVERY_PROMPT)
+    assert relative_error(found, rollout_gradient(agent.policy, size, True, cls is CISPO)) < TOLERANCE
+
+
+@each_size_of_rollouts
+@pytest.mark.parametrize("most", [1.0, 1.5, 5.0])
+def test_cispo_is_the_token_mean_with_truncated_weights(size: int, most: float) -> None:
+    agent = make_agent(CISPO, size, max_ratio=most, episodes_per_update=P * size)
+    table, library = coefficients(agent, AT_THE_END, size, EVERY_PROMPT)
+    prepared = replace(agent.prepare(library), advantages=table, weights=library.mask.double())
+    on_policy = rollout_gradient(agent.policy, size, False, True)
+    assert relative_error(gradient(agent, prepared), on_policy) < TOLERANCE
+    sampler = move(agent.policy)
+    found = gradient(agent, prepared)
+    assert relative_error(found, rollout_gradient(agent.policy, size, False, True, sampler, most)) < TOLERANCE
+    assert relative_error(found, on_policy) > 0.1
 
 
 @pytest.mark.parametrize(
     ("cls", "settings", "rewards"),
     [
         pytest.param(DAPO, {"episodes_per_update": 4}, AT_THE_END, marks=pytest.mark.slow),
+        pytest.param(CISPO, {"episodes_per_update": 4}, AT_THE_END, marks=pytest.mark.slow),
         (ReinforcePlusPlus, {}, AT_THE_END),
         pytest.param(ReinforcePlusPlus, {"baseline": "group-mean"}, AT_EVERY_LENGTH, marks=pytest.mark.slow),
     ],

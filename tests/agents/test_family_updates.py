@@ -23,7 +23,21 @@ from updates import (
     with_an_empty_row,
 )
 
-from agents import A2C, DAPO, GRPO, PPO, RLOO, Agent, DrGRPO, Reinforce, ReinforceBaseline, ReinforcePlusPlus, Rollout
+from agents import (
+    A2C,
+    CISPO,
+    DAPO,
+    GRPO,
+    GSPO,
+    PPO,
+    RLOO,
+    Agent,
+    DrGRPO,
+    Reinforce,
+    ReinforceBaseline,
+    ReinforcePlusPlus,
+    Rollout,
+)
 from agents.algorithms import AGENTS
 from agents.estimators import losses
 
@@ -39,6 +53,7 @@ CLIPPED: dict[str, tuple[dict[str, Any], float, float]] = {  # settings, how far
     "DAPO": ({"cls": DAPO, "episodes_per_update": N}, 0.2, 0.28),
     "REINFORCE++": ({"cls": ReinforcePlusPlus}, 0.2, 0.2),
     "PPO": ({"cls": PPO, "gae_lambda": 0.5}, 0.2, 0.2),
+    "GRPO, bounded": ({"cls": GRPO, "max_ratio": 1.25}, 0.2, 0.2),
     "PPO, asymmetric": ({"cls": PPO, **ASYMMETRIC}, 0.1, 0.4),
 }
 each_clipped = pytest.mark.parametrize(("settings", "low", "high"), CLIPPED.values(), ids=CLIPPED)
@@ -70,13 +85,14 @@ def test_the_clipped_ratio_stops_on_the_improving_side_alone(
         settings.get("clip_range", 0.2),
         settings.get("clip_range_high", 0.28 if settings["cls"] is DAPO else 0.2),
     )
+    most = settings.get("max_ratio", math.inf)
     prepared = agent.prepare(sample())
     log_probs = (prepared.log_probs + math.log(ratio)).requires_grad_()
     (found,) = torch.autograd.grad(agent.surrogate(log_probs, prepared).sum(), log_probs)
     better, worse = prepared.advantages > 0, prepared.advantages < 0
     assert better.any()
     assert worse.any()
-    for side, stopped in ((better, ratio > 1 + high), (worse, ratio < 1 - low)):
+    for side, stopped in ((better, ratio > 1 + high), (worse, ratio < 1 - low or ratio > most)):
         if stopped:
             assert not found[side].any()
         else:
@@ -93,7 +109,7 @@ def moved(settings: dict[str, Any], rollout: Rollout) -> tuple[Agent, Rollout]:
 
 
 def clipped_by_hand(
-    logits: list[list[list[float]]], batch: Rollout, low: float, high: float
+    logits: list[list[list[float]]], batch: Rollout, low: float, high: float, most: float = math.inf
 ) -> tuple[float, torch.Tensor, int]:
     """Return the clipped loss, its direction of ascent [P, S, V] and the clipped steps, number by number."""
     loss, ascent, count = 0.0, torch.zeros(P, S, V, dtype=torch.float64), 0
@@ -105,8 +121,8 @@ def clipped_by_hand(
             pi = [power / sum(powers) for power in powers]
             ratio = pi[action] / math.exp(float(batch.log_probs[i, t]))
             credit, weight = float(batch.advantages[i, t]), float(batch.weights[i, t])
-            loss -= weight * min(ratio * credit, max(1 - low, min(ratio, 1 + high)) * credit)
-            if (credit > 0 and ratio > 1 + high) or (credit < 0 and ratio < 1 - low):
+            loss -= weight * min(min(ratio, most) * credit, max(1 - low, min(ratio, 1 + high)) * credit)
+            if (credit > 0 and ratio > 1 + high) or (credit < 0 and (ratio < 1 - low or ratio > most)):
                 count += 1
                 continue
             for a in range(V):
@@ -120,7 +136,8 @@ def test_away_from_the_sampling_policy_the_loss_is_the_clipped_one(
     settings: dict[str, Any], low: float, high: float, seed: int
 ) -> None:
     agent, prepared = moved(settings, sample(seed))
-    loss, wanted, count = clipped_by_hand(agent.policy.logits.tolist(), prepared, low, high)
+    most = settings.get("max_ratio", math.inf)
+    loss, wanted, count = clipped_by_hand(agent.policy.logits.tolist(), prepared, low, high, most)
     assert 2 < count < int(prepared.mask.sum()) / 2
     assert relative_error(gradient(agent, prepared), wanted) < 1e-12
     figures = agent.loss(prepared)[1]
@@ -134,9 +151,30 @@ def test_the_clip_fraction_is_that_of_all_steps(
     settings: dict[str, Any], low: float, high: float, rows: int | None
 ) -> None:
     agent, prepared = moved({**settings, "micro_batch_size": rows}, sample())
-    count = clipped_by_hand(agent.policy.logits.tolist(), prepared, low, high)[2]
+    most = settings.get("max_ratio", math.inf)
+    count = clipped_by_hand(agent.policy.logits.tolist(), prepared, low, high, most)[2]
     assert agent._backward(prepared)["train/clip_fraction"] == count / int(prepared.mask.sum())
     assert make_agent(**settings).update(sample())["train/clip_fraction"] == 0
+
+
+def test_the_clip_fraction_of_gspo_is_that_of_whole_episodes() -> None:
+    agent, prepared = moved({"cls": GSPO, "clip_range": 0.1, "clip_range_high": 0.1}, sample())
+    log_probs = agent.policy.evaluate_actions(prepared)[0].detach()
+    clipped = []
+    for new, old, credit, steps in zip(log_probs, prepared.log_probs, prepared.advantages, prepared.mask, strict=True):
+        ratio = math.exp(float((new - old)[steps].mean()))
+        clipped.append((credit[0] > 0 and ratio > 1.1) or (credit[0] < 0 and ratio < 0.9))
+    wanted = int((torch.tensor(clipped) * prepared.lengths).sum())
+    assert 2 < wanted < int(prepared.mask.sum())
+    assert agent.loss(prepared)[1]["train/clip_fraction"] == wanted
+
+
+def test_the_clip_fraction_of_cispo_is_that_of_truncated_weights() -> None:
+    agent, prepared = moved({"cls": CISPO, "max_ratio": 1.3}, sample())
+    ratios = (agent.policy.evaluate_actions(prepared)[0] - prepared.log_probs).exp()
+    wanted = int((ratios > 1.3)[prepared.mask].sum())
+    assert 2 < wanted < int(prepared.mask.sum())
+    assert agent.loss(prepared)[1]["train/clip_fraction"] == wanted
 
 
 # Identities 4 and 5: what the gradient of an update does not depend on.
@@ -151,6 +189,11 @@ FAMILY: dict[str, dict[str, Any]] = {
     "DrGRPO": {"cls": DrGRPO, "max_steps": T},
     "DAPO": {"cls": DAPO, "episodes_per_update": N},
     "DAPO, overlong": {"cls": DAPO, "episodes_per_update": N, "overlong_buffer": 2, "max_steps": T},
+    "DAPO, masked": {"cls": DAPO, "episodes_per_update": N, "mask_truncated": True},
+    "GSPO": {"cls": GSPO, "clip_range": 0.1, "clip_range_high": 0.1},
+    "GSPO, batch": {"cls": GSPO, "scale": "batch", "max_ratio": 1.3, "kl_coef": BETA},
+    "CISPO": {"cls": CISPO, "max_ratio": 1.3},
+    "CISPO, batch": {"cls": CISPO, "scale": "batch"},
     "REINFORCE++": {"cls": ReinforcePlusPlus, "gamma": 0.9, "kl_coef": BETA},
     "REINFORCE++-baseline": {"cls": ReinforcePlusPlus, "baseline": "group-mean"},
     "A2C": {"cls": A2C, "gae_lambda": 0.5, "gamma": 0.9},
@@ -190,6 +233,21 @@ def test_micro_batches_leave_the_gradient_alone(settings: dict[str, Any], rows: 
 
 
 @each_agent
+@pytest.mark.parametrize("rows", [1, 5])
+def test_micro_batches_leave_the_gradient_of_a_later_step_alone(settings: dict[str, Any], rows: int) -> None:
+    """Ratios are not 1 there. GSPO's is of the whole row, and rows are never split."""
+    gradients = []
+    for size in (None, rows):
+        agent, prepared = moved({**settings, "micro_batch_size": size}, some_cut_off(sample()))
+        figures = agent._backward(prepared)
+        gradients.append((agent.policy.logits.grad, figures.get("train/clip_fraction")))
+    (whole, share), (parts, same) = gradients
+    assert whole.any()
+    assert relative_error(parts, whole) < 1e-12
+    assert share == same
+
+
+@each_agent
 def test_what_a_policy_leaves_in_masked_cells_changes_nothing(settings: dict[str, Any]) -> None:
     rollout = some_cut_off(sample())
     found = update_gradient(settings, rollout, policy=CarelessPolicy)
@@ -209,7 +267,7 @@ def test_leaving_out_idle_rows_leaves_the_gradient_alone(settings: dict[str, Any
     assert relative_error(update_gradient(settings, rollout), every) < 1e-12
 
 
-@pytest.mark.parametrize("name", ["ReinforceBaseline", "RLOO", "GRPO", "DrGRPO", "DAPO"])
+@pytest.mark.parametrize("name", ["ReinforceBaseline", "RLOO", "GRPO", "DrGRPO", "DAPO", "GSPO", "CISPO"])
 def test_groups_with_equal_rewards_need_no_pass(name: str) -> None:
     agent = make_agent(**FAMILY[name])
     prepared = agent.prepare(half_informative())
@@ -246,7 +304,10 @@ def test_a_rollout_of_failed_verdicts_alone_has_no_gradient(settings: dict[str, 
 # Identity 7: equal rewards.
 
 
-@pytest.mark.parametrize("name", ["ReinforceBaseline", "RLOO", "GRPO", "DrGRPO", "DAPO", "REINFORCE++-baseline"])
+@pytest.mark.parametrize(
+    "name",
+    ["ReinforceBaseline", "RLOO", "GRPO", "DrGRPO", "DAPO", "GSPO", "CISPO", "CISPO, batch", "REINFORCE++-baseline"],
+)
 @pytest.mark.parametrize("reward", [0.0, 1.0, 0.1, 1 / 3, -7.3])
 def test_equal_rewards_in_every_group_give_exactly_no_gradient(name: str, reward: float) -> None:
     """Groups differ in their reward, episodes in their length."""

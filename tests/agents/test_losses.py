@@ -9,10 +9,19 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agents.estimators.losses import clipped_ratio, clipped_squared_error, is_clipped, policy_gradient, squared_error
+from agents.estimators.losses import (
+    clipped_ratio,
+    clipped_squared_error,
+    is_clipped,
+    per_sequence,
+    policy_gradient,
+    squared_error,
+    weighted_log_prob,
+)
 
 reproducible = settings(deadline=None, derandomize=True, max_examples=60)
-ranges = st.sampled_from([(0.2, 0.2), (0.2, 0.28), (0.5, 0.1), (0.01, 0.9)])
+Clip = tuple[float, float, float | None]
+ranges = st.sampled_from([(0.2, 0.2, None), (0.2, 0.28, 3.0), (0.5, 0.1, 1.2), (0.01, 0.9, None)])
 
 
 def drawn(seed: int, count: int = 3) -> list[torch.Tensor]:
@@ -33,18 +42,19 @@ def test_clipped_ratio_by_hand() -> None:
 
 @reproducible
 @given(st.integers(0, 999), ranges)
-def test_clipped_ratio_against_a_plain_loop(seed: int, clip: tuple[float, float]) -> None:
+def test_clipped_ratio_against_a_plain_loop(seed: int, clip: Clip) -> None:
     log_probs, old, advantages = drawn(seed)
     found = clipped_ratio(log_probs, old, advantages, *clip)
     for i, t in torch.cartesian_prod(torch.arange(4), torch.arange(5)).tolist():
         ratio, a = math.exp(log_probs[i, t] - old[i, t]), float(advantages[i, t])
-        wanted = min(ratio * a, min(max(ratio, 1 - clip[0]), 1 + clip[1]) * a)
+        bounded = ratio if clip[2] is None else min(ratio, clip[2])
+        wanted = min(bounded * a, min(max(ratio, 1 - clip[0]), 1 + clip[1]) * a)
         assert float(found[i, t]) == pytest.approx(wanted, abs=1e-12)
 
 
 @reproducible
 @given(st.integers(0, 999), ranges)
-def test_is_clipped_says_where_the_surrogate_has_no_gradient(seed: int, clip: tuple[float, float]) -> None:
+def test_is_clipped_says_where_the_surrogate_has_no_gradient(seed: int, clip: Clip) -> None:
     log_probs, old, advantages = drawn(seed)
     log_probs.requires_grad_()
     clipped_ratio(log_probs, old, advantages, *clip).sum().backward()
@@ -52,6 +62,46 @@ def test_is_clipped_says_where_the_surrogate_has_no_gradient(seed: int, clip: tu
     free = ~is_clipped(log_probs.detach(), old, advantages, *clip)
     ratio = (log_probs.detach() - old).exp()
     torch.testing.assert_close(log_probs.grad[free], (ratio * advantages)[free], atol=1e-12, rtol=1e-12)
+
+
+def test_a_bound_of_the_ratio_by_hand() -> None:
+    """Ratios 5, 5, 3, 0.5 and 5: beyond 4, a bad action loses 4 times its advantage and has no gradient."""
+    ratios = torch.tensor([[5.0, 5.0, 3.0, 0.5, 1.0]], dtype=torch.float64)
+    advantages = torch.tensor([[-2.0, 2.0, -2.0, -2.0, -2.0]], dtype=torch.float64)
+    old = torch.full_like(ratios, -2.0)
+    assert clipped_ratio(ratios.log() + old, old, advantages, 0.2, 0.2, 4.0)[0].tolist() == pytest.approx(
+        [-8.0, 2.4, -6.0, -1.6, -2.0]
+    )
+    assert is_clipped(ratios.log() + old, old, advantages, 0.2, 0.2, 4.0)[0].tolist() == [
+        True,
+        True,
+        False,
+        True,
+        False,
+    ]
+
+
+@pytest.mark.parametrize("most", [1.0, 1.5, 4.0])
+def test_a_truncated_weight_is_a_constant_and_every_step_has_a_gradient(most: float) -> None:
+    log_probs, old, advantages = drawn(3)
+    log_probs.requires_grad_()
+    found = weighted_log_prob(log_probs, old, advantages, most)
+    found.sum().backward()
+    weights = torch.zeros_like(old)
+    for i, t in torch.cartesian_prod(torch.arange(4), torch.arange(5)).tolist():
+        weights[i, t] = min(math.exp(log_probs.detach()[i, t] - old[i, t]), most)
+    assert (weights == most).any() and (weights < most).any()
+    torch.testing.assert_close(log_probs.grad, weights * advantages, rtol=1e-12, atol=0)
+    torch.testing.assert_close(found, weights * advantages * log_probs, rtol=1e-12, atol=0)
+
+
+def test_the_log_probability_of_a_sequence_by_hand() -> None:
+    values = torch.tensor([[-1.0, -3.0, math.nan], [-2.0, math.nan, 0.0], [math.nan] * 3]).requires_grad_()
+    mask = torch.tensor([[True, True, False], [True, False, False], [False] * 3])
+    found = per_sequence(values, mask)
+    assert found.tolist() == [[-2.0] * 3, [-2.0] * 3, [0.0] * 3]
+    found.sum().backward()
+    assert values.grad.tolist() == [[1.5, 1.5, 0.0], [3.0, 0.0, 0.0], [0.0] * 3]
 
 
 def test_at_ratio_one_the_clipped_surrogate_is_the_policy_gradient() -> None:

@@ -13,13 +13,15 @@ from identity_checks import EXACT, ROUNDING, assert_close, collect
 from tabular import gradient, make_agent, random_episodes
 from tiny_models import text_envs, tiny_model
 
-from agents import DAPO, GRPO, PPO, Agent, DrGRPO, ReinforcePlusPlus, Rollout
+from agents import CISPO, DAPO, GRPO, GSPO, PPO, Agent, DrGRPO, ReinforcePlusPlus, Rollout
 
 FAMILY = {
     "ppo": (PPO, {"gae_lambda": 0.9}),
     "grpo": (GRPO, {}),
     "dr-grpo": (DrGRPO, {"max_steps": 3}),
     "dapo": (DAPO, {}),
+    "gspo": (GSPO, {}),
+    "cispo": (CISPO, {"max_ratio": 1.2}),
     "reinforce-plus-plus": (ReinforcePlusPlus, {}),
 }
 names = pytest.mark.parametrize("name", FAMILY)

@@ -22,6 +22,8 @@ SETTINGS = {
     "reinforce-plus-plus": {"num_epochs": 2, "num_minibatches": 2},
     "ppo": {"num_epochs": 2, "num_minibatches": 2},
     "dapo": {"max_rounds": 2},
+    "gspo": {"num_minibatches": 2},
+    "cispo": {"num_epochs": 2, "num_minibatches": 2},
 }
 ARITH = {"verifier": "arith", "verifier_kwargs": {"digits": 1}}
 UPDATES, BREAK = 5, 2

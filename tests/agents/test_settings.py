@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from stable_baselines3.common.callbacks import BaseCallback
 
-from agents import AGENTS, DAPO, GRPO, PPO, Agent, Reinforce, ReinforceBaseline, trl_names
-from agents.algorithms import _actor_critic, _proximal, ppo
+from agents import AGENTS, DAPO, GRPO, GSPO, PPO, Agent, Reinforce, ReinforceBaseline, trl_names
+from agents.algorithms import _actor_critic, _proximal, gspo, ppo
 from agents.defaults import default_of
 from agents.metrics import Reduce
 from agents.settings import AgentSettings, LearnerSettings
@@ -30,6 +30,7 @@ def test_a_signature_shows_every_setting_with_its_default(cls):
 def test_type_checkers_are_told_what_the_constructors_take():
     told = {
         Agent: AgentSettings,
+        _proximal.PassesAgent: _proximal.PassesSettings,
         _proximal.ProximalAgent: _proximal.ProximalSettings,
         _actor_critic.ActorCritic: _actor_critic.ActorCriticSettings,
     }
@@ -40,7 +41,9 @@ def test_type_checkers_are_told_what_the_constructors_take():
             assert settings.__annotations__[name].__forward_arg__ == kind
     own = set(keywords(PPO)) - {"normalize_advantage", "clip_range_vf"}
     assert set(typing.get_type_hints(ppo.PPOSettings)) == own
+    assert set(typing.get_type_hints(gspo.GSPOSettings)) == set(keywords(GSPO)) - {"clip_range", "clip_range_high"}
     assert keywords(DAPO)["clip_range_high"].default == 0.28
+    assert [keywords(GSPO)[name].default for name in ("clip_range", "clip_range_high")] == [3e-4, 4e-4]
 
 
 @pytest.mark.parametrize(

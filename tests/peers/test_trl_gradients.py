@@ -23,7 +23,7 @@ from tabular import relative_error
 from tiny_models import text_envs, tiny_policy
 from transformers import TrainerCallback
 
-from agents import DAPO, GRPO, RLOO, DrGRPO, LanguageModelPolicy, Rollout
+from agents import CISPO, DAPO, GRPO, GSPO, RLOO, DrGRPO, LanguageModelPolicy, Rollout
 
 trl = pytest.importorskip("trl", reason="the extra 'peers' is not installed (make test-peers)")
 datasets = pytest.importorskip("datasets")  # comes with it
@@ -35,12 +35,29 @@ K, GROUPS, LONGEST, TEMPERATURE = 4, 3, 12, 0.7
 REWARDS = [[0.0, 0.5, 1.0, 0.5], [1.0, 0.0, 0.0, 0.0], [0.5, 1.0, 0.5, 0.5]]  # [GROUPS, K], exact in float32
 ONE_IDLE_GROUP = [REWARDS[0], [0.5, 0.5, 0.5, 0.5], REWARDS[2]]
 
-OURS = {"rloo": RLOO, "grpo": GRPO, "dr_grpo": DrGRPO, "dapo": DAPO}
+OURS = {
+    "rloo": (RLOO, {}),
+    "grpo": (GRPO, {}),
+    "grpo, batch": (GRPO, {"scale": "batch"}),
+    "grpo, bounded": (GRPO, {"max_ratio": 1.25}),
+    "dr_grpo": (DrGRPO, {}),
+    "dapo": (DAPO, {}),
+    "dapo, masked": (DAPO, {"mask_truncated": True}),
+    "gspo": (GSPO, {"clip_range": 0.03, "clip_range_high": 0.04}),
+    "cispo": (CISPO, {"max_ratio": 1.1}),
+}
+GRPO_THEIRS = {"loss_type": "grpo", "scale_rewards": "group", "learning_rate": 0.05}
+DAPO_THEIRS = {"loss_type": "dapo", "scale_rewards": "group", "epsilon_high": 0.28, "learning_rate": 0.05}
 THEIRS = {  # TRL's settings, and a learning rate that moves the policy far enough for ratios to be clipped
     "rloo": {"normalize_advantages": False, "learning_rate": 0.05},
-    "grpo": {"loss_type": "grpo", "scale_rewards": "group", "learning_rate": 0.05},
+    "grpo": GRPO_THEIRS,
+    "grpo, batch": {**GRPO_THEIRS, "scale_rewards": "batch"},
+    "grpo, bounded": {**GRPO_THEIRS, "delta": 1.25},
     "dr_grpo": {"loss_type": "dr_grpo", "scale_rewards": "none", "learning_rate": 0.3},
-    "dapo": {"loss_type": "dapo", "scale_rewards": "group", "epsilon_high": 0.28, "learning_rate": 0.05},
+    "dapo": DAPO_THEIRS,
+    "dapo, masked": {**DAPO_THEIRS, "mask_truncated_completions": True},
+    "gspo": {**GRPO_THEIRS, "importance_sampling_level": "sequence", "epsilon": 0.03, "epsilon_high": 0.04},
+    "cispo": {**GRPO_THEIRS, "loss_type": "cispo", "epsilon_high": 1.1},
 }
 MODELS = [("llama", "float32", 1e-5), ("gpt2", "float32", 1e-5), ("gpt2", "float64", 1e-12)]
 
@@ -100,10 +117,10 @@ class Match:
     rollout: Rollout
     peer: Recorder
 
-    def our_gradient(self, cls, step):
+    def our_gradient(self, cls, step, **settings):
         """Return our gradient with the weights that TRL had at this step."""
         self.policy.model.load_state_dict(step.weights)
-        agent = cls(self.policy, self.envs, episodes_per_update=len(self.rollout), device="cpu")
+        agent = cls(self.policy, self.envs, episodes_per_update=len(self.rollout), device="cpu", **settings)
         self.policy.zero_grad()
         agent.loss(agent.prepare(self.rollout))[0].backward()
         return flat_gradient(self.policy.model)
@@ -167,10 +184,10 @@ def train_peer(loss, policy, rollout, tokenizer, micro_batches, folder):
     config = config_class(
         output_dir=str(folder), use_cpu=True, bf16=False, activation_checkpointing=False, dataloader_pin_memory=False,
         report_to="none", disable_tqdm=True, save_strategy="no", logging_strategy="no", shuffle_dataset=False,
-        num_generations=K, max_completion_length=LONGEST, temperature=TEMPERATURE, beta=0.0, epsilon=0.2,
+        num_generations=K, max_completion_length=LONGEST, temperature=TEMPERATURE, beta=0.0,
         num_iterations=iterations, max_steps=iterations, gradient_accumulation_steps=micro_batches,
         per_device_train_batch_size=len(rollout) // micro_batches, optim="sgd", lr_scheduler_type="constant",
-        max_grad_norm=0.0, **THEIRS[loss],
+        max_grad_norm=0.0, **{"epsilon": 0.2, **THEIRS[loss]},
     )  # fmt: skip
     model = copy.deepcopy(policy.model)
     if model.config.model_type == "gpt2":
@@ -220,19 +237,24 @@ def match(tmp_path, monkeypatch):
 @pytest.mark.parametrize("loss", OURS)
 def test_our_gradient_is_trls(match, loss, kind, dtype, tolerance, micro_batches):
     seen = match(loss, kind, dtype, micro_batches)
-    if loss != "rloo":
+    if loss == "cispo":
+        assert seen.peer.logs["cispo_clip_ratio"] > 0
+    elif loss == "dapo, masked":  # most of the good episodes are among those cut off
+        assert seen.peer.logs["clip_ratio/region_mean"] > 0
+    elif loss != "rloo":
         assert seen.peer.logs["clip_ratio/low_mean"] > 0 and seen.peer.logs["clip_ratio/high_mean"] > 0
+    cls, settings = OURS[loss]
     for step in seen.peer.steps:
-        assert relative_error(seen.our_gradient(OURS[loss], step), step.gradient) <= tolerance
+        assert relative_error(seen.our_gradient(cls, step, **settings), step.gradient) <= tolerance
 
 
 @pytest.mark.parametrize("loss", OURS)
 def test_no_other_agent_has_that_gradient(match, loss):
     seen = match(loss)
-    step = seen.peer.steps[0]
-    for other in OURS.values():
-        if other is not OURS[loss]:
-            assert relative_error(seen.our_gradient(other, step), step.gradient) > 1e-3
+    step = seen.peer.steps[-1]  # on the first, where ratios are 1, GSPO is GRPO, and CISPO has DAPO's gradient
+    for other, (cls, settings) in OURS.items():
+        if other != loss:
+            assert relative_error(seen.our_gradient(cls, step, **settings), step.gradient) > 1e-3, other
 
 
 def test_dapo_differs_from_trl_by_the_tokens_of_groups_that_teach_nothing(match):

@@ -70,7 +70,72 @@ def k3_gradient(policy: TabularPolicy, reference: TabularPolicy) -> torch.Tensor
     return ascent(policy, -slope * (chances(policy) / (P * LENGTHS))[..., None])
 
 
-# A mean over the tokens of the rollout.
+def sequence_ratio_gradient(
+    policy: TabularPolicy, sampler: TabularPolicy, size: int, low: float, high: float
+) -> torch.Tensor:
+    """Return E Σ_i 1/N s_i A_i 1/T_i Σ_t ∇log π over the i that are not clipped, s_i = (π(y_i)/μ(y_i))^(1/T_i): GSPO.
+
+    Args:
+        policy: π, which is trained.
+        sampler: μ, which the episodes are from.
+        size: K.
+        low: with A < 0, an episode has no gradient where s < 1 - low.
+        high: with A > 0, where s > 1 + high.
+    """
+    chosen = _tuples(size)
+    ratios = (chances(policy) / chances(sampler)) ** (1 / LENGTHS.double())  # [P, C]
+    credit = zeros(P, C)
+    for p in range(P):
+        advantages, ratio = _standardized(_totals(AT_THE_END)[p][chosen], True), ratios[p][chosen]  # [M, K]
+        free = ~(((advantages > 0) & (ratio > 1 + high)) | ((advantages < 0) & (ratio < 1 - low)))
+        weights = free * ratio / (P * size * LENGTHS[chosen].double())
+        credit[p] = _collect(chosen, _odds(sampler, p, chosen)[:, None] * weights * advantages)
+    return ascent(policy, credit[..., None].expand(-1, -1, T))
+
+
+# The standard deviation, or the number of tokens, of the rollout.
+
+
+def rollout_gradient(
+    policy: TabularPolicy,
+    size: int,
+    batch_std: bool,
+    token_mean: bool,
+    sampler: TabularPolicy | None = None,
+    most: float = float("inf"),
+) -> torch.Tensor:
+    """Return E Σ_i w_i Σ_t min(ρ_{i,t}, most) (R_i - mean) / (std + 1e-4) ∇log π.
+
+    Args:
+        policy: π, which is trained.
+        size: K.
+        batch_std: whether the standard deviation is that of all rewards of the rollout, instead of the group's.
+        token_mean: whether w is 1 over the number of all tokens of the rollout, instead of 1/(N T_i).
+        sampler: μ, which the episodes are from, ρ = π/μ; None for π.
+        most: the largest weight.
+    """
+    sampler = sampler or policy
+    chosen, n = _tuples(size), P * size
+    lengths = LENGTHS[chosen].double()  # [M, K]
+    gains = [_totals(AT_THE_END)[p][chosen] for p in range(P)]  # of [M, K]
+    odds = [_odds(sampler, p, chosen) for p in range(P)]  # of [M]
+    sums = [torch.stack([lengths.sum(1), gain.sum(1), gain.square().sum(1)], 1) for gain in gains]  # of [M, 3]
+    credit = zeros(P, C)
+    for p in range(P):
+        others, which = sums[1 - p].unique(dim=0, return_inverse=True)  # [U, 3]
+        other_odds = zeros(len(others)).index_add(0, which, odds[1 - p])
+        tokens, total, squares = (sums[p][:, None] + others).unbind(-1)  # [M, U]
+        deviation = ((squares - total.square() / n).clamp(min=0) / (n - 1)).sqrt()
+        if not batch_std:
+            deviation = gains[p].std(1, correction=1, keepdim=True)  # [M, 1]
+        share = (other_odds / (deviation + 1e-4) / (tokens if token_mean else n)).sum(1, keepdim=True)  # [M, 1]
+        weights = share / (1 if token_mean else lengths)
+        credit[p] = _collect(chosen, odds[p][:, None] * weights * _standardized(gains[p], False))
+    log_ratio = paid(policy.logits.detach().log_softmax(-1) - sampler.logits.detach().log_softmax(-1))  # [P, C, T]
+    return ascent(policy, credit[..., None] * log_ratio.exp().clamp(max=most))
+
+
+# A mean over the tokens of the groups kept, and whitening over the rollout.
 
 
 def dapo_gradient(policy: TabularPolicy, size: int, given_informative: bool = False) -> torch.Tensor:

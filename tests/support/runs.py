@@ -24,6 +24,8 @@ AGENT_ARGS = {  # what makes an agent carry something from update to update, or 
     "reinforce-plus-plus": ["--agent-arg", "num_epochs=2", "--agent-arg", "num_minibatches=2"],
     "ppo": ["--agent-arg", "num_epochs=2", "--agent-arg", "num_minibatches=2"],
     "dapo": ["--agent-arg", "max_rounds=2"],
+    "gspo": ["--agent-arg", "num_minibatches=2"],
+    "cispo": ["--agent-arg", "num_epochs=2", "--agent-arg", "num_minibatches=2"],
 }
 TIMED = ("seconds", "sft_seconds", "run_dir", "interrupted")  # of a result, besides figures
 NOT_COMPARED = ("time/fps",)

@@ -1,0 +1,63 @@
+"""Clipped importance-sampling-weight policy optimization."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Unpack
+
+import torch
+from typing_extensions import override
+
+from ..checks import check_choice, check_number
+from ..estimators import aggregation, losses, returns, scaling
+from ..rollout import Batch, Rollout
+from ._proximal import PassesAgent, PassesSettings
+
+
+class CISPO(PassesAgent):
+    """Clipped importance-sampling-weight policy optimization (MiniMax 2025, "MiniMax-M1", arXiv:2506.13585, eqs. 4, 5).
+
+        A_i = (R_i - mean(R)) / (std(R) + 1e-4)
+        L = - 1/Σ_i T_i Σ_i Σ_t sg(min(ρ_{i,t}, ρ_max)) A_i log π(a_{i,t} | s_{i,t})
+
+    REINFORCE with a truncated importance weight, which is a constant (sg): unlike with PPO's clip, every step keeps a
+    gradient, also one whose probability has changed much. The weight has no lower bound, as in the paper.
+
+    Args:
+        max_ratio: ρ_max, the paper's 1 + ε_high, at least 1. The paper gives no figure; 5 is that of Khatri et al. 2025
+            (arXiv:2510.13786).
+        scale: whose standard deviation divides: "group", or "batch" for that of all rewards of the rollout, as in
+            arXiv:2510.13786.
+        settings: those of `PassesAgent`; `group_size` is at least 2. Without groups, the rollout is one group.
+    """
+
+    name = "cispo"
+    default_group_size = 4
+    compares_groups = True
+    weights = staticmethod(aggregation.token_mean)
+
+    def __init__(
+        self,
+        policy: Any,
+        env: Any,
+        *,
+        max_ratio: float = 5.0,
+        scale: str = "group",
+        **settings: Unpack[PassesSettings],
+    ) -> None:
+        self.max_ratio = check_number("max_ratio", max_ratio, low=1.0)
+        self.scale = check_choice("scale", scale, scaling.SCALES)
+        super().__init__(policy, env, **settings)
+
+    @override
+    def advantages(self, rollout: Rollout) -> torch.Tensor:
+        gains = returns.episode_return(rollout.rewards, rollout.mask, self.gamma)
+        return scaling.standardize_groups(gains, rollout, self.scale)
+
+    @override
+    def surrogate(self, log_probs: torch.Tensor, batch: Batch) -> torch.Tensor:
+        return losses.weighted_log_prob(log_probs, batch.log_probs, batch.advantages, self.max_ratio)
+
+    @override
+    def is_clipped(self, log_probs: torch.Tensor, batch: Batch) -> torch.Tensor:
+        return log_probs - batch.log_probs > math.log(self.max_ratio)

@@ -1,0 +1,54 @@
+"""Group sequence policy optimization."""
+
+from __future__ import annotations
+
+from typing import Any, Unpack
+
+import torch
+from typing_extensions import override
+
+from ..estimators import losses
+from ..rollout import Batch
+from ._proximal import PassesSettings
+from .grpo import GRPO
+
+
+class GSPOSettings(PassesSettings, total=False):
+    """Keyword arguments of the parents of `GSPO` with the same defaults."""
+
+    max_ratio: float | None
+    scale: str
+
+
+class GSPO(GRPO):
+    """Group sequence policy optimization (Zheng et al. 2025, arXiv:2507.18071, eqs. 5 to 7).
+
+        A_i = (R_i - mean(R)) / (std(R) + 1e-4)        s_i = (π(y_i) / π_old(y_i))^(1/T_i)
+        L = - 1/N Σ_i min(s_i A_i, clip(s_i, 1 - ε_low, 1 + ε_high) A_i)
+
+    GRPO with one ratio for the whole episode: it is clipped, or not, as a whole, as it is rewarded. With one pass in
+    one part s_i = 1, and the gradient is that of GRPO; the paper takes four parts (`num_minibatches=4`).
+
+    Args:
+        clip_range: ε_low. The default is the paper's: 1/T_i in the exponent keeps s_i near 1 in long episodes. Short
+            ones and learning rates far above 1e-6 need a wider range.
+        clip_range_high: ε_high.
+        settings: those of `GRPO`.
+    """
+
+    name = "gspo"
+
+    def __init__(
+        self,
+        policy: Any,
+        env: Any,
+        *,
+        clip_range: float = 3e-4,
+        clip_range_high: float = 4e-4,
+        **settings: Unpack[GSPOSettings],
+    ) -> None:
+        super().__init__(policy, env, clip_range=clip_range, clip_range_high=clip_range_high, **settings)
+
+    @override
+    def compared(self, log_probs: torch.Tensor, batch: Batch) -> torch.Tensor:
+        return losses.per_sequence(log_probs, batch.learnable)
