@@ -100,8 +100,8 @@ that were never fitted, *perfect* has the policy's true values. The ratio is 1, 
   the tests).
 - **`GSPO`** has the gradient of `GRPO` where the ratio is 1. Its gradient away from the sampling policy, and that of
   `CISPO`, are compared with closed forms in `tests/agents/test_exact_family.py`.
-- **The standard deviation of the batch** (`scale="batch"`) is the same factor for all prompts of a rollout, but one that
-  the episode's own reward moves, by about 1/N. In rollouts as small as these it biases the direction more than the
+- **The standard deviation of the batch** (`scale="batch"`) is the same factor for all prompts of a rollout, but the
+  episode's own reward moves it, by about 1/N. In rollouts as small as these it biases the direction more than the
   group's does.
 - **`DAPO`** has no gradient in a rollout without groups of unequal rewards. If such rollouts are left out of the
   expectation, the direction stays the same, and the scale is divided by the probability of the others.
