@@ -12,6 +12,7 @@ from agents import Agent, Rollout
 from agents.files import reading
 
 from . import run_folder, session
+from .advice import on_a_hard_start
 from .callbacks import Evaluations, ShowProgress, StopOnReward
 from .checkpoints import Saver
 from .memory import is_out_of_memory
@@ -132,6 +133,8 @@ class Job:
             raise
         self.state["initial"] = initial
         say(f"before: {session.describe(initial)}")
+        if advice := on_a_hard_start(initial["success_rate"], self.agent.group_size):
+            say(advice)
 
     def _learn(self) -> None:
         """Train with what the options ask for, and write a checkpoint; after an error in an update, the last stays."""

@@ -119,15 +119,11 @@ def _read_config(ctx: click.Context, param: click.Parameter, value: Path | None)
         return None
     if ctx.default_map:
         raise click.BadParameter("--config and --resume exclude each other")
-    try:
-        text = value.read_text(encoding="utf-8")
-        config = tomllib.loads(text) if value.suffix == ".toml" else json.loads(text)
-    except (tomllib.TOMLDecodeError, json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise click.BadParameter(f"{value} is not a valid JSON or TOML file: {error}") from error
+    config = _parsed(value)
     if not isinstance(config, dict):
         raise click.BadParameter(f"{value} must hold a table of options")
     names = {flag.lstrip("-"): option.name for option in ctx.command.params for flag in option.opts if option.name}
-    config = {names.get(key.replace("_", "-"), key): option for key, option in config.items()}
+    config = {names.get(str(key).replace("_", "-"), str(key)): option for key, option in config.items()}
     known = [option.name for option in ctx.command.params if option.name]
     repeated = [one.name for one in ctx.command.params if getattr(one, "multiple", False) and one.type is click.STRING]
     if isinstance(config.get("verifier"), list):
@@ -150,6 +146,20 @@ def _read_config(ctx: click.Context, param: click.Parameter, value: Path | None)
         **{key: list(option.items()) if isinstance(option, dict) else option for key, option in config.items()},
     }
     return value
+
+
+def _parsed(path: Path) -> Any:
+    """Return what a file holds: TOML or YAML by its suffix, else JSON."""
+    import yaml
+
+    parsers: dict[str, Callable[[str], Any]] = {".toml": tomllib.loads, ".yaml": yaml.safe_load, ".yml": yaml.safe_load}
+    faults = (tomllib.TOMLDecodeError, yaml.YAMLError, json.JSONDecodeError, UnicodeDecodeError, RecursionError)
+    try:
+        return parsers.get(path.suffix, json.loads)(path.read_text(encoding="utf-8"))
+    except faults as error:
+        kind = path.suffix[1:].upper() if path.suffix in parsers else "JSON"
+        reason = " ".join(str(error).split())  # YAML's messages have several lines
+        raise click.BadParameter(f"{path} is not a valid {kind} file: {reason}") from error
 
 
 def typed(name: str) -> bool:
@@ -187,7 +197,7 @@ common = options(
         is_eager=True,
         expose_value=False,
         callback=_read_config,
-        help="JSON or TOML file with options of this command; the command line wins.",
+        help="YAML, TOML or JSON file with options of this command; the command line wins.",
     ),
     click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON object on the last line."),
 )

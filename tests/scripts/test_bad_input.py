@@ -146,6 +146,23 @@ def test_evaluate_wants_a_run_folder(exists, tmp_path):
     assert outcome.stderr.strip() == line + hint
 
 
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("a: [1\nb: }", "is not a valid YAML file: while parsing"),
+        ("- 1\n", "must hold a table of options"),
+        ("", "must hold a table of options"),
+        ("1: 2\n", "sets the unknown option '1'"),
+        ("seed: [1]\n", "sets 'seed' to a list"),
+        ("seed: !!python/object/apply:os.getcwd []\n", "is not a valid YAML file: could not determine a constructor"),
+    ],
+)
+def test_a_bad_yaml_configuration_is_one_line_and_runs_nothing(tmp_path, text, line):
+    config, folder = tmp_path / "config.yaml", tmp_path / "run"
+    config.write_text(text)
+    assert line in fails("train", "--config", config, "--log-dir", folder, folder=folder)
+
+
 def test_a_configuration_with_an_unknown_option_names_the_closest(tmp_path):
     config = tmp_path / "config.json"
     config.write_text(json.dumps({"lerning_rate": 1e-3}))

@@ -107,6 +107,15 @@ def test_a_toml_configuration_with_verifier_arguments(tmp_path):
     assert saved["verifier_args"] == {"digits": 1, "operators": "-"}
 
 
+def test_a_yaml_configuration_with_verifier_arguments(tmp_path):
+    config = tmp_path / "run.yaml"
+    config.write_text("timesteps: 30\nsft-steps: 0\nlearning_rate: 1e-3\nverifier-arg: {digits: 1, operators: '*'}\n")
+    outcome = run("train", "--config", config, "--log-dir", tmp_path / "run", *SMALL[4:])
+    assert outcome.exit_code == 0, outcome.output
+    saved = json.loads((tmp_path / "run" / "config.json").read_text())
+    assert saved["verifier_args"] == {"digits": 1, "operators": "*"} and saved["learning_rate"] == 1e-3
+
+
 def test_training_goes_on_from_a_supervised_run(tmp_path):
     sft = result_of(
         run("sft", "--sft-steps", 3, "--sft-examples", 8, "--eval-episodes", 8, "--log-dir", tmp_path / "sft", "--json")
