@@ -133,7 +133,7 @@ class Job:
             raise
         self.state["initial"] = initial
         say(f"before: {session.describe(initial)}")
-        if advice := on_a_hard_start(initial["success_rate"], self.agent.group_size):
+        if advice := on_a_hard_start(initial["success_rate"], self.agent.group_size or 1):
             say(advice)
 
     def _learn(self) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+import yaml
 from click.core import ParameterSource
 
 from .verifier_names import VerifierName
@@ -150,8 +151,6 @@ def _read_config(ctx: click.Context, param: click.Parameter, value: Path | None)
 
 def _parsed(path: Path) -> Any:
     """Return what a file holds: TOML or YAML by its suffix, else JSON."""
-    import yaml
-
     parsers: dict[str, Callable[[str], Any]] = {".toml": tomllib.loads, ".yaml": yaml.safe_load, ".yml": yaml.safe_load}
     faults = (tomllib.TOMLDecodeError, yaml.YAMLError, json.JSONDecodeError, UnicodeDecodeError, RecursionError)
     try:
