@@ -1,5 +1,7 @@
 """Every recipe in configs/ is a configuration of rlenv train whose agent can be built, and has its row in the docs."""
 
+import importlib.util
+import json
 import re
 from pathlib import Path
 
@@ -39,3 +41,12 @@ def test_a_recipe_begins_with_its_command_and_its_figures(path):
 def test_the_page_names_no_other_recipe():
     assert set(re.findall(r"configs/([\w-]+\.yaml)", PAGE)) == {path.name for path in RECIPES}
     assert len(RECIPES) == 5
+
+
+def test_the_table_is_that_of_the_results():
+    spec = importlib.util.spec_from_file_location("make_recipes", ROOT / "docs" / "make_recipes.py")
+    maker = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(maker)
+    assert maker.page(PAGE) == PAGE
+    results = json.loads((ROOT / "docs" / "recipes.json").read_text(encoding="utf-8"))
+    assert set(results) == {path.stem for path in RECIPES} and all(results.values())
