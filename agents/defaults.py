@@ -34,6 +34,22 @@ ANY_KIND: dict[str, dict[str, Any]] = {
 }
 
 
+# Of language models by size: most parameters, learning rate, learning rate of the warm start. Larger models move less.
+RATES = ((2e6, 3e-4, 2e-3), (2e7, 1e-4, 5e-4), (1e8, 3e-5, 3e-4), (float("inf"), 1e-6, 1e-5))
+ADAPTER = 10  # an adapter has few weights and starts at zero: its rates are so many times larger
+
+
+def rates_of(parameters: int, adapter: bool) -> tuple[float, float]:
+    """Return the learning rates of a language model for reinforcement learning and for its warm start.
+
+    Args:
+        parameters: of the whole model.
+        adapter: whether only an adapter is trained.
+    """
+    times = ADAPTER if adapter else 1
+    return next((times * rate, times * warm) for most, rate, warm in RATES if parameters <= most)
+
+
 def default_of(name: str, agent: type, kind: str) -> Any:
     """Return the default of a setting for a class of agent and a kind of policy (`Policy.kind`).
 

@@ -121,8 +121,11 @@ class Learner:
         self.num_updates = self.trained_timesteps = 0
 
     def or_default(self, name: str, given: Any) -> Any:
-        """Return what was given for a setting; for None, the default of `defaults.py`."""
-        return default_of(name, type(self), self.policy.kind) if given is None else given
+        """Return what was given for a setting; for None, what suits the policy's size, else the default of its kind."""
+        if given is not None:
+            return given
+        own = self.policy.default(name)
+        return default_of(name, type(self), self.policy.kind) if own is None else own
 
     # What an algorithm says.
 

@@ -321,10 +321,22 @@ text = options(
 )
 
 warm_start = options(
-    click.option("--sft-steps", type=int, default=500, help="Steps of the supervised warm start; 0 for none."),
+    click.option(
+        "--sft-steps",
+        type=int,
+        default=None,
+        show_default="500 for a preset, 0 for a model of your own",
+        help="Steps of the supervised warm start; 0 for none.",
+    ),
     click.option("--sft-examples", type=int, default=650, help="Demonstrations that the warm start uses."),
     click.option("--sft-batch-size", type=int, default=128, help="Demonstrations per step."),
-    click.option("--sft-learning-rate", type=float, default=2e-3, help="Falls linearly to a tenth."),
+    click.option(
+        "--sft-learning-rate",
+        type=float,
+        default=None,
+        show_default="2e-3 for tiny, less for larger models",
+        help="Falls linearly to a tenth.",
+    ),
 )
 adapter = options(
     click.option("--lora-rank", type=int, default=None, help="Freeze the model and train a LoRA adapter of this rank."),

@@ -121,7 +121,8 @@ def demonstrations(agent: Agent, options: dict[str, Any]) -> Rollout | None:
     steps = check_count("sft_steps", options["sft_steps"], low=0)
     examples = check_count("sft_examples", options["sft_examples"])
     check_count("sft_batch_size", options["sft_batch_size"])
-    check_number("sft_learning_rate", options["sft_learning_rate"], low=0.0, above=True)
+    if options["sft_learning_rate"] is not None:
+        check_number("sft_learning_rate", options["sft_learning_rate"], low=0.0, above=True)
     return None if steps == 0 else first_demonstrations(task_of(agent.env), examples, options["seed"], agent.device)
 
 
@@ -145,7 +146,7 @@ class Imitation:
         def batch(size: int) -> Rollout:
             return episodes.select(self.draw(size))
 
-        size, rate = options["sft_batch_size"], options["sft_learning_rate"]
+        size, rate = options["sft_batch_size"], agent.or_default("sft_learning_rate", options["sft_learning_rate"])
         passes: dict[str, Any] = {
             "micro_batch_size": agent.micro_batch_size,
             "micro_batch_tokens": agent.micro_batch_tokens,

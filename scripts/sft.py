@@ -42,8 +42,8 @@ def sft(**given: Any) -> None:
     answers' tokens, never of the prompts'. eval_loss is that of held-out problems, in nats per token. With --verifier,
     the verifier judges greedy answers as well.
     """
+    from . import model_defaults, session, settings
     from . import run_folder as folder
-    from . import session, settings
     from .progress import Interrupt, say
     from .verifier_names import short_name
 
@@ -51,6 +51,7 @@ def sft(**given: Any) -> None:
         raise ValueError(f"{given['env_id']} has no demonstrations to learn from")
     judged = given["problems"] is None or given_by_user("verifier")
     given = given if judged else {**given, "verifier": "exact"}
+    given["sft_steps"] = model_defaults.STEPS if given["sft_steps"] is None else given["sft_steps"]
     agent = session.build_agent("reinforce", given)
     given |= _amount(given, len(session.task_of(agent.env).stream.listed))
     episodes = given["eval_episodes"]

@@ -147,13 +147,15 @@ def train(**given: Any) -> None:
     from agents import DivergedError, VerifierError
     from verifiers.registry import trusting
 
-    from . import resume, settings
+    from . import model_defaults, resume, settings
     from . import run_folder as folder
     from .job import failures
     from .memory import dry_run, is_out_of_memory, out_of_memory
     from .progress import Interrupt, say
 
     given = _checked(given)
+    if given["resume"] is None:
+        given = model_defaults.fill_in(given)
     if given["dry_run"]:
         dry_run(given)
         return
@@ -162,6 +164,7 @@ def train(**given: Any) -> None:
     with trusting(given["trust_checkpoint"] or not resumed):
         agent, run_dir = resume.continued(given) if resumed else _new(given)
         job = _job(agent, given, run_dir, interrupt)
+    model_defaults.announce(agent, given)
     with interrupt:  # not before: a signal while a model is loaded ends the command at once
         if resumed and job.finished and folder.is_evaluated(run_dir, agent.num_updates):
             more = f"pass --timesteps (or --episodes) above {job.goal}"

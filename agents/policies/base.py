@@ -78,6 +78,10 @@ class Policy(nn.Module):
         """
         raise NotImplementedError
 
+    def default(self, setting: str) -> float | None:
+        """Return the default of a setting that depends on the policy's size; None for that of its kind."""
+        return None
+
     def costs(self, rollout: Rollout) -> torch.Tensor:
         """Return how many positions are read to evaluate each episode, int64 [N]."""
         return rollout.lengths

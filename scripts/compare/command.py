@@ -113,6 +113,7 @@ def _with_defaults(given: dict[str, Any]) -> dict[str, Any]:
     """Return the options with what depends on the environment filled in."""
     from agents.envs import find_spec, traits_of
 
+    from ..model_defaults import warm_start_steps
     from ..settings import is_text
     from ..verifier_names import short_name
 
@@ -121,6 +122,8 @@ def _with_defaults(given: dict[str, Any]) -> dict[str, Any]:
     filled = dict(given)
     if given["timesteps"] is None and given["episodes"] is None:
         filled |= {"episodes": EPISODES} if text else {"timesteps": TIMESTEPS}
+    if text:
+        filled["sft_steps"] = warm_start_steps(given)
     if given["group_size"] is None and "group_size" in traits_of(given["env_id"]).agent_settings:
         filled["group_size"] = GROUP
     if given["stop_reward"] is None and not text:

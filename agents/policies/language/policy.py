@@ -13,6 +13,7 @@ from transformers import PreTrainedModel
 from typing_extensions import override
 
 from ...checks import check_choice, check_flag
+from ...defaults import rates_of
 from ...rollout import Obs, Rollout
 from ..base import Policy, choose, scatter_steps, take_rows
 from . import adapters
@@ -212,6 +213,11 @@ class LanguageModelPolicy(Policy):
             scatter_steps(take_rows(values, reading.edge_of_step), rollout.mask) for values in made
         )
         return log_probs, entropies[0] if entropies else None
+
+    @override
+    def default(self, setting: str) -> float | None:
+        rate, warm_rate = rates_of(self.model.num_parameters(), self.adapter is not None)
+        return {"learning_rate": rate, "sft_learning_rate": warm_rate}.get(setting)
 
     @override
     def costs(self, rollout: Rollout) -> torch.Tensor:

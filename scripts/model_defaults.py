@@ -1,0 +1,71 @@
+"""The defaults that depend on the model: its warm start, its learning rate, and passes that fit the memory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from agents import Agent
+from agents.policies import NAMES
+
+from .memory import available, workload
+from .progress import say
+from .settings import is_text
+
+STEPS = 500  # of the warm start of a preset, which begins with random weights
+LARGE = 20_000_000  # parameters; the passes of smaller models are split only if that is asked for
+SHARE = 0.8  # of the free memory, that a run may plan with
+
+
+def fill_in(given: dict[str, Any]) -> dict[str, Any]:
+    """Return the options of a run with what suits its model, for those that nobody gave.
+
+    A model of your own gets no warm start. A large one gets passes that fit the free memory; the number of tokens is
+    kept in the run's options, so that the run is the same when it is repeated or resumed elsewhere.
+    """
+    if not is_text(given["env_id"]):
+        return given
+    given = {**given, "sft_steps": warm_start_steps(given)}
+    if given["micro_batch_size"] is None and given["micro_batch_tokens"] is None:
+        given = {**given, "micro_batch_tokens": _fitting_tokens(given)}
+    return given
+
+
+def warm_start_steps(given: dict[str, Any]) -> int:
+    """Return how many steps of a warm start a run takes: for a model of your own none, unless asked for."""
+    if given["sft_steps"] is not None:
+        return int(given["sft_steps"])
+    return STEPS if given["model"] in NAMES else 0
+
+
+def _fitting_tokens(given: dict[str, Any]) -> int | None:
+    """Return how many tokens of a large model fit into one pass; None if all do, or nobody knows."""
+    from agents.policies.language import memory
+
+    if given["model"] in ("auto", "tiny", "small"):  # never large: do not make the environment twice
+        return None
+    config, work = workload(given)
+    plan, free = memory.plan(config, work), available(work.device)
+    if free is None or plan.parameters < LARGE or plan.peak <= SHARE * free:
+        return None
+    longest = work.context - 1
+    return max(memory.fitting_micro_batch_tokens(config, work, int(SHARE * free)), longest)
+
+
+def announce(agent: Agent, given: dict[str, Any]) -> None:
+    """Print one line about the defaults that were chosen for a model of one's own, or for a large one."""
+    if not is_text(given["env_id"]):
+        return
+    policy: Any = agent.policy
+    count = policy.model.num_parameters()
+    if given["model"] in NAMES and count < LARGE:
+        return
+    steps, tokens = given["sft_steps"], agent.micro_batch_tokens
+    rate = agent.learning_rate
+    said = [f"learning rate {rate:g}" if isinstance(rate, float) else "learning rate of its schedule"]
+    said.append(f"{steps} steps of warm start" if steps else "no warm start")
+    if agent.micro_batch_size is None:
+        said.append(f"{tokens} tokens per pass" if tokens else "one pass per update")
+    kind = "adapter on " if policy.adapter is not None else ""
+    say(
+        f"{kind}{count / 1e6:,.1f} M parameters: {', '.join(said)} (--learning-rate, --sft-steps, --micro-batch-tokens)"
+    )

@@ -1,0 +1,70 @@
+"""What a model of one's own gets where nobody says otherwise."""
+
+import json
+
+import pytest
+from _rlenv_scripts import memory, model_defaults
+from _rlenv_scripts.main import main
+from click.testing import CliRunner
+from tiny_models import tiny_model
+
+from agents.defaults import RATES, rates_of
+from rlenv.tokenizer import character_tokenizer
+from verifiers import make_verifier
+
+SMALL = ["--episodes", "8", "--episodes-per-update", "8", "--eval-episodes", "4", "--device", "cpu"]
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Return a folder with a model that somebody else has trained."""
+    tokenizer = character_tokenizer(make_verifier("arith").alphabet)
+    tiny_model("llama", len(tokenizer)).save_pretrained(tmp_path / "own")
+    tokenizer.save_pretrained(tmp_path / "own")
+    return tmp_path / "own"
+
+
+def run(*options):
+    outcome = CliRunner().invoke(main, ["train", "--json", *SMALL, *map(str, options)])
+    assert outcome.exit_code == 0, outcome.output
+    return json.loads(outcome.stdout.splitlines()[-1]), outcome.stderr
+
+
+def test_larger_models_move_less_and_adapters_more():
+    assert rates_of(500_000, False) == (3e-4, 2e-3), "the preset tiny"
+    assert rates_of(494_000_000, False) == (1e-6, 1e-5)
+    assert rates_of(494_000_000, True) == pytest.approx((1e-5, 1e-4))
+    assert [row[1] for row in RATES] == sorted((row[1] for row in RATES), reverse=True)
+
+
+def test_a_model_of_ones_own_is_not_imitated_away(folder, tmp_path):
+    result, said = run("--model", folder, "--log-dir", tmp_path / "run")
+    assert result["sft_steps"] == 0
+    assert "no warm start" in said and "learning rate 0.0003" in said and "--learning-rate" in said
+    asked, _ = run("--model", folder, "--sft-steps", 2, "--log-dir", tmp_path / "asked")
+    assert asked["sft_steps"] == 2
+
+
+def test_a_preset_learns_from_demonstrations_first(tmp_path):
+    given = {"env_id": "TextGen-v0", "model": "auto", "sft_steps": None, "micro_batch_size": None}
+    assert model_defaults.fill_in({**given, "micro_batch_tokens": None})["sft_steps"] == model_defaults.STEPS
+    control = {"env_id": "CartPole-v1", "model": "auto", "sft_steps": None}
+    assert model_defaults.fill_in(control) == control
+
+
+def test_passes_of_a_large_model_fit_the_memory_and_are_kept_for_a_repetition(folder, tmp_path, monkeypatch):
+    monkeypatch.setattr(model_defaults, "LARGE", 1000)
+    free = 3 * 2**20
+    monkeypatch.setattr(memory, "available", lambda device: free)
+    monkeypatch.setattr(model_defaults, "available", lambda device: free)
+    options = ["--model", folder, "--episodes-per-update", "256", "--episodes", "256"]
+    _, said = run(*options, "--log-dir", tmp_path / "run")
+    config = json.loads((tmp_path / "run" / "config.json").read_text())
+    tokens = config["micro_batch_tokens"]
+    assert f"{tokens} tokens per pass" in said
+    facts = json.loads((tmp_path / "run" / "checkpoint" / "agent.json").read_text())
+    assert facts["settings"]["micro_batch_tokens"] == tokens
+    free = 2**40
+    _, said = run(*options, "--log-dir", tmp_path / "roomy")
+    assert "one pass per update" in said
+    assert "micro_batch_tokens" not in json.loads((tmp_path / "roomy" / "config.json").read_text())
