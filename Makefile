@@ -38,6 +38,7 @@ format: .venv/.dev
 docs: .venv/.dev  ## the pages that commands make
 	$(BIN)/python docs/make_gradients.py
 	$(BIN)/python docs/make_labs.py
+	$(BIN)/python docs/make_models.py
 	$(BIN)/python docs/make_museum.py
 	$(BIN)/python docs/make_verifiers.py
 

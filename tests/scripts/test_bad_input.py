@@ -91,6 +91,21 @@ def test_a_folder_below_something_else_is_refused(command, below, tmp_path):
     assert line == f"Error: the folder {str(place / 'run')!r} cannot be made: {str(place)!r} is not a folder"
 
 
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ({"model_type": "t5"}, "model type 't5' is an encoder-decoder; supported: "),
+        ({"model_type": "mamba"}, "model type 'mamba' keeps a recurrent state; supported: "),
+        ({"model_type": "own", "auto_map": {"AutoConfig": "code.Config"}}, "rlenv never runs code of a checkpoint"),
+        ({"model_type": "llama"}, "the weights of model "),
+    ],
+    ids=lambda value: value["model_type"] if isinstance(value, dict) else "",
+)
+def test_a_model_folder_that_cannot_be_used(config, message, tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    assert message in fails("train", "--model", tmp_path, "--log-dir", tmp_path / "run", folder=tmp_path / "run")
+
+
 def test_a_vocabulary_that_does_not_fit_the_model(tmp_path):
     small = tmp_path / "sft"
     outcome = CliRunner().invoke(main, ["sft", "--sft-steps", "0", "--eval-episodes", "2", "--log-dir", str(small)])
