@@ -118,6 +118,14 @@ def without_weights(tmp_path):
 
 REFUSED = {  # made by, the error
     "config alone": (without_weights, r"the weights of model .* cannot be read: .*safetensors.*; .*save_pretrained"),
+    "a pickle cut to nothing": (
+        lambda path: (without_weights(path), (path / "pytorch_model.bin").write_bytes(b"")),
+        r"the weights of model .* are a pickle that is damaged or holds more .*; convert them to safetensors",
+    ),
+    "no number": (
+        lambda path: folder_with(path, hidden_size="many"),
+        r"config\.json of model .* is not valid: .*'hidden_size' expected int, got str .*; mend it",
+    ),
     "a layer too many": (
         lambda path: folder_with(path, num_hidden_layers=3),
         r"the weights of model .* do not fit LlamaForCausalLM: 9 missing \(model\.layers\.2\..*\)",

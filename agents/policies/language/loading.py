@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 from gymnasium import spaces
+from huggingface_hub.errors import StrictDataclassError
 from safetensors import SafetensorError
 from transformers import CONFIG_MAPPING, AutoConfig, AutoModelForCausalLM, PretrainedConfig, PreTrainedModel
 
@@ -72,6 +73,9 @@ def _reading(spec: str | Path, reader: Callable[..., Any], **options: Any) -> An
     """Return `reader(spec)`; a failure becomes a ValueError of one line."""
     try:
         return reader(str(spec), **options)
+    except StrictDataclassError as error:
+        reason = " ".join(str(error).split())
+        raise ValueError(f"config.json of model {str(spec)!r} is not valid: {reason}; mend it") from error
     except (OSError, ValueError) as error:
         raise ValueError(
             f"unknown model {str(spec)!r}; allowed: {', '.join(PRESETS)}, a folder or a model id ({first_line(error)})"
@@ -89,10 +93,10 @@ def _read_model(spec: str | Path, **options: Any) -> PreTrainedModel:
     options |= {"output_loading_info": True, "ignore_mismatched_sizes": True, "trust_remote_code": False}
     try:
         model, found = AutoModelForCausalLM.from_pretrained(str(spec), **options)
-    except UnpicklingError as error:
+    except (UnpicklingError, EOFError) as error:
         raise ValueError(
-            f"the weights of model {str(spec)!r} are a pickle that holds more than tensors, and it is never executed; "
-            "convert them to safetensors"
+            f"the weights of model {str(spec)!r} are a pickle that is damaged or holds more than tensors, which is "
+            "never executed; convert them to safetensors"
         ) from error
     except (OSError, ValueError, SafetensorError) as error:
         raise ValueError(
