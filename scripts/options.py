@@ -320,6 +320,11 @@ text = options(
     ),
 )
 
+micro_batches = options(
+    setting("--micro-batch-size", type=int, show_default="all", help="Rows per pass, in the warm start too."),
+    setting("--micro-batch-tokens", type=int, show_default="all", help="Tokens per pass, in the warm start too."),
+)
+
 warm_start = options(
     click.option(
         "--sft-steps",

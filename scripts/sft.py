@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from .options import adapter, common, environment, given_by_user, run_folder, text, typed, warm_start
+from .options import adapter, common, environment, given_by_user, micro_batches, run_folder, text, typed, warm_start
 
 HELD_OUT = 500  # demonstrations of the test split, at most, for eval_loss
 
@@ -32,6 +32,7 @@ HELD_OUT = 500  # demonstrations of the test split, at most, for eval_loss
     default=None,
     help="Passes over all training problems of the file, instead of --sft-steps.",
 )
+@micro_batches
 @click.option("--eval-episodes", type=click.IntRange(min=1), default=2000, help="Episodes of the evaluation.")
 @run_folder
 @common

@@ -15,6 +15,7 @@ from .options import (
     adapter,
     common,
     environment,
+    micro_batches,
     one_budget,
     options,
     read_run,
@@ -70,8 +71,7 @@ agent_options = options(
     setting("--kl-coef", type=float, help="KL anchor to the policy that training starts from."),
     setting("--kl-estimator", help="k1, k2, k3, exact."),
     setting("--kl-in", help="reward, loss."),
-    setting("--micro-batch-size", type=int, show_default="all", help="Rows per forward pass."),
-    setting("--micro-batch-tokens", type=int, show_default="all", help="Tokens per forward pass."),
+    micro_batches,
     setting(
         "--max-failed-share", type=float,
         help="Stop when the verifier fails on more than this share of the last hundred episodes.",
