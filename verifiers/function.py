@@ -8,7 +8,7 @@ import string
 import warnings
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from typing_extensions import override
@@ -62,9 +62,10 @@ class _Notes:
             return
         self.parts[str(column)] = [float(value) for value in values]
 
-    def of(self, row: int) -> dict[str, float]:
-        """Return the parts of one completion's verdict."""
-        return {name: values[row] for name, values in self.parts.items() if math.isfinite(values[row])}
+    def added_to(self, verdict: Verdict, row: int) -> Verdict:
+        """Return the verdict on one completion with its parts."""
+        parts = {name: values[row] for name, values in self.parts.items() if math.isfinite(values[row])}
+        return replace(verdict, parts=parts) if verdict.status == "ok" else verdict
 
 
 class FunctionVerifier(Verifier):
@@ -134,7 +135,8 @@ class FunctionVerifier(Verifier):
         rewards = list(rewards)
         if len(rewards) != len(completions):
             raise ValueError(f"reward function {self.name} returned {len(rewards)} rewards for {len(completions)}")
-        return [self._verdict(reward, notes.of(row)) for row, reward in enumerate(rewards)]
+        verdicts = [self._verdict(reward) for reward in rewards]
+        return [notes.added_to(verdict, row) for row, verdict in enumerate(verdicts)] if notes.parts else verdicts
 
     def _columns(self, problems: Sequence[Problem], completions: Sequence[str]) -> dict[str, Any]:
         """Return everything that a function can ask for, except what it logs with."""
@@ -153,7 +155,7 @@ class FunctionVerifier(Verifier):
             "answer": [problem.answer for problem in problems],
         }
 
-    def _verdict(self, reward: Any, parts: dict[str, float]) -> Verdict:
+    def _verdict(self, reward: Any) -> Verdict:
         if reward is None:
             return Verdict(0.0, status="not_applicable")
         try:
@@ -162,7 +164,7 @@ class FunctionVerifier(Verifier):
             raise ValueError(f"reward function {self.name} returned {reward!r}, which is not a number") from error
         if not abs(value) <= MAX_REWARD:
             return Verdict(0.0, status="error", reason=f"reward function {self.name} returned {value}")
-        return Verdict(value, parts)
+        return Verdict(value)
 
 
 def _as_asked(prompt: Any, text: str) -> Any:

@@ -222,14 +222,14 @@ def test_the_environments_declare_their_traits_on_the_class_and_on_what_is_made(
         "ends_are_in_infos": True,
         "verdicts_in_infos": True,
         "groups_span_slots": True,
+        "reset_options": ("progress",),
         "agent_settings": ("device", "group_size", "late_verdicts", "flag_errors", "trust"),
     }
     made = TextGenVectorEnv(2, verifier="arith", group_size=2)
     assert TextGenVectorEnv.metadata["traits"] == made.metadata["traits"] == expected
     assert (made.metadata["group_size"], made.metadata["max_episode_steps"]) == (2, made.task.max_new_tokens)
-    assert (
-        TextGenEnv.metadata["traits"] == TextGenEnv(verifier="arith").metadata["traits"] == {"verdicts_in_infos": True}
-    )
+    alone = {"verdicts_in_infos": True, "reset_options": ("progress",)}
+    assert TextGenEnv.metadata["traits"] == TextGenEnv(verifier="arith").metadata["traits"] == alone
     assert not expected.keys() & made.metadata.keys(), "traits are in one place"
 
 
