@@ -1,6 +1,6 @@
 """Measured peak memory of two updates on the CPU, against what `rlenv train --dry-run` plans.
 
-python -m benchmarks.memory_plan prints the table of docs/models.md; with a name of `CASES`, the figures of one.
+python -m benchmarks.memory_plan prints the table of docs/memory.md; with a name of `CASES`, the figures of one.
 """
 
 from __future__ import annotations
