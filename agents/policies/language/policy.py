@@ -319,6 +319,7 @@ class LanguageModelPolicy(Policy):
             config[_BORROWS] = True
         elif self.adapter is not None:
             config[_DIGEST] = self.adapter.base_digest()
+        folder.mkdir(parents=True, exist_ok=True)
         (folder / _CONFIG).write_text(json.dumps(config) + "\n", encoding="utf-8")
         if self.adapter is not None:
             self._save_tokenizer(folder / _MODEL)
