@@ -62,8 +62,9 @@ def page(text: str) -> str:
 
 def row(name: str, runs: list[dict[str, Any]]) -> str:
     """Return the row of one recipe: means over seeds, with the range if there are several."""
-    minutes = sum(run["seconds"] for run in runs) / len(runs) / 60
-    cells = [f"`configs/{name}.yaml`", str(len(runs)), spread(runs, "before"), spread(runs, "after"), f"{minutes:.1f}"]
+    timed = [run["seconds"] for run in runs if run["seconds"] is not None]
+    minutes = f"{sum(timed) / len(timed) / 60:.1f}" if timed else "not measured"
+    cells = [f"`configs/{name}.yaml`", str(len(runs)), spread(runs, "before"), spread(runs, "after"), minutes]
     return f"| {' | '.join(cells)} |"
 
 
