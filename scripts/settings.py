@@ -71,11 +71,11 @@ def policy_arguments(options: dict[str, Any]) -> dict[str, Any]:
     given = dict(options.get("policy_args", ()))
     if not is_text(options["env_id"]):
         return given
+    for name in given:
+        if name in POLICY_OPTIONS:
+            raise ValueError(f"--policy-arg {name}: there is an option for it, --{name.replace('_', '-')}")
     values = {name: options.get(name) for name in POLICY_OPTIONS}
     own = {name: value for name, value in values.items() if value is not None and value is not False}
-    for name in given:
-        if name in own:
-            raise ValueError(f"--policy-arg {name}: there is an option for it, --{name.replace('_', '-')}")
     return own | given
 
 

@@ -197,8 +197,10 @@ def _play(subject: Subject, file: Any, given: dict[str, Any]) -> None:
 
 
 def _show_samples(file: Any, given: dict[str, Any]) -> None:
+    from verifiers.conversation import text_of
+
     from .. import session
 
     if not given["as_json"]:
-        rows = [(str(row["prompt"]), row["completion"], row["reward"]) for row in file.rows()[:10]]
+        rows = [(text_of(row["prompt"]), row["completion"], row["reward"]) for row in file.rows()[:10]]
         session.print_samples(rows, given["split"])
