@@ -155,8 +155,9 @@ def _problem(row: Row | str, columns: Mapping[str, str], fields: _Template | Non
     if isinstance(row, str):
         raise _MalformedError(row)
     renamed = {name: _value(row, column) for name, column in columns.items()}
-    renamed_away = {column for name, column in columns.items() if name not in ("prompt", "answer")}
-    taken = {*columns, *renamed_away, "prompt", "answer"}  # a reward function may ask for `solution`, the answer
+    # A reward function may ask for `solution`, the answer, by its own name; a conversation is in the prompt already.
+    gone = {column for name, column in columns.items() if name not in ("prompt", "answer") or _is_list(row, column)}
+    taken = {*columns, *gone, "prompt", "answer"}
     metadata = {name: value for name, value in row.items() if name not in taken} | {
         name: value for name, value in renamed.items() if name not in ("prompt", "answer")
     }
@@ -175,6 +176,10 @@ def _problem(row: Row | str, columns: Mapping[str, str], fields: _Template | Non
     if not is_unicode(problem.text + problem.answer):
         raise _MalformedError(NOT_UNICODE)
     return problem
+
+
+def _is_list(row: Row, column: str) -> bool:
+    return isinstance(row.get(column), list)
 
 
 def _value(row: Row, column: str) -> Any:

@@ -111,10 +111,9 @@ def split_list(spec: str) -> list[str] | None:
     members = spec.split(",")
     if len(members) == 1:
         return None
-    known = list_verifiers()
-    names = [split_weight(member)[0] for member in members]
-    if spec.partition(":")[0] in known and not all(":" in name or name in known for name in names):
-        return None  # the comma is in the first argument: format:think,answer
+    begins_with_argument = ":" in members[0] and members[0].partition(":")[0] in list_verifiers()
+    if begins_with_argument and not all(":" in member or "=" in member for member in members[1:]):
+        return None  # the comma is in the argument: format:plan,code
     return members
 
 

@@ -273,7 +273,7 @@ def test_a_template_file_without_a_template_is_refused(tmp_path):
         read_template(tmp_path / "t.jinja")
 
 
-def test_verifiers_see_the_messages_and_the_completion_as_text():
+def test_reward_functions_see_messages_as_those_of_trl_do():
     seen = []
 
     def reward(prompts, completions, answer):
@@ -287,7 +287,7 @@ def test_verifiers_see_the_messages_and_the_completion_as_text():
     ids = task.demonstration(problem)
     assert task.texts([ids]) == ["2"]
     task.judge([problem], task.texts([ids]))
-    assert seen == [(conversation, "2", "2")]
+    assert seen == [(conversation, [{"role": "assistant", "content": "2"}], "2")]
 
 
 def test_a_sampled_conversation_is_rendered_and_has_room():

@@ -247,10 +247,12 @@ def test_a_path_is_a_list_of_problems(tmp_path):
     path = tmp_path / "sums.jsonl"
     path.write_text('{"q": "1+1=", "a": 2, "split": "train"}\n{"q": "12+30=", "a": 42, "split": "test"}\n')
     task = TextGenTask("arith", problems=str(path), columns={"prompt": "q", "answer": "a"}, template="{q}?")
-    assert [prompt.problem for prompt in task.prompts([0, 1])] == [Problem("1+1=?", "2", {"split": "train"})] * 2
+    assert [prompt.problem for prompt in task.prompts([0, 1])] == [
+        Problem("1+1=?", "2", {"q": "1+1=", "a": 2, "split": "train"})
+    ] * 2
     assert task.max_prompt_tokens == len("12+30=?")
     test = TextGenTask("arith", problems=path, columns={"prompt": "q", "answer": "a"}, split="test")
-    assert test.stream.listed == [Problem("12+30=", "42", {"split": "test"})]
+    assert test.stream.listed == [Problem("12+30=", "42", {"q": "12+30=", "a": 42, "split": "test"})]
 
 
 def test_a_long_prompt_of_a_file_is_an_error_by_default(tmp_path):
