@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from agents import Agent
 from agents.policies import NAMES
 
+from . import run_folder
 from .memory import available, workload
 from .progress import say
 from .settings import is_text
+from .weights import count_parameters
 
 STEPS = 500  # of the warm start of a preset, which begins with random weights
 LARGE = 20_000_000  # parameters; the passes of smaller models are split only if that is asked for
@@ -41,8 +44,9 @@ def _fitting_tokens(given: dict[str, Any]) -> int | None:
     """Return how many tokens of a large model fit into one pass; None if all do, or nobody knows."""
     from agents.policies.language import memory
 
-    if given["model"] in ("auto", "tiny", "small"):  # never large: do not make the environment twice
-        return None
+    model = run_folder.model_of(given["model"])
+    if model in ("auto", "tiny", "small") or 0 < count_parameters(Path(model)) < LARGE:
+        return None  # the plan takes seconds
     config, work = workload(given)
     plan, free = memory.plan(config, work), available(work.device)
     if free is None or plan.parameters < LARGE or plan.peak <= SHARE * free:

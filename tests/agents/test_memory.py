@@ -87,6 +87,7 @@ def test_weights_optimizer_and_reference_have_their_known_sizes():
     assert set(single.phases) == {"acting", "training", "optimizer step"}
 
 
+@pytest.mark.slow
 def test_settings_move_the_phase_that_they_are_for():
     config = config_of("llama")
     plain = memory.plan(config, work(imitated=64, evaluated=64)).phases
@@ -98,6 +99,7 @@ def test_settings_move_the_phase_that_they_are_for():
     assert plain["evaluation"] > 2 * plain["acting"]
 
 
+@pytest.mark.slow
 def test_the_micro_batch_that_fits_is_nearly_the_largest():
     config, width = config_of("gpt2"), PROMPT + COMPLETION - 1
     whole = memory.plan(config, work(episodes=64)).phases["training"]

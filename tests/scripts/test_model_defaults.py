@@ -64,7 +64,6 @@ def test_passes_of_a_large_model_fit_the_memory_and_are_kept_for_a_repetition(fo
     assert f"{tokens} tokens per pass" in said
     facts = json.loads((tmp_path / "run" / "checkpoint" / "agent.json").read_text())
     assert facts["settings"]["micro_batch_tokens"] == tokens
-    free = 2**40
-    _, said = run(*options, "--log-dir", tmp_path / "roomy")
-    assert "one pass per update" in said
-    assert "micro_batch_tokens" not in json.loads((tmp_path / "roomy" / "config.json").read_text())
+    given = {"env_id": "TextGen-v0", "model": str(folder), "sft_steps": 0, "micro_batch_size": None}
+    monkeypatch.setattr(model_defaults, "workload", lambda given: pytest.fail("the plan is made once"))
+    assert model_defaults.fill_in(given | {"micro_batch_tokens": 7})["micro_batch_tokens"] == 7
