@@ -33,16 +33,16 @@ LOOP = {  # settings of a run: the argument of `learn` in Python, and the option
     "model_name_or_path": ("the first argument, policy", "model"),
     "resume_from_checkpoint": ("Agent.load(path)", "resume"),
 }
-SAID = {  # what is no setting here
+SAID = {  # not a setting here, and why
     "loss_type": "the loss belongs to the agent: grpo, dr-grpo, dapo, rloo, ppo, ...",
     "scale_rewards": "the scale belongs to the agent: grpo divides by the group's standard deviation, dr-grpo does not",
     "reward_weights": "weights are written with the verifiers: a.py:f,a.py:g=0.5, or verifier_kwargs reward_weights",
     "advantage_estimator": "the advantages belong to the agent: grpo, rloo, reinforce-plus-plus, ...",
-    **dict.fromkeys(("use_vllm", "vllm_mode"), "the policy that is trained samples; there is no second engine"),
+    **dict.fromkeys(("use_vllm", "vllm_mode"), "the trained policy samples itself, without a second engine"),
     "ref_model": "the reference of kl_coef is the policy that training starts from",
     **dict.fromkeys(("top_k", "top_p", "min_p"), "training samples from the whole softmax"),
     "reward_processing_classes": "the verifier reward_model has the argument tokenizer",
-    "args": "there is no configuration object: pass its values as keyword arguments",
+    "args": "pass the values of a configuration as keyword arguments",
     "processing_class": "the tokenizer is env_kwargs={'tokenizer': ...}; by default it is the model's",
 }
 

@@ -50,7 +50,7 @@ class Chat:
         If it changes contents (such as `| trim`), each changed content is found by rendering it among stand-ins.
 
         Raises:
-            ValueError: in one line, if there is no template, if it fails, leaves out or repeats a message, or mixes
+            ValueError: in one line, without a template, if it fails, leaves out or repeats a message, or mixes
                 contents with its own text.
         """
         messages = self._messages(prompt)

@@ -89,7 +89,7 @@ def _pair(row: Row | str, columns: Mapping[str, str]) -> Pair:
             raise ValueError(NOT_UNICODE)
     prompt, chosen, rejected = texts
     if not prompt + chosen or not prompt + rejected:
-        raise ValueError("there is no text")
+        raise ValueError("the text is empty")
     if chosen == rejected:
         raise ValueError("chosen and rejected are the same text")
     split = row.get(columns.get("split", "split"))

@@ -47,7 +47,7 @@ BAD = {
     "same": ({"chosen": "a", "rejected": "a"}, "line 2: chosen and rejected are the same text"),
     "missing": ({"chosen": "a"}, "line 2: rejected must be text, got None"),
     "split": ({"chosen": "a", "rejected": "b", "split": "dev"}, "line 2: the split must be one of train, test"),
-    "nothing": ({"chosen": "", "rejected": "b"}, "line 2: there is no text"),
+    "nothing": ({"chosen": "", "rejected": "b"}, "line 2: the text is empty"),
     "not JSON": ("{", "line 2: not JSON"),
 }
 
