@@ -12,6 +12,7 @@ import torch
 
 from .checks import check_count, check_number, first_line
 from .estimators.losses import bradley_terry
+from .policies.language.adapters import has_adapter
 from .policies.language.loading import PRESETS, load_model
 
 Tokens = list[list[int]]
@@ -56,6 +57,10 @@ def make_reward_model(spec: str | Path, vocab_size: int, max_length: int, pad: i
     from transformers import AutoModelForSequenceClassification
     from transformers.utils import logging
 
+    if has_adapter(spec):
+        raise ValueError(
+            f"{str(spec)!r} holds an adapter; merge it before: rlenv export RUN FOLDER, then --model FOLDER"
+        )
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
         if str(spec) in PRESETS:

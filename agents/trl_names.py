@@ -9,6 +9,10 @@ NAMES = {
     "epsilon": "clip_range",
     "epsilon_high": "clip_range_high",
     "num_iterations": "num_epochs",
+    "delta": "max_ratio",
+    "mask_truncated_completions": "mask_truncated",
+    "warmup_steps": "warmup_updates",
+    "adam_epsilon": "adam_eps",
     "entropy_coef": "ent_coef",
     "cliprange": "clip_range",
     "per_device_train_batch_size": "episodes_per_update",
@@ -34,8 +38,9 @@ LOOP = {  # settings of a run: the argument of `learn` in Python, and the option
     "resume_from_checkpoint": ("Agent.load(path)", "resume"),
 }
 SAID = {  # not a setting here, and why
-    "loss_type": "the loss belongs to the agent: grpo, dr-grpo, dapo, rloo, ppo, ...",
-    "scale_rewards": "the scale belongs to the agent: grpo divides by the group's standard deviation, dr-grpo does not",
+    "loss_type": "the loss belongs to the agent: grpo, dr-grpo, dapo, cispo, rloo, ppo, ...",
+    "importance_sampling_level": "the ratio belongs to the agent: gspo has one per episode, grpo one per token",
+    "scale_rewards": "grpo divides by the group's standard deviation, with scale=batch by that of all; dr-grpo by none",
     "reward_weights": "weights are written with the verifiers: a.py:f,a.py:g=0.5, or verifier_kwargs reward_weights",
     "advantage_estimator": "the advantages belong to the agent: grpo, rloo, reinforce-plus-plus, ...",
     **dict.fromkeys(("use_vllm", "vllm_mode"), "the trained policy samples itself, without a second engine"),

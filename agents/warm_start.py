@@ -52,10 +52,13 @@ def warm_start(
 
 
 @torch.no_grad()
-def demonstration_loss(policy: Policy, episodes: Rollout, batch_size: int = 128) -> float:
+def demonstration_loss(
+    policy: Policy, episodes: Rollout, batch_size: int = 128, micro_batch_tokens: int | None = None
+) -> float:
     """Return the loss of `warm_start` on demonstrations, in nats per token; the policy is not trained."""
     total = 0.0
-    for batch in episodes.split(batch_size):
+    costs = None if micro_batch_tokens is None else policy.costs(episodes)
+    for batch in episodes.split(batch_size, costs, micro_batch_tokens):
         log_probs, _ = policy.evaluate_actions(batch, entropy=False)
         total -= float(log_probs.where(batch.mask, 0).sum())
     return total / max(int(episodes.mask.sum()), 1)

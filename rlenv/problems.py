@@ -190,7 +190,8 @@ class ProblemStream:
         if not sides[self.split]:
             test_fraction = self.test_fraction
             raise EmptySplitError(
-                f"none of the {len(problems)} problems is in the {self.split} split ({test_fraction=})"
+                f"none of the {len(problems)} problems is in the {self.split} split ({test_fraction=}); "
+                "1 puts all of them into test, 0 into train, and a column `split` says it for each"
             )
         return sides[self.split]
 

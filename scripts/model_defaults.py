@@ -28,9 +28,20 @@ def fill_in(given: dict[str, Any]) -> dict[str, Any]:
     if not is_text(given["env_id"]):
         return given
     given = {**given, "sft_steps": warm_start_steps(given)}
-    if given["micro_batch_size"] is None and given["micro_batch_tokens"] is None:
-        given = {**given, "micro_batch_tokens": _fitting_tokens(given)}
-    return given
+    return {**given, "micro_batch_tokens": _passes(given)}
+
+
+def passes_of_imitation(given: dict[str, Any]) -> int | None:
+    """Return the tokens per pass of `rlenv sft`: those of a run that trains on as many episodes at once."""
+    alike = {"agent": "reinforce", "log_kl": False, "episodes_per_update": given["sft_batch_size"]}
+    return _passes({**given, **alike})
+
+
+def _passes(given: dict[str, Any]) -> int | None:
+    """Return the tokens per pass: what was asked for, else what fits; None for one pass, or for passes by rows."""
+    if given["micro_batch_size"] is not None or given["micro_batch_tokens"] is not None:
+        return given["micro_batch_tokens"]
+    return _fitting_tokens(given)
 
 
 def warm_start_steps(given: dict[str, Any]) -> int:

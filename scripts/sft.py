@@ -53,7 +53,9 @@ def sft(**given: Any) -> None:
     judged = given["problems"] is None or given_by_user("verifier")
     given = given if judged else {**given, "verifier": "exact"}
     given["sft_steps"] = model_defaults.STEPS if given["sft_steps"] is None else given["sft_steps"]
+    given["micro_batch_tokens"] = model_defaults.passes_of_imitation(given)
     agent = session.build_agent("reinforce", given)
+    model_defaults.announce(agent, given)
     given |= _amount(given, len(session.task_of(agent.env).stream.listed))
     episodes = given["eval_episodes"]
     shown = session.demonstrations(agent, given)
@@ -137,4 +139,6 @@ def _held_out(agent: Any, given: dict[str, Any]) -> Any:
 def _loss(agent: Any, held_out: Any, given: dict[str, Any]) -> float | None:
     from agents.warm_start import demonstration_loss
 
-    return None if held_out is None else demonstration_loss(agent.policy, held_out, given["sft_batch_size"])
+    if held_out is None:
+        return None
+    return demonstration_loss(agent.policy, held_out, given["sft_batch_size"], agent.micro_batch_tokens)

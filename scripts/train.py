@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -226,7 +227,13 @@ def _job(agent: Any, given: dict[str, Any], run_dir: Path, interrupt: Any) -> An
 
     text = settings.is_text(given["env_id"])
     episodes = given["eval_episodes"] or session.evaluation_episodes(text)
-    envs = session.evaluation_envs(given["env_id"], agent.origin["env_kwargs"], agent.device, episodes, "test")
+    make = partial(session.evaluation_envs, given["env_id"], agent.origin["env_kwargs"], agent.device, split="test")
+    envs = make(episodes)
+    listed = session.task_of(envs).stream.listed if text else ()
+    if given["eval_episodes"] is None and 0 < len(listed) < episodes:  # no problem twice
+        envs.close()
+        episodes = len(listed)
+        envs = make(episodes)
     over = "warm_start" in agent.extra_state and "imitation" not in agent.extra_state
     shown = session.demonstrations(agent, given) if text and not over else None
     return Job(agent, envs, episodes, shown, given, run_dir, interrupt)

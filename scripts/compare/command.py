@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from ..options import common, environment, one_budget, options, setting, text, warm_start
+from ..options import adapter, common, environment, one_budget, options, setting, text, warm_start
 
 EPISODES, TIMESTEPS, GROUP = 60_000, 1_000_000, 4
 
@@ -62,6 +62,7 @@ compare_options = options(
 @environment
 @text
 @compare_options
+@adapter
 @warm_start
 @common
 def compare(**given: Any) -> None:  # fmt: skip

@@ -20,7 +20,7 @@ import click
 from agents.files import Lock
 
 from .. import run_folder, session
-from ..options import TEXT_ONLY
+from ..options import TEXT_ONLY, adapter, names_of
 from ..settings import is_text, resolved
 from ..sft import sft
 from ..train import train
@@ -130,7 +130,8 @@ class Study:
         warm = self.folder / WARM
         if finished(warm) is None:
             shutil.rmtree(warm, ignore_errors=True)
-            options = self.given | {"log_dir": warm, "as_json": True, "overwrite": False}
+            whole = dict.fromkeys(names_of(adapter))  # the warm start trains all weights, the runs an adapter
+            options = self.given | whole | {"log_dir": warm, "as_json": True, "overwrite": False}
             job = Job(rlenv_command(sft, options), warm.with_name(f"{WARM}.log"))
             with closing(run_jobs([job], 1, available_cores())) as ended:
                 [(_, code)] = ended

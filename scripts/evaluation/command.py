@@ -121,6 +121,10 @@ def _settings(subject: Subject, given: dict[str, Any]) -> dict[str, Any]:
     from agents.envs import resolve_device
     from rlenv.version import __version__
 
+    from .subject import policy_arguments
+
+    if given_by_user("activation_checkpointing"):
+        raise ValueError("--activation-checkpointing has no effect without training; leave it out")
     if not given["deterministic"] and given["samples"]:
         raise ValueError("--stochastic takes one sample per problem, --samples N takes N; pass one of the two")
     if given["deterministic"] and not given["samples"]:
@@ -134,7 +138,7 @@ def _settings(subject: Subject, given: dict[str, Any]) -> dict[str, Any]:
         "version": __version__,
         "subject": subject.label,
         "content": subject.content,
-        "policy_args": dict(given["policy_args"]),
+        "policy_args": policy_arguments(given),
         "problems": subject.problems,
         "device": resolve_device(given["device"], subject.env_id).type,
         **{name: given[name] for name in ("split", "seed", "deterministic", "samples", "temperature", "top_p")},
@@ -167,7 +171,7 @@ def _play(subject: Subject, file: Any, given: dict[str, Any]) -> None:
     settings = file.settings
     loaded = subject.load(given)
     problems = settings["episodes"]
-    if given["samples"] and (listed := loaded.task.stream.listed):
+    if listed := loaded.task.stream.listed:
         problems = min(problems, len(listed))  # the same problem twice would narrow the intervals
     loaded.env.close()
     passes = [Pass("greedy" if given["deterministic"] else "sampled", 1)]

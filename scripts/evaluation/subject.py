@@ -76,7 +76,7 @@ class Subject:
         device = resolve_device(given["device"], self.env_id)
         envs = make_envs(self.env_id, 1, self.env_kwargs, device=str(device))
         spaces = (envs.single_observation_space, envs.single_action_space)
-        policy = make_policy(self.spec, *spaces, **dict(given["policy_args"]))
+        policy = make_policy(self.spec, *spaces, **policy_arguments(given))
         return Loaded(policy.to(device), device, envs, None)
 
     def envs(self, device: torch.device, slots: int, samples: int, first: int) -> Any:
@@ -114,9 +114,15 @@ def find(spec: Path, given: Mapping[str, Any]) -> Subject:
         checkpoint = run_folder.checkpoint_of(spec)
     except run_folder.NotARunError as error:
         raise ValueError(f"{error}; to evaluate a model folder or id, say what judges it: --verifier NAME") from error
-    if given_by_user("policy_args"):
-        raise ValueError("--policy-arg is for a model folder or id; a checkpoint has its own arguments")
+    for name, flag in (("policy_args", "--policy-arg"), ("dtype", "--dtype")):
+        if given_by_user(name):
+            raise ValueError(f"{flag} is for a model folder or id; a checkpoint has its own arguments")
     return _of_checkpoint(spec, checkpoint, given)
+
+
+def policy_arguments(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments of the policy around a model folder or id."""
+    return ({} if given["dtype"] is None else {"dtype": given["dtype"]}) | dict(given["policy_args"])
 
 
 def _of_checkpoint(spec: Path, checkpoint: Path, given: Mapping[str, Any]) -> Subject:
@@ -151,8 +157,10 @@ def _model(spec: Path, given: Mapping[str, Any]) -> Subject:
     name = str(spec) if spec.exists() else spec.as_posix()  # an id has slashes on every system
     check_name(name)
     find_config(name)
-    options = {**given, "env_id": TEXT_ENV, "env_args": (), "model": name}
+    options = {**given, "env_id": TEXT_ENV, "env_args": (), "model": name, "trust": None}  # the user named it
     env_kwargs = settings.env_arguments(options) | {"split": given["split"]}
+    if given_by_user("problems") and not given_by_user("test_fraction"):
+        env_kwargs["test_fraction"] = float(given["split"] == "test")  # the model has seen none of the file
     return Subject(name, None, spec.name, TEXT_ENV, env_kwargs, Path(FOLDER))
 
 

@@ -138,3 +138,16 @@ def test_the_meter_counts_what_is_alive():
         assert meter.now == 0 and meter.peak == MIB
         choose(torch.zeros(2, 5), True, None)
     assert meter.peak_since() == MIB and meter.peak == meter.now
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_an_adapter_is_all_that_gradients_and_the_optimizer_are_planned_for(dtype):
+    config = config_of("llama")
+    whole = memory.plan(config, work(dtype=dtype, reference=True))
+    plan = memory.plan(config, work(dtype=dtype, reference=True, lora_rank=2, lora_targets="q_proj"))
+    adapter = 2 * 2 * (16 + 16)  # two layers; A [2, 16] and B [16, 2]
+    assert plan.parameters == whole.parameters + adapter
+    assert plan.parts["gradients"] == 4 * adapter
+    assert plan.parts["optimizer"] == (8 if dtype == "float32" else 12) * adapter
+    assert plan.parts["reference"] == 0 < whole.parts["reference"]
+    assert plan.peak < whole.peak

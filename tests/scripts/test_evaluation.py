@@ -231,6 +231,20 @@ def test_a_model_folder_is_evaluated_with_a_verifier_and_problems(folder, tmp_pa
     assert again["sampled"] == figures["sampled"]
 
 
+def test_a_model_is_judged_by_a_function_of_the_user_in_the_precision_asked_for(folder, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    model = folder / "checkpoint" / "policy" / "model"
+    (tmp_path / "sums.json").write_text(json.dumps([{"prompt": f"{n}+{n}="} for n in range(10, 14)]))
+    (tmp_path / "mine.py").write_text("def always(completions, **_):\n    return [1.0] * len(completions)\n")
+    task = ("--verifier", "mine.py:always", "--problems", "sums.json", "--max-prompt-tokens", 6, "--max-new-tokens", 4)
+    figures = result_of(model, *task, *SAMPLED)
+    assert figures["success_rate"] == 1.0
+    assert figures["problems"] == 4, "all rows of a file that the model has not seen"
+    coarse = result_of(model, *task, *SAMPLED, "--dtype", "bfloat16")
+    assert coarse["completions"] != figures["completions"]
+    assert "allowed: float32" in refusal(model, *task, "--dtype", "nonsense")
+
+
 def test_a_folder_without_the_right_to_write_keeps_no_completions(folder, monkeypatch):
     def refuse(*_, **__):
         raise PermissionError(13, "Permission denied")
@@ -247,7 +261,7 @@ def test_nothing_is_kept_of_an_evaluation_without_any_verdict(folder, tmp_path):
     problems.write_text(json.dumps([{"prompt": "1+1=", "answer": "=", "split": "test"}]))
     task = ("--verifier", "numeric", "--problems", problems, "--max-prompt-tokens", 6, "--max-new-tokens", 4)
     outcome = run("evaluate", folder, *task, "--out", out, "--episodes", 2)
-    assert outcome.exit_code == 1 and "reached no verdict on all 2 episodes" in outcome.stderr
+    assert outcome.exit_code == 1 and "reached no verdict on all 1 episodes" in outcome.stderr
     assert not out.exists() and not out.with_suffix(".json").exists()
 
 
@@ -259,6 +273,8 @@ def test_nothing_is_kept_of_an_evaluation_without_any_verdict(folder, tmp_path):
         (["--samples", 2, "--stochastic"], "pass one of the two"),
         (["--out", "here.txt"], "must end in .jsonl"),
         (["--policy-arg", "dtype=bfloat16"], "--policy-arg is for a model folder or id"),
+        (["--dtype", "bfloat16"], "--dtype is for a model folder or id"),
+        (["--activation-checkpointing"], "has no effect without training"),
     ],
 )
 def test_bad_options_are_one_line(args, words, folder):

@@ -77,8 +77,9 @@ class _Held:
 
     @classmethod
     def of(cls, sizes: trace.Weights, work: Workload) -> _Held:
-        wide = max(sizes.nbytes, 4 * sizes.count)  # Adam's numbers have at least 32 bits
-        return cls(sizes.nbytes, 4 * sizes.halves, 2 * wide, wide, sizes.nbytes if work.reference else 0)
+        wide = max(sizes.trained_bytes, 4 * sizes.trained)  # Adam's numbers have at least 32 bits
+        copied = work.reference and work.lora_rank is None  # an adapter's reference is the base itself
+        return cls(sizes.nbytes, 4 * sizes.halves, 2 * wide, wide, sizes.nbytes if copied else 0)
 
     @property
     def always(self) -> int:
@@ -172,10 +173,13 @@ def _scaled(rows: int, room: int, needed: int) -> int:
 
 
 def _pass(held: _Held, sizes: trace.Weights, made: trace.Training, again: bool) -> int:
-    """Return what a pass adds to what is held; gradients that it makes are in its peak."""
-    return made.peak + (held.gradients if again else 0)
+    """Return what a pass adds to what is held; gradients that it makes are in its peak.
+
+    After the first pass, gradients of 16 bits lie beside the float32 ones that they are added to.
+    """
+    return made.peak + (held.gradients + 2 * sizes.halves if again else 0)
 
 
 def _step(sizes: trace.Weights, work: Workload) -> int:
     """Return what Adam needs for its intermediate results: of one weight, on a GPU of all at once."""
-    return 4 * (2 * sizes.largest if work.device == "cpu" else sizes.count)
+    return 4 * (2 * sizes.largest if work.device == "cpu" else sizes.trained)

@@ -10,19 +10,22 @@ import copy
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
+from torch import nn
 from torch._subclasses import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.weak import WeakIdKeyDictionary
 from transformers import AutoModelForCausalLM, PretrainedConfig
 from transformers.cache_utils import DynamicCache
+from transformers.pytorch_utils import Conv1D
 from typing_extensions import override
 
 from ..base import choose
+from .adapters import adapted_layers, target_names
 from .critic import Critic
 from .decode_step import make_step
 from .kv_cache import SlotCache
@@ -84,6 +87,8 @@ class Shape:
         critic: "head", "separate" or None.
         entropy: whether the loss needs entropies.
         activation_checkpointing: see `recompute.py`.
+        lora_rank: of an adapter, see `adapters.py`; None without one.
+        lora_targets: its layers.
         device: where the run takes place.
     """
 
@@ -95,6 +100,8 @@ class Shape:
     critic: str | None = None
     entropy: bool = False
     activation_checkpointing: bool = False
+    lora_rank: int | None = None
+    lora_targets: str | None = None
     device: str = "cpu"
 
     @property
@@ -105,10 +112,21 @@ class Shape:
 
 @dataclass(frozen=True)
 class Weights:
-    """Sizes of a policy's parameters: their number, bytes, those of 16 bits, and the largest one's elements."""
+    """Sizes of a policy's parameters.
+
+    Attributes:
+        count: of all.
+        nbytes: of all, and of the second copy of the layers that an adapter changes, which acts.
+        trained: number of those that are trained.
+        trained_bytes: of those.
+        halves: number of those that have 16 bits.
+        largest: elements of the largest of those.
+    """
 
     count: int
     nbytes: int
+    trained: int
+    trained_bytes: int
     halves: int
     largest: int
 
@@ -140,6 +158,8 @@ def _fake(config: PretrainedConfig, shape: Shape) -> Iterator[tuple[Any, Any, Me
     with torch.random.fork_rng(devices=[]), FakeTensorMode(), torch.device(shape.device), Meter() as meter:
         make = lambda: AutoModelForCausalLM.from_config(copy.deepcopy(config), **how).eval()  # noqa: E731
         model = make()
+        if shape.lora_rank is not None:
+            _adapt(model, shape.lora_rank, shape.lora_targets)
         critic = None if shape.critic is None else Critic(model, separate=False)
         if critic is not None and shape.critic == "separate":  # fake tensors cannot be copied
             critic.trunk = make().base_model
@@ -147,14 +167,45 @@ def _fake(config: PretrainedConfig, shape: Shape) -> Iterator[tuple[Any, Any, Me
         yield model, critic, meter
 
 
+class _LowRank(nn.Module):
+    """Stands in for peft's layer, which cannot be made of tensors without data."""
+
+    def __init__(self, base: nn.Module, rank: int) -> None:
+        super().__init__()
+        weight: Any = base.weight
+        wide, narrow = weight.shape if isinstance(base, Conv1D) else weight.shape[::-1]
+        self.base_layer = base
+        self.lora_A = nn.Linear(wide, rank, bias=False, dtype=weight.dtype)
+        self.lora_B = nn.Linear(rank, narrow, bias=False, dtype=weight.dtype)
+
+    @override
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.base_layer(x) + self.lora_B(self.lora_A(x))
+
+
+def _adapt(model: Any, rank: int, targets: str | None) -> None:
+    """Freeze a model and give its layers adapters."""
+    model.requires_grad_(False)
+    names = target_names(model, targets)
+    for name, part in list(model.base_model.named_modules()):
+        if isinstance(part, (nn.Linear, Conv1D)) and name.rpartition(".")[2] in names:
+            model.base_model.set_submodule(name, _LowRank(part, rank))
+
+
 def weights(config: PretrainedConfig, shape: Shape) -> Weights:
     """Return the sizes of the policy's parameters."""
     with _fake(config, shape) as (model, critic, _):
         every = [*model.parameters(), *([] if critic is None else critic.parameters())]
-        sizes = [parameter.numel() for parameter in every]
-        halves = sum(parameter.numel() for parameter in every if parameter.element_size() == 2)
-        nbytes = sum(parameter.numel() * parameter.element_size() for parameter in every)
-        return Weights(sum(sizes), nbytes, halves, max(sizes))
+        trained = [parameter for parameter in every if parameter.requires_grad]
+        copied = [layer.base_layer.weight for _, layer in adapted_layers(model)]
+        return Weights(
+            count=sum(parameter.numel() for parameter in every),
+            nbytes=sum(parameter.nbytes for parameter in (*every, *copied)),
+            trained=sum(parameter.numel() for parameter in trained),
+            trained_bytes=sum(parameter.nbytes for parameter in trained),
+            halves=sum(parameter.numel() for parameter in trained if parameter.element_size() == 2),
+            largest=max(parameter.numel() for parameter in trained),
+        )
 
 
 def training(config: PretrainedConfig, shape: Shape, rows: int, again: bool = False) -> Training:
@@ -169,7 +220,7 @@ def training(config: PretrainedConfig, shape: Shape, rows: int, again: bool = Fa
     with _fake(config, shape) as (model, critic, meter):
         if again:
             for parameter in [*model.parameters(), *([] if critic is None else critic.parameters())]:
-                parameter.grad = torch.zeros_like(parameter)
+                parameter.grad = torch.zeros_like(parameter) if parameter.requires_grad else None
         meter.peak_since()
         before, recompute, plain = meter.now, shape.activation_checkpointing, _has_plain_head(config)
         reading = _reading(shape, rows)
@@ -198,7 +249,7 @@ def training(config: PretrainedConfig, shape: Shape, rows: int, again: bool = Fa
 @torch.no_grad()
 def acting(config: PretrainedConfig, shape: Shape, slots: int, prompts: int) -> Acting:
     """Return the bytes of acting in some slots, from reading their prompts to a step at the end of the context."""
-    with _fake(config, shape) as (model, _, meter):
+    with _fake(config, replace(shape, lora_rank=None)) as (model, _, meter):  # the adapter is merged
         before, rows = meter.now, torch.arange(slots)
         cache, read = SlotCache(model.config.get_text_config().num_hidden_layers, slots, shape.context), DynamicCache()
         ids = torch.zeros(prompts, shape.prompt_length, dtype=torch.int64)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from pathlib import Path
 from typing import Any, Self
@@ -334,8 +335,9 @@ class LanguageModelPolicy(Policy):
 
         Args:
             folder: to write into.
-            merge: write a plain model, with W + s B A in place of W, for `AutoModelForCausalLM.from_pretrained`;
-                False writes the adapter alone, in peft's format.
+            merge: write a plain model, with W + s B A in place of W, for `AutoModelForCausalLM.from_pretrained`; of a
+                16-bit model in float32, since most of a small adapter would be rounded away. False writes the adapter
+                alone, in peft's format, and its base if that has no name.
 
         Raises:
             ValueError: for `merge=False` without an adapter.
@@ -346,9 +348,10 @@ class LanguageModelPolicy(Policy):
         if self.adapter is None:
             self.model.save_pretrained(folder)
         elif merge:
-            Merged(self.model).model.save_pretrained(folder)
+            halves = self.model.dtype in (torch.bfloat16, torch.float16)
+            Merged(copy.deepcopy(self.model).float() if halves else self.model).model.save_pretrained(folder)
         else:
-            self.adapter.save(folder, with_base=False)
+            self.adapter.save(folder, with_base=True)
 
     def _save_tokenizer(self, folder: Path) -> None:
         if self.tokenizer is not None:
