@@ -17,5 +17,5 @@ def on_a_hard_start(success_rate: float | None, group_size: int) -> str:
     return (
         f"only {success_rate:.1%} of the answers are right before training, and wrong answers alone teach nothing. Try "
         "a longer warm start (--sft-steps, --sft-examples), easier problems first (--verifier-arg, --curriculum 0.8), "
-        f"or more tries per prompt (--group-size {4 * group_size}); docs/recipes.md has settings that learn"
+        f"or more tries per prompt (--group-size {4 * group_size}); docs/recipes.md says what helped elsewhere"
     )
