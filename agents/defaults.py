@@ -35,7 +35,7 @@ ANY_KIND: dict[str, dict[str, Any]] = {
 
 
 # Of language models by size: most parameters, learning rate, learning rate of the warm start. Larger models move less.
-RATES = ((2e6, 3e-4, 2e-3), (2e7, 1e-4, 5e-4), (1e8, 3e-5, 3e-4), (float("inf"), 1e-6, 1e-5))
+RATES = ((2e6, 3e-4, 2e-3), (2e7, 3e-5, 5e-4), (1e8, 1e-5, 3e-4), (float("inf"), 1e-6, 1e-5))
 ADAPTER = 10  # an adapter has few weights and starts at zero: its rates are so many times larger
 
 
