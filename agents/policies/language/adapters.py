@@ -172,6 +172,11 @@ def adapt(
         plain = isinstance(layer.base_layer, (nn.Linear, Conv1D)) and not layer.lora_variant
         if not plain or list(layer.lora_A) != [NAME]:
             raise ValueError(f"the adapter of {name} is not supported; supported: one plain LoRA of linear layers")
+        for part in (
+            layer.lora_A,
+            layer.lora_B,
+        ):  # peft makes float32 ones on a 16-bit base; the optimizer keeps its own
+            part.to(layer.base_layer.weight.dtype)
     adapter = Adapter(model.eval(), base_name)
     if folder is not None:
         adapter.load(folder)
