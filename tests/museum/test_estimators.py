@@ -124,7 +124,7 @@ def test_a_group_of_one_has_no_standard_deviation(patch):
         judged = torch.zeros_like(sizes).index_add(0, group, rollout.valid.long())[group]
         return std(gains, rollout) * ((judged - 1) / (judged - 1))[:, None]
 
-    patch.setattr(scaling, "group_std", group_std)
+    patch.setitem(scaling.SCALES, "group", group_std)
 
 
 @planted(
