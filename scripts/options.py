@@ -166,6 +166,11 @@ def typed(name: str) -> bool:
     return click.get_current_context().get_parameter_source(name) is ParameterSource.COMMANDLINE
 
 
+def flag_of(name: str) -> str:
+    """Return how an option of the running command is written, given its parameter name."""
+    return next(option.opts[0] for option in click.get_current_context().command.params if option.name == name)
+
+
 def given_by_user(name: str) -> bool:
     """Tell whether an option of the running command was given, on the command line or in a file."""
     context = click.get_current_context()

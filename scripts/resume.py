@@ -15,7 +15,7 @@ from agents.files import read_table
 
 from . import run_folder, session, settings
 from .defaults import shown_default
-from .options import typed
+from .options import flag_of, typed
 from .progress import say
 from .run_log import place_in
 
@@ -66,14 +66,13 @@ def _check_options(given: dict[str, Any], begun: dict[str, Any]) -> None:
     options = {str(option.name): option for option in click.get_current_context().command.params}
     for name in ("log_dir", "overwrite"):
         if typed(name):
-            flag = options[name].opts[0]
-            raise ValueError(f"{flag} has no meaning with --resume, which continues in its own folder")
+            raise ValueError(f"{flag_of(name)} has no meaning with --resume, which continues in its own folder")
     for name, value in settings.resolved(given).items():
         if typed(name) and name not in CHANGEABLE and json.loads(json.dumps(value, default=str)) != begun.get(name):
             began = begun[name] if name in begun else _default(options[name])
-            allowed = ", ".join(options[each].opts[0] for each in CHANGEABLE)
+            allowed = ", ".join(map(flag_of, CHANGEABLE))
             raise ValueError(
-                f"{options[name].opts[0]} {value} is not what the run began with ({began}); "
+                f"{flag_of(name)} {value} is not what the run began with ({began}); "
                 f"with --resume these may change: {allowed}"
             )
     if given["unsafe_local_exec"] and not typed("unsafe_local_exec"):

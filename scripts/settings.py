@@ -15,7 +15,7 @@ from rlenv.task import TextGenTask
 
 from . import run_folder
 from .defaults import agent_settings, common_settings, keywords
-from .options import TEXT_ONLY, adapter, names_of, typed
+from .options import TEXT_ONLY, adapter, flag_of, names_of, typed
 
 POLICY_OPTIONS = ("temperature", "dtype", "activation_checkpointing", *names_of(adapter))  # of language models
 
@@ -89,8 +89,7 @@ def env_arguments(options: dict[str, Any]) -> dict[str, Any]:
     if not is_text(options["env_id"]):
         for name in TEXT_ONLY:
             if name in options and typed(name):
-                flag = {"column_args": "column", "stop_tokens": "stop-token"}.get(name, name).replace("_", "-")
-                raise ValueError(f"--{flag} has no meaning for {options['env_id']}")
+                raise ValueError(f"{flag_of(name)} has no meaning for {options['env_id']}")
         return given
     for name in ("verifier", "verifier_kwargs", "problems", "split", "group_size"):
         if name in given:

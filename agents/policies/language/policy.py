@@ -15,6 +15,7 @@ from typing_extensions import override
 
 from ...checks import check_choice, check_flag
 from ...defaults import rates_of
+from ...masters import HALVES
 from ...rollout import Obs, Rollout
 from ..base import Policy, choose, scatter_steps, take_rows
 from . import adapters
@@ -348,8 +349,9 @@ class LanguageModelPolicy(Policy):
         if self.adapter is None:
             self.model.save_pretrained(folder)
         elif merge:
-            halves = self.model.dtype in (torch.bfloat16, torch.float16)
-            Merged(copy.deepcopy(self.model).float() if halves else self.model).model.save_pretrained(folder)
+            Merged(
+                copy.deepcopy(self.model).float() if self.model.dtype in HALVES else self.model
+            ).model.save_pretrained(folder)
         else:
             self.adapter.save(folder, with_base=True)
 
