@@ -6,9 +6,8 @@ from pathlib import Path
 import pytest
 from _rlenv_scripts import session
 from _rlenv_scripts.compare.children import rlenv_command
-from _rlenv_scripts.main import main
 from _rlenv_scripts.train import train
-from click.testing import CliRunner
+from inprocess import error_of, result_of, run
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from rlenv.task import TextGenTask
@@ -26,21 +25,6 @@ CHAT = [
     "constant",
 ]
 MODEL = "checkpoint/policy/model"
-
-
-def run(*args):
-    return CliRunner().invoke(main, [str(arg) for arg in args])
-
-
-def result_of(outcome):
-    assert outcome.exit_code == 0, outcome.output
-    return json.loads(outcome.stdout.strip().splitlines()[-1])
-
-
-def error_of(outcome):
-    assert outcome.exit_code == 2, outcome.output
-    (line,) = [line for line in outcome.stderr.splitlines() if line.strip()]
-    return line
 
 
 def conversation(text, answer=None):

@@ -7,18 +7,13 @@ import pytest
 import torch
 from _rlenv_scripts import memory
 from _rlenv_scripts.faults import explain
-from _rlenv_scripts.main import main
-from click.testing import CliRunner
+from inprocess import run
 
 from agents import Agent, LanguageModelPolicy
 
 TASK = ["--verifier-arg", "digits=1", "--eval-episodes", 8, "--sft-examples", 8, "--episodes-per-update", 8]
 ALLOCATOR = RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 bytes")
 ERRORS = [ALLOCATOR, MemoryError(), torch.OutOfMemoryError("CUDA out of memory")]
-
-
-def run(*args):
-    return CliRunner().invoke(main, [str(arg) for arg in args])
 
 
 def result_of(outcome):

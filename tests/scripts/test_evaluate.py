@@ -4,9 +4,8 @@ import json
 import sys
 
 import pytest
-from _rlenv_scripts.main import main
 from _rlenv_scripts.run_folder import model_of
-from click.testing import CliRunner
+from inprocess import run
 
 import rlenv  # noqa: F401 (registers TextGen-v0)
 from agents import Reinforce
@@ -22,10 +21,6 @@ def shout(prompts, completions):
     return [1.0] * len(prompts)
 """
 PROBLEMS = [{"prompt": "12+34=", "split": "train"}, {"prompt": "34+12=", "split": "test"}]
-
-
-def run(*args):
-    return CliRunner().invoke(main, [str(arg) for arg in args])
 
 
 def refusal(*args):

@@ -10,8 +10,7 @@ import torch
 from _rlenv_scripts.evaluation import completions, subject
 from _rlenv_scripts.evaluation.completions import Pass, blocks, play
 from _rlenv_scripts.evaluation.figures import summarize
-from _rlenv_scripts.main import main
-from click.testing import CliRunner
+from inprocess import run
 from tiny_models import text_envs
 
 from agents import Policy, Reinforce
@@ -98,10 +97,6 @@ def test_levels_have_their_own_figures():
 
 
 # The command.
-
-
-def run(*args):
-    return CliRunner().invoke(main, [str(arg) for arg in args])
 
 
 def result_of(*args):

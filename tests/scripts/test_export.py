@@ -6,11 +6,10 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from _rlenv_scripts.main import main
 from _rlenv_scripts.settings import resolved
 from _rlenv_scripts.train import train
-from click.testing import CliRunner
 from huggingface_hub.errors import HfHubHTTPError, LocalTokenNotFoundError
+from inprocess import run
 from tiny_models import PROMPTS, text_envs, tiny_model
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -19,10 +18,6 @@ from agents.files import seal
 from rlenv.tokenizer import character_tokenizer
 
 TEMPLATE = "{% for m in messages %}{{ m['content'] }}{% endfor %}"
-
-
-def run(*args):
-    return CliRunner().invoke(main, [str(arg) for arg in args])
 
 
 def exported(*args):

@@ -3,8 +3,7 @@
 import json
 
 import pytest
-from _rlenv_scripts.main import main
-from click.testing import CliRunner
+from inprocess import run
 
 SMALL = ["--sft-steps", 2, "--timesteps", 60, "--eval-episodes", 8, "--episodes-per-update", 8, "--log-dir", "run"]
 FILE = ["--problems", "sums.jsonl", "--column", "prompt=question", "--column", "answer=solution"]
@@ -16,10 +15,6 @@ def short(completions, completion_ids, trainer_state, **kwargs):
     assert trainer_state.global_step >= 0
     return [-float(len(ids)) for ids in completion_ids]
 """
-
-
-def run(*args):
-    return CliRunner().invoke(main, [str(arg) for arg in args])
 
 
 @pytest.fixture

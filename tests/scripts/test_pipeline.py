@@ -3,21 +3,11 @@
 import json
 
 import pytest
-from _rlenv_scripts.main import main
-from click.testing import CliRunner
+from inprocess import result_of, run
 
 from verifiers import Problem, make_verifier
 
 WORDS = [f"{a}{b}" for a in "abcdef" for b in "abcdef"]
-
-
-def run(*args):
-    return CliRunner().invoke(main, [str(arg) for arg in args])
-
-
-def result_of(outcome):
-    assert outcome.exit_code == 0, outcome.output
-    return json.loads(outcome.stdout.strip().splitlines()[-1])
 
 
 @pytest.fixture

@@ -5,30 +5,14 @@ import sys
 
 import pytest
 from _rlenv_scripts.compare.children import rlenv_command
-from _rlenv_scripts.main import main
 from _rlenv_scripts.train import train
-from click.testing import CliRunner
+from inprocess import error_of, result_of, run
 
 from rlenv.demonstrations import demonstrate
 from rlenv.problems import level_of
 
 SMALL = ["--sft-steps", 3, "--sft-examples", 8, "--timesteps", 60, "--eval-episodes", 8, "--episodes-per-update", 8]
 FILE = ["--problems", "sums.jsonl", "--column", "prompt=question", "--column", "answer=target"]
-
-
-def run(*args):
-    return CliRunner().invoke(main, [str(arg) for arg in args])
-
-
-def result_of(outcome):
-    assert outcome.exit_code == 0, outcome.output
-    return json.loads(outcome.stdout.strip().splitlines()[-1])
-
-
-def error_of(outcome):
-    assert outcome.exit_code == 2, outcome.output
-    (line,) = [line for line in outcome.stderr.splitlines() if line.strip()]
-    return line
 
 
 def write_sums(path, last=9):

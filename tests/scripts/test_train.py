@@ -7,8 +7,7 @@ import signal
 import pytest
 import torch
 from _rlenv_scripts import session
-from _rlenv_scripts.main import main
-from click.testing import CliRunner
+from inprocess import result_of, run
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from agents.files import Lock
@@ -17,15 +16,6 @@ from rlenv.task import TextGenTask
 SMALL = ["--sft-steps", "3", "--sft-examples", "8", "--timesteps", "100", "--eval-episodes", "16"]
 SMALL += ["--episodes-per-update", "16", "--log-interval", "1"]
 EVALUATION = {"episodes", "mean_reward", "success_rate", "mean_ep_length", "split", "deterministic"}
-
-
-def run(*args):
-    return CliRunner().invoke(main, [str(arg) for arg in args])
-
-
-def result_of(outcome):
-    assert outcome.exit_code == 0, outcome.output
-    return json.loads(outcome.stdout.strip().splitlines()[-1])
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,23 @@
+"""Commands called in this process through click's test runner."""
+
+import json
+
+from _rlenv_scripts.main import main
+from click.testing import CliRunner
+
+
+def run(*args):
+    return CliRunner().invoke(main, [str(arg) for arg in args])
+
+
+def result_of(outcome):
+    """Return what --json printed."""
+    assert outcome.exit_code == 0, outcome.output
+    return json.loads(outcome.stdout.strip().splitlines()[-1])
+
+
+def error_of(outcome):
+    """Return the one line about bad input."""
+    assert outcome.exit_code == 2, outcome.output
+    (line,) = [line for line in outcome.stderr.splitlines() if line.strip()]
+    return line
