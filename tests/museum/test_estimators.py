@@ -285,8 +285,8 @@ def test_the_reference_has_the_adapter_on(patch):
 )
 def test_the_reference_of_a_trained_adapter_is_the_base(patch):
     """Training goes on from a trained adapter, and the reference is the base model without it."""
-    same_base = LanguageModelPolicy._on_the_same_base
-    patch.setattr(LanguageModelPolicy, "_on_the_same_base", lambda self, with_adapter: same_base(self, False))
+    same_base = LanguageModelPolicy.on_the_same_base
+    patch.setattr(LanguageModelPolicy, "on_the_same_base", lambda self, with_adapter: same_base(self, False))
 
 
 @planted(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-import json
 from pathlib import Path
 from typing import Any, Self
 
@@ -15,24 +13,19 @@ from typing_extensions import override
 
 from ...checks import check_choice, check_flag
 from ...defaults import rates_of
-from ...masters import HALVES
 from ...rollout import Obs, Rollout
 from ..base import Policy, choose, scatter_steps, take_rows
-from . import adapters
+from . import adapters, policy_folder
 from .critic import CRITICS, Critic
 from .cuda_graph import CapturedDecoder, Captures
 from .decode_step import Layout, is_changed, make_step
 from .decoding import ContextDecoder, Decoder
 from .loading import check_text_spaces, has_plain_head, load_model, name_of
-from .merging import Merged, for_acting
+from .merging import for_acting
 from .recompute import layers_of
 from .supported import row_limit
 from .training_pass import Reading, by_chunks, plan_reading
 from .trial import faults_named, try_out
-
-_MODEL, _CONFIG = "model", "policy.json"
-_BORROWS, _DIGEST = "borrows_base", "base_sha256"  # in policy.json
-_SWITCHES = ("merge_rows", "share_prefixes", "share_contexts", "cuda_graphs", "activation_checkpointing")
 
 
 class LanguageModelPolicy(Policy):
@@ -98,7 +91,7 @@ class LanguageModelPolicy(Policy):
         base, name = adapters.base_of(trained) if trained else (model, name_of(model))
         self.model = load_model(base, self.vocab_size, self.max_length, dtype, attention)
         self.adapter = adapters.adapt(self.model, name, trained, lora_rank, lora_alpha, lora_targets)
-        self._borrows_base = False  # from another policy, which saves it
+        self.borrows_base = False  # a copy's is from another policy, which saves it
         with faults_named(self.model):
             self._head_is_plain = has_plain_head(self.model)
         self.merge_rows = check_flag("merge_rows", merge_rows)
@@ -292,12 +285,13 @@ class LanguageModelPolicy(Policy):
         """
         if self.adapter is None:
             return super().frozen_copy()
-        return self._on_the_same_base(with_adapter=not self.adapter.is_fresh)
+        return self.on_the_same_base(with_adapter=not self.adapter.is_fresh)
 
-    def _on_the_same_base(self, with_adapter: bool) -> Self:
+    def on_the_same_base(self, with_adapter: bool) -> Self:
+        """Return a frozen copy that shares the base, with a copy of the adapter or without one."""
         made = (self._layout, self._acting, self._step, self._captures, self.critic)  # not copied
         twin: Self = adapters.share_frozen(self, {id(each): None for each in made}).requires_grad_(False)
-        twin._captures, twin._borrows_base = Captures(), True
+        twin._captures, twin.borrows_base = Captures(), True
         if not with_adapter:
             adapters.drop_adapter(twin.model)
             twin.adapter = None
@@ -305,31 +299,8 @@ class LanguageModelPolicy(Policy):
 
     @override
     def save(self, folder: Path) -> None:
-        """Write policy.json, the critic, if any, and model/: the model, or its adapter (see `Adapter.save`).
-
-        `AutoModelForCausalLM.from_pretrained` can read model/, with an adapter if peft is installed and the base has a
-        name. A frozen copy on another policy's base writes only what is its own.
-        """
-        config = {
-            "temperature": self.temperature,
-            "critic": None if self.critic is None else CRITICS[self.critic.trunk is not None],
-            "dtype": str(self.model.dtype).removeprefix("torch."),
-            "attention": self.model.config.get_text_config()._attn_implementation,
-            **{name: getattr(self, name) for name in _SWITCHES},
-        }
-        if self._borrows_base:
-            config[_BORROWS] = True
-        elif self.adapter is not None:
-            config[_DIGEST] = self.adapter.base_digest()
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / _CONFIG).write_text(json.dumps(config) + "\n", encoding="utf-8")
-        if self.adapter is not None:
-            self._save_tokenizer(folder / _MODEL)
-            self.adapter.save(folder / _MODEL, with_base=not self._borrows_base)
-        elif not self._borrows_base:
-            self.export(folder / _MODEL)
-        if self.critic is not None:
-            self.critic.save(folder)
+        """Write the policy; see `policy_folder.py`."""
+        policy_folder.write(self, folder)
 
     def export(self, folder: Path, merge: bool = True) -> None:
         """Write the model and its tokenizer for use without this library.
@@ -343,51 +314,15 @@ class LanguageModelPolicy(Policy):
         Raises:
             ValueError: for `merge=False` without an adapter.
         """
-        if self.adapter is None and not merge:
-            raise ValueError("this policy has no adapter to write alone; omit merge=False (--adapter)")
-        self._save_tokenizer(folder)
-        if self.adapter is None:
-            self.model.save_pretrained(folder)
-        elif merge:
-            Merged(
-                copy.deepcopy(self.model).float() if self.model.dtype in HALVES else self.model
-            ).model.save_pretrained(folder)
-        else:
-            self.adapter.save(folder, with_base=True)
-
-    def _save_tokenizer(self, folder: Path) -> None:
-        if self.tokenizer is not None:
-            stops = list(self.stop_token_ids or [self.tokenizer.eos_token_id])
-            self.model.generation_config.eos_token_id = stops if len(stops) > 1 else stops[0]
-            self.model.generation_config.pad_token_id = self.tokenizer.pad_token_id
-            self.model.generation_config.save_pretrained(folder)  # peft writes none beside an adapter
-            self.tokenizer.save_pretrained(folder)
+        policy_folder.export(self, folder, merge)
 
     @classmethod
     @override
     def load(cls, folder: Path, observation_space: Any, action_space: Any) -> Self:
-        config = json.loads((folder / _CONFIG).read_text(encoding="utf-8"))
-        if config.get(_BORROWS):
-            raise ValueError(
-                f"{str(folder)!r} is a reference on the base of the policy beside it; load that checkpoint"
-            )
-        digest = config.pop(_DIGEST, None)
-        policy = cls(observation_space, action_space, folder / _MODEL, **config)
-        if digest is not None and (policy.adapter is None or policy.adapter.base_digest() != digest):
-            name = policy.adapter and policy.adapter.base_name
-            raise ValueError(
-                f"the base model {name!r} is not the one that the adapter in {str(folder)!r} was trained on: its "
-                "weights have changed; put the old ones back"
-            )
-        if policy.critic is not None:
-            policy.critic.load(folder)
-        return policy
+        return policy_folder.read(cls, folder, observation_space, action_space)
 
     @override
     def load_frozen(self, folder: Path, observation_space: Any, action_space: Any) -> Self:
-        if not json.loads((folder / _CONFIG).read_text(encoding="utf-8")).get(_BORROWS):
+        if not policy_folder.borrows_base(folder):
             return super().load_frozen(folder, observation_space, action_space)
-        frozen = self._on_the_same_base(with_adapter=adapters.has_adapter(folder / _MODEL))
-        if frozen.adapter is not None:
-            frozen.adapter.load(folder / _MODEL)
-        return frozen
+        return policy_folder.read_copy(folder, self.on_the_same_base)

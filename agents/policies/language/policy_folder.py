@@ -1,0 +1,109 @@
+"""The folder of a saved policy: policy.json, the critic, if any, and model/: the model, or its adapter.
+
+`AutoModelForCausalLM.from_pretrained` can read model/, with an adapter if peft is installed and the base has a name.
+A frozen copy on another policy's base writes only what is its own.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from ...masters import HALVES
+from . import adapters
+from .critic import CRITICS
+from .merging import Merged
+
+_MODEL, _CONFIG = "model", "policy.json"
+_BORROWS, _DIGEST = "borrows_base", "base_sha256"  # in policy.json
+_SWITCHES = ("merge_rows", "share_prefixes", "share_contexts", "cuda_graphs", "activation_checkpointing")
+
+
+def write(policy: Any, folder: Path) -> None:
+    """Write a policy; see the module."""
+    config = {
+        "temperature": policy.temperature,
+        "critic": None if policy.critic is None else CRITICS[policy.critic.trunk is not None],
+        "dtype": str(policy.model.dtype).removeprefix("torch."),
+        "attention": policy.model.config.get_text_config()._attn_implementation,
+        **{name: getattr(policy, name) for name in _SWITCHES},
+    }
+    if policy.borrows_base:
+        config[_BORROWS] = True
+    elif policy.adapter is not None:
+        config[_DIGEST] = policy.adapter.base_digest()
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / _CONFIG).write_text(json.dumps(config) + "\n", encoding="utf-8")
+    if policy.adapter is not None:
+        _write_tokenizer(policy, folder / _MODEL)
+        policy.adapter.save(folder / _MODEL, with_base=not policy.borrows_base)
+    elif not policy.borrows_base:
+        export(policy, folder / _MODEL)
+    if policy.critic is not None:
+        policy.critic.save(folder)
+
+
+def export(policy: Any, folder: Path, merge: bool = True) -> None:
+    """Write the model alone; see `LanguageModelPolicy.export`."""
+    if policy.adapter is None and not merge:
+        raise ValueError("this policy has no adapter to write alone; omit merge=False (--adapter)")
+    _write_tokenizer(policy, folder)
+    if policy.adapter is None:
+        policy.model.save_pretrained(folder)
+    elif merge:
+        exact = copy.deepcopy(policy.model).float() if policy.model.dtype in HALVES else policy.model
+        Merged(exact).model.save_pretrained(folder)
+    else:
+        policy.adapter.save(folder, with_base=True)
+
+
+def _write_tokenizer(policy: Any, folder: Path) -> None:
+    if policy.tokenizer is not None:
+        stops = list(policy.stop_token_ids or [policy.tokenizer.eos_token_id])
+        policy.model.generation_config.eos_token_id = stops if len(stops) > 1 else stops[0]
+        policy.model.generation_config.pad_token_id = policy.tokenizer.pad_token_id
+        policy.model.generation_config.save_pretrained(folder)  # peft writes none beside an adapter
+        policy.tokenizer.save_pretrained(folder)
+
+
+def read(cls: Any, folder: Path, observation_space: Any, action_space: Any) -> Any:
+    """Return the policy, a `cls`, that `write` wrote.
+
+    Raises:
+        ValueError: for a reference without a base, or an adapter whose base has changed.
+    """
+    config = _config(folder)
+    if config.get(_BORROWS):
+        raise ValueError(f"{str(folder)!r} is a reference on the base of the policy beside it; load that checkpoint")
+    digest = config.pop(_DIGEST, None)
+    policy = cls(observation_space, action_space, folder / _MODEL, **config)
+    if digest is not None and (policy.adapter is None or policy.adapter.base_digest() != digest):
+        name = policy.adapter and policy.adapter.base_name
+        raise ValueError(
+            f"the base model {name!r} is not the one that the adapter in {str(folder)!r} was trained on: its "
+            "weights have changed; put the old ones back"
+        )
+    if policy.critic is not None:
+        policy.critic.load(folder)
+    return policy
+
+
+def borrows_base(folder: Path) -> bool:
+    """Return whether this is a frozen copy on the base of another policy."""
+    return bool(_config(folder).get(_BORROWS))
+
+
+def read_copy(folder: Path, on_the_same_base: Callable[[bool], Any]) -> Any:
+    """Return the frozen copy in this folder, given a function that makes one with or without an adapter."""
+    frozen = on_the_same_base(adapters.has_adapter(folder / _MODEL))
+    if frozen.adapter is not None:
+        frozen.adapter.load(folder / _MODEL)
+    return frozen
+
+
+def _config(folder: Path) -> dict[str, Any]:
+    config: dict[str, Any] = json.loads((folder / _CONFIG).read_text(encoding="utf-8"))
+    return config
