@@ -4,17 +4,25 @@ from __future__ import annotations
 
 import json
 import shlex
-import sys
 from pathlib import Path
 from typing import Any
 
 import click
-from rich.console import Console
-from rich.table import Table
+
+from .choices import benchmarks as benchmark_names
+from .choices import offer
+from .command import Command
 
 
-@click.command()
-@click.argument("name", required=False)
+@click.command(
+    cls=Command,
+    examples={
+        "rlenv bench --list": "The benchmarks",
+        "rlenv bench env": "What a step costs; needs no other library",
+        "rlenv bench trl-grpo --pairs 3": "An update against TRL's, three measurements of each",
+    },
+)
+@click.argument("name", required=False, shell_complete=offer(benchmark_names))
 @click.option("--list", "listed", is_flag=True, help="Print the benchmarks and exit.")
 @click.option("--pairs", type=click.IntRange(min=1), default=5, help="Measurements of each side, taken in turn.")
 @click.option(
@@ -57,8 +65,12 @@ def bench(name: str | None, listed: bool, pairs: int, out: Path, as_json: bool) 
 
 
 def _show(rows: list[dict[str, Any]]) -> None:
+    from rich.table import Table
+
+    from .terminal import console
+
     table = Table("", "ratio", "min", "max", "ours", "peer", "unit", "quality")
     for row in rows:
         ratio = (f"{row['ratio'][key]:.2f}" for key in ("median", "min", "max"))
         table.add_row(row["name"], *ratio, f"{row['ours']:g}", f"{row['peer']:g}", row["unit"], row["quality"])
-    Console(file=sys.stderr, width=160).print(table)
+    console(error=True).print(table)

@@ -8,7 +8,7 @@ from typing import Any
 
 from stable_baselines3.common.callbacks import BaseCallback
 
-from .progress import Interrupt
+from .progress import Interrupt, Rate
 
 
 class ShowProgress(BaseCallback):
@@ -17,16 +17,20 @@ class ShowProgress(BaseCallback):
     Args:
         show: function of a note that updates it.
         interrupt: checked after every step.
+        unit: of the steps of the environment, "tokens" or "steps"; so many per second are shown.
     """
 
-    def __init__(self, show: Callable[[str], None], interrupt: Interrupt) -> None:
+    def __init__(self, show: Callable[[str], None], interrupt: Interrupt, unit: str = "steps") -> None:
         super().__init__()
-        self.show, self.interrupt = show, interrupt
+        self.show, self.interrupt, self.unit = show, interrupt, unit
+
+    def _on_training_start(self) -> None:
+        self._rate = Rate(self.unit, self.model.num_timesteps)
 
     def _on_rollout_end(self) -> None:
         reward = self.model.last_metrics.get("rollout/ep_rew_mean")
         counts = self.model.failure_watch.totals | {"skipped updates": self.model.policy_optimizer.total_skipped}
-        parts = [] if reward is None else [f"reward {reward:.3f}"]
+        parts = [self._rate(self.model.num_timesteps)] + ([] if reward is None else [f"reward {reward:.3f}"])
         self.show(", ".join(parts + [f"{count} {name}" for name, count in counts.items() if count]))
 
     def _on_step(self) -> bool:

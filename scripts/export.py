@@ -8,11 +8,20 @@ from typing import Any
 
 import click
 
+from .command import Command
+
 MARK = "rlenv_export.json"  # in every export: such a folder may be replaced
 WEIGHTS = ("*.safetensors", "*.safetensors.index.json", "adapter_config.json", "*.bin")
 
 
-@click.command()
+@click.command(
+    cls=Command,
+    examples={
+        "rlenv export runs/NAME trained": "A folder for transformers, with a model card",
+        "rlenv export runs/NAME trained --best --adapter": "The best checkpoint by --eval-every, its adapter alone",
+        "rlenv export runs/NAME trained --push USER/NAME --private": "Upload it, too",
+    },
+)
 @click.argument("run", type=click.Path(path_type=Path))
 @click.argument("folder", type=click.Path(path_type=Path))
 @click.option("--best", is_flag=True, help="The best checkpoint by --eval-every, instead of the newest.")

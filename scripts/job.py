@@ -144,7 +144,8 @@ class Job:
             if left > 0:
                 with progress_bar("training", self.goal, self.goal - left) as show:
                     steps, episodes = (left, None) if counter == "num_timesteps" else (None, left)
-                    progress = ShowProgress(lambda note: show(getattr(self.agent, counter), note), self.interrupt)
+                    unit = "tokens" if is_text(self.given["env_id"]) else "steps"
+                    progress = ShowProgress(lambda note: show(getattr(self.agent, counter), note), self.interrupt, unit)
                     callbacks = [progress, *self._callbacks(), self.saver]
                     again = self.agent.num_updates > 0
                     interval = self.given["log_interval"]

@@ -10,9 +10,19 @@ from pathlib import Path
 
 import click
 
+from .choices import labs, offer
+from .command import Command
 
-@click.command()
-@click.argument("name", required=False)
+
+@click.command(
+    cls=Command,
+    examples={
+        "rlenv lab": "List the experiments",
+        "rlenv lab bandit": "Run one: claim, measurements, verdict",
+        "rlenv lab kl --seed 3 --out figures": "With another seed; the figure and its numbers are kept",
+    },
+)
+@click.argument("name", required=False, shell_complete=offer(labs))
 @click.option(
     "--out",
     type=click.Path(file_okay=False, path_type=Path),

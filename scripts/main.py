@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import difflib
 import signal
 import sys
 from contextlib import suppress
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from runpy import run_path
@@ -12,21 +14,55 @@ from typing import Any, NoReturn
 
 import click
 
-from .bench import bench
-from .compare.command import compare
-from .evaluation.command import evaluate
-from .export import export
+from .command import Group
 from .faults import explain, reader_gone, take_streams, thread_faults
 from .hints import hint_of
-from .lab import lab
-from .reward_model import reward_model
-from .sft import sft
-from .train import train
-from .verifiers import verifiers
+
+COMMANDS = {  # name: its module and attribute, imported when it is used, and what `rlenv --help` says of it
+    "train": ("train:train", "Train an agent: a warm start, reinforcement learning, evaluation."),
+    "sft": ("sft:sft", "Imitate a verifier's demonstrations, or the answers in a file."),
+    "reward-model": ("reward_model:reward_model", "Learn from pairs which of two answers is better."),
+    "evaluate": ("evaluation.command:evaluate", "Measure runs, checkpoints and models on held-out problems."),
+    "export": ("export:export", "Write the language model of a run as transformers loads it."),
+    "compare": ("compare.command:compare", "Train several agents with several seeds, in one table."),
+    "lab": ("lab:lab", "Run an experiment about one claim."),
+    "bench": ("bench:bench", "Time rlenv and other libraries in turn."),
+    "verifiers": ("verifiers:verifiers", "List, show and attack verifiers."),
+    "info": ("info:info", "Print versions, devices and settings for a bug report."),
+    "completion": ("completion:completion", "Print the script that completes commands in your shell."),
+}
 
 
-class Commands(click.Group):
+class Commands(Group):
     """A group that prints errors of the user in one line (exit code 1 or 2), and bugs with their traceback."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names in the order of the table, then those that were added in Python."""
+        return [*COMMANDS, *(name for name in self.commands if name not in COMMANDS)]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import a command and return it; None if there is no such command."""
+        if cmd_name not in COMMANDS:
+            return super().get_command(ctx, cmd_name)
+        module, _, attribute = COMMANDS[cmd_name][0].partition(":")
+        command: click.Command = getattr(import_module(f".{module}", __package__), attribute)
+        command.short_help = COMMANDS[cmd_name][1]
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the commands without importing them."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, about) for name, (_, about) in COMMANDS.items()])
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command that is run; the error for an unknown one names the closest match."""
+        if args[0][:1] != "-" and self.get_command(ctx, args[0]) is None:
+            close = difflib.get_close_matches(args[0], self.list_commands(ctx), n=1)
+            hint = f"did you mean {close[0]!r}?" if close else "rlenv --help lists them"
+            raise click.UsageError(f"No such command {args[0]!r}; {hint}", ctx)
+        return super().resolve_command(ctx, args)
 
     def main(self, *args: Any, standalone_mode: bool = True, **extra: Any) -> Any:
         """Run a command; see the class about errors."""
@@ -68,28 +104,20 @@ def _check_packages() -> None:
     run_path(str(Path(spec.origin).with_name("_neighbours.py")))["check_neighbours"]("agents", "verifiers")
 
 
-@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "show_default": True})
+@click.group(
+    cls=Commands,
+    context_settings={"help_option_names": ["-h", "--help"], "show_default": True, "max_content_width": 100},
+    examples={
+        "rlenv train": "A language model learns arithmetic",
+        "rlenv train --env CartPole-v1": "The same agent balances a pole",
+        "rlenv evaluate runs/NAME": "Measure a run on held-out problems",
+        "rlenv train --help": "All options of a command, with their defaults and examples",
+    },
+)
 @click.version_option(package_name="rlenv")
 def main() -> None:
-    """Reinforcement learning for language models in a Gymnasium environment, and for classic control alike.
-
-    \b
-    rlenv train                          a language model learns arithmetic
-    rlenv train --env CartPole-v1        the same agent balances a pole
-    rlenv sft --problems FILE            imitate the answers in a file
-    rlenv reward-model --pairs FILE      learn which of two answers is better
-    rlenv evaluate runs/NAME             measure a run on held-out problems
-    rlenv export runs/NAME FOLDER        its model, as transformers loads it
-    rlenv compare --agents all           every agent with several seeds, in one table
-    rlenv lab bandit                     an experiment about one claim
-    rlenv bench trl-grpo                 rlenv and another library, timed in turn
-    rlenv verifiers lint arith           attack a verifier with wrong answers
-    """
+    """Reinforcement learning for language models in a Gymnasium environment, and for classic control alike."""
     try:
         _check_packages()
     except ImportError as error:
         raise click.ClickException(str(error)) from error
-
-
-for command in (train, sft, reward_model, evaluate, export, compare, lab, bench, verifiers):
-    main.add_command(command)

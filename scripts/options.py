@@ -13,17 +13,26 @@ import click
 import yaml
 from click.core import ParameterSource
 
+from .choices import environment_ids, known, offer, verifiers
 from .verifier_names import VerifierName
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
-def options(*decorators: Decorator) -> Decorator:
-    """Join click options into one decorator, shown in this order."""
+def options(*decorators: Decorator, heading: str | None = None) -> Decorator:
+    """Join click options into one decorator, shown in this order.
 
-    def apply(function: Callable[..., Any]) -> Callable[..., Any]:
+    Args:
+        decorators: of `click.option`, `setting` and this function.
+        heading: under which `--help` shows those of the options that have none yet.
+    """
+
+    def apply(function: Any) -> Callable[..., Any]:
+        before = len(getattr(function, "__click_params__", ()))
         for decorator in reversed(decorators):
             function = decorator(function)
+        for option in function.__click_params__[before:]:
+            option.heading = getattr(option, "heading", None) or heading
         return function
 
     return apply
@@ -55,11 +64,9 @@ class Setting(click.Option):
     """
 
     def get_help_extra(self, ctx: click.Context) -> Any:
-        """Return what `--help` shows; the constructors are imported here, which takes seconds."""
+        """Return what `--help` shows, without importing the constructors, which takes seconds."""
         if self.show_default is None:
-            from .defaults import shown_default
-
-            self.show_default = shown_default(str(self.name))
+            self.show_default = known()["defaults"][str(self.name)]
         return super().get_help_extra(ctx)
 
 
@@ -204,6 +211,7 @@ common = options(
         help="YAML, TOML or JSON file with options of this command; the command line wins.",
     ),
     click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON object on the last line."),
+    heading="Every run",
 )
 
 run_folder = options(
@@ -215,11 +223,19 @@ run_folder = options(
         help="The run folder.",
     ),
     click.option("--overwrite", is_flag=True, help="Replace an existing run folder."),
+    heading="Run folder and checkpoints",
 )
 
 environment = options(
-    click.option("--env", "env_id", default="TextGen-v0", help="Gymnasium environment id, or package:Name-v0."),
+    click.option(
+        "--env",
+        "env_id",
+        default="TextGen-v0",
+        shell_complete=offer(environment_ids),
+        help="Gymnasium environment id, or package:Name-v0.",
+    ),
     click.option("--env-arg", "env_args", type=KeyValue(), multiple=True, help="Argument of the environment."),
+    heading="Environment",
 )
 
 problem_file = options(
@@ -243,13 +259,15 @@ problem_file = options(
         show_default="the prompt column",
         help="Prompts made from the file's columns, such as 'Q: {question} A:'. Escapes such as \\n are not read.",
     ),
+    heading="Problems (text)",
 )
 
-text = options(
+verifier = options(
     click.option(
         "--verifier",
         type=VerifierName(),
         default="arith",
+        shell_complete=offer(verifiers, "file"),
         help="Verifier: a name, file.py:function or module:Name; several with weights: a.py:f,a.py:g=0.5.",
     ),
     click.option("--verifier-arg", "verifier_args", type=KeyValue(), multiple=True, help="Argument of the verifier."),
@@ -271,6 +289,10 @@ text = options(
         is_flag=True,
         help="Let the verifier `code` run programs with your rights on a machine without a sandbox.",
     ),
+    heading="Verifier (text)",
+)
+
+problems = options(
     problem_file,
     setting("--test-fraction", type=float, help="Share of the problems in the test split."),
     setting("--long-prompts", help="What to do with prompts above --max-prompt-tokens: error, skip."),
@@ -280,6 +302,10 @@ text = options(
         show_default="all levels from the start",
         help="Begin with the easiest level; add the next one at this success rate, such as 0.8.",
     ),
+    heading="Problems (text)",
+)
+
+tokens = options(
     setting(
         "--tokenizer",
         show_default="the model's, else one token per character",
@@ -323,11 +349,14 @@ text = options(
         is_flag=True,
         help="In training, compute each layer again in the backward pass: less memory, about a third more time.",
     ),
+    heading="Prompts, tokens and precision (text)",
 )
+text = options(verifier, problems, tokens)
 
 micro_batches = options(
     setting("--micro-batch-size", type=int, show_default="all", help="Rows per pass, in the warm start too."),
     setting("--micro-batch-tokens", type=int, show_default="all", help="Tokens per pass, in the warm start too."),
+    heading="Updates",
 )
 
 warm_start = options(
@@ -347,6 +376,7 @@ warm_start = options(
         show_default="2e-3 for tiny, less for larger models",
         help="Falls linearly to a tenth.",
     ),
+    heading="Supervised warm start (text)",
 )
 adapter = options(
     click.option("--lora-rank", type=int, default=None, help="Freeze the model and train a LoRA adapter of this rank."),
@@ -359,5 +389,6 @@ adapter = options(
         show_default="all-linear",
         help="Layers with an adapter: names such as q_proj,v_proj, or all-linear (of attention and MLP).",
     ),
+    heading="LoRA adapter (text)",
 )
 TEXT_ONLY = (*names_of(text), *names_of(warm_start), *names_of(adapter))

@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import signal
+import sys
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
 
-from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-console = Console(stderr=True)
+from .terminal import console, interactive, plain
+
 LINE_SECONDS, LINE_SHARE = 60.0, 0.05  # a plain line is printed after either
 Show = Callable[..., None]  # of the amount done and a note
 
 
 def say(text: str, quiet: bool = False) -> None:
     """Print a line on stderr; a `quiet` one only where no bar is shown."""
-    if not (quiet and console.is_terminal):
-        console.print(text, highlight=False, markup=False, soft_wrap=True)
+    if not (quiet and interactive(sys.stderr)):
+        console(error=True).print(plain(text), highlight=False, markup=False, soft_wrap=True)
 
 
 @contextmanager
@@ -29,7 +31,7 @@ def progress_bar(title: str, total: int, done: int = 0) -> Iterator[Show]:
     Yields:
         A function of the amount done and a note.
     """
-    if not console.is_terminal:
+    if not interactive(sys.stderr):
         yield PlainProgress(title, total, done)
         return
     columns = (
@@ -37,10 +39,11 @@ def progress_bar(title: str, total: int, done: int = 0) -> Iterator[Show]:
         BarColumn(),
         TextColumn("{task.percentage:>3.0f}%"),
         TimeElapsedColumn(),
+        TextColumn("left"),
         TimeRemainingColumn(),
-        TextColumn("{task.fields[note]}"),
+        TextColumn("{task.fields[note]}", markup=False),
     )
-    with Progress(*columns, console=console) as progress:
+    with Progress(*columns, console=console(error=True)) as progress:
         task = progress.add_task(title, total=total, completed=done, note="")
         yield lambda amount, note="": progress.update(task, completed=amount, note=note)
 
@@ -68,7 +71,40 @@ class PlainProgress:
         self._shown, self._at = done, now
         seconds = now - self._started
         left = seconds * max(self.total - done, 0) / max(done - self.before, 1)
-        say(f"{self.title}: {done / self.total:4.0%}  {seconds:.0f} s, {left:.0f} s left  {note}".rstrip())
+        say(f"{self.title}: {done / self.total:4.0%}  {_span(seconds)}, {_span(left)} left  {note}".rstrip())
+
+
+class Rate:
+    """Says how fast something is counted, in the last ten seconds or so.
+
+    Args:
+        unit: what is counted, such as "tokens".
+        count: where it starts.
+    """
+
+    SECONDS, STEP = 10.0, 0.5  # length of the window, and between two counts that are kept
+
+    def __init__(self, unit: str, count: int = 0) -> None:
+        self.unit = unit
+        self._kept = deque([(time.monotonic(), count)])
+
+    def __call__(self, count: int) -> str:
+        """Return the rate, such as "1,234 tokens/s"."""
+        now = time.monotonic()
+        while len(self._kept) > 1 and now - self._kept[1][0] >= self.SECONDS:
+            self._kept.popleft()
+        then, before = self._kept[0]
+        if now - self._kept[-1][0] >= self.STEP:
+            self._kept.append((now, count))
+        return f"{(count - before) / max(now - then, 1e-9):,.0f} {self.unit}/s"
+
+
+def _span(seconds: float) -> str:
+    """Return a duration in seconds, or from two minutes on in minutes, or in hours."""
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 120 else f"{minutes // 60} h {minutes % 60:02d} min"
 
 
 class SignalError(Exception):

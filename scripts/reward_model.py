@@ -10,13 +10,23 @@ from typing import Any
 
 import click
 
+from .choices import offer, policies
+from .command import Command
 from .options import ColumnName, common, run_folder
 
 ROOM = 64  # tokens that a completion may be longer than the longest one of the pairs
 SMALL = 10_000_000  # parameters; a larger model was trained before and takes smaller steps
 
 
-@click.command("reward-model")
+@click.command(
+    "reward-model",
+    cls=Command,
+    examples={
+        "rlenv reward-model --pairs FILE --log-dir runs/judge": "Learn from the columns prompt, chosen and rejected",
+        "rlenv reward-model --pairs FILE --model runs/warm": "Start from the network of an rlenv sft run",
+        "rlenv train --verifier reward_model:runs/judge --problems FILE": "Use it as the reward",
+    },
+)
 @click.option(
     "--pairs",
     type=click.Path(resolve_path=True),
@@ -31,7 +41,12 @@ SMALL = 10_000_000  # parameters; a larger model was trained before and takes sm
     help="Name of a column in the file, for prompt, chosen, rejected or split; such as prompt=question.",
 )
 @click.option("--test-fraction", type=float, default=0.2, help="Share of the prompts in the test split.")
-@click.option("--model", default="tiny", help="Preset, model folder or id, or a run folder, such as that of rlenv sft.")
+@click.option(
+    "--model",
+    default="tiny",
+    shell_complete=offer(policies, "dir"),
+    help="Preset, model folder or id, or a run folder, such as that of rlenv sft.",
+)
 @click.option(
     "--tokenizer", default=None, show_default="the model's, else one token per character", help="Folder or id."
 )

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 from transformers.utils import logging as transformers_logging
@@ -25,8 +24,9 @@ from rlenv.task import TextGenTask
 from rlenv.tokenizer import load_tokenizer, trained_size
 
 from . import run_folder
-from .progress import Interrupt, progress_bar
+from .progress import Interrupt, Rate, progress_bar
 from .settings import agent_arguments, env_arguments, is_text, policy_arguments
+from .terminal import console, plain
 from .weights import announce
 
 transformers_logging.disable_progress_bar()  # the commands show their own
@@ -143,8 +143,14 @@ class Imitation:
         self.generator = torch.Generator().manual_seed(options["seed"])
         self.count = len(episodes)
 
+        self.tokens = 0  # imitated so far, in this process
+
         def batch(size: int) -> Rollout:
-            return episodes.select(self.draw(size))
+            drawn = self.draw(size)
+            self.tokens += int(lengths[drawn].sum())
+            return episodes.select(drawn)
+
+        lengths = episodes.lengths.cpu()
 
         size, rate = options["sft_batch_size"], agent.or_default("sft_learning_rate", options["sft_learning_rate"])
         passes: dict[str, Any] = {
@@ -159,10 +165,11 @@ class Imitation:
 
     def run(self, interrupt: Interrupt, on_step: Callable[[int, float], None] | None = None) -> list[float]:
         """Take the steps that are left, until a signal comes; return all losses."""
+        rate = Rate("tokens")
         with progress_bar("warm start", self.loop.steps, len(self.loop.losses)) as show:
 
             def each(step: int, loss: float) -> bool:
-                show(step + 1, f"loss {loss:.3f}")
+                show(step + 1, f"{rate(self.tokens)}, loss {loss:.3f}")
                 if on_step is not None:
                     on_step(step, loss)
                 return not interrupt.asked
@@ -228,8 +235,8 @@ def print_samples(rows: list[tuple[str, str, float]], split: str) -> None:
     """Print a table of samples on stderr."""
     table = Table("prompt", "completion", "reward", title=f"samples from the {split} split")
     for prompt, completion, reward in rows:
-        table.add_row(Text(prompt), Text(completion), f"{reward:g}")  # brackets in them are not rich's markup
-    Console(stderr=True).print(table)
+        table.add_row(Text(plain(prompt)), Text(plain(completion)), f"{reward:g}")  # brackets are not rich's markup
+    console(error=True).print(table)
 
 
 def samples_markdown(rows: list[tuple[str, str, float]]) -> str:

@@ -10,17 +10,27 @@ from typing import Any
 
 import click
 
+from .choices import offer, policies
+from .command import Command
 from .options import adapter, common, environment, given_by_user, micro_batches, run_folder, text, typed, warm_start
 
 HELD_OUT = 500  # demonstrations of the test split, at most, for eval_loss
 
 
-@click.command()
+@click.command(
+    cls=Command,
+    examples={
+        "rlenv sft --log-dir runs/warm": "A preset imitates solved sums",
+        "rlenv sft --problems FILE --epochs 3 --model FOLDER_OR_ID": "A model of your own, on the answers in a file",
+        "rlenv train --model runs/warm --sft-steps 0": "Reinforcement learning from there",
+    },
+)
 @environment
 @text
 @click.option(
     "--model",
     default="auto",
+    shell_complete=offer(policies, "dir"),
     show_default="tiny",
     help="Preset (tiny, small, base), model folder or id, or a run folder.",
 )

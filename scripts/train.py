@@ -11,6 +11,8 @@ from typing import Any
 
 import click
 
+from .choices import agents, offer, policies
+from .command import Command
 from .options import (
     KeyValue,
     adapter,
@@ -29,7 +31,7 @@ from .options import (
 
 agent_options = options(
     click.option(
-        "--agent", default="reinforce-baseline",
+        "--agent", default="reinforce-baseline", shell_complete=offer(agents),
         help="Algorithm, such as reinforce-baseline, rloo, grpo or ppo; a wrong name prints the list.",
     ),
     click.option(
@@ -38,6 +40,7 @@ agent_options = options(
     ),
     click.option(
         "--model", default="auto", show_default="tiny for text, MlpPolicy for control",
+        shell_complete=offer(policies, "dir"),
         help="Preset (tiny, small, base), policy class, model folder or id, or a run folder.",
     ),
     click.option(
@@ -49,6 +52,10 @@ agent_options = options(
         help="Steps of the environment (for text: tokens), also those of episodes that are not trained on.",
     ),
     click.option("--episodes", type=click.IntRange(min=1), default=None, help="Episodes, instead."),
+    heading="Agent, policy and budget",
+)  # fmt: skip
+
+update_options = options(
     setting(
         "--baseline",
         help="Of reinforce-baseline: none, running-mean, batch-mean, group-mean, leave-one-out, value. "
@@ -82,8 +89,40 @@ agent_options = options(
         "--max-failed-share", type=float,
         help="Stop when the verifier fails on more than this share of the last hundred episodes.",
     ),
+    heading="Updates",
 )  # fmt: skip
 
+
+evaluation = options(
+    click.option(
+        "--eval-episodes",
+        type=click.IntRange(min=1),
+        default=None,
+        show_default="2000 for text, 100 for control",
+        help="Episodes of each evaluation.",
+    ),
+    click.option(
+        "--eval-every",
+        type=click.IntRange(min=1),
+        default=None,
+        show_default="never",
+        help="Updates between two evaluations during training; the best checkpoint is kept in RUN/best.",
+    ),
+    click.option(
+        "--stop-reward",
+        type=float,
+        default=None,
+        help="Stop when the mean reward of evaluation episodes, minus two standard errors, reaches this.",
+    ),
+    click.option("--log-interval", type=click.IntRange(min=1), default=10, help="Updates between two log entries."),
+    click.option(
+        "--log-kl", is_flag=True, help="Log the KL to the policy that training starts from (rollout/kl_start)."
+    ),
+    click.option(
+        "--dry-run", is_flag=True, help="Print the memory that the run needs, and whether it fits; train nothing."
+    ),
+    heading="Evaluation and logs",
+)
 
 checkpoints = options(
     click.option(
@@ -104,40 +143,27 @@ checkpoints = options(
         is_flag=True,
         help="With --resume: import the environment or the verifier that the checkpoint names, module:Name.",
     ),
+    heading="Run folder and checkpoints",
 )
 
 
-@click.command()
+@click.command(
+    cls=Command,
+    examples={
+        "rlenv train": "A small language model learns two-digit addition",
+        "rlenv train --env CartPole-v1 --stop-reward 475": "The same agent balances a pole",
+        "rlenv train --model FOLDER_OR_ID --problems FILE --verifier rewards.py:f --agent grpo": "A model of your own, "
+        "on your problems, with your reward",
+        "rlenv train --resume runs/NAME": "Go on after Ctrl-C, SIGTERM or a kill",
+    },
+)
 @environment
 @text
 @agent_options
+@update_options
 @adapter
 @warm_start
-@click.option(
-    "--eval-episodes",
-    type=click.IntRange(min=1),
-    default=None,
-    show_default="2000 for text, 100 for control",
-    help="Episodes of each evaluation.",
-)
-@click.option(
-    "--eval-every",
-    type=click.IntRange(min=1),
-    default=None,
-    show_default="never",
-    help="Updates between two evaluations during training; the best checkpoint is kept in RUN/best.",
-)
-@click.option(
-    "--stop-reward",
-    type=float,
-    default=None,
-    help="Stop when the mean reward of evaluation episodes, minus two standard errors, reaches this.",
-)
-@click.option("--log-interval", type=click.IntRange(min=1), default=10, help="Updates between two log entries.")
-@click.option("--log-kl", is_flag=True, help="Log the KL to the policy that training starts from (rollout/kl_start).")
-@click.option(
-    "--dry-run", is_flag=True, help="Print the memory that the run needs, and whether it fits; train nothing."
-)
+@evaluation
 @checkpoints
 @run_folder
 @common

@@ -8,11 +8,14 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import click
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from .choices import offer
+from .choices import verifiers as verifier_names
+from .command import Group
 from .options import KeyValue, problem_file
+from .terminal import console, plain
 
 if TYPE_CHECKING:
     from verifiers import Problem, Verifier
@@ -24,7 +27,14 @@ arguments = click.option(
 as_json = click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON object on the last line.")
 
 
-@click.group()
+@click.group(
+    cls=Group,
+    examples={
+        "rlenv verifiers list": "Every verifier that has a name",
+        "rlenv verifiers show arith": "Its problems and verdicts",
+        "rlenv verifiers lint rewards.py:f --problems FILE": "Attack your own",
+    },
+)
 def verifiers() -> None:
     """List verifiers, show their problems and verdicts, and lint them.
 
@@ -33,7 +43,13 @@ def verifiers() -> None:
     """
 
 
-@verifiers.command("list")
+@verifiers.command(
+    "list",
+    examples={
+        "rlenv verifiers list": "Names, what they judge, where they come from",
+        "rlenv verifiers list --json": "The same for a program",
+    },
+)
 @as_json
 def list_command(as_json: bool) -> None:  # fmt: skip
     """List the verifiers that have a name, also those of installed packages."""
@@ -47,7 +63,7 @@ def list_command(as_json: bool) -> None:  # fmt: skip
     for row in rows:
         missing = f"pip install 'rlenv[{row['missing']}]'" if row["missing"] else ""
         table.add_row(row["name"], escape(row["summary"]), escape(row["from"]), escape(missing))
-    _console().print(table)
+    console().print(table)
 
 
 def _described(name: str) -> dict[str, str]:
@@ -70,8 +86,14 @@ def _described(name: str) -> dict[str, str]:
     }
 
 
-@verifiers.command()
-@click.argument("name")
+@verifiers.command(
+    examples={
+        "rlenv verifiers show arith": "Three problems, with right, wrong and empty answers judged",
+        "rlenv verifiers show countdown -n 5 --seed 1 --verifier-arg numbers=3": "Five others, of another setting",
+        "rlenv verifiers show rewards.py:f --problems FILE --completion 42": "Your own, with an answer of yours",
+    },
+)
+@click.argument("name", shell_complete=offer(verifier_names, "file"))
 @click.option("-n", "--count", type=click.IntRange(min=1), default=3, help="Problems to show.")
 @click.option("--seed", type=click.IntRange(min=0), default=0, help="Seed of the problems.")
 @click.option("--completion", "completions", multiple=True, help="A completion to judge as well.")
@@ -158,12 +180,18 @@ def _show_rows(rows: list[dict[str, Any]]) -> None:
         status = f"{row['status']}: {row['reason']}" if row["reason"] else row["status"]
         solved = "yes" if row["success"] else "no"
         cells = (prompt, row["kind"], shorten(row["completion"], 100), f"{row['reward']:g}", solved, status)
-        table.add_row(*(escape(cell) for cell in cells))
-    _console().print(table)
+        table.add_row(*(escape(plain(cell)) for cell in cells))
+    console().print(table)
 
 
-@verifiers.command()
-@click.argument("names", nargs=-1)
+@verifiers.command(
+    examples={
+        "rlenv verifiers lint countdown": "Right answers must be paid for, wrong ones must not",
+        "rlenv verifiers lint rewards.py:f --problems FILE": "Your own, on your problems",
+        "rlenv verifiers lint --all --json": "Every verifier that needs no argument, for a program",
+    },
+)
+@click.argument("names", nargs=-1, shell_complete=offer(verifier_names, "file"))
 @click.option("--all", "everything", is_flag=True, help="Lint every verifier that needs no arguments.")
 @arguments
 @problem_file
@@ -208,7 +236,7 @@ def _show_reports(reports: list[Report], skipped: dict[str, str]) -> None:
         result = "passes" if report.passed else f"{len(report.findings)} findings"
         table.add_row(escape(report.verifier), *map(str, (*counts, report.false_rejects)), *times, result)
     if reports:
-        _console().print(table)
+        console().print(table)
     for report in reports:
         _show_notes(report)
     for name, reason in skipped.items():
@@ -233,7 +261,3 @@ def _show_notes(report: Report) -> None:
         case = f"; {finding.problem} <- {finding.completion}" if finding.completion else ""
         reward = "" if finding.reward is None else f"; reward {finding.reward:g}"
         click.echo(f"{name}: {finding.rule}: {where}{finding.explanation}{case}{reward}")
-
-
-def _console() -> Console:
-    return Console(width=None if sys.stdout.isatty() else 160)

@@ -9,18 +9,25 @@ from typing import Any
 
 import click
 
+from ..choices import agents as agent_names
+from ..choices import offer, policies
+from ..command import Command
 from ..options import adapter, common, environment, one_budget, options, setting, text, warm_start
 
 EPISODES, TIMESTEPS, GROUP = 60_000, 1_000_000, 4
 
 compare_options = options(
-    click.option("--agents", default="all", help="all, or names separated by commas, such as reinforce,rloo."),
+    click.option(
+        "--agents", default="all", shell_complete=offer(agent_names),
+        help="all, or names separated by commas, such as reinforce,rloo.",
+    ),
     click.option("--seeds", type=click.IntRange(min=1), default=5, help="Runs per agent; the first seed is --seed."),
     click.option(
         "--jobs", type=click.IntRange(min=1), default=None, show_default="the number of cores", help="Runs at a time."
     ),
     click.option(
         "--model", default="auto", show_default="tiny for text, MlpPolicy for control",
+        shell_complete=offer(policies, "dir"),
         help="Preset (tiny, small, base), policy class, model folder or id; or a run folder, to start from without a "
         "warm start.",
     ),
@@ -55,10 +62,18 @@ compare_options = options(
         help="Folder of the comparison; an existing one is continued.",
     ),
     click.option("--overwrite", is_flag=True, help="Delete an existing comparison and start again."),
+    heading="Comparison",
 )  # fmt: skip
 
 
-@click.command()
+@click.command(
+    cls=Command,
+    examples={
+        "rlenv compare": "Every agent, five seeds each, on sums",
+        "rlenv compare --agents reinforce,rloo,grpo --seeds 3 --model runs/warm": "Three agents from one checkpoint",
+        "rlenv compare --env CartPole-v1 --agents ppo,a2c --jobs 2": "Control, two runs at a time",
+    },
+)
 @environment
 @text
 @compare_options

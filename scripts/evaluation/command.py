@@ -8,13 +8,22 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..command import Command
 from ..options import KeyValue, common, given_by_user, text, without
 
 if TYPE_CHECKING:
     from .subject import Subject
 
 
-@click.command()
+@click.command(
+    cls=Command,
+    examples={
+        "rlenv evaluate runs/NAME": "Greedy success on the held-out problems of a run",
+        "rlenv evaluate runs/A runs/B --samples 16": "Two runs side by side, with pass@k and maj@k",
+        "rlenv evaluate runs/NAME --problems other.csv --json": "The same model on other problems",
+        "rlenv evaluate FOLDER_OR_ID --verifier numeric --problems FILE": "Any language model",
+    },
+)
 @click.argument("runs", type=click.Path(path_type=Path), nargs=-1, required=True)
 @click.option(
     "--episodes",
@@ -82,6 +91,7 @@ def evaluate(runs: tuple[Path, ...], **given: Any) -> None:
 
 def _figures_of(run: Path, given: dict[str, Any]) -> dict[str, Any]:
     from .. import session
+    from ..progress import Rate, progress_bar
     from .subject import find
 
     subject = find(run, given)
@@ -93,7 +103,16 @@ def _figures_of(run: Path, given: dict[str, Any]) -> dict[str, Any]:
     loaded = subject.load(given)
     count = given["episodes"] or session.evaluation_episodes(text=False)
     envs = session.evaluation_envs(subject.env_id, subject.env_kwargs, loaded.device, count, given["split"])
-    return session.run_evaluation(loaded.agent, envs, count, given["seed"], given["deterministic"])[0]
+    rate, done, steps = Rate("steps"), 0, 0
+    with progress_bar("evaluate", count) as show:
+
+        def on_step(taken: int, local: dict[str, Any]) -> bool:
+            nonlocal done, steps
+            done, steps = done + int(local["dones"].sum()), steps + taken
+            show(min(done, count), rate(steps))
+            return True
+
+        return session.run_evaluation(loaded.agent, envs, count, given["seed"], given["deterministic"], on_step)[0]
 
 
 def _on_text(subject: Subject, given: dict[str, Any]) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from agents.files import read_table
 from agents.rollout import NO_VERDICT
 from rlenv.task import TextGenTask
 
+from ..progress import Rate
 from ..run_folder import write_json
 
 BLOCK = 1024  # completions; so many are lost at most when the command is killed
@@ -137,7 +138,7 @@ def play(
     envs_for: Callable[[Pass, int], Any],
     todo: list[Block],
     seed: int,
-    show: Callable[[int], None],
+    show: Callable[..., None],
     done: int = 0,
 ) -> Iterator[tuple[list[Row], str]]:
     """Answer the problems of these blocks.
@@ -147,17 +148,19 @@ def play(
         envs_for: makes environments, given the pass and the number of the first problem.
         todo: the last blocks of an evaluation.
         seed: of the problems and of the sampling.
-        show: told how many completions there are so far.
+        show: called with how many completions there are so far, and the tokens per second.
         done: how many there were before.
 
     Yields:
         The completions of each block, and why the verifier failed the last time (empty if it never did).
     """
 
+    rate, tokens = Rate("tokens"), 0
+
     def step(taken: int, local: dict[str, Any]) -> bool:
-        nonlocal done
-        done += int(local["dones"].sum())
-        show(done)
+        nonlocal done, tokens
+        done, tokens = done + int(local["dones"].sum()), tokens + taken
+        show(done, rate(tokens))
         return True
 
     for one in dict.fromkeys(block.of for block in todo):

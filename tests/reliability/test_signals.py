@@ -133,7 +133,7 @@ def test_a_terminal_that_cannot_be_written_to_does_not_get_in_the_way_of_a_signa
     def fail(*_, **__):
         raise error
 
-    monkeypatch.setattr(progress.console, "print", fail)
+    monkeypatch.setattr("rich.console.Console.print", fail)
     with progress.Interrupt() as interrupt:
         signal.raise_signal(signal.SIGHUP)
         assert interrupt.asked == signal.SIGHUP

@@ -56,7 +56,7 @@ def test_a_policy_of_known_rates_gets_them():
         return text_envs(64, is_b, problems=["a", "b", "c"], **options)
 
     planned = blocks([Pass("greedy", 1), Pass("sampled", 8)], 600)
-    rows = [row for part, _ in play(Known(), envs_for, planned, 0, lambda done: None) for row in part]
+    rows = [row for part, _ in play(Known(), envs_for, planned, 0, lambda done, note: None) for row in part]
     assert len(rows) == 600 * 9
     settings = {"deterministic": True, "split": "train", "samples": 8, "temperature": 1.0, "top_p": 1.0}
     figures = summarize(rows, 0, settings)

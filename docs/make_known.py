@@ -1,0 +1,32 @@
+"""Writes scripts/known.json: names and defaults that `--help` and shell completion show without their packages."""
+
+import json
+
+from _rlenv_benchmarks import BENCHMARKS
+from _rlenv_labs import LABS
+from _rlenv_scripts.choices import FILE
+from _rlenv_scripts.defaults import shown_default
+from _rlenv_scripts.main import COMMANDS, main
+from _rlenv_scripts.options import Setting
+from click import Context
+
+from agents import AGENTS
+from agents.policies import NAMES
+
+
+def content() -> str:
+    """Return the text of the file."""
+    options = [option for name in COMMANDS for option in main.get_command(Context(main), name).params]
+    settings = {str(one.name) for one in options if isinstance(one, Setting) and one.show_default is None}
+    found = {
+        "agents": list(AGENTS),
+        "policies": list(NAMES),
+        "labs": list(LABS),
+        "benchmarks": list(BENCHMARKS),
+        "defaults": {name: shown_default(name) for name in sorted(settings)},
+    }
+    return json.dumps(found, indent=1) + "\n"
+
+
+if __name__ == "__main__":
+    FILE.write_text(content(), encoding="utf-8")
