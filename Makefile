@@ -36,6 +36,7 @@ format: .venv/.dev
 	$(BIN)/ruff format .
 
 docs: .venv/.dev  ## the pages that commands make
+	$(BIN)/python docs/make_known.py
 	$(BIN)/python docs/make_gradients.py
 	$(BIN)/python docs/make_labs.py
 	$(BIN)/python docs/make_models.py

@@ -14,7 +14,8 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, Ti
 
 from .terminal import console, interactive, plain
 
-LINE_SECONDS, LINE_SHARE = 60.0, 0.05  # a plain line is printed after either
+LINE_SECONDS, LINE_SHARE = 60.0, 0.05  # a plain line is printed after either,
+LEAST_SECONDS = 2.0  # but no sooner than this after the one before
 Show = Callable[..., None]  # of the amount done and a note
 
 
@@ -26,7 +27,7 @@ def say(text: str, quiet: bool = False) -> None:
 
 @contextmanager
 def progress_bar(title: str, total: int, done: int = 0) -> Iterator[Show]:
-    """Show progress, as a bar on a terminal and elsewhere as a line per minute or per 5 %.
+    """Show progress, as a bar on a terminal and elsewhere as a few lines.
 
     Yields:
         A function of the amount done and a note.
@@ -49,7 +50,7 @@ def progress_bar(title: str, total: int, done: int = 0) -> Iterator[Show]:
 
 
 class PlainProgress:
-    """Prints a line when a minute has gone or 5 % more is done.
+    """Prints a line when a minute has gone, or 5 % more is done and two seconds have gone, and at the end.
 
     Args:
         title: of the work.
@@ -66,7 +67,8 @@ class PlainProgress:
         """Print a line, if it is time."""
         now = time.monotonic()
         complete = done >= self.total > self._shown
-        if not complete and done - self._shown < LINE_SHARE * self.total and now - self._at < LINE_SECONDS:
+        enough = done - self._shown >= LINE_SHARE * self.total and now - self._at >= LEAST_SECONDS
+        if not (complete or enough or now - self._at >= LINE_SECONDS):
             return
         self._shown, self._at = done, now
         seconds = now - self._started
