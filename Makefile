@@ -4,7 +4,9 @@ SEED ?= 0
 BIN := .venv/bin
 SETUP := setup.py setup.cfg pyproject.toml constraints.txt
 
-.PHONY: demo test museum test-slow test-gpu test-peers lint format docs clean
+PYTHONS ?= 3.11 3.12 3.13
+
+.PHONY: demo test museum test-slow test-gpu test-peers wheel-check lint format docs clean
 
 demo: .venv/.demo  ## train the main job and show that it learned
 	$(BIN)/rlenv train --log-dir runs/demo --overwrite --seed $(SEED)
@@ -25,6 +27,9 @@ test-gpu: .venv/.dev  ## the tests that need a CUDA device
 
 test-peers: .venv/.peers  ## the tests that hold ours against other libraries, which are installed for it
 	$(BIN)/python -m pytest tests/peers
+
+wheel-check: .venv/bin/python  ## builds the wheel and tries it outside the repository, on each of PYTHONS
+	$(BIN)/python tests/packaging/wheel_check.py $(PYTHONS)
 
 lint: .venv/.dev  ## style, formatting, types
 	$(BIN)/ruff check .
