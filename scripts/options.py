@@ -65,9 +65,10 @@ class Setting(click.Option):
 
     def get_help_extra(self, ctx: click.Context) -> Any:
         """Return what `--help` shows, without importing the constructors, which takes seconds."""
+        extra = super().get_help_extra(ctx)
         if self.show_default is None:
-            self.show_default = known()["defaults"][str(self.name)]
-        return super().get_help_extra(ctx)
+            extra["default"] = f"({known()['defaults'][str(self.name)]})"
+        return extra
 
 
 def setting(*names: str, **attributes: Any) -> Decorator:

@@ -1,0 +1,135 @@
+"""`--help`: quick, grouped, and with examples that the real commands accept."""
+
+import importlib.util
+import json
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import pytest
+from _rlenv_benchmarks import BENCHMARKS
+from _rlenv_labs import LABS
+from _rlenv_scripts.choices import FILE
+from _rlenv_scripts.main import COMMANDS, main
+from _rlenv_scripts.options import Setting
+from inprocess import error_of, run
+
+import rlenv  # noqa: F401
+from agents import AGENTS
+from agents.envs import find_spec
+from verifiers import list_verifiers, make_verifier
+
+DOCS = Path(__file__).parents[2] / "docs"
+GROUP = click.Context(main, info_name="rlenv")
+
+
+def commands():
+    """Return {words: command} of the group, its commands and their subcommands."""
+    found = {("rlenv",): main}
+    for name in COMMANDS:
+        command = found["rlenv", name] = main.get_command(GROUP, name)
+        for sub, subcommand in getattr(command, "commands", {}).items():
+            found["rlenv", name, sub] = subcommand
+    return found
+
+
+ALL = commands()
+EXAMPLES = [(words, line) for words, command in ALL.items() for line in command.examples]
+
+
+def parsed(line, folder):
+    """Return the context of an example as the real command parses it, in a folder with what it names."""
+    for name in ("NAME", "A", "B", "warm", "judge"):
+        (folder / "runs" / name).mkdir(parents=True)
+        (folder / "runs" / name / "config.json").write_text("{}")
+    line = line.removeprefix('eval "$(').removesuffix(')"').partition(" > ")[0]
+    program, *arguments = shlex.split(line)
+    assert program == "rlenv"
+    context = GROUP
+    while isinstance(context.command, click.Group):
+        name, *arguments = arguments
+        command = context.command.get_command(context, name)
+        assert command is not None, line
+        if isinstance(command, click.Group) or arguments == ["--help"]:
+            context = click.Context(command, parent=context, info_name=name)
+        else:
+            context = command.make_context(name, arguments, parent=context)
+    return context
+
+
+def own(name):
+    """Tell whether a verifier is one of the reader's."""
+    return name.partition(":")[0] not in list_verifiers() or name.startswith("reward_model:")
+
+
+@pytest.mark.parametrize(("words", "line"), EXAMPLES, ids=[line for _, line in EXAMPLES])
+def test_an_example_is_accepted_by_the_command(words, line, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    context = parsed(line, tmp_path)
+    given = {name: value for name, value in context.params.items() if value not in (None, (), False)}
+    of_verifiers = words[1:2] == ("verifiers",)
+    named = [*given.get("names", ()), given.get("name" if of_verifiers else "verifier")]
+    assert set(given.get("agents", "all").split(",")) <= {"all", *AGENTS}
+    assert given.get("agent", "grpo") in AGENTS
+    assert find_spec(given.get("env_id", "CartPole-v1")) is not None
+    for name in filter(None, named):
+        assert own(name) or make_verifier(name, **dict(given.get("verifier_args", ())))
+    if context.command.name in ("lab", "bench"):
+        assert given.get("name", "kl") in LABS or given["name"] in BENCHMARKS
+
+
+@pytest.mark.parametrize("words", ALL, ids=" ".join)
+def test_every_command_has_examples_and_shows_them_as_they_are(words):
+    assert 1 <= len(ALL[words].examples) <= 4
+    outcome = run(*words[1:], "--help")
+    assert outcome.exit_code == 0
+    for line, about in ALL[words].examples.items():
+        assert f"  # {about}\n  {line}\n" in outcome.stdout
+        assert len(line) <= 98
+
+
+def test_long_help_has_headings_and_every_option_once():
+    shown = run("train", "--help").stdout
+    headings = [line for line in shown.splitlines() if line.endswith(":") and not line.startswith(" ")]
+    assert headings[:3] == ["Environment:", "Verifier (text):", "Problems (text):"]
+    assert headings[-2:] == ["Every run:", "Examples:"] or headings[-2:] == ["Options:", "Examples:"]
+    for option in ALL["rlenv", "train"].params:
+        lines = [line for line in shown.splitlines() if line.startswith(f"  {option.opts[-1]}")]
+        assert len([line for line in lines if line.split()[0] == option.opts[-1]]) == 1, option.name
+
+
+def test_the_list_of_commands_is_that_of_the_commands():
+    shown = run("--help").stdout
+    listed = [line.split()[0] for line in shown.partition("Commands:\n")[2].partition("\n\n")[0].splitlines()]
+    assert [name for name in listed if name in COMMANDS] == list(COMMANDS)
+    assert all(command.name == words[-1] for words, command in ALL.items() if len(words) > 1)
+    assert "did you mean 'train'?" in error_of(run("trian"))
+    assert "rlenv --help lists them" in error_of(run("zzzz"))
+
+
+def test_what_is_known_without_the_packages_is_what_they_say():
+    spec = importlib.util.spec_from_file_location("make_known", DOCS / "make_known.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    assert FILE.read_text(encoding="utf-8") == module.content(), "run python docs/make_known.py"
+
+
+def test_settings_show_a_default_that_is_known():
+    known = json.loads(FILE.read_text(encoding="utf-8"))["defaults"]
+    settings = [one for command in ALL.values() for one in command.params if isinstance(one, Setting)]
+    assert {one.name for one in settings} >= known.keys() and len(known) > 20
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--help"], ["--version"], ["train", "--help"], ["compare", "--help"], ["completion", "zsh"], []]
+)
+def test_help_imports_nothing_that_takes_seconds(arguments):
+    command = "import sys\nfrom _rlenv_scripts.main import main\n"
+    command += (
+        f"try:\n    main({arguments}, prog_name='rlenv')\nexcept SystemExit as end:\n    assert end.code in (0, 2)\n"
+    )
+    command += "print({'torch', 'transformers', 'gymnasium', 'numpy'} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", command], capture_output=True, text=True, check=True)
+    assert done.stdout.endswith("set()\n")

@@ -1,0 +1,74 @@
+"""`rlenv info`: what a bug report needs, and nothing that is nobody else's business."""
+
+import platform
+import re
+import socket
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+import torch
+from _rlenv_scripts import info
+from inprocess import result_of, run
+
+
+@pytest.fixture
+def variables(monkeypatch):
+    given = {"OMP_NUM_THREADS": "3", "HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": "0,1"}
+    hidden = {"HF_TOKEN": "hf_abcdef", "HF_HOME": "somewhere", "TORCH_HOME": "/secret/place", "RLENV_KEY": "4242"}
+    for name, value in (given | hidden | {"MY_OWN": "private"}).items():
+        monkeypatch.setenv(name, value)
+    return given, hidden
+
+
+def test_the_versions_and_the_machine_are_those_of_this_process(variables):
+    said = result_of(run("info", "--json"))
+    assert said["versions"]["Python"] == platform.python_version()
+    assert said["versions"]["torch"] == metadata.version("torch")
+    assert said["machine"]["threads"] == torch.get_num_threads()
+    assert said["extras"]["json"] == "complete"
+    assert {"plots", "lora", "math", "dev"} <= said["extras"].keys()
+
+
+def test_variables_are_shown_if_they_are_harmless(variables):
+    given, hidden = variables
+    said = result_of(run("info", "--json"))["environment"]
+    assert said | given == said
+    assert {name: said[name] for name in hidden} == dict.fromkeys(hidden, "(set)")
+    assert "MY_OWN" not in said
+
+
+def test_no_path_no_name_and_no_secret_is_printed(variables):
+    for outcome in (run("info"), run("info", "--json")):
+        assert outcome.exit_code == 0
+        for private in (
+            str(Path.home()),
+            str(Path.cwd()),
+            socket.gethostname(),
+            "abcdef",
+            "secret",
+            "4242",
+            "somewhere",
+        ):
+            assert private not in outcome.output
+        assert not re.search(r"(?<![\w.])/\w+", outcome.output)
+
+
+def test_the_text_holds_what_the_json_does(variables):
+    said = result_of(run("info", "--json"))
+    text = run("info").stdout
+    assert text.startswith("versions\n  rlenv: ")
+    for facts in said.values():
+        for name, value in facts.items():
+            assert f"  {name}: {value}\n" in text
+
+
+def test_a_missing_package_is_named_with_its_extra(monkeypatch):
+    def version(name):
+        if name == "matplotlib":
+            raise metadata.PackageNotFoundError(name)
+        return "1.0"
+
+    monkeypatch.setattr(info.metadata, "version", version)
+    assert info.extras()["plots"] == "missing: matplotlib"
+    assert info.extras()["json"] == "complete"

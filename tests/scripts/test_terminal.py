@@ -1,0 +1,202 @@
+"""What goes to a terminal and what to a pipe: bars or plain lines, colors or none."""
+
+import io
+import os
+import pty
+import re
+import sys
+import threading
+
+import pytest
+from _rlenv_scripts import progress, session, terminal
+from _rlenv_scripts.progress import PlainProgress, Rate, progress_bar, say
+from inprocess import run
+
+COLOR = re.compile(r"\x1b\[[\d;]*m")
+CURSOR = re.compile(r"\r(?!\n)|\x1b\[\??\d*[A-HJKhl]")
+VARIABLES = ("NO_COLOR", "FORCE_COLOR", "CLICOLOR", "CLICOLOR_FORCE", "COLUMNS", "TTY_COMPATIBLE", "TTY_INTERACTIVE")
+
+
+class Reader:
+    """A stream to write to, a pseudo-terminal or a pipe, whose other end is read at the same time."""
+
+    def __init__(self, is_terminal):
+        reading, writing = pty.openpty() if is_terminal else os.pipe()
+        self.stream, self.reading, self.data = os.fdopen(writing, "w", encoding="utf-8"), reading, b""
+        self.thread = threading.Thread(target=self._read)
+        self.thread.start()
+
+    def _read(self):
+        try:
+            while part := os.read(self.reading, 4096):
+                self.data += part
+        except OSError:  # the end of a pseudo-terminal
+            return
+
+    def text(self):
+        self.stream.close()
+        self.thread.join(20)
+        os.close(self.reading)
+        return self.data.decode()
+
+
+@pytest.fixture
+def written(monkeypatch):
+    """Return a function that runs work with another stderr and returns what it wrote."""
+
+    def write(work, is_terminal, **variables):
+        for name in VARIABLES:
+            monkeypatch.delenv(name, raising=False)
+        for name, value in ({"TERM": "xterm-256color"} | variables).items():
+            monkeypatch.setenv(name, value)
+        reader = Reader(is_terminal)
+        with monkeypatch.context() as patch:
+            patch.setattr(sys, "stderr", reader.stream)
+            try:
+                work()
+            finally:
+                said = reader.text()
+        return said
+
+    return write
+
+
+def some_work():
+    say("begin \x1b[31mred\x1b[0m\rover")
+    with progress_bar("training", 40) as show:
+        for done in range(41):
+            show(done, "7 tokens/s, reward [0.5]")
+    session.print_samples([("a[b]", "x\x1b[2Jy\x07", 1.0)], "test")
+
+
+@pytest.mark.parametrize("variables", [{}, {"NO_COLOR": "1"}, {"FORCE_COLOR": "1"}, {"CLICOLOR_FORCE": "1"}], ids=str)
+def test_a_pipe_gets_lines_of_text(written, variables):
+    said = written(some_work, False, **variables)
+    assert not CURSOR.search(said)
+    colors = bool({"FORCE_COLOR", "CLICOLOR_FORCE"} & variables.keys())
+    assert bool(COLOR.search(said)) == colors
+    said = COLOR.sub("", said)
+    assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f]", said)
+    lines = said.splitlines()
+    assert lines[0] == r"begin \x1b[31mred\x1b[0m\rover"
+    assert lines[1] == "training: 100%  0 s, 0 s left  7 tokens/s, reward [0.5]"
+    assert r"x\x1b[2Jy\x07" in said
+
+
+@pytest.mark.parametrize("variables", [{}, {"NO_COLOR": "1"}, {"CLICOLOR": "0"}], ids=str)
+def test_a_terminal_gets_a_bar_and_colors_unless_they_are_not_wanted(written, variables):
+    said = written(some_work, True, **variables)
+    assert CURSOR.search(said)
+    assert bool(COLOR.search(said)) == (not variables)
+    plain = COLOR.sub("", said)
+    assert "100%" in plain and "7 tokens/s, reward [0.5]" in plain and "left" in plain
+    assert r"begin \x1b[31mred" in plain and r"x\x1b[2Jy\x07" in plain
+
+
+def test_a_dumb_terminal_gets_lines(written):
+    said = written(some_work, True, TERM="dumb")
+    assert "\x1b" not in said and "training: 100%" in said
+
+
+@pytest.mark.parametrize("is_terminal", [False, True], ids=["pipe", "terminal"])
+def test_a_run_says_how_fast_it_is_and_how_long_it_takes(written, is_terminal, tmp_path, monkeypatch):
+    from _rlenv_scripts.main import main
+
+    monkeypatch.setattr(progress, "LEAST_SECONDS", 0.0)
+    pole = ["train", "--env", "CartPole-v1", "--timesteps", "900", "--eval-episodes", "2", "--device", "cpu"]
+    folder = ["--log-dir", str(tmp_path / "run"), "--json"]
+    said = written(lambda: main([*pole, *folder], standalone_mode=False), is_terminal, NO_COLOR="1")
+    assert re.search(r"\d steps/s, reward \d", said)
+    assert "left" in said
+    assert bool(CURSOR.search(said)) == is_terminal
+    outcome = run("evaluate", tmp_path / "run", "--episodes", "40")
+    assert re.search(r"evaluate: 100%  \d+ s, 0 s left  [\d,]+ steps/s\n", outcome.stderr)
+
+
+def test_text_says_tokens_per_second(tmp_path):
+    small = ["--sft-steps", 3, "--sft-examples", 8, "--eval-episodes", 8, "--log-dir", tmp_path / "run"]
+    outcome = run("sft", *small)
+    assert re.search(r"warm start: 100%  \d+ s, 0 s left  [1-9][\d,]* tokens/s, loss \d", outcome.stderr), (
+        outcome.stderr
+    )
+    outcome = run("evaluate", tmp_path / "run", "--episodes", 8)
+    assert re.search(r"evaluate: 100%  \d+ s, 0 s left  [1-9][\d,]* tokens/s\n", outcome.stderr)
+    assert not re.search(r"[\r\x1b]", outcome.output)
+
+
+class Clock:
+    now = 0.0
+
+    def monotonic(self):
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    clock = Clock()
+    monkeypatch.setattr(progress, "time", clock)
+    return clock
+
+
+def test_plain_lines_are_sparse(clock, capsys):
+    show = PlainProgress("work", 1000)
+    for done in range(1, 1001):
+        clock.now += 0.1
+        show(done, "")
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 20
+    assert lines[0] == "work:   5%  5 s, 95 s left"
+    assert lines[-1] == "work: 100%  100 s, 0 s left"
+
+
+def test_a_minute_without_progress_is_a_line_too_and_long_times_are_in_minutes_and_hours(clock, capsys):
+    show = PlainProgress("work", 1000)
+    clock.now = 61.0
+    show(1)
+    assert capsys.readouterr().err == "work:   0%  61 s, 16 h 56 min left\n"
+    clock.now = 130.0
+    show(100)
+    assert capsys.readouterr().err == "work:  10%  2 min, 20 min left\n"
+
+
+def test_the_rate_is_that_of_the_last_seconds(clock):
+    rate = Rate("tokens", 5)
+    clock.now = 2.0
+    assert rate(2005) == "1,000 tokens/s"
+    for _ in range(40):  # ten times as slow for twenty seconds
+        clock.now += 0.5
+        said = rate(2005 + int(100 * (clock.now - 2.0)))
+    assert said == "100 tokens/s"
+
+
+@pytest.mark.parametrize(
+    ("is_terminal", "variables", "colors"),
+    [
+        (True, {}, True),
+        (False, {}, False),
+        (True, {"NO_COLOR": "1"}, False),
+        (True, {"NO_COLOR": ""}, True),
+        (False, {"FORCE_COLOR": "1"}, True),
+        (False, {"FORCE_COLOR": "0"}, False),
+        (False, {"FORCE_COLOR": "1", "NO_COLOR": "1"}, False),
+        (True, {"CLICOLOR": "0"}, False),
+        (False, {"CLICOLOR_FORCE": "1"}, True),
+        (True, {"TERM": "dumb"}, False),
+    ],
+)
+def test_who_gets_colors(monkeypatch, is_terminal, variables, colors):
+    for name in VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+    for name, value in ({"TERM": "xterm"} | variables).items():
+        monkeypatch.setenv(name, value)
+    stream = io.StringIO()
+    stream.isatty = lambda: is_terminal
+    assert terminal.colored(stream) == colors
+
+
+def test_a_table_in_a_pipe_is_as_wide_as_the_environment_says(monkeypatch):
+    monkeypatch.setattr(sys, "stdout", io.StringIO())
+    monkeypatch.delenv("COLUMNS", raising=False)
+    assert terminal.console().width == terminal.WIDE
+    monkeypatch.setenv("COLUMNS", "70")
+    assert terminal.console().width == 70
