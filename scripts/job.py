@@ -64,6 +64,11 @@ class Job:
         return getattr(self.agent, self.counter) >= self.goal
 
     @property
+    def unit(self) -> str:
+        """What a step of the environment is called."""
+        return "tokens" if is_text(self.given["env_id"]) else "steps"
+
+    @property
     def phase(self) -> str:
         """What the run is doing, by the names in `memory.LOWER`."""
         if self.evaluating:
@@ -144,8 +149,9 @@ class Job:
             if left > 0:
                 with progress_bar("training", self.goal, self.goal - left) as show:
                     steps, episodes = (left, None) if counter == "num_timesteps" else (None, left)
-                    unit = "tokens" if is_text(self.given["env_id"]) else "steps"
-                    progress = ShowProgress(lambda note: show(getattr(self.agent, counter), note), self.interrupt, unit)
+                    progress = ShowProgress(
+                        lambda note: show(getattr(self.agent, counter), note), self.interrupt, self.unit
+                    )
                     callbacks = [progress, *self._callbacks(), self.saver]
                     again = self.agent.num_updates > 0
                     interval = self.given["log_interval"]
@@ -175,9 +181,13 @@ class Job:
 
     def _evaluate(self, seed: int) -> tuple[dict[str, Any], Rollout]:
         self.evaluating = True
-        made = session.run_evaluation(
-            self.agent, self.envs, self.episodes, seed, on_step=lambda *_: self.interrupt.check()
-        )
+        with progress_bar("evaluation", self.episodes, passing=True) as show:
+            count = session.counting(show, self.episodes, self.unit)
+
+            def on_step(taken: int, local: dict[str, Any]) -> bool:
+                return self.interrupt.check() and count(taken, local)
+
+            made = session.run_evaluation(self.agent, self.envs, self.episodes, seed, on_step=on_step)
         self.evaluating = False
         return made
 

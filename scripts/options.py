@@ -66,7 +66,7 @@ class Setting(click.Option):
     def get_help_extra(self, ctx: click.Context) -> Any:
         """Return what `--help` shows, without importing the constructors, which takes seconds."""
         extra = super().get_help_extra(ctx)
-        if self.show_default is None:
+        if self.show_default is None and known()["defaults"][str(self.name)] != "None":
             extra["default"] = f"({known()['defaults'][str(self.name)]})"
         return extra
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
 
+from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from .terminal import console, interactive, plain
@@ -17,23 +18,34 @@ from .terminal import console, interactive, plain
 LINE_SECONDS, LINE_SHARE = 60.0, 0.05  # a plain line is printed after either,
 LEAST_SECONDS = 2.0  # but no sooner than this after the one before
 Show = Callable[..., None]  # of the amount done and a note
+_bars: list[Console] = []  # of the bars on the screen: lines printed by their console go above them
 
 
 def say(text: str, quiet: bool = False) -> None:
     """Print a line on stderr; a `quiet` one only where no bar is shown."""
     if not (quiet and interactive(sys.stderr)):
-        console(error=True).print(plain(text), highlight=False, markup=False, soft_wrap=True)
+        _console().print(plain(text), highlight=False, markup=False, soft_wrap=True)
+
+
+def _console() -> Console:
+    return _bars[-1] if _bars else console(error=True)
 
 
 @contextmanager
-def progress_bar(title: str, total: int, done: int = 0) -> Iterator[Show]:
+def progress_bar(title: str, total: int, done: int = 0, passing: bool = False) -> Iterator[Show]:
     """Show progress, as a bar on a terminal and elsewhere as a few lines.
+
+    Args:
+        title: of the work.
+        total: the amount of work.
+        done: what was done before.
+        passing: whether the bar vanishes at the end, and short work prints no line.
 
     Yields:
         A function of the amount done and a note.
     """
     if not interactive(sys.stderr):
-        yield PlainProgress(title, total, done)
+        yield PlainProgress(title, total, done, passing)
         return
     columns = (
         TextColumn("{task.description:<12}"),
@@ -44,9 +56,13 @@ def progress_bar(title: str, total: int, done: int = 0) -> Iterator[Show]:
         TimeRemainingColumn(),
         TextColumn("{task.fields[note]}", markup=False),
     )
-    with Progress(*columns, console=console(error=True)) as progress:
-        task = progress.add_task(title, total=total, completed=done, note="")
-        yield lambda amount, note="": progress.update(task, completed=amount, note=note)
+    _bars.append(_console())
+    try:
+        with Progress(*columns, console=_bars[-1], transient=passing) as progress:
+            task = progress.add_task(title, total=total, completed=done, note="")
+            yield lambda amount, note="": progress.update(task, completed=amount, note=note)
+    finally:
+        _bars.pop()
 
 
 class PlainProgress:
@@ -56,17 +72,18 @@ class PlainProgress:
         title: of the work.
         total: the amount of work.
         done: what was done before.
+        passing: whether the end is no reason for a line.
     """
 
-    def __init__(self, title: str, total: int, done: int = 0) -> None:
-        self.title, self.total, self.before = title, total, done
+    def __init__(self, title: str, total: int, done: int = 0, passing: bool = False) -> None:
+        self.title, self.total, self.before, self.passing = title, total, done, passing
         self._shown, self._started = done, time.monotonic()
         self._at = self._started
 
     def __call__(self, done: int, note: str = "") -> None:
         """Print a line, if it is time."""
         now = time.monotonic()
-        complete = done >= self.total > self._shown
+        complete = not self.passing and done >= self.total > self._shown
         enough = done - self._shown >= LINE_SHARE * self.total and now - self._at >= LEAST_SECONDS
         if not (complete or enough or now - self._at >= LINE_SECONDS):
             return

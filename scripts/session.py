@@ -24,7 +24,7 @@ from rlenv.task import TextGenTask
 from rlenv.tokenizer import load_tokenizer, trained_size
 
 from . import run_folder
-from .progress import Interrupt, Rate, progress_bar
+from .progress import Interrupt, Rate, Show, progress_bar
 from .settings import agent_arguments, env_arguments, is_text, policy_arguments
 from .terminal import console, plain
 from .weights import announce
@@ -209,6 +209,19 @@ def evaluation_envs(env_id: str, env_kwargs: dict[str, Any], device: Any, episod
 def evaluation_episodes(text: bool) -> int:
     """Return how many episodes an evaluation plays by default."""
     return 2000 if text else 100
+
+
+def counting(show: Show, episodes: int, unit: str) -> Callable[[int, dict[str, Any]], bool]:
+    """Return an `on_step` that shows how many of the episodes have ended, and the steps per second in this unit."""
+    rate, done, steps = Rate(unit), 0, 0
+
+    def on_step(taken: int, local: dict[str, Any]) -> bool:
+        nonlocal done, steps
+        done, steps = done + int(local["dones"].sum()), steps + taken
+        show(min(done, episodes), rate(steps))
+        return True
+
+    return on_step
 
 
 def run_evaluation(

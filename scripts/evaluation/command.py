@@ -91,7 +91,7 @@ def evaluate(runs: tuple[Path, ...], **given: Any) -> None:
 
 def _figures_of(run: Path, given: dict[str, Any]) -> dict[str, Any]:
     from .. import session
-    from ..progress import Rate, progress_bar
+    from ..progress import progress_bar
     from .subject import find
 
     subject = find(run, given)
@@ -103,15 +103,8 @@ def _figures_of(run: Path, given: dict[str, Any]) -> dict[str, Any]:
     loaded = subject.load(given)
     count = given["episodes"] or session.evaluation_episodes(text=False)
     envs = session.evaluation_envs(subject.env_id, subject.env_kwargs, loaded.device, count, given["split"])
-    rate, done, steps = Rate("steps"), 0, 0
     with progress_bar("evaluate", count) as show:
-
-        def on_step(taken: int, local: dict[str, Any]) -> bool:
-            nonlocal done, steps
-            done, steps = done + int(local["dones"].sum()), steps + taken
-            show(min(done, count), rate(steps))
-            return True
-
+        on_step = session.counting(show, count, "steps")
         return session.run_evaluation(loaded.agent, envs, count, given["seed"], given["deterministic"], on_step)[0]
 
 

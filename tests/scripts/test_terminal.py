@@ -93,6 +93,34 @@ def test_a_terminal_gets_a_bar_and_colors_unless_they_are_not_wanted(written, va
     assert r"begin \x1b[31mred" in plain and r"x\x1b[2Jy\x07" in plain
 
 
+def test_lines_go_above_the_bar_and_bars_into_each_other(written):
+    def work():
+        with progress_bar("training", 4) as show:
+            show(1)
+            say("a line of its own")
+            with progress_bar("evaluation", 2, passing=True) as inner:
+                inner(1)
+                say("and another")
+            show(4)
+
+    said = written(work, True, NO_COLOR="1")
+    for line in ("a line of its own", "and another"):
+        before, _, after = said.partition(line)
+        assert before.endswith("\x1b[2K"), "the bar was not taken away first"
+        assert after.startswith("\r\n")
+    assert "evaluation" in said
+    assert "evaluation" not in said[said.rindex("\x1b[2K") :], "a passing bar leaves nothing"
+
+
+def test_passing_work_that_is_short_prints_no_line(written):
+    def work():
+        with progress_bar("evaluation", 2, passing=True) as show:
+            show(1)
+            show(2)
+
+    assert written(work, False) == ""
+
+
 def test_a_dumb_terminal_gets_lines(written):
     said = written(some_work, True, TERM="dumb")
     assert "\x1b" not in said and "training: 100%" in said
