@@ -7,6 +7,9 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
+from verifiers import Problem
+
+from .picture import Picture, outcome_of
 from .task import Prompt, TextGenTask
 
 
@@ -22,12 +25,13 @@ class TextGenEnv(gym.Env[dict[str, Any], np.int64]):
     Gymnasium's `RecordEpisodeStatistics`.
 
     Args:
-        render_mode: None, "ansi" (`render` returns the text) or "human" (episodes are printed as they end).
+        render_mode: None, "ansi" (`render` returns the text), "human" (episodes are printed as they end) or "rgb_array"
+            (`render` returns a picture of the tokens, uint8 [height, width, 3]; see `rlenv.picture`).
         task: everything else, see `rlenv.task.TextGenTask`.
     """
 
     metadata: dict[str, Any] = {
-        "render_modes": ["ansi", "human"],
+        "render_modes": ["ansi", "human", "rgb_array"],
         "render_fps": 4,
         "traits": {"verdicts_in_infos": True, "reset_options": ("progress",)},
     }
@@ -46,6 +50,13 @@ class TextGenEnv(gym.Env[dict[str, Any], np.int64]):
         self._done = False
         self._next_episode, self._posed = 0, False
         self._outcome = ""
+        self._success: bool | None = None
+        self._picture = Picture(self.task) if render_mode == "rgb_array" else None
+
+    @property
+    def problem(self) -> Problem | None:
+        """The problem of the newest episode, with its reference answer; None before the first `reset`."""
+        return None if self._prompt is None else self._prompt.problem
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -62,6 +73,7 @@ class TextGenEnv(gym.Env[dict[str, Any], np.int64]):
         self._prompt = self.task.prompts([self._next_episode])[0]
         self._next_episode += 1
         self._tokens, self._done, self._outcome = list(self._prompt.tokens), False, ""
+        self._success = None
         return self._observation(), {"group": self._prompt.group, "prompt": self._prompt.text}
 
     def step(self, action: Any) -> tuple[dict[str, Any], float, bool, bool, dict[str, Any]]:
@@ -85,10 +97,15 @@ class TextGenEnv(gym.Env[dict[str, Any], np.int64]):
         reward, info = self._finish(self._prompt, generated) if self._done else (0.0, {})
         return self._observation(), reward, self._done, cut, info
 
-    def render(self) -> str | None:
-        """Return the prompt, the completion so far and the reward as text ("ansi"), or print it ("human")."""
+    def render(self) -> str | np.ndarray | None:
+        """Return the prompt, the completion so far and the reward: as text ("ansi"), printed ("human"), or a picture.
+
+        None before the first `reset`, and without a render mode that returns something.
+        """
         if self._prompt is None:
             return None
+        if self._picture is not None:
+            return self._picture.frame(self._tokens, len(self._prompt.tokens), self._outcome.strip(), self._success)
         completion = self.task.tokenizer.decode(self._tokens[len(self._prompt.tokens) :])
         text = f"{self._prompt.text}│{completion}{self._outcome}"
         if self.render_mode == "human":
@@ -99,13 +116,12 @@ class TextGenEnv(gym.Env[dict[str, Any], np.int64]):
     def _finish(self, prompt: Prompt, generated: list[int]) -> tuple[float, dict[str, Any]]:
         text = self.task.texts([generated])[0]
         (verdict,) = self.task.judge([prompt.problem], [text])
-        self._outcome = f"  reward {verdict.reward:g}" if verdict.status == "ok" else f"  {verdict.status}"
+        info = {"completion": text, **self.task.conclude(prompt.problem, verdict)}
+        outcome, self._success = outcome_of(float(verdict.reward), info)
+        self._outcome = f"  {outcome}"
         if self.render_mode == "human":
             self.render()
-        return float(verdict.reward), {
-            "completion": text,
-            **self.task.conclude(prompt.problem, verdict),
-        }
+        return float(verdict.reward), info
 
     def state_dict(self) -> dict[str, Any]:
         """Return the place in the stream of problems, in plain values; the next `reset` goes on from it."""

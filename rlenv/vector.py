@@ -10,6 +10,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
 from .judge import LateVerdicts, vector_info
+from .picture import Picture, outcome_of
 from .task import Prompt, TextGenTask
 
 Obs = dict[str, torch.Tensor]
@@ -33,7 +34,7 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
         num_envs: B, the number of slots.
         device: of the tensors, such as "cpu" or "cuda".
         autoreset_mode: "Disabled", "NextStep" or "SameStep", or the `AutoresetMode`.
-        render_mode: None or "ansi".
+        render_mode: None, "ansi" or "rgb_array": `render` returns a tuple with the text or the picture of every slot.
         late_verdicts: do not wait for the verdict when an episode ends, if that saves time (the verifier has worker
             processes, or prefers batches) or there is a curriculum, so that it learns of verdicts at the same moments
             whatever the number of workers. The reward of that step is NaN, and the infos hold `completion` and
@@ -47,7 +48,8 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
     """
 
     metadata: dict[str, Any] = {
-        "render_modes": ["ansi"],
+        "render_modes": ["ansi", "rgb_array"],
+        "render_fps": 4,
         "autoreset_mode": AutoresetMode.DISABLED,
         "traits": {
             "finished_slots_may_step": True,
@@ -106,6 +108,8 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
         self._prompts: list[Prompt | None] = [None] * num_envs
         self._next_episode, self._posed = 0, False
         self._first_group = 0  # the number of the stream's first group
+        self._picture = Picture(self.task) if render_mode == "rgb_array" else None
+        self._outcomes: list[tuple[str, bool | None]] = [("", None)] * num_envs  # for pictures only
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Obs, Info]:
         """Start new episodes: in every slot, or in those of `options["reset_mask"]` (bool, [B]).
@@ -183,16 +187,23 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
         self._posed = state["posed"]
         self._done[:] = self._any_done = True
 
-    def render(self) -> tuple[str, ...] | None:
-        """Return the prompt and the completion so far of every slot."""
+    def render(self) -> tuple[Any, ...] | None:
+        """Return the prompt and the completion so far of every slot: texts, or pictures uint8 [height, width, 3]."""
         if self.render_mode is None:
             return None
+        if self._picture is not None:
+            return tuple(map(self._frame, range(self.num_envs)))
         texts = []
         for row, prompt in enumerate(self._prompts):
             start, end = int(self._prompt_lengths[row]), int(self._lengths[row])
             completion = self.task.tokenizer.decode(self._tokens[row, start:end].tolist())
             texts.append(f"{prompt.text if prompt else ''}│{completion}")
         return tuple(texts)
+
+    def _frame(self, row: int) -> np.ndarray:
+        assert self._picture is not None
+        tokens = self._tokens[row, : int(self._lengths[row])].tolist()
+        return self._picture.frame(tokens, int(self._prompt_lengths[row]), *self._outcomes[row])
 
     def _rows_of_mask(self, mask: Any) -> list[int]:
         if mask is None:
@@ -212,7 +223,7 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
         self._next_episode = numbers.stop
         block = np.full((len(rows), self.task.max_length), self.task.pad_token_id, dtype=np.int64)
         for i, prompt in enumerate(prompts):
-            self._prompts[rows[i]] = prompt
+            self._prompts[rows[i]], self._outcomes[rows[i]] = prompt, ("", None)
             if i and prompt is prompts[i - 1]:  # of the same group
                 block[i] = block[i - 1]
             else:
@@ -270,12 +281,16 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
         if self._late is not None:
             futures = self._late.submit(problems, texts)
             late = [{"completion": text, "verdict_future": future} for text, future in zip(texts, futures, strict=True)]
+            for row, info in zip(rows, late, strict=True):
+                self._outcomes[row] = outcome_of(0.0, info)
             return vector_info(self.num_envs, rows, late), torch.full((len(rows),), torch.nan)
         verdicts = self.task.judge(problems, texts)
         infos = [
             {"completion": text, **self.task.conclude(problem, verdict)}
             for problem, text, verdict in zip(problems, texts, verdicts, strict=True)
         ]
+        for row, info, verdict in zip(rows, infos, verdicts, strict=True):
+            self._outcomes[row] = outcome_of(float(verdict.reward), info)
         if not all("level" in info for info in infos):
             for info in infos:
                 info.pop("level", None)

@@ -40,6 +40,7 @@ def test_it_passes_the_checker_of_gymnasium():
 def test_it_passes_the_checker_of_gymnasium_in_every_render_mode(capsys):
     gymnasium_check_env(gym.make("TextGen-v0", verifier="arith", render_mode="ansi").unwrapped)
     gymnasium_check_env(gym.make("TextGen-v0", verifier="arith", render_mode="human").unwrapped)
+    gymnasium_check_env(gym.make("TextGen-v0", verifier="arith", render_mode="rgb_array").unwrapped)
 
 
 def test_it_passes_the_checker_of_stable_baselines3():
@@ -310,8 +311,8 @@ def test_without_a_render_mode_nothing_is_printed(capsys):
 
 
 def test_an_unknown_render_mode_is_refused():
-    with pytest.raises(ValueError, match=r"unknown render_mode 'rgb_array'; allowed: \['ansi', 'human'\]"):
-        TextGenEnv(render_mode="rgb_array", **SUM)
+    with pytest.raises(ValueError, match=r"unknown render_mode 'svg'; allowed: \['ansi', 'human', 'rgb_array'\]"):
+        TextGenEnv(render_mode="svg", **SUM)
 
 
 def test_what_the_model_said_is_never_read_back_from_text():

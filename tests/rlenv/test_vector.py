@@ -456,7 +456,7 @@ def test_an_action_outside_the_vocabulary_is_named_with_the_range_and_nothing_mo
         ({"autoreset_mode": "Never"}, "unknown autoreset_mode 'Never'; allowed: NextStep, SameStep, Disabled"),
         ({"autoreset_mode": None}, "unknown autoreset_mode None; allowed"),
         ({"device": "abacus"}, "device 'abacus' cannot be used: "),
-        ({"render_mode": "human"}, r"unknown render_mode 'human'; allowed: \['ansi'\]"),
+        ({"render_mode": "human"}, r"unknown render_mode 'human'; allowed: \['ansi', 'rgb_array'\]"),
         ({"split": "dev"}, "unknown split 'dev'; allowed: train, test"),
         ({"group_size": 0}, "group_size must be a whole number of at least 1, got 0"),
         ({"max_prompt_tokens": 3}, r"prompt '12\+34=' has 6 tokens; allowed: 1 to 3 \(max_prompt_tokens\)"),

@@ -1,0 +1,1 @@
+"""rlenv play: choose the actions yourself, or watch a policy choose them."""

@@ -1,0 +1,153 @@
+"""Episodes as pictures: one size per environment, every token and the reward in them, and videos made of them."""
+
+import sys
+import types
+from importlib.util import find_spec
+from pathlib import Path
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from gymnasium.wrappers import RecordVideo
+from gymnasium.wrappers.vector import RecordVideo as VectorRecordVideo
+
+import rlenv  # noqa: F401 (registers TextGen-v0)
+from rlenv.picture import BAD, BOX, GENERATED, GOOD, MOST_LINES, NEITHER, PROMPT, STOP, token_text
+from rlenv.tokenizer import character_tokenizer
+
+SUM = {
+    "verifier": "arith",
+    "problems": [{"prompt": "12+34=", "answer": "46"}],
+    "test_fraction": 0.0,
+    "max_new_tokens": 4,
+}
+FOUR, SIX, EOS = "4", "6", None
+
+
+def colored(frame, color):
+    """Return how many pixels have a color."""
+    rgb = [int(color[start : start + 2], 16) for start in (1, 3, 5)]
+    return int((frame == rgb).all(axis=-1).sum())
+
+
+def ids(env, *tokens):
+    task = env.unwrapped.task
+    return [task.eos_token_id if token is EOS else task.tokenizer.convert_tokens_to_ids(token) for token in tokens]
+
+
+def frames_of(env, *tokens):
+    env.reset(seed=0)
+    frames = [env.render()]
+    for action in ids(env, *tokens):
+        env.step(action)
+        frames.append(env.render())
+    return frames
+
+
+def test_every_frame_has_one_size_and_shows_what_was_written():
+    env = gym.make("TextGen-v0", render_mode="rgb_array", **SUM)
+    assert env.metadata["render_fps"] == 4
+    frames = frames_of(env, FOUR, SIX, EOS)
+    assert {(frame.shape, frame.dtype) for frame in frames} == {(frames[0].shape, np.dtype("uint8"))}
+    assert frames[0].shape[0] % 2 == frames[0].shape[1] % 2 == 0
+    prompts = [colored(frame, PROMPT) for frame in frames]
+    assert min(prompts) == max(prompts) > 6 * BOX * BOX / 2
+    generated = [colored(frame, GENERATED) for frame in frames]
+    assert generated[0] == 0 < generated[1] < generated[2] == generated[3]
+    assert [colored(frame, STOP) > 0 for frame in frames] == [False, False, False, True]
+    assert [colored(frame, GOOD) > 0 for frame in frames] == [False, False, False, True]
+
+
+def test_a_wrong_answer_and_a_missing_verdict_have_other_colors():
+    env = gym.make("TextGen-v0", render_mode="rgb_array", **SUM)
+    frame = frames_of(env, SIX, EOS)[-1]
+    assert colored(frame, BAD) > 0 == colored(frame, GOOD)
+
+    def fail(prompts, completions):
+        raise RuntimeError
+
+    env = gym.make("TextGen-v0", render_mode="rgb_array", **SUM | {"verifier": fail, "flag_errors": True})
+    frame = frames_of(env, SIX, EOS)[-1]
+    assert colored(frame, NEITHER) > 0 == colored(frame, BAD)
+
+
+def test_single_and_batched_draw_the_same():
+    single = gym.make("TextGen-v0", render_mode="rgb_array", **SUM)
+    batched = gym.make_vec("TextGen-v0", num_envs=2, render_mode="rgb_array", **SUM)
+    batched.reset(seed=0)
+    frames = frames_of(single, FOUR, SIX, EOS)
+    seen = [batched.render()]
+    for right, wrong in zip(ids(single, FOUR, SIX, EOS), ids(single, SIX, SIX, EOS), strict=True):
+        batched.step(torch.tensor([right, wrong]))
+        seen.append(batched.render())
+    for frame, both in zip(frames, seen, strict=True):
+        assert np.array_equal(frame, both[0])
+    assert colored(seen[-1][1], BAD) > 0 == colored(seen[-1][1], GOOD)
+    batched.reset(options={"reset_mask": torch.tensor([False, True])})
+    assert colored(batched.render()[1], BAD) == 0  # the outcome is that of the episode that runs
+
+
+def test_a_long_episode_shows_its_end():
+    prompt = "1+" * 600 + "1="
+    env = gym.make("TextGen-v0", render_mode="rgb_array", **SUM | {"problems": [{"prompt": prompt, "answer": "601"}]})
+    frames = frames_of(env, FOUR, EOS)
+    assert frames[0].shape[0] < (MOST_LINES + 3) * BOX + 100
+    assert colored(frames[-1], GENERATED) > 0 and colored(frames[-1], STOP) > 0
+
+
+def test_every_token_is_one_visible_line():
+    tokenizer = character_tokenizer("a \n\t")
+    shown = [token_text(tokenizer, tokenizer.convert_tokens_to_ids(each)) for each in "a \n\t"]
+    assert shown == ["a", "·", "\\n", "\\t"]
+    assert token_text(tokenizer, tokenizer.eos_token_id) == tokenizer.eos_token
+
+
+@pytest.fixture
+def videos(monkeypatch):
+    """Put a moviepy that writes the number of frames in the place of the real one, where that is not installed.
+
+    moviepy brings a video encoder of 68 MB, so it is an extra (`video`) and not part of `dev`.
+    """
+    if find_spec("moviepy"):
+        return
+
+    class Clip:
+        def __init__(self, frames, fps):
+            assert fps == 4 and len({np.asarray(frame).shape for frame in frames}) == 1
+            self.frames = frames
+
+        def write_videofile(self, path, logger=None):
+            Path(path).write_text(str(len(self.frames)))
+
+    package, clips = types.ModuleType("moviepy"), types.ModuleType("moviepy.video.io.ImageSequenceClip")
+    clips.ImageSequenceClip = Clip
+    found = {"moviepy": package, "moviepy.video": package, "moviepy.video.io": package, clips.__name__: clips}
+    for name, module in found.items():
+        monkeypatch.setitem(sys.modules, name, module)
+
+
+def test_record_video_writes_a_file_per_episode(videos, tmp_path):
+    env = gym.make("TextGen-v0", render_mode="rgb_array", **SUM)
+    env = RecordVideo(env, str(tmp_path / "single"), episode_trigger=lambda episode: True)
+    for _ in range(2):
+        env.reset(seed=0)
+        for action in ids(env, FOUR, SIX, EOS):
+            env.step(action)
+    env.close()
+    files = sorted((tmp_path / "single").iterdir())
+    assert [file.name for file in files] == ["rl-video-episode-0.mp4", "rl-video-episode-1.mp4"]
+    assert all(file.stat().st_size for file in files)
+    if sys.modules["moviepy"].__spec__ is None:  # not the real one
+        assert [file.read_text() for file in files] == ["4", "4"]
+
+
+def test_record_video_works_on_the_batched_environment(videos, tmp_path):
+    env = gym.make_vec("TextGen-v0", num_envs=3, render_mode="rgb_array", autoreset_mode="NextStep", **SUM)
+    env = VectorRecordVideo(env, str(tmp_path / "batched"), step_trigger=lambda step: step == 0, video_length=6)
+    env.reset(seed=0)
+    for token in (FOUR, SIX, EOS, FOUR, FOUR, SIX, EOS):
+        env.step(np.array(ids(env, token) * 3))
+    env.close()
+    (file,) = (tmp_path / "batched").iterdir()
+    assert file.stat().st_size
