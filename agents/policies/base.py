@@ -65,6 +65,21 @@ class Policy(nn.Module):
         """
         raise NotImplementedError
 
+    def action_log_probs(self, obs: Obs, state: State, episode_start: torch.Tensor) -> tuple[torch.Tensor, State]:
+        """Return log pi of every action [B, A] in these observations, and the next state; nothing is chosen.
+
+        For looking at a policy. `act` draws from the same distribution, but its states are others: do not mix them.
+
+        Args:
+            obs: [B, ...].
+            state: what the last call returned; None for a fresh one, which is filled from the observations alone.
+            episode_start: bool [B], on the CPU.
+
+        Raises:
+            ValueError: for a policy whose actions are not one choice out of A.
+        """
+        raise ValueError(f"{type(self).__name__} does not list its actions; supported: one discrete action per step")
+
     def for_env(self, actions: torch.Tensor) -> torch.Tensor:
         """Convert actions of `act` to what the environment expects [B, ...]; rollouts keep those of `act`."""
         return actions

@@ -87,6 +87,13 @@ class ControlPolicy(Policy):
         return actions, distribution.log_prob(actions), None
 
     @override
+    @torch.no_grad()
+    def action_log_probs(self, obs: Obs, state: State, episode_start: torch.Tensor) -> tuple[torch.Tensor, State]:
+        if not self._is_categorical:
+            raise ValueError(f"actions in {self.action_space} cannot be listed; supported: Discrete")
+        return self._logits(obs).log_softmax(-1), None
+
+    @override
     def for_env(self, actions: torch.Tensor) -> torch.Tensor:
         space = self.action_space
         if self.squashes:

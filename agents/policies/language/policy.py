@@ -153,6 +153,21 @@ class LanguageModelPolicy(Policy):
         starts = torch.ones_like(episode_start) if stale else episode_start
         return *state.act(tokens, lengths, starts, playing, deterministic, generator), state
 
+    @override
+    @torch.no_grad()
+    def action_log_probs(
+        self, obs: Obs, state: Decoder | None, episode_start: torch.Tensor
+    ) -> tuple[torch.Tensor, Decoder]:
+        assert isinstance(obs, dict)
+        if self._acting is not None:
+            self._acting.refresh()
+        tokens, lengths, starts = obs["tokens"], obs["length"], episode_start
+        if state is None or state.num_slots != len(lengths) or state.step is not self._step or state.is_stale():
+            state = Decoder(self._actor, self._step, self._choose, len(lengths), self.max_length)
+            state.is_stale()  # from here on, whether the weights change
+            starts = torch.ones_like(episode_start)
+        return self._distribution(state.logits(tokens, lengths, starts, None)), state
+
     def _up_to_date(self, state: Decoder | None, num_slots: int, starting: bool) -> tuple[Decoder, bool]:
         """Return a decoder that fits the model as it is now, and whether its cache must be filled again."""
         if state is None or state.num_slots != num_slots:
@@ -183,7 +198,11 @@ class LanguageModelPolicy(Policy):
         self, logits: torch.Tensor, deterministic: bool, generator: torch.Generator | None
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Return tokens and their log-probabilities [B], given logits [B, V]."""
-        return choose(self._log_softmax(logits), deterministic, generator)
+        return choose(self._distribution(logits), deterministic, generator)
+
+    def _distribution(self, logits: torch.Tensor) -> torch.Tensor:
+        """Return the log-probabilities that tokens are drawn with [B, V], given logits [B, V]."""
+        return self._log_softmax(logits)
 
     def _log_softmax(self, logits: torch.Tensor) -> torch.Tensor:
         """Return log pi from logits [..., V'], for acting and training alike."""

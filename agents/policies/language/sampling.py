@@ -8,7 +8,6 @@ import torch
 from typing_extensions import override
 
 from ...checks import check_number
-from ..base import choose
 from .cuda_graph import Captures
 from .policy import LanguageModelPolicy
 
@@ -36,10 +35,8 @@ class SampledPolicy(LanguageModelPolicy):
         self._captures = Captures()  # captured steps have the sampling in them
 
     @override
-    def _choose(
-        self, logits: torch.Tensor, deterministic: bool, generator: torch.Generator | None
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        return choose(nucleus(self._log_softmax(logits), self.top_p), deterministic, generator)
+    def _distribution(self, logits: torch.Tensor) -> torch.Tensor:
+        return nucleus(self._log_softmax(logits), self.top_p)
 
     @override
     def evaluate_actions(self, rollout: Any, entropy: bool = True) -> Any:

@@ -1,0 +1,104 @@
+"""What `Onlooker` says about a policy is what the policy acts by and is trained by."""
+
+import math
+
+import gymnasium as gym
+import pytest
+import torch
+
+import rlenv  # noqa: F401 (registers TextGen-v0)
+from agents import Reinforce
+from agents.choices import Choices, Onlooker
+from agents.policies import SampledPolicy
+
+SUM = {"verifier": "arith", "max_new_tokens": 5}
+
+
+def agent_of(policy, env_id, **env_kwargs):
+    return Reinforce(policy, env_id, env_kwargs=env_kwargs, episodes_per_update=4, device="cpu", seed=3)
+
+
+def played(agent, env, policy=None, episodes=3):
+    """Play at random; return what was seen and done in each step: (starts, observation, action, choices)."""
+    onlooker, steps = Onlooker(policy or agent.policy, agent.device), []
+    env.action_space.seed(1)
+    for episode in range(episodes):
+        obs, over = env.reset(seed=5 if episode == 0 else None)[0], False
+        onlooker.start()
+        starts = True
+        while not over:
+            action = env.action_space.sample()
+            steps.append((starts, obs, int(action), onlooker.look(obs)))
+            obs, _, terminated, truncated, _ = env.step(action)
+            starts, over = False, terminated or truncated
+    return steps
+
+
+@pytest.mark.parametrize(("temperature", "top_p"), [(1.0, 1.0), (0.7, 0.8)])
+def test_the_probability_of_a_token_is_that_of_acting(temperature, top_p):
+    agent = agent_of("tiny", "TextGen-v0", **SUM)
+    policy = SampledPolicy(agent.policy, temperature, top_p)
+    steps = played(agent, gym.make("TextGen-v0", **SUM), policy)
+    assert len(steps) > 6
+    for _, obs, _, choices in steps:
+        batch = {key: torch.as_tensor(value)[None] for key, value in obs.items()}
+        token, log_prob, _ = policy.act(batch, None, torch.tensor([True]), generator=torch.Generator().manual_seed(0))
+        assert choices.log_probs[token[0]] == pytest.approx(float(log_prob[0]), abs=1e-5)
+        assert float(choices.log_probs.exp().sum()) == pytest.approx(1)
+    assert any(choices.log_probs.isinf().any() for *_, choices in steps) == (top_p < 1)
+
+
+def test_log_probabilities_are_those_of_training():
+    agent = agent_of("tiny", "TextGen-v0", **SUM)
+    rollout = agent.collector.collect(agent.policy, 4, agent.generator)
+    with torch.no_grad():
+        expected = agent.policy.evaluate_actions(rollout)
+    onlooker = Onlooker(agent.policy, agent.device)
+    for row in range(4):
+        onlooker.start()
+        tokens = rollout.observations["tokens"][row].clone()
+        length = int(rollout.observations["length"][row])
+        for step in range(int(rollout.lengths[row])):
+            choices = onlooker.look({"tokens": tokens.numpy(), "length": length})
+            action = int(rollout.actions[row, step])
+            assert float(choices.log_probs[action]) == pytest.approx(float(expected[0][row, step]), abs=1e-5)
+            assert choices.entropy == pytest.approx(float(expected[1][row, step]), abs=1e-5)
+            tokens[length], length = action, length + 1
+
+
+def test_a_policy_that_changes_is_read_again():
+    agent = agent_of("tiny", "TextGen-v0", **SUM)
+    env = gym.make("TextGen-v0", **SUM)
+    obs, _ = env.reset(seed=0)
+    running = Onlooker(agent.policy, agent.device)
+    running.look(obs)
+    obs, *_ = env.step(4)
+    with torch.no_grad():
+        for parameter in agent.policy.parameters():
+            parameter.mul_(1.5)
+    torch.testing.assert_close(running.look(obs).log_probs, Onlooker(agent.policy, agent.device).look(obs).log_probs)
+
+
+def test_control_policies_have_choices_too():
+    agent = agent_of("MlpPolicy", "CartPole-v1")
+    for _, obs, action, choices in played(agent, gym.make("CartPole-v1")):
+        distribution = agent.policy.net.get_distribution(torch.as_tensor(obs)[None])
+        assert float(choices.log_probs[action]) == pytest.approx(float(distribution.log_prob(torch.tensor([action]))))
+        assert choices.entropy == pytest.approx(float(distribution.entropy()))
+
+
+def test_continuous_actions_are_refused():
+    agent = agent_of("MlpPolicy", "Pendulum-v1")
+    with pytest.raises(ValueError, match=r"actions in Box\(.*\) cannot be listed; supported: Discrete"):
+        Onlooker(agent.policy, agent.device).look(gym.make("Pendulum-v1").reset(seed=0)[0])
+
+
+def test_the_likeliest_come_first_and_drawing_follows_the_probabilities():
+    choices = Choices(torch.tensor([0.2, 0.5, 0.0, 0.2, 0.1]).log())
+    assert choices.likeliest(3) == [(1, pytest.approx(0.5)), (0, pytest.approx(0.2)), (3, pytest.approx(0.2))]
+    assert choices.draw(deterministic=True) == 1
+    expected = -sum(p * math.log(p) for p in (0.2, 0.5, 0.2, 0.1))
+    assert choices.entropy == pytest.approx(expected)  # 0 log 0 counts 0
+    generator = torch.Generator().manual_seed(0)
+    drawn = torch.bincount(torch.tensor([choices.draw(False, generator) for _ in range(2000)]), minlength=5) / 2000
+    torch.testing.assert_close(drawn, choices.log_probs.exp(), atol=0.03, rtol=0)
