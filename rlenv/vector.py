@@ -325,8 +325,8 @@ def _autoreset_mode(mode: str | AutoresetMode) -> AutoresetMode:
 class HostTensor(torch.Tensor):
     """A CPU tensor for which mixed operations with numpy return arrays.
 
-    Gymnasium's vector wrappers, such as `RecordEpisodeStatistics`, compute `array += tensor` and
-    `np.logical_or(tensor, tensor)` with rewards and flags; with plain tensors these fail.
+    Gymnasium's vector wrappers, such as `RecordEpisodeStatistics`, compute `array += tensor`,
+    `np.logical_or(tensor, tensor)` and `1 - flags`, and write arrays into rewards; with plain tensors these fail.
     """
 
     __array_priority__ = -1
@@ -334,6 +334,14 @@ class HostTensor(torch.Tensor):
     def __array_wrap__(self, array: np.ndarray, context: Any = None, return_scalar: bool = False) -> Any:
         """Return the results of numpy's functions unchanged."""
         return array[()] if return_scalar else array
+
+    def __rsub__(self, other: Any) -> Any:
+        """Return other - self; as in numpy, a flag counts as 0 or 1."""
+        return other - (self.numpy() if self.dtype is torch.bool else self.as_subclass(torch.Tensor))
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        """Write values, also those of an array."""
+        super().__setitem__(index, torch.as_tensor(value))
 
 
 def _for_numpy(tensor: torch.Tensor) -> torch.Tensor:

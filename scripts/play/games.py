@@ -119,7 +119,8 @@ class ControlGame:
         self.last = self.first + int(env.action_space.n) - 1
         self.is_pole = type(self.inner).__name__ == "CartPoleEnv"
         push = " (0 pushes left, 1 right)" if self.is_pole else ""
-        self.help = f"Type an action, {self.first} to {self.last}{push}, or several in a line. {QUIT} stops, {HELP} repeats this."
+        self.help = f"Type an action, {self.first} to {self.last}{push}, or several in a line. "
+        self.help += f"{QUIT} stops, {HELP} repeats this."
         self._steps = 0
 
     def begin(self, observation: Any, info: Mapping[str, Any]) -> None:

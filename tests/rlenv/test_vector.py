@@ -491,3 +491,14 @@ def test_the_loop_on_the_page_runs(capsys):
     page = (Path(__file__).parents[2] / "docs" / "environments.md").read_text(encoding="utf-8")
     exec(re.findall(r"```py\n(.*?)```", page, re.DOTALL)[0], {})
     assert "=" in capsys.readouterr().out
+
+
+def test_flags_and_rewards_on_the_cpu_behave_like_arrays():
+    env = summing(2)
+    env.reset(seed=0)
+    _, rewards, terminated, _, _ = env.step(torch.tensor([FOUR, SIX]))
+    assert np.array_equal(1 - terminated, [1, 1])
+    assert torch.equal(1 - rewards, torch.ones(2)) and not isinstance(1 - rewards, np.ndarray)
+    rewards[1] = np.float32(0.5)
+    rewards[np.array([True, False])] = np.array([0.25], dtype=np.float32)
+    assert rewards.tolist() == [0.25, 0.5]
