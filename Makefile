@@ -42,11 +42,13 @@ format: .venv/.dev
 
 docs: .venv/.dev  ## the pages that commands make
 	$(BIN)/python docs/make_known.py
+	$(BIN)/python docs/make_environments.py
 	$(BIN)/python docs/make_gradients.py
 	$(BIN)/python docs/make_labs.py
 	$(BIN)/python docs/make_models.py
 	$(BIN)/python docs/make_museum.py
 	$(BIN)/python docs/make_verifiers.py
+	$(BIN)/python docs/make_wrappers.py
 
 clean:
 	rm -rf .venv build src/*.egg-info

@@ -24,10 +24,11 @@ from gymnasium import wrappers
 from gymnasium.wrappers import vector
 
 import rlenv  # noqa: F401 (registers TextGen-v0)
+from verifiers import make_verifier
 
 PAGE = Path(__file__).resolve().parent / "wrappers.md"
 TASK: dict[str, Any] = {
-    "verifier": "arith",
+    "verifier": make_verifier("arith"),
     "problems": [{"prompt": "12+34=", "answer": "46"}],
     "test_fraction": 0.0,
     "max_new_tokens": 4,

@@ -69,7 +69,9 @@ class Picture:
             draw.ellipse((MARGIN, middle - 7, MARGIN + 14, middle + 7), fill=color)
             draw.text((MARGIN + 24, middle), outcome, fill=color, font=_font(), anchor="lm")
         else:
-            draw.text((MARGIN, middle), f"{len(tokens) - prompt_length} tokens", fill=SOFT, font=_font(), anchor="lm")
+            count = len(tokens) - prompt_length
+            said = f"{count} token{'' if count == 1 else 's'}"
+            draw.text((MARGIN, middle), said, fill=SOFT, font=_font(), anchor="lm")
         return np.asarray(image)
 
     def _layout(self, tokens: Sequence[int]) -> Iterator[tuple[int, int, int, str]]:
