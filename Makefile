@@ -6,7 +6,7 @@ SETUP := setup.py setup.cfg pyproject.toml constraints.txt
 
 PYTHONS ?= 3.11 3.12 3.13
 
-.PHONY: demo test museum test-slow test-gpu test-peers wheel-check lint format docs clean
+.PHONY: demo test museum test-slow test-gpu test-peers wheel-check lint format docs site clean
 
 demo: .venv/.demo  ## train the main job and show that it learned
 	$(BIN)/rlenv train --log-dir runs/demo --overwrite --seed $(SEED)
@@ -49,6 +49,9 @@ docs: .venv/.dev  ## the pages that commands make
 	$(BIN)/python docs/make_museum.py
 	$(BIN)/python docs/make_verifiers.py
 	$(BIN)/python docs/make_wrappers.py
+
+site: .venv/.dev  ## the docs as a site, in build/site/index.html
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
 
 clean:
 	rm -rf .venv build src/*.egg-info

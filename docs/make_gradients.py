@@ -1,4 +1,4 @@
-"""Measure every agent's gradient against the exact one; write docs/gradients.md and gradients-estimators.md."""
+"""Measure every agent's gradient against the exact one; write docs/gradients.md and the two pages beside it."""
 
 from __future__ import annotations
 
@@ -48,10 +48,10 @@ INTRODUCTION = """\
 # The gradient, exactly
 
 Which agents follow the true policy gradient, and how far the others are from it: the *expected* gradient of each
-agent's real loss beside the true gradient. [gradients-estimators.md](gradients-estimators.md) shows the same for
-baselines, returns, discount and KL estimators.
+agent's real loss beside the true gradient. [gradients-critics.md](gradients-critics.md) shows the same for agents with a
+critic, [gradients-estimators.md](gradients-estimators.md) for baselines, returns, discount and KL estimators.
 
-    python docs/make_gradients.py    # writes both pages; from the repository root
+    python docs/make_gradients.py    # writes the three pages; from the repository root
 
 The figures are exact, not sampled: every possible rollout goes through `Agent.prepare` and `Agent.loss` and is weighted
 by its probability. `tests/agents/test_exact_gradients.py` and `tests/agents/test_exact_family.py` assert these rows and
@@ -79,25 +79,21 @@ FAMILY = """\
 ## The agents
 
 Every agent has its default settings unless the row says otherwise. The discount is 1, and the reward comes with the
-last step, as in text. A rollout is one group of K episodes per prompt. The critic is a table: *given* has random values
-that were never fitted, *perfect* has the policy's true values. The ratio is 1, so clipping has no effect.
+last step, as in text. A rollout is one group of K episodes per prompt. The ratio is 1, so clipping has no effect.
 
 | agent | where its bias comes from |
 | --- | --- |
 | `GRPO`, `GSPO` | prompts with a small standard deviation have more weight, steps of long episodes less |
 | `CISPO` | prompts with a small standard deviation have more weight; the mean is over the tokens of all groups |
 | `DAPO` | the mean is over the tokens of groups with unequal rewards |
-| `ReinforcePlusPlus`, `PPO` | the mean and the standard deviation of the rollout include the token itself |
-| `A2C`, `PPO` | the mean over tokens, whitening (`PPO`), and the critic if it is not perfect and λ is below 1 |
+| `ReinforcePlusPlus` | the mean and the standard deviation of the rollout include the token itself |
 
 - **Scale.** Weights other than a sum over the episode multiply the gradient by a constant. `DrGRPO` divides it by
   L_max = {longest}. A mean over tokens multiplies it by about 1/(mean length), here {share:.4f}, and whitening by about
   1/(standard deviation of the advantages). Such a constant acts like a learning rate, but counts as *error*. The cosine
   shows what a bias does to the direction.
 - **A mean over tokens** divides by a number of tokens to which the episode itself contributes. This bias vanishes as
-  rollouts grow: by the closed form, the cosine of `A2C` with the given critic and λ = 1 is {fading} for {sizes}
-  episodes per rollout. With a sum over each episode instead, λ = 1 and the perfect critic are both exact (asserted in
-  the tests).
+  rollouts grow; [gradients-critics.md](gradients-critics.md) has figures.
 - **`GSPO`** has the gradient of `GRPO` where the ratio is 1. Its gradient away from the sampling policy, and that of
   `CISPO`, are compared with closed forms in `tests/agents/test_exact_family.py`.
 - **The standard deviation of the batch** (`scale="batch"`) is the same factor for all prompts of a rollout, but the
@@ -110,6 +106,24 @@ that were never fitted, *perfect* has the policy's true values. The ratio is 1, 
 
 Agents that compare all episodes of a rollout without a critic use only the length and the rewards of each. So at K = 3
 completions that agree in both are merged: 1 960 joint rollouts instead of 462 400."""
+
+CRITICS_PAGE = """\
+# The gradient, exactly: agents with a critic
+
+What a critic, GAE and whitening do to the policy gradient of `A2C` and `PPO`. The table is made as in
+[gradients.md](gradients.md#how-to-read-the-tables), which explains its columns.
+
+    python docs/make_gradients.py    # from the repository root
+
+The critic is a table: *given* has random values that were never fitted, *perfect* has the policy's true values. The
+reward comes with the last step, the discount is 1, and the ratio is 1.
+
+- **The critic** biases the gradient if it is not perfect and λ is below 1.
+- **A mean over tokens** divides by a number of tokens to which the episode itself contributes. This bias vanishes as
+  rollouts grow: by the closed form, the cosine of `A2C` with the given critic and λ = 1 is {fading} for {sizes}
+  episodes per rollout. With a sum over each episode instead, λ = 1 and the perfect critic are both exact (asserted in
+  the tests).
+- **Whitening** (`PPO`) takes a mean and a standard deviation that include the token itself."""
 
 ESTIMATORS = """\
 # The gradient, exactly: baselines, returns and KL estimators
@@ -174,7 +188,8 @@ def main() -> None:
 def pages() -> dict[str, str]:
     """Return the pages by the names of their files."""
     parts = {
-        "gradients.md": [INTRODUCTION, family_text(), table(("agent", "settings", "K"), family_rows())],
+        "gradients.md": [INTRODUCTION, family_text(), table(("agent", "settings", "K"), agent_rows(family_cases()))],
+        "gradients-critics.md": [critics_text(), table(("agent", "settings", "K"), agent_rows(critic_cases()))],
         "gradients-estimators.md": [
             ESTIMATORS,
             GAINS,
@@ -190,22 +205,32 @@ def pages() -> dict[str, str]:
 
 def family_text() -> str:
     """Return the section with its figures in it."""
+    mean_length = float((chances(TabularPolicy()) * LENGTHS).sum(1).mean())
+    return FAMILY.format(longest=T, share=1 / mean_length)
+
+
+def critics_text() -> str:
+    """Return the text of the page about critics with its figures in it."""
     policy, sizes = TabularPolicy(), (1, 4, 16, 64)
     true, credit = true_gradient(policy).flatten(), lambda_advantages(policy.table, AT_THE_END, 1.0)
     gradients = [token_mean_gradient(policy, size, credit).flatten() for size in sizes]
-    return FAMILY.format(
-        longest=T,
-        share=1 / float((chances(policy) * LENGTHS).sum(1).mean()),
+    return CRITICS_PAGE.format(
         fading=_listed(f"{float(torch.cosine_similarity(found, true, 0)):.4f}" for found in gradients),
         sizes=_listed(str(2 * size) for size in sizes),
     )
 
 
-def family_rows() -> Iterator[list[str]]:
+def agent_rows(cases: Iterable[Case]) -> Iterator[list[str]]:
     """Yield a row per agent, its main setting and group size."""
     true = true_gradient(TabularPolicy())
-    for agent, settings, size, found, wanted, words in [*group_cases(true), *rollout_cases(), *critic_cases()]:
+    for agent, settings, size, found, wanted, words in cases:
         yield [f"`{agent}`", settings, str(size), *figures(found, true, wanted, words)]
+
+
+def family_cases() -> Iterator[Case]:
+    """Yield the agents without a critic."""
+    yield from group_cases(true_gradient(TabularPolicy()))
+    yield from rollout_cases()
 
 
 def group_cases(true: torch.Tensor) -> Iterator[Case]:

@@ -1,4 +1,4 @@
-"""Write the page docs/museum.md from the tests in tests/museum."""
+"""Write docs/museum.md and the pages in docs/museum/ from the tests in tests/museum."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ sys.path.insert(0, str(ROOT / "tests" / "support"))
 
 from museum import MADE_UP, OURS, Entry, entries  # noqa: E402 (its folder is no package)
 
-KINDS = {  # kinds of bugs by number, as found in public issues and pull requests
-    "The policy that is trained is not the one that was sampled": range(1, 17),
-    "The gradient is not the one that was meant": range(17, 33),
-    "Episodes, time limits and restarts": range(33, 38),
-    "Verifiers": range(38, 47),
-    "Saving, loading and going on": range(47, 53),
+KINDS = {  # kinds of bugs by number, as found in public issues and pull requests, and the name of their page
+    "The policy that is trained is not the one that was sampled": ("sampling", range(1, 17)),
+    "The gradient is not the one that was meant": ("gradient", range(17, 33)),
+    "Episodes, time limits and restarts": ("episodes", range(33, 38)),
+    "Verifiers": ("verifiers", range(38, 47)),
+    "Saving, loading and going on": ("saving", range(47, 53)),
 }
 INTRODUCTION = """\
 # The bug museum
@@ -32,20 +32,30 @@ and fails with it.
 | {ours} | of this project, mended since |
 | {made_up} | made up, to test the tests |
 
+| where | bugs |
+|---|---|
+{rows}
+
 To add one, write a function in `tests/museum` that plants it; `tests/support/museum.py` says how. Then
-`python docs/make_museum.py` writes this page.
+`python docs/make_museum.py` writes these pages.
 """
+ABOUT = "Part of [the bug museum](../museum.md): each bug is planted, and the test beside it notices."
 
 
-def page() -> str:
-    """Return the page."""
+def pages() -> dict[str, str]:
+    """Return the pages by their path in docs/."""
     every = sorted(entries(), key=lambda entry: entry.number or 0)
-    sections = {title: [one for one in every if one.number in kinds] for title, kinds in KINDS.items()}
-    sections["Bugs of this project"] = [one for one in every if one.reference == OURS]
-    sections["Made up, to test the tests"] = [one for one in every if one.reference == MADE_UP]
-    ours, made_up = (sum(one.reference == kind for one in every) for kind in (OURS, MADE_UP))
-    counts = {"count": len(every), "public": len(every) - ours - made_up, "ours": ours, "made_up": made_up}
-    return "\n".join([INTRODUCTION.format(**counts), *(_section(*section) for section in sections.items())])
+    sections = {
+        (title, name): [one for one in every if one.number in kinds] for title, (name, kinds) in KINDS.items()
+    }
+    sections["Bugs of this project", "ours"] = ours = [one for one in every if one.reference == OURS]
+    sections["Made up, to test the tests", "made-up"] = made_up = [one for one in every if one.reference == MADE_UP]
+    counts = {"count": len(every), "ours": len(ours), "made_up": len(made_up)}
+    counts["public"] = len(every) - len(ours) - len(made_up)
+    rows = "\n".join(f"| [{title}](museum/{name}.md) | {len(bugs)} |" for (title, name), bugs in sections.items())
+    return {"museum.md": INTRODUCTION.format(**counts, rows=rows)} | {
+        f"museum/{name}.md": _section(title, bugs) for (title, name), bugs in sections.items()
+    }
 
 
 def _section(title: str, bugs: list[Entry]) -> str:
@@ -55,7 +65,7 @@ def _section(title: str, bugs: list[Entry]) -> str:
     else:
         rows = ["| what goes wrong | reported in | caught by |", "|---|---|---|"]
         rows += [f"| {bug.text} | {_links(bug.reference)} | {_test(bug.caught_by)} |" for bug in bugs]
-    return "\n".join([f"## {title}", "", *rows, ""])
+    return "\n".join([f"# {title}", "", ABOUT, "", *rows, ""])
 
 
 def _links(reference: str) -> str:
@@ -67,8 +77,9 @@ def _links(reference: str) -> str:
 
 def _test(name: str) -> str:
     file, _, test = name.partition("::")
-    return f"[{test.removeprefix('test_').replace('_', ' ')}](../tests/{file})"
+    return f"[{test.removeprefix('test_').replace('_', ' ')}](../../tests/{file})"
 
 
 if __name__ == "__main__":
-    (ROOT / "docs" / "museum.md").write_text(page(), encoding="utf-8")
+    for name, text in pages().items():
+        (ROOT / "docs" / name).write_text(text, encoding="utf-8", newline="\n")

@@ -1,4 +1,4 @@
-"""Write the tables of benchmarks/results into the README and docs/performance.md, docs/speed.md."""
+"""Write the tables of benchmarks/results into the README and docs/performance.md, docs/speed-results.md."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "benchmarks" / "results"
 IN_README = ("trl-prompt", "trl-grpo", "sb3")
-AGAINST_PEERS = (  # in docs/performance.md; the others are in docs/speed.md
+AGAINST_PEERS = (  # in docs/performance.md; the others are in docs/speed-results.md
     "trl-prompt", "trl-balanced", "trl-reasoning", "trl-grpo", "trl-rloo", "trl-long", "generate", "refill", "sb3",
     "memory", "h200-decode", "h200-train",
 )  # fmt: skip
@@ -52,7 +52,7 @@ def pages() -> dict[Path, str]:
     tables = {
         ROOT / "README.md": table(IN_README, floors=False),
         ROOT / "docs" / "performance.md": table(AGAINST_PEERS, floors=True),
-        ROOT / "docs" / "speed.md": table(others, floors=False),
+        ROOT / "docs" / "speed-results.md": table(others, floors=False),
     }
     return {path: page(path.read_text(encoding="utf-8"), written) for path, written in tables.items()}
 

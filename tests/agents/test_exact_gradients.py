@@ -418,7 +418,7 @@ def test_a_group_of_one_is_its_own_mean(returns: str) -> None:
 ROOT = Path(__file__).parents[2]
 
 
-PAGES = ("gradients.md", "gradients-estimators.md")
+PAGES = ("gradients.md", "gradients-critics.md", "gradients-estimators.md")
 
 
 def made() -> dict[str, list[list[str]]]:

@@ -1,4 +1,4 @@
-"""The page of the museum is what its command writes, and every entry names a test that exists."""
+"""The pages of the museum are what their command writes, and every entry names a test that exists."""
 
 import importlib.util
 from pathlib import Path
@@ -17,16 +17,18 @@ def command():
     return module
 
 
-def test_the_page_is_what_its_command_writes(command):
-    assert (ROOT / "docs" / "museum.md").read_text(encoding="utf-8") == command.page()
+def test_the_pages_are_what_their_command_writes(command):
+    docs = ROOT / "docs"
+    kept = [docs / "museum.md", *(docs / "museum").iterdir()]
+    assert {path.relative_to(docs).as_posix(): path.read_text(encoding="utf-8") for path in kept} == command.pages()
 
 
-def test_every_entry_names_a_test_and_has_one_place_on_the_page(command):
+def test_every_entry_names_a_test_and_has_one_place_on_the_pages(command):
     every = entries()
     assert len({entry.name for entry in every}) == len(every)
     for entry in every:
         assert callable(Test(entry.caught_by).find()), entry.name
-        kinds = [title for title, numbers in command.KINDS.items() if entry.number in numbers]
+        kinds = [title for title, (_, numbers) in command.KINDS.items() if entry.number in numbers]
         assert len(kinds) == (0 if entry.reference in (OURS, MADE_UP) else 1), entry.name
 
 

@@ -1,0 +1,76 @@
+"""Hook of mkdocs.yml: puts README.md, CONTRIBUTING.md and so on, and every file that a page links to, on the site.
+
+Links in the pages lead through the repository (`../tests/test_docs.py`, `docs/labs.md`), so that they work where the
+files are. Here they become links of the site: some pages outside docs/ have a place in `PAGES`, and any other file
+becomes a page under source/ that shows it.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from pathlib import Path
+
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGES = {
+    "README.md": "readme.md",
+    "CONTRIBUTING.md": "contributing.md",
+    "CHANGELOG.md": "changelog.md",
+    "tests/README.md": "tests.md",
+}
+HOMES = {place: home for home, place in PAGES.items()}
+LINK = re.compile(r"(\]\()([^)\s#:]+)((?:#[^)\s]*)?\))")
+PICTURE = re.compile(r'<picture>.*?srcset="([^"]+)".*?alt="([^"]+)" src="([^"]+)".*?</picture>', re.DOTALL)
+LANGUAGES = {".py": "python", ".json": "json", ".yaml": "yaml", ".cfg": "ini", ".toml": "toml"}
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Add the pages outside docs/, and a page for each file or folder of the repository that a page links to."""
+    for home, place in PAGES.items():
+        files.append(File.generated(config, place, abs_src_path=str(ROOT / home)))
+    for file in files.documentation_pages():
+        for _, link, _ in LINK.findall(file.content_string):
+            place = place_of(link, file.src_uri)
+            if place.startswith("source/") and files.get_file_from_path(place) is None:
+                files.append(File.generated(config, place, content=source_page(path_of(link, file.src_uri))))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Turn the links of a page, which lead through the repository, into those of the site."""
+    site = page.file.src_uri
+    if site.startswith("source/"):
+        return markdown
+    markdown = PICTURE.sub(r"![\2](\3#only-light)\n![\2](\1#only-dark)", markdown)
+    folder = posixpath.dirname(site)
+    return LINK.sub(lambda link: link[1] + posixpath.relpath(place_of(link[2], site), folder) + link[3], markdown)
+
+
+def path_of(link: str, site: str) -> str:
+    """Return the path in the repository of a link on the page that is at `site` on the site."""
+    home = HOMES.get(site, f"docs/{site}")
+    return posixpath.normpath(posixpath.join(posixpath.dirname(home), link))
+
+
+def place_of(link: str, site: str) -> str:
+    """Return the place on the site of a link on the page that is at `site`; broken links are left to mkdocs."""
+    path = path_of(link, site)
+    if path in PAGES:
+        return PAGES[path]
+    shown = path.startswith("docs/") and not path.endswith((".py", ".json"))
+    return path.removeprefix("docs/") if shown or not (ROOT / path).exists() else f"source/{path}.md"
+
+
+def source_page(path: str) -> str:
+    """Return a page that shows a file, or lists the files of a folder; the search leaves it out."""
+    here = ROOT / path
+    title = f"---\ntitle: {here.name}\nsearch:\n  exclude: true\n---\n\n# `{path}`\n\n"
+    if here.is_dir():
+        names = sorted(each.relative_to(here).as_posix() for each in here.rglob("*") if each.is_file())
+        return title + "".join(f"- `{name}`\n" for name in names if "__pycache__" not in name)
+    text = here.read_text(encoding="utf-8")
+    return f"{title}``````{LANGUAGES.get(here.suffix, 'text')}\n{text}\n``````\n"
