@@ -48,8 +48,8 @@ INTRODUCTION = """\
 # The gradient, exactly
 
 Which agents follow the true policy gradient, and how far the others are from it: the *expected* gradient of each
-agent's real loss beside the true gradient. [gradients-critics.md](gradients-critics.md) shows the same for agents with a
-critic, [gradients-estimators.md](gradients-estimators.md) for baselines, returns, discount and KL estimators.
+agent's real loss beside the true gradient. [gradients-critics.md](gradients-critics.md) shows the same for agents with
+a critic, [gradients-estimators.md](gradients-estimators.md) for baselines, returns, discount and KL estimators.
 
     python docs/make_gradients.py    # writes the three pages; from the repository root
 

@@ -45,9 +45,7 @@ ABOUT = "Part of [the bug museum](../museum.md): each bug is planted, and the te
 def pages() -> dict[str, str]:
     """Return the pages by their path in docs/."""
     every = sorted(entries(), key=lambda entry: entry.number or 0)
-    sections = {
-        (title, name): [one for one in every if one.number in kinds] for title, (name, kinds) in KINDS.items()
-    }
+    sections = {(title, name): [one for one in every if one.number in kinds] for title, (name, kinds) in KINDS.items()}
     sections["Bugs of this project", "ours"] = ours = [one for one in every if one.reference == OURS]
     sections["Made up, to test the tests", "made-up"] = made_up = [one for one in every if one.reference == MADE_UP]
     counts = {"count": len(every), "ours": len(ours), "made_up": len(made_up)}

@@ -1,0 +1,96 @@
+"""The site builds without a warning or a broken link and loads nothing from elsewhere; docs/papers.md is right."""
+
+import importlib.util
+import inspect
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from agents import AGENTS
+
+ROOT = Path(__file__).parent.parent
+PAPERS = (ROOT / "docs" / "papers.md").read_text(encoding="utf-8")
+SECTIONS = dict(re.findall(r"^## (\w+)\n(.*?)(?=^## |\Z)", PAPERS, re.DOTALL | re.MULTILINE))
+RESOURCE = re.compile(
+    r"""<(?:script|img|iframe|source|link)\b[^>]*?\b(?:src|srcset|href)=["']?((?:https?:)?//[^"'\s>]+)"""
+)
+FROM_STYLE = re.compile(r"""(?:url\(|@import)\s*["']?((?:https?:)?//[^"')\s]+)""")
+
+
+def test_the_site(tmp_path):
+    """One test, so that the site is built once however the tests are spread over processes."""
+    if importlib.util.find_spec("mkdocs") is None:
+        pytest.skip("the extra 'docs' is not installed")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path)]
+    environ = os.environ | {"NO_MKDOCS_2_WARNING": "1"}
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env=environ)
+    assert done.returncode == 0 and "WARNING" not in done.stderr, done.stdout + done.stderr
+    check_that_every_page_is_there(tmp_path)
+    check_that_links_into_the_repository_lead_to_pages_that_show_the_files(tmp_path)
+    check_that_docstrings_are_there(tmp_path)
+    check_that_nothing_is_loaded_from_another_host(tmp_path)
+    check_that_the_search_works_from_disk(tmp_path)
+
+
+def check_that_every_page_is_there(site):
+    pages = [path.relative_to(ROOT / "docs").with_suffix(".html") for path in (ROOT / "docs").rglob("*.md")]
+    assert [page for page in pages if not (site / page).is_file()] == []
+    assert "leave-one-out" in (site / "readme.html").read_text(encoding="utf-8")
+
+
+def check_that_links_into_the_repository_lead_to_pages_that_show_the_files(site):
+    text = (site / "papers.html").read_text(encoding="utf-8")
+    assert 'href="source/tests/agents/test_exact_family.py.html"' in text
+    shown = (site / "source" / "tests" / "agents" / "test_exact_family.py.html").read_text(encoding="utf-8")
+    assert "test_rloo_is_exact" in shown
+
+
+def check_that_docstrings_are_there(site):
+    text = re.sub(r"<[^>]+>", "", (site / "api" / "algorithms.html").read_text(encoding="utf-8"))
+    assert "A_i = R_i - 1/(K-1) Σ_{j≠i} R_j" in text
+    assert "whose standard deviation divides" in text
+
+
+def check_that_nothing_is_loaded_from_another_host(site):
+    found = {}
+    for path in site.rglob("*.html"):
+        found[str(path)] = RESOURCE.findall(path.read_text(encoding="utf-8"))
+    for path in site.rglob("*.css"):
+        found[str(path)] = FROM_STYLE.findall(path.read_text(encoding="utf-8"))
+    assert {name: urls for name, urls in found.items() if urls} == {}
+
+
+def check_that_the_search_works_from_disk(site):
+    assert (site / "search" / "search_index.js").read_text(encoding="utf-8").startswith("var __index")
+    assert '<script src="../iframe-worker.js">' in (site / "api" / "agents.html").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    "text", ['<script src="https://a.b/c.js">', "<link rel=x href=//a.b/c.css>", "<img src='http://a'"]
+)
+def test_a_resource_of_another_host_is_seen(text):
+    assert RESOURCE.search(text)
+    assert not RESOURCE.search('<a href="https://a.b">') and not RESOURCE.search('<script src="assets/a.js">')
+    assert FROM_STYLE.search("url(https://a.b/c.woff)") and FROM_STYLE.search('@import "//a.b/c.css"')
+
+
+def test_every_agent_has_its_paper():
+    assert list(SECTIONS) == [cls.__name__ for cls in AGENTS.values()]
+
+
+@pytest.mark.parametrize("cls", AGENTS.values(), ids=list(AGENTS))
+def test_the_papers_page_shows_the_equation_the_file_and_tests_that_exist(cls):
+    section = SECTIONS[cls.__name__]
+    equations = [line.strip() for line in section.splitlines() if line.startswith("    ")]
+    in_code = [line.strip() for line in inspect.getdoc(cls).splitlines()]
+    assert equations and all(line in in_code for line in equations)
+    assert f"File: `{Path(inspect.getfile(cls)).relative_to(ROOT.resolve())}`" in section.replace("\n", " ")
+    places = [(ROOT / "docs" / link).resolve() for link in re.findall(r"\]\((\.\./tests/[^)]+)\)", section)]
+    defined = "".join(place.read_text(encoding="utf-8") for place in places)
+    tests = re.findall(r"`(test_\w+)`", section)
+    assert tests and all(f"def {test}(" in defined for test in tests)
+    assert re.search(r"\]\(https?://", section)
