@@ -24,6 +24,7 @@ PAGES = {
 }
 HOMES = {place: home for home, place in PAGES.items()}
 LINK = re.compile(r"(\]\()([^)\s#:]+)((?:#[^)\s]*)?\))")
+NAMED_BY_FILE = re.compile(r"(?<=\[)[\w/-]+\.md(?=\]\(([^)\s#:]+\.md)[#)])")
 PICTURE = re.compile(r'<picture>.*?srcset="([^"]+)".*?alt="([^"]+)" src="([^"]+)".*?</picture>', re.DOTALL)
 LANGUAGES = {".py": "python", ".json": "json", ".yaml": "yaml", ".cfg": "ini", ".toml": "toml"}
 
@@ -46,6 +47,7 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     if site.startswith("source/"):
         return markdown
     markdown = PICTURE.sub(r"![\2](\3#only-light)\n![\2](\1#only-dark)", markdown)
+    markdown = NAMED_BY_FILE.sub(lambda link: title_of(path_of(link[1], site)) or link[0], markdown)
     folder = posixpath.dirname(site)
     return LINK.sub(lambda link: link[1] + posixpath.relpath(place_of(link[2], site), folder) + link[3], markdown)
 
@@ -63,6 +65,13 @@ def place_of(link: str, site: str) -> str:
         return PAGES[path]
     shown = path.startswith("docs/") and not path.endswith((".py", ".json"))
     return path.removeprefix("docs/") if shown or not (ROOT / path).exists() else f"source/{path}.md"
+
+
+def title_of(path: str) -> str:
+    """Return the title of a page of the repository, which stands for the name of its file; "" if it has none."""
+    page = ROOT / path
+    found = re.search(r"^# (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE) if page.is_file() else None
+    return found[1] if found else ""
 
 
 def source_page(path: str) -> str:
