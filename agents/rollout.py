@@ -32,7 +32,8 @@ class Rollout:
         log_probs: of the actions, while acting [N, T].
         rewards: [N, T].
         mask: which steps exist, bool [N, T].
-        terminated, truncated: how each episode ended, bool [N].
+        terminated: whether the episode is over for good, bool [N].
+        truncated: whether it was cut off, bool [N]; a completion that is cut off is also over for good.
         groups: episodes with equal numbers share a prompt, int64 [N].
         valid: False for episodes without a verdict, bool [N]; they are not trained on.
         success: 1.0, 0.0, or NaN if the environment does not say, [N].

@@ -78,6 +78,12 @@ def test_a_resource_of_another_host_is_seen(text):
     assert FROM_STYLE.search("url(https://a.b/c.woff)") and FROM_STYLE.search('@import "//a.b/c.css"')
 
 
+@pytest.mark.parametrize("path", sorted((ROOT / "docs").rglob("*.md")), ids=lambda path: path.stem)
+def test_a_page_has_at_most_1500_words(path):
+    words = [word for word in path.read_text(encoding="utf-8").split() if re.search(r"\w", word)]
+    assert len(words) <= 1500, f"{path.name}: make it two pages"
+
+
 def test_every_agent_has_its_paper():
     assert list(SECTIONS) == [cls.__name__ for cls in AGENTS.values()]
 
