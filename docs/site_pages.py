@@ -26,7 +26,7 @@ HOMES = {place: home for home, place in PAGES.items()}
 LINK = re.compile(r"(\]\()([^)\s#:]+)((?:#[^)\s]*)?\))")
 NAMED_BY_FILE = re.compile(r"(?<=\[)[\w/-]+\.md(?=\]\(([^)\s#:]+\.md)[#)])")
 PICTURE = re.compile(r'<picture>.*?srcset="([^"]+)".*?alt="([^"]+)" src="([^"]+)".*?</picture>', re.DOTALL)
-LANGUAGES = {".py": "python", ".json": "json", ".yaml": "yaml", ".cfg": "ini", ".toml": "toml"}
+LANGUAGES = {".py": "python", ".json": "json", ".yaml": "yaml", ".cfg": "ini", ".toml": "toml", ".md": "markdown"}
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
@@ -75,11 +75,15 @@ def title_of(path: str) -> str:
 
 
 def source_page(path: str) -> str:
-    """Return a page that shows a file, or lists the files of a folder; the search leaves it out."""
+    """Return a page that shows a file, or the files of a folder; the search leaves it out."""
     here = ROOT / path
     title = f"---\ntitle: {here.name}\nsearch:\n  exclude: true\n---\n\n# `{path}`\n\n"
-    if here.is_dir():
-        names = sorted(each.relative_to(here).as_posix() for each in here.rglob("*") if each.is_file())
-        return title + "".join(f"- `{name}`\n" for name in names if "__pycache__" not in name)
-    text = here.read_text(encoding="utf-8")
-    return f"{title}``````{LANGUAGES.get(here.suffix, 'text')}\n{text}\n``````\n"
+    if here.is_file():
+        return title + source_of(here)
+    inside = [each for each in sorted(here.rglob("*")) if each.is_file() and each.suffix in LANGUAGES]
+    return title + "\n".join(f"## `{each.relative_to(here).as_posix()}`\n\n{source_of(each)}" for each in inside)
+
+
+def source_of(file: Path) -> str:
+    """Return a code block with the text of a file."""
+    return f"``````{LANGUAGES.get(file.suffix, 'text')}\n{file.read_text(encoding='utf-8')}\n``````\n"
