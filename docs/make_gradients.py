@@ -120,9 +120,9 @@ reward comes with the last step, the discount is 1, and the ratio is 1.
 
 - **The critic** biases the gradient if it is not perfect and λ is below 1.
 - **A mean over tokens** divides by a number of tokens to which the episode itself contributes. This bias vanishes as
-  rollouts grow: by the closed form, the cosine of `A2C` with the given critic and λ = 1 is {fading} for {sizes}
-  episodes per rollout. With a sum over each episode instead, λ = 1 and the perfect critic are both exact (asserted in
-  the tests).
+  rollouts grow: by the closed form, the cosine of `A2C` with the given critic and λ = 1 is
+  {fading} for {sizes} episodes per rollout.
+  With a sum over each episode instead, λ = 1 and the perfect critic are both exact (asserted in the tests).
 - **Whitening** (`PPO`) takes a mean and a standard deviation that include the token itself."""
 
 ESTIMATORS = """\
