@@ -18,7 +18,7 @@ from stable_baselines3.common.utils import configure_logger
 from stable_baselines3.common.vec_env import VecEnv, VecNormalize, unwrap_vec_normalize
 from typing_extensions import override
 
-from . import playing, saving
+from . import log_entry, playing, saving
 from .callbacks import as_callback
 from .checkpoint import COUNTERS, while_unchanged
 from .checks import check_count, check_goal, check_number
@@ -108,7 +108,7 @@ class Agent(Learner):
         self.last_metrics: dict[str, float] = {}
         self.updating = False
         self.extra_state: dict[str, Any] = {}
-        self.unwritten: dict[str, float] = {}  # of the log of the run that is continued
+        self.unwritten: dict[str, list[float]] = {}  # of the log of the run that is continued
         self.origin: dict[str, Any] = {"env": None, "env_kwargs": None}
         if isinstance(env, str):
             self.origin = {"env": env, "env_kwargs": dict(env_kwargs or {})}
@@ -161,7 +161,7 @@ class Agent(Learner):
     ) -> Iterator[tuple[Rollout, dict[str, float]]]:
         """Train, and yield after each update the episodes it was made from and its metrics; `learn` runs through this.
 
-        Metrics are recorded with the logger, which `dump_logs` writes out. For arguments and errors, see `learn`.
+        Metrics are recorded with the logger, whose means `dump_logs` writes out. For arguments and errors, see `learn`.
         """
         counter, goal = check_goal(total_timesteps, total_episodes, progress_bar)
         warn_of_float16(self.policy)
@@ -185,9 +185,9 @@ class Agent(Learner):
                 break
             self.last_metrics = rollout_metrics(rollout) | self.update(rollout)
             self.stability_watch.add(self.last_metrics, self.policy_optimizer.rate)
-            for name, value in self.last_metrics.items():
-                self.logger.record(name, value)
-            self.logger.record("train/learning_rate", self.policy_optimizer.rate)
+            log_entry.record_metrics(
+                self.logger, self.last_metrics | {"train/learning_rate": self.policy_optimizer.rate}
+            )
             try:
                 yield rollout, self.last_metrics
             except GeneratorExit:  # a loop over `updates` was left early: progress bars end, too
@@ -334,12 +334,12 @@ class Agent(Learner):
     def set_logger(self, logger: Logger) -> None:
         """Use this logger instead of one configured by `learn`; what a checkpoint had not written yet goes there."""
         self._logger = logger
-        for name, value in self.unwritten.items():
-            logger.record(name, value)
+        log_entry.restore(logger, self.unwritten)
         self.unwritten = {}
 
     def dump_logs(self, iteration: int = 0) -> None:
-        """Write out what was recorded."""
+        """Write out what was recorded: of metrics, the mean over the updates since the last time."""
+        log_entry.drop_failures(self.logger, self.failure_watch.totals, self.policy_optimizer.total_skipped)
         shown = dict(zip(("total_timesteps", "trained_timesteps", "episodes", "iterations"), COUNTERS, strict=True))
         for name, counter in shown.items():
             self.logger.record(f"time/{name}", getattr(self, counter))

@@ -45,11 +45,14 @@ class Learner:
         anchor: the KL anchor, with the frozen reference.
         policy_optimizer: applies gradients.
         generator: for sampling actions and for the order of mini-batches.
+        arrays: a dictionary to have the steps of the next update put there, for histograms: "train/advantages" and
+            "train/ratio" (of each training pass, to the policy that sampled), each a list of [n]. None costs nothing.
     """
 
     name: ClassVar[str] = ""
     uses_critic: bool = False
     settings = property(saved_settings)
+    arrays: dict[str, list[torch.Tensor]] | None = None
     reductions: ClassVar[Mapping[str, Reduce]] = {
         "train/approx_kl": Reduce.MEAN_OF_TRAINED,
         "train/logp_gap_max": Reduce.MAX,
@@ -164,6 +167,7 @@ class Learner:
     def update(self, rollout: Rollout) -> dict[str, float]:
         """Take the optimizer steps of a rollout; return its metrics, averaged over the steps."""
         prepared = self.prepare(rollout)
+        self._show("train/advantages", prepared.advantages, prepared)
         steps: list[dict[str, float]] = []
         learned = False
         for batch in self.batches(prepared):
@@ -239,10 +243,16 @@ class Learner:
     def diagnose(self, log_probs: torch.Tensor, batch: Batch) -> dict[str, float]:
         """Return metrics of how far the log-probabilities are from those while acting; see `reductions`."""
         gap = log_probs - batch.log_probs
+        self._show("train/ratio", gap.exp(), batch)
         return {
             "train/approx_kl": batch.total(gap.expm1() - gap).item(),
             "train/logp_gap_max": gap.abs().max().item() if gap.numel() else 0.0,
         }
+
+    def _show(self, name: str, values: torch.Tensor, batch: Batch) -> None:
+        """Hand over the steps of [N, T] that count to whoever asked for `arrays`."""
+        if self.arrays is not None:
+            self.arrays.setdefault(name, []).append(values[batch.learnable].detach())
 
     def _backward(self, batch: Batch) -> dict[str, float]:
         """Make the gradient of one optimizer step, in micro-batches; return its metrics."""

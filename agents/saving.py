@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from numbers import Real
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from . import log_entry
 from .checkpoint import COUNTERS, read_checkpoint, write_checkpoint
 from .files import reading
 from .settings import check_names, class_named
@@ -40,8 +40,7 @@ def save(agent: Any, path: Path, previous: Path | None) -> None:
     moment = dict(agent.before_rollout or moment_of(agent))
     agent.collector.warn_of_loss(moment["envs"])
     facts |= moment.pop("counters")
-    pending = {} if agent._logger is None else agent._logger.name_to_value
-    unwritten = agent.unwritten | {name: float(value) for name, value in pending.items() if isinstance(value, Real)}
+    unwritten = agent.unwritten | ({} if agent._logger is None else log_entry.pending(agent._logger))
     state = {**agent.training_state(), "moment": moment, "unwritten": unwritten, "extra": agent.extra_state}
     write_checkpoint(path, facts, agent.policy, agent.anchor.reference, state, previous)
 
@@ -82,7 +81,7 @@ def load(
     with reading(path):
         agent.load_training_state(state)
         _continue_from(agent, state["moment"], same if continue_env is None else continue_env, "seed" in settings)
-        agent.unwritten, agent.extra_state = dict(state["unwritten"]), dict(state["extra"])
+        agent.unwritten, agent.extra_state = log_entry.checked(state["unwritten"]), dict(state["extra"])
     return agent
 
 
