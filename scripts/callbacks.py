@@ -1,4 +1,4 @@
-"""What `rlenv train` does between the steps of training: show progress, evaluate, stop."""
+"""What `rlenv train` does between the steps of training: show progress, log distributions, evaluate, stop."""
 
 from __future__ import annotations
 
@@ -6,9 +6,15 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+import torch
 from stable_baselines3.common.callbacks import BaseCallback
 
+from agents.metrics import thinned
+
 from .progress import Interrupt, Rate
+from .run_log import log_histogram
+
+DISTRIBUTIONS = 50  # histograms, before they are thinned
 
 
 class ShowProgress(BaseCallback):
@@ -55,6 +61,64 @@ class Evaluations(BaseCallback):
         if done and done % self.every == 0 and self.state.get("evaluated") != done:
             self.evaluate()
             self.state["evaluated"] = done  # not before: a signal may end the evaluation
+
+    def _on_step(self) -> bool:
+        return True
+
+
+class HeldOutCurve(Evaluations):
+    """Evaluates a few times in the course of a run, on as few episodes as an update is made from.
+
+    Args:
+        points: how many times at most, the end of the run included, where the last evaluation is made.
+        counter: attribute of the agent that counts towards the goal.
+        goal: of the run.
+        evaluate: does it.
+        state: of the run; remembers in "curve" the count at the last evaluation, also for a resumed run.
+    """
+
+    def __init__(
+        self, points: int, counter: str, goal: int, evaluate: Callable[[], None], state: dict[str, Any]
+    ) -> None:
+        super().__init__(1, evaluate, state)
+        self.points, self.counter, self.goal = points, counter, goal
+
+    def _on_rollout_start(self) -> None:
+        now, last = getattr(self.model, self.counter), self.state.get("curve", 0)
+        if now < self.goal and self.points * now // self.goal > self.points * last // self.goal:
+            self.evaluate()
+            self.state["curve"] = now
+
+
+class Histograms(BaseCallback):
+    """Logs the distributions of advantages, ratios and lengths of an update, to TensorBoard and trackers.
+
+    They are written before the next rollout, so that a checkpoint has them or the update is made again.
+
+    Args:
+        every: updates between two, at first; it doubles as their number grows.
+    """
+
+    def __init__(self, every: int) -> None:
+        super().__init__()
+        self.every = every
+
+    def _on_rollout_end(self) -> None:
+        update = self.model.num_updates + 1
+        if update % thinned(self.every, update, DISTRIBUTIONS) == 0:
+            rollout = self.locals["rollout"]
+            self.lengths = rollout.lengths[rollout.valid]
+            self.model.arrays = {}
+
+    def _on_rollout_start(self) -> None:
+        if self.model.arrays:  # an update has filled it
+            arrays = self.model.arrays | {"rollout/ep_len": [self.lengths]}
+            for name, parts in arrays.items():
+                log_histogram(self.logger, name, torch.cat(parts), self.model.num_timesteps)
+            self.model.arrays = None
+
+    def _on_training_end(self) -> None:
+        self._on_rollout_start()
 
     def _on_step(self) -> bool:
         return True

@@ -26,6 +26,7 @@ _KINDS: dict[str, tuple[type, ...]] = {  # of what a run keeps in its checkpoint
     "initial": (dict, type(None)),
     "best": (dict,),
     "evaluated": (int,),
+    "curve": (int,),
     "seconds": _NUMBER,
     "log": (dict, type(None)),
 }
@@ -37,7 +38,7 @@ def checked_state(state: dict[str, Any]) -> dict[str, Any]:
     Raises:
         ValueError: if it is not of the kind that `Saver` and `Job` write.
     """
-    numbers: list[Any] = [state.get("seconds", 0.0), state.get("evaluated", 0)]
+    numbers: list[Any] = [state.get("seconds", 0.0), state.get("evaluated", 0), state.get("curve", 0)]
     for name, value in state.items():
         if name not in _KINDS:
             raise ValueError(f"the checkpoint keeps {name!r}, which rlenv train does not know; continue it in Python")

@@ -13,13 +13,15 @@ from agents.files import reading
 
 from . import run_folder, session
 from .advice import on_a_hard_start
-from .callbacks import Evaluations, ShowProgress, StopOnReward
+from .callbacks import Evaluations, HeldOutCurve, Histograms, ShowProgress, StopOnReward
 from .checkpoints import Saver
 from .memory import is_out_of_memory
 from .progress import Interrupt, SignalError, progress_bar, say
-from .run_log import log_scalar, open_log
+from .run_log import log_scalar, log_text, open_log
 from .settings import is_text
-from .tracking import KLFromStart, record_evaluation, record_outcome
+from .tracking import KLFromStart, record_evaluation, record_outcome, sample_table
+
+POINTS, FEW = 10, 64  # of the curve of held-out success by default: how often, and episodes each at least
 
 
 class Job:
@@ -79,7 +81,8 @@ class Job:
 
     def run(self) -> dict[str, Any]:
         """Do what is left of the run; return its result, without a last evaluation after a signal."""
-        self.agent.set_logger(open_log(self.run_dir, self.state.get("log")))
+        name = f"{self.given['agent']}-seed-{self.given['seed']}"
+        self.agent.set_logger(open_log(self.run_dir, self.state.get("log"), name))
         final = None
         try:
             self._warm_start()
@@ -129,9 +132,10 @@ class Job:
     def _first_evaluation(self) -> None:
         if "initial" in self.state:
             return
-        initial, _ = self._evaluate(self.given["seed"])
+        initial, rollout = self._evaluate(self.given["seed"])
         record_evaluation(self.agent, initial)
         try:
+            self._log_samples(rollout)
             self.agent.dump_logs()
         except OSError:  # the run folder has gone; the warm start is not lost with it
             self.saver.save()
@@ -170,7 +174,10 @@ class Job:
             raise SignalError
 
     def _callbacks(self) -> list[Any]:
-        callbacks: list[Any] = []
+        callbacks: list[Any] = [Histograms(self.given["log_interval"])]
+        if self.given["eval_every"] is None and is_text(self.given["env_id"]):
+            evaluate = self._evaluate_for_the_curve
+            callbacks.append(HeldOutCurve(POINTS, self.counter, self.goal, evaluate, self.state))
         if self.given["eval_every"]:
             callbacks.append(Evaluations(self.given["eval_every"], self._evaluate_for_the_best, self.state))
         if self.given["stop_reward"] is not None:
@@ -179,28 +186,44 @@ class Job:
             callbacks.append(KLFromStart(self.given["log_interval"]))
         return callbacks
 
-    def _evaluate(self, seed: int) -> tuple[dict[str, Any], Rollout]:
+    def _evaluate(self, seed: int, episodes: int | None = None) -> tuple[dict[str, Any], Rollout]:
         self.evaluating = True
-        with progress_bar("evaluation", self.episodes, passing=True) as show:
-            count = session.counting(show, self.episodes, self.unit)
+        count = self.episodes if episodes is None else episodes
+        with progress_bar("evaluation", count, passing=True) as show:
+            counted = session.counting(show, count, self.unit)
 
             def on_step(taken: int, local: dict[str, Any]) -> bool:
-                return self.interrupt.check() and count(taken, local)
+                return self.interrupt.check() and counted(taken, local)
 
-            made = session.run_evaluation(self.agent, self.envs, self.episodes, seed, on_step=on_step)
+            made = session.run_evaluation(self.agent, self.envs, count, seed, on_step=on_step)
         self.evaluating = False
         return made
 
     def _evaluate_for_the_best(self) -> None:
         """Evaluate on other episodes than those of the first and last evaluation, and keep the best checkpoint."""
-        figures, _ = self._evaluate(self.given["seed"] + 1)
-        record_evaluation(self.agent, figures)
-        self.agent.dump_logs()
+        figures = self._evaluate_in_between(self.episodes)
         say(f"after {self.agent.num_updates} updates: {session.describe(figures)}")
         best = self.state.get("best")
         if best is None or figures["mean_reward"] > best["mean_reward"]:
             self.state["best"] = {"updates": self.agent.num_updates, **figures}
             self.saver.save_best()
+
+    def _evaluate_for_the_curve(self) -> None:
+        """Evaluate on a few other episodes than those of the first and last evaluation."""
+        self._evaluate_in_between(min(self.episodes, max(self.agent.episodes_per_update, FEW)))
+
+    def _evaluate_in_between(self, episodes: int) -> dict[str, Any]:
+        figures, rollout = self._evaluate(self.given["seed"] + 1, episodes)
+        record_evaluation(self.agent, figures)
+        self._log_samples(rollout)
+        self.agent.dump_logs()
+        return figures
+
+    def _log_samples(self, rollout: Rollout) -> None:
+        """Log the first completions of an evaluation."""
+        if is_text(self.given["env_id"]):
+            table = sample_table(session.task_of(self.envs), rollout)
+            log_text(self.agent.logger, "eval/samples", table, self.agent.num_timesteps)
 
     def _fresh_returns(self) -> Any:
         """Return the returns of episodes that depend on the seed and the number of updates [n]."""
@@ -215,8 +238,8 @@ class Job:
             self.samples = session.sample_rows(session.task_of(self.envs), rollout)
             markdown = session.samples_markdown(self.samples)
             (self.run_dir / run_folder.SAMPLES).write_text(markdown, encoding="utf-8")
-            self.agent.logger.record("eval/samples", markdown, exclude=("stdout", "csv", "json", "log"))
-        record_outcome(self.agent, self.given["agent"], figures)
+        self._log_samples(rollout)
+        record_outcome(self.agent, self.given, figures)
         self.agent.dump_logs()
         return figures
 

@@ -2,7 +2,8 @@
 
 config.json      the options of the run; `--config RUN/config.json` repeats it
 result.json      what --json prints
-progress.csv, events.out.tfevents...
+progress.csv
+AGENT-seed-N/events.out.tfevents...   TensorBoard's
 samples.md       completions of the trained policy
 checkpoint/      the newest, see agents/checkpoint.py; checkpoint/policy/model loads with AutoModelForCausalLM
 checkpoint-000120/   an earlier one, after 120 updates
@@ -25,7 +26,7 @@ from agents.checkpoint import read_checkpoint
 from agents.files import Lock, read_table, sync, versions, whole_folder
 
 from .progress import say
-from .run_log import CSV, EVENTS
+from .run_log import CSV, EVENTS, event_files
 
 CONFIG, RESULT, SAMPLES = "config.json", "result.json", "samples.md"
 REWARD_MODEL = "model"  # of rlenv reward-model; the verifier reward_model looks for this name
@@ -106,7 +107,7 @@ def begin_again(run: Path, config: dict[str, Any]) -> None:
     """
     ours = (LOCK, CONFIG, RESULT, SAMPLES, *map(_fresh, (CONFIG, RESULT, CSV, CHECKPOINT)), f".{CHECKPOINT}-lock")
     found = sorted(run.iterdir())
-    foreign = [path.name for path in found if path.name not in (*ours, CSV) and not path.match(EVENTS)]
+    foreign = [path.name for path in found if path.name not in (*ours, CSV) and not _of_events(path)]
     if foreign:
         raise ValueError(
             f"{str(run)!r} has no checkpoint, and {', '.join(foreign)} in it would have to be removed to start again; "
@@ -118,6 +119,11 @@ def begin_again(run: Path, config: dict[str, Any]) -> None:
         elif path.name not in (LOCK, CONFIG):
             path.unlink()
     write_json(run / CONFIG, config)
+
+
+def _of_events(path: Path) -> bool:
+    """Tell whether this is a file of TensorBoard's events, or a folder of nothing else."""
+    return path.match(EVENTS) or (path.is_dir() and all(each.match(EVENTS) for each in path.iterdir()))
 
 
 def earlier(run: Path) -> list[Path]:
@@ -188,7 +194,7 @@ def check_links(run: Path) -> None:
     Raises:
         ValueError: naming the link.
     """
-    for path in run.iterdir():
+    for path in [*run.iterdir(), *event_files(run)]:
         if path.is_symlink():
             raise ValueError(f"{str(path)!r} is a symbolic link; a run that is resumed writes to its own files only")
 

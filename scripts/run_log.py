@@ -7,11 +7,15 @@ import io
 from pathlib import Path
 from typing import Any
 
+import torch
 from stable_baselines3.common.logger import CSVOutputFormat, Logger, TensorBoardOutputFormat
 
 from agents.files import sync
 
+from .panels import LAYOUT
+
 CSV, EVENTS = "progress.csv", "events.out.tfevents*"
+BINS = 30  # of a histogram: 0.7 kB
 
 
 class ContinuedCSV(CSVOutputFormat):
@@ -24,16 +28,29 @@ class ContinuedCSV(CSVOutputFormat):
         self.file.seek(0, io.SEEK_END)
 
 
-def open_log(folder: Path, place: dict[str, Any] | None = None) -> Logger:
+def open_log(folder: Path, place: dict[str, Any] | None = None, name: str = "run") -> Logger:
     """Return a logger that writes progress.csv and events.
+
+    TensorBoard names a run after its folder below --logdir, and "." if that is the folder itself. So the events are in
+    a folder of their own; those of earlier versions, beside progress.csv, are continued there.
 
     Args:
         folder: the run folder.
         place: what `log_place` returned when the checkpoint was written; None continues after what is there.
+        name: of the folder of events, unless there are some.
     """
     cut_log(folder, place_in(folder) if place is None else place)
     table = ContinuedCSV(folder / CSV) if (folder / CSV).is_file() else CSVOutputFormat(str(folder / CSV))
-    return Logger(str(folder), [table, TensorBoardOutputFormat(str(folder))])
+    found = event_files(folder)
+    events = TensorBoardOutputFormat(str(found[0].parent if found else folder / name))
+    if not found:
+        events.writer.add_custom_scalars(LAYOUT)
+    return Logger(str(folder), [table, events])
+
+
+def event_files(folder: Path) -> list[Path]:
+    """Return the files of events of a run."""
+    return sorted([*folder.glob(EVENTS), *folder.glob(f"*/{EVENTS}")])
 
 
 def log_place(logger: Logger) -> dict[str, Any]:
@@ -51,20 +68,38 @@ def log_place(logger: Logger) -> dict[str, Any]:
 def place_in(folder: Path) -> dict[str, Any]:
     """Return how far the log in a run folder goes: rows of the table, bytes of each file of events."""
     lines = (folder / CSV).read_text(encoding="utf-8").count("\n") if (folder / CSV).is_file() else 0
-    return {"rows": max(lines - 1, 0), "events": {path.name: path.stat().st_size for path in folder.glob(EVENTS)}}
+    sizes = {path.relative_to(folder).as_posix(): path.stat().st_size for path in event_files(folder)}
+    return {"rows": max(lines - 1, 0), "events": sizes}
 
 
 def log_scalar(logger: Logger, name: str, value: float, step: int) -> None:
-    """Write one figure to TensorBoard only, with its own count of steps."""
-    for output in logger.output_formats:
-        if isinstance(output, TensorBoardOutputFormat):
-            output.writer.add_scalar(name, value, step)
+    """Write one figure to TensorBoard and trackers only, with its own count of steps."""
+    for writer in _writers(logger):
+        writer.add_scalar(name, value, step)
+
+
+def log_histogram(logger: Logger, name: str, values: torch.Tensor, step: int) -> None:
+    """Write the distribution of values [n] to TensorBoard and trackers, unless there are none or some not finite."""
+    if values.numel() and bool(values.isfinite().all()):
+        for writer in _writers(logger):
+            writer.add_histogram(name, values.double().cpu().numpy(), step, bins=BINS)
+
+
+def log_text(logger: Logger, name: str, text: str, step: int) -> None:
+    """Write Markdown to TensorBoard and trackers."""
+    for writer in _writers(logger):
+        writer.add_text(name, text, step)
+
+
+def _writers(logger: Logger) -> list[Any]:
+    """Return what has TensorBoard's methods to write with."""
+    return [output.writer for output in logger.output_formats if hasattr(output, "writer")]
 
 
 def cut_log(folder: Path, place: dict[str, Any]) -> None:
     """Remove what was logged after a checkpoint: the steps that are played again."""
-    for path in folder.glob(EVENTS):
-        size = place["events"].get(path.name)
+    for path in event_files(folder):
+        size = place["events"].get(path.relative_to(folder).as_posix())
         if size is None:
             path.unlink()
         elif path.stat().st_size > size:

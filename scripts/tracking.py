@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
+import json
+import math
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.logger import HParam
 
+from agents import Rollout
 from agents.estimators.kl import k1
 from agents.metrics import thinned
+from rlenv.task import TextGenTask
 
-SHOWN = ("seed", "learning_rate", "group_size", "episodes_per_update", "num_envs", "gamma", "kl_coef", "ent_coef")
+from .evaluation.completions import Block, Pass, rows_of
+
+OF_THE_RUN = (
+    "env_id", "model", "verifier", "problems", "timesteps", "episodes", "sft_steps", "sft_examples", "max_new_tokens",
+    "temperature", "lora_rank", "dtype",
+)  # fmt: skip
+TECHNICAL = ("verbose", "tensorboard_log", "micro_batch_size", "micro_batch_tokens", "skip_idle_rows")
+LONGEST = 600  # characters of a text in a table of samples
 OUTCOMES = ("mean_reward", "success_rate", "mean_ep_length")
 
 
@@ -59,14 +71,55 @@ def record_evaluation(agent: Any, figures: dict[str, Any]) -> dict[str, float]:
     return outcome
 
 
-def record_outcome(agent: Any, name: str, figures: dict[str, Any]) -> None:
+def record_outcome(agent: Any, given: Mapping[str, Any], figures: dict[str, Any]) -> None:
     """Log the last evaluation with the settings of the run, for TensorBoard's HParams.
 
     Args:
         agent: its logger is written to.
-        name: of the algorithm.
+        given: the options of the command.
         figures: of the evaluation.
     """
     outcome = record_evaluation(agent, figures)
-    settings = {"agent": name, **{key: agent.settings[key] for key in SHOWN}}
-    agent.logger.record("hparams", HParam(settings, outcome), exclude=("stdout", "log", "json", "csv"))
+    hparams = HParam(settings_of(agent, given), outcome)
+    agent.logger.record("hparams", hparams, exclude=("stdout", "log", "json", "csv"))
+
+
+def settings_of(agent: Any, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what decides the result of a run: numbers and short texts, by name."""
+    asked = {name: given.get(name) for name in OF_THE_RUN}
+    learner = {name: value for name, value in agent.settings.items() if name not in TECHNICAL}
+    found = {"agent": given["agent"]} | asked | learner
+    return {name: value for name, value in found.items() if isinstance(value, (bool, int, float, str))}
+
+
+def sample_table(task: TextGenTask, rollout: Rollout, count: int = 10) -> str:
+    """Return the first episodes of an evaluation as a table in Markdown, for TensorBoard.
+
+    The columns are the prompt, the completion, the reference answer (unless no problem has one), the reward, its parts
+    (if there are several), and what is remarkable: cut off, or no verdict.
+
+    Args:
+        task: of the environment, which still has the stream of problems of the evaluation.
+        rollout: of problems in their order from the first, one episode each.
+        count: how many, at most.
+    """
+    count = min(count, len(rollout))
+    rows = rows_of(task, rollout.select(slice(count)), Block(Pass("greedy", 1), 0, count))
+    parts = list(dict.fromkeys(name for row in rows for name in row["parts"]))
+    parts = parts if len(parts) > 1 else []
+    answers = any(row["answer"] for row in rows)
+    names = ["prompt", "completion", *(["answer"] if answers else []), "reward", *parts, ""]
+    lines = ["| " + " | ".join(names) + " |", "|---" * len(names) + "|"]
+    for row in rows:
+        texts = [task.encoder.shown_text(row["prompt"]), row["completion"], *([row["answer"]] if answers else [])]
+        figures = [row["reward"], *(row["parts"].get(name, math.nan) for name in parts)]
+        notes = ["cut off"] * row["truncated"] + [row["status"]] * (row["status"] != "ok")
+        cells = [*map(_code, texts), *("" if math.isnan(x) else f"{x:.4g}" for x in figures), ", ".join(notes)]
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def _code(text: str) -> str:
+    """Return a text as a cell that shows it literally, with escapes for line breaks, shortened in its middle."""
+    text = text if len(text) <= LONGEST else f"{text[: LONGEST // 2]} ... {text[-LONGEST // 2 :]}"
+    return "`" + json.dumps(text, ensure_ascii=False)[1:-1].replace("|", "\\|").replace("`", "'") + "`"

@@ -103,10 +103,10 @@ evaluation = options(
     ),
     click.option(
         "--eval-every",
-        type=click.IntRange(min=1),
+        type=click.IntRange(min=0),
         default=None,
-        show_default="never",
-        help="Updates between two evaluations during training; the best checkpoint is kept in RUN/best.",
+        show_default="text: ten times, briefly, for a curve; control: never",
+        help="Updates between two evaluations during training, 0 for never; the best checkpoint is kept in RUN/best.",
     ),
     click.option(
         "--stop-reward",

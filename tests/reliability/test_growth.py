@@ -135,7 +135,7 @@ def test_ten_thousand_updates_stay_small(kind, tmp_path):
     samples = samples[(samples[:, 0] > 0.2 * UPDATES) & (samples[:, 0] < UPDATES)]  # warm, and before the evaluation
     growth = 1000 * np.polyfit(samples[:, 0], samples[:, 1], 1)[0]
     first, *_, last = np.array_split(samples[:, 2:], 3)
-    events, table = size(run, "events*") / MB, size(run, "progress.csv") / MB
+    events, table = size(run, "*/events*") / MB, size(run, "progress.csv") / MB
     print(
         f"{kind}: {events:.1f} MB of events, {table:.1f} MB of CSV, {growth:.3f} MB of memory per 1,000 updates "
         f"({samples[0, 1]:.0f} to {samples[-1, 1]:.0f} MB), files, threads, processes {first.min(0)} to {last.min(0)} "

@@ -79,7 +79,7 @@ def run(folder, *more):
 def test_a_run_that_is_killed_before_its_first_checkpoint_begins_again(whole, tmp_path):
     folder = tmp_path / "run"
     shutil.copytree(whole / "checkpoint", folder / ".checkpoint-new")  # the kill came in the middle of the first save
-    for path in (*whole.glob("events*"), *whole.glob("progress.csv"), whole / "config.json"):
+    for path in (*whole.glob("*/events*"), *whole.glob("progress.csv"), whole / "config.json"):
         shutil.copy(path, folder)
     (folder / ".lock").touch()
     outcome = CliRunner().invoke(main, ["train", "--resume", str(folder), "--json"])

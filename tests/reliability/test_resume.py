@@ -322,7 +322,7 @@ def test_what_is_written_is_forced_to_the_disk(run, monkeypatch):
     agent.set_logger(open_log(run))
     log_place(agent.logger)
     agent.logger.close()
-    assert {path.stat().st_ino for path in (run / "progress.csv", *run.glob("events*"))} <= set(forced)
+    assert {path.stat().st_ino for path in (run / "progress.csv", *run.glob("*/events*"))} <= set(forced)
 
 
 @pytest.mark.parametrize("schedule", ["linear", "constant"])

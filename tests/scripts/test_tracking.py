@@ -8,7 +8,7 @@ import pytest
 from _rlenv_scripts.main import main
 from _rlenv_scripts.tracking import KLFromStart
 from click.testing import CliRunner
-from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from runs import events_of
 from tensorboard.plugins.hparams import plugin_data_pb2
 
 from agents import Reinforce
@@ -60,7 +60,7 @@ def test_without_the_option_there_is_no_such_column(tmp_path):
 
 def test_tensorboard_gets_the_settings_and_the_outcome(tmp_path):
     outcome = train(tmp_path / "run", "--episodes", 16, "--agent", "reinforce", "--seed", 7, "--json")
-    events = EventAccumulator(str(tmp_path / "run")).Reload()
+    events = events_of(tmp_path / "run")
     contents = events.summary_metadata["_hparams_/session_start_info"].plugin_data.content
     settings = plugin_data_pb2.HParamsPluginData.FromString(contents).session_start_info.hparams
     assert settings["agent"].string_value == "reinforce"

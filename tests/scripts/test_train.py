@@ -40,7 +40,7 @@ def test_the_result_has_the_documented_keys(trained):
 
 def test_the_run_folder_holds_curves_samples_and_configuration(trained):
     folder, _ = trained
-    assert list(folder.glob("events.out.tfevents*"))
+    assert list(folder.glob("*/events.out.tfevents*"))
     with (folder / "progress.csv").open() as file:
         rows = list(csv.DictReader(file))
     for name in ("rollout/ep_rew_mean", "rollout/success_rate", "train/loss", "train/grad_norm", "time/fps"):

@@ -72,12 +72,32 @@ def scalars(run):
     Files of one second are read in the order of their names, not of time.
     """
     found = {}
-    events = EventAccumulator(str(run), size_guidance={"scalars": 0}, purge_orphaned_data=False)
-    events.Reload()
+    events = events_of(run)
     for name in events.Tags()["scalars"]:
         if name not in NOT_COMPARED:
             found[name] = sorted((event.step, event.value) for event in events.Scalars(name))
     return found
+
+
+def events_of(run):
+    """Return all of TensorBoard's events of a run; repeated ones stay."""
+    (folder,) = {path.parent for path in Path(run).rglob("events.out.tfevents*")}
+    limits = {"scalars": 0, "tensors": 0, "histograms": 0}
+    return EventAccumulator(str(folder), size_guidance=limits, purge_orphaned_data=False).Reload()
+
+
+def distributions(run):
+    """Return histograms and texts as {name: [(step, content)]}, by step; repeated ones stay."""
+    events = events_of(run)
+    histograms = {
+        name: sorted((event.step, repr(event.histogram_value)) for event in events.Histograms(name))
+        for name in events.Tags()["histograms"]
+    }
+    texts = {
+        name: sorted((event.step, event.tensor_proto.string_val[0]) for event in events.Tensors(name))
+        for name in events.Tags()["tensors"]
+    }
+    return histograms | {name: found for name, found in texts.items() if not name.startswith("_hparams_")}
 
 
 def result(run):
@@ -94,6 +114,7 @@ def everything(run):
         "best": checkpoint_figures(best) if best.is_dir() else None,
         "table": table(run),
         "scalars": scalars(run),
+        "distributions": distributions(run),
         "result": without_times(result(run)),
         "samples": (run / "samples.md").read_text() if (run / "samples.md").is_file() else None,
     }
