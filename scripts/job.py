@@ -11,14 +11,15 @@ import numpy as np
 from agents import Agent, Rollout
 from agents.files import reading
 
-from . import run_folder, session
+from . import panels, run_folder, session
 from .advice import on_a_hard_start
 from .callbacks import Evaluations, HeldOutCurve, Histograms, ShowProgress, StopOnReward
 from .checkpoints import Saver
 from .memory import is_out_of_memory
 from .progress import Interrupt, SignalError, progress_bar, say
-from .run_log import log_scalar, log_text, open_log
-from .settings import is_text
+from .run_log import log_layout, log_scalar, log_table, open_log
+from .settings import is_text, resolved
+from .trackers import TRACKERS
 from .tracking import KLFromStart, record_evaluation, record_outcome, sample_table
 
 POINTS, FEW = 10, 64  # of the curve of held-out success by default: how often, and episodes each at least
@@ -83,12 +84,17 @@ class Job:
         """Do what is left of the run; return its result, without a last evaluation after a signal."""
         name = f"{self.given['agent']}-seed-{self.given['seed']}"
         self.agent.set_logger(open_log(self.run_dir, self.state.get("log"), name))
-        final = None
+        final = tracker = None
         try:
+            if self.given["track"] is not None:
+                tracker = TRACKERS[self.given["track"]](self.run_dir, resolved(self.given))
+                self.agent.logger.output_formats.append(tracker)
             self._warm_start()
             self._first_evaluation()
             self._learn()
             final = self._last_evaluation()
+            if tracker is not None:
+                tracker.conclude(self._result(final))
         except SignalError:
             pass
         finally:
@@ -135,6 +141,8 @@ class Job:
         initial, rollout = self._evaluate(self.given["seed"])
         record_evaluation(self.agent, initial)
         try:
+            missing = panels.absent(self.agent, initial, rollout.extras, self.given)
+            log_layout(self.agent.logger, panels.layout(missing))
             self._log_samples(rollout)
             self.agent.dump_logs()
         except OSError:  # the run folder has gone; the warm start is not lost with it
@@ -222,8 +230,8 @@ class Job:
     def _log_samples(self, rollout: Rollout) -> None:
         """Log the first completions of an evaluation."""
         if is_text(self.given["env_id"]):
-            table = sample_table(session.task_of(self.envs), rollout)
-            log_text(self.agent.logger, "eval/samples", table, self.agent.num_timesteps)
+            columns, rows = sample_table(session.task_of(self.envs), rollout)
+            log_table(self.agent.logger, "eval/samples", columns, rows, self.agent.num_timesteps)
 
     def _fresh_returns(self) -> Any:
         """Return the returns of episodes that depend on the seed and the number of updates [n]."""

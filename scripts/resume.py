@@ -22,6 +22,7 @@ from .run_log import place_in
 # These may differ from what the run began with.
 CHANGEABLE = (
     "timesteps", "episodes", "stop_reward", "eval_every", "log_interval", "save_every", "save_every_updates", "keep",
+    "track",
     "verifier_workers", "device", "learning_rate",
 )  # fmt: skip
 

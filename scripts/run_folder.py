@@ -4,6 +4,7 @@ config.json      the options of the run; `--config RUN/config.json` repeats it
 result.json      what --json prints
 progress.csv
 AGENT-seed-N/events.out.tfevents...   TensorBoard's
+tracking.json    of --track: which run of the tracker this is
 samples.md       completions of the trained policy
 checkpoint/      the newest, see agents/checkpoint.py; checkpoint/policy/model loads with AutoModelForCausalLM
 checkpoint-000120/   an earlier one, after 120 updates
@@ -29,6 +30,8 @@ from .progress import say
 from .run_log import CSV, EVENTS, event_files
 
 CONFIG, RESULT, SAMPLES = "config.json", "result.json", "samples.md"
+TRACKING = "tracking.json"  # of --track: the id of the tracker's run, which is continued
+TRACKER_FILES = (TRACKING, "wandb", "mlruns", "mlflow.db")  # what trackers may write here
 REWARD_MODEL = "model"  # of rlenv reward-model; the verifier reward_model looks for this name
 CHECKPOINT, BEST, DAMAGED = "checkpoint", "best", "damaged"
 LOCK = ".lock"  # while a run is writing
@@ -105,7 +108,8 @@ def begin_again(run: Path, config: dict[str, Any]) -> None:
     Raises:
         ValueError: if anything else is in the folder; nothing is removed then.
     """
-    ours = (LOCK, CONFIG, RESULT, SAMPLES, *map(_fresh, (CONFIG, RESULT, CSV, CHECKPOINT)), f".{CHECKPOINT}-lock")
+    fresh = map(_fresh, (CONFIG, RESULT, CSV, CHECKPOINT, TRACKING))
+    ours = (*TRACKER_FILES, LOCK, CONFIG, RESULT, SAMPLES, *fresh, f".{CHECKPOINT}-lock")
     found = sorted(run.iterdir())
     foreign = [path.name for path in found if path.name not in (*ours, CSV) and not _of_events(path)]
     if foreign:
@@ -114,6 +118,8 @@ def begin_again(run: Path, config: dict[str, Any]) -> None:
             "move what you need elsewhere, or begin another run"
         )
     for path in found:
+        if path.name in TRACKER_FILES:
+            continue
         if path.is_dir():
             shutil.rmtree(path)
         elif path.name not in (LOCK, CONFIG):

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import csv
 import io
+import json
+import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 from stable_baselines3.common.logger import CSVOutputFormat, Logger, TensorBoardOutputFormat
+from torch.utils.tensorboard import SummaryWriter
 
 from agents.files import sync
 
-from .panels import LAYOUT
-
 CSV, EVENTS = "progress.csv", "events.out.tfevents*"
+LONGEST = 600  # characters of a text in a table
 BINS = 30  # of a histogram: 0.7 kB
 
 
@@ -43,8 +46,6 @@ def open_log(folder: Path, place: dict[str, Any] | None = None, name: str = "run
     table = ContinuedCSV(folder / CSV) if (folder / CSV).is_file() else CSVOutputFormat(str(folder / CSV))
     found = event_files(folder)
     events = TensorBoardOutputFormat(str(found[0].parent if found else folder / name))
-    if not found:
-        events.writer.add_custom_scalars(LAYOUT)
     return Logger(str(folder), [table, events])
 
 
@@ -72,6 +73,13 @@ def place_in(folder: Path) -> dict[str, Any]:
     return {"rows": max(lines - 1, 0), "events": sizes}
 
 
+def log_layout(logger: Logger, layout: dict[str, Any]) -> None:
+    """Write which charts TensorBoard shows in its tab Custom Scalars."""
+    for writer in _writers(logger):
+        if isinstance(writer, SummaryWriter):
+            writer.add_custom_scalars(layout)
+
+
 def log_scalar(logger: Logger, name: str, value: float, step: int) -> None:
     """Write one figure to TensorBoard and trackers only, with its own count of steps."""
     for writer in _writers(logger):
@@ -82,18 +90,36 @@ def log_histogram(logger: Logger, name: str, values: torch.Tensor, step: int) ->
     """Write the distribution of values [n] to TensorBoard and trackers, unless there are none or some not finite."""
     if values.numel() and bool(values.isfinite().all()):
         for writer in _writers(logger):
-            writer.add_histogram(name, values.double().cpu().numpy(), step, bins=BINS)
+            array = values.double().cpu().numpy()
+            writer.add_histogram(name, array, step, **({"bins": BINS} if isinstance(writer, SummaryWriter) else {}))
 
 
-def log_text(logger: Logger, name: str, text: str, step: int) -> None:
-    """Write Markdown to TensorBoard and trackers."""
+def log_table(logger: Logger, name: str, columns: Sequence[str], rows: Sequence[Sequence[Any]], step: int) -> None:
+    """Write a table of texts and numbers to TensorBoard, as Markdown, and to trackers."""
     for writer in _writers(logger):
-        writer.add_text(name, text, step)
+        if hasattr(writer, "add_table"):
+            writer.add_table(name, columns, rows, step)
+        else:
+            writer.add_text(name, markdown(columns, rows), step)
+
+
+def markdown(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
+    """Return a table in Markdown: texts literally, as code, and numbers with four digits, NaN as an empty cell."""
+    lines = ["| " + " | ".join(columns) + " |", "|---" * len(columns) + "|"]
+    return "\n".join(lines + ["| " + " | ".join(map(_cell, row)) + " |" for row in rows]) + "\n"
+
+
+def _cell(value: Any) -> str:
+    if not isinstance(value, str):
+        return "" if math.isnan(value) else f"{value:.4g}"
+    text = value if len(value) <= LONGEST else f"{value[: LONGEST // 2]} ... {value[-LONGEST // 2 :]}"
+    return "`" + json.dumps(text, ensure_ascii=False)[1:-1].replace("|", "\\|").replace("`", "'") + "`" if text else ""
 
 
 def _writers(logger: Logger) -> list[Any]:
-    """Return what has TensorBoard's methods to write with."""
-    return [output.writer for output in logger.output_formats if hasattr(output, "writer")]
+    """Return what writes to TensorBoard, and trackers."""
+    outputs = [output for output in logger.output_formats if not isinstance(output, CSVOutputFormat)]
+    return [output.writer if isinstance(output, TensorBoardOutputFormat) else output for output in outputs]
 
 
 def cut_log(folder: Path, place: dict[str, Any]) -> None:

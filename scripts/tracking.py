@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping
 from typing import Any
@@ -11,19 +10,16 @@ import torch
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.logger import HParam
 
-from agents import Rollout
+from agents import Agent, Rollout
 from agents.estimators.kl import k1
 from agents.metrics import thinned
 from rlenv.task import TextGenTask
 
+from .defaults import agent_settings
 from .evaluation.completions import Block, Pass, rows_of
 
-OF_THE_RUN = (
-    "env_id", "model", "verifier", "problems", "timesteps", "episodes", "sft_steps", "sft_examples", "max_new_tokens",
-    "temperature", "lora_rank", "dtype",
-)  # fmt: skip
-TECHNICAL = ("verbose", "tensorboard_log", "micro_batch_size", "micro_batch_tokens", "skip_idle_rows")
-LONGEST = 600  # characters of a text in a table of samples
+OF_THE_RUN = ("env_id", "model", "verifier", "problems", "timesteps", "episodes", "sft_steps", "lora_rank")
+OF_EVERY_AGENT = ("seed", "learning_rate", "group_size", "episodes_per_update", "gamma", "kl_coef", "ent_coef")
 OUTCOMES = ("mean_reward", "success_rate", "mean_ep_length")
 
 
@@ -86,14 +82,14 @@ def record_outcome(agent: Any, given: Mapping[str, Any], figures: dict[str, Any]
 
 def settings_of(agent: Any, given: Mapping[str, Any]) -> dict[str, Any]:
     """Return what decides the result of a run: numbers and short texts, by name."""
-    asked = {name: given.get(name) for name in OF_THE_RUN}
-    learner = {name: value for name, value in agent.settings.items() if name not in TECHNICAL}
-    found = {"agent": given["agent"]} | asked | learner
+    own = {name: value for name, value in agent.settings.items() if name not in agent_settings(Agent)}
+    every = {name: agent.settings[name] for name in OF_EVERY_AGENT}
+    found = {"agent": given["agent"]} | {name: given.get(name) for name in OF_THE_RUN} | every | own
     return {name: value for name, value in found.items() if isinstance(value, (bool, int, float, str))}
 
 
-def sample_table(task: TextGenTask, rollout: Rollout, count: int = 10) -> str:
-    """Return the first episodes of an evaluation as a table in Markdown, for TensorBoard.
+def sample_table(task: TextGenTask, rollout: Rollout, count: int = 10) -> tuple[list[str], list[list[Any]]]:
+    """Return the first episodes of an evaluation as names of columns and rows.
 
     The columns are the prompt, the completion, the reference answer (unless no problem has one), the reward, its parts
     (if there are several), and what is remarkable: cut off, or no verdict.
@@ -104,22 +100,14 @@ def sample_table(task: TextGenTask, rollout: Rollout, count: int = 10) -> str:
         count: how many, at most.
     """
     count = min(count, len(rollout))
-    rows = rows_of(task, rollout.select(slice(count)), Block(Pass("greedy", 1), 0, count))
-    parts = list(dict.fromkeys(name for row in rows for name in row["parts"]))
+    found = rows_of(task, rollout.select(slice(count)), Block(Pass("greedy", 1), 0, count))
+    parts = list(dict.fromkeys(name for row in found for name in row["parts"]))
     parts = parts if len(parts) > 1 else []
-    answers = any(row["answer"] for row in rows)
-    names = ["prompt", "completion", *(["answer"] if answers else []), "reward", *parts, ""]
-    lines = ["| " + " | ".join(names) + " |", "|---" * len(names) + "|"]
-    for row in rows:
-        texts = [task.encoder.shown_text(row["prompt"]), row["completion"], *([row["answer"]] if answers else [])]
-        figures = [row["reward"], *(row["parts"].get(name, math.nan) for name in parts)]
+    answer = ["answer"] if any(row["answer"] for row in found) else []
+    rows = []
+    for row in found:
         notes = ["cut off"] * row["truncated"] + [row["status"]] * (row["status"] != "ok")
-        cells = [*map(_code, texts), *("" if math.isnan(x) else f"{x:.4g}" for x in figures), ", ".join(notes)]
-        lines.append("| " + " | ".join(cells) + " |")
-    return "\n".join(lines) + "\n"
-
-
-def _code(text: str) -> str:
-    """Return a text as a cell that shows it literally, with escapes for line breaks, shortened in its middle."""
-    text = text if len(text) <= LONGEST else f"{text[: LONGEST // 2]} ... {text[-LONGEST // 2 :]}"
-    return "`" + json.dumps(text, ensure_ascii=False)[1:-1].replace("|", "\\|").replace("`", "'") + "`"
+        texts = [task.encoder.shown_text(row["prompt"]), row["completion"], *(row[name] for name in answer)]
+        figures = [row["reward"], *(row["parts"].get(name, math.nan) for name in parts)]
+        rows.append([*texts, *figures, ", ".join(notes)])
+    return ["prompt", "completion", *answer, "reward", *parts, ""], rows

@@ -116,6 +116,12 @@ evaluation = options(
     ),
     click.option("--log-interval", type=click.IntRange(min=1), default=10, help="Updates between two log entries."),
     click.option(
+        "--track",
+        type=click.Choice(["wandb", "mlflow"]),
+        default=None,
+        help="Send configuration, metrics, samples and result to Weights & Biases or MLflow, too.",
+    ),
+    click.option(
         "--log-kl", is_flag=True, help="Log the KL to the policy that training starts from (rollout/kl_start)."
     ),
     click.option(
@@ -241,6 +247,8 @@ def _checked(given: dict[str, Any]) -> dict[str, Any]:
     """
     from agents.checks import check_number
 
+    from .trackers import library
+
     given = one_budget(given)
     if typed("save_every"):
         if typed("save_every_updates"):
@@ -248,6 +256,8 @@ def _checked(given: dict[str, Any]) -> dict[str, Any]:
         given["save_every_updates"] = None
     if given["stop_reward"] is not None:
         check_number("stop_reward", given["stop_reward"])
+    if given["track"] is not None:
+        library(given["track"])  # before any work
     return given
 
 
