@@ -1,0 +1,30 @@
+"""What the doctor says about a run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Severity = Literal["note", "warning", "error"]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that a run's figures show.
+
+    Attributes:
+        rule: its name, such as "reward-never-seen"; docs/symptoms.md explains each.
+        severity: "note" for what is normal but surprises, "warning" for a run that learns less than it could, "error"
+            for one whose result is worthless or that could not go on.
+        title: the failure, in one line.
+        evidence: the figures that show it.
+        fix: which option to change.
+        update: the update at which the figures were taken; None if they are of the whole run.
+    """
+
+    rule: str
+    severity: Severity
+    title: str
+    evidence: str
+    fix: str
+    update: int | None
