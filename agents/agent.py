@@ -26,7 +26,7 @@ from .collector import Collector, OnStep
 from .envs import LOOP_OFFERS, check_groups, make_envs, resolve_device, single_spaces
 from .failures import FailureWatch
 from .learner import Learner
-from .metrics import rollout_metrics, thinned
+from .metrics import is_logged, rollout_metrics
 from .optimizer import warn_of_float16
 from .policies import make_policy
 from .rollout import Rollout
@@ -128,7 +128,8 @@ class Agent(Learner):
         Args:
             total_timesteps: steps of the environment (tokens, for text), surplus ones included; see `num_timesteps`.
             callback: of stable-baselines3, a list of them, or a function of (locals, globals); called after every step.
-            log_interval: updates between two entries of the log; see `metrics.thinned` for very long runs.
+            log_interval: updates between two entries of the log, the first of which is of update 1; see `metrics.thinned`
+                for very long runs.
             tb_log_name: name of the TensorBoard run.
             reset_num_timesteps: False continues the count of an earlier call.
             progress_bar: whether to show one (with tqdm and rich).
@@ -144,7 +145,7 @@ class Agent(Learner):
         started, steps_before = time.perf_counter(), self.num_timesteps
         off_clock = self.evaluation_seconds
         for _ in run:
-            if self.num_updates % thinned(log_interval, self.num_updates) == 0:
+            if is_logged(log_interval, self.num_updates):
                 seconds = time.perf_counter() - started - (self.evaluation_seconds - off_clock)
                 self.logger.record("time/fps", int((self.num_timesteps - steps_before) / max(seconds, 1e-9)))
                 self.dump_logs()

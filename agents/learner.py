@@ -15,7 +15,7 @@ from .estimators import losses
 from .estimators.returns import return_to_go
 from .failures import DivergedError
 from .kl_anchor import Anchor
-from .metrics import Reduce, sampled_metrics
+from .metrics import Reduce, critic_metrics, sampled_metrics
 from .optimizer import BETAS, EPS, PolicyOptimizer, half_precision
 from .policies import Policy
 from .rollout import Batch, Rollout, RolloutT
@@ -182,7 +182,7 @@ class Learner:
         means = {name: sum(step[name] for step in steps) / len(steps) for name in steps[0]}
         skipped = float(self.policy_optimizer.total_skipped)
         first = {"train/logp_gap_max": steps[0]["train/logp_gap_max"], "train/skipped_updates": skipped}
-        return sampled_metrics(prepared) | means | first
+        return sampled_metrics(prepared) | critic_metrics(prepared) | means | first
 
     def prepare(self, rollout: Rollout) -> Batch:
         """Return everything that an update needs: rewards with the KL penalty, values, advantages and weights."""

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from .failures import VerifierError
-from .rollout import NO_VERDICT, Rollout
+from .rollout import NO_VERDICT, Batch, Rollout
 
 ENTRIES = 10_000  # of the log, before it is thinned
 
@@ -37,6 +37,11 @@ def thinned(interval: int, updates: int, entries: int = ENTRIES) -> int:
     while updates > entries * interval:
         interval *= 2
     return interval
+
+
+def is_logged(interval: int, update: int) -> bool:
+    """Tell whether an update gets an entry of the log: the first, which shows where training starts, and each n-th."""
+    return update == 1 or update % thinned(interval, update) == 0
 
 
 def rollout_metrics(rollout: Rollout) -> dict[str, float]:
@@ -143,3 +148,17 @@ def sampled_metrics(rollout: Rollout) -> dict[str, float]:
     if rollout.ref_log_probs is not None:
         figures["train/kl_ref"] = float(rollout.total(rollout.log_probs - rollout.ref_log_probs) / steps)
     return figures
+
+
+def critic_metrics(batch: Batch) -> dict[str, float]:
+    """Return how well the critic predicted what it is fitted to, before it was: 1 - Var(target - value) / Var(target).
+
+    1 is perfect, 0 no better than a constant, negative worse. Empty without a critic, and if all targets are equal.
+    """
+    if batch.values is None or batch.value_targets is None:
+        return {}
+    targets = batch.value_targets[batch.learnable].double()
+    errors = targets - batch.values[batch.learnable].double()
+    if targets.numel() < 2 or not float(spread := targets.var(correction=0)) > 0:
+        return {}
+    return {"train/explained_variance": 1 - float(errors.var(correction=0) / spread)}

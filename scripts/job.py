@@ -12,9 +12,9 @@ from agents import Agent, Rollout
 from agents.files import reading
 
 from . import panels, run_folder, session
-from .advice import on_a_hard_start
 from .callbacks import Evaluations, HeldOutCurve, Histograms, ShowProgress, StopOnReward
 from .checkpoints import Saver
+from .doctor.live import LiveDoctor
 from .memory import is_out_of_memory
 from .progress import Interrupt, SignalError, progress_bar, say
 from .run_log import log_layout, log_scalar, log_table, open_log
@@ -60,6 +60,7 @@ class Job:
         self.goal = given["episodes"] or given["timesteps"] or agent.or_default("total_timesteps", None)
         self.samples: list[Any] = []
         self.evaluating = False
+        self.doctor = LiveDoctor(run_dir, resolved(given))
 
     @property
     def finished(self) -> bool:
@@ -150,8 +151,6 @@ class Job:
             raise
         self.state["initial"] = initial
         say(f"before: {session.describe(initial)}")
-        if advice := on_a_hard_start(initial["success_rate"], self.agent.group_size or 1):
-            say(advice)
 
     def _learn(self) -> None:
         """Train with what the options ask for, and write a checkpoint; after an error in an update, the last stays."""
@@ -164,7 +163,7 @@ class Job:
                     progress = ShowProgress(
                         lambda note: show(getattr(self.agent, counter), note), self.interrupt, self.unit
                     )
-                    callbacks = [progress, *self._callbacks(), self.saver]
+                    callbacks = [progress, *self._callbacks(), self.doctor, self.saver]
                     again = self.agent.num_updates > 0
                     interval = self.given["log_interval"]
                     self.agent.learn(steps, callbacks, interval, reset_num_timesteps=not again, total_episodes=episodes)
@@ -249,6 +248,7 @@ class Job:
         self._log_samples(rollout)
         record_outcome(self.agent, self.given, figures)
         self.agent.dump_logs()
+        self.doctor.look()
         return figures
 
     def _result(self, final: dict[str, Any] | None) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from stable_baselines3.common.logger import HParam
 
 from agents import Agent, Rollout
 from agents.estimators.kl import k1
-from agents.metrics import thinned
+from agents.metrics import is_logged
 from rlenv.task import TextGenTask
 
 from .defaults import agent_settings
@@ -45,8 +45,7 @@ class KLFromStart(BaseCallback):
 
     @torch.no_grad()
     def _on_rollout_end(self) -> None:
-        update = self.model.num_updates + 1
-        if update % thinned(self.every, update):
+        if not is_logged(self.every, self.model.num_updates + 1):
             return
         rollout = self.locals["rollout"]
         total = 0.0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import math
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from ..run_folder import CONFIG, RESULT
 from ..run_log import CSV
 
 UPDATE = "time/iterations"
+SOLVED = 0.95  # of the problems: from here on, most groups of rollouts are all right, and rewards hardly differ
 EDGE_SHARE, EDGE_MOST = 0.1, 20  # of a series are its beginning and its end: enough to average noise, short in time
 
 
@@ -45,12 +47,12 @@ class Series:
     @property
     def start(self) -> float:
         """The mean of the first values: a tenth of all, at most 20; NaN if there is none."""
-        return _mean(self.values[: self._edge])
+        return _mean(self.values[: self.edge])
 
     @property
     def end(self) -> float:
         """The mean of the last values: a tenth of all, at most 20; NaN if there is none."""
-        return _mean(self.values[-self._edge :])
+        return _mean(self.values[-self.edge :])
 
     @property
     def mean(self) -> float:
@@ -58,8 +60,21 @@ class Series:
         return _mean(self.values)
 
     @property
-    def _edge(self) -> int:
+    def edge(self) -> int:
+        """How many values are the beginning, and how many the end."""
         return min(max(round(EDGE_SHARE * len(self)), 1), EDGE_MOST)
+
+    def smooth(self, points: int = 20) -> Series:
+        """Return at most so many points: means of neighbours, at the last of their updates."""
+        size = -(-len(self) // points) or 1
+        ends = range(len(self), 0, -size)
+        parts = [self.values[max(end - size, 0) : end] for end in ends]
+        return Series(tuple(self.updates[end - 1] for end in ends)[::-1], tuple(map(_mean, parts))[::-1])
+
+    def around(self, update: int) -> float:
+        """Return the mean of as many values as the beginning has, those logged nearest to an update."""
+        near = sorted(zip(self.updates, self.values, strict=True), key=lambda point: abs(point[0] - update))
+        return _mean(tuple(value for _, value in near[: self.edge]))
 
 
 @dataclass(frozen=True)
@@ -84,6 +99,37 @@ class History:
         """The last update of which anything is known."""
         return max((series.updates[-1] for series in self.metrics.values()), default=0)
 
+    @property
+    def is_text(self) -> bool:
+        """Whether episodes are texts; where they are not, long episodes and time limits may be good."""
+        return re.search(r"(^|:)TextGen(-|$)", str(self.config.get("env_id", ""))) is not None
+
+    @property
+    def reward(self) -> Series:
+        """The mean reward of the episodes trained on."""
+        return self["rollout/ep_rew_mean"]
+
+    @property
+    def success(self) -> Series:
+        """The share of solved problems among the episodes trained on; empty if the environment does not say."""
+        return self["rollout/success_rate"]
+
+    @property
+    def solved(self) -> bool:
+        """Whether nearly all problems are solved, so that there is hardly anything left to learn."""
+        return len(self.success) > 0 and self.success.end >= SOLVED
+
+    @property
+    def noise(self) -> float:
+        """The standard error of the difference of the reward's beginning and end; infinite if unknown."""
+        episodes = self["time/episodes"].last / max(self.updates, 1) * self.reward.edge
+        return self["rollout/reward_std"].mean * math.sqrt(2 / episodes) if episodes > 0 else math.inf
+
+    @property
+    def improved(self) -> bool:
+        """Whether the reward rose by more than chance explains: three standard errors."""
+        return self.reward.end - self.reward.start > 3 * self.noise
+
 
 def read_run(folder: Path) -> History:
     """Return the history of the run in a folder, which may still be running.
@@ -93,17 +139,16 @@ def read_run(folder: Path) -> History:
     """
     if not (folder / CONFIG).is_file():
         raise ValueError(f"{str(folder)!r} is not a run folder (no {CONFIG}); give a folder that rlenv train wrote")
-    table = folder / CSV
+    result = read_table(folder / RESULT) if (folder / RESULT).is_file() else {}
+    return History(read_metrics(folder / CSV), read_table(folder / CONFIG), result)
+
+
+def read_metrics(table: Path) -> dict[str, Series]:
+    """Return the series in a progress.csv, none if there is no file; cells empty or not finite are left out."""
     lines = table.read_text(encoding="utf-8").splitlines(keepends=True) if table.is_file() else []
     whole = [line for line in lines if line.endswith("\n")]  # of a run that goes on, the last may be half written
-    result = read_table(folder / RESULT) if (folder / RESULT).is_file() else {}
-    return History(series_of(list(csv.DictReader(whole))), read_table(folder / CONFIG), result)
-
-
-def series_of(rows: list[dict[str, str]]) -> dict[str, Series]:
-    """Return the series in the rows of a progress.csv; cells that are empty or not finite are left out."""
     found: dict[str, list[tuple[int, float]]] = {}
-    for row in rows:
+    for row in csv.DictReader(whole):
         update = _number(row.get(UPDATE))
         for name, cell in row.items():
             value = _number(cell)

@@ -1,17 +1,25 @@
-"""Rules about the reward: is there one, does it tell episodes apart, does it rise."""
+"""Rules about the reward: is there one, does it tell episodes apart, does it rise, and does success rise with it."""
 
 from __future__ import annotations
 
+import math
+
 from .findings import Finding
-from .history import History
+from .history import History, Series
 
 ALL = 0.95  # of the episodes or groups: the few others cannot carry the learning
+SOME_UPDATES = 10  # before which a reward that is never seen may only be rare
+MANY_UPDATES = 50  # in which the healthy runs of the tests have clearly improved
+HARD = 0.02  # of greedy answers right: in most groups of a few rollouts, all get the same reward
+LEARNED = 10 * HARD  # a run that reaches this has overcome its hard start
+FALL = 0.05  # of held-out success that cannot be chance with 2,000 episodes, whose standard error is 0.011
+EVAL_EPISODES = 2000  # by default
 
 
 def every_episode_truncated(run: History) -> Finding | None:
     """Text that is always cut at max_new_tokens: the verdict is on a cut answer. Control may run to its time limit."""
     cut = run["rollout/truncated_frac"]
-    if "verifier" not in run.config or not cut or cut.end < ALL:
+    if not run.is_text or not cut or cut.end < ALL:
         return None
     return Finding(
         "every-episode-truncated",
@@ -21,3 +29,143 @@ def every_episode_truncated(run: History) -> Finding | None:
         "raise --max-new-tokens, or warm-start longer (--sft-steps) so that the model learns to end its answer",
         cut.updates[-1],
     )
+
+
+def reward_never_seen(run: History) -> Finding | None:
+    """All episodes of the whole run got one and the same reward, and none succeeded."""
+    reward, spread = run.reward, run["rollout/reward_std"]
+    if len(reward) == 0 or not len(spread) or run.updates < SOME_UPDATES or run["rollout/failed_frac"].end == 1:
+        return None
+    if max(spread.values) > 0 or max(reward.values) > min(reward.values) or max(run.success.values, default=0) > 0:
+        return None
+    if not run.success and reward.last > 0:
+        return None  # it may be a success every time
+    return Finding(
+        "reward-never-seen",
+        "error",
+        "no episode has ever been rewarded, so nothing can be learned",
+        f"all {run['time/episodes'].last:.0f} episodes up to update {run.updates} got the reward {reward.last:g}",
+        "start from a policy that sometimes succeeds: a longer warm start (--sft-steps, --sft-examples), easier "
+        "problems (--verifier-arg, --curriculum 0.8) or a denser reward; for control, another agent or --env-arg",
+        run.updates,
+    )
+
+
+def all_rewards_equal(run: History) -> Finding | None:
+    """The episodes that are compared with each other get the same reward: their advantages are exactly 0."""
+    grouped = run["rollout/group_size_min"].end > 1
+    equal, spread = run["rollout/frac_reward_zero_std"], run["rollout/reward_std"]
+    share = equal.end if grouped else float(bool(spread) and spread.end == 0)
+    if not equal or share < ALL or run.solved or run.improved or reward_never_seen(run):
+        return None
+    what = f"in {share:.0%} of the groups" if grouped else "in whole rollouts"
+    return Finding(
+        "all-rewards-equal",
+        "warning",
+        "all rewards that are compared are equal, so nearly nothing is learned",
+        f"{what} all episodes got the same reward (rollout/frac_reward_zero_std) at update {equal.updates[-1]}; "
+        f"the mean reward is {run.reward.end:.3g}",
+        "use more tries per prompt (--group-size), problems that are neither too easy nor too hard (--curriculum 0.8, "
+        "--verifier-arg), a reward with parts, or sample more widely (--temperature 1, a shorter warm start)",
+        equal.updates[-1],
+    )
+
+
+def warm_start_too_flat(run: History) -> Finding | None:
+    """Hardly any answer is right before reinforcement learning."""
+    first = run["eval/success_rate"]
+    if not first or first.updates[0] > 0 or first.first >= HARD or run.success.end >= LEARNED:
+        return None
+    size = run["rollout/group_size_min"].last
+    tries = f"--group-size {4 * size:.0f}" if math.isfinite(size) else "--group-size 16"
+    return Finding(
+        "warm-start-too-flat",
+        "warning",
+        f"only {first.first:.1%} of the answers are right before training, and wrong answers alone teach nothing",
+        f"eval/success_rate is {first.first:.4f} at update 0",
+        "try a longer warm start (--sft-steps, --sft-examples), easier problems first (--verifier-arg, "
+        f"--curriculum 0.8), or more tries per prompt ({tries}); docs/recipes.md says what helped elsewhere",
+        0,
+    )
+
+
+def reward_hacking(run: History) -> Finding | None:
+    """The reward rises while fewer problems are solved: the policy found another way to be rewarded."""
+    fall = _fall(run["eval/success_rate"], _margin(run)) or _fall(run.success, FALL)
+    held_out = _fall(run["eval/success_rate"], _margin(run)) is not None
+    if fall is None or (held_out and len(run.success) > 1 and _rise(run.success, fall) > FALL):
+        return None
+    gain = _rise(run.reward, fall)
+    if not gain > 3 * run.noise:
+        return None
+    return Finding(
+        "reward-hacking",
+        "error",
+        f"the reward rises while {'held-out ' if held_out else ''}success falls: the policy games the reward",
+        f"{_said(fall, 'held-out success' if held_out else 'success in training')}; the reward rose by {gain:.3g}",
+        "read samples.md for what is rewarded; attack the verifier with wrong answers (rlenv verifiers lint), remove "
+        "or lower the part of the reward that is gamed, or hold the policy near its start (--kl-coef 0.05)",
+        fall[2],
+    )
+
+
+def held_out_success_falls(run: History) -> Finding | None:
+    """More problems of the training split are solved, and fewer held-out ones."""
+    fall = _fall(run["eval/success_rate"], _margin(run))
+    if fall is None or not _rise(run.success, fall) > FALL:
+        return None
+    return Finding(
+        "held-out-success-falls",
+        "warning",
+        "success rises in training and falls on held-out problems: the policy memorizes the training problems",
+        f"{_said(fall, 'held-out success')}; success in training rose by {_rise(run.success, fall):.3g}",
+        "train on more problems, or stop earlier and use RUN/best (--eval-every 50 keeps the best checkpoint)",
+        fall[2],
+    )
+
+
+def nothing_improved(run: History) -> Finding | None:
+    """The reward at the end is that of the beginning; only said if nothing else explains it."""
+    if run.updates < MANY_UPDATES or len(run.reward) < 2 or run.solved or run.improved:
+        return None
+    rate = run["train/learning_rate"].first
+    return Finding(
+        "nothing-improved",
+        "warning",
+        f"the reward is no better after {run.updates} updates than at the beginning",
+        f"rollout/ep_rew_mean went from {run.reward.start:.3g} to {run.reward.end:.3g}; differences below "
+        f"{3 * run.noise:.2g} are chance",
+        f"another learning rate (it is {rate:.2g}: try a third and three times that, --learning-rate), more episodes "
+        "per update (--episodes-per-update), or a longer run (--timesteps)",
+        run.updates,
+    )
+
+
+Fall = tuple[float, float, int, int]  # from, to, the update of the end, the update of the peak
+
+
+def _fall(success: Series, margin: float) -> Fall | None:
+    """Return how far a rate has fallen from its peak, if by more than the margin."""
+    smooth = success.smooth()
+    if len(smooth) < 2:
+        return None
+    peak = max(range(len(smooth)), key=smooth.values.__getitem__)
+    if smooth.values[peak] - smooth.last <= margin:
+        return None
+    return smooth.values[peak], smooth.last, smooth.updates[-1], smooth.updates[peak]
+
+
+def _rise(series: Series, fall: Fall) -> float:
+    """Return by how much a series rose while something else fell."""
+    return series.end - series.around(fall[3]) if series else math.nan
+
+
+def _margin(run: History) -> float:
+    """Return the fall of held-out success that is not chance: three standard errors of a difference."""
+    episodes = run.config.get("eval_episodes") or EVAL_EPISODES
+    return max(FALL, 3 * math.sqrt(2 * 0.25 / episodes))
+
+
+def _said(fall: Fall, what: str) -> str:
+    before, after, update, peak = fall
+    return f"{what} fell from {before:.1%} at update {peak} to {after:.1%} at update {update}"

@@ -1,19 +1,48 @@
-"""All rules of the doctor, in the order in which they are explained in docs/symptoms.md."""
+"""All rules of the doctor: pure functions of a run's figures."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from . import reward_rules
+from . import policy_rules, reward_rules, training_rules
 from .findings import Finding
 from .history import History
 
 Rule = Callable[[History], Finding | None]
-RULES: tuple[Rule, ...] = (reward_rules.every_episode_truncated,)
+RULES: tuple[Rule, ...] = (
+    training_rules.stopped,
+    training_rules.verifier_failures,
+    reward_rules.reward_never_seen,
+    reward_rules.all_rewards_equal,
+    reward_rules.every_episode_truncated,
+    reward_rules.warm_start_too_flat,
+    policy_rules.warm_start_too_sharp,
+    policy_rules.kl_before_first_update,
+    policy_rules.ratio_not_one,
+    policy_rules.entropy_collapse,
+    policy_rules.kl_runaway,
+    policy_rules.update_too_far,
+    policy_rules.length_explosion,
+    policy_rules.length_collapse,
+    training_rules.critic_explains_nothing,
+    reward_rules.reward_hacking,
+    reward_rules.held_out_success_falls,
+    training_rules.gradient_always_clipped,
+    training_rules.updates_skipped,
+    training_rules.loss_near_zero,
+)
 GRAVITY = ("error", "warning", "note")
 
 
-def findings_of(run: History, rules: tuple[Rule, ...] = RULES) -> list[Finding]:
+def findings_of(run: History) -> list[Finding]:
     """Return what the rules find in a run, the gravest first."""
-    found = [finding for rule in rules if (finding := rule(run)) is not None]
+    found = [finding for rule in RULES if (finding := rule(run)) is not None]
+    if all(finding.severity == "note" for finding in found):
+        unexplained = reward_rules.nothing_improved(run)
+        found += [unexplained] if unexplained else []
     return sorted(found, key=lambda finding: GRAVITY.index(finding.severity))
+
+
+def name_of(rule: Rule) -> str:
+    """Return the name under which a rule's findings are reported."""
+    return rule.__name__.replace("_", "-")
