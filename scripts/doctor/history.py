@@ -71,6 +71,28 @@ class Series:
         parts = [self.values[max(end - size, 0) : end] for end in ends]
         return Series(tuple(self.updates[end - 1] for end in ends)[::-1], tuple(map(_mean, parts))[::-1])
 
+    def trend(self) -> tuple[float, float]:
+        """Return how far the straight line through all values rises, and the standard error of that.
+
+        The error comes from the distances to the line, so that it does not matter how noisy the values are.
+        """
+        if len(self) < 3:
+            return 0.0, math.inf
+        middle, centre = _mean(tuple(map(float, self.updates))), self.mean
+        points = [(update - middle, value - centre) for update, value in zip(self.updates, self.values, strict=True)]
+        spread = sum(x * x for x, _ in points)
+        if not spread:
+            return 0.0, math.inf
+        slope = sum(x * y for x, y in points) / spread
+        rest = sum((y - slope * x) ** 2 for x, y in points) / (len(self) - 2)
+        length = self.updates[-1] - self.updates[0]
+        return slope * length, math.sqrt(rest / spread) * length
+
+    def since(self, update: int) -> Series:
+        """Return the values that were logged from an update on."""
+        kept = [(at, value) for at, value in zip(self.updates, self.values, strict=True) if at >= update]
+        return Series(tuple(at for at, _ in kept), tuple(value for _, value in kept))
+
     def around(self, update: int) -> float:
         """Return the mean of as many values as the beginning has, those logged nearest to an update."""
         near = sorted(zip(self.updates, self.values, strict=True), key=lambda point: abs(point[0] - update))
@@ -120,15 +142,10 @@ class History:
         return len(self.success) > 0 and self.success.end >= SOLVED
 
     @property
-    def noise(self) -> float:
-        """The standard error of the difference of the reward's beginning and end; infinite if unknown."""
-        episodes = self["time/episodes"].last / max(self.updates, 1) * self.reward.edge
-        return self["rollout/reward_std"].mean * math.sqrt(2 / episodes) if episodes > 0 else math.inf
-
-    @property
     def improved(self) -> bool:
         """Whether the reward rose by more than chance explains: three standard errors."""
-        return self.reward.end - self.reward.start > 3 * self.noise
+        rise, error = self.reward.trend()
+        return rise > 3 * error
 
 
 def read_run(folder: Path) -> History:

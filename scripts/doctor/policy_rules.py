@@ -36,7 +36,7 @@ def warm_start_too_sharp(run: History) -> Finding | None:
         "the policy is so sure at the start that it samples the same answer again and again",
         f"at update 1 the entropy is {-entropy.first:.3f} nats per token, and {equal.first:.0%} of the groups have "
         "equal rewards",
-        "a shorter warm start (--sft-steps) or one on more examples (--sft-examples), or --temperature 1.2",
+        "a shorter warm start (--sft-steps) or one on more examples (--sft-examples), or a higher --temperature",
         1,
     )
 

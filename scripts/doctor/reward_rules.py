@@ -9,7 +9,7 @@ from .history import History, Series
 
 ALL = 0.95  # of the episodes or groups: the few others cannot carry the learning
 SOME_UPDATES = 10  # before which a reward that is never seen may only be rare
-MANY_UPDATES = 50  # in which the healthy runs of the tests have clearly improved
+MANY_UPDATES = 100  # in which the healthy runs of the tests have clearly improved
 HARD = 0.02  # of greedy answers right: in most groups of a few rollouts, all get the same reward
 LEARNED = 10 * HARD  # a run that reaches this has overcome its hard start
 FALL = 0.05  # of held-out success that cannot be chance with 2,000 episodes, whose standard error is 0.011
@@ -93,10 +93,10 @@ def reward_hacking(run: History) -> Finding | None:
     """The reward rises while fewer problems are solved: the policy found another way to be rewarded."""
     fall = _fall(run["eval/success_rate"], _margin(run)) or _fall(run.success, FALL)
     held_out = _fall(run["eval/success_rate"], _margin(run)) is not None
-    if fall is None or (held_out and len(run.success) > 1 and _rise(run.success, fall) > FALL):
+    if fall is None or (held_out and _rise(run.success, fall) > FALL):
         return None
-    gain = _rise(run.reward, fall)
-    if not gain > 3 * run.noise:
+    gain, error = run.reward.since(fall[3]).trend()
+    if not gain > 3 * error:
         return None
     return Finding(
         "reward-hacking",
@@ -126,15 +126,18 @@ def held_out_success_falls(run: History) -> Finding | None:
 
 def nothing_improved(run: History) -> Finding | None:
     """The reward at the end is that of the beginning; only said if nothing else explains it."""
-    if run.updates < MANY_UPDATES or len(run.reward) < 2 or run.solved or run.improved:
+    if run.updates < MANY_UPDATES or len(run.reward) < 2 or run.solved:
+        return None
+    rise, error = run.reward.trend()
+    if rise > error:
         return None
     rate = run["train/learning_rate"].first
     return Finding(
         "nothing-improved",
         "warning",
         f"the reward is no better after {run.updates} updates than at the beginning",
-        f"rollout/ep_rew_mean went from {run.reward.start:.3g} to {run.reward.end:.3g}; differences below "
-        f"{3 * run.noise:.2g} are chance",
+        f"rollout/ep_rew_mean went from {run.reward.start:.3g} to {run.reward.end:.3g}; its trend is {rise:.2g} with a "
+        f"standard error of {error:.2g}",
         f"another learning rate (it is {rate:.2g}: try a third and three times that, --learning-rate), more episodes "
         "per update (--episodes-per-update), or a longer run (--timesteps)",
         run.updates,

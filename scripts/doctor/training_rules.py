@@ -34,7 +34,8 @@ def critic_explains_nothing(run: History) -> Finding | None:
 def verifier_failures(run: History) -> Finding | None:
     """The verifier reached no verdict on some episodes, which are left out."""
     share, counts = run["rollout/failed_frac"], run.result.get("failures", {})
-    if not share or share.mean <= FAILURES:
+    mean = sum(share.values) / max(len(run["train/learning_rate"]), len(share), 1)  # the log may begin at the first
+    if mean <= FAILURES:
         return None
     kinds = {kind: run[f"rollout/{kind}_frac"].mean for kind in ("timeout", "error", "not_applicable")}
     named = [f"{counts[kind]} {kind}" for kind in kinds if counts.get(kind)]
@@ -43,7 +44,7 @@ def verifier_failures(run: History) -> Finding | None:
         "verifier-failures",
         "error" if share.end > 0.5 else "warning",
         "the verifier fails, and the episodes on which it fails teach nothing",
-        f"{share.mean:.1%} of the episodes got no verdict" + (f" ({', '.join(named)})" if named else ""),
+        f"{mean:.1%} of the episodes got no verdict" + (f" ({', '.join(named)})" if named else ""),
         "raise --verifier-timeout, use more --verifier-workers, or repair the verifier: rlenv verifiers lint NAME "
         "shows where it fails",
         share.updates[-1],

@@ -2,9 +2,12 @@
 
 import gymnasium as gym
 import pytest
+import torch
 
 import rlenv  # noqa: F401
 from agents import Reinforce, VerifierError
+from agents.metrics import critic_metrics, is_logged
+from agents.rollout import Batch, Rollout
 
 
 def nothing(prompts, completions, **columns):
@@ -30,3 +33,45 @@ def test_an_evaluation_without_a_single_verdict_is_a_fault_and_no_zero():
 def test_failed_verdicts_count_for_nothing():
     figures = evaluate(alternating, 10)
     assert (figures["episodes"], figures["mean_reward"], figures["success_rate"]) == (5, 1.0, 1.0)
+
+
+def batch_of(values, targets, **changes):
+    """Return a batch of one episode per row, whose critic said `values` and is fitted to `targets` [N, T]."""
+    shape = torch.tensor(targets).shape
+    ones = torch.ones(shape)
+    ends = torch.ones(shape[0], dtype=torch.bool)
+    rollout = Rollout(
+        observations=ones, actions=ones, log_probs=ones, rewards=ones, mask=ones.bool(), terminated=ends,
+        truncated=~ends, groups=torch.arange(shape[0]), valid=ends, success=torch.zeros(shape[0]),
+        values=None if values is None else torch.tensor(values),
+    )  # fmt: skip
+    return Batch.of(rollout, advantages=ones, weights=ones, value_targets=torch.tensor(targets), **changes)
+
+
+@pytest.mark.parametrize(
+    ("values", "explained"),
+    [
+        ([[1.0, 2.0], [3.0, 4.0]], 1.0),
+        ([[6.0, 7.0], [8.0, 9.0]], 1.0),  # a constant error is not of the variance
+        ([[5.0, 5.0], [5.0, 5.0]], 0.0),
+        ([[-1.0, -2.0], [-3.0, -4.0]], -3.0),
+    ],
+)
+def test_the_share_of_the_variance_that_a_critic_explains(values, explained):
+    batch = batch_of(values, [[1.0, 2.0], [3.0, 4.0]])
+    assert critic_metrics(batch)["train/explained_variance"] == pytest.approx(explained)
+
+
+def test_nothing_is_explained_without_a_critic_or_a_spread():
+    assert critic_metrics(batch_of(None, [[1.0, 2.0]])) == {}
+    assert critic_metrics(batch_of([[1.0, 2.0]], [[3.0, 3.0]])) == {}
+
+
+def test_episodes_without_a_verdict_do_not_count_in_it():
+    batch = batch_of([[1.0], [2.0], [9.0]], [[1.0], [2.0], [-9.0]], valid=torch.tensor([True, True, False]))
+    assert critic_metrics(batch)["train/explained_variance"] == 1.0
+
+
+@pytest.mark.parametrize(("interval", "logged"), [(1, [1, 2, 3, 4, 5, 6]), (3, [1, 3, 6]), (100, [1])])
+def test_the_first_update_is_logged_and_every_nth(interval, logged):
+    assert [update for update in range(1, 7) if is_logged(interval, update)] == logged

@@ -1,0 +1,220 @@
+"""The doctor names planted failures, is silent on healthy runs, and says a thing once.
+
+The runs are listed in tests/support/doctor_runs.py, which says how they were recorded; the slow test trains them again.
+"""
+
+import csv
+import json
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+from _rlenv_scripts.doctor import examine_run, live, reward_rules, rules
+from _rlenv_scripts.doctor.history import History, Series, read_run
+from _rlenv_scripts.main import main
+from doctor_runs import HEALTHY, KINDS, PLANTED, RECORDED, SEEDS, train
+from inprocess import error_of, result_of, run
+
+DOCS = Path(__file__).parent.parent.parent / "docs"
+NOTES = {"loss-near-zero"}
+ALL = {*map(rules.name_of, rules.RULES), rules.name_of(reward_rules.nothing_improved)}
+
+
+def alarms(folder):
+    return {finding.rule for finding in examine_run(folder) if finding.severity != "note"}
+
+
+@pytest.mark.parametrize("rule", PLANTED)
+def test_a_planted_failure_is_named(rule):
+    assert rule in alarms(RECORDED / rule)
+
+
+def test_every_rule_names_a_planted_failure_or_is_a_note():
+    assert set(PLANTED) | NOTES == ALL
+    assert len(PLANTED) >= 14
+
+
+@pytest.mark.parametrize("name", HEALTHY)
+def test_a_healthy_run_raises_no_alarm(name):
+    assert alarms(RECORDED / name) == set()
+    assert len(read_run(RECORDED / name).reward) > 10
+
+
+def test_the_healthy_runs_are_of_five_kinds():
+    assert (len(KINDS), len(HEALTHY), len(SEEDS)) == (5, 20, 4)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_runs_trained_now_are_judged_like_the_recorded_ones(tmp_path):
+    missed = {name for name in PLANTED if name not in alarms(train(name, tmp_path))}
+    false = {name: found for name in HEALTHY if (found := alarms(train(name, tmp_path)))}
+    assert (missed, false) == (set(), {})
+
+
+def test_a_loss_near_zero_is_explained_and_no_alarm():
+    found = {finding.rule: finding for finding in examine_run(RECORDED / "grpo-0")}
+    assert found["loss-near-zero"].severity == "note"
+    assert "normal" in found["loss-near-zero"].title
+
+
+def test_every_fix_names_options_that_exist():
+    flags = {flag for command in main.commands.values() for option in command.params for flag in option.opts}
+    for rule in PLANTED:
+        for finding in examine_run(RECORDED / rule):
+            named = set(re.findall(r"--[a-z][a-z-]+", finding.fix))
+            assert named <= flags, finding
+            assert finding.evidence and finding.title and finding.fix
+
+
+def test_the_gravest_is_first():
+    order = [rules.GRAVITY.index(finding.severity) for finding in examine_run(RECORDED / "reward-hacking")]
+    assert order == sorted(order) and order[0] == 0
+
+
+def test_what_is_explained_is_not_said_again_as_nothing_improved():
+    folder = RECORDED / "nothing-improved"
+    history = read_run(folder)
+    assert alarms(folder) == {"nothing-improved"}
+    history.result["stopped"] = "for another reason"
+    assert {finding.rule for finding in rules.findings_of(history)} >= {"stopped"}
+    assert "nothing-improved" not in {finding.rule for finding in rules.findings_of(history)}
+
+
+# The command.
+
+
+def test_the_command_prints_failure_evidence_and_fix():
+    outcome = run("doctor", RECORDED / "gradient-always-clipped", RECORDED / "cartpole-0")
+    assert outcome.exit_code == 0
+    assert "[gradient-always-clipped]" in outcome.stdout and "raise --max-grad-norm" in outcome.stdout
+    assert str(RECORDED / "cartpole-0") in outcome.stdout
+
+
+@pytest.mark.parametrize(
+    ("name", "level", "code"),
+    [
+        ("grpo-0", "warning", 0),
+        ("grpo-0", "error", 0),
+        ("gradient-always-clipped", "warning", 1),
+        ("gradient-always-clipped", "error", 0),
+        ("reward-never-seen", "warning", 1),
+        ("reward-never-seen", "error", 1),
+    ],
+)
+def test_the_exit_code_follows_the_gravest_finding(name, level, code):
+    assert run("doctor", RECORDED / "grpo-0", RECORDED / name, "--fail-on", level).exit_code == code
+
+
+def test_json_has_the_findings_of_every_run():
+    found = result_of(run("doctor", RECORDED / "reward-never-seen", RECORDED / "grpo-0", "--json"))
+    assert set(found) == {str(RECORDED / "reward-never-seen"), str(RECORDED / "grpo-0")}
+    first = found[str(RECORDED / "reward-never-seen")][0]
+    assert set(first) == {"rule", "severity", "title", "evidence", "fix", "update"}
+    assert first["rule"] == "reward-never-seen"
+
+
+@pytest.mark.parametrize("content", [None, "{"])
+def test_bad_input_is_one_line(tmp_path, content):
+    if content is not None:
+        (tmp_path / "config.json").write_text(content)
+    expected = "is damaged" if content else "is not a run folder (no config.json)"
+    assert expected in error_of(run("doctor", tmp_path))
+    assert "Missing argument" in run("doctor").stderr
+
+
+def test_a_run_that_goes_on_is_examined_without_its_half_written_line(tmp_path):
+    shutil.copytree(RECORDED / "every-episode-truncated", tmp_path / "run")
+    (tmp_path / "run" / "result.json").unlink()
+    table = tmp_path / "run" / "progress.csv"
+    whole = alarms(tmp_path / "run")
+    with table.open("a") as file:
+        file.write("0,0,,1")
+    assert alarms(tmp_path / "run") == whole == {"every-episode-truncated"}
+    table.unlink()
+    assert alarms(tmp_path / "run") == set()  # nothing is logged yet
+
+
+# The series.
+
+
+def test_a_series_has_a_beginning_an_end_and_a_trend():
+    line = Series(tuple(range(1, 41)), tuple(0.5 * i for i in range(40)))
+    assert (line.start, line.end, line.edge) == (0.75, 18.75, 4)
+    assert line.trend() == (pytest.approx(19.5), pytest.approx(0, abs=1e-9))
+    noise = Series(line.updates, tuple(float(i % 2) for i in range(40)))
+    rise, error = noise.trend()
+    assert abs(rise) < error
+    assert line.smooth(4).values == pytest.approx((2.25, 7.25, 12.25, 17.25))
+    assert line.smooth(4).updates == (10, 20, 30, 40)
+    assert line.around(20) == pytest.approx(9.25, abs=0.5)
+    assert line.since(39).values == (19.0, 19.5)
+
+
+def test_cells_that_are_empty_or_not_finite_are_left_out(tmp_path):
+    (tmp_path / "config.json").write_text("{}")
+    (tmp_path / "progress.csv").write_text("time/iterations,a\n1,2\n2,\n3,nan\n4,5\n")
+    assert read_run(tmp_path)["a"] == Series((1, 4), (2.0, 5.0))
+
+
+def test_control_may_run_to_its_time_limit():
+    cut = {"rollout/truncated_frac": Series((1, 2), (1.0, 1.0))}
+    assert reward_rules.every_episode_truncated(History(cut, {"env_id": "CartPole-v1"})) is None
+    assert reward_rules.every_episode_truncated(History(cut, {"env_id": "rlenv:TextGen-v0"})) is not None
+
+
+# Live, and the pages.
+
+
+def columns(folder):
+    with (folder / "progress.csv").open(encoding="utf-8") as file:
+        return next(csv.reader(file))
+
+
+@pytest.fixture(scope="module")
+def hard_start(tmp_path_factory):
+    """Return the output and the folder of a run that starts without a warm start."""
+    folder = tmp_path_factory.mktemp("doctor") / "run"
+    small = ["--episodes", 160, "--episodes-per-update", 8, "--eval-episodes", 50, "--sft-steps", 0]
+    outcome = run("train", *small, "--agent", "ppo", "--log-kl", "--log-interval", 2, "--log-dir", folder)
+    assert outcome.exit_code == 0, outcome.output
+    return outcome.stderr, folder
+
+
+def test_a_run_says_each_warning_once_and_before_it_trains(hard_start):
+    said, folder = hard_start
+    before, after = said.split("wrong answers alone teach nothing")
+    assert "before:" in before and "after:" in after
+    flags = ("--sft-steps", "--sft-examples", "--curriculum", "--group-size", "--verifier-arg", "docs/recipes.md")
+    assert all(flag in after.splitlines()[0] for flag in flags)
+    named = re.findall(r"\[([a-z-]+)\]$", said, re.MULTILINE)
+    assert len(named) == len(set(named)) and set(named) >= alarms(folder) - {"stopped"}
+
+
+def test_what_the_agent_has_warned_of_is_not_said_again(capsys):
+    doctor = live.LiveDoctor(RECORDED / "entropy-collapse", {"env_id": "TextGen-v0"})
+    doctor.said |= live.BY_THE_AGENT
+    doctor.look()
+    assert not live.BY_THE_AGENT & set(re.findall(r"\[([a-z-]+)\]", capsys.readouterr().err))
+
+
+def test_the_first_update_is_logged(hard_start):
+    history = read_run(hard_start[1])
+    assert history.reward.updates[:3] == (1, 2, 4)
+    assert abs(history["rollout/kl_start"].first) < 1e-5
+
+
+def test_every_metric_is_explained(hard_start):
+    page = (DOCS / "metrics.md").read_text(encoding="utf-8")
+    explained = set(re.findall(r"`((?:rollout|train|eval|time|sft)/[\w/]+)`", page))
+    logged = {name for folder in (hard_start[1], *RECORDED.iterdir()) for name in columns(folder)}
+    families = re.compile(r"rollout/(parts/|success_rate/level_).*")  # names that the verifier chooses
+    assert {name for name in logged if not families.fullmatch(name)} <= explained
+    assert "`rollout/parts/NAME`" in page and "`rollout/success_rate/level_N`" in page
+
+
+def test_every_rule_is_explained():
+    page = (DOCS / "symptoms.md").read_text(encoding="utf-8")
+    assert set(re.findall(r"`([a-z]+(?:-[a-z]+)*)` \((?:note|warning|error)", page)) == ALL
+    assert json.dumps(sorted(ALL))

@@ -1,0 +1,211 @@
+"""Runs that the doctor is tested with: healthy ones, and ones with a planted failure each.
+
+    python tests/support/doctor_runs.py RUNS [NAME...]     # trains them into the folder RUNS; those there are kept
+    python tests/support/doctor_runs.py                    # prints which values each metric has in the healthy runs
+
+The first command records each run in tests/scripts/doctor/: its options, its result, and its progress.csv with four
+digits per figure.
+"""
+
+import csv
+import json
+import random
+import sys
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import torch
+from _rlenv_scripts.doctor.history import read_run
+from _rlenv_scripts.main import main
+from click.testing import CliRunner
+
+from agents.kl_anchor import Anchor
+from agents.learner import Learner
+from agents.policies.language.policy import LanguageModelPolicy
+
+RECORDED = Path(__file__).parent.parent / "scripts" / "doctor"
+REWARDS = Path(__file__).with_name("planted_rewards.py")
+SEEDS = range(4)
+COMMON = ["--device", "cpu"]
+WARM, SUMS = "{runs}/warm", "{runs}/sums.jsonl"
+FROM_WARM = ["--model", WARM, "--sft-steps", 0, "--log-interval", 2]
+SHORT = [*FROM_WARM, "--agent", "rloo", "--timesteps", 60_000]
+TEXT = [*FROM_WARM, "--timesteps", 100_000]
+KINDS = {
+    "rloo": ["--agent", "rloo", *TEXT],
+    "grpo": ["--agent", "grpo", *TEXT],
+    "kl": ["--agent", "reinforce-baseline", "--kl-coef", 0.01, *TEXT],
+    "cartpole": ["--env", "CartPole-v1", "--timesteps", 60_000],
+    "ppo": ["--agent", "ppo", *FROM_WARM, "--timesteps", 60_000],
+}
+HEALTHY = {f"{kind}-{seed}": [*args, "--seed", seed] for seed in SEEDS for kind, args in KINDS.items()}
+
+
+@dataclass
+class Planted:
+    """A run with a failure.
+
+    Attributes:
+        args: of rlenv train.
+        bug: a context manager in which the run is made, for failures that no option makes.
+    """
+
+    args: list[Any]
+    bug: Any = field(default=nullcontext)
+
+
+@contextmanager
+def another_reference():
+    """The KL is measured to a policy with other weights than the one that training starts from."""
+    freeze = Anchor.freeze_reference
+
+    def wrong(self, policy, always=False):
+        kept = [parameter.detach().clone() for parameter in policy.parameters()]
+        noise = torch.Generator().manual_seed(0)
+        with torch.no_grad():
+            for parameter in policy.parameters():
+                parameter += 0.02 * torch.randn(parameter.shape, generator=noise)
+        freeze(self, policy, always)
+        with torch.no_grad():
+            for parameter, old in zip(policy.parameters(), kept, strict=True):
+                parameter.copy_(old)
+
+    with patch.object(Anchor, "freeze_reference", wrong):
+        yield
+
+
+@contextmanager
+def another_temperature():
+    """Log-probabilities are computed for a temperature of 0.998 where 1 was sampled with."""
+    evaluate = LanguageModelPolicy.evaluate_actions
+
+    def wrong(self, rollout, entropy=True):
+        log_probs, entropies = evaluate(self, rollout, entropy)
+        return log_probs / 0.998, entropies
+
+    with patch.object(LanguageModelPolicy, "evaluate_actions", wrong):
+        yield
+
+
+@contextmanager
+def sometimes_infinite():
+    """Each tenth loss is infinite."""
+    loss, count = Learner.loss, iter(range(10**9))
+
+    def wrong(self, batch):
+        value, metrics = loss(self, batch)
+        factor = float("inf") if next(count) % 10 == 9 else 1.0
+        return value * factor, metrics | {"train/loss": metrics["train/loss"] * factor}
+
+    with patch.object(Learner, "loss", wrong):
+        yield
+
+
+def paid(name, weight):
+    """Return options for a reward that pays a function of planted_rewards.py besides right answers."""
+    return ["--verifier", f"arith=1,{REWARDS}:{name}={weight}"]
+
+
+def write_sums(file):
+    """Write 800 sums; with a test fraction of 0.95, some 40 are trained on."""
+    numbers = random.Random(0)
+    sums = {(numbers.randint(10, 99), numbers.randint(10, 99)) for _ in range(850)}
+    rows = [json.dumps({"prompt": f"{a}+{b}=", "answer": str(a + b)}) for a, b in sorted(sums)[:800]]
+    file.write_text("\n".join(rows) + "\n", encoding="utf-8")
+
+
+FEW = ["--verifier", "exact", "--problems", SUMS, "--test-fraction", 0.95, "--eval-every", 20]
+PLANTED = {
+    "stopped": Planted([*SHORT, *paid("broken", 1)]),
+    "verifier-failures": Planted([*SHORT, *paid("shaky", 1)]),
+    "reward-never-seen": Planted(["--env", "MountainCar-v0", "--timesteps", 100_000, "--log-interval", 1]),
+    "all-rewards-equal": Planted([*SHORT, "--verifier", f"arith=0,{REWARDS}:constant=1"]),
+    "every-episode-truncated": Planted([*SHORT, "--max-new-tokens", 2]),
+    "warm-start-too-flat": Planted([*SHORT[6:], "--sft-steps", 20]),
+    "warm-start-too-sharp": Planted([*SHORT, "--temperature", 0.1]),
+    "kl-before-first-update": Planted([*SHORT, "--kl-coef", 0.01], another_reference),
+    "ratio-not-one": Planted(SHORT, another_temperature),
+    "entropy-collapse": Planted([*SHORT, "--learning-rate", 0.01]),
+    "kl-runaway": Planted([*SHORT, *paid("nines", 1), "--log-kl", "--learning-rate", 0.002]),
+    "update-too-far": Planted([*SHORT, "--agent", "ppo", "--learning-rate", 0.01]),
+    "length-explosion": Planted([*SHORT, *paid("longer", 0.3), "--max-new-tokens", 16]),
+    "length-collapse": Planted([*SHORT, *paid("shorter", 0.5)]),
+    "critic-explains-nothing": Planted([*SHORT, "--agent", "ppo", "--vf-coef", 0]),
+    "reward-hacking": Planted([*SHORT, *paid("nines", 0.5), "--eval-every", 20]),
+    "held-out-success-falls": Planted([*SHORT, *FEW, "--learning-rate", 0.001]),
+    "gradient-always-clipped": Planted([*SHORT, "--max-grad-norm", 1e-6]),
+    "updates-skipped": Planted(SHORT, sometimes_infinite),
+    "nothing-improved": Planted([*SHORT, "--timesteps", 100_000, "--learning-rate", 1e-9]),
+}
+
+
+def train(name, runs):
+    """Train one of the runs, into RUNS/NAME; return its folder."""
+    folder = Path(runs, name)
+    warm, sums = Path(runs, Path(WARM).name), Path(runs, Path(SUMS).name)
+    planted = PLANTED.get(name) or Planted(HEALTHY[name])
+    args = [{WARM: warm, SUMS: sums}.get(part, part) for part in planted.args]
+    if warm in args and not (warm / "result.json").is_file():
+        called("sft", "--log-dir", warm, "--overwrite", *COMMON)
+    if sums in args:
+        write_sums(sums)
+    if not (folder / "result.json").is_file():
+        with planted.bug():
+            called("train", *args, *COMMON, "--log-dir", folder, "--overwrite", codes=(0, 1))
+    return folder
+
+
+def called(*args, codes=(0,)):
+    outcome = CliRunner().invoke(main, [str(arg) for arg in args])
+    assert outcome.exit_code in codes, outcome.output
+    return outcome
+
+
+def record(folder, to):
+    """Write what the doctor reads of a run into another folder, in few bytes."""
+    to.mkdir(parents=True, exist_ok=True)
+    with (folder / "progress.csv").open(encoding="utf-8") as file:
+        header, *rows = csv.reader(file)
+    keep = [i for i, name in enumerate(header) if name != "time/fps"]
+    with (to / "progress.csv").open("w", encoding="utf-8", newline="") as file:
+        table = csv.writer(file, lineterminator="\n")
+        table.writerow([header[i] for i in keep])
+        table.writerows([[short(row[i]) for i in keep] for row in rows])
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    kept = {name: config[name] for name in ("env_id", "max_grad_norm", "eval_episodes", "dtype") if name in config}
+    result = json.loads((folder / "result.json").read_text(encoding="utf-8"))
+    said = {name: result[name] for name in ("stopped", "failures") if name in result}
+    (to / "config.json").write_text(json.dumps(kept) + "\n", encoding="utf-8")
+    (to / "result.json").write_text(json.dumps(said) + "\n", encoding="utf-8")
+
+
+def short(cell):
+    """Return a number with four digits; counts as they are."""
+    return cell if not cell or cell.isdigit() else f"{float(cell):.4g}"
+
+
+def ranges():
+    """Return {metric: {kind of run: (lowest, highest)}} of the recorded healthy runs, as `Series.start` and `end`."""
+    found = {}
+    for name in HEALTHY:
+        history = read_run(RECORDED / name)
+        for metric, series in history.metrics.items():
+            seen = found.setdefault(metric, {}).setdefault(name.rpartition("-")[0], [])
+            seen += [series.start, series.end]
+    return {metric: {kind: (min(seen), max(seen)) for kind, seen in kinds.items()} for metric, kinds in found.items()}
+
+
+if __name__ == "__main__":
+    if not sys.argv[1:]:
+        for metric, kinds in sorted(ranges().items()):
+            print(
+                f"{metric:<32}", *(f"{kind} {low:.3g} to {high:.3g}" for kind, (low, high) in kinds.items()), sep="  "
+            )
+        sys.exit()
+    runs, *names = sys.argv[1:]
+    for each in names or [*PLANTED, *HEALTHY]:
+        record(train(each, runs), RECORDED / each)
+        print(each, flush=True)
