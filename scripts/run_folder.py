@@ -27,9 +27,9 @@ from agents.checkpoint import read_checkpoint
 from agents.files import Lock, read_table, sync, versions, whole_folder
 
 from .progress import say
+from .run_files import CONFIG, RESULT, SAMPLES
 from .run_log import CSV, EVENTS, event_files
 
-CONFIG, RESULT, SAMPLES = "config.json", "result.json", "samples.md"
 TRACKING = "tracking.json"  # of --track: the id of the tracker's run, which is continued
 TRACKER_FILES = (TRACKING, "wandb", "mlruns", "mlflow.db")  # what trackers may write here
 REWARD_MODEL = "model"  # of rlenv reward-model; the verifier reward_model looks for this name

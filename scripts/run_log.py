@@ -16,7 +16,9 @@ from torch.utils.tensorboard import SummaryWriter
 
 from agents.files import sync
 
-CSV, EVENTS = "progress.csv", "events.out.tfevents*"
+from .run_files import CSV
+
+EVENTS = "events.out.tfevents*"
 LONGEST = 600  # characters of a text in a table
 BINS = 30  # of a histogram: 0.7 kB
 

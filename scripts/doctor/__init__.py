@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from .findings import Finding
+from .history import read_run
+from .rules import findings_of
 
 __all__ = ["Finding", "examine_run"]
 
@@ -18,7 +20,4 @@ def examine_run(folder: Path) -> list[Finding]:
     Raises:
         ValueError: if it is not a run folder, or a file in it is damaged.
     """
-    from .history import read_run  # with torch
-    from .rules import findings_of
-
     return findings_of(read_run(folder))

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import csv
+import json
 import math
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from agents.files import read_table
-
-from ..run_folder import CONFIG, RESULT
-from ..run_log import CSV
+from ..run_files import CONFIG, CSV, RESULT
 
 UPDATE = "time/iterations"
 SOLVED = 0.95  # of the problems: from here on, most groups of rollouts are all right, and rewards hardly differ
@@ -156,8 +154,8 @@ def read_run(folder: Path) -> History:
     """
     if not (folder / CONFIG).is_file():
         raise ValueError(f"{str(folder)!r} is not a run folder (no {CONFIG}); give a folder that rlenv train wrote")
-    result = read_table(folder / RESULT) if (folder / RESULT).is_file() else {}
-    return History(read_metrics(folder / CSV), read_table(folder / CONFIG), result)
+    result = _read_json(folder / RESULT) if (folder / RESULT).is_file() else {}
+    return History(read_metrics(folder / CSV), _read_json(folder / CONFIG), result)
 
 
 def read_metrics(table: Path) -> dict[str, Series]:
@@ -172,6 +170,17 @@ def read_metrics(table: Path) -> dict[str, Series]:
             if name and math.isfinite(update) and math.isfinite(value):
                 found.setdefault(name, []).append((int(update), value))
     return {name: Series(*map(tuple, zip(*points, strict=True))) for name, points in found.items()}
+
+
+def _read_json(file: Path) -> dict[str, Any]:
+    """Return the object in a file; unlike agents.files.read_table without an import of torch."""
+    try:
+        table = json.loads(file.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{str(file)!r} is damaged: {error}") from error
+    if not isinstance(table, dict):
+        raise ValueError(f"{str(file)!r} is damaged: it holds no JSON object")
+    return table
 
 
 def _number(cell: Any) -> float:

@@ -8,7 +8,7 @@ from typing import Any
 from stable_baselines3.common.callbacks import BaseCallback
 
 from ..progress import say
-from ..run_log import CSV
+from ..run_files import CSV
 from .history import History, read_metrics
 from .rules import findings_of
 

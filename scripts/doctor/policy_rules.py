@@ -10,23 +10,23 @@ from .history import History, Series
 SAME_KL = 0.01  # nats per step between two policies that are the same; 16-bit weights round to 0.0025 at most
 SAME_RATIO = 5e-3  # of log-probabilities while acting and training; rounding of 32 bits makes 1e-4 at most
 HALVES = ("bfloat16", "float16")
-SHARP, SHARP_GROUPS = 0.05, 0.9  # nats per token; share of groups with equal rewards
+SHARP, SHARP_GROUPS = 0.15, 0.9  # nats per token (0.2 after the default warm start); groups with equal rewards
 NO_ENTROPY, LOST_ENTROPY = 0.02, 0.1  # nats per step; of the entropy at the beginning
 FAR_KL = 1.0  # nats per step from the start: each token is then, on average, e times as likely as it was
 FAR_UPDATE = 0.1  # nats per step in one update; healthy runs of PPO stay below 0.02
 MANY_CLIPPED = 0.5  # of the steps: half of the rollout no longer has a gradient
 LONGER, CUT = 1.5, 0.25  # times the length at the beginning; share of episodes that are cut
 SHORTER = 0.5  # of the length at the beginning
-FEW_WRONG = 0.05  # of the answers: then equal rewards mean equally right
 GOOD = 0.8  # success: a policy may be sure of what is right
 CLEAR = 0.05  # a gain of success that is not noise
+SOME_UPDATES = 5  # the first update of an untrained critic may be a large one
 FEW_UPDATES = 20  # before which the beginning and the end are the same noise
 
 
 def warm_start_too_sharp(run: History) -> Finding | None:
     """Before the first update, the samples of a prompt are all alike, so that there is nothing to compare."""
     entropy, equal = run["train/entropy_loss"], run["rollout/frac_reward_zero_std"]
-    if not run.is_text or not entropy or entropy.updates[0] > 1 or run.success.first >= 1 - FEW_WRONG:
+    if not run.is_text or not entropy or entropy.updates[0] > 1 or run.success.first >= GOOD:
         return None
     if -entropy.first >= SHARP or not equal.first >= SHARP_GROUPS or run.improved:
         return None
@@ -36,7 +36,7 @@ def warm_start_too_sharp(run: History) -> Finding | None:
         "the policy is so sure at the start that it samples the same answer again and again",
         f"at update 1 the entropy is {-entropy.first:.3f} nats per token, and {equal.first:.0%} of the groups have "
         "equal rewards",
-        "a shorter warm start (--sft-steps) or one on more examples (--sft-examples), or a higher --temperature",
+        "a warm start on more examples (--sft-examples) or a shorter one (--sft-steps), or a higher --temperature",
         1,
     )
 
@@ -119,7 +119,7 @@ def kl_runaway(run: History) -> Finding | None:
 def update_too_far(run: History) -> Finding | None:
     """Within one update, the policy moves so far that the ratios of its later passes mean little."""
     kl, clipped = run["train/approx_kl"], run["train/clip_fraction"]
-    if not kl or (kl.end <= FAR_UPDATE and not clipped.end > MANY_CLIPPED):
+    if not kl or kl.updates[-1] < SOME_UPDATES or (kl.end <= FAR_UPDATE and not clipped.end > MANY_CLIPPED):
         return None
     return Finding(
         "update-too-far",

@@ -6,12 +6,14 @@ import math
 
 from .findings import Finding
 from .history import History, Series
+from .policy_rules import warm_start_too_sharp
 
 ALL = 0.95  # of the episodes or groups: the few others cannot carry the learning
 SOME_UPDATES = 10  # before which a reward that is never seen may only be rare
 MANY_UPDATES = 100  # in which the healthy runs of the tests have clearly improved
 HARD = 0.02  # of greedy answers right: in most groups of a few rollouts, all get the same reward
 LEARNED = 10 * HARD  # a run that reaches this has overcome its hard start
+SEEN, LOST = 0.1, 0.3  # a peak that is more than noise; the share of it that a policy keeps that has not collapsed
 FALL = 0.05  # of held-out success that cannot be chance with 2,000 episodes, whose standard error is 0.011
 EVAL_EPISODES = 2000  # by default
 
@@ -76,6 +78,8 @@ def warm_start_too_flat(run: History) -> Finding | None:
     first = run["eval/success_rate"]
     if not first or first.updates[0] > 0 or first.first >= HARD or run.success.end >= LEARNED:
         return None
+    if warm_start_too_sharp(run):
+        return None  # it was long enough, on too few examples
     size = run["rollout/group_size_min"].last
     tries = f"--group-size {4 * size:.0f}" if math.isfinite(size) else "--group-size 16"
     return Finding(
@@ -106,6 +110,33 @@ def reward_hacking(run: History) -> Finding | None:
         "read samples.md for what is rewarded; attack the verifier with wrong answers (rlenv verifiers lint), remove "
         "or lower the part of the reward that is gamed, or hold the policy near its start (--kl-coef 0.05)",
         fall[2],
+    )
+
+
+def reward_collapse(run: History) -> Finding | None:
+    """What the policy could do is lost: the reward, and with it success, fell to a fraction of their best."""
+    able = run.success if run.success else run.reward
+    smooth = able.smooth()
+    if len(smooth) < 3 or (run.is_text and not run.success):
+        return None
+    peak = max(smooth.values)
+    least = 0.0 if run.success else min(smooth.values)
+    if (
+        peak - least <= SEEN
+        or smooth.last - least >= LOST * (peak - least)
+        or run.reward.last >= max(run.reward.values)
+    ):
+        return None
+    best = smooth.updates[smooth.values.index(peak)]
+    what = "rollout/success_rate" if run.success else "rollout/ep_rew_mean"
+    return Finding(
+        "reward-collapse",
+        "error",
+        "the policy has lost what it could do",
+        f"{what} fell from {peak:.3g} at update {best} to {smooth.last:.3g} at update {smooth.updates[-1]}",
+        "lower --learning-rate to a third or less, or hold the policy near its start (--kl-coef 0.05); RUN/best or an "
+        "earlier checkpoint may still be good",
+        smooth.updates[-1],
     )
 
 

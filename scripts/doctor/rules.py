@@ -14,6 +14,7 @@ RULES: tuple[Rule, ...] = (
     training_rules.verifier_failures,
     reward_rules.reward_never_seen,
     reward_rules.all_rewards_equal,
+    reward_rules.reward_collapse,
     reward_rules.every_episode_truncated,
     reward_rules.warm_start_too_flat,
     policy_rules.warm_start_too_sharp,
@@ -32,11 +33,18 @@ RULES: tuple[Rule, ...] = (
     training_rules.loss_near_zero,
 )
 GRAVITY = ("error", "warning", "note")
+CONSEQUENCES = {  # of a finding: what it explains is not said as well
+    "reward-collapse": {"all-rewards-equal", "every-episode-truncated", "length-collapse"},
+    "warm-start-too-flat": {"all-rewards-equal"},
+    "warm-start-too-sharp": {"all-rewards-equal"},
+}
 
 
 def findings_of(run: History) -> list[Finding]:
     """Return what the rules find in a run, the gravest first."""
     found = [finding for rule in RULES if (finding := rule(run)) is not None]
+    explained = set().union(*(CONSEQUENCES.get(finding.rule, set()) for finding in found))
+    found = [finding for finding in found if finding.rule not in explained]
     if all(finding.severity == "note" for finding in found):
         unexplained = reward_rules.nothing_improved(run)
         found += [unexplained] if unexplained else []

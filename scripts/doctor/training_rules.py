@@ -7,7 +7,8 @@ from statistics import median
 from .findings import Finding
 from .history import History
 
-NO_BETTER = 0.05  # of the variance of the returns: a critic that explains less could as well be a constant
+NO_BETTER = 0.05  # of the variance of the returns; the default critic on sums explains 0 to 0.05, and PPO learns
+WORSE = -0.1  # below that, no baseline at all would be better
 MANY_UPDATES = 50  # that a critic may take to learn anything
 FAILURES = 0.01  # of the episodes; their absence shifts no average by more
 ALWAYS = 0.95  # of the updates; a rollout with equal rewards has a gradient of 0
@@ -16,15 +17,18 @@ NEAR_ZERO = 0.05  # of a loss; the advantages of a group sum to 0, so this says 
 
 
 def critic_explains_nothing(run: History) -> Finding | None:
-    """The critic predicts the return no better than a constant."""
+    """The critic predicts the return no better than a constant, or worse."""
     explained = run["train/explained_variance"]
     if run.updates < MANY_UPDATES or not explained or explained.end >= NO_BETTER or run.solved:
         return None
+    worse = explained.end < WORSE
     return Finding(
         "critic-explains-nothing",
-        "warning",
-        "the critic explains nothing of the returns: it adds noise instead of removing it",
-        f"train/explained_variance is {explained.end:.2f} at update {explained.updates[-1]}; 1 is perfect, 0 useless",
+        "warning" if worse else "note",
+        "the critic is worse than a constant: it adds noise to the advantages"
+        if worse
+        else "the critic explains nothing of the returns: it could as well be a constant",
+        f"train/explained_variance is {explained.end:.2f} at update {explained.updates[-1]} (perfect: 1, a constant: 0)",
         "raise --vf-coef, use --policy-arg critic=separate (text), scale the rewards to about 1, or use an agent "
         "without a critic (--agent rloo)",
         explained.updates[-1],
@@ -62,7 +66,7 @@ def gradient_always_clipped(run: History) -> Finding | None:
         "gradient-always-clipped",
         "warning" if hard else "note",
         "every gradient is clipped" + (" to a small part of itself" if hard else ""),
-        f"train/grad_norm was above --max-grad-norm {most:g}; its median is {times:.3g} times that",
+        f"train/grad_norm is nearly always above --max-grad-norm {most:g}; its median is {times:.3g} times that",
         f"raise --max-grad-norm to about {median(norm.values):.2g}"
         if hard
         else "nothing, as a rule: Adam divides by the gradient's own scale, so that a constant factor has no effect",

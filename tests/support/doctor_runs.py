@@ -39,7 +39,7 @@ KINDS = {
     "grpo": ["--agent", "grpo", *TEXT],
     "kl": ["--agent", "reinforce-baseline", "--kl-coef", 0.01, *TEXT],
     "cartpole": ["--env", "CartPole-v1", "--timesteps", 60_000],
-    "ppo": ["--agent", "ppo", *FROM_WARM, "--timesteps", 60_000],
+    "ppo": ["--agent", "ppo", *FROM_WARM, "--timesteps", 30_000, "--episodes-per-update", 128],
 }
 HEALTHY = {f"{kind}-{seed}": [*args, "--seed", seed] for seed in SEEDS for kind, args in KINDS.items()}
 
@@ -125,10 +125,11 @@ PLANTED = {
     "all-rewards-equal": Planted([*SHORT, "--verifier", f"arith=0,{REWARDS}:constant=1"]),
     "every-episode-truncated": Planted([*SHORT, "--max-new-tokens", 2]),
     "warm-start-too-flat": Planted([*SHORT[6:], "--sft-steps", 20]),
-    "warm-start-too-sharp": Planted([*SHORT, "--temperature", 0.1]),
+    "warm-start-too-sharp": Planted([*SHORT[6:], "--sft-steps", 1500, "--sft-examples", 30]),
     "kl-before-first-update": Planted([*SHORT, "--kl-coef", 0.01], another_reference),
     "ratio-not-one": Planted(SHORT, another_temperature),
-    "entropy-collapse": Planted([*SHORT, "--learning-rate", 0.01]),
+    "reward-collapse": Planted([*SHORT, "--learning-rate", 0.01]),
+    "entropy-collapse": Planted(["--env", "CartPole-v1", "--timesteps", 20_000, "--learning-rate", 0.3]),
     "kl-runaway": Planted([*SHORT, *paid("nines", 1), "--log-kl", "--learning-rate", 0.002]),
     "update-too-far": Planted([*SHORT, "--agent", "ppo", "--learning-rate", 0.01]),
     "length-explosion": Planted([*SHORT, *paid("longer", 0.3), "--max-new-tokens", 16]),
