@@ -28,7 +28,7 @@ def critic_explains_nothing(run: History) -> Finding | None:
         "the critic is worse than a constant: it adds noise to the advantages"
         if worse
         else "the critic explains nothing of the returns: it could as well be a constant",
-        f"train/explained_variance is {explained.end:.2f} at update {explained.updates[-1]} (perfect: 1, a constant: 0)",
+        f"train/explained_variance is {explained.end:.2f} at update {explained.updates[-1]}; 1 is perfect",
         "raise --vf-coef, use --policy-arg critic=separate (text), scale the rewards to about 1, or use an agent "
         "without a critic (--agent rloo)",
         explained.updates[-1],

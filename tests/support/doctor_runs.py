@@ -34,12 +34,13 @@ WARM, SUMS = "{runs}/warm", "{runs}/sums.jsonl"
 FROM_WARM = ["--model", WARM, "--sft-steps", 0, "--log-interval", 2]
 SHORT = [*FROM_WARM, "--agent", "rloo", "--timesteps", 60_000]
 TEXT = [*FROM_WARM, "--timesteps", 100_000]
+PPO = [*FROM_WARM, "--agent", "ppo", "--episodes-per-update", 128]
 KINDS = {
     "rloo": ["--agent", "rloo", *TEXT],
     "grpo": ["--agent", "grpo", *TEXT],
     "kl": ["--agent", "reinforce-baseline", "--kl-coef", 0.01, *TEXT],
     "cartpole": ["--env", "CartPole-v1", "--timesteps", 60_000],
-    "ppo": ["--agent", "ppo", *FROM_WARM, "--timesteps", 30_000, "--episodes-per-update", 128],
+    "ppo": [*PPO, "--timesteps", 30_000],
 }
 HEALTHY = {f"{kind}-{seed}": [*args, "--seed", seed] for seed in SEEDS for kind, args in KINDS.items()}
 
@@ -131,10 +132,10 @@ PLANTED = {
     "reward-collapse": Planted([*SHORT, "--learning-rate", 0.01]),
     "entropy-collapse": Planted(["--env", "CartPole-v1", "--timesteps", 20_000, "--learning-rate", 0.3]),
     "kl-runaway": Planted([*SHORT, *paid("nines", 1), "--log-kl", "--learning-rate", 0.002]),
-    "update-too-far": Planted([*SHORT, "--agent", "ppo", "--learning-rate", 0.01]),
+    "update-too-far": Planted([*PPO, "--timesteps", 10_000, "--learning-rate", 0.002]),
     "length-explosion": Planted([*SHORT, *paid("longer", 0.3), "--max-new-tokens", 16]),
     "length-collapse": Planted([*SHORT, *paid("shorter", 0.5)]),
-    "critic-explains-nothing": Planted([*SHORT, "--agent", "ppo", "--vf-coef", 0]),
+    "critic-explains-nothing": Planted([*PPO, "--timesteps", 30_000, "--vf-coef", 0]),
     "reward-hacking": Planted([*SHORT, *paid("nines", 0.5), "--eval-every", 20]),
     "held-out-success-falls": Planted([*SHORT, *FEW, "--learning-rate", 0.001]),
     "gradient-always-clipped": Planted([*SHORT, "--max-grad-norm", 1e-6]),
