@@ -34,7 +34,8 @@ RULES: tuple[Rule, ...] = (
 )
 GRAVITY = ("error", "warning", "note")
 CONSEQUENCES = {  # of a finding: what it explains is not said as well
-    "reward-collapse": {"all-rewards-equal", "every-episode-truncated", "length-collapse"},
+    "reward-collapse": {"all-rewards-equal", "every-episode-truncated"},
+    "reward-hacking": {"reward-collapse"},
     "warm-start-too-flat": {"all-rewards-equal"},
     "warm-start-too-sharp": {"all-rewards-equal"},
 }

@@ -31,16 +31,17 @@ REWARDS = Path(__file__).with_name("planted_rewards.py")
 SEEDS = range(4)
 COMMON = ["--device", "cpu"]
 WARM, SUMS = "{runs}/warm", "{runs}/sums.jsonl"
-FROM_WARM = ["--model", WARM, "--sft-steps", 0, "--log-interval", 2]
-SHORT = [*FROM_WARM, "--agent", "rloo", "--timesteps", 60_000]
-TEXT = [*FROM_WARM, "--timesteps", 100_000]
-PPO = [*FROM_WARM, "--agent", "ppo", "--episodes-per-update", 128]
+FROM_WARM = ["--model", WARM, "--sft-steps", 0]
+SHORT = [*FROM_WARM, "--agent", "rloo", "--timesteps", 60_000, "--log-interval", 2]
+COLD = ["--agent", "rloo", "--timesteps", 60_000]
+SMALL = [*FROM_WARM, "--episodes-per-update", 64, "--eval-episodes", 500, "--timesteps", 20_000, "--log-interval", 3]
+TEXT = [*FROM_WARM, "--timesteps", 60_000, "--eval-episodes", 1000, "--log-interval", 2]
 KINDS = {
     "rloo": ["--agent", "rloo", *TEXT],
     "grpo": ["--agent", "grpo", *TEXT],
     "kl": ["--agent", "reinforce-baseline", "--kl-coef", 0.01, *TEXT],
-    "cartpole": ["--env", "CartPole-v1", "--timesteps", 60_000],
-    "ppo": [*PPO, "--timesteps", 30_000],
+    "cartpole": ["--env", "CartPole-v1", "--timesteps", 40_000, "--log-interval", 2],
+    "ppo": ["--agent", "ppo", *TEXT, "--timesteps", 30_000, "--agent-arg", "num_epochs=2"],
 }
 HEALTHY = {f"{kind}-{seed}": [*args, "--seed", seed] for seed in SEEDS for kind, args in KINDS.items()}
 
@@ -118,6 +119,7 @@ def write_sums(file):
     file.write_text("\n".join(rows) + "\n", encoding="utf-8")
 
 
+GREEDY = ["--agent", "rloo", "--learning-rate", 0.001]
 FEW = ["--verifier", "exact", "--problems", SUMS, "--test-fraction", 0.95, "--eval-every", 20]
 PLANTED = {
     "stopped": Planted([*SHORT, *paid("broken", 1)]),
@@ -125,22 +127,22 @@ PLANTED = {
     "reward-never-seen": Planted(["--env", "MountainCar-v0", "--timesteps", 100_000, "--log-interval", 1]),
     "all-rewards-equal": Planted([*SHORT, "--verifier", f"arith=0,{REWARDS}:constant=1"]),
     "every-episode-truncated": Planted([*SHORT, "--max-new-tokens", 2]),
-    "warm-start-too-flat": Planted([*SHORT[6:], "--sft-steps", 20]),
-    "warm-start-too-sharp": Planted([*SHORT[6:], "--sft-steps", 1500, "--sft-examples", 30]),
+    "warm-start-too-flat": Planted([*COLD, "--sft-steps", 20]),
+    "warm-start-too-sharp": Planted([*COLD, "--sft-steps", 1500, "--sft-examples", 30]),
     "kl-before-first-update": Planted([*SHORT, "--kl-coef", 0.01], another_reference),
     "ratio-not-one": Planted(SHORT, another_temperature),
     "reward-collapse": Planted([*SHORT, "--learning-rate", 0.01]),
     "entropy-collapse": Planted(["--env", "CartPole-v1", "--timesteps", 20_000, "--learning-rate", 0.3]),
     "kl-runaway": Planted([*SHORT, *paid("nines", 1), "--log-kl", "--learning-rate", 0.002]),
-    "update-too-far": Planted([*PPO, "--timesteps", 10_000, "--learning-rate", 0.002]),
-    "length-explosion": Planted([*SHORT, *paid("longer", 0.3), "--max-new-tokens", 16]),
-    "length-collapse": Planted([*SHORT, *paid("shorter", 0.5)]),
-    "critic-explains-nothing": Planted([*PPO, "--timesteps", 30_000, "--vf-coef", 0]),
-    "reward-hacking": Planted([*SHORT, *paid("nines", 0.5), "--eval-every", 20]),
-    "held-out-success-falls": Planted([*SHORT, *FEW, "--learning-rate", 0.001]),
-    "gradient-always-clipped": Planted([*SHORT, "--max-grad-norm", 1e-6]),
-    "updates-skipped": Planted(SHORT, sometimes_infinite),
-    "nothing-improved": Planted([*SHORT, "--timesteps", 100_000, "--learning-rate", 1e-9]),
+    "update-too-far": Planted([*SMALL, "--agent", "ppo", "--timesteps", 8_000, "--learning-rate", 0.002]),
+    "length-explosion": Planted([*SMALL[2:], *GREEDY, *paid("longer", 1), "--sft-steps", 60, "--max-new-tokens", 16]),
+    "length-collapse": Planted([*SMALL, *GREEDY, *paid("shorter", 1)]),
+    "critic-explains-nothing": Planted([*SMALL, "--agent", "ppo", "--vf-coef", 0]),
+    "reward-hacking": Planted([*SMALL, "--agent", "rloo", *paid("nines", 0.5), "--eval-every", 20]),
+    "held-out-success-falls": Planted([*SMALL, "--agent", "rloo", *FEW, "--learning-rate", 0.001]),
+    "gradient-always-clipped": Planted([*SMALL, "--agent", "rloo", "--max-grad-norm", 1e-6]),
+    "updates-skipped": Planted([*SMALL, "--agent", "rloo"], sometimes_infinite),
+    "nothing-improved": Planted([*SMALL, "--agent", "rloo", "--timesteps", 40_000, "--learning-rate", 1e-9]),
 }
 
 
@@ -170,7 +172,7 @@ def record(folder, to):
     """Write what the doctor reads of a run into another folder, in few bytes."""
     to.mkdir(parents=True, exist_ok=True)
     with (folder / "progress.csv").open(encoding="utf-8") as file:
-        header, *rows = csv.reader(file)
+        header, *rows = [*csv.reader(file)] or [[]]  # empty if the run stopped before its first update
     keep = [i for i, name in enumerate(header) if name != "time/fps"]
     with (to / "progress.csv").open("w", encoding="utf-8", newline="") as file:
         table = csv.writer(file, lineterminator="\n")
