@@ -47,6 +47,7 @@ class Learner:
         generator: for sampling actions and for the order of mini-batches.
         arrays: a dictionary to have the steps of the next update put there, for histograms: "train/advantages" and
             "train/ratio" (of each training pass, to the policy that sampled), each a list of [n]. None costs nothing.
+        watchers: functions called with every prepared rollout, before its first optimizer step; see `prepare`.
     """
 
     name: ClassVar[str] = ""
@@ -122,6 +123,7 @@ class Learner:
         )
         self.generator = torch.Generator(self.policy.device).manual_seed(self.seed)
         self.num_updates = self.trained_timesteps = 0
+        self.watchers: list[Callable[[Batch], None]] = []
 
     def or_default(self, name: str, given: Any) -> Any:
         """Return what was given for a setting; for None, what suits the policy's size, else the default of its kind."""
@@ -168,6 +170,8 @@ class Learner:
         """Take the optimizer steps of a rollout; return its metrics, averaged over the steps."""
         prepared = self.prepare(rollout)
         self._show("train/advantages", prepared.advantages, prepared)
+        for watch in self.watchers:
+            watch(prepared)
         steps: list[dict[str, float]] = []
         learned = False
         for batch in self.batches(prepared):

@@ -49,7 +49,11 @@ def checked_state(state: dict[str, Any]) -> dict[str, Any]:
     numbers.append(state.get("warm_start", {}).get("seconds", 0.0))
     if state.get("log") is not None:
         events = state["log"].get("events")
-        sizes = [state["log"].get("rows"), *(events.values() if isinstance(events, dict) else [None])]
+        sizes = [
+            state["log"].get("rows"),
+            state["log"].get("samples", 0),
+            *(events.values() if isinstance(events, dict) else [None]),
+        ]
         numbers += [size if isinstance(size, int) and size >= 0 else None for size in sizes]
     for number in numbers:
         if isinstance(number, bool) or not isinstance(number, _NUMBER) or not math.isfinite(number):

@@ -11,12 +11,13 @@ import numpy as np
 from agents import Agent, Rollout
 from agents.files import reading
 
-from . import panels, run_folder, session
+from . import panels, run_folder, samples, session
 from .callbacks import Evaluations, HeldOutCurve, Histograms, ShowProgress, StopOnReward
 from .checkpoints import Saver
 from .doctor.live import LiveDoctor
 from .memory import is_out_of_memory
 from .progress import Interrupt, SignalError, progress_bar, say
+from .run_files import EPISODES
 from .run_log import log_layout, log_scalar, log_table, open_log
 from .settings import is_text, resolved
 from .trackers import TRACKERS
@@ -38,7 +39,7 @@ class Job:
         interrupt: whether a signal came.
 
     Attributes:
-        samples: prompts, completions and rewards of the last evaluation, for text.
+        shown_samples: held-out episodes of the last evaluation, for text; see `samples.episode_rows`.
         evaluating: whether an evaluation has begun and not ended, also after an error in it.
     """
 
@@ -58,7 +59,10 @@ class Job:
         self.state = self.saver.state
         self.counter = "num_episodes" if given["episodes"] else "num_timesteps"
         self.goal = given["episodes"] or given["timesteps"] or agent.or_default("total_timesteps", None)
-        self.samples: list[Any] = []
+        self.shown_samples: list[samples.Row] = []
+        self.sample_log = samples.SampleLog(run_dir / EPISODES)
+        if is_text(given["env_id"]):
+            agent.watchers.append(self.sample_log.watcher(agent, session.task_of(agent.env)))
         self.evaluating = False
         self.doctor = LiveDoctor(run_dir, resolved(given))
 
@@ -140,6 +144,7 @@ class Job:
         if "initial" in self.state:
             return
         initial, rollout = self._evaluate(self.given["seed"])
+        self._keep_samples(rollout, "before")
         record_evaluation(self.agent, initial)
         try:
             missing = panels.absent(self.agent, initial, rollout.extras, self.given)
@@ -241,15 +246,20 @@ class Job:
         """Play the episodes of the first evaluation again, none of which training or --stop-reward has seen."""
         figures, rollout = self._evaluate(self.given["seed"])
         say(f"after:  {session.describe(figures)}")
-        if is_text(self.given["env_id"]):
-            self.samples = session.sample_rows(session.task_of(self.envs), rollout)
-            markdown = session.samples_markdown(self.samples)
-            (self.run_dir / run_folder.SAMPLES).write_text(markdown, encoding="utf-8")
+        self._keep_samples(rollout, "after")
+        if self.shown_samples:
+            page = samples.markdown(self.shown_samples)
+            (self.run_dir / run_folder.SAMPLES).write_text(page, encoding="utf-8")
         self._log_samples(rollout)
         record_outcome(self.agent, self.given, figures)
         self.agent.dump_logs()
         self.doctor.look()
         return figures
+
+    def _keep_samples(self, rollout: Rollout, when: str) -> None:
+        if is_text(self.given["env_id"]):
+            task = session.task_of(self.envs)
+            self.shown_samples = self.sample_log.evaluation(task, rollout, when, self.agent.num_updates)
 
     def _result(self, final: dict[str, Any] | None) -> dict[str, Any]:
         agent, warm_start = self.agent, self.state.get("warm_start", {})

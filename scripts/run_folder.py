@@ -6,6 +6,8 @@ progress.csv
 AGENT-seed-N/events.out.tfevents...   TensorBoard's
 tracking.json    of --track: which run of the tracker this is
 samples.md       completions of the trained policy
+samples.jsonl    episodes before, during and after training, token by token; see samples.py
+report.html      the run on one page, see report/
 checkpoint/      the newest, see agents/checkpoint.py; checkpoint/policy/model loads with AutoModelForCausalLM
 checkpoint-000120/   an earlier one, after 120 updates
 best/            the best by evaluation during training
@@ -27,7 +29,7 @@ from agents.checkpoint import read_checkpoint
 from agents.files import Lock, read_table, sync, versions, whole_folder
 
 from .progress import say
-from .run_files import CONFIG, RESULT, SAMPLES
+from .run_files import CONFIG, EPISODES, REPORT, RESULT, SAMPLES
 from .run_log import CSV, EVENTS, event_files
 
 TRACKING = "tracking.json"  # of --track: the id of the tracker's run, which is continued
@@ -108,8 +110,8 @@ def begin_again(run: Path, config: dict[str, Any]) -> None:
     Raises:
         ValueError: if anything else is in the folder; nothing is removed then.
     """
-    fresh = map(_fresh, (CONFIG, RESULT, CSV, CHECKPOINT, TRACKING))
-    ours = (*TRACKER_FILES, LOCK, CONFIG, RESULT, SAMPLES, *fresh, f".{CHECKPOINT}-lock")
+    fresh = map(_fresh, (CONFIG, RESULT, CSV, EPISODES, REPORT, CHECKPOINT, TRACKING))
+    ours = (*TRACKER_FILES, LOCK, CONFIG, RESULT, SAMPLES, EPISODES, REPORT, *fresh, f".{CHECKPOINT}-lock")
     found = sorted(run.iterdir())
     foreign = [path.name for path in found if path.name not in (*ours, CSV) and not _of_events(path)]
     if foreign:

@@ -1,4 +1,4 @@
-"""progress.csv and TensorBoard's events of a run, which a resumed run continues without a seam or a repeat."""
+"""progress.csv, samples.jsonl and TensorBoard's events of a run, which a resumed run continues without a seam or a repeat."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from torch.utils.tensorboard import SummaryWriter
 
 from agents.files import sync
 
-from .run_files import CSV
+from .run_files import CSV, EPISODES
 
 EVENTS = "events.out.tfevents*"
 LONGEST = 600  # characters of a text in a table
@@ -63,16 +63,17 @@ def log_place(logger: Logger) -> dict[str, Any]:
             output.writer.flush()
     folder = Path(str(logger.dir))
     place = place_in(folder)
-    for name in (CSV, *place["events"]):
+    for name in (CSV, *place["events"], *([EPISODES] if place["samples"] else [])):
         sync(folder / name)
     return place
 
 
 def place_in(folder: Path) -> dict[str, Any]:
-    """Return how far the log in a run folder goes: rows of the table, bytes of each file of events."""
+    """Return how far the log in a run folder goes: rows of the table, bytes of the other files."""
     lines = (folder / CSV).read_text(encoding="utf-8").count("\n") if (folder / CSV).is_file() else 0
+    samples = (folder / EPISODES).stat().st_size if (folder / EPISODES).is_file() else 0
     sizes = {path.relative_to(folder).as_posix(): path.stat().st_size for path in event_files(folder)}
-    return {"rows": max(lines - 1, 0), "events": sizes}
+    return {"rows": max(lines - 1, 0), "events": sizes, "samples": samples}
 
 
 def log_layout(logger: Logger, layout: dict[str, Any]) -> None:
@@ -130,9 +131,10 @@ def cut_log(folder: Path, place: dict[str, Any]) -> None:
         size = place["events"].get(path.relative_to(folder).as_posix())
         if size is None:
             path.unlink()
-        elif path.stat().st_size > size:
-            with path.open("r+b") as events:
-                events.truncate(size)
+        else:
+            _cut(path, size)
+    if (folder / EPISODES).is_file():
+        _cut(folder / EPISODES, place.get("samples", 0))
     if (folder / CSV).is_file():
         lines = (folder / CSV).read_text(encoding="utf-8").splitlines(keepends=True)
         whole = [line for line in lines if line.endswith("\n")]  # a power failure may cut the last line
@@ -140,3 +142,9 @@ def cut_log(folder: Path, place: dict[str, Any]) -> None:
         fresh = folder / f".{CSV}-new"
         fresh.write_text("".join(kept), encoding="utf-8")
         fresh.replace(folder / CSV)
+
+
+def _cut(path: Path, size: int) -> None:
+    if path.stat().st_size > size:
+        with path.open("r+b") as file:
+            file.truncate(size)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import json
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -232,34 +231,12 @@ def run_evaluation(
     return figures | {"split": task_of(envs).split if hasattr(envs.unwrapped, "task") else None}, rollout
 
 
-def sample_rows(task: TextGenTask, rollout: Rollout, count: int = 10) -> list[tuple[str, str, float]]:
-    """Return prompt, completion and reward of the first episodes."""
-    rows = []
-    assert isinstance(rollout.observations, dict)
-    for i in range(min(count, len(rollout))):
-        length = int(rollout.observations["length"][i])
-        prompt = task.tokenizer.decode(rollout.observations["tokens"][i, :length].tolist())
-        completion = task.tokenizer.decode(rollout.actions[i][rollout.mask[i]].tolist())
-        rows.append((prompt, completion, float(rollout.returns[i])))
-    return rows
-
-
 def print_samples(rows: list[tuple[str, str, float]], split: str) -> None:
     """Print a table of samples on stderr."""
     table = Table("prompt", "completion", "reward", title=f"samples from the {split} split")
     for prompt, completion, reward in rows:
         table.add_row(Text(plain(prompt)), Text(plain(completion)), f"{reward:g}")  # brackets are not rich's markup
     console(error=True).print(table)
-
-
-def samples_markdown(rows: list[tuple[str, str, float]]) -> str:
-    """Return a table of samples in Markdown, for TensorBoard and samples.md."""
-
-    def cell(text: str) -> str:
-        return "`" + json.dumps(text, ensure_ascii=False)[1:-1].replace("|", "\\|").replace("`", "'") + "`"
-
-    lines = ["| prompt | completion | reward |", "|---|---|---|"]
-    return "\n".join(lines + [f"| {cell(p)} | {cell(c)} | {r:g} |" for p, c, r in rows]) + "\n"
 
 
 def describe(figures: dict[str, Any]) -> str:

@@ -233,7 +233,7 @@ def train(**given: Any) -> None:
         except KeyboardInterrupt:
             say(f"aborted; what was saved before goes on with: {again}")
             raise
-    _show(result, job.samples, given)
+    _show(result, job.shown_samples, given)
     if interrupt.asked:
         click.echo(f"Interrupted; checkpoint written to {run_dir / folder.CHECKPOINT}. To go on: {again}", err=True)
         sys.exit(128 + interrupt.asked)
@@ -289,7 +289,7 @@ def _show(result: dict[str, Any], samples: list[Any], given: dict[str, Any]) -> 
     run_dir = Path(result["run_dir"])
     folder.write_json(run_dir / folder.RESULT, result)
     if samples and not given["as_json"]:
-        session.print_samples(samples, "test")
+        session.print_samples([(row["prompt"], row["completion"], row["reward"]) for row in samples], "test")
     if missing := {name: count for name, count in result["failures"].items() if count}:
         say(f"failures: {', '.join(f'{count} {name}' for name, count in missing.items())}")
     if given["as_json"]:

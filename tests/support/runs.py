@@ -117,6 +117,7 @@ def everything(run):
         "distributions": distributions(run),
         "result": without_times(result(run)),
         "samples": (run / "samples.md").read_text() if (run / "samples.md").is_file() else None,
+        "episodes": (run / "samples.jsonl").read_text() if (run / "samples.jsonl").is_file() else None,
     }
 
 

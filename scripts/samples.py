@@ -1,0 +1,174 @@
+"""Samples of a run: what the policy wrote, token by token, with its probability, its credit and its reward.
+
+samples.jsonl has one episode per line, see `episode_rows`; samples.md has the last held-out ones for reading.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import math
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import PreTrainedTokenizerBase
+
+from agents import Agent, Batch, Rollout
+from agents.rollout import NO_VERDICT
+from rlenv.task import TextGenTask
+from verifiers import Problem
+
+SHOWN, CONTRASTED = 10, 4  # held-out episodes before and after training; episodes of an update that is kept
+UNFINISHED = "\N{REPLACEMENT CHARACTER}"
+LONGEST_CHARACTER = 4  # bytes of UTF-8, and so tokens
+DIGITS = 4  # of log-probabilities and advantages
+
+Row = dict[str, Any]
+
+
+def token_texts(tokenizer: PreTrainedTokenizerBase, ids: Sequence[int]) -> list[str]:
+    """Return what each token adds to the text; the last token of a character that has several adds all of it."""
+    texts, start, read = [], 0, 0
+    for end in range(1, len(ids) + 1):
+        before, now = tokenizer.decode(list(ids[start:read])), tokenizer.decode(list(ids[start:end]))
+        if now.endswith(UNFINISHED) and end - read < LONGEST_CHARACTER and end < len(ids):
+            texts.append("")
+        else:
+            texts.append(now[len(before) :])
+            start, read = read, end
+    return texts
+
+
+def episode_rows(task: TextGenTask, rollout: Rollout, rows: Sequence[int], **facts: Any) -> list[Row]:
+    """Return episodes as samples.jsonl has them.
+
+    Args:
+        task: whose problems they are of.
+        rollout: a `Batch` has advantages, too.
+        rows: which episodes.
+        facts: added to each row.
+
+    Returns:
+        Per episode `prompt`, `answer` (the reference; None if unknown), `completion`, `reward`, `success` (None if
+        the verifier does not say), `truncated`, `status`, `parts` of the reward, and per token `tokens` (ids), `texts`,
+        `log_probs` in nats and `advantages` (None outside training).
+    """
+    part = rollout.select(torch.as_tensor(rows, dtype=torch.long, device=rollout.mask.device))
+    lengths, returns, success = part.lengths.tolist(), part.returns.tolist(), part.success.tolist()
+    extras = {name: values.tolist() for name, values in part.extras.items()}
+    actions, log_probs, cut = part.actions.tolist(), part.log_probs.tolist(), part.truncated.tolist()
+    credit = part.advantages.tolist() if isinstance(part, Batch) else None
+    assert isinstance(part.observations, dict)
+    prompts, sizes = part.observations["tokens"].tolist(), part.observations["length"].tolist()
+    found = []
+    for i, steps in enumerate(lengths):
+        ids, prompt = actions[i][:steps], prompts[i][: sizes[i]]
+        problem = problem_of(task, int(part.groups[i]), prompt)
+        parts = {name.removeprefix("parts/"): v[i] for name, v in extras.items() if name.startswith("parts/")}
+        row = {
+            "prompt": task.tokenizer.decode(prompt),
+            "answer": None if problem is None else problem.answer,
+            "completion": task.tokenizer.decode(ids),
+            "reward": round(returns[i], DIGITS),
+            "success": None if math.isnan(success[i]) else bool(success[i]),
+            "truncated": cut[i],
+            "status": next((name for name in NO_VERDICT if extras.get(name, {i: 0.0})[i]), "ok"),
+            "parts": {name: round(value, DIGITS) for name, value in parts.items() if not math.isnan(value)},
+            "tokens": ids,
+            "texts": token_texts(task.tokenizer, ids),
+            "log_probs": [round(value, DIGITS) for value in log_probs[i][:steps]],
+            "advantages": None if credit is None else [round(value, DIGITS) for value in credit[i][:steps]],
+        }
+        found.append(facts | row)
+    return found
+
+
+def problem_of(task: TextGenTask, group: int, prompt: list[int]) -> Problem | None:
+    """Return the problem of a group; None if the stream has another prompt there: groups that were joined anew."""
+    stream = copy.copy(task.stream)  # a curriculum remembers what was asked for last
+    problem = stream[task.first_problem + group]
+    return problem if task.encoder.prompts([problem.prompt])[0] == prompt else None
+
+
+def contrasting(batch: Batch, count: int = CONTRASTED) -> list[int]:
+    """Return the best and the worst episodes of an update: of the prompt with the widest spread, if prompts are shared.
+
+    Args:
+        batch: prepared.
+        count: at most so many, the best first.
+    """
+    returns, groups = batch.returns, batch.groups
+    candidates = batch.valid.nonzero()[:, 0].tolist()
+    members: dict[int, list[int]] = {}
+    for row in candidates:
+        members.setdefault(int(groups[row]), []).append(row)
+    shared = [rows for rows in members.values() if len(rows) > 1]
+    if shared:
+        candidates = max(shared, key=lambda rows: float(returns[rows].max() - returns[rows].min()))
+    ordered = sorted(candidates, key=lambda row: -float(returns[row]))
+    worst = count // 2
+    return ordered if len(ordered) <= count else ordered[: count - worst] + ordered[-worst:]
+
+
+def is_kept(update: int) -> bool:
+    """Tell whether episodes of an update are kept: of updates 1, 2, 3, 4, 6, 8, 12, 16, ..., so that few are."""
+    while update % 2 == 0 and update > 3:
+        update //= 2
+    return update in (1, 2, 3)
+
+
+class SampleLog:
+    """Writes samples.jsonl, at the end of the file.
+
+    Args:
+        path: of the file.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def add(self, rows: Sequence[Row]) -> None:
+        """Append episodes."""
+        with self.path.open("a", encoding="utf-8") as file:
+            file.writelines(json.dumps(row, ensure_ascii=True, allow_nan=False) + "\n" for row in rows)
+
+    def evaluation(self, task: TextGenTask, rollout: Rollout, when: str, updates: int) -> list[Row]:
+        """Append the first episodes of an evaluation, and return them."""
+        facts = {"kind": "evaluation", "when": when, "updates": updates, "split": task.split}
+        rows = episode_rows(task, rollout, range(min(SHOWN, len(rollout))), **facts)
+        self.add(rows)
+        return rows
+
+    def watcher(self, agent: Agent, task: TextGenTask) -> Callable[[Batch], None]:
+        """Return what appends a few episodes, with their credit, of the updates that `is_kept` names."""
+
+        def watch(batch: Batch) -> None:
+            update = agent.num_updates + 1
+            if is_kept(update):
+                facts = {"kind": "training", "when": "during", "updates": update, "split": task.split}
+                self.add(episode_rows(task, batch, contrasting(batch), **facts))
+
+        return watch
+
+
+def markdown(rows: Sequence[Row]) -> str:
+    """Return samples as a page of Markdown, for TensorBoard and samples.md."""
+
+    def cell(text: str) -> str:
+        return "`" + json.dumps(text, ensure_ascii=False)[1:-1].replace("|", "\\|").replace("`", "'") + "`"
+
+    updates, split = (rows[0]["updates"], rows[0]["split"]) if rows else (0, "test")
+    lines = [
+        f"# Samples after {updates} updates",
+        "",
+        f"Greedy completions of the first problems of the {split} split.",
+        "",
+        "| prompt | reference answer | completion | reward |",
+        "|---|---|---|--:|",
+    ]
+    for row in rows:
+        answer = cell(row["answer"]) if row["answer"] else ""
+        lines.append(f"| {cell(row['prompt'])} | {answer} | {cell(row['completion'])} | {row['reward']:g} |")
+    return "\n".join(lines) + "\n"
