@@ -39,14 +39,13 @@ def lab(name: str | None, out: Path | None, seed: int, as_json: bool) -> None:  
     """
     from _rlenv_labs import LABS, find_lab
 
-    from .plots import require_matplotlib, save_figure
+    from .plots import save_figure
 
     if name is None:
         click.echo(json.dumps(LABS) if as_json else "\n".join(f"{lab:<14}{about}" for lab, about in LABS.items()))
         return
     experiment = find_lab(name)
     if out is not None:
-        require_matplotlib()
         out.mkdir(parents=True, exist_ok=True)
     started = time.perf_counter()
     finding = experiment.run(seed)

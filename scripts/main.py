@@ -23,6 +23,7 @@ COMMANDS = {  # name: its module and attribute, imported when it is used, and wh
     "sft": ("sft:sft", "Imitate a verifier's demonstrations, or the answers in a file."),
     "reward-model": ("reward_model:reward_model", "Learn from pairs which of two answers is better."),
     "evaluate": ("evaluation.command:evaluate", "Measure runs, checkpoints and models on held-out problems."),
+    "report": ("report.command:report", "Show runs on one page: curves, completions, findings."),
     "doctor": ("doctor.command:doctor", "Say what is wrong with a run, and what to change."),
     "play": ("play.command:play", "Choose the actions yourself, or watch a policy choose them."),
     "export": ("export:export", "Write the language model of a run as transformers loads it."),

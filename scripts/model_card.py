@@ -133,12 +133,8 @@ def _figures(checkpoint: Path, result: Mapping[str, Any], evaluations: dict[str,
 def draw_curve(log: Path, path: Path) -> bool:
     """Draw success, or else reward, of training and evaluation over the steps of a run; tell whether it was drawn.
 
-    It is not without matplotlib, or without a log of at least two entries.
+    It is not without a log of at least two entries.
     """
-    try:
-        plots.require_matplotlib()
-    except ValueError:
-        return False
     if not log.is_file():
         return False
     with log.open(encoding="utf-8") as file:

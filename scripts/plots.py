@@ -1,22 +1,38 @@
-"""Figures with matplotlib (the extra `plots`), without a screen."""
+"""Figures with matplotlib, without a screen: as PNG files, or as SVG in a page with a light and a dark theme."""
 
 from __future__ import annotations
 
+import io
+import re
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 
-def require_matplotlib() -> None:
-    """Check that figures can be drawn; call it before any long work.
+@dataclass(frozen=True)
+class Palette:
+    """Colors of a figure.
 
-    Raises:
-        ValueError: naming the extra to install.
+    Attributes:
+        ink: of text that matters.
+        soft: of other text.
+        grid: of lines behind the data.
+        lines: of data, the accent first.
     """
-    try:
-        import matplotlib  # noqa: F401
-    except ImportError as error:
-        raise ValueError("figures need matplotlib: pip install 'rlenv[plots]'") from error
+
+    ink: str
+    soft: str
+    grid: str
+    lines: tuple[str, ...]
+
+
+PAPER = Palette("#1d2129", "#68717d", "#dfe3e8", ("#0b6e99", "#c2571a", "#2f855a", "#7c5cb0", "#a07a12", "#b0447a"))
+# matplotlib knows no CSS variables: these colors stand for them, and `as_svg` writes the variables in their places.
+_VARIABLES = {"#000a01": "--ink", "#000a02": "--soft", "#000a03": "--grid"}
+_VARIABLES |= {f"#000b{number:02d}": f"--line-{number}" for number in range(len(PAPER.lines))}
+_INK, _SOFT, _GRID, *_LINES = _VARIABLES
+THEMED = Palette(_INK, _SOFT, _GRID, tuple(_LINES))
 
 
 def save_figure(draw: Callable[[Any], None], path: Path, size: tuple[float, float] = (9.0, 4.0)) -> None:
@@ -34,3 +50,44 @@ def save_figure(draw: Callable[[Any], None], path: Path, size: tuple[float, floa
     FigureCanvasAgg(figure)
     draw(figure)
     figure.savefig(path, dpi=90)
+
+
+def as_svg(draw: Callable[[Any], None], name: str, size: tuple[float, float]) -> str:
+    """Draw on a new figure with the colors of `THEMED`, and return an <svg> element to put into a page.
+
+    Text stays text in the page's font, colors are the page's CSS variables --ink, --soft, --grid and --line-0 to
+    --line-5, and nothing in it points outside.
+
+    Args:
+        draw: takes a matplotlib Figure.
+        name: of the figure within the page; its ids begin with it.
+        size: width and height in inches; the page scales the figure to its column.
+    """
+    from matplotlib import rc_context
+    from matplotlib.backends.backend_svg import FigureCanvasSVG
+    from matplotlib.figure import Figure
+
+    with rc_context({"svg.fonttype": "none", "svg.hashsalt": name, "path.simplify_threshold": 0.5}):
+        figure = Figure(figsize=size)
+        FigureCanvasSVG(figure)
+        draw(figure)
+        file = io.StringIO()
+        figure.savefig(
+            file, format="svg", transparent=True, metadata=dict.fromkeys(["Date", "Creator", "Format", "Type"])
+        )
+    return _for_page(file.getvalue(), name)
+
+
+def _for_page(text: str, name: str) -> str:
+    """Return a file of matplotlib as an element of a page."""
+    text = text[text.index("<svg") :]
+    text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
+    text = re.sub(r' xmlns(:xlink)?="[^"]*"', "", text).replace("xlink:href", "href")
+    text = re.sub(r'<svg[^>]*?viewBox="([^"]*)"[^>]*>', r'<svg viewBox="\1" aria-hidden="true">', text, count=1)
+    text = re.sub(r"font: ([\d.]+)px [^;\"]*", r"font-size: \1px", text)
+    used = set(re.findall(r'(?:url\(#|href="#)([^)"]+)', text))
+    text = re.sub(r' id="([^"]*)"', lambda match: f' id="{name}-{match[1]}"' if match[1] in used else "", text)
+    text = re.sub(r'(url\(#|href="#)', rf"\1{name}-", text)
+    for color, variable in _VARIABLES.items():
+        text = text.replace(color, f"var({variable})")
+    return re.sub(r"\n\s*", "\n", text).strip()

@@ -45,6 +45,7 @@ LOCAL = (
     "resume",
     "trust_checkpoint",
     "dry_run",
+    "report",
 )  # options of one invocation, not of the run
 
 

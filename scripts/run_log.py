@@ -1,4 +1,4 @@
-"""progress.csv, samples.jsonl and TensorBoard's events of a run, which a resumed run continues without a seam or a repeat."""
+"""progress.csv, samples.jsonl and TensorBoard's events, which a resumed run continues without a seam or a repeat."""
 
 from __future__ import annotations
 

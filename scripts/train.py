@@ -122,6 +122,12 @@ evaluation = options(
         help="Send configuration, metrics, samples and result to Weights & Biases or MLflow, too.",
     ),
     click.option(
+        "--report/--no-report",
+        default=True,
+        envvar="RLENV_REPORT",
+        help="At the end, write report.html; see rlenv report.",
+    ),
+    click.option(
         "--log-kl", is_flag=True, help="Log the KL to the policy that training starts from (rollout/kl_start)."
     ),
     click.option(
@@ -288,6 +294,10 @@ def _show(result: dict[str, Any], samples: list[Any], given: dict[str, Any]) -> 
 
     run_dir = Path(result["run_dir"])
     folder.write_json(run_dir / folder.RESULT, result)
+    if given["report"]:
+        from .report.page import write_report  # matplotlib takes half a second
+
+        write_report([run_dir], run_dir / folder.REPORT)
     if samples and not given["as_json"]:
         session.print_samples([(row["prompt"], row["completion"], row["reward"]) for row in samples], "test")
     if missing := {name: count for name, count in result["failures"].items() if count}:
@@ -296,6 +306,8 @@ def _show(result: dict[str, Any], samples: list[Any], given: dict[str, Any]) -> 
         click.echo(json.dumps(result))
     else:
         click.echo(f"Run folder: {run_dir}  (tensorboard --logdir {run_dir.parent})")
+        if given["report"]:
+            click.echo(f"Report: {run_dir / folder.REPORT}")
 
 
 def _new(given: dict[str, Any]) -> tuple[Any, Path]:

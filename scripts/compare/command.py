@@ -56,7 +56,7 @@ compare_options = options(
         help="Episodes of each evaluation.",
     ),
     click.option("--log-interval", type=click.IntRange(min=1), default=5, help="Updates between points of a curve."),
-    click.option("--figures/--no-figures", default=True, help="Draw curves.png; needs matplotlib."),
+    click.option("--figures/--no-figures", default=True, help="Draw curves.png and report.html."),
     click.option(
         "--log-dir", type=click.Path(file_okay=False, path_type=Path), default=None, show_default="runs/compare-NAME",
         help="Folder of the comparison; an existing one is continued.",
@@ -83,14 +83,11 @@ compare_options = options(
 def compare(**given: Any) -> None:  # fmt: skip
     """Compare agents: each with several seeds, from one supervised checkpoint (text) or from scratch.
 
-    Every run is an `rlenv train` in a separate process. The folder gets report.md, report.json and curves.png. The same
+    Every run is an `rlenv train` in a separate process. The folder gets report.md, report.json, curves.png and report.html. The same
     command again continues an interrupted comparison; it may add agents and seeds.
     """
-    from ..plots import require_matplotlib
     from .study import Study
 
-    if given["figures"]:
-        require_matplotlib()
     agents = _agents(given["agents"])
     given = _with_defaults(given)
     _check(agents, given)

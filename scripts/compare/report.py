@@ -1,4 +1,4 @@
-"""The report of a comparison: report.json, report.md and curves.png."""
+"""The report of a comparison: report.json, report.md, curves.png and report.html."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from typing import Any
 
 from .. import run_folder
 from ..plots import save_figure
-from .curves import draw
+from ..report import page
+from ..run_log import CSV
+from .curves import draw, figure_size, read_panels
 from .statistics import Row, tabulate
 
 CURVES = "curves.png"
@@ -23,7 +25,7 @@ def write_report(
     results: Sequence[Mapping[str, Any]],
     failed: list[dict[str, Any]],
 ) -> dict[str, Any]:
-    """Write the three files; return what is in report.json.
+    """Write the four files; return what is in report.json.
 
     Args:
         folder: of the comparison.
@@ -50,13 +52,16 @@ def write_report(
     run_folder.write_json(folder / "report.json", report)
     win = "better than before" if text else "goal" if goal is None else f"reached {goal:g}"
     table = as_markdown(rows, figure.replace("_", " "), win, digits=3 if text else 1)
-    (folder / "report.md").write_text(_page(table, given, text, failed), encoding="utf-8")
+    unit, label = ("episodes", "episodes") if given["episodes"] else ("total_timesteps", "time steps")
+    files = {agent: [Path(run["run_dir"], CSV) for run in runs if run["agent"] == agent] for agent in agents}
+    _, drawn = read_panels(files, f"time/{unit}")
+    same = [names for names in drawn.values() if len(names) > 1]
+    (folder / "report.md").write_text(_page(table, given, text, failed, same), encoding="utf-8")
     if given["figures"]:
-        unit, label = ("episodes", "episodes") if given["episodes"] else ("total_timesteps", "time steps")
-        files = {
-            agent: [Path(run["run_dir"], "progress.csv") for run in runs if run["agent"] == agent] for agent in agents
-        }
-        save_figure(lambda sheet: draw(sheet, files, f"time/{unit}", label), folder / CURVES, (11.0, 4.5))
+        size = figure_size(len(drawn))
+        save_figure(lambda sheet: draw(sheet, files, f"time/{unit}", label), folder / CURVES, size)
+    if given["figures"] and runs:
+        page.write_report([folder], folder / page.NAME)
     return report
 
 
@@ -96,7 +101,7 @@ def as_markdown(rows: Sequence[Row], figure: str, win: str, digits: int) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _page(table: str, given: Mapping[str, Any], text: bool, failed: list[dict[str, Any]]) -> str:
+def _page(table: str, given: Mapping[str, Any], text: bool, failed: list[dict[str, Any]], same: list[list[str]]) -> str:
     budget = next(f"{given[unit]:,} {unit}" for unit in ("episodes", "timesteps") if given[unit])
     world = given["env_id"] + (f" ({given['verifier']})" if text else "")
     most = "" if given["stop_reward"] is None else "at most "
@@ -112,5 +117,6 @@ def _page(table: str, given: Mapping[str, Any], text: bool, failed: list[dict[st
         f"- failed with exit code {run['exit_code']}: {run['agent']}, seed {run['seed']}: `{run['error']}`"
         for run in failed
     ]
+    lines += [f"The runs of {' and '.join(names)} are the same, step by step, at these settings.\n" for names in same]
     lines += [f"![Curves]({CURVES})"] if given["figures"] else []
     return "\n".join(lines) + "\n"

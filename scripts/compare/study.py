@@ -3,7 +3,7 @@
 compare.json     the settings; `rlenv compare --config FOLDER/compare.json` repeats it
 warm/            the supervised checkpoint that all runs start from (text), with warm.log
 AGENT/seed-S/    a run folder of `rlenv train`, with AGENT/seed-S.log
-report.md, report.json, curves.png
+report.md, report.json, curves.png, report.html
 """
 
 from __future__ import annotations
@@ -148,7 +148,13 @@ class Study:
         run.folder.parent.mkdir(exist_ok=True)
         options = {name: value for name, value in self.given.items() if self.text or name not in TEXT_ONLY}
         own = {"agent": run.agent, "seed": run.seed, "model": model, "log_dir": run.folder}
-        how = {"as_json": True, "overwrite": False, "log_kl": True, **({"sft_steps": 0} if self.text else {})}
+        how = {
+            "as_json": True,
+            "overwrite": False,
+            "log_kl": True,
+            "report": False,
+            **({"sft_steps": 0} if self.text else {}),
+        }
         return Job(rlenv_command(train, options | own | how), run.log)
 
     def report(self, failed: list[dict[str, Any]]) -> dict[str, Any]:

@@ -319,17 +319,6 @@ def test_more_agents_and_more_seeds_extend_a_comparison(tmp_path, monkeypatch):
     assert (settings["agents"], settings["seeds"]) == ("rloo,ppo", 2)
 
 
-def test_without_matplotlib_nothing_is_begun(tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
-    options = ["--env", "CartPole-v1", "--agents", "rloo", "--seeds", 1, "--log-dir", tmp_path / "run"]
-    outcome = compare(*options)
-    assert outcome.exit_code == 2
-    assert outcome.stderr.strip() == "Error: figures need matplotlib: pip install 'rlenv[plots]'"
-    assert not (tmp_path / "run").exists()
-    commands, *_ = jobs_of(monkeypatch, *options)
-    assert len(commands) == 1
-
-
 @pytest.mark.parametrize("text", ['{"stopped": "why", "timesteps": 9}', '{"interrupted": true}', '{"inter', None])
 def test_a_run_that_did_not_come_to_its_end_is_not_finished(text, tmp_path):
     if text is not None:

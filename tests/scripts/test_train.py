@@ -45,7 +45,7 @@ def test_the_run_folder_holds_curves_samples_and_configuration(trained):
         rows = list(csv.DictReader(file))
     for name in ("rollout/ep_rew_mean", "rollout/success_rate", "train/loss", "train/grad_norm", "time/fps"):
         assert any(row[name] for row in rows), name
-    assert "| prompt | completion | reward |" in (folder / "samples.md").read_text()
+    assert "| prompt | reference answer | completion | reward |" in (folder / "samples.md").read_text()
     assert json.loads((folder / "config.json").read_text())["seed"] == 3
 
 

@@ -1,0 +1,53 @@
+"""Which metrics a report shows, in this order, and how to read each."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Metric:
+    """What a chart shows.
+
+    Attributes:
+        column: of progress.csv.
+        title: of the chart.
+        note: what it is and how to read it, in one sentence.
+        held_out: column of the evaluations, drawn as dots.
+        spread: column with the standard deviation over an update's episodes.
+        sign: -1 for columns that are kept negative.
+        share: whether it is a share, shown in percent.
+        only_above: a column that must exceed 1 somewhere, or the metric says nothing.
+    """
+
+    column: str
+    title: str
+    note: str
+    held_out: str = ""
+    spread: str = ""
+    sign: int = 1
+    share: bool = False
+    only_above: str = ""
+
+
+METRICS = (
+    Metric("rollout/success_rate", "Success", "Share of the sampled episodes that were right. Dots: held-out problems, "
+           "greedy.", held_out="eval/success_rate", share=True),
+    Metric("rollout/ep_rew_mean", "Reward", "Mean over the episodes of an update. Dots: evaluations.",
+           held_out="eval/mean_reward", spread="rollout/reward_std"),
+    Metric("rollout/ep_len_mean", "Length", "Steps per episode; for text, tokens. Dots: evaluations.",
+           held_out="eval/mean_ep_length"),
+    Metric("train/entropy_loss", "Entropy", "Nats per step. It falls as the policy becomes certain; at 0 it explores "
+           "nothing.", sign=-1),
+    Metric("rollout/kl_start", "KL to the start", "Nats per step: how far the policy has moved."),
+    Metric("train/kl_ref", "KL to the reference", "Nats per step: what the KL anchor holds down."),
+    Metric("train/approx_kl", "KL of one update", "Nats per step, between acting and training. 0 in the first pass."),
+    Metric("train/clip_fraction", "Clipped steps", "Share of steps whose ratio is clipped; these have no gradient.",
+           share=True),
+    Metric("rollout/frac_reward_zero_std", "Groups without a signal", "Share of groups whose rewards are all equal.",
+           share=True, only_above="rollout/group_size_min"),
+    Metric("rollout/truncated_frac", "Cut off", "Share of episodes that ran out of steps.", share=True),
+    Metric("rollout/failed_frac", "Without a verdict", "Share of episodes on which the verifier failed.", share=True),
+    Metric("train/value_loss", "Error of the critic", "Squared; compare it with the variance of the returns."),
+    Metric("train/grad_norm", "Norm of the gradient", "Before clipping."),
+)  # fmt: skip

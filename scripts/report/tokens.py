@@ -1,0 +1,161 @@
+"""Samples of a report: tokens with their shades, and text that is shown as the data that it is."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from .collect import Kind
+
+MOST_TOKENS, MOST_CHARACTERS = 400, 1500  # of a completion and of a prompt are shown
+NUMBERED = 24  # tokens of a completion that has room for numbers below them
+HELD_OUT = 8  # problems shown before and after
+STRONGEST = 0.75  # opacity of the strongest shade
+DIRECTIONS = {*range(0x202A, 0x202F), *range(0x2066, 0x206A), 0x200E, 0x200F, 0x061C}  # they would turn the page around
+
+
+@dataclass(frozen=True)
+class Token:
+    """A token as it is shown.
+
+    Attributes:
+        text: visible, see `visible`.
+        probability, credit: as numbers to read; credit is empty outside training.
+        doubt: opacity of the shade for an unlikely token.
+        sign: "up", "down" or empty, for the shade of the credit; strength is its opacity.
+    """
+
+    text: str
+    probability: str
+    credit: str
+    doubt: float
+    sign: str
+    strength: float
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A completion as it is shown; `name` says when or by whom it was written."""
+
+    name: str
+    tokens: tuple[Token, ...]
+    left_out: int
+    reward: float
+    success: bool | None
+    notes: tuple[str, ...]
+    parts: tuple[tuple[str, float], ...]
+
+    @property
+    def numbered(self) -> bool:
+        """Whether it is short enough for numbers below its tokens."""
+        return len(self.tokens) <= NUMBERED and not self.left_out
+
+
+@dataclass(frozen=True)
+class Card:
+    """Completions of one prompt."""
+
+    prompt: str
+    answer: str | None
+    samples: tuple[Sample, ...]
+
+
+def visible(text: str) -> str:
+    """Return text without control characters: they and half surrogates become pictures or escapes; newlines stay."""
+    return "".join(map(_visible, text))
+
+
+def _visible(character: str) -> str:
+    code = ord(character)
+    if character in "\n\t" or (code >= 0x20 and not 0x7F <= code < 0xA0 and not 0xD800 <= code < 0xE000):
+        return f"\\u{code:04x}" if code in DIRECTIONS else character
+    if code < 0x20:
+        return chr(0x2400 + code)
+    return "\N{SYMBOL FOR DELETE}" if code == 0x7F else f"\\u{code:04x}"
+
+
+def shortened(text: str) -> str:
+    """Return a prompt; of a very long one, its beginning and its end."""
+    half = MOST_CHARACTERS // 2
+    return (
+        text
+        if len(text) <= MOST_CHARACTERS
+        else f"{text[:half]}\n[... {len(text) - 2 * half:,} characters ...]\n{text[-half:]}"
+    )
+
+
+def sample_of(row: Mapping[str, Any], name: str, scale: float = 0.0) -> Sample:
+    """Return a row of samples.jsonl as it is shown.
+
+    Args:
+        row: checked.
+        name: of the sample.
+        scale: the advantage with the strongest shade.
+    """
+    credit = row["advantages"] or [None] * len(row["texts"])
+    each = list(zip(row["texts"], row["log_probs"], credit, strict=True))
+    notes = ["cut off"] * row["truncated"] + [row["status"].replace("_", " ")] * (row["status"] != "ok")
+    return Sample(
+        name,
+        tuple(_token(*one, scale) for one in each[:MOST_TOKENS]),
+        max(len(each) - MOST_TOKENS, 0),
+        row["reward"],
+        row["success"],
+        tuple(notes),
+        tuple(row["parts"].items()),
+    )
+
+
+def _token(text: str, log_prob: float, credit: float | None, scale: float) -> Token:
+    probability = math.exp(min(log_prob, 0.0))
+    strength = 0.0 if credit is None or not scale else STRONGEST * min(abs(credit) / scale, 1.0)
+    shown = visible(text).replace("\n", "⏎\n")
+    return Token(
+        shown or "·",  # a part of a character
+        f"{100 * probability:.3g} %",
+        "" if credit is None else f"{credit:+.2f}",
+        round(STRONGEST * (1.0 - probability), 3),
+        "" if not strength else "up" if (credit or 0.0) > 0 else "down",
+        round(strength, 3),
+    )
+
+
+def held_out_cards(kinds: Sequence[Kind]) -> list[Card]:
+    """Return problems of the evaluations, each with what was written before training and after it, by kind."""
+    rows: dict[tuple[str, str | None], list[Sample]] = {}
+    for number, kind in enumerate(kinds):
+        for row in _rows_of(kind, "evaluation"):
+            when = row["when"]
+            if when == "before" and number and kind.runs[0].config.get("model") == kinds[0].runs[0].config.get("model"):
+                continue  # the kinds start from one policy
+            name = when if len(kinds) == 1 or (when == "before" and not number) else f"{when}, {kind.label}"
+            rows.setdefault((row["prompt"], row["answer"]), []).append(sample_of(row, name))
+    cards = [Card(visible(shortened(p)), a and visible(shortened(a)), tuple(own)) for (p, a), own in rows.items()]
+    return cards[:HELD_OUT]
+
+
+def training_cards(kind: Kind) -> list[tuple[int, list[Card]]]:
+    """Return the first and the last update of which episodes were kept, each with its episodes by prompt."""
+    rows = _rows_of(kind, "training")
+    updates = list(dict.fromkeys(row["updates"] for row in rows))
+    found = []
+    for update in dict.fromkeys([*updates[:1], *updates[-1:]]):
+        own = [row for row in rows if row["updates"] == update]
+        scale = max((abs(value) for row in own for value in row["advantages"] or ()), default=0.0)
+        prompts: dict[tuple[str, str | None], list[Sample]] = {}
+        for row in own:
+            prompts.setdefault((row["prompt"], row["answer"]), []).append(sample_of(row, "", scale))
+        found.append(
+            (
+                update,
+                [Card(visible(shortened(p)), a and visible(shortened(a)), tuple(s)) for (p, a), s in prompts.items()],
+            )
+        )
+    return found
+
+
+def _rows_of(kind: Kind, what: str) -> list[Mapping[str, Any]]:
+    """Return the samples of the first run of a kind that has any."""
+    return next((rows for run in kind.runs if (rows := [row for row in run.samples if row["kind"] == what])), [])
