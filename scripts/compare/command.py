@@ -83,8 +83,8 @@ compare_options = options(
 def compare(**given: Any) -> None:  # fmt: skip
     """Compare agents: each with several seeds, from one supervised checkpoint (text) or from scratch.
 
-    Every run is an `rlenv train` in a separate process. The folder gets report.md, report.json, curves.png and report.html. The same
-    command again continues an interrupted comparison; it may add agents and seeds.
+    Every run is an `rlenv train` in a separate process. The folder gets report.md, report.json, curves.png and
+    report.html. The same command again continues an interrupted comparison; it may add agents and seeds.
     """
     from .study import Study
 

@@ -14,7 +14,8 @@ from .statistics import interquartile_mean
 
 POINTS = 200
 PANELS = {"rollout/ep_rew_mean": "reward of sampled episodes", "rollout/kl_start": "KL to the start, nats per step"}
-COLUMNS = 5  # of panels
+COLUMNS = 5  # of panels, at most
+LONG_NAME = 24  # characters in the heading of a panel
 SAME = " = "  # between the names of agents whose runs coincide
 
 
@@ -65,9 +66,16 @@ def read_panels(runs: Mapping[str, Sequence[Path]], x: str) -> tuple[dict[str, l
     return curves, merge_equal(curves)
 
 
+def grid_of(panels: int) -> tuple[int, int]:
+    """Return rows and columns for so many panels, about as many in each row."""
+    rows = -(-panels // COLUMNS)
+    return rows, -(-panels // rows)
+
+
 def figure_size(panels: int) -> tuple[float, float]:
     """Return the width and height of a figure with so many agents, in inches."""
-    return 2.5 * max(min(panels, COLUMNS), 3), 2.0 * len(PANELS) * -(-panels // COLUMNS) + 0.6
+    rows, columns = grid_of(panels)
+    return 2.5 * max(columns, 3), len(PANELS) * (2.0 * rows + 0.3)
 
 
 def draw(figure: Any, runs: Mapping[str, Sequence[Path]], x: str, label: str) -> None:
@@ -82,22 +90,22 @@ def draw(figure: Any, runs: Mapping[str, Sequence[Path]], x: str, label: str) ->
         label: of that axis.
     """
     curves, drawn = read_panels(runs, x)
-    across = min(len(drawn), COLUMNS)
+    rows, columns = grid_of(len(drawn))
     blocks = figure.subfigures(len(PANELS), 1)
     for number, (block, title) in enumerate(zip(blocks, PANELS.values(), strict=True)):
         block.suptitle(f"{title}, over {label}", x=0.01, ha="left", fontsize=11, color=PAPER.ink)
-        panels = block.subplots(-(-len(drawn) // across), across, sharex=True, sharey=True, squeeze=False).flat
+        panels = list(block.subplots(rows, columns, sharex=True, sharey=True, squeeze=False).flat)
         spreads = {}
         for name, (first, *_) in drawn.items():
             own = curves[first][number * len(runs[first]) : (number + 1) * len(runs[first])]
             if found := [curve for curve in own if curve.size]:
                 spreads[name] = spread(found)
-        for name, panel in zip(drawn, panels, strict=False):
-            draw_one(panel, name, spreads, PAPER)
-            panel.set_title(
-                name.replace(SAME, f"\n{SAME.strip()} ") if len(name) > 24 else name, fontsize=9, loc="left"
-            )
-        for panel in panels:  # the rest of the last row
+        for place, name in enumerate(drawn):
+            draw_one(panels[place], name, spreads, PAPER)
+            heading = name if len(name) <= LONG_NAME else name.replace(SAME, f"\n{SAME.strip()} ")
+            panels[place].set_title(heading, fontsize=9, loc="left")
+            panels[place].tick_params(labelbottom=place + columns >= len(drawn))
+        for panel in panels[len(drawn) :]:
             panel.set_visible(False)
 
 
@@ -113,7 +121,7 @@ def draw_one(panel: Any, name: str, spreads: Mapping[str, np.ndarray], palette: 
     calm(panel, palette)
     for other, (grid, middle, _, _) in spreads.items():
         if other != name:
-            panel.plot(grid, middle, color=palette.grid, linewidth=0.9, zorder=1)
+            panel.plot(grid, middle, color=palette.soft, alpha=0.4, linewidth=0.8, zorder=1)
     if name in spreads:
         grid, middle, low, high = spreads[name]
         panel.fill_between(grid, low, high, color=palette.lines[0], alpha=0.18, linewidth=0, zorder=2)

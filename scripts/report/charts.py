@@ -60,8 +60,8 @@ def axis_of(kinds: Sequence[Kind]) -> str:
 def _says_nothing(metric: Metric, kinds: Sequence[Kind]) -> bool:
     """Tell whether a metric is another one's double, or has no meaning in these runs."""
     tables = [run.columns for kind in kinds for run in kind.runs]
-    if metric.column == "rollout/ep_rew_mean":
-        pairs = [(table.get("rollout/success_rate"), table.get(metric.column)) for table in tables]
+    if metric.double_of:
+        pairs = [(table.get(metric.double_of), table.get(metric.column)) for table in tables]
         return all(a is not None and b is not None and np.array_equal(a, b, equal_nan=True) for a, b in pairs)
     above = [table.get(metric.only_above) for table in tables] if metric.only_above else []
     return bool(above) and not any(column is not None and (column > 1).any() for column in above)

@@ -18,6 +18,7 @@ class Metric:
         sign: -1 for columns that are kept negative.
         share: whether it is a share, shown in percent.
         only_above: a column that must exceed 1 somewhere, or the metric says nothing.
+        double_of: a column that may be the same throughout, whose chart says both then.
     """
 
     column: str
@@ -28,15 +29,16 @@ class Metric:
     sign: int = 1
     share: bool = False
     only_above: str = ""
+    double_of: str = ""
 
 
 METRICS = (
     Metric("rollout/success_rate", "Success", "Share of the sampled episodes that were right. Dots: held-out problems, "
            "greedy.", held_out="eval/success_rate", share=True),
     Metric("rollout/ep_rew_mean", "Reward", "Mean over the episodes of an update. Dots: evaluations.",
-           held_out="eval/mean_reward", spread="rollout/reward_std"),
+           held_out="eval/mean_reward", spread="rollout/reward_std", double_of="rollout/success_rate"),
     Metric("rollout/ep_len_mean", "Length", "Steps per episode; for text, tokens. Dots: evaluations.",
-           held_out="eval/mean_ep_length"),
+           held_out="eval/mean_ep_length", double_of="rollout/ep_rew_mean"),
     Metric("train/entropy_loss", "Entropy", "Nats per step. It falls as the policy becomes certain; at 0 it explores "
            "nothing.", sign=-1),
     Metric("rollout/kl_start", "KL to the start", "Nats per step: how far the policy has moved."),

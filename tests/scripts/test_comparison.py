@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from _rlenv_scripts.compare.curves import POINTS, draw, read_curve, spread
+from _rlenv_scripts.compare.curves import POINTS, draw, grid_of, merge_equal, read_curve, spread
 from _rlenv_scripts.compare.report import as_markdown
 from _rlenv_scripts.compare.statistics import bootstrap_interval, interquartile_mean, summarize, tabulate
 from _rlenv_scripts.plots import save_figure
@@ -162,13 +162,32 @@ def test_curves_of_different_lengths_share_an_axis_and_the_shorter_keeps_its_las
     assert low[half] == pytest.approx(grid[half])
 
 
-def test_the_figure_has_a_panel_of_rewards_and_one_of_kl(progress, tmp_path):
+def test_the_figure_has_a_panel_per_agent_with_the_others_behind_it(progress, tmp_path):
+    other = tmp_path / "other.csv"
+    other.write_text("time/episodes,rollout/ep_rew_mean,rollout/kl_start\n16,0.5,0.1\n32,1.0,0.2\n")
     seen = {}
 
     def draw_and_look(figure):
-        draw(figure, {"rloo": [progress], "grpo": []}, "time/episodes", "episodes")
-        seen["lines"] = [[line.get_label() for line in panel.lines] for panel in figure.axes]
+        draw(figure, {"rloo": [progress], "grpo": [other], "ppo": [progress]}, "time/episodes", "episodes")
+        shown = [panel for panel in figure.axes if panel.get_visible()]
+        seen["titles"] = [panel.get_title("left") for panel in shown]
+        seen["lines"] = [len(panel.lines) for panel in shown]
+        seen["named"] = [[line.get_label() for line in panel.lines if line.get_label()[0] != "_"] for panel in shown]
 
     save_figure(draw_and_look, tmp_path / "curves.png")
-    assert seen["lines"] == [["rloo"], []]
+    assert seen["titles"] == ["rloo = ppo", "grpo"] * 2
+    assert seen["lines"] == [2, 2, 1, 1]  # nobody but grpo logged its KL
+    assert seen["named"] == [["rloo = ppo"], ["grpo"], [], ["grpo"]]
     assert (tmp_path / "curves.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_only_equal_curves_are_merged():
+    one, other = np.array([[0.0, 1.0], [1.0, 2.0]]), np.array([[0.0, 1.0], [1.0, 2.5]])
+    nothing = np.empty((2, 0))
+    curves = {"a": [one, other], "b": [one], "c": [one, other], "d": [other, one], "e": [nothing], "f": [nothing]}
+    assert merge_equal(curves) == {"a = c": ["a", "c"], "b": ["b"], "d": ["d"], "e": ["e"], "f": ["f"]}
+
+
+@pytest.mark.parametrize(("panels", "grid"), [(1, (1, 1)), (5, (1, 5)), (6, (2, 3)), (9, (2, 5)), (11, (3, 4))])
+def test_rows_of_panels_are_about_equally_long(panels, grid):
+    assert grid_of(panels) == grid

@@ -1,0 +1,193 @@
+"""`rlenv report`: the page stands alone, and what the runs hold is data in it, never markup."""
+
+import json
+import re
+import shutil
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+from _rlenv_scripts.report.charts import running_mean
+from _rlenv_scripts.report.collect import kinds_of, read_runs
+from _rlenv_scripts.report.tokens import visible
+from inprocess import error_of, result_of, run
+
+VOID = {"meta", "link", "input", "br", "img"}
+EVIL = "<script>alert(1)</script><img src=x onerror=alert(1)>{{ 7 * 7 }}&amp;\x00\x1b[31m\u202e"
+TEXT = ["--sft-steps", 2, "--sft-examples", 8, "--episodes", 16, "--episodes-per-update", 8, "--group-size", 4]
+TEXT += ["--agent", "grpo", "--eval-episodes", 4, "--verifier-arg", "digits=1"]
+POLE = ["--env", "CartPole-v1", "--episodes", 8, "--episodes-per-update", 4, "--num-envs", 4, "--eval-episodes", 2]
+COMMON = ["--log-interval", 1, "--device", "cpu", "--report", "--json"]
+
+
+class Page(HTMLParser):
+    """What a browser makes of a page: its elements, its text, and whether every element is closed."""
+
+    def __init__(self, source):
+        super().__init__()
+        self.tags, self.attributes, self.open, self.texts, self.styles = [], [], [], [], []
+        self.feed(source)
+        self.close()
+        self.text = "".join(self.texts)
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append(tag)
+        self.attributes += attrs
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attrs):
+        self.tags.append(tag)
+        self.attributes += attrs
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        (self.styles if self.open and self.open[-1] == "style" else self.texts).append(data)
+
+
+def page_of(path):
+    """Return the page in a file, which stands alone and has both themes."""
+    source = path.read_text(encoding="utf-8")
+    page = Page(source)
+    assert page.open == []
+    assert not {"script", "img", "iframe", "object", "embed", "base", "form", "foreignobject"} & {*page.tags}
+    for name, value in page.attributes:
+        assert not name.startswith("on")
+        if name in ("href", "src", "action", "poster", "srcset", "data"):
+            assert value.startswith("#") or value == "data:,"
+        assert not re.search(r"url\((?!#)", value or "")
+    (style,) = page.styles[:1]
+    for rule in ("@media (prefers-color-scheme: dark)", "@media print"):
+        assert rule in style
+    for style in page.styles:
+        assert not re.search(r"@import|url\(|https?:", style)
+    ids = [value for name, value in page.attributes if name == "id"]
+    assert len(ids) == len({*ids})
+    used = [value[1:] for name, value in page.attributes if name == "href" and value.startswith("#")]
+    assert {*used} <= {*ids}
+    assert not re.search(r"#000[ab]\d\d", source)  # colors that stand for variables of the page
+    return page
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """Return a run of text and one of control, as rlenv train leaves them with their reports."""
+    folder = tmp_path_factory.mktemp("runs")
+    for name, options in (("text", TEXT), ("pole", POLE)):
+        result_of(run("train", *options, *COMMON, "--log-dir", folder / name))
+    return folder
+
+
+def test_train_ends_with_a_page_of_curves_completions_credit_and_options(runs):
+    page = page_of(runs / "text" / "report.html")
+    assert page.tags.count("svg") >= 4
+    for heading in ("What the doctor finds", "Curves", "Before and after", "Credit in training", "Configuration"):
+        assert heading in page.text
+    first = json.loads((runs / "text" / "samples.jsonl").read_text().splitlines()[0])
+    assert first["prompt"] in page.text
+    for option in ("learning_rate", "clip_range", "digits"):
+        assert option in page.text
+
+
+def test_a_run_of_control_has_curves_and_no_completions(runs):
+    page = page_of(runs / "pole" / "report.html")
+    assert "mean reward before and after training" in page.text
+    assert "Before and after" not in page.text
+    assert not (runs / "pole" / "samples.jsonl").exists()
+
+
+def test_samples_hold_each_token_with_its_probability_and_training_its_credit(runs):
+    rows = [json.loads(line) for line in (runs / "text" / "samples.jsonl").read_text().splitlines()]
+    assert [row["when"] for row in rows] == ["before"] * 4 + ["during"] * 8 + ["after"] * 4
+    assert [row["updates"] for row in rows] == [0] * 4 + [1] * 4 + [2] * 4 + [2] * 4
+    for row in rows:
+        assert "".join(row["texts"]) == row["completion"]
+        assert len(row["tokens"]) == len(row["texts"]) == len(row["log_probs"])
+        assert max(row["log_probs"]) <= 0
+        left, _, right = row["prompt"].rstrip("=").partition("+")
+        assert row["answer"] == str(int(left) + int(right))
+        if row["kind"] == "training":
+            assert len(row["advantages"]) == len(row["tokens"])
+    before, after = rows[:4], rows[-4:]
+    assert [row["prompt"] for row in before] == [row["prompt"] for row in after]
+
+
+@pytest.fixture
+def hostile(runs, tmp_path):
+    """Return a run whose every text is an attack."""
+    folder = tmp_path / "run"
+    shutil.copytree(runs / "text", folder)
+    rows = [json.loads(line) for line in (folder / "samples.jsonl").read_text().splitlines()]
+    for row in rows:
+        texts = [EVIL, "\ud800", *row["texts"][2:]] if len(row["texts"]) > 1 else [EVIL]
+        row |= {"prompt": EVIL, "answer": EVIL, "completion": EVIL, "texts": texts, "parts": {EVIL: 0.5}}
+    (folder / "samples.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"model": EVIL, "agent": EVIL, EVIL: EVIL}))
+    table = (folder / "progress.csv").read_text().splitlines()
+    table = [table[0] + ',rollout/parts/"<b>&\u202e', *(line + ",0.5" for line in table[1:])]
+    (folder / "progress.csv").write_text("\n".join(table) + "\n")
+    return folder
+
+
+def test_texts_of_models_and_users_never_become_markup(hostile):
+    result_of(run("report", hostile, "--json"))
+    page = page_of(hostile / "report.html")
+    shown = "<script>alert(1)</script><img src=x onerror=alert(1)>{{ 7 * 7 }}&amp;␀␛[31m\\u202e"
+    assert page.text.count(shown) > 10
+    assert "\\ud800" in page.text
+    assert not any(c in page.text for c in "\x00\x1b\u202e\ufffd")
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [("a b\n", "a b\n"), ("\x00\x7f\x85", "␀␡\\u0085"), ("\u2066x", "\\u2066x"), ("\ud800", "\\ud800")],
+)
+def test_control_characters_are_shown(text, shown):
+    assert visible(text) == shown
+
+
+def test_runs_that_differ_in_their_seed_are_of_one_kind_and_equal_kinds_share_a_line(runs, tmp_path):
+    for seed in range(4):
+        folder = tmp_path / f"run{seed}"
+        shutil.copytree(runs / "pole", folder)
+        rate = {"learning_rate": 0.1} if seed > 1 else {}
+        config = json.loads((folder / "config.json").read_text())
+        (folder / "config.json").write_text(json.dumps(config | {"seed": seed} | rate))
+    folders = sorted(tmp_path.glob("run*"))
+    kinds = kinds_of(read_runs([*folders, folders[0]]))
+    assert [(kind.label, len(kind.runs)) for kind in kinds] == [("learning_rate default", 2), ("learning_rate 0.1", 2)]
+    out = tmp_path / "all.html"
+    result = result_of(run("report", *folders, "--out", out, "--json"))
+    assert (result["runs"], result["kinds"]) == (4, 2)
+    page = page_of(out)
+    assert any("learning_rate default and learning_rate 0.1" in (value or "") for _, value in page.attributes)
+
+
+def test_the_running_mean_of_a_line_is_the_line_with_a_band_of_its_spread():
+    x = np.arange(40.0)
+    _, mean, low, high = running_mean(np.stack([x, 2 * x]))
+    assert np.allclose(mean[5:-5], 2 * x[5:-5])
+    assert np.allclose(mean - low, high - mean)
+    _, _, low, high = running_mean(np.stack([x, 2 * x]), np.stack([x, np.full(40, 3.0)]))
+    assert np.allclose(high - low, 6.0)
+
+
+def test_bad_input_is_one_line(runs, tmp_path):
+    assert "is not a run folder (no config.json)" in error_of(run("report", tmp_path))
+    assert "runs of different environments" in error_of(run("report", runs / "text", runs / "pole"))
+    (tmp_path / "sft").mkdir()
+    (tmp_path / "sft" / "config.json").write_text('{"env_id": "TextGen-v0"}')
+    assert "is not a run of rlenv train" in error_of(run("report", tmp_path / "sft"))
+    (tmp_path / "new").mkdir()
+    shutil.copy(runs / "text" / "config.json", tmp_path / "new")
+    assert "has no figures yet" in error_of(run("report", tmp_path / "new"))
+    (tmp_path / "mine.html").write_text("<p>mine</p>")
+    assert "is not a report of rlenv" in error_of(run("report", runs / "text", "--out", tmp_path / "mine.html"))
+    assert (tmp_path / "mine.html").read_text() == "<p>mine</p>"
+    shutil.copytree(runs / "text", tmp_path / "broken")
+    with (tmp_path / "broken" / "samples.jsonl").open("a") as file:
+        file.write('{"kind": 1}\n{"half')
+    assert "line 17 of" in error_of(run("report", tmp_path / "broken"))
