@@ -1,7 +1,6 @@
 """`rlenv export`: what transformers generates from an export is what the policy does, token for token."""
 
 import json
-import sys
 from types import SimpleNamespace
 
 import pytest
@@ -117,7 +116,6 @@ def test_the_model_card_says_data_command_and_figures(folder, tmp_path):
     command = "rlenv train --verifier-arg digits=1 --episodes 8 --episodes-per-update 4"
     assert command in card and "--log-dir" not in card and str(folder) not in card
     assert "before training" in card and "after training" in card and "pass@2" in card
-    pytest.importorskip("matplotlib")
     assert "![learning curve](learning_curve.png)" in card
     assert (tmp_path / "sums" / "learning_curve.png").read_bytes().startswith(b"\x89PNG")
 
@@ -129,12 +127,6 @@ def test_the_command_on_the_card_is_one_that_the_command_line_takes(folder, tmp_
     with train.make_context("train", command.split()[2:]) as context:
         again = resolved(context.params)
     assert again == json.loads((folder / "config.json").read_text())
-
-
-def test_without_matplotlib_there_is_no_curve(folder, tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
-    exported(folder, tmp_path / "out")
-    assert "learning curve" not in (tmp_path / "out" / "README.md").read_text()
 
 
 def test_the_best_checkpoint_is_exported_on_demand(folder, tmp_path):
