@@ -18,6 +18,7 @@ from .kl_anchor import Anchor
 from .metrics import Reduce, critic_metrics, sampled_metrics
 from .optimizer import BETAS, EPS, PolicyOptimizer, half_precision
 from .policies import Policy
+from .reward_scale import RewardScale
 from .rollout import Batch, Rollout, RolloutT
 from .settings import check_names, full_signature, saved_settings
 
@@ -83,6 +84,7 @@ class Learner:
         adam_beta2: float = BETAS[1],
         adam_eps: float = EPS,
         gamma: float | None = None,
+        normalize_rewards: bool = False,
         max_grad_norm: float = 1.0,
         ent_coef: float = 0.0,
         vf_coef: float = 0.5,
@@ -107,6 +109,8 @@ class Learner:
         if self.uses_critic and not self.policy.critic_parameters():
             raise ValueError(f"{type(self).__name__} needs a policy with a critic")
         self.gamma = check_number("gamma", self.or_default("gamma", gamma), low=0.0, high=1.0)
+        self.normalize_rewards = check_flag("normalize_rewards", normalize_rewards)
+        self.reward_scale = RewardScale(self.gamma) if normalize_rewards else None
         self.learning_rate = self.or_default("learning_rate", learning_rate)
         self.lr_schedule, self.max_grad_norm = lr_schedule, max_grad_norm
         self.warmup_updates, self.weight_decay = warmup_updates, weight_decay
@@ -168,7 +172,7 @@ class Learner:
 
     def update(self, rollout: Rollout) -> dict[str, float]:
         """Take the optimizer steps of a rollout; return its metrics, averaged over the steps."""
-        prepared = self.prepare(rollout)
+        prepared = self.prepare(rollout if self.reward_scale is None else self.reward_scale(rollout))
         self._show("train/advantages", prepared.advantages, prepared)
         for watch in self.watchers:
             watch(prepared)
@@ -181,6 +185,7 @@ class Learner:
                 self._check_log_probs(metrics)
             steps.append(metrics | {"train/grad_norm": self.policy_optimizer.step(fault, new_update=not steps)})
             learned |= self.policy_optimizer.stepped
+        self.policy.observe(prepared)
         self.num_updates += 1
         self.trained_timesteps += int(prepared.learnable.sum()) if learned else 0
         means = {name: sum(step[name] for step in steps) / len(steps) for name in steps[0]}
@@ -320,9 +325,12 @@ class Learner:
 
     def training_state(self) -> dict[str, Any]:
         """Return the state of the optimizer and the algorithm."""
-        return {"optimizer": self.policy_optimizer.state_dict(), "algorithm": self.state_dict()}
+        scale = {} if self.reward_scale is None else {"reward_scale": self.reward_scale.state_dict()}
+        return {"optimizer": self.policy_optimizer.state_dict(), "algorithm": self.state_dict(), **scale}
 
     def load_training_state(self, state: dict[str, Any]) -> None:
         """Restore what `training_state` returned."""
         self.policy_optimizer.load_state_dict(state["optimizer"])
         self.load_state_dict(state["algorithm"])
+        if self.reward_scale is not None and "reward_scale" in state:
+            self.reward_scale.load_state_dict(state["reward_scale"])

@@ -26,6 +26,7 @@ class LearnerSettings(TypedDict, total=False):
     adam_beta2: float
     adam_eps: float
     gamma: float | None
+    normalize_rewards: bool
     max_grad_norm: float
     ent_coef: float
     vf_coef: float
@@ -54,6 +55,8 @@ class AgentSettings(LearnerSettings, total=False):
         num_envs: B, slots of the environment; by default at most N.
         group_size: K, episodes that share a prompt, for environments with groups. None: the algorithm's default.
         gamma: discount γ, 0 to 1.
+        normalize_rewards: divide rewards by the running standard deviation of the discounted return, in updates only;
+            see `reward_scale.py`.
         max_grad_norm: the policy's and the critic's gradient are each clipped to this norm.
         ent_coef: c_H, weight of the entropy, at least 0.
         vf_coef: c_V, weight of the critic's loss, at least 0; no effect without a critic.

@@ -78,6 +78,10 @@ update_options = options(
     setting("--num-envs", type=int, help="Slots of the environment."),
     setting("--group-size", type=int, show_default="the agent's", help="Episodes that share a prompt."),
     setting("--gamma", type=float, help="Discount."),
+    setting(
+        "--normalize-rewards/--no-normalize-rewards",
+        help="Train on rewards divided by the running standard deviation of the return.",
+    ),
     setting("--max-grad-norm", type=float, help="Gradients are clipped to this norm."),
     setting("--ent-coef", type=float, help="Entropy bonus."),
     setting("--vf-coef", type=float, help="Weight of the critic's loss, for agents with a critic."),

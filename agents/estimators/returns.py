@@ -29,6 +29,22 @@ def return_to_go(rewards: torch.Tensor, mask: torch.Tensor, gamma: float = 1.0) 
     return returns.where(mask, 0)
 
 
+def discounted_sum(rewards: torch.Tensor, mask: torch.Tensor, gamma: float = 1.0) -> torch.Tensor:
+    """Return the discounted sum of the rewards up to each step.
+
+        F_t = γ F_{t-1} + r_t
+
+    Args:
+        rewards: [N, T]; what stands in masked cells has no effect.
+        mask: which steps exist, bool [N, T].
+        gamma: γ, 0 to 1.
+
+    Returns:
+        F [N, T], 0 in masked cells.
+    """
+    return return_to_go(rewards.flip(1), mask.flip(1), gamma).flip(1)
+
+
 def episode_return(rewards: torch.Tensor, mask: torch.Tensor, gamma: float = 1.0) -> torch.Tensor:
     """Return the discounted return of the whole episode at each of its steps.
 

@@ -109,6 +109,9 @@ class Policy(nn.Module):
         """Return KL(pi || reference) over all actions at every step [N, T], differentiable; 0 in masked cells."""
         raise NotImplementedError
 
+    def observe(self, rollout: Rollout) -> None:
+        """Take notice of a rollout after the update on it, as for running statistics; does nothing by default."""
+
     def critic_parameters(self) -> list[nn.Parameter]:
         """Return the parameters that only the critic has."""
         return []

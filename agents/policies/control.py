@@ -17,14 +17,15 @@ from stable_baselines3.common.policies import (
     BasePolicy,
     MultiInputActorCriticPolicy,
 )
-from stable_baselines3.common.preprocessing import is_image_space, is_image_space_channels_first
+from stable_baselines3.common.preprocessing import is_image_space, is_image_space_channels_first, preprocess_obs
 from torch import distributions as td
 from torch import nn
 from typing_extensions import override
 
-from ..checks import check_choice
+from ..checks import check_choice, check_flag
 from ..rollout import Obs, Rollout, map_obs
 from .base import Policy, State, choose, load_weights, sample_categorical, scatter_steps
+from .normalized import NormalizedObservations
 
 CLASSES: dict[str, type[ActorCriticPolicy]] = {
     "MlpPolicy": ActorCriticPolicy,
@@ -42,6 +43,8 @@ class ControlPolicy(Policy):
         observation_space: of one environment.
         action_space: of one environment.
         name: "MlpPolicy", "CnnPolicy" or "MultiInputPolicy".
+        normalize_observations: whether the network sees observations less their mean, divided by their standard
+            deviation; see `normalized.py`. For MlpPolicy.
         network: keyword arguments of stable-baselines3's policy, such as `net_arch`. Checkpoints store them as JSON;
             `activation_fn` is one of torch.nn's classes, such as `nn.ReLU`, or its name.
 
@@ -52,10 +55,18 @@ class ControlPolicy(Policy):
     kind = "control"
 
     def __init__(
-        self, observation_space: spaces.Space, action_space: spaces.Space, name: str = "MlpPolicy", **network: Any
+        self,
+        observation_space: spaces.Space,
+        action_space: spaces.Space,
+        name: str = "MlpPolicy",
+        normalize_observations: bool = False,
+        **network: Any,
     ) -> None:
         super().__init__()
         _check_spaces(name, observation_space, action_space)
+        self.normalize_observations = check_flag("normalize_observations", normalize_observations)
+        if normalize_observations and name != "MlpPolicy":
+            raise ValueError(f"normalize_observations is for MlpPolicy, got {name}")
         squashes = bool(network.get("squash_output"))
         if squashes and not network.get("use_sde"):
             raise ValueError("squash_output needs use_sde=True: only stable-baselines3's gSDE squashes its actions")
@@ -65,6 +76,8 @@ class ControlPolicy(Policy):
         self.name, self.network = name, _savable(network)
         if "activation_fn" in network:
             network["activation_fn"] = getattr(nn, self.network["activation_fn"])
+        if normalize_observations:
+            network["features_extractor_class"] = NormalizedObservations
         self.net = CLASSES[name](observation_space, action_space, lambda _: 0.0, **network)
         self.net.set_training_mode(False)
         self._is_categorical = type(self.net.action_dist) is CategoricalDistribution
@@ -141,8 +154,18 @@ class ControlPolicy(Policy):
         return [parameter for module in modules for parameter in module.parameters()]
 
     @override
+    @torch.no_grad()
+    def observe(self, rollout: Rollout) -> None:
+        if self.normalize_observations:
+            seen: Any = preprocess_obs(rollout.observations[rollout.learnable], self.net.observation_space)  # type: ignore[index]
+            for module in self.net.modules():  # actor and critic may have one each
+                if isinstance(module, NormalizedObservations):
+                    module.observe(seen)
+
+    @override
     def save(self, folder: Path) -> None:
-        text = json.dumps({"name": self.name, "network": self.network}, indent=2)
+        named = {"name": self.name, "normalize_observations": self.normalize_observations, "network": self.network}
+        text = json.dumps(named, indent=2)
         (folder / _CONFIG).write_text(text + "\n", encoding="utf-8")
         save_file({key: value.contiguous() for key, value in self.net.state_dict().items()}, folder / _WEIGHTS)
 
@@ -150,7 +173,8 @@ class ControlPolicy(Policy):
     @override
     def load(cls, folder: Path, observation_space: Any, action_space: Any) -> Self:
         config = json.loads((folder / _CONFIG).read_text(encoding="utf-8"))
-        policy = cls(observation_space, action_space, config["name"], **config["network"])
+        normalizes = config.get("normalize_observations", False)
+        policy = cls(observation_space, action_space, config["name"], normalizes, **config["network"])
         load_weights(policy.net, folder / _WEIGHTS)
         return policy
 
