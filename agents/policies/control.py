@@ -22,9 +22,10 @@ from torch import distributions as td
 from torch import nn
 from typing_extensions import override
 
-from ..checks import check_choice, check_flag
+from ..checks import check_choice, check_count, check_flag
 from ..rollout import Obs, Rollout, map_obs
 from .base import Policy, State, choose, load_weights, sample_categorical, scatter_steps
+from .gsde import held_sample
 from .normalized import NormalizedObservations
 
 CLASSES: dict[str, type[ActorCriticPolicy]] = {
@@ -33,6 +34,9 @@ CLASSES: dict[str, type[ActorCriticPolicy]] = {
     "MultiInputPolicy": MultiInputActorCriticPolicy,
 }
 BASIC = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
+_OWN = ("normalize_observations", "sde_sample_freq")  # arguments that are not stable-baselines3's
+# What stable-baselines3's distributions keep of their last use.
+_LAST = ("distribution", "_latent_sde", "weights_dist", "exploration_mat", "exploration_matrices")
 _CONFIG, _WEIGHTS = "policy.json", "policy.safetensors"
 
 
@@ -45,6 +49,7 @@ class ControlPolicy(Policy):
         name: "MlpPolicy", "CnnPolicy" or "MultiInputPolicy".
         normalize_observations: whether the network sees observations less their mean, divided by their standard
             deviation; see `normalized.py`. For MlpPolicy.
+        sde_sample_freq: with `use_sde`, steps for which gSDE keeps a matrix of noise; see `gsde.py`.
         network: keyword arguments of stable-baselines3's policy, such as `net_arch`. Checkpoints store them as JSON;
             `activation_fn` is one of torch.nn's classes, such as `nn.ReLU`, or its name.
 
@@ -60,6 +65,7 @@ class ControlPolicy(Policy):
         action_space: spaces.Space,
         name: str = "MlpPolicy",
         normalize_observations: bool = False,
+        sde_sample_freq: int = 1,
         **network: Any,
     ) -> None:
         super().__init__()
@@ -67,6 +73,9 @@ class ControlPolicy(Policy):
         self.normalize_observations = check_flag("normalize_observations", normalize_observations)
         if normalize_observations and name != "MlpPolicy":
             raise ValueError(f"normalize_observations is for MlpPolicy, got {name}")
+        self.sde_sample_freq = check_count("sde_sample_freq", sde_sample_freq)
+        if sde_sample_freq > 1 and not network.get("use_sde"):
+            raise ValueError(f"sde_sample_freq={sde_sample_freq} needs use_sde=True: it is gSDE's")
         squashes = bool(network.get("squash_output"))
         if squashes and not network.get("use_sde"):
             raise ValueError("squash_output needs use_sde=True: only stable-baselines3's gSDE squashes its actions")
@@ -96,8 +105,15 @@ class ControlPolicy(Policy):
         if self._is_categorical:
             return *choose(self._logits(obs).log_softmax(-1), deterministic, generator), None
         distribution = self.net.get_distribution(obs)
-        actions = distribution.mode() if deterministic else _sample(distribution, generator)
-        return actions, distribution.log_prob(actions), None
+        held = None
+        if deterministic:
+            actions = distribution.mode()
+        elif self.sde_sample_freq > 1:
+            kept = (self.net.log_std, state, episode_start, self.sde_sample_freq, generator)
+            actions, held = held_sample(distribution, *kept)
+        else:
+            actions = _sample(distribution, generator)
+        return actions, distribution.log_prob(actions), held
 
     @override
     @torch.no_grad()
@@ -154,6 +170,15 @@ class ControlPolicy(Policy):
         return [parameter for module in modules for parameter in module.parameters()]
 
     @override
+    def frozen_copy(self) -> Self:
+        distribution = vars(self.net.action_dist)
+        last = {name: distribution.pop(name) for name in _LAST if name in distribution}  # of a graph: cannot be copied
+        try:
+            return super().frozen_copy()
+        finally:
+            distribution.update(last)
+
+    @override
     @torch.no_grad()
     def observe(self, rollout: Rollout) -> None:
         if self.normalize_observations:
@@ -164,17 +189,20 @@ class ControlPolicy(Policy):
 
     @override
     def save(self, folder: Path) -> None:
-        named = {"name": self.name, "normalize_observations": self.normalize_observations, "network": self.network}
-        text = json.dumps(named, indent=2)
+        own = {name: getattr(self, name) for name in _OWN}
+        text = json.dumps({"name": self.name, **own, "network": self.network}, indent=2)
         (folder / _CONFIG).write_text(text + "\n", encoding="utf-8")
-        save_file({key: value.contiguous() for key, value in self.net.state_dict().items()}, folder / _WEIGHTS)
+        weights = {
+            key: value.clone(memory_format=torch.contiguous_format) for key, value in self.net.state_dict().items()
+        }
+        save_file(weights, folder / _WEIGHTS)  # copies: an extractor that actor and critic share has several names
 
     @classmethod
     @override
     def load(cls, folder: Path, observation_space: Any, action_space: Any) -> Self:
         config = json.loads((folder / _CONFIG).read_text(encoding="utf-8"))
-        normalizes = config.get("normalize_observations", False)
-        policy = cls(observation_space, action_space, config["name"], normalizes, **config["network"])
+        own = {name: config[name] for name in _OWN if name in config}  # earlier versions had none
+        policy = cls(observation_space, action_space, config["name"], **own, **config["network"])
         load_weights(policy.net, folder / _WEIGHTS)
         return policy
 

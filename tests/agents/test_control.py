@@ -1,5 +1,7 @@
 """Classic control: which spaces are taken, and that what the environment gets is what the log-probability is of."""
 
+from itertools import pairwise
+
 import gymnasium as gym
 import numpy as np
 import pytest
@@ -7,7 +9,8 @@ import torch
 from gymnasium import spaces
 from identity_checks import ROUNDING, assert_close, collect
 
-from agents import Reinforce
+from agents import PPO, Reinforce
+from agents.kl_anchor import weights_digest
 
 IMAGE = spaces.Box(0.0, 1.0, (3,), np.float32)
 
@@ -109,3 +112,143 @@ def test_spaces_that_no_policy_reads_are_refused_in_one_line(case):
     with pytest.raises(ValueError, match=said) as refusal:
         agent_in(Listener(action_space, observation_space), policy, **kwargs)
     assert "\n" not in str(refusal.value)
+
+
+def rows_of(observations):
+    """Return the observations of every step that exists [M, ...]."""
+    return observations.observations[observations.learnable].double().numpy()
+
+
+def test_normalized_observations_have_the_statistics_of_all_steps_trained_on():
+    space = spaces.Box(np.array([90.0, -0.1, 5.0], np.float32), np.array([110.0, 0.1, 5.0], np.float32))
+    agent = agent_in(Listener(spaces.Discrete(2), space), normalize_observations=True)
+    seen = np.concatenate([rows_of(rollout) for rollout, _ in agent.updates(total_episodes=12)])
+    assert len(seen) == 12 * 5
+    extractor = agent.policy.net.features_extractor
+    np.testing.assert_allclose(extractor.mean.numpy(), seen.mean(0), rtol=1e-9)
+    np.testing.assert_allclose(extractor.variance.numpy(), seen.var(0), rtol=1e-6, atol=1e-12)
+    features = extractor(torch.as_tensor(seen, dtype=torch.float32))
+    assert_close(features[:, :2].mean(0), torch.zeros(2), 1e-3, "mean")
+    assert_close(features[:, :2].std(0, correction=0), torch.ones(2), 1e-3, "deviation")
+    assert not features[:, 2].any()  # what never varies is 0, not infinite
+    assert extractor(torch.full((1, 3), 1e9)).abs().max() == 10.0
+
+
+def test_the_statistics_stand_still_while_a_rollout_is_collected_and_trained_on():
+    agent = PPO(
+        "MlpPolicy", "Pendulum-v1", episodes_per_update=2, num_envs=2, num_epochs=2, device="cpu",
+        policy_kwargs={"normalize_observations": True, "share_features_extractor": False},
+    )  # fmt: skip
+    *_, (rollout, metrics) = agent.updates(total_episodes=6)
+    assert 0 < metrics["train/logp_gap_max"] < 1e-4
+    own, critics = agent.policy.net.pi_features_extractor, agent.policy.net.vf_features_extractor
+    assert own is not critics and torch.equal(own.mean, critics.mean) and own.count == 6 * 200
+    reference = agent.policy.frozen_copy()
+    agent.policy.observe(rollout)
+    assert own.count == 8 * 200 and reference.net.pi_features_extractor.count == 6 * 200
+
+
+def test_evaluation_prediction_and_a_loaded_agent_use_the_same_statistics(tmp_path):
+    agent = Reinforce(
+        "MlpPolicy", "MountainCar-v0", env_kwargs={"max_episode_steps": 20}, episodes_per_update=2, device="cpu",
+        policy_kwargs={"normalize_observations": True}, normalize_rewards=True,
+    ).learn(total_episodes=4)  # fmt: skip
+    agent.save(tmp_path / "saved")
+    loaded = Reinforce.load(tmp_path / "saved", device="cpu")
+    assert loaded.normalize_rewards and loaded.policy.normalize_observations
+    assert loaded.reward_scale.state_dict() == agent.reward_scale.state_dict()
+    obs = torch.tensor([[-0.5, 0.0], [0.2, 0.05]])
+    features = agent.policy.net.features_extractor(obs)
+    assert torch.equal(loaded.policy.net.features_extractor(obs), features) and not torch.equal(features, obs)
+    assert (
+        loaded.predict(obs.numpy(), deterministic=True)[0] == agent.predict(obs.numpy(), deterministic=True)[0]
+    ).all()
+
+
+def test_normalized_rewards_are_divided_by_the_deviation_of_what_was_earned():
+    agent = Reinforce(
+        "MlpPolicy", "Pendulum-v1", episodes_per_update=3, gamma=0.9, normalize_rewards=True, device="cpu"
+    )
+    earned = []
+    for rollout, metrics in agent.updates(total_episodes=6):
+        for rewards in rollout.rewards.double().tolist():
+            total = 0.0
+            for reward in rewards:
+                total = 0.9 * total + reward
+                earned.append(total)
+        assert metrics["rollout/ep_rew_mean"] == pytest.approx(
+            float(rollout.rewards.sum(1).mean())
+        )  # as they were paid
+    assert float(agent.reward_scale.moments.var) == pytest.approx(np.var(earned), rel=1e-5)
+    scaled = agent.reward_scale(rollout)
+    ratio = rollout.rewards / scaled.rewards
+    assert_close(ratio, torch.full_like(ratio, float(agent.reward_scale.moments.var) ** 0.5), 1e-3, "scale")
+
+
+def test_held_noise_lasts_for_its_steps_and_no_longer_than_its_episode():
+    space = spaces.Box(-1.0, 1.0, (2,))
+    agent = agent_in(Listener(space), use_sde=True, sde_sample_freq=3)
+    policy, generator = agent.policy, torch.Generator().manual_seed(0)
+    state, matrices = policy.initial_state(2), []
+    for step in range(8):
+        starts = torch.tensor([step == 0, step in (0, 4)])
+        _, _, state = policy.act(torch.rand(2, 3), state, starts, generator=generator)
+        matrices.append(state.matrices)
+    fresh = [[bool((now[i] != before[i]).any()) for i in range(2)] for before, now in pairwise(matrices)]
+    assert [1 + step for step, (first, _) in enumerate(fresh) if first] == [3, 6]
+    assert [1 + step for step, (_, second) in enumerate(fresh) if second] == [3, 4, 7]
+
+
+def test_held_noise_has_the_distribution_that_its_log_probabilities_are_of():
+    agent = agent_in(Listener(spaces.Box(-1.0, 1.0, (2,))), use_sde=True, sde_sample_freq=4, log_std_init=0.5)
+    obs = torch.rand(1, 3).expand(40_000, 3)
+    starts = torch.ones(40_000, dtype=torch.bool)
+    with torch.no_grad():
+        actions, log_probs, _ = agent.policy.act(obs, None, starts, generator=torch.Generator().manual_seed(1))
+        normal = agent.policy.net.get_distribution(obs[:1]).distribution
+    assert_close(actions.mean(0), normal.mean[0], 4 * float(normal.stddev.max()) / 200, "mean")
+    assert_close(actions.std(0), normal.stddev[0], 0.03, "deviation")
+    assert_close(log_probs, normal.log_prob(actions).sum(1), ROUNDING, "log-probability")
+    heard, _, rollout = heard_and_chosen(agent, agent.env.envs[0])
+    assert_close(agent.policy.evaluate_actions(rollout)[0], rollout.log_probs, ROUNDING, "acting and training")
+    assert len(heard) == 20
+    agent.learn(total_episodes=4)
+
+
+@pytest.mark.parametrize(
+    ("kwargs", "said"),
+    [
+        ({"normalize_observations": "yes"}, "normalize_observations must be true or false, got 'yes'"),
+        ({"sde_sample_freq": 4}, "sde_sample_freq=4 needs use_sde=True"),
+        ({"sde_sample_freq": 0, "use_sde": True}, "sde_sample_freq.*0"),
+    ],
+)
+def test_settings_of_the_network_that_cannot_be_are_refused_in_one_line(kwargs, said):
+    with pytest.raises(ValueError, match=said) as refusal:
+        agent_in(Listener(spaces.Box(-1.0, 1.0, (2,))), "MlpPolicy", **kwargs)
+    assert "\n" not in str(refusal.value)
+
+
+def test_only_an_mlp_normalizes_its_observations():
+    env = Listener(spaces.Discrete(2), spaces.Dict({"near": IMAGE}))
+    with pytest.raises(ValueError, match="normalize_observations is for MlpPolicy, got MultiInputPolicy"):
+        agent_in(env, normalize_observations=True)
+
+
+def test_an_extractor_that_actor_and_critic_share_is_saved(tmp_path):
+    images = spaces.Box(0, 255, (3, 40, 40), np.uint8)
+    agent = agent_in(Listener(spaces.Discrete(2), images), "CnnPolicy")
+    agent.save(tmp_path / "saved")
+    loaded = Reinforce.load(tmp_path / "saved", env=agent.env, device="cpu")
+    assert weights_digest(loaded.policy) == weights_digest(agent.policy)
+    assert loaded.policy.net.pi_features_extractor is loaded.policy.net.vf_features_extractor
+
+
+@pytest.mark.parametrize("kwargs", [{}, {"use_sde": True}], ids=["gaussian", "gSDE"])
+def test_a_policy_of_continuous_actions_is_copied_after_training(kwargs):
+    agent = agent_in(Listener(spaces.Box(-1.0, 1.0, (2,))), **kwargs).learn(total_episodes=4)
+    reference = agent.policy.frozen_copy()
+    assert weights_digest(reference) == weights_digest(agent.policy)
+    assert not any(parameter.requires_grad for parameter in reference.parameters())
+    agent.learn(total_episodes=4)
+    assert weights_digest(reference) != weights_digest(agent.policy)
