@@ -18,6 +18,8 @@ from .envs import make_envs
 from .failures import DivergedError, VerifierError
 from .policies import ControlPolicy, LanguageModelPolicy, Policy, make_policy
 from .rollout import Batch, Rollout
+from .sb3_envs import as_vec_env
+from .sb3_extractor import TokenExtractor
 from .warm_start import warm_start
 
 __rlenv_package__ = True
@@ -43,7 +45,9 @@ __all__ = [
     "ReinforceBaseline",
     "ReinforcePlusPlus",
     "Rollout",
+    "TokenExtractor",
     "VerifierError",
+    "as_vec_env",
     "find_agent",
     "make_envs",
     "make_policy",
