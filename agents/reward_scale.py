@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-import torch
+import numpy as np
 from stable_baselines3.common.running_mean_std import RunningMeanStd
 
 from .estimators.returns import discounted_sum
@@ -45,5 +45,5 @@ class RewardScale:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore what `state_dict` returned."""
-        self.moments.mean, self.moments.var = torch.tensor(state["mean"]).numpy(), torch.tensor(state["var"]).numpy()
+        self.moments.mean, self.moments.var = np.float64(state["mean"]), np.float64(state["var"])
         self.moments.count = state["count"]

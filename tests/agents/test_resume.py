@@ -59,6 +59,7 @@ def everything(agent):
         "generator": agent.generator.get_state().tolist(),
         "envs": json.dumps(env_state(agent.env)),
         "algorithm": str(agent.state_dict()),
+        "rewards": agent.reward_scale and agent.reward_scale.state_dict(),
         "counters": (agent.num_timesteps, agent.trained_timesteps, agent.num_episodes, agent.num_updates),
         "watches": (agent.failure_watch.state_dict(), agent.stability_watch.state_dict()),
     }
@@ -75,6 +76,26 @@ def test_a_break_changes_nothing(name, kind, tmp_path):
     again = Agent.load(tmp_path / "agent", device="cpu")
     assert everything(again) == everything(first)
     assert begun + run(again, UPDATES - BREAK) == wanted
+    assert everything(again) == everything(whole)
+
+
+NORMALIZING = {
+    "statistics": ("CartPole-v1", {"normalize_observations": True}),
+    "held noise": ("Pendulum-v1", {"normalize_observations": True, "use_sde": True, "sde_sample_freq": 4}),
+}
+
+
+@pytest.mark.parametrize("case", NORMALIZING)
+def test_a_break_changes_nothing_for_normalized_observations_and_rewards(case, tmp_path):
+    env, network = NORMALIZING[case]
+    settings = {**SMALL, **SETTINGS["ppo"], "kl_coef": 0.05, "normalize_rewards": True, "policy_kwargs": network}
+    whole, first = (AGENTS["ppo"]("MlpPolicy", env, **settings) for _ in range(2))
+    wanted = run(whole, 3)
+    begun = run(first, 1)
+    first.save(tmp_path / "agent")
+    again = Agent.load(tmp_path / "agent", device="cpu")
+    assert everything(again) == everything(first) and again.reward_scale.moments.count > 0
+    assert begun + run(again, 2) == wanted
     assert everything(again) == everything(whole)
 
 
