@@ -1,10 +1,12 @@
-"""Another library's agent, unmodified, learns in the environment: the reward and the observations carry the task."""
+"""Other libraries' agents, unmodified, learn in the environment: the reward and the observations carry the task."""
 
 import gymnasium as gym
 import pytest
-from stable_baselines3 import PPO
+from stable_baselines3 import A2C, PPO
 from stable_baselines3.common.evaluation import evaluate_policy
 from stable_baselines3.common.monitor import Monitor
+
+from agents import TokenExtractor, as_vec_env
 
 pytestmark = pytest.mark.slow
 SUMS = [{"prompt": f"{a}+{b}=", "answer": str(a + b)} for a, b in ((1, 2), (2, 2), (4, 4))]
@@ -36,4 +38,25 @@ def test_ppo_of_stable_baselines3_learns_three_sums():
     agent.learn(10_240)
     after, _ = evaluate_policy(agent, env, n_eval_episodes=300, deterministic=False)
     assert before < 0.1
+    assert after > 0.5
+
+
+PEERS = {
+    PPO: {"n_steps": 16, "batch_size": 256, "n_epochs": 4, "learning_rate": 3e-3, "ent_coef": 0.01},
+    A2C: {"n_steps": 16, "learning_rate": 3e-3, "ent_coef": 0.01},
+}
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("cls", PEERS)
+def test_agents_of_stable_baselines3_learn_one_digit_sums_with_the_token_extractor(cls, seed):
+    env = as_vec_env(gym.make_vec("rlenv:TextGen-v0", num_envs=64, verifier="arith", verifier_kwargs={"digits": 1}))
+    network = {"features_extractor_class": TokenExtractor, "net_arch": [128]}
+    settings = {**PEERS[cls], "gamma": 1.0, "gae_lambda": 1.0, "policy_kwargs": network, "device": "cpu"}
+    agent = cls("MultiInputPolicy", env, seed=seed, **settings)
+    before, _ = evaluate_policy(agent, env, n_eval_episodes=500, deterministic=False)
+    agent.learn(250_000)
+    after, _ = evaluate_policy(agent, env, n_eval_episodes=500)
+    print(f"{cls.__name__}, seed {seed}: success {before:.3f} -> {after:.3f}")
+    assert before < 0.05
     assert after > 0.5

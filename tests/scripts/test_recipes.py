@@ -10,8 +10,20 @@ from _rlenv_scripts import session
 from _rlenv_scripts.train import train
 
 ROOT = Path(__file__).parents[2]
-RECIPES = sorted((ROOT / "configs").glob("*.yaml"))
 PAGE = (ROOT / "docs" / "recipes.md").read_text(encoding="utf-8")
+CONTROL_PAGE = (ROOT / "docs" / "control.md").read_text(encoding="utf-8")
+
+
+def maker_of(name):
+    """Return the module docs/NAME.py."""
+    spec = importlib.util.spec_from_file_location(name, ROOT / "docs" / f"{name}.py")
+    maker = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(maker)
+    return maker
+
+
+RECIPES = maker_of("make_recipes").recipes()
+CONTROL = sorted(set((ROOT / "configs").glob("*.yaml")) - set(RECIPES))
 
 
 @pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
@@ -44,9 +56,27 @@ def test_the_page_names_no_other_recipe():
 
 
 def test_the_table_is_that_of_the_results():
-    spec = importlib.util.spec_from_file_location("make_recipes", ROOT / "docs" / "make_recipes.py")
-    maker = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(maker)
+    maker = maker_of("make_recipes")
     assert maker.page(PAGE) == PAGE
     results = json.loads((ROOT / "docs" / "recipes.json").read_text(encoding="utf-8"))
     assert set(results) == {path.stem for path in RECIPES} and all(results.values())
+
+
+@pytest.mark.parametrize("path", CONTROL, ids=lambda path: path.stem)
+def test_a_control_recipe_builds_its_agent_and_says_how_it_is_run(path):
+    text = path.read_text(encoding="utf-8")
+    assert f"rlenv train --config configs/{path.name}" in text and f"configs/{path.name}" in CONTROL_PAGE
+    with train.make_context("train", ["--config", str(path), "--device", "cpu"]) as context:
+        given = context.params
+        agent = session.build_agent(given["agent"], given)
+        agent.env.close()
+    assert given["env_id"] == path.stem and given["timesteps"] > 0 and agent.normalize_rewards
+
+
+def test_the_table_of_control_is_that_of_the_results():
+    maker = maker_of("make_control")
+    assert {path.stem for path in CONTROL} == set(maker.ZOO) == set(maker.PEER) == set(maker.results())
+    assert maker.page(CONTROL_PAGE) == CONTROL_PAGE
+    for env, (reward, _) in maker.ZOO.items():
+        runs = maker.results()[env]["ours"]
+        assert len(runs) == 5 and all(run["reward"] >= reward for run in runs.values()), env

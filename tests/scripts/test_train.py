@@ -10,7 +10,9 @@ from _rlenv_scripts import session
 from inprocess import result_of, run
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from agents import Agent
 from agents.files import Lock
+from agents.kl_anchor import weights_digest
 from rlenv.task import TextGenTask
 
 SMALL = ["--sft-steps", "3", "--sft-examples", "8", "--timesteps", "100", "--eval-episodes", "16"]
@@ -244,3 +246,19 @@ def test_an_adapter_is_trained_continued_and_evaluated(tmp_path):
     assert (second / "checkpoint/reference/model/adapter_model.safetensors").is_file()
     result_of(run("train", "--resume", second, "--timesteps", "200", "--json"))
     assert result_of(run("evaluate", second, "--episodes", "8", "--json"))["episodes"] == 8
+
+
+NORMALIZED = ["--env", "MountainCar-v0", "--env-arg", "max_episode_steps=20", "--agent", "ppo", "--normalize-rewards"]
+NORMALIZED += ["--policy-arg", "normalize_observations=true", "--episodes-per-update", "4", "--eval-episodes", "4"]
+
+
+def test_a_normalized_run_resumes_and_is_evaluated_with_its_statistics(tmp_path):
+    constant = ["--lr-schedule", "constant", "--json", "--device", "cpu"]
+    whole = result_of(run("train", *NORMALIZED, *constant, "--timesteps", "240", "--log-dir", tmp_path / "whole"))
+    result_of(run("train", *NORMALIZED, *constant, "--timesteps", "80", "--log-dir", tmp_path / "parts"))
+    parts = result_of(run("train", "--resume", tmp_path / "parts", "--timesteps", "240", "--json"))
+    assert parts["updates"] == whole["updates"] == 3 and parts["eval"] == whole["eval"]
+    loaded, again = (Agent.load(tmp_path / name / "checkpoint", device="cpu") for name in ("whole", "parts"))
+    assert weights_digest(loaded.policy) == weights_digest(again.policy)
+    assert loaded.policy.net.features_extractor.count == 240
+    assert loaded.reward_scale.state_dict() == again.reward_scale.state_dict()
