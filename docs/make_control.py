@@ -1,7 +1,7 @@
 """Train the control recipes of configs/ and stable-baselines3's PPO in turn; write docs/control.json and the table.
 
 python docs/make_control.py --seeds 5                  # all; runs that are in control.json already are kept
-python docs/make_control.py --seeds 5 --only Acrobot-v1
+python docs/make_control.py --seeds 5 --only Acrobot-v1 --who ours
 python docs/make_control.py --seeds 0                  # only write the table again
 """
 
@@ -25,10 +25,10 @@ HEAD = (
     "| environment | zoo's reward | agent | seeds that reach it | mean reward | steps | processor seconds |",
     "|---|---|---|---|---|---|---|",
 )
-ZOO = {  # benchmark.md of rl-baselines3-zoo: mean and standard deviation of an episode's reward, PPO
-    "Acrobot-v1": (-73.506, 18.201),
-    "MountainCar-v0": (-110.423, 19.473),
-    "Pendulum-v1": (-172.225, 104.159),
+ZOO = {  # benchmark.md of rl-baselines3-zoo: agent, mean and standard deviation of an episode's reward
+    "Acrobot-v1": ("A2C", -83.353, 17.213),
+    "MountainCar-v0": ("PPO", -110.423, 19.473),
+    "Pendulum-v1": ("PPO", -172.225, 104.159),
 }
 PEER: dict[str, tuple[int, bool, int, dict[str, Any]]] = {  # hyperparams/ppo.yml: steps, normalize, n_envs, the rest
     "Acrobot-v1": (1_000_000, True, 16, {"n_steps": 256, "gae_lambda": 0.94, "n_epochs": 4, "gamma": 0.99}),
@@ -41,6 +41,7 @@ PEER: dict[str, tuple[int, bool, int, dict[str, Any]]] = {  # hyperparams/ppo.ym
         },
     ),
 }  # fmt: skip
+AGENTS = ("ours", "stable-baselines3")
 EPISODES = 500  # of the last evaluation, greedy
 
 
@@ -48,23 +49,25 @@ def main() -> None:
     """Run what is missing, ours and theirs in turn, then write the page."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--first", type=int, default=0, help="the first seed, for several commands at a time")
     parser.add_argument("--only", choices=ZOO, default=None)
+    parser.add_argument("--who", choices=AGENTS, default=None, help="one side alone")
     parser.add_argument("--peer", nargs=2, metavar=("ENV", "SEED"), help="train stable-baselines3's PPO, print JSON")
     given = parser.parse_args()
     if given.peer:
         print(json.dumps(peer(given.peer[0], int(given.peer[1]))))
         return
-    for seed in range(given.seeds):
+    for seed in range(given.first, given.seeds):
         for env in ZOO if given.only is None else [given.only]:
-            for who, run in (("ours", ours), ("stable-baselines3", theirs)):
-                keep(env, who, seed, run)
+            for who in AGENTS if given.who is None else [given.who]:
+                keep(env, who, seed)
     PAGE.write_text(page(PAGE.read_text(encoding="utf-8")), encoding="utf-8", newline="\n")
 
 
-def keep(env: str, who: str, seed: int, run: Any) -> None:
+def keep(env: str, who: str, seed: int) -> None:
     """Run one seed unless it has been run; the file is read again each time, so several commands can fill it."""
     if str(seed) not in results().get(env, {}).get(who, {}):
-        figures = run(env, seed)
+        figures = {"ours": ours, "stable-baselines3": theirs}[who](env, seed)
         kept = results()
         kept.setdefault(env, {}).setdefault(who, {})[str(seed)] = figures
         RESULTS.write_text(json.dumps(kept, indent=1, sort_keys=True) + "\n", encoding="utf-8")
@@ -135,13 +138,13 @@ def page(text: str) -> str:
 
 def row(env: str, who: str, runs: list[dict[str, float]]) -> str:
     """Return the row of one agent in one environment: medians of steps and seconds, mean and range of rewards."""
-    mean, deviation = ZOO[env]
+    zoos, mean, deviation = ZOO[env]
     rewards = [run["reward"] for run in runs]
     reached = sum(reward >= mean for reward in rewards)
     spread = f"{statistics.mean(rewards):.1f} ({min(rewards):.1f} to {max(rewards):.1f})"
     steps, seconds = (statistics.median(run[key] for run in runs) for key in ("steps", "seconds"))
     named = "ours" if who == "ours" else "PPO of stable-baselines3"
-    zoo = f"{mean:.1f} ± {deviation:.1f}"
+    zoo = f"{mean:.1f} ± {deviation:.1f} ({zoos})"
     return f"| `{env}` | {zoo} | {named} | {reached} of {len(runs)} | {spread} | {steps:,.0f} | {seconds:.0f} |"
 
 
