@@ -10,7 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from stable_baselines3.common.buffers import RolloutBuffer
 
-from agents.estimators.returns import episode_return, generalized_advantage, hold_last, overlong_penalty, return_to_go
+from agents.estimators.returns import (
+    discounted_sum,
+    episode_return,
+    generalized_advantage,
+    hold_last,
+    overlong_penalty,
+    return_to_go,
+)
 
 NAN = torch.nan
 REWARDS = torch.tensor([[1.0, 2.0, 4.0], [8.0, -2.0, NAN], [3.0, NAN, NAN], [NAN, NAN, NAN]])
@@ -35,6 +42,13 @@ def test_return_to_go_by_hand() -> None:
     assert return_to_go(REWARDS, MASK).tolist() == whole
     none = [[1.0, 2.0, 4.0], [8.0, -2.0, 0.0], [3.0, 0.0, 0.0], [0.0, 0.0, 0.0]]
     assert return_to_go(REWARDS, MASK, gamma=0.0).tolist() == none
+
+
+def test_discounted_sum_by_hand() -> None:
+    half = [[1.0, 2.5, 5.25], [8.0, 2.0, 0.0], [3.0, 0.0, 0.0], [0.0, 0.0, 0.0]]
+    assert discounted_sum(REWARDS, MASK, gamma=0.5).tolist() == half
+    whole = [[1.0, 3.0, 7.0], [8.0, 6.0, 0.0], [3.0, 0.0, 0.0], [0.0, 0.0, 0.0]]
+    assert discounted_sum(REWARDS, MASK).tolist() == whole
 
 
 def test_episode_return_by_hand() -> None:
