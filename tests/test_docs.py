@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from agents import AGENTS
 
 PAGE = (Path(__file__).parent.parent / "docs" / "algorithms.md").read_text(encoding="utf-8")
-[EXAMPLE] = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+EXAMPLE = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)[-1]
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from verifiers.lint.report import lint
 
 ROOT = Path(__file__).parent.parent
 PAGE = (ROOT / "docs" / "verifiers.md").read_text(encoding="utf-8")
-[EXAMPLE] = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+EXAMPLE = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)[0]
 
 
 def load_maker():

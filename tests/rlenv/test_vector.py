@@ -1,6 +1,4 @@
 import pickle
-import re
-from pathlib import Path
 
 import gymnasium as gym
 import numpy as np
@@ -485,12 +483,6 @@ def test_stepping_before_the_first_reset_is_refused(mode):
 def test_a_listed_prompt_that_does_not_fit_is_known_before_the_first_episode():
     with pytest.raises(ValueError, match="max_prompt_tokens"):
         gym.make_vec("TextGen-v0", verifier="arith", problems=["1+2=", "11+2="], test_fraction=0.0, max_prompt_tokens=4)
-
-
-def test_the_loop_on_the_page_runs(capsys):
-    page = (Path(__file__).parents[2] / "docs" / "environments.md").read_text(encoding="utf-8")
-    exec(re.findall(r"```py\n(.*?)```", page, re.DOTALL)[0], {})
-    assert "=" in capsys.readouterr().out
 
 
 def test_flags_and_rewards_on_the_cpu_behave_like_arrays():

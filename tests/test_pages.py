@@ -1,0 +1,154 @@
+"""Every code block of README.md and docs/**/*.md runs, or could: see support/pages.py."""
+
+import re
+
+import click
+import pytest
+from pages import (
+    DIRECTIVE,
+    PYTHON,
+    ROOT,
+    Block,
+    assert_alike,
+    blocks,
+    check_command,
+    check_python,
+    commands,
+    pages,
+    run_page,
+)
+
+from agents import AGENTS
+from verifiers import registry
+
+PAGES = {str(page.relative_to(ROOT)): page.read_text(encoding="utf-8") for page in pages()}
+RUN = [name for name, text in PAGES.items() if any(block.runs(slow=True) for block in blocks(text))]
+SLOW = [name for name in RUN if any({"slow", "in tests"} & set(block.directives) for block in blocks(PAGES[name]))]
+WORDS = 1500
+
+
+@pytest.fixture(autouse=True)
+def page_folder(monkeypatch, tmp_path):
+    """A folder of its own, and registries that forget what a page adds: other tests list all there are."""
+    monkeypatch.setattr("verifiers.registry._REGISTRY", dict(registry._REGISTRY))
+    monkeypatch.chdir(tmp_path)
+    known = dict(AGENTS)
+    yield
+    for name in set(AGENTS) - set(known):
+        del AGENTS[name]
+
+
+@pytest.mark.parametrize("name", RUN)
+def test_the_blocks_of_the_page_run(name):
+    run_page(PAGES[name], name, slow=False)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SLOW)
+def test_the_page_runs_as_it_is_printed(name):
+    assert run_page(PAGES[name], name, slow=True)
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_the_commands_of_the_page_could_run(name):
+    for block in blocks(PAGES[name]):
+        if block.language in PYTHON:
+            check_python(block)
+        for words in commands(block):
+            try:
+                check_command(words)
+            except (click.ClickException, AssertionError) as error:
+                pytest.fail(f"{name}, line {block.line}: {' '.join(words)}: {error}")
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_the_comments_over_the_blocks_are_known(name):
+    lines = PAGES[name].splitlines()
+    near = [line.strip() for line in lines if re.match(r"\s*<!-- (not|slow|in test|run|output)", line)]
+    assert not [line for line in near if not DIRECTIVE.fullmatch(line)]
+    assert len(near) == sum(len(block.directives) for block in blocks(PAGES[name]))  # each stands over a block
+    reasons = [block.directives.get(kind) for block in blocks(PAGES[name]) for kind in ("not run", "slow")]
+    assert all(reason is None or len(reason) > 10 for reason in reasons), "say why"
+
+
+@pytest.mark.parametrize("name", [name for name in PAGES if name.startswith("docs/tutorials/")])
+def test_a_tutorial_is_short_and_begins_with_something_to_run(name):
+    text = PAGES[name]
+    prose = re.sub(r"```.*?```", "", text, flags=re.DOTALL)
+    assert len(prose.split()) <= WORDS
+    assert blocks(text)[0].line <= 15
+    assert all(len(line) <= 120 for line in text.splitlines())
+
+
+# The mechanism itself.
+
+PAGE = """\
+<!-- in tests: 1000 -> 2; print(n) -> print(n + 1) -->
+
+```python
+n = 1000
+print(n)
+```
+
+<!-- slow: it takes three minutes here -->
+
+```python
+m = n
+```
+
+    rlenv train --agent grpo \\
+        --seed 3   # a comment
+"""
+
+
+def test_blocks_have_their_lines_and_comments():
+    first, second, shell = blocks(PAGE)
+    assert (first.language, first.line, first.source(slow=True)) == ("python", 3, "n = 1000\nprint(n)\n")
+    assert first.source(slow=False) == "n = 2\nprint(n + 1)\n"
+    assert (first.runs(False), second.runs(False), second.runs(True), shell.runs(True)) == (True, False, True, False)
+    assert commands(shell) == [["rlenv", "train", "--agent", "grpo", "--seed", "3"]]
+
+
+def test_a_replacement_that_matches_nothing_is_an_error():
+    with pytest.raises(AssertionError, match="is not in the block"):
+        Block("python", "n = 1\n", 1, {"in tests": "1000 -> 2"}).source(slow=False)
+
+
+def test_blocks_of_a_page_share_names_and_a_folder_and_their_output_is_compared():
+    page = "```python\nn = 2\n```\n\n```python\nprint('n is', n / 3)\n```\n\n<!-- output -->\n```text\nn is {}\n```\n"
+    assert run_page(page.format("0.667"), "page", slow=False) == 2
+    with pytest.raises(AssertionError, match=r"the page says 0\.8"):
+        run_page(page.format("0.8"), "page", slow=False)
+
+
+def test_an_error_names_the_line_of_the_page():
+    with pytest.raises(ZeroDivisionError) as caught:
+        run_page("text\n\n```python\nn = 1\n1 / 0\n```\n", "page.md", slow=False)
+    assert (str(caught.traceback[-1].path), caught.traceback[-1].lineno + 1) == ("page.md", 5)
+
+
+@pytest.mark.parametrize(
+    ("line", "complaint"),
+    [
+        ("rlenv trian", "trian"),
+        ("rlenv train --agnet grpo", "--agnet"),
+        ("rlenv train --timesteps many", "many"),
+        ("rlenv export", "Missing"),
+        ("rlenv lab bandit kl", "unexpected"),
+        ("python docs/make_nothing.py", "does not exist"),
+        ("make nothing", "no such target"),
+        ("pip install -e '.[nothing]'", "no extra"),
+    ],
+)
+def test_a_command_that_could_not_run_is_found(line, complaint):
+    [words] = commands(Block("", f"{line}\n", 1))
+    with pytest.raises((click.ClickException, AssertionError)) as caught:
+        check_command(words)
+    assert complaint in getattr(caught.value, "message", str(caught.value)) + str(caught.value)
+
+
+def test_numbers_may_differ_by_their_last_digit_or_two_percent():
+    assert_alike("a 0.33 b 1,000", "a 0.34   b 1,015", "here")
+    for found in ("a 0.36 b 1,000", "a 0.33 b 1,030", "a 0.33 c 1,000"):
+        with pytest.raises(AssertionError):
+            assert_alike("a 0.33 b 1,000", found, "here")
