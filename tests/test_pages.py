@@ -1,6 +1,7 @@
 """Every code block of README.md and docs/**/*.md runs, or could: see support/pages.py."""
 
 import re
+import sys
 
 import click
 import pytest
@@ -32,8 +33,12 @@ def page_folder(monkeypatch, tmp_path):
     """A folder of its own, and registries that forget what a page adds: other tests list all there are."""
     monkeypatch.setattr("verifiers.registry._REGISTRY", dict(registry._REGISTRY))
     monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)  # as in a session of Python
     known = dict(AGENTS)
     yield
+    for name, module in list(sys.modules.items()):
+        if Path(getattr(module, "__file__", None) or ROOT).is_relative_to(tmp_path):
+            del sys.modules[name]
     for name in set(AGENTS) - set(known):
         del AGENTS[name]
 
@@ -64,7 +69,7 @@ def test_the_commands_of_the_page_could_run(name):
 @pytest.mark.parametrize("name", PAGES)
 def test_the_comments_over_the_blocks_are_known(name):
     lines = PAGES[name].splitlines()
-    near = [line.strip() for line in lines if re.match(r"\s*<!-- (not|slow|in test|run|output)", line)]
+    near = [line.strip() for line in lines if re.match(r"\s*<!-- (not run|slow|in test|file|run|output)", line)]
     assert not [line for line in near if not DIRECTIVE.fullmatch(line)]
     assert len(near) == sum(len(block.directives) for block in blocks(PAGES[name]))  # each stands over a block
     reasons = [block.directives.get(kind) for block in blocks(PAGES[name]) for kind in ("not run", "slow")]

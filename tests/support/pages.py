@@ -5,7 +5,9 @@ A comment over a block, alone on its line, says what a test does with it:
     <!-- not run: WHY -->      Python is compiled only
     <!-- slow: WHY -->         run by the slow tests only
     <!-- in tests: A -> B -->  the fast tests write B for every A in the block; several are separated by ";"
+    <!-- file: NAME -->        the block is written to this file instead
     <!-- run -->               a shell block is run; without this its commands are checked only
+    <!-- run: exit code 1 -->  the same, for commands that end with this code
     <!-- output -->            what the last Python block that was run printed; numbers may differ by 2 %
 
 A page's Python shares one namespace and one temporary folder. The slow tests run a page as it is printed; the fast
@@ -28,7 +30,7 @@ from click.testing import CliRunner
 ROOT = Path(__file__).resolve().parents[2]
 PYTHON, SHELL = ("python", "py"), ("", "sh", "bash", "shell", "console")
 COMMANDS = ("rlenv", "python", "make", "pip", "cp", "torchrun")
-DIRECTIVE = re.compile(r"<!-- (not run|slow|in tests|run|output)(?:: (.+))? -->")
+DIRECTIVE = re.compile(r"<!-- (not run|slow|in tests|file|run|output)(?:: (.+))? -->")
 NUMBER = re.compile(r"-?\d[\d,]*(?:\.\d+)?(?:e[+-]?\d+)?")
 
 
@@ -42,8 +44,8 @@ class Block:
     directives: dict[str, str] = field(default_factory=dict)
 
     def runs(self, slow: bool) -> bool:
-        wanted = self.language in PYTHON or "run" in self.directives
-        return wanted and "not run" not in self.directives and (slow or "slow" not in self.directives)
+        wanted = self.language in PYTHON or {"run", "file"} & set(self.directives)
+        return bool(wanted) and "not run" not in self.directives and (slow or "slow" not in self.directives)
 
     def source(self, slow: bool) -> str:
         """Return the text that is run, with the replacements of the fast tests."""
@@ -147,27 +149,29 @@ def run_page(text: str, name: str, slow: bool) -> int:
             if printed is not None:
                 assert_alike(block.text, printed, f"{name}, line {block.line}")
             continue
-        if block.language not in PYTHON + SHELL or not block.runs(slow):
+        if not block.runs(slow):
             printed = None if block.language in PYTHON else printed
             continue
         count += 1
         source = block.source(slow)
         as_printed = as_printed and source == block.text
-        if block.language in PYTHON:
+        if "file" in block.directives:
+            Path(block.directives["file"]).write_text(source, encoding="utf-8")
+        elif block.language in PYTHON:
             with contextlib.redirect_stdout(io.StringIO()) as caught:
                 exec(compile("\n" * block.line + source, name, "exec"), scope)
             printed = caught.getvalue() if as_printed else None
         else:
             for words in commands(Block(block.language, source, block.line)):
-                run_command(words, f"{name}, line {block.line}")
+                run_command(words, f"{name}, line {block.line}", int(block.directives["run"][-1:] or 0))
     return count
 
 
-def run_command(words: list[str], place: str) -> None:
+def run_command(words: list[str], place: str, code: int = 0) -> None:
     """Run an rlenv command in this process, `python FILE` in this folder, or copy a file of the repository."""
     if words[0] == "rlenv":
         outcome = CliRunner().invoke(main, words[1:], catch_exceptions=False)
-        assert outcome.exit_code == 0, f"{place}: {shlex.join(words)}\n{outcome.output}"
+        assert outcome.exit_code == code, f"{place}: {shlex.join(words)}\n{outcome.output}"
     elif words[0] == "cp":
         shutil.copy(ROOT / words[1], words[2])
     elif words[0] == "python":
