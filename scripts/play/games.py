@@ -30,9 +30,11 @@ class TextGame:
     def __init__(self, env: Env, top: int, listed: bool) -> None:
         self.inner: Any = env.unwrapped
         self.task, self.top, self.listed = self.inner.task, top, listed
-        listing = "a number chooses from the list, Enter takes the first, other " if listed else ""
+        choosing = "a number chooses from the list, Enter takes the first, other lines are text"
         literal = '"46 is the text 46, ' if listed else ""
-        self.help = f"Type tokens: {listing}lines are text.\n{literal}#17 is token 17, {END} the end token. "
+        self.help = (
+            f"Type tokens: {choosing if listed else 'a line is text'}.\n{literal}#17 is token 17, {END} the end token. "
+        )
         self.help += f"{QUIT} stops, {HELP} repeats this."
         self._written: list[int] = []
 

@@ -2,6 +2,8 @@
 
 import builtins
 import json
+import re
+from pathlib import Path
 
 import pytest
 import torch
@@ -153,6 +155,16 @@ right   "46"
 
 def test_the_transcript_of_a_watched_policy(text_run):
     assert transcript(typed("play", text_run, "--watch", "--temperature", 0.5)) == WATCHED
+
+
+def test_the_page_shows_what_happens(capsys):
+    page = (Path(__file__).parents[2] / "docs" / "play.md").read_text(encoding="utf-8")
+    [shown] = re.findall(r"```text\n\$ rlenv (.*?)\n(.*?)```", page, re.DOTALL)
+    lines = re.findall(r"^> (.*)$", shown[1], re.MULTILINE)
+    assert transcript(typed(*shown[0].split(), lines=lines)) == shown[1]
+    [code] = re.findall(r"```py\n(.*?)```", page, re.DOTALL)
+    exec(compile(code, "play.md", "exec"), {})
+    assert capsys.readouterr().out.count("(") >= 3
 
 
 def test_without_a_policy_digits_are_text_and_a_right_answer_is_rewarded(text_run, tmp_path):
