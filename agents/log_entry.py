@@ -20,16 +20,18 @@ def record_metrics(logger: Logger, metrics: Mapping[str, float]) -> None:
     """Record the metrics of an update: an entry of the log has their means over the updates since the last entry.
 
     A maximum stays the largest, a minimum the smallest, a count the newest. An update whose metric is NaN, because it
-    was skipped, does not count in the mean.
+    was skipped, does not count.
     """
     pending, counts = logger.name_to_value, logger.name_to_count
     for name, value in metrics.items():
-        if name in NEWEST or name not in pending or (math.isnan(pending[name]) and name not in EXTREMES):
+        if name in NEWEST or name not in pending or math.isnan(pending[name]):
             logger.record(name, value)
             counts[name] = 1
+        elif math.isnan(value):
+            continue
         elif name in EXTREMES:
-            logger.record(name, math.nan if math.isnan(value) else EXTREMES[name](value, pending[name]))
-        elif not math.isnan(value):
+            logger.record(name, EXTREMES[name](value, pending[name]))
+        else:
             logger.record_mean(name, value)
 
 

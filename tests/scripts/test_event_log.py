@@ -1,0 +1,187 @@
+"""What TensorBoard shows of a run: panels, curves, samples, histograms, names."""
+
+import csv
+import re
+
+import numpy as np
+import pytest
+import torch
+from _rlenv_scripts import panels
+from _rlenv_scripts.main import main
+from _rlenv_scripts.run_log import log_histogram, markdown, open_log
+from click.testing import CliRunner
+from runs import distributions, events_of, scalars
+from stable_baselines3.common.logger import Logger
+from tensorboard.plugins.custom_scalar import layout_pb2
+
+import rlenv  # noqa: F401
+from agents import PPO, Reinforce, log_entry
+
+TEXT = ["--verifier-arg", "digits=1", "--episodes", 60, "--episodes-per-update", 3, "--num-envs", 3, "--device", "cpu"]
+TEXT += ["--sft-steps", 3, "--sft-examples", 4, "--sft-batch-size", 2, "--eval-episodes", 6, "--log-interval", 5]
+TEXT += ["--agent", "ppo", "--kl-coef", 0.1, "--agent-arg", "num_epochs=2"]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("runs") / "mine"
+    outcome = CliRunner().invoke(main, ["train", *map(str, TEXT), "--log-dir", str(folder)])
+    assert outcome.exit_code == 0, outcome.output
+    return folder
+
+
+def test_the_run_has_a_name_from_inside_and_from_outside(run):
+    (events,) = run.rglob("events.out.tfevents*")
+    assert events.parent == run / "ppo-seed-0"
+
+
+def test_every_chart_has_a_curve(run):
+    events = events_of(run)
+    (event,) = events.Tensors("custom_scalars__config__")
+    layout = layout_pb2.Layout.FromString(event.tensor_proto.string_val[0])
+    assert len(layout.category) == len(panels.CHARTS)
+    names = events.Tags()["scalars"]
+    for category in layout.category:
+        for chart in category.chart:
+            found = [name for name in names if any(re.fullmatch(tag, name) for tag in chart.multiline.tag)]
+            assert found, chart.title
+    assert "sft/loss" in names and "parts of the reward" not in str(layout)
+
+
+def test_held_out_success_is_a_curve(run):
+    steps = [step for step, _ in scalars(run)["eval/success_rate"]]
+    assert len(steps) == len(set(steps)) == 11 and steps[0] == 0
+    assert np.diff(steps).max() < 0.25 * steps[-1]
+    assert not (run / "best").exists()
+
+
+def test_the_curve_does_not_change_the_training(run, tmp_path):
+    outcome = CliRunner().invoke(main, ["train", *map(str, TEXT), "--log-dir", str(tmp_path), "--eval-every", "0"])
+    assert outcome.exit_code == 0, outcome.output
+    assert len(scalars(tmp_path)["eval/success_rate"]) == 2
+    with (run / "progress.csv").open() as one, (tmp_path / "progress.csv").open() as other:
+        last, again = ([row for row in csv.DictReader(file) if row["time/fps"]][-1] for file in (one, other))
+    same = ("time/total_timesteps", "time/episodes")
+    assert [last[name] for name in same] == [again[name] for name in same]
+    weights = "checkpoint/policy/model/model.safetensors"
+    assert (run / weights).read_bytes() == (tmp_path / weights).read_bytes()
+
+
+def test_samples_of_every_evaluation_have_the_reference_answer(run):
+    tables = distributions(run)["eval/samples/text_summary"]
+    assert len(tables) == 11
+    for _, text in tables:
+        header, _, *rows = text.decode().splitlines()
+        assert header == "| prompt | completion | answer | reward |  |" and len(rows) == 6
+        for row in rows:
+            prompt, completion, answer, reward, _ = (cell.strip(" `") for cell in row.strip("|").split("|"))
+            assert int(answer) == sum(map(int, prompt.rstrip("=").split("+")))
+            assert reward == str(int(completion == answer))
+
+
+def test_histograms_are_of_what_was_trained_on(run):
+    found = events_of(run)
+    assert {"train/advantages", "train/ratio", "rollout/ep_len"} <= set(found.Tags()["histograms"])
+    logged = [step for step, _ in scalars(run)["train/loss"]]
+    for advantages, ratios, lengths in zip(
+        *(found.Histograms(name) for name in ("train/advantages", "train/ratio", "rollout/ep_len")), strict=True
+    ):
+        steps = lengths.histogram_value.sum
+        assert advantages.step in logged and lengths.histogram_value.num == 3
+        assert advantages.histogram_value.num == steps
+        assert ratios.histogram_value.num % steps == 0 and ratios.histogram_value.num > steps  # two passes
+        assert ratios.histogram_value.min <= 1 <= ratios.histogram_value.max
+
+
+def test_a_distribution_without_values_or_with_nan_is_left_out(tmp_path):
+    logger = open_log(tmp_path, None, "here")
+    log_histogram(logger, "empty", torch.empty(0), 1)
+    log_histogram(logger, "nan", torch.tensor([torch.nan]), 1)
+    log_histogram(logger, "equal", torch.ones(3), 1)
+    logger.close()
+    assert events_of(tmp_path).Tags()["histograms"] == ["equal"]
+
+
+def test_events_of_an_earlier_version_are_continued_where_they_are(tmp_path):
+    (tmp_path / "events.out.tfevents.1.host").touch()
+    open_log(tmp_path, None, "here").close()
+    assert not (tmp_path / "here").exists() and len(list(tmp_path.glob("events*"))) == 2
+
+
+def test_cells_show_texts_literally():
+    text = markdown(["a", "b", ""], [["x|y\n`z`", 0.123456, ""], ["<b>" + "long" * 500, float("nan"), "cut off"]])
+    _, _, first, second = text.splitlines()
+    assert first == "| `x\\|y\\n'z'` | 0.1235 |  |"
+    assert second.startswith("| `<b>longlong") and " ... " in second and len(second) < 700
+
+
+# An entry of the log.
+
+
+def entry(*metrics):
+    logger = Logger(None, [])
+    for each in metrics:
+        log_entry.record_metrics(logger, each)
+    return dict(logger.name_to_value), logger
+
+
+def test_an_entry_has_means_largest_smallest_and_newest():
+    names = ("rollout/ep_rew_mean", "train/logp_gap_max", "rollout/group_size_min", "train/skipped_updates")
+    updates = [dict(zip(names, values, strict=True)) for values in ((1, 5, 4, 0), (2, 9, 2, 1), (6, 7, 3, 1))]
+    assert entry(*updates)[0] == dict(zip(names, (3, 9, 2, 1), strict=True))
+
+
+@pytest.mark.parametrize(("values", "mean"), [((np.nan, 2, 4), 3), ((2, np.nan, 4), 3), ((2, 4, np.nan), 3)])
+def test_a_skipped_update_does_not_count(values, mean):
+    assert entry(*({"train/loss": value} for value in values))[0] == {"train/loss": mean}
+    assert entry(*({"train/logp_gap_max": value} for value in values))[0] == {"train/logp_gap_max": np.nanmax(values)}
+
+
+def test_an_entry_goes_on_after_a_break():
+    metrics = [{"train/loss": float(i) ** 2 / 3} for i in range(7)]
+    _, before = entry(*metrics[:4])
+    after = Logger(None, [])
+    log_entry.restore(after, log_entry.checked(log_entry.pending(before)))
+    for each in metrics[4:]:
+        log_entry.record_metrics(after, each)
+    assert after.name_to_value == entry(*metrics)[0]
+    assert log_entry.checked({"old": 2.0}) == {"old": [2.0, 1.0]}
+
+
+def failing(share):
+    calls = iter(range(10**6))
+
+    def judge(prompts, completions, **columns):
+        return [None if share and next(calls) >= 8 and next(calls) % share == 0 else 1.0 for _ in completions]
+
+    return judge
+
+
+@pytest.mark.parametrize("share", [0, 3])
+def test_failures_appear_when_they_occur(share, tmp_path):
+    logged = []
+    kwargs = {"verifier": failing(share), "problems": ["ab", "ba"], "test_fraction": 0.0, "max_new_tokens": 1}
+    agent = Reinforce(
+        "tiny", "TextGen-v0", env_kwargs=kwargs, episodes_per_update=4, num_envs=4, device="cpu", max_failed_share=1.0
+    )
+    agent.set_logger(Logger(str(tmp_path), []))
+    dump = agent.logger.dump
+    agent.logger.dump = lambda step: (logged.append(set(agent.logger.name_to_value)), dump(step))
+    agent.learn(total_episodes=32, log_interval=1)
+    has = ["rollout/failed_frac" in names for names in logged]
+    assert not has[0] and has == sorted(has) and has[-1] == bool(share)
+    assert not any("train/skipped_updates" in names for names in logged)
+    agent.env.close()
+
+
+def test_agents_hand_over_arrays_only_when_asked():
+    agent = PPO("MlpPolicy", "CartPole-v1", episodes_per_update=4, num_envs=4, num_epochs=2, num_minibatches=2)
+    agent.learn(total_episodes=4)
+    assert agent.arrays is None
+    agent.arrays = {}
+    rollout = agent.collector.collect(agent.policy, 4, agent.generator)
+    agent.update(rollout)
+    steps = int(rollout.learnable.sum())
+    assert sum(map(len, agent.arrays["train/advantages"])) == steps
+    assert sum(map(len, agent.arrays["train/ratio"])) == 2 * steps
+    assert torch.allclose(agent.arrays["train/ratio"][0], torch.ones(1), atol=1e-5)
