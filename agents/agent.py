@@ -128,8 +128,8 @@ class Agent(Learner):
         Args:
             total_timesteps: steps of the environment (tokens, for text), surplus ones included; see `num_timesteps`.
             callback: of stable-baselines3, a list of them, or a function of (locals, globals); called after every step.
-            log_interval: updates between two entries of the log, the first of which is of update 1; see `metrics.thinned`
-                for very long runs.
+            log_interval: updates between two entries of the log, the first of which is of update 1; see
+                `metrics.thinned` for very long runs.
             tb_log_name: name of the TensorBoard run.
             reset_num_timesteps: False continues the count of an earlier call.
             progress_bar: whether to show one (with tqdm and rich).
