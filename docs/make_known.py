@@ -10,7 +10,7 @@ from _rlenv_scripts.main import COMMANDS, main
 from _rlenv_scripts.options import Setting
 from click import Context
 
-from agents import AGENTS
+from agents import AGENTS, trl_names
 from agents.policies import NAMES
 
 
@@ -21,8 +21,9 @@ def content() -> str:
     found = {
         "agents": list(AGENTS),
         "policies": list(NAMES),
-        "labs": list(LABS),
-        "benchmarks": list(BENCHMARKS),
+        "labs": LABS,
+        "benchmarks": {name: about for name, (_, about) in BENCHMARKS.items()},
+        "trl": sorted({*trl_names.NAMES, *trl_names.LOOP, *trl_names.SAID}),
         "defaults": {name: shown_default(name) for name in sorted(settings)},
     }
     return json.dumps(found, indent=1) + "\n"

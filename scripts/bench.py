@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from .choices import benchmarks as benchmark_names
-from .choices import offer
+from .choices import known, offer
 from .command import Command
 
 
@@ -38,16 +38,14 @@ def bench(name: str | None, listed: bool, pairs: int, out: Path, as_json: bool) 
     A ratio above 1 means that rlenv is better; it is the median of the pairs, with minimum and maximum. The other
     libraries come with pip install 'rlenv[peers]'. Nothing else should run on the machine at the same time.
     """
+    if listed:
+        about = known()["benchmarks"]
+        click.echo(json.dumps(about) if as_json else "\n".join(f"{each:<14}{what}" for each, what in about.items()))
+        return
     import torch
     from _rlenv_benchmarks import BENCHMARKS, NEEDS_GPU, find_benchmark
     from _rlenv_benchmarks.measure import THREADS
 
-    if listed:
-        lines = [f"{each:<14}{about}" for each, (_, about) in BENCHMARKS.items()]
-        click.echo(
-            json.dumps({each: about for each, (_, about) in BENCHMARKS.items()}) if as_json else "\n".join(lines)
-        )
-        return
     gpu = torch.cuda.is_available()
     names = [name] if name else [each for each in BENCHMARKS if gpu == (each in NEEDS_GPU)]
     benchmarks = {each: find_benchmark(each) for each in names}

@@ -20,7 +20,12 @@ Completer = Callable[[click.Context, click.Parameter, str], list[CompletionItem]
 
 @cache
 def known() -> dict[str, Any]:
-    """Return the names of agents, policies, labs and benchmarks, and the defaults of settings as text."""
+    """Return what the file holds.
+
+    Returns:
+        "agents" and "policies": their names; "labs" and "benchmarks": {name: what it is about}; "trl": TRL's names that
+        are explained; "defaults": {setting: its default as text}.
+    """
     return json.loads(FILE.read_text(encoding="utf-8"))
 
 

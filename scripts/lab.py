@@ -10,7 +10,7 @@ from pathlib import Path
 
 import click
 
-from .choices import labs, offer
+from .choices import known, labs, offer
 from .command import Command
 
 
@@ -37,13 +37,14 @@ def lab(name: str | None, out: Path | None, seed: int, as_json: bool) -> None:  
 
     Prints the claim, the measurements and whether the claim held. The exit code is 0 if it held, else 1.
     """
-    from _rlenv_labs import LABS, find_lab
+    if name is None:
+        listed = known()["labs"]
+        click.echo(json.dumps(listed) if as_json else "\n".join(f"{lab:<14}{about}" for lab, about in listed.items()))
+        return
+    from _rlenv_labs import find_lab
 
     from .plots import save_figure
 
-    if name is None:
-        click.echo(json.dumps(LABS) if as_json else "\n".join(f"{lab:<14}{about}" for lab, about in LABS.items()))
-        return
     experiment = find_lab(name)
     if out is not None:
         out.mkdir(parents=True, exist_ok=True)

@@ -123,7 +123,18 @@ def test_settings_show_a_default_that_is_known():
 
 
 @pytest.mark.parametrize(
-    "arguments", [["--help"], ["--version"], ["train", "--help"], ["compare", "--help"], ["completion", "zsh"], []]
+    "arguments",
+    [
+        ["--help"],
+        ["--version"],
+        ["train", "--help"],
+        ["compare", "--help"],
+        ["completion", "zsh"],
+        ["lab"],
+        ["bench", "--list"],
+        ["train", "--epsiodes"],
+        [],
+    ],
 )
 def test_help_imports_nothing_that_takes_seconds(arguments):
     command = "import sys\nfrom _rlenv_scripts.main import main\n"
