@@ -15,8 +15,8 @@ NO_ENTROPY, LOST_ENTROPY = 0.02, 0.1  # nats per step; of the entropy at the beg
 FAR_KL = 1.0  # nats per step from the start: each token is then, on average, e times as likely as it was
 FAR_UPDATE = 0.1  # nats per step in one update; healthy runs of PPO stay below 0.02
 MANY_CLIPPED = 0.5  # of the steps: half of the rollout no longer has a gradient
-LONGER, CUT = 1.5, 0.25  # times the length at the beginning; share of episodes that are cut
-SHORTER = 0.5  # of the length at the beginning
+LONGER, CUT = 1.5, 0.25  # times the length in the first update (it may change fast); share of episodes that are cut
+SHORTER = 0.5  # of the length in the first update; healthy runs on sums keep theirs to 5 %
 GOOD = 0.8  # success: a policy may be sure of what is right
 CLEAR = 0.05  # a gain of success that is not noise
 SOME_UPDATES = 5  # the first update of an untrained critic may be a large one
@@ -79,7 +79,7 @@ def ratio_not_one(run: History) -> Finding | None:
 def entropy_collapse(run: History) -> Finding | None:
     """The policy has become sure of actions that are not good."""
     loss = run["train/entropy_loss"]
-    start, end = -loss.start, -loss.end
+    start, end = -loss.start, -loss.end or 0.0
     if run.updates < FEW_UPDATES or not 0 <= end < NO_ENTROPY or end >= LOST_ENTROPY * start:
         return None
     if run.success.end >= GOOD if run.success else run.improved and not _fell(run.reward):
@@ -138,13 +138,13 @@ def length_explosion(run: History) -> Finding | None:
     length, cut = run["rollout/ep_len_mean"], run["rollout/truncated_frac"]
     if not run.is_text or run.updates < FEW_UPDATES or _gained(run.success):
         return None
-    if not (length.end > LONGER * length.start and cut.end > CUT and cut.end > cut.start):
+    if not (length.end > LONGER * length.first and cut.end > CUT and cut.end > cut.start):
         return None
     return Finding(
         "length-explosion",
         "warning",
         "answers grow longer and longer until they are cut",
-        f"rollout/ep_len_mean from {length.start:.3g} to {length.end:.3g} tokens, rollout/truncated_frac from "
+        f"rollout/ep_len_mean from {length.first:.3g} to {length.end:.3g} tokens, rollout/truncated_frac from "
         f"{cut.start:.0%} to {cut.end:.0%} at update {length.updates[-1]}",
         "see whether the reward pays for length; use an agent that does not favour long answers (--agent dr-grpo), "
         "--agent dapo with its penalty for long answers, or hold the policy near its start (--kl-coef 0.05)",
@@ -155,13 +155,13 @@ def length_explosion(run: History) -> Finding | None:
 def length_collapse(run: History) -> Finding | None:
     """Texts shrink, and success does not grow with that."""
     length = run["rollout/ep_len_mean"]
-    if not run.is_text or run.updates < FEW_UPDATES or not length.end < SHORTER * length.start or _gained(run.success):
+    if not run.is_text or run.updates < FEW_UPDATES or not length.end < SHORTER * length.first or _gained(run.success):
         return None
     return Finding(
         "length-collapse",
         "warning",
         "answers have become much shorter, and no better",
-        f"rollout/ep_len_mean from {length.start:.3g} to {length.end:.3g} tokens at update {length.updates[-1]}",
+        f"rollout/ep_len_mean from {length.first:.3g} to {length.end:.3g} tokens at update {length.updates[-1]}",
         "see in samples.md what the short answers earn and repair the verifier, or hold the policy near its start "
         "(--kl-coef 0.05)",
         length.updates[-1],

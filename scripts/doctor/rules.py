@@ -36,6 +36,7 @@ GRAVITY = ("error", "warning", "note")
 CONSEQUENCES = {  # of a finding: what it explains is not said as well
     "reward-collapse": {"all-rewards-equal", "every-episode-truncated"},
     "reward-hacking": {"reward-collapse"},
+    "length-explosion": {"every-episode-truncated"},
     "warm-start-too-flat": {"all-rewards-equal"},
     "warm-start-too-sharp": {"all-rewards-equal"},
 }
