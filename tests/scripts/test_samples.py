@@ -1,0 +1,75 @@
+"""What a run keeps of its episodes: which ones, and each token's share of the text."""
+
+import pytest
+import torch
+from _rlenv_scripts.samples import contrasting, is_kept, markdown, problem_of, token_texts
+
+from agents import Batch, Rollout
+from rlenv.task import TextGenTask
+from rlenv.tokenizer import character_tokenizer, train_tokenizer
+
+
+@pytest.fixture(scope="module")
+def byte_level():
+    """Return a tokenizer that spells every character outside of its texts byte by byte."""
+    return train_tokenizer(260, ["plain words"])
+
+
+@pytest.mark.parametrize("text", ["plain words", "añb", "日本 日", "🎉", "x🎉🎉y", "� is a character", ""])
+def test_the_texts_of_tokens_add_up_to_the_text(byte_level, text):
+    ids = byte_level(text)["input_ids"]
+    texts = token_texts(byte_level, ids)
+    assert len(texts) == len(ids)
+    assert "".join(texts) == text
+
+
+def test_a_character_of_several_tokens_belongs_to_the_last_of_them(byte_level):
+    assert token_texts(byte_level, byte_level("a🎉")["input_ids"]) == ["a", "", "", "", "🎉"]
+
+
+def test_a_character_that_is_cut_off_is_shown_as_unfinished(byte_level):
+    assert token_texts(byte_level, byte_level("a🎉")["input_ids"][:3]) == ["a", "", "�"]
+
+
+def test_end_tokens_are_shown():
+    tokenizer = character_tokenizer("01")
+    assert token_texts(tokenizer, [2, 3, tokenizer.eos_token_id]) == ["0", "1", "<eos>"]
+
+
+def test_updates_are_kept_more_and_more_rarely():
+    assert [update for update in range(1, 100) if is_kept(update)] == [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96]
+
+
+def batch_of(returns, groups, valid=None):
+    n = len(returns)
+    rollout = Rollout.of_demonstrations(torch.zeros(n, 1), torch.zeros(n, 1), torch.ones(n, 1, dtype=torch.bool))
+    rollout.rewards[:, 0] = torch.tensor(returns)
+    rollout.groups = torch.tensor(groups)
+    rollout.valid = torch.ones(n, dtype=torch.bool) if valid is None else torch.tensor(valid)
+    return Batch.of(rollout, advantages=torch.zeros(n, 1), weights=torch.ones(n, 1))
+
+
+def test_the_best_and_the_worst_episodes_are_of_the_prompt_with_the_widest_spread():
+    batch = batch_of([1.0, 1.0, 0.5, 0.0, 0.2, 0.9, 0.0, 0.0], [0, 0, 1, 1, 1, 1, 2, 2])
+    assert contrasting(batch) == [5, 2, 4, 3]
+    assert contrasting(batch, 2) == [5, 3]
+
+
+def test_without_shared_prompts_they_are_of_the_update_and_have_a_verdict():
+    batch = batch_of([0.1, 0.9, 0.5, 0.3, 0.7], [0, 1, 2, 3, 4], [True, False, True, True, True])
+    assert contrasting(batch, 2) == [4, 0]
+    assert contrasting(batch_of([1.0], [0], [False])) == []
+
+
+def test_the_problem_of_a_group_is_found_unless_the_groups_are_others():
+    task = TextGenTask("arith")
+    (prompt,) = task.prompts([5])
+    assert problem_of(task, 5, prompt.tokens) == prompt.problem
+    assert problem_of(task, 6, prompt.tokens) is None
+
+
+def test_the_page_has_a_heading_and_the_reference_beside_each_answer():
+    row = {"prompt": "1|1=", "answer": "2", "completion": "`3`", "reward": 0.5, "updates": 7, "split": "test"}
+    text = markdown([row, row | {"answer": None}])
+    assert text.startswith("# Samples after 7 updates\n")
+    assert "| `1\\|1=` | `2` | `'3'` | 0.5 |\n| `1\\|1=` |  | `'3'` | 0.5 |\n" in text
