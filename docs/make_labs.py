@@ -1,6 +1,7 @@
 """Run the labs and write their results into docs/labs.md and docs/labs/: python docs/make_labs.py [NAME ...].
 
-Without names all labs run; `--pages` runs none and writes the results that docs/labs/ holds.
+Without names all labs run; `--pages` runs none and writes the results that docs/labs/ holds. It draws again what can be
+drawn from them.
 """
 
 from __future__ import annotations
@@ -8,10 +9,12 @@ from __future__ import annotations
 import json
 import re
 import sys
+from functools import partial
 from pathlib import Path
 
 from _rlenv_labs import LABS, find_lab
 from _rlenv_scripts.main import main as rlenv
+from _rlenv_scripts.plots import save_figure
 
 DOCS = Path(__file__).resolve().parent
 FOLDER = DOCS / "labs"
@@ -36,6 +39,10 @@ def main(arguments: list[str]) -> None:
             print(f"{name}: exit code {end.code}", flush=True)
     for path, text in pages().items():
         path.write_text(text, encoding="utf-8", newline="\n")
+    for name in LABS:
+        if draw := getattr(find_lab(name), "draw_figures", None):
+            figures = json.loads((FOLDER / f"{name}.json").read_text(encoding="utf-8"))["figures"]
+            save_figure(partial(draw, figures), FOLDER / f"{name}.png")
 
 
 def pages() -> dict[Path, str]:

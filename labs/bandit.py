@@ -32,9 +32,8 @@ TRAINED = ((FEW, PLAIN), (FEW, RUNNING), (MANY, PLAIN), (MANY, RUNNING), (MANY, 
 MOST = 0.9  # share of the runs that are to find the best answer with a baseline
 MOST_ERRORS = 3.0  # standard errors by which training has to differ
 CLAIM = (
-    "Both gradients are p(r - 4.9) on average, but without a baseline every sampled answer is pushed up and only 0.3 "
-    "of the samples help the best one; with the baseline 4.9 it is 0.8. Training from single samples finds the best "
-    "answer with a baseline and mostly misses it without."
+    "On average both gradients are the same. Without a baseline every sampled answer is pushed up, and "
+    "training mostly misses the best one; with a baseline it finds it."
 )
 
 

@@ -194,8 +194,8 @@ def run(seed: int) -> Finding:
         model = warm_model(Flattery(), own, WARM_STEPS, examples=2048)
         rows += [train_at(beta, model, own) for beta in BETAS]
     return Finding(
-        claim="Without an anchor the policy gives up the task for a loophole that pays more; a large enough β keeps it "
-        "at the start, and where the border lies is known before training.",
+        claim="Without an anchor the policy gives up the task for a loophole that pays more. A large enough β keeps "
+        "it, and the border is known before training.",
         checks=checks_of(rows),
         rows=rows,
         figures={

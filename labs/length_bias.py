@@ -211,8 +211,7 @@ def run(seed: int) -> Finding:
     rows = [row for own in seeds_of(seed, STARTS) for name in ARMS for row in train_arm(name, own)]
     lengths = final_lengths(rows)
     return Finding(
-        claim="Weighing a step by 1/|y| pushes wrong answers to go on and right ones to end, though length earns "
-        "nothing; constant weights do not. Trained with GRPO, recognisably wrong answers grow longer than right ones.",
+        claim="Weighing a step by 1/|y| pushes wrong answers to go on and right ones to end. Constant weights do not.",
         checks=checks_of(pushes, lengths),
         rows=rows,
         figures={

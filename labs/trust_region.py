@@ -38,6 +38,24 @@ ARMS: dict[str, dict[str, Any]] = {
     "ratio 0.2, norm 1, 20x": {"clip_range": 0.2, "learning_rate": FAR_TOO_LARGE},
 }
 CLIPPED = ("ratio 0.2", "ratio 0.2, norm 1", "ratio 0.2 / 0.28, norm 1", "ratio 0.2 / 0.5, norm 1")
+CLAIM = (
+    "With several passes over a rollout, clipping the ratio shortens updates and saves success. Clipping the norm "
+    "does not, but stops a single outlier. Neither saves a rate that is far too large."
+)
+SHOWN = {  # in the drawing: label and arm
+    "no brake": "no brake",
+    "norm 1": "norm 1",
+    "ratio 0.2": "ratio 0.2",
+    "ratio and norm": "ratio 0.2, norm 1",
+    "no brake, 20x rate": "no brake, 20x",
+    "both, 20x rate": "ratio 0.2, norm 1, 20x",
+}
+ADAM_SHOWN = {
+    "plain": "as they are, unclipped",
+    "all x1000": "all x1000, unclipped",
+    "one x1000": "one x1000, unclipped",
+    "one x1000, cut": "one x1000, clipped",
+}
 STEPS, OUTLIER, SCALE = 40, 15, 1000.0
 
 
@@ -182,25 +200,28 @@ def checks_of(arms: dict[str, dict[str, float]], adam: dict[str, float]) -> list
     ]
 
 
-def draw_rows(rows: list[dict[str, Any]], adam: dict[str, float], figure: Any) -> None:
-    """Draw success over training, KL and success of each arm, and Adam's progress."""
-    left, middle, right = figure.subplots(1, 3, width_ratios=[1.6, 1, 1])
-    arms = summary(rows)
-    updates = sorted({row["update"] for row in rows})
-    for index, name in enumerate(arms):
-        curve = [mean_of(rows, "success", arm=name, update=update) for update in updates]
-        left.plot(updates, curve, color=f"C{index}", label=name, linewidth=1.2)
-    left.set(title="success", xlabel="update", ylim=(0, 1.25))
-    left.legend(fontsize=6, ncols=2, loc="upper center")
-    places = np.arange(len(arms))
-    middle.barh(places, [arm["kl"] for arm in arms.values()], color=[f"C{i}" for i in places])
-    middle.set_yticks(places, list(arms), fontsize=7)
-    middle.set_title("KL per update (nats)", fontsize=9)
-    places = np.arange(len(adam))
-    right.barh(places, list(adam.values()), color="C7")
-    right.set_yticks(places, list(adam), fontsize=7)
-    right.set_title("Adam's relative progress", fontsize=9)
-    middle.invert_yaxis(), right.invert_yaxis()
+def draw_figures(figures: dict[str, float], figure: Any) -> None:
+    """Draw how far an update goes and what success it ends with, by brake; and Adam's progress.
+
+    Args:
+        figures: of the finding.
+        figure: of matplotlib.
+    """
+    panels = figure.subplots(1, 3)
+    columns = (
+        ("KL of an update (nats)", {label: figures[f"kl, {arm}"] for label, arm in SHOWN.items()}),
+        ("success", {label: figures[f"success, {arm}"] for label, arm in SHOWN.items()}),
+        ("Adam's progress", {label: figures[f"Adam's progress, {case}"] for label, case in ADAM_SHOWN.items()}),
+    )
+    for axes, (title, bars) in zip(panels, columns, strict=True):
+        for place, (label, value) in enumerate(bars.items()):
+            clipped, far = "ratio" in label or "cut" in label, "20x" in label
+            axes.barh(place, value, color="C7" if far else "C2" if clipped else "C3")
+            axes.text(value + 0.02 * max(bars.values()), place, f"{value:.2f}", va="center", fontsize=9)
+        axes.set(title=title, xlim=(0, 1.25 * max(bars.values())))
+        axes.set_yticks(range(len(bars)), list(bars), fontsize=10)
+        axes.invert_yaxis()
+    panels[1].set_yticklabels([])
 
 
 def run(seed: int) -> Finding:
@@ -210,15 +231,14 @@ def run(seed: int) -> Finding:
         model = warm_model(Larger(), own, WARM_STEPS, examples=1024)
         rows += [row for name in ARMS for row in train_arm(name, model, own)]
     arms, adam = summary(rows), adam_figures(seed)
+    figures = {
+        **{f"{column}, {name}": round(arm[column], 4) for name, arm in arms.items() for column in arm},
+        **{f"Adam's progress, {name}": round(figure, 4) for name, figure in adam.items()},
+    }
     return Finding(
-        claim="Over several passes the clipped ratio shortens updates and saves success; behind Adam, norm "
-        "clipping leaves them as long, but keeps one outlier from drowning the steps after it. A rate far too large "
-        "defeats both.",
+        claim=CLAIM,
         checks=checks_of(arms, adam),
         rows=rows,
-        figures={
-            **{f"{column}, {name}": round(arm[column], 4) for name, arm in arms.items() for column in arm},
-            **{f"Adam's progress, {name}": round(figure, 4) for name, figure in adam.items()},
-        },
-        draw=lambda figure: draw_rows(rows, adam, figure),
+        figures=figures,
+        draw=lambda figure: draw_figures(figures, figure),
     )
