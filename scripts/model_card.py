@@ -23,7 +23,7 @@ CURVE = "learning_curve.png"
 
 
 def write_card(checkpoint: Path, target: Path, name: str, merged: bool) -> None:
-    """Write README.md, and the learning curve if matplotlib is installed.
+    """Write README.md and the learning curve.
 
     Args:
         checkpoint: that is exported; the folder around it may be a run.

@@ -1,8 +1,8 @@
 # %% [markdown]
 # # A first run
 #
-# A language model learns a task from its reward alone, on a CPU, in less than three minutes. You need
-# `pip install 'rlenv[plots]'`. This notebook is made from `docs/tutorials/first_run.py` by
+# A language model learns a task from its reward alone, on a CPU, in less than three minutes. It runs in Jupyter or
+# VS Code. This notebook is made from `docs/tutorials/first_run.py` by
 # `python docs/make_notebook.py`.
 
 # %%

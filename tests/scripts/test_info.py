@@ -27,7 +27,7 @@ def test_the_versions_and_the_machine_are_those_of_this_process(variables):
     assert said["versions"]["torch"] == metadata.version("torch")
     assert said["machine"]["threads"] == torch.get_num_threads()
     assert said["extras"]["json"] == "complete"
-    assert {"plots", "lora", "math", "dev"} <= said["extras"].keys()
+    assert {"notebook", "lora", "math", "dev"} <= said["extras"].keys()
 
 
 def test_variables_are_shown_if_they_are_harmless(variables):
@@ -65,10 +65,10 @@ def test_the_text_holds_what_the_json_does(variables):
 
 def test_a_missing_package_is_named_with_its_extra(monkeypatch):
     def version(name):
-        if name == "matplotlib":
+        if name == "peft":
             raise metadata.PackageNotFoundError(name)
         return "1.0"
 
     monkeypatch.setattr(info.metadata, "version", version)
-    assert info.extras()["plots"] == "missing: matplotlib"
+    assert info.extras()["lora"] == "missing: peft"
     assert info.extras()["json"] == "complete"
