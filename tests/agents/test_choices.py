@@ -14,8 +14,9 @@ from agents.policies import SampledPolicy
 SUM = {"verifier": "arith", "max_new_tokens": 5}
 
 
-def agent_of(policy, env_id, **env_kwargs):
-    return Reinforce(policy, env_id, env_kwargs=env_kwargs, episodes_per_update=4, device="cpu", seed=3)
+def agent_of(policy, env_id, policy_kwargs=None, **env_kwargs):
+    settings = {"episodes_per_update": 4, "device": "cpu", "seed": 3}
+    return Reinforce(policy, env_id, env_kwargs=env_kwargs, policy_kwargs=policy_kwargs, **settings)
 
 
 def played(agent, env, policy=None, episodes=3):
@@ -48,8 +49,12 @@ def test_the_probability_of_a_token_is_that_of_acting(temperature, top_p):
     assert any(choices.log_probs.isinf().any() for *_, choices in steps) == (top_p < 1)
 
 
-def test_log_probabilities_are_those_of_training():
-    agent = agent_of("tiny", "TextGen-v0", **SUM)
+@pytest.mark.parametrize("adapter", [{}, {"lora_rank": 2}])
+def test_log_probabilities_are_those_of_training(adapter):
+    agent = agent_of("tiny", "TextGen-v0", policy_kwargs=adapter, **SUM)
+    with torch.no_grad():
+        for parameter in agent.policy.actor_parameters():
+            parameter.add_(0.1)  # a fresh adapter changes nothing
     rollout = agent.collector.collect(agent.policy, 4, agent.generator)
     with torch.no_grad():
         expected = agent.policy.evaluate_actions(rollout)
@@ -79,6 +84,7 @@ def test_a_policy_that_changes_is_read_again():
     torch.testing.assert_close(running.look(obs).log_probs, Onlooker(agent.policy, agent.device).look(obs).log_probs)
 
 
+@torch.no_grad()
 def test_control_policies_have_choices_too():
     agent = agent_of("MlpPolicy", "CartPole-v1")
     for _, obs, action, choices in played(agent, gym.make("CartPole-v1")):
