@@ -27,10 +27,18 @@ def as_callback(callback: Any, agent: Any, progress_bar: bool = False) -> BaseCa
             stop.
         agent: passed to the callbacks as their model.
         progress_bar: whether to add stable-baselines3's.
+
+    Raises:
+        TypeError: for anything else, such as a class or a callback of another library.
     """
     if isinstance(callback, (list, tuple)):
         callback = CallbackList(list(callback))
     elif not isinstance(callback, BaseCallback):
+        if isinstance(callback, type) or not (callback is None or callable(callback)):
+            raise TypeError(
+                f"callback={callback!r:.80} is not a callback; pass an instance of stable-baselines3's BaseCallback, a "
+                "list of them, or a function of (locals, globals)"
+            )
         callback = ConvertCallback(callback)
     if progress_bar:
         callback = CallbackList([callback, StepsBar()])
