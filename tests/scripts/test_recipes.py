@@ -77,6 +77,6 @@ def test_the_table_of_control_is_that_of_the_results():
     maker = maker_of("make_control")
     assert {path.stem for path in CONTROL} == set(maker.ZOO) == set(maker.PEER) == set(maker.results())
     assert maker.page(CONTROL_PAGE) == CONTROL_PAGE
-    for env, (_, reward, _) in maker.ZOO.items():
+    for env, (_, reward, deviation) in maker.ZOO.items():
         runs = maker.results()[env]["ours"]
-        assert len(runs) == 5 and all(run["reward"] >= reward for run in runs.values()), env
+        assert len(runs) == 5 and all(run["reward"] >= reward - deviation for run in runs.values()), env
