@@ -21,7 +21,7 @@ from .run_files import EPISODES
 from .run_log import log_layout, log_scalar, log_table, open_log
 from .settings import is_text, resolved
 from .trackers import TRACKERS
-from .tracking import KLFromStart, record_evaluation, record_outcome, sample_table
+from .tracking import KLFromStart, record_evaluation, record_outcome
 
 POINTS, FEW = 10, 64  # of the curve of held-out success by default: how often, and episodes each at least
 
@@ -144,12 +144,13 @@ class Job:
         if "initial" in self.state:
             return
         initial, rollout = self._evaluate(self.given["seed"])
-        self._keep_samples(rollout, "before")
+        rows = self._samples(rollout, "before")
+        self.sample_log.add(rows)
         record_evaluation(self.agent, initial)
         try:
             missing = panels.absent(self.agent, initial, rollout.extras, self.given)
             log_layout(self.agent.logger, panels.layout(missing))
-            self._log_samples(rollout)
+            self._log_samples(rows)
             self.agent.dump_logs()
         except OSError:  # the run folder has gone; the warm start is not lost with it
             self.saver.save()
@@ -227,15 +228,19 @@ class Job:
     def _evaluate_in_between(self, episodes: int) -> dict[str, Any]:
         figures, rollout = self._evaluate(self.given["seed"] + 1, episodes)
         record_evaluation(self.agent, figures)
-        self._log_samples(rollout)
+        self._log_samples(self._samples(rollout, "during"))
         self.agent.dump_logs()
         return figures
 
-    def _log_samples(self, rollout: Rollout) -> None:
-        """Log the first completions of an evaluation."""
-        if is_text(self.given["env_id"]):
-            columns, rows = sample_table(session.task_of(self.envs), rollout)
-            log_table(self.agent.logger, "eval/samples", columns, rows, self.agent.num_timesteps)
+    def _samples(self, rollout: Rollout, when: str) -> list[samples.Row]:
+        """Return the first episodes of an evaluation; none for control."""
+        if not is_text(self.given["env_id"]):
+            return []
+        return samples.evaluation_rows(session.task_of(self.envs), rollout, when, self.agent.num_updates)
+
+    def _log_samples(self, rows: list[samples.Row]) -> None:
+        if rows:
+            log_table(self.agent.logger, "eval/samples", *samples.table(rows), self.agent.num_timesteps)
 
     def _fresh_returns(self) -> Any:
         """Return the returns of episodes that depend on the seed and the number of updates [n]."""
@@ -246,20 +251,16 @@ class Job:
         """Play the episodes of the first evaluation again, none of which training or --stop-reward has seen."""
         figures, rollout = self._evaluate(self.given["seed"])
         say(f"after:  {session.describe(figures)}")
-        self._keep_samples(rollout, "after")
+        self.shown_samples = self._samples(rollout, "after")
+        self.sample_log.add(self.shown_samples)
         if self.shown_samples:
             page = samples.markdown(self.shown_samples)
             (self.run_dir / run_folder.SAMPLES).write_text(page, encoding="utf-8")
-        self._log_samples(rollout)
+        self._log_samples(self.shown_samples)
         record_outcome(self.agent, self.given, figures)
         self.agent.dump_logs()
         self.doctor.look()
         return figures
-
-    def _keep_samples(self, rollout: Rollout, when: str) -> None:
-        if is_text(self.given["env_id"]):
-            task = session.task_of(self.envs)
-            self.shown_samples = self.sample_log.evaluation(task, rollout, when, self.agent.num_updates)
 
     def _result(self, final: dict[str, Any] | None) -> dict[str, Any]:
         agent, warm_start = self.agent, self.state.get("warm_start", {})

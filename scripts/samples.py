@@ -119,6 +119,26 @@ def is_kept(update: int) -> bool:
     return update in (1, 2, 3)
 
 
+def evaluation_rows(task: TextGenTask, rollout: Rollout, when: str, updates: int) -> list[Row]:
+    """Return the first episodes of an evaluation, which was "before", "during" or "after" training."""
+    facts = {"kind": "evaluation", "when": when, "updates": updates, "split": task.split}
+    return episode_rows(task, rollout, range(min(SHOWN, len(rollout))), **facts)
+
+
+def table(rows: Sequence[Row]) -> tuple[list[str], list[list[Any]]]:
+    """Return episodes as names of columns and rows: with the reference answer, if any, and the parts of the reward."""
+    parts = list(dict.fromkeys(name for row in rows for name in row["parts"]))
+    parts = parts if len(parts) > 1 else []
+    answer = ["answer"] if any(row["answer"] for row in rows) else []
+    cells = []
+    for row in rows:
+        notes = ["cut off"] * row["truncated"] + [row["status"]] * (row["status"] != "ok")
+        texts = [row["prompt"], row["completion"], *(row[name] or "" for name in answer)]
+        figures = [row["reward"], *(row["parts"].get(name, math.nan) for name in parts)]
+        cells.append([*texts, *figures, ", ".join(notes)])
+    return ["prompt", "completion", *answer, "reward", *parts, ""], cells
+
+
 class SampleLog:
     """Writes samples.jsonl, at the end of the file.
 
@@ -133,13 +153,6 @@ class SampleLog:
         """Append episodes."""
         with self.path.open("a", encoding="utf-8") as file:
             file.writelines(json.dumps(row, ensure_ascii=True, allow_nan=False) + "\n" for row in rows)
-
-    def evaluation(self, task: TextGenTask, rollout: Rollout, when: str, updates: int) -> list[Row]:
-        """Append the first episodes of an evaluation, and return them."""
-        facts = {"kind": "evaluation", "when": when, "updates": updates, "split": task.split}
-        rows = episode_rows(task, rollout, range(min(SHOWN, len(rollout))), **facts)
-        self.add(rows)
-        return rows
 
     def watcher(self, agent: Agent, task: TextGenTask) -> Callable[[Batch], None]:
         """Return what appends a few episodes, with their credit, of the updates that `is_kept` names."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,13 +9,11 @@ import torch
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.logger import HParam
 
-from agents import Agent, Rollout
+from agents import Agent
 from agents.estimators.kl import k1
 from agents.metrics import is_logged
-from rlenv.task import TextGenTask
 
 from .defaults import agent_settings
-from .evaluation.completions import Block, Pass, rows_of
 
 OF_THE_RUN = ("env_id", "model", "verifier", "problems", "timesteps", "episodes", "sft_steps", "lora_rank")
 OF_EVERY_AGENT = ("seed", "learning_rate", "group_size", "episodes_per_update", "gamma", "kl_coef", "ent_coef")
@@ -85,28 +82,3 @@ def settings_of(agent: Any, given: Mapping[str, Any]) -> dict[str, Any]:
     every = {name: agent.settings[name] for name in OF_EVERY_AGENT}
     found = {"agent": given["agent"]} | {name: given.get(name) for name in OF_THE_RUN} | every | own
     return {name: value for name, value in found.items() if isinstance(value, (bool, int, float, str))}
-
-
-def sample_table(task: TextGenTask, rollout: Rollout, count: int = 10) -> tuple[list[str], list[list[Any]]]:
-    """Return the first episodes of an evaluation as names of columns and rows.
-
-    The columns are the prompt, the completion, the reference answer (unless no problem has one), the reward, its parts
-    (if there are several), and what is remarkable: cut off, or no verdict.
-
-    Args:
-        task: of the environment, which still has the stream of problems of the evaluation.
-        rollout: of problems in their order from the first, one episode each.
-        count: how many, at most.
-    """
-    count = min(count, len(rollout))
-    found = rows_of(task, rollout.select(slice(count)), Block(Pass("greedy", 1), 0, count))
-    parts = list(dict.fromkeys(name for row in found for name in row["parts"]))
-    parts = parts if len(parts) > 1 else []
-    answer = ["answer"] if any(row["answer"] for row in found) else []
-    rows = []
-    for row in found:
-        notes = ["cut off"] * row["truncated"] + [row["status"]] * (row["status"] != "ok")
-        texts = [task.encoder.shown_text(row["prompt"]), row["completion"], *(row[name] for name in answer)]
-        figures = [row["reward"], *(row["parts"].get(name, math.nan) for name in parts)]
-        rows.append([*texts, *figures, ", ".join(notes)])
-    return ["prompt", "completion", *answer, "reward", *parts, ""], rows

@@ -2,6 +2,7 @@
 
 import re
 import sys
+from pathlib import Path
 
 import click
 import pytest
