@@ -43,6 +43,7 @@ format: .venv/.dev
 docs: .venv/.dev  ## the pages that commands make
 	$(BIN)/python docs/make_known.py
 	$(BIN)/python docs/make_environments.py
+	$(BIN)/python docs/make_callbacks.py
 	$(BIN)/python docs/make_gradients.py
 	$(BIN)/python docs/make_labs.py
 	$(BIN)/python docs/make_models.py
