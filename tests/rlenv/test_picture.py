@@ -129,7 +129,7 @@ def videos(monkeypatch):
 
 def test_record_video_writes_a_file_per_episode(videos, tmp_path):
     env = gym.make("TextGen-v0", render_mode="rgb_array", **SUM)
-    env = RecordVideo(env, str(tmp_path / "single"), episode_trigger=lambda episode: True)
+    env = RecordVideo(env, str(tmp_path / "single"), episode_trigger=lambda episode: True, gc_trigger=None)
     for _ in range(2):
         env.reset(seed=0)
         for action in ids(env, FOUR, SIX, EOS):
@@ -144,7 +144,9 @@ def test_record_video_writes_a_file_per_episode(videos, tmp_path):
 
 def test_record_video_works_on_the_batched_environment(videos, tmp_path):
     env = gym.make_vec("TextGen-v0", num_envs=3, render_mode="rgb_array", autoreset_mode="NextStep", **SUM)
-    env = VectorRecordVideo(env, str(tmp_path / "batched"), step_trigger=lambda step: step == 0, video_length=6)
+    env = VectorRecordVideo(
+        env, str(tmp_path / "batched"), step_trigger=lambda step: step == 0, video_length=6, gc_trigger=None
+    )
     env.reset(seed=0)
     for token in (FOUR, SIX, EOS, FOUR, FOUR, SIX, EOS):
         env.step(np.array(ids(env, token) * 3))
