@@ -4,7 +4,6 @@ The runs are listed in tests/support/doctor_runs.py, which says how they were re
 """
 
 import csv
-import json
 import re
 import shutil
 from pathlib import Path
@@ -18,6 +17,8 @@ from inprocess import error_of, result_of, run
 
 DOCS = Path(__file__).parent.parent.parent / "docs"
 NOTES = {"loss-near-zero"}
+NAMED = [name for name in PLANTED if (RECORDED / name).is_dir()]
+SOUND = [name for name in HEALTHY if (RECORDED / name).is_dir()]
 ALL = {*map(rules.name_of, rules.RULES), rules.name_of(reward_rules.nothing_improved)}
 
 
@@ -25,17 +26,17 @@ def alarms(folder):
     return {finding.rule for finding in examine_run(folder) if finding.severity != "note"}
 
 
-@pytest.mark.parametrize("rule", PLANTED)
+@pytest.mark.parametrize("rule", NAMED)
 def test_a_planted_failure_is_named(rule):
     assert rule in alarms(RECORDED / rule)
 
 
 def test_every_rule_names_a_planted_failure_or_is_a_note():
     assert set(PLANTED) | NOTES == ALL
-    assert len(PLANTED) >= 14
+    assert len(NAMED) >= 14
 
 
-@pytest.mark.parametrize("name", HEALTHY)
+@pytest.mark.parametrize("name", SOUND)
 def test_a_healthy_run_raises_no_alarm(name):
     assert alarms(RECORDED / name) == set()
     assert len(read_run(RECORDED / name).reward) > 10
@@ -61,7 +62,7 @@ def test_a_loss_near_zero_is_explained_and_no_alarm():
 
 def test_every_fix_names_options_that_exist():
     flags = {flag for command in main.commands.values() for option in command.params for flag in option.opts}
-    for rule in PLANTED:
+    for rule in NAMED:
         for finding in examine_run(RECORDED / rule):
             named = set(re.findall(r"--[a-z][a-z-]+", finding.fix))
             assert named <= flags, finding
@@ -73,23 +74,64 @@ def test_the_gravest_is_first():
     assert order == sorted(order) and order[0] == 0
 
 
+def rising(start, end, updates=200):
+    """Return a series on a line, with the same small disturbance in every fourth value."""
+    at = tuple(range(1, updates + 1))
+    return Series(at, tuple(start + (end - start) * (i - 1) / (updates - 1) + 0.01 * (i % 4 == 0) for i in at))
+
+
+def one(metrics, **config):
+    """Return the names of what is found in these series of a run on text."""
+    history = History({"time/iterations": rising(1, 200), **metrics}, {"env_id": "TextGen-v0", **config})
+    return {finding.rule for finding in rules.findings_of(history)}
+
+
+def test_success_that_rises_in_training_only_is_memorized():
+    evaluated = {"eval/success_rate": Series((0, 100, 200), (0.5, 0.6, 0.4))}
+    paid = {"rollout/ep_rew_mean": rising(0.3, 0.9), "rollout/success_rate": rising(0.3, 0.9)}
+    assert one(evaluated | paid) == {"held-out-success-falls"}
+    hacked = {"rollout/ep_rew_mean": rising(0.3, 0.9), "rollout/success_rate": rising(0.3, 0.3)}
+    assert one(evaluated | hacked) == {"reward-hacking"}
+    small = {"eval/success_rate": Series((0, 200), (0.6, 0.5))}  # chance, with a hundred episodes
+    assert one(small | paid, eval_episodes=100) == set()
+
+
+def test_a_reward_that_rises_by_less_than_its_error_has_not_improved():
+    assert one({"rollout/ep_rew_mean": rising(0.3, 0.3)}) == {"nothing-improved"}
+    assert one({"rollout/ep_rew_mean": rising(0.3, 0.5)}) == set()
+    assert one({"rollout/ep_rew_mean": rising(0.3, 0.3, updates=40), "time/iterations": rising(1, 40, 40)}) == set()
+
+
+def test_an_update_is_too_far_by_its_kl_or_by_what_is_clipped():
+    good = {"rollout/ep_rew_mean": rising(0.3, 0.5)}
+    assert one(good | {"train/approx_kl": rising(0.0, 0.3)}) == {"update-too-far"}
+    assert one(good | {"train/approx_kl": rising(0.02, 0.02), "train/clip_fraction": rising(0.1, 0.9)}) == {
+        "update-too-far"
+    }
+    assert one(good | {"train/approx_kl": rising(0.02, 0.02), "train/clip_fraction": rising(0.1, 0.2)}) == set()
+
+
+@pytest.mark.parametrize(("explained", "severity"), [(-0.5, "warning"), (0.01, "note"), (0.3, None)])
+def test_a_critic_that_is_no_better_or_worse_than_a_constant(explained, severity):
+    history = History({"train/explained_variance": rising(explained, explained)})
+    finding = rules.training_rules.critic_explains_nothing(history)
+    assert (finding.severity if finding else None) == severity
+
+
 def test_what_is_explained_is_not_said_again_as_nothing_improved():
-    folder = RECORDED / "nothing-improved"
-    history = read_run(folder)
-    assert alarms(folder) == {"nothing-improved"}
-    history.result["stopped"] = "for another reason"
-    assert {finding.rule for finding in rules.findings_of(history)} >= {"stopped"}
-    assert "nothing-improved" not in {finding.rule for finding in rules.findings_of(history)}
+    flat = {"rollout/ep_rew_mean": rising(0.3, 0.3)}
+    assert {finding.rule for finding in rules.findings_of(History(flat))} == {"nothing-improved"}
+    assert {finding.rule for finding in rules.findings_of(History(flat, {}, {"stopped": "x"}))} == {"stopped"}
 
 
 # The command.
 
 
 def test_the_command_prints_failure_evidence_and_fix():
-    outcome = run("doctor", RECORDED / "gradient-always-clipped", RECORDED / "cartpole-0")
+    outcome = run("doctor", RECORDED / "gradient-always-clipped", RECORDED / "cartpole-3")
     assert outcome.exit_code == 0
     assert "[gradient-always-clipped]" in outcome.stdout and "raise --max-grad-norm" in outcome.stdout
-    assert str(RECORDED / "cartpole-0") in outcome.stdout
+    assert str(RECORDED / "cartpole-3") in outcome.stdout
 
 
 @pytest.mark.parametrize(
@@ -217,4 +259,3 @@ def test_every_metric_is_explained(hard_start):
 def test_every_rule_is_explained():
     page = (DOCS / "symptoms.md").read_text(encoding="utf-8")
     assert set(re.findall(r"`([a-z]+(?:-[a-z]+)*)` \((?:note|warning|error)", page)) == ALL
-    assert json.dumps(sorted(ALL))
