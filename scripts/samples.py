@@ -53,7 +53,7 @@ def episode_rows(task: TextGenTask, rollout: Rollout, rows: Sequence[int], **fac
     Returns:
         Per episode `prompt`, `answer` (the reference; None if unknown), `completion`, `reward`, `success` (None if
         the verifier does not say), `truncated`, `status`, `parts` of the reward, and per token `tokens` (ids), `texts`,
-        `log_probs` in nats and `advantages` (None outside training).
+        `log_probs` in nats and `advantages` (None outside training); None stands for a number that is not finite.
     """
     part = rollout.select(torch.as_tensor(rows, dtype=torch.long, device=rollout.mask.device))
     lengths, returns, success = part.lengths.tolist(), part.returns.tolist(), part.success.tolist()
@@ -75,14 +75,19 @@ def episode_rows(task: TextGenTask, rollout: Rollout, rows: Sequence[int], **fac
             "success": None if math.isnan(success[i]) else bool(success[i]),
             "truncated": cut[i],
             "status": next((name for name in NO_VERDICT if extras.get(name, {i: 0.0})[i]), "ok"),
-            "parts": {name: round(value, DIGITS) for name, value in parts.items() if not math.isnan(value)},
+            "parts": {name: round(value, DIGITS) for name, value in parts.items() if math.isfinite(value)},
             "tokens": ids,
             "texts": token_texts(task.tokenizer, ids),
-            "log_probs": [round(value, DIGITS) for value in log_probs[i][:steps]],
-            "advantages": None if credit is None else [round(value, DIGITS) for value in credit[i][:steps]],
+            "log_probs": list(map(_rounded, log_probs[i][:steps])),
+            "advantages": None if credit is None else list(map(_rounded, credit[i][:steps])),
         }
         found.append(facts | row)
     return found
+
+
+def _rounded(value: float) -> float | None:
+    """Return a number as it is written; None for one that is not finite, which JSON does not have."""
+    return round(value, DIGITS) if math.isfinite(value) else None
 
 
 def problem_of(task: TextGenTask, group: int, prompt: list[int]) -> Problem | None:

@@ -18,6 +18,7 @@ SIZE, SMALL = (4.1, 2.35), (2.9, 1.7)  # inches; the page makes them as wide as 
 TOGETHER = 4  # lines in one chart; more get a small chart each
 WINDOW = 0.1  # of the log: what a running mean averages
 RAW_POINTS = 400  # single figures are drawn up to so many
+POINTS = 300  # of a running mean are drawn
 
 
 @dataclass(frozen=True)
@@ -85,7 +86,8 @@ def lines_of(metric: Metric, kinds: Sequence[Kind], axis: str) -> list[Line]:
         alone = own[0] if len(own) == 1 else None
         band = spread(own) if len(own) > 1 else None
         if alone is not None:
-            band = running_mean(alone, run.curve(axis, metric.spread) if metric.spread else None)
+            whole = running_mean(alone, run.curve(axis, metric.spread) if metric.spread else None)
+            band = whole[:, np.unique(np.linspace(0, whole.shape[1] - 1, POINTS).round().astype(int))]
         raw = alone if alone is not None and len(merged) == 1 and alone.shape[1] <= RAW_POINTS else None
         color = places[first] if len(merged) <= TOGETHER else 0
         lines.append(Line(label, color, band, _mean_at(evaluated) if evaluated else None, raw))

@@ -190,8 +190,8 @@ def _checked(row: dict[str, Any]) -> dict[str, Any]:
         "truncated": bool(row["truncated"]),
         "parts": {str(name): float(value) for name, value in row["parts"].items()},
         "texts": [str(text) for text in row["texts"]],
-        "log_probs": [float(value) for value in row["log_probs"]],
-        "advantages": None if credit is None else [float(value) for value in credit],
+        "log_probs": [math.nan if value is None else float(value) for value in row["log_probs"]],
+        "advantages": None if credit is None else [math.nan if value is None else float(value) for value in credit],
     }
 
 

@@ -109,15 +109,16 @@ def sample_of(row: Mapping[str, Any], name: str, scale: float = 0.0) -> Sample:
 
 
 def _token(text: str, log_prob: float, credit: float | None, scale: float) -> Token:
-    probability = math.exp(min(log_prob, 0.0))
-    strength = 0.0 if credit is None or not scale else STRONGEST * min(abs(credit) / scale, 1.0)
+    probability = math.exp(min(log_prob, 0.0)) if math.isfinite(log_prob) else 0.0
+    known = 0.0 if credit is None or math.isnan(credit) else credit
+    strength = STRONGEST * min(abs(known) / scale, 1.0) if scale else 0.0
     shown = visible(text).replace("\n", "⏎\n")
     return Token(
         shown or "·",  # a part of a character
-        f"{100 * probability:.3g} %",
+        f"{100 * probability:.3g} %" if math.isfinite(log_prob) else "not finite",
         "" if credit is None else f"{credit:+.2f}",
         round(STRONGEST * (1.0 - probability), 3),
-        "" if not strength else "up" if (credit or 0.0) > 0 else "down",
+        "" if not strength else "up" if known > 0 else "down",
         round(strength, 3),
     )
 
@@ -143,7 +144,8 @@ def training_cards(kind: Kind) -> list[tuple[int, list[Card]]]:
     found = []
     for update in dict.fromkeys([*updates[:1], *updates[-1:]]):
         own = [row for row in rows if row["updates"] == update]
-        scale = max((abs(value) for row in own for value in row["advantages"] or ()), default=0.0)
+        credits = [abs(value) for row in own for value in row["advantages"] or () if math.isfinite(value)]
+        scale = max(credits, default=0.0)
         prompts: dict[tuple[str, str | None], list[Sample]] = {}
         for row in own:
             prompts.setdefault((row["prompt"], row["answer"]), []).append(sample_of(row, "", scale))

@@ -122,6 +122,7 @@ def hostile(runs, tmp_path):
     rows = [json.loads(line) for line in (folder / "samples.jsonl").read_text().splitlines()]
     for row in rows:
         texts = [EVIL, "\ud800", *row["texts"][2:]] if len(row["texts"]) > 1 else [EVIL]
+        row["log_probs"][-1] = None  # was not finite
         row |= {"prompt": EVIL, "answer": EVIL, "completion": EVIL, "texts": texts, "parts": {EVIL: 0.5}}
     (folder / "samples.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     config = json.loads((folder / "config.json").read_text())
@@ -138,6 +139,7 @@ def test_texts_of_models_and_users_never_become_markup(hostile):
     shown = "<script>alert(1)</script><img src=x onerror=alert(1)>{{ 7 * 7 }}&amp;␀␛[31m\\u202e"
     assert page.text.count(shown) > 10
     assert "\\ud800" in page.text
+    assert "not finite" in page.text
     assert not any(c in page.text for c in "\x00\x1b\u202e\ufffd")
 
 
