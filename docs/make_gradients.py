@@ -1,7 +1,11 @@
-"""Measure every agent's gradient against the exact one; write docs/gradients.md and the two pages beside it."""
+"""Measure every agent's gradient against the exact one; write docs/gradients.md, its picture, and two pages beside it.
+
+python docs/make_gradients.py [--redraw]    # --redraw: the picture alone, from the table in gradients.md
+"""
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -51,7 +55,12 @@ Which agents follow the true policy gradient, and how far the others are from it
 agent's real loss beside the true gradient. [gradients-critics.md](gradients-critics.md) shows the same for agents with
 a critic, [gradients-estimators.md](gradients-estimators.md) for baselines, returns, discount and KL estimators.
 
-    python docs/make_gradients.py    # writes the three pages; from the repository root
+    python docs/make_gradients.py    # writes the three pages and the picture; from the repository root
+
+![The expected gradient of eight agents, each beside the true gradient](gradients.svg)
+
+Grey is the true gradient, blue what the agent follows on average: its angle is the bias that matters, and its length
+along the true gradient acts like a learning rate.
 
 The figures are exact, not sampled: every possible rollout goes through `Agent.prepare` and `Agent.loss` and is weighted
 by its probability. `tests/agents/test_exact_gradients.py` and `tests/agents/test_exact_family.py` assert these rows and
@@ -171,6 +180,16 @@ KL_TERMS = {
     ("k3", "loss"): "∇KL(ref, π) state by state",
     ("exact", "loss"): "∇KL(π, ref) state by state",
 }
+DRAWN = {  # rows of the table of agents: agent, settings, K
+    ("RLOO", "-", "4"): "RLOO",
+    ("DrGRPO", "L_max = 3", "4"): "Dr. GRPO",
+    ("GRPO", "-", "4"): "GRPO",
+    ("DAPO", "-", "3"): "DAPO",
+    ("GRPO", "scale batch", "3"): "GRPO, scale batch",
+    ("ReinforcePlusPlus", "baseline none", "3"): "REINFORCE++",
+    ("A2C", "given critic, λ = 1", "1"): "A2C, unfitted critic",
+    ("A2C", "perfect critic, λ = 0.5", "1"): "A2C, perfect critic",
+}
 SIZES = (2, 4)
 SIZES_OF_ROLLOUTS = (2, 3)  # every joint rollout is prepared by itself
 CRITICS = (("given", 1.0), ("given", 0.5), ("perfect", 0.5))
@@ -179,10 +198,39 @@ FIGURES = ("error", "cosine", "scale", "documented", "off by (tolerance 1e-10)",
 
 
 def main() -> None:
-    """Write the pages and print them."""
-    for name, text in pages().items():
+    """Write the pages and print them, and draw the picture."""
+    for name, text in pages().items() if sys.argv[1:] != ["--redraw"] else ():
         (ROOT / "docs" / name).write_text(text, encoding="utf-8", newline="\n")
         print(text)
+    draw(ROOT / "docs" / "gradients.md", ROOT / "docs" / "gradients.svg")
+
+
+def draw(page: Path, path: Path) -> None:
+    """Draw each agent's expected gradient beside the true one, from the table of the page.
+
+    Every arrow has the length and the angle that the expected gradient has to the true one, in the plane of both.
+    """
+    from matplotlib import rcParams
+    from matplotlib.backends.backend_svg import FigureCanvasSVG
+    from matplotlib.figure import Figure
+
+    rcParams["svg.hashsalt"] = "rlenv"
+    rows = [
+        [cell.strip(" `") for cell in line.split("|")[1:-1]] for line in page.read_text(encoding="utf-8").split("\n")
+    ]
+    found = {tuple(row[:3]): (float(row[4]), float(row[5])) for row in rows if tuple(row[:3]) in DRAWN}
+    figure = Figure(figsize=(9, 3.6), layout="constrained")
+    FigureCanvasSVG(figure)
+    for axes, key in zip(figure.subplots(2, 4).flat, DRAWN, strict=True):
+        cosine, scale = found[key]
+        angle = math.acos(min(cosine, 1.0))
+        tip = (scale, scale * math.tan(angle))  # scale is the length along the true gradient
+        axes.annotate("", (1, 0), (0, 0), arrowprops={"arrowstyle": "-|>", "color": "0.6", "lw": 5})
+        axes.annotate("", tip, (0, 0), arrowprops={"arrowstyle": "-|>", "color": "C0", "lw": 2})
+        axes.set(xlim=(-0.1, 1.4), ylim=(-0.35, 1.15), aspect="equal", xticks=[], yticks=[])
+        axes.set_title(DRAWN[key], fontsize=10)
+        axes.set_xlabel(f"{math.degrees(angle):.0f}° off, {scale:.2f} along", fontsize=9)
+    figure.savefig(path, metadata={"Date": None})
 
 
 def pages() -> dict[str, str]:

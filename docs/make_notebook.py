@@ -20,7 +20,7 @@ def cells(source: str) -> list[dict[str, Any]]:
     """Return the cells of a source in the percent format, without outputs."""
     made: list[dict[str, Any]] = []
     for kind, body in re.findall(r"^# %%( \[markdown\])?\n(.*?)(?=^# %%|\Z)", source, re.DOTALL | re.MULTILINE):
-        text = re.sub(r"^# ?", "", body, flags=re.MULTILINE) if kind else body.replace("  # fmt: skip", "")
+        text = re.sub(r"^# ?", "", body, flags=re.MULTILINE) if kind else body
         lines = text.strip().splitlines(keepends=True)
         cell = {"cell_type": "markdown" if kind else "code", "id": f"cell-{len(made)}", "metadata": {}, "source": lines}
         made.append(cell if kind else cell | {"execution_count": None, "outputs": []})

@@ -55,9 +55,15 @@ print(f"wrote {info['completion']!r}, reward {reward}")
 
 # %%
 agent = RLOO(
-    "tiny", "TextGen-v0", env_kwargs=task, learning_rate=3e-3, group_size=8, episodes_per_update=64, seed=0,
+    "tiny",
+    "TextGen-v0",
+    env_kwargs=task,
+    learning_rate=3e-3,
+    group_size=8,
+    episodes_per_update=64,
+    seed=0,
     device="cpu",
-)  # fmt: skip
+)
 
 
 def samples():
