@@ -194,7 +194,7 @@ def short(cell):
 def ranges():
     """Return {metric: {kind of run: (lowest, highest)}} of the recorded healthy runs, as `Series.start` and `end`."""
     found = {}
-    for name in HEALTHY:
+    for name in (name for name in HEALTHY if (RECORDED / name).is_dir()):
         history = read_run(RECORDED / name)
         for metric, series in history.metrics.items():
             seen = found.setdefault(metric, {}).setdefault(name.rpartition("-")[0], [])
