@@ -1,6 +1,6 @@
 """Measure every agent's gradient against the exact one; write docs/gradients.md, its picture, and two pages beside it.
 
-python docs/make_gradients.py [--redraw]    # --redraw: the picture alone, from the table in gradients.md
+python docs/make_gradients.py [--redraw]    # --redraw: the picture alone, from the tables of the pages
 """
 
 from __future__ import annotations
@@ -202,11 +202,12 @@ def main() -> None:
     for name, text in pages().items() if sys.argv[1:] != ["--redraw"] else ():
         (ROOT / "docs" / name).write_text(text, encoding="utf-8", newline="\n")
         print(text)
-    draw(ROOT / "docs" / "gradients.md", ROOT / "docs" / "gradients.svg")
+    tables = [(ROOT / "docs" / name).read_text(encoding="utf-8") for name in ("gradients.md", "gradients-critics.md")]
+    draw("\n".join(tables), ROOT / "docs" / "gradients.svg")
 
 
-def draw(page: Path, path: Path) -> None:
-    """Draw each agent's expected gradient beside the true one, from the table of the page.
+def draw(tables: str, path: Path) -> None:
+    """Draw each agent's expected gradient beside the true one, from the tables of the pages.
 
     Every arrow has the length and the angle that the expected gradient has to the true one, in the plane of both.
     """
@@ -215,9 +216,7 @@ def draw(page: Path, path: Path) -> None:
     from matplotlib.figure import Figure
 
     rcParams["svg.hashsalt"] = "rlenv"
-    rows = [
-        [cell.strip(" `") for cell in line.split("|")[1:-1]] for line in page.read_text(encoding="utf-8").split("\n")
-    ]
+    rows = [[cell.strip(" `") for cell in line.split("|")[1:-1]] for line in tables.split("\n")]
     found = {tuple(row[:3]): (float(row[4]), float(row[5])) for row in rows if tuple(row[:3]) in DRAWN}
     figure = Figure(figsize=(9, 3.6), layout="constrained")
     FigureCanvasSVG(figure)
