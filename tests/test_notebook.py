@@ -45,7 +45,7 @@ def test_the_cells_run_with_fewer_updates(maker, monkeypatch, capsys):
         if cell["cell_type"] == "code":
             exec(compile("".join(cell["source"]), cell["id"], "exec"), scope)
     assert len(scope["history"]) == 2
-    assert capsys.readouterr().out.count("w>") == 2  # samples before and after
+    assert capsys.readouterr().out.count("\nw>  ") == 2  # samples before and after
 
 
 @pytest.mark.slow
