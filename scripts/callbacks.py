@@ -110,15 +110,16 @@ class Histograms(BaseCallback):
             self.lengths = rollout.lengths[rollout.valid]
             self.model.arrays = {}
 
-    def _on_rollout_start(self) -> None:
+    def write_pending(self) -> None:
+        """Log the distributions of the last update."""
         if self.model.arrays:  # an update has filled it
             arrays = self.model.arrays | {"rollout/ep_len": [self.lengths]}
             for name, parts in arrays.items():
                 log_histogram(self.logger, name, torch.cat(parts), self.model.num_timesteps)
             self.model.arrays = None
 
-    def _on_training_end(self) -> None:
-        self._on_rollout_start()
+    def _on_rollout_start(self) -> None:
+        self.write_pending()
 
     def _on_step(self) -> bool:
         return True

@@ -63,6 +63,7 @@ class Job:
         self.sample_log = samples.SampleLog(run_dir / EPISODES)
         if is_text(given["env_id"]):
             agent.watchers.append(self.sample_log.watcher(agent, session.task_of(agent.env)))
+        self.histograms = Histograms(given["log_interval"])
         self.evaluating = False
         self.doctor = LiveDoctor(run_dir, resolved(given))
 
@@ -173,6 +174,8 @@ class Job:
                     again = self.agent.num_updates > 0
                     interval = self.given["log_interval"]
                     self.agent.learn(steps, callbacks, interval, reset_num_timesteps=not again, total_episodes=episodes)
+                self.histograms.write_pending()
+                self.sample_log.write_pending()
         except Exception as error:
             if self.agent.updating and is_out_of_memory(error):
                 raise  # one line is enough: nothing can be saved in the middle of an update
@@ -187,7 +190,7 @@ class Job:
             raise SignalError
 
     def _callbacks(self) -> list[Any]:
-        callbacks: list[Any] = [Histograms(self.given["log_interval"])]
+        callbacks: list[Any] = [self.histograms, self.sample_log]
         if self.given["eval_every"] is None and is_text(self.given["env_id"]):
             evaluate = self._evaluate_for_the_curve
             callbacks.append(HeldOutCurve(POINTS, self.counter, self.goal, evaluate, self.state))

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from stable_baselines3.common.callbacks import BaseCallback
 from transformers import PreTrainedTokenizerBase
 
 from agents import Agent, Batch, Rollout
@@ -144,7 +145,7 @@ def table(rows: Sequence[Row]) -> tuple[list[str], list[list[Any]]]:
     return ["prompt", "completion", *answer, "reward", *parts, ""], cells
 
 
-class SampleLog:
+class SampleLog(BaseCallback):
     """Writes samples.jsonl, at the end of the file.
 
     Args:
@@ -152,23 +153,38 @@ class SampleLog:
     """
 
     def __init__(self, path: Path) -> None:
+        super().__init__()
         self.path = path
+        self.pending: list[Row] = []  # of an update that may not have ended: a full disk must not end it halfway
 
     def add(self, rows: Sequence[Row]) -> None:
         """Append episodes."""
+        if not rows:
+            return
         with self.path.open("a", encoding="utf-8") as file:
             file.writelines(json.dumps(row, ensure_ascii=True, allow_nan=False) + "\n" for row in rows)
 
     def watcher(self, agent: Agent, task: TextGenTask) -> Callable[[Batch], None]:
-        """Return what appends a few episodes, with their credit, of the updates that `is_kept` names."""
+        """Return what takes a few episodes, with their credit, of the updates that `is_kept` names."""
 
         def watch(batch: Batch) -> None:
             update = agent.num_updates + 1
             if is_kept(update):
                 facts = {"kind": "training", "when": "during", "updates": update, "split": task.split}
-                self.add(episode_rows(task, batch, contrasting(batch), **facts))
+                self.pending = episode_rows(task, batch, contrasting(batch), **facts)
 
         return watch
+
+    def write_pending(self) -> None:
+        """Append the episodes of the last update."""
+        self.add(self.pending)
+        self.pending = []
+
+    def _on_rollout_start(self) -> None:
+        self.write_pending()
+
+    def _on_step(self) -> bool:
+        return True
 
 
 def markdown(rows: Sequence[Row]) -> str:

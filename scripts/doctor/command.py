@@ -10,13 +10,20 @@ from pathlib import Path
 
 import click
 
+from ..command import Command
 from . import examine_run
 from .findings import Finding
 
 GRAVE = {"error": ("error",), "warning": ("error", "warning")}
 
 
-@click.command()
+@click.command(
+    cls=Command,
+    examples={
+        "rlenv doctor runs/NAME": "What is wrong with a run, and what to change",
+        "rlenv doctor runs/a runs/b --fail-on warning": "Exit code 1 if one of them has a warning",
+    },
+)
 @click.argument("runs", type=click.Path(path_type=Path), nargs=-1, required=True)
 @click.option(
     "--fail-on",
@@ -31,10 +38,6 @@ def doctor(runs: tuple[Path, ...], fail_on: str | None, as_json: bool) -> None: 
 
     RUNS are run folders of rlenv train, which may be over, stopped or still running. docs/symptoms.md explains each
     finding.
-
-    \b
-    rlenv doctor runs/NAME
-    rlenv doctor runs/* --fail-on warning
     """
     found = {str(run): examine_run(run) for run in dict.fromkeys(runs)}
     if as_json:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..command import Command
 from ..options import KeyValue, common, environment, flag_of, given_by_user, options, text, without
 
 if TYPE_CHECKING:
@@ -40,7 +41,15 @@ of_a_policy = options(
 )
 
 
-@click.command()
+@click.command(
+    cls=Command,
+    examples={
+        "rlenv play": "Sums, as the agent sees them",
+        "rlenv play runs/NAME": "The same with the probabilities of a policy",
+        "rlenv play runs/NAME --watch": "Watch it answer, token by token",
+        "rlenv play --env CartPole-v1": "0 pushes left, 1 pushes right",
+    },
+)
 @click.argument("run", type=click.Path(path_type=Path), required=False)
 @click.option("--watch", is_flag=True, help="Watch the policy of RUN play, step by step, instead of playing.")
 @click.option(
@@ -67,12 +76,6 @@ def play(run: Path | None, **given: Any) -> None:
     With RUN (a run folder, a checkpoint, or with --verifier any language model) the likeliest tokens are listed with
     their probabilities. An episode is real: nothing can be taken back, and the verifier judges it. In a pipe, lines of
     standard input are the moves.
-
-    \b
-    rlenv play                            sums, as the agent sees them
-    rlenv play runs/NAME                  the same with the probabilities of a policy
-    rlenv play runs/NAME --watch          watch it answer, token by token
-    rlenv play --env CartPole-v1          0 pushes left, 1 pushes right
     """
     from .screen import show
     from .session import Person, Watched, episodes, summary

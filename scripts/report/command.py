@@ -7,8 +7,16 @@ from pathlib import Path
 
 import click
 
+from ..command import Command
 
-@click.command()
+
+@click.command(
+    cls=Command,
+    examples={
+        "rlenv report runs/NAME": "One run, in RUN/report.html",
+        "rlenv report runs/a runs/b --out two.html": "Two runs side by side",
+    },
+)
 @click.argument("runs", nargs=-1, required=True, metavar="RUN...", type=click.Path(path_type=Path))
 @click.option(
     "--out",
@@ -23,10 +31,6 @@ def report(runs: tuple[Path, ...], out: Path | None, as_json: bool) -> None:
 
     RUN is the folder of rlenv train or rlenv compare. Runs that differ in their seed only share a curve with a band;
     other runs are side by side. The page needs no network.
-
-    \b
-    rlenv report runs/textgen-v0-arith-grpo
-    rlenv report runs/a runs/b --out two.html
     """
     from .page import NAME, write_report
 

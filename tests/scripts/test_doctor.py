@@ -8,10 +8,11 @@ import re
 import shutil
 from pathlib import Path
 
+import click
 import pytest
 from _rlenv_scripts.doctor import examine_run, live, reward_rules, rules
 from _rlenv_scripts.doctor.history import History, Series, read_run
-from _rlenv_scripts.main import main
+from _rlenv_scripts.main import COMMANDS, main
 from doctor_runs import HEALTHY, KINDS, PLANTED, RECORDED, SEEDS, train
 from inprocess import error_of, result_of, run
 
@@ -61,7 +62,8 @@ def test_a_loss_near_zero_is_explained_and_no_alarm():
 
 
 def test_every_fix_names_options_that_exist():
-    flags = {flag for command in main.commands.values() for option in command.params for flag in option.opts}
+    commands = [main.get_command(click.Context(main), name) for name in COMMANDS]
+    flags = {flag for command in commands for option in command.params for flag in option.opts}
     for rule in NAMED:
         for finding in examine_run(RECORDED / rule):
             named = set(re.findall(r"--[a-z][a-z-]+", finding.fix))

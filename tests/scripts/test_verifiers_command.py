@@ -34,7 +34,7 @@ def judges(tmp_path, monkeypatch):
 
 
 def run(*args, code=0):
-    outcome = CliRunner().invoke(main, ["verifiers", *map(str, args)])
+    outcome = CliRunner(env={"COLUMNS": "160"}).invoke(main, ["verifiers", *map(str, args)])
     assert outcome.exit_code == code, outcome.output
     return outcome
 
