@@ -3,9 +3,12 @@
 import runpy
 from pathlib import Path
 
+import pytest
+
 DOCS = Path(__file__).parents[1] / "docs"
 
 
+@pytest.mark.slow
 def test_the_page_of_callbacks_is_true():
     made = runpy.run_path(str(DOCS / "make_callbacks.py"))
     assert made["page"]() == (DOCS / "callbacks.md").read_text(encoding="utf-8")
