@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 import sys
+import textwrap
 from functools import partial
 from pathlib import Path
 
@@ -20,7 +21,7 @@ DOCS = Path(__file__).resolve().parent
 FOLDER = DOCS / "labs"
 MARKS = re.compile(r"(<!-- results -->\n).*?(<!-- end of results -->)", re.DOTALL)
 RESULTS = """\
-{claim} It **{verdict}** ({seconds:.0f} s).
+{claim}
 
 ![{lab}]({lab}.png)
 
@@ -55,7 +56,8 @@ def pages() -> dict[Path, str]:
         lines.append(f"| [{name}](labs/{name}.md) | {question} | {verdict} | {result['seconds']:.0f} |")
         checks = [(each["text"].replace("|", "∣"), "yes" if each["held"] else "NO") for each in result["checks"]]
         rows = "\n".join(f"| {text} | {held} |" for text, held in checks)
-        texts[FOLDER / f"{name}.md"] = RESULTS.format(**result, verdict=verdict, rows=rows)
+        claim = textwrap.fill(f"{result['claim']} It **{verdict}** ({result['seconds']:.0f} s).", 120)
+        texts[FOLDER / f"{name}.md"] = RESULTS.format(lab=name, claim=claim, rows=rows)
     tables = {DOCS / "labs.md": "\n".join(lines) + "\n", **texts}
     return {path: MARKS.sub(lambda found, text=text: found[1] + text + found[2], path.read_text(encoding="utf-8"))
             for path, text in tables.items()}  # fmt: skip
