@@ -56,7 +56,8 @@ def pages() -> dict[Path, str]:
         lines.append(f"| [{name}](labs/{name}.md) | {question} | {verdict} | {result['seconds']:.0f} |")
         checks = [(each["text"].replace("|", "∣"), "yes" if each["held"] else "NO") for each in result["checks"]]
         rows = "\n".join(f"| {text} | {held} |" for text, held in checks)
-        claim = textwrap.fill(f"{result['claim']} It **{verdict}** ({result['seconds']:.0f} s).", 120)
+        ending = f"It **{verdict}** ({result['seconds']:.0f} s).".replace(" ", "\xa0")  # stays on one line
+        claim = textwrap.fill(f"{result['claim']} {ending}", 120).replace("\xa0", " ")
         texts[FOLDER / f"{name}.md"] = RESULTS.format(lab=name, claim=claim, rows=rows)
     tables = {DOCS / "labs.md": "\n".join(lines) + "\n", **texts}
     return {path: MARKS.sub(lambda found, text=text: found[1] + text + found[2], path.read_text(encoding="utf-8"))
