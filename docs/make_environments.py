@@ -20,8 +20,14 @@ from rlenv.vector import TextGenVectorEnv
 FOLDER = Path(__file__).resolve().parent
 TEXT = {"verifier": "arith"}  # of the example whose spaces the page shows
 CONTROL = {  # the pages, and what the numbers of an observation are
-    "CartPole-v1": ("env-cartpole.md", ("cart position, m", "cart velocity, m/s", "pole angle, rad", "pole's, rad/s")),
-    "Acrobot-v1": ("env-acrobot.md", ("cos θ1", "sin θ1", "cos θ2", "sin θ2", "θ1's velocity, rad/s", "θ2's, rad/s")),
+    "CartPole-v1": (
+        "env-cartpole.md",
+        ("cart position, m", "cart velocity, m/s", "pole angle, rad", "pole velocity, rad/s"),
+    ),
+    "Acrobot-v1": (
+        "env-acrobot.md",
+        ("cos θ1", "sin θ1", "cos θ2", "sin θ2", "velocity of θ1, rad/s", "velocity of θ2, rad/s"),
+    ),
     "MountainCar-v0": ("env-mountaincar.md", ("position", "velocity per step")),
     "Pendulum-v1": ("env-pendulum.md", ("cos θ", "sin θ", "angular velocity, rad/s")),
 }

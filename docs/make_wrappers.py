@@ -103,7 +103,7 @@ SINGLE: dict[str, Case] = {
     ),
     "ReshapeObservation": Case(lambda env: wrappers.ReshapeObservation(flat(env), (1, 21)), note=ON_FLAT),
     "RescaleObservation": Case(lambda env: wrappers.RescaleObservation(flat(env), 0, 1), nonsense=NUMBERS),
-    "TimeAwareObservation": Case(wrappers.TimeAwareObservation, note="unneeded: `length` tells the time"),
+    "TimeAwareObservation": Case(wrappers.TimeAwareObservation, note="not needed: `length` counts the steps"),
     "ClipAction": Case(wrappers.ClipAction),
     "DiscretizeAction": Case(lambda env: wrappers.DiscretizeAction(env, 2)),
     "TransformAction": Case(
@@ -112,12 +112,12 @@ SINGLE: dict[str, Case] = {
     ),
     "RescaleAction": Case(lambda env: wrappers.RescaleAction(env, 0, 1)),
     "StickyAction": Case(
-        lambda env: wrappers.StickyAction(env, 0.5), None, nonsense="writes tokens that nobody has chosen"
+        lambda env: wrappers.StickyAction(env, 0.5), None, nonsense="writes tokens that the policy did not choose"
     ),
     "RepeatAction": Case(lambda env: wrappers.RepeatAction(env, 2), 0.0, nonsense="writes every token twice"),
     "ClipReward": Case(lambda env: wrappers.ClipReward(env, 0, 0.5), 0.5),
     "TransformReward": Case(lambda env: wrappers.TransformReward(env, lambda reward: 2 * reward), 2.0),
-    "NormalizeReward": Case(wrappers.NormalizeReward, None, note="baselines of the agents do more"),
+    "NormalizeReward": Case(wrappers.NormalizeReward, None, note="agents have `normalize_rewards`"),
     "TimeLimit": Case(
         lambda env: wrappers.TimeLimit(env, 2), 0.0, nonsense="cuts before the verdict; use `max_new_tokens`"
     ),
@@ -135,8 +135,8 @@ SINGLE: dict[str, Case] = {
     ),
     "HumanRendering": Case(wrappers.HumanRendering, note="`pip install 'rlenv[pictures]'`", needs=("pygame",)),
     "ArrayConversion": Case(lambda env: wrappers.ArrayConversion(env, np, torch), note=BRIDGE, needs=ARRAYS),
-    "JaxToNumpy": Case(lambda env: wrappers.JaxToNumpy(env), nonsense="nothing here is jax", needs=JAX),
-    "JaxToTorch": Case(lambda env: wrappers.JaxToTorch(env), nonsense="nothing here is jax", needs=JAX),
+    "JaxToNumpy": Case(lambda env: wrappers.JaxToNumpy(env), nonsense="the environment does not use jax", needs=JAX),
+    "JaxToTorch": Case(lambda env: wrappers.JaxToTorch(env), nonsense="the environment does not use jax", needs=JAX),
     "NumpyToTorch": Case(lambda env: wrappers.NumpyToTorch(env), note=BRIDGE, needs=ARRAYS),
 }
 
@@ -179,7 +179,7 @@ VECTOR: dict[str, Case] = {
     "RescaleAction": Case(lambda env: vector.RescaleAction(env, 0, 1)),
     "TransformReward": Case(lambda env: vector.TransformReward(env, lambda reward: 2 * reward), 2.0),
     "ClipReward": Case(lambda env: vector.ClipReward(env, 0, 0.5), 0.5),
-    "NormalizeReward": Case(vector.NormalizeReward, None, note="baselines of the agents do more"),
+    "NormalizeReward": Case(vector.NormalizeReward, None, note="agents have `normalize_rewards`"),
     "RecordEpisodeStatistics": Case(vector.RecordEpisodeStatistics, note="on the CPU"),
     "RecordVideo": Case(
         lambda env: vector.RecordVideo(env, tempfile.mkdtemp(), step_trigger=lambda step: step == 0),
@@ -192,8 +192,8 @@ VECTOR: dict[str, Case] = {
     "ArrayConversion": Case(
         lambda env: vector.ArrayConversion(env, np, torch), note="batched: tensors already", needs=ARRAYS
     ),
-    "JaxToNumpy": Case(lambda env: vector.JaxToNumpy(env), nonsense="nothing here is jax", needs=JAX),
-    "JaxToTorch": Case(lambda env: vector.JaxToTorch(env), nonsense="nothing here is jax", needs=JAX),
+    "JaxToNumpy": Case(lambda env: vector.JaxToNumpy(env), nonsense="the environment does not use jax", needs=JAX),
+    "JaxToTorch": Case(lambda env: vector.JaxToTorch(env), nonsense="the environment does not use jax", needs=JAX),
     "NumpyToTorch": Case(lambda env: vector.NumpyToTorch(env), note="batched: tensors already", needs=ARRAYS),
 }
 CASES = {"single": SINGLE, "batched": VECTOR, "sync": VECTOR}
