@@ -51,7 +51,9 @@ SMALL = 10_000_000  # parameters; a larger model was trained before and takes sm
     "--tokenizer", default=None, show_default="the model's, else one token per character", help="Folder or id."
 )
 @click.option("--steps", type=click.IntRange(min=0), default=500, help="Optimizer steps.")
-@click.option("--epochs", type=click.IntRange(min=1), default=None, help="Passes over the training pairs, instead.")
+@click.option(
+    "--epochs", type=click.IntRange(min=1), default=None, help="Passes over the training pairs, instead of --steps."
+)
 @click.option("--batch-size", type=click.IntRange(min=1), default=64, help="Pairs per step.")
 @click.option(
     "--learning-rate",

@@ -51,7 +51,7 @@ agent_options = options(
         "--timesteps", type=click.IntRange(min=1), default=None, show_default="the policy's",
         help="Steps of the environment (for text: tokens), also those of episodes that are not trained on.",
     ),
-    click.option("--episodes", type=click.IntRange(min=1), default=None, help="Episodes, instead."),
+    click.option("--episodes", type=click.IntRange(min=1), default=None, help="Episodes, instead of --timesteps."),
     heading="Agent, policy and budget",
 )  # fmt: skip
 
@@ -70,14 +70,14 @@ update_options = options(
     ),
     setting("--lr-schedule", help="linear or cosine (to zero at the end), or constant."),
     setting("--warmup-updates", type=int, help="Updates in which the learning rate rises from zero."),
-    setting("--weight-decay", type=float, help="Of AdamW; norms and biases are spared."),
+    setting("--weight-decay", type=float, help="Of AdamW, for weights but not for norms and biases."),
     setting("--adam-beta1", type=float, help="Decay of Adam's mean of the gradient."),
     setting("--adam-beta2", type=float, help="Decay of Adam's mean of its square."),
     setting("--adam-eps", type=float, help="Added to the root of that mean."),
     setting("--episodes-per-update", type=int, help="Episodes per rollout."),
     setting("--num-envs", type=int, help="Slots of the environment."),
     setting("--group-size", type=int, show_default="the agent's", help="Episodes that share a prompt."),
-    setting("--gamma", type=float, help="Discount."),
+    setting("--gamma", type=float, help="Discount per step."),
     setting(
         "--normalize-rewards/--no-normalize-rewards",
         help="Train on rewards divided by the running standard deviation of the return.",
@@ -86,8 +86,8 @@ update_options = options(
     setting("--ent-coef", type=float, help="Entropy bonus."),
     setting("--vf-coef", type=float, help="Weight of the critic's loss, for agents with a critic."),
     setting("--kl-coef", type=float, help="KL anchor to the policy that training starts from."),
-    setting("--kl-estimator", help="k1, k2, k3, exact."),
-    setting("--kl-in", help="reward, loss."),
+    setting("--kl-estimator", help="How the KL is estimated: k1, k2, k3, exact."),
+    setting("--kl-in", help="What the KL is added to: reward, loss."),
     micro_batches,
     setting(
         "--max-failed-share", type=float,
@@ -150,7 +150,10 @@ checkpoints = options(
     ),
     click.option("--save-every", type=click.FloatRange(min=0), default=10.0, help="Minutes between two checkpoints."),
     click.option(
-        "--save-every-updates", type=click.IntRange(min=1), default=None, help="Updates between two, instead."
+        "--save-every-updates",
+        type=click.IntRange(min=1),
+        default=None,
+        help="Updates between two checkpoints, instead of --save-every.",
     ),
     click.option("--keep", type=click.IntRange(min=1), default=2, help="Checkpoints that are kept, besides the best."),
     click.option(

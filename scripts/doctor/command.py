@@ -30,7 +30,7 @@ GRAVE = {"error": ("error",), "warning": ("error", "warning")}
     type=click.Choice(["warning", "error"]),
     default=None,
     show_default="never",
-    help="Exit with code 1 if a finding is as grave as this.",
+    help="Exit with code 1 if a finding is at least this severe.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the findings as one JSON object on the last line.")
 def doctor(runs: tuple[Path, ...], fail_on: str | None, as_json: bool) -> None:  # fmt: skip

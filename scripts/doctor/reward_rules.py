@@ -87,7 +87,7 @@ def warm_start_too_flat(run: History) -> Finding | None:
         "warning",
         f"only {first.first:.1%} of the answers are right before training, and wrong answers alone teach nothing",
         f"eval/success_rate is {first.first:.4f} at update 0",
-        "try a longer warm start (--sft-steps, --sft-examples), easier problems first (--verifier-arg, "
+        "use a longer warm start (--sft-steps, --sft-examples), easier problems first (--verifier-arg, "
         f"--curriculum 0.8), or more tries per prompt ({tries}); docs/recipes.md says what helped elsewhere",
         0,
     )

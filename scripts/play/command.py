@@ -28,7 +28,11 @@ of_a_policy = options(
     ),
     click.option("--top-p", type=float, default=1.0, help="Keep the likeliest tokens of this probability. Text only."),
     click.option(
-        "--policy-arg", "policy_args", type=KeyValue(), multiple=True, help="Argument of a model, dtype=bfloat16."
+        "--policy-arg",
+        "policy_args",
+        type=KeyValue(),
+        multiple=True,
+        help="Argument of a model, such as dtype=bfloat16.",
     ),
     click.option(
         "--deterministic/--stochastic", default=True, help="With --watch: take the likeliest action, or draw one."
@@ -74,7 +78,7 @@ def play(run: Path | None, **given: Any) -> None:
     """Choose the actions yourself, in the environment of RUN or in one that the options describe.
 
     With RUN (a run folder, a checkpoint, or with --verifier any language model) the likeliest tokens are listed with
-    their probabilities. An episode is real: nothing can be taken back, and the verifier judges it. In a pipe, lines of
+    their probabilities. Actions cannot be taken back, and the verifier judges the episode. In a pipe, lines of
     standard input are the moves.
     """
     from .screen import show
