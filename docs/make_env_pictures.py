@@ -1,6 +1,6 @@
 """Draw docs/env/*.png, an episode of each environment that has a page: python docs/make_env_pictures.py.
 
-Control environments draw themselves with pygame: pip install 'rlenv[pictures]'.
+Control environments draw themselves with pygame: pip install -e '.[pictures]'.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ and fails with it.
 | {count} bugs | |
 |---|---|
 | {public} | reported in other projects; the links lead to the reports, and the bug is built anew in this code |
-| {ours} | of this project, mended since |
+| {ours} | of this project, fixed since |
 | {made_up} | made up, to test the tests |
 
 | where | bugs |

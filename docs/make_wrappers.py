@@ -130,10 +130,10 @@ SINGLE: dict[str, Case] = {
     "RenderCollection": Case(wrappers.RenderCollection),
     "RecordVideo": Case(
         lambda env: wrappers.RecordVideo(env, tempfile.mkdtemp()),
-        note="`pip install 'rlenv[video]'`",
+        note="`pip install -e '.[video]'`",
         needs=("moviepy",),
     ),
-    "HumanRendering": Case(wrappers.HumanRendering, note="`pip install 'rlenv[pictures]'`", needs=("pygame",)),
+    "HumanRendering": Case(wrappers.HumanRendering, note="`pip install -e '.[pictures]'`", needs=("pygame",)),
     "ArrayConversion": Case(lambda env: wrappers.ArrayConversion(env, np, torch), note=BRIDGE, needs=ARRAYS),
     "JaxToNumpy": Case(lambda env: wrappers.JaxToNumpy(env), nonsense="the environment does not use jax", needs=JAX),
     "JaxToTorch": Case(lambda env: wrappers.JaxToTorch(env), nonsense="the environment does not use jax", needs=JAX),
@@ -183,11 +183,11 @@ VECTOR: dict[str, Case] = {
     "RecordEpisodeStatistics": Case(vector.RecordEpisodeStatistics, note="on the CPU"),
     "RecordVideo": Case(
         lambda env: vector.RecordVideo(env, tempfile.mkdtemp(), step_trigger=lambda step: step == 0),
-        note="`pip install 'rlenv[video]'`",
+        note="`pip install -e '.[video]'`",
         needs=("moviepy",),
     ),
     "HumanRendering": Case(
-        vector.HumanRendering, note="`pip install 'rlenv[pictures]' opencv-python`", needs=("pygame", "cv2")
+        vector.HumanRendering, note="`pip install -e '.[pictures]' opencv-python`", needs=("pygame", "cv2")
     ),
     "ArrayConversion": Case(
         lambda env: vector.ArrayConversion(env, np, torch), note="batched: tensors already", needs=ARRAYS
