@@ -20,9 +20,9 @@ from agents import Agent, Reinforce
 PAGE = Path(__file__).with_name("callbacks.md")
 HEAD = """# stable-baselines3's callbacks
 
-`learn(..., callback=...)` takes the callbacks of stable-baselines3. Made by `python docs/make_callbacks.py`, which
-trains REINFORCE for 16 episodes on CartPole (4 slots) and on one-digit sums (8 slots) with each of them; a test does it
-again.
+`learn(..., callback=...)` takes the callbacks of stable-baselines3. `python docs/make_callbacks.py` writes the table:
+it trains REINFORCE for 16 episodes on CartPole (4 slots) and on one-digit sums (8 slots) with each of them, and a test
+repeats it.
 
 | callback | CartPole-v1 | TextGen-v0 |
 |---|---|---|

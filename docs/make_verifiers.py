@@ -117,7 +117,7 @@ def lint_table() -> str:
 def rules_table() -> str:
     """Return the rules."""
     return "\n".join(
-        ["| rule | what it asks |", "|---|---|", *(f"| {name} | {_cell(rule)} |" for name, rule in RULES.items())]
+        ["| rule | what it checks |", "|---|---|", *(f"| {name} | {_cell(rule)} |" for name, rule in RULES.items())]
     )
 
 
