@@ -57,7 +57,7 @@ def pages() -> dict[Path, str]:
         checks = [(each["text"].replace("|", "∣"), "yes" if each["held"] else "NO") for each in result["checks"]]
         rows = "\n".join(f"| {text} | {held} |" for text, held in checks)
         ending = f"It **{verdict}** ({result['seconds']:.0f} s).".replace(" ", "\xa0")  # stays on one line
-        claim = textwrap.fill(f"{result['claim']} {ending}", 120).replace("\xa0", " ")
+        claim = textwrap.fill(f"{result['claim']} {ending}", 120, break_on_hyphens=False).replace("\xa0", " ")
         texts[FOLDER / f"{name}.md"] = RESULTS.format(lab=name, claim=claim, rows=rows)
     tables = {DOCS / "labs.md": "\n".join(lines) + "\n", **texts}
     return {path: MARKS.sub(lambda found, text=text: found[1] + text + found[2], path.read_text(encoding="utf-8"))

@@ -23,6 +23,10 @@ WITH_ARGUMENTS: dict[str, tuple[str, dict[str, Any]]] = {
     "weighted": ("weighted (countdown, length)", {"parts": {"countdown": 1, "length": {"weight": 0.1, "maximum": 12}}}),
 }
 COUNTED = ("problems", "attacks", "false_accepts", "declared", "honest", "false_rejects", "passed")
+OF_OTHERS = {  # what verifiers that rest on a model or on other verifiers do not catch
+    "reward_model": "what its model overlooks",
+    "weighted": "what its verifiers do not catch",
+}
 
 
 def main(names: list[str]) -> None:
@@ -74,7 +78,9 @@ def verifiers_table() -> str:
         found = find_verifier(name)
         summary = _cell((found.__doc__ or "").splitlines()[0])
         extras = ", ".join(f"`{extra}`" for extra in dict.fromkeys(found.needs.values()))
-        lines.append(f"| `{name}` | {summary} | {_problems(found)} | {extras} | {_cell(_holes(found))} |")
+        lines.append(
+            f"| `{name}` | {summary} | {_problems(found)} | {extras} | {_cell(OF_OTHERS.get(name) or _holes(found))} |"
+        )
     return "\n".join(lines)
 
 

@@ -175,7 +175,7 @@ def _training_checks(curves: dict[tuple[int, str], torch.Tensor]) -> list[Check]
     faster = rank_statistic(slow, fast)
     helped = [key for key in TRAINED if key[1] != PLAIN]
     earned = {key: float((curves[key][:, -1] @ REWARDS).mean()) for key in helped}
-    found = ", ".join(f"{reached[key]:.2f} ({key[1]}, {key[0]} an update; reward {earned[key]:.2f})" for key in helped)
+    found = ", ".join(f"{reached[key]:.2f} ({key[1]}, {key[0]} per update; reward {earned[key]:.2f})" for key in helped)
     return [
         Check(
             f"With a baseline, at least {MOST} of the {RUNS} runs find the best answer, π above {ENOUGH} within "
@@ -188,7 +188,7 @@ def _training_checks(curves: dict[tuple[int, str], torch.Tensor]) -> list[Check]
             lead > MOST_ERRORS,
         ),
         Check(
-            f"From {MANY} samples an update, the median run takes {slow.median():.0f} updates without a baseline and "
+            f"From {MANY} samples per update, the median run takes {slow.median():.0f} updates without a baseline and "
             f"{fast.median():.0f} with the running mean; {faster:.1f} standard errors by ranks (Mann-Whitney), at "
             f"least {MOST_ERRORS} expected. With leave-one-out it takes {needed[MANY, RELATIVE].median():.0f}.",
             faster > MOST_ERRORS,
@@ -242,7 +242,7 @@ def _draw(figure: Any, pushes: dict[str, torch.Tensor], rows: list[dict[str, Any
     for count, name in TRAINED:
         own = [row for row in rows if row["samples"] == count and row["baseline"] == name]
         updates, earned = zip(*[(row["update"], row["expected_reward"]) for row in own], strict=True)
-        label = f"{name}, {count} sample{'s' * (count > 1)} an update"
+        label = f"{name}, {count} sample{'s' * (count > 1)} per update"
         right.plot(updates, earned, "--" if count == FEW else "-", color=colours[name], label=label)
     right.axhline(8, color="grey", lw=0.8)
     right.set(xlabel="updates", ylabel="expected reward", ylim=(2.9, 8.2), title=f"training: mean of {RUNS} runs")
