@@ -15,6 +15,7 @@ from . import panels, run_folder, samples, session
 from .callbacks import Evaluations, HeldOutCurve, Histograms, ShowProgress, StopOnReward
 from .checkpoints import Saver
 from .doctor.live import LiveDoctor
+from .doctor.reward_rules import CURVE_EPISODES
 from .memory import is_out_of_memory
 from .progress import Interrupt, SignalError, progress_bar, say
 from .run_files import EPISODES
@@ -23,7 +24,7 @@ from .settings import is_text, resolved
 from .trackers import TRACKERS
 from .tracking import KLFromStart, record_evaluation, record_outcome
 
-POINTS, FEW = 10, 64  # of the curve of held-out success by default: how often, and episodes each at least
+POINTS = 10  # of the curve of held-out success by default
 
 
 class Job:
@@ -226,7 +227,7 @@ class Job:
 
     def _evaluate_for_the_curve(self) -> None:
         """Evaluate on a few other episodes than those of the first and last evaluation."""
-        self._evaluate_in_between(min(self.episodes, max(self.agent.episodes_per_update, FEW)))
+        self._evaluate_in_between(min(self.episodes, max(self.agent.episodes_per_update, CURVE_EPISODES)))
 
     def _evaluate_in_between(self, episodes: int) -> dict[str, Any]:
         figures, rollout = self._evaluate(self.given["seed"] + 1, episodes)

@@ -15,6 +15,7 @@ NO_ENTROPY, LOST_ENTROPY = 0.02, 0.1  # nats per step; of the entropy at the beg
 FAR_KL = 1.0  # nats per step from the start: each token is then, on average, e times as likely as it was
 FAR_UPDATE = 0.1  # nats per step in one update; healthy runs of PPO stay below 0.02
 MANY_CLIPPED = 0.5  # of the steps: half of the rollout no longer has a gradient
+MOST = 700.0  # nats: the exponential of more is no number
 LONGER, CUT = 1.5, 0.25  # times the length in the first update (it may change fast); share of episodes that are cut
 SHORTER = 0.5  # of the length in the first update; healthy runs on sums keep theirs to 5 %
 GOOD = 0.8  # success: a policy may be sure of what is right
@@ -64,12 +65,13 @@ def ratio_not_one(run: History) -> Finding | None:
     if not gap or run.config.get("dtype") in HALVES or max(gap.values) <= SAME_RATIO:
         return None
     worst = max(range(len(gap)), key=gap.values.__getitem__)
+    ratio = math.exp(min(gap.values[worst], MOST))
     return Finding(
         "ratio-not-one",
         "warning",
         "the ratio is not 1 on the first pass: acting and training compute different probabilities",
-        f"train/logp_gap_max is {gap.values[worst]:.3g} nats, a ratio of up to {math.exp(gap.values[worst]):.4f}, at "
-        f"update {gap.updates[worst]}; rounding makes at most {SAME_RATIO}",
+        f"train/logp_gap_max is {gap.values[worst]:.3g} nats, a ratio of up to {ratio:.5g}, at update "
+        f"{gap.updates[worst]}; rounding makes at most {SAME_RATIO}",
         "evaluate as you act: the same temperature and precision, no dropout, no other weights in a copy that acts; if "
         "it grows over the run, lower --learning-rate",
         gap.updates[worst],

@@ -16,6 +16,7 @@ LEARNED = 10 * HARD  # a run that reaches this has overcome its hard start
 SEEN, LOST = 0.1, 0.3  # a peak that is more than noise; the share of it that a policy keeps that has not collapsed
 FALL = 0.05  # of held-out success that cannot be chance with 2,000 episodes, whose standard error is 0.011
 EVAL_EPISODES = 2000  # by default
+CURVE_EPISODES = 64  # at least, in each evaluation of the curve that a run makes without --eval-every
 
 
 def every_episode_truncated(run: History) -> Finding | None:
@@ -124,7 +125,7 @@ def reward_collapse(run: History) -> Finding | None:
     if (
         peak - least <= SEEN
         or smooth.last - least >= LOST * (peak - least)
-        or run.reward.last >= max(run.reward.values)
+        or run.reward.last >= max(run.reward.values, default=math.inf)
     ):
         return None
     best = smooth.updates[smooth.values.index(peak)]
@@ -197,6 +198,9 @@ def _rise(series: Series, fall: Fall) -> float:
 def _margin(run: History) -> float:
     """Return the fall of held-out success that is not chance: three standard errors of a difference."""
     episodes = run.config.get("eval_episodes") or EVAL_EPISODES
+    if run.config.get("eval_every") is None:  # job.py: evaluations in between are as small as an update
+        made = run["time/episodes"].last / run.updates if run["time/episodes"] and run.updates else 0.0
+        episodes = min(episodes, max(made, CURVE_EPISODES))
     return max(FALL, 3 * math.sqrt(2 * 0.25 / episodes))
 
 

@@ -4,6 +4,7 @@ The runs are listed in tests/support/doctor_runs.py, which says how they were re
 """
 
 import csv
+import random
 import re
 import shutil
 from pathlib import Path
@@ -91,11 +92,33 @@ def one(metrics, **config):
 def test_success_that_rises_in_training_only_is_memorized():
     evaluated = {"eval/success_rate": Series((0, 100, 200), (0.5, 0.6, 0.4))}
     paid = {"rollout/ep_rew_mean": rising(0.3, 0.9), "rollout/success_rate": rising(0.3, 0.9)}
-    assert one(evaluated | paid) == {"held-out-success-falls"}
+    assert one(evaluated | paid, eval_every=100) == {"held-out-success-falls"}
     hacked = {"rollout/ep_rew_mean": rising(0.3, 0.9), "rollout/success_rate": rising(0.3, 0.3)}
-    assert one(evaluated | hacked) == {"reward-hacking"}
+    assert one(evaluated | hacked, eval_every=100) == {"reward-hacking"}
     small = {"eval/success_rate": Series((0, 200), (0.6, 0.5))}  # chance, with a hundred episodes
-    assert one(small | paid, eval_episodes=100) == set()
+    assert one(small | paid, eval_episodes=100, eval_every=100) == set()
+
+
+def test_the_small_evaluations_of_the_default_curve_may_differ_by_chance():
+    lucky = {"eval/success_rate": Series((0, 20, 40, 200), (0.5, 0.58, 0.48, 0.5)), "time/episodes": rising(256, 51200)}
+    paid = {"rollout/ep_rew_mean": rising(0.3, 0.5), "rollout/success_rate": rising(0.5, 0.5)}
+    assert one(lucky | paid) == set()
+    assert one(lucky | paid, eval_every=20) == {"reward-hacking"}  # of 2,000 episodes each
+
+
+def test_no_rule_fails_on_a_part_of_a_log():
+    draw = random.Random(0)
+    whole = [read_run(RECORDED / name) for name in NAMED + SOUND]
+    for _ in range(500):
+        run = draw.choice(whole)
+        factor, metrics = draw.choice([1, 1e6]), {}
+        for name in run.metrics:
+            start = draw.randrange(len(run[name]))
+            end = start + draw.choice([1, 2, len(run[name])])
+            if draw.random() < 0.7:
+                values = tuple(factor * value for value in run[name].values[start:end])
+                metrics[name] = Series(run[name].updates[start:end], values)
+        rules.findings_of(History(metrics, run.config, run.result))
 
 
 def test_a_reward_that_rises_by_less_than_its_error_has_not_improved():

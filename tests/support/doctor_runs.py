@@ -179,7 +179,8 @@ def record(folder, to):
         table.writerow([header[i] for i in keep])
         table.writerows([[short(row[i]) for i in keep] for row in rows])
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    kept = {name: config[name] for name in ("env_id", "max_grad_norm", "eval_episodes", "dtype") if name in config}
+    read = ("env_id", "max_grad_norm", "eval_episodes", "eval_every", "dtype")
+    kept = {name: config[name] for name in read if name in config}
     result = json.loads((folder / "result.json").read_text(encoding="utf-8"))
     said = {name: result[name] for name in ("stopped", "failures") if name in result}
     (to / "config.json").write_text(json.dumps(kept) + "\n", encoding="utf-8")
