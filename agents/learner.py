@@ -19,7 +19,7 @@ from .metrics import Reduce, critic_metrics, sampled_metrics
 from .optimizer import BETAS, EPS, PolicyOptimizer, half_precision
 from .policies import Policy
 from .reward_scale import RewardScale
-from .rollout import Batch, Rollout, RolloutT
+from .rollout import EARNED, Batch, Rollout, RolloutT
 from .settings import check_names, full_signature, saved_settings
 
 LOG_PROB_TOLERANCE = 0.05  # nats; rounding is a thousand times smaller, the mildest known bug several times larger
@@ -172,6 +172,8 @@ class Learner:
 
     def update(self, rollout: Rollout) -> dict[str, float]:
         """Take the optimizer steps of a rollout; return its metrics, averaged over the steps."""
+        if self.watchers:
+            rollout = replace(rollout, extras=rollout.extras | {EARNED: rollout.returns})
         prepared = self.prepare(rollout if self.reward_scale is None else self.reward_scale(rollout))
         self._show("train/advantages", prepared.advantages, prepared)
         for watch in self.watchers:

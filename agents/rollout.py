@@ -14,6 +14,7 @@ import torch
 
 Obs = torch.Tensor | dict[str, torch.Tensor]
 NO_VERDICT = ("timeout", "error", "not_applicable")
+EARNED = "earned"  # in `extras`
 
 
 def map_obs(function: Any, obs: Obs) -> Obs:
@@ -39,6 +40,7 @@ class Rollout:
         success: 1.0, 0.0, or NaN if the environment does not say, [N].
         extras: further numbers of each episode for the log, by name, NaN for episodes that have none [N]: "level",
             "parts/NAME" of the reward, and "timeout", "error", "not_applicable" for missing verdicts (1.0 or 0.0).
+            For watchers of an update also `EARNED`, the return before the learner changed the rewards.
         final_observations: what truncated (not terminated) episodes saw after their last step, zeros for the others
             [N, ...]; None if there is no such episode.
         values: of the critic, if any [N, T].

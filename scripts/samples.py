@@ -17,7 +17,7 @@ from stable_baselines3.common.callbacks import BaseCallback
 from transformers import PreTrainedTokenizerBase
 
 from agents import Agent, Batch, Rollout
-from agents.rollout import NO_VERDICT
+from agents.rollout import EARNED, NO_VERDICT
 from rlenv.task import TextGenTask
 from verifiers import Problem
 
@@ -57,7 +57,7 @@ def episode_rows(task: TextGenTask, rollout: Rollout, rows: Sequence[int], **fac
         `log_probs` in nats and `advantages` (None outside training); None stands for a number that is not finite.
     """
     part = rollout.select(torch.as_tensor(rows, dtype=torch.long, device=rollout.mask.device))
-    lengths, returns, success = part.lengths.tolist(), part.returns.tolist(), part.success.tolist()
+    lengths, returns, success = part.lengths.tolist(), earned(part).tolist(), part.success.tolist()
     extras = {name: values.tolist() for name, values in part.extras.items()}
     actions, log_probs, cut = part.actions.tolist(), part.log_probs.tolist(), part.truncated.tolist()
     credit = part.advantages.tolist() if isinstance(part, Batch) else None
@@ -86,6 +86,11 @@ def episode_rows(task: TextGenTask, rollout: Rollout, rows: Sequence[int], **fac
     return found
 
 
+def earned(rollout: Rollout) -> torch.Tensor:
+    """Return what the environment paid for each episode [N], before any KL penalty and normalization."""
+    return rollout.extras.get(EARNED, rollout.returns)
+
+
 def _rounded(value: float) -> float | None:
     """Return a number as it is written; None for one that is not finite, which JSON does not have."""
     return round(value, DIGITS) if math.isfinite(value) else None
@@ -105,7 +110,7 @@ def contrasting(batch: Batch, count: int = CONTRASTED) -> list[int]:
         batch: prepared.
         count: at most so many, the best first.
     """
-    returns, groups = batch.returns, batch.groups
+    returns, groups = earned(batch), batch.groups
     candidates = batch.valid.nonzero()[:, 0].tolist()
     members: dict[int, list[int]] = {}
     for row in candidates:

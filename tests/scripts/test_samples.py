@@ -1,8 +1,11 @@
 """What a run keeps of its episodes: which ones, and each token's share of the text."""
 
+import json
+
 import pytest
 import torch
 from _rlenv_scripts.samples import contrasting, is_kept, markdown, problem_of, token_texts
+from inprocess import result_of, run
 
 from agents import Batch, Rollout
 from rlenv.task import TextGenTask
@@ -73,3 +76,15 @@ def test_the_page_has_a_heading_and_the_reference_beside_each_answer():
     text = markdown([row, row | {"answer": None}])
     assert text.startswith("# Samples after 7 updates\n")
     assert "| `1\\|1=` | `2` | `'3'` | 0.5 |\n| `1\\|1=` |  | `'3'` | 0.5 |\n" in text
+
+
+@pytest.mark.parametrize("agent", ["reinforce-baseline", "dapo"])
+def test_the_reward_of_an_episode_of_training_is_the_verifiers(tmp_path, agent):
+    small = ["--sft-steps", 40, "--sft-examples", 8, "--episodes", 32, "--episodes-per-update", 16]
+    changed = ["--eval-episodes", 2, "--kl-coef", 1, "--normalize-rewards", "--learning-rate", 0.001, "--group-size", 4]
+    place = ["--log-dir", tmp_path / "run", "--device", "cpu", "--json", "--verifier-arg", "digits=1"]
+    result_of(run("train", "--agent", agent, *small, *changed, *place))
+    rows = [json.loads(line) for line in (tmp_path / "run" / "samples.jsonl").read_text().splitlines()]
+    trained = [row for row in rows if row["kind"] == "training"]
+    assert {1} <= {row["updates"] for row in trained} <= {1, 2}
+    assert [row["reward"] for row in trained] == [float(row["success"]) for row in trained]
