@@ -301,10 +301,7 @@ def _show(result: dict[str, Any], samples: list[Any], given: dict[str, Any]) -> 
 
     run_dir = Path(result["run_dir"])
     folder.write_json(run_dir / folder.RESULT, result)
-    if given["report"]:
-        from .report.page import write_report  # matplotlib takes half a second
-
-        write_report([run_dir], run_dir / folder.REPORT)
+    reported = given["report"] and _report(run_dir)
     if samples and not given["as_json"]:
         session.print_samples([(row["prompt"], row["completion"], row["reward"]) for row in samples], "test")
     if missing := {name: count for name, count in result["failures"].items() if count}:
@@ -313,8 +310,22 @@ def _show(result: dict[str, Any], samples: list[Any], given: dict[str, Any]) -> 
         click.echo(json.dumps(result))
     else:
         click.echo(f"Run folder: {run_dir}  (tensorboard --logdir {run_dir.parent})")
-        if given["report"]:
+        if reported:
             click.echo(f"Report: {run_dir / folder.REPORT}")
+
+
+def _report(run_dir: Path) -> bool:
+    """Write the report of a run; return whether that was possible: without one, the result is still shown."""
+    from . import run_folder as folder
+    from .progress import say
+    from .report.page import write_report  # matplotlib takes half a second
+
+    try:
+        write_report([run_dir], run_dir / folder.REPORT)
+    except (OSError, ValueError) as error:
+        say(f"no report was written: {error}")
+        return False
+    return True
 
 
 def _new(given: dict[str, Any]) -> tuple[Any, Path]:

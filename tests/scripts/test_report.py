@@ -3,10 +3,12 @@
 import json
 import re
 import shutil
+import signal
 from html.parser import HTMLParser
 
 import numpy as np
 import pytest
+from _rlenv_scripts import job
 from _rlenv_scripts.report.charts import running_mean
 from _rlenv_scripts.report.collect import kinds_of, read_runs
 from _rlenv_scripts.report.tokens import visible
@@ -89,6 +91,17 @@ def test_train_ends_with_a_page_of_curves_completions_credit_and_options(runs):
     assert first["prompt"] in page.text
     for option in ("learning_rate", "clip_range", "digits"):
         assert option in page.text
+
+
+def test_without_a_report_the_result_is_shown(tmp_path, monkeypatch):
+    """A run that is interrupted in its warm start has no figures yet."""
+    monkeypatch.setattr(job, "log_scalar", lambda *_: signal.raise_signal(signal.SIGINT))
+    folder = tmp_path / "run"
+    outcome = run("train", *TEXT, *COMMON, "--log-dir", folder)
+    assert outcome.exit_code == 128 + signal.SIGINT
+    assert json.loads(outcome.stdout.splitlines()[-1])["interrupted"] is True
+    assert "no report was written: " in outcome.stderr and "has no figures yet" in outcome.stderr
+    assert f"To go on: rlenv train --resume {folder}" in outcome.stderr
 
 
 def test_a_run_of_control_has_curves_and_no_completions(runs):
