@@ -122,7 +122,7 @@ class History:
     @property
     def is_text(self) -> bool:
         """Whether episodes are texts; where they are not, long episodes and time limits may be good."""
-        return re.search(r"(^|:)TextGen(-|$)", str(self.config.get("env_id", ""))) is not None
+        return names_text(str(self.config.get("env_id", "")))
 
     @property
     def reward(self) -> Series:
@@ -144,6 +144,11 @@ class History:
         """Whether the reward rose by more than chance explains: three standard errors."""
         rise, error = self.reward.trend()
         return rise > 3 * error
+
+
+def names_text(env_id: str) -> bool:
+    """Tell whether an id is that of the text environment, without importing the module that it may name."""
+    return re.search(r"(^|:)TextGen(-|$)", env_id) is not None
 
 
 def read_run(folder: Path) -> History:

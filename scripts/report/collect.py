@@ -17,8 +17,8 @@ from agents.files import read_table
 
 from .. import run_folder
 from ..doctor import Finding, examine_run
+from ..doctor.history import names_text
 from ..run_log import CSV, EPISODES
-from ..settings import is_text
 from ..verifier_names import short_name
 
 COMPARISON = "compare.json"  # in the folder of `rlenv compare`
@@ -63,7 +63,7 @@ class Run:
     @property
     def is_text(self) -> bool:
         """Whether it trains a language model."""
-        return is_text(self.config["env_id"])
+        return names_text(self.config["env_id"])
 
     def curve(self, x: str, y: str) -> np.ndarray:
         """Return two columns [2, n], without rows in which one of them is empty."""

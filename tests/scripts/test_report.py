@@ -93,6 +93,15 @@ def test_train_ends_with_a_page_of_curves_completions_credit_and_options(runs):
         assert option in page.text
 
 
+def test_the_module_that_a_run_names_is_not_imported(runs, tmp_path, monkeypatch):
+    shutil.copytree(runs / "pole", tmp_path / "run")
+    config = json.loads((tmp_path / "run" / "config.json").read_text())
+    (tmp_path / "run" / "config.json").write_text(json.dumps(config | {"env_id": "foreign_module:Pole-v0"}))
+    (tmp_path / "foreign_module.py").write_text("raise RuntimeError('imported')")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert result_of(run("report", tmp_path / "run", "--json"))["runs"] == 1
+
+
 def test_without_a_report_the_result_is_shown(tmp_path, monkeypatch):
     """A run that is interrupted in its warm start has no figures yet."""
     monkeypatch.setattr(job, "log_scalar", lambda *_: signal.raise_signal(signal.SIGINT))
