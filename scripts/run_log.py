@@ -17,6 +17,7 @@ from torch.utils.tensorboard import SummaryWriter
 from agents.files import sync
 
 from .run_files import CSV, EPISODES
+from .terminal import plain
 
 EVENTS = "events.out.tfevents*"
 LONGEST = 600  # characters of a text in a table
@@ -116,7 +117,12 @@ def _cell(value: Any) -> str:
     if not isinstance(value, str):
         return "" if math.isnan(value) else f"{value:.4g}"
     text = value if len(value) <= LONGEST else f"{value[: LONGEST // 2]} ... {value[-LONGEST // 2 :]}"
-    return "`" + json.dumps(text, ensure_ascii=False)[1:-1].replace("|", "\\|").replace("`", "'") + "`" if text else ""
+    return as_code(text) if text else ""
+
+
+def as_code(text: str) -> str:
+    """Return a text as code in a cell of a Markdown table: literally, with control characters spelled out."""
+    return "`" + plain(json.dumps(text, ensure_ascii=False)[1:-1]).replace("|", "\\|").replace("`", "'") + "`"
 
 
 def _writers(logger: Logger) -> list[Any]:

@@ -21,6 +21,8 @@ from agents.rollout import EARNED, NO_VERDICT
 from rlenv.task import TextGenTask
 from verifiers import Problem
 
+from .run_log import as_code
+
 SHOWN, CONTRASTED = 10, 4  # held-out episodes before and after training; episodes of an update that is kept
 UNFINISHED = "\N{REPLACEMENT CHARACTER}"
 LONGEST_CHARACTER = 4  # bytes of UTF-8, and so tokens
@@ -193,11 +195,7 @@ class SampleLog(BaseCallback):
 
 
 def markdown(rows: Sequence[Row]) -> str:
-    """Return samples as a page of Markdown, for TensorBoard and samples.md."""
-
-    def cell(text: str) -> str:
-        return "`" + json.dumps(text, ensure_ascii=False)[1:-1].replace("|", "\\|").replace("`", "'") + "`"
-
+    """Return samples as samples.md, a page of Markdown."""
     updates, split = (rows[0]["updates"], rows[0]["split"]) if rows else (0, "test")
     lines = [
         f"# Samples after {updates} updates",
@@ -208,6 +206,6 @@ def markdown(rows: Sequence[Row]) -> str:
         "|---|---|---|--:|",
     ]
     for row in rows:
-        answer = cell(row["answer"]) if row["answer"] else ""
-        lines.append(f"| {cell(row['prompt'])} | {answer} | {cell(row['completion'])} | {row['reward']:g} |")
+        answer = as_code(row["answer"]) if row["answer"] else ""
+        lines.append(f"| {as_code(row['prompt'])} | {answer} | {as_code(row['completion'])} | {row['reward']:g} |")
     return "\n".join(lines) + "\n"

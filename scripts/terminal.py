@@ -14,7 +14,8 @@ from typing import Any
 from rich.console import Console
 
 WIDE = 160  # columns of a table that goes into a pipe or a file
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")  # all but tab and newline
+# All but tab and newline, marks that turn the direction of writing around, and half surrogates, which no file can hold.
+_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 def plain(text: str) -> str:

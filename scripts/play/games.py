@@ -11,6 +11,7 @@ from gymnasium import Env, spaces
 from agents.choices import Choices
 from rlenv.picture import token_text
 
+from ..terminal import plain
 from .screen import cartpole, quoted, show, table
 
 QUIT, HELP, END = "/quit", "/help", "/end"
@@ -94,7 +95,7 @@ class TextGame:
         for part, value in info["verdict"].items():
             show(f"        {part} {value:g}")
         if info["verdict_reason"]:
-            show(f"reason  {info['verdict_reason']}")
+            show(f"reason  {plain(str(info['verdict_reason']))}")
         if self.inner.problem.answer:
             show(f"right   {quoted(self.inner.problem.answer)}")
 

@@ -9,6 +9,8 @@ from typing import Any
 
 import click
 
+from ..terminal import plain
+
 BAR = 20  # characters of the bar of a probability of 1
 VIEW, POLE = 61, 6  # columns between the ends of CartPole's track, rows of the pole
 LEANS = 0.2  # columns per row from which on the pole is drawn as a slash
@@ -16,12 +18,12 @@ LEANS = 0.2  # columns per row from which on the pole is drawn as a slash
 
 def show(text: str = "", **style: Any) -> None:
     """Print a line; click removes the color where standard output is not a terminal."""
-    click.echo(click.style(text, **style) if style and "NO_COLOR" not in os.environ else text)
+    click.echo(click.style(text, **style) if style and not os.environ.get("NO_COLOR") else text)
 
 
 def quoted(text: str) -> str:
-    """Return a text in double quotes, on one line."""
-    return json.dumps(text, ensure_ascii=False)
+    """Return a text in double quotes, on one line, with control characters spelled out."""
+    return plain(json.dumps(text, ensure_ascii=False))
 
 
 def table(names: Sequence[str], probabilities: Sequence[float]) -> list[str]:

@@ -14,6 +14,7 @@ import torch
 
 from agents.choices import Choices, Onlooker
 
+from ..terminal import interactive
 from .film import Film
 from .games import HELP, QUIT, ControlGame, TextGame
 from .screen import show
@@ -87,7 +88,7 @@ class Watched:
     def __init__(self, game: Game, deterministic: bool, seed: int, pause: float) -> None:
         self.game, self.deterministic, self.pause = game, deterministic, pause
         self.generator = torch.Generator().manual_seed(seed)
-        self.animated = isinstance(game, ControlGame) and sys.stdout.isatty()
+        self.animated = isinstance(game, ControlGame) and interactive(sys.stdout)
         self._step = 0
 
     def start(self) -> None:

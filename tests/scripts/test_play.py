@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 from _rlenv_scripts.main import main
+from _rlenv_scripts.play import screen
 from click.testing import CliRunner
 from inprocess import error_of, run
 from PIL import Image
@@ -198,6 +199,10 @@ def test_ctrl_c_ends_with_a_summary_and_the_code_of_the_signal(text_run, monkeyp
     monkeypatch.setattr(builtins, "input", interrupted)
     said = transcript(run("play", text_run), code=130)
     assert said.endswith("\n0 episodes  (Ctrl-C)\n")
+
+
+def test_a_text_cannot_control_the_terminal():
+    assert screen.quoted('a"\x1b\x9b\u202e\n') == r'"a\"\u001b\x9b\u202e\n"'
 
 
 def test_no_color_where_it_is_not_wanted(text_run, monkeypatch):

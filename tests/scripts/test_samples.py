@@ -76,6 +76,8 @@ def test_the_page_has_a_heading_and_the_reference_beside_each_answer():
     text = markdown([row, row | {"answer": None}])
     assert text.startswith("# Samples after 7 updates\n")
     assert "| `1\\|1=` | `2` | `'3'` | 0.5 |\n| `1\\|1=` |  | `'3'` | 0.5 |\n" in text
+    hostile = markdown([row | {"completion": "\x1b[31m\x9b\u202e\n", "answer": "\ud800"}])
+    assert r"`\u001b[31m\x9b\u202e\n`" in hostile and r"`\ud800`" in hostile
 
 
 @pytest.mark.parametrize("agent", ["reinforce-baseline", "dapo"])
