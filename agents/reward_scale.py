@@ -37,7 +37,8 @@ class RewardScale:
             return rollout
         earned = discounted_sum(rollout.rewards, steps, self.gamma)
         self.moments.update(earned[steps].double().cpu().numpy())
-        return replace(rollout, rewards=rollout.rewards / (float(self.moments.var) ** 0.5 + EPS))
+        std = float(self.moments.var) ** 0.5
+        return replace(rollout, rewards=rollout.rewards / (std + EPS)) if std else rollout  # all equal so far
 
     def state_dict(self) -> dict[str, Any]:
         """Return the statistics."""

@@ -1,5 +1,6 @@
 """Classic control: which spaces are taken, and that what the environment gets is what the log-probability is of."""
 
+from dataclasses import replace
 from itertools import pairwise
 
 import gymnasium as gym
@@ -9,8 +10,9 @@ import torch
 from gymnasium import spaces
 from identity_checks import ROUNDING, assert_close, collect
 
-from agents import PPO, Reinforce
+from agents import PPO, Reinforce, Rollout
 from agents.kl_anchor import weights_digest
+from agents.reward_scale import RewardScale
 
 IMAGE = spaces.Box(0.0, 1.0, (3,), np.float32)
 
@@ -183,6 +185,12 @@ def test_normalized_rewards_are_divided_by_the_deviation_of_what_was_earned():
     scaled = agent.reward_scale(rollout)
     ratio = rollout.rewards / scaled.rewards
     assert_close(ratio, torch.full_like(ratio, float(agent.reward_scale.moments.var) ** 0.5), 1e-3, "scale")
+
+
+def test_rewards_that_were_all_equal_so_far_are_not_divided():
+    one = torch.ones(3, 1)
+    rollout = replace(Rollout.of_demonstrations(one, one, one.bool()), rewards=-one)
+    assert torch.equal(RewardScale(1.0)(rollout).rewards, -one)
 
 
 def test_held_noise_lasts_for_its_steps_and_no_longer_than_its_episode():
