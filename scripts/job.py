@@ -147,9 +147,9 @@ class Job:
             return
         initial, rollout = self._evaluate(self.given["seed"])
         rows = self._samples(rollout, "before")
-        self.sample_log.add(rows)
         record_evaluation(self.agent, initial)
         try:
+            self.sample_log.add(rows)
             missing = panels.absent(self.agent, initial, rollout.extras, self.given)
             log_layout(self.agent.logger, panels.layout(missing))
             self._log_samples(rows)

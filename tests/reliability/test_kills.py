@@ -127,15 +127,16 @@ def test_no_worker_outlives_its_run(start, tmp_path):
     assert processes.eventually(lambda: not processes.processes_of(mark), 1.0)
 
 
-def test_a_run_folder_that_vanishes_after_the_warm_start_does_not_take_it_along(tmp_path, monkeypatch):
+@pytest.mark.parametrize(("module", "before"), [(job.session, "run_evaluation"), (job, "record_evaluation")])
+def test_a_run_folder_that_vanishes_after_the_warm_start_does_not_take_it_along(module, before, tmp_path, monkeypatch):
     folder = tmp_path / "run"
-    real = job.record_evaluation
+    real = getattr(module, before)
 
-    def vanish(*arguments):
+    def vanish(*arguments, **options):
         folder.rename(tmp_path / "gone")
-        return real(*arguments)
+        return real(*arguments, **options)
 
-    monkeypatch.setattr(job, "record_evaluation", vanish)
+    monkeypatch.setattr(module, before, vanish)
     outcome = CliRunner().invoke(main, [*map(str, tiny("warm start")), "--log-dir", str(folder)])
     assert outcome.exit_code == 1
     assert outcome.stderr.splitlines()[-1].startswith(f"Error: cannot read or write '{folder}")
