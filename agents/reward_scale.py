@@ -35,8 +35,10 @@ class RewardScale:
         steps = rollout.learnable
         if not bool(steps.any()):
             return rollout
-        earned = discounted_sum(rollout.rewards, steps, self.gamma)
-        self.moments.update(earned[steps].double().cpu().numpy())
+        earned = discounted_sum(rollout.rewards, steps, self.gamma)[steps].double().cpu().numpy()
+        finite = earned[np.isfinite(earned)]  # the update on others is skipped
+        if len(finite):
+            self.moments.update(finite)
         std = float(self.moments.var) ** 0.5
         return replace(rollout, rewards=rollout.rewards / (std + EPS)) if std else rollout  # all equal so far
 

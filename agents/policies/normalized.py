@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import torch
 from stable_baselines3.common.running_mean_std import RunningMeanStd
 from stable_baselines3.common.torch_layers import FlattenExtractor
@@ -40,10 +41,14 @@ class NormalizedObservations(FlattenExtractor):
         return scaled.clamp(-CLIP, CLIP).to(seen.dtype)
 
     def observe(self, observations: torch.Tensor) -> None:
-        """Add preprocessed observations [M, ...] to the statistics."""
+        """Add preprocessed observations [M, ...] to the statistics, without those that are not finite."""
         moments = RunningMeanStd(shape=tuple(self.mean.shape))
         moments.mean, moments.var = self.mean.cpu().numpy(), self.variance.cpu().numpy()
         moments.count = float(self.count)
-        moments.update(super().forward(observations).double().cpu().numpy())
+        seen = super().forward(observations).double().cpu().numpy()
+        finite = seen[np.isfinite(seen).all(1)]  # the update on others is skipped
+        if not len(finite):
+            return
+        moments.update(finite)
         for buffer, value in ((self.mean, moments.mean), (self.variance, moments.var), (self.count, moments.count)):
             buffer.copy_(torch.as_tensor(value))

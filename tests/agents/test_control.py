@@ -193,6 +193,21 @@ def test_rewards_that_were_all_equal_so_far_are_not_divided():
     assert torch.equal(RewardScale(1.0)(rollout).rewards, -one)
 
 
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+def test_numbers_that_are_not_finite_do_not_stay_in_the_statistics(bad):
+    agent = Reinforce("MlpPolicy", "Pendulum-v1", policy_kwargs={"normalize_observations": True}, device="cpu")
+    scale, policy = RewardScale(0.9), agent.policy
+    extractor = policy.net.pi_features_extractor
+    for _ in range(2):
+        rollout = collect(agent.policy, agent.env, 2)
+        observations, rewards = rollout.observations.clone(), rollout.rewards.clone()
+        observations[0, 3, 1] = rewards[1, 5] = bad
+        policy.observe(replace(rollout, observations=observations))
+        scale(replace(rollout, rewards=rewards))
+    assert bool(extractor.mean.isfinite().all()) and bool(extractor.variance.isfinite().all())
+    assert np.isfinite(scale.moments.var) and scale.moments.count > 0
+
+
 def test_held_noise_lasts_for_its_steps_and_no_longer_than_its_episode():
     space = spaces.Box(-1.0, 1.0, (2,))
     agent = agent_in(Listener(space), use_sde=True, sde_sample_freq=3)
