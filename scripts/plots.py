@@ -67,7 +67,14 @@ def as_svg(draw: Callable[[Any], None], name: str, size: tuple[float, float]) ->
     from matplotlib.backends.backend_svg import FigureCanvasSVG
     from matplotlib.figure import Figure
 
-    with rc_context({"svg.fonttype": "none", "svg.hashsalt": name, "path.simplify_threshold": 0.5}):
+    with rc_context(
+        {
+            "svg.fonttype": "none",
+            "svg.hashsalt": name,
+            "path.simplify_threshold": 0.5,
+            "text.parse_math": False,  # a dollar in a label is a dollar
+        }
+    ):
         figure = Figure(figsize=size)
         FigureCanvasSVG(figure)
         draw(figure)

@@ -19,6 +19,7 @@ from .. import run_folder
 from ..doctor import Finding, examine_run
 from ..doctor.history import names_text
 from ..run_log import CSV, EPISODES
+from ..terminal import plain
 from ..verifier_names import short_name
 
 COMPARISON = "compare.json"  # in the folder of `rlenv compare`
@@ -209,7 +210,7 @@ def kinds_of(runs: Sequence[Run]) -> list[Kind]:
 
 def _label(config: Mapping[str, Any], differing: Sequence[str]) -> str:
     rest = [f"{name} {shown_value(config.get(name))}" for name in differing if name != "agent"]
-    return ", ".join([config["agent"], *rest] if "agent" in differing or not rest else rest)
+    return plain(", ".join([config["agent"], *rest] if "agent" in differing or not rest else rest))
 
 
 def shown_value(value: Any) -> str:

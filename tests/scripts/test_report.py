@@ -102,6 +102,18 @@ def test_the_module_that_a_run_names_is_not_imported(runs, tmp_path, monkeypatch
     assert result_of(run("report", tmp_path / "run", "--json"))["runs"] == 1
 
 
+def test_names_of_kinds_in_a_chart_are_text(runs, tmp_path):
+    for name, template in (("a", "$x_{ $"), ("b", "\x1b[31m\x00</text><b>")):
+        shutil.copytree(runs / "text", tmp_path / name)
+        config = json.loads((tmp_path / name / "config.json").read_text()) | {"prompt_template": template}
+        (tmp_path / name / "config.json").write_text(json.dumps(config))
+        table = (tmp_path / name / "progress.csv").read_text()
+        (tmp_path / name / "progress.csv").write_text(table if name == "a" else table.replace("1", "2"))
+    result_of(run("report", tmp_path / "a", tmp_path / "b", "--out", tmp_path / "both.html", "--json"))
+    page = page_of(tmp_path / "both.html")
+    assert "$x_{ $" in page.text and "\x1b" not in page.text and "\x00" not in page.text
+
+
 def test_without_a_report_the_result_is_shown(tmp_path, monkeypatch):
     """A run that is interrupted in its warm start has no figures yet."""
     monkeypatch.setattr(job, "log_scalar", lambda *_: signal.raise_signal(signal.SIGINT))
