@@ -53,6 +53,7 @@ def continued(given: dict[str, Any]) -> tuple[Agent, Path]:
         say(f"{str(run)!r} has no checkpoint yet: the run starts again from its beginning")
         return session.build_agent(given["agent"], given), run
     agent = session.load_agent(run_folder.promote(run, checkpoint), given, CHANGEABLE)
+    _forget_stop(run / run_folder.RESULT)
     if not agent.extra_state:
         say(
             f"{str(checkpoint)!r} is of an earlier version, which kept neither the place in the stream of problems nor "
@@ -60,6 +61,16 @@ def continued(given: dict[str, Any]) -> tuple[Agent, Path]:
         )
         agent.extra_state = {"warm_start": {}, "initial": None, "log": place_in(run)}
     return agent, run
+
+
+def _forget_stop(result: Path) -> None:
+    """Remove the result of a run that stopped itself: it goes on, and rlenv doctor would call it stopped."""
+    try:
+        stopped = "stopped" in read_table(result)
+    except ValueError:  # none, or damaged
+        return
+    if stopped:
+        result.unlink()
 
 
 def _check_options(given: dict[str, Any], begun: dict[str, Any]) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import click
 import pytest
+from _rlenv_scripts import job
 from _rlenv_scripts.doctor import examine_run, live, reward_rules, rules
 from _rlenv_scripts.doctor.history import History, Series, read_run
 from _rlenv_scripts.main import COMMANDS, main
@@ -284,3 +285,25 @@ def test_every_metric_is_explained(hard_start):
 def test_every_rule_is_explained():
     page = (DOCS / "symptoms.md").read_text(encoding="utf-8")
     assert set(re.findall(r"`([a-z]+(?:-[a-z]+)*)` \((?:note|warning|error)", page)) == ALL
+
+
+def test_a_run_that_goes_on_is_no_longer_stopped(tmp_path, monkeypatch):
+    pole = [
+        "--env",
+        "CartPole-v1",
+        "--episodes-per-update",
+        4,
+        "--num-envs",
+        4,
+        "--eval-episodes",
+        2,
+        "--device",
+        "cpu",
+    ]
+    result_of(run("train", *pole, "--episodes", 8, "--json", "--log-dir", tmp_path / "run"))
+    (tmp_path / "run" / "result.json").write_text('{"stopped": "the verifier failed"}')
+    assert "stopped" in alarms(tmp_path / "run")
+    seen = []
+    monkeypatch.setattr(job.Job, "_learn", lambda *_: seen.append(alarms(tmp_path / "run")))
+    result_of(run("train", "--resume", tmp_path / "run", "--episodes", 16, "--json"))
+    assert len(seen) == 1 and "stopped" not in seen[0]
