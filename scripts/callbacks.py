@@ -102,18 +102,22 @@ class Histograms(BaseCallback):
     def __init__(self, every: int) -> None:
         super().__init__()
         self.every = every
+        self.lengths: list[torch.Tensor] = []
+        self._update = 0  # of which the lengths are
 
     def _on_rollout_end(self) -> None:
         update = self.model.num_updates + 1
         if update % thinned(self.every, update, DISTRIBUTIONS) == 0:
+            if self._update != update:  # an update may have several rollouts
+                self._update, self.lengths = update, []
             rollout = self.locals["rollout"]
-            self.lengths = rollout.lengths[rollout.valid]
+            self.lengths.append(rollout.lengths[rollout.valid])
             self.model.arrays = {}
 
     def write_pending(self) -> None:
         """Log the distributions of the last update."""
         if self.model.arrays:  # an update has filled it
-            arrays = self.model.arrays | {"rollout/ep_len": [self.lengths]}
+            arrays = self.model.arrays | {"rollout/ep_len": self.lengths}
             for name, parts in arrays.items():
                 log_histogram(self.logger, name, torch.cat(parts), self.model.num_timesteps)
             self.model.arrays = None

@@ -6,7 +6,7 @@ import re
 import numpy as np
 import pytest
 import torch
-from _rlenv_scripts import panels
+from _rlenv_scripts import callbacks, panels
 from _rlenv_scripts.main import main
 from _rlenv_scripts.run_log import log_histogram, markdown, open_log
 from click.testing import CliRunner
@@ -15,7 +15,7 @@ from stable_baselines3.common.logger import Logger
 from tensorboard.plugins.custom_scalar import layout_pb2
 
 import rlenv  # noqa: F401
-from agents import PPO, Reinforce, log_entry
+from agents import DAPO, PPO, Reinforce, log_entry
 
 TEXT = ["--verifier-arg", "digits=1", "--episodes", 60, "--episodes-per-update", 3, "--num-envs", 3, "--device", "cpu"]
 TEXT += ["--sft-steps", 3, "--sft-examples", 4, "--sft-batch-size", 2, "--eval-episodes", 6, "--log-interval", 5]
@@ -185,3 +185,16 @@ def test_agents_hand_over_arrays_only_when_asked():
     assert sum(map(len, agent.arrays["train/advantages"])) == steps
     assert sum(map(len, agent.arrays["train/ratio"])) == 2 * steps
     assert torch.allclose(agent.arrays["train/ratio"][0], torch.ones(1), atol=1e-5)
+
+
+def test_the_lengths_are_of_all_rollouts_of_an_update(monkeypatch):
+    counts = {}
+    monkeypatch.setattr(
+        callbacks, "log_histogram", lambda logger, name, values, step: counts.update({name: len(values)})
+    )
+    env = {"verifier": "arith", "verifier_kwargs": {"digits": 1}}
+    agent = DAPO("tiny", "TextGen-v0", env_kwargs=env, episodes_per_update=8, max_rounds=3, device="cpu")
+    histograms = callbacks.Histograms(1)
+    agent.learn(total_episodes=8, callback=histograms)
+    histograms.write_pending()
+    assert counts["rollout/ep_len"] == agent.num_episodes == 24  # an untrained policy has no group with a gradient
