@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 from stable_baselines3.common.logger import KVWriter
 from typing_extensions import override
 
+from agents.checks import first_line
 from agents.files import read_table
 from verifiers.extras import require
 
@@ -39,6 +40,7 @@ class Tracker(KVWriter):
     """
 
     module: ClassVar[str]
+    failing = False  # whether it was said that the library fails
 
     def __init__(self, folder: Path, config: Mapping[str, Any]) -> None:
         self.folder, self.library, self.concluded = folder, library(self.module), False
@@ -104,6 +106,15 @@ class Tracker(KVWriter):
         if not self.concluded:
             self.end(None)
 
+    def _try(self, function: Any, *arguments: Any, **options: Any) -> None:
+        """Call the library; whatever fails in it, such as a server or a store of files, does not end the training."""
+        try:
+            function(*arguments, **options)
+        except Exception as error:
+            if not self.failing:
+                say(f"{self.module}: {first_line(error)}; the training goes on, and figures may be missing there")
+            self.failing = True
+
     def _is_new(self, name: str, step: int) -> bool:
         """Tell whether a figure has not been sent for this step, and note that it has now."""
         new = step > self.sent.get(name, -1)
@@ -142,30 +153,30 @@ class Wandb(Tracker):
 
     @override
     def send(self, figures: Figures, step: int, axis: str) -> None:
-        self.run.log(figures | {axis: step})
+        self._try(self.run.log, figures | {axis: step})
 
     @override
     def send_table(self, name: str, columns: Sequence[str], rows: Sequence[Sequence[Any]], step: int) -> None:
         cells = [[str(cell) for cell in row] for row in rows]
         table = self.library.Table(columns=[column or "note" for column in columns], data=cells)
-        self.run.log({name: table, "time/total_timesteps": step})
+        self._try(self.run.log, {name: table, "time/total_timesteps": step})
 
     @override
     def send_histogram(self, name: str, values: Any, step: int) -> None:
-        self.run.log({f"distributions/{name}": self.library.Histogram(values), "time/total_timesteps": step})
+        shown = {f"distributions/{name}": self.library.Histogram(values), "time/total_timesteps": step}
+        self._try(self.run.log, shown)
 
     @override
     def end(self, result: Mapping[str, Any] | None) -> None:
         if result is not None:
-            self.run.summary.update({"result": dict(result)})
-        self.run.finish(exit_code=0 if result is not None else 1)
+            self._try(self.run.summary.update, {"result": dict(result)})
+        self._try(self.run.finish, exit_code=0 if result is not None else 1)
 
 
 class MLflow(Tracker):
     """A run of MLflow; MLFLOW_TRACKING_URI, MLFLOW_EXPERIMENT_NAME and its other variables apply."""
 
     module = "mlflow"
-    failing = False
 
     @override
     def begin(self, known: str | None, config: dict[str, Any]) -> str:
@@ -180,15 +191,6 @@ class MLflow(Tracker):
             first = str(error).splitlines()[0]
             raise ValueError(f"mlflow: {first}; set MLFLOW_TRACKING_URI, such as http://HOST:5000") from error
         return str(run.info.run_id)
-
-    def _try(self, function: Any, *arguments: Any, **options: Any) -> None:
-        """Call MLflow; a server that does not answer does not end the training."""
-        try:
-            function(*arguments, **options)
-        except self.library.exceptions.MlflowException as error:
-            if not self.failing:
-                say(f"mlflow: {str(error).splitlines()[0]}; the training goes on, and figures may be missing there")
-            self.failing = True
 
     @override
     def send(self, figures: Figures, step: int, axis: str) -> None:

@@ -139,6 +139,21 @@ def test_a_server_that_is_away_does_not_end_the_training(mlflow, tmp_path, capsy
     assert line == "mlflow: the server is away; the training goes on, and figures may be missing there"
 
 
+def test_whatever_fails_in_a_tracker_does_not_end_the_training(wandb, mlflow, tmp_path, capsys, monkeypatch):
+    def fails(*arguments, **options):
+        raise ConnectionResetError
+
+    for library, names in ((wandb, ("log", "finish")), (mlflow, ("log_text", "end_run"))):
+        for name in names:
+            monkeypatch.setattr(library, name, fails)
+    for tracker in (Wandb(tmp_path, {}), MLflow(tmp_path, {})):
+        tracker.write({"train/loss": 1.0}, {}, 1)
+        tracker.add_table("eval/samples", ["prompt"], [["1+1="]], 1)
+        tracker.close()
+    said = "ConnectionResetError; the training goes on, and figures may be missing there"
+    assert capsys.readouterr().err.splitlines() == [f"wandb: {said}", f"mlflow: {said}"]
+
+
 def test_steps_that_are_taken_again_are_not_sent_twice(tmp_path, monkeypatch):
     class Recorder(Tracker):
         module = "recorder"
