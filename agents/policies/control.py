@@ -182,7 +182,8 @@ class ControlPolicy(Policy):
     @torch.no_grad()
     def observe(self, rollout: Rollout) -> None:
         if self.normalize_observations:
-            seen: Any = preprocess_obs(rollout.observations[rollout.learnable], self.net.observation_space)  # type: ignore[index]
+            raw: Any = rollout.observations[rollout.learnable]  # type: ignore[index]
+            seen: Any = preprocess_obs(raw, self.net.observation_space, self.net.normalize_images)
             for module in self.net.modules():  # actor and critic may have one each
                 if isinstance(module, NormalizedObservations):
                     module.observe(seen)

@@ -193,6 +193,15 @@ def test_rewards_that_were_all_equal_so_far_are_not_divided():
     assert torch.equal(RewardScale(1.0)(rollout).rewards, -one)
 
 
+@pytest.mark.parametrize(("scaled", "most"), [(True, 1.0), (False, 255.0)])
+def test_the_statistics_are_of_what_the_network_sees_of_an_image(scaled, most):
+    space = spaces.Box(0, 255, (3, 36, 36), np.uint8)
+    policy_kwargs = {"normalize_observations": True, "normalize_images": scaled}
+    agent = Reinforce("MlpPolicy", Listener(spaces.Discrete(2), space), policy_kwargs=policy_kwargs, device="cpu")
+    agent.policy.observe(collect(agent.policy, agent.env, 4))
+    assert float(agent.policy.net.pi_features_extractor.mean.mean()) == pytest.approx(most / 2, rel=0.1)
+
+
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])
 def test_numbers_that_are_not_finite_do_not_stay_in_the_statistics(bad):
     agent = Reinforce("MlpPolicy", "Pendulum-v1", policy_kwargs={"normalize_observations": True}, device="cpu")
