@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from enum import Enum
 from typing import Any
 
@@ -11,6 +12,7 @@ from .failures import VerifierError
 from .rollout import NO_VERDICT, Batch, Rollout
 
 ENTRIES = 10_000  # of the log, before it is thinned
+_NO_COLUMN = re.compile(r'[,"\x00-\x1f\x7f]')  # what would split the heading of progress.csv
 
 
 class Reduce(Enum):
@@ -68,7 +70,7 @@ def rollout_metrics(rollout: Rollout) -> dict[str, float]:
         metrics |= {f"rollout/success_rate/level_{level}": rate for level, rate in success_by_level(rollout).items()}
     for name, figures in rollout.extras.items():
         if name.startswith("parts/") and bool((has := ~figures[valid].isnan()).any()):
-            metrics[f"rollout/{name}"] = _mean(figures[valid][has])
+            metrics[f"rollout/{_NO_COLUMN.sub('_', name)}"] = _mean(figures[valid][has])
     return metrics
 
 

@@ -93,7 +93,7 @@ class TextGame:
         said = f"{reward:g}  {'solved' if info['is_success'] else 'not solved'}" if ok else info["verdict_status"]
         show(f"reward  {said}", fg="green" if info["is_success"] else "red" if ok else "yellow")
         for part, value in info["verdict"].items():
-            show(f"        {part} {value:g}")
+            show(f"        {plain(part)} {value:g}")
         if info["verdict_reason"]:
             show(f"reason  {plain(str(info['verdict_reason']))}")
         if self.inner.problem.answer:

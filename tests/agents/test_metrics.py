@@ -6,7 +6,7 @@ import torch
 
 import rlenv  # noqa: F401
 from agents import Reinforce, VerifierError
-from agents.metrics import critic_metrics, is_logged
+from agents.metrics import critic_metrics, is_logged, rollout_metrics
 from agents.rollout import Batch, Rollout
 
 
@@ -75,3 +75,10 @@ def test_episodes_without_a_verdict_do_not_count_in_it():
 @pytest.mark.parametrize(("interval", "logged"), [(1, [1, 2, 3, 4, 5, 6]), (3, [1, 3, 6]), (100, [1])])
 def test_the_first_update_is_logged_and_every_nth(interval, logged):
     assert [update for update in range(1, 7) if is_logged(interval, update)] == logged
+
+
+def test_a_part_of_the_reward_is_one_column_whatever_its_name():
+    rollout = batch_of([[0.0], [0.0]], [[1.0], [1.0]])
+    rollout.extras = {'parts/a,"b"\n': torch.tensor([1.0, 3.0]), "parts/half right": torch.ones(2)}
+    metrics = rollout_metrics(rollout)
+    assert metrics["rollout/parts/a__b__"] == 2.0 and metrics["rollout/parts/half right"] == 1.0
