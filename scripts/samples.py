@@ -9,6 +9,7 @@ import copy
 import json
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -162,7 +163,8 @@ class SampleLog(BaseCallback):
     def __init__(self, path: Path) -> None:
         super().__init__()
         self.path = path
-        self.pending: list[Row] = []  # of an update that may not have ended: a full disk must not end it halfway
+        # Makes the rows of an update that may not have ended: no error in them, and no full disk, ends it halfway.
+        self.pending: Callable[[], list[Row]] | None = None
 
     def add(self, rows: Sequence[Row]) -> None:
         """Append episodes."""
@@ -178,14 +180,16 @@ class SampleLog(BaseCallback):
             update = agent.num_updates + 1
             if is_kept(update):
                 facts = {"kind": "training", "when": "during", "updates": update, "split": task.split}
-                self.pending = episode_rows(task, batch, contrasting(batch), **facts)
+                few = batch.select(torch.as_tensor(contrasting(batch), dtype=torch.long, device=batch.mask.device))
+                self.pending = partial(episode_rows, task, few, range(len(few)), **facts)
 
         return watch
 
     def write_pending(self) -> None:
         """Append the episodes of the last update."""
-        self.add(self.pending)
-        self.pending = []
+        if self.pending is not None:
+            rows, self.pending = self.pending(), None
+            self.add(rows)
 
     def _on_rollout_start(self) -> None:
         self.write_pending()

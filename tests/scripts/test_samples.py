@@ -4,10 +4,11 @@ import json
 
 import pytest
 import torch
+from _rlenv_scripts import samples
 from _rlenv_scripts.samples import contrasting, is_kept, markdown, problem_of, token_texts
 from inprocess import result_of, run
 
-from agents import Batch, Rollout
+from agents import Agent, Batch, Rollout
 from rlenv.task import TextGenTask
 from rlenv.tokenizer import character_tokenizer, train_tokenizer
 
@@ -90,3 +91,15 @@ def test_the_reward_of_an_episode_of_training_is_the_verifiers(tmp_path, agent):
     trained = [row for row in rows if row["kind"] == "training"]
     assert {1} <= {row["updates"] for row in trained} <= {1, 2}
     assert [row["reward"] for row in trained] == [float(row["success"]) for row in trained]
+
+
+def test_samples_that_cannot_be_made_do_not_cost_an_update(tmp_path, monkeypatch):
+    def fails(task, group, prompt):
+        if task.split == "train":
+            raise ValueError("no such problem")
+
+    monkeypatch.setattr(samples, "problem_of", fails)
+    small = ["--sft-steps", 2, "--sft-examples", 8, "--episodes", 32, "--episodes-per-update", 8, "--eval-episodes", 2]
+    outcome = run("train", *small, "--log-dir", tmp_path / "run", "--device", "cpu")
+    assert str(outcome.exception) == "no such problem"
+    assert Agent.load(tmp_path / "run" / "checkpoint", device="cpu").num_updates == 1
