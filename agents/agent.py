@@ -18,12 +18,12 @@ from stable_baselines3.common.utils import configure_logger
 from stable_baselines3.common.vec_env import VecEnv, VecNormalize, unwrap_vec_normalize
 from typing_extensions import override
 
-from . import log_entry, playing, saving
+from . import log_entry, parallel, playing, saving
 from .callbacks import as_callback
 from .checkpoint import COUNTERS, while_unchanged
 from .checks import check_count, check_goal, check_number
 from .collector import Collector, OnStep
-from .envs import LOOP_OFFERS, check_groups, make_envs, resolve_device, single_spaces
+from .envs import LOOP_OFFERS, check_groups, make_envs, resolve_device, seed_of, single_spaces
 from .failures import FailureWatch
 from .learner import Learner
 from .metrics import is_logged, rollout_metrics
@@ -95,11 +95,12 @@ class Agent(Learner):
         size = check_count("group_size", self.default_group_size if group_size is None else group_size)
         offers: dict[str, Any] = {"group_size": size, "device": str(self.device), **LOOP_OFFERS}
         self.env: VectorEnv = make_envs(env, slots, env_kwargs, skip_finished=True, **offers)
-        self.num_envs = self.env.num_envs
+        self.num_envs = sum(parallel.gather(self.env.num_envs))
         compares = type(self).__name__ if self.compares_groups else None
         self.group_size = check_groups(self.env, group_size, self.episodes_per_update, compares)
+        self.own_episodes = parallel.check_episodes(self.episodes_per_update, self.group_size)
         self.collector = Collector(self.env, self.device)
-        self.collector.seed(self.seed)
+        self.collector.seed(seed_of(self.env, self.seed))
         self.failure_watch = FailureWatch(self.max_failed_share)
         self.stability_watch = StabilityWatch(discrete=not isinstance(self.env.single_action_space, Box))
         self.num_timesteps = self.num_episodes = 0
@@ -211,14 +212,19 @@ class Agent(Learner):
             return callback.on_step()
 
         callback.on_rollout_start()
-        rollout = self.collector.collect(
-            self.policy, self.episodes_per_update, self.generator, on_step=on_step, progress=self.progress
-        )
+        before = self.num_timesteps
+        collect = partial(
+            self.collector.collect, self.policy, self.own_episodes, self.generator, on_step=on_step,
+            progress=self.progress,
+        )  # fmt: skip
+        parts = parallel.together(lambda: (parallel.on_host(collect()), self.num_timesteps - before))
+        self.num_timesteps = before + sum(taken for _, taken in parts)
+        rollout = playing.whole_of(self.env, [part for part, _ in parts], self.policy, self.device)
         if rollout is not None:
             self.num_episodes += len(rollout)
             callback.update_locals({"rollout": rollout})
             callback.on_rollout_end()
-            self.failure_watch.add(rollout, self.collector.failure)
+            self.failure_watch.add(rollout, next(filter(None, parallel.gather(self.collector.failure)), ""))
         return rollout
 
     @override

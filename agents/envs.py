@@ -13,6 +13,7 @@ from gymnasium.envs.registration import EnvSpec, load_env_creator
 from gymnasium.vector import SyncVectorEnv, VectorEnv
 from stable_baselines3.common.vec_env import VecEnv
 
+from . import parallel
 from .checks import check_count, first_line
 from .sb3_envs import FromVecEnv
 from .traits import EnvTraits
@@ -31,7 +32,7 @@ def make_envs(
     Args:
         env: an id ("CartPole-v1", "package:Name-v0"), a single environment, a vector environment or a `VecEnv` of
             stable-baselines3.
-        num_envs: B, the number of slots, if `env` is an id.
+        num_envs: B, the number of slots, if `env` is an id; several processes share them.
         env_kwargs: for the environment's constructor, if `env` is an id; `vectorization_mode` and `vector_kwargs` are
             for `gymnasium.make_vec`.
         skip_finished: whether slots should wait between two episodes instead of playing surplus ones, for training,
@@ -49,6 +50,9 @@ def make_envs(
         return FromVecEnv(env)
     if isinstance(env, gym.Env):
         return WaitingVectorEnv([lambda: env]) if skip_finished else SyncVectorEnv([lambda: env])
+    if parallel.size() > 1:
+        num_envs = max(parallel.share(num_envs), 1)
+        offers["share"] = (parallel.rank(), parallel.size())
     wanted = {name: value for name, value in offers.items() if name in traits_of(env).agent_settings}
     kwargs = {**wanted, **(env_kwargs or {})}
     try:
@@ -57,6 +61,16 @@ def make_envs(
         return gym.make_vec(env, num_envs=num_envs, **kwargs)
     except (gym.error.Error, TypeError) as error:
         raise ValueError(f"environment {env!r} with {dict(env_kwargs or {})}: {first_line(error)}") from error
+
+
+def seed_of(env: VectorEnv, seed: int) -> int:
+    """Return the seed of this process's environment: all share one stream if the environment deals it out."""
+    return seed if deals_groups(env) else seed + parallel.rank() * env.num_envs
+
+
+def deals_groups(env: VectorEnv) -> bool:
+    """Return whether the environment poses this process's share of one stream, and numbers its groups over all."""
+    return env.metadata.get("share") == (parallel.rank(), parallel.size())
 
 
 def single_spaces(env: Any, env_kwargs: Mapping[str, Any] | None) -> tuple[gym.Space, gym.Space]:

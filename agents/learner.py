@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Self
 
 import torch
 
+from . import parallel
 from .checks import check_count, check_flag, check_number, check_optional_count
 from .defaults import default_of
 from .estimators import losses
@@ -45,7 +46,8 @@ class Learner:
         uses_critic: whether the policy needs a critic.
         anchor: the KL anchor, with the frozen reference.
         policy_optimizer: applies gradients.
-        generator: for sampling actions and for the order of mini-batches.
+        generator: for sampling actions.
+        order_generator: for the order of mini-batches.
         arrays: a dictionary to have the steps of the next update put there, for histograms: "train/advantages" and
             "train/ratio" (of each training pass, to the policy that sampled), each a list of [n]. None costs nothing.
         watchers: functions called with every prepared rollout, before its first optimizer step; see `prepare`.
@@ -125,7 +127,11 @@ class Learner:
             betas=(adam_beta1, adam_beta2),
             eps=adam_eps,
         )
-        self.generator = torch.Generator(self.policy.device).manual_seed(self.seed)
+        parallel.same_start(self.policy)
+        self.generator = torch.Generator(self.policy.device).manual_seed(parallel.own_seed(self.seed))
+        self.order_generator = self.generator  # of several processes, the same in each
+        if parallel.size() > 1:
+            self.order_generator = torch.Generator(self.policy.device).manual_seed(self.seed)
         self.num_updates = self.trained_timesteps = 0
         self.watchers: list[Callable[[Batch], None]] = []
 
@@ -197,9 +203,7 @@ class Learner:
 
     def prepare(self, rollout: Rollout) -> Batch:
         """Return everything that an update needs: rewards with the KL penalty, values, advantages and weights."""
-        rollout = self.anchor.add_kl_penalty(self.policy, rollout, self.micro_batches)
-        if self.uses_critic:
-            rollout = self._add_values(rollout)
+        rollout = parallel.with_parts(rollout, self._own_rows(rollout), self._evaluated)
         steps, advantages = rollout.learnable, self.advantages(rollout)
         targets = self.critic_targets(rollout, advantages).where(steps, 0) if self.uses_critic else None
         advantages = advantages.where(steps, 0)
@@ -210,6 +214,15 @@ class Learner:
             advantages=advantages,
             weights=self.weights(steps).to(advantages.dtype),
         )
+
+    def _evaluated(self, rollout: Rollout) -> Rollout:
+        """Return the rollout with what the reference and the critic say of it."""
+        rollout = self.anchor.add_kl_penalty(self.policy, rollout, self.micro_batches)
+        return self._add_values(rollout) if self.uses_critic else rollout
+
+    def _own_rows(self, rollout: Rollout) -> slice:
+        """Return the rows that this process evaluates and trains on: all of them if it is the only one."""
+        return parallel.own_rows(self.policy.costs(rollout))
 
     @torch.no_grad()
     def _add_values(self, rollout: Rollout) -> Rollout:
@@ -270,18 +283,26 @@ class Learner:
         self.policy_optimizer.zero_grad()
         totals: dict[str, float] = {}
         trained = batch.select(self._rows_to_train(batch))
-        for rows in self.micro_batches(trained):
+        own = trained.select(self._own_rows(trained))
+        for rows in self.micro_batches(own) if len(own) else ():
             loss, metrics = self.loss(rows)
             loss.backward()
             self.policy_optimizer.weights.add_gradients()
-            for name, value in metrics.items():
-                add = self.reductions.get(name, Reduce.SUM).add
-                totals[name] = add(totals[name], value) if name in totals else value
+            self._add_metrics(totals, metrics)
+        parallel.sum_gradients(self.policy_optimizer.weights.masters)
+        totals, *others = parallel.gather(totals)
+        for more in others:
+            self._add_metrics(totals, more)
         counted = {Reduce.MEAN: batch.learnable, Reduce.MEAN_OF_TRAINED: trained.learnable}
         for name, reduction in self.reductions.items():
             if name in totals and reduction in counted:
                 totals[name] /= max(int(counted[reduction].sum()), 1)
         return totals
+
+    def _add_metrics(self, totals: dict[str, float], more: Mapping[str, float]) -> None:
+        for name, value in more.items():
+            add = self.reductions.get(name, Reduce.SUM).add
+            totals[name] = add(totals[name], value) if name in totals else value
 
     def _rows_to_train(self, batch: Batch) -> torch.Tensor:
         """Return which rows have a gradient, bool [N]; at least one, so that there is a pass."""

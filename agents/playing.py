@@ -10,9 +10,10 @@ import torch
 from gymnasium import spaces
 from gymnasium.vector import VectorEnv
 
+from . import parallel
 from .checks import check_count
 from .collector import Collector, OnStep, numpy_actions
-from .envs import make_envs
+from .envs import deals_groups, make_envs, seed_of
 from .metrics import evaluation_metrics
 from .policies import Policy
 from .rollout import Rollout, map_obs
@@ -54,13 +55,26 @@ def evaluate(
     """Play fresh episodes to their end; see `Agent.evaluate`."""
     collector = Collector(make_envs(env, 1, None), generator.device)
     if seed is not None:
-        collector.seed(seed)
-        generator = torch.Generator(generator.device).manual_seed(seed)
-    count = check_count("num_episodes", num_episodes)
-    rollout = collector.collect(policy, count, generator, deterministic, on_step, progress)
-    if rollout is None:
-        raise ValueError("on_step must return True, or raise an exception to end the evaluation")
-    return evaluation_metrics(rollout, collector.failure) | {"deterministic": deterministic}, rollout
+        collector.seed(seed_of(collector.envs, seed))
+        generator = torch.Generator(generator.device).manual_seed(parallel.own_seed(seed))
+    count = parallel.share(check_count("num_episodes", num_episodes, low=parallel.size()))
+
+    def play() -> tuple[Rollout | None, str]:
+        rollout = collector.collect(policy, count, generator, deterministic, on_step, progress)
+        if rollout is None:
+            raise ValueError("on_step must return True, or raise an exception to end the evaluation")
+        return parallel.on_host(rollout), collector.failure
+
+    parts = parallel.together(play)
+    rollout = whole_of(collector.envs, [part for part, _ in parts], policy, generator.device)
+    failure = next((reason for _, reason in parts if reason), "")
+    return evaluation_metrics(rollout, failure) | {"deterministic": deterministic}, rollout
+
+
+def whole_of(env: VectorEnv, parts: list[Any], policy: Policy, device: torch.device) -> Any:
+    """Return the rollouts of all processes as one; see `parallel.whole`."""
+    numbered = env.metadata.get("group_size") is None or deals_groups(env)
+    return parallel.whole(parts, policy.obs_from_actions, device, numbered)
 
 
 def _is_single(space: spaces.Space, observation: Any) -> bool:

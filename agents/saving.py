@@ -8,9 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from . import log_entry
+from . import log_entry, parallel
 from .checkpoint import COUNTERS, read_checkpoint, write_checkpoint
+from .envs import deals_groups, seed_of
 from .files import reading
+from .policies.base import weights_digest
 from .settings import check_names, class_named
 
 
@@ -19,6 +21,7 @@ def moment_of(agent: Any) -> dict[str, Any]:
     return {
         "counters": {name: getattr(agent, name) for name in COUNTERS},
         "generator": agent.generator.get_state(),
+        "order": agent.order_generator.get_state(),
         "device": agent.generator.device.type,
         "envs": agent.collector.state_dict(),
         "failures": agent.failure_watch.state_dict(),
@@ -35,14 +38,19 @@ def save(agent: Any, path: Path, previous: Path | None) -> None:
             f"{str(path)!r} is left as it is: load the last checkpoint, or continue with learn()"
         )
     agent.anchor.check_reference()
+    if parallel.size() > 1:
+        parallel.check_equal(weights_digest(agent.policy))
     own_name = vars(type(agent)).get("name")  # None for a class of your own, which loads its checkpoints itself
     facts = {"agent": own_name, "policy_kind": agent.policy.kind, "settings": agent.settings, **agent.origin}
     moment = dict(agent.before_rollout or moment_of(agent))
     agent.collector.warn_of_loss(moment["envs"])
     facts |= moment.pop("counters")
     unwritten = agent.unwritten | ({} if agent._logger is None else log_entry.pending(agent._logger))
-    state = {**agent.training_state(), "moment": moment, "unwritten": unwritten, "extra": agent.extra_state}
-    write_checkpoint(path, facts, agent.policy, agent.anchor.reference, state, previous)
+    moments = parallel.gather(moment)
+    state = {**agent.training_state(), "moment": moments[0], "unwritten": unwritten, "extra": agent.extra_state}
+    if len(moments) > 1:
+        state["other_moments"] = moments[1:]
+    parallel.on_main(lambda: write_checkpoint(path, facts, agent.policy, agent.anchor.reference, state, previous))
 
 
 def load(
@@ -80,21 +88,43 @@ def load(
     same = env is None and settings.keys().isdisjoint({"env_kwargs", "num_envs", "group_size", "seed"})
     with reading(path):
         agent.load_training_state(state)
-        _continue_from(agent, state["moment"], same if continue_env is None else continue_env, "seed" in settings)
+        moment, own_process = _own_moment(state)
+        continues = same if continue_env is None else continue_env
+        _continue_from(agent, moment, continues, "seed" in settings, own_process)
         agent.unwritten, agent.extra_state = log_entry.checked(state["unwritten"]), dict(state["extra"])
     return agent
 
 
-def _continue_from(agent: Any, moment: Mapping[str, Any], continue_env: bool, own_seed: bool) -> None:
-    """Restore what `moment_of` returned; the generator only on the same kind of device, and without a seed given."""
+def _own_moment(state: Mapping[str, Any]) -> tuple[Mapping[str, Any], bool]:
+    """Return the moment of this process, and whether as many processes wrote the checkpoint; else the main one's."""
+    moments = [state["moment"], *state.get("other_moments", ())]
+    same_number = len(moments) == parallel.size()
+    return moments[parallel.rank() if same_number else 0], same_number
+
+
+def _continue_from(
+    agent: Any, moment: Mapping[str, Any], continue_env: bool, own_seed: bool, own_process: bool = True
+) -> None:
+    """Restore what `moment_of` returned; the generator only on the same kind of device, and without a seed given.
+
+    The moment of another number of processes has the same place in the stream of problems, if they share one; what
+    they sampled is not continued.
+    """
+    fresh = int(np.random.SeedSequence([agent.seed, agent.num_updates]).generate_state(1)[0] >> 1)
     if moment["device"] == agent.generator.device.type and not own_seed:
-        agent.generator.set_state(moment["generator"])
+        if own_process:
+            agent.generator.set_state(moment["generator"])
+            agent.order_generator.set_state(moment.get("order", moment["generator"]))
+        else:
+            agent.generator.manual_seed(parallel.own_seed(fresh))
+            agent.order_generator.manual_seed(fresh)
     if "envs" not in moment:  # checkpoints of format 2 had no more
         return
-    if continue_env:
-        fresh = np.random.SeedSequence([agent.seed, agent.num_updates]).generate_state(1)
+    if continue_env and not own_process and not deals_groups(agent.env):
+        agent.collector.seed(seed_of(agent.env, fresh))
+    elif continue_env:
         try:
-            agent.collector.load_state_dict(moment["envs"], int(fresh[0] >> 1))
+            agent.collector.load_state_dict(moment["envs"], fresh)
         except ValueError as error:
             raise ValueError(f"{error} (in Python, continue_env=False starts the environment anew)") from error
     agent.failure_watch.load_state_dict(moment["failures"])

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from . import parallel
 from .checks import check_count, check_number, check_optional_count
 from .estimators.aggregation import token_mean
 from .masters import MasterWeights
@@ -103,7 +104,7 @@ class WarmStart:
             self.optimizer.step()
             self.weights.copy_down()
             self.decay.step()
-            if on_step is not None and not on_step(step, self.losses[-1]):
+            if parallel.any_of(on_step is not None and not on_step(step, self.losses[-1])):
                 break
         self.policy.renew_critic()
         return self.losses
@@ -113,13 +114,16 @@ class WarmStart:
         batch = Batch.of(shown, advantages=shown.mask.double(), weights=token_mean(shown.mask))  # before any split
         costs = None if self.micro_batch_tokens is None else self.policy.costs(batch)
         total = 0.0
-        for rows in batch.split(self.micro_batch_size, costs, self.micro_batch_tokens):
+        own = parallel.own_rows(self.policy.costs(batch))
+        batch, costs = batch.select(own), None if costs is None else costs[own]
+        for rows in batch.split(self.micro_batch_size, costs, self.micro_batch_tokens) if len(batch) else ():
             log_probs, _ = self.policy.evaluate_actions(rows, entropy=False)
             loss = -(rows.weights * log_probs).sum()
             loss.backward()
             self.weights.add_gradients()
             total += loss.item()
-        return total
+        parallel.sum_gradients(self.weights.masters)
+        return sum(parallel.gather(total))
 
     def state_dict(self) -> dict[str, Any]:
         """Return what a checkpoint keeps besides the policy."""

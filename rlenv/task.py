@@ -80,6 +80,7 @@ class TextGenTask:
         test_fraction: expected share of problems in the test split.
         group_size: K consecutive episodes share a prompt.
         first_problem: number of the first group's problem in the stream; a warm start uses up the problems before it.
+        share: (r, W): poses only the groups r, r + W, r + 2W, ... of the stream, for process r of W; None for all.
         max_prompt_tokens: longest prompt; None for the longest listed prompt (at most 4096 tokens), else for what the
             verifier declares, else 128.
         max_new_tokens: longest completion with its end token; None for what the verifier declares (else 64), or for
@@ -115,6 +116,7 @@ class TextGenTask:
         test_fraction: float = 0.2,
         group_size: int = 1,
         first_problem: int = 0,
+        share: tuple[int, int] | None = None,
         max_prompt_tokens: int | None = None,
         max_new_tokens: int | None = None,
         long_prompts: str = "error",
@@ -141,6 +143,7 @@ class TextGenTask:
         self.stop_token_ids = stop_token_ids(self.tokenizer, self.encoder.end_of_turn, stop_tokens)
         self.group_size = _whole("group_size", group_size)
         self.first_problem = _whole("first_problem", first_problem, low=0)
+        self.share = (0, 1) if share is None else _share(*share)
         self.max_prompt_tokens, self.max_new_tokens = self._lengths(
             listed, answers, max_prompt_tokens, max_new_tokens, long_prompts, partial(place_of, problems)
         )
@@ -150,6 +153,8 @@ class TextGenTask:
         if long_prompts == "skip" and listed is not None:
             listed = self._without_long(listed)
         fits = self._fits if long_prompts == "skip" and listed is None else None
+        if curriculum is not None and self.share[1] > 1:
+            raise ValueError(f"a curriculum needs every verdict: it cannot be shared among {self.share[1]} processes")
         self.stream = ProblemStream(made, split, test_fraction, listed, fits, curriculum)
         posed = self.stream.listed or [self.stream[0]]
         self.eos_token_id = self.end_token(posed[0])
@@ -190,13 +195,18 @@ class TextGenTask:
             ValueError: if a prompt is empty, too long, or has characters that the tokenizer does not know.
         """
         groups = list(dict.fromkeys(episode // self.group_size for episode in episodes))
-        problems = [self.stream[self.first_problem + group] for group in groups]
+        problems = [self.stream[self.first_problem + self.in_stream(group)] for group in groups]
         tokens = self.encode([problem.prompt for problem in problems])
         by_group = {
-            group: Prompt(problem, ids, group, self.encoder.shown_text(problem.prompt))
+            group: Prompt(problem, ids, self.in_stream(group), self.encoder.shown_text(problem.prompt))
             for group, problem, ids in zip(groups, problems, tokens, strict=True)
         }
         return [by_group[episode // self.group_size] for episode in episodes]
+
+    def in_stream(self, group: int) -> int:
+        """Return the number in the whole stream of a group of this environment's share."""
+        part, parts = self.share
+        return group * parts + part
 
     def encode(self, prompts: Sequence[PromptText]) -> list[list[int]]:
         """Return the tokens of prompts; text that looks like a special token stays text."""
@@ -341,6 +351,13 @@ def _whole(name: str, value: Any, low: int = 1) -> int:
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < low:
         raise ValueError(f"{name} must be a whole number of at least {low}, got {value!r}")
     return int(value)
+
+
+def _share(part: Any, parts: Any) -> tuple[int, int]:
+    parts = _whole("the second number of share", parts)
+    if _whole("the first number of share", part, low=0) >= parts:
+        raise ValueError(f"share=({part}, {parts}): the first number must be below the second")
+    return int(part), parts
 
 
 def _length(characters: int | None, room: int, default: int) -> int:

@@ -57,7 +57,7 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
             "verdicts_in_infos": True,
             "groups_span_slots": True,
             "reset_options": ("progress",),
-            "agent_settings": ("device", "group_size", "late_verdicts", "flag_errors", "trust"),
+            "agent_settings": ("device", "group_size", "late_verdicts", "flag_errors", "trust", "share"),
         },
     }
 
@@ -85,6 +85,7 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
             "autoreset_mode": self.mode,
             "group_size": self.task.group_size,
             "max_episode_steps": self.task.max_new_tokens,
+            "share": self.task.share,
         }
         self.render_mode = render_mode
         self.num_envs = num_envs
@@ -129,10 +130,10 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
             self.task.reseed(self.np_random)
             left_out = torch.ones_like(self._done).index_fill(0, torch.tensor(rows, device=self.device), False)
             running = bool((left_out & ~self._done).any())
-            self._first_group = self._first_group - (-self._next_episode // self.task.group_size) if running else 0
+            self._first_group = self._first_group + self._groups_begun() * self.task.share[1] if running else 0
             self._next_episode, self._posed = 0, True
         if mask is None:  # begin a new group
-            self._next_episode += -self._next_episode % self.task.group_size
+            self._next_episode = self._groups_begun() * self.task.group_size
         info = self._start(rows)
         return self._observation(), info
 
@@ -171,7 +172,10 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
         """
         if self._late is not None:
             self._late.tell(everything=True)
-        place = {"next_episode": self._next_episode, "first_group": self._first_group, "posed": self._posed}
+        of_the_stream = self._next_episode
+        if self.task.share[1] > 1:
+            of_the_stream = self._groups_begun() * self.task.share[1] * self.task.group_size
+        place = {"next_episode": of_the_stream, "first_group": self._first_group, "posed": self._posed}
         return place | {"stream": self.task.stream.state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -183,7 +187,10 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
         self.task.stream.load_state_dict(state["stream"])
         if self._late is not None:
             self._late.forget()
-        self._next_episode, self._first_group = state["next_episode"], state["first_group"]
+        begun = -(-state["next_episode"] // (self.task.share[1] * self.task.group_size))
+        alone = self.task.share[1] == 1
+        self._next_episode = state["next_episode"] if alone else begun * self.task.group_size
+        self._first_group = state["first_group"]
         self._posed = state["posed"]
         self._done[:] = self._any_done = True
 
@@ -204,6 +211,9 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
         assert self._picture is not None
         tokens = self._tokens[row, : int(self._lengths[row])].tolist()
         return self._picture.frame(tokens, int(self._prompt_lengths[row]), *self._outcomes[row])
+
+    def _groups_begun(self) -> int:
+        return -(-self._next_episode // self.task.group_size)
 
     def _rows_of_mask(self, mask: Any) -> list[int]:
         if mask is None:

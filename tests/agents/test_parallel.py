@@ -1,0 +1,299 @@
+"""Several processes are one: the same gradient, the same problems, the same checkpoints, one error for all."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from ranks import Ranks
+from tabular import T, make_agent
+from tiny_models import text_envs, tiny_policy
+from updates import sample, some_cut_off
+
+from agents import AGENTS, Agent, Collector, make_envs, parallel
+from agents.algorithms._proximal import PassesAgent
+from agents.policies.base import weights_digest
+from agents.warm_start import warm_start
+
+OPTIONS: dict[str, dict[str, Any]] = {
+    "KL in the reward": {"kl_coef": 0.3, "gamma": 0.9},
+    "KL in the loss": {"kl_coef": 0.3, "kl_in": "loss", "kl_estimator": "exact", "ent_coef": 0.1},
+}
+ARITH = {"verifier": "arith", "verifier_kwargs": {"digits": 1}}
+
+
+@pytest.fixture(scope="module")
+def two(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ranks]:
+    ranks = Ranks(2, tmp_path_factory.mktemp("two"))
+    yield ranks
+    ranks.close()
+
+
+@pytest.fixture(scope="module")
+def four(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ranks]:
+    ranks = Ranks(4, tmp_path_factory.mktemp("four"))
+    yield ranks
+    ranks.close()
+
+
+@contextlib.contextmanager
+def alone() -> Iterator[None]:
+    """Let this process of several act as a single one."""
+    size = parallel.size
+    parallel.size = lambda: 1
+    try:
+        yield
+    finally:
+        parallel.size = size
+
+
+def updated(name: str, options: dict[str, Any], **more: Any) -> tuple[torch.Tensor, dict[str, float]]:
+    """Return the weights after a real update of an agent of the tiny world, and its metrics."""
+    cls = AGENTS[name]
+    passes = {"num_epochs": 2, "num_minibatches": 2} if issubclass(cls, PassesAgent) else {}
+    longest = {"max_steps": T} if name == "dr-grpo" else {}
+    agent = make_agent(cls, 4, episodes_per_update=32, **passes, **longest, **options, **more)
+    metrics = agent.update(some_cut_off(sample()))
+    return torch.cat([p.detach().flatten() for p in agent.policy.parameters()]), metrics
+
+
+def difference(name: str, options: dict[str, Any]) -> tuple[float, dict[str, tuple[float, float]]]:
+    """Return how far several processes' weights are from a single one's after an update, and the metrics of both."""
+    together, metrics = updated(name, options, micro_batch_size=2)
+    with alone():
+        single, expected = updated(name, options)
+    assert metrics.keys() == expected.keys()
+    return float((together - single).abs().max()), {key: (metrics[key], expected[key]) for key in metrics}
+
+
+def check_same(ranks: Ranks, name: str, options: dict[str, Any]) -> None:
+    for distance, metrics in ranks(difference, name, options):
+        assert distance < 1e-12
+        for key, (found, expected) in metrics.items():
+            assert found == pytest.approx(expected, rel=1e-9, abs=1e-12), key
+
+
+@pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
+@pytest.mark.parametrize("name", AGENTS)
+def test_two_processes_make_the_update_of_one(two: Ranks, name: str, options: dict[str, Any]) -> None:
+    check_same(two, name, options)
+
+
+@pytest.mark.parametrize("name", ["ppo", "dapo"])
+def test_four_processes_make_the_update_of_one(four: Ranks, name: str) -> None:
+    check_same(four, name, OPTIONS["KL in the loss"])
+
+
+# Episodes.
+
+
+def text_agent(name: str = "grpo", **settings: Any) -> Agent:
+    chosen = {"episodes_per_update": 8, "num_envs": 4, "group_size": 2, "seed": 3, "device": "cpu", **settings}
+    return AGENTS[name]("tiny", "TextGen-v0", env_kwargs=ARITH, **chosen)
+
+
+def played(updates: int) -> tuple[list[list[str]], str, int]:
+    """Return the prompts of each update, the hash of the weights at the end, and the steps counted."""
+    agent = text_agent()
+    prompts = []
+    for rollout, _ in agent.updates(total_episodes=8 * updates):
+        tokens, lengths = rollout.observations["tokens"], rollout.observations["length"].tolist()
+        prompts.append([agent.env.task.tokenizer.decode(row[:n]) for row, n in zip(tokens, lengths, strict=True)])
+    return prompts, weights_digest(agent.policy), agent.num_timesteps
+
+
+def test_the_problems_of_an_update_do_not_depend_on_the_number_of_processes(two: Ranks) -> None:
+    single, _, _ = played(3)
+    (first, weights, steps), (second, same_weights, same_steps) = two(played, 3)
+    assert first == second == single
+    assert weights == same_weights
+    assert steps == same_steps > 0
+
+
+def greedy(num_episodes: int) -> dict[str, Any]:
+    agent = text_agent()
+    figures, _ = agent.evaluate(make_envs("TextGen-v0", 4, {**ARITH, "split": "test"}), num_episodes, seed=5)
+    return figures
+
+
+def test_an_evaluation_has_the_figures_of_one_process(two: Ranks) -> None:
+    single = greedy(11)
+    assert two(greedy, 11) == [single, single]
+
+
+def cartpole() -> tuple[str, list[str], int]:
+    agent = AGENTS["ppo"]("MlpPolicy", "CartPole-v1", episodes_per_update=8, num_envs=4, seed=1)
+    firsts = [str(rollout.observations[:, 0].tolist()) for rollout, _ in agent.updates(total_episodes=16)]
+    return weights_digest(agent.policy), firsts, agent.num_episodes
+
+
+def test_control_is_played_with_other_seeds_and_trained_alike(two: Ranks) -> None:
+    (weights, firsts, episodes), other = two(cartpole)
+    assert (weights, firsts, episodes) == other
+    assert episodes == 16
+    (first, *_) = firsts
+    assert len(set(first.replace("]", "").split("["))) > 8, "every episode begins in another state"
+
+
+# Checkpoints.
+
+
+def saved(path: str, updates: int, more: int) -> tuple[str, str]:
+    """Train, save, train on; return the hashes of the weights at both moments."""
+    agent = text_agent("rloo", kl_coef=0.1)
+    run = agent.updates(total_episodes=8 * (updates + more))
+    for _ in range(updates):
+        next(run)
+    run.close()
+    agent.save(path)
+    middle = weights_digest(agent.policy)
+    agent.learn(total_episodes=8 * more, reset_num_timesteps=False)
+    return middle, weights_digest(agent.policy)
+
+
+def continued(path: str, more: int) -> tuple[str, str, list[int]]:
+    agent = Agent.load(path)
+    middle, groups = weights_digest(agent.policy), []
+    for rollout, _ in agent.updates(total_episodes=8 * more, reset_num_timesteps=False):
+        groups += rollout.groups.tolist()
+    return middle, weights_digest(agent.policy), groups
+
+
+def test_as_many_processes_continue_bit_for_bit_and_others_with_the_same_problems(two: Ranks, tmp_path: Any) -> None:
+    path = str(tmp_path / "saved")
+    (middle, end), *_ = two(saved, path, 2, 2)
+    assert [each[:2] for each in two(continued, path, 2)] == [(middle, end)] * 2
+    loaded, _, groups = continued(path, 2)
+    assert loaded == middle
+    assert groups == sorted(groups) and set(groups) == set(range(8, 16)), "the groups that come next"
+
+
+# One error for all.
+
+
+def failing(rank: int) -> str:
+    def work() -> int:
+        if parallel.rank() == rank:
+            raise ValueError("the disk is full")
+        return parallel.rank()
+
+    try:
+        return str(parallel.together(work))
+    except ValueError as error:
+        return f"{error} {getattr(error, '__notes__', [])}"
+
+
+def test_an_error_of_one_process_is_raised_in_all(two: Ranks) -> None:
+    assert two(failing, 1) == ["the disk is full ['in process 1']", "the disk is full []"]
+    assert two(failing, 2) == ["[0, 1]", "[0, 1]"]
+
+
+def refused() -> str:
+    try:
+        text_agent(episodes_per_update=6)
+    except ValueError as error:
+        return str(error)
+    return ""
+
+
+def test_groups_that_cannot_be_dealt_out_are_refused(two: Ranks) -> None:
+    expected = "episodes_per_update=6 cannot be divided among 2 processes x group_size=2; use a multiple of 4"
+    assert two(refused) == [expected] * 2
+
+
+def other_weights(path: str) -> str:
+    agent = text_agent()
+    if parallel.rank() == 1:
+        next(agent.policy.parameters()).data.add_(1)
+    try:
+        agent.save(path)
+    except RuntimeError as error:
+        return str(error)
+    return ""
+
+
+def test_processes_whose_weights_have_come_apart_are_stopped(two: Ranks, tmp_path: Any) -> None:
+    assert all(
+        "the policy of process 1 is not that of process 0" in said
+        for said in two(other_weights, str(tmp_path / "saved"))
+    )
+
+
+def unequal() -> str:
+    agent = text_agent(seed=parallel.rank())
+    return weights_digest(agent.policy)
+
+
+def test_every_process_starts_with_the_main_ones_weights(two: Ranks) -> None:
+    first, second = two(unequal)
+    assert first == second
+
+
+def curricula() -> str:
+    try:
+        AGENTS["rloo"]("tiny", "TextGen-v0", env_kwargs={**ARITH, "curriculum": 0.5}, episodes_per_update=8)
+    except ValueError as error:
+        return str(error)
+    return ""
+
+
+def test_a_curriculum_is_refused(two: Ranks) -> None:
+    assert all("cannot be shared among 2 processes" in said for said in two(curricula))
+
+
+@pytest.mark.parametrize("costs", [[1, 1, 1, 1], [9, 1, 1, 1], [1, 1, 1, 9], [5]])
+def test_every_row_belongs_to_one_process(monkeypatch: pytest.MonkeyPatch, costs: list[int]) -> None:
+    for size in (1, 2, 3, 5):
+        rows: list[int] = []
+        for rank in range(size):
+            monkeypatch.setattr(parallel, "size", lambda size=size: size)
+            monkeypatch.setattr(parallel, "rank", lambda rank=rank: rank)
+            own = parallel.own_rows(torch.tensor(costs))
+            rows += range(len(costs))[own]
+        assert rows == list(range(len(costs)))
+
+
+def test_an_update_of_a_text_policy_does_not_depend_on_the_number_of_processes(two: Ranks) -> None:
+    for distance in two(text_distance):
+        assert distance < 1e-12
+
+
+def text_distance() -> float:
+    """Return how far two processes' weights are from one's, for a language model with a critic and an anchor."""
+
+    def updated() -> torch.Tensor:
+        torch.manual_seed(0)  # of the critic's head
+        policy = tiny_policy("llama", envs, critic="separate")
+        settings = {"episodes_per_update": 8, "kl_coef": 0.1, "num_minibatches": 2, "device": "cpu", "gamma": 0.9}
+        agent = AGENTS["ppo"](policy, envs, learning_rate=1e-3, micro_batch_tokens=40, **settings)
+        agent.anchor.freeze_reference(agent.policy)
+        agent.update(rollout)
+        return torch.cat([p.detach().flatten() for p in agent.policy.parameters()])
+
+    envs = text_envs(num_envs=4, group_size=4)
+    with alone():
+        collector = Collector(envs, torch.device("cpu"))
+        collector.seed(0)
+        rollout = collector.collect(tiny_policy("llama", envs), 8, torch.Generator())
+        single = updated()
+    return float((updated() - single).abs().max())
+
+
+def imitated(whole: bool) -> tuple[list[float], str]:
+    """Return the losses of a warm start and the hash of the weights after it."""
+    with contextlib.nullcontext() if whole else alone():
+        policy = text_agent(policy_kwargs={"dtype": "float64"}).policy
+        collector = Collector(text_agent().env, torch.device("cpu"))
+        collector.seed(0)
+        with alone():
+            shown = collector.collect(policy, 6, torch.Generator())
+        return warm_start(policy, lambda size: shown, 3, 6, 1e-3, micro_batch_size=2), weights_digest(policy)
+
+
+def test_a_warm_start_is_shared(two: Ranks) -> None:
+    (losses, weights), other = two(imitated, True)
+    assert (losses, weights) == other
+    assert losses == pytest.approx(two(imitated, False)[0][0], rel=1e-12)

@@ -1,0 +1,70 @@
+"""Processes of one `torch.distributed` group on this machine, which do what a test asks for."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import traceback
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import cloudpickle
+
+SECONDS = 120  # for one task of all processes
+
+
+class Ranks:
+    """`size` processes that wait for work.
+
+    Args:
+        size: W.
+        folder: for the file by which they find each other.
+    """
+
+    def __init__(self, size: int, folder: Path) -> None:
+        context = multiprocessing.get_context("spawn")
+        self.pipes: list[Connection] = []
+        self.processes = []
+        for rank in range(size):
+            ours, theirs = context.Pipe()
+            process = context.Process(target=_serve, args=(theirs, rank, size, str(folder / "store")), daemon=True)
+            process.start()
+            theirs.close()
+            self.pipes.append(ours)
+            self.processes.append(process)
+
+    def __call__(self, work: Callable[..., Any], *args: Any) -> list[Any]:
+        """Call this in every process at once; return the results in order of rank, or raise the first error."""
+        for pipe in self.pipes:
+            pipe.send_bytes(cloudpickle.dumps((work, args)))
+        outcomes = []
+        for rank, pipe in enumerate(self.pipes):
+            assert pipe.poll(SECONDS), f"process {rank} did not answer"
+            outcomes.append(cloudpickle.loads(pipe.recv_bytes()))
+        failures = [f"process {rank}: {said}" for rank, (said, _) in enumerate(outcomes) if said]
+        assert not failures, "\n".join(failures)
+        return [result for _, result in outcomes]
+
+    def close(self) -> None:
+        for process in self.processes:
+            process.terminate()
+            process.join()
+
+
+def _serve(pipe: Connection, rank: int, size: int, store: str) -> None:
+    os.environ["OMP_NUM_THREADS"] = "1"
+    import torch
+
+    torch.set_num_threads(1)
+    torch.distributed.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=size)
+    while True:
+        try:
+            work, args = cloudpickle.loads(pipe.recv_bytes())
+        except EOFError:
+            return
+        try:
+            pipe.send_bytes(cloudpickle.dumps(("", work(*args))))
+        except BaseException:
+            pipe.send_bytes(cloudpickle.dumps((traceback.format_exc(), None)))
