@@ -11,7 +11,7 @@ from typing import Any
 
 from stable_baselines3.common.callbacks import BaseCallback
 
-from agents import Agent
+from agents import Agent, parallel
 from agents.checkpoint import read_facts
 from agents.files import whole_folder
 
@@ -119,7 +119,7 @@ class Saver(BaseCallback):
         """Tell whether it is time for a checkpoint."""
         if self.updates is not None:
             return self.agent.num_updates > 0 and self.agent.num_updates % self.updates == 0
-        return time.monotonic() - self._last >= 60 * self.minutes
+        return parallel.gather(time.monotonic() - self._last >= 60 * self.minutes)[0]  # by the main process's clock
 
     def _on_rollout_start(self) -> None:
         if self.due() and self._saved != self._content():

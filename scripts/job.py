@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from agents import Agent, Rollout
+from agents import Agent, Rollout, parallel
 from agents.files import reading
 
 from . import panels, run_folder, samples, session
@@ -187,7 +187,7 @@ class Job:
             raise
         self.saver.save_changes()
         self.saver.stop_clock()
-        if self.interrupt.asked:
+        if parallel.any_of(bool(self.interrupt.asked)):
             raise SignalError
 
     def _callbacks(self) -> list[Any]:

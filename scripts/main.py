@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import os
 import signal
 import sys
 from contextlib import suppress
@@ -34,6 +35,9 @@ COMMANDS = {  # name: its module and attribute, imported when it is used, and wh
     "info": ("info:info", "Print versions, devices and settings for a bug report."),
     "completion": ("completion:completion", "Print the script that completes commands in your shell."),
 }
+
+
+IN_SEVERAL = ("train",)  # what torchrun may start
 
 
 class Commands(Group):
@@ -88,15 +92,26 @@ class Commands(Group):
                 sys.exit(1)
             explained = explain(error)
             if explained is None:
+                sys.stderr = sys.__stderr__  # one of several processes is silent otherwise
                 raise
             _fail(*explained)
         sys.exit(code if isinstance(code, int) else 0)
 
 
 def _fail(message: str, code: int) -> NoReturn:
+    if several():
+        from .processes import said_once
+
+        message = said_once(message)
     with suppress(OSError):  # standard error may be closed
-        click.echo(f"Error: {message}", err=True)
+        if message:
+            click.echo(f"Error: {message}", err=True, file=sys.__stderr__ if several() else None)
     sys.exit(code)
+
+
+def several() -> bool:
+    """Return whether torchrun has started several processes, of which this is one."""
+    return int(os.environ.get("WORLD_SIZE", "1")) > 1
 
 
 def _check_packages() -> None:
@@ -120,6 +135,9 @@ def _check_packages() -> None:
 @click.version_option(package_name="rlenv")
 def main() -> None:
     """Reinforcement learning for language models in a Gymnasium environment, and for classic control alike."""
+    command = click.get_current_context().invoked_subcommand
+    if several() and command not in IN_SEVERAL:
+        raise click.UsageError(f"{command} runs in one process: start it without torchrun (train may have several)")
     try:
         _check_packages()
     except ImportError as error:

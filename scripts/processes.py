@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import os
+import sys
+import tempfile
 import time
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
+import click
 import torch
 import torch.distributed as dist
 
 SECONDS = 1800  # that one process waits for the others in an update; a dead one is noticed at once
 _WAIT = 1.0  # second that a process with an error waits for the main one to print the same
 _store: dist.Store | None = None
-
-
-def started() -> bool:
-    """Return whether torchrun has started several processes, of which this is one."""
-    return int(os.environ.get("WORLD_SIZE", "1")) > 1
 
 
 def number() -> int:
@@ -37,7 +36,7 @@ def join(device: str) -> str:
         ValueError: for more processes than devices on this machine, a device with a number, or a meeting that fails.
     """
     global _store
-    if not started():
+    if int(os.environ.get("WORLD_SIZE", "1")) == 1:
         return device
     here, most = int(os.environ.get("LOCAL_WORLD_SIZE", "1")), torch.cuda.device_count()
     on_gpu = device == "cuda" or (device == "auto" and torch.cuda.is_available())
@@ -64,7 +63,20 @@ def join(device: str) -> str:
     except (RuntimeError, dist.DistError) as error:
         reason = str(error).splitlines()[0]
         raise ValueError(f"the {os.environ['WORLD_SIZE']} processes did not meet at {address}: {reason}") from error
+    if number() > 0:  # the main process speaks for all
+        sys.stdout = sys.stderr = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115
     return device
+
+
+def own_folder(run: Path, given: dict[str, Any]) -> tuple[Path, dict[str, Any]]:
+    """Return where this process logs, and its options: the run folder, or for all but the main one, one that vanishes.
+
+    So no other code asks which process it is in. Checkpoints are written once, by `Agent.save`.
+    """
+    if number() == 0:
+        return run, given
+    folder = click.get_current_context().with_resource(tempfile.TemporaryDirectory(prefix="rlenv-process-"))
+    return Path(folder, "run"), given | {"report": False, "track": None}
 
 
 def _meeting_place() -> Any:
@@ -80,13 +92,11 @@ def _meeting_place() -> Any:
     return dist.PrefixStore(f"rlenv/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", store)
 
 
-def says(message: str) -> str:
+def said_once(message: str) -> str:
     """Return what this process prints of an error: nothing if the main one has the same, which prints it.
 
     The processes read the same options, so that most errors come up in all of them.
     """
-    if not started():
-        return message
     if number() == 0:
         if _store is not None:
             _store.set("error", message)

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from agents import Agent
+from agents import Agent, parallel
 from agents.envs import named_by_checkpoint
 from agents.files import read_table
 
@@ -38,7 +38,7 @@ def continued(given: dict[str, Any]) -> tuple[Agent, Path]:
     """
     run: Path = given["resume"]
     run_folder.check_links(run)
-    run_folder.lock(run)
+    parallel.on_main(lambda: run_folder.lock(run))
     # config.json is a file that others may have written: it may name no more than a checkpoint may.
     named_by_checkpoint(given["env_id"], {}, given["trust_checkpoint"])
     begun = read_table(run / run_folder.CONFIG)
@@ -48,12 +48,12 @@ def continued(given: dict[str, Any]) -> tuple[Agent, Path]:
             f"{str(run)!r} is a run of rlenv sft; continue with: rlenv train --model "
             f"{shlex.quote(str(run))} --sft-steps 0"
         )
-    checkpoint = run_folder.newest_whole(run)
+    checkpoint = parallel.on_main(lambda: _newest(run))
     if checkpoint is None:
         say(f"{str(run)!r} has no checkpoint yet: the run starts again from its beginning")
         return session.build_agent(given["agent"], given), run
-    agent = session.load_agent(run_folder.promote(run, checkpoint), given, CHANGEABLE)
-    _forget_stop(run / run_folder.RESULT)
+    agent = session.load_agent(checkpoint, given, CHANGEABLE)
+    parallel.on_main(lambda: _forget_stop(run / run_folder.RESULT))
     if not agent.extra_state:
         say(
             f"{str(checkpoint)!r} is of an earlier version, which kept neither the place in the stream of problems nor "
@@ -71,6 +71,12 @@ def _forget_stop(result: Path) -> None:
         return
     if stopped:
         result.unlink()
+
+
+def _newest(run: Path) -> Path | None:
+    """Return the newest whole checkpoint, which becomes the run's newest; None if there is none yet."""
+    found = run_folder.newest_whole(run)
+    return None if found is None else run_folder.promote(run, found)
 
 
 def _check_options(given: dict[str, Any], begun: dict[str, Any]) -> None:

@@ -202,9 +202,11 @@ def train(**given: Any) -> None:
     from . import run_folder as folder
     from .job import failures
     from .memory import dry_run, is_out_of_memory, out_of_memory
+    from .processes import join, own_folder
     from .progress import Interrupt, say
 
     given = _checked(given)
+    device = join(given["device"])
     if given["resume"] is None:
         given = model_defaults.fill_in(given)
     if given["dry_run"]:
@@ -213,7 +215,9 @@ def train(**given: Any) -> None:
     resumed = given["resume"] is not None
     interrupt = Interrupt()
     with trusting(given["trust_checkpoint"] or not resumed):
-        agent, run_dir = resume.continued(given) if resumed else _new(given)
+        here = given | {"device": device}
+        agent, run_dir = resume.continued(here) if resumed else _new(here)
+        run_dir, given = own_folder(run_dir, given)
         job = _job(agent, given, run_dir, interrupt)
     model_defaults.announce(agent, given)
     with interrupt:  # not before: a signal while a model is loaded ends the command at once
@@ -330,6 +334,8 @@ def _report(run_dir: Path) -> bool:
 
 def _new(given: dict[str, Any]) -> tuple[Any, Path]:
     """Return the agent that the options describe and the path of its run folder; writes nothing."""
+    from agents import parallel
+
     from . import run_folder as folder
     from . import session, settings
     from .verifier_names import short_name
@@ -337,4 +343,4 @@ def _new(given: dict[str, Any]) -> tuple[Any, Path]:
     agent = session.build_agent(given["agent"], given)
     of_text = [short_name(given["verifier"])] if settings.is_text(given["env_id"]) else []
     name = "-".join([given["env_id"].split(":")[-1], *of_text, given["agent"]])
-    return agent, folder.choose(given["log_dir"], given["overwrite"], name.lower())
+    return agent, parallel.on_main(lambda: folder.choose(given["log_dir"], given["overwrite"], name.lower()))
