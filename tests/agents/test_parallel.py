@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,8 +16,10 @@ from updates import sample, some_cut_off
 
 from agents import AGENTS, Agent, Collector, make_envs, parallel
 from agents.algorithms._proximal import PassesAgent
+from agents.learner import Learner
 from agents.policies.base import weights_digest
 from agents.warm_start import warm_start
+from rlenv.task import TextGenTask
 
 OPTIONS: dict[str, dict[str, Any]] = {
     "KL in the reward": {"kl_coef": 0.3, "gamma": 0.9},
@@ -284,16 +287,105 @@ def text_distance() -> float:
 
 def imitated(whole: bool) -> tuple[list[float], str]:
     """Return the losses of a warm start and the hash of the weights after it."""
-    with contextlib.nullcontext() if whole else alone():
-        policy = text_agent(policy_kwargs={"dtype": "float64"}).policy
-        collector = Collector(text_agent().env, torch.device("cpu"))
+    with alone():
+        agent = text_agent(policy_kwargs={"dtype": "float64"})
+        collector = Collector(agent.env, torch.device("cpu"))
         collector.seed(0)
-        with alone():
-            shown = collector.collect(policy, 6, torch.Generator())
-        return warm_start(policy, lambda size: shown, 3, 6, 1e-3, micro_batch_size=2), weights_digest(policy)
+        shown = collector.collect(agent.policy, 6, torch.Generator())
+    with contextlib.nullcontext() if whole else alone():
+        losses = warm_start(agent.policy, lambda size: shown, 3, 6, 1e-3, micro_batch_size=2)
+    return losses, weights_digest(agent.policy)
 
 
 def test_a_warm_start_is_shared(two: Ranks) -> None:
     (losses, weights), other = two(imitated, True)
     assert (losses, weights) == other
-    assert losses == pytest.approx(two(imitated, False)[0][0], rel=1e-12)
+    assert losses == pytest.approx(two(imitated, False)[0][0], rel=1e-6)  # norms round to float32
+
+
+# Bugs that others had, planted.
+
+
+def mean_of_means() -> None:
+    """Weights with the denominators of the process's own rows, averaged."""
+    loss = Learner.loss
+
+    def local(self: Any, batch: Any) -> Any:
+        value, metrics = loss(self, batch)
+        rows = sample().select(parallel.own_rows(self.policy.costs(sample())))
+        return value * int(sample().mask.sum()) / (2 * int(rows.mask.sum())), metrics
+
+    Learner.loss = local
+
+
+def clipped_before_the_sum() -> None:
+    add = parallel.sum_gradients
+
+    def clipped(parameters: Any) -> None:
+        torch.nn.utils.clip_grad_norm_(parameters, 0.01)
+        add(parameters)
+
+    parallel.sum_gradients = clipped
+
+
+def sum_dropped_by_one_process() -> None:
+    add = parallel.sum_gradients
+
+    def dropped(parameters: Any) -> None:
+        before = [None if p.grad is None else p.grad.clone() for p in parameters]
+        add(parameters)
+        if parallel.rank() == 1:
+            for parameter, grad in zip(parameters, before, strict=True):
+                parameter.grad = grad
+
+    parallel.sum_gradients = dropped
+
+
+def planted(bug: str, name: str, options: dict[str, Any]) -> float:
+    """Return the distance between two processes' update and one's, with a bug in the first."""
+    kept = Learner.loss, parallel.sum_gradients
+    globals()[bug]()
+    try:
+        together, _ = updated(name, options)
+    finally:
+        Learner.loss, parallel.sum_gradients = kept
+    with alone():
+        single, _ = updated(name, options)
+    return float((together - single).abs().max())
+
+
+@pytest.mark.parametrize("bug", ["mean_of_means", "clipped_before_the_sum", "sum_dropped_by_one_process"])
+def test_a_planted_bug_moves_the_weights(two: Ranks, bug: str) -> None:
+    assert max(two(planted, bug, "ppo", {"max_grad_norm": 0.01})) > 1e-6
+
+
+def undealt(updates: int) -> list[list[str]]:
+    kept = TextGenTask.in_stream
+    TextGenTask.in_stream = lambda self, group: group  # type: ignore[method-assign]
+    try:
+        return played(updates)[0]
+    finally:
+        TextGenTask.in_stream = kept  # type: ignore[method-assign]
+
+
+def test_groups_that_are_not_dealt_out_are_other_problems(two: Ranks) -> None:
+    assert two(undealt, 1)[0] != played(1)[0]
+
+
+def idle() -> float:
+    """Return the distance of an update in which one group alone has a gradient, so that one process has no rows."""
+
+    def step() -> torch.Tensor:
+        agent = make_agent(AGENTS["grpo"], 4, episodes_per_update=32, skip_idle_rows=True)
+        rollout = sample()
+        rewards = rollout.rewards.where((rollout.groups == rollout.groups[0])[:, None], 0)
+        agent.update(replace(rollout, rewards=rewards))
+        return torch.cat([p.detach().flatten() for p in agent.policy.parameters()])
+
+    together = step()
+    with alone():
+        return float((together - step()).abs().max())
+
+
+def test_a_process_may_have_nothing_to_learn(two: Ranks) -> None:
+    assert max(two(idle)) < 1e-12
