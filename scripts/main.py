@@ -91,6 +91,10 @@ class Commands(Group):
             if isinstance(error, BrokenPipeError) and reader_gone():
                 sys.exit(1)
             explained = explain(error)
+            if explained is None and several():
+                from .processes import is_lost
+
+                explained = ("another process has ended, and this one with it", 1) if is_lost(error) else None
             if explained is None:
                 sys.stderr = sys.__stderr__  # one of several processes is silent otherwise
                 raise

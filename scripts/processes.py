@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 import tempfile
 import time
@@ -16,6 +17,7 @@ import torch.distributed as dist
 
 SECONDS = 1800  # that one process waits for the others in an update; a dead one is noticed at once
 _WAIT = 1.0  # second that a process with an error waits for the main one to print the same
+_LOST = re.compile(r"closed by peer|Connection reset|Broken pipe|Socket closed|NCCL|Timed out waiting", re.IGNORECASE)
 _store: dist.Store | None = None
 
 
@@ -76,7 +78,9 @@ def own_folder(run: Path, given: dict[str, Any]) -> tuple[Path, dict[str, Any]]:
     if number() == 0:
         return run, given
     folder = click.get_current_context().with_resource(tempfile.TemporaryDirectory(prefix="rlenv-process-"))
-    return Path(folder, "run"), given | {"report": False, "track": None}
+    own = Path(folder, "run")
+    own.mkdir()
+    return own, given | {"report": False, "track": None}
 
 
 def _meeting_place() -> Any:
@@ -90,6 +94,11 @@ def _meeting_place() -> Any:
         timeout=timedelta(seconds=30),
     )
     return dist.PrefixStore(f"rlenv/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", store)
+
+
+def is_lost(error: Exception) -> bool:
+    """Tell whether this is how the end of another process shows in this one."""
+    return isinstance(error, RuntimeError) and bool(_LOST.search(str(error)))
 
 
 def said_once(message: str) -> str:

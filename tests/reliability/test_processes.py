@@ -1,0 +1,93 @@
+"""rlenv train under torchrun: one voice, one run folder; a killed process ends the job, and resuming goes on."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+import rlenv  # noqa: F401 (registers TextGen-v0)
+from agents import Agent
+from agents.policies.base import weights_digest
+
+SMALL = [
+    "train", "--device", "cpu", "--verifier-arg", "digits=1", "--sft-steps", "60", "--eval-episodes", "8",
+    "--eval-every", "0", "--episodes-per-update", "8", "--num-envs", "8", "--no-report",
+]  # fmt: skip
+
+
+def torchrun(folder: Path, *args: Any, processes: int = 2) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes)]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    return subprocess.Popen(
+        [*command, "-m", "rlenv", *map(str, args)],
+        cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+
+
+def finished(process: subprocess.Popen[str]) -> tuple[int, str, str]:
+    out, errors = process.communicate(timeout=240)
+    return process.returncode, out, errors
+
+
+def weights_of(run: Path) -> str:
+    return weights_digest(Agent.load(run / "checkpoint", device="cpu").policy)
+
+
+@pytest.mark.slow
+def test_a_resumed_run_of_two_processes_is_the_run_without_a_break(tmp_path: Path) -> None:
+    code, out, errors = finished(torchrun(tmp_path, *SMALL, "--episodes", 64, "--log-dir", "whole"))
+    assert code == 0, errors
+    assert out.count("Run folder") == 1 and errors.count("before: success") == 1
+    halves = [*SMALL, "--lr-schedule", "constant"]
+    assert finished(torchrun(tmp_path, *halves, "--episodes", 32, "--log-dir", "half"))[0] == 0
+    assert finished(torchrun(tmp_path, "train", "--resume", "half", "--episodes", 64))[0] == 0
+    assert finished(torchrun(tmp_path, *halves, "--episodes", 64, "--log-dir", "straight"))[0] == 0
+    assert weights_of(tmp_path / "half") == weights_of(tmp_path / "straight")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("victim", [0, 1])
+def test_a_killed_process_ends_the_job_and_the_run_goes_on(tmp_path: Path, victim: int) -> None:
+    more = ["--episodes", 10**6, "--save-every-updates", 2, "--log-dir", "run"]
+    process = torchrun(tmp_path, *SMALL, *more)
+    workers: list[psutil.Process] = []
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline and not (tmp_path / "run" / "checkpoint-000002").exists():
+        time.sleep(0.1)
+    for child in psutil.Process(process.pid).children():
+        if child.environ().get("RANK") == str(victim):
+            workers.append(child)
+    assert len(workers) == 1
+    workers[0].send_signal(signal.SIGKILL)
+    code, _, errors = finished(process)
+    assert code != 0, errors
+    done = Agent.load(tmp_path / "run" / "checkpoint", device="cpu").num_episodes
+    code, _, errors = finished(torchrun(tmp_path, "train", "--resume", "run", "--episodes", done + 16))
+    assert code == 0, errors
+    assert Agent.load(tmp_path / "run" / "checkpoint", device="cpu").num_episodes == done + 16
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["train", "--verifier", "nosuch"], "unknown verifier 'nosuch'"),
+        ([*SMALL, "--episodes-per-update", "12"], "episodes_per_update=12 cannot be divided among 2 processes"),
+        (["evaluate", "run"], "evaluate runs in one process"),
+        (["train", "--device", "cuda:0"], "names one device for 2 processes"),
+    ],
+)
+def test_bad_input_is_one_line_of_one_process(tmp_path: Path, arguments: list[str], said: str) -> None:
+    code, _, errors = finished(torchrun(tmp_path, *arguments))
+    lines = [line for line in errors.splitlines() if re.match(r"(\[rank\d\]:)?Error: ", line)]
+    assert code != 0
+    assert len(lines) == 1 and said in lines[0], errors
