@@ -12,7 +12,6 @@ process, and costs nothing.
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import fields, replace
 from typing import Any, TypeVar
@@ -229,9 +228,9 @@ def check_equal(digest: str) -> None:
 
 
 def _portable(error: Exception) -> Exception:
-    """Return an error that can be sent: itself, or one that says the same."""
+    """Return an error that can be sent: itself if its arguments make it again, or one that says the same."""
     try:
-        again = pickle.loads(pickle.dumps(error))
-    except Exception:  # whatever an exception's own constructor raises
+        again: Exception | None = type(error)(*error.args)
+    except TypeError:  # its constructor takes other arguments
         again = None
-    return error if type(again) is type(error) and str(again) == str(error) else RuntimeError(f"{error!r}")
+    return error if again is not None and str(again) == str(error) else RuntimeError(f"{type(error).__name__}: {error}")

@@ -85,6 +85,7 @@ def test_two_processes_make_the_update_of_one(two: Ranks, name: str, options: di
     check_same(two, name, options)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["ppo", "dapo"])
 def test_four_processes_make_the_update_of_one(four: Ranks, name: str) -> None:
     check_same(four, name, OPTIONS["KL in the loss"])
