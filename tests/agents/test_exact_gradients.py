@@ -429,6 +429,7 @@ def made() -> dict[str, list[list[str]]]:
     return {name: _cells(text) for name, text in module.pages().items()}
 
 
+@pytest.mark.slow
 def test_the_pages_are_what_their_command_writes() -> None:
     pages = made()
     assert set(pages) == set(PAGES)

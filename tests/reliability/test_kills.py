@@ -46,7 +46,8 @@ def campaign(start, folder, world, kills, rng, per_run=5):
     return count, found
 
 
-@pytest.mark.parametrize("world", [pytest.param("warm start", marks=pytest.mark.slow), "workers"])
+@pytest.mark.slow
+@pytest.mark.parametrize("world", ["warm start", "workers"])
 def test_a_kill(world, start, tmp_path):
     count, found = campaign(start, tmp_path, world, 1, random.Random(world))
     assert count.kills == 1

@@ -101,7 +101,10 @@ class Generous(Arith):
         return Verdict(2.5 * super().verify(problem, completion).reward)
 
 
-@pytest.mark.parametrize("how", ["here", "in a worker process", "isolated", "as a part", "as a part in a worker"])
+SLOW = [pytest.param(how, marks=pytest.mark.slow) for how in ("in a worker process", "isolated")]
+
+
+@pytest.mark.parametrize("how", ["here", *SLOW, "as a part", "as a part in a worker"])
 def test_a_reward_outside_the_declared_range_is_an_error_wherever_it_is_judged(how):
     generous = Generous()
     generous.isolated = "worker" in how

@@ -97,7 +97,11 @@ def test_a_folder_below_something_else_is_refused(command, below, tmp_path):
         ({"model_type": "t5"}, "model type 't5' is an encoder-decoder; supported: "),
         ({"model_type": "mamba"}, "model type 'mamba' keeps a recurrent state; supported: "),
         ({"model_type": "own", "auto_map": {"AutoConfig": "code.Config"}}, "rlenv never runs code of a checkpoint"),
-        ({"model_type": "llama"}, "the weights of model "),
+        (
+            {"model_type": "llama", "vocab_size": 64, "hidden_size": 16, "intermediate_size": 16}
+            | {"num_hidden_layers": 1, "num_attention_heads": 2},
+            "the weights of model ",
+        ),
     ],
     ids=lambda value: value["model_type"] if isinstance(value, dict) else "",
 )
