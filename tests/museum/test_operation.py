@@ -13,7 +13,7 @@ from agents.learner import Learner
 from agents.optimizer import PolicyOptimizer
 from agents.policies import control
 from agents.policies.language import policy as language_model
-from agents.policies.language import training_pass
+from agents.policies.language import policy_folder, training_pass
 from rlenv import _neighbours
 
 LENGTHS = {"test_fraction": 0.0, "max_prompt_tokens": 6, "max_new_tokens": 4}
@@ -215,7 +215,7 @@ def test_a_checkpoint_names_what_is_imported(patch):
 @planted(None, OURS, Test("agents/test_surface.py::test_switches_and_the_kind_of_attention_come_back", model="object"))
 def test_switches_are_not_saved(patch):
     """A loaded policy has the default switches, whatever it was trained with."""
-    patch.setattr(language_model, "_SWITCHES", ())
+    patch.setattr(policy_folder, "_SWITCHES", ())
 
 
 @planted(None, OURS, Test("agents/test_settings.py::test_a_checkpoint_of_fused_adam_goes_on_without_it"))
