@@ -267,7 +267,8 @@ class Learner:
     def diagnose(self, log_probs: torch.Tensor, batch: Batch) -> dict[str, float]:
         """Return metrics of how far the log-probabilities are from those while acting; see `reductions`."""
         gap = log_probs - batch.log_probs
-        self._show("train/ratio", gap.exp(), batch)
+        if self.arrays is not None:  # this is in every micro-batch
+            self._show("train/ratio", gap.exp(), batch)
         return {
             "train/approx_kl": batch.total(gap.expm1() - gap).item(),
             "train/logp_gap_max": gap.abs().max().item() if gap.numel() else 0.0,
