@@ -29,7 +29,7 @@ from agents.checkpoint import read_checkpoint
 from agents.files import Lock, read_table, sync, versions, whole_folder
 
 from .progress import say
-from .run_files import CONFIG, EPISODES, REPORT, RESULT, SAMPLES
+from .run_files import CONFIG, EPISODES, REPORT, RESULT, SAMPLES, fresh, write_text
 from .run_log import CSV, EVENTS, event_files
 
 TRACKING = "tracking.json"  # of --track: the id of the tracker's run, which is continued
@@ -68,7 +68,7 @@ def choose(log_dir: Path | None, overwrite: bool, name: str) -> Path:
 
 
 def _check_free(log_dir: Path, overwrite: bool) -> None:
-    if log_dir.exists() and any(path.name not in (LOCK, _fresh(CONFIG)) for path in log_dir.iterdir()):
+    if log_dir.exists() and any(path.name not in (LOCK, fresh(CONFIG)) for path in log_dir.iterdir()):
         if not overwrite:
             raise ValueError(f"the run folder {str(log_dir)!r} exists; pass --overwrite to replace it")
         if not (log_dir / CONFIG).is_file():
@@ -111,8 +111,8 @@ def begin_again(run: Path, config: dict[str, Any]) -> None:
     Raises:
         ValueError: if anything else is in the folder; nothing is removed then.
     """
-    fresh = map(_fresh, (CONFIG, RESULT, CSV, EPISODES, REPORT, CHECKPOINT, TRACKING))
-    ours = (*TRACKER_FILES, LOCK, CONFIG, RESULT, SAMPLES, EPISODES, REPORT, *fresh, f".{CHECKPOINT}-lock")
+    begun = map(fresh, (CONFIG, RESULT, CSV, EPISODES, REPORT, CHECKPOINT, TRACKING))
+    ours = (*TRACKER_FILES, LOCK, CONFIG, RESULT, SAMPLES, EPISODES, REPORT, *begun, f".{CHECKPOINT}-lock")
     found = sorted(run.iterdir())
     foreign = [path.name for path in found if path.name not in (*ours, CSV) and not _of_events(path)]
     if foreign:
@@ -218,10 +218,7 @@ def config_of(spec: str) -> dict[str, Any]:
 
 def write_json(path: Path, value: Any) -> None:
     """Write readable JSON; a kill or a power failure leaves the old file or the new one."""
-    fresh = path.with_name(_fresh(path.name))
-    fresh.write_text(json.dumps(value, indent=2, default=str) + "\n", encoding="utf-8")
-    sync(fresh)
-    fresh.replace(path)
+    write_text(path, json.dumps(value, indent=2, default=str) + "\n")
     sync(path.parent)
 
 
@@ -232,11 +229,6 @@ def is_evaluated(run: Path, updates: int) -> bool:
     except ValueError:  # none yet, or damaged
         return False
     return result.get("updates") == updates and result.get("eval") is not None
-
-
-def _fresh(name: str) -> str:
-    """Return the name under which a file is written before it takes the place of the old one."""
-    return f".{name}-new"
 
 
 def checkpoint_of(path: Path) -> Path:

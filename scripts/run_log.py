@@ -13,10 +13,11 @@ from typing import Any
 import torch
 from stable_baselines3.common.logger import CSVOutputFormat, Logger, TensorBoardOutputFormat
 from torch.utils.tensorboard import SummaryWriter
+from typing_extensions import override
 
 from agents.files import sync
 
-from .run_files import CSV, EPISODES
+from .run_files import CSV, EPISODES, write_text
 from .terminal import plain
 
 EVENTS = "events.out.tfevents*"
@@ -24,14 +25,33 @@ LONGEST = 600  # characters of a text in a table
 BINS = 30  # of a histogram: 0.7 kB
 
 
-class ContinuedCSV(CSVOutputFormat):
-    """stable-baselines3's CSV file, appended to instead of overwritten."""
+class Table(CSVOutputFormat):
+    """stable-baselines3's CSV file, appended to instead of overwritten, and whole at any moment.
 
-    def __init__(self, file: Path) -> None:
-        self.file = file.open("r+", encoding="utf-8")
+    A new column, such as that of the first failure, changes all lines; that is done in another file, which then takes
+    the place of this one.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.separator, self.quotechar = path, ",", '"'
+        path.touch()
+        self._open()
+
+    def _open(self) -> None:
+        self.file = self.path.open("r+", encoding="utf-8")
         self.keys = next(csv.reader(self.file), [])
-        self.separator, self.quotechar = ",", '"'
         self.file.seek(0, io.SEEK_END)
+
+    @override
+    def write(self, key_values: dict[str, Any], key_excluded: dict[str, tuple[str, ...]], step: int = 0) -> None:
+        shown = {name for name in key_values if "csv" not in (key_excluded.get(name) or ())}
+        if fresh := sorted(shown - set(self.keys)):
+            self.file.seek(0)
+            rows = [line.rstrip("\n") + self.separator * len(fresh) for line in self.file][1:]
+            write_text(self.path, "\n".join([self.separator.join([*self.keys, *fresh]), *rows, ""]))
+            self.file.close()
+            self._open()
+        super().write(key_values, key_excluded, step)
 
 
 def open_log(folder: Path, place: dict[str, Any] | None = None, name: str = "run") -> Logger:
@@ -46,10 +66,9 @@ def open_log(folder: Path, place: dict[str, Any] | None = None, name: str = "run
         name: of the folder of events, unless there are some.
     """
     cut_log(folder, place_in(folder) if place is None else place)
-    table = ContinuedCSV(folder / CSV) if (folder / CSV).is_file() else CSVOutputFormat(str(folder / CSV))
     found = event_files(folder)
     events = TensorBoardOutputFormat(str(found[0].parent if found else folder / name))
-    return Logger(str(folder), [table, events])
+    return Logger(str(folder), [Table(folder / CSV), events])
 
 
 def event_files(folder: Path) -> list[Path]:
@@ -71,7 +90,10 @@ def log_place(logger: Logger) -> dict[str, Any]:
 
 def place_in(folder: Path) -> dict[str, Any]:
     """Return how far the log in a run folder goes: rows of the table, bytes of the other files."""
-    lines = (folder / CSV).read_text(encoding="utf-8").count("\n") if (folder / CSV).is_file() else 0
+    lines = 0
+    if (folder / CSV).is_file():
+        with (folder / CSV).open("rb") as table:
+            lines = sum(line.endswith(b"\n") for line in table)
     samples = (folder / EPISODES).stat().st_size if (folder / EPISODES).is_file() else 0
     sizes = {path.relative_to(folder).as_posix(): path.stat().st_size for path in event_files(folder)}
     return {"rows": max(lines - 1, 0), "events": sizes, "samples": samples}
@@ -145,9 +167,7 @@ def cut_log(folder: Path, place: dict[str, Any]) -> None:
         lines = (folder / CSV).read_text(encoding="utf-8").splitlines(keepends=True)
         whole = [line for line in lines if line.endswith("\n")]  # a power failure may cut the last line
         kept = whole[: place["rows"] + 1] if place["rows"] else []
-        fresh = folder / f".{CSV}-new"
-        fresh.write_text("".join(kept), encoding="utf-8")
-        fresh.replace(folder / CSV)
+        write_text(folder / CSV, "".join(kept))
 
 
 def _cut(path: Path, size: int) -> None:

@@ -84,6 +84,7 @@ class Tracker(KVWriter):
         """Send one figure that has its own count of steps."""
         if self._is_new(name, step):
             self.send({name: value}, step, f"{name.split('/')[0]}/step")
+            self._mark()  # a kill in the warm start comes before any entry of the log
 
     def add_histogram(self, name: str, values: Any, step: int) -> None:
         """Send a distribution of values [n]."""

@@ -6,6 +6,8 @@ import csv
 import json
 import math
 import re
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -26,8 +28,8 @@ class Series:
         values: finite ones only.
     """
 
-    updates: tuple[int, ...] = ()
-    values: tuple[float, ...] = ()
+    updates: Sequence[int] = ()
+    values: Sequence[float] = ()
 
     def __len__(self) -> int:
         return len(self.values)
@@ -165,16 +167,24 @@ def read_run(folder: Path) -> History:
 
 def read_metrics(table: Path) -> dict[str, Series]:
     """Return the series in a progress.csv, none if there is no file; cells empty or not finite are left out."""
-    lines = table.read_text(encoding="utf-8").splitlines(keepends=True) if table.is_file() else []
-    whole = [line for line in lines if line.endswith("\n")]  # of a run that goes on, the last may be half written
-    found: dict[str, list[tuple[int, float]]] = {}
-    for row in csv.DictReader(whole):
-        update = _number(row.get(UPDATE))
-        for name, cell in row.items():
-            value = _number(cell)
-            if name and math.isfinite(update) and math.isfinite(value):
-                found.setdefault(name, []).append((int(update), value))
-    return {name: Series(*map(tuple, zip(*points, strict=True))) for name, points in found.items()}
+    if not table.is_file():
+        return {}
+    found: dict[str, tuple[array[int], array[float]]] = {}  # a long table as objects takes a hundred MB
+    with table.open(encoding="utf-8", newline="") as file:
+        for row in csv.DictReader(_whole(file)):
+            update = _number(row.get(UPDATE))
+            for name, cell in row.items():
+                value = _number(cell)
+                if name and math.isfinite(update) and math.isfinite(value):
+                    updates, values = found.setdefault(name, (array("q"), array("d")))
+                    updates.append(int(update))
+                    values.append(value)
+    return {name: Series(*columns) for name, columns in found.items()}
+
+
+def _whole(lines: Iterable[str]) -> Iterator[str]:
+    """Yield the lines that are complete: of a run that goes on, the last may be half written."""
+    return (line for line in lines if line.endswith("\n"))
 
 
 def _read_json(file: Path) -> dict[str, Any]:
@@ -195,5 +205,5 @@ def _number(cell: Any) -> float:
         return math.nan
 
 
-def _mean(values: tuple[float, ...]) -> float:
+def _mean(values: Sequence[float]) -> float:
     return sum(values) / len(values) if values else math.nan

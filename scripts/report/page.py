@@ -13,6 +13,7 @@ from rlenv.version import __version__
 from ..compare.statistics import interquartile_mean
 from ..doctor import Finding
 from ..options import TEXT_ONLY
+from ..run_files import write_text
 from .charts import charts_of
 from .collect import Kind, Run, kinds_of, read_runs, shown_value
 from .tokens import held_out_cards, training_cards, visible
@@ -54,9 +55,7 @@ def write_report(paths: Sequence[Path], out: Path) -> dict[str, Any]:
     runs = read_runs(paths)
     kinds = kinds_of(runs)
     page = render(runs, kinds, [str(path) for path in paths])
-    fresh = out.with_name(f".{out.name}-new")
-    fresh.write_text(page, encoding="utf-8")
-    fresh.replace(out)
+    write_text(out, page)
     findings = sum(len(run.findings) for run in runs)
     return {"report": str(out), "runs": len(runs), "kinds": len(kinds), "findings": findings}
 

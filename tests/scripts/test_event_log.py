@@ -1,7 +1,9 @@
 """What TensorBoard shows of a run: panels, curves, samples, histograms, names."""
 
 import csv
+import os
 import re
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -28,6 +30,25 @@ def run(tmp_path_factory):
     outcome = CliRunner().invoke(main, ["train", *map(str, TEXT), "--log-dir", str(folder)])
     assert outcome.exit_code == 0, outcome.output
     return folder
+
+
+def test_a_new_column_of_the_table_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
+    log = open_log(tmp_path)
+    log.record("a", 1)
+    log.dump(1)
+    log.record("a", 2)
+    log.record("b", "x,y")
+    with monkeypatch.context() as patched, pytest.raises(OSError, match="killed"):
+        patched.setattr(os, "fsync", Mock(side_effect=OSError("killed")))
+        log.dump(2)
+    assert (tmp_path / "progress.csv").read_text() == "a\n1\n"
+    log.dump(2)
+    log.close()
+    log = open_log(tmp_path)
+    log.record("c", 3)
+    log.dump(3)
+    log.close()
+    assert (tmp_path / "progress.csv").read_text() == 'a,b,c\n1,,\n2,"x,y",\n,,3\n'
 
 
 def test_the_run_has_a_name_from_inside_and_from_outside(run):

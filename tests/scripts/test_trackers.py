@@ -172,12 +172,12 @@ def test_steps_that_are_taken_again_are_not_sent_twice(tmp_path, monkeypatch):
     for steps in (range(3), range(1, 5)):  # the second time, from a checkpoint after step 0
         tracker = Recorder(tmp_path, {})
         for step in steps:
-            tracker.add_scalar("sft/loss", 1.0, step)
             tracker.write({"a": 1.0, "text": "no number"}, {}, step)
             tracker.write({"b": 1.0}, {}, step)
-        tracker.close()
-    assert sent == [(step, name) for step in range(5) for name in ("sft/loss", "a", "b")]
-    assert ended == [None, None]
+            tracker.add_scalar("sft/loss", 1.0, step)  # the last before a kill: the first run is not closed
+    tracker.close()
+    assert sent == [(step, name) for step in range(5) for name in ("a", "b", "sft/loss")]
+    assert ended == [None]
 
 
 @pytest.mark.parametrize("name", ["wandb", "mlflow"])
