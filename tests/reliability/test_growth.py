@@ -93,19 +93,18 @@ def test_updates_leave_nothing_behind_but_their_entry_in_the_log(kind, tmp_path)
 
 def watched(process, table):
     """Return, while a run lasts, what its process holds [samples, 5]: updates, MB, open files, threads, processes."""
-    samples, lines = [], 0
-    with table.open() as written:
-        while process.poll() is None:
-            lines += written.read().count("\n")
-            home = Path(f"/proc/{process.pid}")
-            try:
-                pages = int((home / "statm").read_text().split()[1])
-                files, threads = entries(home / "fd"), entries(home / "task")
-            except OSError:  # it has ended
-                break
-            memory = pages * os.sysconf("SC_PAGE_SIZE") / MB
-            samples.append((lines, memory, files, threads, len(descendants(process.pid))))
-            time.sleep(0.2)
+    samples = []
+    while process.poll() is None:
+        lines = table.read_bytes().count(b"\n")
+        home = Path(f"/proc/{process.pid}")
+        try:
+            pages = int((home / "statm").read_text().split()[1])
+            files, threads = entries(home / "fd"), entries(home / "task")
+        except OSError:  # it has ended
+            break
+        memory = pages * os.sysconf("SC_PAGE_SIZE") / MB
+        samples.append((lines, memory, files, threads, len(descendants(process.pid))))
+        time.sleep(0.2)
     return np.array(samples)
 
 
