@@ -28,7 +28,7 @@ from agents.policies.language.policy import LanguageModelPolicy
 
 RECORDED = Path(__file__).parent.parent / "scripts" / "doctor"
 REWARDS = Path(__file__).with_name("planted_rewards.py")
-SEEDS = range(4)
+SEEDS = range(4, 8)  # the rules' thresholds were chosen with others
 COMMON = ["--device", "cpu"]
 WARM, SUMS = "{runs}/warm", "{runs}/sums.jsonl"
 FROM_WARM = ["--model", WARM, "--sft-steps", 0]
@@ -121,6 +121,7 @@ def write_sums(file):
 
 GREEDY = ["--agent", "rloo", "--learning-rate", 0.001]
 FEW = ["--verifier", "exact", "--problems", SUMS, "--test-fraction", 0.95, "--eval-every", 20]
+FAR = ["--learning-rate", 0.0005, "--lr-schedule", "constant", "--agent-arg", "num_epochs=8"]
 PLANTED = {
     "stopped": Planted([*SHORT, *paid("broken", 1)]),
     "verifier-failures": Planted([*SHORT, *paid("shaky", 1)]),
@@ -134,12 +135,12 @@ PLANTED = {
     "reward-collapse": Planted([*SHORT, "--learning-rate", 0.01]),
     "entropy-collapse": Planted(["--env", "CartPole-v1", "--timesteps", 20_000, "--learning-rate", 0.3]),
     "kl-runaway": Planted([*SHORT, *paid("nines", 1), "--log-kl", "--learning-rate", 0.002]),
-    "update-too-far": Planted([*SMALL, "--agent", "ppo", "--timesteps", 8_000, "--learning-rate", 0.002]),
+    "update-too-far": Planted([*SMALL, "--agent", "ppo", *FAR, "--timesteps", 8_000]),
     "length-explosion": Planted([*SMALL[2:], *GREEDY, *paid("longer", 1), "--sft-steps", 60, "--max-new-tokens", 16]),
     "length-collapse": Planted([*SMALL, *GREEDY, *paid("shorter", 1)]),
     "critic-explains-nothing": Planted([*SMALL, "--agent", "ppo", "--vf-coef", 0]),
     "reward-hacking": Planted([*SMALL, "--agent", "rloo", *paid("nines", 0.5), "--eval-every", 20]),
-    "held-out-success-falls": Planted([*SMALL, "--agent", "rloo", *FEW, "--learning-rate", 0.001]),
+    "held-out-success-falls": Planted([*SMALL, "--agent", "rloo", *FEW, "--timesteps", 40_000]),
     "gradient-always-clipped": Planted([*SMALL, "--agent", "rloo", "--max-grad-norm", 1e-6]),
     "updates-skipped": Planted([*SMALL, "--agent", "rloo"], sometimes_infinite),
     "nothing-improved": Planted([*SMALL, "--agent", "rloo", "--timesteps", 40_000, "--learning-rate", 1e-9]),
