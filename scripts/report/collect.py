@@ -103,7 +103,7 @@ def _expanded(path: Path) -> list[Path]:
     settings = read_table(path / COMPARISON)
     agents = str(settings.get("agents", "")).split(",")
     found = [folder for agent in agents for folder in sorted(path.glob(f"{agent}/seed-*/"), key=_seed)]
-    found = [folder for folder in found if (folder / CSV).is_file()]
+    found = [folder for folder in found if (folder / CSV).is_file() and (folder / CSV).stat().st_size]
     if not found:
         raise ValueError(f"the comparison {str(path)!r} has no run yet that logged a figure; wait for the first one")
     return found
