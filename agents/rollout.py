@@ -15,6 +15,10 @@ import torch
 Obs = torch.Tensor | dict[str, torch.Tensor]
 NO_VERDICT = ("timeout", "error", "not_applicable")
 EARNED = "earned"  # in `extras`
+STEPWISE = frozenset(  # of a rollout and a batch: [N, T, ...]
+    ("observations", "actions", "log_probs", "rewards", "mask", "values", "ref_log_probs")
+    + ("advantages", "weights", "value_targets")
+)
 
 
 def map_obs(function: Any, obs: Obs) -> Obs:
@@ -175,6 +179,18 @@ class Batch(Rollout):
         """Return a rollout with these attributes added or replaced."""
         return cls(**{entry.name: getattr(rollout, entry.name) for entry in fields(Rollout)} | tensors)
 
+    def by_step(self) -> Batch:
+        """Return each learnable step as an episode of its own [M, 1], for policies that observe every step."""
+        steps = self.learnable
+        rows = steps.nonzero()[:, 0]
+        parts: dict[str, Any] = {}
+        for entry in fields(self):
+            of_step, value = entry.name in STEPWISE, getattr(self, entry.name)
+            parts[entry.name] = (
+                None if value is None else map_obs(lambda x: x[steps][:, None] if of_step else x[rows], value)  # noqa: B023
+            )
+        return Batch(**parts | {"final_observations": None, "final_values": None})
+
 
 RolloutT = TypeVar("RolloutT", bound=Rollout)
 
@@ -186,8 +202,7 @@ def join(rollouts: Sequence[RolloutT], obs_from_actions: bool) -> RolloutT:
         rollouts: at least one, of the same policy.
         obs_from_actions: whether they keep first observations only; see `Policy`.
     """
-    stepwise = {"actions", "log_probs", "rewards", "mask", "values", "ref_log_probs", "advantages", "weights"}
-    stepwise |= {"value_targets"} if obs_from_actions else {"value_targets", "observations"}
+    stepwise = STEPWISE - {"observations"} if obs_from_actions else STEPWISE
     steps = max(rollout.mask.shape[1] for rollout in rollouts)
     parts: dict[str, list[Any]] = {entry.name: [] for entry in fields(rollouts[0])}
     offset = 0

@@ -40,14 +40,14 @@ class ProximalSettings(ClipSettings, total=False):
 class PassesAgent(Agent):
     """An agent that takes several optimizer steps on a rollout.
 
-    A pass visits every episode once, in `num_minibatches` random parts of whole episodes. Weights are multiplied by the
-    number of parts, so that each part's gradient estimates that of the whole rollout. With one pass and one part the
-    ratio is 1, and the gradient is the policy gradient. `train/clip_fraction` is the share of steps whose ratio is
-    clipped.
+    A pass visits every episode once, in `num_minibatches` random parts of whole episodes; PPO's may be parts of steps.
+    Weights are multiplied by the number of parts, so that each part's gradient estimates that of the whole rollout.
+    With one pass and one part the ratio is 1, and the gradient is the policy gradient. `train/clip_fraction` is the
+    share of steps whose ratio is clipped.
 
     Args:
         num_epochs: passes over a rollout. None: 1, except for PPO (`defaults.py`).
-        num_minibatches: optimizer steps per pass, at most the number of episodes. None: the same.
+        num_minibatches: optimizer steps per pass, at most the number of episodes (or steps). None: the same.
     """
 
     reductions = {"train/clip_fraction": Reduce.MEAN}

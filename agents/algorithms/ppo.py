@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, Unpack
 
@@ -23,6 +24,9 @@ class PPO(ProximalAgent, ActorCritic):
     """Proximal policy optimization (Schulman et al. 2017, arXiv:1707.06347, eqs. 7 and 9).
 
         L = - 1/Σ_i T_i Σ_i Σ_t (min(ρ_{i,t} Â_{i,t}, clip(ρ_{i,t}, 1 ± ε) Â_{i,t}) - c_V (V(s_{i,t}) - target_{i,t})²)
+
+    Its mini-batches are random steps of the rollout; for a language model, whose steps are evaluated in one pass per
+    episode, whole episodes.
 
     Args:
         normalize_advantage: whether Â is whitened over the rollout, once, before the rollout is split. This is common,
@@ -55,6 +59,10 @@ class PPO(ProximalAgent, ActorCritic):
         if not self.normalize_advantage:
             return batch
         return replace(batch, advantages=scaling.whiten(batch.advantages, batch.learnable))
+
+    @override
+    def batches(self, batch: Batch) -> Iterator[Batch]:
+        return super().batches(batch if self.policy.obs_from_actions else batch.by_step())
 
     @override
     def critic_loss(self, values: torch.Tensor, batch: Batch) -> torch.Tensor:

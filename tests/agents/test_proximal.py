@@ -113,8 +113,28 @@ def test_steps_are_passes_times_parts_and_no_more_parts_than_rows(
 ) -> None:
     agent = proximal(name, epochs, parts, skip_idle_rows=False)
     figures = listen(agent)
-    agent.update(random_episodes(agent.policy, groups=2, size=4))
+    rollout = random_episodes(agent.policy, groups=2, size=4)
+    agent.update(rollout)
+    if name == "ppo" and parts > len(rollout):  # its parts are made of steps
+        steps = epochs * min(parts, int(rollout.learnable.sum()))
     assert len(figures) == steps and agent.num_updates == 1
+
+
+def test_ppo_visits_every_step_that_counts_exactly_once_a_pass() -> None:
+    agent = proximal("ppo", 2, 5)
+    rollout = random_episodes(agent.policy, groups=2, size=4)
+    rollout.valid[3] = False
+    rollout.rewards = torch.arange(float(rollout.rewards.numel())).view_as(rollout.rewards)  # a number for each step
+    prepared = agent.prepare(rollout)
+    batches = list(agent.batches(prepared))
+    wanted = sorted(prepared.rewards[prepared.learnable].tolist())
+    assert len(batches) == 10 and len(wanted) > 10
+    for start in (0, 5):
+        seen = torch.cat([batch.rewards for batch in batches[start : start + 5]])
+        assert seen.shape == (len(wanted), 1) and sorted(seen[:, 0].tolist()) == wanted
+    each = prepared.by_step()
+    assert torch.equal(each.weights[:, 0], prepared.weights[prepared.learnable])
+    assert each.mask.all() and each.valid.all()
 
 
 @pytest.mark.parametrize("parts", [1, 3, 8])
