@@ -12,7 +12,8 @@ process, and costs nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import fields, replace
 from typing import Any, TypeVar
 
@@ -25,6 +26,8 @@ from .failures import DivergedError
 from .rollout import Rollout, join, map_obs
 
 T = TypeVar("T")
+
+exchanges = 0  # begun and ended by this process: odd while it waits for the others
 
 
 def size() -> int:
@@ -45,12 +48,24 @@ def is_main() -> bool:
 # Talking to each other. Every process must call these at the same place.
 
 
+@contextmanager
+def _exchange() -> Iterator[None]:
+    """Note for whoever watches the processes that this one waits for the others."""
+    global exchanges
+    exchanges += 1
+    try:
+        yield
+    finally:
+        exchanges += 1
+
+
 def gather(mine: T) -> list[T]:
     """Return what each process gave, in order of rank."""
     if size() == 1:
         return [mine]
     received: list[Any] = [None] * size()
-    dist.all_gather_object(received, mine)
+    with _exchange():
+        dist.all_gather_object(received, mine)
     return received
 
 
@@ -189,8 +204,9 @@ def with_parts(rollout: Rollout, rows: slice, evaluate: Callable[[Rollout], Roll
 def same_start(module: nn.Module) -> None:
     """Give every process the main process's weights."""
     if size() > 1:
-        for tensor in (*module.parameters(), *module.buffers()):
-            dist.broadcast(tensor, 0)
+        with _exchange():
+            for tensor in (*module.parameters(), *module.buffers()):
+                dist.broadcast(tensor, 0)
 
 
 @torch.no_grad()
@@ -208,7 +224,8 @@ def sum_gradients(parameters: Iterable[nn.Parameter]) -> None:
         present = torch.tensor([parameter.grad is not None for parameter in group], dtype=dtype, device=device)
         pieces = [torch.zeros_like(p) if p.grad is None else p.grad for p in group]
         flat = torch.cat([present, *(piece.reshape(-1) for piece in pieces)])
-        dist.all_reduce(flat)
+        with _exchange():
+            dist.all_reduce(flat)
         counts, *sums = flat.split([len(group), *(parameter.numel() for parameter in group)])
         for parameter, count, total in zip(group, counts.tolist(), sums, strict=True):
             parameter.grad = total.view_as(parameter).clone() if count else None

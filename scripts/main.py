@@ -92,9 +92,9 @@ class Commands(Group):
                 sys.exit(1)
             explained = explain(error)
             if explained is None and several():
-                from .processes import is_lost
+                from .processes import LOST, is_lost
 
-                explained = ("another process has ended, and this one with it", 1) if is_lost(error) else None
+                explained = (LOST, 1) if is_lost(error) else None
             if explained is None:
                 sys.stderr = sys.__stderr__  # one of several processes is silent otherwise
                 raise

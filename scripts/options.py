@@ -215,6 +215,16 @@ common = options(
     heading="Every run",
 )
 
+processes = options(
+    click.option(
+        "--process-timeout",
+        type=click.FloatRange(min=1),
+        default=1800.0,
+        help="Under torchrun: seconds that the processes wait for one of them before the job ends.",
+    ),
+    heading="Every run",
+)
+
 run_folder = options(
     click.option(
         "--log-dir",

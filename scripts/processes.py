@@ -15,8 +15,12 @@ import click
 import torch
 import torch.distributed as dist
 
-SECONDS = 1800  # that one process waits for the others in an update; a dead one is noticed at once
+from .watch import Watch
+
+SECONDS = 1800.0  # that the processes wait for one of them, by default
+_MARGIN = 60.0  # seconds after which torch ends an exchange that the watch has not ended
 _WAIT = 1.0  # second that a process with an error waits for the main one to print the same
+LOST = "another process has ended, and this one with it"
 _LOST = re.compile(r"closed by peer|Connection reset|Broken pipe|Socket closed|NCCL|Timed out waiting", re.IGNORECASE)
 _store: dist.Store | None = None
 
@@ -26,13 +30,14 @@ def number() -> int:
     return int(os.environ.get("RANK", "0"))
 
 
-def join(device: str) -> str:
-    """Meet the other processes that torchrun has started; return the device of this one.
+def join(device: str, limit: float = SECONDS) -> str:
+    """Meet the other processes that torchrun has started, and watch them from then on; return the device of this one.
 
     Without torchrun, nothing is done.
 
     Args:
         device: "auto", "cpu" or "cuda", as of the option.
+        limit: seconds that the processes wait for one of them.
 
     Raises:
         ValueError: for more processes than devices on this machine, a device with a number, or a meeting that fails.
@@ -60,11 +65,14 @@ def join(device: str) -> str:
             store=_store,
             rank=number(),
             world_size=int(os.environ["WORLD_SIZE"]),
-            timeout=timedelta(seconds=SECONDS),
+            timeout=timedelta(seconds=limit + _MARGIN),
         )
     except (RuntimeError, dist.DistError) as error:
         reason = str(error).splitlines()[0]
         raise ValueError(f"the {os.environ['WORLD_SIZE']} processes did not meet at {address}: {reason}") from error
+    watch = Watch(_meeting_place(again=True), number(), int(os.environ["WORLD_SIZE"]), limit)
+    watch.start()
+    click.get_current_context().call_on_close(watch.leave)
     if number() > 0:  # the main process speaks for all
         sys.stdout = sys.stderr = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115
     return device
@@ -83,14 +91,18 @@ def own_folder(run: Path, given: dict[str, Any]) -> tuple[Path, dict[str, Any]]:
     return own, given | {"report": False, "track": None}
 
 
-def _meeting_place() -> Any:
-    """Return the store of torchrun's agent, with keys of this start: after a failure, torchrun starts again."""
+def _meeting_place(again: bool = False) -> Any:
+    """Return a connection to torchrun's store, with keys of this start: after a failure, torchrun starts again.
+
+    Args:
+        again: whether this process is connected already.
+    """
     served = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
     store = dist.TCPStore(
         os.environ["MASTER_ADDR"],
         int(os.environ["MASTER_PORT"]),
         int(os.environ["WORLD_SIZE"]),
-        is_master=number() == 0 and not served,
+        is_master=number() == 0 and not served and not again,
         timeout=timedelta(seconds=30),
     )
     return dist.PrefixStore(f"rlenv/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", store)
@@ -102,19 +114,21 @@ def is_lost(error: Exception) -> bool:
 
 
 def said_once(message: str) -> str:
-    """Return what this process prints of an error: nothing if the main one has the same, which prints it.
+    """Return what this process prints of an error: nothing if another one has the same, or has ended with its own.
 
-    The processes read the same options, so that most errors come up in all of them.
+    The processes read the same options, so that most errors come up in all of them, and the main one prints those.
     """
-    if number() == 0:
-        if _store is not None:
-            _store.set("error", message)
-        return message
     if _store is None:  # before they met, all fail alike
-        return ""
-    deadline = time.monotonic() + _WAIT
-    while time.monotonic() < deadline:
-        if _store.check(["error"]):
-            return "" if _store.get("error").decode() == message else f"process {number()}: {message}"
-        time.sleep(0.02)
-    return f"process {number()}: {message}"
+        return message if number() == 0 else ""
+    lost = message == LOST
+    own = message if number() == 0 else f"process {number()}: {message}"
+    deadline = time.monotonic() + (_WAIT if number() or lost else 0)
+    try:
+        while time.monotonic() < deadline:
+            if _store.check(["error"]):
+                return "" if lost or _store.get("error").decode() == message else own
+            time.sleep(0.02)
+        _store.set("error", message)
+    except (RuntimeError, dist.DistError):  # the store is lost, too
+        pass
+    return own

@@ -46,6 +46,7 @@ LOCAL = (
     "trust_checkpoint",
     "dry_run",
     "report",
+    "process_timeout",
 )  # options of one invocation, not of the run
 
 

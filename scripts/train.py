@@ -21,6 +21,7 @@ from .options import (
     micro_batches,
     one_budget,
     options,
+    processes,
     read_run,
     run_folder,
     setting,
@@ -185,6 +186,7 @@ checkpoints = options(
 @evaluation
 @checkpoints
 @run_folder
+@processes
 @common
 def train(**given: Any) -> None:
     """Train an agent.
@@ -206,7 +208,7 @@ def train(**given: Any) -> None:
     from .progress import Interrupt, say
 
     given = _checked(given)
-    device = join(given["device"])
+    device = join(given["device"], given["process_timeout"])
     if given["resume"] is None:
         given = model_defaults.fill_in(given)
     if given["dry_run"]:

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -59,21 +60,69 @@ def test_a_resumed_run_of_two_processes_is_the_run_without_a_break(tmp_path: Pat
 def test_a_killed_process_ends_the_job_and_the_run_goes_on(tmp_path: Path, victim: int) -> None:
     more = ["--episodes", 10**6, "--save-every-updates", 2, "--log-dir", "run"]
     process = torchrun(tmp_path, *SMALL, *more)
-    workers: list[psutil.Process] = []
-    deadline = time.monotonic() + 120
-    while time.monotonic() < deadline and not (tmp_path / "run" / "checkpoint-000002").exists():
-        time.sleep(0.1)
-    for child in psutil.Process(process.pid).children():
-        if child.environ().get("RANK") == str(victim):
-            workers.append(child)
-    assert len(workers) == 1
-    workers[0].send_signal(signal.SIGKILL)
+    until((tmp_path / "run" / "checkpoint-000002").exists)
+    worker(process, victim).send_signal(signal.SIGKILL)
     code, _, errors = finished(process)
     assert code != 0, errors
     done = Agent.load(tmp_path / "run" / "checkpoint", device="cpu").num_episodes
     code, _, errors = finished(torchrun(tmp_path, "train", "--resume", "run", "--episodes", done + 16))
     assert code == 0, errors
     assert Agent.load(tmp_path / "run" / "checkpoint", device="cpu").num_episodes == done + 16
+
+
+def worker(job: subprocess.Popen[str], rank: int) -> psutil.Process:
+    """Return the process of a job with this rank."""
+    (found,) = [child for child in psutil.Process(job.pid).children() if child.environ().get("RANK") == str(rank)]
+    return found
+
+
+def until(condition: Callable[[], bool], seconds: float = 120) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("victim", [0, 1])
+def test_a_stopped_process_ends_the_job_within_30_seconds(tmp_path: Path, victim: int) -> None:
+    run = tmp_path / "run"
+    job = torchrun(tmp_path, *SMALL, "--episodes", 10**6, "--save-every-updates", 2, "--log-dir", "run")
+    until((run / "checkpoint-000002").exists)
+    worker(job, victim).send_signal(signal.SIGSTOP)
+    stopped = time.monotonic()
+    code, _, errors = finished(job)
+    assert time.monotonic() - stopped < 32, errors
+    assert code != 0
+    said = re.findall(
+        r"Error: process (\d) of 2 has not been heard of for 22 s: it is stopped.* it was in \w+ \(", errors
+    )
+    assert said == [str(victim)], errors
+    assert Agent.load(run / "checkpoint", device="cpu").num_updates >= 2
+
+
+@pytest.mark.slow
+def test_a_verifier_that_hangs_in_one_process_is_named(tmp_path: Path) -> None:
+    (tmp_path / "sums.csv").write_text("prompt,answer\n1+1=,2\n1+2=,3\n2+2=,4\n1+3=,4\n")
+    (tmp_path / "rewards.py").write_text(HANGS)
+    options = ["--problems", "sums.csv", "--verifier", "rewards.py:hang", "--sft-steps", 0, "--process-timeout", 10]
+    job = torchrun(tmp_path, *SMALL[:3], *SMALL[7:], *options, "--test-fraction", 0.3, "--log-dir", "run")
+    code, _, errors = finished(job)
+    assert code != 0
+    assert len(re.findall("^Error: ", errors, re.MULTILINE)) == 1, errors
+    assert re.search(
+        r"Error: the other processes have waited 10 s for process 1 of 2, which is in hang \(rewards", errors
+    )
+
+
+HANGS = """
+import os, time
+
+def hang(prompts, completions, **columns):
+    while os.environ["RANK"] == "1":
+        time.sleep(1)
+    return [0.0] * len(prompts)
+"""
 
 
 @pytest.mark.slow
