@@ -65,7 +65,7 @@ def make_envs(
 
 def seed_of(env: VectorEnv, seed: int) -> int:
     """Return the seed of this process's environment: all share one stream if the environment deals it out."""
-    return seed if deals_groups(env) else seed + parallel.rank() * env.num_envs
+    return seed if deals_groups(env) else seed + sum(parallel.gather(env.num_envs)[: parallel.rank()])
 
 
 def deals_groups(env: VectorEnv) -> bool:

@@ -28,11 +28,12 @@ from .rollout import Rollout, join, map_obs
 T = TypeVar("T")
 
 exchanges = 0  # begun and ended by this process: odd while it waits for the others
+_alone = False
 
 
 def size() -> int:
     """Return the number of processes W."""
-    return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
+    return 1 if _alone or not dist.is_available() or not dist.is_initialized() else dist.get_world_size()
 
 
 def rank() -> int:
@@ -43,6 +44,17 @@ def rank() -> int:
 def is_main() -> bool:
     """Return whether this is the process that logs and saves."""
     return rank() == 0
+
+
+@contextmanager
+def alone() -> Iterator[None]:
+    """Let this process act as a single one, for work that it does with nobody else."""
+    global _alone
+    before, _alone = _alone, True
+    try:
+        yield
+    finally:
+        _alone = before
 
 
 # Talking to each other. Every process must call these at the same place.

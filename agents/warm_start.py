@@ -58,11 +58,12 @@ def demonstration_loss(
 ) -> float:
     """Return the loss of `warm_start` on demonstrations, in nats per token; the policy is not trained."""
     total = 0.0
-    costs = None if micro_batch_tokens is None else policy.costs(episodes)
-    for batch in episodes.split(batch_size, costs, micro_batch_tokens):
+    own = episodes.select(parallel.own_rows(policy.costs(episodes)))
+    costs = None if micro_batch_tokens is None else policy.costs(own)
+    for batch in own.split(batch_size, costs, micro_batch_tokens) if len(own) else ():
         log_probs, _ = policy.evaluate_actions(batch, entropy=False)
         total -= float(log_probs.where(batch.mask, 0).sum())
-    return total / max(int(episodes.mask.sum()), 1)
+    return sum(parallel.gather(total)) / max(int(episodes.mask.sum()), 1)
 
 
 class WarmStart:

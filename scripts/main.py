@@ -37,7 +37,7 @@ COMMANDS = {  # name: its module and attribute, imported when it is used, and wh
 }
 
 
-IN_SEVERAL = ("train",)  # what torchrun may start
+IN_SEVERAL = ("train", "sft", "evaluate")  # what torchrun may start
 
 
 class Commands(Group):
@@ -141,7 +141,8 @@ def main() -> None:
     """Reinforcement learning for language models in a Gymnasium environment, and for classic control alike."""
     command = click.get_current_context().invoked_subcommand
     if several() and command not in IN_SEVERAL:
-        raise click.UsageError(f"{command} runs in one process: start it without torchrun (train may have several)")
+        allowed = ", ".join(IN_SEVERAL)
+        raise click.UsageError(f"{command} runs in one process: start it without torchrun ({allowed} may have several)")
     try:
         _check_packages()
     except ImportError as error:

@@ -12,7 +12,18 @@ import click
 
 from .choices import offer, policies
 from .command import Command
-from .options import adapter, common, environment, given_by_user, micro_batches, run_folder, text, typed, warm_start
+from .options import (
+    adapter,
+    common,
+    environment,
+    given_by_user,
+    micro_batches,
+    processes,
+    run_folder,
+    text,
+    typed,
+    warm_start,
+)
 
 HELD_OUT = 500  # demonstrations of the test split, at most, for eval_loss
 
@@ -45,6 +56,7 @@ HELD_OUT = 500  # demonstrations of the test split, at most, for eval_loss
 @micro_batches
 @click.option("--eval-episodes", type=click.IntRange(min=1), default=2000, help="Episodes of the evaluation.")
 @run_folder
+@processes
 @common
 def sft(**given: Any) -> None:
     """Train a language model on demonstrations; `rlenv train --model RUN --sft-steps 0` continues.
@@ -53,8 +65,11 @@ def sft(**given: Any) -> None:
     answers' tokens, never of the prompts'. eval_loss is that of held-out problems, in nats per token. With --verifier,
     the verifier judges greedy answers as well.
     """
+    from agents import parallel
+
     from . import model_defaults, session, settings
     from . import run_folder as folder
+    from .processes import join, own_folder
     from .progress import Interrupt, say
     from .verifier_names import short_name
 
@@ -63,8 +78,11 @@ def sft(**given: Any) -> None:
     judged = given["problems"] is None or given_by_user("verifier")
     given = given if judged else {**given, "verifier": "exact"}
     given["sft_steps"] = model_defaults.STEPS if given["sft_steps"] is None else given["sft_steps"]
+    device = join(given["device"], given["process_timeout"])
     given["micro_batch_tokens"] = model_defaults.passes_of_imitation(given)
-    agent = session.build_agent("reinforce", given)
+    with parallel.alone():  # its share of the episodes of an update does not matter: there are none
+        agent = session.build_agent("reinforce", given | {"device": device})
+    parallel.same_start(agent.policy)
     model_defaults.announce(agent, given)
     given |= _amount(given, len(session.task_of(agent.env).stream.listed))
     episodes = given["eval_episodes"]
@@ -74,7 +92,8 @@ def sft(**given: Any) -> None:
     if judged:
         envs = session.evaluation_envs(given["env_id"], agent.origin["env_kwargs"], agent.device, episodes, "test")
     source = short_name(given["verifier"]) if judged else Path(given["problems"]).stem
-    run_dir = folder.choose(given["log_dir"], given["overwrite"], f"sft-{source}")
+    run_dir = parallel.on_main(lambda: folder.choose(given["log_dir"], given["overwrite"], f"sft-{source}"))
+    run_dir, given = own_folder(run_dir, given)
     folder.create(run_dir, settings.resolved(given), given["overwrite"])
     started, before = time.perf_counter(), _loss(agent, held_out, given)
     with Interrupt() as interrupt:

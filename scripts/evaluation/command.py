@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from ..command import Command
-from ..options import KeyValue, common, given_by_user, text, without
+from ..options import KeyValue, common, given_by_user, processes, text, without
 
 if TYPE_CHECKING:
     from .subject import Subject
@@ -66,6 +68,7 @@ if TYPE_CHECKING:
     help="Import the environment or the verifier that the checkpoint names, module:Name; this runs their code.",
 )
 @without(text, "temperature", "curriculum")
+@processes
 @common
 def evaluate(runs: tuple[Path, ...], **given: Any) -> None:
     """Evaluate RUNS: run folders, checkpoints, or with --verifier any language model (a folder or id).
@@ -74,10 +77,12 @@ def evaluate(runs: tuple[Path, ...], **given: Any) -> None:
     it says about them; their defaults are those for a model.
     """
     from .. import session
+    from ..processes import join
     from .figures import MORE, table
 
     if given["out"] is not None and len(runs) > 1:
         raise ValueError(f"--out is one file, but there are {len(runs)} runs; leave it out, and each gets its own")
+    given["device"] = join(given["device"], given["process_timeout"])
     results = {str(run): _figures_of(run, given) for run in dict.fromkeys(runs)}
     figures = next(iter(results.values()))
     if given["as_json"]:
@@ -90,6 +95,8 @@ def evaluate(runs: tuple[Path, ...], **given: Any) -> None:
 
 
 def _figures_of(run: Path, given: dict[str, Any]) -> dict[str, Any]:
+    from agents import parallel
+
     from .. import session
     from ..progress import progress_bar
     from .subject import find
@@ -100,7 +107,8 @@ def _figures_of(run: Path, given: dict[str, Any]) -> dict[str, Any]:
     for name in ("samples", "temperature", "top_p", "out"):
         if given_by_user(name):
             raise ValueError(f"--{name.replace('_', '-')} has no meaning for {subject.env_id}")
-    loaded = subject.load(given)
+    with parallel.alone():  # its updates may not be for so many processes
+        loaded = subject.load(given)
     count = given["episodes"] or session.evaluation_episodes(text=False)
     envs = session.evaluation_envs(subject.env_id, subject.env_kwargs, loaded.device, count, given["split"])
     with progress_bar("evaluate", count) as show:
@@ -110,20 +118,24 @@ def _figures_of(run: Path, given: dict[str, Any]) -> dict[str, Any]:
 
 def _on_text(subject: Subject, given: dict[str, Any]) -> dict[str, Any]:
     """Return the figures of a language model: those of an earlier evaluation with the same settings, if any."""
+    from agents import parallel
+
     from ..progress import say
     from .completions import CompletionFile
     from .place import claim
 
     settings = _settings(subject, given)
     name = f"{subject.label}-{given['split']}-{_title(settings)}"
-    with claim(given["out"], subject.home, name, settings) as path:
-        file = CompletionFile(path, settings, given["overwrite"])
+    with ExitStack() as stack:  # the main process has the file; the others know what is in it
+        path = parallel.on_main(lambda: stack.enter_context(claim(given["out"], subject.home, name, settings)))
+        file = parallel.on_main(lambda: CompletionFile(path, settings, given["overwrite"]))
         if file.figures is None:
             _play(subject, file, given)
         else:
             say(f"{path}: evaluated before, with the same settings; --overwrite evaluates again")
         assert file.figures is not None
-        _show_samples(file, given)
+        if parallel.is_main():
+            _show_samples(file, given)
         return file.figures | {"completions": str(path)}
 
 
@@ -172,16 +184,16 @@ def _title(settings: dict[str, Any]) -> str:
 
 def _play(subject: Subject, file: Any, given: dict[str, Any]) -> None:
     """Write the completions that are missing, and the figures."""
-    from agents import VerifierError
+    from agents import parallel
     from agents.policies import SampledPolicy
 
     from .. import session
     from ..progress import progress_bar, say
     from .completions import Pass, blocks, play
-    from .figures import summarize
 
     settings = file.settings
-    loaded = subject.load(given)
+    with parallel.alone():
+        loaded = subject.load(given)
     problems = settings["episodes"]
     if listed := loaded.task.stream.listed:
         problems = min(problems, len(listed))  # the same problem twice would narrow the intervals
@@ -189,12 +201,12 @@ def _play(subject: Subject, file: Any, given: dict[str, Any]) -> None:
     passes = [Pass("greedy" if given["deterministic"] else "sampled", 1)]
     passes += [Pass("sampled", given["samples"])] if given["samples"] else []
     planned = blocks(passes, problems)
-    todo = file.resume(planned)
+    todo = parallel.on_main(lambda: file.resume(planned))
     policy = SampledPolicy(loaded.policy, given["temperature"], given["top_p"])
     slots = {one: min(problems * one.samples, session.EVAL_SLOTS) for one in passes}
 
-    def envs_for(one: Pass, first: int) -> Any:
-        return subject.envs(loaded.device, slots[one], one.samples, first)
+    def envs_for(one: Pass) -> Any:
+        return subject.envs(loaded.device, slots[one], one.samples)
 
     total, done = (sum(block.lines for block in part) for part in (planned, planned[: len(planned) - len(todo)]))
     if done:
@@ -202,14 +214,24 @@ def _play(subject: Subject, file: Any, given: dict[str, Any]) -> None:
     failure = ""
     with progress_bar("evaluate", total, done) as show:
         for rows, reason in play(policy, envs_for, todo, given["seed"], show, done):
-            file.add(rows)
-            failure = reason
+            parallel.on_main(partial(file.add, rows))
+            failure = reason or failure
     settings = settings | {"temperature": policy.temperature}
+    file.figures = parallel.on_main(lambda: _concluded(file, settings, given["seed"], failure))
+
+
+def _concluded(file: Any, settings: dict[str, Any], seed: int, failure: str) -> dict[str, Any]:
+    """Write the figures of a complete file, and return them."""
+    from agents import VerifierError
+
+    from .figures import summarize
+
     try:
-        file.finish(summarize(file.rows(), given["seed"], settings, failure))
+        file.finish(summarize(file.rows(), seed, settings, failure))
     except VerifierError:
         file.remove()  # nothing to go on from
         raise
+    return file.figures
 
 
 def _show_samples(file: Any, given: dict[str, Any]) -> None:

@@ -10,13 +10,16 @@ import json
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
+from itertools import groupby, pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
-from agents import Collector, Policy, Rollout
+from agents import Collector, Policy, Rollout, parallel
+from agents.collector import OnStep
 from agents.files import read_table
 from agents.rollout import NO_VERDICT
 from rlenv.task import TextGenTask
@@ -24,7 +27,7 @@ from rlenv.task import TextGenTask
 from ..progress import Rate
 from ..run_folder import write_json
 
-BLOCK = 1024  # completions; so many are lost at most when the command is killed
+BLOCK = 1024  # completions; so many, per process, are lost at most when the command is killed
 Row = dict[str, Any]
 
 
@@ -133,49 +136,100 @@ class CompletionFile:
         write_json(self.facts, {"settings": self.settings, "figures": figures})
 
 
+def rounds(todo: list[Block], processes: int) -> list[list[Block]]:
+    """Return the blocks in their order, some at a time: as many as there are processes, or parts of one.
+
+    A greedy completion depends on nothing else in its block, so the problems of such a block are divided. A sampled one
+    does: those blocks are dealt out whole.
+    """
+    made: list[list[Block]] = []
+    for one, group in groupby(todo, key=lambda block: block.of):
+        own = list(group)
+        if one.mode == "sampled":
+            made += [own[start : start + processes] for start in range(0, len(own), processes)]
+            continue
+        for block in own:
+            cuts = [block.start + block.count * part // processes for part in range(processes + 1)]
+            made.append([Block(one, low, high - low) for low, high in pairwise(cuts) if high > low])
+    return made
+
+
 def play(
     policy: Policy,
-    envs_for: Callable[[Pass, int], Any],
+    envs_for: Callable[[Pass], Any],
     todo: list[Block],
     seed: int,
     show: Callable[..., None],
     done: int = 0,
 ) -> Iterator[tuple[list[Row], str]]:
-    """Answer the problems of these blocks.
+    """Answer the problems of these blocks; several processes share them.
 
     Args:
         policy: acts.
-        envs_for: makes environments, given the pass and the number of the first problem.
+        envs_for: makes environments for a pass.
         todo: the last blocks of an evaluation.
         seed: of the problems and of the sampling.
         show: called with how many completions there are so far, and the tokens per second.
         done: how many there were before.
 
     Yields:
-        The completions of each block, and why the verifier failed the last time (empty if it never did).
+        The completions of one block or more, and why the verifier failed the last time (empty if it never did).
     """
-
-    rate, tokens = Rate("tokens"), 0
-
-    def step(taken: int, local: dict[str, Any]) -> bool:
-        nonlocal done, tokens
-        done, tokens = done + int(local["dones"].sum()), tokens + taken
-        show(done, rate(tokens))
-        return True
-
-    for one in dict.fromkeys(block.of for block in todo):
-        own = [block for block in todo if block.of == one]
-        envs = envs_for(one, own[0].start)
+    count = _Count(show, done)
+    for one, group in groupby(rounds(todo, parallel.size()), key=lambda dealt: dealt[0].of):
+        with parallel.alone():
+            envs = envs_for(one)
         try:
             collector = Collector(envs, policy.device)
-            collector.seed(seed)
-            for block in own:
-                generator = _generator(seed, block, policy.device)
-                rollout = collector.collect(policy, block.lines, generator, one.mode == "greedy", step)
-                assert rollout is not None  # `step` never ends the collection
-                yield rows_of(envs.unwrapped.task, rollout, block), collector.failure
+            for dealt in group:
+                count.begin(dealt)
+                own = dealt[parallel.rank()] if parallel.rank() < len(dealt) else None
+                parts = parallel.together(partial(_answer, policy, collector, own, seed, count))
+                failure = next((reason for _, reason in parts if reason), "")
+                yield [row for rows, _ in parts for row in rows], failure
         finally:
             envs.close()
+
+
+class _Count:
+    """Shows how far an evaluation is, by what this process does: the others have about as much.
+
+    Args:
+        show: see `play`.
+        done: completions before.
+    """
+
+    def __init__(self, show: Callable[..., None], done: int) -> None:
+        self.show, self.rate, self.tokens = show, Rate("tokens"), 0
+        self.done = self.goal = done
+        self.parts = 0
+
+    def begin(self, dealt: list[Block]) -> None:
+        """Count a round."""
+        self.done, self.parts = self.goal, len(dealt)
+        self.goal += sum(block.lines for block in dealt)
+
+    def __call__(self, taken: int, local: dict[str, Any]) -> bool:
+        """Count a step of the environments."""
+        self.tokens += taken * self.parts
+        self.done = min(self.done + int(local["dones"].sum()) * self.parts, self.goal)
+        self.show(self.done, self.rate(self.tokens))
+        return True
+
+
+def _answer(
+    policy: Policy, collector: Collector, block: Block | None, seed: int, step: OnStep
+) -> tuple[list[Row], str]:
+    """Return the completions of a block, and why the verifier failed the last time."""
+    if block is None:
+        return [], ""
+    task = collector.envs.unwrapped.task
+    task.first_problem = block.start
+    collector.seed(seed)
+    generator = _generator(seed, block, policy.device)
+    rollout = collector.collect(policy, block.lines, generator, block.of.mode == "greedy", step)
+    assert rollout is not None  # `step` never ends the collection
+    return rows_of(task, rollout, block), collector.failure
 
 
 def _generator(seed: int, block: Block, device: torch.device) -> torch.Generator:

@@ -79,9 +79,9 @@ class Subject:
         policy = make_policy(self.spec, *spaces, **policy_arguments(given))
         return Loaded(policy.to(device), device, envs, None)
 
-    def envs(self, device: torch.device, slots: int, samples: int, first: int) -> Any:
-        """Return environments that pose the problems from number `first` on, each so many times, at all levels."""
-        changes = {"group_size": samples, "first_problem": first, "curriculum": None}
+    def envs(self, device: torch.device, slots: int, samples: int) -> Any:
+        """Return environments that pose the problems from the first one on, each so many times, at all levels."""
+        changes = {"group_size": samples, "first_problem": 0, "curriculum": None}
         return make_envs(self.env_id, slots, self.env_kwargs | changes, device=str(device), **LOOP_OFFERS)
 
 

@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from _rlenv_scripts.evaluation.completions import Pass, blocks, play, rounds
 from ranks import Ranks
 from tabular import T, make_agent
-from tiny_models import text_envs, tiny_policy
+from tiny_models import ALPHABET, PROMPTS, text_envs, tiny_policy
 from updates import sample, some_cut_off
 
-from agents import AGENTS, Agent, Collector, make_envs, parallel
-from agents.algorithms._proximal import PassesAgent
+from agents import AGENTS, DAPO, Agent, Collector, make_envs, parallel
+from agents.algorithms._proximal import PassesAgent, ProximalAgent
 from agents.learner import Learner
 from agents.policies.base import weights_digest
-from agents.warm_start import warm_start
+from agents.rollout import join
+from agents.warm_start import demonstration_loss, warm_start
 from rlenv.task import TextGenTask
+from verifiers.function import FunctionVerifier
 
 OPTIONS: dict[str, dict[str, Any]] = {
     "KL in the reward": {"kl_coef": 0.3, "gamma": 0.9},
@@ -42,17 +45,6 @@ def four(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ranks]:
     ranks.close()
 
 
-@contextlib.contextmanager
-def alone() -> Iterator[None]:
-    """Let this process of several act as a single one."""
-    size = parallel.size
-    parallel.size = lambda: 1
-    try:
-        yield
-    finally:
-        parallel.size = size
-
-
 def updated(name: str, options: dict[str, Any], **more: Any) -> tuple[torch.Tensor, dict[str, float]]:
     """Return the weights after a real update of an agent of the tiny world, and its metrics."""
     cls = AGENTS[name]
@@ -66,7 +58,7 @@ def updated(name: str, options: dict[str, Any], **more: Any) -> tuple[torch.Tens
 def difference(name: str, options: dict[str, Any]) -> tuple[float, dict[str, tuple[float, float]]]:
     """Return how far several processes' weights are from a single one's after an update, and the metrics of both."""
     together, metrics = updated(name, options, micro_batch_size=2)
-    with alone():
+    with parallel.alone():
         single, expected = updated(name, options)
     assert metrics.keys() == expected.keys()
     return float((together - single).abs().max()), {key: (metrics[key], expected[key]) for key in metrics}
@@ -94,9 +86,9 @@ def test_four_processes_make_the_update_of_one(four: Ranks, name: str) -> None:
 # Episodes.
 
 
-def text_agent(name: str = "grpo", **settings: Any) -> Agent:
+def text_agent(name: str = "grpo", env_kwargs: Any = ARITH, **settings: Any) -> Agent:
     chosen = {"episodes_per_update": 8, "num_envs": 4, "group_size": 2, "seed": 3, "device": "cpu", **settings}
-    return AGENTS[name]("tiny", "TextGen-v0", env_kwargs=ARITH, **chosen)
+    return AGENTS[name]("tiny", "TextGen-v0", env_kwargs=env_kwargs, **chosen)
 
 
 def played(updates: int) -> tuple[list[list[str]], str, int]:
@@ -278,7 +270,7 @@ def text_distance() -> float:
         return torch.cat([p.detach().flatten() for p in agent.policy.parameters()])
 
     envs = text_envs(num_envs=4, group_size=4)
-    with alone():
+    with parallel.alone():
         collector = Collector(envs, torch.device("cpu"))
         collector.seed(0)
         rollout = collector.collect(tiny_policy("llama", envs), 8, torch.Generator())
@@ -286,22 +278,63 @@ def text_distance() -> float:
     return float((updated() - single).abs().max())
 
 
-def imitated(whole: bool) -> tuple[list[float], str]:
-    """Return the losses of a warm start and the hash of the weights after it."""
-    with alone():
-        agent = text_agent(policy_kwargs={"dtype": "float64"})
-        collector = Collector(agent.env, torch.device("cpu"))
+def imitated() -> tuple[float, list[float], list[float]]:
+    """Return how far two processes' weights are from one's after a warm start, and the losses of both."""
+
+    def trained() -> tuple[torch.Tensor, list[float]]:
+        policy = tiny_policy("llama", envs)
+        before = demonstration_loss(policy, shown, 3)
+        losses = warm_start(policy, lambda size: shown, 3, len(shown), 1e-3, max_grad_norm=0.1, micro_batch_size=2)
+        after = demonstration_loss(policy, shown, micro_batch_tokens=20)
+        return torch.cat([p.detach().flatten() for p in policy.parameters()]), [before, *losses, after]
+
+    envs = text_envs(num_envs=4)
+    with parallel.alone():
+        collector = Collector(envs, torch.device("cpu"))
         collector.seed(0)
-        shown = collector.collect(agent.policy, 6, torch.Generator())
-    with contextlib.nullcontext() if whole else alone():
-        losses = warm_start(agent.policy, lambda size: shown, 3, 6, 1e-3, micro_batch_size=2)
-    return losses, weights_digest(agent.policy)
+        shown = collector.collect(tiny_policy("llama", envs), 7, torch.Generator())
+        assert shown is not None and len(set(shown.lengths.tolist())) > 2
+        single, expected = trained()
+    together, losses = trained()
+    return float((together - single).abs().max()), losses, expected
 
 
 def test_a_warm_start_is_shared(two: Ranks) -> None:
-    (losses, weights), other = two(imitated, True)
-    assert (losses, weights) == other
-    assert losses == pytest.approx(two(imitated, False)[0][0], rel=1e-6)  # norms round to float32
+    for distance, losses, expected in two(imitated):
+        assert distance < 1e-12
+        assert losses == pytest.approx(expected, rel=1e-12)
+        assert losses[-1] < losses[0]
+
+
+def completed(problems: int) -> list[dict[str, Any]]:
+    """Return the rows of an evaluation, greedy and sampled."""
+
+    def envs_for(one: Pass) -> Any:
+        return make_envs("TextGen-v0", 64, {**ARITH, "split": "test", "group_size": one.samples})
+
+    with parallel.alone():
+        policy = text_agent().policy
+    planned = blocks([Pass("greedy", 1), Pass("sampled", 300)], problems)
+    return [row for rows, _ in play(policy, envs_for, planned, 0, lambda done, note: None) for row in rows]
+
+
+def test_completions_are_those_of_one_process(two: Ranks) -> None:
+    single = completed(5)
+    assert len(single) == 5 * 301 and len({row["completion"] for row in single}) > 100
+    assert two(completed, 5) == [single, single]
+
+
+@pytest.mark.parametrize("processes", [1, 2, 3, 8])
+def test_every_problem_is_dealt_to_one_process_and_keeps_its_place(processes: int) -> None:
+    greedy, sampled = Pass("greedy", 1), Pass("sampled", 500)
+    planned = blocks([greedy, sampled], 7)
+    made = [block for dealt in rounds(planned, processes) for block in dealt]
+    for one in (greedy, sampled):
+        own = [block for block in made if block.of == one]
+        numbers = [number for block in own for number in range(block.start, block.start + block.count)]
+        assert numbers == list(range(7))
+    assert [block for block in made if block.of == sampled] == [block for block in planned if block.of == sampled]
+    assert all(len(dealt) <= processes for dealt in rounds(planned, processes))
 
 
 # Bugs that others had, planted.
@@ -350,7 +383,7 @@ def planted(bug: str, name: str, options: dict[str, Any]) -> float:
         together, _ = updated(name, options)
     finally:
         Learner.loss, parallel.sum_gradients = kept
-    with alone():
+    with parallel.alone():
         single, _ = updated(name, options)
     return float((together - single).abs().max())
 
@@ -358,6 +391,84 @@ def planted(bug: str, name: str, options: dict[str, Any]) -> float:
 @pytest.mark.parametrize("bug", ["mean_of_means", "clipped_before_the_sum", "sum_dropped_by_one_process"])
 def test_a_planted_bug_moves_the_weights(two: Ranks, bug: str) -> None:
     assert max(two(planted, bug, "ppo", {"max_grad_norm": 0.01})) > 1e-6
+
+
+# Bugs after which the processes do not meet again: they end in an error, as no process waits forever.
+
+
+def sum_skipped_by_one_process() -> None:
+    add = parallel.sum_gradients
+    parallel.sum_gradients = lambda parameters: None if parallel.rank() == 1 else add(parameters)
+
+
+def sum_skipped_without_a_gradient() -> None:
+    add = parallel.sum_gradients
+
+    def hasty(parameters: Any) -> None:
+        if any(parameter.grad is not None for parameter in parameters):
+            add(parameters)
+
+    parallel.sum_gradients = hasty
+
+
+def refilling_decided_locally() -> None:
+    def collect(self: DAPO, callback: Any) -> Any:
+        rounds: list[Any] = []
+        useful = 0
+        while useful < self.own_episodes and len(rounds) < self.max_rounds:
+            rounds.append(ProximalAgent.collect_rollout(self, callback))
+            own = rounds[-1].groups % parallel.size() == parallel.rank()
+            useful += int((self._has_gradient(rounds[-1]) & own).sum())
+        return join(rounds, self.policy.obs_from_actions)
+
+    DAPO.collect_rollout = collect  # type: ignore[method-assign]
+
+
+def split_reward(prompts: list[str], completions: list[str]) -> list[float]:
+    """Return a reward that depends on the completion for short prompts only."""
+    return [len(text) * (len(prompt) < 4) / 8 for prompt, text in zip(prompts, completions, strict=True)]
+
+
+def refilled() -> list[tuple[int, str]]:
+    """Return the episodes and the weights of updates for some of which DAPO collects several times."""
+    world = {"verifier": FunctionVerifier(split_reward, alphabet=ALPHABET), "problems": PROMPTS, "test_fraction": 0.0}
+    agent = text_agent("dapo", env_kwargs={**world, "max_new_tokens": 6, "max_prompt_tokens": 8}, max_rounds=3)
+    return [(len(rollout), weights_digest(agent.policy)) for rollout, _ in agent.updates(total_episodes=48)]
+
+
+def test_refilling_is_decided_together(two: Ranks) -> None:
+    first, second = two(refilled)
+    assert first == second
+    assert len({episodes for episodes, _ in first}) > 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("bug", "work"),
+    [
+        ("refilling_decided_locally", "refilled"),
+        ("sum_skipped_by_one_process", "played_once"),
+        ("sum_skipped_without_a_gradient", "idle"),
+    ],
+)
+def test_a_planted_bug_that_parts_the_processes_is_an_error(tmp_path: Path, bug: str, work: str) -> None:
+    ranks = Ranks(2, tmp_path, patience=5)
+    try:
+        ranks(run_named, work)
+        with pytest.raises(AssertionError, match=r"(?s)process \d: .*(Timed out|closed by peer|reset|Error)"):
+            ranks(run_named, work, bug)
+    finally:
+        ranks.close()
+
+
+def played_once() -> str:
+    return played(1)[1]
+
+
+def run_named(work: str, bug: str | None = None) -> Any:
+    if bug is not None:
+        globals()[bug]()
+    return globals()[work]()
 
 
 def undealt(updates: int) -> list[list[str]]:
@@ -373,20 +484,25 @@ def test_groups_that_are_not_dealt_out_are_other_problems(two: Ranks) -> None:
     assert two(undealt, 1)[0] != played(1)[0]
 
 
-def idle() -> float:
-    """Return the distance of an update in which one group alone has a gradient, so that one process has no rows."""
+def idle() -> tuple[float, int]:
+    """Return the distance of an update in which a single episode has a gradient, and how many of its rows are here."""
 
     def step() -> torch.Tensor:
-        agent = make_agent(AGENTS["grpo"], 4, episodes_per_update=32, skip_idle_rows=True)
+        agent = make_agent(AGENTS["reinforce"], 4, episodes_per_update=32, skip_idle_rows=True)
+        loss = agent.loss
+        agent.loss = lambda batch: passes.append(len(batch)) or loss(batch)
         rollout = sample()
-        rewards = rollout.rewards.where((rollout.groups == rollout.groups[0])[:, None], 0)
-        agent.update(replace(rollout, rewards=rewards))
+        only = torch.arange(len(rollout)) == 5
+        agent.update(replace(rollout, rewards=torch.ones_like(rollout.rewards).where(only[:, None], 0)))
         return torch.cat([p.detach().flatten() for p in agent.policy.parameters()])
 
-    together = step()
-    with alone():
-        return float((together - step()).abs().max())
+    passes: list[int] = []
+    together, own = step(), sum(passes)
+    with parallel.alone():
+        return float((together - step()).abs().max()), own
 
 
 def test_a_process_may_have_nothing_to_learn(two: Ranks) -> None:
-    assert max(two(idle)) < 1e-12
+    distances, rows = zip(*two(idle), strict=True)
+    assert max(distances) < 1e-12
+    assert sorted(rows) == [0, 1]

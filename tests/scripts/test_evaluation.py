@@ -51,8 +51,8 @@ def majority_of(k):
 
 
 def test_a_policy_of_known_rates_gets_them():
-    def envs_for(one, first):
-        options = {"group_size": one.samples, "first_problem": first, "max_prompt_tokens": 1}
+    def envs_for(one):
+        options = {"group_size": one.samples, "max_prompt_tokens": 1}
         return text_envs(64, is_b, problems=["a", "b", "c"], **options)
 
     planned = blocks([Pass("greedy", 1), Pass("sampled", 8)], 600)

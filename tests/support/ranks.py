@@ -6,6 +6,7 @@ import multiprocessing
 import os
 import traceback
 from collections.abc import Callable
+from datetime import timedelta
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -21,15 +22,18 @@ class Ranks:
     Args:
         size: W.
         folder: for the file by which they find each other.
+        patience: seconds that they wait for each other in an exchange.
     """
 
-    def __init__(self, size: int, folder: Path) -> None:
+    def __init__(self, size: int, folder: Path, patience: float = SECONDS) -> None:
         context = multiprocessing.get_context("spawn")
         self.pipes: list[Connection] = []
         self.processes = []
         for rank in range(size):
             ours, theirs = context.Pipe()
-            process = context.Process(target=_serve, args=(theirs, rank, size, str(folder / "store")), daemon=True)
+            process = context.Process(
+                target=_serve, args=(theirs, rank, size, str(folder / "store"), patience), daemon=True
+            )
             process.start()
             theirs.close()
             self.pipes.append(ours)
@@ -53,12 +57,14 @@ class Ranks:
             process.join()
 
 
-def _serve(pipe: Connection, rank: int, size: int, store: str) -> None:
+def _serve(pipe: Connection, rank: int, size: int, store: str, patience: float) -> None:
     os.environ["OMP_NUM_THREADS"] = "1"
     import torch
 
     torch.set_num_threads(1)
-    torch.distributed.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=size)
+    torch.distributed.init_process_group(
+        "gloo", init_method=f"file://{store}", rank=rank, world_size=size, timeout=timedelta(seconds=patience)
+    )
     while True:
         try:
             work, args = cloudpickle.loads(pipe.recv_bytes())
