@@ -37,7 +37,7 @@ COMMANDS = {  # name: its module and attribute, imported when it is used, and wh
 }
 
 
-IN_SEVERAL = ("train", "sft", "evaluate")  # what torchrun may start
+IN_SEVERAL = ("train", "sft", "evaluate", "compare")  # what torchrun may start
 
 
 class Commands(Group):

@@ -17,7 +17,7 @@ import torch.distributed as dist
 
 from .watch import Watch
 
-SECONDS = 1800.0  # that the processes wait for one of them, by default
+_EVER = 1e8  # seconds
 _MARGIN = 60.0  # seconds after which torch ends an exchange that the watch has not ended
 _WAIT = 1.0  # second that a process with an error waits for the main one to print the same
 LOST = "another process has ended, and this one with it"
@@ -30,14 +30,14 @@ def number() -> int:
     return int(os.environ.get("RANK", "0"))
 
 
-def join(device: str, limit: float = SECONDS) -> str:
+def join(device: str, limit: float | None) -> str:
     """Meet the other processes that torchrun has started, and watch them from then on; return the device of this one.
 
     Without torchrun, nothing is done.
 
     Args:
         device: "auto", "cpu" or "cuda", as of the option.
-        limit: seconds that the processes wait for one of them.
+        limit: seconds that the processes wait for one of them; None for ever.
 
     Raises:
         ValueError: for more processes than devices on this machine, a device with a number, or a meeting that fails.
@@ -65,7 +65,7 @@ def join(device: str, limit: float = SECONDS) -> str:
             store=_store,
             rank=number(),
             world_size=int(os.environ["WORLD_SIZE"]),
-            timeout=timedelta(seconds=limit + _MARGIN),
+            timeout=timedelta(seconds=_EVER if limit is None else limit + _MARGIN),
         )
     except (RuntimeError, dist.DistError) as error:
         reason = str(error).splitlines()[0]

@@ -38,10 +38,10 @@ class Watch:
         store: shared by the processes, through a connection that nothing else uses: an answer may never come.
         rank: of this process.
         size: the number of processes.
-        limit: seconds for which processes may wait for another one.
+        limit: seconds for which processes may wait for another one; None for ever.
     """
 
-    def __init__(self, store: Any, rank: int, size: int, limit: float) -> None:
+    def __init__(self, store: Any, rank: int, size: int, limit: float | None) -> None:
         self.store, self.rank, self.size, self.limit = store, rank, size, limit
         self.watched = [other for other in range(size) if other != rank] if rank == 0 else [0]
         self.beats: dict[int, dict[str, Any]] = {}  # the last one of each process, its own too
@@ -115,8 +115,8 @@ class Watch:
                     f"process {other} of {self.size} has not been heard of for {SILENT * BEAT:.0f} s: it is stopped, "
                     f"or its machine or connection is lost; it was in {beat['place']}"
                 )
-        if self.rank == 0:
-            self._check_waiting()
+        if self.rank == 0 and self.limit is not None:
+            self._check_waiting(self.limit)
 
     def _quiet(self, of: Any, number: int) -> int:
         """Return for how many heartbeats a number has not changed."""
@@ -124,20 +124,20 @@ class Watch:
         self._news[of] = number, times + 1 if number == before else 0
         return self._news[of][1]
 
-    def _check_waiting(self) -> None:
+    def _check_waiting(self, limit: float) -> None:
         """Say which process the others have been waiting for; end the job when that takes too long."""
         there = {rank: beat for rank, beat in dict(self.beats).items() if not beat["left"]}
         working = [rank for rank, beat in there.items() if not beat["waits"]]
         longest = max((beat["waits"] for beat in there.values()), default=0)
-        if not working or longest < min(self._notice, self.limit / BEAT):
+        if not working or longest < min(self._notice, limit / BEAT):
             return
         late = f"process {working[0]} of {self.size}, which is in {there[working[0]]['place']}"
-        if longest * BEAT >= self.limit:
+        if longest * BEAT >= limit:
             self._end(
                 f"the other processes have waited {longest * BEAT:.0f} s for {late}: --verifier-timeout ends a "
                 "verifier that hangs, and --process-timeout allows for longer waits"
             )
-        say(f"waiting for {late}, since {longest * BEAT:.0f} s (at most {self.limit:g})")
+        say(f"waiting for {late}, since {longest * BEAT:.0f} s (at most {limit:g})")
         self._notice *= 2
 
     def _end(self, reason: str) -> None:

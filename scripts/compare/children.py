@@ -23,6 +23,7 @@ import click
 LIFELINE = "RLENV_LIFELINE"  # environment variable: standard input ends when the parent does
 POLL_SECONDS = 0.05
 GRACE_SECONDS = 5.0
+OF_TORCHRUN = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")  # environment variables of one of its processes
 THREAD_LIMITS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 
@@ -98,6 +99,7 @@ def run_jobs(jobs: Sequence[Job], limit: int, threads: int) -> Generator[tuple[J
 
 
 def _start(job: Job, threads: int) -> subprocess.Popen:
+    inherited = {name: value for name, value in os.environ.items() if name not in OF_TORCHRUN}
     with job.log.open("w", encoding="utf-8") as log:
         log.write(shlex.join(job.command) + "\n")
         log.flush()
@@ -106,7 +108,7 @@ def _start(job: Job, threads: int) -> subprocess.Popen:
             stdin=subprocess.PIPE,
             stdout=log,
             stderr=subprocess.STDOUT,
-            env={**os.environ, LIFELINE: "1", **dict.fromkeys(THREAD_LIMITS, str(threads))},
+            env={**inherited, LIFELINE: "1", **dict.fromkeys(THREAD_LIMITS, str(threads))},
             start_new_session=True,  # Ctrl-C in the terminal reaches the parent only
         )
 

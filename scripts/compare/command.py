@@ -23,7 +23,8 @@ compare_options = options(
     ),
     click.option("--seeds", type=click.IntRange(min=1), default=5, help="Runs per agent; the first seed is --seed."),
     click.option(
-        "--jobs", type=click.IntRange(min=1), default=None, show_default="the number of cores", help="Runs at a time."
+        "--jobs", type=click.IntRange(min=1), default=None, show_default="the number of cores; under torchrun 1",
+        help="Runs at a time; under torchrun, in each process.",
     ),
     click.option(
         "--model", default="auto", show_default="tiny for text, MlpPolicy for control",
@@ -83,24 +84,31 @@ compare_options = options(
 def compare(**given: Any) -> None:  # fmt: skip
     """Compare agents: each with several seeds, from one supervised checkpoint (text) or from scratch.
 
-    Every run is an `rlenv train` in a separate process. The folder gets report.md, report.json, curves.png and
-    report.html. The same command again continues an interrupted comparison; it may add agents and seeds.
+    Every run is an `rlenv train` in a separate process; the processes of torchrun share the runs. The folder gets
+    report.md, report.json, curves.png and report.html. The same command again continues an interrupted comparison; it
+    may add agents and seeds.
     """
+    from agents import parallel
+
+    from ..processes import join
     from .study import Study
 
     agents = _agents(given["agents"])
+    device = join(given["device"], limit=None)  # one may have a run more than the others
     given = _with_defaults(given)
-    _check(agents, given)
-    study = Study.open(given, agents)
-    with study.lock:
+    with parallel.alone():
+        _check(agents, given | {"device": device})
+    with Study.open(given, agents, device) as study:
         try:
             failed = study.run_missing(agents)
         except KeyboardInterrupt:
             click.echo("Interrupted; the same command continues from here.", err=True)
             sys.exit(130)
-        report = study.report(failed)
-    click.echo(json.dumps(report) if given["as_json"] else (study.folder / "report.md").read_text(encoding="utf-8"))
-    click.echo(f"Report: {study.folder / 'report.md'}  (tensorboard --logdir {study.folder})", err=True)
+        report = parallel.on_main(lambda: study.report(failed))
+    if parallel.is_main():
+        page = study.folder / "report.md"
+        click.echo(json.dumps(report) if given["as_json"] else page.read_text(encoding="utf-8"))
+        click.echo(f"Report: {page}  (tensorboard --logdir {study.folder})", err=True)
     sys.exit(1 if failed else 0)
 
 

@@ -9,14 +9,17 @@ report.md, report.json, curves.png, report.html
 from __future__ import annotations
 
 import json
+import os
 import shutil
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import click
 
+from agents import parallel
 from agents.files import Lock
 
 from .. import run_folder, session
@@ -53,40 +56,25 @@ class Study:
         given: the options, with the defaults that depend on the environment filled in.
         agents: all of this folder's, also those of earlier commands.
         seeds: the number of seeds.
-        lock: of the folder; close it at the end.
+        device: of the runs that this process starts.
     """
 
-    def __init__(self, given: dict[str, Any], agents: list[str], seeds: int, lock: Lock) -> None:
-        self.given, self.agents, self.seeds, self.lock = given, agents, seeds, lock
+    def __init__(self, given: dict[str, Any], agents: list[str], seeds: int, device: str) -> None:
+        self.given, self.agents, self.seeds, self.device = given, agents, seeds, device
         self.folder: Path = given["log_dir"]
         self.text = is_text(given["env_id"])
 
     @classmethod
-    def open(cls, given: dict[str, Any], agents: list[str]) -> Study:
-        """Return the comparison in the folder, with these agents and seeds added. Writes its settings.
+    @contextmanager
+    def open(cls, given: dict[str, Any], agents: list[str], device: str) -> Iterator[Study]:
+        """Lock the folder, and yield the comparison in it, with these agents and seeds added.
 
         Raises:
-            ValueError: if the folder holds something else, or a comparison with other settings.
+            ValueError: as `claim` says.
         """
-        folder: Path = given["log_dir"]
-        left_out = THIS_TIME if is_text(given["env_id"]) else (*THIS_TIME, *TEXT_ONLY)
-        options = {name: value for name, value in given.items() if name not in left_out}
-        settings = json.loads(json.dumps(resolved(options | {"agents": ",".join(agents)})))
-        run_folder.check_place(folder)
-        if folder.exists() and any(folder.iterdir()):
-            if not (folder / SETTINGS).is_file():
-                raise ValueError(f"{str(folder)!r} is not the folder of a comparison (no {SETTINGS})")
-            hold(folder).close()
-            if given["overwrite"]:
-                shutil.rmtree(folder)
-            else:
-                settings = extend(json.loads((folder / SETTINGS).read_text(encoding="utf-8")), settings, folder)
-        folder.mkdir(parents=True, exist_ok=True)
-        lock = hold(folder)
-        part = folder / f"{SETTINGS}.part"  # then renamed: half-written settings would make the folder useless
-        run_folder.write_json(part, settings)
-        part.replace(folder / SETTINGS)
-        return cls(given, settings["agents"].split(","), settings["seeds"], lock)
+        with ExitStack() as stack:
+            settings = parallel.on_main(lambda: claim(given, agents, stack))
+            yield cls(given, settings["agents"].split(","), settings["seeds"], device)
 
     def runs(self, agents: list[str], seeds: int) -> list[Run]:
         """Return the runs: all agents with the first seed, then all with the second."""
@@ -97,17 +85,23 @@ class Study:
     def run_missing(self, agents: list[str]) -> list[dict[str, Any]]:
         """Run what is not finished yet; return the runs that failed, with the last line of their logs."""
         wanted = self.runs(agents, self.given["seeds"])
-        missing = [run for run in wanted if finished(run.folder) is None]
+        missing = parallel.on_main(lambda: [run for run in wanted if finished(run.folder) is None])
         if len(missing) < len(wanted):
             click.echo(f"{len(wanted) - len(missing)} of {len(wanted)} runs are finished already.", err=True)
         if not missing:
             return []
-        model = self._start_model()
-        limit, cores = self.given["jobs"] or available_cores(), available_cores()
+        model = parallel.on_main(self._start_model)
+        own = self._run(missing[parallel.rank() :: parallel.size()], model, len(wanted) - len(missing), len(wanted))
+        return [run for failed in parallel.gather(own) for run in failed]
+
+    def _run(self, missing: list[Run], model: str, done: int, total: int) -> list[dict[str, Any]]:
+        """Run what is this process's, and say how each run ended; return those that failed."""
+        cores = max(1, available_cores() // int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
+        limit = self.given["jobs"] or (cores if parallel.size() == 1 else 1)
         jobs = {self._job(run, model): run for run in missing}
         failed = []
         with closing(run_jobs(list(jobs), limit, max(1, cores // limit))) as ended:
-            for count, (job, code) in enumerate(ended, len(wanted) - len(missing) + 1):
+            for count, (job, code) in enumerate(ended, 1):
                 run, result = jobs[job], finished(jobs[job].folder)
                 if code == 0 and result is not None:
                     note = session.describe(result["eval"])
@@ -115,7 +109,8 @@ class Study:
                     error = job.last_line()
                     failed.append({"agent": run.agent, "seed": run.seed, "exit_code": code, "error": error})
                     note = f"failed with exit code {code}: {error}  (see {job.log})"
-                click.echo(f"{count}/{len(wanted)}  {run.agent}, seed {run.seed}: {note}", err=True)
+                number = min(done + count * parallel.size(), total)
+                click.echo(f"{number}/{total}  {run.agent}, seed {run.seed}: {note}", err=True)
         return failed
 
     def _start_model(self) -> str:
@@ -131,7 +126,8 @@ class Study:
         if finished(warm) is None:
             shutil.rmtree(warm, ignore_errors=True)
             whole = dict.fromkeys(names_of(adapter))  # the warm start trains all weights, the runs an adapter
-            options = self.given | whole | {"log_dir": warm, "as_json": True, "overwrite": False}
+            own = {"log_dir": warm, "as_json": True, "overwrite": False, "device": self.device}
+            options = self.given | whole | own
             job = Job(rlenv_command(sft, options), warm.with_name(f"{WARM}.log"))
             with closing(run_jobs([job], 1, available_cores())) as ended:
                 [(_, code)] = ended
@@ -145,9 +141,9 @@ class Study:
     def _job(self, run: Run, model: str) -> Job:
         """Return the command of a run; delete what an interrupted one left."""
         shutil.rmtree(run.folder, ignore_errors=True)
-        run.folder.parent.mkdir(exist_ok=True)
+        run.folder.parent.mkdir(exist_ok=True)  # another process may have made it
         options = {name: value for name, value in self.given.items() if self.text or name not in TEXT_ONLY}
-        own = {"agent": run.agent, "seed": run.seed, "model": model, "log_dir": run.folder}
+        own = {"agent": run.agent, "seed": run.seed, "model": model, "log_dir": run.folder, "device": self.device}
         how = {
             "as_json": True,
             "overwrite": False,
@@ -162,6 +158,38 @@ class Study:
         done = {run.folder: finished(run.folder) for run in self.runs(self.agents, self.seeds)}
         results = [result | {"run_dir": str(path)} for path, result in done.items() if result is not None]
         return write_report(self.folder, self.given, self.text, self.agents, results, failed)
+
+
+def claim(given: dict[str, Any], agents: list[str], stack: ExitStack) -> dict[str, Any]:
+    """Write the settings of a comparison, and return them with the agents and seeds that were there before.
+
+    Args:
+        given: the options.
+        agents: asked for this time.
+        stack: at whose end the folder is free for others.
+
+    Raises:
+        ValueError: if the folder holds something else, or a comparison with other settings.
+    """
+    folder: Path = given["log_dir"]
+    left_out = THIS_TIME if is_text(given["env_id"]) else (*THIS_TIME, *TEXT_ONLY)
+    options = {name: value for name, value in given.items() if name not in left_out}
+    settings = json.loads(json.dumps(resolved(options | {"agents": ",".join(agents)})))
+    run_folder.check_place(folder)
+    if folder.exists() and any(folder.iterdir()):
+        if not (folder / SETTINGS).is_file():
+            raise ValueError(f"{str(folder)!r} is not the folder of a comparison (no {SETTINGS})")
+        hold(folder).close()
+        if given["overwrite"]:
+            shutil.rmtree(folder)
+        else:
+            settings = extend(json.loads((folder / SETTINGS).read_text(encoding="utf-8")), settings, folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    stack.enter_context(hold(folder))
+    part = folder / f"{SETTINGS}.part"  # then renamed: half-written settings would make the folder useless
+    run_folder.write_json(part, settings)
+    part.replace(folder / SETTINGS)
+    return settings
 
 
 def hold(folder: Path) -> Lock:

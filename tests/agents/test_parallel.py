@@ -19,7 +19,7 @@ from agents import AGENTS, DAPO, Agent, Collector, make_envs, parallel
 from agents.algorithms._proximal import PassesAgent, ProximalAgent
 from agents.learner import Learner
 from agents.policies.base import weights_digest
-from agents.rollout import join
+from agents.rollout import Rollout, join
 from agents.warm_start import demonstration_loss, warm_start
 from rlenv.task import TextGenTask
 from verifiers.function import FunctionVerifier
@@ -91,13 +91,17 @@ def text_agent(name: str = "grpo", env_kwargs: Any = ARITH, **settings: Any) -> 
     return AGENTS[name]("tiny", "TextGen-v0", env_kwargs=env_kwargs, **chosen)
 
 
+def prompts_of(agent: Agent, rollout: Rollout) -> list[str]:
+    tokens, lengths = rollout.observations["tokens"], rollout.observations["length"].tolist()
+    return [agent.env.task.tokenizer.decode(row[:n]) for row, n in zip(tokens, lengths, strict=True)]
+
+
 def played(updates: int) -> tuple[list[list[str]], str, int]:
     """Return the prompts of each update, the hash of the weights at the end, and the steps counted."""
     agent = text_agent()
     prompts = []
     for rollout, _ in agent.updates(total_episodes=8 * updates):
-        tokens, lengths = rollout.observations["tokens"], rollout.observations["length"].tolist()
-        prompts.append([agent.env.task.tokenizer.decode(row[:n]) for row, n in zip(tokens, lengths, strict=True)])
+        prompts.append(prompts_of(agent, rollout))
     return prompts, weights_digest(agent.policy), agent.num_timesteps
 
 
@@ -150,21 +154,36 @@ def saved(path: str, updates: int, more: int) -> tuple[str, str]:
     return middle, weights_digest(agent.policy)
 
 
-def continued(path: str, more: int) -> tuple[str, str, list[int]]:
+def continued(path: str, more: int) -> tuple[str, str, list[int], list[list[str]]]:
     agent = Agent.load(path)
-    middle, groups = weights_digest(agent.policy), []
+    middle, groups, prompts = weights_digest(agent.policy), [], []
     for rollout, _ in agent.updates(total_episodes=8 * more, reset_num_timesteps=False):
         groups += rollout.groups.tolist()
-    return middle, weights_digest(agent.policy), groups
+        prompts.append(prompts_of(agent, rollout))
+    assert agent.num_episodes == 16 + 8 * more
+    return middle, weights_digest(agent.policy), groups, prompts
 
 
 def test_as_many_processes_continue_bit_for_bit_and_others_with_the_same_problems(two: Ranks, tmp_path: Any) -> None:
     path = str(tmp_path / "saved")
     (middle, end), *_ = two(saved, path, 2, 2)
-    assert [each[:2] for each in two(continued, path, 2)] == [(middle, end)] * 2
-    loaded, _, groups = continued(path, 2)
+    first, second = two(continued, path, 2)
+    assert first == second and first[:2] == (middle, end)
+    loaded, _, groups, prompts = continued(path, 2)
     assert loaded == middle
     assert groups == sorted(groups) and set(groups) == set(range(8, 16)), "the groups that come next"
+    assert prompts == first[3]
+
+
+@pytest.mark.slow
+def test_four_processes_continue_what_two_have_saved(two: Ranks, four: Ranks, tmp_path: Any) -> None:
+    path = str(tmp_path / "saved")
+    (middle, _), *_ = two(saved, path, 2, 1)
+    *_, prompts = two(continued, path, 2)[0]
+    for loaded, _, groups, others in four(continued, path, 2):
+        assert loaded == middle
+        assert set(groups) == set(range(8, 16))
+        assert others == prompts
 
 
 # One error for all.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import re
 import signal
 import subprocess
@@ -55,21 +56,6 @@ def test_a_resumed_run_of_two_processes_is_the_run_without_a_break(tmp_path: Pat
     assert weights_of(tmp_path / "half") == weights_of(tmp_path / "straight")
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("victim", [0, 1])
-def test_a_killed_process_ends_the_job_and_the_run_goes_on(tmp_path: Path, victim: int) -> None:
-    more = ["--episodes", 10**6, "--save-every-updates", 2, "--log-dir", "run"]
-    process = torchrun(tmp_path, *SMALL, *more)
-    until((tmp_path / "run" / "checkpoint-000002").exists)
-    worker(process, victim).send_signal(signal.SIGKILL)
-    code, _, errors = finished(process)
-    assert code != 0, errors
-    done = Agent.load(tmp_path / "run" / "checkpoint", device="cpu").num_episodes
-    code, _, errors = finished(torchrun(tmp_path, "train", "--resume", "run", "--episodes", done + 16))
-    assert code == 0, errors
-    assert Agent.load(tmp_path / "run" / "checkpoint", device="cpu").num_episodes == done + 16
-
-
 def worker(job: subprocess.Popen[str], rank: int) -> psutil.Process:
     """Return the process of a job with this rank."""
     (found,) = [child for child in psutil.Process(job.pid).children() if child.environ().get("RANK") == str(rank)]
@@ -81,6 +67,62 @@ def until(condition: Callable[[], bool], seconds: float = 120) -> None:
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.1)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("victim", [0, 1])
+def test_a_killed_process_ends_the_job_within_30_seconds_and_one_command_goes_on(tmp_path: Path, victim: int) -> None:
+    """Five kills of each, at any moment from the warm start to the tenth checkpoint or so."""
+    run, rng, before = tmp_path / "run", random.Random(victim), 0
+    begin = [*SMALL, "--episodes", 10**6, "--save-every-updates", 2, "--log-dir", "run"]
+    for kill in range(5):
+        job = torchrun(tmp_path, *(["train", "--resume", "run", "--episodes", 10**6] if kill else begin))
+        until(lambda job=job: len(psutil.Process(job.pid).children()) == 2)
+        chosen = worker(job, victim)
+        if kill == 0:
+            until((run / "checkpoint").exists)
+        else:
+            time.sleep(rng.uniform(2, 14))
+        chosen.send_signal(signal.SIGKILL)
+        killed = time.monotonic()
+        code, _, errors = finished(job)
+        assert time.monotonic() - killed < 30, errors
+        assert code != 0, errors
+        done = Agent.load(run / "checkpoint", device="cpu").num_episodes
+        assert done >= before
+        before = done
+    code, _, errors = finished(torchrun(tmp_path, "train", "--resume", "run", "--episodes", before + 16))
+    assert code == 0, errors
+    assert Agent.load(run / "checkpoint", device="cpu").num_episodes == before + 16
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("processes", [1, 4])
+def test_a_run_of_two_processes_goes_on_with_another_number(tmp_path: Path, processes: int) -> None:
+    run = tmp_path / "run"
+    assert finished(torchrun(tmp_path, *SMALL, "--episodes", 32, "--log-dir", "run"))[0] == 0
+    code, _, errors = finished(torchrun(tmp_path, "train", "--resume", "run", "--episodes", 64, processes=processes))
+    assert code == 0, errors
+    agent = Agent.load(run / "checkpoint", device="cpu")
+    assert (agent.num_episodes, agent.num_updates) == (64, 8)
+
+
+@pytest.mark.slow
+def test_a_comparison_is_shared_and_evaluations_are_equal(tmp_path: Path) -> None:
+    few = ["--episodes", 32, "--sft-steps", 5, "--eval-episodes", 8, "--episodes-per-update", 16, "--no-figures"]
+    code, out, errors = finished(
+        torchrun(tmp_path, "compare", "--device", "cpu", "--agents", "rloo,grpo,ppo", "--seeds", 1, *few)
+    )
+    assert code == 0, errors
+    folder = tmp_path / "runs" / "compare-textgen-v0-arith"
+    assert out.count("| agent |") == 1
+    assert all((folder / name / "seed-0" / "result.json").is_file() for name in ("rloo", "grpo", "ppo"))
+    evaluation = ["evaluate", folder / "grpo" / "seed-0", "--device", "cpu", "--episodes", 64, "--samples", 20]
+    for processes in (1, 3):
+        one = [*evaluation, "--out", f"{processes}.jsonl"]
+        assert finished(torchrun(tmp_path, *one, processes=processes))[0] == 0
+    assert (tmp_path / "1.jsonl").read_bytes() == (tmp_path / "3.jsonl").read_bytes()
 
 
 @pytest.mark.slow
@@ -131,7 +173,10 @@ def hang(prompts, completions, **columns):
     [
         (["train", "--verifier", "nosuch"], "unknown verifier 'nosuch'"),
         ([*SMALL, "--episodes-per-update", "12"], "episodes_per_update=12 cannot be divided among 2 processes"),
-        (["evaluate", "run"], "evaluate runs in one process"),
+        (["doctor", "run"], "doctor runs in one process: start it without torchrun (train, sft, evaluate, compare"),
+        (["evaluate", "nosuch", "--device", "cpu"], "'nosuch' is not a run folder"),
+        (["sft", "--device", "cpu", "--epochs", "2"], "--epochs counts passes over a file"),
+        (["compare", "--device", "cpu", "--agents", "ppq"], "unknown agent 'ppq'"),
         (["train", "--device", "cuda:0"], "names one device for 2 processes"),
     ],
 )
