@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import random
 import re
 import signal
-import subprocess
-import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
-import psutil
 import pytest
+from jobs import Jobs, finished, worker
 
 import rlenv  # noqa: F401 (registers TextGen-v0)
 from agents import Agent
@@ -26,18 +22,11 @@ SMALL = [
 ]  # fmt: skip
 
 
-def torchrun(folder: Path, *args: Any, processes: int = 2) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes)]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    return subprocess.Popen(
-        [*command, "-m", "rlenv", *map(str, args)],
-        cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
-
-
-def finished(process: subprocess.Popen[str]) -> tuple[int, str, str]:
-    out, errors = process.communicate(timeout=240)
-    return process.returncode, out, errors
+@pytest.fixture
+def jobs(tmp_path: Path) -> Iterator[Jobs]:
+    started = Jobs(tmp_path)
+    yield started
+    started.close()
 
 
 def weights_of(run: Path) -> str:
@@ -45,21 +34,15 @@ def weights_of(run: Path) -> str:
 
 
 @pytest.mark.slow
-def test_a_resumed_run_of_two_processes_is_the_run_without_a_break(tmp_path: Path) -> None:
-    code, out, errors = finished(torchrun(tmp_path, *SMALL, "--episodes", 64, "--log-dir", "whole"))
+def test_a_resumed_run_of_two_processes_is_the_run_without_a_break(jobs: Jobs, tmp_path: Path) -> None:
+    code, out, errors = jobs.run(*SMALL, "--episodes", 64, "--log-dir", "whole")
     assert code == 0, errors
     assert out.count("Run folder") == 1 and errors.count("before: success") == 1
     halves = [*SMALL, "--lr-schedule", "constant"]
-    assert finished(torchrun(tmp_path, *halves, "--episodes", 32, "--log-dir", "half"))[0] == 0
-    assert finished(torchrun(tmp_path, "train", "--resume", "half", "--episodes", 64))[0] == 0
-    assert finished(torchrun(tmp_path, *halves, "--episodes", 64, "--log-dir", "straight"))[0] == 0
+    assert jobs.run(*halves, "--episodes", 32, "--log-dir", "half")[0] == 0
+    assert jobs.run("train", "--resume", "half", "--episodes", 64)[0] == 0
+    assert jobs.run(*halves, "--episodes", 64, "--log-dir", "straight")[0] == 0
     assert weights_of(tmp_path / "half") == weights_of(tmp_path / "straight")
-
-
-def worker(job: subprocess.Popen[str], rank: int) -> psutil.Process:
-    """Return the process of a job with this rank."""
-    (found,) = [child for child in psutil.Process(job.pid).children() if child.environ().get("RANK") == str(rank)]
-    return found
 
 
 def until(condition: Callable[[], bool], seconds: float = 120) -> None:
@@ -72,13 +55,14 @@ def until(condition: Callable[[], bool], seconds: float = 120) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("victim", [0, 1])
-def test_a_killed_process_ends_the_job_within_30_seconds_and_one_command_goes_on(tmp_path: Path, victim: int) -> None:
+def test_a_killed_process_ends_the_job_within_30_seconds_and_one_command_goes_on(
+    jobs: Jobs, tmp_path: Path, victim: int
+) -> None:
     """Five kills of each, at any moment from the warm start to the tenth checkpoint or so."""
     run, rng, before = tmp_path / "run", random.Random(victim), 0
     begin = [*SMALL, "--episodes", 10**6, "--save-every-updates", 2, "--log-dir", "run"]
     for kill in range(5):
-        job = torchrun(tmp_path, *(["train", "--resume", "run", "--episodes", 10**6] if kill else begin))
-        until(lambda job=job: len(psutil.Process(job.pid).children()) == 2)
+        job = jobs.start(*(["train", "--resume", "run", "--episodes", 10**6] if kill else begin))
         chosen = worker(job, victim)
         if kill == 0:
             until((run / "checkpoint").exists)
@@ -92,28 +76,27 @@ def test_a_killed_process_ends_the_job_within_30_seconds_and_one_command_goes_on
         done = Agent.load(run / "checkpoint", device="cpu").num_episodes
         assert done >= before
         before = done
-    code, _, errors = finished(torchrun(tmp_path, "train", "--resume", "run", "--episodes", before + 16))
+    code, _, errors = jobs.run("train", "--resume", "run", "--episodes", before + 16)
     assert code == 0, errors
     assert Agent.load(run / "checkpoint", device="cpu").num_episodes == before + 16
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("processes", [1, 4])
-def test_a_run_of_two_processes_goes_on_with_another_number(tmp_path: Path, processes: int) -> None:
+def test_a_run_of_two_processes_goes_on_with_another_number(jobs: Jobs, tmp_path: Path, processes: int) -> None:
     run = tmp_path / "run"
-    assert finished(torchrun(tmp_path, *SMALL, "--episodes", 32, "--log-dir", "run"))[0] == 0
-    code, _, errors = finished(torchrun(tmp_path, "train", "--resume", "run", "--episodes", 64, processes=processes))
+    code, _, errors = jobs.run(*SMALL, "--episodes-per-update", 16, "--episodes", 32, "--log-dir", "run")
+    assert code == 0, errors
+    code, _, errors = jobs.run("train", "--resume", "run", "--episodes", 64, processes=processes)
     assert code == 0, errors
     agent = Agent.load(run / "checkpoint", device="cpu")
-    assert (agent.num_episodes, agent.num_updates) == (64, 8)
+    assert (agent.num_episodes, agent.num_updates) == (64, 4)
 
 
 @pytest.mark.slow
-def test_a_comparison_is_shared_and_evaluations_are_equal(tmp_path: Path) -> None:
+def test_a_comparison_is_shared_and_evaluations_are_equal(jobs: Jobs, tmp_path: Path) -> None:
     few = ["--episodes", 32, "--sft-steps", 5, "--eval-episodes", 8, "--episodes-per-update", 16, "--no-figures"]
-    code, out, errors = finished(
-        torchrun(tmp_path, "compare", "--device", "cpu", "--agents", "rloo,grpo,ppo", "--seeds", 1, *few)
-    )
+    code, out, errors = jobs.run("compare", "--device", "cpu", "--agents", "rloo,grpo,ppo", "--seeds", 1, *few)
     assert code == 0, errors
     folder = tmp_path / "runs" / "compare-textgen-v0-arith"
     assert out.count("| agent |") == 1
@@ -121,15 +104,15 @@ def test_a_comparison_is_shared_and_evaluations_are_equal(tmp_path: Path) -> Non
     evaluation = ["evaluate", folder / "grpo" / "seed-0", "--device", "cpu", "--episodes", 64, "--samples", 20]
     for processes in (1, 3):
         one = [*evaluation, "--out", f"{processes}.jsonl"]
-        assert finished(torchrun(tmp_path, *one, processes=processes))[0] == 0
+        assert jobs.run(*one, processes=processes)[0] == 0
     assert (tmp_path / "1.jsonl").read_bytes() == (tmp_path / "3.jsonl").read_bytes()
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("victim", [0, 1])
-def test_a_stopped_process_ends_the_job_within_30_seconds(tmp_path: Path, victim: int) -> None:
+def test_a_stopped_process_ends_the_job_within_30_seconds(jobs: Jobs, tmp_path: Path, victim: int) -> None:
     run = tmp_path / "run"
-    job = torchrun(tmp_path, *SMALL, "--episodes", 10**6, "--save-every-updates", 2, "--log-dir", "run")
+    job = jobs.start(*SMALL, "--episodes", 10**6, "--save-every-updates", 2, "--log-dir", "run")
     until((run / "checkpoint-000002").exists)
     worker(job, victim).send_signal(signal.SIGSTOP)
     stopped = time.monotonic()
@@ -144,11 +127,11 @@ def test_a_stopped_process_ends_the_job_within_30_seconds(tmp_path: Path, victim
 
 
 @pytest.mark.slow
-def test_a_verifier_that_hangs_in_one_process_is_named(tmp_path: Path) -> None:
+def test_a_verifier_that_hangs_in_one_process_is_named(jobs: Jobs, tmp_path: Path) -> None:
     (tmp_path / "sums.csv").write_text("prompt,answer\n1+1=,2\n1+2=,3\n2+2=,4\n1+3=,4\n")
     (tmp_path / "rewards.py").write_text(HANGS)
     options = ["--problems", "sums.csv", "--verifier", "rewards.py:hang", "--sft-steps", 0, "--process-timeout", 10]
-    job = torchrun(tmp_path, *SMALL[:3], *SMALL[7:], *options, "--test-fraction", 0.3, "--log-dir", "run")
+    job = jobs.start(*SMALL[:3], *SMALL[7:], *options, "--test-fraction", 0.3, "--log-dir", "run")
     code, _, errors = finished(job)
     assert code != 0
     assert len(re.findall("^Error: ", errors, re.MULTILINE)) == 1, errors
@@ -180,8 +163,8 @@ def hang(prompts, completions, **columns):
         (["train", "--device", "cuda:0"], "names one device for 2 processes"),
     ],
 )
-def test_bad_input_is_one_line_of_one_process(tmp_path: Path, arguments: list[str], said: str) -> None:
-    code, _, errors = finished(torchrun(tmp_path, *arguments))
+def test_bad_input_is_one_line_of_one_process(jobs: Jobs, tmp_path: Path, arguments: list[str], said: str) -> None:
+    code, _, errors = jobs.run(*arguments)
     lines = [line for line in errors.splitlines() if re.match(r"(\[rank\d\]:)?Error: ", line)]
     assert code != 0
     assert len(lines) == 1 and said in lines[0], errors
