@@ -222,6 +222,7 @@ class Agent(Learner):
         rollout = playing.whole_of(self.env, [part for part, _ in parts], self.policy, self.device)
         if rollout is not None:
             self.num_episodes += len(rollout)
+            playing.tell_verdicts(self.env, rollout)
             callback.update_locals({"rollout": rollout})
             callback.on_rollout_end()
             self.failure_watch.add(rollout, next(filter(None, parallel.gather(self.collector.failure)), ""))

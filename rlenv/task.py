@@ -20,6 +20,7 @@ from verifiers.conversation import last_of
 from verifiers.registry import trusting
 from verifiers.workers.pool import make_pool
 
+from .curriculum import Curriculum
 from .encoder import PromptText
 from .judge import Judge, verdict_info
 from .language import make_encoder
@@ -81,6 +82,7 @@ class TextGenTask:
         group_size: K consecutive episodes share a prompt.
         first_problem: number of the first group's problem in the stream; a warm start uses up the problems before it.
         share: (r, W): poses only the groups r, r + W, r + 2W, ... of the stream, for process r of W; None for all.
+            A curriculum then hears of verdicts only by `TextGenVectorEnv.hear`.
         max_prompt_tokens: longest prompt; None for the longest listed prompt (at most 4096 tokens), else for what the
             verifier declares, else 128.
         max_new_tokens: longest completion with its end token; None for what the verifier declares (else 64), or for
@@ -153,8 +155,6 @@ class TextGenTask:
         if long_prompts == "skip" and listed is not None:
             listed = self._without_long(listed)
         fits = self._fits if long_prompts == "skip" and listed is None else None
-        if curriculum is not None and self.share[1] > 1:
-            raise ValueError(f"a curriculum needs every verdict: it cannot be shared among {self.share[1]} processes")
         self.stream = ProblemStream(made, split, test_fraction, listed, fits, curriculum)
         posed = self.stream.listed or [self.stream[0]]
         self.eos_token_id = self.end_token(posed[0])
@@ -294,9 +294,17 @@ class TextGenTask:
         return info
 
     def hear(self, problem: Problem, info: Mapping[str, Any]) -> None:
-        """Tell the curriculum, if any, how an episode ended; only verdicts with the status "ok" count."""
-        if self.stream.curriculum is not None and info["verdict_status"] == "ok":
+        """Tell the curriculum, if any, how an episode ended; only verdicts with the status "ok" count.
+
+        Of a stream that is shared, this is one part of the verdicts; see `shared_curriculum`.
+        """
+        if self.stream.curriculum is not None and self.share[1] == 1 and info["verdict_status"] == "ok":
             self.stream.curriculum.record(level_of(problem), info["is_success"])
+
+    @property
+    def shared_curriculum(self) -> Curriculum | None:
+        """The curriculum of a stream that is shared, which has to be told of all verdicts; None without."""
+        return self.stream.curriculum if self.share[1] > 1 else None
 
     def close(self) -> None:
         """Stop the worker processes and close the verifier; a verifier that the user passed in stays open."""

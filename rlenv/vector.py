@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -76,7 +77,8 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
             raise ValueError(f"unknown render_mode {render_mode!r}; allowed: {self.metadata['render_modes']}")
         self.mode = _autoreset_mode(autoreset_mode)
         self.task = TextGenTask(**task)
-        hear = self.task.hear if self.task.stream.curriculum is not None else None
+        shared = self.task.shared_curriculum is not None
+        hear = self.task.hear if self.task.stream.curriculum is not None and not shared else None
         late = late_verdicts and (hear is not None or LateVerdicts.help(self.task.judge))
         self._late = LateVerdicts(self.task.judge, hear) if late else None
         self.metadata = {
@@ -86,6 +88,7 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
             "group_size": self.task.group_size,
             "max_episode_steps": self.task.max_new_tokens,
             "share": self.task.share,
+            "hears_verdicts": shared,
         }
         self.render_mode = render_mode
         self.num_envs = num_envs
@@ -164,6 +167,13 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
         if self.mode is AutoresetMode.SAME_STEP and self._any_new:
             info = self._restart_ended(finished, info)
         return self._observation(), _for_numpy(rewards), _for_numpy(ended | cut), _for_numpy(cut), info
+
+    def hear(self, levels: Iterable[float], successes: Iterable[float]) -> None:
+        """Tell the curriculum of a stream that is shared how episodes ended, of all processes and in the same order."""
+        if self.task.shared_curriculum is None:
+            raise ValueError("only the curriculum of a stream that is shared is told of verdicts")
+        for level, success in zip(levels, successes, strict=True):
+            self.task.shared_curriculum.record(int(level), bool(success))
 
     def state_dict(self) -> dict[str, Any]:
         """Return the place in the stream of problems, in plain values; the next `reset` without a mask goes on from it.

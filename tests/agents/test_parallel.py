@@ -247,16 +247,31 @@ def test_every_process_starts_with_the_main_ones_weights(two: Ranks) -> None:
     assert first == second
 
 
-def curricula() -> str:
-    try:
-        AGENTS["rloo"]("tiny", "TextGen-v0", env_kwargs={**ARITH, "curriculum": 0.5}, episodes_per_update=8)
-    except ValueError as error:
-        return str(error)
-    return ""
+def climbed() -> tuple[list[list[str]], list[int | None], dict[str, Any]]:
+    """Return the prompts and the level of each update with a curriculum, and where the environment then stands."""
+    problems = [{"prompt": prompt, "level": 1 + (len(prompt) > 3)} for prompt in PROMPTS]
+    verifier = FunctionVerifier(always_right, alphabet=ALPHABET)
+    world = {"verifier": verifier, "problems": problems, "test_fraction": 0.0, "max_new_tokens": 1, "curriculum": 1.0}
+    agent = text_agent(env_kwargs=world, episodes_per_update=64, num_envs=32)
+    prompts, levels = [], []
+    for rollout, _ in agent.updates(total_episodes=64 * 6):
+        prompts.append(prompts_of(agent, rollout))
+        levels.append(agent.env.task.level)
+    return prompts, levels, agent.env.state_dict()["stream"]
 
 
-def test_a_curriculum_is_refused(two: Ranks) -> None:
-    assert all("cannot be shared among 2 processes" in said for said in two(curricula))
+def always_right(prompts: list[str], completions: list[str]) -> list[float]:
+    return [1.0] * len(prompts)
+
+
+def test_a_curriculum_hears_of_all_verdicts_and_poses_what_it_poses_alone(two: Ranks) -> None:
+    prompts, _, stream = climbed()
+    first, second = two(climbed)
+    assert first == second
+    assert first[0] == prompts
+    assert first[1] == [1, 1, 1, 2, 2, 2]  # 256 verdicts on level 1
+    assert len(set(first[0][3])) < len(set(first[0][5]))
+    assert first[2]["curriculum"]["level"] == stream["curriculum"]["level"] == 2
 
 
 @pytest.mark.parametrize("costs", [[1, 1, 1, 1], [9, 1, 1, 1], [1, 1, 1, 9], [5]])
