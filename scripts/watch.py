@@ -54,36 +54,40 @@ class Watch:
     def start(self) -> None:
         """Begin, once the processes have met."""
         self._write(0)
-        for work in (self._talk, self._judge):  # two, for talking may never end
-            threading.Thread(target=work, daemon=True, name="watch").start()
+        self._threads = [threading.Thread(target=work, daemon=True, name="watch") for work in (self._talk, self._judge)]
+        for thread in self._threads:  # two, for talking may never end
+            thread.start()
 
     def leave(self) -> None:
         """Stop: this process has nothing left to do with the others."""
         self._left.set()
-        self._told.wait(2 * BEAT)
+        for thread in self._threads:  # one that is inside of torch while Python ends would abort the process
+            thread.join(SILENT * BEAT)
 
     def _talk(self) -> None:
         """Write the heartbeats of this process and read those of others; may wait for the store forever."""
         number = 0
-        while not self._told.is_set():
+        while True:
             number += 1
+            leaves, ends = self._left.is_set(), self._ends.is_set()
             try:
-                self._write(number)
-                if self._ends.is_set():
+                self._write(number, leaves)
+                if ends:
                     self.store.set("end", "1")
-                if self._left.is_set() or self._ends.is_set():
+                if leaves or ends:
                     self._told.set()
+                    return
                 texts = self.store.multi_get([f"beat/{other}" for other in self.watched])
-                if self.store.check(["end"]) and not self._left.is_set():
+                if self.store.check(["end"]):
                     os._exit(1)  # the process that ended the job has said why
             except (RuntimeError, dist.DistError):  # the connection is lost, for good
                 return
             self.beats |= {other: json.loads(text) for other, text in zip(self.watched, texts, strict=True)}
             self.answers += 1
-            self._told.wait(BEAT) if self._left.is_set() else self._left.wait(BEAT)
+            self._left.wait(BEAT)
 
-    def _write(self, number: int) -> None:
-        """Write one heartbeat of this process."""
+    def _write(self, number: int, leaves: bool = False) -> None:
+        """Write one heartbeat of this process, perhaps its last."""
         waits, same = parallel.exchanges % 2, self._quiet("exchanges", parallel.exchanges)
         frame = sys._current_frames().get(self._main_thread or 0)
         beat = {
@@ -91,7 +95,7 @@ class Watch:
             "pid": os.getpid(),
             "waits": same if waits else 0,
             "place": place_of(frame),
-            "left": self._left.is_set(),
+            "left": leaves,
         }
         self.beats[self.rank] = beat
         self.store.set(f"beat/{self.rank}", json.dumps(beat))

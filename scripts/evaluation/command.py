@@ -189,7 +189,8 @@ def _play(subject: Subject, file: Any, given: dict[str, Any]) -> None:
 
     from .. import session
     from ..progress import progress_bar, say
-    from .completions import Pass, blocks, play
+    from .answers import play
+    from .completions import Pass, blocks
 
     settings = file.settings
     with parallel.alone():

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 import torch
-from _rlenv_scripts.evaluation.completions import Pass, blocks, play, rounds
+from _rlenv_scripts.evaluation.answers import play, rounds
+from _rlenv_scripts.evaluation.completions import Pass, blocks
 from ranks import Ranks
 from tabular import T, make_agent
 from tiny_models import ALPHABET, PROMPTS, text_envs, tiny_policy

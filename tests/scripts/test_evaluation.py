@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 import torch
 from _rlenv_scripts.evaluation import completions, subject
-from _rlenv_scripts.evaluation.completions import Pass, blocks, play
+from _rlenv_scripts.evaluation.answers import play
+from _rlenv_scripts.evaluation.completions import Pass, blocks
 from _rlenv_scripts.evaluation.figures import summarize
 from inprocess import run
 from tiny_models import text_envs
