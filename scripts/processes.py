@@ -15,6 +15,7 @@ import click
 import torch
 import torch.distributed as dist
 
+from .run_files import CONFIG
 from .watch import Watch
 
 _EVER = 1e8  # seconds
@@ -78,6 +79,21 @@ def join(device: str, limit: float | None) -> str:
     return device
 
 
+def keep_begun(run: Path) -> None:
+    """Remember the run folder for as long as torchrun lives, so that processes that it starts again go on there."""
+    if _store is not None and number() == 0:
+        _everlasting(_store).set("run", str(run.absolute()))
+
+
+def begun() -> Path | None:
+    """Return the run folder that this job began before torchrun restarted its processes, if any."""
+    if _store is None or os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") == "0":
+        return None
+    store = _everlasting(_store)
+    run = Path(store.get("run").decode()) if store.check(["run"]) else None
+    return run if run is not None and (run / CONFIG).is_file() else None
+
+
 def own_folder(run: Path, given: dict[str, Any]) -> tuple[Path, dict[str, Any]]:
     """Return where this process logs, and its options: the run folder, or for all but the main one, one that vanishes.
 
@@ -106,6 +122,11 @@ def _meeting_place(again: bool = False) -> Any:
         timeout=timedelta(seconds=30),
     )
     return dist.PrefixStore(f"rlenv/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", store)
+
+
+def _everlasting(store: Any) -> Any:
+    """Return the same store with keys of all starts."""
+    return dist.PrefixStore("rlenv", store.underlying_store)
 
 
 def is_lost(error: Exception) -> bool:

@@ -83,7 +83,7 @@ def _check_options(given: dict[str, Any], begun: dict[str, Any]) -> None:
     """Refuse typed options that cannot change, and a configuration that lifts the sandbox."""
     options = {str(option.name): option for option in click.get_current_context().command.params}
     for name in ("log_dir", "overwrite"):
-        if typed(name):
+        if typed(name) and typed("resume"):
             raise ValueError(f"{flag_of(name)} has no meaning with --resume, which continues in its own folder")
     for name, value in settings.resolved(given).items():
         if typed(name) and name not in CHANGEABLE and json.loads(json.dumps(value, default=str)) != begun.get(name):

@@ -204,7 +204,7 @@ def train(**given: Any) -> None:
     from . import run_folder as folder
     from .job import failures
     from .memory import dry_run, is_out_of_memory, out_of_memory
-    from .processes import join, own_folder
+    from .processes import begun, join, keep_begun, own_folder
     from .progress import Interrupt, say
 
     given = _checked(given)
@@ -214,11 +214,14 @@ def train(**given: Any) -> None:
     if given["dry_run"]:
         dry_run(given)
         return
+    if given["resume"] is None and begun() is not None:
+        given |= {"resume": begun(), "trust_checkpoint": True}  # by the same command
     resumed = given["resume"] is not None
     interrupt = Interrupt()
     with trusting(given["trust_checkpoint"] or not resumed):
         here = given | {"device": device}
         agent, run_dir = resume.continued(here) if resumed else _new(here)
+        keep_begun(run_dir)
         run_dir, given = own_folder(run_dir, given)
         job = _job(agent, given, run_dir, interrupt)
     model_defaults.announce(agent, given)

@@ -16,6 +16,7 @@ import rlenv  # noqa: F401 (registers TextGen-v0)
 from agents import Agent
 from agents.policies.base import weights_digest
 
+pytestmark = pytest.mark.timeout(1800)
 SMALL = [
     "train", "--device", "cpu", "--verifier-arg", "digits=1", "--sft-steps", "60", "--eval-episodes", "8",
     "--eval-every", "0", "--episodes-per-update", "8", "--num-envs", "8", "--no-report",
@@ -53,7 +54,6 @@ def until(condition: Callable[[], bool], seconds: float = 120) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("victim", [0, 1])
 def test_a_killed_process_ends_the_job_within_30_seconds_and_one_command_goes_on(
     jobs: Jobs, tmp_path: Path, victim: int
@@ -106,6 +106,18 @@ def test_a_comparison_is_shared_and_evaluations_are_equal(jobs: Jobs, tmp_path: 
         one = [*evaluation, "--out", f"{processes}.jsonl"]
         assert jobs.run(*one, processes=processes)[0] == 0
     assert (tmp_path / "1.jsonl").read_bytes() == (tmp_path / "3.jsonl").read_bytes()
+
+
+@pytest.mark.slow
+def test_torchrun_may_restart_the_processes_which_go_on_in_their_folder(jobs: Jobs, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    job = jobs.start(*SMALL, "--episodes", 400, "--save-every-updates", 2, "--log-dir", "run", restarts=1)
+    until((run / "checkpoint-000002").exists)
+    worker(job, 1).send_signal(signal.SIGKILL)
+    code, _, errors = finished(job)
+    assert code == 0, errors
+    assert Agent.load(run / "checkpoint", device="cpu").num_episodes == 400
+    assert errors.count("before: success") == 1, "it did not begin again"
 
 
 @pytest.mark.slow
