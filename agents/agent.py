@@ -29,6 +29,8 @@ from .learner import Learner
 from .metrics import is_logged, rollout_metrics
 from .optimizer import warn_of_float16
 from .policies import make_policy
+from .policies.language.sharded import check_shard
+from .policies.language.sharded import shard as shard_policy
 from .rollout import Rollout
 from .sb3_envs import as_vec_env
 from .settings import LearnerSettings
@@ -77,6 +79,7 @@ class Agent(Learner):
         max_failed_share: float = 0.1,
         seed: int = 0,
         device: str | torch.device = "auto",
+        shard: bool = False,
         tensorboard_log: str | None = None,
         verbose: int = 0,
         **learning: Unpack[LearnerSettings],
@@ -86,7 +89,9 @@ class Agent(Learner):
         spaces = single_spaces(env, env_kwargs)
         self.device = resolve_device(device, env)
         make = partial(make_policy, policy, *spaces, self.uses_critic, **(policy_kwargs or {}))
-        super().__init__(lambda: make().to(self.device), seed=seed, **learning)
+        self.shard = check_shard(shard)
+        place = partial(shard_policy, device=self.device) if self.shard else lambda policy: policy.to(self.device)
+        super().__init__(lambda: place(make()), seed=seed, **learning)
 
         episodes = self.or_default("episodes_per_update", episodes_per_update)
         self.episodes_per_update = check_count("episodes_per_update", episodes)
@@ -214,7 +219,7 @@ class Agent(Learner):
         callback.on_rollout_start()
         before = self.num_timesteps
         collect = partial(
-            self.collector.collect, self.policy, self.own_episodes, self.generator, on_step=on_step,
+            self.collector.collect, self.policy.whole(), self.own_episodes, self.generator, on_step=on_step,
             progress=self.progress,
         )  # fmt: skip
         parts = parallel.together(lambda: (parallel.on_host(collect()), self.num_timesteps - before))

@@ -22,6 +22,7 @@ from .policies import Policy
 from .reward_scale import RewardScale
 from .rollout import EARNED, Batch, Rollout, RolloutT
 from .settings import check_names, full_signature, saved_settings
+from .shards import local
 
 LOG_PROB_TOLERANCE = 0.05  # nats; rounding is a thousand times smaller, the mildest known bug several times larger
 # Weights of 16 bits round the log-probability of an unlikely action by up to 0.7 nats, but few actions are unlikely:
@@ -203,7 +204,12 @@ class Learner:
 
     def prepare(self, rollout: Rollout) -> Batch:
         """Return everything that an update needs: rewards with the KL penalty, values, advantages and weights."""
+        policies = [each for each in (self.policy, self.anchor.reference) if each is not None]
+        for policy in policies:
+            policy.whole()  # here, where no process is without rows
         rollout = parallel.with_parts(rollout, self._own_rows(rollout), self._evaluated)
+        for policy in policies:
+            policy.release()
         steps, advantages = rollout.learnable, self.advantages(rollout)
         targets = self.critic_targets(rollout, advantages).where(steps, 0) if self.uses_critic else None
         advantages = advantages.where(steps, 0)
@@ -285,8 +291,9 @@ class Learner:
         totals: dict[str, float] = {}
         trained = batch.select(self._rows_to_train(batch))
         own = trained.select(self._own_rows(trained))
-        for rows in self.micro_batches(own) if len(own) else ():
-            loss, metrics = self.loss(rows)
+        parts = self.micro_batches(own) if len(own) else ()
+        for rows, counts in parallel.passes(parts, trained.select(slice(1)), self.policy.sharded):
+            loss, metrics = self.loss(rows) if counts else self._unseen(rows)
             loss.backward()
             self.policy_optimizer.weights.add_gradients()
             self._add_metrics(totals, metrics)
@@ -299,6 +306,13 @@ class Learner:
             if name in totals and reduction in counted:
                 totals[name] /= max(int(counted[reduction].sum()), 1)
         return totals
+
+    def _unseen(self, rows: Batch) -> tuple[torch.Tensor, dict[str, float]]:
+        """Return a loss of 0 that takes the same passes as `loss`, and no metrics."""
+        arrays, self.arrays = self.arrays, None
+        loss, _ = self.loss(rows)
+        self.arrays = arrays
+        return 0 * loss, {}
 
     def _add_metrics(self, totals: dict[str, float], more: Mapping[str, float]) -> None:
         for name, value in more.items():
@@ -333,7 +347,8 @@ class Learner:
         """Return what is not finite though all weights are; empty if nothing."""
         names = {"train/logp_gap_max": "log-probabilities", "train/loss": "loss"}
         fault = next((said for name, said in names.items() if not math.isfinite(metrics[name])), "")
-        broken = sum(int((~p.isfinite()).sum()) for p in self.policy.parameters()) if fault else 0
+        broken = sum(int((~local(p).isfinite()).sum()) for p in self.policy.parameters()) if fault else 0
+        broken = sum(parallel.gather(broken)) if fault and self.policy.sharded else broken
         if broken:
             raise DivergedError(
                 f"the policy has {broken} weights that are NaN or infinite: load others, or lower learning_rate"

@@ -7,6 +7,8 @@ from collections.abc import Iterable, Sequence
 import torch
 from torch import nn
 
+from .shards import like, local
+
 HALVES = (torch.bfloat16, torch.float16)
 
 
@@ -46,9 +48,10 @@ class MasterWeights:
     def follow(self) -> None:
         """Take over the 16-bit weights that something else has changed, such as a warm start."""
         for parameter, master in self._copied:
-            rounded = master.to(parameter.dtype)
-            if not torch.equal(rounded, parameter):
-                master.copy_(master.where(rounded == parameter, parameter.float()))
+            own, present = local(master), local(parameter)
+            rounded = own.to(present.dtype)
+            if not torch.equal(rounded, present):
+                own.copy_(own.where(rounded == present, present.float()))
 
     @torch.no_grad()
     def copy_down(self) -> None:
@@ -72,4 +75,4 @@ class MasterWeights:
         if found != wanted:
             raise ValueError(f"{len(found)} master weights do not fit the {len(wanted)} weights of 16 bits")
         for (_, master), saved in zip(self._copied, state, strict=True):
-            master.copy_(saved)
+            master.copy_(like(saved, master))

@@ -13,6 +13,7 @@ from .checks import check_choice, check_count, check_number
 from .failures import DivergedError
 from .masters import HALVES, MasterWeights
 from .policies import Policy
+from .shards import clip_gradients, deal_out, whole
 
 MAX_SKIPPED = 5
 BETAS = (0.9, 0.95)  # of Adam; policy gradients are noisy and change fast, so their scale is remembered for ~20 steps
@@ -115,7 +116,7 @@ class PolicyOptimizer:
         self.stepped = False
         self.weights.follow()
         self.weights.add_gradients()
-        norms = [float(torch.nn.utils.clip_grad_norm_(side, self.max_grad_norm)) for side in self.sides]
+        norms = [clip_gradients(side, self.max_grad_norm) for side in self.sides]
         if fault or not all(math.isfinite(norm) for norm in norms):
             self._skip(fault or "gradients")
             return norms[0]
@@ -154,15 +155,18 @@ class PolicyOptimizer:
             )
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the state of Adam, the master weights of 16-bit ones, and the counts of skipped updates."""
+        """Return the state of Adam, the master weights of 16-bit ones, and the counts of skipped updates.
+
+        Of sharded weights, all processes must call this together, and the main one gets the tensors.
+        """
         counts = {"skipped": self.skipped, "total_skipped": self.total_skipped}
-        return {"adam": self.adam.state_dict(), "masters": self.weights.state(), **counts}
+        return {"adam": whole(self.adam.state_dict()), "masters": whole(self.weights.state()), **counts}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore what `state_dict` returned."""
         for group in state["adam"]["param_groups"]:
             group["fused"] = None  # True in older checkpoints, which hides changes from autograd
-        self.adam.load_state_dict(state["adam"])
+        self.adam.load_state_dict(deal_out(state["adam"], self.weights.masters))
         for group in self.adam.param_groups:
             for name, value in zip(
                 ("lr", "eps", "beta", "beta"), (group["lr"], group["eps"], *group["betas"]), strict=True

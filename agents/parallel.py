@@ -21,6 +21,7 @@ import numpy as np
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.distributed.tensor import DTensor
 
 from .failures import DivergedError
 from .rollout import Rollout, join, map_obs
@@ -187,6 +188,21 @@ def own_rows(costs: torch.Tensor) -> slice:
     return slice(sum(each < rank() for each in owner), sum(each <= rank() for each in owner))
 
 
+def passes(parts: Iterable[T], spare: T, together: bool) -> Iterator[tuple[T, bool]]:
+    """Yield what this process makes a pass of, and whether it counts.
+
+    Args:
+        parts: of this process; they count.
+        spare: does not.
+        together: whether every process needs as many passes as the one with the most parts.
+    """
+    mine = list(parts) if together else parts
+    yield from ((part, True) for part in mine)
+    if together:
+        most = max(gather(len(mine)))  # type: ignore[arg-type]
+        yield from ((spare, False) for _ in range(most - len(mine)))  # type: ignore[arg-type]
+
+
 def with_parts(rollout: Rollout, rows: slice, evaluate: Callable[[Rollout], Rollout]) -> Rollout:
     """Return a rollout with tensors [N, ...] that `evaluate` adds or changes, computed by each process for its rows.
 
@@ -218,20 +234,23 @@ def same_start(module: nn.Module) -> None:
     if size() > 1:
         with _exchange():
             for tensor in (*module.parameters(), *module.buffers()):
-                dist.broadcast(tensor, 0)
+                if not isinstance(tensor, DTensor):  # those are parts of what was the same
+                    dist.broadcast(tensor, 0)
 
 
 @torch.no_grad()
 def sum_gradients(parameters: Iterable[nn.Parameter]) -> None:
     """Add up the gradients of all processes, in place, with one message per precision.
 
-    A parameter that has no gradient in any process still has none afterwards.
+    A parameter that has no gradient in any process still has none afterwards. Gradients of sharded parameters have been
+    added up in the backward pass.
     """
     if size() == 1:
         return
     by_kind: dict[Any, list[nn.Parameter]] = {}
     for parameter in parameters:
-        by_kind.setdefault((parameter.dtype, parameter.device), []).append(parameter)
+        if not isinstance(parameter, DTensor):
+            by_kind.setdefault((parameter.dtype, parameter.device), []).append(parameter)
     for (dtype, device), group in by_kind.items():
         present = torch.tensor([parameter.grad is not None for parameter in group], dtype=dtype, device=device)
         pieces = [torch.zeros_like(p) if p.grad is None else p.grad for p in group]

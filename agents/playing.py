@@ -30,6 +30,7 @@ def predict(
     generator: torch.Generator,
 ) -> tuple[np.ndarray, Any]:
     """Return actions for an environment, and the next state; see `Agent.predict`."""
+    policy = policy.whole()
     single = _is_single(env.single_observation_space, observation)
     device = generator.device
     obs = map_obs(lambda x: torch.as_tensor(np.asarray(x)[None] if single else x, device=device), observation)
@@ -57,6 +58,7 @@ def evaluate(
     if seed is not None:
         collector.seed(seed_of(collector.envs, seed))
         generator = torch.Generator(generator.device).manual_seed(parallel.own_seed(seed))
+    policy = policy.whole()
     count = parallel.share(check_count("num_episodes", num_episodes, low=parallel.size()))
 
     def play() -> tuple[Rollout | None, str]:

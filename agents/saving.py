@@ -37,8 +37,8 @@ def save(agent: Any, path: Path, previous: Path | None) -> None:
             f"update {agent.num_updates + 1} did not end: its weights and its optimizer do not fit together; "
             f"{str(path)!r} is left as it is: load the last checkpoint, or continue with learn()"
         )
-    agent.anchor.check_reference()
-    if parallel.size() > 1:
+    parallel.together(agent.anchor.check_reference)
+    if parallel.size() > 1 and not agent.policy.sharded:
         parallel.check_equal(weights_digest(agent.policy))
     own_name = vars(type(agent)).get("name")  # None for a class of your own, which loads its checkpoints itself
     facts = {"agent": own_name, "policy_kind": agent.policy.kind, "settings": agent.settings, **agent.origin}
@@ -50,7 +50,9 @@ def save(agent: Any, path: Path, previous: Path | None) -> None:
     state = {**agent.training_state(), "moment": moments[0], "unwritten": unwritten, "extra": agent.extra_state}
     if len(moments) > 1:
         state["other_moments"] = moments[1:]
-    parallel.on_main(lambda: write_checkpoint(path, facts, agent.policy, agent.anchor.reference, state, previous))
+    reference = agent.anchor.reference
+    policies = agent.policy.to_save(), None if reference is None else reference.to_save()
+    parallel.on_main(lambda: write_checkpoint(path, facts, *policies, state, previous))
 
 
 def load(

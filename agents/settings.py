@@ -72,6 +72,8 @@ class AgentSettings(LearnerSettings, total=False):
             needs it. Does not change the gradient.
         seed: of the policy's initial weights, the environment and the sampling of actions.
         device: "auto", "cpu", "cuda", ...
+        shard: of several processes, each holds a part of the weights, gradients and optimizer state of a language
+            model (FSDP2); see `policies/language/sharded.py`. Does not change the gradient.
         tensorboard_log: folder for TensorBoard, None for no log.
         verbose: 1 prints a table every `log_interval` updates.
 
@@ -86,12 +88,13 @@ class AgentSettings(LearnerSettings, total=False):
     max_failed_share: float
     seed: int
     device: str | torch.device
+    shard: bool
     tensorboard_log: str | None
     verbose: int
 
 
 # Where and how an agent runs, not how it learns: checkpoints leave these to whoever loads them.
-NOT_SAVED = ("env_kwargs", "policy_kwargs", "device", "tensorboard_log", "verbose")
+NOT_SAVED = ("env_kwargs", "policy_kwargs", "device", "shard", "tensorboard_log", "verbose")
 
 
 def full_signature(cls: type) -> inspect.Signature:

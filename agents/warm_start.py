@@ -14,6 +14,7 @@ from .masters import MasterWeights
 from .optimizer import warn_of_float16
 from .policies import Policy
 from .rollout import Batch, Rollout
+from .shards import clip_gradients, deal_out, whole
 
 
 def warm_start(
@@ -58,6 +59,7 @@ def demonstration_loss(
 ) -> float:
     """Return the loss of `warm_start` on demonstrations, in nats per token; the policy is not trained."""
     total = 0.0
+    policy = policy.whole()
     own = episodes.select(parallel.own_rows(policy.costs(episodes)))
     costs = None if micro_batch_tokens is None else policy.costs(own)
     for batch in own.split(batch_size, costs, micro_batch_tokens) if len(own) else ():
@@ -101,7 +103,7 @@ class WarmStart:
         for step in range(len(self.losses), self.steps):
             self.optimizer.zero_grad(set_to_none=True)
             self.losses.append(self._backward(self.demonstrations(self.batch_size)))
-            torch.nn.utils.clip_grad_norm_(self.weights.masters, self.max_grad_norm)
+            clip_gradients(self.weights.masters, self.max_grad_norm)
             self.optimizer.step()
             self.weights.copy_down()
             self.decay.step()
@@ -116,10 +118,11 @@ class WarmStart:
         costs = None if self.micro_batch_tokens is None else self.policy.costs(batch)
         total = 0.0
         own = parallel.own_rows(self.policy.costs(batch))
-        batch, costs = batch.select(own), None if costs is None else costs[own]
-        for rows in batch.split(self.micro_batch_size, costs, self.micro_batch_tokens) if len(batch) else ():
+        mine, costs = batch.select(own), None if costs is None else costs[own]
+        parts = mine.split(self.micro_batch_size, costs, self.micro_batch_tokens) if len(mine) else ()
+        for rows, counts in parallel.passes(parts, batch.select(slice(1)), self.policy.sharded):
             log_probs, _ = self.policy.evaluate_actions(rows, entropy=False)
-            loss = -(rows.weights * log_probs).sum()
+            loss = -(rows.weights * log_probs).sum() * counts
             loss.backward()
             self.weights.add_gradients()
             total += loss.item()
@@ -128,12 +131,12 @@ class WarmStart:
 
     def state_dict(self) -> dict[str, Any]:
         """Return what a checkpoint keeps besides the policy."""
-        optimizer, decay = self.optimizer.state_dict(), self.decay.state_dict()
-        return {"optimizer": optimizer, "decay": decay, "losses": self.losses, "masters": self.weights.state()}
+        optimizer, masters = whole(self.optimizer.state_dict()), whole(self.weights.state())
+        return {"optimizer": optimizer, "decay": self.decay.state_dict(), "losses": self.losses, "masters": masters}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore what `state_dict` returned."""
-        self.optimizer.load_state_dict(state["optimizer"])
+        self.optimizer.load_state_dict(deal_out(state["optimizer"], self.weights.masters))
         self.decay.load_state_dict(state["decay"])
         self.losses = list(state["losses"])
         self.weights.load(state.get("masters", ()))  # earlier versions had none

@@ -14,6 +14,7 @@ from safetensors.torch import load_file
 from torch import nn
 
 from ..rollout import Obs, Rollout
+from ..shards import local
 
 State = Any
 
@@ -36,15 +37,31 @@ class Policy(nn.Module):
         obs_from_actions: True if every later observation is the first one plus the actions since, so that a rollout
             stores first observations only.
         kind: the name of this class in checkpoints and in `agents.defaults`.
+        sharded: whether each process holds a part of the weights only; then training passes are of all together.
     """
 
     obs_from_actions: bool = False
     kind: str = ""
+    sharded: bool = False
 
     @property
     def device(self) -> torch.device:
         """The device of the parameters."""
         return next(self.parameters()).device
+
+    def whole(self) -> Policy:
+        """Return what has all weights in this process: this policy, or of a sharded one a copy to act with.
+
+        All processes that share the weights must call this together, before they go different ways.
+        """
+        return self
+
+    def to_save(self) -> Policy | None:
+        """Return what has all weights, in the main process at least; all processes must call this together."""
+        return self
+
+    def release(self) -> None:
+        """Drop the copy that `whole` returned, if any."""
 
     def initial_state(self, num_envs: int) -> State:
         """Return the state before the first step of `num_envs` slots."""
@@ -143,11 +160,11 @@ class Policy(nn.Module):
 
 
 def weights_digest(module: nn.Module) -> str:
-    """Return the SHA-256 of a module's weights, names and types included."""
+    """Return the SHA-256 of a module's weights, names and types included; of sharded ones, of what is here."""
     digest = hashlib.sha256()
     for name, weights in module.state_dict().items():
         digest.update(f"{name} {weights.dtype} {tuple(weights.shape)}".encode())
-        digest.update(weights.detach().cpu().contiguous().flatten().view(torch.uint8).numpy())
+        digest.update(local(weights.detach()).cpu().contiguous().flatten().view(torch.uint8).numpy())
     return digest.hexdigest()
 
 

@@ -82,6 +82,11 @@ class Adapter:
         """Whether the adapter changes nothing yet: every B is 0."""
         return not any(bool(layer.lora_B[NAME].weight.any()) for _, layer in adapted_layers(self.model))
 
+    def follow(self, other: Adapter) -> None:
+        """Take over what is known of the base of another model with the same weights."""
+        self._read = self._version() if other._read == other._version() else -1
+        self._digest = None
+
     def base_digest(self) -> str:
         """Return the SHA-256 of the base weights, with the names they have without an adapter."""
         version = self._version()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from pathlib import Path
 from typing import Any, Self
 
@@ -159,6 +160,8 @@ class LanguageModelPolicy(Policy):
         self, obs: Obs, state: Decoder | None, episode_start: torch.Tensor
     ) -> tuple[torch.Tensor, Decoder]:
         assert isinstance(obs, dict)
+        if self._layout is None:
+            self._renew_step()
         if self._acting is not None:
             self._acting.refresh()
         tokens, lengths, starts = obs["tokens"], obs["length"], episode_start
@@ -179,6 +182,23 @@ class LanguageModelPolicy(Policy):
             state = self.initial_state(num_slots)
             stale = state.is_stale()
         return state, stale
+
+    def with_parameters(self, parameters: dict[int, nn.Parameter]) -> Self:
+        """Return a copy with other parameters, given by the id of those that they replace.
+
+        They have the same values, or none on torch's device "meta".
+        """
+        made = (self._layout, self._acting, self._step, self._captures)  # of these parameters
+        twin: Self = copy.deepcopy(self, {**{id(each): None for each in made}, **parameters})
+        twin.forget_step()
+        if self.adapter is not None and twin.adapter is not None:
+            twin.adapter.follow(self.adapter)
+        return twin
+
+    def forget_step(self) -> None:
+        """Drop the decode step, and the copies of weights that it holds, until it is needed."""
+        self._layout = self._acting = self._step = None
+        self._captures = Captures()
 
     def _renew_step(self) -> None:
         """Make the decode step for the model as it is now, and drop graphs captured of the last one."""

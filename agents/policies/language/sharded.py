@@ -1,0 +1,260 @@
+"""A language model whose weights, gradients and optimizer state are dealt out to the processes, with FSDP2.
+
+In training, each layer's weights are gathered for its forward pass and again for its backward pass, and the sum of its
+gradients is dealt out at once. Acting, evaluating and saving use a plain copy of the policy with the whole weights:
+the processes put it together once, and drop it at the next training pass. So acting needs no communication, and all
+its fast paths work.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Self, cast
+
+import torch
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
+from transformers.modeling_layers import GradientCheckpointingLayer
+from typing_extensions import override
+
+from ... import parallel
+from ...checks import check_flag
+from ...masters import HALVES
+from ...rollout import Obs, Rollout
+from ..base import Policy
+from .decoding import Decoder
+from .policy import LanguageModelPolicy
+from .training_pass import Reading
+
+
+def check_shard(value: Any) -> bool:
+    """Return whether weights are to be dealt out.
+
+    Raises:
+        ValueError: unless it is True or False; if there is nobody to deal them out to.
+    """
+    if check_flag("shard", value) and parallel.size() == 1:
+        raise ValueError(
+            "shard deals the weights out to several processes, and this is the only one: start them with "
+            "torchrun --nproc-per-node N -m rlenv train --shard ..., or omit it"
+        )
+    return bool(value)
+
+
+def shard(policy: Any, device: torch.device) -> ShardedPolicy:
+    """Deal a policy out to the processes, in place.
+
+    Args:
+        policy: a plain one, whole in every process, best on the host: its layers move to the device one by one.
+        device: of the shards.
+
+    Raises:
+        ValueError: for a policy that cannot be dealt out.
+    """
+    if not isinstance(policy, LanguageModelPolicy):
+        raise ValueError(f"shard is for language models; omit it (--shard) for a {type(policy).__name__}")
+    units = [part for part in policy.modules() if isinstance(part, GradientCheckpointingLayer)]
+    if not units:
+        raise ValueError(f"shard has no meaning for {type(policy.model).__name__}: it has no known layers; omit it")
+    if policy.critic is not None:
+        units.append(policy.critic.head)  # may have another precision than the model
+    weights = _Weights(policy, device)
+    policy.__class__ = ShardedPolicy
+    sharded = cast(ShardedPolicy, policy)
+    sharded.forget_step()
+    sharded.adapter, sharded.weights = weights.outline.adapter, weights
+    _unshare(sharded)
+    mesh = init_device_mesh(device.type, (parallel.size(),))
+    for unit in (*units, sharded):
+        parallel.same_start(unit.to(device))
+        halves = any(parameter.dtype in HALVES for parameter in unit.parameters())
+        exact = MixedPrecisionPolicy(reduce_dtype=torch.float32 if halves else None)  # of the sum of gradients
+        dealt = cast(FSDPModule, fully_shard(unit, mesh=mesh, mp_policy=exact))
+        dealt.set_gradient_divide_factor(1.0)
+        dealt.set_force_sum_reduction_for_comms(True)  # never a mean: the weights of the loss have the denominators
+    weights.take(sharded)
+    return sharded
+
+
+class ShardedPolicy(LanguageModelPolicy):
+    """A `LanguageModelPolicy` after `shard`: its parameters are DTensors, of which each process holds 1 / W.
+
+    With gradients, `evaluate_actions`, `predict_values` and `kl_divergence` use the shards: each call, and each
+    backward pass, is one of all processes together. Without, they use the whole weights.
+    """
+
+    sharded = True
+    weights: _Weights
+
+    @override
+    def whole(self) -> LanguageModelPolicy:
+        cast(Any, self).reshard()  # embeddings and head stay gathered after a pass without a backward one
+        plain = self.weights.whole()
+        plain.tokenizer, plain.stop_token_ids = self.tokenizer, self.stop_token_ids
+        return plain
+
+    @override
+    def to_save(self) -> LanguageModelPolicy | None:
+        plain = self.weights.put_together(torch.device("cpu"), parallel.is_main())
+        if plain is not None:
+            plain.tokenizer, plain.stop_token_ids = self.tokenizer, self.stop_token_ids
+        return plain
+
+    @override
+    def release(self) -> None:
+        self.weights.release()
+
+    # Acting, and everything else that is not trained: the whole policy does it.
+
+    @override
+    def initial_state(self, num_envs: int) -> Decoder:
+        return self.whole().initial_state(num_envs)
+
+    @override
+    def act(
+        self,
+        obs: Obs,
+        state: Decoder | None,
+        episode_start: torch.Tensor,
+        deterministic: bool = False,
+        generator: torch.Generator | None = None,
+        playing: torch.Tensor | None = None,
+    ) -> tuple[torch.Tensor, torch.Tensor, Decoder]:
+        return self.whole().act(obs, state, episode_start, deterministic, generator, playing)
+
+    @override
+    def action_log_probs(
+        self, obs: Obs, state: Decoder | None, episode_start: torch.Tensor
+    ) -> tuple[torch.Tensor, Decoder]:
+        return self.whole().action_log_probs(obs, state, episode_start)
+
+    @override
+    def save(self, folder: Path) -> None:
+        self.whole().save(folder)
+
+    @override
+    def export(self, folder: Path, merge: bool = True) -> None:
+        self.whole().export(folder, merge)
+
+    @override
+    def frozen_copy(self) -> Self:
+        """Return a frozen copy, dealt out as well; with an adapter it has a base of its own."""
+        self.release()
+        plain = self.whole()
+        self.release()  # what becomes the copy is not to be acted with
+        frozen = plain.requires_grad_(False) if plain.adapter is None else plain.frozen_copy()
+        return cast(Self, shard(frozen, self.device))
+
+    @override
+    def load_frozen(self, folder: Path, observation_space: Any, action_space: Any) -> Self:
+        frozen = self.whole().load_frozen(folder, observation_space, action_space)
+        self.release()
+        return cast(Self, shard(frozen, self.device))
+
+    # Training.
+
+    @override
+    def evaluate_actions(self, rollout: Rollout, entropy: bool = True) -> tuple[torch.Tensor, torch.Tensor | None]:
+        return self._together("evaluate_actions", rollout, entropy)
+
+    @override
+    def predict_values(self, rollout: Rollout) -> torch.Tensor:
+        return self._together("predict_values", rollout)
+
+    @override
+    def kl_divergence(self, reference: Policy, rollout: Rollout) -> torch.Tensor:
+        if torch.is_grad_enabled():
+            reference.release()
+            return self._together("kl_divergence", reference, rollout)
+        return self._together("kl_divergence", reference.whole(), rollout)
+
+    @override
+    def _states(self, reading: Reading) -> torch.Tensor:
+        if self.weights.frozen:  # a reference, within a pass of the policy that is trained
+            return self("_states", reading)
+        return super()._states(reading)
+
+    def _together(self, method: str, *args: Any) -> Any:
+        if not torch.is_grad_enabled():
+            return getattr(self.whole(), method)(*args)
+        self.release()
+        return self(method, *args)
+
+    def forward(self, method: str, *args: Any) -> Any:
+        """Call a method of the plain policy: FSDP2 gathers weights around `forward` only."""
+        return getattr(LanguageModelPolicy, method)(self, *args)
+
+
+class _Weights:
+    """What a sharded policy needs to put whole copies of itself together.
+
+    Args:
+        policy: before it is dealt out.
+        device: of the copies that act.
+
+    Attributes:
+        outline: a copy without weights, on torch's device "meta".
+        frozen: whether nothing in it is trained.
+    """
+
+    def __init__(self, policy: LanguageModelPolicy, device: torch.device) -> None:
+        self.device = device
+        named = list(policy.named_parameters())
+        empty = {id(p): nn.Parameter(p.detach().to("meta"), p.requires_grad) for _, p in named}
+        self.outline = policy.with_parameters(empty)
+        self.frozen = not any(p.requires_grad for _, p in named)
+        self._names = {name: id(empty[id(p)]) for name, p in named}
+        self._shards: list[tuple[int, nn.Parameter]] = []
+        self._whole: tuple[int, LanguageModelPolicy] | None = None
+
+    def take(self, policy: nn.Module) -> None:
+        """Remember the shards of the policy."""
+        shards = dict(policy.named_parameters())
+        self._shards = [(key, shards[name]) for name, key in self._names.items()]
+
+    def whole(self) -> LanguageModelPolicy:
+        """Return the copy with the present weights; another one only if they have changed since the last call."""
+        version = sum(shard._version for _, shard in self._shards)
+        if self._whole is None or self._whole[0] != version:
+            self._whole = None  # before the next one is made: there is no room for two
+            plain = self.put_together(self.device, here=True)
+            assert plain is not None
+            self._whole = version, plain
+        return self._whole[1]
+
+    def release(self) -> None:
+        """Drop the whole copy, and its memory."""
+        self._whole = None
+
+    @torch.no_grad()
+    def put_together(self, device: torch.device, here: bool) -> LanguageModelPolicy | None:
+        """Return a new whole copy on this device; all processes call this together, and None is returned if not `here`.
+
+        One parameter after the other is gathered.
+        """
+        weights = {}
+        for key, shard in self._shards:
+            full = cast(Any, shard.detach()).full_tensor()
+            if here:
+                weights[key] = nn.Parameter(full.to(device), shard.requires_grad)
+        return self.outline.with_parameters(weights).to(device) if here else None
+
+
+def _unshare(policy: LanguageModelPolicy) -> None:
+    """Give a critic copies of the frozen weights that it shares with the model: FSDP2 gathers layers one by one."""
+    if policy.critic is None:
+        return
+    models = {id(parameter) for parameter in policy.model.parameters()}
+    for module, name, parameter in _places(policy.critic):
+        if id(parameter) in models:
+            module._parameters[name] = nn.Parameter(parameter.detach().clone(), parameter.requires_grad)
+
+
+def _places(module: nn.Module) -> Iterator[tuple[nn.Module, str, nn.Parameter]]:
+    """Yield where parameters are: module, name, parameter."""
+    for part in module.modules():
+        for name, parameter in list(part._parameters.items()):
+            if parameter is not None:
+                yield part, name, parameter

@@ -1,0 +1,69 @@
+"""Tensors that are dealt out to several processes (DTensors of torch.distributed); everything else passes unchanged."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch.distributed.tensor import DTensor, distribute_tensor
+
+from . import parallel
+
+
+def local(tensor: torch.Tensor) -> torch.Tensor:
+    """Return what this process holds of a tensor, in the same memory."""
+    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
+
+
+def is_sharded(tensors: Iterable[torch.Tensor]) -> bool:
+    """Return whether any of these is dealt out."""
+    return any(isinstance(tensor, DTensor) for tensor in tensors)
+
+
+def like(value: torch.Tensor, example: torch.Tensor) -> torch.Tensor:
+    """Return a whole tensor, which every process has, dealt out as `example` of the same shape is."""
+    if not isinstance(example, DTensor) or isinstance(value, DTensor):
+        return value
+    value = value.detach().to(example.device)
+    return distribute_tensor(value, example.device_mesh, example.placements, src_data_rank=None)
+
+
+@torch.no_grad()
+def whole(state: Any) -> Any:
+    """Return nested dictionaries, lists and tuples with whole tensors, for a checkpoint.
+
+    All processes must call this together. The main one gets whole tensors, on the host; the others' are empty.
+    """
+    if isinstance(state, DTensor):
+        full = state.detach().full_tensor()
+        return full.cpu() if parallel.is_main() else full.new_empty(0)
+    if isinstance(state, dict):
+        return {name: whole(value) for name, value in state.items()}
+    if type(state) in (list, tuple):
+        return type(state)(whole(value) for value in state)
+    return state
+
+
+def deal_out(state: dict[str, Any], parameters: list[torch.nn.Parameter]) -> dict[str, Any]:
+    """Return the state of an optimizer with its whole moments dealt out as the parameters are.
+
+    Args:
+        state: what `whole` returned of the optimizer's `state_dict`.
+        parameters: of the optimizer.
+    """
+    if not is_sharded(parameters):
+        return state
+    moments = {
+        number: {
+            name: like(value, parameters[number]) if value.shape == parameters[number].shape else value
+            for name, value in of.items()
+        }
+        for number, of in state["state"].items()
+    }
+    return {**state, "state": moments}
+
+
+def clip_gradients(parameters: list[torch.nn.Parameter], most: float) -> float:
+    """Clip the gradients of these parameters, all of them together, to a norm; return their norm before."""
+    return float(torch.nn.utils.clip_grad_norm_(parameters, most))  # of DTensors: over all processes
