@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import fields, replace
+from itertools import chain, repeat
 from typing import Any, TypeVar
 
 import numpy as np
@@ -189,18 +190,18 @@ def own_rows(costs: torch.Tensor) -> slice:
 
 
 def passes(parts: Iterable[T], spare: T, together: bool) -> Iterator[tuple[T, bool]]:
-    """Yield what this process makes a pass of, and whether it counts.
+    """Return what this process makes passes of, each with whether it counts.
 
     Args:
         parts: of this process; they count.
         spare: does not.
         together: whether every process needs as many passes as the one with the most parts.
     """
-    mine = list(parts) if together else parts
-    yield from ((part, True) for part in mine)
-    if together:
-        most = max(gather(len(mine)))  # type: ignore[arg-type]
-        yield from ((spare, False) for _ in range(most - len(mine)))  # type: ignore[arg-type]
+    if not together:
+        return zip(parts, repeat(True))
+    mine = list(parts)
+    missing = max(gather(len(mine))) - len(mine)
+    return chain(zip(mine, repeat(True)), repeat((spare, False), missing))
 
 
 def with_parts(rollout: Rollout, rows: slice, evaluate: Callable[[Rollout], Rollout]) -> Rollout:

@@ -36,7 +36,8 @@ def whole(state: Any) -> Any:
     All processes must call this together. The main one gets whole tensors, on the host; the others' are empty.
     """
     if isinstance(state, DTensor):
-        full = state.detach().full_tensor()
+        held: Any = state.detach()
+        full = held.full_tensor()
         return full.cpu() if parallel.is_main() else full.new_empty(0)
     if isinstance(state, dict):
         return {name: whole(value) for name, value in state.items()}

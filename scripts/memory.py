@@ -47,6 +47,8 @@ def dry_run(given: dict[str, Any]) -> None:
 
     if not is_text(given["env_id"]):
         raise ValueError(f"--dry-run plans the memory of language models; {given['env_id']} has no text")
+    if given["shard"]:
+        raise ValueError("--dry-run plans a process that holds everything; omit --shard (docs/scaling.md, Memory)")
     config, work = workload(given)
     plan, free = memory.plan(config, work), available(work.device)
     result = {"parameters": plan.parameters, "bytes": plan.parts, "peaks": plan.phases, "available": free}

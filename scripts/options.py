@@ -370,6 +370,14 @@ micro_batches = options(
     heading="Updates",
 )
 
+processes = options(
+    setting(
+        "--shard/--no-shard",
+        help="Under torchrun: each process holds a part of the weights, gradients and optimizer state (FSDP2).",
+    ),
+    heading="Every run",
+)
+
 warm_start = options(
     click.option(
         "--sft-steps",

@@ -164,7 +164,8 @@ def weights_digest(module: nn.Module) -> str:
     digest = hashlib.sha256()
     for name, weights in module.state_dict().items():
         digest.update(f"{name} {weights.dtype} {tuple(weights.shape)}".encode())
-        digest.update(local(weights.detach()).cpu().contiguous().flatten().view(torch.uint8).numpy())
+        held: Any = local(weights.detach())
+        digest.update(held.cpu().contiguous().flatten().view(torch.uint8).numpy())
     return digest.hexdigest()
 
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import copy
+import gc
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,15 +14,20 @@ import pytest
 import torch
 from ranks import Ranks
 from tiny_models import text_envs, tiny_policy
+from torch.distributed.fsdp import FSDPModule
+from transformers import AutoModelForCausalLM, LlamaConfig
 
-from agents import AGENTS, Agent, Collector, Rollout, parallel
+from agents import AGENTS, Agent, Collector, LanguageModelPolicy, Rollout, parallel
+from agents.learner import Learner
+from agents.policies.base import weights_digest
+from agents.policies.language.sharded import ShardedPolicy
 from agents.shards import local
 from agents.warm_start import warm_start
 
-pytestmark = pytest.mark.slow  # FSDP2 over gloo: a second per update
-SETTINGS: dict[str, Any] = {"episodes_per_update": 8, "micro_batch_tokens": 40, "learning_rate": 1e-2, "gamma": 0.9}
+SETTINGS: dict[str, Any] = {"episodes_per_update": 16, "micro_batch_tokens": 40, "learning_rate": 1e-2, "gamma": 0.9}
 CASES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {  # agent, its settings, the policy's
     "GRPO": ("grpo", {}, {}),
+    "REINFORCE": ("reinforce", {}, {}),
     "tied embeddings, recomputed": ("rloo", {}, {"name": "gpt2", "activation_checkpointing": True}),
     "PPO with a separate critic": ("ppo", {"num_minibatches": 2, "kl_coef": 0.1}, {"critic": "separate"}),
     "PPO with a head": ("ppo", {"num_epochs": 2}, {"critic": "head"}),
@@ -56,12 +64,12 @@ def alone() -> Iterator[None]:
 
 
 def sampled() -> Rollout:
-    """Return the same 8 episodes of unequal length in every process, from a policy that none of the agents has."""
+    """Return the same 16 episodes of unequal length in every process, from a policy that none of the agents has."""
     with alone():
         envs = text_envs(num_envs=4, group_size=4)
         collector = Collector(envs, torch.device("cpu"))
         collector.seed(0)
-        rollout = collector.collect(tiny_policy("llama", envs), 8, torch.Generator().manual_seed(0))
+        rollout = collector.collect(tiny_policy("llama", envs), 16, torch.Generator().manual_seed(0))
     assert rollout is not None
     return rollout
 
@@ -106,6 +114,7 @@ def difference(case: str) -> tuple[float, float, list[Any]]:
     return float((together - single).abs().max()), float((single - start).abs().max()), pairs
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
 def test_two_processes_with_shards_make_the_updates_of_one(two: Ranks, case: str) -> None:
     for distance, moved, metrics in two(difference, case):
@@ -113,3 +122,304 @@ def test_two_processes_with_shards_make_the_updates_of_one(two: Ranks, case: str
         assert moved > 1e-3
         for found, expected in metrics:
             assert found == pytest.approx(expected, rel=1e-7, abs=1e-10)
+
+
+@pytest.mark.slow
+def test_four_processes_make_the_updates_of_one(four: Ranks) -> None:
+    assert all(distance < 1e-10 for distance, *_ in four(difference, "PPO with a separate critic"))
+
+
+# Passes.
+
+
+def passes_of(case: str) -> tuple[int, int]:
+    """Return how many parts of its own a process has in an update, and how many backward passes it takes part in."""
+    agent, rollout, parts, losses = an_agent(case, shard=True), sampled(), [], []
+    split, loss = agent.micro_batches, agent.loss
+    agent.micro_batches = lambda rows: parts.extend(split(rows)) or split(rows)  # type: ignore[method-assign]
+    agent.loss = lambda rows: losses.append(1) or loss(rows)  # type: ignore[method-assign]
+    agent.update(replace(rollout, log_probs=agent.policy.whole().evaluate_actions(rollout)[0].detach()))
+    return len(parts), len(losses)
+
+
+@pytest.mark.slow
+def test_processes_with_unequal_numbers_of_parts_make_equally_many_passes(two: Ranks) -> None:
+    (first, passes), (second, same) = two(passes_of, "GRPO")
+    assert first != second
+    assert passes == same == max(first, second)
+
+
+def no_part() -> float:
+    """Return the distance of an update in which a single row has a gradient, so that one process has no part."""
+
+    def step(shard: bool) -> torch.Tensor:
+        agent, rollout = an_agent("REINFORCE", shard), sampled()
+        rollout.log_probs = agent.policy.whole().evaluate_actions(rollout)[0].detach()
+        agent.update(replace(rollout, rewards=rollout.rewards.where(torch.arange(16)[:, None] == 0, 0)))
+        return weights_of(agent)
+
+    together = step(True)
+    with alone():
+        return float((together - step(False)).abs().max())
+
+
+@pytest.mark.slow
+def test_a_process_may_have_no_part(two: Ranks) -> None:
+    assert max(two(no_part)) < 1e-10
+
+
+def imitated(shard: bool) -> tuple[list[float], torch.Tensor]:
+    with contextlib.nullcontext() if shard else alone():
+        agent = an_agent("PPO with a separate critic", shard)
+        losses = warm_start(agent.policy, lambda size: sampled(), 3, 16, 1e-2, micro_batch_size=3)
+        return losses, weights_of(agent)
+
+
+@pytest.mark.slow
+def test_a_warm_start_is_that_of_one_process(two: Ranks) -> None:
+    for (losses, weights), (expected, single) in zip(two(imitated, True), two(imitated, False), strict=True):
+        assert losses == pytest.approx(expected, rel=1e-10)
+        assert float((weights - single).abs().max()) < 1e-10
+
+
+# Acting.
+
+
+def text_agent(name: str = "rloo", **settings: Any) -> Agent:
+    chosen = {"episodes_per_update": 8, "seed": 3, "device": "cpu", "learning_rate": 1e-2, "shard": True, **settings}
+    return AGENTS[name]("tiny", text_envs(num_envs=2, group_size=2), **chosen)
+
+
+def learned(updates: int) -> tuple[int, float, bool]:
+    """Return how often weights were gathered in so many updates, the gap to acting, and whether the weights moved."""
+    agent, gathered = text_agent(), []
+    weights: Any = agent.policy.weights  # type: ignore[attr-defined]
+    gather, before = weights.put_together, weights_of(agent)
+    agent.policy.release()
+    weights.put_together = lambda *where, **how: gathered.append(1) or gather(*where, **how)
+    gaps = [metrics["train/logp_gap_max"] for _, metrics in agent.updates(total_episodes=8 * updates)]
+    count = len(gathered)
+    return count, max(gaps), bool((weights_of(agent) != before).any())
+
+
+@pytest.mark.slow
+def test_weights_are_gathered_once_per_rollout_and_are_those_that_were_trained(two: Ranks) -> None:
+    for gathered, gap, moved in two(learned, 3):
+        assert gathered == 3
+        assert gap < 1e-4
+        assert moved
+
+
+def acted(lora_rank: int | None) -> list[int]:
+    """Play three times as many episodes in the first process as in the other ones."""
+    agent = text_agent(policy_kwargs={"lora_rank": lora_rank})
+    policy, lengths = agent.policy.whole(), []
+    for _ in range(3 if parallel.is_main() else 1):
+        rollout = agent.collector.collect(policy, 4, agent.generator)
+        assert rollout is not None
+        lengths += rollout.lengths.tolist()
+    return lengths
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("lora_rank", [None, 2])
+def test_processes_may_act_for_different_numbers_of_steps(two: Ranks, lora_rank: int | None) -> None:
+    first, second = two(acted, lora_rank)
+    assert (len(first), len(second)) == (12, 4)
+
+
+# Memory.
+
+
+def tensor_bytes() -> int:
+    """Return the size of all tensors of this process."""
+    gc.collect()
+    found = [each for each in gc.get_objects() if isinstance(each, torch.Tensor) and each.device.type != "meta"]
+    storages = [local(each).untyped_storage() for each in found]
+    return sum({storage.data_ptr(): storage.nbytes() for storage in storages}.values())
+
+
+def held(shard: bool, lora_rank: int | None) -> tuple[int, int, int, int]:
+    """Return the weights and moments that this process has after two updates, those of the policy, and all bytes."""
+    before = tensor_bytes()
+    with contextlib.nullcontext() if shard else alone():
+        envs = text_envs(num_envs=4, group_size=4)
+        model = LlamaConfig(
+            vocab_size=int(envs.single_action_space.n), hidden_size=128, intermediate_size=512, num_hidden_layers=4,
+            num_attention_heads=4, max_position_embeddings=64,
+        )  # fmt: skip
+        policy = LanguageModelPolicy(
+            envs.single_observation_space, envs.single_action_space, AutoModelForCausalLM.from_config(model),
+            lora_rank=lora_rank,
+        )  # fmt: skip
+        agent = AGENTS["rloo"](policy, envs, shard=shard, episodes_per_update=8, device="cpu")
+        del policy
+        agent.learn(total_episodes=16)
+    mine = sum(local(p).numel() for p in agent.policy.parameters())
+    states = agent.optimizer.state.values()
+    moments = sum(local(state[name]).numel() for state in states for name in ("exp_avg", "exp_avg_sq"))
+    return mine, moments, sum(p.numel() for p in agent.policy.parameters()), tensor_bytes() - before
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("lora_rank", [None, 2])
+def test_a_process_holds_its_share_of_weights_and_moments(two: Ranks, lora_rank: int | None) -> None:
+    ((first, moments, whole, used), (second, others, _, others_use)) = two(held, True, lora_rank)
+    ((_, full, _, plain), _) = two(held, False, lora_rank)
+    assert first + second == whole
+    assert moments + others == full
+    assert max(first, second) < 0.51 * whole
+    assert max(moments, others) < 0.51 * full
+    assert max(used, others_use) < 0.6 * plain
+
+
+# Checkpoints.
+
+
+def states(agent: Agent) -> tuple[str, Any]:
+    """Return the hash of the whole weights and, in the main process, the optimizer's whole state."""
+    optimizer = agent.training_state()["optimizer"]
+    digest = weights_digest(agent.policy.whole())
+    return digest, copy.deepcopy(optimizer) if parallel.is_main() else None
+
+
+def saved(path: str, options: dict[str, Any]) -> tuple[Any, str]:
+    """Train, save, train on; return the state at the first moment and the hash of the weights at the second."""
+    agent = text_agent(**options)
+    run = agent.updates(total_episodes=32)
+    for _ in range(2):
+        next(run)
+    run.close()
+    agent.save(path)
+    middle = states(agent)
+    agent.learn(total_episodes=16, reset_num_timesteps=False)
+    return middle, weights_digest(agent.policy.whole())
+
+
+def load(path: str, shard: bool) -> Agent:
+    return Agent.load(path, text_envs(num_envs=2, group_size=2), "cpu", continue_env=True, shard=shard)
+
+
+def continued(path: str, shard: bool) -> tuple[Any, str]:
+    agent = load(path, shard)
+    middle = states(agent)
+    agent.learn(total_episodes=16, reset_num_timesteps=False)
+    return middle, weights_digest(agent.policy.whole())
+
+
+def equal(a: Any, b: Any) -> bool:
+    """Whether two nested states are the same."""
+    if isinstance(a, torch.Tensor):
+        return torch.equal(a, b)
+    if isinstance(a, dict):
+        return a.keys() == b.keys() and all(equal(a[key], b[key]) for key in a)
+    if isinstance(a, (list, tuple)):
+        return len(a) == len(b) and all(map(equal, a, b))
+    return bool(a == b)
+
+
+SAVED: dict[str, dict[str, Any]] = {
+    "a model and its reference": {"kl_coef": 0.1},
+    "PPO in bfloat16": {"name": "ppo", "policy_kwargs": {"dtype": "bfloat16"}},
+    "an adapter and its reference": {"kl_coef": 0.1, "policy_kwargs": {"lora_rank": 2}},
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("options", SAVED.values(), ids=SAVED)
+def test_a_checkpoint_continues_bit_for_bit_and_loads_on_any_number(
+    two: Ranks, four: Ranks, tmp_path: Path, options: dict[str, Any]
+) -> None:
+    path = str(tmp_path / "saved")
+    ((digest, optimizer), end), *_ = two(saved, path, options)
+    for (weights, state), last in two(continued, path, True):
+        assert (weights, last) == (digest, end)
+        assert state is None or equal(state, optimizer)
+    alone = states(load(path, shard=False))
+    for weights, state in (alone, *(middle for middle, _ in four(continued, path, True))):
+        assert weights == digest
+        assert state is None or equal(state, optimizer)
+    assert two(continued, path, False)[0][0][0] == digest, "as replicas"
+
+
+# What is refused.
+
+
+def test_shards_of_a_single_process_are_refused() -> None:
+    with pytest.raises(ValueError, match="shard deals the weights out to several processes, and this is the only one"):
+        text_agent()
+
+
+def refused() -> str:
+    try:
+        AGENTS["ppo"]("MlpPolicy", "CartPole-v1", episodes_per_update=8, num_envs=4, shard=True, device="cpu")
+    except ValueError as error:
+        return str(error)
+    return ""
+
+
+@pytest.mark.slow
+def test_shards_of_another_policy_are_refused(two: Ranks) -> None:
+    assert two(refused) == ["shard is for language models; omit it (--shard) for a ControlPolicy"] * 2
+
+
+# Bugs, planted.
+
+
+def mean_instead_of_sum() -> None:
+    FSDPModule.set_gradient_divide_factor = lambda self, factor: None  # type: ignore[method-assign]
+
+
+def spare_rows_count() -> None:
+    Learner._unseen = lambda self, rows: self.loss(rows)  # type: ignore[method-assign]
+
+
+def planted(bug: str) -> tuple[float, float]:
+    """Return how far weights and gradient norms are from a single process's, with a bug."""
+    kept = FSDPModule.set_gradient_divide_factor, Learner._unseen
+    globals()[bug]()
+    try:
+        together, metrics = updated("GRPO", shard=True)
+    finally:
+        FSDPModule.set_gradient_divide_factor, Learner._unseen = kept  # type: ignore[method-assign]
+    with alone():
+        single, expected = updated("GRPO", shard=False)
+    norms = [abs(a["train/grad_norm"] - b["train/grad_norm"]) for a, b in zip(metrics, expected, strict=True)]
+    return float((together - single).abs().max()), max(norms)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("bug", ["mean_instead_of_sum", "spare_rows_count"])
+def test_a_planted_bug_is_seen(two: Ranks, bug: str) -> None:
+    assert all(distance > 1e-6 and gap > 1e-6 for distance, gap in two(planted, bug))
+
+
+def acting_with_old_weights() -> str:
+    """Return what is said when the weights are gathered only once."""
+    whole, kept = ShardedPolicy.whole, {}
+    ShardedPolicy.whole = lambda self: kept.setdefault(id(self), whole(self))  # type: ignore[method-assign]
+    try:
+        text_agent().learn(total_episodes=32)
+    except RuntimeError as error:
+        return str(error)
+    finally:
+        ShardedPolicy.whole = whole  # type: ignore[method-assign]
+    return ""
+
+
+@pytest.mark.slow
+def test_acting_with_old_weights_stops_the_run(two: Ranks) -> None:
+    assert all("log-probabilities while acting and training differ" in said for said in two(acting_with_old_weights))
+
+
+def padding_skipped() -> None:
+    parallel.passes = lambda parts, spare, together: ((part, True) for part in parts)
+    updated("GRPO", shard=True)
+
+
+@pytest.mark.slow
+def test_a_process_that_skips_its_spare_passes_is_noticed(tmp_path: Path) -> None:
+    ranks = Ranks(2, tmp_path, patience=5)
+    with pytest.raises((AssertionError, EOFError)):  # gloo notices that messages do not fit, or that none comes
+        ranks(padding_skipped)
+    ranks.close()

@@ -19,10 +19,10 @@ from ..base import Policy, choose, scatter_steps, take_rows
 from . import adapters, policy_folder
 from .critic import CRITICS, Critic
 from .cuda_graph import CapturedDecoder, Captures
-from .decode_step import Layout, is_changed, make_step
+from .decode_step import GeneralStep, Layout, Step, is_changed, make_step
 from .decoding import ContextDecoder, Decoder
 from .loading import check_text_spaces, has_plain_head, load_model, name_of
-from .merging import for_acting
+from .merging import Apart, Merged, for_acting
 from .recompute import layers_of
 from .supported import row_limit
 from .training_pass import Reading, by_chunks, plan_reading
@@ -100,6 +100,8 @@ class LanguageModelPolicy(Policy):
         self.share_contexts = check_flag("share_contexts", share_contexts)
         self.cuda_graphs = check_flag("cuda_graphs", cuda_graphs)
         self._layout: Layout | None = None
+        self._acting: Merged | Apart | None = None
+        self._step: Step = GeneralStep(self.model)
         self.activation_checkpointing = check_flag("activation_checkpointing", activation_checkpointing)
         if activation_checkpointing:
             layers_of(self.model)
@@ -160,8 +162,6 @@ class LanguageModelPolicy(Policy):
         self, obs: Obs, state: Decoder | None, episode_start: torch.Tensor
     ) -> tuple[torch.Tensor, Decoder]:
         assert isinstance(obs, dict)
-        if self._layout is None:
-            self._renew_step()
         if self._acting is not None:
             self._acting.refresh()
         tokens, lengths, starts = obs["tokens"], obs["length"], episode_start
@@ -197,8 +197,8 @@ class LanguageModelPolicy(Policy):
 
     def forget_step(self) -> None:
         """Drop the decode step, and the copies of weights that it holds, until it is needed."""
-        self._layout = self._acting = self._step = None
-        self._captures = Captures()
+        self._layout = self._acting = None
+        self._step, self._captures = GeneralStep(self.model), Captures()
 
     def _renew_step(self) -> None:
         """Make the decode step for the model as it is now, and drop graphs captured of the last one."""

@@ -38,7 +38,7 @@ def check_shard(value: Any) -> bool:
     if check_flag("shard", value) and parallel.size() == 1:
         raise ValueError(
             "shard deals the weights out to several processes, and this is the only one: start them with "
-            "torchrun --nproc-per-node N -m rlenv train --shard ..., or omit it"
+            "torchrun --nproc-per-node N -m rlenv train --shard ..., or pass shard=False (--no-shard)"
         )
     return bool(value)
 
