@@ -59,10 +59,14 @@ class Checkpoint:
     policy: SavedPolicy
     reference: SavedPolicy | None
 
-    def training(self) -> dict[str, Any]:
-        """Return the state of the training, on the CPU: there torch's Adam keeps its counts of steps."""
+    def training(self, copied: bool = True) -> dict[str, Any]:
+        """Return the state of the training, on the CPU: there torch's Adam keeps its counts of steps.
+
+        Args:
+            copied: see `read_state`.
+        """
         if self.facts["format"] == FORMAT:
-            state = read_state(self.path / _TRAINING)
+            state = read_state(self.path / _TRAINING, copied)
             if not isinstance(state, dict):
                 raise ValueError(f"the state in {str(self.path / _TRAINING)!r} cannot be read: it has no names")
             return state

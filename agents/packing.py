@@ -30,15 +30,22 @@ def write_state(state: Any, path: Path) -> None:
     save_file(tensors, path.with_suffix(".safetensors"))
 
 
-def read_state(path: Path) -> Any:
+def read_state(path: Path, copied: bool = True) -> Any:
     """Return what `write_state` wrote, with its tensors on the CPU.
+
+    Args:
+        path: what was given to `write_state`.
+        copied: False leaves the tensors in the file, which processes then share, for a reader that copies its part.
 
     Raises:
         ValueError: if a file is missing or damaged.
     """
     try:
         structure = read_table(path.with_suffix(".json"))
-        return _unpacked(structure, load_file(path.with_suffix(".safetensors")))
+        tensors = load_file(path.with_suffix(".safetensors"))
+        if copied:
+            tensors = {name: tensor.clone() for name, tensor in tensors.items()}  # aligned: rounding depends on it
+        return _unpacked(structure, tensors)
     except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError, SafetensorError) as error:
         raise ValueError(f"the state in {str(path)!r} cannot be read: {error}") from error
 
@@ -71,9 +78,9 @@ def _unpacked(value: Any, tensors: dict[str, torch.Tensor]) -> Any:
         return value
     ((kind, content),) = value.items()
     if kind == "tensor":
-        return tensors[content].clone()  # into aligned memory: rounding depends on it
+        return tensors[content]
     if kind == "array":
-        return tensors[content].clone().numpy()
+        return tensors[content].numpy()
     if kind == "dict":
         return {key: _unpacked(item, tensors) for key, item in content}
     if kind not in ("list", "tuple"):

@@ -1,8 +1,9 @@
 """Several processes that train as one; the only module that knows their ranks.
 
-Every process has the whole policy. It plays its share of the episodes; then all of them get the whole rollout, so that
-baselines, whitening, denominators and every decision are those of one process. Each computes log-probabilities and
-gradients of its share of the rows, the gradients are added up, and all take the same optimizer step:
+Every process has the whole policy (with `policies/language/sharded.py`, a part of it). It plays its share of the
+episodes; then all of them get the whole rollout, so that baselines, whitening, denominators and every decision are
+those of one process. Each computes log-probabilities and gradients of its share of the rows, the gradients are added
+up, and all take the same optimizer step:
 
     ∇L = Σ_r ∇L_r        L_r = - Σ_{i of r} Σ_t w_{i,t} surrogate_{i,t}, with the weights w of the whole rollout
 

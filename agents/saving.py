@@ -77,7 +77,7 @@ def load(
         raise ValueError(f"{str(path)!r} holds an agent of a class of your own: call that class's load()")
     if not issubclass(known, cls):
         raise ValueError(f"{str(path)!r} holds a {known.__name__}, not a {cls.__name__}")
-    state = saved.training()
+    state = saved.training(copied=not settings.get("shard"))
     with reading(path):
         check_names(known, saved.facts["settings"])
     agent = known(saved.policy, device=device, **saved.arguments(env, trust, settings))

@@ -55,11 +55,12 @@ def deal_out(state: dict[str, Any], parameters: list[torch.nn.Parameter]) -> dic
     """
     if not is_sharded(parameters):
         return state
+
+    def own(value: torch.Tensor, parameter: torch.Tensor) -> torch.Tensor:
+        return like(value, parameter) if value.shape == parameter.shape else value.clone()
+
     moments = {
-        number: {
-            name: like(value, parameters[number]) if value.shape == parameters[number].shape else value
-            for name, value in of.items()
-        }
+        number: {name: own(value, parameters[number]) for name, value in of.items()}
         for number, of in state["state"].items()
     }
     return {**state, "state": moments}

@@ -370,7 +370,7 @@ micro_batches = options(
     heading="Updates",
 )
 
-processes = options(
+sharding = options(
     setting(
         "--shard/--no-shard",
         help="Under torchrun: each process holds a part of the weights, gradients and optimizer state (FSDP2).",

@@ -21,10 +21,10 @@ from .options import (
     micro_batches,
     one_budget,
     options,
-    processes,
     read_run,
     run_folder,
     setting,
+    sharding,
     text,
     typed,
     warm_start,
@@ -186,7 +186,7 @@ checkpoints = options(
 @evaluation
 @checkpoints
 @run_folder
-@processes
+@sharding
 @common
 def train(**given: Any) -> None:
     """Train an agent.

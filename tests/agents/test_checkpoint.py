@@ -100,7 +100,7 @@ def test_a_checkpoint_that_is_replaced_while_it_is_read_is_read_again(tmp_path, 
     agent.save(tmp_path / "agent")
     training = Checkpoint.training
 
-    def replaced(saved):
+    def replaced(saved, copied):
         monkeypatch.undo()
         agent.num_updates = 7
         agent.save(tmp_path / "agent", tmp_path / "earlier")
