@@ -47,8 +47,6 @@ def dry_run(given: dict[str, Any]) -> None:
 
     if not is_text(given["env_id"]):
         raise ValueError(f"--dry-run plans the memory of language models; {given['env_id']} has no text")
-    if given["shard"]:
-        raise ValueError("--dry-run plans a process that holds everything; omit --shard (docs/scaling.md, Memory)")
     config, work = workload(given)
     plan, free = memory.plan(config, work), available(work.device)
     result = {"parameters": plan.parameters, "bytes": plan.parts, "peaks": plan.phases, "available": free}
@@ -60,17 +58,19 @@ def dry_run(given: dict[str, Any]) -> None:
 
 def workload(given: dict[str, Any]) -> tuple[Any, Any]:
     """Return the configuration of the model that the options name, and what the run does with it."""
-    from agents import find_agent, make_envs
+    from agents import find_agent, make_envs, parallel
     from agents.defaults import default_of
     from agents.envs import resolve_device
     from agents.policies.language.loading import config_of
     from agents.policies.language.memory import Workload
+    from agents.policies.language.sharded import check_shard
 
     from . import run_folder, session
     from .defaults import agent_settings
     from .settings import agent_arguments, env_arguments, policy_arguments
 
-    cls = find_agent(given["agent"])
+    cls, processes = find_agent(given["agent"]), parallel.size()
+    check_shard(bool(given.get("shard")))
     envs = make_envs(given["env_id"], 1, env_arguments(given))
     task = session.task_of(envs)
     defaults = {name: default for name, default in agent_settings(cls).items() if default is not None}
@@ -95,14 +95,15 @@ def workload(given: dict[str, Any]) -> tuple[Any, Any]:
         lora_rank=policy.get("lora_rank"),
         lora_targets=policy.get("lora_targets"),
         device=resolve_device(given["device"], given["env_id"]).type,
-        episodes=-(-episodes // steps),
-        slots=slots,
+        episodes=-(-episodes // (steps * processes)),
+        slots=-(-slots // processes),
         group_size=settings.get("group_size") or cls.default_group_size,
         reference=bool(settings.get("kl_coef")) or given["log_kl"],
         micro_batch_size=settings.get("micro_batch_size"),
         micro_batch_tokens=settings.get("micro_batch_tokens"),
-        imitated=given["sft_batch_size"] if given["sft_steps"] else 0,
+        imitated=-(-given["sft_batch_size"] // processes) if given["sft_steps"] else 0,
         evaluated=min(given["eval_episodes"] or session.evaluation_episodes(True), session.EVAL_SLOTS),
+        shards=processes if settings.get("shard") else 1,
     )
     return config_of(run_folder.model_of(given["model"]), vocabulary, task.max_length), work
 

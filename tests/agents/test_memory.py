@@ -87,6 +87,18 @@ def test_weights_optimizer_and_reference_have_their_known_sizes():
     assert set(single.phases) == {"acting", "training", "optimizer step"}
 
 
+def test_shards_are_a_part_of_what_is_held_and_acting_takes_the_whole_weights():
+    config, parts = config_of("llama"), ("weights", "gradients", "optimizer", "reference")
+    one, four = (memory.plan(config, work(shards=shards)) for shards in (1, 4))
+    saved = sum(one.parts[name] - four.parts[name] for name in parts)
+    assert [four.parts[name] * 4 for name in parts] == [one.parts[name] for name in parts]
+    assert one.phases["acting"] - four.phases["acting"] == saved - one.parts["weights"]
+    again = [memory.plan(config, work(shards=shards, micro_batch_size=4)).phases["training"] for shards in (1, 4)]
+    assert 0 < again[0] - again[1] < saved, "gathered layers take some of it"
+    adapted = [memory.plan(config, work(shards=s, lora_rank=2, reference=True)).parts["reference"] for s in (1, 4)]
+    assert adapted[0] == 0 < adapted[1], "a sharded reference has a base of its own"
+
+
 @pytest.mark.slow
 def test_settings_move_the_phase_that_they_are_for():
     config = config_of("llama")

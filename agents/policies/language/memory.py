@@ -23,6 +23,8 @@ class Workload(Shape):
         micro_batch_tokens: tokens per pass; None for all.
         imitated: demonstrations per step of the warm start; 0 without one.
         evaluated: slots of evaluations; 0 without one.
+        shards: processes among which weights, gradients, optimizer and reference are dealt out; see `sharded.py`.
+            Episodes and slots are those of one process.
     """
 
     episodes: int = 256
@@ -33,6 +35,7 @@ class Workload(Shape):
     micro_batch_tokens: int | None = None
     imitated: int = 0
     evaluated: int = 0
+    shards: int = 1
 
     def rows(self, episodes: int) -> int:
         """Return how many of these episodes are in one pass, if all are as long as the context."""
@@ -67,27 +70,44 @@ class Plan:
 
 @dataclass(frozen=True)
 class _Held:
-    """Bytes that are held for a whole run: weights, master weights, moments, gradients and the reference."""
+    """Bytes that are held for a whole run: weights, master weights, moments, gradients and the reference.
+
+    Attributes:
+        kept: gradients while the policy acts: master weights drop theirs after a step.
+        whole: weights that are put together for acting, if they are dealt out.
+        gathered: what the gathered layers take in training: buffers, and gradients before their sum is dealt out.
+    """
 
     weights: int
     masters: int
     moments: int
     gradients: int
     reference: int
+    kept: int
+    whole: int = 0
+    gathered: int = 0
 
     @classmethod
     def of(cls, sizes: trace.Weights, work: Workload) -> _Held:
         wide = max(sizes.trained_bytes, 4 * sizes.trained)  # Adam's numbers have at least 32 bits
         copied = work.reference and work.lora_rank is None  # an adapter's reference is the base itself
-        return cls(sizes.nbytes, 4 * sizes.halves, 2 * wide, wide, sizes.nbytes if copied else 0)
+        held = cls(
+            sizes.nbytes, 4 * sizes.halves, 2 * wide, wide, sizes.nbytes if copied else 0, wide - 4 * sizes.halves
+        )
+        if work.shards == 1:
+            return held
+        if work.reference:  # it has a base of its own then
+            held = replace(held, reference=sizes.nbytes)
+        parts = {name: -(-size // work.shards) for name, size in vars(held).items()}
+        return cls(**parts | {"whole": sizes.nbytes, "gathered": 3 * sizes.rest + 5 * sizes.layer})
 
     @property
     def always(self) -> int:
         return self.weights + self.masters + self.moments + self.reference
 
-    def between_updates(self, sizes: trace.Weights) -> int:
-        """Return what is held while the policy acts: master weights drop their gradients after a step."""
-        return self.always + self.gradients - 4 * sizes.halves
+    @property
+    def acting(self) -> int:
+        return self.always + self.kept + self.whole
 
 
 def plan(config: PretrainedConfig, work: Workload) -> Plan:
@@ -102,23 +122,24 @@ def plan(config: PretrainedConfig, work: Workload) -> Plan:
     sizes = trace.weights(config, work)
     held = _Held.of(sizes, work)
     rows = work.rows(work.episodes)
-    again = rows < work.episodes
+    again = rows < work.episodes or work.shards > 1  # a shard's gradients are made elsewhere
     trained = trace.training(config, work, rows, again)
     acted = trace.acting(config, work, work.slots, max(work.slots // work.group_size, 1))
     rollout = work.episodes * (8 * work.context + 48 * work.completion_length)
     phases = {
-        "acting": held.between_updates(sizes) + acted.peak + rollout,
+        "acting": held.acting + max(acted.peak, held.whole if held.reference else 0) + rollout,
         "training": held.always + _pass(held, sizes, trained, again) + rollout,
         "optimizer step": held.always + held.gradients + _step(sizes, work) + rollout,
     }
     if work.imitated:  # has an optimizer of its own, before the run's has moments
         part = work.rows(work.imitated)
-        learned = trace.training(config, replace(work, critic=None, entropy=False), part, part < work.imitated)
+        split = part < work.imitated or work.shards > 1
+        learned = trace.training(config, replace(work, critic=None, entropy=False), part, split)
         first = held.weights + 2 * held.masters + held.moments
-        phases["warm start"] = first + _pass(held, sizes, learned, part < work.imitated)
+        phases["warm start"] = first + _pass(held, sizes, learned, split)
     if work.evaluated:
         played = trace.acting(config, work, work.evaluated, work.evaluated)
-        phases["evaluation"] = held.between_updates(sizes) + played.peak
+        phases["evaluation"] = held.acting + played.peak
     parts = {
         "weights": held.weights,
         "gradients": held.gradients,
@@ -149,7 +170,7 @@ def fitting_micro_batch_tokens(config: PretrainedConfig, work: Workload, budget:
     room = budget - held.always - rollout
 
     def need(rows: int) -> int:
-        again = rows < work.episodes
+        again = rows < work.episodes or work.shards > 1
         return _pass(held, sizes, trace.training(config, work, rows, again), again)
 
     rows = min(8, work.episodes)
@@ -177,9 +198,9 @@ def _pass(held: _Held, sizes: trace.Weights, made: trace.Training, again: bool) 
 
     After the first pass, gradients of 16 bits lie beside the float32 ones that they are added to.
     """
-    return made.peak + (held.gradients + 2 * sizes.halves if again else 0)
+    return made.peak + held.gathered + (held.gradients + 2 * sizes.halves if again else 0)
 
 
 def _step(sizes: trace.Weights, work: Workload) -> int:
     """Return what Adam needs for its intermediate results: of one weight, on a GPU of all at once."""
-    return 4 * (2 * sizes.largest if work.device == "cpu" else sizes.trained)
+    return 4 * (2 * sizes.largest if work.device == "cpu" else sizes.trained) // work.shards

@@ -21,6 +21,7 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.weak import WeakIdKeyDictionary
 from transformers import AutoModelForCausalLM, PretrainedConfig
 from transformers.cache_utils import DynamicCache
+from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.pytorch_utils import Conv1D
 from typing_extensions import override
 
@@ -121,6 +122,8 @@ class Weights:
         trained_bytes: of those.
         halves: number of those that have 16 bits.
         largest: elements of the largest of those.
+        layer: bytes of the largest layer.
+        rest: bytes of what is in no layer: embeddings, head, last norm, the critic's head.
     """
 
     count: int
@@ -129,6 +132,8 @@ class Weights:
     trained_bytes: int
     halves: int
     largest: int
+    layer: int
+    rest: int
 
 
 @dataclass(frozen=True)
@@ -198,6 +203,8 @@ def weights(config: PretrainedConfig, shape: Shape) -> Weights:
         every = [*model.parameters(), *([] if critic is None else critic.parameters())]
         trained = [parameter for parameter in every if parameter.requires_grad]
         copied = [layer.base_layer.weight for _, layer in adapted_layers(model)]
+        parts = [*model.modules(), *([] if critic is None else critic.modules())]
+        layers = [sum(p.nbytes for p in x.parameters()) for x in parts if isinstance(x, GradientCheckpointingLayer)]
         return Weights(
             count=sum(parameter.numel() for parameter in every),
             nbytes=sum(parameter.nbytes for parameter in (*every, *copied)),
@@ -205,6 +212,8 @@ def weights(config: PretrainedConfig, shape: Shape) -> Weights:
             trained_bytes=sum(parameter.nbytes for parameter in trained),
             halves=sum(parameter.numel() for parameter in trained if parameter.element_size() == 2),
             largest=max(parameter.numel() for parameter in trained),
+            layer=max(layers, default=0),
+            rest=sum(parameter.nbytes for parameter in every) - sum(layers),
         )
 
 
