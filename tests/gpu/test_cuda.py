@@ -1,4 +1,4 @@
-"""What has to hold on a CUDA device: run with `make test-gpu`."""
+"""What has to hold on a CUDA device, a real or a pretend one; see `conftest.py`."""
 
 import gymnasium as gym
 import pytest
@@ -8,8 +8,6 @@ from tiny_models import text_envs, tiny_model
 import rlenv  # noqa: F401
 from agents import AGENTS, PPO, Collector, ReinforceBaseline
 from agents.policies import LanguageModelPolicy
-
-pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
 
 
 def make_envs(device, slots=32, **kwargs):
@@ -32,10 +30,10 @@ def test_the_environment_lives_on_the_device_and_equals_the_one_on_the_cpu():
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_acting_equals_training(dtype):
-    envs = make_envs("cuda", slots=16)
+    envs = make_envs("cuda", slots=8)
     policy = LanguageModelPolicy(envs.single_observation_space, envs.single_action_space, "tiny", dtype=dtype).cuda()
     generator = torch.Generator("cuda").manual_seed(0)
-    rollout = Collector(envs, torch.device("cuda")).collect(policy, 100, generator)
+    rollout = Collector(envs, torch.device("cuda")).collect(policy, 20, generator)
     log_probs, _ = policy.evaluate_actions(rollout)
     assert (log_probs - rollout.log_probs).abs().max() < (1e-4 if dtype == "float32" else 1e-10)
 
@@ -45,14 +43,14 @@ def test_acting_equals_training(dtype):
 def test_a_captured_step_chooses_as_an_eager_one(kind, deterministic):
     rollouts = []
     for cuda_graphs in (True, False):
-        envs = text_envs(16, group_size=4, device="cuda")
+        envs = text_envs(8, group_size=4, device="cuda")
         spaces = (envs.single_observation_space, envs.single_action_space)
         policy = LanguageModelPolicy(*spaces, tiny_model(kind), dtype="float64", cuda_graphs=cuda_graphs).cuda()
         collector = Collector(envs, torch.device("cuda"))
         collector.seed(0)
         generator = torch.Generator("cuda").manual_seed(0)
         for _ in range(2):  # the second rollout replays what the first captured
-            rollouts.append(collector.collect(policy, 64, generator, deterministic))
+            rollouts.append(collector.collect(policy, 16, generator, deterministic))
         log_probs, _ = policy.evaluate_actions(rollouts[-1])
         assert (log_probs - rollouts[-1].log_probs).abs().max() < 1e-6
     if deterministic:
@@ -62,12 +60,12 @@ def test_a_captured_step_chooses_as_an_eager_one(kind, deterministic):
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [("float32", 1e-4), ("bfloat16", 0.5)])
 def test_captured_steps_follow_an_adapter(dtype, tolerance):
-    envs = text_envs(16, group_size=4, device="cuda")
+    envs = text_envs(8, group_size=4, device="cuda")
     spaces = (envs.single_observation_space, envs.single_action_space)
     policy = LanguageModelPolicy(*spaces, tiny_model("llama"), dtype=dtype, lora_rank=4).cuda()
     generator = torch.Generator("cuda").manual_seed(0)
     for _ in range(3):
-        rollout = Collector(envs, torch.device("cuda")).collect(policy, 64, generator)
+        rollout = Collector(envs, torch.device("cuda")).collect(policy, 16, generator)
         log_probs, _ = policy.evaluate_actions(rollout)
         assert (log_probs - rollout.log_probs).abs().max() < tolerance
         with torch.no_grad():
@@ -127,23 +125,28 @@ def test_an_agent_learns_and_its_checkpoint_moves_to_the_cpu(tmp_path):
         torch.testing.assert_close(ours.cpu(), theirs)
 
 
-@pytest.mark.parametrize("name", AGENTS)
+FAST = ("grpo", "ppo")  # two that share little
+
+
+@pytest.mark.parametrize(
+    "name", [name if name in FAST else pytest.param(name, marks=pytest.mark.slow) for name in AGENTS]
+)
 def test_every_agent_trains_on_the_device_with_finite_figures(name):
-    settings = {"ent_coef": 0.01, "kl_coef": 0.01, "episodes_per_update": 32, "device": "cuda"}
-    agent = AGENTS[name](tiny_model("llama"), text_envs(16, group_size=4, device="cuda"), **settings)
+    settings = {"ent_coef": 0.01, "kl_coef": 0.01, "episodes_per_update": 16, "device": "cuda"}
+    agent = AGENTS[name](tiny_model("llama"), text_envs(8, group_size=4, device="cuda"), **settings)
     before = [parameter.detach().clone() for parameter in agent.policy.actor_parameters()]
-    agent.learn(total_episodes=96)
+    agent.learn(total_episodes=48)
     assert all(torch.isfinite(torch.tensor(list(agent.last_metrics.values()))))
     assert not any(torch.equal(old, new) for old, new in zip(before, agent.policy.actor_parameters(), strict=True))
 
 
 def test_a_separate_critic_and_parts_of_a_rollout_live_on_the_device():
-    settings = {"num_epochs": 2, "num_minibatches": 3, "episodes_per_update": 32, "device": "cuda"}
+    settings = {"num_epochs": 2, "num_minibatches": 3, "episodes_per_update": 16, "device": "cuda"}
     agent = PPO(
         "tiny", "TextGen-v0", env_kwargs={"verifier": "arith"}, policy_kwargs={"critic": "separate"}, **settings
     )
     before = [parameter.detach().clone() for parameter in agent.policy.critic.trunk.parameters()]
-    agent.learn(total_episodes=64)
+    agent.learn(total_episodes=32)
     after = agent.policy.critic.trunk.parameters()
     assert all(new.is_cuda and not torch.equal(old, new) for old, new in zip(before, after, strict=True))
 

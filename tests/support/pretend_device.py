@@ -1,0 +1,274 @@
+"""A pretend CUDA device: tensors that say `cuda:0` and keep their data in host memory, for tests without a GPU.
+
+    with pretend_device() as device:  # ... make models and environments, then device.synchronizations
+
+It refuses what CUDA refuses: operations that mix devices, generators of the other device, `numpy()` of a tensor on the
+device, and, while a graph is captured, synchronizations and random numbers. It counts synchronizations by the line of
+this repository that caused them. `pretend_rules.py` has the rules, `pretend_graph.py` captured graphs.
+
+It says nothing about kernels: neither speed nor rounding. To torch's C++ code the tensors are on a meta device with an
+index of its own, which autograd accepts in any build of torch.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import nullcontext
+from typing import Any
+
+import pytest
+import torch
+from pretend_graph import PretendGraph, PretendStream
+from pretend_rules import (
+    INDEXING,
+    PretendGenerator,
+    aten,
+    check_generator,
+    counts_a_mask,
+    facts_of,
+    leaves,
+    line_of_ours,
+    mapped,
+    refuse_mixing,
+)
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+
+CUDA, INSIDE = torch.device("cuda:0"), torch.device("meta:7")
+
+
+class DeviceTensor(torch.Tensor):
+    """A tensor on the pretend device; `data_on_host` has its data."""
+
+    device = property(lambda self: CUDA)
+    is_cuda = property(lambda self: True)
+    data_on_host: torch.Tensor
+    __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
+
+    @staticmethod
+    def __new__(cls, data: torch.Tensor) -> DeviceTensor:
+        with torch.inference_mode(data.is_inference()):
+            made = torch.Tensor._make_wrapper_subclass(
+                cls, data.size(), strides=data.stride(), storage_offset=data.storage_offset(), dtype=data.dtype,
+                device=INSIDE,
+            )  # fmt: skip
+        made.data_on_host = data
+        return made
+
+    @classmethod
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        assert _current is not None, "a tensor of the pretend device outlived it"
+        return _current.run(func, args, kwargs or {})
+
+    def numpy(self, *args: Any, **kwargs: Any) -> Any:
+        raise TypeError("can't convert cuda:0 device type tensor to numpy. Use Tensor.cpu() to copy the tensor first.")
+
+    __array__ = numpy
+
+    def tolist(self) -> Any:
+        return self.cpu().tolist()
+
+    def data_ptr(self) -> int:
+        return self.data_on_host.data_ptr()
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        return self.cpu().__reduce_ex__(protocol)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        if id(self) not in memo:
+            made: torch.Tensor = DeviceTensor(self.data_on_host.clone())
+            is_parameter = isinstance(self, torch.nn.Parameter)
+            memo[id(self)] = torch.nn.Parameter(made, self.requires_grad) if is_parameter else made
+        return memo[id(self)]
+
+    def __repr__(self, **kwargs: Any) -> str:  # type: ignore[override]
+        return f"{self.data_on_host!r} on the pretend device"
+
+
+class PretendDevice(TorchDispatchMode):
+    """Sees every operation that has a tensor of the device in it or makes one.
+
+    Attributes:
+        synchronizations: how often the host waited for the device, by (line, reason).
+        captures: how many graphs were captured.
+        capturing: the graph that is captured at the moment.
+        strict: whether waiting is an error.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.synchronizations: Counter[tuple[str, str]] = Counter()
+        self.captures, self.strict = 0, False
+        self.capturing: PretendGraph | None = None
+        self.generator = PretendGenerator()
+
+    @contextlib.contextmanager
+    def counted(self) -> Iterator[Counter[tuple[str, str]]]:
+        """Yield a counter that afterwards holds the synchronizations of this block."""
+        before, found = self.synchronizations.copy(), Counter[tuple[str, str]]()
+        yield found
+        found.update(self.synchronizations - before)
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return self.run(func, args, kwargs or {})
+
+    def run(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """Run an operation on the data, as the device would."""
+        tensors = [x for x in leaves((args, *kwargs.values())) if isinstance(x, torch.Tensor)]
+        here = any(isinstance(x, DeviceTensor) for x in tensors)
+        there = kwargs["device"] == INSIDE if kwargs.get("device") is not None else here
+        facts = facts_of(func)
+        if facts.is_random:
+            check_generator(kwargs.get("generator"), here or there)
+        if not here and not there:
+            return func(*args, **kwargs)
+        if facts.is_composite and torch.is_inference_mode_enabled():  # elsewhere autograd has taken these apart
+            with self:
+                return func.decompose(*args, **kwargs)
+        if func is aten.copy_.default:
+            there = isinstance(args[0], DeviceTensor)
+            self._copy(args[1], there, len(args) > 2 and args[2])
+        elif func is aten._to_copy.default:
+            self._copy(args[0], there, kwargs.get("non_blocking", False))
+        else:
+            on_host = [x for x in tensors if not isinstance(x, DeviceTensor)]
+            if on_host and func in INDEXING and isinstance(args[0], DeviceTensor):
+                self.wait("an index on the host")  # it is copied over
+                on_host = [x for x in on_host if all(x is not index for index in args[1])]
+            refuse_mixing(func, on_host)
+            if (facts.waits and kwargs.get("output_size") is None) or counts_a_mask(func, args):
+                self.wait(func._schema.name.removeprefix("aten::"))
+        return self._compute(func, args, kwargs, there)
+
+    def wait(self, why: str) -> None:
+        """Note that the host waits for the device."""
+        line = line_of_ours()
+        if self.capturing is not None or self.strict:
+            state = "while a stream is capturing" if self.capturing is not None else "in strict mode"
+            raise RuntimeError(f"CUDA error: synchronization not permitted {state}: {why} at {line}")
+        self.synchronizations[line, why] += 1
+
+    def _copy(self, source: torch.Tensor, to_device: bool, non_blocking: bool) -> None:
+        """Note what a copy waits for: nothing within the device or, if asked, with pinned memory."""
+        from_device = isinstance(source, DeviceTensor)
+        pinned = to_device and getattr(source, "is_pretend_pinned", False)
+        if from_device != to_device and source.numel() and not (non_blocking and pinned):
+            self.wait("to the device" if to_device else "to the host")
+
+    def _compute(self, func: Any, args: Any, kwargs: Any, on_device: bool) -> Any:
+        facts, data_args = facts_of(func), mapped(_data, args)
+        data_kwargs = {name: mapped(_data, value) for name, value in kwargs.items() if name != "pin_memory"}
+        if "device" in kwargs:
+            data_kwargs["device"] = torch.device("cpu")
+
+        def call() -> Any:
+            return func(*data_args, **data_kwargs)
+
+        if facts.is_random and self.capturing is not None and not self.capturing.generators:
+            raise RuntimeError(f"random numbers were drawn while capturing, at {line_of_ours()}")
+        with self._own_randomness() if facts.is_random and kwargs.get("generator") is None else nullcontext():
+            made = call()
+        if self.capturing is not None:
+            self.capturing.record(call, facts, made)
+        if not on_device:
+            return made
+        if facts.written:  # an argument that was written to is returned as itself
+            places = [args[i] if i < len(args) else kwargs[name] for i, name in facts.written]
+            return places[0] if len(places) == 1 else tuple(places)
+        return mapped(lambda x: DeviceTensor(x) if isinstance(x, torch.Tensor) else x, made)
+
+    @contextlib.contextmanager
+    def _own_randomness(self) -> Iterator[None]:
+        """Draw from the device's global generator instead of the host's."""
+        kept = torch.default_generator.get_state()
+        torch.default_generator.set_state(self.generator.get_state())
+        yield
+        self.generator.set_state(torch.default_generator.get_state())
+        torch.default_generator.set_state(kept)
+
+    @contextlib.contextmanager
+    def capture(self, graph: PretendGraph, pool: Any = None, **kwargs: Any) -> Iterator[None]:
+        """Record what is done in this block."""
+        self.capturing = graph
+        states = [generator.get_state() for generator in graph.generators]
+        try:
+            yield
+        finally:
+            self.capturing = None
+        for generator, state in zip(graph.generators, states, strict=True):
+            generator.set_state(state)
+        self.captures += 1
+        graph.finish(pool)
+
+
+_current: PretendDevice | None = None
+
+
+class _Renamed(TorchFunctionMode):
+    """Lets torch's C++ code see the device under its other name: without CUDA it refuses the first."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is torch.Tensor.cuda:
+            return args[0].to(INSIDE)
+        if func in (torch.device, torch.get_device_module):  # these only name it
+            return func(*args, **(kwargs or {}))
+        named = {name: _renamed(value) for name, value in (kwargs or {}).items()}
+        if func is torch.Tensor.new_tensor:
+            func, args, named = torch.tensor, args[1:], {"dtype": args[0].dtype, "device": args[0].device} | named
+        if func in (torch.tensor, torch.as_tensor) and not isinstance(args[0], torch.Tensor):
+            target = named.pop("device", None)  # data is not copied to a meta device
+            return func(*args, **named).to(_renamed(target))
+        return func(*map(_renamed, args), **named)
+
+
+def _renamed(value: Any) -> Any:
+    is_device = isinstance(value, torch.device | str) and str(value).partition(":")[0] == "cuda"
+    return INSIDE if is_device else value
+
+
+def _data(value: Any) -> Any:
+    return value.data_on_host if isinstance(value, DeviceTensor) else value
+
+
+def _pinned(tensor: torch.Tensor) -> torch.Tensor:
+    made = tensor.clone()
+    made.is_pretend_pinned = True  # type: ignore[attr-defined]
+    return made
+
+
+@contextlib.contextmanager
+def pretend_device() -> Iterator[PretendDevice]:
+    """Make torch believe, within this block, that it has one CUDA device."""
+    global _current
+    device, host_generator = PretendDevice(), torch.Generator
+
+    class Generator(host_generator):  # type: ignore[misc, valid-type]
+        def __new__(cls, device: Any = "cpu") -> Any:
+            return PretendGenerator() if torch.device(device).type == "cuda" else host_generator(device)
+
+    pretended: dict[str, Any] = {
+        "is_available": lambda: True, "device_count": lambda: 1, "current_device": lambda: 0,
+        "synchronize": lambda *a: device.wait("synchronize"), "Stream": PretendStream,
+        "current_stream": lambda *a: PretendStream(), "stream": lambda stream: nullcontext(),
+        "CUDAGraph": PretendGraph, "graph": device.capture, "graph_pool_handle": object,
+        "set_sync_debug_mode": lambda mode: setattr(device, "strict", mode == "error"),
+        "manual_seed": device.generator.manual_seed, "get_rng_state": lambda *a: device.generator.get_state(),
+        "set_rng_state": lambda state, *a: device.generator.set_state(state),
+    }  # fmt: skip
+    swaps, lifts = torch.__future__.get_swap_module_params_on_conversion(), torch._C._only_lift_cpu_tensors()
+    with pytest.MonkeyPatch.context() as patch, device, _Renamed():
+        for name, value in pretended.items():
+            patch.setattr(torch.cuda, name, value)
+        patch.setattr(torch, "Generator", Generator)
+        patch.setattr(torch.Tensor, "pin_memory", _pinned)
+        torch.__future__.set_swap_module_params_on_conversion(True)  # parameters stay the same objects
+        torch._C._set_only_lift_cpu_tensors(True)
+        _current = device
+        try:
+            yield device
+        finally:
+            _current = None
+            torch._C._set_only_lift_cpu_tensors(lifts)
+            torch.__future__.set_swap_module_params_on_conversion(swaps)
