@@ -17,6 +17,7 @@ from ..rollout import Obs, Rollout
 from ..shards import local
 
 State = Any
+Source = torch.Generator | torch.Tensor | None  # of randomness; see `sample_categorical`
 
 
 class Policy(nn.Module):
@@ -182,25 +183,27 @@ def load_weights(module: nn.Module, file: Path, known: Mapping[str, torch.Tensor
         raise ValueError(f"the weights in {str(file)!r} do not fit: {reasons}") from error
 
 
-def sample_categorical(log_probs: torch.Tensor, generator: torch.Generator | None) -> torch.Tensor:
+def sample_categorical(log_probs: torch.Tensor, source: Source) -> torch.Tensor:
     """Draw from categorical distributions by the Gumbel-max trick: argmax of log p - log E with E ~ Exp(1).
 
     Args:
         log_probs: [..., V], normalized or not.
-        generator: on the same device; None for torch's global one.
+        source: a generator on the same device; None for torch's global one. Or E itself [..., V or more], for a
+            captured step, in which nothing is drawn.
 
     Returns:
         Indices [...].
     """
-    noise = torch.empty_like(log_probs).exponential_(generator=generator)
+    if isinstance(source, torch.Tensor):
+        noise = source[..., : log_probs.shape[-1]]
+    else:
+        noise = torch.empty_like(log_probs).exponential_(generator=source)
     return (log_probs - noise.log()).argmax(-1)
 
 
-def choose(
-    log_probs: torch.Tensor, deterministic: bool, generator: torch.Generator | None
-) -> tuple[torch.Tensor, torch.Tensor]:
+def choose(log_probs: torch.Tensor, deterministic: bool, source: Source) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the most likely or sampled actions and their log-probabilities [B], given those of all actions [B, V]."""
-    actions = log_probs.argmax(-1) if deterministic else sample_categorical(log_probs, generator)
+    actions = log_probs.argmax(-1) if deterministic else sample_categorical(log_probs, source)
     return actions, log_probs.gather(1, actions[:, None])[:, 0]
 
 

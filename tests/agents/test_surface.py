@@ -77,7 +77,7 @@ def test_eval_and_checkpoint_callbacks_work_unchanged(kind, tmp_path):
     assert np.isfinite(evaluation.last_mean_reward)
     saved = sorted((tmp_path / "all").iterdir())
     for path in [tmp_path / "best" / "best_model.zip", *saved]:
-        assert type(ReinforceBaseline.load(path)) is ReinforceBaseline
+        assert type(ReinforceBaseline.load(path, device="cpu")) is ReinforceBaseline
     assert saved
 
 
@@ -172,7 +172,7 @@ def test_everything_saved_comes_back(kind, suffix, tmp_path):
     path = tmp_path / f"checkpoint{suffix}"
     agent.save(path)
     assert (tmp_path / "checkpoint" / "agent.json").is_file()
-    again = type(agent).load(path)
+    again = type(agent).load(path, device="cpu")
     assert weights_equal(agent.policy, again.policy)
     assert weights_equal(agent.anchor.reference, again.anchor.reference)
     assert not weights_equal(agent.policy, again.anchor.reference)
@@ -192,7 +192,7 @@ def test_everything_saved_comes_back(kind, suffix, tmp_path):
 @kinds
 def test_a_loaded_agent_goes_on_learning(kind, tmp_path):
     make_agent(kind).learn(20).save(tmp_path / "a")
-    agent = ReinforceBaseline.load(tmp_path / "a", learning_rate=1e-4)
+    agent = ReinforceBaseline.load(tmp_path / "a", learning_rate=1e-4, device="cpu")
     before = agent.num_timesteps
     agent.learn(20, reset_num_timesteps=False)
     assert agent.num_timesteps >= before + 20 and agent.settings["learning_rate"] == 1e-4
@@ -215,13 +215,13 @@ def test_the_temperature_is_saved(own_policy, tmp_path):
     else:
         agent = Reinforce("tiny", envs, policy_kwargs={"temperature": 0.6}, episodes_per_update=4, device="cpu")
     agent.save(tmp_path / "a")
-    assert Reinforce.load(tmp_path / "a", env=text_envs(4)).policy.temperature == 0.6
+    assert Reinforce.load(tmp_path / "a", env=text_envs(4), device="cpu").policy.temperature == 0.6
 
 
 def test_a_critic_beside_a_language_model_is_saved(tmp_path):
     agent = make_agent("text", baseline="value").learn(20)
     agent.save(tmp_path / "a")
-    assert weights_equal(agent.policy.critic, ReinforceBaseline.load(tmp_path / "a").policy.critic)
+    assert weights_equal(agent.policy.critic, ReinforceBaseline.load(tmp_path / "a", device="cpu").policy.critic)
 
 
 def test_loading_what_is_no_checkpoint_says_so(tmp_path):
@@ -266,9 +266,9 @@ def test_a_save_that_fails_half_way_leaves_the_old_checkpoint(kind, target, tmp_
             agent.save(tmp_path / "a")
     assert {p: p.read_bytes() for p in (tmp_path / "a").rglob("*") if p.is_file()} == before
     assert [p.name for p in tmp_path.iterdir()] == ["a"], "nothing half-written is left"
-    assert ReinforceBaseline.load(tmp_path / "a").num_updates == 1
+    assert ReinforceBaseline.load(tmp_path / "a", device="cpu").num_updates == 1
     agent.save(tmp_path / "a")
-    assert weights_equal(ReinforceBaseline.load(tmp_path / "a").policy, agent.policy)
+    assert weights_equal(ReinforceBaseline.load(tmp_path / "a", device="cpu").policy, agent.policy)
 
 
 def test_the_second_rename_failing_brings_the_old_checkpoint_back(tmp_path, monkeypatch):
@@ -286,7 +286,7 @@ def test_the_second_rename_failing_brings_the_old_checkpoint_back(tmp_path, monk
         patch.setattr(Path, "replace", second_fails)
         with pytest.raises(OSError, match="disk full"):
             agent.save(tmp_path / "a")
-    assert weights_equal(ReinforceBaseline.load(tmp_path / "a").policy, agent.policy)
+    assert weights_equal(ReinforceBaseline.load(tmp_path / "a", device="cpu").policy, agent.policy)
 
 
 def test_what_a_killed_save_left_behind_does_not_block_the_next(tmp_path):
@@ -295,7 +295,7 @@ def test_what_a_killed_save_left_behind_does_not_block_the_next(tmp_path):
     (tmp_path / ".a-old").mkdir()
     (tmp_path / ".a-old" / "agent.json").write_text("{}")
     agent.save(tmp_path / "a")
-    assert weights_equal(ReinforceBaseline.load(tmp_path / "a").policy, agent.policy)
+    assert weights_equal(ReinforceBaseline.load(tmp_path / "a", device="cpu").policy, agent.policy)
 
 
 @pytest.mark.parametrize("given", [torch.nn.ReLU, "ReLU"])

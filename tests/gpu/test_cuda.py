@@ -156,3 +156,41 @@ def test_the_global_generator_is_left_alone():
     before = torch.cuda.get_rng_state()
     ReinforceBaseline("tiny", "TextGen-v0", env_kwargs={"verifier": "arith"}, device="cuda").learn(1_000)
     assert torch.equal(before, torch.cuda.get_rng_state())
+
+
+def test_control_trains_on_the_device():
+    agent = PPO("MlpPolicy", "CartPole-v1", episodes_per_update=4, num_envs=2, ent_coef=0.01, device="cuda")
+    before = [parameter.detach().clone() for parameter in agent.policy.parameters()]
+    agent.learn(total_episodes=8)
+    assert all(torch.isfinite(torch.tensor(list(agent.last_metrics.values()))))
+    for old, new in zip(before, agent.policy.parameters(), strict=True):
+        assert new.is_cuda and not torch.equal(old, new)
+
+
+def test_a_policy_moves_to_the_cpu_and_back():
+    envs = {device: text_envs(8, group_size=4, device=device) for device in ("cuda", "cpu")}
+    spaces = (envs["cpu"].single_observation_space, envs["cpu"].single_action_space)
+    policy = LanguageModelPolicy(*spaces, tiny_model("llama"), dtype="float64")
+    rollouts = []
+    for device in ("cuda", "cpu", "cuda"):
+        collector = Collector(envs[device], torch.device(device))
+        collector.seed(0)
+        rollout = collector.collect(policy.to(device), 8, deterministic=True)
+        with torch.no_grad():
+            log_probs, _ = policy.evaluate_actions(rollout)
+        assert (log_probs - rollout.log_probs).abs().max() < 1e-6
+        rollouts.append(rollout.actions.cpu())
+    assert all(torch.equal(rollouts[0], other) for other in rollouts[1:])
+
+
+@pytest.mark.parametrize("deterministic", [True, False])
+def test_a_second_evaluation_captures_nothing(deterministic, monkeypatch):
+    captures, capture = [], torch.cuda.graph
+    monkeypatch.setattr(torch.cuda, "graph", lambda *args, **kwargs: captures.append(1) or capture(*args, **kwargs))
+    agent = PPO(tiny_model("llama"), text_envs(4, device="cuda"), episodes_per_update=4, device="cuda")
+    played = []
+    for seed in (0, 1, 1):
+        played.append(agent.evaluate(agent.env, 8, deterministic, seed)[1].actions)
+        captures.append(0)
+    assert captures == [1] * (len(captures) - 3) + [0, 0, 0] and captures[0] == 1
+    assert torch.equal(played[1], played[2]) and not torch.equal(played[0], played[1])

@@ -166,7 +166,7 @@ class PretendDevice(TorchDispatchMode):
         def call() -> Any:
             return func(*data_args, **data_kwargs)
 
-        if facts.is_random and self.capturing is not None and not self.capturing.generators:
+        if facts.is_random and self.capturing is not None:
             raise RuntimeError(f"random numbers were drawn while capturing, at {line_of_ours()}")
         with self._own_randomness() if facts.is_random and kwargs.get("generator") is None else nullcontext():
             made = call()
@@ -192,13 +192,10 @@ class PretendDevice(TorchDispatchMode):
     def capture(self, graph: PretendGraph, pool: Any = None, **kwargs: Any) -> Iterator[None]:
         """Record what is done in this block."""
         self.capturing = graph
-        states = [generator.get_state() for generator in graph.generators]
         try:
             yield
         finally:
             self.capturing = None
-        for generator, state in zip(graph.generators, states, strict=True):
-            generator.set_state(state)
         self.captures += 1
         graph.finish(pool)
 

@@ -17,11 +17,6 @@ class PretendGraph:
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         self.calls: list[tuple[Callable[[], Any], list[torch.Tensor]]] = []
         self.pool: Any = None
-        self.generators: list[torch.Generator] = []
-
-    def register_generator_state(self, generator: torch.Generator) -> None:
-        """Let operations of the graph draw from this generator."""
-        self.generators.append(generator)
 
     def record(self, call: Callable[[], Any], facts: Facts, made: Any) -> None:
         """Note an operation; what it makes, unless it is a view or was given, is memory of the graph."""

@@ -1,41 +1,49 @@
-"""Optional fast path on a GPU: a whole decode step, sampling included, captured once as a graph and replayed.
+"""Optional fast path on a GPU: a whole decode step, with the choice of tokens, captured once as a graph and replayed.
 
 A small step is limited by kernel launches, so it becomes a single launch. No shape in it depends on the contexts: every
 slot has a row, and attention reads a bucket of columns at least as wide as the longest context. The CPU keeps an upper
-bound of that length, so it never waits for the GPU.
+bound of that length, so it never waits for the GPU. What is random is drawn outside, into a buffer at a fixed address.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cached_property
 from typing import Any
 
 import torch
 from transformers import PreTrainedModel
 from typing_extensions import override
 
+from ...transfer import to_device
 from .decode_step import Step
 from .decoding import Choose, Decoder, newest_tokens
 from .kv_cache import SlotCache
 
 BUCKET = 64  # columns
-GENERATORS = 4  # captured steps are kept for this many random generators
 WARM_UP = 3  # runs before a capture, in which libraries initialize themselves
 
 
 class Capture:
-    """Captured steps for one number of slots, with the buffers at fixed addresses that they read.
+    """Captured steps for one number of slots, by window and whether they are greedy, and the buffers that they read.
 
     It outlives rollouts but not the storage of the weights. One decoder uses it at a time: its `user`.
     """
 
     def __init__(self, model: PreTrainedModel, cache: SlotCache, num_slots: int) -> None:
-        self.cache = cache
+        self.cache, self.model = cache, model
+        self.precision = torch.promote_types(model.dtype, torch.float32)
         self.tokens = torch.zeros(num_slots, dtype=torch.int64, device=model.device)
         self.positions = torch.zeros_like(self.tokens)
-        self.runs: dict[Any, tuple[Callable[[], None], list[torch.Tensor]]] = {}
+        self.runs: dict[tuple[int, bool], tuple[Callable[[], None], list[torch.Tensor]]] = {}
         self.pool = torch.cuda.graph_pool_handle() if model.device.type == "cuda" else None  # memory of all graphs
         self.user: CapturedDecoder | None = None
+
+    @cached_property
+    def noise(self) -> torch.Tensor:
+        """What a step samples with, drawn before it [B, V]; so no random generator belongs to a graph."""
+        shape = len(self.tokens), self.model.config.get_text_config().vocab_size
+        return torch.empty(shape, dtype=self.precision, device=self.tokens.device)
 
 
 class Captures(dict[int, Capture]):
@@ -67,7 +75,7 @@ class CapturedDecoder(Decoder):
             captures[num_slots] = Capture(model, self.cache, num_slots)
         self.capture = captures[num_slots]
         self.cache = self.capture.cache
-        self.longest = 0  # upper bound of the longest context
+        self.held = torch.zeros(num_slots, dtype=torch.int64)  # length of each context, on the host, or more
 
     @override
     def is_stale(self) -> bool:
@@ -86,48 +94,41 @@ class CapturedDecoder(Decoder):
         deterministic: bool,
         generator: torch.Generator | None,
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        slots = starts.nonzero()[:, 0].to(tokens.device)
+        self.held += 1
+        slots = starts.nonzero()[:, 0]
         if len(slots):
-            self._prefill(tokens, lengths, slots, slots)
-            self.longest = int(lengths.max())
-        else:
-            self.longest = min(self.longest + 1, self.max_length)
+            there = to_device(slots, tokens.device)
+            self.held[slots], _ = self._prefill(tokens, lengths, there, there, head=False)
         self.capture.tokens.copy_(newest_tokens(tokens, lengths))
         self.capture.positions.copy_(lengths - 1)
-        window = min(-(-self.longest // BUCKET) * BUCKET, self.max_length)
-        run, outputs = self._captured_step(window, deterministic, generator)
+        if not deterministic:
+            self.capture.noise.exponential_(generator=generator)
+        held = self.held if playing is None or not playing.any() else self.held[playing]
+        window = min(-(-int(held.max()) // BUCKET) * BUCKET, self.max_length)
+        run, outputs = self._captured_step(window, deterministic)
         run()
         actions, log_probs = (output.clone() for output in outputs)
         return actions, log_probs
 
-    def _captured_step(
-        self, window: int, deterministic: bool, generator: torch.Generator | None
-    ) -> tuple[Callable[[], None], list[torch.Tensor]]:
+    def _captured_step(self, window: int, deterministic: bool) -> tuple[Callable[[], None], list[torch.Tensor]]:
         """Return a function that runs the step, and the tensors that it writes its results to."""
-        runs, key = self.capture.runs, (window, deterministic, generator)
-        if key not in runs:
-            known = list(dict.fromkeys(other for _, _, other in runs if other is not generator))
-            if len(known) >= GENERATORS:  # every evaluation brings a new generator: drop the oldest
-                for old in [key for key in runs if key[2] is known[0]]:
-                    del runs[old]
-            runs[key] = self._make_run(*key)
-        return runs[key]
+        key = window, deterministic
+        if key not in self.capture.runs:
+            self.capture.runs[key] = self._make_run(*key)
+        return self.capture.runs[key]
 
-    def _make_run(
-        self, window: int, deterministic: bool, generator: torch.Generator | None
-    ) -> tuple[Callable[[], None], list[torch.Tensor]]:
+    def _make_run(self, window: int, deterministic: bool) -> tuple[Callable[[], None], list[torch.Tensor]]:
         capture, step, choose = self.capture, self.step, self.choose
-        precision = torch.promote_types(self.model.dtype, torch.float32)
-        outputs = [torch.zeros_like(capture.tokens), torch.zeros_like(capture.tokens, dtype=precision)]
+        outputs = [torch.zeros_like(capture.tokens), torch.zeros_like(capture.tokens, dtype=capture.precision)]
 
         def run() -> None:
             logits = step(capture.tokens, capture.positions, capture.cache, window, ragged=True)
-            for output, made in zip(outputs, choose(logits, deterministic, generator), strict=True):
+            noise = None if deterministic else capture.noise
+            for output, made in zip(outputs, choose(logits, deterministic, noise), strict=True):
                 output.copy_(made)
 
         if capture.tokens.device.type != "cuda":
             return run, outputs
-        before = None if generator is None else generator.get_state()
         stream = torch.cuda.Stream()
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
@@ -135,9 +136,6 @@ class CapturedDecoder(Decoder):
                 run()
         torch.cuda.current_stream().wait_stream(stream)
         graph = torch.cuda.CUDAGraph()
-        if generator is not None and before is not None:
-            generator.set_state(before)  # undo what the warm-up drew
-            graph.register_generator_state(generator)
         with torch.cuda.graph(graph, pool=capture.pool):
             run()
         return graph.replay, outputs

@@ -9,10 +9,12 @@ from transformers import PreTrainedModel
 from transformers.cache_utils import DynamicCache
 from typing_extensions import override
 
+from ...transfer import to_device, to_host
+from ..base import Source
 from .decode_step import Step
 from .kv_cache import SlotCache
 
-Choose = Callable[[torch.Tensor, bool, torch.Generator | None], tuple[torch.Tensor, torch.Tensor]]
+Choose = Callable[[torch.Tensor, bool, Source], tuple[torch.Tensor, torch.Tensor]]
 
 
 class Decoder:
@@ -67,39 +69,49 @@ class Decoder:
         self, tokens: torch.Tensor, lengths: torch.Tensor, starts: torch.Tensor, playing: torch.Tensor | None
     ) -> torch.Tensor:
         """Read what is new and return the logits after each slot's context [B, V]; arguments as in `act`."""
-        slots = starts.nonzero()[:, 0].to(tokens.device)
+        slots = starts.nonzero()[:, 0]
         if len(slots):
-            begun = self._prefill(tokens, lengths, slots, slots)
+            slots = to_device(slots, tokens.device)
+            _, begun = self._prefill(tokens, lengths, slots, slots)
             if begun is not None and len(slots) == self.num_slots:
                 return begun
         return self._step(newest_tokens(tokens, lengths), lengths - 1)
 
     def _step(self, tokens: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
         """Read one token at its position in each of the first R rows; return the logits [R, V]."""
-        first, last = (int(end) for end in positions.aminmax())
+        first, last = torch.stack(positions.aminmax()).tolist()
         return self.step(tokens, positions, self.cache, last + 1, ragged=first != last)
 
     def _prefill(
-        self, tokens: torch.Tensor, lengths: torch.Tensor, slots: torch.Tensor, rows: torch.Tensor
-    ) -> torch.Tensor | None:
+        self, tokens: torch.Tensor, lengths: torch.Tensor, slots: torch.Tensor, rows: torch.Tensor, head: bool = True
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Read the contexts of these slots [n] into rows [n]; equal neighbours are read once.
 
+        Args:
+            tokens: the contexts [B, L].
+            lengths: of the contexts [B].
+            slots: to read [n].
+            rows: of the cache, to write [n].
+            head: whether logits are needed.
+
         Returns:
-            The logits after them [n, V], or None if their lengths differ: then a step reads their last tokens again.
+            The lengths of these contexts [n], on the host, and the logits after them [n, V]; None if they are not
+            needed, or if the lengths differ: then a step reads the last tokens again.
         """
-        counts = lengths[slots]
-        first, last = (int(end) for end in counts.aminmax())
-        beyond = torch.arange(last, device=counts.device) >= counts[:, None]
-        contexts = tokens[slots, :last].masked_fill(beyond, 0)
+        contexts, counts = to_host(tokens[slots], lengths[slots])
+        first, last = torch.stack(counts.aminmax()).tolist()
+        beyond = torch.arange(last) >= counts[:, None]
+        contexts = contexts[:, :last].masked_fill(beyond, 0)
         distinct, source_rows = contexts.unique_consecutive(dim=0, return_inverse=True)
+        distinct, source_rows = (to_device(each, tokens.device) for each in (distinct, source_rows))
         read, logits = DynamicCache(), None
-        if first == last:
+        if head and first == last:
             made = self.model(distinct, past_key_values=read, use_cache=True, logits_to_keep=1)
             logits = made.logits[source_rows, -1]
         else:
             self.model.base_model(distinct, past_key_values=read, use_cache=True)
         self.cache.place(rows, read, source_rows)
-        return logits
+        return counts, logits
 
 
 class ContextDecoder(Decoder):
@@ -131,7 +143,7 @@ class ContextDecoder(Decoder):
         slots = (playing & ~going).nonzero()[:, 0]
         firsts, prompt_of_slot = _neighbours(tokens, lengths, slots)
         rows = self._assign(parents, len(firsts), int(lengths.max()))
-        begun = self._prefill(tokens, lengths, firsts, rows[len(parents) :]) if len(firsts) else None
+        begun = self._prefill(tokens, lengths, firsts, rows[len(parents) :])[1] if len(firsts) else None
         self.row_of_slot = torch.zeros_like(lengths)
         self.row_of_slot[going] = rows[child_of_slot]
         self.row_of_slot[slots] = rows[len(parents) + prompt_of_slot]

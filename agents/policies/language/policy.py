@@ -15,7 +15,7 @@ from typing_extensions import override
 from ...checks import check_choice, check_flag
 from ...defaults import rates_of
 from ...rollout import Obs, Rollout
-from ..base import Policy, choose, scatter_steps, take_rows
+from ..base import Policy, Source, choose, scatter_steps, take_rows
 from . import adapters, policy_folder
 from .critic import CRITICS, Critic
 from .cuda_graph import CapturedDecoder, Captures
@@ -46,7 +46,7 @@ class LanguageModelPolicy(Policy):
             the files have; a model object keeps its precision. Of bfloat16, the optimizer keeps float32 copies.
         merge_rows: in training, read equal episodes once. Does not change the results.
         share_prefixes: in training, read equal beginnings of episodes once. Does not change the results.
-        share_contexts: in acting without captured graphs, read equal contexts once. Does not change the results.
+        share_contexts: in acting on a CPU, read equal contexts once. Does not change the results.
         cuda_graphs: on a GPU, capture a step of acting once and replay it.
         attention: how the model computes attention, "sdpa" or "eager"; None for the model's default.
         lora_rank: r of a LoRA adapter (see `adapters.py`): the model is frozen, and only the adapter is trained. None
@@ -134,9 +134,11 @@ class LanguageModelPolicy(Policy):
             self._renew_step()
         assert self._layout is not None
         parts = (self._actor, self._step, self._choose, num_envs, self.max_length)
-        if self.cuda_graphs and self.device.type == "cuda" and not any(map(is_changed, self._layout.modules)):
+        if self.device.type != "cuda":
+            return ContextDecoder(*parts) if self.share_contexts else Decoder(*parts)
+        if self.cuda_graphs and not any(map(is_changed, self._layout.modules)):
             return CapturedDecoder(*parts, self._captures)
-        return ContextDecoder(*parts) if self.share_contexts else Decoder(*parts)
+        return Decoder(*parts)  # to share contexts, the host would have to know the tokens of every step
 
     @override
     @torch.no_grad()
@@ -214,11 +216,9 @@ class LanguageModelPolicy(Policy):
         """The model that acts: with an adapter, if possible, the plain one that it is merged into."""
         return self.model if self._acting is None else self._acting.model
 
-    def _choose(
-        self, logits: torch.Tensor, deterministic: bool, generator: torch.Generator | None
-    ) -> tuple[torch.Tensor, torch.Tensor]:
+    def _choose(self, logits: torch.Tensor, deterministic: bool, source: Source) -> tuple[torch.Tensor, torch.Tensor]:
         """Return tokens and their log-probabilities [B], given logits [B, V]."""
-        return choose(self._distribution(logits), deterministic, generator)
+        return choose(self._distribution(logits), deterministic, source)
 
     def _distribution(self, logits: torch.Tensor) -> torch.Tensor:
         """Return the log-probabilities that tokens are drawn with [B, V], given logits [B, V]."""

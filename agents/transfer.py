@@ -1,0 +1,37 @@
+"""Between host and device: every copy to the host waits for the device, so values are sent together, and rarely.
+
+On the CPU nothing is copied.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+
+
+def to_device(values: Any, device: torch.device) -> torch.Tensor:
+    """Return an array or a tensor of the host on a device, without waiting for it: from memory that it can read."""
+    tensor = torch.as_tensor(values)
+    return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)
+
+
+def to_host(*tensors: torch.Tensor) -> list[torch.Tensor]:
+    """Return tensors on the host, all in one copy.
+
+    On the way they are in double precision, which holds what is copied here exactly: numbers of up to 64 bits, and
+    integers below 2^53.
+    """
+    if all(tensor.device.type == "cpu" for tensor in tensors):
+        return list(tensors)
+    packed = torch.cat([tensor.detach().flatten().double() for tensor in tensors]).cpu()
+    parts = packed.split([tensor.numel() for tensor in tensors])
+    return [part.view(tensor.shape).to(tensor.dtype) for part, tensor in zip(parts, tensors, strict=True)]
+
+
+def to_floats(metrics: Sequence[Mapping[str, torch.Tensor | float]]) -> list[dict[str, float]]:
+    """Return several dictionaries of numbers as plain floats, read in one copy."""
+    figures = [torch.as_tensor(value) for each in metrics for value in each.values()]
+    read = iter(to_host(*figures)) if figures else iter(())
+    return [{name: float(next(read)) for name in each} for each in metrics]
