@@ -21,6 +21,7 @@ from .policies import Policy
 from .record import Record
 from .rollout import Obs, Rollout, map_many, map_obs
 from .traits import EnvTraits
+from .transfer import to_device, to_host
 
 RESTART_SHARE = 1 / 8  # of all slots; reading prompts takes a separate pass, so several are read at a time
 OnStep = Callable[[int, dict[str, Any]], bool]
@@ -177,8 +178,10 @@ class Collector:
         """Return who was terminated, truncated, or either [B]; without a device read if the infos say nobody."""
         if self.traits.ends_are_in_infos and "_completion" not in _end_info(infos):
             return self._none, self._none, self._none
-        ended, cut = _numpy(terminated), _numpy(truncated)
-        return ended, cut, ended | cut
+        ended, cut = terminated, truncated
+        if isinstance(terminated, torch.Tensor):
+            ended, cut = (flags.numpy() for flags in to_host(terminated, truncated))
+        return np.asarray(ended), np.asarray(cut), np.asarray(ended) | np.asarray(cut)
 
     def _check_judged(self, dones: np.ndarray, info: dict[str, Any]) -> None:
         judged = info.get("_verdict_status", info.get("_verdict_future", self._none))
@@ -194,7 +197,8 @@ class Collector:
         def convert(value: Any) -> torch.Tensor:
             tensor = torch.as_tensor(value)
             dtype = torch.float32 if tensor.dtype is torch.float64 else tensor.dtype
-            return tensor.to(self.device, dtype, copy=copy)
+            there = tensor if tensor.device == self.device else to_device(tensor.to(dtype), self.device)
+            return there.to(dtype, copy=copy and there is tensor)
 
         return map_obs(convert, obs)
 
@@ -214,7 +218,3 @@ def numpy_actions(actions: torch.Tensor, space: gym.Space) -> np.ndarray:
 def _end_info(infos: dict[str, Any]) -> dict[str, Any]:
     """Return the infos of the episodes that ended; with SAME_STEP, the others are of the new episodes."""
     return infos.get("final_info", infos)
-
-
-def _numpy(flags: Any) -> np.ndarray:
-    return flags.cpu().numpy() if isinstance(flags, torch.Tensor) else np.asarray(flags)

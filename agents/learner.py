@@ -23,11 +23,13 @@ from .reward_scale import RewardScale
 from .rollout import EARNED, Batch, Rollout, RolloutT
 from .settings import check_names, full_signature, saved_settings
 from .shards import local
+from .transfer import to_floats
 
 LOG_PROB_TOLERANCE = 0.05  # nats; rounding is a thousand times smaller, the mildest known bug several times larger
 # Weights of 16 bits round the log-probability of an unlikely action by up to 0.7 nats, but few actions are unlikely:
 # their limit is for train/approx_kl. Rounding makes 0.0003 there in the default run, and never more than 0.0025.
 HALF_KL_TOLERANCE = 0.02
+Figures = dict[str, torch.Tensor]
 
 
 class Learner:
@@ -252,8 +254,11 @@ class Learner:
         costs = None if self.micro_batch_tokens is None else self.policy.costs(rollout)
         return rollout.split(self.micro_batch_size, costs, self.micro_batch_tokens)
 
-    def loss(self, batch: Batch) -> tuple[torch.Tensor, dict[str, float]]:
-        """Return the loss of some rows of a prepared rollout, and their metrics; see `reductions`."""
+    def loss(self, batch: Batch) -> tuple[torch.Tensor, Figures]:
+        """Return the loss of some rows of a prepared rollout, and their metrics; see `reductions`.
+
+        Metrics are tensors of one number, read once per optimizer step.
+        """
         log_probs, entropy = self.policy.evaluate_actions(batch, entropy=bool(self.ent_coef))
         log_probs = log_probs.where(batch.learnable, 0)
         objective = self.surrogate(log_probs, batch)
@@ -262,22 +267,22 @@ class Learner:
         if self.anchor.is_in_loss:
             objective = objective - self.anchor.coef * self.anchor.penalty(self.policy, batch, log_probs)
         loss = -batch.total(batch.weights * objective)
-        metrics = {"train/policy_loss": loss.item()} | self.diagnose(log_probs.detach(), batch)
+        metrics = {"train/policy_loss": loss.detach()} | self.diagnose(log_probs.detach(), batch)
         if self.uses_critic:
             value_loss = batch.total(batch.weights * self.critic_loss(self.policy.predict_values(batch), batch))
             loss = loss + self.vf_coef * value_loss
-            metrics["train/value_loss"] = value_loss.item()
-        return loss, metrics | {"train/loss": loss.item()}
+            metrics["train/value_loss"] = value_loss.detach()
+        return loss, metrics | {"train/loss": loss.detach()}
 
     @torch.no_grad()
-    def diagnose(self, log_probs: torch.Tensor, batch: Batch) -> dict[str, float]:
+    def diagnose(self, log_probs: torch.Tensor, batch: Batch) -> Figures:
         """Return metrics of how far the log-probabilities are from those while acting; see `reductions`."""
         gap = log_probs - batch.log_probs
         if self.arrays is not None:  # this is in every micro-batch
             self._show("train/ratio", gap.exp(), batch)
         return {
-            "train/approx_kl": batch.total(gap.expm1() - gap).item(),
-            "train/logp_gap_max": gap.abs().max().item() if gap.numel() else 0.0,
+            "train/approx_kl": batch.total(gap.expm1() - gap),
+            "train/logp_gap_max": gap.abs().max() if gap.numel() else gap.sum(),
         }
 
     def _show(self, name: str, values: torch.Tensor, batch: Batch) -> None:
@@ -288,26 +293,27 @@ class Learner:
     def _backward(self, batch: Batch) -> dict[str, float]:
         """Make the gradient of one optimizer step, in micro-batches; return its metrics."""
         self.policy_optimizer.zero_grad()
-        totals: dict[str, float] = {}
         trained = batch.select(self._rows_to_train(batch))
         own = trained.select(self._own_rows(trained))
-        parts = self.micro_batches(own) if len(own) else ()
-        for rows, counts in parallel.passes(parts, trained.select(slice(1)), self.policy.sharded):
-            loss, metrics = self.loss(rows) if counts else self._unseen(rows)
+        micro_batches = self.micro_batches(own) if len(own) else ()
+        figures: list[Figures] = []
+        for rows, is_own in parallel.passes(micro_batches, trained.select(slice(1)), self.policy.sharded):
+            loss, metrics = self.loss(rows) if is_own else self._unseen(rows)
             loss.backward()
             self.policy_optimizer.weights.add_gradients()
-            self._add_metrics(totals, metrics)
+            figures.append(metrics)
         parallel.sum_gradients(self.policy_optimizer.weights.masters)
-        totals, *others = parallel.gather(totals)
-        for more in others:
-            self._add_metrics(totals, more)
-        counted = {Reduce.MEAN: batch.learnable, Reduce.MEAN_OF_TRAINED: trained.learnable}
+        counts = {Reduce.MEAN.name: batch.learnable.sum(), Reduce.MEAN_OF_TRAINED.name: trained.learnable.sum()}
+        *parts, counted = to_floats([*figures, counts])
+        totals: dict[str, float] = {}
+        for part in (part for parts in parallel.gather(parts) for part in parts):
+            self._add_metrics(totals, part)
         for name, reduction in self.reductions.items():
-            if name in totals and reduction in counted:
-                totals[name] /= max(int(counted[reduction].sum()), 1)
+            if name in totals and reduction.name in counted:
+                totals[name] /= max(counted[reduction.name], 1)
         return totals
 
-    def _unseen(self, rows: Batch) -> tuple[torch.Tensor, dict[str, float]]:
+    def _unseen(self, rows: Batch) -> tuple[torch.Tensor, Figures]:
         """Return a loss of 0 that takes the same passes as `loss`, and no metrics."""
         arrays, self.arrays = self.arrays, None
         loss, _ = self.loss(rows)
@@ -319,13 +325,12 @@ class Learner:
             add = self.reductions.get(name, Reduce.SUM).add
             totals[name] = add(totals[name], value) if name in totals else value
 
-    def _rows_to_train(self, batch: Batch) -> torch.Tensor:
-        """Return which rows have a gradient, bool [N]; at least one, so that there is a pass."""
+    def _rows_to_train(self, batch: Batch) -> slice | torch.Tensor:
+        """Return which rows have a gradient, a slice or an index; at least one, so that there is a pass."""
         if not self.skip_idle_rows or self.ent_coef or self.uses_critic or self.anchor.is_in_loss:
-            return torch.ones_like(batch.valid)
-        rows = (batch.advantages != 0).any(1)
-        rows[0] |= ~rows.any()
-        return rows
+            return slice(None)
+        rows = (batch.advantages != 0).any(1).nonzero()[:, 0]
+        return rows if len(rows) else slice(0, 1)
 
     def _check_log_probs(self, metrics: Mapping[str, float]) -> None:
         """Stop if acting and training differ by more than rounding explains.

@@ -47,11 +47,11 @@ class MasterWeights:
     @torch.no_grad()
     def follow(self) -> None:
         """Take over the 16-bit weights that something else has changed, such as a warm start."""
-        for parameter, master in self._copied:
-            own, present = local(master), local(parameter)
-            rounded = own.to(present.dtype)
-            if not torch.equal(rounded, present):
-                own.copy_(own.where(rounded == present, present.float()))
+        own = [(local(parameter), local(master)) for parameter, master in self._copied]
+        differ = [(master.to(parameter.dtype) != parameter).any() for parameter, master in own]
+        if differ and bool(torch.stack(differ).any()):  # looked at once, not weight by weight
+            for parameter, master in own:
+                master.copy_(master.where(master.to(parameter.dtype) == parameter, parameter.float()))
 
     @torch.no_grad()
     def copy_down(self) -> None:

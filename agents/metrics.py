@@ -10,6 +10,7 @@ import torch
 
 from .failures import VerifierError
 from .rollout import NO_VERDICT, Batch, Rollout
+from .transfer import to_floats, to_host
 
 ENTRIES = 10_000  # of the log, before it is thinned
 _NO_COLUMN = re.compile(r'[,"\x00-\x1f\x7f]')  # what would split the heading of progress.csv
@@ -48,27 +49,29 @@ def is_logged(interval: int, update: int) -> bool:
 
 def rollout_metrics(rollout: Rollout) -> dict[str, float]:
     """Return the metrics of one rollout; episodes without a verdict count only in `failed_frac`."""
-    valid = rollout.valid
+    columns = (rollout.valid, rollout.truncated, rollout.returns, rollout.lengths, rollout.groups, rollout.success)
+    valid, truncated, returns, lengths, groups, success, *more = to_host(*columns, *rollout.extras.values())
+    extras = dict(zip(rollout.extras, more, strict=True))
     metrics = {
-        "rollout/truncated_frac": _mean(rollout.truncated[valid].float()),
+        "rollout/truncated_frac": _mean(truncated[valid].float()),
         "rollout/failed_frac": _mean((~valid).float()),
-        **{f"rollout/{name}_frac": _mean(rollout.extras[name]) for name in NO_VERDICT if name in rollout.extras},
+        **{f"rollout/{name}_frac": _mean(extras[name]) for name in NO_VERDICT if name in extras},
     }
     if not bool(valid.any()):
         return metrics
-    returns = rollout.returns[valid]
+    returns, groups = returns[valid], groups[valid]
     metrics |= {
         "rollout/ep_rew_mean": _mean(returns),
         "rollout/reward_std": float(returns.std(correction=0)),
-        "rollout/ep_len_mean": _mean(rollout.lengths[valid].float()),
-        "rollout/frac_reward_zero_std": _equal_groups(returns, rollout.groups[valid]),
-        "rollout/group_size_min": float(rollout.groups[valid].unique(return_counts=True)[1].min()),
+        "rollout/ep_len_mean": _mean(lengths[valid].float()),
+        "rollout/frac_reward_zero_std": _equal_groups(returns, groups),
+        "rollout/group_size_min": float(groups.unique(return_counts=True)[1].min()),
     }
-    success = rollout.success[valid]
-    if not bool(success.isnan().any()):
-        metrics["rollout/success_rate"] = _mean(success)
-        metrics |= {f"rollout/success_rate/level_{level}": rate for level, rate in success_by_level(rollout).items()}
-    for name, figures in rollout.extras.items():
+    if not bool(success[valid].isnan().any()):
+        metrics["rollout/success_rate"] = _mean(success[valid])
+        by_level = mean_by_level(extras["level"], success, valid) if "level" in extras else {}
+        metrics |= {f"rollout/success_rate/level_{level}": rate for level, rate in by_level.items()}
+    for name, figures in extras.items():
         if name.startswith("parts/") and bool((has := ~figures[valid].isnan()).any()):
             metrics[f"rollout/{_NO_COLUMN.sub('_', name)}"] = _mean(figures[valid][has])
     return metrics
@@ -144,12 +147,11 @@ def sampled_metrics(rollout: Rollout) -> dict[str, float]:
     Empty if no step counts.
     """
     steps = rollout.learnable.sum()
-    if steps == 0:
-        return {}
-    figures = {"train/entropy_loss": float(rollout.total(rollout.log_probs) / steps)}
+    figures = {"train/entropy_loss": rollout.total(rollout.log_probs) / steps}
     if rollout.ref_log_probs is not None:
-        figures["train/kl_ref"] = float(rollout.total(rollout.log_probs - rollout.ref_log_probs) / steps)
-    return figures
+        figures["train/kl_ref"] = rollout.total(rollout.log_probs - rollout.ref_log_probs) / steps
+    found, counted = to_floats([figures, {"steps": steps}])
+    return found if counted["steps"] else {}
 
 
 def critic_metrics(batch: Batch) -> dict[str, float]:
@@ -159,8 +161,9 @@ def critic_metrics(batch: Batch) -> dict[str, float]:
     """
     if batch.values is None or batch.value_targets is None:
         return {}
-    targets = batch.value_targets[batch.learnable].double()
-    errors = targets - batch.values[batch.learnable].double()
+    targets, values, steps = to_host(batch.value_targets, batch.values, batch.learnable)
+    targets = targets[steps].double()
+    errors = targets - values[steps].double()
     if targets.numel() < 2 or not float(spread := targets.var(correction=0)) > 0:
         return {}
     return {"train/explained_variance": 1 - float(errors.var(correction=0) / spread)}

@@ -14,6 +14,7 @@ from .failures import DivergedError
 from .masters import HALVES, MasterWeights
 from .policies import Policy
 from .shards import clip_gradients, deal_out, whole
+from .transfer import to_host
 
 MAX_SKIPPED = 5
 BETAS = (0.9, 0.95)  # of Adam; policy gradients are noisy and change fast, so their scale is remembered for ~20 steps
@@ -116,7 +117,7 @@ class PolicyOptimizer:
         self.stepped = False
         self.weights.follow()
         self.weights.add_gradients()
-        norms = [clip_gradients(side, self.max_grad_norm) for side in self.sides]
+        norms = [norm.item() for norm in to_host(*(clip_gradients(side, self.max_grad_norm) for side in self.sides))]
         if fault or not all(math.isfinite(norm) for norm in norms):
             self._skip(fault or "gradients")
             return norms[0]

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 
 from .rollout import Obs, Rollout, absent, map_many, map_obs
+from .transfer import to_device
 
 
 class Record:
@@ -95,7 +96,7 @@ class Record:
     def first_observations(self, obs: Obs, starts: np.ndarray) -> None:
         """Keep what these slots (bool [B]) see before the first step of their episodes."""
         slots = self.counting(starts)
-        index = torch.as_tensor(slots, device=self.device)
+        index = to_device(slots, self.device)
         self.first.append((self.episode[slots], map_obs(lambda x: x[index], obs)))
 
     def counting(self, slots: np.ndarray) -> np.ndarray:
@@ -137,8 +138,8 @@ class Record:
             columns = {name: [value] for name, value in outcome.items()} | {"verdict": parts}
             self._add_outcomes(np.array([number]), np.array([0]), columns)
             paid.append(outcome["reward"])
-        rows = torch.tensor(list(self.late), device=self.device)
-        rewards[rows, lengths[rows] - 1] = torch.tensor(paid, dtype=rewards.dtype, device=self.device)
+        rows = to_device(list(self.late), self.device)
+        rewards[rows, lengths[rows] - 1] = to_device(paid, self.device).to(rewards.dtype)
 
     def _add_outcomes(self, numbers: np.ndarray, rows: np.ndarray, info: dict[str, Any]) -> None:
         """Keep what the infos say about these episodes, which are in these rows of its columns."""
@@ -168,20 +169,22 @@ class Record:
 
     def rollout(self) -> Rollout:
         """Put every stored step into its place [N, T]."""
-        places = torch.as_tensor(np.array(self.places).swapaxes(0, 1), device=self.device)  # [2, S, B]
-        stored = places[0] >= 0  # [S, B]
-        index = (places[0][stored], places[1][stored])
-        shape = (self.num_episodes, int(index[1].max()) + 1)
+        episode, step = np.array(self.places).swapaxes(0, 1).reshape(2, -1)  # [S · B]
+        stored = np.flatnonzero(episode >= 0)
+        shape = (self.num_episodes, int(step[stored].max()) + 1)
+        cells = episode[stored] * shape[1] + step[stored]
+        source, target = to_device(np.stack([stored, cells]), self.device)
 
         def place(values: Sequence[torch.Tensor]) -> torch.Tensor:
-            stacked = torch.stack(tuple(values))[stored]
-            out = torch.zeros(*shape, *stacked.shape[1:], dtype=stacked.dtype, device=self.device)
-            out[index] = stacked
-            return out
+            every = torch.stack(tuple(values)).flatten(0, 1)
+            out = torch.zeros(shape[0] * shape[1], *every.shape[1:], dtype=every.dtype, device=self.device)
+            out[target] = every[source]
+            return out.unflatten(0, shape)
 
         observations, actions, log_probs, rewards = zip(*self.steps, strict=True)
-        mask = torch.zeros(shape, dtype=torch.bool, device=self.device)
-        mask[index] = True
+        mask = torch.zeros(shape[0] * shape[1], dtype=torch.bool, device=self.device)
+        mask[target] = True
+        mask = mask.view(shape)
         paid = place(rewards)
         if self.late:
             self._add_late_verdicts(paid, mask.sum(1))
@@ -192,15 +195,12 @@ class Record:
             log_probs=place(log_probs),
             rewards=paid,
             mask=mask,
-            terminated=torch.as_tensor(self.ends["terminated"], device=self.device),
-            truncated=torch.as_tensor(self.ends["truncated"], device=self.device),
-            groups=torch.as_tensor(self.groups, device=self.device),
-            valid=torch.as_tensor(self.valid, device=self.device),
-            success=torch.as_tensor(self.success, dtype=torch.float32, device=self.device),
-            extras={
-                name: torch.as_tensor(figures, dtype=torch.float32, device=self.device)
-                for name, figures in self.extras.items()
-            },
+            terminated=to_device(self.ends["terminated"], self.device),
+            truncated=to_device(self.ends["truncated"], self.device),
+            groups=to_device(self.groups, self.device),
+            valid=to_device(self.valid, self.device),
+            success=to_device(self.success.astype(np.float32), self.device),
+            extras={name: to_device(figures.astype(np.float32), self.device) for name, figures in self.extras.items()},
             final_observations=self._by_episode(self.last) if self.last else None,
         )
 
@@ -217,7 +217,7 @@ class Record:
 
     def _by_episode(self, seen: list[tuple[np.ndarray, Obs]]) -> Obs:
         """Put rows in the order of their episodes [N, ...], zeros where an episode has none."""
-        numbers = torch.as_tensor(np.concatenate([numbers for numbers, _ in seen]), device=self.device)
+        numbers = to_device(np.concatenate([numbers for numbers, _ in seen]), self.device)
 
         def order(rows: torch.Tensor) -> torch.Tensor:
             return rows.new_zeros(self.num_episodes, *rows.shape[1:]).index_copy(0, numbers, rows)

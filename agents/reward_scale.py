@@ -10,6 +10,7 @@ from stable_baselines3.common.running_mean_std import RunningMeanStd
 
 from .estimators.returns import discounted_sum
 from .rollout import Rollout
+from .transfer import to_host
 
 EPS = 1e-8
 
@@ -32,10 +33,10 @@ class RewardScale:
 
     def __call__(self, rollout: Rollout) -> Rollout:
         """Add a rollout to the statistics, and return it with its rewards divided."""
-        steps = rollout.learnable
+        earned, steps = to_host(discounted_sum(rollout.rewards, rollout.learnable, self.gamma), rollout.learnable)
         if not bool(steps.any()):
             return rollout
-        earned = discounted_sum(rollout.rewards, steps, self.gamma)[steps].double().cpu().numpy()
+        earned = earned[steps].double().numpy()
         finite = earned[np.isfinite(earned)]  # the update on others is skipped
         if len(finite):
             self.moments.update(finite)

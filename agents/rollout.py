@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, fields
+from functools import cached_property
 from typing import Any, Self, TypeVar
 
 import torch
@@ -105,6 +106,14 @@ class Rollout:
     def learnable(self) -> torch.Tensor:
         """Steps that exist in episodes with a verdict, bool [N, T]."""
         return self.mask & self.valid[:, None]
+
+    @cached_property
+    def _steps(self) -> torch.Tensor:
+        return self.mask.flatten().nonzero()[:, 0]
+
+    def existing(self, values: torch.Tensor) -> torch.Tensor:
+        """Return what [N, T, ...] holds at the steps that exist, in order of (episode, step) [M, ...]."""
+        return values.flatten(0, 1)[self._steps]
 
     def required(self, name: str) -> torch.Tensor:
         """Return a tensor that not every rollout has.

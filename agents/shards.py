@@ -66,6 +66,7 @@ def deal_out(state: dict[str, Any], parameters: list[torch.nn.Parameter]) -> dic
     return {**state, "state": moments}
 
 
-def clip_gradients(parameters: list[torch.nn.Parameter], most: float) -> float:
+def clip_gradients(parameters: list[torch.nn.Parameter], most: float) -> torch.Tensor:
     """Clip the gradients of these parameters, all of them together, to a norm; return their norm before."""
-    return float(torch.nn.utils.clip_grad_norm_(parameters, most))  # of DTensors: over all processes
+    norm = torch.nn.utils.clip_grad_norm_(parameters, most)
+    return norm.full_tensor() if isinstance(norm, DTensor) else norm  # of DTensors: over all processes

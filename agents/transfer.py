@@ -23,11 +23,12 @@ def to_host(*tensors: torch.Tensor) -> list[torch.Tensor]:
     On the way they are in double precision, which holds what is copied here exactly: numbers of up to 64 bits, and
     integers below 2^53.
     """
-    if all(tensor.device.type == "cpu" for tensor in tensors):
+    there = [tensor for tensor in tensors if tensor.device.type != "cpu"]
+    if not there:
         return list(tensors)
-    packed = torch.cat([tensor.detach().flatten().double() for tensor in tensors]).cpu()
-    parts = packed.split([tensor.numel() for tensor in tensors])
-    return [part.view(tensor.shape).to(tensor.dtype) for part, tensor in zip(parts, tensors, strict=True)]
+    packed = torch.cat([tensor.detach().flatten().double() for tensor in there]).cpu()
+    parts = iter(packed.split([tensor.numel() for tensor in there]))
+    return [x if x.device.type == "cpu" else next(parts).view(x.shape).to(x.dtype) for x in tensors]
 
 
 def to_floats(metrics: Sequence[Mapping[str, torch.Tensor | float]]) -> list[dict[str, float]]:

@@ -13,6 +13,7 @@ from gymnasium.vector.utils import batch_space
 from .judge import LateVerdicts, vector_info
 from .picture import Picture, outcome_of
 from .task import Prompt, TextGenTask
+from .transfer import to_device
 
 Obs = dict[str, torch.Tensor]
 Info = dict[str, Any]
@@ -102,13 +103,13 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
             raise ValueError(f"device {str(device)!r} cannot be used: {str(error).splitlines()[0]}") from error
         self.device = self._tokens.device
         self._lengths = torch.zeros(num_envs, dtype=torch.int64, device=self.device)  # [B]
-        self._prompt_lengths = torch.zeros_like(self._lengths)
-        self._taken = torch.zeros_like(self._lengths)  # actions of each episode
-        self._done = torch.ones(num_envs, dtype=torch.bool, device=self.device)
-        self._any_done = True
-        self._any_new = False
+        self._playing = torch.zeros(num_envs, dtype=torch.int64, device=self.device)  # 1 in running slots, else 0 [B]
         self._rows = torch.arange(num_envs, device=self.device)
-        self._stops = torch.tensor(self.task.stop_token_ids, device=self.device)  # [S]
+        # The host decides who ends: it keeps what it needs for that, and learns the actions of each step.
+        self._running = np.zeros(num_envs, dtype=bool)  # [B]
+        self._taken = np.zeros(num_envs, dtype=np.int64)  # actions of each episode [B]
+        self._completions = np.zeros((num_envs, self.task.max_new_tokens), dtype=np.int64)
+        self._stops = np.array(self.task.stop_token_ids)
         self._prompts: list[Prompt | None] = [None] * num_envs
         self._next_episode, self._posed = 0, False
         self._first_group = 0  # the number of the stream's first group
@@ -131,8 +132,7 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
         if seed is not None or not self._posed:
             super().reset(seed=seed)
             self.task.reseed(self.np_random)
-            left_out = torch.ones_like(self._done).index_fill(0, torch.tensor(rows, device=self.device), False)
-            running = bool((left_out & ~self._done).any())
+            running = np.delete(self._running, rows).any()
             self._first_group = self._first_group + self._groups_begun() * self.task.share[1] if running else 0
             self._next_episode, self._posed = 0, True
         if mask is None:  # begin a new group
@@ -151,22 +151,19 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
         actions = torch.as_tensor(actions, device=self.device)
         if actions.shape != (self.num_envs,) or actions.is_floating_point():
             raise ValueError(f"actions must be {self.num_envs} token ids, got {actions.dtype} {tuple(actions.shape)}")
-        restarting: list[int] = []
-        if self.mode is AutoresetMode.NEXT_STEP and self._any_done:
-            restarting = self._done.nonzero()[:, 0].tolist()
+        restarting = np.flatnonzero(~self._running) if self.mode is AutoresetMode.NEXT_STEP else []
         ended, cut = self._append(actions)
-        self._done = self._done | ended | cut
-        rewards = torch.zeros(self.num_envs, device=self.device)
+        finished = np.flatnonzero(ended | cut).tolist()
+        rewards = np.zeros(self.num_envs, dtype=np.float32)
         info: Info = {}
-        if self._any_new:
-            finished = (ended | cut).nonzero()[:, 0].tolist()
-            info, judged = self._finish(finished)
-            rewards[finished] = judged.to(self.device)
-        if restarting:
-            info = {**self._start(restarting), **info}
-        if self.mode is AutoresetMode.SAME_STEP and self._any_new:
+        if finished:
+            info, rewards[finished] = self._finish(finished)
+        if len(restarting):
+            info = {**self._start(list(restarting)), **info}
+        if self.mode is AutoresetMode.SAME_STEP and finished:
             info = self._restart_ended(finished, info)
-        return self._observation(), _for_numpy(rewards), _for_numpy(ended | cut), _for_numpy(cut), info
+        results = (_for_numpy(to_device(each, self.device)) for each in (rewards, ended | cut, cut))
+        return self._observation(), *results, info
 
     def hear(self, levels: Iterable[float], successes: Iterable[float]) -> None:
         """Tell the curriculum of a stream that is shared how episodes ended, of all processes and in the same order."""
@@ -202,7 +199,7 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
         self._next_episode = state["next_episode"] if alone else begun * self.task.group_size
         self._first_group = state["first_group"]
         self._posed = state["posed"]
-        self._done[:] = self._any_done = True
+        self._set_running(list(range(self.num_envs)), False)
 
     def render(self) -> tuple[Any, ...] | None:
         """Return the prompt and the completion so far of every slot: texts, or pictures uint8 [height, width, 3]."""
@@ -212,15 +209,19 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
             return tuple(map(self._frame, range(self.num_envs)))
         texts = []
         for row, prompt in enumerate(self._prompts):
-            start, end = int(self._prompt_lengths[row]), int(self._lengths[row])
-            completion = self.task.tokenizer.decode(self._tokens[row, start:end].tolist())
+            completion = self.task.tokenizer.decode(self._generated(row))
             texts.append(f"{prompt.text if prompt else ''}│{completion}")
         return tuple(texts)
 
     def _frame(self, row: int) -> np.ndarray:
         assert self._picture is not None
-        tokens = self._tokens[row, : int(self._lengths[row])].tolist()
-        return self._picture.frame(tokens, int(self._prompt_lengths[row]), *self._outcomes[row])
+        prompt = self._prompts[row]
+        read = [] if prompt is None else prompt.tokens
+        return self._picture.frame([*read, *self._generated(row)], len(read), *self._outcomes[row])
+
+    def _generated(self, row: int) -> list[int]:
+        """Return the tokens of a slot's completion so far."""
+        return self._completions[row, : self._taken[row]].tolist()
 
     def _groups_begun(self) -> int:
         return -(-self._next_episode // self.task.group_size)
@@ -236,74 +237,66 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
     def _start(self, rows: list[int]) -> Info:
         """Start the next episodes of the stream in these slots; the curriculum hears of late verdicts before."""
         if self._late is not None and self._late.hear is not None:
-            others = torch.ones_like(self._done).index_fill(0, torch.tensor(rows, device=self.device), False)
-            self._late.tell(everything=not bool((others & ~self._done).any()))
+            self._late.tell(everything=not np.delete(self._running, rows).any())
         numbers = range(self._next_episode, self._next_episode + len(rows))
         prompts = self.task.prompts(numbers)
         self._next_episode = numbers.stop
-        block = np.full((len(rows), self.task.max_length), self.task.pad_token_id, dtype=np.int64)
+        block = np.full((len(rows), self.task.max_length + 1), self.task.pad_token_id, dtype=np.int64)
         for i, prompt in enumerate(prompts):
             self._prompts[rows[i]], self._outcomes[rows[i]] = prompt, ("", None)
             if i and prompt is prompts[i - 1]:  # of the same group
                 block[i] = block[i - 1]
             else:
                 block[i, : len(prompt.tokens)] = prompt.tokens
-        index = torch.tensor(rows, device=self.device)
-        self._tokens[index] = torch.from_numpy(block).to(self.device)
-        lengths = torch.tensor([len(prompt.tokens) for prompt in prompts], device=self.device)
-        self._lengths[index] = lengths
-        self._prompt_lengths[index] = lengths
-        self._taken[index] = 0
-        self._done[index] = False
+                block[i, -1] = len(prompt.tokens)
+        index, sent = to_device(np.array(rows), self.device), to_device(block, self.device)
+        self._tokens[index], self._lengths[index] = sent[:, :-1], sent[:, -1]
+        self._taken[rows] = 0
+        self._set_running(rows, True)
         starts = [{"group": self._first_group + each.group, "prompt": each.text} for each in prompts]
         return vector_info(self.num_envs, rows, starts)
 
-    def _append(self, actions: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def _append(self, actions: torch.Tensor) -> tuple[np.ndarray, np.ndarray]:
         """Write one token into every running slot; return who ended [B] and who was cut [B]."""
-        running = ~self._done
-        ended = running & self._is_stop(actions)
-        taken = self._taken + running
-        cut = running & ~ended & (taken >= self.task.max_new_tokens)
-        over = ended | cut
-        # One transfer for everything the host needs to know about this step.
-        facts = torch.stack([*actions.aminmax(), over.any(), (self._done | over).any()])
-        low, high, any_new, any_done = facts.tolist()
-        if low < 0 or high >= self.task.vocab_size:
-            self._check(actions, running)
+        running = self._running
+        tokens = actions.cpu().numpy()  # the only wait for the device
+        self._check(tokens[running])
+        rows = np.flatnonzero(running)
+        self._completions[rows, self._taken[rows]] = tokens[rows]
+        self._taken[rows] += 1
+        ended = running & (tokens[:, None] == self._stops).any(axis=1)
+        cut = running & ~ended & (self._taken >= self.task.max_new_tokens)
         column = self._lengths.clamp(max=self.task.max_length - 1)
-        if self._any_done:  # finished slots keep their tokens
-            actions = actions.where(running, self._tokens[self._rows, column])
+        if len(rows) < self.num_envs:  # finished slots keep their tokens
+            actions = actions.where(self._playing > 0, self._tokens[self._rows, column])
         self._tokens[self._rows, column] = actions
-        self._lengths += running
-        self._taken, self._any_new, self._any_done = taken, bool(any_new), bool(any_done)
+        self._lengths += self._playing
+        if (over := np.flatnonzero(ended | cut)).size:
+            self._set_running(over, False)
         return ended, cut
 
-    def _is_stop(self, actions: torch.Tensor) -> torch.Tensor:
-        """Tell which tokens end an episode [B]; nothing is transferred."""
-        if len(self._stops) == 1:
-            return actions == self.task.stop_token_ids[0]
-        return (actions[:, None] == self._stops).any(dim=1)
+    def _set_running(self, rows: Any, running: bool) -> None:
+        self._running = self._running.copy()
+        self._running[rows] = running
+        self._playing = to_device(self._running.astype(np.int64), self.device)
 
-    def _check(self, actions: torch.Tensor, running: torch.Tensor) -> None:
-        outside = running & ((actions < 0) | (actions >= self.task.vocab_size))
-        if outside.any():
+    def _check(self, tokens: np.ndarray) -> None:
+        outside = tokens[(tokens < 0) | (tokens >= self.task.vocab_size)]
+        if len(outside):
             allowed = f"allowed: 0 to {self.task.vocab_size - 1}"
-            raise ValueError(f"action {int(actions[outside][0])} is outside the vocabulary; {allowed}")
+            raise ValueError(f"action {outside[0]} is outside the vocabulary; {allowed}")
 
-    def _finish(self, rows: list[int]) -> tuple[Info, torch.Tensor]:
-        """Judge the episodes that ended in these slots; return their info and rewards [len(rows)]."""
-        tokens = self._tokens[rows].tolist()
-        spans = torch.stack([self._prompt_lengths, self._lengths], dim=1)[rows].tolist()
+    def _finish(self, rows: list[int]) -> tuple[Info, list[float]]:
+        """Judge the episodes that ended in these slots; return their info and rewards."""
         prompts = [prompt for row in rows if (prompt := self._prompts[row]) is not None]
         problems = [prompt.problem for prompt in prompts]
-        generated = [ids[start:end] for ids, (start, end) in zip(tokens, spans, strict=True)]
-        texts = self.task.texts(generated)
+        texts = self.task.texts([self._generated(row) for row in rows])
         if self._late is not None:
             futures = self._late.submit(problems, texts)
             late = [{"completion": text, "verdict_future": future} for text, future in zip(texts, futures, strict=True)]
             for row, info in zip(rows, late, strict=True):
                 self._outcomes[row] = outcome_of(0.0, info)
-            return vector_info(self.num_envs, rows, late), torch.full((len(rows),), torch.nan)
+            return vector_info(self.num_envs, rows, late), [np.nan] * len(rows)
         verdicts = self.task.judge(problems, texts)
         infos = [
             {"completion": text, **self.task.conclude(problem, verdict)}
@@ -314,7 +307,7 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
         if not all("level" in info for info in infos):
             for info in infos:
                 info.pop("level", None)
-        return vector_info(self.num_envs, rows, infos), torch.tensor([float(verdict.reward) for verdict in verdicts])
+        return vector_info(self.num_envs, rows, infos), [float(verdict.reward) for verdict in verdicts]
 
     def close_extras(self, **kwargs: Any) -> None:
         """Stop worker processes and close the verifier."""

@@ -85,9 +85,9 @@ class PassesAgent(Agent):
 
     @torch.no_grad()
     @override
-    def diagnose(self, log_probs: torch.Tensor, batch: Batch) -> dict[str, float]:
-        clipped = self.is_clipped(log_probs, batch)[batch.learnable].sum()
-        return super().diagnose(log_probs, batch) | {"train/clip_fraction": float(clipped)}
+    def diagnose(self, log_probs: torch.Tensor, batch: Batch) -> dict[str, torch.Tensor]:
+        clipped = self.is_clipped(log_probs, batch) & batch.learnable
+        return super().diagnose(log_probs, batch) | {"train/clip_fraction": clipped.sum()}
 
 
 class ProximalAgent(PassesAgent):

@@ -133,7 +133,7 @@ def _centred(
         The subtracted rows [N, T], the differences [N, T], the number of valid rows of each row's group [N, 1].
     """
     rows = torch.arange(len(groups), device=groups.device)
-    _, member = groups.unique(return_inverse=True)
+    member = numbered(groups)
     first = torch.full_like(rows, len(rows)).scatter_reduce(0, member, rows.where(valid, len(rows)), "amin")[member]
     anchor = returns[first.clamp(max=len(rows) - 1)]
     return anchor, returns - anchor, group_sum(valid[:, None].long(), groups)
@@ -141,5 +141,12 @@ def _centred(
 
 def group_sum(values: torch.Tensor, groups: torch.Tensor) -> torch.Tensor:
     """Return, for each row, the sum of the rows of its group [N, T]."""
-    _, member = groups.unique(return_inverse=True)
+    member = numbered(groups)
     return torch.zeros_like(values).index_add(0, member, values)[member]
+
+
+def numbered(groups: torch.Tensor) -> torch.Tensor:
+    """Return the groups [N] numbered from 0, in order; unlike `unique`, it needs no look at their values."""
+    ordered, order = groups.sort()
+    begins = torch.nn.functional.pad(ordered[1:] != ordered[:-1], (1, 0))
+    return torch.empty_like(groups).index_copy(0, order, begins.cumsum(0))

@@ -218,5 +218,6 @@ def take_rows(values: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
 
 def scatter_steps(values: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
     """Put one value per existing step [M] back into its cell [N, T], zeros elsewhere."""
-    out = torch.zeros(mask.shape, dtype=values.dtype, device=values.device)
-    return out.masked_scatter(mask, values)
+    existing = mask.flatten()
+    place = existing.cumsum(0).where(existing, 0)  # counts from 1; masked cells take the zero put before the values
+    return take_rows(torch.nn.functional.pad(values, (1, 0)), place).view(mask.shape)

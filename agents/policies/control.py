@@ -136,11 +136,11 @@ class ControlPolicy(Policy):
         """Return log-probabilities and entropies [N, T]; the entropy is 0 if it has no closed form."""
         mask = rollout.mask
         if self._is_categorical:
-            every = self._logits(map_obs(lambda x: x[mask], rollout.observations)).log_softmax(-1)  # [M, A]
-            log_probs = scatter_steps(every.gather(1, rollout.actions[mask][:, None])[:, 0], mask)
+            every = self._logits(map_obs(rollout.existing, rollout.observations)).log_softmax(-1)  # [M, A]
+            log_probs = scatter_steps(every.gather(1, rollout.existing(rollout.actions)[:, None])[:, 0], mask)
             return log_probs, scatter_steps(-(every.exp() * every).sum(-1), mask) if entropy else None
         distribution = self._distribution(rollout)
-        log_probs = distribution.log_prob(rollout.actions[mask])
+        log_probs = distribution.log_prob(rollout.existing(rollout.actions))
         if not entropy:
             return scatter_steps(log_probs, mask), None
         entropies = distribution.entropy()
@@ -151,7 +151,7 @@ class ControlPolicy(Policy):
     @override
     def predict_values(self, rollout: Rollout) -> torch.Tensor:
         net = self.net
-        obs = map_obs(lambda x: x[rollout.mask], rollout.observations)
+        obs = map_obs(rollout.existing, rollout.observations)
         features = BasePolicy.extract_features(net, obs, net.vf_features_extractor)
         if net.share_features_extractor:
             features = features.detach()  # they are the actor's
@@ -213,7 +213,7 @@ class ControlPolicy(Policy):
         return self.net.action_net(self.net.mlp_extractor.forward_actor(features))
 
     def _distribution(self, rollout: Rollout) -> Distribution:
-        return self.net.get_distribution(map_obs(lambda x: x[rollout.mask], rollout.observations))
+        return self.net.get_distribution(map_obs(rollout.existing, rollout.observations))
 
 
 def _savable(network: dict[str, Any]) -> dict[str, Any]:

@@ -37,7 +37,7 @@ def test_the_last_token_of_the_budget_is_a_cut(patch):
     """A completion whose end token is the last one allowed is flagged as cut off."""
 
     def by_length(self, terminated, truncated):
-        return terminated, truncated | (terminated & (self._taken >= self.task.max_new_tokens))
+        return terminated, truncated | (terminated & torch.from_numpy(self._taken >= self.task.max_new_tokens))
 
     change_flags(patch, by_length)
 

@@ -358,7 +358,7 @@ def test_verdicts_in_another_order_than_their_rows(caught):
 
     def crossed(self, rows, finish=TextGenVectorEnv._finish):
         info, rewards = finish(self, rows)
-        return info, rewards.roll(1)
+        return info, rewards[-1:] + rewards[:-1]
 
     caught(credit, lambda patch: patch.setattr(TextGenVectorEnv, "_finish", crossed))
 

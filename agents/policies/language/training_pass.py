@@ -19,11 +19,13 @@ from torch.utils.checkpoint import checkpoint
 from transformers import PreTrainedModel
 
 from ...rollout import Rollout
+from ...transfer import to_device, to_host
 from ..base import take_rows
 from .masks import attention_mask
 from .recompute import recomputed_layers
 
 WORTH_IT = 0.8  # trees are read if they are at most this share of the plain rows' work: their masks cost time, too
+HOST = torch.device("cpu")
 ELEMENTS = 2**25  # of a chunk of `by_chunks`; 128 MiB in float32
 
 
@@ -71,7 +73,7 @@ class Reading:
 def plan_reading(
     rollout: Rollout, merge_rows: bool, share_prefixes: bool, width: int, limit: int | None = None
 ) -> Reading:
-    """Plan how the contexts of a rollout are read.
+    """Plan how the contexts of a rollout are read: on the host, from one copy of its tokens.
 
     Args:
         rollout: its observations are first observations, `tokens` [N, L] and `length` [N].
@@ -80,38 +82,43 @@ def plan_reading(
         width: number of tokens in a row of trees, unless an episode is longer; attention costs the square of it.
         limit: the longest row of trees that the model can read, at least as long as any episode; None for any.
     """
-    ids, lengths, steps, columns = _sequences(rollout)
-    rows, actions = steps[:, 0], rollout.actions[rollout.mask]
+    device = rollout.mask.device
+    ids, lengths, steps, columns, actions = _sequences(rollout)
+    rows = steps[:, 0]
     if (merge_rows or share_prefixes) and len(columns):
-        beyond = torch.arange(ids.shape[1], device=ids.device) >= lengths[:, None]
+        beyond = torch.arange(ids.shape[1]) >= lengths[:, None]
         chains, chain_of_row = ids.masked_fill(beyond, -1).unique(dim=0, return_inverse=True)  # sorted
         if share_prefixes:
-            forest = _grow(chains, width, limit)
+            forest = _grow(chains, width, limit, device)
             if forest is not None:
                 return _edges(*forest[:3], forest[3][chain_of_row[rows], columns], actions, merge=True)
         if merge_rows:
             ids, rows = chains.clamp(min=0), chain_of_row[rows]
-    return _edges(ids, None, None, rows * ids.shape[1] + columns, actions, merge_rows)
+    place = rows * ids.shape[1] + columns
+    return _edges(to_device(ids, device), None, None, place, actions, merge_rows)
 
 
-def _sequences(rollout: Rollout) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Join prompts and actions.
+def _sequences(rollout: Rollout) -> tuple[torch.Tensor, ...]:
+    """Join prompts and actions, on the host.
 
     Returns:
         ids: the tokens to read [N, W], right-padded, without the last action.
         lengths: of the rows of `ids` [N]; 0 for an episode without a step.
         steps: (episode, step) of every existing action [M, 2].
         columns: the column of `ids` whose output predicts that action [M].
+        actions: themselves [M].
     """
     assert isinstance(rollout.observations, dict)
-    tokens, prompt_lengths = rollout.observations["tokens"], rollout.observations["length"]
-    steps = rollout.mask.nonzero()  # [M, 2]
+    first = rollout.observations["tokens"], rollout.observations["length"]
+    tokens, prompt_lengths, actions, mask = to_host(*first, rollout.actions, rollout.mask)
+    steps = mask.nonzero()  # [M, 2]
+    actions = actions[mask]
     columns = prompt_lengths[steps[:, 0]] + steps[:, 1] - 1
     ids = torch.nn.functional.pad(tokens, (0, 1))  # a truncated episode may fill the context
-    ids[steps[:, 0], columns + 1] = rollout.actions[rollout.mask]
+    ids[steps[:, 0], columns + 1] = actions
     width = int(columns.max()) + 1 if len(columns) else 1
-    taken = rollout.mask.sum(1)
-    return ids[:, :width], (prompt_lengths + taken - 1).where(taken > 0, 0), steps, columns
+    taken = mask.sum(1)
+    return ids[:, :width], (prompt_lengths + taken - 1).where(taken > 0, 0), steps, columns, actions
 
 
 def _edges(
@@ -122,24 +129,25 @@ def _edges(
     actions: torch.Tensor,
     merge: bool,
 ) -> Reading:
-    """Return a reading of these tokens; if `merge`, equal steps share an edge."""
-    if not merge or len(actions) == 0:
-        edge_of_step = torch.arange(len(actions), device=ids.device)
-        return Reading(ids, positions, visible, node_of_step, actions, edge_of_step)
-    vocab = int(actions.max()) + 1
-    edges, edge_of_step = (node_of_step * vocab + actions).unique(return_inverse=True)
-    return Reading(ids, positions, visible, edges // vocab, edges % vocab, edge_of_step)
+    """Return a reading of these tokens; if `merge`, equal steps share an edge. The steps are still on the host."""
+    nodes, edge_of_step = node_of_step, torch.arange(len(actions), device=actions.device)
+    if merge and len(actions):
+        vocab = int(actions.max()) + 1
+        edges, edge_of_step = (node_of_step * vocab + actions).unique(return_inverse=True)
+        nodes, actions = edges // vocab, edges % vocab
+    sent = (to_device(each, ids.device) for each in (nodes, actions, edge_of_step))
+    return Reading(ids, positions, visible, *sent)
 
 
 def tree_of_two(contexts: torch.Tensor, fork: int) -> Reading:
     """Read two contexts [2, L] that differ from column `fork` on as one tree, with a node for every token of both."""
-    used = contexts.new_tensor([2 * contexts.shape[1] - fork])
-    ids, positions, visible, place = _lay_out(contexts, used.new_zeros(2), used.new_tensor([0, fork]), used)
-    return _edges(ids, positions, visible, place.flatten(), contexts.flatten(), merge=False)
+    (chains,), used = to_host(contexts), torch.tensor([2 * contexts.shape[1] - fork])
+    ids, positions, visible, place = _lay_out(chains, used.new_zeros(2), torch.tensor([0, fork]), used, contexts.device)
+    return _edges(ids, positions, visible, place.flatten(), chains.flatten(), merge=False)
 
 
 def _grow(
-    chains: torch.Tensor, width: int, limit: int | None = None
+    chains: torch.Tensor, width: int, limit: int | None = None, device: torch.device = HOST
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor] | None:
     """Pack chains (contexts with nothing after them) into rows of trees; None if a row for each is less work.
 
@@ -149,10 +157,11 @@ def _grow(
         chains: distinct and sorted, -1 beyond their ends [C, L].
         width: of a row, unless a chain is longer.
         limit: of a row, at least the longest chain; None for any.
+        device: where they will be read.
 
     Returns:
-        ids [R, W], positions [R, W], visible [R, 1, W, W], and the index of each chain's tokens in the flattened
-        ids [C, L].
+        ids [R, W], positions [R, W], visible [R, 1, W, W], on the device, and the index of each chain's tokens in the
+        flattened ids [C, L].
     """
     count, longest = chains.shape
     same = (chains[1:] == chains[:-1]) & (chains[1:] >= 0)
@@ -161,7 +170,7 @@ def _grow(
     row, here, used = _fill((chains >= 0).sum(1).tolist(), shared.tolist(), room)
     if _work(row[-1] + 1, max(used), width) > WORTH_IT * _work(count, longest, width):
         return None
-    return _lay_out(chains, chains.new_tensor(row), chains.new_tensor(here), chains.new_tensor(used))
+    return _lay_out(chains, *map(torch.tensor, (row, here, used)), device)
 
 
 def _work(rows: int, length: int, width: int) -> float:
@@ -170,7 +179,7 @@ def _work(rows: int, length: int, width: int) -> float:
 
 
 def _lay_out(
-    chains: torch.Tensor, row: torch.Tensor, shared: torch.Tensor, used: torch.Tensor
+    chains: torch.Tensor, row: torch.Tensor, shared: torch.Tensor, used: torch.Tensor, device: torch.device = HOST
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
     """Lay out sorted chains as rows of trees; returns what `_grow` returns.
 
@@ -179,6 +188,7 @@ def _lay_out(
         row: of each chain [C].
         shared: how many tokens each chain shares with the one before it in its row [C].
         used: number of tokens of each row [R].
+        device: where they will be read.
     """
     (count, longest), (rows, wide) = chains.shape, (len(used), int(used.max()))
     number = torch.arange(count, device=chains.device)[:, None]  # [C, 1]
@@ -193,11 +203,13 @@ def _lay_out(
         out[place[owned]] = values.expand_as(owned)[owned]
         return out.view(rows, wide)
 
-    depth, chain = arrange(column), arrange(number)
-    ancestor = owner[chain[:, :, None], depth[:, None, :]] == chain[:, None, :]
-    visible = ancestor & (depth[:, None, :] <= depth[:, :, None]) & arrange(owned)[:, None, :]
-    visible |= torch.eye(wide, dtype=torch.bool, device=chains.device)  # padding attends to itself: avoids 0 / 0
-    return arrange(chains), depth, visible[:, None], place.gather(0, owner)
+    place_of_chain = place.gather(0, owner)
+    made = (arrange(chains), arrange(column), arrange(number), arrange(owned), owner)
+    ids, depth, chain, filled, owner = (to_device(each, device) for each in made)
+    ancestor = owner[chain[:, :, None], depth[:, None, :]] == chain[:, None, :]  # large: made on the device
+    visible = ancestor & (depth[:, None, :] <= depth[:, :, None]) & filled[:, None, :]
+    visible |= torch.eye(wide, dtype=torch.bool, device=device)  # padding attends to itself: avoids 0 / 0
+    return ids, depth, visible[:, None], place_of_chain
 
 
 def _fill(lengths: list[int], shared: list[int], width: int) -> tuple[list[int], list[int], list[int]]:
