@@ -36,10 +36,9 @@ class RewardScale:
         earned, steps = to_host(discounted_sum(rollout.rewards, rollout.learnable, self.gamma), rollout.learnable)
         if not bool(steps.any()):
             return rollout
-        earned = earned[steps].double().numpy()
-        finite = earned[np.isfinite(earned)]  # the update on others is skipped
+        finite = earned[steps & earned.isfinite()]  # the update on others is skipped
         if len(finite):
-            self.moments.update(finite)
+            self.moments.update(finite.double().numpy())
         std = float(self.moments.var) ** 0.5
         return replace(rollout, rewards=rollout.rewards / (std + EPS)) if std else rollout  # all equal so far
 

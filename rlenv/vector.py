@@ -151,19 +151,21 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
         actions = torch.as_tensor(actions, device=self.device)
         if actions.shape != (self.num_envs,) or actions.is_floating_point():
             raise ValueError(f"actions must be {self.num_envs} token ids, got {actions.dtype} {tuple(actions.shape)}")
-        restarting = np.flatnonzero(~self._running) if self.mode is AutoresetMode.NEXT_STEP else []
+        restarting: list[int] = []
+        if self.mode is AutoresetMode.NEXT_STEP:
+            restarting = np.flatnonzero(~self._running).tolist()
         ended, cut = self._append(actions)
         finished = np.flatnonzero(ended | cut).tolist()
         rewards = np.zeros(self.num_envs, dtype=np.float32)
         info: Info = {}
         if finished:
             info, rewards[finished] = self._finish(finished)
-        if len(restarting):
-            info = {**self._start(list(restarting)), **info}
+        if restarting:
+            info = {**self._start(restarting), **info}
         if self.mode is AutoresetMode.SAME_STEP and finished:
             info = self._restart_ended(finished, info)
-        results = (_for_numpy(to_device(each, self.device)) for each in (rewards, ended | cut, cut))
-        return self._observation(), *results, info
+        paid, over, short = (_for_numpy(to_device(each, self.device)) for each in (rewards, ended | cut, cut))
+        return self._observation(), paid, over, short, info
 
     def hear(self, levels: Iterable[float], successes: Iterable[float]) -> None:
         """Tell the curriculum of a stream that is shared how episodes ended, of all processes and in the same order."""

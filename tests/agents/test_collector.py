@@ -285,18 +285,18 @@ def test_a_policy_knows_which_slots_take_a_step(mode: AutoresetMode, slots: int)
 def test_a_device_is_asked_for_ends_only_where_the_infos_say_that_there_are_some(
     mode: AutoresetMode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rollouts, asked, convert = [], [], collector._numpy
+    rollouts, asked, convert = [], [], collector.to_host
 
-    def count(flags: Any) -> np.ndarray:
+    def count(*flags: torch.Tensor) -> list[torch.Tensor]:
         asked[-1] += 1
-        return convert(flags)
+        return convert(*flags)
 
-    monkeypatch.setattr(collector, "_numpy", count)
+    monkeypatch.setattr(collector, "to_host", count)
     for told in (True, False):
         asked.append(0)
         rollout, steps = play(text_envs(4, autoreset_mode=mode), 20, ends_are_in_infos=told)
         rollouts.append(rollout)
-        assert asked[-1] == 2 * (sum(bool(ended) for *_, ended in steps) if told else len(steps))
+        assert asked[-1] == (sum(bool(ended) for *_, ended in steps) if told else len(steps))
     assert asked[0] < asked[1]
     for name in ("actions", "log_probs", "rewards", "mask", "terminated", "truncated", "groups", "success"):
         assert torch.equal(*(getattr(rollout, name) for rollout in rollouts)), name

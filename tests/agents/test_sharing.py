@@ -205,7 +205,7 @@ def test_work_shrinks_with_every_switch(name):
         [work[switches]] = tokens_read(agent, rollout)
     live = agent._rows_to_train(agent.prepare(rollout))
     contexts = [(*prompt, *done[:-1]) for prompt, done in episodes_of(rollout)]
-    alive = [context for context, lives in zip(contexts, live.tolist(), strict=True) if lives]
+    alive = [contexts[row] for row in live.tolist()]
     assert 0 < len(alive) < EPISODES
     assert work[False, False, False] == (EPISODES, max(map(len, contexts)))
     assert work[True, False, False] == (len(alive), max(map(len, alive)))

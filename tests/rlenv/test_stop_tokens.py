@@ -1,5 +1,4 @@
 import json
-from collections import Counter
 
 import pytest
 import torch
@@ -88,7 +87,7 @@ class Operations(TorchDispatchMode):
         return function(*given, **(options or {}))
 
 
-def test_several_stop_tokens_cost_a_comparison_and_no_look_at_the_device():
+def test_several_stop_tokens_cost_the_device_nothing():
     used = []
     for stops in ([], ["c"]):
         env = TextGenVectorEnv(4, verifier=OddVerifier(), stop_tokens=stops, max_new_tokens=9)
@@ -96,9 +95,7 @@ def test_several_stop_tokens_cost_a_comparison_and_no_look_at_the_device():
         with Operations() as operations:
             env.step(torch.full((4,), 2))
         used.append(operations.names)
-    one, several = map(Counter, used)
-    assert several - one == Counter({"unsqueeze": 1, "any": 1})
-    assert one - several == Counter()
+    assert used[0] == used[1]
 
 
 @pytest.mark.parametrize("mode", list(AutoresetMode))

@@ -170,7 +170,7 @@ def _grow(
     row, here, used = _fill((chains >= 0).sum(1).tolist(), shared.tolist(), room)
     if _work(row[-1] + 1, max(used), width) > WORTH_IT * _work(count, longest, width):
         return None
-    return _lay_out(chains, *map(torch.tensor, (row, here, used)), device)
+    return _lay_out(chains, torch.tensor(row), torch.tensor(here), torch.tensor(used), device)
 
 
 def _work(rows: int, length: int, width: int) -> float:
