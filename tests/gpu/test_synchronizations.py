@@ -21,21 +21,21 @@ def test_a_step_on_text_waits_once_and_once_more_for_ends_or_restarts(device):
     assert most(phases["rollout"]) <= 1
 
 
-def test_an_update_of_grpo_waits_at_most_twelve_times(device):
-    found, _ = of_update(trained("grpo", "TextGen-v0", **TEXT), device)
-    assert 0 < found.total() <= 12, found
+def test_an_update_of_grpo_waits_a_few_times(device):
+    found, steps = of_update(trained("grpo", "TextGen-v0", **TEXT), device)
+    assert steps == 1 and found.total() <= 8, found
 
 
-def test_an_update_of_ppo_on_text_waits_at_most_eight_times_per_optimizer_step(device):
+def test_an_update_of_ppo_on_text_waits_four_times_per_optimizer_step(device):
     found, steps = of_update(trained("ppo", "TextGen-v0", **TEXT), device)
-    assert steps == 4 and found.total() <= 8 * steps, found
+    assert steps == 4 and found.total() <= 6 + 4 * steps, found
 
 
-def test_control_waits_once_per_step_and_four_times_per_optimizer_step(device):
+def test_control_waits_once_per_step_and_three_times_per_optimizer_step(device):
     agent = trained("ppo", "CartPole-v1", **CONTROL)
     assert {sum(each.values()) for kind in of_collecting(agent, device).values() for each in kind} == {1}
     found, steps = of_update(agent, device)
-    assert steps == 16 and found.total() <= 4 * steps, found
+    assert steps == 16 and found.total() <= 6 + 3 * steps, found
 
 
 def test_without_captured_graphs_a_step_waits_twice(device):
@@ -48,4 +48,4 @@ def test_the_copies_of_16_bit_weights_are_compared_in_one_look(device):
     settings = TEXT | {"policy_kwargs": {"dtype": "bfloat16"}}
     agent = trained("grpo", "TextGen-v0", **settings)
     assert len(agent.policy_optimizer.weights.state()) > 12
-    assert of_update(agent, device)[0].total() <= 12
+    assert of_update(agent, device)[0].total() <= 8 + 1

@@ -90,8 +90,8 @@ def test_logits_shifted_by_one(name, caught):
     sequences = contexts._sequences
 
     def shifted(rollout):
-        ids, lengths, steps, columns = sequences(rollout)
-        return ids, lengths, steps, (columns - 1).clamp(min=0)
+        ids, lengths, steps, columns, actions = sequences(rollout)
+        return ids, lengths, steps, (columns - 1).clamp(min=0), actions
 
     caught(parity(name), lambda patch: patch.setattr(contexts, "_sequences", shifted))
 
