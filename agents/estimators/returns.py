@@ -21,12 +21,7 @@ def return_to_go(rewards: torch.Tensor, mask: torch.Tensor, gamma: float = 1.0) 
     rewards = rewards.where(mask, 0)
     if gamma == 1.0:
         return rewards.flip(1).cumsum(1).flip(1).where(mask, 0)
-    returns = torch.zeros_like(rewards)
-    following = torch.zeros_like(rewards[:, 0])
-    for t in reversed(range(rewards.shape[1])):
-        following = rewards[:, t] + gamma * following
-        returns[:, t] = following
-    return returns.where(mask, 0)
+    return _discounted(rewards, gamma).where(mask, 0)
 
 
 def discounted_sum(rewards: torch.Tensor, mask: torch.Tensor, gamma: float = 1.0) -> torch.Tensor:
@@ -89,15 +84,21 @@ def generalized_advantage(
     """
     rewards, values = rewards.where(mask, 0), values.where(mask, 0)
     after = torch.zeros_like(values[:, 0]) if final_values is None else final_values.to(values)
-    following, following_value = torch.zeros_like(after), after  # of step t + 1
-    advantages = torch.zeros_like(values)
-    for t in reversed(range(values.shape[1])):
-        delta = rewards[:, t] + gamma * following_value - values[:, t]
-        exists = mask[:, t]
-        following = (delta + gamma * gae_lambda * following).where(exists, 0)
-        following_value = values[:, t].where(exists, after)
-        advantages[:, t] = following
-    return advantages
+    following = torch.cat([values.where(mask, after[:, None])[:, 1:], after[:, None]], 1)  # V(s_{t+1})
+    deltas = (rewards + gamma * following - values).where(mask, 0)
+    return _discounted(deltas, gamma * gae_lambda).where(mask, 0)
+
+
+def _discounted(values: torch.Tensor, factor: float) -> torch.Tensor:
+    """Return v_t + factor v_{t+1} + factor² v_{t+2} + ... [N, T], in log2 T sums instead of T.
+
+    A cell holds the sum over n steps, then that over 2n: its own, and that of the cell n steps later.
+    """
+    span = 1
+    while span < values.shape[1]:
+        values = torch.cat([values[:, :-span] + factor**span * values[:, span:], values[:, -span:]], 1)
+        span *= 2
+    return values
 
 
 def overlong_penalty(lengths: torch.Tensor, max_steps: int, buffer: int) -> torch.Tensor:
