@@ -17,7 +17,7 @@ from . import parallel
 from .checks import check_count, first_line
 from .sb3_envs import FromVecEnv
 from .traits import EnvTraits
-from .waiting_envs import WaitingVectorEnv
+from .waiting_envs import WaitingCartPole, WaitingVectorEnv
 
 # What an agent's loop asks for and other users of the environment would not expect.
 LOOP_OFFERS = {"late_verdicts": True, "flag_errors": True}
@@ -36,8 +36,8 @@ def make_envs(
         env_kwargs: for the environment's constructor, if `env` is an id; `vectorization_mode` and `vector_kwargs` are
             for `gymnasium.make_vec`.
         skip_finished: whether slots should wait between two episodes instead of playing surplus ones, for training,
-            where every step is counted. An id then makes a `WaitingVectorEnv`, unless its registered vector environment
-            has slots that wait, or `vectorization_mode` asks for another kind.
+            where every step is counted. An id makes a `WaitingVectorEnv` (CartPole a `WaitingCartPole`), unless its
+            registered vector environment has slots that wait, or `vectorization_mode` asks for another kind.
         offers: settings that an agent would like to choose (device, group_size, `LOOP_OFFERS`); used if they are among
             the environment's traits (`agent_settings`) and not in `env_kwargs`.
 
@@ -57,7 +57,8 @@ def make_envs(
     kwargs = {**wanted, **(env_kwargs or {})}
     try:
         if skip_finished and not kwargs.keys() & _HOW_TO_BATCH and not _slots_wait(env):
-            return WaitingVectorEnv([lambda: gym.make(env, **kwargs)] * num_envs)
+            slots = WaitingCartPole if WaitingCartPole.fits(find_spec(env), kwargs) else WaitingVectorEnv
+            return slots([lambda: gym.make(env, **kwargs)] * num_envs)
         return gym.make_vec(env, num_envs=num_envs, **kwargs)
     except (gym.error.Error, TypeError) as error:
         raise ValueError(f"environment {env!r} with {dict(env_kwargs or {})}: {first_line(error)}") from error

@@ -6,6 +6,8 @@ from copy import deepcopy
 from typing import Any
 
 import numpy as np
+from gymnasium.envs.classic_control.cartpole import CartPoleVectorEnv
+from gymnasium.envs.registration import EnvSpec
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from gymnasium.vector.utils import concatenate, iterate
 
@@ -30,7 +32,7 @@ class WaitingVectorEnv(SyncVectorEnv):
         self.metadata = {**self.metadata, "traits": traits}
         # A slot that was never reset is finished, too; the first reset may leave it out.
         self._env_obs = list(iterate(self.observation_space, self._observations))
-        self._autoreset_envs[:] = True
+        self._autoreset_envs: np.ndarray = np.ones(self.num_envs, dtype=bool)
 
     def step(self, actions: Any) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
         """Step the slots that run; see `SyncVectorEnv.step`."""
@@ -47,3 +49,48 @@ class WaitingVectorEnv(SyncVectorEnv):
         self._observations = concatenate(self.single_observation_space, self._env_obs, self._observations)
         seen = deepcopy(self._observations) if self.copy else self._observations
         return seen, self._rewards.copy(), self._terminations.copy(), self._truncations.copy(), infos
+
+
+class WaitingCartPole(WaitingVectorEnv):
+    """A `WaitingVectorEnv` of CartPole that steps all slots at once, as Gymnasium's `CartPoleVectorEnv` does.
+
+    Episodes begin in the slots' own environments, so each slot plays what it would play alone, to rounding. After that
+    those environments stand still; only their generators matter.
+
+    Args:
+        env_fns: functions that make CartPole without changes, one per slot.
+    """
+
+    def __init__(self, env_fns: Any) -> None:
+        super().__init__(env_fns)
+        self._batch = CartPoleVectorEnv(self.num_envs, self.envs[0].spec.max_episode_steps)
+        self._batch.reset(seed=0)
+        self._batch.state[:] = 0.0
+
+    @staticmethod
+    def fits(spec: EnvSpec, kwargs: Any) -> bool:
+        """Tell whether an id, made with these arguments, is CartPole without changes."""
+        entry = f"{CartPoleVectorEnv.__module__}:{CartPoleVectorEnv.__name__}"
+        return spec.vector_entry_point == entry and not (kwargs or spec.kwargs or spec.additional_wrappers)
+
+    def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict[str, Any]]:
+        """Start episodes in the slots of the mask in `options`; see `SyncVectorEnv.reset`."""
+        chosen = (options or {}).get("reset_mask")
+        _, infos = super().reset(seed=seed, options=options)
+        for slot in range(self.num_envs) if chosen is None else np.flatnonzero(chosen):
+            self._batch.state[:, slot] = self.envs[slot].unwrapped.state
+            self._batch.steps[slot] = 0
+        return self._batch.state.T.astype(np.float32), infos
+
+    def step(self, actions: Any) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
+        """Step the slots that run; see `SyncVectorEnv.step`."""
+        waits, before = self._autoreset_envs, self._batch.state
+        self._batch.prev_done[:] = False  # it resets nothing by itself
+        obs, rewards, terminated, truncated, infos = self._batch.step(actions)
+        if waits.any():
+            runs = ~waits
+            np.copyto(self._batch.state, before, where=waits)
+            np.copyto(obs, before.T, where=waits[:, None], casting="same_kind")
+            rewards, terminated, truncated = rewards * runs, terminated & runs, truncated & runs
+        self._autoreset_envs = waits | terminated | truncated
+        return obs, rewards, terminated, truncated, infos
