@@ -124,17 +124,19 @@ class Collector:
         self._seed = None
         stores = not policy.obs_from_actions  # then observations are kept, and environments may reuse their buffers
         record.start(starts, infos)
-        obs = self._to_device(raw_obs, copy=stores)
+        numpy_actor = policy.numpy_actor() if isinstance(raw_obs, np.ndarray) else None
+        actor, convert = (policy, self._to_device) if numpy_actor is None else (numpy_actor, _to_single)
+        obs: Any = convert(raw_obs, copy=stores)
         state = policy.initial_state(self.envs.num_envs)
         if policy.obs_from_actions:
             record.first_observations(obs, starts)
         while record.unfinished:
-            actions, log_probs, state = policy.act(
+            actions, log_probs, state = actor.act(
                 obs, state, torch.from_numpy(starts), deterministic, generator, playing=record.playing
             )
             step = self.envs.step(self._to_env(policy.for_env(actions), raw_obs))
             raw_obs, rewards, terminated, truncated, infos = step
-            taken = record.add(obs if stores else None, actions, log_probs, self._to_device(rewards))
+            taken = record.add(obs if stores else None, actions, log_probs, convert(rewards))
             ended, cut, dones = self._ends(terminated, truncated, infos)
             if dones.any():
                 self._check_judged(dones, _end_info(infos))
@@ -145,7 +147,7 @@ class Collector:
             if on_step is not None and not on_step(taken, {"dones": dones, "infos": infos, "rewards": rewards}):
                 return None
             raw_obs, starts = self._restart(record, raw_obs, dones, infos)
-            obs = self._to_device(raw_obs, copy=stores)
+            obs = convert(raw_obs, copy=stores)
             if policy.obs_from_actions and starts.any():
                 record.first_observations(obs, starts)
         rollout = record.rollout()
@@ -202,19 +204,28 @@ class Collector:
 
         return map_obs(convert, obs)
 
-    def _to_env(self, actions: torch.Tensor, obs: Any) -> Any:
+    def _to_env(self, actions: Any, obs: Any) -> Any:
         example = next(iter(obs.values())) if isinstance(obs, dict) else obs
         if isinstance(example, torch.Tensor):
             return actions
         return numpy_actions(actions, self.envs.single_action_space)
 
 
-def numpy_actions(actions: torch.Tensor, space: gym.Space) -> np.ndarray:
+def numpy_actions(actions: torch.Tensor | np.ndarray, space: gym.Space) -> np.ndarray:
     """Return a batch of actions as numpy environments take them: inside the bounds of a Box."""
-    array = actions.cpu().numpy()
+    array = _numpy(actions)
     return np.clip(array, space.low, space.high) if isinstance(space, gym.spaces.Box) else array
 
 
 def _end_info(infos: dict[str, Any]) -> dict[str, Any]:
     """Return the infos of the episodes that ended; with SAME_STEP, the others are of the new episodes."""
     return infos.get("final_info", infos)
+
+
+def _to_single(values: np.ndarray, copy: bool = True) -> np.ndarray:
+    """Return a numpy array as `Collector._to_device` converts it: double precision becomes single."""
+    return np.array(values, np.float32 if values.dtype == np.float64 else None, copy=True if copy else None)
+
+
+def _numpy(values: Any) -> np.ndarray:
+    return values.cpu().numpy() if isinstance(values, torch.Tensor) else np.asarray(values)

@@ -41,7 +41,7 @@ class Record:
         self.step = np.zeros(num_slots, dtype=np.int64)
         self.resting = np.zeros(num_slots, dtype=bool)  # NEXT_STEP: the coming step only resets the slot
         self.places: list[tuple[np.ndarray, np.ndarray]] = []  # per step: episode and time [B]
-        self.steps: list[tuple[Obs | None, torch.Tensor, torch.Tensor, torch.Tensor]] = []
+        self.steps: list[tuple[Any, Any, Any, Any]] = []  # tensors, or arrays that become tensors at the end
         self.first: list[tuple[np.ndarray, Obs]] = []
         self.last: list[tuple[np.ndarray, Obs]] = []
         self.ends = {name: np.zeros(num_episodes, dtype=bool) for name in ("terminated", "truncated")}
@@ -67,8 +67,10 @@ class Record:
 
     def to_restart(self, share: float) -> np.ndarray:
         """Return which finished slots start an episode that counts, bool [B]: none until they are a share of all."""
-        waiting = np.flatnonzero(self.episode < 0)
         starts = np.zeros(len(self.episode), dtype=bool)
+        if self.started >= self.num_episodes:
+            return starts
+        waiting = np.flatnonzero(self.episode < 0)
         if len(waiting) >= share * len(self.episode) or len(waiting) == len(self.episode):
             starts[waiting[: max(self.num_episodes - self.started, 0)]] = True
         return starts
@@ -107,12 +109,12 @@ class Record:
         """Keep what these slots see after the last step of their episodes."""
         self.last.append((self.episode[slots], obs))
 
-    def add(self, obs: Obs | None, actions: torch.Tensor, log_probs: torch.Tensor, rewards: Any) -> int:
-        """Store a step of every slot; return how many slots took it."""
+    def add(self, obs: Any, actions: Any, log_probs: Any, rewards: Any) -> int:
+        """Store a step of every slot, tensors or arrays; return how many slots took it."""
         self.places.append((self.episode.copy(), self.step.copy()))
         self.steps.append((obs, actions, log_probs, rewards))
         self.step += self.episode >= 0
-        return int(self.playing.sum())
+        return int(np.count_nonzero(self.playing.numpy()))
 
     def finish(
         self, dones: np.ndarray, terminated: np.ndarray, truncated: np.ndarray, info: dict[str, np.ndarray]
@@ -175,8 +177,9 @@ class Record:
         cells = episode[stored] * shape[1] + step[stored]
         source, target = to_device(np.stack([stored, cells]), self.device)
 
-        def place(values: Sequence[torch.Tensor]) -> torch.Tensor:
-            every = torch.stack(tuple(values)).flatten(0, 1)
+        def place(values: Sequence[Any]) -> torch.Tensor:
+            in_numpy = isinstance(values[0], np.ndarray)
+            every = (torch.from_numpy(np.stack(values)) if in_numpy else torch.stack(tuple(values))).flatten(0, 1)
             out = torch.zeros(shape[0] * shape[1], *every.shape[1:], dtype=every.dtype, device=self.device)
             out[target] = every[source]
             return out.unflatten(0, shape)

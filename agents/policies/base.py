@@ -83,6 +83,13 @@ class Policy(nn.Module):
         """
         raise NotImplementedError
 
+    def numpy_actor(self) -> Any:
+        """Return an object whose `act` does the same on numpy arrays, for environments on numpy.
+
+        It is used for one rollout, since weights may be replaced. None, the default: `act` itself is used.
+        """
+        return None
+
     def action_log_probs(self, obs: Obs, state: State, episode_start: torch.Tensor) -> tuple[torch.Tensor, State]:
         """Return log pi of every action [B, A] in these observations, and the next state; nothing is chosen.
 

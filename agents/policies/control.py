@@ -27,6 +27,7 @@ from ..rollout import Obs, Rollout, map_obs
 from .base import Policy, State, choose, load_weights, sample_categorical, scatter_steps
 from .gsde import held_sample
 from .normalized import NormalizedObservations
+from .numpy_actor import NumpyActor
 
 CLASSES: dict[str, type[ActorCriticPolicy]] = {
     "MlpPolicy": ActorCriticPolicy,
@@ -34,7 +35,7 @@ CLASSES: dict[str, type[ActorCriticPolicy]] = {
     "MultiInputPolicy": MultiInputActorCriticPolicy,
 }
 BASIC = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
-_OWN = ("normalize_observations", "sde_sample_freq")  # arguments that are not stable-baselines3's
+_OWN = ("normalize_observations", "sde_sample_freq", "act_in_numpy")  # arguments that are not stable-baselines3's
 # What stable-baselines3's distributions keep of their last use.
 _LAST = ("distribution", "_latent_sde", "weights_dist", "exploration_mat", "exploration_matrices")
 _CONFIG, _WEIGHTS = "policy.json", "policy.safetensors"
@@ -50,6 +51,7 @@ class ControlPolicy(Policy):
         normalize_observations: whether the network sees observations less their mean, divided by their standard
             deviation; see `normalized.py`. For MlpPolicy.
         sde_sample_freq: with `use_sde`, steps for which gSDE keeps a matrix of noise; see `gsde.py`.
+        act_in_numpy: whether a small MLP on the CPU acts without torch, with the same actions; see `numpy_actor.py`.
         network: keyword arguments of stable-baselines3's policy, such as `net_arch`. Checkpoints store them as JSON;
             `activation_fn` is one of torch.nn's classes, such as `nn.ReLU`, or its name.
 
@@ -66,6 +68,7 @@ class ControlPolicy(Policy):
         name: str = "MlpPolicy",
         normalize_observations: bool = False,
         sde_sample_freq: int = 1,
+        act_in_numpy: bool = True,
         **network: Any,
     ) -> None:
         super().__init__()
@@ -74,6 +77,7 @@ class ControlPolicy(Policy):
         if normalize_observations and name != "MlpPolicy":
             raise ValueError(f"normalize_observations is for MlpPolicy, got {name}")
         self.sde_sample_freq = check_count("sde_sample_freq", sde_sample_freq)
+        self.act_in_numpy = check_flag("act_in_numpy", act_in_numpy)
         if sde_sample_freq > 1 and not network.get("use_sde"):
             raise ValueError(f"sde_sample_freq={sde_sample_freq} needs use_sde=True: it is gSDE's")
         squashes = bool(network.get("squash_output"))
@@ -82,6 +86,9 @@ class ControlPolicy(Policy):
         if squashes and not (isinstance(action_space, spaces.Box) and action_space.is_bounded()):
             raise ValueError(f"squash_output needs actions in a Box with finite bounds, got {action_space}")
         self.action_space, self.squashes = action_space, squashes
+        self._starts = bool(
+            np.any(getattr(action_space, "start", 0))
+        )  # whether discrete actions begin elsewhere than 0
         self.name, self.network = name, _savable(network)
         if "activation_fn" in network:
             network["activation_fn"] = getattr(nn, self.network["activation_fn"])
@@ -116,6 +123,13 @@ class ControlPolicy(Policy):
         return actions, distribution.log_prob(actions), held
 
     @override
+    def numpy_actor(self) -> NumpyActor | None:
+        subclass = type(self) is not ControlPolicy  # it may act in another way
+        if subclass or not self.act_in_numpy or self._starts or not NumpyActor.reads(self.net):
+            return None
+        return NumpyActor(self.net)
+
+    @override
     @torch.no_grad()
     def action_log_probs(self, obs: Obs, state: State, episode_start: torch.Tensor) -> tuple[torch.Tensor, State]:
         if not self._is_categorical:
@@ -128,8 +142,7 @@ class ControlPolicy(Policy):
         if self.squashes:
             low, high = (torch.as_tensor(end, device=actions.device) for end in (space.low, space.high))
             return low + (actions + 1) / 2 * (high - low)
-        start = getattr(space, "start", 0)  # discrete actions are counted from here
-        return actions + torch.as_tensor(start, device=actions.device) if np.any(start) else actions
+        return actions + torch.as_tensor(space.start, device=actions.device) if self._starts else actions
 
     @override
     def evaluate_actions(self, rollout: Rollout, entropy: bool = True) -> tuple[torch.Tensor, torch.Tensor | None]:

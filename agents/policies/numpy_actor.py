@@ -1,0 +1,100 @@
+"""A small MLP that acts in numpy: on the policy's own weights, with the noise that torch would have drawn.
+
+A few slots and a few thousand weights are less work than starting torch's operations one by one.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import torch
+from stable_baselines3.common.distributions import CategoricalDistribution, DiagGaussianDistribution
+from stable_baselines3.common.policies import ActorCriticPolicy
+from stable_baselines3.common.torch_layers import FlattenExtractor
+from torch import nn
+
+ACTIVATIONS: dict[type[nn.Module], Any] = {nn.Tanh: np.tanh, nn.ReLU: lambda x: np.maximum(x, 0)}
+MOST_WEIGHTS = 2**15  # of a layer; torch multiplies larger matrices as fast, and uses more threads
+
+
+class NumpyActor:
+    """Chooses the actions that the network would choose, given numpy observations; see `Policy.act`.
+
+    It holds views of the weights: make another one after they have been replaced, as by loading.
+
+    Args:
+        net: for which `NumpyActor.reads` is true.
+    """
+
+    def __init__(self, net: ActorCriticPolicy) -> None:
+        modules = [*net.mlp_extractor.policy_net, net.action_net]
+        self.layers = [
+            (one.weight.detach().numpy().T, one.bias.detach().numpy()) if isinstance(one, nn.Linear)
+            else ACTIVATIONS[type(one)]
+            for one in modules
+        ]  # fmt: skip
+        self.dtype = net.action_net.weight.detach().numpy().dtype
+        self.log_std = net.log_std.detach().numpy() if isinstance(net.action_dist, DiagGaussianDistribution) else None
+        self._noise, self._drawn = np.empty(0), torch.empty(0)  # the same memory, for numpy and for torch
+
+    @staticmethod
+    def reads(net: ActorCriticPolicy) -> bool:
+        """Tell whether this is a small MLP on the CPU, of plain layers, with one choice per step or Gaussians."""
+        modules = [*getattr(net.mlp_extractor, "policy_net", ()), net.action_net]
+        small = all(
+            type(one) in ACTIVATIONS
+            or (type(one) is nn.Linear and one.bias is not None and one.weight.numel() <= MOST_WEIGHTS)
+            for one in modules
+        )
+        shape, extractor = net.observation_space.shape, net.pi_features_extractor
+        flat = type(extractor) is FlattenExtractor and shape is not None and shape == (extractor.features_dim,)
+        known = type(net.action_dist) in (CategoricalDistribution, DiagGaussianDistribution)
+        return small and flat and known and net.action_net.weight.device.type == "cpu"
+
+    def act(
+        self,
+        obs: np.ndarray,
+        state: Any,
+        episode_start: Any,
+        deterministic: bool = False,
+        generator: torch.Generator | None = None,
+        playing: Any = None,
+    ) -> tuple[np.ndarray, np.ndarray, Any]:
+        """Return actions [B] or [B, A], their log-probabilities [B], and None."""
+        outputs = obs if obs.dtype == self.dtype else obs.astype(self.dtype)
+        for layer in self.layers:
+            outputs = outputs @ layer[0] + layer[1] if isinstance(layer, tuple) else layer(outputs)
+        if self.log_std is not None:
+            return *self._gaussian(outputs, deterministic, generator), None
+        log_probs = log_softmax(outputs)
+        noisy = log_probs
+        if not deterministic:  # as `sample_categorical` does
+            noisy = log_probs - np.log(self._draw(torch.Tensor.exponential_, outputs, generator))
+        actions = noisy.argmax(-1)
+        return actions, log_probs[np.arange(len(actions)), actions], None
+
+    def _gaussian(
+        self, mean: np.ndarray, deterministic: bool, generator: torch.Generator | None
+    ) -> tuple[np.ndarray, np.ndarray]:
+        log_std: Any = self.log_std
+        std, actions = np.exp(log_std), mean
+        if not deterministic:
+            actions = mean + std * self._draw(torch.Tensor.normal_, mean, generator)
+        log_probs = -0.5 * ((actions - mean) / std) ** 2 - log_std - 0.5 * math.log(2 * math.pi)
+        return actions, log_probs.sum(-1)
+
+    def _draw(self, law: Any, like: np.ndarray, generator: torch.Generator | None) -> np.ndarray:
+        """Fill an array of this shape with the noise that torch draws; the next call overwrites it."""
+        if self._noise.shape != like.shape:
+            self._noise = np.empty_like(like)
+            self._drawn = torch.from_numpy(self._noise)
+        law(self._drawn, generator=generator)
+        return self._noise
+
+
+def log_softmax(logits: np.ndarray) -> np.ndarray:
+    """Return log-probabilities [B, A]."""
+    shifted = logits - logits.max(-1, keepdims=True)
+    return shifted - np.log(np.exp(shifted).sum(-1, keepdims=True))

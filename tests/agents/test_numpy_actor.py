@@ -1,0 +1,162 @@
+"""Acting in numpy: the same actions and log-probabilities as torch's, from the same generator."""
+
+from __future__ import annotations
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+
+from agents import PPO, Collector, ControlPolicy, Reinforce, make_envs
+from agents.policies.numpy_actor import NumpyActor
+from agents.waiting_envs import WaitingCartPole, WaitingVectorEnv
+
+CPU = torch.device("cpu")
+WORLDS = ["CartPole-v1", "Acrobot-v1", "Pendulum-v1", "MountainCarContinuous-v0"]
+
+
+def policy_for(env: str, seed: int = 0, **kwargs) -> ControlPolicy:
+    one = gym.make(env)
+    torch.manual_seed(seed)
+    return ControlPolicy(one.observation_space, one.action_space, **kwargs)
+
+
+def rollouts(env: str, in_numpy: bool, deterministic: bool, **kwargs):
+    """Return two rollouts in a row and the state of the generator after them."""
+    envs = make_envs(env, 3, {"max_episode_steps": 30}, skip_finished=True)
+    collector, generator = Collector(envs, CPU), torch.Generator().manual_seed(1)
+    collector.seed(5)
+    policy = policy_for(env, act_in_numpy=in_numpy, **kwargs)
+    made = [collector.collect(policy, 5, generator, deterministic) for _ in range(2)]
+    return made, generator.get_state(), policy
+
+
+@pytest.mark.parametrize("deterministic", [False, True])
+@pytest.mark.parametrize("env", WORLDS)
+def test_rollouts_are_those_of_the_plain_path(env, deterministic) -> None:
+    fast, after, policy = rollouts(env, True, deterministic)
+    plain, after_plain, _ = rollouts(env, False, deterministic)
+    assert policy.numpy_actor() is not None
+    assert torch.equal(after, after_plain)
+    for ours, theirs in zip(fast, plain, strict=True):
+        assert torch.equal(ours.mask, theirs.mask)
+        for name in ("observations", "actions", "log_probs", "rewards", "truncated"):
+            value, wanted = getattr(ours, name), getattr(theirs, name)
+            assert value.dtype == wanted.dtype
+            torch.testing.assert_close(value, wanted, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("env", WORLDS)
+def test_log_probabilities_while_acting_are_those_of_training(env) -> None:
+    [rollout, _], _, policy = rollouts(env, True, False, net_arch=[24, 8], activation_fn=torch.nn.ReLU)
+    evaluated, _ = policy.evaluate_actions(rollout)
+    assert (evaluated - rollout.log_probs)[rollout.mask].abs().max() < 1e-5
+
+
+@pytest.mark.parametrize("env", ["CartPole-v1", "Pendulum-v1"])
+def test_they_agree_to_1e_12_in_double_precision(env) -> None:
+    policy = policy_for(env)
+    net = policy.net.double()
+    with torch.no_grad():
+        for parameter in net.parameters():
+            parameter.add_(0.3 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(2)))
+    obs = 2 * torch.randn(
+        64, *net.observation_space.shape, dtype=torch.float64, generator=torch.Generator().manual_seed(3)
+    )
+    actions, log_probs, _ = policy.numpy_actor().act(obs.numpy(), None, None, False, torch.Generator().manual_seed(4))
+    distribution = net._get_action_dist_from_latent(net.mlp_extractor.forward_actor(obs))
+    wanted = distribution.log_prob(torch.as_tensor(actions))
+    assert log_probs.dtype == np.float64
+    assert (torch.as_tensor(log_probs) - wanted).abs().max() < 1e-12
+
+
+def test_it_sees_weights_that_were_changed_in_place() -> None:
+    policy = policy_for("CartPole-v1")
+    actor, obs = policy.numpy_actor(), np.ones((4, 4), dtype=np.float32)
+    before = actor.act(obs, None, None, True)[1].copy()
+    with torch.no_grad():
+        policy.net.action_net.weight.mul_(50)
+    changed = actor.act(obs, None, None, True)[1]
+    wanted = policy.act(torch.as_tensor(obs), None, None, True)[1].detach().numpy()
+    assert not np.allclose(before, changed)
+    np.testing.assert_allclose(changed, wanted, rtol=1e-5)
+
+
+class Cautious(ControlPolicy):
+    """A subclass, which may act in any way."""
+
+
+@pytest.mark.parametrize(
+    ("observed", "acts", "cls", "kwargs"),
+    [
+        (spaces.Discrete(5), spaces.Discrete(2), ControlPolicy, {}),
+        (spaces.Box(-1, 1, (2, 3)), spaces.Discrete(2), ControlPolicy, {}),
+        (spaces.Box(-1, 1, (3,)), spaces.MultiDiscrete([2, 2]), ControlPolicy, {}),
+        (spaces.Box(-1, 1, (3,)), spaces.Discrete(2, start=1), ControlPolicy, {}),
+        (spaces.Box(-1, 1, (3,)), spaces.Box(-1, 1, (2,)), ControlPolicy, {"use_sde": True}),
+        (spaces.Box(-1, 1, (3,)), spaces.Discrete(2), ControlPolicy, {"normalize_observations": True}),
+        (spaces.Box(-1, 1, (3,)), spaces.Discrete(2), ControlPolicy, {"activation_fn": "GELU"}),
+        (spaces.Box(-1, 1, (3,)), spaces.Discrete(2), ControlPolicy, {"net_arch": [512, 512]}),
+        (spaces.Box(-1, 1, (3,)), spaces.Discrete(2), ControlPolicy, {"act_in_numpy": False}),
+        (spaces.Box(-1, 1, (3,)), spaces.Discrete(2), Cautious, {}),
+    ],
+    ids=lambda case: str(case)[:40],
+)
+def test_other_policies_act_through_torch(observed, acts, cls, kwargs) -> None:
+    assert cls(observed, acts, **kwargs).numpy_actor() is None
+
+
+def test_the_switch_is_kept_in_the_policys_folder(tmp_path) -> None:
+    policy = policy_for("CartPole-v1", act_in_numpy=False)
+    policy.save(tmp_path)
+    assert not ControlPolicy.load(tmp_path, policy.net.observation_space, policy.action_space).act_in_numpy
+
+
+@pytest.mark.parametrize("agent", [Reinforce, PPO])
+def test_training_is_the_same_with_and_without(agent) -> None:
+    curves = []
+    for in_numpy in (True, False):
+        kwargs = {"episodes_per_update": 4, "policy_kwargs": {"act_in_numpy": in_numpy}, "device": "cpu", "seed": 3}
+        trained = agent("MlpPolicy", "CartPole-v1", **kwargs)
+        curves.append([figures["rollout/ep_rew_mean"] for _, figures in trained.updates(total_episodes=16)])
+    assert curves[0] == pytest.approx(curves[1], rel=1e-6) and len(curves[0]) == 4
+
+
+def test_a_small_mlp_is_read_without_torch_operations(monkeypatch) -> None:
+    policy = policy_for("CartPole-v1")
+    monkeypatch.setattr(ControlPolicy, "act", None)
+    collector = Collector(make_envs("CartPole-v1", 2, None, skip_finished=True), CPU)
+    collector.seed(0)
+    assert collector.collect(policy, 2, torch.Generator().manual_seed(0)).mask.any()
+    assert NumpyActor.reads(policy.net)
+
+
+# The batched CartPole.
+
+
+def played(cls, slots: int, masks: list[np.ndarray]) -> list[tuple[np.ndarray, ...]]:
+    """Return what the slots show, step by step, when those of a mask restart now and then."""
+    envs, rng = cls([lambda: gym.make("CartPole-v1", max_episode_steps=40)] * slots), np.random.default_rng(0)
+    seen = [envs.reset(seed=7, options={"reset_mask": masks[0].copy()})]
+    for step in range(1, 150):
+        seen.append(envs.step(rng.integers(0, 2, slots) if step < 100 else np.arange(slots) // 2 % 2)[:4])
+        if step % 30 == 0:
+            seen.append(envs.reset(options={"reset_mask": masks[step // 30].copy()}))
+    return [part for parts in seen for part in parts if isinstance(part, np.ndarray)]
+
+
+def test_poles_that_are_stepped_together_fall_as_they_do_alone() -> None:
+    masks = np.random.default_rng(1).random((6, 8)) < 0.7
+    masks[0], masks[:, 7] = True, False  # without a seed, a slot begins anywhere; the last one never begins
+    ours, theirs = played(WaitingCartPole, 8, list(masks)), played(WaitingVectorEnv, 8, list(masks))
+    assert len(ours) == len(theirs)
+    for value, wanted in zip(ours, theirs, strict=True):
+        assert value.shape == wanted.shape
+        np.testing.assert_allclose(value, wanted, rtol=0, atol=1e-6)
+
+
+def test_only_cartpole_as_registered_is_stepped_together() -> None:
+    assert type(make_envs("CartPole-v1", 2, None, skip_finished=True)) is WaitingCartPole
+    assert type(make_envs("CartPole-v1", 2, {"sutton_barto_reward": True}, skip_finished=True)) is WaitingVectorEnv
+    assert type(make_envs("Acrobot-v1", 2, None, skip_finished=True)) is WaitingVectorEnv
