@@ -18,7 +18,7 @@ from stable_baselines3.common.utils import configure_logger
 from stable_baselines3.common.vec_env import VecEnv, VecNormalize, unwrap_vec_normalize
 from typing_extensions import override
 
-from . import log_entry, parallel, playing, saving
+from . import log_entry, parallel, playing, saving, stacked
 from .callbacks import as_callback
 from .checkpoint import COUNTERS, while_unchanged
 from .checks import check_count, check_goal, check_number
@@ -50,7 +50,8 @@ class Agent(Learner):
         num_timesteps: steps of the environment so far, including those of surplus episodes, which environments whose
             slots cannot wait play until the last episode of a rollout is over.
         trained_timesteps: those of them that updates were made from.
-        evaluation_seconds: spent in `evaluate` so far; `time/fps` leaves them out.
+        evaluation_seconds: spent in `evaluate` so far, and waiting for other agents of a stack; `time/fps` leaves them
+            out.
         updating: whether an update has begun and not ended, also after an error or Ctrl-C in it; nothing is saved then.
         extra_state: what a caller wants to have kept in checkpoints: plain values and tensors, by name.
 
@@ -218,12 +219,15 @@ class Agent(Learner):
 
         callback.on_rollout_start()
         before = self.num_timesteps
+        stack = stacked.current()
+        how = self.collector.collect if stack is None else partial(stack.collect, self.collector)
         collect = partial(
-            self.collector.collect, self.policy.whole(), self.own_episodes, self.generator, on_step=on_step,
-            progress=self.progress,
+            how, self.policy.whole(), self.own_episodes, self.generator, on_step=on_step, progress=self.progress
         )  # fmt: skip
         parts = parallel.together(lambda: (parallel.on_host(collect()), self.num_timesteps - before))
         self.num_timesteps = before + sum(taken for _, taken in parts)
+        self.evaluation_seconds += self.collector.idle_seconds
+        self.collector.idle_seconds = 0.0
         rollout = playing.whole_of(self.env, [part for part, _ in parts], self.policy, self.device)
         if rollout is not None:
             self.num_episodes += len(rollout)

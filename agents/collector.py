@@ -36,6 +36,7 @@ class Collector:
 
     Attributes:
         failure: why the verifier failed the last time; empty if it never did.
+        idle_seconds: spent waiting for the other agents of a `Stack`, since it was set to 0.
     """
 
     def __init__(self, envs: VectorEnv, device: torch.device) -> None:
@@ -48,10 +49,16 @@ class Collector:
         self._place: dict[str, Any] | None = None  # the last one that was asked for
         self._warns = True
         self.failure = ""
+        self.idle_seconds = 0.0
 
     def seed(self, seed: int) -> None:
         """Seed the environment at the start of the next rollout."""
         self._seed = seed
+
+    def take_seed(self) -> int | None:
+        """Return the seed for the next reset; None after the first one."""
+        seed, self._seed = self._seed, None
+        return seed
 
     def state_dict(self) -> dict[str, Any]:
         """Return where the environment stands between two rollouts; `env` is None if it does not say.
@@ -120,8 +127,7 @@ class Collector:
         options: dict[str, Any] = {} if starts.all() else {"reset_mask": starts}
         if progress is not None and "progress" in self.traits.reset_options:
             options["progress"] = progress
-        raw_obs, infos = self.envs.reset(seed=self._seed, options=options or None)
-        self._seed = None
+        raw_obs, infos = self.envs.reset(seed=self.take_seed(), options=options or None)
         stores = not policy.obs_from_actions  # then observations are kept, and environments may reuse their buffers
         record.start(starts, infos)
         numpy_actor = policy.numpy_actor() if isinstance(raw_obs, np.ndarray) else None

@@ -6,6 +6,8 @@ A few slots and a few thousand weights are less work than starting torch's opera
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from copy import copy
 from typing import Any
 
 import numpy as np
@@ -39,6 +41,23 @@ class NumpyActor:
         self.log_std = net.log_std.detach().numpy() if isinstance(net.action_dist, DiagGaussianDistribution) else None
         self._noise, self._drawn = np.empty(0), torch.empty(0)  # the same memory, for numpy and for torch
 
+    @classmethod
+    def joined(cls, actors: Sequence[NumpyActor]) -> NumpyActor:
+        """Return what acts for S networks of the same shape at once, with copies of their weights.
+
+        Its `act` takes observations [S, B, ...] and a list of generators, and returns actions and log-probabilities
+        [S, B].
+        """
+        whole = copy(actors[0])
+        whole.layers = [
+            (np.stack([weight for weight, _ in each]), np.stack([bias for _, bias in each])[:, None])
+            if isinstance(each[0], tuple) else each[0]
+            for each in zip(*(actor.layers for actor in actors), strict=True)
+        ]  # fmt: skip
+        if whole.log_std is not None:
+            whole.log_std = np.stack([np.asarray(actor.log_std) for actor in actors])[:, None]
+        return whole
+
     @staticmethod
     def reads(net: ActorCriticPolicy) -> bool:
         """Tell whether this is a small MLP on the CPU, of plain layers, with one choice per step or Gaussians."""
@@ -59,7 +78,7 @@ class NumpyActor:
         state: Any,
         episode_start: Any,
         deterministic: bool = False,
-        generator: torch.Generator | None = None,
+        generator: Any = None,
         playing: Any = None,
     ) -> tuple[np.ndarray, np.ndarray, Any]:
         """Return actions [B] or [B, A], their log-probabilities [B], and None."""
@@ -73,11 +92,10 @@ class NumpyActor:
         if not deterministic:  # as `sample_categorical` does
             noisy = log_probs - np.log(self._draw(torch.Tensor.exponential_, outputs, generator))
         actions = noisy.argmax(-1)
-        return actions, log_probs[np.arange(len(actions)), actions], None
+        chosen = log_probs.reshape(-1, log_probs.shape[-1])[np.arange(actions.size), actions.reshape(-1)]
+        return actions, chosen.reshape(actions.shape), None
 
-    def _gaussian(
-        self, mean: np.ndarray, deterministic: bool, generator: torch.Generator | None
-    ) -> tuple[np.ndarray, np.ndarray]:
+    def _gaussian(self, mean: np.ndarray, deterministic: bool, generator: Any) -> tuple[np.ndarray, np.ndarray]:
         log_std: Any = self.log_std
         std, actions = np.exp(log_std), mean
         if not deterministic:
@@ -85,12 +103,14 @@ class NumpyActor:
         log_probs = -0.5 * ((actions - mean) / std) ** 2 - log_std - 0.5 * math.log(2 * math.pi)
         return actions, log_probs.sum(-1)
 
-    def _draw(self, law: Any, like: np.ndarray, generator: torch.Generator | None) -> np.ndarray:
+    def _draw(self, law: Any, like: np.ndarray, generator: Any) -> np.ndarray:
         """Fill an array of this shape with the noise that torch draws; the next call overwrites it."""
         if self._noise.shape != like.shape:
             self._noise = np.empty_like(like)
             self._drawn = torch.from_numpy(self._noise)
-        law(self._drawn, generator=generator)
+        drawn = zip(self._drawn, generator, strict=True) if isinstance(generator, list) else [(self._drawn, generator)]
+        for part, own in drawn:
+            law(part, generator=own)
         return self._noise
 
 
