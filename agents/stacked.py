@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from typing import Any
 
 import numpy as np
@@ -79,7 +79,7 @@ class Stack:
         self._back = threading.Semaphore(0)
         self._away = self._closing = False
 
-    def run(self) -> Iterator[tuple[int, Any, BaseException | None]]:
+    def run(self) -> Generator[tuple[int, Any, BaseException | None], None, None]:
         """Run all loops; yield the number, the result and the error of each one as it ends.
 
         Close the generator to end the others early: they get a `SystemExit`.
@@ -176,14 +176,18 @@ class Table:
         self.waiting = list(range(len(loops)))  # loops whose episodes have not begun
         self.live = list(self.waiting)
         self.actors: list[Any] = [None] * len(loops)
-        self.actor: NumpyActor | None = None  # of all live loops, with their present weights
+        self.actor: NumpyActor | None = None  # of all live loops
+        self.renewed: list[int] = []  # loops whose weights have changed since
         self.obs: Any = None
 
     def begin(self, loop: _Loop) -> None:
         """Let a loop that has had its rollout begin the next one with the coming step, unless it has ended."""
         i = self.loops.index(loop)
-        (self.live.remove if loop.ended else self.waiting.append)(i)
-        self.actor = None
+        if loop.ended:
+            self.live.remove(i)
+            self.actor = None
+        else:
+            self.waiting.append(i)
 
     def step(self) -> list[_Loop]:
         """Take a step in all slots; return the loops whose episodes are over."""
@@ -191,7 +195,10 @@ class Table:
         if self.waiting:
             self._reset()
         if self.actor is None:
-            self.actor = NumpyActor.joined([self.actors[i] for i in live])
+            self.actor, self.renewed = NumpyActor.joined([self.actors[i] for i in live]), []
+        for i in self.renewed:
+            self.actor.take(live.index(i), self.actors[i])
+        self.renewed = []
         generators = [self.loops[i].generator for i in live]
         actions, log_probs, _ = self.actor.act(self.obs[live], None, None, False, generators)
         actions, log_probs = self._spread(actions), self._spread(log_probs)
@@ -207,7 +214,8 @@ class Table:
         self.ended |= terminated.reshape(self.shape)
         self.cut |= truncated.reshape(self.shape)
         self.obs = _single(seen).reshape(*self.shape, *seen.shape[1:])
-        over = [i for i in live if (self.ended[i] | self.cut[i]).all()]
+        complete: np.ndarray = np.all(self.ended | self.cut, axis=1)
+        over = [i for i in live if complete[i]] if complete.any() else []
         for i in over:
             self.loops[i].rollout = self._rollout(i)
         seconds = (time.perf_counter() - started) / len(live)
@@ -229,7 +237,7 @@ class Table:
         self.obs = _single(seen).reshape(*self.shape, *seen.shape[1:])
         self.ended[self.waiting] = self.cut[self.waiting] = False
         self.lengths[self.waiting], self.began[self.waiting] = 0, self.tape.count
-        self.waiting, self.actor = [], None
+        self.waiting, self.renewed = [], self.waiting
 
     def _spread(self, values: np.ndarray) -> np.ndarray:
         """Return values of the live loops [S', ...] as those of all [S, ...]."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import sys
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -144,6 +145,8 @@ class Interrupt:
 
     def __enter__(self) -> Interrupt:
         numbers = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
+        if threading.current_thread() is not threading.main_thread():
+            numbers = []  # only the main thread gets signals
         heard = [number for number in numbers if signal.getsignal(number) != signal.SIG_IGN]
         self._previous = {number: signal.signal(number, self._handle) for number in heard}
         return self

@@ -58,6 +58,14 @@ class NumpyActor:
             whole.log_std = np.stack([np.asarray(actor.log_std) for actor in actors])[:, None]
         return whole
 
+    def take(self, i: int, actor: NumpyActor) -> None:
+        """Copy the present weights of network i of those that are joined here."""
+        for own, other in zip(self.layers, actor.layers, strict=True):
+            if isinstance(own, tuple):
+                own[0][i], own[1][i] = other
+        if self.log_std is not None:
+            self.log_std[i] = actor.log_std
+
     @staticmethod
     def reads(net: ActorCriticPolicy) -> bool:
         """Tell whether this is a small MLP on the CPU, of plain layers, with one choice per step or Gaussians."""

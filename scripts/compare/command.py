@@ -27,6 +27,10 @@ compare_options = options(
         help="Runs at a time; under torchrun, in each process.",
     ),
     click.option(
+        "--vectorize-seeds", is_flag=True,
+        help="Train the seeds of an agent in one process, for control with small MLPs. Each run stays the same.",
+    ),
+    click.option(
         "--model", default="auto", show_default="tiny for text, MlpPolicy for control",
         shell_complete=offer(policies, "dir"),
         help="Preset (tiny, small, base), policy class, model folder or id; or a run folder, to start from without a "
@@ -73,6 +77,7 @@ compare_options = options(
         "rlenv compare": "Every agent, five seeds each, on sums",
         "rlenv compare --agents reinforce,rloo,grpo --seeds 3 --model runs/warm": "Three agents from one checkpoint",
         "rlenv compare --env CartPole-v1 --agents ppo,a2c --jobs 2": "Control, two runs at a time",
+        "rlenv compare --env CartPole-v1 --agents a2c --seeds 64 --vectorize-seeds": "64 seeds in one process",
     },
 )
 @environment
@@ -164,8 +169,23 @@ def _check(agents: list[str], given: dict[str, Any]) -> None:
     resolve_device(given["device"], given["env_id"])
     if given["stop_reward"] is not None:
         check_number("stop_reward", given["stop_reward"])
+    if given["vectorize_seeds"] and given["jobs"] is not None:
+        raise ValueError(
+            "--jobs is for runs in separate processes, --vectorize-seeds for one process; omit one of them"
+        )
     for name in agents:
         agent = session.build_agent(name, {**given, "device": "cpu"})
+        if given["vectorize_seeds"]:
+            _check_stack(name, agent)
     session.evaluation_envs(given["env_id"], agent.origin["env_kwargs"], "cpu", 1, "test")
     if settings.is_text(given["env_id"]):
         session.demonstrations(agent, given)
+
+
+def _check_stack(name: str, agent: Any) -> None:
+    from agents import stacked
+
+    try:
+        stacked.check(agent)
+    except ValueError as error:
+        raise ValueError(f"--vectorize-seeds does not take {name} with these options: {error}") from error

@@ -29,9 +29,10 @@ from ..sft import sft
 from ..train import train
 from .children import Job, available_cores, rlenv_command, run_jobs
 from .report import write_report
+from .together import run_together
 
 SETTINGS, WARM, LOCK = "compare.json", "warm", ".lock"
-THIS_TIME = ("jobs", "figures")  # these do not change the results
+THIS_TIME = ("jobs", "figures", "vectorize_seeds")  # these do not change the results
 GROWS = ("agents", "seeds")
 
 
@@ -100,7 +101,11 @@ class Study:
         limit = self.given["jobs"] or (cores if parallel.size() == 1 else 1)
         jobs = {self._job(run, model): run for run in missing}
         failed = []
-        with closing(run_jobs(list(jobs), limit, max(1, cores // limit))) as ended:
+        ended = run_jobs(list(jobs), limit, max(1, cores // limit))
+        if self.given["vectorize_seeds"]:
+            groups = dict.fromkeys(run.agent for run in missing)
+            ended = run_together([[job for job, run in jobs.items() if run.agent == agent] for agent in groups])
+        with closing(ended):
             for count, (job, code) in enumerate(ended, 1):
                 run, result = jobs[job], finished(jobs[job].folder)
                 if code == 0 and result is not None:
