@@ -17,6 +17,7 @@ BENCHMARKS = {  # name: its module, which has `run(name, pairs) -> list[Row]`, a
     "generate": ("generate", "tokens per second through reset and step, against Hugging Face's generate"),
     "refill": ("refill", "slots that restart at once, against waves that wait for their longest episode"),
     "sb3": ("sb3", "CartPole to 475, against stable-baselines3's PPO and A2C"),
+    "control": ("control", "CartPole: acting in numpy, slots stepped together, 64 seeds at once, each against without"),
     "env": ("env", "the environment's and the collector's share of a step"),
     "verifier": ("verifier", "what the verifier adds to a rollout"),
     "techniques": ("techniques", "each way of doing less work for the same gradient, alone and together"),

@@ -7,6 +7,8 @@ import pytest
 import torch
 from _rlenv_benchmarks import (
     adapters,
+    control,
+    env,
     floors,
     generate,
     h200_decode,
@@ -200,3 +202,17 @@ def test_long_answers_are_compared_over_seeds(fake_trl):
     [row] = trl_long.run("trl-long", 2)
     assert [plan(call) for call in fake_trl] == [(0, 1, 3), (1, 3, 1)]
     assert row.pairs == 2 and "over 2 seeds" in row.quality and len(row.details["reward"]) == 2
+
+
+def test_techniques_for_control_change_nothing(monkeypatch):
+    for name, value in {"ROLLOUTS": 1, "SEEDS": 3, "ALONE": 2, "STEPS": 300, "SUMS": (2, 9)}.items():
+        monkeypatch.setattr(control, name, value)
+    rows = control.run("control", 1)
+    assert [row.quality for row in rows[:2]] == ["the same actions: True"] * 2
+    assert float(rows[2].quality.split()[-1]) < 1e-5
+    assert rows[3].quality == "the same curves: True"
+
+
+def test_the_share_of_control_counts_acting_in_numpy(monkeypatch):
+    row = env._cartpole(2, 1)
+    assert 0 < row.ours < row.peer
