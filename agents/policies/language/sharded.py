@@ -44,7 +44,7 @@ def check_shard(value: Any) -> bool:
 
 
 def shard(policy: Any, device: torch.device) -> ShardedPolicy:
-    """Deal a policy out to the processes, in place.
+    """Deal a policy out to the processes, in place; one that is dealt out already stays as it is.
 
     Args:
         policy: a plain one, whole in every process, best on the host: its layers move to the device one by one.
@@ -53,6 +53,8 @@ def shard(policy: Any, device: torch.device) -> ShardedPolicy:
     Raises:
         ValueError: for a policy that cannot be dealt out.
     """
+    if isinstance(policy, ShardedPolicy):
+        return policy
     if not isinstance(policy, LanguageModelPolicy):
         raise ValueError(f"shard is for language models; omit it (--shard) for a {type(policy).__name__}")
     units = [part for part in policy.modules() if isinstance(part, GradientCheckpointingLayer)]
