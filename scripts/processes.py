@@ -68,10 +68,10 @@ def join(device: str, limit: float | None) -> str:
             world_size=int(os.environ["WORLD_SIZE"]),
             timeout=timedelta(seconds=_EVER if limit is None else limit + _MARGIN),
         )
+        watch = Watch(_meeting_place(again=True), number(), int(os.environ["WORLD_SIZE"]), limit)
     except (RuntimeError, dist.DistError) as error:
         reason = str(error).splitlines()[0]
         raise ValueError(f"the {os.environ['WORLD_SIZE']} processes did not meet at {address}: {reason}") from error
-    watch = Watch(_meeting_place(again=True), number(), int(os.environ["WORLD_SIZE"]), limit)
     watch.start()
     click.get_current_context().call_on_close(watch.leave)
     if number() > 0:  # the main process speaks for all

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from updates import sample, some_cut_off
 
 from agents import AGENTS, DAPO, Agent, Collector, make_envs, parallel
 from agents.algorithms._proximal import PassesAgent, ProximalAgent
+from agents.envs import seed_of
 from agents.learner import Learner
 from agents.policies.base import weights_digest
 from agents.rollout import Rollout, join
@@ -137,6 +139,18 @@ def test_control_is_played_with_other_seeds_and_trained_alike(two: Ranks) -> Non
     assert episodes == 16
     (first, *_) = firsts
     assert len(set(first.replace("]", "").split("["))) > 8, "every episode begins in another state"
+
+
+def test_slots_of_unequal_shares_have_seeds_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    shares = [34, 33, 33]
+    monkeypatch.setattr(parallel, "size", lambda: 3)
+    monkeypatch.setattr(parallel, "gather", lambda mine: shares)
+    seeds: list[int] = []
+    for rank, share in enumerate(shares):
+        monkeypatch.setattr(parallel, "rank", lambda rank=rank: rank)
+        first = seed_of(SimpleNamespace(num_envs=share, metadata={}), 7)
+        seeds += range(first, first + share)
+    assert seeds == list(range(7, 107))
 
 
 # Checkpoints.
