@@ -10,6 +10,11 @@ from agents import AGENTS, PPO, Collector, ReinforceBaseline
 from agents.policies import LanguageModelPolicy
 
 
+def slow(*values):
+    """Return parameters that are left to the slow tests, and to those on a real device."""
+    return pytest.param(*values, marks=pytest.mark.slow)
+
+
 def make_envs(device, slots=32, **kwargs):
     return gym.make_vec("TextGen-v0", num_envs=slots, verifier="arith", device=device, **kwargs)
 
@@ -28,7 +33,7 @@ def test_the_environment_lives_on_the_device_and_equals_the_one_on_the_cpu():
         torch.testing.assert_close(rewards_cuda.cpu(), rewards)
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("dtype", [slow("float32"), "float64"])
 def test_acting_equals_training(dtype):
     envs = make_envs("cuda", slots=8)
     policy = LanguageModelPolicy(envs.single_observation_space, envs.single_action_space, "tiny", dtype=dtype).cuda()
@@ -38,8 +43,8 @@ def test_acting_equals_training(dtype):
     assert (log_probs - rollout.log_probs).abs().max() < (1e-4 if dtype == "float32" else 1e-10)
 
 
-@pytest.mark.parametrize("kind", ["llama", "gpt2"])
-@pytest.mark.parametrize("deterministic", [True, False])
+@pytest.mark.parametrize("kind", ["llama", slow("gpt2")])
+@pytest.mark.parametrize("deterministic", [slow(True), False])
 def test_a_captured_step_chooses_as_an_eager_one(kind, deterministic):
     rollouts = []
     for cuda_graphs in (True, False):
@@ -57,6 +62,7 @@ def test_a_captured_step_chooses_as_an_eager_one(kind, deterministic):
         assert torch.equal(captured.actions, eager.actions)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("dtype", "tolerance"), [("float32", 1e-4), ("bfloat16", 0.5)])
 def test_captured_steps_follow_an_adapter(dtype, tolerance):
     envs = text_envs(8, group_size=4, device="cuda")
@@ -73,6 +79,7 @@ def test_captured_steps_follow_an_adapter(dtype, tolerance):
                     weight.normal_(std=0.2, generator=generator)
 
 
+@pytest.mark.slow
 def test_captured_sampling_goes_on_and_follows_its_seed():
     envs = make_envs("cuda", slots=64)
     policy = LanguageModelPolicy(envs.single_observation_space, envs.single_action_space, "tiny").cuda()
@@ -105,6 +112,7 @@ def test_acting_never_waits_for_the_device():
         torch.cuda.set_sync_debug_mode("default")
 
 
+@pytest.mark.slow
 def test_bfloat16_acts_and_trains_with_the_gap_logged():
     agent = ReinforceBaseline(
         "tiny", "TextGen-v0", env_kwargs={"verifier": "arith"}, policy_kwargs={"dtype": "bfloat16"}, device="cuda"
@@ -113,6 +121,7 @@ def test_bfloat16_acts_and_trains_with_the_gap_logged():
     assert 0 < agent.last_metrics["train/logp_gap_max"] < 0.5
 
 
+@pytest.mark.slow
 def test_an_agent_learns_and_its_checkpoint_moves_to_the_cpu(tmp_path):
     agent = ReinforceBaseline("tiny", "TextGen-v0", env_kwargs={"verifier": "arith"}, device="cuda", ent_coef=0.01)
     before = [parameter.detach().clone() for parameter in agent.policy.parameters()]
@@ -124,12 +133,7 @@ def test_an_agent_learns_and_its_checkpoint_moves_to_the_cpu(tmp_path):
         torch.testing.assert_close(ours.cpu(), theirs)
 
 
-FAST = ("grpo", "ppo")  # two that share little
-
-
-@pytest.mark.parametrize(
-    "name", [name if name in FAST else pytest.param(name, marks=pytest.mark.slow) for name in AGENTS]
-)
+@pytest.mark.parametrize("name", [name if name == "grpo" else slow(name) for name in AGENTS])
 def test_every_agent_trains_on_the_device_with_finite_figures(name):
     settings = {"ent_coef": 0.01, "kl_coef": 0.01, "episodes_per_update": 16, "device": "cuda"}
     agent = AGENTS[name](tiny_model("llama"), text_envs(8, group_size=4, device="cuda"), **settings)
@@ -139,6 +143,7 @@ def test_every_agent_trains_on_the_device_with_finite_figures(name):
     assert not any(torch.equal(old, new) for old, new in zip(before, agent.policy.actor_parameters(), strict=True))
 
 
+@pytest.mark.slow
 def test_a_separate_critic_and_parts_of_a_rollout_live_on_the_device():
     settings = {"num_epochs": 2, "num_minibatches": 3, "episodes_per_update": 16, "device": "cuda"}
     agent = PPO(
@@ -150,6 +155,7 @@ def test_a_separate_critic_and_parts_of_a_rollout_live_on_the_device():
     assert all(new.is_cuda and not torch.equal(old, new) for old, new in zip(before, after, strict=True))
 
 
+@pytest.mark.slow
 def test_the_global_generator_is_left_alone():
     torch.cuda.manual_seed(7)
     before = torch.cuda.get_rng_state()
@@ -182,7 +188,7 @@ def test_a_policy_moves_to_the_cpu_and_back():
     assert all(torch.equal(rollouts[0], other) for other in rollouts[1:])
 
 
-@pytest.mark.parametrize("deterministic", [True, False])
+@pytest.mark.parametrize("deterministic", [True, slow(False)])
 def test_a_second_evaluation_captures_nothing(deterministic, monkeypatch):
     captures, capture = [], torch.cuda.graph
     monkeypatch.setattr(torch.cuda, "graph", lambda *args, **kwargs: captures.append(1) or capture(*args, **kwargs))

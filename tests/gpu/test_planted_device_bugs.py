@@ -170,6 +170,7 @@ def kept_outside(policy, logits, kept):
     return kept[0].argmax(-1), kept[0].amax(-1)
 
 
+@pytest.mark.slow
 def test_a_key_with_a_generator_captures_again(monkeypatch):
     act = cuda_graph.CapturedDecoder.act
 

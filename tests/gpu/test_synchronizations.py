@@ -38,12 +38,14 @@ def test_control_waits_once_per_step_and_three_times_per_optimizer_step(device):
     assert steps == 16 and found.total() <= 6 + 3 * steps, found
 
 
+@pytest.mark.slow
 def test_without_captured_graphs_a_step_waits_twice(device):
     settings = TEXT | {"policy_kwargs": {"cuda_graphs": False}}
     phases = of_collecting(trained("grpo", "TextGen-v0", **settings), device)
     assert most(phases["quiet"]) == 2 and device.captures == 0
 
 
+@pytest.mark.slow
 def test_the_copies_of_16_bit_weights_are_compared_in_one_look(device):
     settings = TEXT | {"policy_kwargs": {"dtype": "bfloat16"}}
     agent = trained("grpo", "TextGen-v0", **settings)

@@ -78,6 +78,8 @@ def main(lines: bool) -> None:
         for kind, counts in of_collecting(agent, device).items():
             show(f"text, {kind}", counts, lines)
         show("text, an update of GRPO", [of_update(agent, device)[0]], lines)
+        plain = trained("grpo", "TextGen-v0", **TEXT, policy_kwargs={"cuda_graphs": False})
+        show("text, quiet, without captured graphs", of_collecting(plain, device)["quiet"], lines)
         found, steps = of_update(trained("ppo", "TextGen-v0", **TEXT), device)
         show(f"text, an update of PPO ({steps} optimizer steps)", [found], lines)
         agent = trained("ppo", "CartPole-v1", **CONTROL)
