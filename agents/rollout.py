@@ -16,10 +16,8 @@ import torch
 Obs = torch.Tensor | dict[str, torch.Tensor]
 NO_VERDICT = ("timeout", "error", "not_applicable")
 EARNED = "earned"  # in `extras`
-STEPWISE = frozenset(  # of a rollout and a batch: [N, T, ...]
-    ("observations", "actions", "log_probs", "rewards", "mask", "values", "ref_log_probs")
-    + ("advantages", "weights", "value_targets")
-)
+STEPWISE = {"observations", "actions", "log_probs", "rewards", "mask", "values", "ref_log_probs"}  # [N, T, ...]
+STEPWISE |= {"advantages", "weights", "value_targets"}  # of a batch
 
 
 def map_obs(function: Any, obs: Obs) -> Obs:

@@ -101,6 +101,8 @@ def compare(**given: Any) -> None:  # fmt: skip
     agents = _agents(given["agents"])
     device = join(given["device"], limit=None)  # one may have a run more than the others
     given = _with_defaults(given)
+    if given["vectorize_seeds"] and parallel.size() > 1:
+        raise ValueError("--vectorize-seeds trains in one process; start it without torchrun")
     with parallel.alone():
         _check(agents, given | {"device": device})
     with Study.open(given, agents, device) as study:
