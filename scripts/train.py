@@ -21,6 +21,7 @@ from .options import (
     micro_batches,
     one_budget,
     options,
+    processes,
     read_run,
     run_folder,
     setting,
@@ -187,6 +188,7 @@ checkpoints = options(
 @checkpoints
 @run_folder
 @sharding
+@processes
 @common
 def train(**given: Any) -> None:
     """Train an agent.
