@@ -153,7 +153,8 @@ def worker(episodes: int) -> None:
             start = time.perf_counter()
     seconds = (time.perf_counter() - start) / UPDATES
     exchanged: list[float] = []
-    sent = parallel.on(rollout.select(parallel.own_rows(rollout.lengths)), "cpu")
+    own = parallel.own_rows(rollout.lengths)
+    sent = rollout.select(torch.arange(own.start, own.stop))  # a copy: of a view, everything would be sent
     for parameter in agent.policy.parameters():
         parameter.grad = torch.zeros_like(parameter)
     for _ in range(9):

@@ -23,7 +23,10 @@ def jobs(tmp_path: Path) -> Iterator[Jobs]:
 
 
 def learned(jobs: Jobs, seed: int, *options: Any) -> dict[str, Any]:
-    """Return the result of a run of two processes, whose last evaluation one process finds the same."""
+    """Return the result of a run of two processes, whose last evaluation one process finds the same.
+
+    In control, the rounding of a larger batch may change an action, and with it the rest of an episode.
+    """
     command = ["train", "--device", "cpu", "--seed", seed, "--no-report", "--json", "--log-dir", "run"]
     code, out, errors = jobs.run(*command, *options, seconds=3600)
     assert code == 0, errors
@@ -31,7 +34,9 @@ def learned(jobs: Jobs, seed: int, *options: Any) -> dict[str, Any]:
     again = run("evaluate", jobs.folder / "run", "--device", "cpu", "--seed", seed, "--json")
     assert again.exit_code == 0, again.output
     figures = json.loads(again.stdout.strip().splitlines()[-1])
-    assert {name: result["eval"][name] for name in MEASURED} == {name: figures[name] for name in MEASURED}
+    exact = result["env"].startswith("TextGen")
+    for name in MEASURED:
+        assert result["eval"][name] == (figures[name] if exact else pytest.approx(figures[name], rel=0.01)), name
     return result
 
 
