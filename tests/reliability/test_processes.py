@@ -46,7 +46,7 @@ def test_a_resumed_run_of_two_processes_is_the_run_without_a_break(jobs: Jobs, t
     assert weights_of(tmp_path / "half") == weights_of(tmp_path / "straight")
 
 
-def until(condition: Callable[[], bool], seconds: float = 120) -> None:
+def until(condition: Callable[[], bool], seconds: float = 600) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline

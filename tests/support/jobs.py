@@ -41,6 +41,7 @@ class Jobs:
             if job.poll() is None:
                 for process in [*psutil.Process(job.pid).children(recursive=True), psutil.Process(job.pid)]:
                     process.kill()
+                job.communicate()
 
 
 def finished(job: Job, seconds: float = 600) -> tuple[int, str, str]:
