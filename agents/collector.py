@@ -205,8 +205,8 @@ class Collector:
         def convert(value: Any) -> torch.Tensor:
             tensor = torch.as_tensor(value)
             dtype = torch.float32 if tensor.dtype is torch.float64 else tensor.dtype
-            there = tensor if tensor.device == self.device else to_device(tensor.to(dtype), self.device)
-            return there.to(dtype, copy=copy and there is tensor)
+            there = to_device(tensor.to(dtype), self.device)
+            return there.clone() if copy and there is tensor else there
 
         return map_obs(convert, obs)
 

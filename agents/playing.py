@@ -37,7 +37,7 @@ def predict(
     slots = len(next(iter(obs.values())) if isinstance(obs, dict) else obs)
     if episode_start is None:
         episode_start = np.full(slots, state is None)
-    starts = torch.as_tensor(np.asarray(episode_start, dtype=bool).reshape(-1), device=device)
+    starts = torch.as_tensor(np.asarray(episode_start, dtype=bool).reshape(-1))
     actions, _, state = policy.act(obs, state, starts, deterministic, generator)
     array = numpy_actions(policy.for_env(actions), env.single_action_space)
     return (array[0] if single else array), state

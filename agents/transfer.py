@@ -12,9 +12,10 @@ import torch
 
 
 def to_device(values: Any, device: torch.device) -> torch.Tensor:
-    """Return an array or a tensor of the host on a device, without waiting for it: from memory that it can read."""
+    """Return an array or a tensor on a device; one of the host without waiting, from memory that a GPU can read."""
     tensor = torch.as_tensor(values)
-    return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)
+    sent = tensor.pin_memory() if device.type == "cuda" and tensor.device.type == "cpu" else tensor
+    return sent.to(device, non_blocking=sent is not tensor)
 
 
 def to_host(*tensors: torch.Tensor) -> list[torch.Tensor]:

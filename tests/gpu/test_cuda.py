@@ -199,3 +199,17 @@ def test_a_second_evaluation_captures_nothing(deterministic, monkeypatch):
         captures.append(0)
     assert captures == [1] * (len(captures) - 3) + [0, 0, 0] and captures[0] == 1
     assert torch.equal(played[1], played[2]) and not torch.equal(played[0], played[1])
+
+
+@pytest.mark.parametrize("starts", ["cpu", "cuda"])
+def test_single_predictions_and_starts_on_either_device(starts):
+    agent = PPO(tiny_model("llama"), text_envs(4, device="cuda"), episodes_per_update=4, device="cuda")
+    obs, _ = agent.env.reset(seed=0)
+    actions, state = agent.predict(obs, deterministic=True)
+    begun = torch.ones(4, dtype=torch.bool, device=starts)
+    again, _, _ = agent.policy.act(obs, None, begun, True, playing=begun)
+    assert again.tolist() == actions.tolist()
+    obs, *_ = agent.env.step(again)
+    following, _ = agent.predict(obs, state, deterministic=True)
+    fresh, _ = agent.predict(obs, deterministic=True)
+    assert following.tolist() == fresh.tolist()

@@ -230,6 +230,8 @@ def _data(value: Any) -> Any:
 
 
 def _pinned(tensor: torch.Tensor) -> torch.Tensor:
+    if isinstance(tensor, DeviceTensor):
+        raise RuntimeError("cannot pin 'torch.cuda' tensors: only dense CPU tensors can be pinned")
     made = tensor.clone()
     made.is_pretend_pinned = True  # type: ignore[attr-defined]
     return made

@@ -95,7 +95,7 @@ class CapturedDecoder(Decoder):
         generator: torch.Generator | None,
     ) -> tuple[torch.Tensor, torch.Tensor]:
         self.held += 1
-        slots = starts.nonzero()[:, 0]
+        slots = starts.cpu().nonzero()[:, 0]
         if len(slots):
             there = to_device(slots, tokens.device)
             self.held[slots], _ = self._prefill(tokens, lengths, there, there, head=False)
@@ -103,7 +103,7 @@ class CapturedDecoder(Decoder):
         self.capture.positions.copy_(lengths - 1)
         if not deterministic:
             self.capture.noise.exponential_(generator=generator)
-        held = self.held if playing is None or not playing.any() else self.held[playing]
+        held = self.held if playing is None or not playing.any() else self.held[playing.cpu()]
         window = min(-(-int(held.max()) // BUCKET) * BUCKET, self.max_length)
         run, outputs = self._captured_step(window, deterministic)
         run()

@@ -69,7 +69,7 @@ class Decoder:
         self, tokens: torch.Tensor, lengths: torch.Tensor, starts: torch.Tensor, playing: torch.Tensor | None
     ) -> torch.Tensor:
         """Read what is new and return the logits after each slot's context [B, V]; arguments as in `act`."""
-        slots = starts.nonzero()[:, 0]
+        slots = starts.cpu().nonzero()[:, 0]
         if len(slots):
             slots = to_device(slots, tokens.device)
             _, begun = self._prefill(tokens, lengths, slots, slots)
