@@ -55,11 +55,11 @@ def together(agents, episodes):
         (Reinforce, "CartPole-v1", {}),
         (ReinforceBaseline, "CartPole-v1", {}),
         (A2C, "CartPole-v1", {}),
-        (PPO, "CartPole-v1", {}),
+        (PPO, "CartPole-v1", {"num_epochs": 2}),
         (RLOO, "CartPole-v1", {"ent_coef": 0.01, "kl_coef": 0.1}),
         (DAPO, "CartPole-v1", {}),
         (A2C, "Pendulum-v1", {"env_kwargs": {"max_episode_steps": 30}, "normalize_rewards": True}),
-        (ReinforceBaseline, "Acrobot-v1", {"env_kwargs": {"max_episode_steps": 70}, "baseline": "value"}),
+        (ReinforceBaseline, "Acrobot-v1", {"env_kwargs": {"max_episode_steps": 40}, "baseline": "value"}),
     ],
     ids=lambda case: getattr(case, "__name__", None),
 )
