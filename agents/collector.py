@@ -230,7 +230,8 @@ def _end_info(infos: dict[str, Any]) -> dict[str, Any]:
 
 def _to_single(values: np.ndarray, copy: bool = True) -> np.ndarray:
     """Return a numpy array as `Collector._to_device` converts it: double precision becomes single."""
-    return np.array(values, np.float32 if values.dtype == np.float64 else None, copy=True if copy else None)
+    with np.errstate(over="ignore"):  # as in torch, what is too large becomes infinite
+        return np.array(values, np.float32 if values.dtype == np.float64 else None, copy=True if copy else None)
 
 
 def _numpy(values: Any) -> np.ndarray:

@@ -64,7 +64,7 @@ def alone() -> Iterator[None]:
 
 
 @contextmanager
-def _exchange() -> Iterator[None]:
+def exchange() -> Iterator[None]:
     """Note for whoever watches the processes that this one waits for the others."""
     global exchanges
     exchanges += 1
@@ -79,7 +79,7 @@ def gather(mine: T) -> list[T]:
     if size() == 1:
         return [mine]
     received: list[Any] = [None] * size()
-    with _exchange():
+    with exchange():
         dist.all_gather_object(received, mine)
     return received
 
@@ -234,7 +234,7 @@ def with_parts(rollout: Rollout, rows: slice, evaluate: Callable[[Rollout], Roll
 def same_start(module: nn.Module) -> None:
     """Give every process the main process's weights."""
     if size() > 1:
-        with _exchange():
+        with exchange():
             for tensor in (*module.parameters(), *module.buffers()):
                 if not isinstance(tensor, DTensor):  # those are parts of what was the same
                     dist.broadcast(tensor, 0)
@@ -257,7 +257,7 @@ def sum_gradients(parameters: Iterable[nn.Parameter]) -> None:
         present = torch.tensor([parameter.grad is not None for parameter in group], dtype=dtype, device=device)
         pieces = [torch.zeros_like(p) if p.grad is None else p.grad for p in group]
         flat = torch.cat([present, *(piece.reshape(-1) for piece in pieces)])
-        with _exchange():
+        with exchange():
             dist.all_reduce(flat)
         counts, *sums = flat.split([len(group), *(parameter.numel() for parameter in group)])
         for parameter, count, total in zip(group, counts.tolist(), sums, strict=True):

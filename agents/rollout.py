@@ -188,13 +188,12 @@ class Batch(Rollout):
 
     def by_step(self) -> Batch:
         """Return each learnable step as an episode of its own [M, 1], for policies that observe every step."""
-        steps = self.learnable
-        rows = steps.nonzero()[:, 0]
+        rows, times = self.learnable.nonzero(as_tuple=True)
         parts: dict[str, Any] = {}
         for entry in fields(self):
             of_step, value = entry.name in STEPWISE, getattr(self, entry.name)
             parts[entry.name] = (
-                None if value is None else map_obs(lambda x: x[steps][:, None] if of_step else x[rows], value)  # noqa: B023
+                None if value is None else map_obs(lambda x: x[rows, times][:, None] if of_step else x[rows], value)  # noqa: B023
             )
         return Batch(**parts | {"final_observations": None, "final_values": None})
 

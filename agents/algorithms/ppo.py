@@ -62,7 +62,8 @@ class PPO(ProximalAgent, ActorCritic):
 
     @override
     def batches(self, batch: Batch) -> Iterator[Batch]:
-        return super().batches(batch if self.policy.obs_from_actions else batch.by_step())
+        steps = batch if self.policy.obs_from_actions else batch.by_step()
+        return super().batches(steps if len(steps) else batch)
 
     @override
     def critic_loss(self, values: torch.Tensor, batch: Batch) -> torch.Tensor:

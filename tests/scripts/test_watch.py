@@ -88,7 +88,7 @@ def test_a_process_waits_while_it_exchanges(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(parallel, "exchanges", 6)
     watched._write(1)
     assert store.beat["waits"] == 0 and store.beat["number"] == 1
-    with parallel._exchange():
+    with parallel.exchange():
         for number in range(2, 5):
             watched._write(number)
     assert store.beat["waits"] == 2

@@ -238,7 +238,8 @@ class _Weights:
         """
         weights = {}
         for key, shard in self._shards:
-            full = cast(Any, shard.detach()).full_tensor()
+            with parallel.exchange():
+                full = cast(Any, shard.detach()).full_tensor()
             if here:
                 weights[key] = nn.Parameter(full.to(device), shard.requires_grad)
         return self.outline.with_parameters(weights).to(device) if here else None
