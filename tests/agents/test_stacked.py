@@ -13,7 +13,8 @@ from stable_baselines3.common.callbacks import BaseCallback
 
 from agents import A2C, DAPO, PPO, RLOO, ControlPolicy, Reinforce, ReinforceBaseline, stacked
 from agents.policies.numpy_actor import NumpyActor
-from agents.stacked import Stack, Tape
+from agents.slot_table import Tape
+from agents.stacked import Stack
 
 
 class StopAfter(BaseCallback):
