@@ -80,6 +80,7 @@ class NumpyActor:
         known = type(net.action_dist) in (CategoricalDistribution, DiagGaussianDistribution)
         return small and flat and known and net.action_net.weight.device.type == "cpu"
 
+    @np.errstate(all="ignore")  # as in torch, what comes of weights that are not finite is found by the update
     def act(
         self,
         obs: np.ndarray,
