@@ -179,6 +179,7 @@ def continued(path: str, more: int) -> tuple[str, str, list[int], list[list[str]
     return middle, weights_digest(agent.policy), groups, prompts
 
 
+@pytest.mark.slow  # seven seconds
 def test_as_many_processes_continue_bit_for_bit_and_others_with_the_same_problems(two: Ranks, tmp_path: Any) -> None:
     path = str(tmp_path / "saved")
     (middle, end), *_ = two(saved, path, 2, 2)

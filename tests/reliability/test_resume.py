@@ -325,7 +325,7 @@ def test_what_is_written_is_forced_to_the_disk(run, monkeypatch):
     assert {path.stat().st_ino for path in (run / "progress.csv", *run.glob("*/events*"))} <= set(forced)
 
 
-@pytest.mark.parametrize("schedule", ["linear", "constant"])
+@pytest.mark.parametrize("schedule", ["linear", pytest.param("constant", marks=pytest.mark.slow)])
 def test_another_learning_rate_is_used_by_the_schedule_too(schedule, tmp_path):
     run = tmp_path / "run"
     done(*arguments("CartPole", "reinforce", "--lr-schedule", schedule, "--log-dir", run))

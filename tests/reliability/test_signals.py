@@ -18,16 +18,6 @@ TINY += ["--eval-episodes", 2, "--eval-every", 2, "--sft-steps", 4, "--sft-examp
 TINY += ["--save-every-updates", 1, "--log-interval", 1, "--device", "cpu", "--json", "--kl-coef", 0.1]
 
 
-@pytest.fixture(autouse=True)
-def heard():
-    """Have every signal heard: under nohup or in the background of a script, tests begin with some ignored."""
-    usual = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL, signal.SIGHUP: signal.SIG_DFL}
-    before = {number: signal.signal(number, handler) for number, handler in usual.items()}
-    yield
-    for number, handler in before.items():
-        signal.signal(number, handler)
-
-
 def invoke(*arguments):
     return CliRunner().invoke(main, [str(argument) for argument in arguments])
 

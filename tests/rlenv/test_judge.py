@@ -101,10 +101,12 @@ class Generous(Arith):
         return Verdict(2.5 * super().verify(problem, completion).reward)
 
 
-SLOW = [pytest.param(how, marks=pytest.mark.slow) for how in ("in a worker process", "isolated")]
+SLOW = [
+    pytest.param(how, marks=pytest.mark.slow) for how in ("in a worker process", "isolated", "as a part in a worker")
+]
 
 
-@pytest.mark.parametrize("how", ["here", *SLOW, "as a part", "as a part in a worker"])
+@pytest.mark.parametrize("how", ["here", "as a part", *SLOW])
 def test_a_reward_outside_the_declared_range_is_an_error_wherever_it_is_judged(how):
     generous = Generous()
     generous.isolated = "worker" in how

@@ -33,6 +33,7 @@ def asks(*tests):
     return Problem("p", "", {"tests": list(tests)})
 
 
+@pytest.mark.slow  # dozens of processes
 def test_the_programs_of_the_examples_are_right_and_the_prompts_are_not():
     verifier = Code()
     for problem, programs in zip(verifier.examples(), PROGRAMS, strict=True):
