@@ -131,7 +131,7 @@ class Collector:
         stores = not policy.obs_from_actions  # then observations are kept, and environments may reuse their buffers
         record.start(starts, infos)
         numpy_actor = policy.numpy_actor() if isinstance(raw_obs, np.ndarray) else None
-        actor, convert = (policy, self._to_device) if numpy_actor is None else (numpy_actor, _to_single)
+        actor, convert = (policy, self._to_device) if numpy_actor is None else (numpy_actor, to_single)
         obs: Any = convert(raw_obs, copy=stores)
         state = policy.initial_state(self.envs.num_envs)
         if policy.obs_from_actions:
@@ -228,7 +228,7 @@ def _end_info(infos: dict[str, Any]) -> dict[str, Any]:
     return infos.get("final_info", infos)
 
 
-def _to_single(values: np.ndarray, copy: bool = True) -> np.ndarray:
+def to_single(values: np.ndarray, copy: bool = True) -> np.ndarray:
     """Return a numpy array as `Collector._to_device` converts it: double precision becomes single."""
     with np.errstate(over="ignore"):  # as in torch, what is too large becomes infinite
         return np.array(values, np.float32 if values.dtype == np.float64 else None, copy=True if copy else None)

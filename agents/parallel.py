@@ -51,7 +51,7 @@ def is_main() -> bool:
 
 @contextmanager
 def alone() -> Iterator[None]:
-    """Let this process act as a single one, for work that it does with nobody else."""
+    """Let this process act as a single one, for work without the other processes."""
     global _alone
     before, _alone = _alone, True
     try:
@@ -65,7 +65,7 @@ def alone() -> Iterator[None]:
 
 @contextmanager
 def exchange() -> Iterator[None]:
-    """Note for whoever watches the processes that this one waits for the others."""
+    """Count an exchange, for `scripts/watch.py`."""
     global exchanges
     exchanges += 1
     try:
@@ -259,8 +259,9 @@ def sum_gradients(parameters: Iterable[nn.Parameter]) -> None:
         flat = torch.cat([present, *(piece.reshape(-1) for piece in pieces)])
         with exchange():
             dist.all_reduce(flat)
-        counts, *sums = flat.split([len(group), *(parameter.numel() for parameter in group)])
-        for parameter, count, total in zip(group, counts.tolist(), sums, strict=True):
+            counts = flat[: len(group)].tolist()  # on a GPU, the wait is here
+        _, *sums = flat.split([len(group), *(parameter.numel() for parameter in group)])
+        for parameter, count, total in zip(group, counts, sums, strict=True):
             parameter.grad = total.view_as(parameter).clone() if count else None
 
 

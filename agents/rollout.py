@@ -7,7 +7,7 @@ Masks come from the lengths of episodes, never from token equality. Masked cells
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any, Self, TypeVar
 
@@ -156,6 +156,9 @@ class Rollout:
             budget: the most that the rows of a micro-batch may cost together, unless one row costs more; None for no
                 limit.
         """
+        if rows is None and (costs is None or budget is None):
+            yield self
+            return
         cost = [0] * len(self) if costs is None or budget is None else costs.tolist()
         start, spent = 0, 0
         for row in range(len(self)):
@@ -189,13 +192,14 @@ class Batch(Rollout):
     def by_step(self) -> Batch:
         """Return each learnable step as an episode of its own [M, 1], for policies that observe every step."""
         rows, times = self.learnable.nonzero(as_tuple=True)
+        source = replace(self, final_observations=None, final_values=None)
         parts: dict[str, Any] = {}
-        for entry in fields(self):
-            of_step, value = entry.name in STEPWISE, getattr(self, entry.name)
+        for entry in fields(source):
+            of_step, value = entry.name in STEPWISE, getattr(source, entry.name)
             parts[entry.name] = (
                 None if value is None else map_obs(lambda x: x[rows, times][:, None] if of_step else x[rows], value)  # noqa: B023
             )
-        return Batch(**parts | {"final_observations": None, "final_values": None})
+        return Batch(**parts)
 
 
 RolloutT = TypeVar("RolloutT", bound=Rollout)

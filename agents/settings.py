@@ -63,8 +63,8 @@ class AgentSettings(LearnerSettings, total=False):
         kl_coef: β of the KL anchor, at least 0; see `kl_anchor.Anchor`.
         kl_estimator: "k1", "k2", "k3" or "exact".
         kl_in: "reward" or "loss".
-        micro_batch_size: rows per pass of the policy, the critic or the reference; None for all. Does not change the
-            gradient.
+        micro_batch_size: rows per pass of the policy, the critic or the reference: episodes, or steps in PPO's
+            mini-batches for control. None for all. Does not change the gradient.
         micro_batch_tokens: the same in tokens, prompts included (in steps, for environments without text).
         max_failed_share: training stops with a `VerifierError` once the verifier failed (timeouts and errors) on more
             than this share of the last hundred episodes or more. Rewards that are not finite count as errors.

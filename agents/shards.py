@@ -37,7 +37,8 @@ def whole(state: Any) -> Any:
     """
     if isinstance(state, DTensor):
         held: Any = state.detach()
-        full = held.full_tensor()
+        with parallel.exchange():
+            full = held.full_tensor()
         return full.cpu() if parallel.is_main() else full.new_empty(0)
     if isinstance(state, dict):
         return {name: whole(value) for name, value in state.items()}
@@ -68,5 +69,6 @@ def deal_out(state: dict[str, Any], parameters: list[torch.nn.Parameter]) -> dic
 
 def clip_gradients(parameters: list[torch.nn.Parameter], most: float) -> torch.Tensor:
     """Clip the gradients of these parameters, all of them together, to a norm; return their norm before."""
-    norm = torch.nn.utils.clip_grad_norm_(parameters, most)
-    return norm.full_tensor() if isinstance(norm, DTensor) else norm  # of DTensors: over all processes
+    with parallel.exchange():
+        norm = torch.nn.utils.clip_grad_norm_(parameters, most)
+        return norm.full_tensor() if isinstance(norm, DTensor) else norm  # of DTensors: over all processes

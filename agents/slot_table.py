@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from .collector import numpy_actions
+from .collector import numpy_actions, to_single
 from .policies.numpy_actor import NumpyActor
 from .rollout import Rollout
 
@@ -77,7 +77,7 @@ class Table:
         self.lengths += runs
         self.ended |= terminated.reshape(self.shape)
         self.cut |= truncated.reshape(self.shape)
-        self.obs = _single(seen).reshape(*self.shape, *seen.shape[1:])
+        self.obs = to_single(seen, copy=False).reshape(*self.shape, *seen.shape[1:])
         complete: np.ndarray = np.all(self.ended | self.cut, axis=1)
         over = [i for i in live if complete[i]] if complete.any() else []
         for i in over:
@@ -98,7 +98,7 @@ class Table:
             if seed is not None:
                 seeds[i * slots : (i + 1) * slots] = range(seed, seed + slots)
         seen, _ = self.envs.reset(seed=seeds, options={"reset_mask": starts.reshape(-1)})
-        self.obs = _single(seen).reshape(*self.shape, *seen.shape[1:])
+        self.obs = to_single(seen, copy=False).reshape(*self.shape, *seen.shape[1:])
         self.ended[self.waiting] = self.cut[self.waiting] = False
         self.lengths[self.waiting], self.began[self.waiting] = 0, self.tape.count
         self.waiting, self.renewed = [], self.waiting
@@ -164,8 +164,3 @@ class Tape:
         """Return so many steps of one loop [B, T, ...]."""
         rows = np.arange(first, first + steps) % self.length
         return [torch.from_numpy(np.ascontiguousarray(part[rows, i].swapaxes(0, 1))) for part in self.parts]
-
-
-def _single(values: np.ndarray) -> np.ndarray:
-    """Return double precision as single, as the collector does."""
-    return values.astype(np.float32) if values.dtype == np.float64 else values

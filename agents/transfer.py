@@ -34,6 +34,10 @@ def to_host(*tensors: torch.Tensor) -> list[torch.Tensor]:
 
 def to_floats(metrics: Sequence[Mapping[str, torch.Tensor | float]]) -> list[dict[str, float]]:
     """Return several dictionaries of numbers as plain floats, read in one copy."""
-    figures = [torch.as_tensor(value) for each in metrics for value in each.values()]
+    figures = [_number(value) for each in metrics for value in each.values()]
     read = iter(to_host(*figures)) if figures else iter(())
     return [{name: float(next(read)) for name in each} for each in metrics]
+
+
+def _number(value: torch.Tensor | float) -> torch.Tensor:
+    return value if isinstance(value, torch.Tensor) else torch.tensor(value, dtype=torch.float64)

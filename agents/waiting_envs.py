@@ -54,8 +54,8 @@ class WaitingVectorEnv(SyncVectorEnv):
 class WaitingCartPole(WaitingVectorEnv):
     """A `WaitingVectorEnv` of CartPole that steps all slots at once, as Gymnasium's `CartPoleVectorEnv` does.
 
-    Episodes begin in the slots' own environments, so each slot plays what it would play alone, to rounding. After that
-    those environments stand still; only their generators matter.
+    Episodes begin in the slots' own environments, so each slot plays what it would play alone, to rounding. Their
+    state is not updated after that; only their generators are used.
 
     Args:
         env_fns: functions that make CartPole without changes, one per slot.
@@ -70,8 +70,10 @@ class WaitingCartPole(WaitingVectorEnv):
     @staticmethod
     def fits(spec: EnvSpec, kwargs: Any) -> bool:
         """Tell whether an id, made with these arguments, is CartPole without changes."""
-        entry = f"{CartPoleVectorEnv.__module__}:{CartPoleVectorEnv.__name__}"
-        return spec.vector_entry_point == entry and not (kwargs or spec.kwargs or spec.additional_wrappers)
+        module = CartPoleVectorEnv.__module__
+        ours = spec.entry_point, spec.vector_entry_point
+        plain = not (kwargs or spec.kwargs or spec.additional_wrappers) and spec.max_episode_steps is not None
+        return plain and ours == (f"{module}:CartPoleEnv", f"{module}:{CartPoleVectorEnv.__name__}")
 
     def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict[str, Any]]:
         """Start episodes in the slots of the mask in `options`; see `SyncVectorEnv.reset`."""

@@ -155,7 +155,8 @@ class Job:
             self._log_samples(rows)
             self.agent.dump_logs()
         except OSError:  # the run folder has gone; the warm start is not lost with it
-            self.saver.save()
+            if parallel.size() == 1:  # saving needs all processes
+                self.saver.save()
             raise
         self.state["initial"] = initial
         say(f"before: {session.describe(initial)}")
@@ -180,6 +181,8 @@ class Job:
         except Exception as error:
             if self.agent.updating and is_out_of_memory(error):
                 raise  # one line is enough: nothing can be saved in the middle of an update
+            if parallel.size() > 1 and isinstance(error, OSError):
+                raise  # perhaps of this process alone: then the others are elsewhere, and saving needs them
             try:
                 self.saver.save_changes()
             except Exception as second:

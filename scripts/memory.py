@@ -102,14 +102,17 @@ def workload(given: dict[str, Any]) -> tuple[Any, Any]:
         micro_batch_size=settings.get("micro_batch_size"),
         micro_batch_tokens=settings.get("micro_batch_tokens"),
         imitated=-(-given["sft_batch_size"] // processes) if given["sft_steps"] else 0,
-        evaluated=min(given["eval_episodes"] or session.evaluation_episodes(True), session.EVAL_SLOTS),
+        evaluated=-(-min(given["eval_episodes"] or session.evaluation_episodes(True), session.EVAL_SLOTS) // processes),
         shards=processes if settings.get("shard") else 1,
     )
     return config_of(run_folder.model_of(given["model"]), vocabulary, task.max_length), work
 
 
 def available(device: str) -> int | None:
-    """Return the bytes that are free on the device, for this process; None if the system does not say."""
+    """Return the bytes that are free on the device, for this process; None if the system does not say.
+
+    Processes of one machine share its memory.
+    """
     if device != "cpu":
         import torch
 
@@ -125,7 +128,7 @@ def available(device: str) -> int | None:
     if not free:
         with suppress(ValueError, OSError, AttributeError):
             free.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
-    return max(min(free), 0) if free else None
+    return max(min(free) // int(os.environ.get("LOCAL_WORLD_SIZE", "1")), 0) if free else None
 
 
 def _advice(config: Any, work: Any, plan: Any, free: int) -> str:

@@ -365,7 +365,12 @@ tokens = options(
 text = options(verifier, problems, tokens)
 
 micro_batches = options(
-    setting("--micro-batch-size", type=int, show_default="all", help="Rows per pass, in the warm start too."),
+    setting(
+        "--micro-batch-size",
+        type=int,
+        show_default="all",
+        help="Episodes (PPO for control: steps) per pass.",
+    ),
     setting("--micro-batch-tokens", type=int, show_default="all", help="Tokens per pass, in the warm start too."),
     heading="Updates",
 )

@@ -66,7 +66,7 @@ def join(device: str, limit: float | None) -> str:
             store=_store,
             rank=number(),
             world_size=int(os.environ["WORLD_SIZE"]),
-            timeout=timedelta(seconds=_EVER if limit is None else limit + _MARGIN),
+            timeout=timedelta(seconds=_EVER if limit is None else min(_EVER, limit + _MARGIN)),
         )
         watch = Watch(_meeting_place(again=True), number(), int(os.environ["WORLD_SIZE"]), limit)
     except (RuntimeError, dist.DistError) as error:
@@ -80,7 +80,7 @@ def join(device: str, limit: float | None) -> str:
 
 
 def keep_begun(run: Path) -> None:
-    """Remember the run folder for as long as torchrun lives, so that processes that it starts again go on there."""
+    """Remember the run folder until torchrun ends, so that processes that it starts again go on there."""
     if _store is not None and number() == 0:
         _everlasting(_store).set("run", str(run.absolute()))
 

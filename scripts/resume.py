@@ -93,7 +93,7 @@ def _check_options(given: dict[str, Any], begun: dict[str, Any]) -> None:
                 f"{flag_of(name)} {value} is not what the run began with ({began}); "
                 f"with --resume these may change: {allowed}"
             )
-    if given["unsafe_local_exec"] and not typed("unsafe_local_exec"):
+    if typed("resume") and given["unsafe_local_exec"] and not typed("unsafe_local_exec"):
         config = str(given["resume"] / run_folder.CONFIG)
         raise ValueError(f"{config!r} lifts the sandbox; if you agree, pass --unsafe-local-exec")
 

@@ -79,6 +79,9 @@ def sft(**given: Any) -> None:
     given = given if judged else {**given, "verifier": "exact"}
     given["sft_steps"] = model_defaults.STEPS if given["sft_steps"] is None else given["sft_steps"]
     device = join(given["device"], given["process_timeout"])
+    if given["eval_episodes"] < parallel.size():
+        few = f"--eval-episodes {given['eval_episodes']} is too few for {parallel.size()} processes"
+        raise ValueError(f"{few}: each evaluates one at least")
     given["micro_batch_tokens"] = model_defaults.passes_of_imitation(given)
     with parallel.alone():  # its share of the episodes of an update does not matter: there are none
         agent = session.build_agent("reinforce", given | {"device": device})

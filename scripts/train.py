@@ -199,7 +199,8 @@ def train(**given: Any) -> None:
     Ctrl-C, SIGTERM and SIGHUP write a checkpoint first; --resume RUN continues from it, or after a kill from the last
     one written, as if there had been no break.
     """
-    from agents import DivergedError, VerifierError
+    from agents import DivergedError, VerifierError, parallel
+    from agents.files import read_table
     from verifiers.registry import trusting
 
     from . import model_defaults, resume, settings
@@ -216,8 +217,10 @@ def train(**given: Any) -> None:
     if given["dry_run"]:
         dry_run(given)
         return
-    if given["resume"] is None and begun() is not None:
-        given |= {"resume": begun(), "trust_checkpoint": True}  # by the same command
+    if given["resume"] is None and (run := parallel.on_main(begun)) is not None:
+        first = read_table(run / folder.CONFIG)  # what was chosen for the memory that was free then
+        chosen = {name: first.get(name) for name in ("sft_steps", "micro_batch_tokens")}
+        given |= {"resume": run, "trust_checkpoint": True, **chosen}  # by the same command
     resumed = given["resume"] is not None
     interrupt = Interrupt()
     with trusting(given["trust_checkpoint"] or not resumed):
@@ -228,7 +231,7 @@ def train(**given: Any) -> None:
         job = _job(agent, given, run_dir, interrupt)
     model_defaults.announce(agent, given)
     with interrupt:  # not before: a signal while a model is loaded ends the command at once
-        if resumed and job.finished and folder.is_evaluated(run_dir, agent.num_updates):
+        if resumed and job.finished and parallel.on_main(lambda: folder.is_evaluated(run_dir, agent.num_updates)):
             more = f"pass --timesteps (or --episodes) above {job.goal}"
             raise ValueError(f"the run {str(run_dir)!r} is complete; to go on, {more}")
         config = settings.resolved(given)

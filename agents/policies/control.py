@@ -86,9 +86,7 @@ class ControlPolicy(Policy):
         if squashes and not (isinstance(action_space, spaces.Box) and action_space.is_bounded()):
             raise ValueError(f"squash_output needs actions in a Box with finite bounds, got {action_space}")
         self.action_space, self.squashes = action_space, squashes
-        self._starts = bool(
-            np.any(getattr(action_space, "start", 0))
-        )  # whether discrete actions begin elsewhere than 0
+        self._starts = bool(np.any(getattr(action_space, "start", 0)))  # discrete actions that do not count from 0
         self.name, self.network = name, _savable(network)
         if "activation_fn" in network:
             network["activation_fn"] = getattr(nn, self.network["activation_fn"])

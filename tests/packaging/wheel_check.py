@@ -106,7 +106,9 @@ def check_contents(source, wheel, archive):
     listed = call("git", "ls-files", cwd=source).split("\n")
     wanted = set()
     for path in map(Path, filter(None, listed)):
-        if path.parts[0] in PLACES and (path.suffix == ".py" or path.name in ("py.typed", "known.json")):
+        if path.parts[0] in PLACES and (
+            path.suffix in (".py", ".html", ".css") or path.name in ("py.typed", "known.json")
+        ):
             wanted.add("/".join([PLACES[path.parts[0]], *path.parts[1:]]))
     held = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
     assert held == wanted, held ^ wanted

@@ -33,7 +33,7 @@ def check_shard(value: Any) -> bool:
     """Return whether weights are to be dealt out.
 
     Raises:
-        ValueError: unless it is True or False; if there is nobody to deal them out to.
+        ValueError: unless it is True or False; if there is only one process.
     """
     if check_flag("shard", value) and parallel.size() == 1:
         raise ValueError(
