@@ -6,7 +6,7 @@ from copy import deepcopy
 from typing import Any
 
 import numpy as np
-from gymnasium.envs.classic_control.cartpole import CartPoleVectorEnv
+from gymnasium.envs.classic_control.cartpole import CartPoleEnv, CartPoleVectorEnv
 from gymnasium.envs.registration import EnvSpec
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from gymnasium.vector.utils import concatenate, iterate
@@ -70,10 +70,9 @@ class WaitingCartPole(WaitingVectorEnv):
     @staticmethod
     def fits(spec: EnvSpec, kwargs: Any) -> bool:
         """Tell whether an id, made with these arguments, is CartPole without changes."""
-        module = CartPoleVectorEnv.__module__
-        ours = spec.entry_point, spec.vector_entry_point
+        entries = tuple(f"{one.__module__}:{one.__name__}" for one in (CartPoleEnv, CartPoleVectorEnv))
         plain = not (kwargs or spec.kwargs or spec.additional_wrappers) and spec.max_episode_steps is not None
-        return plain and ours == (f"{module}:CartPoleEnv", f"{module}:{CartPoleVectorEnv.__name__}")
+        return plain and (spec.entry_point, spec.vector_entry_point) == entries
 
     def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict[str, Any]]:
         """Start episodes in the slots of the mask in `options`; see `SyncVectorEnv.reset`."""
