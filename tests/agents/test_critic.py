@@ -74,7 +74,8 @@ def test_a_critic_comes_back_from_its_folder(critic, tmp_path):
         assert torch.equal(again.predict_values(rollout), policy.predict_values(rollout))
 
 
-@pytest.mark.parametrize("cls", [pytest.param(A2C, marks=pytest.mark.slow), PPO])
+@pytest.mark.slow
+@pytest.mark.parametrize("cls", [A2C, PPO])
 @each_critic
 def test_the_critic_learns_what_answers_are_worth(cls, critic):
     reward = lambda prompts, completions: [float(prompt < "b") for prompt in prompts]  # noqa: E731

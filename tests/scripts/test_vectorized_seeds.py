@@ -38,6 +38,7 @@ def report_of(outcome):
     return json.loads(outcome.stdout.strip().splitlines()[-1])
 
 
+@pytest.mark.slow
 def test_results_and_files_are_those_of_separate_runs(tmp_path, monkeypatch):
     together = report_of(run(*POLES, "--vectorize-seeds", "--log-dir", tmp_path / "together"))
     monkeypatch.setattr("_rlenv_scripts.compare.study.run_jobs", in_this_process)
