@@ -6,6 +6,7 @@ python examples/pipeline_data.py FOLDER [LENGTH]
 import itertools
 import json
 import random
+import string
 import sys
 from pathlib import Path
 
@@ -17,10 +18,12 @@ def wrong(word: str, rng: random.Random) -> str:
     """Return an answer that is not the word backwards, as a model that is still learning would give it."""
     right, length, letters = word[::-1], len(word), LETTERS[len(word)]
     place = rng.randrange(length)
+    stray, times = rng.choice(string.printable), rng.randint(1, 8)  # a policy finds whatever no pair speaks against
     kinds = [
         right[:place] + rng.choice(letters) + right[place + 1 :],  # one letter is another one
         right[:place] + right[place + 1 :],  # one is missing
-        right + rng.choice(letters),  # one too many
+        right + rng.choice(letters) * times,  # too many
+        right[:place] + stray * times + right[rng.randint(0, length) :],  # something else in it
         "".join(rng.sample(right, length)),  # in another order
         "".join(rng.choices(letters, k=length)),
     ]
