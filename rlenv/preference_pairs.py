@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+from verifiers.conversation import as_conversation, text_of
 
 from .problems import NAMED_SPLITS, in_test_split
 from .rows import Row, read_rows
@@ -31,6 +34,10 @@ def load_pairs(path: str | Path, columns: Mapping[str, str] | None = None) -> li
         path: any file that `rows.read_rows` reads.
         columns: which column of the file to use for `prompt`, `chosen`, `rejected` and `split`. A file without a
             column of prompts has them in both completions.
+
+    A prompt may be a conversation, a list of messages, and a completion a list with the assistant's next message; or
+    both completions are whole conversations without a column of prompts. They are read as `Problem.text` has them,
+    which is what the verifier `reward_model` gives its model.
 
     Raises:
         ValueError: in one line, for a file that cannot be read, a missing column, and malformed rows with their lines.
@@ -81,13 +88,10 @@ def split_pairs(pairs: list[Pair], test_fraction: float) -> tuple[list[Pair], li
 def _pair(row: Row | str, columns: Mapping[str, str]) -> Pair:
     if isinstance(row, str):
         raise ValueError(row)
-    texts = [row.get(columns.get(name, name), "" if name == "prompt" else None) for name in COLUMNS[:3]]
-    for name, text in zip(COLUMNS, texts, strict=False):
-        if not isinstance(text, str):
-            raise ValueError(f"{name} must be text, got {shown(text)}")
-        if not is_unicode(text):
-            raise ValueError(NOT_UNICODE)
-    prompt, chosen, rejected = texts
+    given = [row.get(columns.get(name, name), "" if name == "prompt" else None) for name in COLUMNS[:3]]
+    prompt, chosen, rejected = texts = _texts(*given)
+    if not all(map(is_unicode, texts)):
+        raise ValueError(NOT_UNICODE)
     if not prompt + chosen or not prompt + rejected:
         raise ValueError("the text is empty")
     if chosen == rejected:
@@ -96,3 +100,26 @@ def _pair(row: Row | str, columns: Mapping[str, str]) -> Pair:
     if split is not None and split not in NAMED_SPLITS:
         raise ValueError(f"the split must be one of {', '.join(NAMED_SPLITS)}, got {shown(split)}")
     return Pair(prompt, chosen, rejected, None if split is None else NAMED_SPLITS[split])
+
+
+def _texts(prompt: Any, chosen: Any, rejected: Any) -> tuple[str, str, str]:
+    """Return a prompt and its completions as text, whichever of them are conversations."""
+    if prompt == "" and isinstance(chosen, list) and isinstance(rejected, list):
+        prompt, chosen, other, rejected = chosen[:-1], chosen[-1:], rejected[:-1], rejected[-1:]
+        if prompt != other:
+            raise ValueError("chosen and rejected must be the same conversation up to their last message")
+    if isinstance(prompt, list):
+        prompt = text_of(as_conversation(prompt))
+    if not isinstance(prompt, str):
+        raise ValueError(f"prompt must be text or a list of messages, got {shown(prompt)}")
+    return prompt, _completion("chosen", chosen), _completion("rejected", rejected)
+
+
+def _completion(name: str, value: Any) -> str:
+    if isinstance(value, list) and len(value) == 1 and isinstance(value[0], Mapping):
+        message = value[0]
+        if message.get("role") == "assistant" and isinstance(message.get("content"), str):
+            return message["content"]
+    if not isinstance(value, str):
+        raise ValueError(f"{name} must be text or a list with one message of the assistant, got {shown(value)}")
+    return value

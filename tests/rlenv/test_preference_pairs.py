@@ -5,6 +5,7 @@ import json
 import pytest
 
 from rlenv.preference_pairs import Pair, load_pairs, split_pairs
+from verifiers import Problem
 
 
 def written(path, *rows):
@@ -41,11 +42,38 @@ def test_a_named_split_wins():
         split_pairs(named[:1], 0.0)
 
 
+QUESTION, ANSWER = {"role": "user", "content": "1+1="}, {"role": "assistant", "content": "2"}
+WRONG = {"role": "assistant", "content": "3"}
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"prompt": [QUESTION], "chosen": [ANSWER], "rejected": [WRONG]},
+        {"prompt": [QUESTION], "chosen": "2", "rejected": [WRONG]},
+        {"chosen": [QUESTION, ANSWER], "rejected": [QUESTION, WRONG]},
+    ],
+)
+def test_a_conversation_is_read_as_the_verifier_reads_it(tmp_path, row):
+    (pair,) = load_pairs(written(tmp_path / "p.jsonl", row))
+    assert pair == Pair(Problem(prompt=[QUESTION]).text, "2", "3")
+
+
+def test_earlier_messages_are_part_of_the_prompt(tmp_path):
+    talk = [{"role": "system", "content": "Add."}, QUESTION]
+    (pair,) = load_pairs(written(tmp_path / "p.jsonl", {"chosen": [*talk, ANSWER], "rejected": [*talk, WRONG]}))
+    assert pair.prompt == Problem(prompt=talk).text == "system: Add.\nuser: 1+1="
+
+
 BAD = {
-    "no text": ({"chosen": ["a"], "rejected": "b"}, r"line 2: chosen must be text, got \['a'\]"),
-    "messages": ({"prompt": [{"role": "user"}], "chosen": "a", "rejected": "b"}, "line 2: prompt must be text"),
+    "no text": ({"chosen": ["a"], "rejected": "b"}, r"line 2: chosen must be text or a list .*, got \['a'\]"),
+    "a number": ({"prompt": 7, "chosen": "a", "rejected": "b"}, "line 2: prompt must be text or a list of messages"),
+    "messages": ({"prompt": [{"role": "user"}], "chosen": "a", "rejected": "b"}, "line 2: message 1 has no content"),
+    "two messages": ({"prompt": "p", "chosen": "a", "rejected": [ANSWER, ANSWER]}, "line 2: rejected must be text or"),
+    "the user's": ({"prompt": "p", "chosen": [QUESTION], "rejected": "b"}, "line 2: chosen must be text or"),
+    "apart": ({"chosen": [QUESTION, ANSWER], "rejected": [ANSWER, ANSWER]}, "line 2: .* the same conversation"),
     "same": ({"chosen": "a", "rejected": "a"}, "line 2: chosen and rejected are the same text"),
-    "missing": ({"chosen": "a"}, "line 2: rejected must be text, got None"),
+    "missing": ({"chosen": "a"}, "line 2: rejected must be text or a list .*, got None"),
     "split": ({"chosen": "a", "rejected": "b", "split": "dev"}, "line 2: the split must be one of train, test"),
     "nothing": ({"chosen": "", "rejected": "b"}, "line 2: the text is empty"),
     "not JSON": ("{", "line 2: not JSON"),
