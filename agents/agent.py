@@ -29,7 +29,7 @@ from .learner import Learner
 from .metrics import is_logged, rollout_metrics
 from .optimizer import warn_of_float16
 from .policies import make_policy
-from .policies.language.sharded import check_shard
+from .policies.language.sharded import check_shard, check_sharded_checkpoints
 from .policies.language.sharded import shard as shard_policy
 from .rollout import Rollout
 from .sb3_envs import as_vec_env
@@ -81,6 +81,7 @@ class Agent(Learner):
         seed: int = 0,
         device: str | torch.device = "auto",
         shard: bool = False,
+        sharded_checkpoints: bool = False,
         tensorboard_log: str | None = None,
         verbose: int = 0,
         **learning: Unpack[LearnerSettings],
@@ -91,6 +92,7 @@ class Agent(Learner):
         self.device = resolve_device(device, env)
         make = partial(make_policy, policy, *spaces, self.uses_critic, **(policy_kwargs or {}))
         self.shard = check_shard(shard)
+        self.sharded_checkpoints = check_sharded_checkpoints(sharded_checkpoints, self.shard)
         place = partial(shard_policy, device=self.device) if self.shard else lambda policy: policy.to(self.device)
         super().__init__(lambda: place(make()), seed=seed, **learning)
 
@@ -291,7 +293,7 @@ class Agent(Learner):
 
     # Saving and loading.
 
-    def save(self, path: str | Path, previous: Path | None = None) -> None:
+    def save(self, path: str | Path, previous: Path | None = None, whole_policy: bool = False) -> None:
         """Write a checkpoint folder; see `checkpoint.py`. A suffix `.zip` is dropped.
 
         Training continues from it as it would have without the break. While a rollout is collected, the checkpoint is
@@ -300,13 +302,14 @@ class Agent(Learner):
         Args:
             path: the folder.
             previous: where to move the checkpoint that is replaced; None: it is deleted.
+            whole_policy: of sharded checkpoints, whether the policy is whole nevertheless, as transformers loads it.
 
         Raises:
             ValueError: if the path holds anything but a checkpoint, or another process is writing it.
             DivergedError: if the policy's weights are not finite or the KL reference has changed.
             RuntimeError: if an update did not end. Nothing is written after an error.
         """
-        saving.save(self, Path(path), previous)
+        saving.save(self, Path(path), previous, whole_policy)
 
     @classmethod
     def load(

@@ -6,13 +6,16 @@ reference/            the frozen reference, if the KL anchor has one; without th
 training.json         optimizer, random generators, the environment's place in its stream, the algorithm's own state;
 training.safetensors  its tensors
 manifest.json         the SHA-256 of every file, by which a damaged checkpoint is noticed
+
+A sharded checkpoint has NAME.parts in the place of NAME.safetensors, with a file of each process; see parts.py. The
+tensors that all processes have stay in training.safetensors.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from pickle import UnpicklingError
@@ -21,12 +24,25 @@ from typing import Any, TypeVar
 import torch
 from gymnasium.vector import VectorEnv
 
+from . import parallel
 from .envs import named_by_checkpoint
 from .failures import DivergedError
-from .files import MANIFEST, check_seal, read_table, reading, seal, whole_folder, write_folder
+from .files import (
+    MANIFEST,
+    check_seal,
+    digest_of,
+    fresh_folder,
+    read_table,
+    reading,
+    seal,
+    whole_folder,
+    write_folder,
+)
 from .packing import read_state, write_state
+from .parts import own_files, take_out, write_parts
 from .policies import KINDS, Policy, SavedPolicy
 from .settings import NOT_SAVED
+from .shards import local
 
 T = TypeVar("T")
 FORMAT = 3  # 2: the critic of a language model is a separate module; 3: no training.pt, a manifest
@@ -131,24 +147,84 @@ def write_checkpoint(
         ValueError: if the path holds anything but a checkpoint, or another process is writing it.
         DivergedError: if the policy's weights are not finite; nothing is written then.
     """
+    path = _place(path)
+    _check_finite(policy, path)
+
+    def fill(folder: Path) -> None:
+        for name, part in ((_POLICY, policy), (_REFERENCE, reference)):
+            if part is not None:
+                _save_whole(part, folder / name)
+        _finish(folder, facts, dict(training))
+
+    write_folder(path, fill, previous)
+
+
+def write_sharded_checkpoint(
+    path: Path,
+    facts: Mapping[str, Any],
+    policy: Any,
+    reference: Any,
+    training: Mapping[str, Any],
+    previous: Path | None = None,
+    whole_policy: bool = False,
+) -> None:
+    """Write a checkpoint to which every process adds the weights and moments that it holds; all call this together.
+
+    Args:
+        policy: dealt out, and so is the reference.
+        whole_policy: whether the main process writes the whole policy instead.
+
+    For the other arguments and the errors see `write_checkpoint`; an error in one process is raised in all.
+    """
+    plain, (state, moments) = policy.to_save() if whole_policy else None, take_out(dict(training), Path(_TRAINING))
+    with ExitStack() as stack:  # left by an error, it removes what was written
+        folder = parallel.on_main(lambda: stack.enter_context(fresh_folder(_place(path), previous)))
+        parallel.together(lambda: _check_finite(policy, _folder(path)))
+        if whole_policy:
+            parallel.on_main(lambda: _save_whole(plain, folder / _POLICY))
+        else:
+            policy.save_parts(folder / _POLICY)
+        if reference is not None:
+            reference.save_parts(folder / _REFERENCE)
+        if moments:
+            write_parts(moments, folder / _TRAINING)
+        own = parallel.together(
+            lambda: {str(file.relative_to(folder).as_posix()): digest_of(file) for file in own_files(folder)}
+        )
+        known = {name: digest for part in own for name, digest in part.items()}
+        parallel.on_main(lambda: _finish(folder, facts, state, known))
+        parallel.on_main(stack.close)
+
+
+def _place(path: Path) -> Path:
+    """Return the folder for a checkpoint.
+
+    Raises:
+        ValueError: if it holds anything but a checkpoint.
+    """
     path = _folder(path)
     if path.exists() and not (path / _AGENT).is_file() and (path.is_file() or any(path.iterdir())):
         raise ValueError(f"{str(path)!r} exists and is not a checkpoint; it is not replaced")
+    return path
+
+
+def _check_finite(policy: Policy, path: Path) -> None:
     for name, weight in policy.named_parameters():
-        if not weight.isfinite().all():
+        if not local(weight).isfinite().all():
             kept = f"; {str(path)!r} is left as it is" if path.exists() else ""
             raise DivergedError(f"the weights of {name} are not finite any more, so they are not saved{kept}")
 
-    def fill(folder: Path) -> None:
-        (folder / _AGENT).write_text(_as_json({"format": FORMAT, **facts}) + "\n", encoding="utf-8")
-        for name, part in ((_POLICY, policy), (_REFERENCE, reference)):
-            if part is not None:
-                (folder / name).mkdir()
-                part.save(folder / name)
-        write_state(dict(training), folder / _TRAINING)
-        seal(folder)
 
-    write_folder(path, fill, previous)
+def _save_whole(policy: Any, folder: Path) -> None:
+    folder.mkdir()
+    policy.save(folder)
+
+
+def _finish(folder: Path, facts: Mapping[str, Any], training: Any, known: Mapping[str, str] | None = None) -> None:
+    """Write what is beside the policies; `known` are the SHA-256 of files that other processes have written."""
+    (folder / _AGENT).write_text(_as_json({"format": FORMAT, **facts}) + "\n", encoding="utf-8")
+    write_state(training, folder / _TRAINING)
+    seal(folder, known)
 
 
 def read_checkpoint(path: Path) -> Checkpoint:

@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -97,13 +97,19 @@ if hasattr(os, "register_at_fork"):  # else a child that outlives this process w
 
 
 def write_folder(path: Path, fill: Callable[[Path], None], previous: Path | None = None) -> None:
-    """Write a folder beside the one that is to be replaced, and put it in its place once it is on the disk.
+    """Write a folder; `fill` fills the empty folder that it is given. See `fresh_folder`."""
+    with fresh_folder(path, previous) as fresh:
+        fill(fresh)
+
+
+@contextmanager
+def fresh_folder(path: Path, previous: Path | None = None) -> Iterator[Path]:
+    """Yield an empty folder beside the one that is to be replaced; put it in its place once it is on the disk.
 
     Whenever this process is killed, and however often: `whole_folder` finds one whole folder.
 
     Args:
         path: the folder.
-        fill: fills the empty folder that it is given.
         previous: where the folder that is replaced is moved, in the same parent; None: it is deleted.
 
     Raises:
@@ -116,7 +122,7 @@ def write_folder(path: Path, fill: Callable[[Path], None], previous: Path | None
         shutil.rmtree(fresh, ignore_errors=True)
         try:
             fresh.mkdir()
-            fill(fresh)
+            yield fresh
             _sync_tree(fresh)
             if path.exists():
                 shutil.rmtree(old, ignore_errors=True)  # not before: it may be all there is
@@ -184,9 +190,11 @@ def read_table(file: Path) -> dict[str, Any]:
     return table
 
 
-def seal(folder: Path) -> None:
-    """Write the SHA-256 of every file in a folder into its manifest.json."""
-    files = {name: _digest(folder / name) for name in _files(folder)}
+def seal(folder: Path, known: Mapping[str, str] | None = None) -> None:
+    """Write the SHA-256 of every file in a folder into its manifest.json; `known` ones are not made again."""
+    known = known or {}
+    names = sorted({*_files(folder), *known})
+    files = {name: known[name] if name in known else digest_of(folder / name) for name in names}
     (folder / MANIFEST).write_text(json.dumps({"sha256": files}, indent=2) + "\n", encoding="utf-8")
 
 
@@ -209,7 +217,7 @@ def check_seal(folder: Path) -> None:
         if name not in present:
             raise ValueError(f"{str(folder)!r} is damaged: {name} is missing")
         try:
-            found = _digest(folder / name)
+            found = digest_of(folder / name)
         except OSError as error:
             raise ValueError(f"{str(folder)!r} is damaged: {name} cannot be read: {error.strerror}") from error
         if found != digest:
@@ -221,7 +229,8 @@ def _files(folder: Path) -> list[str]:
     return sorted(name for name in found if name != MANIFEST)
 
 
-def _digest(file: Path) -> str:
+def digest_of(file: Path) -> str:
+    """Return the SHA-256 of a file."""
     with file.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 

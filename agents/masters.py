@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 import torch
 from torch import nn
 
+from .parts import Part, put_in
 from .shards import like, local
 
 HALVES = (torch.bfloat16, torch.float16)
@@ -65,14 +66,18 @@ class MasterWeights:
         return [master for _, master in self._copied]
 
     @torch.no_grad()
-    def load(self, state: Sequence[torch.Tensor]) -> None:
+    def load(self, state: Sequence[torch.Tensor | Part]) -> None:
         """Restore what `state` returned.
 
         Raises:
             ValueError: if it is of other weights.
         """
-        found, wanted = ([tuple(x.shape) for x in each] for each in (state, self.state()))
-        if found != wanted:
-            raise ValueError(f"{len(found)} master weights do not fit the {len(wanted)} weights of 16 bits")
-        for (_, master), saved in zip(self._copied, state, strict=True):
-            master.copy_(like(saved, master))
+        masters = self.state()
+        pairs = list(zip(masters, state, strict=False))
+        differ = any(not isinstance(saved, Part) and saved.shape != master.shape for master, saved in pairs)
+        if differ or len(state) != len(masters):
+            raise ValueError(f"{len(state)} master weights do not fit the {len(masters)} weights of 16 bits")
+        for master, saved in pairs:
+            if not isinstance(saved, Part):
+                master.copy_(like(saved, master))
+        put_in({saved: master for master, saved in pairs if isinstance(saved, Part)})

@@ -13,7 +13,7 @@ from .checks import check_choice, check_count, check_number
 from .failures import DivergedError
 from .masters import HALVES, MasterWeights
 from .policies import Policy
-from .shards import clip_gradients, deal_out, whole
+from .shards import clip_gradients, deal_out
 from .transfer import to_host
 
 MAX_SKIPPED = 5
@@ -158,10 +158,10 @@ class PolicyOptimizer:
     def state_dict(self) -> dict[str, Any]:
         """Return the state of Adam, the master weights of 16-bit ones, and the counts of skipped updates.
 
-        Of sharded weights, all processes must call this together, and the main one gets the tensors.
+        Of sharded weights, this process has its shards.
         """
         counts = {"skipped": self.skipped, "total_skipped": self.total_skipped}
-        return {"adam": whole(self.adam.state_dict()), "masters": whole(self.weights.state()), **counts}
+        return {"adam": self.adam.state_dict(), "masters": self.weights.state(), **counts}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore what `state_dict` returned."""

@@ -12,10 +12,11 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
 from .files import read_table
+from .parts import Part
 
 
 def write_state(state: Any, path: Path) -> None:
-    """Write nested dictionaries, lists and tuples of tensors, arrays and plain values.
+    """Write nested dictionaries, lists and tuples of tensors, arrays, plain values and `Part`s.
 
     Args:
         state: keys of dictionaries are strings or integers.
@@ -45,7 +46,7 @@ def read_state(path: Path, copied: bool = True) -> Any:
         tensors = load_file(path.with_suffix(".safetensors"))
         if copied:
             tensors = {name: tensor.clone() for name, tensor in tensors.items()}  # aligned: rounding depends on it
-        return _unpacked(structure, tensors)
+        return _unpacked(structure, tensors, path)
     except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError, SafetensorError) as error:
         raise ValueError(f"the state in {str(path)!r} cannot be read: {error}") from error
 
@@ -65,6 +66,8 @@ def _packed(value: Any, tensors: dict[str, torch.Tensor], name: str) -> Any:
             raise TypeError(f"{name} cannot be saved: {error}") from error
         tensors[entry] = copy
         return {kind: entry}
+    if isinstance(value, Part):
+        return {"part": value.name}
     if isinstance(value, dict) and all(isinstance(key, (str, int)) for key in value):
         return {"dict": [[key, _packed(item, tensors, f"{name}/{key}")] for key, item in value.items()]}
     if type(value) in (list, tuple):
@@ -73,7 +76,7 @@ def _packed(value: Any, tensors: dict[str, torch.Tensor], name: str) -> Any:
     raise TypeError(f"{name} cannot be saved: it is a {type(value).__name__}; allowed: {allowed}")
 
 
-def _unpacked(value: Any, tensors: dict[str, torch.Tensor]) -> Any:
+def _unpacked(value: Any, tensors: dict[str, torch.Tensor], path: Path) -> Any:
     if not isinstance(value, dict):
         return value
     ((kind, content),) = value.items()
@@ -81,9 +84,11 @@ def _unpacked(value: Any, tensors: dict[str, torch.Tensor]) -> Any:
         return tensors[content]
     if kind == "array":
         return tensors[content].numpy()
+    if kind == "part":
+        return Part(str(content), path)
     if kind == "dict":
-        return {key: _unpacked(item, tensors) for key, item in content}
+        return {key: _unpacked(item, tensors, path) for key, item in content}
     if kind not in ("list", "tuple"):
         raise ValueError(f"{kind!r:.80} is not a kind of value")
-    items = [_unpacked(item, tensors) for item in content]
+    items = [_unpacked(item, tensors, path) for item in content]
     return tuple(items) if kind == "tuple" else items

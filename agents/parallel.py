@@ -23,10 +23,17 @@ import numpy as np
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch.distributed.tensor import DTensor
 
 from .failures import DivergedError
 from .rollout import Rollout, join, map_obs
+
+if dist.is_available():
+    from torch.distributed.tensor import DTensor
+else:  # a torch built without it, in which no tensor is dealt out
+
+    class DTensor(torch.Tensor):  # type: ignore[no-redef]
+        """Nothing is one."""
+
 
 T = TypeVar("T")
 

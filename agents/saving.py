@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 
 from . import log_entry, parallel
-from .checkpoint import COUNTERS, read_checkpoint, write_checkpoint
+from .checkpoint import COUNTERS, read_checkpoint, write_checkpoint, write_sharded_checkpoint
 from .envs import deals_groups, seed_of
 from .files import reading
 from .policies.base import weights_digest
 from .settings import check_names, class_named
+from .shards import whole
 
 
 def moment_of(agent: Any) -> dict[str, Any]:
@@ -30,7 +31,7 @@ def moment_of(agent: Any) -> dict[str, Any]:
     }
 
 
-def save(agent: Any, path: Path, previous: Path | None) -> None:
+def save(agent: Any, path: Path, previous: Path | None, whole_policy: bool) -> None:
     """Write a checkpoint; see `Agent.save`."""
     if agent.updating:
         raise RuntimeError(
@@ -51,6 +52,10 @@ def save(agent: Any, path: Path, previous: Path | None) -> None:
     if len(moments) > 1:
         state["other_moments"] = moments[1:]
     reference = agent.anchor.reference
+    if agent.sharded_checkpoints:
+        write_sharded_checkpoint(path, facts, agent.policy, reference, state, previous, whole_policy)
+        return
+    state = whole(state)
     policies = agent.policy.to_save(), None if reference is None else reference.to_save()
     parallel.on_main(lambda: write_checkpoint(path, facts, *policies, state, previous))
 

@@ -74,6 +74,8 @@ class AgentSettings(LearnerSettings, total=False):
         device: "auto", "cpu", "cuda", ...
         shard: of several processes, each holds a part of the weights, gradients and optimizer state of a language
             model (FSDP2); see `policies/language/sharded.py`. Does not change the gradient.
+        sharded_checkpoints: with `shard`, each process writes its part of a checkpoint; otherwise, the main process
+            puts weights and optimizer state together in its memory. Both load on any number of processes.
         tensorboard_log: folder for TensorBoard, None for no log.
         verbose: 1 prints a table every `log_interval` updates.
 
@@ -89,12 +91,13 @@ class AgentSettings(LearnerSettings, total=False):
     seed: int
     device: str | torch.device
     shard: bool
+    sharded_checkpoints: bool
     tensorboard_log: str | None
     verbose: int
 
 
 # Where and how an agent runs, not how it learns: checkpoints leave these to whoever loads them.
-NOT_SAVED = ("env_kwargs", "policy_kwargs", "device", "shard", "tensorboard_log", "verbose")
+NOT_SAVED = ("env_kwargs", "policy_kwargs", "device", "shard", "sharded_checkpoints", "tensorboard_log", "verbose")
 
 
 def full_signature(cls: type) -> inspect.Signature:

@@ -6,9 +6,10 @@ from collections.abc import Iterable
 from typing import Any
 
 import torch
-from torch.distributed.tensor import DTensor, distribute_tensor
 
 from . import parallel
+from .parallel import DTensor
+from .parts import Part, put_in
 
 
 def local(tensor: torch.Tensor) -> torch.Tensor:
@@ -25,13 +26,15 @@ def like(value: torch.Tensor, example: torch.Tensor) -> torch.Tensor:
     """Return a whole tensor, which every process has, dealt out as `example` of the same shape is."""
     if not isinstance(example, DTensor) or isinstance(value, DTensor):
         return value
+    from torch.distributed.tensor import distribute_tensor  # not in every build of torch
+
     value = value.detach().to(example.device)
     return distribute_tensor(value, example.device_mesh, example.placements, src_data_rank=None)
 
 
 @torch.no_grad()
 def whole(state: Any) -> Any:
-    """Return nested dictionaries, lists and tuples with whole tensors, for a checkpoint.
+    """Return nested dictionaries, lists and tuples with whole tensors.
 
     All processes must call this together. The main one gets whole tensors, on the host; the others' are empty.
     """
@@ -48,22 +51,26 @@ def whole(state: Any) -> Any:
 
 
 def deal_out(state: dict[str, Any], parameters: list[torch.nn.Parameter]) -> dict[str, Any]:
-    """Return the state of an optimizer with its whole moments dealt out as the parameters are.
+    """Return the state of an optimizer from a checkpoint with its moments dealt out as the parameters are.
 
     Args:
-        state: what `whole` returned of the optimizer's `state_dict`.
+        state: the optimizer's `state_dict`; moments are whole, or `Part`s.
         parameters: of the optimizer.
     """
-    if not is_sharded(parameters):
-        return state
+    sharded = is_sharded(parameters)
+    wanted: dict[Part, torch.Tensor] = {}
 
-    def own(value: torch.Tensor, parameter: torch.Tensor) -> torch.Tensor:
-        return like(value, parameter) if value.shape == parameter.shape else value.clone()
+    def own(value: Any, number: int) -> torch.Tensor:
+        if isinstance(value, Part):
+            return wanted.setdefault(value, torch.empty_like(parameters[number]))
+        if not sharded:
+            return value
+        return like(value, parameters[number]) if value.shape == parameters[number].shape else value.clone()
 
     moments = {
-        number: {name: own(value, parameters[number]) for name, value in of.items()}
-        for number, of in state["state"].items()
+        number: {name: own(value, number) for name, value in of.items()} for number, of in state["state"].items()
     }
+    put_in(wanted)
     return {**state, "state": moments}
 
 

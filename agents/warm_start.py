@@ -14,7 +14,7 @@ from .masters import MasterWeights
 from .optimizer import warn_of_float16
 from .policies import Policy
 from .rollout import Batch, Rollout
-from .shards import clip_gradients, deal_out, whole
+from .shards import clip_gradients, deal_out
 
 
 def warm_start(
@@ -131,7 +131,7 @@ class WarmStart:
 
     def state_dict(self) -> dict[str, Any]:
         """Return what a checkpoint keeps besides the policy."""
-        optimizer, masters = whole(self.optimizer.state_dict()), whole(self.weights.state())
+        optimizer, masters = self.optimizer.state_dict(), self.weights.state()
         return {"optimizer": optimizer, "decay": self.decay.state_dict(), "losses": self.losses, "masters": masters}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:

@@ -380,6 +380,11 @@ sharding = options(
         "--shard/--no-shard",
         help="Under torchrun: each process holds a part of the weights, gradients and optimizer state (FSDP2).",
     ),
+    setting(
+        "--sharded-checkpoints/--no-sharded-checkpoints",
+        help="With --shard: each process writes its part of a checkpoint, for models too large for the main process's "
+        "memory.",
+    ),
     heading="Every run",
 )
 

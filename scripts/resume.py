@@ -23,7 +23,7 @@ from .run_log import place_in
 CHANGEABLE = (
     "timesteps", "episodes", "stop_reward", "eval_every", "log_interval", "save_every", "save_every_updates", "keep",
     "track",
-    "verifier_workers", "device", "shard", "learning_rate",
+    "verifier_workers", "device", "shard", "sharded_checkpoints", "learning_rate",
 )  # fmt: skip
 
 

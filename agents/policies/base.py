@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Self
 
@@ -13,6 +13,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import nn
 
+from ..parts import are_parts, load_parts
 from ..rollout import Obs, Rollout
 from ..shards import local
 
@@ -167,12 +168,17 @@ class Policy(nn.Module):
         return type(self).load(folder, observation_space, action_space).to(self.device).requires_grad_(False)
 
 
-def weights_digest(module: nn.Module) -> str:
-    """Return the SHA-256 of a module's weights, names and types included; of sharded ones, of what is here."""
+def weights_digest(module: nn.Module, of: Callable[[torch.Tensor], torch.Tensor] = local) -> str:
+    """Return the SHA-256 of a module's weights, names and types included; of sharded ones, of what is here.
+
+    Args:
+        module: with the names, types and shapes.
+        of: returns what is hashed of each weight.
+    """
     digest = hashlib.sha256()
-    for name, weights in module.state_dict().items():
+    for name, weights in module.state_dict(keep_vars=True).items():
         digest.update(f"{name} {weights.dtype} {tuple(weights.shape)}".encode())
-        held: Any = local(weights.detach())
+        held: Any = of(weights).detach()
         digest.update(held.cpu().contiguous().flatten().view(torch.uint8).numpy())
     return digest.hexdigest()
 
@@ -184,7 +190,8 @@ def load_weights(module: nn.Module, file: Path, known: Mapping[str, torch.Tensor
         ValueError: if the file is missing or damaged, or its tensors are not exactly the module's.
     """
     try:
-        module.load_state_dict({**(known or {}), **load_file(file)})
+        found = load_parts(file) if are_parts(file) else load_file(file)
+        module.load_state_dict({**(known or {}), **found})
     except (OSError, RuntimeError, SafetensorError) as error:
         reasons = " ".join(str(error).split("\n\t")[-3:]).strip()
         raise ValueError(f"the weights in {str(file)!r} do not fit: {reasons}") from error

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -32,20 +31,6 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "KL in the loss": {"kl_coef": 0.3, "kl_in": "loss", "kl_estimator": "exact", "ent_coef": 0.1},
 }
 ARITH = {"verifier": "arith", "verifier_kwargs": {"digits": 1}}
-
-
-@pytest.fixture(scope="module")
-def two(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ranks]:
-    ranks = Ranks(2, tmp_path_factory.mktemp("two"))
-    yield ranks
-    ranks.close()
-
-
-@pytest.fixture(scope="module")
-def four(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ranks]:
-    ranks = Ranks(4, tmp_path_factory.mktemp("four"))
-    yield ranks
-    ranks.close()
 
 
 def updated(name: str, options: dict[str, Any], **more: Any) -> tuple[torch.Tensor, dict[str, float]]:

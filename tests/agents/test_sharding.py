@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import errno
 import gc
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,14 +14,16 @@ import pytest
 import torch
 from ranks import Ranks
 from tiny_models import text_envs, tiny_policy
+from torch.distributed.checkpoint import HuggingFaceStorageWriter
 from torch.distributed.fsdp import FSDPModule
 from transformers import AutoModelForCausalLM, LlamaConfig
 
-from agents import AGENTS, Agent, Collector, LanguageModelPolicy, Rollout, parallel
+from agents import AGENTS, Agent, Collector, DivergedError, LanguageModelPolicy, Rollout, files, parallel
 from agents.learner import Learner
+from agents.parallel import alone
 from agents.policies.base import weights_digest
 from agents.policies.language.sharded import ShardedPolicy
-from agents.shards import local
+from agents.shards import local, whole
 from agents.warm_start import warm_start
 
 SETTINGS: dict[str, Any] = {"episodes_per_update": 16, "micro_batch_tokens": 40, "learning_rate": 1e-2, "gamma": 0.9}
@@ -36,31 +38,6 @@ CASES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {  # agent, its s
     "an adapter": ("grpo", {"kl_coef": 0.1, "kl_in": "loss"}, {"lora_rank": 2}),
     "an adapter with a critic": ("ppo", {"kl_coef": 0.1}, {"lora_rank": 2, "critic": "separate"}),
 }
-
-
-@pytest.fixture(scope="module")
-def two(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ranks]:
-    ranks = Ranks(2, tmp_path_factory.mktemp("two"))
-    yield ranks
-    ranks.close()
-
-
-@pytest.fixture(scope="module")
-def four(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ranks]:
-    ranks = Ranks(4, tmp_path_factory.mktemp("four"))
-    yield ranks
-    ranks.close()
-
-
-@contextlib.contextmanager
-def alone() -> Iterator[None]:
-    """Let this process of several act as a single one."""
-    size = parallel.size
-    parallel.size = lambda: 1
-    try:
-        yield
-    finally:
-        parallel.size = size
 
 
 def sampled() -> Rollout:
@@ -278,7 +255,7 @@ def test_a_process_holds_its_share_of_weights_and_moments(two: Ranks, lora_rank:
 
 def states(agent: Agent) -> tuple[str, Any]:
     """Return the hash of the whole weights and, in the main process, the optimizer's whole state."""
-    optimizer = agent.training_state()["optimizer"]
+    optimizer = whole(agent.training_state()["optimizer"])
     digest = weights_digest(agent.policy.whole())
     return digest, copy.deepcopy(optimizer) if parallel.is_main() else None
 
@@ -318,10 +295,16 @@ def equal(a: Any, b: Any) -> bool:
     return bool(a == b)
 
 
+PARTS = {"sharded_checkpoints": True}
 SAVED: dict[str, dict[str, Any]] = {
     "a model and its reference": {"kl_coef": 0.1},
     "PPO in bfloat16": {"name": "ppo", "policy_kwargs": {"dtype": "bfloat16"}},
     "an adapter and its reference": {"kl_coef": 0.1, "policy_kwargs": {"lora_rank": 2}},
+    "in parts, a model and its reference": {**PARTS, "kl_coef": 0.1},
+    "in parts, PPO in bfloat16": {**PARTS, "name": "ppo", "policy_kwargs": {"dtype": "bfloat16", "critic": "separate"}},
+    "in parts, float64": {**PARTS, "policy_kwargs": {"dtype": "float64"}},
+    "in parts, an adapter and its reference": {**PARTS, "kl_coef": 0.1, "policy_kwargs": {"lora_rank": 2}},
+    "in parts, an adapter of PPO": {**PARTS, "name": "ppo", "policy_kwargs": {"lora_rank": 2, "critic": "separate"}},
 }
 
 
@@ -332,14 +315,114 @@ def test_a_checkpoint_continues_bit_for_bit_and_loads_on_any_number(
 ) -> None:
     path = str(tmp_path / "saved")
     ((digest, optimizer), end), *_ = two(saved, path, options)
+    assert bool(list(Path(path).rglob("*.parts/shard-00002-*"))) == ("sharded_checkpoints" in options)
     for (weights, state), last in two(continued, path, True):
         assert (weights, last) == (digest, end)
         assert state is None or equal(state, optimizer)
-    alone = states(load(path, shard=False))
-    for weights, state in (alone, *(middle for middle, _ in four(continued, path, True))):
+    single = states(load(path, shard=False))
+    for weights, state in (single, *(middle for middle, _ in four(continued, path, True))):
         assert weights == digest
         assert state is None or equal(state, optimizer)
     assert two(continued, path, False)[0][0][0] == digest, "as replicas"
+
+
+def begun(path: str, whole_policy: bool = False, lora_rank: int | None = None) -> str:
+    """Save a checkpoint in parts before any update; return the hash of the weights."""
+    agent = text_agent(**PARTS, policy_kwargs={"lora_rank": lora_rank})
+    agent.save(path, whole_policy=whole_policy)
+    return weights_digest(agent.policy.whole())
+
+
+def refusal(path: Path) -> str:
+    with pytest.raises(ValueError) as error:
+        load(str(path), shard=False)
+    return str(error.value)
+
+
+def test_parts_are_put_together_and_one_that_is_damaged_or_missing_is_refused(two: Ranks, tmp_path: Path) -> None:
+    path = tmp_path / "saved"
+    digest, _ = two(begun, str(path))
+    assert not list(path.rglob("model.safetensors"))
+    assert weights_digest(load(str(path), shard=False).policy) == digest
+    part = path / "policy/model/model.parts/shard-00002-model-00001-of-00001.safetensors"
+    kept = part.read_bytes()
+    part.write_bytes(kept[:-1] + bytes([kept[-1] ^ 1]))
+    name = part.relative_to(path).as_posix()
+    assert refusal(path) == f"{str(path)!r} is damaged: {name} is not what was written (its SHA-256 differs)"
+    part.unlink()
+    assert refusal(path) == f"{str(path)!r} is damaged: {name} is missing"
+
+
+@pytest.mark.slow
+def test_weights_of_which_a_part_is_not_in_the_manifest_either_are_refused(two: Ranks, tmp_path: Path) -> None:
+    path = tmp_path / "saved"
+    two(begun, str(path))
+    (path / "policy/model/model.parts/shard-00001-model-00001-of-00001.safetensors").unlink()
+    files.seal(path)
+    said = refusal(path)
+    assert "model.parts' is damaged: a part of model.embed_tokens.weight is missing" in said
+    assert "\n" not in said
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("lora_rank", [None, 2])
+def test_the_last_checkpoint_has_a_policy_for_transformers(two: Ranks, tmp_path: Path, lora_rank: int | None) -> None:
+    path = tmp_path / "saved"
+    digest, _ = two(begun, str(path), True, lora_rank)
+    agent = load(str(path), shard=False)
+    assert weights_digest(agent.policy) == digest
+    if lora_rank is None:
+        model = AutoModelForCausalLM.from_pretrained(path / "policy/model")
+        assert weights_digest(model) == weights_digest(agent.policy.model)
+    agent.policy.export(tmp_path / "exported")
+    AutoModelForCausalLM.from_pretrained(tmp_path / "exported")
+
+
+def on_a_full_disk(path: str) -> tuple[int | None, str]:
+    """Save again while the last process cannot write; return the error's number, and the hash of what is there."""
+
+    def full(self: Any, *_: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    agent = load(path, shard=True)
+    agent.sharded_checkpoints = True
+    write = HuggingFaceStorageWriter.write_data
+    if parallel.rank() == parallel.size() - 1:
+        HuggingFaceStorageWriter.write_data = full  # type: ignore[method-assign]
+    try:
+        agent.save(path)
+    except OSError as error:
+        return error.errno, weights_digest(load(path, shard=True).policy.whole())
+    finally:
+        HuggingFaceStorageWriter.write_data = write  # type: ignore[method-assign]
+    return None, ""
+
+
+@pytest.mark.slow
+def test_a_process_that_cannot_write_leaves_the_last_checkpoint(two: Ranks, tmp_path: Path) -> None:
+    digest, _ = two(begun, str(tmp_path / "saved"))
+    assert two(on_a_full_disk, str(tmp_path / "saved")) == [(errno.ENOSPC, digest)] * 2
+    assert [path.name for path in tmp_path.iterdir()] == ["saved"]
+
+
+def broken(path: str) -> str:
+    """Return the error when a weight that only the last process holds is not finite."""
+    agent = load(path, shard=True)
+    agent.sharded_checkpoints = True
+    if parallel.rank() == parallel.size() - 1:
+        local(next(agent.policy.parameters()).detach())[-1] = torch.nan
+    try:
+        agent.save(path)
+    except DivergedError as error:
+        return str(error)
+    return ""
+
+
+@pytest.mark.slow
+def test_parts_that_are_not_finite_are_not_written(two: Ranks, tmp_path: Path) -> None:
+    digest, _ = two(begun, str(tmp_path / "saved"))
+    assert all("not finite any more" in said for said in two(broken, str(tmp_path / "saved")))
+    assert weights_digest(load(str(tmp_path / "saved"), shard=False).policy) == digest
 
 
 # What is refused.
@@ -348,6 +431,11 @@ def test_a_checkpoint_continues_bit_for_bit_and_loads_on_any_number(
 def test_shards_of_a_single_process_are_refused() -> None:
     with pytest.raises(ValueError, match="shard deals the weights out to several processes, and this is the only one"):
         text_agent()
+
+
+def test_sharded_checkpoints_without_shards_are_refused() -> None:
+    with pytest.raises(ValueError, match="is for shard=True"):
+        text_agent(shard=False, sharded_checkpoints=True)
 
 
 def refused() -> str:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from transformers import AutoModelForCausalLM
 
 import rlenv  # noqa: F401 (registers TextGen-v0)
 from agents import Agent
@@ -45,5 +46,23 @@ def test_a_run_with_shards_is_resumed_bit_for_bit_and_goes_on_without_them(tmp_p
     rlenv_on(2, tmp_path, *TRAIN, "--episodes", 16, "--log-dir", "half")
     rlenv_on(2, tmp_path, "train", "--resume", "half", "--episodes", 32)
     assert loaded(tmp_path / "half") == loaded(tmp_path / "straight")
+    rlenv_on(1, tmp_path, "train", "--resume", "half", "--no-shard", "--episodes", 48)
+    assert loaded(tmp_path / "half")[1] == 48
+
+
+@pytest.mark.slow
+def test_sharded_checkpoints_are_resumed_evaluated_and_exported(tmp_path: Path) -> None:
+    parts = [*TRAIN, "--sharded-checkpoints", "--save-every-updates", "1"]
+    rlenv_on(2, tmp_path, *parts, "--episodes", 32, "--log-dir", "straight")
+    rlenv_on(2, tmp_path, *parts, "--episodes", 16, "--log-dir", "half")
+    rlenv_on(2, tmp_path, "train", "--resume", "half", "--episodes", 32)
+    assert loaded(tmp_path / "half") == loaded(tmp_path / "straight")
+    last, earlier = tmp_path / "half/checkpoint", tmp_path / "half/checkpoint-000003"
+    assert weights_digest(AutoModelForCausalLM.from_pretrained(last / "policy/model"))
+    assert not list((earlier / "policy").rglob("model.safetensors"))
+    rlenv_on(1, tmp_path, "export", earlier, "exported")
+    assert weights_digest(AutoModelForCausalLM.from_pretrained(tmp_path / "exported"))
+    rlenv_on(1, tmp_path, "evaluate", earlier, "--episodes", 8)
+    assert list((tmp_path / "half/evaluations").glob("checkpoint-000003-*.jsonl"))
     rlenv_on(1, tmp_path, "train", "--resume", "half", "--no-shard", "--episodes", 48)
     assert loaded(tmp_path / "half")[1] == 48

@@ -9,6 +9,7 @@ are trained. Copies of the model share the base weights: the KL reference, a sep
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,8 @@ from transformers.pytorch_utils import Conv1D
 
 from ...checks import check_choice, check_count, check_number, first_line
 from ...files import read_table
+from ...parts import are_parts, load_parts
+from ...shards import local
 from ..base import weights_digest
 
 ALL = "all-linear"
@@ -87,11 +90,16 @@ class Adapter:
         self._read = self._version() if other._read == other._version() else -1
         self._digest = None
 
-    def base_digest(self) -> str:
-        """Return the SHA-256 of the base weights, with the names they have without an adapter."""
+    @property
+    def has_named_base(self) -> bool:
+        """Whether the base can be read again by its name: it has one, and is still what was read from there."""
+        return self.base_name is not None and self._version() == self._read
+
+    def base_digest(self, of: Callable[[torch.Tensor], torch.Tensor] = local) -> str:
+        """Return the SHA-256 of the base weights, with the names they have without an adapter; `of` as elsewhere."""
         version = self._version()
         if self._digest is None or self._digest[0] != version:
-            self._digest = version, weights_digest(without_adapter(self.model))
+            self._digest = version, weights_digest(without_adapter(self.model), of)
         return self._digest[1]
 
     def save(self, folder: Path, with_base: bool) -> None:
@@ -99,20 +107,23 @@ class Adapter:
 
         Args:
             folder: to write into.
-            with_base: whether to write the base, too, if it has no name or is not what was read from there any more.
+            with_base: whether to write the base, too, unless it has a name (see `has_named_base`).
         """
+        self.save_settings(folder)
+        tensors = {name: weight.detach().contiguous() for name, weight in self.named_weights().items()}
+        save_file(tensors, folder / WEIGHTS, metadata={"format": "pt"})
+        if with_base and not self.has_named_base:
+            without_adapter(self.model).save_pretrained(folder / BASE)
+
+    def save_settings(self, folder: Path) -> None:
+        """Write what is not weights."""
         folder.mkdir(parents=True, exist_ok=True)
-        named = self.base_name is not None and self._version() == self._read
         config = copy.deepcopy(self.model.peft_config[NAME])
-        config.base_model_name_or_path = self.base_name if named else None
+        config.base_model_name_or_path = self.base_name if self.has_named_base else None
         if not isinstance(config.target_modules, str):  # a set
             config.target_modules = sorted(config.target_modules)
         config.inference_mode = True
         config.save_pretrained(str(folder))
-        tensors = {name: weight.detach().contiguous() for name, weight in _named_weights(self.model).items()}
-        save_file(tensors, folder / WEIGHTS, metadata={"format": "pt"})
-        if with_base and not named:
-            without_adapter(self.model).save_pretrained(folder / BASE)
 
     def load(self, folder: Path) -> None:
         """Read the weights that `save` or peft wrote.
@@ -121,10 +132,10 @@ class Adapter:
             ValueError: if they are missing or damaged, or are not exactly the adapter's.
         """
         try:
-            found = load_file(folder / WEIGHTS)
+            found = load_parts(folder / WEIGHTS) if are_parts(folder / WEIGHTS) else load_file(folder / WEIGHTS)
         except (OSError, SafetensorError) as error:
             raise ValueError(f"the adapter in {str(folder / WEIGHTS)!r} cannot be read: {error}") from error
-        weights = _named_weights(self.model)
+        weights = self.named_weights()
         wrong = list(found.keys() ^ weights.keys())
         wrong += [name for name in found.keys() & weights.keys() if found[name].shape != weights[name].shape]
         if wrong:
@@ -132,6 +143,15 @@ class Adapter:
         with torch.no_grad():
             for name, weight in weights.items():
                 weight.copy_(found[name])
+
+    def named_weights(self) -> dict[str, nn.Parameter]:
+        """Return the adapter's weights under their names in peft's files."""
+        parts = ("lora_A", "lora_B")
+        return {
+            f"{_PREFIX}{name}.{part}.weight": getattr(layer, part)[NAME].weight
+            for name, layer in adapted_layers(self.model)
+            for part in parts
+        }
 
     def _version(self) -> int:
         """Return a number that changes when a base weight is changed in place."""
@@ -264,16 +284,6 @@ def without_adapter(model: PreTrainedModel) -> PreTrainedModel:
     base = copy.deepcopy(model, shared)
     drop_adapter(base)
     return base
-
-
-def _named_weights(model: nn.Module) -> dict[str, nn.Parameter]:
-    """Return the adapter's weights under their names in peft's files."""
-    parts = ("lora_A", "lora_B")
-    return {
-        f"{_PREFIX}{name}.{part}.weight": getattr(layer, part)[NAME].weight
-        for name, layer in adapted_layers(model)
-        for part in parts
-    }
 
 
 def _inject(model: PreTrainedModel, settings: dict[str, Any]) -> None:

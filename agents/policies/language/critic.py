@@ -14,7 +14,7 @@ from .adapters import adapted_layers, is_adapters, share_frozen
 from .training_pass import Reading
 
 CRITICS = ("head", "separate")
-_WEIGHTS = "critic.safetensors"
+WEIGHTS = "critic.safetensors"
 
 
 class Critic(nn.Module):
@@ -49,13 +49,11 @@ class Critic(nn.Module):
 
     def save(self, folder: Path) -> None:
         """Write critic.safetensors into a folder."""
-        shared = self._shared()
-        own = {name: weight.contiguous() for name, weight in self.state_dict().items() if name not in shared}
-        save_file(own, folder / _WEIGHTS)
+        save_file({name: weight.detach().contiguous() for name, weight in self.own_weights().items()}, folder / WEIGHTS)
 
     def load(self, folder: Path) -> None:
         """Read what `save` wrote."""
-        load_weights(self, folder / _WEIGHTS, self._shared())
+        load_weights(self, folder / WEIGHTS, self._shared())
 
     @torch.no_grad()
     def renew(self, model: PreTrainedModel) -> None:
@@ -64,6 +62,11 @@ class Critic(nn.Module):
             for own, actors in zip(self.trunk.parameters(), model.base_model.parameters(), strict=True):
                 if own is not actors:
                     own.copy_(actors)
+
+    def own_weights(self) -> dict[str, torch.Tensor]:
+        """Return the weights that are not the policy's, too."""
+        shared = self._shared()
+        return {name: weight for name, weight in self.state_dict(keep_vars=True).items() if name not in shared}
 
     def _shared(self) -> dict[str, torch.Tensor]:
         """Return the weights of the base under the trunk's adapter, which are the policy's."""

@@ -13,12 +13,15 @@ from gymnasium import spaces
 from huggingface_hub.errors import StrictDataclassError
 from safetensors import SafetensorError
 from transformers import CONFIG_MAPPING, AutoConfig, AutoModelForCausalLM, PretrainedConfig, PreTrainedModel
+from transformers.initialization import no_init_weights
 
 from ...checks import check_choice, first_line
+from ...parts import are_parts, read_parts
 from .adapters import base_of, has_adapter
 from .presets import PRESETS, preset_config
 from .supported import ATTENTION, check_config, check_model, check_remote_code
 
+WEIGHTS = "model.safetensors"  # of transformers
 DTYPES = ("float32", "float64", "bfloat16", "float16")
 
 
@@ -89,7 +92,9 @@ def _read_model(spec: str | Path, **options: Any) -> PreTrainedModel:
         ValueError: if the model does not exist or is not supported, or its files are damaged or do not hold exactly its
             tensors.
     """
-    find_config(spec)  # before the weights are read
+    config = find_config(spec)  # before the weights are read
+    if are_parts(Path(spec) / WEIGHTS):
+        return _read_parts(config, Path(spec) / WEIGHTS, options)
     options |= {"output_loading_info": True, "ignore_mismatched_sizes": True, "trust_remote_code": False}
     try:
         model, found = AutoModelForCausalLM.from_pretrained(str(spec), **options)
@@ -111,6 +116,22 @@ def _read_model(spec: str | Path, **options: Any) -> PreTrainedModel:
     for weight in model.parameters():
         weight.data = weight.data.clone()  # aligned as in a new model, unlike in the file: rounding depends on it
     return model
+
+
+def _read_parts(config: PretrainedConfig, file: Path, options: dict[str, Any]) -> PreTrainedModel:
+    """Return a model whose weights lie in parts; see parts.py."""
+    with no_init_weights():
+        model = AutoModelForCausalLM.from_config(config, **options)
+    model.tie_weights()
+    read_parts(saved_tensors(model), file)
+    return model
+
+
+def saved_tensors(model: PreTrainedModel) -> dict[str, torch.Tensor]:
+    """Return the weights of a model that are saved, those that are tied to others once."""
+    first: dict[int, str] = {}
+    named = model.state_dict(keep_vars=True)
+    return {name: tensor for name, tensor in named.items() if first.setdefault(id(tensor), name) == name}
 
 
 def load_model(

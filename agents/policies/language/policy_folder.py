@@ -12,9 +12,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from ...masters import HALVES
 from . import adapters
 from .critic import CRITICS
+from .critic import WEIGHTS as CRITIC_WEIGHTS
+from .loading import WEIGHTS, saved_tensors
 from .merging import Merged
 
 _MODEL, _CONFIG = "model", "policy.json"
@@ -24,6 +28,50 @@ _SWITCHES = ("merge_rows", "share_prefixes", "share_contexts", "cuda_graphs", "a
 
 def write(policy: Any, folder: Path) -> None:
     """Write a policy; see the module."""
+    _write_settings(policy, folder)
+    if policy.adapter is not None:
+        _write_tokenizer(policy, folder / _MODEL)
+        policy.adapter.save(folder / _MODEL, with_base=not policy.borrows_base)
+    elif not policy.borrows_base:
+        export(policy, folder / _MODEL)
+    if policy.critic is not None:
+        policy.critic.save(folder)
+
+
+def write_outline(policy: Any, folder: Path) -> None:
+    """Write everything but the weights, of a policy that may have none; see `tensors_of`."""
+    _write_settings(policy, folder)
+    if policy.adapter is not None:
+        _write_tokenizer(policy, folder / _MODEL)
+        policy.adapter.save_settings(folder / _MODEL)
+        if _has_own_base(policy):
+            _write_configuration(adapters.without_adapter(policy.model), folder / _MODEL / adapters.BASE)
+    elif not policy.borrows_base:
+        _write_tokenizer(policy, folder / _MODEL)
+        _write_configuration(policy.model, folder / _MODEL)
+
+
+def tensors_of(policy: Any) -> dict[str, dict[str, torch.Tensor]]:
+    """Return the weights, by the file in whose place their parts are written."""
+    files: dict[str, dict[str, torch.Tensor]] = {}
+    if policy.adapter is not None:
+        files[f"{_MODEL}/{adapters.WEIGHTS}"] = policy.adapter.named_weights()
+        if _has_own_base(policy):
+            files[f"{_MODEL}/{adapters.BASE}/{WEIGHTS}"] = saved_tensors(adapters.without_adapter(policy.model))
+    elif not policy.borrows_base:
+        files[f"{_MODEL}/{WEIGHTS}"] = saved_tensors(policy.model)
+    if policy.critic is not None:
+        files[CRITIC_WEIGHTS] = policy.critic.own_weights()
+    return files
+
+
+def _has_own_base(policy: Any) -> bool:
+    """Return whether the base under the adapter has to be saved, too."""
+    return not policy.borrows_base and not policy.adapter.has_named_base
+
+
+def _write_settings(policy: Any, folder: Path) -> None:
+    """Write policy.json."""
     config = {
         "temperature": policy.temperature,
         "critic": None if policy.critic is None else CRITICS[policy.critic.trunk is not None],
@@ -37,13 +85,6 @@ def write(policy: Any, folder: Path) -> None:
         config[_DIGEST] = policy.adapter.base_digest()
     folder.mkdir(parents=True, exist_ok=True)
     (folder / _CONFIG).write_text(json.dumps(config) + "\n", encoding="utf-8")
-    if policy.adapter is not None:
-        _write_tokenizer(policy, folder / _MODEL)
-        policy.adapter.save(folder / _MODEL, with_base=not policy.borrows_base)
-    elif not policy.borrows_base:
-        export(policy, folder / _MODEL)
-    if policy.critic is not None:
-        policy.critic.save(folder)
 
 
 def export(policy: Any, folder: Path, merge: bool = True) -> None:
@@ -58,6 +99,15 @@ def export(policy: Any, folder: Path, merge: bool = True) -> None:
         Merged(exact).model.save_pretrained(folder)
     else:
         policy.adapter.save(folder, with_base=True)
+
+
+def _write_configuration(model: Any, folder: Path) -> None:
+    """Write what `save_pretrained` does beside the weights."""
+    config = copy.deepcopy(model.config)
+    config.architectures = [type(model).__name__]
+    config.dtype = str(model.dtype).removeprefix("torch.")
+    config.save_pretrained(folder)
+    model.generation_config.save_pretrained(folder)
 
 
 def _write_tokenizer(policy: Any, folder: Path) -> None:

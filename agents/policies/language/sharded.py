@@ -14,16 +14,15 @@ from typing import Any, Self, cast
 
 import torch
 from torch import nn
-from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from transformers.modeling_layers import GradientCheckpointingLayer
 from typing_extensions import override
 
-from ... import parallel
+from ... import parallel, parts
 from ...checks import check_flag
 from ...masters import HALVES
 from ...rollout import Obs, Rollout
 from ..base import Policy
+from . import policy_folder
 from .decoding import Decoder
 from .policy import LanguageModelPolicy
 from .training_pass import Reading
@@ -43,6 +42,22 @@ def check_shard(value: Any) -> bool:
     return bool(value)
 
 
+def check_sharded_checkpoints(value: Any, sharded: bool) -> bool:
+    """Return whether each process writes its part of a checkpoint.
+
+    Raises:
+        ValueError: unless it is True or False; without `shard`, or if this torch cannot do it.
+    """
+    if not check_flag("sharded_checkpoints", value):
+        return False
+    if not sharded:
+        raise ValueError(
+            "sharded_checkpoints=True (--sharded-checkpoints) is for shard=True (--shard): pass both, or neither"
+        )
+    parts.check_library()
+    return True
+
+
 def shard(policy: Any, device: torch.device) -> ShardedPolicy:
     """Deal a policy out to the processes, in place; one that is dealt out already stays as it is.
 
@@ -53,6 +68,9 @@ def shard(policy: Any, device: torch.device) -> ShardedPolicy:
     Raises:
         ValueError: for a policy that cannot be dealt out.
     """
+    from torch.distributed.device_mesh import init_device_mesh  # not in every build of torch
+    from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
+
     if isinstance(policy, ShardedPolicy):
         return policy
     if not isinstance(policy, LanguageModelPolicy):
@@ -73,7 +91,7 @@ def shard(policy: Any, device: torch.device) -> ShardedPolicy:
         parallel.same_start(unit.to(device))
         halves = any(parameter.dtype in HALVES for parameter in unit.parameters())
         exact = MixedPrecisionPolicy(reduce_dtype=torch.float32 if halves else None)  # of the sum of gradients
-        dealt = cast(FSDPModule, fully_shard(unit, mesh=mesh, mp_policy=exact))
+        dealt: FSDPModule = cast(Any, fully_shard(unit, mesh=mesh, mp_policy=exact))
         dealt.set_gradient_divide_factor(1.0)
         dealt.set_force_sum_reduction_for_comms(True)  # never a mean: the weights of the loss have the denominators
     weights.take(sharded)
@@ -103,6 +121,16 @@ class ShardedPolicy(LanguageModelPolicy):
         if plain is not None:
             plain.tokenizer, plain.stop_token_ids = self.tokenizer, self.stop_token_ids
         return plain
+
+    def save_parts(self, folder: Path) -> None:
+        """Write the policy, each process what it holds of the weights; all processes call this together."""
+        outline = self.weights.outline
+        outline.tokenizer, outline.stop_token_ids = self.tokenizer, self.stop_token_ids
+        if outline.adapter is not None and not outline.borrows_base:
+            outline.adapter.base_digest(self.weights.gathered)  # known from then on
+        parallel.on_main(lambda: policy_folder.write_outline(outline, folder))
+        for file, tensors in policy_folder.tensors_of(outline).items():
+            parts.write_parts({name: self.weights.held(tensor) for name, tensor in tensors.items()}, folder / file)
 
     @override
     def release(self) -> None:
@@ -208,17 +236,26 @@ class _Weights:
         self.outline = policy.with_parameters(empty)
         self.frozen = not any(p.requires_grad for _, p in named)
         self._names = {name: id(empty[id(p)]) for name, p in named}
-        self._shards: list[tuple[int, nn.Parameter]] = []
+        self._shards: dict[int, nn.Parameter] = {}  # by the id of the outline's parameter
         self._whole: tuple[int, LanguageModelPolicy] | None = None
 
     def take(self, policy: nn.Module) -> None:
         """Remember the shards of the policy."""
         shards = dict(policy.named_parameters())
-        self._shards = [(key, shards[name]) for name, key in self._names.items()]
+        self._shards = {key: shards[name] for name, key in self._names.items()}
+
+    def held(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Return the shard of a parameter of the outline; any other tensor as it is."""
+        return self._shards[id(tensor)].detach() if id(tensor) in self._shards else tensor
+
+    def gathered(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Return the whole parameter of which the outline has the shape; all processes call this together."""
+        with parallel.exchange():
+            return cast(Any, self._shards[id(tensor)].detach()).full_tensor() if id(tensor) in self._shards else tensor
 
     def whole(self) -> LanguageModelPolicy:
         """Return the copy with the present weights; another one only if they have changed since the last call."""
-        version = sum(shard._version for _, shard in self._shards)
+        version = sum(shard._version for shard in self._shards.values())
         if self._whole is None or self._whole[0] != version:
             self._whole = None  # before the next one is made: there is no room for two
             plain = self.put_together(self.device, here=True)
@@ -237,7 +274,7 @@ class _Weights:
         One parameter after the other is gathered.
         """
         weights = {}
-        for key, shard in self._shards:
+        for key, shard in self._shards.items():
             with parallel.exchange():
                 full = cast(Any, shard.detach()).full_tensor()
             if here:

@@ -1,0 +1,170 @@
+"""Files of tensors in parts: every process writes what it holds, through torch.distributed.checkpoint.
+
+In the place of NAME.safetensors is the folder NAME.parts, with a safetensors file of each process. Any number of
+processes can read it, each into tensors that are dealt out in its own way, or into whole ones.
+"""
+
+from __future__ import annotations
+
+import inspect
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from . import parallel
+from .parallel import DTensor
+
+SUFFIX = ".parts"
+
+
+@dataclass(frozen=True)
+class Part:
+    """Stands for a tensor in the state of a checkpoint until it is known how it is to be dealt out.
+
+    Attributes:
+        name: of the tensor.
+        file: in whose place the parts are; see `read_parts`.
+    """
+
+    name: str
+    file: Path
+
+
+def check_library() -> None:
+    """Check that this torch can write parts.
+
+    Raises:
+        ValueError: if it is too old.
+    """
+    from torch.distributed import checkpoint
+
+    writer = getattr(checkpoint, "HuggingFaceStorageWriter", None)
+    if writer is None or "save_distributed" not in inspect.signature(writer).parameters:
+        raise ValueError(
+            f"sharded checkpoints need a newer PyTorch than {torch.__version__}; install a newer one, "
+            "or pass sharded_checkpoints=False (--no-sharded-checkpoints)"
+        )
+
+
+def place_of(file: Path) -> Path:
+    """Return the folder of the parts of a file."""
+    return file.with_suffix(SUFFIX)
+
+
+def are_parts(file: Path) -> bool:
+    """Return whether a file was written in parts."""
+    return place_of(file).is_dir()
+
+
+def own_files(folder: Path) -> list[Path]:
+    """Return the files in a folder that `write_parts` has written in this process."""
+    return sorted(folder.rglob(f"*{SUFFIX}/shard-{parallel.rank() + 1:05d}-*"))
+
+
+def write_parts(tensors: Mapping[str, torch.Tensor], file: Path) -> None:
+    """Write tensors in parts; all processes call this together. Of those that all have whole, one process writes each.
+
+    Raises:
+        OSError: in all processes, if one of them cannot write.
+    """
+    from torch.distributed.checkpoint import HuggingFaceStorageWriter, save
+
+    writer = HuggingFaceStorageWriter(str(place_of(file)), save_distributed=True)
+    with parallel.exchange():
+        _unwrapped(lambda: save(dict(tensors), storage_writer=writer))
+
+
+def read_parts(into: Mapping[str, torch.Tensor], file: Path, some: bool = False) -> None:
+    """Fill tensors, whole or dealt out, with what `write_parts` wrote; each process reads for itself.
+
+    Args:
+        into: by name.
+        file: as for `write_parts`.
+        some: whether there may be others among the parts.
+
+    Raises:
+        ValueError: for other names or another shape, or if a part is missing.
+    """
+    from torch.distributed.checkpoint import HuggingFaceStorageReader, load
+
+    found = {name: tuple(about.size) for name, about in _described(file).items()}
+    wanted = {name: tuple(tensor.shape) for name, tensor in into.items()}
+    wrong = [name for name in wanted if found.get(name) != wanted[name]]
+    wrong += [name for name in found if name not in wanted and not some]
+    if wrong:
+        shapes = f"{found.get(wrong[0], 'missing')} there, {wanted.get(wrong[0], 'unknown')} here"
+        raise ValueError(f"the parts in {str(place_of(file))!r} do not fit: {wrong[0]} is {shapes}")
+    reader = HuggingFaceStorageReader(str(place_of(file)))
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "torch.distributed is disabled")  # alone on purpose
+        _unwrapped(lambda: load({name: t.detach() for name, t in into.items()}, storage_reader=reader, no_dist=True))
+
+
+def load_parts(file: Path) -> dict[str, torch.Tensor]:
+    """Return all tensors that `write_parts` wrote, whole, on the CPU.
+
+    Raises:
+        ValueError: if a part is missing.
+    """
+    tensors = {name: torch.empty(about.size, dtype=about.properties.dtype) for name, about in _described(file).items()}
+    read_parts(tensors, file)
+    return tensors
+
+
+def take_out(state: Any, file: Path) -> tuple[Any, dict[str, torch.Tensor]]:
+    """Return a nested state with `Part`s in place of the tensors that are dealt out, and those by name.
+
+    Args:
+        state: dictionaries, lists and tuples.
+        file: where the parts will be.
+    """
+    tensors: dict[str, torch.Tensor] = {}
+
+    def taken(value: Any, name: str) -> Any:
+        if isinstance(value, dict):
+            return {key: taken(item, f"{name}/{key}") for key, item in value.items()}
+        if type(value) in (list, tuple):
+            return type(value)(taken(item, f"{name}/{i}") for i, item in enumerate(value))
+        if not isinstance(value, DTensor):
+            return value
+        tensors[name] = value
+        return Part(name, file)
+
+    return taken(state, file.stem), tensors
+
+
+def put_in(wanted: Mapping[Part, torch.Tensor]) -> None:
+    """Fill tensors with the parts that stand for them."""
+    for file in {part.file for part in wanted}:
+        read_parts({part.name: tensor for part, tensor in wanted.items() if part.file == file}, file, some=True)
+
+
+def _described(file: Path) -> Any:
+    """Return what the parts say of each tensor.
+
+    Raises:
+        ValueError: if they do not make up whole tensors.
+    """
+    from torch.distributed.checkpoint import HuggingFaceStorageReader
+
+    about: Any = HuggingFaceStorageReader(str(place_of(file))).read_metadata().state_dict_metadata
+    for name, tensor in about.items():
+        if sum(prod(chunk.sizes) for chunk in tensor.chunks) != prod(tensor.size):
+            raise ValueError(f"{str(place_of(file))!r} is damaged: a part of {name} is missing")
+    return about
+
+
+def _unwrapped(work: Callable[[], Any]) -> None:
+    """Do this; raise the first error of any process as it was there."""
+    from torch.distributed.checkpoint.api import CheckpointException
+
+    try:
+        work()
+    except CheckpointException as error:
+        cause, _ = next(iter(error.failures.values()))
+        raise cause from None
