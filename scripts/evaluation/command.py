@@ -14,7 +14,7 @@ from ..command import Command
 from ..options import KeyValue, common, given_by_user, processes, text, without
 
 if TYPE_CHECKING:
-    from .subject import Subject
+    from .subject import Loaded, Subject
 
 
 @click.command(
@@ -107,8 +107,7 @@ def _figures_of(run: Path, given: dict[str, Any]) -> dict[str, Any]:
     for name in ("samples", "temperature", "top_p", "out"):
         if given_by_user(name):
             raise ValueError(f"--{name.replace('_', '-')} has no meaning for {subject.env_id}")
-    with parallel.alone():  # its updates may not be for so many processes
-        loaded = subject.load(given)
+    loaded = _load(subject, given, parallel.gather(subject.content)[0])
     count = given["episodes"] or session.evaluation_episodes(text=False)
     envs = session.evaluation_envs(subject.env_id, subject.env_kwargs, loaded.device, count, given["split"])
     with progress_bar("evaluate", count) as show:
@@ -193,8 +192,7 @@ def _play(subject: Subject, file: Any, given: dict[str, Any]) -> None:
     from .completions import Pass, blocks
 
     settings = file.settings
-    with parallel.alone():
-        loaded = subject.load(given)
+    loaded = _load(subject, given, settings["content"])
     problems = settings["episodes"]
     if listed := loaded.task.stream.listed:
         problems = min(problems, len(listed))  # the same problem twice would narrow the intervals
@@ -219,6 +217,33 @@ def _play(subject: Subject, file: Any, given: dict[str, Any]) -> None:
             failure = reason or failure
     settings = settings | {"temperature": policy.temperature}
     file.figures = parallel.on_main(lambda: _concluded(file, settings, given["seed"], failure))
+
+
+def _load(subject: Subject, given: dict[str, Any], content: str) -> Loaded:
+    """Return the policy, in every process the same.
+
+    Args:
+        content: that it must have, of `Subject`.
+
+    Raises:
+        ValueError: if a run that goes on has replaced its checkpoint meanwhile.
+    """
+    from agents import parallel
+
+    loaded: list[Loaded] = []
+
+    def load() -> None:
+        with parallel.alone():  # the updates of the agent may not be for so many processes
+            loaded.append(subject.load(given))
+
+    before = subject.content
+    parallel.together(load)
+    if parallel.any_of(before != content or subject.content != content):
+        raise ValueError(
+            f"{subject.spec!r} has been replaced by a later checkpoint while it was read: evaluate again, "
+            "or name one that stays, such as RUN/checkpoint-000100"
+        )
+    return loaded[0]
 
 
 def _concluded(file: Any, settings: dict[str, Any], seed: int, failure: str) -> dict[str, Any]:

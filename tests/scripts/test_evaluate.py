@@ -4,6 +4,7 @@ import json
 import sys
 
 import pytest
+from _rlenv_scripts.evaluation import subject
 from _rlenv_scripts.run_folder import model_of
 from inprocess import run
 
@@ -92,3 +93,17 @@ def test_training_from_a_checkpoint_reads_its_model_alone(trained, tmp_path):
     outcome = run("train", "--agent", "reinforce", "--model", trained, *tiny, *choice)
     assert outcome.exit_code == 0, outcome.output
     assert not (tmp_path / "imported").exists()
+
+
+def test_a_checkpoint_that_is_replaced_while_it_is_read_is_not_evaluated(trained, monkeypatch):
+    load = subject.Subject.load
+
+    def replaced(self, given):
+        loaded = load(self, given)
+        name(trained, num_updates=7)
+        return loaded
+
+    monkeypatch.setattr(subject.Subject, "load", replaced)
+    line = refusal("evaluate", trained, "--episodes", 2, "--trust")
+    assert f"'{trained}' has been replaced by a later checkpoint while it was read: evaluate again" in line
+    assert not list(trained.glob("evaluations/*.json"))
