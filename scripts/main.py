@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import os
 import signal
 import sys
 from contextlib import suppress
@@ -15,6 +14,7 @@ from typing import Any, NoReturn
 
 import click
 
+from . import torchrun
 from .command import Group
 from .faults import explain, reader_gone, take_streams, thread_faults
 from .hints import hint_of
@@ -91,7 +91,7 @@ class Commands(Group):
             if isinstance(error, BrokenPipeError) and reader_gone():
                 sys.exit(1)
             explained = explain(error)
-            if explained is None and several():
+            if explained is None and torchrun.count() > 1:
                 from .processes import LOST, is_lost
 
                 explained = (LOST, 1) if is_lost(error) else None
@@ -103,19 +103,14 @@ class Commands(Group):
 
 
 def _fail(message: str, code: int) -> NoReturn:
-    if several():
+    if torchrun.count() > 1:
         from .processes import said_once
 
         message = said_once(message)
     with suppress(OSError):  # standard error may be closed
         if message:
-            click.echo(f"Error: {message}", err=True, file=sys.__stderr__ if several() else None)
+            click.echo(f"Error: {message}", err=True, file=sys.__stderr__ if torchrun.count() > 1 else None)
     sys.exit(code)
-
-
-def several() -> bool:
-    """Return whether torchrun has started several processes, of which this is one."""
-    return int(os.environ.get("WORLD_SIZE", "1")) > 1
 
 
 def _check_packages() -> None:
@@ -140,7 +135,7 @@ def _check_packages() -> None:
 def main() -> None:
     """Reinforcement learning for language models in a Gymnasium environment, and for classic control alike."""
     command = click.get_current_context().invoked_subcommand
-    if several() and command not in IN_SEVERAL:
+    if torchrun.count() > 1 and command not in IN_SEVERAL:
         allowed = ", ".join(IN_SEVERAL)
         raise click.UsageError(f"{command} runs in one process: start it without torchrun ({allowed} may have several)")
     try:

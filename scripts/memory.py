@@ -10,6 +10,8 @@ from typing import Any
 
 import click
 
+from .torchrun import count_here
+
 CPU_ALLOCATOR = "can't allocate memory"  # torch's on a CPU raises a plain RuntimeError
 LOWER = {  # phase of a run -> which setting to lower
     "acting": "--num-envs",
@@ -128,7 +130,7 @@ def available(device: str) -> int | None:
     if not free:
         with suppress(ValueError, OSError, AttributeError):
             free.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
-    return max(min(free) // int(os.environ.get("LOCAL_WORLD_SIZE", "1")), 0) if free else None
+    return max(min(free) // count_here(), 0) if free else None
 
 
 def _advice(config: Any, work: Any, plan: Any, free: int) -> str:

@@ -16,6 +16,7 @@ import torch
 import torch.distributed as dist
 
 from .run_files import CONFIG
+from .torchrun import count, count_here, number, number_here, restarts
 from .watch import Watch
 
 _EVER = 1e8  # seconds
@@ -24,11 +25,6 @@ _WAIT = 1.0  # second that a process with an error waits for the main one to pri
 LOST = "another process has ended, and this one with it"
 _LOST = re.compile(r"closed by peer|Connection reset|Broken pipe|Socket closed|NCCL|Timed out waiting", re.IGNORECASE)
 _store: dist.Store | None = None
-
-
-def number() -> int:
-    """Return the number of this process among them, from 0."""
-    return int(os.environ.get("RANK", "0"))
 
 
 def join(device: str, limit: float | None) -> str:
@@ -41,12 +37,18 @@ def join(device: str, limit: float | None) -> str:
         limit: seconds that the processes wait for one of them; None for ever.
 
     Raises:
-        ValueError: for more processes than devices on this machine, a device with a number, or a meeting that fails.
+        ValueError: for more processes than devices on this machine, a device with a number, a torch without processes,
+            or a meeting that fails.
     """
     global _store
-    if int(os.environ.get("WORLD_SIZE", "1")) == 1:
+    if count() == 1:
         return device
-    here, most = int(os.environ.get("LOCAL_WORLD_SIZE", "1")), torch.cuda.device_count()
+    if not dist.is_available():
+        raise ValueError(
+            f"torchrun started {count()} processes, but this PyTorch was built without torch.distributed: "
+            "install a build that has it, or start rlenv without torchrun"
+        )
+    here, most = count_here(), torch.cuda.device_count()
     on_gpu = device == "cuda" or (device == "auto" and torch.cuda.is_available())
     if device.startswith("cuda:"):
         raise ValueError(f"--device {device} names one device for {here} processes: use --device cuda")
@@ -56,7 +58,7 @@ def join(device: str, limit: float | None) -> str:
             f"use --nproc-per-node {most}, or --device cpu"
         )
     if on_gpu:
-        device = f"cuda:{os.environ['LOCAL_RANK']}"
+        device = f"cuda:{number_here()}"
         torch.cuda.set_device(device)
     address = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
     try:
@@ -65,13 +67,13 @@ def join(device: str, limit: float | None) -> str:
             "cpu:gloo,cuda:nccl" if on_gpu else "gloo",
             store=_store,
             rank=number(),
-            world_size=int(os.environ["WORLD_SIZE"]),
+            world_size=count(),
             timeout=timedelta(seconds=_EVER if limit is None else min(_EVER, limit + _MARGIN)),
         )
-        watch = Watch(_meeting_place(again=True), number(), int(os.environ["WORLD_SIZE"]), limit)
+        watch = Watch(_meeting_place(again=True), number(), count(), limit)
     except (RuntimeError, dist.DistError) as error:
         reason = str(error).splitlines()[0]
-        raise ValueError(f"the {os.environ['WORLD_SIZE']} processes did not meet at {address}: {reason}") from error
+        raise ValueError(f"the {count()} processes did not meet at {address}: {reason}") from error
     watch.start()
     click.get_current_context().call_on_close(watch.leave)
     if number() > 0:  # the main process speaks for all
@@ -79,19 +81,23 @@ def join(device: str, limit: float | None) -> str:
     return device
 
 
-def keep_begun(run: Path) -> None:
-    """Remember the run folder until torchrun ends, so that processes that it starts again go on there."""
+def keep_begun(folder: Path) -> None:
+    """Remember the folder that this job writes until torchrun ends, for the processes that it starts again."""
     if _store is not None and number() == 0:
-        _everlasting(_store).set("run", str(run.absolute()))
+        _everlasting(_store).set("folder", str(folder.absolute()))
 
 
-def begun() -> Path | None:
-    """Return the run folder that this job began before torchrun restarted its processes, if any."""
-    if _store is None or os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") == "0":
+def begun(config: str = CONFIG) -> Path | None:
+    """Return the folder that this job began before torchrun restarted its processes, if any.
+
+    Args:
+        config: the file that is written there first.
+    """
+    if _store is None or restarts() == 0:
         return None
     store = _everlasting(_store)
-    run = Path(store.get("run").decode()) if store.check(["run"]) else None
-    return run if run is not None and (run / CONFIG).is_file() else None
+    folder = Path(store.get("folder").decode()) if store.check(["folder"]) else None
+    return folder if folder is not None and (folder / config).is_file() else None
 
 
 def own_folder(run: Path, given: dict[str, Any]) -> tuple[Path, dict[str, Any]]:
@@ -117,11 +123,11 @@ def _meeting_place(again: bool = False) -> Any:
     store = dist.TCPStore(
         os.environ["MASTER_ADDR"],
         int(os.environ["MASTER_PORT"]),
-        int(os.environ["WORLD_SIZE"]),
+        count(),
         is_master=number() == 0 and not served and not again,
         timeout=timedelta(seconds=30),
     )
-    return dist.PrefixStore(f"rlenv/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", store)
+    return dist.PrefixStore(f"rlenv/{restarts()}", store)
 
 
 def _everlasting(store: Any) -> Any:
@@ -139,10 +145,10 @@ def said_once(message: str) -> str:
 
     The processes read the same options, so that most errors come up in all of them, and the main one prints those.
     """
-    if _store is None:  # before they met, all fail alike
-        return message if number() == 0 else ""
-    lost = message == LOST
     own = message if number() == 0 else f"process {number()}: {message}"
+    if _store is None:  # before they met, those of a machine fail alike
+        return own if number_here() == 0 else ""
+    lost = message == LOST
     deadline = time.monotonic() + (_WAIT if number() or lost else 0)
     try:
         while time.monotonic() < deadline:

@@ -24,6 +24,7 @@ import torch.distributed as dist
 from agents import parallel
 
 from .progress import say
+from .torchrun import number_here
 
 BEAT = 2.0  # seconds between two heartbeats
 SILENT = 11  # heartbeats that may be missing: with what torchrun needs to end, less than 30 s
@@ -146,7 +147,7 @@ class Watch:
 
     def _end(self, reason: str) -> None:
         """Say why, tell the others, and end this process, whatever it is waiting for."""
-        if self.rank <= 1 or os.environ.get("LOCAL_RANK") == "0":  # the main one, or if that is lost, one per machine
+        if self.rank <= 1 or number_here() == 0:  # the main one, or if that is lost, one per machine
             with suppress(OSError):
                 click.echo(
                     f"Error: {reason}. The job ends; go on from its last checkpoint", err=True, file=sys.__stderr__

@@ -9,7 +9,6 @@ report.md, report.json, curves.png, report.html
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
@@ -24,8 +23,10 @@ from agents.files import Lock
 
 from .. import run_folder, session
 from ..options import TEXT_ONLY, adapter, names_of
+from ..processes import begun, keep_begun
 from ..settings import is_text, resolved
 from ..sft import sft
+from ..torchrun import count_here
 from ..train import train
 from .children import Job, available_cores, rlenv_command, run_jobs
 from .report import write_report
@@ -97,7 +98,7 @@ class Study:
 
     def _run(self, missing: list[Run], model: str, done: int, total: int) -> list[dict[str, Any]]:
         """Run what is this process's, and say how each run ended; return those that failed."""
-        cores = max(1, available_cores() // int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
+        cores = max(1, available_cores() // count_here())
         limit = self.given["jobs"] or (cores if parallel.size() == 1 else 1)
         jobs = {self._job(run, model): run for run in missing}
         failed = []
@@ -185,15 +186,14 @@ def claim(given: dict[str, Any], agents: list[str], stack: ExitStack) -> dict[st
         if not (folder / SETTINGS).is_file():
             raise ValueError(f"{str(folder)!r} is not the folder of a comparison (no {SETTINGS})")
         hold(folder).close()
-        if given["overwrite"]:
+        if given["overwrite"] and begun(SETTINGS) is None:  # else this command has done so, and torchrun restarted it
             shutil.rmtree(folder)
         else:
             settings = extend(json.loads((folder / SETTINGS).read_text(encoding="utf-8")), settings, folder)
     folder.mkdir(parents=True, exist_ok=True)
     stack.enter_context(hold(folder))
-    part = folder / f"{SETTINGS}.part"  # then renamed: half-written settings would make the folder useless
-    run_folder.write_json(part, settings)
-    part.replace(folder / SETTINGS)
+    run_folder.write_json(folder / SETTINGS, settings)
+    keep_begun(folder)
     return settings
 
 

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import gymnasium
 import pytest
+import torch.distributed as dist
+from _rlenv_scripts import processes
 from _rlenv_scripts.compare.study import finished, hold
 from _rlenv_scripts.main import main
 from click.testing import CliRunner
@@ -309,6 +311,22 @@ def test_overwrite_starts_anew(tmp_path, monkeypatch):
     jobs_of(monkeypatch, "--env", "CartPole-v1", "--agents", "ppo", "--overwrite", "--log-dir", folder)
     assert not (folder / "old").exists()
     assert json.loads((folder / "compare.json").read_text())["agents"] == "ppo"
+
+
+def test_overwrite_does_not_start_anew_where_torchrun_restarted_it(tmp_path, monkeypatch):
+    folder = tmp_path / "run"
+    command = ["--env", "CartPole-v1", "--agents", "rloo", "--overwrite", "--log-dir", folder]
+    store = dist.HashStore()
+    monkeypatch.setattr(processes, "_store", dist.PrefixStore("rlenv/0", store))
+    jobs_of(monkeypatch, *command)
+    (folder / "finished").touch()
+    monkeypatch.setattr(processes, "_store", dist.PrefixStore("rlenv/1", store))
+    monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "1")
+    jobs_of(monkeypatch, *command)
+    assert (folder / "finished").exists()
+    monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "0")
+    jobs_of(monkeypatch, *command)
+    assert not (folder / "finished").exists()
 
 
 def test_more_agents_and_more_seeds_extend_a_comparison(tmp_path, monkeypatch):
