@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from pickle import UnpicklingError
@@ -24,29 +24,17 @@ from typing import Any, TypeVar
 import torch
 from gymnasium.vector import VectorEnv
 
-from . import parallel
 from .envs import named_by_checkpoint
 from .failures import DivergedError
-from .files import (
-    MANIFEST,
-    check_seal,
-    digest_of,
-    fresh_folder,
-    read_table,
-    reading,
-    seal,
-    whole_folder,
-    write_folder,
-)
+from .files import MANIFEST, check_seal, read_table, reading, seal, whole_folder, write_folder
 from .packing import read_state, write_state
-from .parts import own_files, take_out, write_parts
 from .policies import KINDS, Policy, SavedPolicy
 from .settings import NOT_SAVED
 from .shards import local
 
 T = TypeVar("T")
 FORMAT = 3  # 2: the critic of a language model is a separate module; 3: no training.pt, a manifest
-_AGENT, _POLICY, _REFERENCE, _TRAINING = "agent.json", "policy", "reference", "training"
+_AGENT, POLICY, REFERENCE, TRAINING = "agent.json", "policy", "reference", "training"
 _OLD_TRAINING = "training.pt"  # of format 2
 _PICKLES = {".bin", ".pt", ".pth", ".pkl", ".pickle", ".ckpt"}
 _TYPES: dict[str, tuple[type, ...]] = {  # of what agent.json says
@@ -82,9 +70,9 @@ class Checkpoint:
             copied: see `read_state`.
         """
         if self.facts["format"] == FORMAT:
-            state = read_state(self.path / _TRAINING, copied)
+            state = read_state(self.path / TRAINING, copied)
             if not isinstance(state, dict):
-                raise ValueError(f"the state in {str(self.path / _TRAINING)!r} cannot be read: it has no names")
+                raise ValueError(f"the state in {str(self.path / TRAINING)!r} cannot be read: it has no names")
             return state
         try:
             state = torch.load(self.path / _OLD_TRAINING, map_location="cpu", weights_only=True)
@@ -147,83 +135,52 @@ def write_checkpoint(
         ValueError: if the path holds anything but a checkpoint, or another process is writing it.
         DivergedError: if the policy's weights are not finite; nothing is written then.
     """
-    path = _place(path)
-    _check_finite(policy, path)
+    path = place(path)
+    check_finite(policy, path)
 
     def fill(folder: Path) -> None:
-        for name, part in ((_POLICY, policy), (_REFERENCE, reference)):
+        for name, part in ((POLICY, policy), (REFERENCE, reference)):
             if part is not None:
-                _save_whole(part, folder / name)
-        _finish(folder, facts, dict(training))
+                save_whole(part, folder / name)
+        finish(folder, facts, dict(training))
 
     write_folder(path, fill, previous)
 
 
-def write_sharded_checkpoint(
-    path: Path,
-    facts: Mapping[str, Any],
-    policy: Any,
-    reference: Any,
-    training: Mapping[str, Any],
-    previous: Path | None = None,
-    whole_policy: bool = False,
-) -> None:
-    """Write a checkpoint to which every process adds the weights and moments that it holds; all call this together.
-
-    Args:
-        policy: dealt out, and so is the reference.
-        whole_policy: whether the main process writes the whole policy instead.
-
-    For the other arguments and the errors see `write_checkpoint`; an error in one process is raised in all.
-    """
-    plain, (state, moments) = policy.to_save() if whole_policy else None, take_out(dict(training), Path(_TRAINING))
-    with ExitStack() as stack:  # left by an error, it removes what was written
-        folder = parallel.on_main(lambda: stack.enter_context(fresh_folder(_place(path), previous)))
-        parallel.together(lambda: _check_finite(policy, _folder(path)))
-        if whole_policy:
-            parallel.on_main(lambda: _save_whole(plain, folder / _POLICY))
-        else:
-            policy.save_parts(folder / _POLICY)
-        if reference is not None:
-            reference.save_parts(folder / _REFERENCE)
-        if moments:
-            write_parts(moments, folder / _TRAINING)
-        own = parallel.together(
-            lambda: {str(file.relative_to(folder).as_posix()): digest_of(file) for file in own_files(folder)}
-        )
-        known = {name: digest for part in own for name, digest in part.items()}
-        parallel.on_main(lambda: _finish(folder, facts, state, known))
-        parallel.on_main(stack.close)
-
-
-def _place(path: Path) -> Path:
+def place(path: Path) -> Path:
     """Return the folder for a checkpoint.
 
     Raises:
         ValueError: if it holds anything but a checkpoint.
     """
-    path = _folder(path)
+    path = folder_of(path)
     if path.exists() and not (path / _AGENT).is_file() and (path.is_file() or any(path.iterdir())):
         raise ValueError(f"{str(path)!r} exists and is not a checkpoint; it is not replaced")
     return path
 
 
-def _check_finite(policy: Policy, path: Path) -> None:
+def check_finite(policy: Policy, path: Path) -> None:
+    """Refuse to save weights, of which this process may hold a part, that are not finite.
+
+    Raises:
+        DivergedError: naming them.
+    """
     for name, weight in policy.named_parameters():
         if not local(weight).isfinite().all():
             kept = f"; {str(path)!r} is left as it is" if path.exists() else ""
             raise DivergedError(f"the weights of {name} are not finite any more, so they are not saved{kept}")
 
 
-def _save_whole(policy: Any, folder: Path) -> None:
+def save_whole(policy: Any, folder: Path) -> None:
+    """Write a policy, of which this process has all, into a new folder."""
     folder.mkdir()
     policy.save(folder)
 
 
-def _finish(folder: Path, facts: Mapping[str, Any], training: Any, known: Mapping[str, str] | None = None) -> None:
+def finish(folder: Path, facts: Mapping[str, Any], training: Any, known: Mapping[str, str] | None = None) -> None:
     """Write what is beside the policies; `known` are the SHA-256 of files that other processes have written."""
     (folder / _AGENT).write_text(_as_json({"format": FORMAT, **facts}) + "\n", encoding="utf-8")
-    write_state(training, folder / _TRAINING)
+    write_state(training, folder / TRAINING)
     seal(folder, known)
 
 
@@ -233,7 +190,7 @@ def read_checkpoint(path: Path) -> Checkpoint:
     Raises:
         ValueError: if there is none, it is damaged, or another version wrote it.
     """
-    path = whole_folder(_folder(path))
+    path = whole_folder(folder_of(path))
     if not (path / _AGENT).is_file():
         raise ValueError(f"{str(path)!r} is not a checkpoint: it has no {_AGENT}")
     facts = read_facts(path)
@@ -242,9 +199,9 @@ def read_checkpoint(path: Path) -> Checkpoint:
             raise ValueError(f"{str(file)!r} may be a pickle, which can run code; no checkpoint has such files")
     if facts["format"] == FORMAT or (path / MANIFEST).exists():  # format 2 had none: one flipped bit makes 3 a 2
         check_seal(path)
-    kind, reference = facts["policy_kind"], path / _REFERENCE
+    kind, reference = facts["policy_kind"], path / REFERENCE
     return Checkpoint(
-        path, facts, SavedPolicy(kind, path / _POLICY), SavedPolicy(kind, reference) if reference.is_dir() else None
+        path, facts, SavedPolicy(kind, path / POLICY), SavedPolicy(kind, reference) if reference.is_dir() else None
     )
 
 
@@ -252,7 +209,7 @@ def while_unchanged(path: Path, read: Callable[[], T]) -> T:
     """Return what `read` returns; call it again if it fails and another process has replaced the folder by then."""
 
     def version() -> tuple[Path, int, int] | None:
-        folder = whole_folder(_folder(path))
+        folder = whole_folder(folder_of(path))
         with suppress(OSError):
             about = folder.stat()
             return folder, about.st_ino, about.st_ctime_ns
@@ -305,5 +262,6 @@ def _as_json(facts: dict[str, Any]) -> str:
         return json.dumps({**facts, "env": None, "env_kwargs": None}, indent=2)
 
 
-def _folder(path: Path) -> Path:
+def folder_of(path: Path) -> Path:
+    """Return the folder that a path stands for; stable-baselines3's have a suffix."""
     return path.with_suffix("") if path.suffix == ".zip" else path

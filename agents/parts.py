@@ -105,14 +105,15 @@ def read_parts(into: Mapping[str, torch.Tensor], file: Path, some: bool = False)
         _unwrapped(lambda: load({name: t.detach() for name, t in into.items()}, storage_reader=reader, no_dist=True))
 
 
-def load_parts(file: Path) -> dict[str, torch.Tensor]:
-    """Return all tensors that `write_parts` wrote, whole, on the CPU.
+def load_parts(file: Path, *names: str) -> dict[str, torch.Tensor]:
+    """Return the tensors of these names, by default all that `write_parts` wrote, whole, on the CPU.
 
     Raises:
         ValueError: if a part is missing.
     """
-    tensors = {name: torch.empty(about.size, dtype=about.properties.dtype) for name, about in _described(file).items()}
-    read_parts(tensors, file)
+    found = {name: about for name, about in _described(file).items() if not names or name in names}
+    tensors = {name: torch.empty(about.size, dtype=about.properties.dtype) for name, about in found.items()}
+    read_parts(tensors, file, some=True)
     return tensors
 
 
@@ -142,6 +143,15 @@ def put_in(wanted: Mapping[Part, torch.Tensor]) -> None:
     """Fill tensors with the parts that stand for them."""
     for file in {part.file for part in wanted}:
         read_parts({part.name: tensor for part, tensor in wanted.items() if part.file == file}, file, some=True)
+
+
+def whole_parts(state: Any) -> Any:
+    """Return a nested state with whole tensors in place of `Part`s, which nobody has asked for since it was loaded."""
+    if isinstance(state, dict):
+        return {key: whole_parts(item) for key, item in state.items()}
+    if type(state) in (list, tuple):
+        return type(state)(map(whole_parts, state))
+    return load_parts(state.file, state.name)[state.name] if isinstance(state, Part) else state
 
 
 def _described(file: Path) -> Any:

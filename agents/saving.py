@@ -9,11 +9,13 @@ from typing import Any
 import numpy as np
 
 from . import log_entry, parallel
-from .checkpoint import COUNTERS, read_checkpoint, write_checkpoint, write_sharded_checkpoint
+from .checkpoint import COUNTERS, read_checkpoint, write_checkpoint
 from .envs import deals_groups, seed_of
 from .files import reading
+from .parts import whole_parts
 from .policies.base import weights_digest
 from .settings import check_names, class_named
+from .sharded_checkpoint import write_sharded_checkpoint
 from .shards import whole
 
 
@@ -48,7 +50,12 @@ def save(agent: Any, path: Path, previous: Path | None, whole_policy: bool) -> N
     facts |= moment.pop("counters")
     unwritten = agent.unwritten | ({} if agent._logger is None else log_entry.pending(agent._logger))
     moments = parallel.gather(moment)
-    state = {**agent.training_state(), "moment": moments[0], "unwritten": unwritten, "extra": agent.extra_state}
+    state = {
+        **agent.training_state(),
+        "moment": moments[0],
+        "unwritten": unwritten,
+        "extra": whole_parts(agent.extra_state),
+    }
     if len(moments) > 1:
         state["other_moments"] = moments[1:]
     reference = agent.anchor.reference

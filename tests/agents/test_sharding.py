@@ -24,7 +24,7 @@ from agents.parallel import alone
 from agents.policies.base import weights_digest
 from agents.policies.language.sharded import ShardedPolicy
 from agents.shards import local, whole
-from agents.warm_start import warm_start
+from agents.warm_start import WarmStart, warm_start
 
 SETTINGS: dict[str, Any] = {"episodes_per_update": 16, "micro_batch_tokens": 40, "learning_rate": 1e-2, "gamma": 0.9}
 CASES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {  # agent, its settings, the policy's
@@ -376,6 +376,45 @@ def test_the_last_checkpoint_has_a_policy_for_transformers(two: Ranks, tmp_path:
         assert weights_digest(model) == weights_digest(agent.policy.model)
     agent.policy.export(tmp_path / "exported")
     AutoModelForCausalLM.from_pretrained(tmp_path / "exported")
+
+
+def warm(agent: Agent) -> WarmStart:
+    return WarmStart(agent.policy, lambda size: sampled(), 4, 16, 1e-2, micro_batch_size=4)
+
+
+def half_warm(path: str) -> tuple[list[float], str]:
+    """Save in parts in the middle of a warm start; return what the whole one comes to."""
+    agent = an_agent("GRPO", shard=True, **PARTS)
+    loop = warm(agent)
+    loop.run(lambda step, loss: step < 1)
+    agent.extra_state = {"loop": loop.state_dict()}
+    agent.save(path)
+    return loop.run(), weights_digest(agent.policy.whole())
+
+
+def warm_again(path: str, shard: bool) -> tuple[list[float], str]:
+    with contextlib.nullcontext() if shard else alone():
+        agent = Agent.load(path, text_envs(num_envs=4, group_size=4), "cpu", shard=shard)
+        loop = warm(agent)
+        loop.load_state_dict(agent.extra_state["loop"])
+        return loop.run(), weights_digest(agent.policy.whole())
+
+
+def saved_again(path: str, other: str) -> None:
+    """Load a checkpoint and save it whole, without a look at its extra state."""
+    load(path, shard=True).save(other)
+
+
+@pytest.mark.slow
+def test_a_warm_start_is_continued_from_parts(two: Ranks, tmp_path: Path) -> None:
+    path, other = str(tmp_path / "saved"), str(tmp_path / "other")
+    expected = two(half_warm, path)
+    assert two(warm_again, path, True) == expected
+    two(saved_again, path, other)
+    assert not list(Path(other).rglob("*.parts"))
+    assert two(warm_again, other, True) == expected
+    losses, _ = warm_again(path, False)
+    assert losses == pytest.approx(expected[0][0], rel=1e-10)
 
 
 def on_a_full_disk(path: str) -> tuple[int | None, str]:

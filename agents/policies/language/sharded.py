@@ -214,7 +214,14 @@ class ShardedPolicy(LanguageModelPolicy):
 
     def forward(self, method: str, *args: Any) -> Any:
         """Call a method of the plain policy: FSDP2 gathers weights around `forward` only."""
-        return getattr(LanguageModelPolicy, method)(self, *args)
+        made = getattr(LanguageModelPolicy, method)(self, *args)
+        return tuple(map(_no_view, made)) if isinstance(made, tuple) else _no_view(made)
+
+
+def _no_view(value: Any) -> Any:
+    """Return a tensor that is not a view: FSDP2 starts the backward pass by a hook that views may lose."""
+    is_view = isinstance(value, torch.Tensor) and value.requires_grad and value._is_view()
+    return value.clone() if is_view else value
 
 
 class _Weights:
