@@ -7,7 +7,7 @@ training.json         optimizer, random generators, the environment's place in i
 training.safetensors  its tensors
 manifest.json         the SHA-256 of every file, by which a damaged checkpoint is noticed
 
-A sharded checkpoint has NAME.parts in the place of NAME.safetensors, with a file of each process; see parts.py. The
+A sharded checkpoint has NAME.parts in the place of NAME.safetensors, with files of each process; see parts.py. The
 tensors that all processes have stay in training.safetensors.
 """
 

@@ -1,7 +1,8 @@
 """Files of tensors in parts: every process writes what it holds, through torch.distributed.checkpoint.
 
-In the place of NAME.safetensors is the folder NAME.parts, with a safetensors file of each process. Any number of
-processes can read it, each into tensors that are dealt out in its own way, or into whole ones.
+In the place of NAME.safetensors is the folder NAME.parts, with safetensors files of each process. Any number of
+processes can read it, each into tensors that are dealt out in its own way, or into whole ones. The format is that for
+safetensors, since the usual one of torch.distributed.checkpoint has a pickle in it, which may run code when it is read.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from . import parallel
 from .parallel import DTensor
 
 SUFFIX = ".parts"
+FILE_BYTES = 2**29  # of one file, roughly: a process writes one after the other, and needs memory for two copies of one
 
 
 @dataclass(frozen=True)
@@ -74,7 +76,12 @@ def write_parts(tensors: Mapping[str, torch.Tensor], file: Path) -> None:
     """
     from torch.distributed.checkpoint import HuggingFaceStorageWriter, save
 
-    writer = HuggingFaceStorageWriter(str(place_of(file)), save_distributed=True)
+    before = 0
+    files: dict[str, int] = {}  # the number of each tensor's file, from 1
+    for name, tensor in tensors.items():
+        files[name] = 1 + before // FILE_BYTES
+        before += tensor.numel() * tensor.element_size() // parallel.size()
+    writer = HuggingFaceStorageWriter(str(place_of(file)), files, save_distributed=True)
     with parallel.exchange():
         _unwrapped(lambda: save(dict(tensors), storage_writer=writer))
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import ctypes
 import errno
 import gc
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +20,7 @@ from torch.distributed.checkpoint import HuggingFaceStorageWriter
 from torch.distributed.fsdp import FSDPModule
 from transformers import AutoModelForCausalLM, LlamaConfig
 
-from agents import AGENTS, Agent, Collector, DivergedError, LanguageModelPolicy, Rollout, files, parallel
+from agents import AGENTS, Agent, Collector, DivergedError, LanguageModelPolicy, Rollout, files, parallel, parts
 from agents.learner import Learner
 from agents.parallel import alone
 from agents.policies.base import weights_digest
@@ -216,21 +218,26 @@ def tensor_bytes() -> int:
     return sum({storage.data_ptr(): storage.nbytes() for storage in storages}.values())
 
 
+def untied(shard: bool, lora_rank: int | None, width: int = 128) -> tuple[Agent, int]:
+    """Return an agent with a language model of several layers, and its number of parameters."""
+    envs = text_envs(num_envs=4, group_size=4)
+    model = LlamaConfig(
+        vocab_size=int(envs.single_action_space.n), hidden_size=width, intermediate_size=4 * width, num_hidden_layers=4,
+        num_attention_heads=4, max_position_embeddings=64,
+    )  # fmt: skip
+    policy = LanguageModelPolicy(
+        envs.single_observation_space, envs.single_action_space, AutoModelForCausalLM.from_config(model),
+        lora_rank=lora_rank,
+    )  # fmt: skip
+    parameters = sum(parameter.numel() for parameter in policy.parameters())
+    return AGENTS["rloo"](policy, envs, shard=shard, episodes_per_update=8, device="cpu"), parameters
+
+
 def held(shard: bool, lora_rank: int | None) -> tuple[int, int, int, int]:
     """Return the weights and moments that this process has after two updates, those of the policy, and all bytes."""
     before = tensor_bytes()
     with contextlib.nullcontext() if shard else alone():
-        envs = text_envs(num_envs=4, group_size=4)
-        model = LlamaConfig(
-            vocab_size=int(envs.single_action_space.n), hidden_size=128, intermediate_size=512, num_hidden_layers=4,
-            num_attention_heads=4, max_position_embeddings=64,
-        )  # fmt: skip
-        policy = LanguageModelPolicy(
-            envs.single_observation_space, envs.single_action_space, AutoModelForCausalLM.from_config(model),
-            lora_rank=lora_rank,
-        )  # fmt: skip
-        agent = AGENTS["rloo"](policy, envs, shard=shard, episodes_per_update=8, device="cpu")
-        del policy
+        agent, _ = untied(shard, lora_rank)
         agent.learn(total_episodes=16)
     mine = sum(local(p).numel() for p in agent.policy.parameters())
     states = agent.optimizer.state.values()
@@ -415,6 +422,39 @@ def test_a_warm_start_is_continued_from_parts(two: Ranks, tmp_path: Path) -> Non
     assert two(warm_again, other, True) == expected
     losses, _ = warm_again(path, False)
     assert losses == pytest.approx(expected[0][0], rel=1e-5)
+
+
+def resident(name: str) -> int:
+    """Return the present (VmRSS) or largest (VmHWM) memory of this process in bytes."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return 1024 * next(int(line.split()[1]) for line in lines if line.startswith(name))
+
+
+def memory_to_save(path: str) -> tuple[float, float]:
+    """Return the bytes per parameter that saving takes at most, whole and in parts."""
+    agent, parameters = untied(shard=True, lora_rank=None, width=512)
+    agent.learn(total_episodes=8)
+    agent.policy.release()
+    kept, parts.FILE_BYTES = parts.FILE_BYTES, 2**22
+    taken = []
+    for agent.sharded_checkpoints in (False, True):
+        gc.collect()
+        ctypes.CDLL(None).malloc_trim(0)
+        parallel.gather(None)
+        Path("/proc/self/clear_refs").write_text("5")  # VmHWM begins anew
+        before = resident("VmRSS")
+        agent.save(path)
+        taken.append((resident("VmHWM") - before) / parameters)
+    parts.FILE_BYTES = kept
+    return taken[0], taken[1]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_saving_in_parts_takes_little_memory(two: Ranks, tmp_path: Path) -> None:
+    (whole, in_parts), (_, others) = two(memory_to_save, str(tmp_path / "saved"))
+    assert whole > 12
+    assert max(in_parts, others) < 4
 
 
 def on_a_full_disk(path: str) -> tuple[int | None, str]:
