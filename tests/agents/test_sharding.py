@@ -7,6 +7,7 @@ import copy
 import ctypes
 import errno
 import gc
+import os
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -482,6 +483,29 @@ def test_a_process_that_cannot_write_leaves_the_last_checkpoint(two: Ranks, tmp_
     digest, _ = two(begun, str(tmp_path / "saved"))
     assert two(on_a_full_disk, str(tmp_path / "saved")) == [(errno.ENOSPC, digest)] * 2
     assert [path.name for path in tmp_path.iterdir()] == ["saved"]
+
+
+def killed_in_the_middle(path: str) -> str:
+    """Save again while the last process ends before it has written; return the error of the other."""
+    agent = load(path, shard=True)
+    agent.sharded_checkpoints = True
+    if parallel.rank() == parallel.size() - 1:
+        HuggingFaceStorageWriter.write_data = lambda self, *_: os._exit(1)  # type: ignore[method-assign]
+    try:
+        agent.save(path)
+    except RuntimeError as error:
+        return str(error)
+    return ""
+
+
+@pytest.mark.slow
+def test_a_process_that_is_killed_while_it_writes_leaves_the_last_checkpoint(tmp_path: Path) -> None:
+    ranks = Ranks(2, tmp_path, patience=20)
+    digest, _ = ranks(begun, str(tmp_path / "saved"))
+    with pytest.raises((AssertionError, EOFError)):
+        ranks(killed_in_the_middle, str(tmp_path / "saved"))
+    ranks.close()
+    assert weights_digest(load(str(tmp_path / "saved"), shard=False).policy) == digest
 
 
 def broken(path: str) -> str:
