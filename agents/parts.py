@@ -9,15 +9,19 @@ from __future__ import annotations
 
 import inspect
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from importlib import import_module
 from math import prod
 from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 
 from . import parallel
+from .files import reading
 from .parallel import DTensor
 
 SUFFIX = ".parts"
@@ -37,20 +41,20 @@ class Part:
     file: Path
 
 
-def check_library() -> None:
-    """Check that this torch can write parts.
+def library() -> Any:
+    """Return torch.distributed.checkpoint.
 
     Raises:
-        ValueError: if it is too old.
+        ValueError: if this torch has none, or one that cannot write parts.
     """
-    from torch.distributed import checkpoint
-
-    writer = getattr(checkpoint, "HuggingFaceStorageWriter", None)
-    if writer is None or "save_distributed" not in inspect.signature(writer).parameters:
-        raise ValueError(
-            f"sharded checkpoints need a newer PyTorch than {torch.__version__}; install a newer one, "
-            "or pass sharded_checkpoints=False (--no-sharded-checkpoints)"
-        )
+    with suppress(ImportError, AttributeError):
+        found = import_module("torch.distributed.checkpoint")
+        if "save_distributed" in inspect.signature(found.HuggingFaceStorageWriter).parameters:
+            return found
+    raise ValueError(
+        f"sharded checkpoints need torch.distributed.checkpoint of a newer PyTorch than this ({torch.__version__}): "
+        "install one; to write whole ones, pass sharded_checkpoints=False (--no-sharded-checkpoints)"
+    )
 
 
 def place_of(file: Path) -> Path:
@@ -74,16 +78,15 @@ def write_parts(tensors: Mapping[str, torch.Tensor], file: Path) -> None:
     Raises:
         OSError: in all processes, if one of them cannot write.
     """
-    from torch.distributed.checkpoint import HuggingFaceStorageWriter, save
-
+    dcp = library()
     before = 0
     files: dict[str, int] = {}  # the number of each tensor's file, from 1
     for name, tensor in tensors.items():
         files[name] = 1 + before // FILE_BYTES
         before += tensor.numel() * tensor.element_size() // parallel.size()
-    writer = HuggingFaceStorageWriter(str(place_of(file)), files, save_distributed=True)
+    writer = dcp.HuggingFaceStorageWriter(str(place_of(file)), files, save_distributed=True)
     with parallel.exchange():
-        _unwrapped(lambda: save(dict(tensors), storage_writer=writer))
+        _unwrapped(lambda: dcp.save(dict(tensors), storage_writer=writer))
 
 
 def read_parts(into: Mapping[str, torch.Tensor], file: Path, some: bool = False) -> None:
@@ -97,8 +100,7 @@ def read_parts(into: Mapping[str, torch.Tensor], file: Path, some: bool = False)
     Raises:
         ValueError: for other names or another shape, or if a part is missing.
     """
-    from torch.distributed.checkpoint import HuggingFaceStorageReader, load
-
+    dcp = library()
     found = {name: tuple(about.size) for name, about in _described(file).items()}
     wanted = {name: tuple(tensor.shape) for name, tensor in into.items()}
     wrong = [name for name in wanted if found.get(name) != wanted[name]]
@@ -106,10 +108,11 @@ def read_parts(into: Mapping[str, torch.Tensor], file: Path, some: bool = False)
     if wrong:
         shapes = f"{found.get(wrong[0], 'missing')} there, {wanted.get(wrong[0], 'unknown')} here"
         raise ValueError(f"the parts in {str(place_of(file))!r} do not fit: {wrong[0]} is {shapes}")
-    reader = HuggingFaceStorageReader(str(place_of(file)))
-    with torch.no_grad(), warnings.catch_warnings():
+    reader = dcp.HuggingFaceStorageReader(str(place_of(file)))
+    held = {name: tensor.detach() for name, tensor in into.items()}
+    with torch.no_grad(), warnings.catch_warnings(), _readable(file):
         warnings.filterwarnings("ignore", "torch.distributed is disabled")  # alone on purpose
-        _unwrapped(lambda: load({name: t.detach() for name, t in into.items()}, storage_reader=reader, no_dist=True))
+        _unwrapped(lambda: dcp.load(held, storage_reader=reader, no_dist=True))
 
 
 def load_parts(file: Path, *names: str) -> dict[str, torch.Tensor]:
@@ -167,13 +170,23 @@ def _described(file: Path) -> Any:
     Raises:
         ValueError: if they do not make up whole tensors.
     """
-    from torch.distributed.checkpoint import HuggingFaceStorageReader
-
-    about: Any = HuggingFaceStorageReader(str(place_of(file))).read_metadata().state_dict_metadata
+    reader = library().HuggingFaceStorageReader(str(place_of(file)))
+    with _readable(file):
+        about = reader.read_metadata().state_dict_metadata
     for name, tensor in about.items():
         if sum(prod(chunk.sizes) for chunk in tensor.chunks) != prod(tensor.size):
             raise ValueError(f"{str(place_of(file))!r} is damaged: a part of {name} is missing")
     return about
+
+
+@contextmanager
+def _readable(file: Path) -> Iterator[None]:
+    """Turn the errors of parts that are damaged into one line."""
+    try:
+        with reading(place_of(file)):
+            yield
+    except SafetensorError as error:
+        raise ValueError(f"{str(place_of(file))!r} cannot be loaded: {error}") from error
 
 
 def _unwrapped(work: Callable[[], Any]) -> None:

@@ -370,6 +370,10 @@ def test_weights_of_which_a_part_is_not_in_the_manifest_either_are_refused(two: 
     said = refusal(path)
     assert "model.parts' is damaged: a part of model.embed_tokens.weight is missing" in said
     assert "\n" not in said
+    (path / "policy/model/model.parts/shard-00002-model-00001-of-00001.safetensors").write_text("no tensors")
+    files.seal(path)
+    said = refusal(path)
+    assert "model.parts' cannot be loaded: " in said and "\n" not in said
 
 
 @pytest.mark.slow
@@ -534,6 +538,15 @@ def test_parts_that_are_not_finite_are_not_written(two: Ranks, tmp_path: Path) -
 def test_shards_of_a_single_process_are_refused() -> None:
     with pytest.raises(ValueError, match="shard deals the weights out to several processes, and this is the only one"):
         text_agent()
+
+
+def test_a_torch_that_cannot_write_parts_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch.distributed.checkpoint.HuggingFaceStorageWriter", lambda path: None)
+    with pytest.raises(ValueError, match=r"sharded checkpoints need .* a newer PyTorch"):
+        parts.library()
+    monkeypatch.setitem(sys.modules, "torch.distributed.checkpoint", None)
+    with pytest.raises(ValueError, match=r"sharded checkpoints need .* a newer PyTorch"):
+        parts.library()
 
 
 def test_sharded_checkpoints_without_shards_are_refused() -> None:

@@ -54,7 +54,7 @@ def check_sharded_checkpoints(value: Any, sharded: bool) -> bool:
         raise ValueError(
             "sharded_checkpoints=True (--sharded-checkpoints) is for shard=True (--shard): pass both, or neither"
         )
-    parts.check_library()
+    parts.library()
     return True
 
 
