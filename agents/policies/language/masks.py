@@ -1,11 +1,34 @@
-"""Attention masks in the form that models of transformers accept."""
+"""Attention: which kernels compute it on a GPU, and masks in the form that models of transformers accept."""
 
 from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import torch
 from transformers import PreTrainedModel
 
 FULL, SLIDING = "full_attention", "sliding_attention"
+
+
+@contextmanager
+def without_cudnn(device: torch.device) -> Iterator[None]:
+    """Within the context, attention on a GPU is computed by flash or memory-efficient kernels, not by cuDNN's.
+
+    Where torch prefers cuDNN's (on an H100 or H200, also with a mask), it makes a plan for every new shape. Prompts and
+    rows of trees have a new shape almost every time; the other kernels need no plan. A backward pass takes the kernel
+    of its forward pass, so it needs no context, unless it computes layers again. The switch is torch's, for the whole
+    process: it is put back, so that other code keeps its own choice.
+    """
+    allowed = torch.backends.cuda.cudnn_sdp_enabled()
+    if device.type != "cuda" or not allowed:
+        yield
+        return
+    torch.backends.cuda.enable_cudnn_sdp(False)
+    try:
+        yield
+    finally:
+        torch.backends.cuda.enable_cudnn_sdp(True)
 
 
 def layer_kinds(model: PreTrainedModel) -> list[str]:

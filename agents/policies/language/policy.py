@@ -22,6 +22,7 @@ from .cuda_graph import CapturedDecoder, Captures
 from .decode_step import GeneralStep, Layout, Step, is_changed, make_step
 from .decoding import ContextDecoder, Decoder
 from .loading import check_text_spaces, has_plain_head, load_model, name_of
+from .masks import without_cudnn
 from .merging import Apart, Merged, for_acting
 from .recompute import layers_of
 from .supported import row_limit
@@ -156,7 +157,8 @@ class LanguageModelPolicy(Policy):
         tokens, lengths = obs["tokens"], obs["length"].clamp(min=1)  # a slot that has not started may get any token
         state, stale = self._up_to_date(state, len(lengths), bool(episode_start.any()))
         starts = torch.ones_like(episode_start) if stale else episode_start
-        return *state.act(tokens, lengths, starts, playing, deterministic, generator), state
+        with without_cudnn(self.device):
+            return *state.act(tokens, lengths, starts, playing, deterministic, generator), state
 
     @override
     @torch.no_grad()
@@ -171,7 +173,8 @@ class LanguageModelPolicy(Policy):
             state = Decoder(self._actor, self._step, self._choose, len(lengths), self.max_length)
             state.is_stale()  # from here on, whether the weights change
             starts = torch.ones_like(episode_start)
-        return self._distribution(state.logits(tokens, lengths, starts, None)), state
+        with without_cudnn(self.device):
+            return self._distribution(state.logits(tokens, lengths, starts, None)), state
 
     def _up_to_date(self, state: Decoder | None, num_slots: int, starting: bool) -> tuple[Decoder, bool]:
         """Return a decoder that fits the model as it is now, and whether its cache must be filled again."""

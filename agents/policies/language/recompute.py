@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import partial
 
 import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 from transformers.modeling_layers import GradientCheckpointingLayer
+
+from .masks import without_cudnn
 
 
 def layers_of(part: nn.Module) -> list[nn.Module]:
@@ -39,9 +41,14 @@ def recomputed_layers(part: nn.Module) -> Iterator[None]:
         return
     layers = layers_of(part)
     replaced = [vars(layer).get("forward") for layer in layers]
+    device = next(part.parameters()).device
+    again = partial(
+        checkpoint, use_reentrant=False, preserve_rng_state=False,
+        context_fn=lambda: (nullcontext(), without_cudnn(device)),
+    )  # fmt: skip
     try:
         for layer in layers:
-            layer.forward = partial(checkpoint, layer.forward, use_reentrant=False, preserve_rng_state=False)
+            layer.forward = partial(again, layer.forward)
         yield
     finally:
         for layer, own in zip(layers, replaced, strict=True):

@@ -21,7 +21,7 @@ from transformers import PreTrainedModel
 from ...rollout import Rollout
 from ...transfer import to_device, to_host
 from ..base import take_rows
-from .masks import attention_mask
+from .masks import attention_mask, without_cudnn
 from .recompute import recomputed_layers
 
 WORTH_IT = 0.8  # trees are read if they are at most this share of the plain rows' work: their masks cost time, too
@@ -65,7 +65,7 @@ class Reading:
             assert self.positions is not None
             distance = self.positions[:, None, :, None] - self.positions[:, None, None, :]
             inputs = {"attention_mask": attention_mask(model, self.visible, distance), "position_ids": self.positions}
-        with recomputed_layers(part) if recompute else nullcontext():
+        with without_cudnn(self.ids.device), recomputed_layers(part) if recompute else nullcontext():
             made = part(self.ids, use_cache=False, **inputs)
         return take_rows(made[name].flatten(0, 1), self.nodes)
 

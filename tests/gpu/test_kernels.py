@@ -1,0 +1,60 @@
+"""What a GPU is asked to compute: which attention, masks, products and parts; see `conftest.py`."""
+
+import pytest
+import torch
+from tiny_models import text_envs, tiny_model
+
+from agents import Collector
+from agents.policies import LanguageModelPolicy
+from agents.policies.language.masks import without_cudnn
+
+
+def policy_on(envs, kind="llama", dtype="float64", **settings):
+    spaces = envs.single_observation_space, envs.single_action_space
+    return LanguageModelPolicy(*spaces, tiny_model(kind), dtype=dtype, **settings).cuda()
+
+
+def collected(policy, envs, episodes=8):
+    collector = Collector(envs, torch.device("cuda"))
+    collector.seed(0)
+    return collector.collect(policy, episodes, torch.Generator("cuda").manual_seed(0))
+
+
+@pytest.fixture
+def attended(monkeypatch):
+    """Whether cuDNN might have been taken, for every call of attention."""
+    seen, attention = [], torch.nn.functional.scaled_dot_product_attention
+
+    def watched(*args, **kwargs):
+        seen.append(torch.backends.cuda.cudnn_sdp_enabled())
+        return attention(*args, **kwargs)
+
+    monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", watched)
+    return seen
+
+
+@pytest.mark.parametrize(("kind", "graphs"), [("llama", True), pytest.param("gpt2", False, marks=pytest.mark.slow)])
+def test_no_attention_is_computed_by_cudnn_and_others_keep_it(kind, graphs, attended):
+    envs = text_envs(8, group_size=4, device="cuda")
+    policy = policy_on(envs, kind, activation_checkpointing=True, cuda_graphs=graphs)
+    attended.clear()
+    rollout = collected(policy, envs)
+    acted = len(attended)
+    log_probs = policy.evaluate_actions(rollout)[0]
+    passed = len(attended)
+    log_probs.sum().backward()
+    assert 0 < acted < passed < len(attended), "prompts and steps, a training pass, and its layers again"
+    assert not any(attended) and torch.backends.cuda.cudnn_sdp_enabled()
+
+
+@pytest.mark.parametrize("allowed", [True, False])
+def test_the_switch_is_put_back_as_it_was(allowed):
+    before = torch.backends.cuda.cudnn_sdp_enabled()
+    torch.backends.cuda.enable_cudnn_sdp(allowed)
+    try:
+        with pytest.raises(ZeroDivisionError), without_cudnn(torch.device("cuda")), without_cudnn(torch.device("cuda")):
+            assert not torch.backends.cuda.cudnn_sdp_enabled()
+            raise ZeroDivisionError
+        assert torch.backends.cuda.cudnn_sdp_enabled() == allowed
+    finally:
+        torch.backends.cuda.enable_cudnn_sdp(before)
