@@ -6,6 +6,7 @@ from tiny_models import text_envs, tiny_model
 
 from agents import Collector
 from agents.policies import LanguageModelPolicy
+from agents.policies.language import choosing
 from agents.policies.language.masks import without_cudnn
 
 
@@ -58,3 +59,17 @@ def test_the_switch_is_put_back_as_it_was(allowed):
         assert torch.backends.cuda.cudnn_sdp_enabled() == allowed
     finally:
         torch.backends.cuda.enable_cudnn_sdp(before)
+
+
+def test_a_captured_step_chooses_in_parts_what_it_chooses_at_once(monkeypatch):
+    envs, parts, choose = text_envs(8, group_size=4, device="cuda"), [], choosing.choose
+    policy = policy_on(envs)
+    monkeypatch.setitem(choosing.CACHED, "cuda", 3 * policy.vocab_size)
+    monkeypatch.setattr(choosing, "choose", lambda law, *args: parts.append(len(law)) or choose(law, *args))
+    rollouts = [collected(policy, envs)]
+    assert parts[:3] == [3, 3, 2]
+    monkeypatch.setitem(choosing.CACHED, "cuda", 2**21)
+    policy.forget_step()
+    rollouts.append(collected(policy, envs))
+    assert torch.equal(rollouts[0].actions, rollouts[1].actions)
+    assert torch.equal(rollouts[0].log_probs, rollouts[1].log_probs)

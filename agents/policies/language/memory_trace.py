@@ -25,8 +25,8 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.pytorch_utils import Conv1D
 from typing_extensions import override
 
-from ..base import choose
 from .adapters import adapted_layers, target_names
+from .choosing import choose_in_parts
 from .critic import Critic
 from .decode_step import make_step
 from .kv_cache import SlotCache
@@ -269,7 +269,8 @@ def acting(config: PretrainedConfig, shape: Shape, slots: int, prompts: int) -> 
         reading_peak = meter.peak_since() - before
         positions = torch.full((slots,), shape.context - 2)
         step = make_step(model, shape.context)
-        choose(_log_softmax(step(positions, positions, cache, shape.context - 1), shape), False, None)
+        logits = step(positions, positions, cache, shape.context - 1)
+        choose_in_parts(lambda part: _log_softmax(part, shape), logits, shape.vocab_size, False, None)
         step_peak = meter.peak_since() - before
         return Acting(held, step_peak - held, max(reading_peak, step_peak))
 
@@ -282,8 +283,8 @@ def _reading(shape: Shape, rows: int) -> Reading:
 
 
 def _log_softmax(logits: torch.Tensor, shape: Shape) -> torch.Tensor:
-    logits = logits[..., : shape.vocab_size]
-    return torch.log_softmax(logits.to(torch.promote_types(logits.dtype, torch.float32)), -1)
+    precision = torch.promote_types(logits.dtype, torch.float32)
+    return torch.log_softmax(logits[..., : shape.vocab_size], -1, dtype=precision)
 
 
 def _has_plain_head(config: PretrainedConfig) -> bool:

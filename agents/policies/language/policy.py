@@ -15,8 +15,9 @@ from typing_extensions import override
 from ...checks import check_choice, check_flag
 from ...defaults import rates_of
 from ...rollout import Obs, Rollout
-from ..base import Policy, Source, choose, scatter_steps, take_rows
+from ..base import Policy, Source, scatter_steps, take_rows
 from . import adapters, policy_folder
+from .choosing import choose_in_parts
 from .critic import CRITICS, Critic
 from .cuda_graph import CapturedDecoder, Captures
 from .decode_step import GeneralStep, Layout, Step, is_changed, make_step
@@ -221,7 +222,7 @@ class LanguageModelPolicy(Policy):
 
     def _choose(self, logits: torch.Tensor, deterministic: bool, source: Source) -> tuple[torch.Tensor, torch.Tensor]:
         """Return tokens and their log-probabilities [B], given logits [B, V]."""
-        return choose(self._distribution(logits), deterministic, source)
+        return choose_in_parts(self._distribution, logits, self.vocab_size, deterministic, source)
 
     def _distribution(self, logits: torch.Tensor) -> torch.Tensor:
         """Return the log-probabilities that tokens are drawn with [B, V], given logits [B, V]."""
@@ -230,10 +231,10 @@ class LanguageModelPolicy(Policy):
     def _log_softmax(self, logits: torch.Tensor) -> torch.Tensor:
         """Return log pi from logits [..., V'], for acting and training alike."""
         logits = logits[..., : self.vocab_size]  # some models pad their vocabulary
-        logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+        precision = torch.promote_types(logits.dtype, torch.float32)
         if self.temperature != 1:
-            logits = logits / self.temperature
-        return torch.log_softmax(logits, dim=-1)
+            logits = logits.to(precision) / self.temperature
+        return torch.log_softmax(logits, dim=-1, dtype=precision)  # on a GPU one kernel, from 16 bits too
 
     # Training. An edge is a context and the token chosen in it; equal steps share one (see `Reading`).
 

@@ -1,0 +1,80 @@
+"""Tokens chosen in parts: the same tokens, log-probabilities and random numbers as all at once."""
+
+import pytest
+import torch
+from identity_checks import check_acting_equals_training, collect
+from tiny_models import text_envs, tiny_policy
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from agents.policies import SampledPolicy
+from agents.policies.base import choose
+from agents.policies.language import choosing
+from agents.policies.language.choosing import choose_in_parts
+from agents.policies.language.sampling import nucleus
+
+ROWS, VOCAB, PADDED = 23, 50, 53
+LAWS = {
+    "whole": lambda x: torch.log_softmax(x[..., :VOCAB], -1),
+    "nucleus": lambda x: nucleus(torch.log_softmax(x[..., :VOCAB], -1), 0.7),
+}
+
+
+def logits_of(dtype):
+    return 3 * torch.randn(ROWS, PADDED, dtype=dtype, generator=torch.Generator().manual_seed(0))
+
+
+@pytest.mark.parametrize("rows", [1, 4, 22, 23, 100])
+@pytest.mark.parametrize("law", LAWS)
+@pytest.mark.parametrize("how", ["greedy", "drawn here", "drawn before"])
+def test_parts_of_any_size_choose_the_same(rows, law, how, monkeypatch):
+    monkeypatch.setitem(choosing.CACHED, "cpu", rows * VOCAB + 1)
+    logits = logits_of(torch.float32)
+    noise = torch.empty(ROWS, PADDED).exponential_(generator=torch.Generator().manual_seed(1))
+
+    def source():
+        return noise if how == "drawn before" else torch.Generator().manual_seed(2)
+
+    wanted = choose(LAWS[law](logits), how == "greedy", source())
+    drawn = source()
+    made = choose_in_parts(LAWS[law], logits, VOCAB, how == "greedy", drawn)
+    assert all(torch.equal(ours, theirs) for ours, theirs in zip(made, wanted, strict=True))
+    if how == "drawn here":  # what comes after is the same, too
+        after = torch.Generator().manual_seed(2)
+        choose(LAWS[law](logits), False, after)
+        assert torch.equal(drawn.get_state(), after.get_state())
+
+
+def test_the_distribution_of_all_rows_never_exists_at_once(monkeypatch):
+    class Largest(TorchDispatchMode):
+        elements = 0
+
+        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+            made = function(*args, **(kwargs or {}))
+            if function is torch.ops.aten._log_softmax.default:
+                self.elements = max(self.elements, made.numel())
+            return made
+
+    monkeypatch.setitem(choosing.CACHED, "cpu", 4 * VOCAB)
+    with Largest() as seen:
+        choose_in_parts(LAWS["whole"], logits_of(torch.float32), VOCAB, False, None)
+    assert seen.elements == 4 * VOCAB
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [("float64", 1e-10), ("float32", 1e-5)])
+def test_acting_in_parts_equals_training(dtype, tolerance, monkeypatch):
+    envs = text_envs(6)
+    policy = tiny_policy("llama", envs, dtype=dtype, temperature=0.7, share_contexts=False)
+    whole = collect(policy, envs, 12)
+    monkeypatch.setitem(choosing.CACHED, "cpu", 2 * policy.vocab_size)
+    parts = collect(policy, envs, 12)
+    assert torch.equal(parts.actions, whole.actions) and torch.equal(parts.log_probs, whole.log_probs)
+    check_acting_equals_training(policy, envs, tolerance)
+
+
+def test_a_nucleus_is_drawn_from_in_parts(monkeypatch, generator):
+    policy = tiny_policy("llama", text_envs(6))
+    wrapped, logits = SampledPolicy(policy, top_p=0.5), logits_of(torch.float32)[:, : policy.vocab_size]
+    monkeypatch.setitem(choosing.CACHED, "cpu", policy.vocab_size)
+    actions, log_probs = wrapped._choose(logits, False, generator)
+    law = nucleus(logits.log_softmax(-1), 0.5)
+    assert torch.equal(log_probs, law.gather(1, actions[:, None])[:, 0]) and log_probs.isfinite().all()
