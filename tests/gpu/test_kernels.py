@@ -6,7 +6,7 @@ from tiny_models import text_envs, tiny_model
 
 from agents import Collector
 from agents.policies import LanguageModelPolicy
-from agents.policies.language import choosing
+from agents.policies.language import choosing, masks, training_pass
 from agents.policies.language.masks import without_cudnn
 
 
@@ -73,3 +73,27 @@ def test_a_captured_step_chooses_in_parts_what_it_chooses_at_once(monkeypatch):
     rollouts.append(collected(policy, envs))
     assert torch.equal(rollouts[0].actions, rollouts[1].actions)
     assert torch.equal(rollouts[0].log_probs, rollouts[1].log_probs)
+
+
+def test_a_training_pass_has_larger_chunks_on_a_gpu(monkeypatch):
+    monkeypatch.setattr(training_pass, "ELEMENTS", 2)
+    monkeypatch.setattr(training_pass, "GPU_ELEMENTS", 6)
+    for device, sizes in (("cpu", [1] * 5), ("cuda", [3, 2])):
+        rows, seen = torch.arange(5.0).to(device), []
+        with torch.no_grad():
+            training_pass.by_chunks(lambda x, seen=seen: (seen.append(len(x)) or x,), 2, rows)
+        assert seen == sizes
+
+
+def test_masks_are_added_and_made_once_per_step(monkeypatch):
+    envs, made, given, added = text_envs(4, device="cuda"), [], set(), masks._added
+    policy, attention = policy_on(envs), torch.nn.functional.scaled_dot_product_attention
+
+    def watched(q, k, v, attn_mask=None, **rest):
+        given.add(None if attn_mask is None else attn_mask.dtype)
+        return attention(q, k, v, attn_mask=attn_mask, **rest)
+
+    monkeypatch.setattr(masks, "_added", lambda *args: made.append(1) or added(*args))
+    monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", watched)
+    policy.evaluate_actions(collected(policy, envs, 4))
+    assert made and torch.bool not in given and torch.float64 in given

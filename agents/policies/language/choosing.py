@@ -1,7 +1,7 @@
 """Choosing tokens out of a large vocabulary, on a GPU in parts that stay in its cache.
 
-The distribution of 1,024 slots over 152,000 words takes 620 MB, and every operation on it moves all of that. In parts of a
-few rows, only logits and noise come from memory. On a CPU, new memory for every part costs what the cache saves.
+The distribution of 1,024 slots over 152,000 words takes 620 MB, and every operation on it moves all of that. In parts
+of a few rows, only logits and noise come from memory. On a CPU, new memory for every part costs what the cache saves.
 """
 
 from __future__ import annotations

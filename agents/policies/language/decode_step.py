@@ -16,7 +16,7 @@ from transformers import PreTrainedModel
 from typing_extensions import override
 
 from .kv_cache import SlotCache
-from .masks import SLIDING, attention_mask, layer_kinds, visible_by_kind
+from .masks import SLIDING, attention_mask, layer_kinds, masks_by_kind
 
 WRITTEN_OUT = ("llama", "mistral", "qwen2", "qwen3")  # model types
 PROJECTIONS = (  # those in a row read the same input
@@ -128,9 +128,9 @@ class LlamaStep(Step):
     ) -> torch.Tensor:
         cache.begin(positions, window, ragged)
         masks: dict[str, torch.Tensor] = {}  # not needed if all contexts are as long as the window
-        if ragged or self.windowed:
-            masks = visible_by_kind(self.model, *_looks_back(positions, window))
         x = self.trunk.embed_tokens(tokens)  # [R, D]
+        if ragged or self.windowed:
+            masks = masks_by_kind(self.model, *_looks_back(positions, window), x.dtype)
         cos, sin = (table[positions][:, None] for table in self._rotary_tables(x))
         for layer, kind, memory in zip(self.layers, self.kinds, cache.layers, strict=True):
             x = layer(x, cos, sin, memory, masks.get(kind))

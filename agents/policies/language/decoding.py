@@ -14,6 +14,7 @@ from ..base import Source
 from .decode_step import Step
 from .kv_cache import SlotCache
 
+PREFILL = 2**16  # tokens of prompts that are read at once; limits the memory of their activations
 Choose = Callable[[torch.Tensor, bool, Source], tuple[torch.Tensor, torch.Tensor]]
 
 
@@ -101,17 +102,21 @@ class Decoder:
         contexts, counts = to_host(tokens[slots], lengths[slots])
         first, last = torch.stack(counts.aminmax()).tolist()
         beyond = torch.arange(last) >= counts[:, None]
-        contexts = contexts[:, :last].masked_fill(beyond, 0)
-        distinct, source_rows = contexts.unique_consecutive(dim=0, return_inverse=True)
-        distinct, source_rows = (to_device(each, tokens.device) for each in (distinct, source_rows))
-        read, logits = DynamicCache(), None
-        if head and first == last:
-            made = self.model(distinct, past_key_values=read, use_cache=True, logits_to_keep=1)
-            logits = made.logits[source_rows, -1]
-        else:
-            self.model.base_model(distinct, past_key_values=read, use_cache=True)
-        self.cache.place(rows, read, source_rows)
-        return counts, logits
+        distinct, sources = contexts[:, :last].masked_fill(beyond, 0).unique_consecutive(dim=0, return_inverse=True)
+        at_once = max(PREFILL // last, 1)
+        starts = torch.arange(0, len(distinct), at_once)
+        ends = torch.searchsorted(sources, starts + at_once).tolist()  # sorted: neighbours have neighbouring sources
+        distinct, sources = (to_device(each, tokens.device) for each in (distinct, sources))
+        made = []
+        for start, begin, end in zip(starts.tolist(), [0, *ends], ends, strict=False):
+            ids, source_rows, read = distinct[start : start + at_once], sources[begin:end] - start, DynamicCache()
+            if head and first == last:
+                logits = self.model(ids, past_key_values=read, use_cache=True, logits_to_keep=1).logits
+                made.append(logits[source_rows, -1])
+            else:
+                self.model.base_model(ids, past_key_values=read, use_cache=True)
+            self.cache.place(rows[begin:end], read, source_rows)
+        return counts, torch.cat(made) if made else None
 
 
 class ContextDecoder(Decoder):

@@ -9,6 +9,8 @@ import torch
 from transformers import PreTrainedModel
 
 FULL, SLIDING = "full_attention", "sliding_attention"
+ADDED_ON = ("cuda",)  # types of devices whose attention adds its mask to the scores
+ALIGNMENT = 16  # elements; memory-efficient attention copies masks whose rows begin elsewhere, in every layer
 
 
 @contextmanager
@@ -51,6 +53,28 @@ def visible_by_kind(model: PreTrainedModel, visible: torch.Tensor, distance: tor
     return {kind: visible & (distance < config.sliding_window) if kind == SLIDING else visible for kind in kinds}
 
 
+def masks_by_kind(
+    model: PreTrainedModel, visible: torch.Tensor, distance: torch.Tensor, dtype: torch.dtype
+) -> dict[str, torch.Tensor]:
+    """Return the mask of each kind of layer, in the form that the device's attention works with [R, 1, Q, K].
+
+    On a GPU that is what is added to the scores, made once here: a boolean mask is turned into it in every layer. On a
+    CPU it is the boolean one. Arguments as in `visible_by_kind`, and the precision of the scores.
+    """
+    masks = visible_by_kind(model, visible, distance)
+    if visible.device.type in ADDED_ON:
+        masks = {kind: _added(mask, dtype) for kind, mask in masks.items()}
+    return masks
+
+
+def _added(visible: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """Return 0 where a mask is true and -inf elsewhere."""
+    keys = visible.shape[-1]
+    aligned = -(-keys // ALIGNMENT) * ALIGNMENT
+    made = visible.new_zeros(*visible.shape[:-1], aligned, dtype=dtype)[..., :keys]
+    return made.masked_fill_(~visible, -torch.inf)
+
+
 def attention_mask(
     model: PreTrainedModel, visible: torch.Tensor, distance: torch.Tensor
 ) -> torch.Tensor | dict[str, torch.Tensor]:
@@ -58,8 +82,9 @@ def attention_mask(
 
     Arguments as in `visible_by_kind`.
     """
-    masks = visible_by_kind(model, visible, distance)
-    if model.config.get_text_config()._attn_implementation == "eager":  # adds the mask to the scores
+    masks = masks_by_kind(model, visible, distance, model.dtype)
+    adds = model.config.get_text_config()._attn_implementation == "eager"
+    if adds and visible.device.type not in ADDED_ON:
         zero = torch.zeros((), dtype=model.dtype, device=visible.device)
         masks = {kind: zero.where(mask, torch.finfo(model.dtype).min) for kind, mask in masks.items()}
     return masks if len(masks) > 1 else next(iter(masks.values()))

@@ -29,6 +29,7 @@ from .adapters import adapted_layers, target_names
 from .choosing import choose_in_parts
 from .critic import Critic
 from .decode_step import make_step
+from .decoding import PREFILL
 from .kv_cache import SlotCache
 from .training_pass import Reading, by_chunks
 
@@ -260,11 +261,17 @@ def acting(config: PretrainedConfig, shape: Shape, slots: int, prompts: int) -> 
     """Return the bytes of acting in some slots, from reading their prompts to a step at the end of the context."""
     with _fake(config, replace(shape, lora_rank=None)) as (model, _, meter):  # the adapter is merged
         before, rows = meter.now, torch.arange(slots)
-        cache, read = SlotCache(model.config.get_text_config().num_hidden_layers, slots, shape.context), DynamicCache()
-        ids = torch.zeros(prompts, shape.prompt_length, dtype=torch.int64)
-        logits = model(ids, past_key_values=read, use_cache=True, logits_to_keep=1).logits[rows % prompts, -1]
-        cache.place(rows, read, rows % prompts)
-        del read, logits
+        cache = SlotCache(model.config.get_text_config().num_hidden_layers, slots, shape.context)
+        source, made, at_once = rows * prompts // slots, [], max(PREFILL // shape.prompt_length, 1)
+        for start in range(0, prompts, at_once):
+            end = min(start + at_once, prompts)
+            those = slice(-(-start * slots // prompts), -(-end * slots // prompts))  # the slots of these prompts
+            ids, read = torch.zeros(end - start, shape.prompt_length, dtype=torch.int64), DynamicCache()
+            logits = model(ids, past_key_values=read, use_cache=True, logits_to_keep=1).logits
+            made.append(logits[source[those] - start, -1])
+            cache.place(rows[those], read, source[those] - start)
+        logits = torch.cat(made)
+        del ids, read, logits, made, source
         held = meter.now - before
         reading_peak = meter.peak_since() - before
         positions = torch.full((slots,), shape.context - 2)

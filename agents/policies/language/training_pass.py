@@ -27,6 +27,7 @@ from .recompute import recomputed_layers
 WORTH_IT = 0.8  # trees are read if they are at most this share of the plain rows' work: their masks cost time, too
 HOST = torch.device("cpu")
 ELEMENTS = 2**25  # of a chunk of `by_chunks`; 128 MiB in float32
+GPU_ELEMENTS = 2**28  # products of few rows would read a large head again and again
 
 
 @dataclass(frozen=True)
@@ -235,15 +236,15 @@ def by_chunks(
 ) -> tuple[torch.Tensor, ...]:
     """Return `function(*inputs)` without keeping the intermediate results of all rows at once.
 
-    Beyond `ELEMENTS` elements, the rows are computed in chunks, whose intermediate results are dropped and computed
-    again in the backward pass.
+    Beyond `ELEMENTS` elements (on a GPU `GPU_ELEMENTS`), the rows are computed in chunks, whose intermediate results
+    are dropped and computed again in the backward pass.
 
     Args:
         function: maps inputs [E, ...] to outputs [E, ...], each row independently.
         width: elements per row of its intermediate results, such as the size of the vocabulary.
         inputs: [E, ...] each.
     """
-    rows = max(ELEMENTS // width, 1)
+    rows = max((GPU_ELEMENTS if inputs[0].device.type == "cuda" else ELEMENTS) // width, 1)
     if len(inputs[0]) <= rows:
         return function(*inputs)
     chunks = zip(*(x.split(rows) for x in inputs), strict=True)

@@ -1,0 +1,79 @@
+"""Prompts read in parts, and masks that are added: the same as at once, and as boolean ones."""
+
+import pytest
+import torch
+from identity_checks import EXACT, assert_close, collect
+from tiny_models import MODELS, text_envs, tiny_policy
+
+from agents.policies.language import decoding, masks, memory, memory_trace
+from agents.policies.language.cuda_graph import CapturedDecoder
+
+SLOTS = 9
+
+
+def captured(policy):
+    """Let a policy act through the captured step, which runs on a CPU as well."""
+    parts = policy._actor, policy._step, policy._choose, SLOTS, policy.max_length, policy._captures
+    policy.initial_state = lambda num_envs: CapturedDecoder(*parts)
+    return policy
+
+
+@pytest.mark.parametrize("limit", [1, 9, 30])
+@pytest.mark.parametrize("kind", ["own", "shared", "captured"])
+def test_prompts_in_parts_are_read_as_at_once(kind, limit, monkeypatch):
+    envs = text_envs(SLOTS, group_size=3)
+    policy = tiny_policy("llama", envs, share_contexts=kind == "shared")
+    policy = captured(policy) if kind == "captured" else policy
+    whole = collect(policy, envs, 18)
+    read = []
+
+    def watched(module, args, kwargs):
+        if kwargs.get("past_key_values") is not None:
+            read.append((args[0] if args else kwargs["input_ids"]).shape)
+
+    monkeypatch.setattr(decoding, "PREFILL", limit)
+    policy.model.base_model.register_forward_pre_hook(watched, with_kwargs=True)
+    parts = collect(captured(policy) if kind == "captured" else policy, envs, 18)
+    prompts = [shape for shape in read if shape[1] > 1]
+    assert prompts and all(rows * length <= limit or rows == 1 for rows, length in prompts)
+    assert torch.equal(parts.actions, whole.actions)
+    assert_close(parts.log_probs, whole.log_probs, EXACT, "prompts in parts and at once")
+
+
+@pytest.mark.parametrize("slots", [4, 6, 7])
+def test_the_plan_reads_prompts_in_parts_too(slots, monkeypatch):
+    shape = memory.Workload(vocab_size=8, prompt_length=64, completion_length=2)
+    config = tiny_policy("llama", text_envs(1)).model.config
+    whole = memory_trace.acting(config, shape, slots, 4)
+    monkeypatch.setattr(memory_trace, "PREFILL", 64)
+    parts = memory_trace.acting(config, shape, slots, 4)
+    assert parts.cache == whole.cache and parts.peak < 0.8 * whole.peak
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_masks_that_are_added_give_the_same(name, monkeypatch):
+    envs = text_envs(4, group_size=2)
+    policy = tiny_policy(name, envs)
+    rollout = collect(policy, envs, 8)
+    wanted = policy.evaluate_actions(rollout)[0]
+    monkeypatch.setattr(masks, "ADDED_ON", ("cpu",))
+    seen = []
+    made = masks._added
+    monkeypatch.setattr(masks, "_added", lambda *args: seen.append(made(*args)) or seen[-1])
+    again = collect(policy, envs, 8)
+    log_probs = policy.evaluate_actions(again)[0]
+    assert torch.equal(again.actions, rollout.actions)
+    assert_close(log_probs, wanted, EXACT, "added and boolean masks")
+    assert_close(again.log_probs, rollout.log_probs, EXACT, "added and boolean masks in acting")
+    assert seen and all(mask.stride(-2) % masks.ALIGNMENT == 0 and mask.is_floating_point() for mask in seen)
+
+
+def test_a_step_makes_each_mask_once(monkeypatch):
+    policy = tiny_policy("llama", text_envs(2))
+    monkeypatch.setattr(masks, "ADDED_ON", ("cpu",))
+    calls, added = [], masks._added
+    monkeypatch.setattr(masks, "_added", lambda *args: calls.append(1) or added(*args))
+    decoder = decoding.Decoder(policy.model, policy._step, policy._choose, 2, policy.max_length)
+    tokens, starts = torch.ones(2, policy.max_length, dtype=torch.int64), torch.ones(2, dtype=torch.bool)
+    decoder.logits(tokens, torch.tensor([2, 3]), starts, None)
+    assert calls == [1] and len(policy.model.base_model.layers) > 1
