@@ -8,6 +8,7 @@ from agents import Collector
 from agents.policies import LanguageModelPolicy
 from agents.policies.language import choosing, masks, training_pass
 from agents.policies.language.masks import without_cudnn
+from agents.policies.language.products import Joined
 
 
 def policy_on(envs, kind="llama", dtype="float64", **settings):
@@ -97,3 +98,18 @@ def test_masks_are_added_and_made_once_per_step(monkeypatch):
     monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", watched)
     policy.evaluate_actions(collected(policy, envs, 4))
     assert made and torch.bool not in given and torch.float64 in given
+
+
+def test_projections_are_one_product_that_follows_the_optimizer():
+    envs = text_envs(8, group_size=4, device="cuda")
+    policy = policy_on(envs)
+    rollout = collected(policy, envs)
+    assert all(isinstance(part, Joined) for layer in policy._step.layers for part in (layer.qkv, layer.gate_up))
+    graphs = policy._captures[8].runs.copy()
+    policy.evaluate_actions(rollout)[0].sum().backward()
+    torch.optim.SGD(policy.actor_parameters(), lr=0.1).step()
+    after = collected(policy, envs)
+    log_probs = policy.evaluate_actions(after)[0].detach()
+    assert (log_probs - after.log_probs).abs().max() < 1e-6
+    assert policy._captures[8].runs.items() >= graphs.items(), "what was captured is replayed"
+    assert not torch.equal(after.log_probs.exp().sum(), rollout.log_probs.exp().sum())

@@ -83,6 +83,12 @@ class DeviceTensor(torch.Tensor):
             memo[id(self)] = torch.nn.Parameter(made, self.requires_grad) if is_parameter else made
         return memo[id(self)]
 
+    def _move(self, value: torch.Tensor) -> None:
+        torch.Tensor.data.__set__(self, value)  # type: ignore[attr-defined]
+        self.data_on_host = value.data_on_host  # type: ignore[attr-defined]
+
+    data = property(torch.Tensor.data.__get__, _move)  # type: ignore[assignment, attr-defined]
+
     def __repr__(self, **kwargs: Any) -> str:  # type: ignore[override]
         return f"{self.data_on_host!r} on the pretend device"
 

@@ -6,7 +6,7 @@ models with Llama's layers, without the Python overhead that dominates a small s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, Protocol
 
 import torch
@@ -17,6 +17,7 @@ from typing_extensions import override
 
 from .kv_cache import SlotCache
 from .masks import SLIDING, attention_mask, layer_kinds, masks_by_kind
+from .products import products_for
 
 WRITTEN_OUT = ("llama", "mistral", "qwen2", "qwen3")  # model types
 PROJECTIONS = (  # those in a row read the same input
@@ -46,30 +47,19 @@ class Step(Protocol):
         """
 
 
-class Products:
-    """Linear layers that read the same input."""
-
-    def __init__(self, parts: Sequence[Any]) -> None:
-        self.weights = [(part.weight, part.bias) for part in parts]
-
-    def __call__(self, x: torch.Tensor) -> Sequence[torch.Tensor]:
-        """Return W x + b of each layer [R, out], given x [R, in]."""
-        return [F.linear(x, *each) for each in self.weights]
-
-
-def make_step(model: PreTrainedModel, max_length: int, products: Callable[..., Any] = Products) -> Step:
+def make_step(model: PreTrainedModel, max_length: int, products: Callable[..., Any] = products_for) -> Step:
     """Return the fastest step that the model allows as it is now.
 
     Args:
         model: the one that acts.
         max_length: L, the longest context.
-        products: makes what computes the projections of a layer, given some of them; others than `Products` know
-            peft's layers.
+        products: makes what computes the projections of a layer, given some of them; others than `products_for`
+            know peft's layers.
     """
     config = model.config.get_text_config()
     rope = getattr(config, "rope_parameters", None) or {}
     known = config.model_type in WRITTEN_OUT and rope.get("rope_type", "default") in PLAIN_ROPE
-    if known and _is_plain(model, adapted=products is not Products):
+    if known and _is_plain(model, adapted=products is not products_for):
         return LlamaStep(model, max_length, products)
     return GeneralStep(model)
 
@@ -114,7 +104,7 @@ class LlamaStep(Step):
     Query heads that share a key are the queries of one attention, so keys and values are never repeated.
     """
 
-    def __init__(self, model: PreTrainedModel, max_length: int, products: Callable[..., Any] = Products) -> None:
+    def __init__(self, model: PreTrainedModel, max_length: int, products: Callable[..., Any] = products_for) -> None:
         self.model, self.trunk, self.head = model, model.base_model, model.get_output_embeddings()
         self.max_length = max_length
         self.layers = [_LayerStep(layer, products) for layer in self.trunk.layers]

@@ -11,7 +11,8 @@ from torch import nn
 from transformers import PreTrainedModel
 
 from .adapters import NAME, adapted_layers, without_adapter
-from .decode_step import Products, Step, is_changed, make_step
+from .decode_step import Step, is_changed, make_step
+from .products import Products
 
 
 class Merged:

@@ -208,12 +208,13 @@ class LanguageModelPolicy(Policy):
 
     def _renew_step(self) -> None:
         """Make the decode step for the model as it is now, and drop graphs captured of the last one."""
-        self._layout, self._captures = Layout(self.model), Captures()
+        self._captures = Captures()
         self._acting = for_acting(self.model)
         if self._acting is None:
             self._step = make_step(self.model, self.max_length)
         else:
             self._step = self._acting.make_step(self.max_length)
+        self._layout = Layout(self.model)  # after the step is made, which may move weights into one storage
 
     @property
     def _actor(self) -> PreTrainedModel:
