@@ -25,10 +25,11 @@ BENCHMARKS = {  # name: its module, which has `run(name, pairs) -> list[Row]`, a
     "memory": ("memory", "peak memory of the loss with a large vocabulary, against TRL and full logits"),
     "adapters": ("adapters", "acting with a LoRA adapter, against acting without one"),
     "scale": ("scale", "growth of time and memory with slots, length and group size"),
+    "h200": ("h200", "on a GPU, in ten minutes: each technique with and without it, and shares of the measured floor"),
     "h200-decode": ("h200_decode", "decoding with a 0.5 B model on a GPU, against generate"),
     "h200-train": ("h200_train", "an update of a 0.5 B model on a GPU, against TRL"),
 }
-NEEDS_GPU = ("h200-decode", "h200-train")
+NEEDS_GPU = ("h200", "h200-decode", "h200-train")
 
 
 def find_benchmark(name: str) -> Any:

@@ -1,7 +1,8 @@
-"""A task over random words, and the model of the GPU benchmarks: Qwen2.5-0.5B's shape with random weights."""
+"""A task over random words, the model of the GPU benchmarks (Qwen2.5-0.5B's shape), and what the device can do."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import gymnasium as gym
@@ -12,15 +13,56 @@ from transformers import PreTrainedModel, PreTrainedTokenizerFast, Qwen2Config, 
 import rlenv  # noqa: F401 (registers TextGen-v0)
 from verifiers import FunctionVerifier
 
+from .measure import clock
+
 PROMPT, TOKENS = 128, 256
-BANDWIDTH, FLOPS = 4.8e12, 989e12  # vendor's figures for an H200: bytes and dense bfloat16 operations per second
 VOCABULARY = 151_936
+SQUARE, COPIED = 8192, 2**31  # a large product [n, n] [n, n], and the bytes of a large copy
 
 
 def require_gpu() -> None:
     """Raise a ValueError if torch finds no GPU."""
     if not torch.cuda.is_available():
         raise ValueError("this benchmark needs a CUDA device; torch finds none")
+
+
+@dataclass(frozen=True)
+class Floors:
+    """The speed of a device, measured: a floor of everything that runs on it.
+
+    Attributes:
+        operations: per second, of a large product in bfloat16.
+        bandwidth: bytes read and written per second by a large copy.
+    """
+
+    operations: float
+    bandwidth: float
+
+    @classmethod
+    def of(cls, device: torch.device, square: int = SQUARE, copied: int = COPIED, repeats: int = 10) -> Floors:
+        """Measure the device: the best of five rounds, after one that warms up."""
+        generator = torch.Generator(device).manual_seed(0)  # a GPU is faster on zeros and ones than on real numbers
+        x = torch.randn(square, square, dtype=torch.bfloat16, device=device, generator=generator)
+        source = torch.ones(copied, dtype=torch.int8, device=device)
+        target = torch.empty_like(source)
+        seconds: dict[str, list[float]] = {"product": [], "copy": []}
+        for _ in range(6):
+            for name, run in (("product", lambda: x @ x), ("copy", lambda: target.copy_(source))):
+                with clock() as taken:
+                    for _ in range(repeats):
+                        run()
+                seconds[name].append(taken() / repeats)
+        product, copy = (min(each[1:]) for each in seconds.values())
+        return cls(2 * square**3 / product, 2 * copied / copy)
+
+    def step(self, model: PreTrainedModel, batch: int, context: float) -> float:
+        """Return the least seconds of a decode step: weights and cache are read once, and each weight multiplied."""
+        config = model.config
+        weights = sum(p.numel() * p.element_size() for p in model.parameters())
+        head = config.hidden_size // config.num_attention_heads
+        memory = 2 * config.num_hidden_layers * config.num_key_value_heads * head * model.dtype.itemsize
+        computed = 2 * batch * sum(p.numel() for p in model.parameters())
+        return max((weights + batch * context * memory) / self.bandwidth, computed / self.operations)
 
 
 def qwen(scale: float = 1.0) -> PreTrainedModel:

@@ -10,7 +10,7 @@ from transformers import PreTrainedModel
 from agents import LanguageModelPolicy
 from agents.collector import Collector
 
-from .gpu import BANDWIDTH, FLOPS, PROMPT, TOKENS, qwen, require_gpu, text_envs
+from .gpu import PROMPT, TOKENS, Floors, qwen, require_gpu, text_envs
 from .measure import Row, alternate, clock
 
 BATCHES = (32, 256, 1024)
@@ -20,10 +20,11 @@ def run(name: str, pairs: int) -> list[Row]:
     """Return a row for each batch size and way of generating."""
     require_gpu()
     model = qwen().cuda()
-    return [row for batch in BATCHES for row in compare(model, batch, PROMPT, TOKENS, pairs)]
+    floors = Floors.of(model.device)
+    return [row for batch in BATCHES for row in compare(model, floors, batch, PROMPT, TOKENS, pairs)]
 
 
-def compare(model: PreTrainedModel, batch: int, prompt: int, tokens: int, pairs: int) -> list[Row]:
+def compare(model: PreTrainedModel, floors: Floors, batch: int, prompt: int, tokens: int, pairs: int) -> list[Row]:
     """Return the rows of one batch size; small sizes run on a CPU, too."""
     envs = text_envs(model, batch, prompt, tokens)
     policy = LanguageModelPolicy(envs.single_observation_space, envs.single_action_space, model)
@@ -39,7 +40,7 @@ def compare(model: PreTrainedModel, batch: int, prompt: int, tokens: int, pairs:
 
     ours()  # captures the graphs
     prompts = collected[0].observations["tokens"][:, :prompt]
-    floor = _floor(model, batch, prompt + tokens / 2)
+    floor = batch / floors.step(model, batch, prompt + tokens / 2)  # tokens per second
     rows = []
     for label, settings in {"dynamic cache": {}, "static cache, compiled": {"cache_implementation": "static"}}.items():
 
@@ -60,14 +61,3 @@ def compare(model: PreTrainedModel, batch: int, prompt: int, tokens: int, pairs:
         quality = f"{share:.0%} of the floor; log-probabilities differ from training's by at most {gap:.2g}"
         rows.append(Row.of(f"B = {batch}, {label}", *taken, "tokens/s", quality, less_is_better=False, floor=floor))
     return rows
-
-
-def _floor(model: PreTrainedModel, batch: int, context: float) -> float:
-    """Return the tokens per second that bandwidth and arithmetic allow."""
-    config = model.config
-    weights = sum(p.numel() * p.element_size() for p in model.parameters())
-    head = config.hidden_size // config.num_attention_heads
-    memory = 2 * config.num_hidden_layers * config.num_key_value_heads * head * model.dtype.itemsize
-    moved = (weights + batch * context * memory) / BANDWIDTH
-    computed = 2 * batch * sum(p.numel() for p in model.parameters()) / FLOPS
-    return batch / max(moved, computed)

@@ -9,7 +9,7 @@ from transformers import PreTrainedModel
 
 from agents import Agent, find_agent
 
-from .gpu import FLOPS, PROMPT, TOKENS, even_words, qwen, require_gpu, text_envs
+from .gpu import PROMPT, TOKENS, Floors, even_words, qwen, require_gpu, text_envs
 from .measure import Row, clock
 from .peers import SAME_LOSS, require_trl, train_beside
 
@@ -20,11 +20,21 @@ def run(name: str, pairs: int) -> list[Row]:
     """Return a row."""
     require_gpu()
     require_trl()
-    return compare(qwen().cuda(), GROUPS, K, PROMPT, TOKENS, pairs, PARTS, use_cpu=False, bf16=True)
+    model = qwen().cuda()
+    floors = Floors.of(model.device)
+    return compare(model, floors, GROUPS, K, PROMPT, TOKENS, pairs, PARTS, use_cpu=False, bf16=True)
 
 
 def compare(
-    model: PreTrainedModel, groups: int, k: int, prompt: int, tokens: int, pairs: int, parts: int, **settings: Any
+    model: PreTrainedModel,
+    floors: Floors,
+    groups: int,
+    k: int,
+    prompt: int,
+    tokens: int,
+    pairs: int,
+    parts: int,
+    **settings: Any,
 ) -> list[Row]:
     """Return the row; small sizes run on a CPU, too."""
     batch, turns = groups * k, pairs + 1
@@ -50,7 +60,7 @@ def compare(
     )  # fmt: skip
     acting = sum(part["acting"] for part in split[STEPS:]) / len(split[STEPS:])
     training = sum(times.ours[1:]) / pairs - acting
-    used = 6 * sum(p.numel() for p in model.parameters()) * split[-1]["tokens"] / training / FLOPS
+    used = 6 * sum(p.numel() for p in model.parameters()) * split[-1]["tokens"] / training / floors.operations
     peak = torch.cuda.max_memory_allocated() / 2**30 if torch.cuda.is_available() else 0.0
     gap = agent.last_metrics["train/logp_gap_max"]
     quality = (

@@ -81,7 +81,7 @@ def test_without_a_name_everything_that_this_machine_can_run_is_run(fake, tmp_pa
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     assert CliRunner().invoke(main, ["bench", "--out", str(tmp_path)]).exit_code == 0
     written = {path.stem for path in tmp_path.glob("*.json")}
-    assert written == set(_rlenv_benchmarks.BENCHMARKS) - {"h200-decode", "h200-train"}
+    assert written == set(_rlenv_benchmarks.BENCHMARKS) - set(_rlenv_benchmarks.NEEDS_GPU)
 
 
 def test_the_list_names_them_all():
@@ -93,6 +93,7 @@ def test_the_list_names_them_all():
     ("arguments", "message"),
     [
         (["generat"], "unknown benchmark 'generat'; did you mean 'generate'?"),
+        (["h200"], "this benchmark needs a CUDA device"),
         (["h200-decode"], "this benchmark needs a CUDA device"),
         (["trl-grpo"], "pip install 'rlenv[peers]'"),
     ],

@@ -22,7 +22,7 @@ from _rlenv_benchmarks import (
     verifier,
     worlds,
 )  # fmt: skip
-from _rlenv_benchmarks.gpu import qwen, tokenizer
+from _rlenv_benchmarks.gpu import Floors, qwen, tokenizer
 
 from agents import LanguageModelPolicy
 from agents.collector import Collector
@@ -91,7 +91,7 @@ def test_the_watch_stops_its_clock_while_it_evaluates(monkeypatch):
 
 def test_the_gpu_benchmark_runs_on_a_small_model():
     model = qwen(0.07)
-    rows = h200_decode.compare(model, batch=3, prompt=5, tokens=4, pairs=1)
+    rows = h200_decode.compare(model, Floors(1e9, 1e9), batch=3, prompt=5, tokens=4, pairs=1)
     assert [row.name for row in rows] == ["B = 3, dynamic cache", "B = 3, static cache, compiled"]
     gap = float(rows[0].quality.split()[-1])
     assert gap < 0.2  # bfloat16

@@ -1,0 +1,100 @@
+"""Everything about one GPU in ten minutes: what is taken, each technique with and without it, shares of the floor.
+
+    rlenv bench h200                                  # ten minutes, three pairs
+    python -m benchmarks.h200 --minutes 5 --out FILE  # from the repository, with a budget of one's own
+
+Rows are written as they are made. When the minutes are used up, no other part is begun, and the skipped ones are named.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import torch
+
+from .gpu import Floors, qwen, require_gpu
+from .h200_parts import PARTS, Bench
+from .measure import Row
+
+MINUTES, PAIRS, OUT = 10.0, 3, Path("benchmarks", "results", "h200.json")
+
+
+def run(name: str, pairs: int) -> list[Row]:
+    """Return the rows that ten minutes allow."""
+    return whole(min(pairs, PAIRS), MINUTES, OUT.with_suffix(".jsonl"), f"rlenv bench {name}")
+
+
+def whole(pairs: int, minutes: float, out: Path, command: str) -> list[Row]:
+    """Measure the GPU of this machine."""
+    require_gpu()
+    began = time.monotonic()
+    model = qwen().cuda()
+    floors = Floors.of(model.device)
+    say(f"floors: {floors.operations / 1e12:.0f} TFLOP/s in bfloat16, {floors.bandwidth / 1e12:.2f} TB/s")
+    bench = Bench(model, floors, pairs)
+    return measure(bench, PARTS, lambda: time.monotonic() - began < 60 * minutes, out, command)
+
+
+def measure(
+    bench: Bench,
+    parts: tuple[Callable[[Bench], Iterator[Row]], ...],
+    has_time: Callable[[], bool],
+    out: Path,
+    command: str,
+) -> list[Row]:
+    """Return the rows of these parts, written to a file one by one.
+
+    Args:
+        bench: what is measured on.
+        parts: make rows.
+        has_time: whether another row or part may be begun.
+        out: the file, JSON of one row per line.
+        command: which is noted with each row.
+    """
+    rows, skipped = [], []
+    out.parent.mkdir(parents=True, exist_ok=True)
+    with out.open("w", encoding="utf-8") as file:
+        for part in parts:
+            left = part(bench)
+            while has_time() and (row := next(left, None)) is not None:
+                rows.append(row)
+                speeds = {"operations": bench.floors.operations, "bandwidth": bench.floors.bandwidth}
+                file.write(json.dumps({**row.as_dict(command), "device": speeds}) + "\n")
+                file.flush()
+                say(f"{row.name}: {row.ratio['median']:.2f}x, {row.ours:g} {row.unit} ({row.quality})")
+            if not has_time():
+                skipped.append(part.__name__)
+            if torch.cuda.is_initialized():
+                torch.cuda.empty_cache()
+        if skipped:
+            say(f"the time is used up; not measured, or not to the end: {', '.join(skipped)}")
+            file.write(json.dumps({"skipped": skipped}) + "\n")
+    return rows
+
+
+def say(line: str) -> None:
+    """Print a line to stderr at once."""
+    print(line, file=sys.stderr, flush=True)
+
+
+def main() -> None:
+    """Measure, with the options of the command line."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--minutes", type=float, default=MINUTES, help="after which nothing new is begun")
+    parser.add_argument("--pairs", type=int, default=PAIRS, help="measurements of each side")
+    parser.add_argument("--out", type=Path, default=OUT.with_suffix(".jsonl"), help="JSON, one row per line")
+    given = parser.parse_args()
+    try:
+        whole(given.pairs, given.minutes, given.out, "python -m benchmarks.h200")
+    except ValueError as error:
+        say(f"Error: {error}")
+        sys.exit(2)
+
+
+if __name__ == "__main__":
+    main()

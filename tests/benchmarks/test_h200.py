@@ -1,0 +1,72 @@
+"""The script for a GPU, on a small model: on the CPU, and a captured step on the pretend device."""
+
+import json
+
+import pytest
+import torch
+from _rlenv_benchmarks import h200, h200_parts
+from _rlenv_benchmarks.gpu import Floors, qwen
+from _rlenv_benchmarks.h200_parts import OFF, PARTS, Bench, without
+from pretend_device import pretend_device
+
+SIZES = {"batches": (2, 3), "prompt": 5, "tokens": 4, "groups": 2, "k": 2, "parts": 2, "replays": 2}
+
+
+def bench_of(model, **sizes):
+    return Bench(model, Floors(1e9, 1e9), 1, **SIZES | sizes)
+
+
+def test_every_part_runs_and_rows_are_written_as_they_are_made(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(h200_parts.subprocess, "run", lambda *args, **kwargs: type("Done", (), {"stdout": "1 passed"}))
+    bench = bench_of(qwen(0.07), batches=(2,))
+    rows = h200.measure(bench, PARTS, lambda: True, tmp_path / "h200.jsonl", "a command")
+    written = [json.loads(line) for line in (tmp_path / "h200.jsonl").read_text().splitlines()]
+    assert [row["name"] for row in written] == [row.name for row in rows]
+    assert all(row["command"] == "a command" and row["device"]["bandwidth"] == 1e9 for row in written)
+    names = " | ".join(row.name for row in rows)
+    for words in ("tests/gpu", "new shape", "chooses nothing", "greedy", "all of these", "prompts of 5", "GRPO, 2 x 2"):
+        assert words in names
+    assert all(technique in names for technique in OFF if technique != "prompts read in parts")
+    assert all(row.ours > 0 and row.peer > 0 for row in rows)
+    assert len(capsys.readouterr().err.splitlines()) == len(rows), "a line for each, and nothing is skipped"
+
+
+def test_without_time_nothing_new_is_begun_and_the_rest_is_named(tmp_path, capsys):
+    asked, began = [], []
+
+    def part(bench):
+        began.append(1)
+        for number in range(3):
+            yield h200_parts.Row.of(f"row {number}", [1.0], [2.0], "s", "fine")
+
+    has_time = lambda: asked.append(1) or len(asked) < 3  # noqa: E731
+    rows = h200.measure(bench_of(None), (part, part), has_time, tmp_path / "new" / "rows", "a command")
+    assert [row.name for row in rows] == ["row 0", "row 1"] and began == [1]
+    assert json.loads((tmp_path / "new" / "rows").read_text().splitlines()[-1]) == {"skipped": ["part", "part"]}
+    assert "the time is used up" in capsys.readouterr().err.splitlines()[-1]
+
+
+def test_techniques_are_switched_off_for_a_while():
+    before = [getattr(module, name) for switches in OFF.values() for module, name, _ in switches]
+    with without(*OFF):
+        switched = [(getattr(module, name), value) for switches in OFF.values() for module, name, value in switches]
+        assert all(now is value for now, value in switched)
+    assert [getattr(module, name) for switches in OFF.values() for module, name, _ in switches] == before
+
+
+def test_floors_are_the_speeds_of_the_device():
+    floors = Floors.of(torch.device("cpu"), square=64, copied=2**16, repeats=1)
+    assert 1e6 < floors.operations < 1e14 and 1e6 < floors.bandwidth < 1e14
+    model, more = qwen(0.07), Floors(1e9, 1e30)
+    size = sum(p.numel() for p in model.parameters())
+    assert more.step(model, 10, 100) == 2 * 10 * size / 1e9
+    kept = 2 * 2 * 64 * 2  # keys and values of two layers with one head of 64, in 16 bits
+    assert Floors(1e30, 1e9).step(model, 10, 100) == pytest.approx((2 * size + 10 * 100 * kept) / 1e9)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(torch.cuda.is_available(), reason="a real device has its own")
+def test_a_step_is_captured_once_for_each_way():
+    with pretend_device() as device:
+        rows = list(h200_parts.steps(bench_of(qwen(0.07).cuda(), batches=(2,))))
+        assert len(rows) == 7 and device.captures == 1 + 7
