@@ -14,8 +14,11 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import torch
+
+from agents.checks import first_line
 
 from .gpu import Floors, qwen, require_gpu
 from .h200_parts import PARTS, Bench
@@ -35,7 +38,8 @@ def whole(pairs: int, minutes: float, out: Path, command: str) -> list[Row]:
     began = time.monotonic()
     model = qwen().cuda()
     floors = Floors.of(model.device)
-    say(f"floors: {floors.operations / 1e12:.0f} TFLOP/s in bfloat16, {floors.bandwidth / 1e12:.2f} TB/s")
+    speeds = f"{floors.operations / 1e12:.0f} TFLOP/s in bfloat16, {floors.bandwidth / 1e12:.2f} TB/s"
+    print(f"floors: {speeds}", file=sys.stderr, flush=True)
     bench = Bench(model, floors, pairs)
     return measure(bench, PARTS, lambda: time.monotonic() - began < 60 * minutes, out, command)
 
@@ -56,30 +60,33 @@ def measure(
         out: the file, JSON of one row per line.
         command: which is noted with each row.
     """
-    rows, skipped = [], []
+    rows: list[Row] = []
+    skipped: list[str] = []
+    speeds = {"operations": bench.floors.operations, "bandwidth": bench.floors.bandwidth}
     out.parent.mkdir(parents=True, exist_ok=True)
     with out.open("w", encoding="utf-8") as file:
+
+        def note(line: str, record: dict[str, Any]) -> None:
+            print(line, file=sys.stderr, flush=True)
+            file.write(json.dumps(record) + "\n")
+            file.flush()
+
         for part in parts:
             left = part(bench)
-            while has_time() and (row := next(left, None)) is not None:
-                rows.append(row)
-                speeds = {"operations": bench.floors.operations, "bandwidth": bench.floors.bandwidth}
-                file.write(json.dumps({**row.as_dict(command), "device": speeds}) + "\n")
-                file.flush()
-                say(f"{row.name}: {row.ratio['median']:.2f}x, {row.ours:g} {row.unit} ({row.quality})")
+            try:
+                while has_time() and (row := next(left, None)) is not None:
+                    rows.append(row)
+                    line = f"{row.name}: {row.ratio['median']:.2f}x, {row.ours:g} {row.unit} ({row.quality})"
+                    note(line, {**row.as_dict(command), "device": speeds})
+            except RuntimeError as error:  # such as too little memory; the other parts can still be measured
+                note(f"{part.__name__} failed: {first_line(error)}", {"failed": part.__name__, "why": str(error)})
             if not has_time():
                 skipped.append(part.__name__)
             if torch.cuda.is_initialized():
                 torch.cuda.empty_cache()
         if skipped:
-            say(f"the time is used up; not measured, or not to the end: {', '.join(skipped)}")
-            file.write(json.dumps({"skipped": skipped}) + "\n")
+            note(f"the time is used up; not measured, or not to the end: {', '.join(skipped)}", {"skipped": skipped})
     return rows
-
-
-def say(line: str) -> None:
-    """Print a line to stderr at once."""
-    print(line, file=sys.stderr, flush=True)
 
 
 def main() -> None:
@@ -92,7 +99,7 @@ def main() -> None:
     try:
         whole(given.pairs, given.minutes, given.out, "python -m benchmarks.h200")
     except ValueError as error:
-        say(f"Error: {error}")
+        print(f"Error: {error}", file=sys.stderr)
         sys.exit(2)
 
 

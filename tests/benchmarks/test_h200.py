@@ -46,6 +46,20 @@ def test_without_time_nothing_new_is_begun_and_the_rest_is_named(tmp_path, capsy
     assert "the time is used up" in capsys.readouterr().err.splitlines()[-1]
 
 
+def test_a_part_that_fails_is_named_and_the_others_go_on(tmp_path):
+    def failing(bench):
+        yield h200_parts.Row.of("before", [1.0], [2.0], "s", "fine")
+        raise RuntimeError("no memory\nfor this")
+
+    def other(bench):
+        yield h200_parts.Row.of("after", [1.0], [2.0], "s", "fine")
+
+    rows = h200.measure(bench_of(None), (failing, other), lambda: True, tmp_path / "rows", "a command")
+    assert [row.name for row in rows] == ["before", "after"]
+    written = [json.loads(line) for line in (tmp_path / "rows").read_text().splitlines()]
+    assert written[1] == {"failed": "failing", "why": "no memory\nfor this"} and written[2]["name"] == "after"
+
+
 def test_techniques_are_switched_off_for_a_while():
     before = [getattr(module, name) for switches in OFF.values() for module, name, _ in switches]
     with without(*OFF):
@@ -69,4 +83,4 @@ def test_floors_are_the_speeds_of_the_device():
 def test_a_step_is_captured_once_for_each_way():
     with pretend_device() as device:
         rows = list(h200_parts.steps(bench_of(qwen(0.07).cuda(), batches=(2,))))
-        assert len(rows) == 7 and device.captures == 1 + 7
+        assert len(rows) == 6 and device.captures == 1 + 6

@@ -8,12 +8,13 @@ from museum import load
 
 from agents import collector, learner, masters, record
 from agents.estimators import baselines
-from agents.policies.language import cuda_graph, decode_step
+from agents.policies.language import choosing, cuda_graph, decode_step, products
 from agents.policies.language.decoding import ContextDecoder
 from agents.policies.language.policy import LanguageModelPolicy
 from rlenv import vector
 
 cuda, counts = load("gpu/test_cuda.py"), load("gpu/test_synchronizations.py")
+kernels = load("gpu/test_kernels.py")
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="a real device does not count")
 GRPO = cuda.test_every_agent_trains_on_the_device_with_finite_figures, "grpo"
 PLANTED = []
@@ -164,6 +165,22 @@ def results_are_memory_of_the_graph(patch):
     )
 
 
+@caught_by(kernels.test_projections_are_one_product_that_follows_the_optimizer)
+def joined_weights_are_a_copy(patch):
+    patch.setattr(products, "joined", lambda weights: torch.cat([weight.detach() for weight in weights]))
+
+
+@caught_by(kernels.test_a_captured_step_chooses_in_parts_what_it_chooses_at_once, "patch")
+def the_slots_of_a_part_share_their_noise(patch):
+    choose = choosing.choose
+    patch.setattr(choosing, "choose", lambda law, greedy, noise: choose(law, greedy, noise[:1].expand_as(noise)))
+
+
+@caught_by(kernels.test_masks_are_added_and_made_once_per_step, "patch")
+def a_boolean_mask_reaches_the_layers(patch):
+    patch.setattr(decode_step, "masks_by_kind", lambda model, visible, distance, dtype: {"full_attention": visible})
+
+
 def kept_outside(policy, logits, kept):
     log_probs = policy._distribution(logits)
     kept.append(log_probs)  # of the first run: later ones do not write here
@@ -190,5 +207,5 @@ def test_a_planted_bug_is_caught(plant, test, arguments, error, match, monkeypat
     given = (device,) if test.__module__ == counts.__name__ else arguments
     with torch.random.fork_rng(devices=[]):
         plant(monkeypatch)
-        with pytest.raises(error, match=match):
-            test(*given)
+        with pytest.raises(error, match=match), pytest.MonkeyPatch.context() as inner:
+            test(*(inner if each == "patch" else each for each in given))
