@@ -80,7 +80,9 @@ def test_floors_are_the_speeds_of_the_device():
 
 @pytest.mark.slow
 @pytest.mark.skipif(torch.cuda.is_available(), reason="a real device has its own")
-def test_a_step_is_captured_once_for_each_way():
+def test_every_part_runs_on_the_pretend_device_and_each_way_is_captured_once():
     with pretend_device() as device:
-        rows = list(h200_parts.steps(bench_of(qwen(0.07).cuda(), batches=(2,))))
-        assert len(rows) == 6 and device.captures == 1 + 6
+        bench = bench_of(qwen(0.07).cuda(), batches=(2,))
+        assert len(list(h200_parts.steps(bench))) == 6 and device.captures == 1 + 6
+        for part in PARTS[1:]:
+            assert all(row.ours > 0 for row in part(bench))
