@@ -44,7 +44,7 @@ def learn(policy, rollout):
     optimizer.step()
 
 
-@pytest.mark.parametrize("name", MAKE)
+@pytest.mark.parametrize("name", ["qwen2", pytest.param("llama", marks=pytest.mark.slow)])
 def test_acting_equals_training_before_and_after_an_optimizer_step(name):
     envs = text_envs(4, group_size=2)
     policy = MAKE[name](envs)
@@ -74,6 +74,7 @@ def test_weights_are_read_and_written_as_before(tmp_path, monkeypatch):
         assert torch.equal(ours, theirs)
 
 
+@pytest.mark.slow
 def test_a_copy_has_weights_of_its_own():
     envs = text_envs(4, group_size=2)
     policy = tiny_policy("llama", envs)
@@ -132,6 +133,7 @@ def test_layers_that_differ_are_products_of_their_own():
     assert isinstance(products.products_for([second, torch.nn.Linear(4, 3).double()]), products.Products)
 
 
+@pytest.mark.slow
 def test_a_plan_without_data_counts_the_same(monkeypatch):
     shape = memory.Workload(vocab_size=8, prompt_length=16, completion_length=2)
     config = tiny_policy("llama", text_envs(1)).model.config

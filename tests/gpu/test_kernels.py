@@ -86,6 +86,7 @@ def test_a_training_pass_has_larger_chunks_on_a_gpu(monkeypatch):
         assert seen == sizes
 
 
+@pytest.mark.slow
 def test_masks_are_added_and_made_once_per_step(monkeypatch):
     envs, made, given, added = text_envs(4, device="cuda"), [], set(), masks._added
     policy, attention = policy_on(envs), torch.nn.functional.scaled_dot_product_attention
