@@ -7,6 +7,7 @@ from pathlib import Path
 
 from safetensors import SafetensorError, safe_open
 
+from agents.parts import SUFFIX
 from agents.policies import NAMES
 
 from .progress import say
@@ -21,7 +22,7 @@ def announce(model: str) -> None:
     if not Path(model).is_dir():
         say(f"loading {model}; the first time its files are downloaded")
         return
-    files = [file for kind in ("safetensors", "bin") for file in Path(model).glob(f"*.{kind}")]
+    files = [*_safetensors(Path(model)), *Path(model).glob("*.bin")]
     size = sum(file.stat().st_size for file in files)
     if size > LARGE:
         count = count_parameters(Path(model))
@@ -32,9 +33,14 @@ def count_parameters(folder: Path) -> int:
     """Return the number of weights in the safetensors files of a folder, without reading them; 0 if damaged."""
     count = 0
     try:
-        for path in folder.glob("*.safetensors"):
+        for path in _safetensors(folder):
             with safe_open(path, framework="pt") as file:
                 count += sum(prod(file.get_slice(name).get_shape()) for name in file.keys())  # noqa: SIM118 (no mapping)
     except (OSError, SafetensorError):  # the model's loader says what is wrong
         return 0
     return count
+
+
+def _safetensors(folder: Path) -> list[Path]:
+    """Return the files of weights in a folder; in a sharded checkpoint, these are parts of tensors."""
+    return [*folder.glob("*.safetensors"), *folder.glob(f"*{SUFFIX}/*.safetensors")]
