@@ -27,7 +27,7 @@ ROOT = Path(__file__).resolve().parents[1]
 RESULTS, PAGE = ROOT / "docs" / "scaling.json", ROOT / "docs" / "scaling.md"
 EPISODES, PROMPT, COMPLETION, GROUP = 128, 16, 64, 8  # of the job that is measured
 UPDATES, WARM = 4, 1  # per measurement, and before it
-BYTES_PER_CELL = 26  # of a rollout that is sent, padded to its longest episode; --pairs measures it
+BYTES_PER_CELL = 23  # of a rollout that is sent, padded to its longest episode, as --pairs measures it
 
 
 @dataclass(frozen=True)
