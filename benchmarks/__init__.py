@@ -14,6 +14,7 @@ BENCHMARKS = {  # name: its module, which has `run(name, pairs) -> list[Row]`, a
     "trl-prompt": ("trl_shapes", "an update on long prompts with short answers, against TRL"),
     "trl-balanced": ("trl_shapes", "an update on prompts four times as long as answers, against TRL"),
     "trl-reasoning": ("trl_shapes", "an update on short prompts with long answers, against TRL"),
+    "trl-30m": ("trl_shapes", "an update of a model of 30 million parameters, against TRL"),
     "generate": ("generate", "tokens per second through reset and step, against Hugging Face's generate"),
     "refill": ("refill", "slots that restart at once, against waves that wait for their longest episode"),
     "sb3": ("sb3", "CartPole to 475, against stable-baselines3's PPO and A2C"),

@@ -1,4 +1,4 @@
-"""An update at the shapes of users' tasks: a Qwen3-type model of 4.7 million random parameters, against TRL."""
+"""An update at the shapes of users' tasks: a Qwen3-type model of 4.7 or 30 million random parameters, against TRL."""
 
 from __future__ import annotations
 
@@ -35,6 +35,7 @@ SHAPES = {
     "trl-prompt": Shape(prompt=512, tokens=32, groups=2, k=16),
     "trl-balanced": Shape(prompt=256, tokens=64, groups=4, k=16),
     "trl-reasoning": Shape(prompt=64, tokens=128, groups=4, k=8),
+    "trl-30m": Shape(prompt=128, tokens=64, groups=4, k=8, width=512, layers=10),
 }
 
 

@@ -183,9 +183,12 @@ def test_users_shapes_are_measured_on_prompts_that_ours_trains_on(name, fake_trl
     assert settings.learning_rate == trl_shapes.RATE
 
 
-def test_the_model_of_users_shapes_has_4_7_million_parameters():
-    sizes = [sum(p.numel() for p in trl_shapes.qwen3(shape).parameters()) for shape in trl_shapes.SHAPES.values()]
-    assert {round(size / 1e6, 1) for size in sizes} == {4.7}
+def test_the_models_of_users_shapes_have_4_7_and_31_million_parameters():
+    with torch.device("meta"):
+        sizes = {name: trl_shapes.qwen3(shape).num_parameters() for name, shape in trl_shapes.SHAPES.items()}
+    assert {name: round(size / 1e6, 1) for name, size in sizes.items()} == {
+        "trl-prompt": 4.7, "trl-balanced": 4.7, "trl-reasoning": 4.7, "trl-30m": 30.7,
+    }  # fmt: skip
 
 
 def test_success_is_compared_over_seeds_and_only_with_the_same_loss(fake_trl, monkeypatch):

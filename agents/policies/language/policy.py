@@ -22,6 +22,7 @@ from .critic import CRITICS, Critic
 from .cuda_graph import CapturedDecoder, Captures
 from .decode_step import GeneralStep, Layout, Step, is_changed, make_step
 from .decoding import ContextDecoder, Decoder
+from .forest import takes_forests
 from .loading import check_text_spaces, has_plain_head, load_model, name_of
 from .masks import without_cudnn
 from .merging import Apart, Merged, for_acting
@@ -291,7 +292,8 @@ class LanguageModelPolicy(Policy):
     def _reading(self, rollout: Rollout) -> Reading:
         """Plan what must be read to evaluate these episodes."""
         width = self.model.config.get_text_config().hidden_size // 2  # in longer rows attention dominates
-        return plan_reading(rollout, self.merge_rows, self.share_prefixes, width, row_limit(self.model))
+        known = (width, row_limit(self.model), takes_forests(self.model))
+        return plan_reading(rollout, self.merge_rows, self.share_prefixes, *known)
 
     @property
     def _reads_trunk(self) -> bool:

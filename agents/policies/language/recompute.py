@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 
 import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 from transformers.modeling_layers import GradientCheckpointingLayer
-
-from .masks import without_cudnn
 
 
 def layers_of(part: nn.Module) -> list[nn.Module]:
@@ -27,7 +25,9 @@ def layers_of(part: nn.Module) -> list[nn.Module]:
 
 
 @contextmanager
-def recomputed_layers(part: nn.Module) -> Iterator[None]:
+def recomputed_layers(
+    part: nn.Module, attention: Callable[[], AbstractContextManager[None]] = nullcontext
+) -> Iterator[None]:
     """Within the context, layers keep their inputs only, as long as gradients are recorded.
 
     transformers does the same in training mode alone, which would turn dropout on. Afterwards the model is as before,
@@ -35,17 +35,16 @@ def recomputed_layers(part: nn.Module) -> Iterator[None]:
 
     Args:
         part: of the model, with the layers in it.
+        attention: makes the context in which the backward pass computes a layer again.
     """
     if not torch.is_grad_enabled():
         yield
         return
     layers = layers_of(part)
     replaced = [vars(layer).get("forward") for layer in layers]
-    device = next(part.parameters()).device
     again = partial(
-        checkpoint, use_reentrant=False, preserve_rng_state=False,
-        context_fn=lambda: (nullcontext(), without_cudnn(device)),
-    )  # fmt: skip
+        checkpoint, use_reentrant=False, preserve_rng_state=False, context_fn=lambda: (nullcontext(), attention())
+    )
     try:
         for layer in layers:
             layer.forward = partial(again, layer.forward)

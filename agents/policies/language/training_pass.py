@@ -3,14 +3,16 @@
 A context is a prompt and the tokens chosen after it. Episodes of one prompt share their contexts up to the token where
 they differ, so the contexts of a batch form trees. A tree is read as one row: each token occurs once, its position is
 its depth, and it attends to its ancestors only. So it depends on exactly the tokens that it depends on in a row of one
-episode: log-probabilities and gradients are the same, with less work.
+episode: log-probabilities and gradients are the same, with less work. Many tokens are read as one row with attention of
+its own (`forest.py`), few tokens or models with other attention as rows of trees with a mask.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -21,10 +23,12 @@ from transformers import PreTrainedModel
 from ...rollout import Rollout
 from ...transfer import to_device, to_host
 from ..base import take_rows
+from .forest import Forest, attention_over, plant, size_of
 from .masks import attention_mask, without_cudnn
 from .recompute import recomputed_layers
 
 WORTH_IT = 0.8  # trees are read if they are at most this share of the plain rows' work: their masks cost time, too
+MANY_NODES = 512  # from here on, a forest saves more than its operations take longer than those of rows of trees
 HOST = torch.device("cpu")
 ELEMENTS = 2**25  # of a chunk of `by_chunks`; 128 MiB in float32
 GPU_ELEMENTS = 2**28  # products of few rows would read a large head again and again
@@ -43,6 +47,7 @@ class Reading:
         nodes: index into the flattened `ids` of the token whose output predicts each edge [E].
         actions: the token chosen at each edge [E].
         edge_of_step: the edge of each existing step, in order of (episode, step) [M].
+        forest: how the tokens of the only row attend to each other; None if that is said by `visible`.
     """
 
     ids: torch.Tensor
@@ -51,6 +56,7 @@ class Reading:
     nodes: torch.Tensor
     actions: torch.Tensor
     edge_of_step: torch.Tensor
+    forest: Forest | None = None
 
     def outputs(self, model: PreTrainedModel, part: nn.Module, name: str, recompute: bool = False) -> torch.Tensor:
         """Run a part of the model and return the output of this name for each edge [E, ...].
@@ -62,17 +68,33 @@ class Reading:
             recompute: whether the backward pass computes each layer again; see `recompute.py`.
         """
         inputs: dict[str, Any] = {}
-        if self.visible is not None:  # otherwise right-padded and causal: padding cannot influence earlier columns
+        if self.forest is not None:  # which needs no mask; a mask of four dimensions keeps transformers from making one
+            mask = torch.ones(1, 1, 1, 1, dtype=torch.bool, device=self.ids.device)
+            inputs = {"attention_mask": mask, "position_ids": self.positions}
+        elif self.visible is not None:  # otherwise right-padded and causal: padding cannot influence earlier columns
             assert self.positions is not None
             distance = self.positions[:, None, :, None] - self.positions[:, None, None, :]
             inputs = {"attention_mask": attention_mask(model, self.visible, distance), "position_ids": self.positions}
-        with without_cudnn(self.ids.device), recomputed_layers(part) if recompute else nullcontext():
+        attention = partial(self._attention, part)
+        with attention(), recomputed_layers(part, attention) if recompute else nullcontext():
             made = part(self.ids, use_cache=False, **inputs)
         return take_rows(made[name].flatten(0, 1), self.nodes)
 
+    @contextmanager
+    def _attention(self, part: nn.Module) -> Iterator[None]:
+        """Compute attention as this reading needs it, wherever layers run: in the forward pass, or again after it."""
+        forest = nullcontext() if self.forest is None else attention_over(self.forest, part)
+        with without_cudnn(self.ids.device), forest:
+            yield
+
 
 def plan_reading(
-    rollout: Rollout, merge_rows: bool, share_prefixes: bool, width: int, limit: int | None = None
+    rollout: Rollout,
+    merge_rows: bool,
+    share_prefixes: bool,
+    width: int,
+    limit: int | None = None,
+    forests: bool = False,
 ) -> Reading:
     """Plan how the contexts of a rollout are read: on the host, from one copy of its tokens.
 
@@ -82,6 +104,7 @@ def plan_reading(
         share_prefixes: whether equal beginnings are read once, too, if that is less work.
         width: number of tokens in a row of trees, unless an episode is longer; attention costs the square of it.
         limit: the longest row of trees that the model can read, at least as long as any episode; None for any.
+        forests: whether the model's attention takes forests.
     """
     device = rollout.mask.device
     ids, lengths, steps, columns, actions = _sequences(rollout)
@@ -89,10 +112,13 @@ def plan_reading(
     if (merge_rows or share_prefixes) and len(columns):
         beyond = torch.arange(ids.shape[1]) >= lengths[:, None]
         chains, chain_of_row = ids.masked_fill(beyond, -1).unique(dim=0, return_inverse=True)  # sorted
+        if share_prefixes and forests and _forest_is_worth_it(chains, width):
+            ids, positions, forest, node = plant(chains, *_counts(chains), device)
+            return _edges(ids, positions, None, node[chain_of_row[rows], columns], actions, merge=True, forest=forest)
         if share_prefixes:
-            forest = _grow(chains, width, limit, device)
-            if forest is not None:
-                return _edges(*forest[:3], forest[3][chain_of_row[rows], columns], actions, merge=True)
+            trees = _grow(chains, width, limit, device)
+            if trees is not None:
+                return _edges(*trees[:3], trees[3][chain_of_row[rows], columns], actions, merge=True)
         if merge_rows:
             ids, rows = chains.clamp(min=0), chain_of_row[rows]
     place = rows * ids.shape[1] + columns
@@ -129,6 +155,7 @@ def _edges(
     node_of_step: torch.Tensor,
     actions: torch.Tensor,
     merge: bool,
+    forest: Forest | None = None,
 ) -> Reading:
     """Return a reading of these tokens; if `merge`, equal steps share an edge. The steps are still on the host."""
     nodes, edge_of_step = node_of_step, torch.arange(len(actions), device=actions.device)
@@ -137,7 +164,7 @@ def _edges(
         edges, edge_of_step = (node_of_step * vocab + actions).unique(return_inverse=True)
         nodes, actions = edges // vocab, edges % vocab
     sent = (to_device(each, ids.device) for each in (nodes, actions, edge_of_step))
-    return Reading(ids, positions, visible, *sent)
+    return Reading(ids, positions, visible, *sent, forest=forest)
 
 
 def tree_of_two(contexts: torch.Tensor, fork: int) -> Reading:
@@ -145,6 +172,24 @@ def tree_of_two(contexts: torch.Tensor, fork: int) -> Reading:
     (chains,), used = to_host(contexts), torch.tensor([2 * contexts.shape[1] - fork])
     ids, positions, visible, place = _lay_out(chains, used.new_zeros(2), torch.tensor([0, fork]), used, contexts.device)
     return _edges(ids, positions, visible, place.flatten(), chains.flatten(), merge=False)
+
+
+def forest_of_two(contexts: torch.Tensor, fork: int) -> Reading:
+    """Read them as `tree_of_two` does, but as a forest."""
+    (chains,), lengths = to_host(contexts), torch.full((2,), contexts.shape[1])
+    ids, positions, forest, node = plant(chains, lengths, torch.tensor([0, fork]), contexts.device)
+    return _edges(ids, positions, None, node.flatten(), chains.flatten(), merge=False, forest=forest)
+
+
+def _counts(chains: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the length of each chain and how many tokens it shares with the one before it, both [C]."""
+    same = (chains[1:] == chains[:-1]) & (chains[1:] >= 0)
+    return (chains >= 0).sum(1), torch.nn.functional.pad(same.cumprod(1).sum(1), (1, 0))
+
+
+def _forest_is_worth_it(chains: torch.Tensor, width: int) -> bool:
+    nodes, pairs = size_of(*_counts(chains))
+    return nodes >= MANY_NODES and nodes + pairs / (6 * width) <= WORTH_IT * _work(*chains.shape, width)
 
 
 def _grow(
@@ -165,10 +210,9 @@ def _grow(
         flattened ids [C, L].
     """
     count, longest = chains.shape
-    same = (chains[1:] == chains[:-1]) & (chains[1:] >= 0)
-    shared = torch.nn.functional.pad(same.cumprod(1).sum(1), (1, 0))  # [C]
+    lengths, shared = _counts(chains)
     room = max(width, 2 * longest) if limit is None else min(limit, max(width, 2 * longest))
-    row, here, used = _fill((chains >= 0).sum(1).tolist(), shared.tolist(), room)
+    row, here, used = _fill(lengths.tolist(), shared.tolist(), room)
     if _work(row[-1] + 1, max(used), width) > WORTH_IT * _work(count, longest, width):
         return None
     return _lay_out(chains, torch.tensor(row), torch.tensor(here), torch.tensor(used), device)

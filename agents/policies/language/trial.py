@@ -11,8 +11,9 @@ from transformers import PreTrainedModel
 from ...checks import first_line
 from .decode_step import Step
 from .decoding import Decoder
+from .forest import takes_forests
 from .supported import SUPPORTED, model_type, row_limit
-from .training_pass import Reading, tree_of_two
+from .training_pass import Reading, forest_of_two, tree_of_two
 
 TOKENS = 8  # length of each of the two contexts
 # Relative to the range of log-probabilities. Rounding is far smaller (1e-6, in bfloat16 0.02), a wrong position is not.
@@ -68,6 +69,9 @@ def try_out(
             "in a row shared with another context": _gap(logits_of(tree_of_two(contexts, fork)).view_as(plain), plain),
             "with a KV cache": _gap(*_decoded(model, step, contexts, plain)),
         }
+        if takes_forests(model):
+            made = logits_of(forest_of_two(contexts, fork)).view_as(plain)
+            gaps["in a forest of contexts"] = _gap(made, plain)
     exact = model.dtype in (torch.float32, torch.float64)
     for how, gap in gaps.items():
         if not gap <= (TOLERANCE if exact else HALF_TOLERANCE):

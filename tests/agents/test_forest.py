@@ -1,0 +1,125 @@
+"""Contexts read as one row of nodes: each node attends to its own context, and nothing else changes but the work."""
+
+import gymnasium as gym
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from identity_checks import EXACT, assert_close, collect, double, gradient
+from tiny_models import hash_reward, tiny_policy
+
+from agents import GRPO, PPO
+from agents.policies.language import training_pass
+from agents.policies.language.decode_step import is_changed
+from agents.policies.language.forest import plant, takes_forests
+from agents.policies.language.training_pass import _counts, plan_reading
+from verifiers.function import FunctionVerifier
+
+GROUP, EPISODES = 4, 24
+EVERYTHING = {"ent_coef": 0.1, "kl_coef": 0.5, "kl_in": "loss", "kl_estimator": "exact", "micro_batch_size": 9}
+
+
+@pytest.fixture
+def always(monkeypatch):
+    """Read forests even if they are more work."""
+    monkeypatch.setattr(training_pass, "MANY_NODES", 1)
+    monkeypatch.setattr(training_pass, "WORTH_IT", 100.0)
+
+
+def group_envs(**kwargs):
+    limits = {"test_fraction": 0.0, "max_prompt_tokens": 9, "max_new_tokens": 4, "group_size": GROUP}
+    problems = ["ababababa", "ab", "abababbba", "b"]
+    verifier = FunctionVerifier(hash_reward, alphabet="ab")
+    return gym.make_vec("TextGen-v0", 8, verifier=verifier, problems=problems, **limits, **kwargs)
+
+
+# Few symbols, so that beginnings repeat; some contexts are beginnings of others, one may be empty.
+chains_of = st.lists(st.lists(st.integers(0, 1), max_size=7), min_size=1, max_size=9).filter(any)
+
+
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(chains_of)
+def test_every_node_sees_its_own_context_once(contexts):
+    contexts = sorted({tuple(context) for context in contexts})
+    longest = max(map(len, contexts))
+    block = torch.tensor([[*context, *[-1] * (longest - len(context))] for context in contexts])
+    ids, positions, forest, node = plant(block, *_counts(block), torch.device("cpu"))
+    distinct = {context[: n + 1] for context in contexts for n in range(len(context))}
+    assert ids.numel() == len(distinct), "each context is read once"
+    seen = []  # by each query of all parts
+    for part in forest.parts:
+        causal = torch.ones(part.keys.shape[1], part.keys.shape[1], dtype=torch.bool).tril()
+        visible = causal.expand(len(part.keys), 1, -1, -1) if part.visible is None else part.visible
+        rows = (zip(own[0], [keys] * len(own[0]), strict=True) for own, keys in zip(visible, part.keys, strict=True))
+        seen += [keys[own] for row in rows for own, keys in row]
+        if part.visible is None:
+            assert torch.equal(part.queries, part.keys)
+    context_of_node = [tuple(ids[0, seen[place]].tolist()) for place in forest.place.tolist()]
+    assert set(context_of_node) == distinct
+    assert [len(context) - 1 for context in context_of_node] == positions[0].tolist()
+    for context, nodes in zip(contexts, node.tolist(), strict=True):
+        assert [context_of_node[n] for n in nodes[: len(context)]] == [context[: n + 1] for n in range(len(context))]
+
+
+@pytest.mark.parametrize("recompute", [False, True])
+@pytest.mark.parametrize(("cls", "critic"), [(GRPO, None), (PPO, "separate"), (PPO, "head")])
+def test_gradient_is_the_same_as_that_of_plain_rows(cls, critic, recompute, always):
+    envs = group_envs()
+    policy = tiny_policy("llama", envs, temperature=1.3, critic=critic, activation_checkpointing=recompute)
+    steps = {"num_epochs": 1, "num_minibatches": 1, "max_grad_norm": 1e9, "device": "cpu"}
+    agent = cls(policy, envs, episodes_per_update=EPISODES, **steps, **EVERYTHING)
+    agent.anchor.freeze_reference(policy)
+    with torch.no_grad():
+        for parameter in agent.anchor.reference.parameters():
+            parameter.mul_(0.9)
+    rollout = double(collect(policy, envs, EPISODES))
+    assert policy._reading(rollout).forest is not None
+    forest = gradient(agent, rollout)
+    policy.merge_rows = policy.share_prefixes = False
+    assert policy._reading(rollout).forest is None
+    plain = gradient(agent, rollout)
+    assert plain.abs().max() > 1e-3
+    assert_close(forest / plain.abs().max(), plain / plain.abs().max(), EXACT, "with and without a forest")
+
+
+def test_the_model_is_as_before_also_after_an_error(always):
+    envs = group_envs()
+    policy = tiny_policy("llama", envs)
+    rollout = collect(policy, envs)
+    policy.evaluate_actions(rollout)[0].sum().backward()
+    assert policy.model.config._attn_implementation == "sdpa"
+    policy.model.model.layers[1].forward = lambda *args, **kwargs: 1 / 0
+    with pytest.raises(ZeroDivisionError):
+        policy.evaluate_actions(rollout)
+    assert policy.model.config._attn_implementation == "sdpa" and not is_changed(policy.model.model.layers[0])
+
+
+def test_models_with_other_attention_read_rows_of_trees(always):
+    envs = group_envs()
+    for name, attention, taken in (("llama", "sdpa", True), ("llama", "eager", False), ("mistral", "sdpa", False)):
+        policy = tiny_policy(name, envs, attention=attention)  # this mistral has a sliding window
+        reading = policy._reading(collect(policy, envs))
+        assert takes_forests(policy.model) == taken == (reading.forest is not None) == (reading.visible is None)
+
+
+def test_a_forest_is_read_from_many_tokens_on_if_it_is_less_work():
+    envs = group_envs()
+    policy = tiny_policy("llama", envs)
+    shared = collect(policy, envs, 8)
+    assert policy._reading(shared).visible is not None, "few tokens: rows of trees"
+    long = torch.randint(0, 2, (32, 90), generator=torch.Generator().manual_seed(0))
+    long[:, :40] = long[:1, :40]
+    observations = {"tokens": torch.zeros(32, 100, dtype=torch.int64), "length": torch.full((32,), 40)}
+    observations["tokens"][:, :40] = long[:, :40]
+    many = shared.of_demonstrations(observations, long[:, 40:], torch.ones(32, 50, dtype=torch.bool))
+    reading = plan_reading(many, True, True, 1000, None, True)
+    assert reading.forest is not None and reading.ids.shape == (1, 40 + 32 * 49 - overlap(long[:, 40:-1]))
+    assert plan_reading(many, True, True, 1000, None, False).forest is None
+    apart = many.of_demonstrations({**observations, "length": torch.ones(32, dtype=torch.int64)}, long[:, 40:], many.mask)
+    assert plan_reading(apart, True, True, 1000, None, True).forest is None, "little is shared"
+
+
+def overlap(rows):
+    """Return how many tokens the rows share with others before them."""
+    distinct = {tuple(row[: n + 1]) for row in rows.tolist() for n in range(len(row))}
+    return rows.numel() - len(distinct)
