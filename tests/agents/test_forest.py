@@ -115,7 +115,8 @@ def test_a_forest_is_read_from_many_tokens_on_if_it_is_less_work():
     reading = plan_reading(many, True, True, 1000, None, True)
     assert reading.forest is not None and reading.ids.shape == (1, 40 + 32 * 49 - overlap(long[:, 40:-1]))
     assert plan_reading(many, True, True, 1000, None, False).forest is None
-    apart = many.of_demonstrations({**observations, "length": torch.ones(32, dtype=torch.int64)}, long[:, 40:], many.mask)
+    one = torch.ones(32, dtype=torch.int64)
+    apart = many.of_demonstrations({**observations, "length": one}, long[:, 40:], many.mask)
     assert plan_reading(apart, True, True, 1000, None, True).forest is None, "little is shared"
 
 

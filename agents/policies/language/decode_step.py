@@ -161,7 +161,8 @@ class _LayerStep:
         q, k = _rotate(torch.cat([q, k], 1), cos, sin).split((q.shape[1], k.shape[1]), 1)
         keys, values = memory.update(k[:, :, None], v[:, :, None])
         q = q.reshape(rows, keys.shape[1], -1, self.head_dim)  # [R, heads of keys, queries of each, D]
-        return self.o(_attention(q, keys, values, mask, self.scaling).reshape(rows, -1))[0]
+        attention = _attention if memory.stem is None else memory.stem.attention
+        return self.o(attention(q, keys, values, mask, self.scaling).reshape(rows, -1))[0]
 
 
 def _looks_back(positions: torch.Tensor, window: int) -> tuple[torch.Tensor, torch.Tensor]:

@@ -11,8 +11,9 @@ from typing_extensions import override
 
 from ...transfer import to_device, to_host
 from ..base import Source
-from .decode_step import Step
+from .decode_step import LlamaStep, Step
 from .kv_cache import SlotCache
+from .stems import WORTH_IT, Stems
 
 PREFILL = 2**16  # tokens of prompts that are read at once; limits the memory of their activations
 Choose = Callable[[torch.Tensor, bool, Source], tuple[torch.Tensor, torch.Tensor]]
@@ -131,6 +132,8 @@ class ContextDecoder(Decoder):
         self.row_of_slot = torch.zeros(num_slots, dtype=torch.int64, device=model.device)
         self.has_row = torch.zeros(num_slots, dtype=torch.bool, device=model.device)
         self.one_to_one = False  # whether slot i has row i; then no context can fork any more
+        self.stems: Stems | None = None  # from when all slots start together to when one restarts
+        self.prompt_of_slot = self.row_of_slot
 
     @override
     @torch.inference_mode()
@@ -148,7 +151,10 @@ class ContextDecoder(Decoder):
         slots = (playing & ~going).nonzero()[:, 0]
         firsts, prompt_of_slot = _neighbours(tokens, lengths, slots)
         rows = self._assign(parents, len(firsts), int(lengths.max()))
-        begun = self._prefill(tokens, lengths, firsts, rows[len(parents) :])[1] if len(firsts) else None
+        begun = None
+        if len(firsts):
+            counts, begun = self._prefill(tokens, lengths, firsts, rows[len(parents) :])
+            self._begin_stems(int(counts.min()) - 1, slots, prompt_of_slot)
         self.row_of_slot = torch.zeros_like(lengths)
         self.row_of_slot[going] = rows[child_of_slot]
         self.row_of_slot[slots] = rows[len(parents) + prompt_of_slot]
@@ -159,7 +165,27 @@ class ContextDecoder(Decoder):
         used = self.row_of_slot[playing]
         read, positions = torch.empty_like(rows), torch.empty_like(rows)
         read[used], positions[used] = newest[playing], lengths[playing] - 1
+        if self.stems is not None:
+            group_of_row = torch.empty_like(rows)
+            group_of_row[used] = self.prompt_of_slot[playing]
+            self.stems.arrange(group_of_row)
         return self._step(read, positions)[self.row_of_slot]
+
+    def _begin_stems(self, width: int, slots: torch.Tensor, prompt_of_slot: torch.Tensor) -> None:
+        """Let slots [n] that have just read their prompts share stems, if no other slot has a context.
+
+        Args:
+            width: of the stems.
+            slots: in ascending order.
+            prompt_of_slot: of those slots, and also its row [n].
+        """
+        num_prompts = int(prompt_of_slot.max()) + 1
+        alone = len(slots) == self.num_slots
+        worth_it = isinstance(self.step, LlamaStep) and (len(slots) - num_prompts) * width >= WORTH_IT
+        self.stems = Stems(self.cache, num_prompts, width) if alone and worth_it else None
+        self.prompt_of_slot = prompt_of_slot
+        for index, layer in enumerate(self.cache.layers):
+            layer.stem = None if self.stems is None else self.stems.of_layer(index)
 
     def _children(self, newest: torch.Tensor, going: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Group the going slots [G] by context: the old row of each group, sorted [C], and the group of each slot."""

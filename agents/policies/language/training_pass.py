@@ -163,8 +163,8 @@ def _edges(
         vocab = int(actions.max()) + 1
         edges, edge_of_step = (node_of_step * vocab + actions).unique(return_inverse=True)
         nodes, actions = edges // vocab, edges % vocab
-    sent = (to_device(each, ids.device) for each in (nodes, actions, edge_of_step))
-    return Reading(ids, positions, visible, *sent, forest=forest)
+    nodes, actions, edge_of_step = (to_device(each, ids.device) for each in (nodes, actions, edge_of_step))
+    return Reading(ids, positions, visible, nodes, actions, edge_of_step, forest)
 
 
 def tree_of_two(contexts: torch.Tensor, fork: int) -> Reading:
@@ -189,7 +189,9 @@ def _counts(chains: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 
 def _forest_is_worth_it(chains: torch.Tensor, width: int) -> bool:
     nodes, pairs = size_of(*_counts(chains))
-    return nodes >= MANY_NODES and nodes + pairs / (6 * width) <= WORTH_IT * _work(*chains.shape, width)
+    return nodes >= MANY_NODES and nodes + pairs / (6 * width) <= WORTH_IT * _work(
+        chains.shape[0], chains.shape[1], width
+    )
 
 
 def _grow(
