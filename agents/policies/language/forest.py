@@ -15,8 +15,8 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.nn.functional import scaled_dot_product_attention as attention
 from transformers import AttentionInterface, PreTrainedModel
-from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
 from ...transfer import to_device
 from ..base import take_rows
@@ -126,11 +126,18 @@ def attention_over(forest: Forest, part: Any) -> Iterator[None]:
 
 
 def _attend(module: nn.Module, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: Any, **settings: Any) -> Any:
-    """Return what transformers' functions for attention return, given q, k, v [1, heads, M, D]."""
-    forest, outputs = _present.get(), []
+    """Return what transformers' functions for attention return, given q [1, heads, M, D] and k, v likewise."""
+    forest, outputs, grouped = _present.get(), [], q.shape[1] != k.shape[1]
     for part in forest.parts:
-        rows = (_rows(x, nodes) for x, nodes in ((q, part.queries), (k, part.keys), (v, part.keys)))
-        outputs.append(sdpa_attention_forward(module, *rows, part.visible, **settings)[0].flatten(0, 1))
+        queries, keys, values = (_rows(x, at) for x, at in ((q, part.queries), (k, part.keys), (v, part.keys)))
+        if part.visible is None:
+            made = attention(queries, keys, values, is_causal=True, enable_gqa=grouped, scale=settings["scaling"])
+        else:  # heads that share a key are queries of one attention, so keys and values are never repeated
+            heads = keys.shape[1]
+            together = queries.unflatten(1, (heads, -1)).flatten(2, 3)  # [C, heads of keys, G · Q, D]
+            visible = part.visible.repeat(1, 1, q.shape[1] // heads, 1)
+            made = attention(together, keys, values, attn_mask=visible, scale=settings["scaling"]).view_as(queries)
+        outputs.append(made.transpose(1, 2).flatten(0, 1))
     return take_rows(torch.cat(outputs), forest.place)[None], None
 
 
