@@ -13,18 +13,27 @@ from agents.policies.language import policy as language_model
 
 from .measure import clock
 
-ROWS, WIDTH = 256, 128
+ROWS = 256
 
 
-def product_speed(rows: int = ROWS, repeats: int = 300) -> float:
-    """Return the operations per second of a plain product of this many rows with weights as wide as the model's."""
-    x, weights = torch.randn(rows, WIDTH), torch.randn(3 * WIDTH, WIDTH)
-    best = 0.0
+def product_speed(model: Any, rows: int = ROWS, work: float = 2e9) -> float:
+    """Return the operations per second of the faster of two plain products with weights as wide as the model's.
+
+    Args:
+        model: whose width counts.
+        rows: of the other factor.
+        work: operations of one measurement.
+    """
+    width = model.config.get_text_config().hidden_size
+    x, weights, best = torch.randn(rows, width), torch.randn(3 * width, width), 0.0
+    of_one = 2 * rows * weights.numel()
+    repeats = max(int(work / of_one), 1)
     for _ in range(5):
-        with clock() as seconds:
-            for _ in range(repeats):
-                torch.nn.functional.linear(x, weights)
-        best = max(best, repeats * 2 * rows * weights.numel() / seconds())
+        for first, second in ((x, weights.mT), (weights, x.mT)):  # the same product; threads divide it differently
+            with clock() as seconds:
+                for _ in range(repeats):
+                    first @ second
+            best = max(best, repeats * of_one / seconds())
     return best
 
 
@@ -32,13 +41,13 @@ def update_floor(agent: Any, updates: int = 5) -> float:
     """Return the seconds of an update's products at that speed, for the tokens that it reads."""
     with counted_tokens(agent.policy) as tokens:
         agent.learn(total_episodes=agent.episodes_per_update * updates, reset_num_timesteps=False)
-    return operations(agent.policy, tokens) / updates / product_speed()
+    return operations(agent.policy, tokens) / updates / product_speed(agent.policy.model)
 
 
 def acting_floor(model: Any, rows: int, prompt: int, new: int) -> float:
     """Return the generated tokens per second that the products allow if every token is read once."""
     size = sum(p.numel() for p in model.parameters())
-    return product_speed(rows) / (2 * size) * new / (prompt + new)
+    return product_speed(model, rows) / (2 * size) * new / (prompt + new)
 
 
 def operations(policy: Any, tokens: dict[str, int]) -> float:

@@ -62,7 +62,7 @@ def run(name: str, pairs: int) -> list[Row]:
         for part, spent in watch.own.items():
             parts[part].append(spent / UPDATES * 1e3)
         parts["the rest: collecting, logging"].append(whole[-1] - sum(watch.own.values()) / UPDATES * 1e3)
-    floor = operations(agent.policy, tokens) / UPDATES / product_speed()
+    floor = operations(agent.policy, tokens) / UPDATES / product_speed(agent.policy.model)
     parts["floor: the arithmetic at the speed of a plain product"] = [floor * 1e3] * pairs
     per_update = {kind: count / UPDATES for kind, count in tokens.items()}
     read = f"{per_update['acting']:.0f} tokens read in acting, {per_update['training']:.0f} in training, per update"
