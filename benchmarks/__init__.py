@@ -22,6 +22,7 @@ BENCHMARKS = {  # name: its module, which has `run(name, pairs) -> list[Row]`, a
     "env": ("env", "the environment's and the collector's share of a step"),
     "verifier": ("verifier", "what the verifier adds to a rollout"),
     "techniques": ("techniques", "each way of doing less work for the same gradient, alone and together"),
+    "shapes": ("shapes", "each way of doing less work at users' shapes, against without it"),
     "profile": ("profile", "where the time of an update goes, and how much of it is arithmetic"),
     "memory": ("memory", "peak memory of the loss with a large vocabulary, against TRL and full logits"),
     "adapters": ("adapters", "acting with a LoRA adapter, against acting without one"),

@@ -52,6 +52,17 @@ def qwen3(shape: Shape) -> PreTrainedModel:
         return Qwen3ForCausalLM(config).eval()
 
 
+def our_agent(shape: Shape, model: PreTrainedModel) -> Agent:
+    """Return our side: an agent that trains this model."""
+    batch = shape.groups * shape.k
+    envs = text_envs(model, batch, shape.prompt, shape.tokens, even_words, group_size=shape.k)
+    agent: Agent = find_agent("grpo")(
+        model, envs, learning_rate=RATE, lr_schedule="constant", episodes_per_update=batch, num_envs=batch,
+        group_size=shape.k, device="cpu",
+    )  # fmt: skip
+    return agent
+
+
 def run(name: str, pairs: int) -> list[Row]:
     """Return a row for the shape of this name."""
     require_trl()
@@ -60,13 +71,9 @@ def run(name: str, pairs: int) -> list[Row]:
 
 def compare(shape: Shape, pairs: int) -> Row:
     """Measure ours and TRL in turn, from the same weights, on the same prompts, with the same loss."""
-    batch, turns = shape.groups * shape.k, pairs + 1  # the first turn is for warming up
+    turns = pairs + 1  # the first turn is for warming up
     model = qwen3(shape)
-    envs = text_envs(model, batch, shape.prompt, shape.tokens, even_words, group_size=shape.k)
-    agent: Agent = find_agent("grpo")(
-        copy.deepcopy(model), envs, learning_rate=RATE, lr_schedule="constant", episodes_per_update=batch,
-        num_envs=batch, group_size=shape.k, device="cpu",
-    )  # fmt: skip
+    agent = our_agent(shape, copy.deepcopy(model))
     times, kept, _ = train_beside("GRPO", agent, model, even_words, STEPS, turns, **SAME_LOSS)
     rewards, lengths = ([sum(x) / len(x) for x in each] for each in (
         (kept.kept, times.rewards), (kept.lengths, times.lengths)

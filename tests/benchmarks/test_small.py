@@ -16,6 +16,7 @@ from _rlenv_benchmarks import (
     refill,
     sb3,
     scale,
+    shapes,
     trl_long,
     trl_shapes,
     trl_short,
@@ -181,6 +182,18 @@ def test_users_shapes_are_measured_on_prompts_that_ours_trains_on(name, fake_trl
     assert settings.max_completion_length == small.tokens and settings.loss_type == "grpo" and settings.beta == 0.0
     assert settings.per_device_train_batch_size == small.groups * 4 and settings.num_generations == 4
     assert settings.learning_rate == trl_shapes.RATE
+
+
+def test_techniques_for_users_shapes_are_measured_on_and_off(monkeypatch):
+    small = trl_shapes.Shape(prompt=48, tokens=8, groups=2, k=40, width=32, layers=1)
+    monkeypatch.setattr(shapes, "SHAPES", {"small": small})
+    forest, *acting = shapes.run("shapes", 1)
+    with_it, without = (int(part.split()[0]) for part in forest.quality.split("; "))
+    assert 2 * 48 + 80 * 7 - 80 < with_it < 2 * 48 + 80 * 7 and without > with_it
+    for row in acting:
+        with_it, without = (float(part.split()[2]) for part in row.quality.split("; "))
+        assert row.name.startswith("small, acting") and abs(with_it - without) < 1e-5
+    assert (shapes.decode_step.FEW_ROWS, shapes.decoding.WORTH_IT, shapes.training_pass.MANY_NODES) == (256, 1024, 512)
 
 
 def test_the_models_of_users_shapes_have_4_7_and_31_million_parameters():

@@ -1,0 +1,77 @@
+"""Updates at the shapes of users' tasks: each way of reading less or in a better order, against without it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+from agents.policies.language import decode_step, decoding, training_pass
+
+from .measure import Row, alternate, clock
+from .trl_shapes import SHAPES, our_agent, qwen3
+
+SWITCHES: dict[str, tuple[Any, str, int]] = {  # a constant, and the value that switches its technique off
+    "contexts as a forest": (training_pass, "MANY_NODES", sys.maxsize),
+    "stems of rows": (decoding, "WORTH_IT", sys.maxsize),
+    "few rows in the second factor": (decode_step, "FEW_ROWS", 0),
+}
+
+
+def run(name: str, pairs: int) -> list[Row]:
+    """Return a row for each shape and technique."""
+    return [_compare(shape, label, pairs) for shape in SHAPES for label in SWITCHES]
+
+
+@contextmanager
+def switched(label: str, on: bool) -> Iterator[None]:
+    """Within the context, a technique is on as usual, or off."""
+    module, constant, off = SWITCHES[label]
+    usual = getattr(module, constant)
+    setattr(module, constant, usual if on else off)
+    try:
+        yield
+    finally:
+        setattr(module, constant, usual)
+
+
+def _compare(name: str, label: str, pairs: int) -> Row:
+    shape = SHAPES[name]
+    agent = our_agent(shape, qwen3(shape))
+    if SWITCHES[label][0] is training_pass:
+        part, quality = "training", _trains(agent, label)
+    else:
+        part, quality = "acting", _acts(agent, label)
+    taken = alternate(lambda: quality(True)[0], lambda: quality(False)[0], pairs)
+    read = [quality(on)[1] for on in (True, False)]
+    return Row.of(f"{name}, {part}: {label}", *taken, "s/update", f"{read[0]}; {read[1]} without")
+
+
+def _trains(agent: Any, label: str) -> Callable[[bool], tuple[float, str]]:
+    """Return a function that computes an update's gradient, and returns the seconds and how many tokens were read."""
+    rollout = agent.collector.collect(agent.policy, agent.episodes_per_update, agent.generator)
+    prepared = agent.prepare(rollout)
+
+    def measure(on: bool) -> tuple[float, str]:
+        with switched(label, on), clock() as seconds:
+            agent._backward(prepared)
+        with switched(label, on):
+            return seconds(), f"{agent.policy._reading(rollout).ids.numel()} tokens read"
+
+    return measure
+
+
+def _acts(agent: Any, label: str) -> Callable[[bool], tuple[float, str]]:
+    """Return a function that collects the same rollout every time, and returns the seconds and its log-probability."""
+
+    def measure(on: bool) -> tuple[float, str]:
+        agent.collector.seed(0)
+        generator = torch.Generator().manual_seed(0)
+        with switched(label, on), clock() as seconds:
+            rollout = agent.collector.collect(agent.policy, agent.episodes_per_update, generator)
+        return seconds(), f"mean log-probability {float(rollout.log_probs[rollout.mask].mean()):.6f}"
+
+    return measure
