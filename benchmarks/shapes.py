@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from agents.policies.language import decode_step, decoding, training_pass
+from agents.policies.language import decoding, packed, training_pass
 
 from .measure import Row, alternate, clock
 from .trl_shapes import SHAPES, our_agent, qwen3
@@ -17,7 +17,7 @@ from .trl_shapes import SHAPES, our_agent, qwen3
 SWITCHES: dict[str, tuple[Any, str, int]] = {  # a constant, and the value that switches its technique off
     "contexts as a forest": (training_pass, "MANY_NODES", sys.maxsize),
     "stems of rows": (decoding, "WORTH_IT", sys.maxsize),
-    "few rows in the second factor": (decode_step, "FEW_ROWS", 0),
+    "packed weights": (packed, "LARGE", sys.maxsize),
 }
 
 
@@ -70,6 +70,8 @@ def _acts(agent: Any, label: str) -> Callable[[bool], tuple[float, str]]:
     def measure(on: bool) -> tuple[float, str]:
         agent.collector.seed(0)
         generator = torch.Generator().manual_seed(0)
+        with switched(label, on):
+            agent.policy._renew_step()  # which decides what to pack
         with switched(label, on), clock() as seconds:
             rollout = agent.collector.collect(agent.policy, agent.episodes_per_update, generator)
         return seconds(), f"mean log-probability {float(rollout.log_probs[rollout.mask].mean()):.6f}"

@@ -17,7 +17,7 @@ from typing_extensions import override
 
 from .kv_cache import SlotCache
 from .masks import SLIDING, attention_mask, layer_kinds, masks_by_kind
-from .products import products_for
+from .products import Products, products_for
 
 WRITTEN_OUT = ("llama", "mistral", "qwen2", "qwen3")  # model types
 PROJECTIONS = (  # those in a row read the same input
@@ -125,6 +125,13 @@ class LlamaStep(Step):
         for layer, kind, memory in zip(self.layers, self.kinds, cache.layers, strict=True):
             x = layer(x, cos, sin, memory, masks.get(kind))
         return self.head(_norm(self.trunk.norm, x))
+
+    def forget(self) -> None:
+        """Free packed copies of weights, before a rollout: nobody may have noticed how they changed."""
+        for layer in self.layers:
+            for products in (layer.qkv, layer.o, layer.gate_up, layer.down):
+                if isinstance(products, Products):
+                    products.forget()
 
     def _rotary_tables(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         if self.rotary is None or self.rotary[0].device != x.device or self.rotary[0].dtype != x.dtype:

@@ -20,7 +20,7 @@ from . import adapters, policy_folder
 from .choosing import choose_in_parts
 from .critic import CRITICS, Critic
 from .cuda_graph import CapturedDecoder, Captures
-from .decode_step import GeneralStep, Layout, Step, is_changed, make_step
+from .decode_step import GeneralStep, Layout, LlamaStep, Step, is_changed, make_step
 from .decoding import ContextDecoder, Decoder
 from .forest import takes_forests
 from .loading import check_text_spaces, has_plain_head, load_model, name_of
@@ -136,6 +136,8 @@ class LanguageModelPolicy(Policy):
         if self._layout is None or not self._layout.holds(thorough=True):
             self._renew_step()
         assert self._layout is not None
+        if isinstance(self._step, LlamaStep):
+            self._step.forget()
         parts = (self._actor, self._step, self._choose, num_envs, self.max_length)
         if self.device.type != "cuda":
             return ContextDecoder(*parts) if self.share_contexts else Decoder(*parts)

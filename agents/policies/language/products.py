@@ -1,4 +1,4 @@
-"""The products of a decode step with the weights of linear layers; on a GPU one for layers with the same input."""
+"""The products of a decode step with the weights of linear layers: packed on a CPU, joined on a GPU."""
 
 from __future__ import annotations
 
@@ -9,6 +9,9 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from .packed import Packed, may_pack
+
+MANY_ROWS = 16  # from here on, packed weights are faster
 JOINED_ON = ("cuda",)  # types of devices on which projections of the same input are one product; a CPU gains nothing
 
 
@@ -17,10 +20,21 @@ class Products:
 
     def __init__(self, parts: Sequence[Any]) -> None:
         self.weights = [(part.weight, part.bias) for part in parts]
+        self.packed = [Packed(weight) if may_pack(weight) else None for weight, _ in self.weights]
 
     def __call__(self, x: torch.Tensor) -> Sequence[torch.Tensor]:
         """Return W x + b of each layer [R, out], given x [R, in]."""
-        return [F.linear(x, *each) for each in self.weights]
+        packs = len(x) >= MANY_ROWS and torch.is_inference_mode_enabled()
+        return [
+            packed.product(x, bias) if packs and packed is not None else F.linear(x, weight, bias)
+            for (weight, bias), packed in zip(self.weights, self.packed, strict=True)
+        ]
+
+    def forget(self) -> None:
+        """Free packed copies of weights, which may have changed since."""
+        for each in self.packed:
+            if each is not None:
+                each.forget()
 
 
 class Joined:

@@ -1,0 +1,81 @@
+"""Packed copies of weights: used for large weights, renewed when these change, and never copied or trained."""
+
+import copy
+
+import pytest
+import torch
+from identity_checks import ROUNDING, assert_close, collect
+from tiny_models import text_envs, tiny_policy
+
+from agents.policies.language import packed
+from agents.policies.language.packed import can_pack
+from agents.policies.language.products import Products
+
+
+@pytest.fixture
+def renewed(monkeypatch):
+    """Pack small weights, too; return the packed copies in the order in which they are made and used."""
+    if not can_pack():
+        pytest.skip("this torch cannot pack weights")
+    made, product = [], packed._product
+
+    def watch(x, copied, bias):
+        made.append(copied)
+        return product(x, copied, bias)
+
+    monkeypatch.setattr(packed, "LARGE", 1)
+    monkeypatch.setattr(packed, "_product", watch)
+    return made
+
+
+@torch.inference_mode()
+def product(products, x):
+    return torch.cat(list(products(x)), 1)
+
+
+def test_a_changed_weight_is_packed_again(renewed):
+    layers = [torch.nn.Linear(8, 6), torch.nn.Linear(8, 4, bias=False)]
+    with torch.no_grad():
+        for weight in (*layers[0].parameters(), *layers[1].parameters()):
+            weight.copy_(torch.arange(weight.numel()).sin().view_as(weight))
+    products, x = Products(layers), torch.arange(16 * 8).cos().view(16, 8)
+
+    def plain():
+        with torch.no_grad():
+            return torch.cat([layer(x) for layer in layers], 1)
+
+    assert_close(product(products, x), plain(), ROUNDING, "the first time")
+    assert_close(product(products, x), plain(), ROUNDING, "the second time")
+    assert renewed[0] is renewed[2] and len(renewed) == 4, "one copy per layer"
+    with torch.no_grad():
+        layers[0].weight.mul_(2)
+    assert_close(product(products, x), plain(), ROUNDING, "after a change that torch counts")
+    layers[1].weight.data.mul_(3)
+    products.forget()
+    assert_close(product(products, x), plain(), ROUNDING, "after a change that it does not count")
+    used = len(renewed)
+    assert_close(torch.cat(list(products(x)), 1), plain(), ROUNDING, "with gradients")
+    product(products, x[:15])
+    assert len(renewed) == used, "gradients and fewer rows need the weights themselves"
+    twin = copy.deepcopy(products)
+    assert all(each.made is None for each in twin.packed)
+    assert twin.packed[0].weight is twin.weights[0][0] is not layers[0].weight
+
+
+def test_acting_with_packed_weights_equals_training(renewed):
+    envs = text_envs(24)
+    policy = tiny_policy("llama", envs, dtype="float32", share_contexts=False)
+    for scale in (1.0, 1.1):
+        with torch.no_grad():
+            for weight in policy.parameters():
+                weight.data.mul_(scale)
+        rollout = collect(policy, envs)
+        with torch.no_grad():
+            log_probs, _ = policy.evaluate_actions(rollout)
+        assert_close(log_probs[rollout.mask], rollout.log_probs[rollout.mask], ROUNDING, "acting and training")
+    assert renewed
+
+
+def test_double_precision_and_small_weights_are_not_packed():
+    small, large = torch.zeros(255, 256), torch.zeros(256, 256)
+    assert [packed.may_pack(weight) for weight in (small, large, large.double())] == [False, can_pack(), False]
