@@ -127,7 +127,7 @@ class LlamaStep(Step):
         return self.head(_norm(self.trunk.norm, x))
 
     def forget(self) -> None:
-        """Free packed copies of weights, before a rollout: nobody may have noticed how they changed."""
+        """Free packed copies of weights."""
         for layer in self.layers:
             for products in (layer.qkv, layer.o, layer.gate_up, layer.down):
                 if isinstance(products, Products):

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from transformers import PretrainedConfig
 
 from . import memory_trace as trace
+from .decode_step import WRITTEN_OUT
 from .memory_trace import Shape
 
 
@@ -121,13 +122,14 @@ def plan(config: PretrainedConfig, work: Workload) -> Plan:
     """
     sizes = trace.weights(config, work)
     held = _Held.of(sizes, work)
+    packed = _packed(config, sizes, work)
     rows = work.rows(work.episodes)
     again = rows < work.episodes or work.shards > 1  # a shard's gradients are made elsewhere
     trained = trace.training(config, work, rows, again)
     acted = trace.acting(config, work, work.slots, max(work.slots // work.group_size, 1))
     rollout = work.episodes * (8 * work.context + 48 * work.completion_length)
     phases = {
-        "acting": held.acting + max(acted.peak, held.whole if held.reference else 0) + rollout,
+        "acting": held.acting + packed + max(acted.peak, held.whole if held.reference else 0) + rollout,
         "training": held.always + _pass(held, sizes, trained, again) + rollout,
         "optimizer step": held.always + held.gradients + _step(sizes, work) + rollout,
     }
@@ -139,7 +141,7 @@ def plan(config: PretrainedConfig, work: Workload) -> Plan:
         phases["warm start"] = first + _pass(held, sizes, learned, split)
     if work.evaluated:
         played = trace.acting(config, work, work.evaluated, work.evaluated)
-        phases["evaluation"] = held.acting + played.peak
+        phases["evaluation"] = held.acting + packed + played.peak
     parts = {
         "weights": held.weights,
         "gradients": held.gradients,
@@ -191,6 +193,12 @@ def fitting_micro_batch_tokens(config: PretrainedConfig, work: Workload, budget:
 def _scaled(rows: int, room: int, needed: int) -> int:
     """Return how many rows fit, judged by what some needed: memory is almost proportional to them."""
     return int(0.95 * rows * room / needed)
+
+
+def _packed(config: PretrainedConfig, sizes: trace.Weights, work: Workload) -> int:
+    """Return the bytes of the packed copies that decode steps on a CPU use; see `packed.py`."""
+    packs = work.device == "cpu" and work.dtype == "float32" and config.model_type in WRITTEN_OUT
+    return 4 * sizes.count - sizes.rest if packs else 0
 
 
 def _pass(held: _Held, sizes: trace.Weights, made: trace.Training, again: bool) -> int:

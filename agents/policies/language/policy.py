@@ -136,14 +136,19 @@ class LanguageModelPolicy(Policy):
         if self._layout is None or not self._layout.holds(thorough=True):
             self._renew_step()
         assert self._layout is not None
-        if isinstance(self._step, LlamaStep):
-            self._step.forget()
+        self.release()  # nobody may have noticed how weights changed since
         parts = (self._actor, self._step, self._choose, num_envs, self.max_length)
         if self.device.type != "cuda":
             return ContextDecoder(*parts) if self.share_contexts else Decoder(*parts)
         if self.cuda_graphs and not any(map(is_changed, self._layout.modules)):
             return CapturedDecoder(*parts, self._captures)
         return Decoder(*parts)  # to share contexts, the host would have to know the tokens of every step
+
+    @override
+    def release(self) -> None:
+        """Free packed copies of weights (`packed.py`): the next rollout makes new ones."""
+        if isinstance(self._step, LlamaStep):
+            self._step.forget()
 
     @override
     @torch.no_grad()
