@@ -22,7 +22,7 @@ def load_maker():
 
 
 MAKER = load_maker()
-SLOW = {"code", "math"}
+SLOW = {"code", "json_schema", "math", "numeric", "reasoning_gym:leg_counting", "regex"}
 
 
 def test_the_tables_are_those_of_the_code():

@@ -65,7 +65,9 @@ each_reward = pytest.mark.parametrize("rewards", REWARDS.values(), ids=REWARDS)
 EVERY_PROMPT = range(P)
 
 each_size = pytest.mark.parametrize("size", [2, 4])
-each_size_of_rollouts = pytest.mark.parametrize("size", [2, 3])  # every joint rollout by itself
+each_size_of_rollouts = pytest.mark.parametrize(
+    "size", [2, pytest.param(3, marks=pytest.mark.slow)]
+)  # every joint rollout by itself
 each_centring = pytest.mark.parametrize("baseline", ["none", "group-mean"])
 each_lambda = pytest.mark.parametrize("lam", [0.0, 0.5, 1.0])
 

@@ -65,8 +65,13 @@ def everything(agent):
     }
 
 
+LIKE_GRPO = ("dr-grpo", "gspo", "cispo")  # what they keep is what GRPO keeps
+
+
 @pytest.mark.parametrize("kind", ["control", "text"])
-@pytest.mark.parametrize("name", AGENTS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] if name in LIKE_GRPO else []) for name in AGENTS]
+)
 def test_a_break_changes_nothing(name, kind, tmp_path):
     whole = made(name, kind)
     wanted = run(whole, UPDATES)

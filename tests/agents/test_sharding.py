@@ -347,6 +347,7 @@ def refusal(path: Path) -> str:
     return str(error.value)
 
 
+@pytest.mark.slow
 def test_parts_are_put_together_and_one_that_is_damaged_or_missing_is_refused(two: Ranks, tmp_path: Path) -> None:
     path = tmp_path / "saved"
     digest, _ = two(begun, str(path))

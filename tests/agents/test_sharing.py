@@ -98,7 +98,9 @@ def agent_of(kind, name, **kwargs):
 
 
 @models
-@pytest.mark.parametrize("kind", AGENTS)
+@pytest.mark.parametrize(
+    "kind", [pytest.param(kind, marks=[] if "everything" in kind else [pytest.mark.slow]) for kind in AGENTS]
+)
 def test_gradient_is_the_same_with_every_combination_of_switches(kind, name):
     agent, rollout = agent_of(kind, name)
     switch(agent, False, False, False)

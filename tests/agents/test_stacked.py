@@ -112,15 +112,14 @@ def test_an_error_ends_its_own_loop_only() -> None:
 
 
 def test_closing_a_stack_ends_its_threads() -> None:
-    before = threading.active_count()
+    before = set(threading.enumerate())
     agents = made(Reinforce, seeds=3)
     run = Stack([lambda i=i, one=one: trained(one, 8 if i == 0 else 10_000) for i, one in enumerate(agents)]).run()
     assert next(run)[0] == 0
     run.close()
-    for thread in threading.enumerate():
-        if thread is not threading.current_thread() and thread.daemon:
-            thread.join(5)
-    assert threading.active_count() <= before
+    for thread in set(threading.enumerate()) - before:
+        thread.join(5)
+    assert set(threading.enumerate()) <= before
     assert stacked.current() is None
 
 

@@ -51,7 +51,8 @@ def same(one, other):
     assert one == other
 
 
-@pytest.mark.parametrize("name", ["reinforce", pytest.param("rloo", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["reinforce", "rloo"])
 def test_the_number_of_verifier_workers_changes_nothing(name):
     """Nor the order in which their verdicts arrive: the curriculum hears of them in the order of the episodes."""
     more = {"group_size": 4} if name == "rloo" else {}

@@ -68,7 +68,8 @@ def held():
 
 
 @proc
-@pytest.mark.parametrize("kind", ["control", pytest.param("text", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["control", "text"])
 def test_updates_leave_nothing_behind_but_their_entry_in_the_log(kind, tmp_path):
     settings = {"episodes_per_update": 4, "num_envs": 4, "device": "cpu", "learning_rate": 1e-6}  # episodes stay short
     if kind == "text":

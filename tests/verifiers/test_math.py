@@ -204,6 +204,7 @@ def test_a_thread_reaches_the_same_verdicts(math):
     assert rewards == [1.0, 0.0, 1.0]
 
 
+@pytest.mark.slow
 def test_workers_reach_the_same_verdicts_and_outlive_a_bomb():
     math = make_verifier("math")
     apart = Isolated(math, workers=1, timeout=3)
