@@ -92,7 +92,7 @@ def test_the_comparison_has_the_figures_of_the_benchmarks():
         return [row["ratio"]["median"] for row in rows]
 
     page = " ".join((ROOT / "docs" / "comparison.md").read_text(encoding="utf-8").split())
-    shapes = [medians(name)[0] for name in ("trl-prompt", "trl-balanced", "trl-reasoning")]
+    shapes = [medians(name)[0] for name in ("trl-prompt", "trl-balanced", "trl-reasoning", "trl-30m")]
     assert f"took {min(shapes):.1f} to {max(shapes):.1f} times less time per GRPO update than TRL" in page
     ppo, a2c = medians("sb3")
     assert f"took {ppo:.1f} times less time to a mean return of 475 than its PPO" in page

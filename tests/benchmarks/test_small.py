@@ -185,16 +185,16 @@ def test_users_shapes_are_measured_on_prompts_that_ours_trains_on(name, fake_trl
 
 
 def test_techniques_for_users_shapes_are_measured_on_and_off(monkeypatch):
-    small = trl_shapes.Shape(prompt=48, tokens=8, groups=2, k=40, width=32, layers=1)
+    small = trl_shapes.Shape(prompt=48, tokens=8, groups=2, k=80, width=32, layers=1)
     monkeypatch.setattr(shapes, "SHAPES", {"small": small})
     forest, *acting = shapes.run("shapes", 1)
     with_it, without = (int(part.split()[0]) for part in forest.quality.split("; "))
-    assert 2 * 48 + 80 * 7 - 80 < with_it < 2 * 48 + 80 * 7 and without > with_it
+    assert 2 * 48 + 160 * 7 - 160 < with_it < 2 * 48 + 160 * 7 and without > with_it
     for row in acting:
         with_it, without = (float(part.split()[2]) for part in row.quality.split("; "))
         assert row.name.startswith("small, acting") and abs(with_it - without) < 1e-5
     left = [getattr(module, constant) for module, constant, _ in shapes.SWITCHES.values()]
-    assert left == [512, 1024, 2**16], "as they were"
+    assert left == [1024, 1024, 2**16], "as they were"
 
 
 def test_the_models_of_users_shapes_have_4_7_and_31_million_parameters():

@@ -28,7 +28,7 @@ from .masks import attention_mask, without_cudnn
 from .recompute import recomputed_layers
 
 WORTH_IT = 0.8  # trees are read if they are at most this share of the plain rows' work: their masks cost time, too
-MANY_NODES = 512  # from here on, a forest saves more than its operations take longer than those of rows of trees
+MANY_NODES = 1024  # from here on, a forest saves more than its operations take longer than those of rows of trees
 HOST = torch.device("cpu")
 ELEMENTS = 2**25  # of a chunk of `by_chunks`; 128 MiB in float32
 GPU_ELEMENTS = 2**28  # products of few rows would read a large head again and again
