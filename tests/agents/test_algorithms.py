@@ -62,7 +62,10 @@ def test_every_agent_trains_and_says_how_it_went(name: str, kind: str) -> None:
 
 
 @kinds
-@names
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=[pytest.mark.slow] if name in ("dr-grpo", "gspo", "cispo") else []) for name in AGENTS],
+)
 def test_the_same_seed_gives_the_same_weights_and_another_seed_others(name: str, kind: str) -> None:
     runs = []
     for attempt, seed in enumerate((3, 3, 4)):

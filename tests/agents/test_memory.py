@@ -38,7 +38,12 @@ def work(**settings):
 
 @pytest.mark.parametrize(
     "settings",
-    [{}, {"activation_checkpointing": True}, {"dtype": "bfloat16"}, {"critic": "separate", "entropy": True}],
+    [
+        {},
+        {"activation_checkpointing": True},
+        pytest.param({"dtype": "bfloat16"}, marks=pytest.mark.slow),
+        pytest.param({"critic": "separate", "entropy": True}, marks=pytest.mark.slow),
+    ],
     ids=str,
 )
 @pytest.mark.parametrize("name", MODELS)

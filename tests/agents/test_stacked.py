@@ -58,7 +58,7 @@ def together(agents, episodes):
         (A2C, "CartPole-v1", {}),
         (PPO, "CartPole-v1", {"num_epochs": 2}),
         (RLOO, "CartPole-v1", {"ent_coef": 0.01, "kl_coef": 0.1}),
-        (DAPO, "CartPole-v1", {}),
+        pytest.param(DAPO, "CartPole-v1", {}, marks=pytest.mark.slow),
         (A2C, "Pendulum-v1", {"env_kwargs": {"max_episode_steps": 30}, "normalize_rewards": True}),
         (ReinforceBaseline, "Acrobot-v1", {"env_kwargs": {"max_episode_steps": 40}, "baseline": "value"}),
     ],
