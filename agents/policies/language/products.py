@@ -11,7 +11,7 @@ from torch import nn
 
 from .packed import Packed, may_pack
 
-MANY_ROWS = 16  # from here on, packed weights are faster
+ROWS_TO_PACK = 16  # from here on, packed weights are faster
 JOINED_ON = ("cuda",)  # types of devices on which projections of the same input are one product; a CPU gains nothing
 
 
@@ -24,7 +24,7 @@ class Products:
 
     def __call__(self, x: torch.Tensor) -> Sequence[torch.Tensor]:
         """Return W x + b of each layer [R, out], given x [R, in]."""
-        packs = len(x) >= MANY_ROWS and torch.is_inference_mode_enabled()
+        packs = len(x) >= ROWS_TO_PACK and torch.is_inference_mode_enabled()
         return [
             packed.product(x, bias) if packs and packed is not None else F.linear(x, weight, bias)
             for (weight, bias), packed in zip(self.weights, self.packed, strict=True)

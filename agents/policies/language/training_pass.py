@@ -112,8 +112,8 @@ def plan_reading(
     if (merge_rows or share_prefixes) and len(columns):
         beyond = torch.arange(ids.shape[1]) >= lengths[:, None]
         chains, chain_of_row = ids.masked_fill(beyond, -1).unique(dim=0, return_inverse=True)  # sorted
-        if share_prefixes and forests and _forest_is_worth_it(chains, width):
-            ids, positions, forest, node = plant(chains, *_counts(chains), device)
+        if share_prefixes and forests and _forest_is_worth_it(chains, *(counts := _counts(chains)), width):
+            ids, positions, forest, node = plant(chains, *counts, device)
             return _edges(ids, positions, None, node[chain_of_row[rows], columns], actions, merge=True, forest=forest)
         if share_prefixes:
             trees = _grow(chains, width, limit, device)
@@ -187,11 +187,9 @@ def _counts(chains: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     return (chains >= 0).sum(1), torch.nn.functional.pad(same.cumprod(1).sum(1), (1, 0))
 
 
-def _forest_is_worth_it(chains: torch.Tensor, width: int) -> bool:
-    nodes, pairs = size_of(*_counts(chains))
-    return nodes >= MANY_NODES and nodes + pairs / (6 * width) <= WORTH_IT * _work(
-        chains.shape[0], chains.shape[1], width
-    )
+def _forest_is_worth_it(chains: torch.Tensor, lengths: torch.Tensor, shared: torch.Tensor, width: int) -> bool:
+    nodes, pairs = size_of(lengths, shared)
+    return nodes >= MANY_NODES and nodes + pairs / (6 * width) <= WORTH_IT * _work(len(chains), chains.shape[1], width)
 
 
 def _grow(
