@@ -33,15 +33,23 @@ def like(value: torch.Tensor, example: torch.Tensor) -> torch.Tensor:
 
 
 @torch.no_grad()
+def gathered(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a whole tensor; of one that is dealt out, all processes must call this together."""
+    if not isinstance(tensor, DTensor):
+        return tensor
+    held: Any = tensor.detach()
+    with parallel.exchange():
+        return held.full_tensor()
+
+
+@torch.no_grad()
 def whole(state: Any) -> Any:
     """Return nested dictionaries, lists and tuples with whole tensors.
 
     All processes must call this together. The main one gets whole tensors, on the host; the others' are empty.
     """
     if isinstance(state, DTensor):
-        held: Any = state.detach()
-        with parallel.exchange():
-            full = held.full_tensor()
+        full = gathered(state)
         return full.cpu() if parallel.is_main() else full.new_empty(0)
     if isinstance(state, dict):
         return {name: whole(value) for name, value in state.items()}

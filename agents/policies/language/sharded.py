@@ -21,6 +21,7 @@ from ... import parallel, parts
 from ...checks import check_flag
 from ...masters import HALVES
 from ...rollout import Obs, Rollout
+from ...shards import gathered
 from ..base import Policy
 from . import policy_folder
 from .decoding import Decoder
@@ -257,8 +258,7 @@ class _Weights:
 
     def gathered(self, tensor: torch.Tensor) -> torch.Tensor:
         """Return the whole parameter of which the outline has the shape; all processes call this together."""
-        with parallel.exchange():
-            return cast(Any, self._shards[id(tensor)].detach()).full_tensor() if id(tensor) in self._shards else tensor
+        return gathered(self.held(tensor))
 
     def whole(self) -> LanguageModelPolicy:
         """Return the copy with the present weights; another one only if they have changed since the last call."""
@@ -282,8 +282,7 @@ class _Weights:
         """
         weights = {}
         for key, shard in self._shards.items():
-            with parallel.exchange():
-                full = cast(Any, shard.detach()).full_tensor()
+            full = gathered(shard)
             if here:
                 weights[key] = nn.Parameter(full.to(device), shard.requires_grad)
         return self.outline.with_parameters(weights).to(device) if here else None
