@@ -33,8 +33,9 @@ def product(products, x):
     return torch.cat(list(products(x)), 1)
 
 
-def test_a_changed_weight_is_packed_again(renewed):
-    layers = [torch.nn.Linear(8, 6), torch.nn.Linear(8, 4, bias=False)]
+@pytest.mark.parametrize("bias", [True, False])
+def test_a_changed_weight_is_packed_again(renewed, bias):
+    layers = [torch.nn.Linear(8, 6, bias=bias), torch.nn.Linear(8, 4, bias=bias)]
     with torch.no_grad():
         for weight in (*layers[0].parameters(), *layers[1].parameters()):
             weight.copy_(torch.arange(weight.numel()).sin().view_as(weight))
@@ -46,7 +47,7 @@ def test_a_changed_weight_is_packed_again(renewed):
 
     assert_close(product(products, x), plain(), ROUNDING, "the first time")
     assert_close(product(products, x), plain(), ROUNDING, "the second time")
-    assert renewed[0] is renewed[2] and len(renewed) == 4, "one copy per layer"
+    assert renewed[0] is renewed[1] and len(renewed) == 2, "one copy"
     with torch.no_grad():
         layers[0].weight.mul_(2)
     assert_close(product(products, x), plain(), ROUNDING, "after a change that torch counts")
@@ -58,8 +59,8 @@ def test_a_changed_weight_is_packed_again(renewed):
     product(products, x[:15])
     assert len(renewed) == used, "gradients and fewer rows need the weights themselves"
     twin = copy.deepcopy(products)
-    assert all(each.made is None for each in twin.packed)
-    assert twin.packed[0].weight is twin.weights[0][0] is not layers[0].weight
+    assert twin.packed.made is None
+    assert twin.packed.layers[0][0] is twin.layers[0][0] is not layers[0].weight
 
 
 def test_acting_with_packed_weights_equals_training(renewed):
@@ -76,6 +77,9 @@ def test_acting_with_packed_weights_equals_training(renewed):
     assert renewed
 
 
-def test_double_precision_and_small_weights_are_not_packed():
-    small, large = torch.zeros(255, 256), torch.zeros(256, 256)
-    assert [packed.may_pack(weight) for weight in (small, large, large.double())] == [False, can_pack(), False]
+def test_double_precision_small_weights_and_single_biases_are_not_packed():
+    small, large, bias = torch.zeros(255, 256), torch.zeros(256, 256), torch.zeros(256)
+    alone = [packed.may_pack([(weight, None)]) for weight in (small, large, large.double())]
+    assert alone == [False, can_pack(), False]
+    assert packed.may_pack([(small, None), (small, None)]) == can_pack(), "together they are large"
+    assert not packed.may_pack([(large, None), (large, bias)])

@@ -1,45 +1,59 @@
 """Weights in the order in which a CPU's kernel reads them, for the many decode steps between two updates.
 
 A product of few rows with large weights spends most of its time on bringing them into that order. oneDNN keeps them in
-it, in a copy. torch has this for its compiler, under names that may change: then `can_pack` is false.
+it, in a copy, which also joins the layers that read the same input. torch has this for its compiler, under names that
+may change: then `can_pack` is false.
 """
 
 from __future__ import annotations
 
 import copy
 import functools
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 
-LARGE = 2**16  # weights of one layer; of fewer, other libraries' products are as fast
+LARGE = 2**16  # weights of a product; with fewer, other libraries are as fast
+Linear = tuple[torch.Tensor, torch.Tensor | None]  # weight and bias of a layer
 
 
 class Packed:
-    """A packed copy of a weight, made again when the weight has changed; a copy of this object starts without one."""
+    """A packed copy of the weights and biases of layers that read the same input, one below the other.
 
-    def __init__(self, weight: torch.Tensor) -> None:
-        self.weight, self.made, self.version = weight, None, -1
+    It is made again when one of them has changed; a copy of this object starts without it.
+    """
+
+    def __init__(self, layers: Sequence[Linear]) -> None:
+        self.layers, self.version = layers, -1
+        self.made: tuple[Any, torch.Tensor | None] | None = None
 
     def forget(self) -> None:
         """Free the copy."""
         self.made = None
 
-    def product(self, x: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
-        """Return W x + b [R, out], given x [R, in]."""
-        if self.made is None or self.version != self.weight._version:
-            self.version = self.weight._version
-            self.made = torch.ops.mkldnn._reorder_linear_weight(self.weight.detach(), len(x))
-        return _product(x, self.made, bias)
+    def product(self, x: torch.Tensor) -> torch.Tensor:
+        """Return W x + b [R, out] of all layers, given x [R, in]."""
+        version = sum(part._version for layer in self.layers for part in layer if part is not None)
+        if self.made is None or self.version != version:
+            weights, biases = zip(*self.layers, strict=True)
+            weight = torch.cat([each.detach() for each in weights]) if len(weights) > 1 else weights[0].detach()
+            bias = None if biases[0] is None else torch.cat([each.detach() for each in biases])
+            self.made, self.version = (torch.ops.mkldnn._reorder_linear_weight(weight, len(x)), bias), version
+        return _product(x, *self.made)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Packed:
-        return Packed(copy.deepcopy(self.weight, memo))
+        return Packed(copy.deepcopy(self.layers, memo))
 
 
-def may_pack(weight: torch.Tensor) -> bool:
-    """Whether products with this weight become faster."""
-    known = weight.device.type == "cpu" and weight.dtype is torch.float32 and not weight.is_inference()
-    return known and weight.numel() >= LARGE and can_pack()
+def may_pack(layers: Sequence[Linear]) -> bool:
+    """Whether the products of these layers, which read the same input, become faster."""
+    known = all(
+        weight.device.type == "cpu" and weight.dtype is torch.float32 and not weight.is_inference()
+        for weight, _ in layers
+    )
+    alike = len({bias is None for _, bias in layers}) == 1
+    return known and alike and sum(weight.numel() for weight, _ in layers) >= LARGE and can_pack()
 
 
 @functools.cache

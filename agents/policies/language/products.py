@@ -19,22 +19,20 @@ class Products:
     """Linear layers that read the same input."""
 
     def __init__(self, parts: Sequence[Any]) -> None:
-        self.weights = [(part.weight, part.bias) for part in parts]
-        self.packed = [Packed(weight) if may_pack(weight) else None for weight, _ in self.weights]
+        self.layers = [(part.weight, part.bias) for part in parts]
+        self.sizes = [part.out_features for part in parts]
+        self.packed = Packed(self.layers) if may_pack(self.layers) else None
 
     def __call__(self, x: torch.Tensor) -> Sequence[torch.Tensor]:
         """Return W x + b of each layer [R, out], given x [R, in]."""
-        packs = len(x) >= ROWS_TO_PACK and torch.is_inference_mode_enabled()
-        return [
-            packed.product(x, bias) if packs and packed is not None else F.linear(x, weight, bias)
-            for (weight, bias), packed in zip(self.weights, self.packed, strict=True)
-        ]
+        if self.packed is not None and len(x) >= ROWS_TO_PACK and torch.is_inference_mode_enabled():
+            return self.packed.product(x).split(self.sizes, -1)
+        return [F.linear(x, weight, bias) for weight, bias in self.layers]
 
     def forget(self) -> None:
         """Free packed copies of weights, which may have changed since."""
-        for each in self.packed:
-            if each is not None:
-                each.forget()
+        if self.packed is not None:
+            self.packed.forget()
 
 
 class Joined:

@@ -82,9 +82,12 @@ class Stem:
 
     def _grouped(self, x: torch.Tensor) -> torch.Tensor:
         """Return x [R, H, G, ...] by group [N · H, S · G, ...]."""
-        return x[self.stems.rows].transpose(1, 2).flatten(2, 3).flatten(0, 1)
+        groups, most = self.stems.rows.shape
+        rows = x.flatten(1).index_select(0, self.stems.rows.flatten()).view(groups, most, *x.shape[1:])
+        return rows.transpose(1, 2).flatten(2, 3).flatten(0, 1)
 
     def _by_row(self, x: torch.Tensor, q: torch.Tensor) -> torch.Tensor:
         """Return x [N · H, S · G, ...] by row [R, H, G, ...], given queries of this shape."""
         groups, most = self.stems.rows.shape
-        return x.view(groups, q.shape[1], most, q.shape[2], -1)[self.stems.group, :, self.stems.number]
+        rows = x.view(groups, q.shape[1], most, q.shape[2], -1).transpose(1, 2).flatten(2).flatten(0, 1)
+        return rows.index_select(0, self.stems.group * most + self.stems.number).view(*q.shape[:3], -1)
