@@ -18,6 +18,7 @@ from ..rollout import Obs, Rollout
 from ..shards import local
 
 State = Any
+MANY_ACTIONS = 4096  # see `sample_categorical`
 Source = torch.Generator | torch.Tensor | None  # of randomness; see `sample_categorical`
 
 
@@ -200,6 +201,9 @@ def load_weights(module: nn.Module, file: Path, known: Mapping[str, torch.Tensor
 def sample_categorical(log_probs: torch.Tensor, source: Source) -> torch.Tensor:
     """Draw from categorical distributions by the Gumbel-max trick: argmax of log p - log E with E ~ Exp(1).
 
+    On a CPU, drawing E for many actions takes longer than a small model. So from `MANY_ACTIONS` on, one number per
+    distribution is drawn there, and its cumulative sums are searched.
+
     Args:
         log_probs: [..., V], normalized or not.
         source: a generator on the same device; None for torch's global one. Or E itself [..., V or more], for a
@@ -210,9 +214,24 @@ def sample_categorical(log_probs: torch.Tensor, source: Source) -> torch.Tensor:
     """
     if isinstance(source, torch.Tensor):
         noise = source[..., : log_probs.shape[-1]]
+    elif log_probs.device.type == "cpu" and log_probs.shape[-1] >= MANY_ACTIONS:
+        return _invert(log_probs, torch.rand(log_probs.shape[:-1], dtype=torch.float64, generator=source))
     else:
         noise = torch.empty_like(log_probs).exponential_(generator=source)
     return (log_probs - noise.log()).argmax(-1)
+
+
+def _invert(log_probs: torch.Tensor, uniform: torch.Tensor) -> torch.Tensor:
+    """Return the first action a of each distribution with p_0 + ... + p_a > u, int64 [...].
+
+    Args:
+        log_probs: [..., V], normalized or not.
+        uniform: u as a share of all p, in [0, 1), float64 [...].
+    """
+    most = log_probs.amax(-1, keepdim=True)
+    sums = (log_probs - most).exp_().cumsum(-1, dtype=torch.float64)  # in float32, rare actions would vanish
+    found = torch.searchsorted(sums, uniform[..., None] * sums[..., -1:], right=True)[..., 0]
+    return found.clamp(max=log_probs.shape[-1] - 1)  # an index, even if something is NaN
 
 
 def choose(log_probs: torch.Tensor, deterministic: bool, source: Source) -> tuple[torch.Tensor, torch.Tensor]:

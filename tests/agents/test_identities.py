@@ -46,6 +46,7 @@ from tiny_models import (
 )
 
 from agents import Collector, ControlPolicy, LanguageModelPolicy, Reinforce, ReinforceBaseline
+from agents.policies import base
 from agents.policies.base import sample_categorical
 from verifiers.function import FunctionVerifier
 
@@ -387,10 +388,27 @@ def chi_square_p(counts, expected):
     return torch.special.gammaincc(freedom, statistic / 2).item()
 
 
-def test_sample_categorical_draws_by_the_given_law(generator):
+@pytest.mark.parametrize("one_number", [False, True])
+@pytest.mark.parametrize("scale", [1.0, 1e-3])
+def test_sample_categorical_draws_by_the_given_law(one_number, scale, generator, monkeypatch):
+    monkeypatch.setattr(base, "MANY_ACTIONS", 6 if one_number else 7)
     law = torch.tensor([0.5, 0.2, 0.15, 0.1, 0.03, 0.02], dtype=torch.float64)
-    draws = sample_categorical(law.log().expand(50_000, -1), generator)
+    draws = sample_categorical((scale * law).log().expand(50_000, -1), generator)
     assert chi_square_p(draws.bincount(minlength=6).double(), 50_000 * law) > 1e-4
+
+
+def test_rare_actions_of_a_large_vocabulary_are_drawn_and_impossible_ones_are_not():
+    rare, each = 150_000, 1e-8  # each is less than float32 can add to 1
+    law = torch.full((rare + 2,), each, dtype=torch.float64)
+    law[0], law[-1] = 1 - rare * each, 0
+    steps = torch.tensor([0.5, 70_000.5, rare - 0.5], dtype=torch.float64)
+    uniform = torch.cat([torch.tensor([0.0, 0.5], dtype=torch.float64), law[0] + each * steps])
+    drawn = base._invert(law.log().repeat(len(uniform), 1), uniform)
+    assert drawn.tolist() == [0, 0, 1, 70_001, rare]
+
+
+def test_broken_distributions_of_a_large_vocabulary_give_an_index(generator):
+    assert sample_categorical(torch.full((3, 5000), torch.nan), generator).max() < 5000
 
 
 DRAWS = 100_000  # from each of two contexts
