@@ -78,7 +78,7 @@ def test_acting_with_packed_weights_equals_training(renewed):
 
 
 def test_double_precision_small_weights_and_single_biases_are_not_packed():
-    small, large, bias = torch.zeros(255, 256), torch.zeros(256, 256), torch.zeros(256)
+    small, large, bias = torch.zeros(511, 256), torch.zeros(512, 256), torch.zeros(512)
     alone = [packed.may_pack([(weight, None)]) for weight in (small, large, large.double())]
     assert alone == [False, can_pack(), False]
     assert packed.may_pack([(small, None), (small, None)]) == can_pack(), "together they are large"

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-LARGE = 2**16  # weights of a product; with fewer, other libraries are as fast
+LARGE = 2**17  # weights of a product; with fewer, other libraries are as fast
 Linear = tuple[torch.Tensor, torch.Tensor | None]  # weight and bias of a layer
 
 
