@@ -69,8 +69,8 @@ def sft(**given: Any) -> None:
 
     from . import model_defaults, session, settings
     from . import run_folder as folder
-    from .processes import join, own_folder
-    from .progress import Interrupt, say
+    from .processes import own_folder
+    from .progress import Interrupt
     from .verifier_names import short_name
 
     if not settings.is_text(given["env_id"]):
@@ -78,22 +78,12 @@ def sft(**given: Any) -> None:
     judged = given["problems"] is None or given_by_user("verifier")
     given = given if judged else {**given, "verifier": "exact"}
     given["sft_steps"] = model_defaults.STEPS if given["sft_steps"] is None else given["sft_steps"]
-    device = join(given["device"], given["process_timeout"])
-    if given["eval_episodes"] < parallel.size():
-        few = f"--eval-episodes {given['eval_episodes']} is too few for {parallel.size()} processes"
-        raise ValueError(f"{few}: each evaluates one at least")
-    given["micro_batch_tokens"] = model_defaults.passes_of_imitation(given)
-    with parallel.alone():  # its share of the episodes of an update does not matter: there are none
-        agent = session.build_agent("reinforce", given | {"device": device})
-    parallel.same_start(agent.policy)
-    model_defaults.announce(agent, given)
+    agent = _agent(given)
     given |= _amount(given, len(session.task_of(agent.env).stream.listed))
-    episodes = given["eval_episodes"]
     shown = session.demonstrations(agent, given)
     held_out = None if shown is None else _held_out(agent, given)
-    envs = None
-    if judged:
-        envs = session.evaluation_envs(given["env_id"], agent.origin["env_kwargs"], agent.device, episodes, "test")
+    test = (agent.origin["env_kwargs"], agent.device, given["eval_episodes"], "test")
+    envs = session.evaluation_envs(given["env_id"], *test) if judged else None
     source = short_name(given["verifier"]) if judged else Path(given["problems"]).stem
     run_dir = parallel.on_main(lambda: folder.choose(given["log_dir"], given["overwrite"], f"sft-{source}"))
     run_dir, given = own_folder(run_dir, given)
@@ -104,8 +94,6 @@ def sft(**given: Any) -> None:
         losses = [] if shown is None else imitation(agent, shown, given).run(interrupt)
     seconds = time.perf_counter() - started
     agent.save(run_dir / folder.CHECKPOINT)
-    after = _loss(agent, held_out, given)
-    figures = None if envs is None else session.run_evaluation(agent, envs, episodes, given["seed"])[0]
     result = {
         "run_dir": str(run_dir),
         "env": given["env_id"],
@@ -114,22 +102,55 @@ def sft(**given: Any) -> None:
         "examples": given["sft_examples"],
         "loss": losses[-1] if losses else None,
         "initial_eval_loss": before,
-        "eval_loss": after,
+        "eval_loss": _loss(agent, held_out, given),
         "seconds": round(seconds, 3),
-        "eval": figures,
+        "eval": session.run_evaluation(agent, envs, given["eval_episodes"], given["seed"])[0] if judged else None,
         "interrupted": bool(interrupt.asked),
     }
-    folder.write_json(run_dir / folder.RESULT, result)
-    if held_out is not None:
-        say(f"loss on {len(held_out)} held-out answers: {before:.3f} before, {after:.3f} after, in nats per token")
-    if given["as_json"]:
-        click.echo(json.dumps(result))
-    else:
-        said = "" if figures is None else f"{session.describe(figures)}\n"
-        click.echo(f"{said}Run folder: {run_dir}")
+    _show(result, 0 if held_out is None else len(held_out), given["as_json"])
     if interrupt.asked:
         click.echo(f"Interrupted; checkpoint written to {run_dir / folder.CHECKPOINT}", err=True)
         sys.exit(128 + interrupt.asked)
+
+
+def _agent(given: dict[str, Any]) -> Any:
+    """Return an agent with the model that the options describe; it is never asked to learn from rewards.
+
+    Raises:
+        ValueError: if there are fewer episodes to evaluate than processes.
+    """
+    from agents import parallel
+
+    from . import model_defaults, session
+    from .processes import join
+
+    device = join(given["device"], given["process_timeout"])
+    if given["eval_episodes"] < parallel.size():
+        few = f"--eval-episodes {given['eval_episodes']} is too few for {parallel.size()} processes"
+        raise ValueError(f"{few}: each evaluates one at least")
+    given["micro_batch_tokens"] = model_defaults.passes_of_imitation(given)
+    with parallel.alone():  # its share of the episodes of an update does not matter: there are none
+        agent = session.build_agent("reinforce", given | {"device": device})
+    parallel.same_start(agent.policy)
+    model_defaults.announce(agent, given)
+    return agent
+
+
+def _show(result: dict[str, Any], held_out: int, as_json: bool) -> None:
+    """Write the result into the run folder, and print it."""
+    from . import run_folder as folder
+    from . import session
+    from .progress import say
+
+    folder.write_json(Path(result["run_dir"]) / folder.RESULT, result)
+    if held_out:
+        before, after = result["initial_eval_loss"], result["eval_loss"]
+        say(f"loss on {held_out} held-out answers: {before:.3f} before, {after:.3f} after, in nats per token")
+    if as_json:
+        click.echo(json.dumps(result))
+    else:
+        said = "" if result["eval"] is None else f"{session.describe(result['eval'])}\n"
+        click.echo(f"{said}Run folder: {result['run_dir']}")
 
 
 def _amount(given: dict[str, Any], listed: int) -> dict[str, Any]:
