@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,7 +15,6 @@ from transformers import PreTrainedTokenizerBase
 
 from verifiers import Isolated, Problem, Verdict, Verifier, make_verifier
 from verifiers.base import Completion
-from verifiers.conversation import last_of
 from verifiers.registry import trusting
 from verifiers.workers.pool import make_pool
 
@@ -24,21 +22,14 @@ from .curriculum import Curriculum
 from .encoder import PromptText
 from .judge import Judge, verdict_info
 from .language import make_encoder
+from .lengths import Lengths
 from .problem_files import listed_problems, place_of
 from .problems import ProblemStream, level_of
 from .stop_tokens import stop_token_ids
 from .text import shown
 from .tokenizer import decode
 
-DEFAULT_PROMPT_TOKENS = 128
-DEFAULT_NEW_TOKENS = 64
 LONG_PROMPTS = ("error", "skip")
-MOST_TOKENS = 4096  # of a listed prompt or demonstration, unless the user asks for more: it sizes every buffer
-_FOR_MORE = {
-    "prompt": "a larger max_prompt_tokens (--max-prompt-tokens), "
-    "or long_prompts='skip' (--long-prompts skip) to leave it out",
-    "demonstration": "max_new_tokens (--max-new-tokens)",
-}
 
 
 @dataclass(frozen=True)
@@ -139,16 +130,17 @@ class TextGenTask:
             pool, made = made.pool, made.verifier
         self.verifier, self.judge = made, Judge(made, pool, flag_errors)
         listed = listed_problems(problems, columns, template)
-        answers = [made.demonstration(problem) for problem in listed or ()]
         self.encoder = make_encoder(tokenizer, made, listed, test_fraction, system_prompt, chat_template, chat)
         self.tokenizer = self.encoder.tokenizer
         self.stop_token_ids = stop_token_ids(self.tokenizer, self.encoder.end_of_turn, stop_tokens)
         self.group_size = _whole("group_size", group_size)
         self.first_problem = _whole("first_problem", first_problem, low=0)
         self.share = (0, 1) if share is None else _share(*share)
-        self.max_prompt_tokens, self.max_new_tokens = self._lengths(
-            listed, answers, max_prompt_tokens, max_new_tokens, long_prompts, partial(place_of, problems)
-        )
+        lengths = Lengths(made, self.encoder, listed, partial(place_of, problems))
+        prompt = lengths.of_prompts(long_prompts == "skip") if max_prompt_tokens is None else max_prompt_tokens
+        self.max_prompt_tokens = _whole("max_prompt_tokens", prompt)
+        new = lengths.of_answers() if max_new_tokens is None else max_new_tokens
+        self.max_new_tokens = _whole("max_new_tokens", new)
         self.split = split
         self.progress: Mapping[str, Any] = {}  # of the training, as the last reset told it
         self.skipped_prompts = 0
@@ -238,38 +230,6 @@ class TextGenTask:
             warnings.warn(f"sampled prompts of more than {allowed} are skipped", stacklevel=2)
         return fits
 
-    def _lengths(
-        self,
-        listed: list[Problem] | None,
-        answers: list[str],
-        prompt_tokens: int | None,
-        new_tokens: int | None,
-        long_prompts: str,
-        place: Callable[[int], str],
-    ) -> tuple[int, int]:
-        """Return the longest prompt and completion: what the user asked for, else what the problems need."""
-        if listed is None and not self.verifier.makes_problems:
-            raise ValueError(f"{type(self.verifier).__name__} does not make problems: pass problems (--problems)")
-        prompts = [problem.prompt for problem in listed or [self.verifier.sample(random.Random(0))]]
-        # A text has at most as many tokens as characters, plus the end token and what this tokenizer adds.
-        first = last_of(prompts[0])
-        (plain,) = self.encoder.spell("prompt", [first], add_special_tokens=True)
-        room = 1 + max(0, len(plain) - len(first))
-        template = len(self.encoder.prompts(prompts[:1])[0]) - len(plain) if self.encoder.is_chat(prompts[0]) else 0
-        needed = _length(self.verifier.answer_length, room, DEFAULT_NEW_TOKENS)
-        longest = _length(self.verifier.prompt_length, room, DEFAULT_PROMPT_TOKENS) + max(0, template)
-        if prompt_tokens is None and listed:
-            lengths = list(map(len, self.encoder.prompts(prompts)))
-            skips = long_prompts == "skip"
-            longest = min(max(lengths), MOST_TOKENS) if skips else _longest_of("prompt", prompts, lengths, place)
-        if new_tokens is None and any(answers):
-            lengths = [len(ids) + 1 for ids in self.encoder.ids(answers)]
-            needed = max(needed, _longest_of("demonstration", answers, lengths, place))
-        return (
-            max(1, longest) if prompt_tokens is None else _whole("max_prompt_tokens", prompt_tokens),
-            needed if new_tokens is None else _whole("max_new_tokens", new_tokens),
-        )
-
     def texts(self, completions: Sequence[Sequence[int]]) -> list[str]:
         """Return the texts of finished episodes, given all the tokens each has generated; without a last stop token."""
         stops = self.stop_token_ids
@@ -344,17 +304,6 @@ def _check_columns(verifier: Verifier, problems: Sequence[Problem]) -> None:
         raise ValueError(f"the reward function asks for the columns {lacking}; the problems have: {allowed}")
 
 
-def _longest_of(what: str, texts: Sequence[PromptText], lengths: Sequence[int], place: Callable[[int], str]) -> int:
-    """Return the greatest length of listed texts; a length above `MOST_TOKENS` is an error."""
-    for index, length in enumerate(lengths):
-        if length > MOST_TOKENS:
-            raise ValueError(
-                f"{place(index)}: {what} {shown(texts[index])} has {length} tokens; allowed by default: {MOST_TOKENS}; "
-                f"pass {_FOR_MORE[what]}"
-            )
-    return max(lengths)
-
-
 def _whole(name: str, value: Any, low: int = 1) -> int:
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < low:
         raise ValueError(f"{name} must be a whole number of at least {low}, got {value!r}")
@@ -366,7 +315,3 @@ def _share(part: Any, parts: Any) -> tuple[int, int]:
     if _whole("the first number of share", part, low=0) >= parts:
         raise ValueError(f"share=({part}, {parts}): the first number must be below the second")
     return int(part), parts
-
-
-def _length(characters: int | None, room: int, default: int) -> int:
-    return default if characters is None else characters + room

@@ -10,6 +10,7 @@ import torch
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
+from .host_tensor import for_numpy
 from .judge import LateVerdicts, vector_info
 from .picture import Picture, outcome_of
 from .task import Prompt, TextGenTask
@@ -164,7 +165,7 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
             info = {**self._start(restarting), **info}
         if self.mode is AutoresetMode.SAME_STEP and finished:
             info = self._restart_ended(finished, info)
-        paid, over, short = (_for_numpy(to_device(each, self.device)) for each in (rewards, ended | cut, cut))
+        paid, over, short = (for_numpy(to_device(each, self.device)) for each in (rewards, ended | cut, cut))
         return self._observation(), paid, over, short, info
 
     def hear(self, levels: Iterable[float], successes: Iterable[float]) -> None:
@@ -335,30 +336,3 @@ def _autoreset_mode(mode: str | AutoresetMode) -> AutoresetMode:
     except ValueError:
         allowed = ", ".join(member.value for member in AutoresetMode)
         raise ValueError(f"unknown autoreset_mode {mode!r}; allowed: {allowed}") from None
-
-
-class HostTensor(torch.Tensor):
-    """A CPU tensor for which mixed operations with numpy return arrays.
-
-    Gymnasium's vector wrappers, such as `RecordEpisodeStatistics`, compute `array += tensor`,
-    `np.logical_or(tensor, tensor)` and `1 - flags`, and write arrays into rewards; with plain tensors these fail.
-    """
-
-    __array_priority__ = -1
-
-    def __array_wrap__(self, array: np.ndarray, context: Any = None, return_scalar: bool = False) -> Any:
-        """Return the results of numpy's functions unchanged."""
-        return array[()] if return_scalar else array
-
-    def __rsub__(self, other: Any) -> Any:
-        """Return other - self; as in numpy, a flag counts as 0 or 1."""
-        return other - (self.numpy() if self.dtype is torch.bool else self.as_subclass(torch.Tensor))
-
-    def __setitem__(self, index: Any, value: Any) -> None:
-        """Write values, also those of an array."""
-        super().__setitem__(index, torch.as_tensor(value))
-
-
-def _for_numpy(tensor: torch.Tensor) -> torch.Tensor:
-    """Return the same tensor, as a `HostTensor` if it is on the CPU."""
-    return tensor.as_subclass(HostTensor) if tensor.device.type == "cpu" else tensor

@@ -2,7 +2,8 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from rlenv.task import MOST_TOKENS, TextGenTask
+from rlenv.lengths import MOST_TOKENS
+from rlenv.task import TextGenTask
 from rlenv.tokenizer import character_tokenizer
 from verifiers import Arith, Problem, Verdict, Verifier
 
