@@ -94,6 +94,7 @@ def workload(given: dict[str, Any]) -> tuple[Any, Any]:
         critic=policy.get("critic", "head") if cls.uses_critic else None,
         entropy=bool(settings.get("ent_coef")),
         activation_checkpointing=policy.get("activation_checkpointing", False),
+        pack_weights=policy.get("pack_weights", True),
         lora_rank=policy.get("lora_rank"),
         lora_targets=policy.get("lora_targets"),
         device=resolve_device(given["device"], given["env_id"]).type,

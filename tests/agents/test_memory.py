@@ -114,6 +114,8 @@ def test_settings_move_the_phase_that_they_are_for():
     slots = memory.plan(config, work(slots=4 * ROWS)).phases
     assert slots["acting"] > 2 * plain["acting"] and slots["training"] == plain["training"]
     assert plain["evaluation"] > 2 * plain["acting"]
+    unpacked = memory.plan(config, work(imitated=64, evaluated=64, pack_weights=False)).phases
+    assert {name for name in plain if unpacked[name] < plain[name]} == {"acting", "evaluation"}
 
 
 @pytest.mark.slow

@@ -77,6 +77,16 @@ def test_acting_with_packed_weights_equals_training(renewed):
     assert renewed
 
 
+def test_packing_can_be_switched_off(renewed):
+    envs = text_envs(24)
+    kept = collect(tiny_policy("llama", envs, dtype="float32", share_contexts=False), envs)
+    assert renewed
+    renewed.clear()
+    plain = collect(tiny_policy("llama", envs, dtype="float32", share_contexts=False, pack_weights=False), envs)
+    assert not renewed
+    assert_close(plain.log_probs, kept.log_probs, ROUNDING, "without packed weights")
+
+
 def test_double_precision_small_weights_and_single_biases_are_not_packed():
     small, large, bias = torch.zeros(511, 256), torch.zeros(512, 256), torch.zeros(512)
     alone = [packed.may_pack([(weight, None)]) for weight in (small, large, large.double())]

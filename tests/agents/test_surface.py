@@ -319,7 +319,7 @@ def test_what_could_not_be_saved_is_refused_before_training(setting, value, mess
         Reinforce("MlpPolicy", "CartPole-v1", policy_kwargs={setting: value}, device="cpu")
 
 
-SWITCHES = {"merge_rows": False, "share_prefixes": False, "share_contexts": False, "cuda_graphs": False}
+SWITCHES = dict.fromkeys(("merge_rows", "share_prefixes", "share_contexts", "pack_weights", "cuda_graphs"), False)
 
 
 @pytest.mark.parametrize("model", ["tiny", "object", "folder"])

@@ -6,7 +6,7 @@ models with Llama's layers, without the Python overhead that dominates a small s
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
 import torch
@@ -128,10 +128,17 @@ class LlamaStep(Step):
 
     def forget(self) -> None:
         """Free packed copies of weights."""
+        for products in self._packing():
+            products.forget()
+
+    def unpack(self) -> None:
+        """Make no packed copies of weights any more."""
+        for products in self._packing():
+            products.packed = None
+
+    def _packing(self) -> Iterator[Products]:
         for layer in self.layers:
-            for products in (layer.qkv, layer.o, layer.gate_up, layer.down):
-                if isinstance(products, Products):
-                    products.forget()
+            yield from (each for each in (layer.qkv, layer.o, layer.gate_up, layer.down) if isinstance(each, Products))
 
     def _rotary_tables(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         if self.rotary is None or self.rotary[0].device != x.device or self.rotary[0].dtype != x.dtype:

@@ -24,6 +24,7 @@ class Workload(Shape):
         micro_batch_tokens: tokens per pass; None for all.
         imitated: demonstrations per step of the warm start; 0 without one.
         evaluated: slots of evaluations; 0 without one.
+        pack_weights: whether acting on a CPU has packed copies; see `packed.py`.
         shards: processes among which weights, gradients, optimizer and reference are dealt out; see `sharded.py`.
             Episodes and slots are those of one process.
     """
@@ -36,6 +37,7 @@ class Workload(Shape):
     micro_batch_tokens: int | None = None
     imitated: int = 0
     evaluated: int = 0
+    pack_weights: bool = True
     shards: int = 1
 
     def rows(self, episodes: int) -> int:
@@ -197,7 +199,7 @@ def _scaled(rows: int, room: int, needed: int) -> int:
 
 def _packed(config: PretrainedConfig, sizes: trace.Weights, work: Workload) -> int:
     """Return the bytes of the packed copies that decode steps on a CPU use; see `packed.py`."""
-    packs = work.device == "cpu" and work.dtype == "float32" and config.model_type in WRITTEN_OUT
+    packs = work.pack_weights and work.device == "cpu" and work.dtype == "float32" and config.model_type in WRITTEN_OUT
     return 4 * sizes.count - sizes.rest if packs else 0
 
 

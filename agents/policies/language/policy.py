@@ -50,6 +50,7 @@ class LanguageModelPolicy(Policy):
         merge_rows: in training, read equal episodes once. Does not change the results.
         share_prefixes: in training, read equal beginnings of episodes once. Does not change the results.
         share_contexts: in acting on a CPU, read equal contexts once. Does not change the results.
+        pack_weights: in acting on a CPU, copy large weights into the order in which products read them.
         cuda_graphs: on a GPU, capture a step of acting once and replay it.
         attention: how the model computes attention, "sdpa" or "eager"; None for the model's default.
         lora_rank: r of a LoRA adapter (see `adapters.py`): the model is frozen, and only the adapter is trained. None
@@ -79,6 +80,7 @@ class LanguageModelPolicy(Policy):
         merge_rows: bool = True,
         share_prefixes: bool = True,
         share_contexts: bool = True,
+        pack_weights: bool = True,
         cuda_graphs: bool = True,
         attention: str | None = None,
         lora_rank: int | None = None,
@@ -101,6 +103,7 @@ class LanguageModelPolicy(Policy):
         self.merge_rows = check_flag("merge_rows", merge_rows)
         self.share_prefixes = check_flag("share_prefixes", share_prefixes)
         self.share_contexts = check_flag("share_contexts", share_contexts)
+        self.pack_weights = check_flag("pack_weights", pack_weights)
         self.cuda_graphs = check_flag("cuda_graphs", cuda_graphs)
         self._layout: Layout | None = None
         self._acting: Merged | Apart | None = None
@@ -222,6 +225,8 @@ class LanguageModelPolicy(Policy):
             self._step = make_step(self.model, self.max_length)
         else:
             self._step = self._acting.make_step(self.max_length)
+        if not self.pack_weights and isinstance(self._step, LlamaStep):
+            self._step.unpack()
         self._layout = Layout(self.model)  # after the step is made, which may move weights into one storage
 
     @property

@@ -23,7 +23,14 @@ from .merging import Merged
 
 _MODEL, _CONFIG = "model", "policy.json"
 _BORROWS, _DIGEST = "borrows_base", "base_sha256"  # in policy.json
-_SWITCHES = ("merge_rows", "share_prefixes", "share_contexts", "cuda_graphs", "activation_checkpointing")
+_SWITCHES = (
+    "merge_rows",
+    "share_prefixes",
+    "share_contexts",
+    "pack_weights",
+    "cuda_graphs",
+    "activation_checkpointing",
+)
 
 
 def write(policy: Any, folder: Path) -> None:
