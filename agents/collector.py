@@ -131,20 +131,21 @@ class Collector:
         stores = not policy.obs_from_actions  # then observations are kept, and environments may reuse their buffers
         record.start(starts, infos)
         numpy_actor = policy.numpy_actor() if isinstance(raw_obs, np.ndarray) else None
-        actor, convert = (policy, self._to_device) if numpy_actor is None else (numpy_actor, to_single)
+        through_torch: tuple[Any, Any, Any] = (policy, self._to_device, torch.from_numpy)
+        actor, convert, flags = through_torch if numpy_actor is None else (numpy_actor, to_single, np.asarray)
         obs: Any = convert(raw_obs, copy=stores)
         state = policy.initial_state(self.envs.num_envs)
         if policy.obs_from_actions:
             record.first_observations(obs, starts)
         while record.unfinished:
             actions, log_probs, state = actor.act(
-                obs, state, torch.from_numpy(starts), deterministic, generator, playing=record.playing
+                obs, state, flags(starts), deterministic, generator, playing=flags(record.playing)
             )
             step = self.envs.step(self._to_env(policy.for_env(actions), raw_obs))
             raw_obs, rewards, terminated, truncated, infos = step
-            taken = record.add(obs if stores else None, actions, log_probs, convert(rewards))
+            taken = record.add(actions, log_probs, convert(rewards), *((obs,) if stores else ()))
             ended, cut, dones = self._ends(terminated, truncated, infos)
-            if dones.any():
+            if np.count_nonzero(dones):  # `any` takes four times as long
                 self._check_judged(dones, _end_info(infos))
                 cut_off = record.counting(cut & ~ended)
                 if len(cut_off):
@@ -169,9 +170,9 @@ class Collector:
             starts = record.rest(dones)
         else:
             starts = record.to_restart(RESTART_SHARE) if self.slots_wait else dones
-            if starts.any():
+            if np.count_nonzero(starts):
                 obs, infos = self.envs.reset(options={"reset_mask": starts})
-        if starts.any():
+        if np.count_nonzero(starts):
             record.start(starts, infos)
         return obs, starts
 
@@ -230,8 +231,10 @@ def _end_info(infos: dict[str, Any]) -> dict[str, Any]:
 
 def to_single(values: np.ndarray, copy: bool = True) -> np.ndarray:
     """Return a numpy array as `Collector._to_device` converts it: double precision becomes single."""
+    if values.dtype != np.float64:
+        return values.copy("K") if copy else values
     with np.errstate(over="ignore"):  # as in torch, what is too large becomes infinite
-        return np.array(values, np.float32 if values.dtype == np.float64 else None, copy=True if copy else None)
+        return values.astype(np.float32)
 
 
 def _numpy(values: Any) -> np.ndarray:

@@ -6,7 +6,6 @@ short ones.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from concurrent.futures import Future
 from typing import Any
 
@@ -14,6 +13,7 @@ import numpy as np
 import torch
 
 from .rollout import Obs, Rollout, absent, map_many, map_obs
+from .tape import Tape
 from .transfer import to_device
 
 
@@ -38,10 +38,13 @@ class Record:
         self.groups_span_slots, self.slots_wait = groups_span_slots, slots_wait
         self.started = self.finished = 0
         self.episode = np.full(num_slots, -1)  # the number a slot plays, -1 for one that does not count
-        self.step = np.zeros(num_slots, dtype=np.int64)
+        self.slot = np.zeros(num_episodes, dtype=np.int64)  # in which an episode is played
+        self.began = np.zeros(num_episodes, dtype=np.int64)  # the number of its first step
+        self.lengths = np.zeros(num_episodes, dtype=np.int64)
         self.resting = np.zeros(num_slots, dtype=bool)  # NEXT_STEP: the coming step only resets the slot
-        self.places: list[tuple[np.ndarray, np.ndarray]] = []  # per step: episode and time [B]
-        self.steps: list[tuple[Any, Any, Any, Any]] = []  # tensors, or arrays that become tensors at the end
+        self.count = 0  # of the steps so far
+        self.tape = Tape()  # the steps as arrays, or
+        self.steps: list[tuple[Any, ...]] = []  # as tensors
         self.first: list[tuple[np.ndarray, Obs]] = []
         self.last: list[tuple[np.ndarray, Obs]] = []
         self.ends = {name: np.zeros(num_episodes, dtype=bool) for name in ("terminated", "truncated")}
@@ -51,7 +54,7 @@ class Record:
         self.failure = ""
         self.late: dict[int, Future[dict[str, Any]]] = {}  # verdicts that come late, by episode
         self.groups = np.zeros(num_episodes, dtype=np.int64)
-        self._playing: torch.Tensor | None = None
+        self._playing: np.ndarray | None = None
 
     @property
     def unfinished(self) -> bool:
@@ -59,10 +62,10 @@ class Record:
         return self.finished < self.num_episodes
 
     @property
-    def playing(self) -> torch.Tensor:
-        """Which slots take the coming step, bool [B], on the host: not those that wait or are only reset by it."""
+    def playing(self) -> np.ndarray:
+        """Which slots take the coming step, bool [B]: not those that wait or are only reset by it."""
         if self._playing is None:
-            self._playing = torch.from_numpy(self.episode >= 0 if self.slots_wait else ~self.resting)
+            self._playing = self.episode >= 0 if self.slots_wait else ~self.resting
         return self._playing
 
     def to_restart(self, share: float) -> np.ndarray:
@@ -85,11 +88,11 @@ class Record:
         slots = np.flatnonzero(starts)
         numbers = self.started + np.arange(len(slots))
         self.started += len(slots)
-        self.episode[slots] = np.where(numbers < self.num_episodes, numbers, -1)
-        self.step[slots] = 0
+        counts = numbers < self.num_episodes
+        self.episode[slots] = np.where(counts, numbers, -1)
+        self.slot[numbers[counts]], self.began[numbers[counts]] = slots[counts], self.count
         self._playing = None
         if "group" in infos:
-            counts = numbers < self.num_episodes
             group = np.asarray(infos["group"])[slots[counts]]
             # If every slot numbers its groups by itself, equal numbers in two slots are different groups.
             own = group if self.groups_span_slots else group * len(self.episode) + slots[counts]
@@ -109,12 +112,21 @@ class Record:
         """Keep what these slots see after the last step of their episodes."""
         self.last.append((self.episode[slots], obs))
 
-    def add(self, obs: Any, actions: Any, log_probs: Any, rewards: Any) -> int:
-        """Store a step of every slot, tensors or arrays; return how many slots took it."""
-        self.places.append((self.episode.copy(), self.step.copy()))
-        self.steps.append((obs, actions, log_probs, rewards))
-        self.step += self.episode >= 0
-        return int(np.count_nonzero(self.playing.numpy()))
+    def add(self, *values: Any) -> int:
+        """Store a step of every slot: actions, log-probabilities, rewards and, if they are kept, observations.
+
+        Args:
+            values: all arrays, which are copied, or all tensors.
+
+        Returns:
+            How many slots took the step.
+        """
+        if isinstance(values[0], np.ndarray):
+            self.tape.add(values)
+        else:
+            self.steps.append(values)
+        self.count += 1
+        return int(np.count_nonzero(self.playing))
 
     def finish(
         self, dones: np.ndarray, terminated: np.ndarray, truncated: np.ndarray, info: dict[str, np.ndarray]
@@ -122,6 +134,7 @@ class Record:
         """Close the episodes that ended with the step just added."""
         slots = self.counting(dones)
         numbers = self.episode[slots]
+        self.lengths[numbers] = self.count - self.began[numbers]
         self.ends["terminated"][numbers], self.ends["truncated"][numbers] = terminated[slots], truncated[slots]
         if "verdict_future" in info:
             self.late |= zip(numbers.tolist(), info["verdict_future"][slots], strict=True)
@@ -171,31 +184,30 @@ class Record:
 
     def rollout(self) -> Rollout:
         """Put every stored step into its place [N, T]."""
-        episode, step = np.array(self.places).swapaxes(0, 1).reshape(2, -1)  # [S · B]
-        stored = np.flatnonzero(episode >= 0)
-        shape = (self.num_episodes, int(step[stored].max()) + 1)
-        cells = episode[stored] * shape[1] + step[stored]
-        source, target = to_device(np.stack([stored, cells]), self.device)
+        times = np.arange(self.lengths.max())
+        exists = times < self.lengths[:, None]
+        cells = (self.began[:, None] + times) * len(self.episode) + self.slot[:, None]  # of [S · B]
+        source, target = to_device(np.stack([cells[exists], np.flatnonzero(exists)]), self.device)
 
-        def place(values: Sequence[Any]) -> torch.Tensor:
-            in_numpy = isinstance(values[0], np.ndarray)
-            every = (torch.from_numpy(np.stack(values)) if in_numpy else torch.stack(tuple(values))).flatten(0, 1)
-            out = torch.zeros(shape[0] * shape[1], *every.shape[1:], dtype=every.dtype, device=self.device)
-            out[target] = every[source]
-            return out.unflatten(0, shape)
+        def place(every: torch.Tensor) -> torch.Tensor:
+            out = torch.zeros(exists.size, *every.shape[2:], dtype=every.dtype, device=self.device)
+            out[target] = every.flatten(0, 1)[source]
+            return out.unflatten(0, exists.shape)
 
-        observations, actions, log_probs, rewards = zip(*self.steps, strict=True)
-        mask = torch.zeros(shape[0] * shape[1], dtype=torch.bool, device=self.device)
-        mask[target] = True
-        mask = mask.view(shape)
-        paid = place(rewards)
+        if self.steps:
+            columns: Any = [map_many(torch.stack, column) for column in zip(*self.steps, strict=True)]
+        else:
+            columns = [torch.from_numpy(part[: self.count]) for part in self.tape.parts]
+        placed: list[Any] = [map_obs(place, column) for column in columns]
+        actions, log_probs, paid, *seen = placed
+        mask = to_device(exists, self.device)
         if self.late:
             self._add_late_verdicts(paid, mask.sum(1))
         paid = self._without_bad_rewards(paid)
         return Rollout(
-            observations=self._by_episode(self.first) if self.first else map_many(place, observations),
-            actions=place(actions),
-            log_probs=place(log_probs),
+            observations=seen[0] if seen else self._by_episode(self.first),
+            actions=actions,
+            log_probs=log_probs,
             rewards=paid,
             mask=mask,
             terminated=to_device(self.ends["terminated"], self.device),

@@ -12,6 +12,7 @@ import torch
 from .collector import numpy_actions, to_single
 from .policies.numpy_actor import NumpyActor
 from .rollout import Rollout
+from .tape import Tape
 
 _UNREAD = {"group", "is_success", "verdict_status", "verdict_future", "verifier_failed", "level"}  # infos of an episode
 
@@ -72,7 +73,8 @@ class Table:
             raise ValueError(
                 f"seeds cannot be vectorized in an environment whose infos have {', '.join(sorted(found))}"
             )
-        self.tape.add((self.obs, actions, log_probs, rewards.reshape(self.shape).astype(np.float32)), self.began[live])
+        step = (self.obs, actions, log_probs, rewards.reshape(self.shape).astype(np.float32))
+        self.tape.add(step, int(self.began[live].min()))
         runs = ~(self.ended | self.cut)
         self.lengths += runs
         self.ended |= terminated.reshape(self.shape)
@@ -115,7 +117,10 @@ class Table:
         """Return the episodes of a loop."""
         lengths = torch.from_numpy(self.lengths[i].copy())
         ended, cut = torch.from_numpy(self.ended[i].copy()), torch.from_numpy(self.cut[i].copy())
-        observations, actions, log_probs, rewards = self.tape.read(self.began[i], int(lengths.max()), i)
+        rows = self.tape.rows(self.began[i], int(lengths.max()))
+        observations, actions, log_probs, rewards = (
+            torch.from_numpy(np.ascontiguousarray(part[rows, i].swapaxes(0, 1))) for part in self.tape.parts
+        )
         if not bool(rewards.isfinite().all()):
             raise ValueError("seeds cannot be vectorized in an environment that pays rewards that are not finite")
         last = torch.from_numpy(self.obs[i].copy())
@@ -133,34 +138,3 @@ class Table:
             success=torch.full((len(lengths),), torch.nan),
             final_observations=last.where(outlived, 0) if bool(outlived.any()) else None,
         )
-
-
-class Tape:
-    """The last steps of all slots, in arrays that grow with the longest rollout.
-
-    Attributes:
-        count: of all steps so far.
-    """
-
-    def __init__(self) -> None:
-        self.count, self.length = 0, 64
-        self.parts: list[np.ndarray] = []
-
-    def add(self, values: Sequence[np.ndarray], needed: np.ndarray) -> None:
-        """Store a step, arrays [S, B, ...]; `needed` are the numbers of the first steps that are still read."""
-        if not self.parts:
-            self.parts = [np.zeros((self.length, *value.shape), dtype=value.dtype) for value in values]
-        if self.count - int(needed.min()) >= self.length:
-            kept = np.arange(self.count - self.length, self.count)
-            for k, part in enumerate(self.parts):
-                self.parts[k] = np.zeros((2 * self.length, *part.shape[1:]), dtype=part.dtype)
-                self.parts[k][kept % (2 * self.length)] = part[kept % self.length]
-            self.length *= 2
-        for part, value in zip(self.parts, values, strict=True):
-            part[self.count % self.length] = value
-        self.count += 1
-
-    def read(self, first: int, steps: int, i: int) -> list[torch.Tensor]:
-        """Return so many steps of one loop [B, T, ...]."""
-        rows = np.arange(first, first + steps) % self.length
-        return [torch.from_numpy(np.ascontiguousarray(part[rows, i].swapaxes(0, 1))) for part in self.parts]

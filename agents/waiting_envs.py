@@ -89,12 +89,10 @@ class WaitingCartPole(WaitingVectorEnv):
     def step(self, actions: Any) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
         """Step the slots that run; see `SyncVectorEnv.step`."""
         waits, before = self._autoreset_envs, self._batch.state
-        self._batch.prev_done[:] = False  # it resets nothing by itself
+        self._batch.prev_done = waits  # these it starts anew instead, which pays nothing; they get their state back
         obs, rewards, terminated, truncated, infos = self._batch.step(actions)
-        if waits.any():
-            runs = ~waits
+        if np.count_nonzero(waits):
             np.copyto(self._batch.state, before, where=waits)
             np.copyto(obs, before.T, where=waits[:, None], casting="same_kind")
-            rewards, terminated, truncated = rewards * runs, terminated & runs, truncated & runs
-        self._autoreset_envs = waits | terminated | truncated
+        self._autoreset_envs = waits | self._batch.prev_done
         return obs, rewards, terminated, truncated, infos

@@ -17,7 +17,7 @@ from stable_baselines3.common.policies import ActorCriticPolicy
 from stable_baselines3.common.torch_layers import FlattenExtractor
 from torch import nn
 
-ACTIVATIONS: dict[type[nn.Module], Any] = {nn.Tanh: np.tanh, nn.ReLU: lambda x: np.maximum(x, 0)}
+ACTIVATIONS: dict[type[nn.Module], Any] = {nn.Tanh: np.tanh, nn.ReLU: lambda x, out: np.maximum(x, 0, out=out)}
 MOST_WEIGHTS = 2**15  # of a layer; torch multiplies larger matrices as fast, and uses more threads
 
 
@@ -93,7 +93,11 @@ class NumpyActor:
         """Return actions [B] or [B, A], their log-probabilities [B], and None."""
         outputs = obs if obs.dtype == self.dtype else obs.astype(self.dtype)
         for layer in self.layers:
-            outputs = outputs @ layer[0] + layer[1] if isinstance(layer, tuple) else layer(outputs)
+            if isinstance(layer, tuple):
+                outputs = outputs @ layer[0]
+                outputs += layer[1]
+            else:
+                outputs = layer(outputs, out=outputs)
         if self.log_std is not None:
             return *self._gaussian(outputs, deterministic, generator), None
         log_probs = log_softmax(outputs)

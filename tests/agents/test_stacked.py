@@ -13,8 +13,8 @@ from stable_baselines3.common.callbacks import BaseCallback
 
 from agents import A2C, DAPO, PPO, RLOO, ControlPolicy, Reinforce, ReinforceBaseline, stacked
 from agents.policies.numpy_actor import NumpyActor
-from agents.slot_table import Tape
 from agents.stacked import Stack
+from agents.tape import Tape
 
 
 class StopAfter(BaseCallback):
@@ -159,7 +159,8 @@ def test_the_tape_keeps_what_is_still_read() -> None:
     tape, rng = Tape(), np.random.default_rng(0)
     steps = rng.normal(size=(300, 2, 3)).astype(np.float32)
     for t in range(300):
-        tape.add([steps[t]], np.array([max(0, t - 150)]))
-    [read] = tape.read(150, 150, 1)
-    np.testing.assert_array_equal(read.numpy(), steps[150:, 1].T)
+        tape.add([steps[t]], needed=max(0, t - 150))
+    for first, number in ((150, 150), (200, 30), (260, 40)):
+        read = tape.parts[0][tape.rows(first, number)]
+        np.testing.assert_array_equal(read, steps[first : first + number])
     assert tape.length == 256
