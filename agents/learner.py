@@ -330,6 +330,8 @@ class Learner:
         if not self.skip_idle_rows or self.ent_coef or self.uses_critic or self.anchor.is_in_loss:
             return slice(None)
         rows = (batch.advantages != 0).any(1).nonzero()[:, 0]
+        if len(rows) == len(batch):
+            return slice(None)
         return rows if len(rows) else slice(0, 1)
 
     def _check_log_probs(self, metrics: Mapping[str, float]) -> None:

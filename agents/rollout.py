@@ -139,6 +139,8 @@ class Rollout:
 
     def select(self, rows: Any) -> Self:
         """Return some of the rows (a slice, an index or a bool mask over N)."""
+        if isinstance(rows, slice) and rows.indices(len(self)) == (0, len(self), 1):
+            return self
         selected: dict[str, Any] = {}
         for entry in fields(self):
             value = getattr(self, entry.name)

@@ -39,7 +39,8 @@ class NumpyActor:
         ]  # fmt: skip
         self.dtype = net.action_net.weight.detach().numpy().dtype
         self.log_std = net.log_std.detach().numpy() if isinstance(net.action_dist, DiagGaussianDistribution) else None
-        self._noise, self._drawn = np.empty(0), torch.empty(0)  # the same memory, for numpy and for torch
+        self._noise = np.empty(0)
+        self._drawn: list[torch.Tensor] = []  # the same memory, a part for each generator
 
     @classmethod
     def joined(cls, actors: Sequence[NumpyActor]) -> NumpyActor:
@@ -118,11 +119,12 @@ class NumpyActor:
 
     def _draw(self, law: Any, like: np.ndarray, generator: Any) -> np.ndarray:
         """Fill an array of this shape with the noise that torch draws; the next call overwrites it."""
+        several = isinstance(generator, list)
         if self._noise.shape != like.shape:
             self._noise = np.empty_like(like)
-            self._drawn = torch.from_numpy(self._noise)
-        drawn = zip(self._drawn, generator, strict=True) if isinstance(generator, list) else [(self._drawn, generator)]
-        for part, own in drawn:
+            whole = torch.from_numpy(self._noise)
+            self._drawn = list(whole) if several else [whole]
+        for part, own in zip(self._drawn, generator if several else [generator], strict=True):
             law(part, generator=own)
         return self._noise
 

@@ -78,6 +78,22 @@ def test_every_seed_learns_what_it_learns_alone(cls, env, settings) -> None:
         assert ours[i].collector.state_dict() == alone[i].collector.state_dict()
 
 
+def test_it_learns_the_same_to_1e_9_in_double_precision() -> None:
+    curves, weights = [], []
+    for train in (together, lambda agents, episodes: list(map(trained, agents, episodes))):
+        agents = made(ReinforceBaseline, learning_rate=0.03)
+        for agent in agents:
+            net = agent.policy.net.double()
+            agent.policy._logits = lambda obs, net=net: net.action_net(net.mlp_extractor.forward_actor(obs.double()))
+        curves.append([figures for curve in train(agents, [24, 16, 16]) for _, figures in curve])
+        weights.append([weight.detach() for agent in agents for weight in agent.policy.parameters()])
+    for ours, alone in zip(*curves, strict=True):
+        assert ours == pytest.approx(alone, rel=1e-9, abs=1e-9)
+    for ours, alone in zip(*weights, strict=True):
+        assert ours.dtype is torch.float64
+        torch.testing.assert_close(ours, alone, rtol=1e-9, atol=1e-9)
+
+
 @pytest.mark.parametrize("action", [spaces.Discrete(3), spaces.Box(-1, 1, (2,))], ids=["discrete", "continuous"])
 def test_joined_networks_act_as_each_one_does(action) -> None:
     policies = []
