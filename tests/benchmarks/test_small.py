@@ -83,7 +83,7 @@ def test_the_watch_stops_its_clock_while_it_evaluates(monkeypatch):
     now = iter([0.0, 1.0, 5.0, 7.0])
     monkeypatch.setattr(sb3.time, "perf_counter", lambda: next(now))
     scores = iter([10.0, 480.0])
-    watch = sb3._Watch(lambda: next(scores))  # starts at 0
+    watch = sb3.Watch(lambda: next(scores))  # starts at 0
     assert watch.look(sb3.EVERY - 1)
     assert watch.look(sb3.EVERY)  # stops at 1, evaluates, starts at 5
     assert not watch.look(2 * sb3.EVERY)  # stops at 7
@@ -222,12 +222,14 @@ def test_long_answers_are_compared_over_seeds(fake_trl):
 
 
 def test_techniques_for_control_change_nothing(monkeypatch):
-    for name, value in {"ROLLOUTS": 1, "SEEDS": 3, "ALONE": 2, "STEPS": 300, "SUMS": (2, 9)}.items():
+    for name, value in {"ROLLOUTS": 1, "SEEDS": 3, "ALONE": 2, "MOST_STEPS": 1_000, "SUMS": (2, 9)}.items():
         monkeypatch.setattr(control, name, value)
+    for name, value in {"THRESHOLD": 12.0, "EVERY": 100, "EPISODES": 4}.items():
+        monkeypatch.setattr(sb3, name, value)
     rows = control.run("control", 1)
     assert [row.quality for row in rows[:2]] == ["the same actions: True"] * 2
     assert float(rows[2].quality.split()[-1]) < 1e-5
-    assert rows[3].quality == "the same curves: True"
+    assert rows[3].quality == "3 of 3 solved; the same curves: True"
 
 
 def test_the_share_of_control_counts_acting_in_numpy(monkeypatch):
