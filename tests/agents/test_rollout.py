@@ -98,6 +98,12 @@ def test_selecting_rows_selects_their_final_observations(kind: str) -> None:
 # Several rollouts as one.
 
 
+def test_selecting_all_rows_copies_nothing() -> None:
+    rollout = rollout_of([3, 1, 2])
+    assert rollout.select(slice(None)) is rollout and rollout.select(slice(0, 3)) is rollout
+    assert rollout.select(slice(0, 2)).lengths.tolist() == [3, 1]
+
+
 def assert_row_equal(joined: Rollout, row: int, part: Rollout, own: int, obs_from_actions: bool) -> None:
     """A row of a joined rollout is the part's own row, its steps padded with zeros."""
     steps = part.mask.shape[1]
