@@ -80,7 +80,9 @@ def alternate(
 
 
 def mean_and_range(values: list[float]) -> str:
-    """Return "mean (least to largest)"."""
+    """Return "mean (least to largest)", or the only value."""
+    if len(values) == 1:
+        return f"{values[0]:.2f}"
     return f"{statistics.mean(values):.2f} ({min(values):.2f} to {max(values):.2f})"
 
 

@@ -15,7 +15,7 @@ from transformers import AutoModelForCausalLM, PreTrainedModel, PrinterCallback,
 
 from agents import Agent
 
-from .measure import clock
+from .measure import clock, mean_and_range
 
 # TRL's settings for the loss and the work of ours: nothing is recomputed, no reference model is run.
 SAME_WORK: dict[str, Any] = {"activation_checkpointing": False, "beta": 0.0}
@@ -86,6 +86,22 @@ class Turns(TrainerCallback):
         self.ours.append(self.turn())
         control.should_training_stop = len(self.ours) == self.turns
         self._started = time.perf_counter()
+
+
+def learned(what: str, updates: int, before: list[float], ours: list[float], theirs: list[float]) -> str:
+    """Return what both sides learned.
+
+    Args:
+        what: the figures are.
+        updates: between `before` and the others.
+        before: the figure at the start, one for all seeds or one per seed.
+        ours: of each seed.
+        theirs: of each seed.
+    """
+    return (
+        f"{what} {mean_and_range(before)} -> ours {mean_and_range(ours)}, TRL {mean_and_range(theirs)} after "
+        f"{updates} updates; mean and range over {len(ours)} seeds"
+    )
 
 
 def problems(agent: Agent, count: int) -> list[Any]:

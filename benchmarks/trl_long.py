@@ -10,8 +10,8 @@ import torch
 from agents import Agent, find_agent
 
 from .floors import update_floor
-from .measure import Row, mean_and_range
-from .peers import SAME_LOSS, Turns, require_trl, train_beside
+from .measure import Row
+from .peers import SAME_LOSS, Turns, learned, require_trl, train_beside
 from .worlds import GROUPS, K, letter_envs, letter_prompts
 
 STEPS, RATE, TOKENS, PROMPT = 5, 5e-5, 64, 8  # at this rate lengths hardly change while it is measured
@@ -30,10 +30,7 @@ def run(name: str, pairs: int) -> list[Row]:
     agent, times, means, first = _train(0, STEPS, turns)
     seeds = [first, *(_train(seed, STEPS * turns, 1)[3] for seed in range(1, min(SEEDS, pairs)))]
     before, ours, theirs = ([each[side] for each in seeds] for side in range(3))
-    quality = (
-        f"reward {mean_and_range(before)} -> ours {mean_and_range(ours)}, TRL {mean_and_range(theirs)} after "
-        f"{STEPS * turns} updates; mean and range over {len(seeds)} seeds"
-    )
+    quality = learned("reward", STEPS * turns, before, ours, theirs)
     known: dict[str, Any] = {"lengths": means, "reward": ours, "peer_reward": theirs, "floor": update_floor(agent)}
     return [Row.of("GRPO, 1 to 64 tokens", times.ours[1:], times.theirs[1:], "s/update", quality, **known)]
 

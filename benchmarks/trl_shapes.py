@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import statistics
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,12 +12,12 @@ from transformers import PreTrainedModel, Qwen3Config, Qwen3ForCausalLM
 
 from agents import Agent, find_agent
 
-from .floors import update_floor
+from .floors import counted_tokens, floor
 from .gpu import even_words, text_envs
 from .measure import Row
-from .peers import SAME_LOSS, require_trl, train_beside
+from .peers import SAME_LOSS, learned, require_trl, train_beside
 
-STEPS, RATE = 2, 1e-6  # updates per turn; at this rate the rewards stay where they are, so all turns do the same work
+UPDATES, RATE = 7, 5e-3  # per seed; at this rate, so few updates show whether both sides learn equally well
 
 
 @dataclass(frozen=True)
@@ -52,13 +53,13 @@ def qwen3(shape: Shape) -> PreTrainedModel:
         return Qwen3ForCausalLM(config).eval()
 
 
-def our_agent(shape: Shape, model: PreTrainedModel) -> Agent:
-    """Return our side: an agent that trains this model."""
+def our_agent(shape: Shape, model: PreTrainedModel, seed: int = 0) -> Agent:
+    """Return our side: an agent that trains a copy of this model."""
     batch = shape.groups * shape.k
     envs = text_envs(model, batch, shape.prompt, shape.tokens, even_words, group_size=shape.k)
     agent: Agent = find_agent("grpo")(
-        model, envs, learning_rate=RATE, lr_schedule="constant", episodes_per_update=batch, num_envs=batch,
-        group_size=shape.k, device="cpu",
+        copy.deepcopy(model), envs, learning_rate=RATE, lr_schedule="constant", episodes_per_update=batch,
+        num_envs=batch, group_size=shape.k, seed=seed, device="cpu",
     )  # fmt: skip
     return agent
 
@@ -69,20 +70,37 @@ def run(name: str, pairs: int) -> list[Row]:
     return [compare(SHAPES[name], pairs)]
 
 
-def compare(shape: Shape, pairs: int) -> Row:
-    """Measure ours and TRL in turn, from the same weights, on the same prompts, with the same loss."""
-    turns = pairs + 1  # the first turn is for warming up
+def compare(shape: Shape, seeds: int) -> Row:
+    """Train ours and TRL with each seed: one update each in turn, from the same weights, on the same prompts."""
     model = qwen3(shape)
-    agent = our_agent(shape, copy.deepcopy(model))
-    times, kept, _ = train_beside("GRPO", agent, model, even_words, STEPS, turns, **SAME_LOSS)
-    rewards, lengths = ([sum(x) / len(x) for x in each] for each in (
-        (kept.kept, times.rewards), (kept.lengths, times.lengths)
-    ))  # fmt: skip
-    gap = agent.last_metrics["train/logp_gap_max"]
+    each = [_train(shape, model, seed) for seed in range(seeds)]
+    before, ours, theirs = ([seed[figure] for seed in each] for figure in ("before", "reward", "peer_reward"))
+    own, peers = (statistics.mean(seed[figure] for seed in each) for figure in ("length", "peer_length"))
+    gap = max(seed["gap"] for seed in each)
+    seconds, their_seconds = ([seed[side] for seed in each] for side in ("ours", "peer"))
     quality = (
-        f"mean reward ours {rewards[0]:.3f}, TRL {rewards[1]:.3f}; mean length ours {lengths[0]:.1f}, "
-        f"TRL {lengths[1]:.1f} tokens; log-probabilities of acting and training differ by at most {gap:.1g}"
+        f"{learned('reward', UPDATES - 1, before, ours, theirs)}; mean length ours {own:.1f}, TRL {peers:.1f} tokens; "
+        f"log-probabilities of acting and training differ by at most {gap:.1g}"
     )
     label = f"GRPO, {shape.groups} prompts of {shape.prompt} tokens x {shape.k} answers of {shape.tokens}"
-    known: dict[str, Any] = {"reward": rewards, "length": lengths, "floor": update_floor(agent)}
-    return Row.of(label, times.ours[1:], times.theirs[1:], "s/update", quality, **known)
+    known: dict[str, Any] = {"reward": ours, "peer_reward": theirs, "length": [own, peers]}
+    known["floor"] = statistics.median(seed["floor"] for seed in each)
+    return Row.of(label, seconds, their_seconds, "s/update", quality, **known)
+
+
+def _train(shape: Shape, model: PreTrainedModel, seed: int) -> dict[str, float]:
+    """Return a seed's seconds per update, without the first, and its mean rewards in our first and in both's last."""
+    agent = our_agent(shape, model, seed)
+    with counted_tokens(agent.policy) as tokens:
+        times, kept, _ = train_beside("GRPO", agent, model, even_words, 1, UPDATES, **SAME_LOSS)
+    return {
+        "ours": statistics.mean(times.ours[1:]),
+        "peer": statistics.mean(times.theirs[1:]),
+        "before": kept.kept[0],  # of the rollout that the first update learns from
+        "reward": kept.kept[-1],
+        "peer_reward": times.rewards[-1],
+        "length": statistics.mean(kept.lengths),
+        "peer_length": statistics.mean(times.lengths),
+        "gap": agent.last_metrics["train/logp_gap_max"],
+        "floor": floor(agent.policy, tokens, UPDATES),
+    }

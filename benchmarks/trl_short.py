@@ -8,8 +8,8 @@ from typing import Any
 from agents import Agent, find_agent
 
 from .floors import update_floor
-from .measure import Row, mean_and_range
-from .peers import SAME_LOSS, SAME_WORK, Turns, require_trl, train_beside
+from .measure import Row
+from .peers import SAME_LOSS, SAME_WORK, Turns, learned, require_trl, train_beside
 from .worlds import GROUPS, K, arith_envs, greedy_success, warm_model
 
 STEPS, RATE, SEEDS = 50, 3e-4, 5
@@ -38,10 +38,7 @@ def _compare(name: str, label: str, settings: dict[str, Any], pairs: int) -> Row
         seeds = [after, *(_train(name, start, settings, s, STEPS * turns, 1)[2] for s in range(1, min(SEEDS, pairs)))]
         before, ours, theirs = greedy_success(start), *([each[side] for each in seeds] for side in (0, 1))
         known |= {"success_before": before, "success": ours, "peer_success": theirs}
-        quality = (
-            f"success {before:.2f} -> ours {mean_and_range(ours)}, TRL {mean_and_range(theirs)} after "
-            f"{STEPS * turns} updates; mean and range over {len(seeds)} seeds"
-        )
+        quality = learned("success", STEPS * turns, [before], ours, theirs)
     return Row.of(label, times.ours[1:], times.theirs[1:], "s/update", quality, **known)
 
 

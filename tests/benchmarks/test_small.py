@@ -12,6 +12,7 @@ from _rlenv_benchmarks import (
     floors,
     generate,
     h200_decode,
+    measure,
     peers,
     refill,
     sb3,
@@ -135,9 +136,10 @@ class FakeTrainer:
     def train(self):
         control = SimpleNamespace(should_training_stop=False)
         self.callback.on_train_begin(self.args, None, control)
-        self.callback.on_log(self.args, None, control, {"reward": 0.5, "completions/mean_length": 4.0})
         for step in range(1, self.args.max_steps + 1):
             self.callback.on_step_end(self.args, SimpleNamespace(global_step=step), control)
+            logs = {"reward": (step + 10 * self.args.seed) / 100, "completions/mean_length": 4.0}
+            self.callback.on_log(self.args, None, control, logs)
         assert control.should_training_stop
 
 
@@ -155,7 +157,7 @@ def fake_trl(monkeypatch):
     monkeypatch.setitem(sys.modules, "datasets", SimpleNamespace(Dataset=SimpleNamespace(from_list=list)))
     for module in (peers, trl_long, trl_shapes, trl_short):
         monkeypatch.setattr(module, "require_trl", lambda: fake)
-    for module in (trl_long, trl_shapes, trl_short):
+    for module in (trl_long, trl_short):
         monkeypatch.setattr(module, "update_floor", lambda agent: 1.0)
         for name, size in {"STEPS": 1, "GROUPS": 2, "K": 4, "TOKENS": 4, "EVALUATED": 8}.items():
             monkeypatch.setattr(module, name, size, raising=False)
@@ -174,11 +176,16 @@ def test_users_shapes_are_measured_on_prompts_that_ours_trains_on(name, fake_trl
     shape = trl_shapes.SHAPES[name]
     small = trl_shapes.Shape(shape.prompt // 32, shape.tokens // 16, shape.groups, 4, width=32, layers=1)
     monkeypatch.setitem(trl_shapes.SHAPES, name, small)
+    monkeypatch.setattr(trl_shapes, "UPDATES", 3)
     [row] = trl_shapes.run(name, 2)
-    [call] = fake_trl
-    assert len(row.details["reward"]) == 2 and row.pairs == 2 and "mean reward ours 0." in row.quality
-    assert len(call.rows) == small.groups * 3 and len(call.rows[0]["prompt"].split()) == small.prompt
-    settings = call.args
+    assert [(call.args.seed, call.args.max_steps, call.callback.steps) for call in fake_trl] == [(0, 3, 1), (1, 3, 1)]
+    first, second = ([each["prompt"] for each in call.rows] for call in fake_trl)
+    assert len(first) == len(second) == small.groups * 3 and first != second
+    assert {len(prompt.split()) for prompt in first} == {small.prompt}
+    assert row.pairs == 2 and row.details["floor"] > 0 and 0 < row.details["length"][0] <= small.tokens
+    assert row.details["peer_reward"] == [0.03, 0.13] and len(row.details["reward"]) == 2
+    assert "TRL 0.08 (0.03 to 0.13) after 2 updates; mean and range over 2 seeds" in row.quality
+    settings = fake_trl[0].args
     assert settings.max_completion_length == small.tokens and settings.loss_type == "grpo" and settings.beta == 0.0
     assert settings.per_device_train_batch_size == small.groups * 4 and settings.num_generations == 4
     assert settings.learning_rate == trl_shapes.RATE
@@ -235,3 +242,8 @@ def test_techniques_for_control_change_nothing(monkeypatch):
 def test_the_share_of_control_counts_acting_in_numpy(monkeypatch):
     row = env._cartpole(2, 1)
     assert 0 < row.ours < row.peer
+
+
+def test_a_single_value_has_no_range():
+    assert measure.mean_and_range([0.5]) == "0.50"
+    assert measure.mean_and_range([0.25, 0.75]) == "0.50 (0.25 to 0.75)"
