@@ -32,6 +32,7 @@ BENCHMARKS = {  # name: its module, which has `run(name, pairs) -> list[Row]`, a
     "h200-train": ("h200_train", "an update of a 0.5 B model on a GPU, against TRL"),
 }
 NEEDS_GPU = ("h200", "h200-decode", "h200-train")
+AS_IT_GOES = ("h200",)  # these write each row when it is made: `run(name, pairs, command, folder)`
 
 
 def find_benchmark(name: str) -> Any:

@@ -24,12 +24,12 @@ from .gpu import Floors, qwen, require_gpu
 from .h200_parts import PARTS, Bench
 from .measure import Row
 
-MINUTES, PAIRS, OUT = 10.0, 3, Path("benchmarks", "results", "h200.json")
+MINUTES, PAIRS, OUT = 10.0, 3, Path("benchmarks", "results", "h200.jsonl")
 
 
-def run(name: str, pairs: int) -> list[Row]:
-    """Return the rows that ten minutes allow."""
-    return whole(min(pairs, PAIRS), MINUTES, OUT.with_suffix(".jsonl"), f"rlenv bench {name}")
+def run(name: str, pairs: int, command: str, folder: Path) -> list[Row]:
+    """Return the rows that ten minutes allow; each is written to a file in the folder as soon as it is made."""
+    return whole(min(pairs, PAIRS), MINUTES, folder / OUT.name, command)
 
 
 def whole(pairs: int, minutes: float, out: Path, command: str) -> list[Row]:
@@ -94,7 +94,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--minutes", type=float, default=MINUTES, help="after which nothing new is begun")
     parser.add_argument("--pairs", type=int, default=PAIRS, help="measurements of each side")
-    parser.add_argument("--out", type=Path, default=OUT.with_suffix(".jsonl"), help="JSON, one row per line")
+    parser.add_argument("--out", type=Path, default=OUT, help="JSON, one row per line")
     given = parser.parse_args()
     try:
         whole(given.pairs, given.minutes, given.out, "python -m benchmarks.h200")

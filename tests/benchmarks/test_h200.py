@@ -1,12 +1,15 @@
 """The script for a GPU, on a small model: on the CPU, and a captured step on the pretend device."""
 
 import json
+from types import SimpleNamespace
 
 import pytest
 import torch
 from _rlenv_benchmarks import h200, h200_parts
 from _rlenv_benchmarks.gpu import Floors, qwen
 from _rlenv_benchmarks.h200_parts import OFF, PARTS, Bench, without
+from _rlenv_scripts.main import main
+from click.testing import CliRunner
 from pretend_device import pretend_device
 
 SIZES = {"batches": (2, 3), "prompt": 5, "tokens": 4, "groups": 2, "k": 2, "parts": 2, "replays": 2}
@@ -29,6 +32,24 @@ def test_every_part_runs_and_rows_are_written_as_they_are_made(tmp_path, monkeyp
     assert all(technique in names for technique in OFF if technique != "prompts read in parts")
     assert all(row.ours > 0 and row.peer > 0 for row in rows)
     assert len(capsys.readouterr().err.splitlines()) == len(rows), "a line for each, and nothing is skipped"
+
+
+def test_rows_as_they_are_made_go_to_the_folder_that_was_asked_for(tmp_path, monkeypatch):
+    def part(bench):
+        yield h200_parts.Row.of("only row", [1.0], [2.0], "s", "fine")
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(h200, "require_gpu", lambda: None)
+    monkeypatch.setattr(h200, "qwen", lambda: SimpleNamespace(cuda=lambda: SimpleNamespace(device="none")))
+    monkeypatch.setattr(h200, "Floors", SimpleNamespace(of=lambda device: Floors(1e9, 1e9)))
+    monkeypatch.setattr(h200, "PARTS", (part,))
+    outcome = CliRunner().invoke(main, ["bench", "h200", "--pairs", "1", "--out", "asked/for"])
+    assert outcome.exit_code == 0, outcome.output
+    assert {path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*.*")} == {
+        "asked/for/h200.json", "asked/for/h200.jsonl",
+    }  # fmt: skip
+    [row] = (tmp_path / "asked" / "for" / "h200.jsonl").read_text().splitlines()
+    assert json.loads(row)["name"] == "only row" and json.loads(row)["command"] == "rlenv bench h200 --pairs 1"
 
 
 def test_without_time_nothing_new_is_begun_and_the_rest_is_named(tmp_path, capsys):
