@@ -42,12 +42,17 @@ def _compare(name: str, label: str, pairs: int) -> Row:
     shape = SHAPES[name]
     agent = our_agent(shape, qwen3(shape))
     if SWITCHES[label][0] is training_pass:
-        part, quality = "training", _trains(agent, label)
+        part, measure = "training", _trains(agent, label)
     else:
-        part, quality = "acting", _acts(agent, label)
-    taken = alternate(lambda: quality(True)[0], lambda: quality(False)[0], pairs)
-    read = [quality(on)[1] for on in (True, False)]
-    return Row.of(f"{name}, {part}: {label}", *taken, "s/update", f"{read[0]}; {read[1]} without")
+        part, measure = "acting", _acts(agent, label)
+    read: dict[bool, str] = {}
+
+    def seconds(on: bool) -> float:
+        taken, read[on] = measure(on)
+        return taken
+
+    taken = alternate(lambda: seconds(True), lambda: seconds(False), pairs)
+    return Row.of(f"{name}, {part}: {label}", *taken, "s/update", f"{read[True]}; {read[False]} without")
 
 
 def _trains(agent: Any, label: str) -> Callable[[bool], tuple[float, str]]:
