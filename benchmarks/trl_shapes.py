@@ -17,12 +17,15 @@ from .gpu import even_words, text_envs
 from .measure import Row
 from .peers import SAME_LOSS, learned, require_trl, train_beside
 
-UPDATES, RATE = 7, 5e-3  # per seed; at this rate, so few updates show whether both sides learn equally well
+RATE = 5e-3  # so high that few updates show whether both sides learn equally well
 
 
 @dataclass(frozen=True)
 class Shape:
-    """The size of an update: `groups` prompts of `prompt` tokens, each with `k` answers of up to `tokens` tokens."""
+    """The size of an update, and how many `updates` each seed is trained for.
+
+    An update has `groups` prompts of `prompt` tokens, each with `k` answers of up to `tokens` tokens.
+    """
 
     prompt: int
     tokens: int
@@ -30,12 +33,13 @@ class Shape:
     k: int
     width: int = 256
     layers: int = 6
+    updates: int = 7
 
 
 SHAPES = {
     "trl-prompt": Shape(prompt=512, tokens=32, groups=2, k=16),
     "trl-balanced": Shape(prompt=256, tokens=64, groups=4, k=16),
-    "trl-reasoning": Shape(prompt=64, tokens=128, groups=4, k=8),
+    "trl-reasoning": Shape(prompt=64, tokens=128, groups=4, k=8, updates=10),
     "trl-30m": Shape(prompt=128, tokens=64, groups=4, k=8, width=512, layers=10),
 }
 
@@ -79,7 +83,8 @@ def compare(shape: Shape, seeds: int) -> Row:
     gap = max(seed["gap"] for seed in each)
     seconds, their_seconds = ([seed[side] for seed in each] for side in ("ours", "peer"))
     quality = (
-        f"{learned('reward', UPDATES - 1, before, ours, theirs)}; mean length ours {own:.1f}, TRL {peers:.1f} tokens; "
+        f"{learned('reward', shape.updates - 1, before, ours, theirs)}; "
+        f"mean length ours {own:.1f}, TRL {peers:.1f} tokens; "
         f"log-probabilities of acting and training differ by at most {gap:.1g}"
     )
     label = f"GRPO, {shape.groups} prompts of {shape.prompt} tokens x {shape.k} answers of {shape.tokens}"
@@ -92,7 +97,7 @@ def _train(shape: Shape, model: PreTrainedModel, seed: int) -> dict[str, float]:
     """Return a seed's seconds per update, without the first, and its mean rewards in our first and in both's last."""
     agent = our_agent(shape, model, seed)
     with counted_tokens(agent.policy) as tokens:
-        times, kept, _ = train_beside("GRPO", agent, model, even_words, 1, UPDATES, **SAME_LOSS)
+        times, kept, _ = train_beside("GRPO", agent, model, even_words, 1, shape.updates, **SAME_LOSS)
     return {
         "ours": statistics.mean(times.ours[1:]),
         "peer": statistics.mean(times.theirs[1:]),
@@ -102,5 +107,5 @@ def _train(shape: Shape, model: PreTrainedModel, seed: int) -> dict[str, float]:
         "length": statistics.mean(kept.lengths),
         "peer_length": statistics.mean(times.lengths),
         "gap": agent.last_metrics["train/logp_gap_max"],
-        "floor": floor(agent.policy, tokens, UPDATES),
+        "floor": floor(agent.policy, tokens, shape.updates),
     }

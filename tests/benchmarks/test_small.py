@@ -174,9 +174,8 @@ def plan(trainer):
 @pytest.mark.parametrize("name", trl_shapes.SHAPES)
 def test_users_shapes_are_measured_on_prompts_that_ours_trains_on(name, fake_trl, monkeypatch):
     shape = trl_shapes.SHAPES[name]
-    small = trl_shapes.Shape(shape.prompt // 32, shape.tokens // 16, shape.groups, 4, width=32, layers=1)
+    small = trl_shapes.Shape(shape.prompt // 32, shape.tokens // 16, shape.groups, 4, width=32, layers=1, updates=3)
     monkeypatch.setitem(trl_shapes.SHAPES, name, small)
-    monkeypatch.setattr(trl_shapes, "UPDATES", 3)
     [row] = trl_shapes.run(name, 2)
     assert [(call.args.seed, call.args.max_steps, call.callback.steps) for call in fake_trl] == [(0, 3, 1), (1, 3, 1)]
     first, second = ([each["prompt"] for each in call.rows] for call in fake_trl)
