@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import statistics
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +14,7 @@ from transformers import PreTrainedModel, Qwen3Config, Qwen3ForCausalLM
 from agents import Agent, find_agent
 
 from .floors import counted_tokens, floor
-from .gpu import even_words, text_envs
+from .gpu import text_envs
 from .measure import Row
 from .peers import SAME_LOSS, learned, require_trl, train_beside
 
@@ -57,10 +58,23 @@ def qwen3(shape: Shape) -> PreTrainedModel:
         return Qwen3ForCausalLM(config).eval()
 
 
+def surplus_of_even(tokens: int) -> Callable[..., list[float]]:
+    """Return a reward: the share of words with an even number; each of `tokens` that is missing counts as half.
+
+    The share of an answer that ends after a word or two would be a lottery, which teaches some seeds to end early.
+    """
+
+    def reward(completions: list[str], **rest: Any) -> list[float]:
+        signs = ([1 if word[-1] in "02468" else -1 for word in text.split()] for text in completions)
+        return [0.5 + sum(each) / (2 * tokens) for each in signs]
+
+    return reward
+
+
 def our_agent(shape: Shape, model: PreTrainedModel, seed: int = 0) -> Agent:
     """Return our side: an agent that trains a copy of this model."""
     batch = shape.groups * shape.k
-    envs = text_envs(model, batch, shape.prompt, shape.tokens, even_words, group_size=shape.k)
+    envs = text_envs(model, batch, shape.prompt, shape.tokens, surplus_of_even(shape.tokens), group_size=shape.k)
     agent: Agent = find_agent("grpo")(
         copy.deepcopy(model), envs, learning_rate=RATE, lr_schedule="constant", episodes_per_update=batch,
         num_envs=batch, group_size=shape.k, seed=seed, device="cpu",
@@ -96,8 +110,9 @@ def compare(shape: Shape, seeds: int) -> Row:
 def _train(shape: Shape, model: PreTrainedModel, seed: int) -> dict[str, float]:
     """Return a seed's seconds per update, without the first, and its mean rewards in our first and in both's last."""
     agent = our_agent(shape, model, seed)
+    reward = surplus_of_even(shape.tokens)
     with counted_tokens(agent.policy) as tokens:
-        times, kept, _ = train_beside("GRPO", agent, model, even_words, 1, shape.updates, **SAME_LOSS)
+        times, kept, _ = train_beside("GRPO", agent, model, reward, 1, shape.updates, **SAME_LOSS)
     return {
         "ours": statistics.mean(times.ours[1:]),
         "peer": statistics.mean(times.theirs[1:]),

@@ -190,6 +190,11 @@ def test_users_shapes_are_measured_on_prompts_that_ours_trains_on(name, fake_trl
     assert settings.learning_rate == trl_shapes.RATE
 
 
+def test_a_missing_word_counts_as_half_of_an_even_one():
+    reward = trl_shapes.surplus_of_even(4)
+    assert reward(["w2 w4 w6 w8", "w2 w4 w6 w7", "w1", "w2", "", "w11 w13 w15 w17"]) == [1, 0.75, 0.375, 0.625, 0.5, 0]
+
+
 def test_techniques_for_users_shapes_are_measured_on_and_off(monkeypatch):
     small = trl_shapes.Shape(prompt=48, tokens=8, groups=2, k=80, width=32, layers=1)
     monkeypatch.setattr(shapes, "SHAPES", {"small": small})
