@@ -9,21 +9,25 @@ from typing import Any
 
 import torch
 
+from agents.policies import base
 from agents.policies.language import decoding, packed, training_pass
 
 from .measure import Row, alternate, clock
 from .trl_shapes import SHAPES, our_agent, qwen3
 
+DRAWN = "one number per token"
 SWITCHES: dict[str, tuple[Any, str, int]] = {  # a constant, and the value that switches its technique off
     "contexts as a forest": (training_pass, "MANY_NODES", sys.maxsize),
     "stems of rows": (decoding, "WORTH_IT", sys.maxsize),
     "packed weights": (packed, "LARGE", sys.maxsize),
+    DRAWN: (base, "MANY_ACTIONS", sys.maxsize),
 }
+ROWS, WORDS, DRAWS = 32, 49_152, 10
 
 
 def run(name: str, pairs: int) -> list[Row]:
-    """Return a row for each shape and technique."""
-    return [_compare(shape, label, pairs) for shape in SHAPES for label in SWITCHES]
+    """Return a row for each shape and technique, and one for drawing from a large vocabulary."""
+    return [*(_compare(shape, label, pairs) for shape in SHAPES for label in SWITCHES if label != DRAWN), _draws(pairs)]
 
 
 @contextmanager
@@ -82,3 +86,22 @@ def _acts(agent: Any, label: str) -> Callable[[bool], tuple[float, str]]:
         return seconds(), f"mean log-probability {float(rollout.log_probs[rollout.mask].mean()):.6f}"
 
     return measure
+
+
+def _draws(pairs: int) -> Row:
+    """Draw tokens again and again; the quality is the mean log-probability of those drawn, beside its expectation."""
+    generator = torch.Generator().manual_seed(0)
+    log_probs = (2 * torch.randn(ROWS, WORDS, generator=generator)).log_softmax(-1)
+    drawn: dict[bool, list[float]] = {True: [], False: []}
+
+    def milliseconds(on: bool) -> float:
+        with switched(DRAWN, on), clock() as seconds:
+            tokens = [base.sample_categorical(log_probs, generator) for _ in range(DRAWS)]
+        drawn[on] += [float(log_probs.gather(1, each[:, None]).mean()) for each in tokens]
+        return 1e3 * seconds() / DRAWS
+
+    taken = alternate(lambda: milliseconds(True), lambda: milliseconds(False), pairs)
+    expected = float((log_probs.exp() * log_probs).sum(1).mean())
+    found = " and ".join(f"{sum(each) / len(each):.2f}" for each in drawn.values())
+    label = f"drawing tokens of {WORDS:,} words, {ROWS} rows: {DRAWN}"
+    return Row.of(label, *taken, "ms", f"mean log-probability {found} without, {expected:.2f} expected")

@@ -1,5 +1,6 @@
 """The benchmarks' own logic at sizes where seconds mean nothing: what they compare has to be the same thing."""
 
+import re
 import sys
 from types import SimpleNamespace
 
@@ -197,15 +198,18 @@ def test_a_missing_word_counts_as_half_of_an_even_one():
 
 def test_techniques_for_users_shapes_are_measured_on_and_off(monkeypatch):
     small = trl_shapes.Shape(prompt=48, tokens=8, groups=2, k=80, width=32, layers=1)
-    monkeypatch.setattr(shapes, "SHAPES", {"small": small})
-    forest, *acting = shapes.run("shapes", 1)
+    for name, value in {"SHAPES": {"small": small}, "ROWS": 64, "WORDS": 4096, "DRAWS": 4}.items():
+        monkeypatch.setattr(shapes, name, value)
+    forest, *acting, drawing = shapes.run("shapes", 1)
     with_it, without = (int(part.split()[0]) for part in forest.quality.split("; "))
     assert 2 * 48 + 160 * 7 - 160 < with_it < 2 * 48 + 160 * 7 and without > with_it
     for row in acting:
         with_it, without = (float(part.split()[2]) for part in row.quality.split("; "))
         assert row.name.startswith("small, acting") and abs(with_it - without) < 1e-5
+    found = [float(word) for word in re.findall(r"-\d+\.\d+", drawing.quality)]
+    assert len(found) == 3 and max(found) - min(found) < 0.5
     left = [getattr(module, constant) for module, constant, _ in shapes.SWITCHES.values()]
-    assert left == [1024, 1024, 2**16], "as they were"
+    assert left == [1024, 1024, 2**17, 4096], "as they were"
 
 
 def test_the_models_of_users_shapes_have_4_7_and_31_million_parameters():
