@@ -41,12 +41,7 @@ def update_floor(agent: Any, updates: int = 5) -> float:
     """Return the seconds of an update's products at that speed, for the tokens that it reads."""
     with counted_tokens(agent.policy) as tokens:
         agent.learn(total_episodes=agent.episodes_per_update * updates, reset_num_timesteps=False)
-    return floor(agent.policy, tokens, updates)
-
-
-def floor(policy: Any, tokens: dict[str, int], updates: int) -> float:
-    """Return the seconds of an update's products at that speed, if `updates` of them read these tokens."""
-    return operations(policy, tokens) / updates / product_speed(policy.model)
+    return operations(agent.policy, tokens) / updates / product_speed(agent.policy.model)
 
 
 def acting_floor(model: Any, rows: int, prompt: int, new: int) -> float:

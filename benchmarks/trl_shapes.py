@@ -13,11 +13,12 @@ from transformers import PreTrainedModel, Qwen3Config, Qwen3ForCausalLM
 
 from agents import Agent, find_agent
 
-from .floors import counted_tokens, floor
+from .floors import update_floor
 from .gpu import text_envs
 from .measure import Row
 from .peers import SAME_LOSS, learned, require_trl, train_beside
 
+STEPS = 3  # updates per turn
 RATE = 5e-3  # so high that few updates show whether both sides learn equally well
 
 
@@ -34,13 +35,13 @@ class Shape:
     k: int
     width: int = 256
     layers: int = 6
-    updates: int = 7
+    updates: int = 2 * STEPS
 
 
 SHAPES = {
     "trl-prompt": Shape(prompt=512, tokens=32, groups=2, k=16),
     "trl-balanced": Shape(prompt=256, tokens=64, groups=4, k=16),
-    "trl-reasoning": Shape(prompt=64, tokens=128, groups=4, k=8, updates=10),
+    "trl-reasoning": Shape(prompt=64, tokens=128, groups=4, k=8, updates=3 * STEPS),
     "trl-30m": Shape(prompt=128, tokens=64, groups=4, k=8, width=512, layers=10),
 }
 
@@ -90,7 +91,7 @@ def run(name: str, pairs: int) -> list[Row]:
 
 
 def compare(shape: Shape, seeds: int) -> Row:
-    """Train ours and TRL with each seed: one update each in turn, from the same weights, on the same prompts."""
+    """Train ours and TRL with each seed: a few updates each in turn, from the same weights, on the same prompts."""
     model = qwen3(shape)
     each = [_train(shape, model, seed) for seed in range(seeds)]
     before, ours, theirs = ([seed[figure] for seed in each] for figure in ("before", "reward", "peer_reward"))
@@ -109,11 +110,11 @@ def compare(shape: Shape, seeds: int) -> Row:
 
 
 def _train(shape: Shape, model: PreTrainedModel, seed: int) -> dict[str, float]:
-    """Return a seed's seconds per update, without the first, and its mean rewards in our first and in both's last."""
+    """Return a seed's seconds per update after the first turn, and its mean rewards in our first and in both's last."""
     agent = our_agent(shape, model, seed)
     reward = surplus_of_even(shape.tokens)
-    with counted_tokens(agent.policy) as tokens:
-        times, kept, _ = train_beside("GRPO", agent, model, reward, 1, shape.updates, **SAME_LOSS)
+    turns = shape.updates // STEPS
+    times, kept, _ = train_beside("GRPO", agent, model, reward, STEPS, turns, logging_steps=1, **SAME_LOSS)
     return {
         "ours": statistics.mean(times.ours[1:]),
         "peer": statistics.mean(times.theirs[1:]),
@@ -123,5 +124,5 @@ def _train(shape: Shape, model: PreTrainedModel, seed: int) -> dict[str, float]:
         "length": statistics.mean(kept.lengths),
         "peer_length": statistics.mean(times.lengths),
         "gap": agent.last_metrics["train/logp_gap_max"],
-        "floor": floor(agent.policy, tokens, shape.updates),
+        "floor": update_floor(agent, updates=2),
     }

@@ -175,16 +175,16 @@ def plan(trainer):
 @pytest.mark.parametrize("name", trl_shapes.SHAPES)
 def test_users_shapes_are_measured_on_prompts_that_ours_trains_on(name, fake_trl, monkeypatch):
     shape = trl_shapes.SHAPES[name]
-    small = trl_shapes.Shape(shape.prompt // 32, shape.tokens // 16, shape.groups, 4, width=32, layers=1, updates=3)
+    small = trl_shapes.Shape(shape.prompt // 32, shape.tokens // 16, shape.groups, 4, width=32, layers=1, updates=6)
     monkeypatch.setitem(trl_shapes.SHAPES, name, small)
     [row] = trl_shapes.run(name, 2)
-    assert [(call.args.seed, call.args.max_steps, call.callback.steps) for call in fake_trl] == [(0, 3, 1), (1, 3, 1)]
+    assert [(call.args.seed, call.args.max_steps, call.callback.steps) for call in fake_trl] == [(0, 6, 3), (1, 6, 3)]
     first, second = ([each["prompt"] for each in call.rows] for call in fake_trl)
-    assert len(first) == len(second) == small.groups * 3 and first != second
+    assert len(first) == len(second) == small.groups * 6 and first != second
     assert {len(prompt.split()) for prompt in first} == {small.prompt}
     assert row.pairs == 2 and row.details["floor"] > 0 and 0 < row.details["length"][0] <= small.tokens
-    assert row.details["peer_reward"] == [0.03, 0.13] and len(row.details["reward"]) == 2
-    assert "TRL 0.08 (0.03 to 0.13) after 2 updates; mean and range over 2 seeds" in row.quality
+    assert row.details["peer_reward"] == [0.06, 0.16] and len(row.details["reward"]) == 2
+    assert "TRL 0.11 (0.06 to 0.16) after 5 updates; mean and range over 2 seeds" in row.quality
     settings = fake_trl[0].args
     assert settings.max_completion_length == small.tokens and settings.loss_type == "grpo" and settings.beta == 0.0
     assert settings.per_device_train_batch_size == small.groups * 4 and settings.num_generations == 4
