@@ -31,7 +31,7 @@ class Lengths:
         place: names a listed problem in errors, given its index.
 
     Raises:
-        ValueError: if there are no problems.
+        ValueError: if nothing is listed and the verifier cannot make problems either.
     """
 
     def __init__(
