@@ -88,6 +88,7 @@ def test_a_bomb_of_processes_or_threads_is_small_and_gone():
         "except RuntimeError: print(count, flush=True)\n"
     )
     assert output_of(program, processes=10, memory=1 << 30) == "9\n"
+    assert output_of(program) == f"{Limits().processes - 1}\n"  # whatever memory allocators reserve per thread
     bomb = f"import os\n{named(f'{MARK}f')}while True:\n    try: os.fork()\n    except OSError: pass\n"
     assert run({"main.py": bomb}, limits=Limits(seconds=0.5)).ended == "timeout"
     assert processes_named(f"{MARK}f") == []

@@ -95,7 +95,7 @@ def test_a_link_leads_nowhere(folder):
 def test_the_environment_of_other_processes_is_unseen(victim):
     assert "GOT" not in output_of(ENVIRONMENTS)
     assert SECRET in output_of(ENVIRONMENTS, isolated=False)
-    assert output_of("import os; print(sorted(os.environ))") == "['LC_CTYPE', 'PYTHONHASHSEED']\n"
+    assert output_of("import os; print(sorted(os.environ))") == "['LC_CTYPE', 'MALLOC_ARENA_MAX', 'PYTHONHASHSEED']\n"
 
 
 def test_no_process_can_be_traced(victim):
@@ -107,6 +107,7 @@ def test_no_process_can_be_traced(victim):
 
 def test_nothing_is_written_outside(folder):
     folders = [str(folder), str(Path(os.__file__).parent), "/", "/usr/lib", "/var/tmp", "/dev", "/proc"]
+    folders += [str(path) for path in Path("/usr/lib").iterdir() if path.is_dir()]  # covered by empty ones
     program = (
         f"import os\nfor folder in {folders!r}:\n"
         "    try: open(folder + '/MARK', 'w').close(); print('GOT', folder)\n"
@@ -159,6 +160,25 @@ def test_what_is_there_is_what_python_needs():
     assert output_of("import os\nprint(os.listdir(os.path.dirname(os.__file__) + '/site-packages'))") == "[]\n"
 
 
+def test_packages_are_hidden_however_deep_they_are(monkeypatch):
+    """With one more folder of libraries, which holds a library, packages deep inside, and the machine's folder."""
+    program = "import os\nfor folder, _, files in os.walk({!r}): print(os.path.basename(folder), *files)\n"
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as library:
+        for path in ("libx.so", "x86_64-linux-gnu/liby.so", "tool/lib/python3.9/site-packages/answers.py"):
+            Path(library, path).parent.mkdir(parents=True, exist_ok=True)
+            Path(library, path).write_text(SECRET)
+        for path in (Path(library), *Path(library).rglob("*")):
+            path.chmod(0o755)
+        launcher = Path(library).with_suffix(".py")
+        listed = f'"/lib64", "{library}")'
+        launcher.write_text(Path(sandbox._LAUNCHER).read_text().replace('"/lib64")', listed))
+        monkeypatch.setattr(sandbox, "_LAUNCHER", str(launcher))
+        outcome = sandbox.run({"main.py": program.format(library)})
+        launcher.unlink()
+    lines = outcome.output.decode().splitlines()
+    assert sorted(lines) == sorted([f"{Path(library).name} libx.so", "tool", "x86_64-linux-gnu liby.so"])
+
+
 def test_privileges_are_gone_for_good():
     with running() as pid:
         fields = status_of(pid)
@@ -184,6 +204,10 @@ CALLS = {
     "watching mounts": "libc.fanotify_init(0x200, 0)",
     "watching a folder": "libc.fcntl(os.open('/usr/lib', os.O_RDONLY), 1026, 1)",
     "a lock on a shared file": "libc.flock(os.open(os.__file__, os.O_RDONLY), 6)",
+    "a lock on a device": "libc.fcntl(os.open('/dev/null', os.O_RDWR), 6, struct.pack('hhqqi', 1, 0, 0, 0, 0))",
+    "the same, waiting": "libc.fcntl(os.open('/dev/zero', os.O_RDWR), 7, struct.pack('hhqqi', 1, 0, 0, 0, 0))",
+    "the same of a descriptor": "libc.fcntl(os.open('/dev/zero', os.O_RDWR), 37, struct.pack('hhqqi', 1, 0, 0, 0, 0))",
+    "larger buffers of a socket": "libc.setsockopt(socket.socketpair()[0].fileno(), 1, 7, b'0000', 4)",
     "a lease": "libc.fcntl(os.open('main.py', os.O_RDONLY), 1024, 0)",
     "the list of mounts": "libc.syscall(458, (ctypes.c_uint64 * 4)(24, -1), ids, 99, 0)",
     "a mount": "libc.syscall(457, (ctypes.c_uint64 * 4)(24, 1, 1), ids, 512, 0)",
@@ -204,7 +228,7 @@ def test_ways_around_the_limits_are_closed(purpose):
     for name, number in NUMBERS[os.uname().machine].items():
         call = call.replace(name, str(number))
     program = (
-        "import ctypes, os\nlibc = ctypes.CDLL(None, use_errno=True)\n"
+        "import ctypes, os, socket, struct\nlibc = ctypes.CDLL(None, use_errno=True)\n"
         "pipe = os.pipe()\nids = (ctypes.c_uint64 * 99)()\n"
         f"print({call}, ctypes.get_errno(), flush=True)\nos._exit(0)\n"
     )

@@ -32,9 +32,13 @@ NOBODY = 65534
 GRACE_S = 20  # after the program's deadline, in case the trainer has died
 PYTHON = os.path.realpath(sys.executable)
 PREFIX = os.path.realpath(sys.base_prefix)
+STANDARD_LIBRARY = os.path.basename(os.path.dirname(os.path.realpath(os.__file__)))  # python3.11
 LIBRARIES = (f"{PREFIX}/lib", f"{PREFIX}/lib64", "/usr/lib", "/usr/lib64", "/lib", "/lib64")
 DEVICES = ("/dev/null", "/dev/zero", "/dev/urandom")
-ENVIRONMENT = {"PYTHONHASHSEED": "0"}  # so that sets have the same order every time
+ENVIRONMENT = {
+    "PYTHONHASHSEED": "0",  # so that sets have the same order every time
+    "MALLOC_ARENA_MAX": "1",  # otherwise every thread reserves 128 MB of address space, and 6 of them fill 256 MB
+}
 
 NEW_MOUNTS, NEW_CGROUP, NEW_NAMES = 1 << 17, 1 << 25, 1 << 26
 NEW_IPC, NEW_USER, NEW_PIDS, NEW_NETWORK = 1 << 27, 1 << 28, 1 << 29, 1 << 30
@@ -175,14 +179,22 @@ def show(path: str, attributes: int) -> None:
 
 
 def hide_packages() -> None:
-    """Hide installed packages: the sandbox has only the standard library, and a package could hold answers."""
-    for library in LIBRARIES:
-        for python in os.listdir(library) if os.path.isdir(library) and not os.path.islink(library) else ():
-            folder = f"{library}/{python}"
-            if python.startswith("python") and os.path.isdir(folder):
-                for name in os.listdir(folder):
-                    if name in ("site-packages", "dist-packages"):
-                        mount("tmpfs", f"{folder}/{name}", "tmpfs", READ_ONLY | NO_SUID | NO_DEVICES, "size=4k")
+    """Cover what is installed beside the standard library, because it is not part of Python and could hold answers.
+
+    Of the folders of libraries remain their files, Python's own folder without its packages, the machine's, such as
+    x86_64-linux-gnu, and locales.
+    """
+    libraries = [path for path in dict.fromkeys(LIBRARIES) if os.path.isdir(path) and not os.path.islink(path)]
+    names = [(path, name) for path in libraries for name in os.listdir(path)]
+    covered = [f"{path}/{name}" for path, name in names if "-linux-" not in name and name != "locale"]
+    own = [f"{path}/{STANDARD_LIBRARY}" for path in libraries]
+    covered += [f"{path}/{name}" for path in own for name in ("site-packages", "dist-packages")]
+    os.mkdir("/empty")
+    mount("tmpfs", "/empty", "tmpfs", READ_ONLY | NO_SUID | NO_DEVICES, "size=4k")
+    for path in covered:
+        needed = any(f"{other}/".startswith(f"{path}/") for other in (*own, PYTHON))
+        if os.path.isdir(path) and not os.path.islink(path) and not needed:
+            mount("/empty", path, None, BIND)
 
 
 def give_up_privileges() -> None:
@@ -196,13 +208,14 @@ def give_up_privileges() -> None:
 
 
 # Refused calls, with their numbers on x86_64 and aarch64: memory outside all limits (System V and POSIX objects, files
-# without a file system, pages in pipes, further processes), sockets (some families ignore namespaces), the memory of
-# other processes, the user's keys, further namespaces (a new user namespace has all capabilities), programmable parts
-# of the kernel, and information about mounts, the kernel and other users of the same files.
+# without a file system, pages in pipes, larger buffers of sockets, further processes), sockets (some families ignore
+# namespaces), the memory of other processes, the user's keys, further namespaces (a new user namespace has all
+# capabilities), programmable parts of the kernel, and information about mounts, the kernel and other users of the same
+# files.
 REFUSED = """
     shmget 29 194, semget 64 190, msgget 68 186, mq_open 240 180, memfd_create 319 279, memfd_secret 447 447,
     vmsplice 278 75, fork 57 -, vfork 58 -,
-    socket 41 198, ptrace 101 117, process_vm_readv 310 270, process_vm_writev 311 271,
+    socket 41 198, setsockopt 54 208, ptrace 101 117, process_vm_readv 310 270, process_vm_writev 311 271,
     add_key 248 217, request_key 249 218, keyctl 250 219, unshare 272 97, setns 308 268,
     bpf 321 280, perf_event_open 298 241, userfaultfd 323 282, io_uring_setup 425 425, io_setup 206 0,
     syslog 103 116, statmount 457 457, listmount 458 458,
@@ -213,15 +226,18 @@ AUDIT, PIVOT_ROOT = (0xC000003E, 0xC00000B7), (155, 41)
 CLONE, FCNTL, SETRLIMIT, PRLIMIT = (56, 220), (72, 25), (160, 164), (302, 261)
 NEW_THREAD = 1 << 16
 SET_LEASE, NOTIFY, SET_PIPE_SIZE = 1024, 1026, 1031
+SET_LOCKS = 6, 7, 37, 38  # of a process or a descriptor, waiting or not
 CLONE3, MOUNT_SETATTR = 435, 442  # the same on all machines
 ALLOW, KILL, FAIL_WITH = 0x7FFF0000, 0x80000000, 0x00050000
 LOAD, RETURN, JUMP_IF_EQUAL, JUMP_IF_AT_LEAST, JUMP_IF_ANY_BIT = 0x20, 0x06, 0x15, 0x35, 0x45
 AT_NUMBER, AT_ARCHITECTURE, AT_ARGUMENTS = 0, 4, 16
 # Calls that are refused for some values of an argument: call, argument, test, operand, refused result. Only threads are
-# allowed, because the memory limit holds per process; RLIMIT_CORE must stay 1.
+# allowed, because the memory limit holds per process; a lock on a file or device of the host would be seen outside;
+# RLIMIT_CORE must stay 1.
 REFUSED_ARGUMENTS = (
     (CLONE, 0, JUMP_IF_ANY_BIT, NEW_ANYTHING, True),
     (CLONE, 0, JUMP_IF_ANY_BIT, NEW_THREAD, False),
+    *((FCNTL, 1, JUMP_IF_EQUAL, lock, True) for lock in SET_LOCKS),
     (FCNTL, 1, JUMP_IF_EQUAL, SET_LEASE, True),
     (FCNTL, 1, JUMP_IF_EQUAL, NOTIFY, True),
     (FCNTL, 1, JUMP_IF_EQUAL, SET_PIPE_SIZE, True),
