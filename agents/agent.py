@@ -23,12 +23,12 @@ from .callbacks import as_callback
 from .checkpoint import COUNTERS, while_unchanged
 from .checks import check_count, check_goal, check_number
 from .collector import Collector, OnStep
-from .envs import LOOP_OFFERS, check_groups, make_envs, resolve_device, seed_of, single_spaces
+from .envs import LOOP_OFFERS, check_groups, make_envs, resolve_device, seed_of, single_spaces, with_tokenizer
 from .failures import FailureWatch
 from .learner import Learner
 from .metrics import is_logged, rollout_metrics
 from .optimizer import warn_of_float16
-from .policies import make_policy
+from .policies import SavedPolicy, make_policy
 from .policies.language.sharded import check_shard, check_sharded_checkpoints
 from .policies.language.sharded import shard as shard_policy
 from .rollout import Rollout
@@ -41,7 +41,8 @@ class Agent(Learner):
     """A policy-gradient agent with stable-baselines3's methods; `Learner` says what its loss is.
 
     Args:
-        policy: "auto", "MlpPolicy", "tiny", a model folder or id, or a `Policy`; see `policies.make_policy`.
+        policy: "auto", "MlpPolicy", "tiny", a model folder or id, or a `Policy`; see `policies.make_policy`. A model
+            that comes with a tokenizer brings it to an environment that is given by its id.
         env: an id, a gymnasium.Env, a gymnasium VectorEnv or a `VecEnv` of stable-baselines3.
 
     The other arguments are explained in `settings.AgentSettings`; None depends on the kind of policy (`defaults.py`).
@@ -88,6 +89,7 @@ class Agent(Learner):
     ) -> None:
         self.max_failed_share = check_number("max_failed_share", max_failed_share, low=0.0, high=1.0)
         self.tensorboard_log, self.verbose = tensorboard_log, verbose
+        env_kwargs = with_tokenizer(env, env_kwargs, policy)
         spaces = single_spaces(env, env_kwargs)
         self.device = resolve_device(device, env)
         make = partial(make_policy, policy, *spaces, self.uses_critic, **(policy_kwargs or {}))
@@ -103,6 +105,8 @@ class Agent(Learner):
         size = check_count("group_size", self.default_group_size if group_size is None else group_size)
         offers: dict[str, Any] = {"group_size": size, "device": str(self.device), **LOOP_OFFERS}
         self.env: VectorEnv = make_envs(env, slots, env_kwargs, skip_finished=True, **offers)
+        if not isinstance(policy, SavedPolicy):  # `load` finds out first whether the problems have changed
+            self.policy.adopt_tokenizer(self.env.metadata)
         self.num_envs = sum(parallel.gather(self.env.num_envs))
         compares = type(self).__name__ if self.compares_groups else None
         self.group_size = check_groups(self.env, group_size, self.episodes_per_update, compares)

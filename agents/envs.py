@@ -15,6 +15,7 @@ from stable_baselines3.common.vec_env import VecEnv
 
 from . import parallel
 from .checks import check_count, first_line
+from .policies import tokenizer_of
 from .sb3_envs import FromVecEnv
 from .traits import EnvTraits
 from .waiting_envs import WaitingCartPole, WaitingVectorEnv
@@ -62,6 +63,22 @@ def make_envs(
         return gym.make_vec(env, num_envs=num_envs, **kwargs)
     except (gym.error.Error, TypeError) as error:
         raise ValueError(f"environment {env!r} with {dict(env_kwargs or {})}: {first_line(error)}") from error
+
+
+def with_tokenizer(env: Any, env_kwargs: Mapping[str, Any] | None, policy: Any) -> Mapping[str, Any] | None:
+    """Return the arguments of an environment, with the tokenizer that a policy brings if the environment takes one.
+
+    Args:
+        env: as for `make_envs`.
+        env_kwargs: a tokenizer among them, other than None, stays.
+        policy: as for `policies.make_policy`.
+    """
+    given = env_kwargs or {}
+    takes_one = isinstance(env, str) and "tokenizer" in traits_of(env).agent_settings
+    if not takes_one or given.get("tokenizer") is not None:
+        return env_kwargs
+    found = tokenizer_of(policy)
+    return env_kwargs if found is None else {**given, "tokenizer": found}
 
 
 def seed_of(env: VectorEnv, seed: int) -> int:

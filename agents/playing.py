@@ -55,6 +55,7 @@ def evaluate(
 ) -> tuple[dict[str, Any], Rollout]:
     """Play fresh episodes to their end; see `Agent.evaluate`."""
     collector = Collector(make_envs(env, 1, None), generator.device)
+    policy.adopt_tokenizer(collector.envs.metadata)
     if seed is not None:
         collector.seed(seed_of(collector.envs, seed))
         generator = torch.Generator(generator.device).manual_seed(parallel.own_seed(seed))

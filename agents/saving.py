@@ -106,6 +106,8 @@ def load(
         continues = same if continue_env is None else continue_env
         _continue_from(agent, moment, continues, "seed" in settings, own_process)
         agent.unwritten, agent.extra_state = log_entry.checked(state["unwritten"]), dict(state["extra"])
+    for policy in filter(None, (agent.policy, agent.anchor.reference)):
+        policy.adopt_tokenizer(agent.env.metadata)
     return agent
 
 

@@ -9,6 +9,8 @@ from dataclasses import dataclass, fields
 class EnvTraits:
     """What a vector environment declares in `metadata["traits"]`, a mapping with these keys.
 
+    Beside them, the metadata of a text environment has its "tokenizer" and "stop_token_ids".
+
     Attributes:
         finished_slots_may_step: without autoreset, stepping a finished slot does nothing and pays 0.
         ends_are_in_infos: a step whose infos have no "completion" ends no episode.

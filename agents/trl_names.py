@@ -48,7 +48,7 @@ SAID = {  # not a setting here, and why
     **dict.fromkeys(("top_k", "top_p", "min_p"), "training samples from the whole softmax"),
     "reward_processing_classes": "the verifier reward_model has the argument tokenizer",
     "args": "pass the values of a configuration as keyword arguments",
-    "processing_class": "the tokenizer is env_kwargs={'tokenizer': ...}; by default it is the model's",
+    "processing_class": "the model brings its tokenizer; another one is env_kwargs={'tokenizer': ...} (--tokenizer)",
 }
 
 

@@ -116,7 +116,7 @@ class Chat:
         if not self.tokenizer.chat_template:
             raise ValueError(
                 "prompts are to be rendered as conversations, but the tokenizer has no chat template; "
-                "pass chat_template (--chat-template FILE)"
+                "pass chat_template (--chat-template FILE), or a model's tokenizer (--tokenizer FOLDER)"
             )
         try:
             template = self.tokenizer.get_chat_template()

@@ -57,7 +57,8 @@ class TextGenTask:
             `verifiers.make_verifier`.
         verifier_kwargs: arguments of the verifier's constructor.
         tokenizer: a folder, model id or tokenizer object; "train:2000" to train one of 2000 tokens on the training
-            problems; None for one token per character of the verifier's alphabet and of the listed problems.
+            problems; None for one token per character of the verifier's alphabet and of the listed problems. An agent
+            with a pretrained model passes the model's.
         system_prompt: the first message of conversations that have no system message.
         chat_template: the file or the text of a chat template, in place of the tokenizer's.
         chat: whether prompts that are plain texts are rendered with the chat template too, as a message of the user;
@@ -170,6 +171,16 @@ class TextGenTask:
         """Unpickle; a copied task owns its copy of the verifier."""
         self.__dict__.update(state)
         self._owned = [each for each in (self.judge.pool, self.verifier) if each is not None]
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        """What the metadata of the single and of the batched environment say about the task."""
+        return {
+            "group_size": self.group_size,
+            "max_episode_steps": self.max_new_tokens,
+            "tokenizer": self.tokenizer,
+            "stop_token_ids": self.stop_token_ids,
+        }
 
     @property
     def level(self) -> int | None:

@@ -43,8 +43,7 @@ class TextGenEnv(gym.Env[dict[str, Any], np.int64]):
         self.task = TextGenTask(**task)
         self.action_space = self.task.action_space
         self.observation_space = self.task.observation_space
-        limits = {"group_size": self.task.group_size, "max_episode_steps": self.task.max_new_tokens}
-        self.metadata = {**self.metadata, **limits}
+        self.metadata = {**self.metadata, **self.task.metadata}
         self._prompt: Prompt | None = None
         self._tokens: list[int] = []
         self._done = False

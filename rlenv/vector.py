@@ -60,7 +60,7 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
             "verdicts_in_infos": True,
             "groups_span_slots": True,
             "reset_options": ("progress",),
-            "agent_settings": ("device", "group_size", "late_verdicts", "flag_errors", "trust", "share"),
+            "agent_settings": ("device", "group_size", "late_verdicts", "flag_errors", "trust", "share", "tokenizer"),
         },
     }
 
@@ -87,8 +87,7 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
             **self.metadata,
             "late_verdicts": late,
             "autoreset_mode": self.mode,
-            "group_size": self.task.group_size,
-            "max_episode_steps": self.task.max_new_tokens,
+            **self.task.metadata,
             "share": self.task.share,
             "hears_verdicts": shared,
         }

@@ -20,7 +20,6 @@ from agents.envs import LOOP_OFFERS
 from agents.warm_start import WarmStart
 from rlenv.demonstrations import demonstrate
 from rlenv.task import TextGenTask
-from rlenv.tokenizer import load_tokenizer, trained_size
 
 from . import run_folder
 from .progress import Interrupt, Rate, Show, progress_bar
@@ -47,15 +46,7 @@ def build_agent(name: str, options: dict[str, Any]) -> Agent:
         **agent_arguments(name, cls, options),
     }
     announce(model)
-    agent = cls(model, options["env_id"], **arguments)
-    if is_text(options["env_id"]):
-        _tell_language(agent.policy, task_of(agent.env))
-    return agent
-
-
-def _tell_language(policy: Any, task: TextGenTask) -> None:
-    """Give a policy what it writes beside its model."""
-    policy.tokenizer, policy.stop_token_ids = task.tokenizer, task.stop_token_ids
+    return cls(model, options["env_id"], **arguments)
 
 
 def load_agent(checkpoint: Path, options: dict[str, Any], changeable: Iterable[str] = ()) -> Agent:
@@ -84,22 +75,7 @@ def load_agent(checkpoint: Path, options: dict[str, Any], changeable: Iterable[s
     changes["sharded_checkpoints"] = changes["shard"] and bool(options["sharded_checkpoints"])
     if options["learning_rate"] is not None:
         changes["learning_rate"] = options["learning_rate"]
-    agent: Agent = Agent.load(checkpoint, continue_env=True, **changes)
-    if is_text(options["env_id"]):
-        task = task_of(agent.env)
-        if trained_size(env_kwargs.get("tokenizer")) is not None:
-            _check_trained(checkpoint, task)
-        for policy in (agent.policy, agent.anchor.reference):
-            if policy is not None:
-                _tell_language(policy, task)
-    return agent
-
-
-def _check_trained(checkpoint: Path, task: TextGenTask) -> None:
-    """Check that the tokenizer that was trained on the problems again is the checkpoint's."""
-    saved = load_tokenizer(checkpoint / run_folder.MODEL, "")
-    if saved.get_vocab() != task.tokenizer.get_vocab():
-        raise ValueError(f"the problems give another tokenizer than that of {str(checkpoint)!r}: use the same problems")
+    return Agent.load(checkpoint, continue_env=True, **changes)
 
 
 def _check_same(checkpoint: Path, saved: dict[str, Any], named: dict[str, Any]) -> None:

@@ -8,8 +8,7 @@ from typing import Any
 from agents import AGENTS, Agent, trl_names
 from agents.checks import check_choice, check_count
 from agents.envs import find_spec
-from agents.policies import NAMES, check_name, find_config
-from agents.policies.language.adapters import base_of, has_adapter
+from agents.policies import tokenizer_of
 from rlenv.chat import read_template
 from rlenv.task import TextGenTask
 
@@ -133,7 +132,7 @@ def _tokenizer(options: dict[str, Any]) -> str | None:
     Raises:
         ValueError: if one is to be trained for a model that has one.
     """
-    asked, own = options["tokenizer"], _tokenizer_of(run_folder.model_of(options["model"]))
+    asked, own = options["tokenizer"], tokenizer_of(run_folder.model_of(options["model"]))
     if asked is None or own is None or not asked.startswith("train:"):
         return asked or own
     if run_folder.config_of(options["model"]).get("tokenizer") != asked:
@@ -148,14 +147,3 @@ def _first_problem(options: dict[str, Any]) -> int | None:
         if run.get("sft_steps"):
             return check_count("sft_examples", run["sft_examples"])
     return None
-
-
-def _tokenizer_of(model: str) -> str | None:
-    """Return the folder or id of the model's tokenizer; None if it has none."""
-    if model in NAMES:
-        return None
-    check_name(model)
-    find_config(model)
-    if Path(model).is_dir() and not Path(model, "tokenizer_config.json").is_file():
-        return _tokenizer_of(str(base_of(model)[0])) if has_adapter(model) else None
-    return model

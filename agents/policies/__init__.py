@@ -5,7 +5,7 @@ from .control import ControlPolicy
 from .language.loading import find_config, text_spaces
 from .language.policy import LanguageModelPolicy
 from .language.sampling import SampledPolicy
-from .make import KINDS, NAMES, SavedPolicy, check_name, make_policy
+from .make import KINDS, NAMES, SavedPolicy, check_name, make_policy, tokenizer_of
 
 __all__ = [
     "KINDS",
@@ -19,4 +19,5 @@ __all__ = [
     "find_config",
     "make_policy",
     "text_spaces",
+    "tokenizer_of",
 ]

@@ -136,6 +136,13 @@ class Policy(nn.Module):
         """Return KL(pi || reference) over all actions at every step [N, T], differentiable; 0 in masked cells."""
         raise NotImplementedError
 
+    def adopt_tokenizer(self, metadata: Mapping[str, Any]) -> None:
+        """Check that the tokenizer in an environment's metadata, if any, is the policy's; by default, it has none.
+
+        Raises:
+            ValueError: for another tokenizer.
+        """
+
     def observe(self, rollout: Rollout) -> None:
         """Take notice of a rollout after the update on it, as for running statistics; does nothing by default."""
 

@@ -8,13 +8,15 @@ from pathlib import Path
 from typing import Any
 
 from gymnasium import spaces
+from transformers import PreTrainedModel
 
 from ..files import reading
 from .base import Policy
 from .control import CLASSES, ControlPolicy
-from .language.loading import is_text
+from .language.loading import find_config, is_text
 from .language.policy import LanguageModelPolicy
 from .language.presets import PRESETS
+from .language.vocabulary import tokenizer_source
 
 KINDS: dict[str, type[Policy]] = {cls.kind: cls for cls in (ControlPolicy, LanguageModelPolicy)}
 NAMES = ("auto", *CLASSES, *PRESETS)
@@ -30,6 +32,25 @@ def check_name(spec: Any) -> None:
         close = difflib.get_close_matches(spec, NAMES, n=1, cutoff=0.7)
         if close:
             raise ValueError(f"unknown model {spec!r}; did you mean {close[0]!r}?")
+
+
+def tokenizer_of(spec: Any) -> str | None:
+    """Return the folder or id of the tokenizer that a policy brings with its model; None if it brings none.
+
+    Args:
+        spec: as for `make_policy`. A `SavedPolicy` brings none: its environment is saved beside it.
+
+    Raises:
+        ValueError: for a model that does not exist or is not supported.
+    """
+    if isinstance(spec, LanguageModelPolicy):
+        spec = spec.model
+    if isinstance(spec, (str, Path)) and str(spec) not in NAMES:
+        check_name(spec)
+        find_config(spec)
+    elif not isinstance(spec, PreTrainedModel):
+        return None
+    return tokenizer_source(spec)
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,6 @@
 """Prompts that are conversations, on the command line: trained on, evaluated, resumed and refused."""
 
 import json
-from pathlib import Path
 
 import pytest
 from _rlenv_scripts import session
@@ -9,8 +8,6 @@ from _rlenv_scripts.compare.children import rlenv_command
 from _rlenv_scripts.train import train
 from inprocess import error_of, result_of, run
 from transformers import AutoModelForCausalLM, AutoTokenizer
-
-from rlenv.task import TextGenTask
 
 SMALL = ["--episodes-per-update", 8, "--eval-episodes", 4, "--sft-steps", 1, "--sft-examples", 4]
 CHAT = [
@@ -75,13 +72,6 @@ def test_resuming_with_other_problems_is_refused(folder):
     lines = (folder / "chat.jsonl").read_text().splitlines(keepends=True)
     (folder / "chat.jsonl").write_text("".join(line.replace("number", "figure") for line in lines))
     assert "the problems have changed" in error_of(run("train", "--resume", "run", "--episodes", 16))
-
-
-def test_a_tokenizer_that_would_be_another_one_is_refused(folder):
-    result_of(run("train", *CHAT, "--episodes", 8, "--log-dir", "run", "--json"))
-    task = TextGenTask("exact", problems=["some other text to train on"] * 2, tokenizer="train:260", test_fraction=0.0)
-    with pytest.raises(ValueError, match=r"the problems give another tokenizer than that of 'run/checkpoint'"):
-        session._check_trained(Path("run/checkpoint"), task)
 
 
 def test_a_supervised_start_hands_its_tokenizer_on(folder):

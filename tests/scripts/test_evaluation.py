@@ -122,7 +122,6 @@ def folder(tmp_path_factory):
     """Return a run folder with an untrained policy on two levels of sums."""
     kwargs = {"verifier": "arith", "verifier_kwargs": {"digits": 2, "levels": 2}}
     agent = Reinforce("tiny", "TextGen-v0", env_kwargs=kwargs, episodes_per_update=4, device="cpu")
-    agent.policy.tokenizer = agent.env.unwrapped.task.tokenizer
     path = tmp_path_factory.mktemp("runs") / "sums"
     agent.save(path / "checkpoint")
     return path

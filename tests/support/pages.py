@@ -26,8 +26,10 @@ from pathlib import Path
 import click
 from _rlenv_scripts.main import main
 from click.testing import CliRunner
+from tiny_models import write_chat_model
 
 ROOT = Path(__file__).resolve().parents[2]
+MODEL = Path("path/to/model")  # in examples: the reader's, for which tests make one
 PYTHON, SHELL = ("python", "py"), ("", "sh", "bash", "shell", "console")
 COMMANDS = ("rlenv", "python", "make", "pip", "cp", "torchrun")
 DIRECTIVE = re.compile(r"<!-- (not run|slow|in tests|file|run|output)(?:: (.+))? -->")
@@ -144,6 +146,8 @@ def check_rlenv(words: list[str]) -> None:
 def run_page(text: str, name: str, slow: bool) -> int:
     """Run the blocks of a page in the current folder; return how many."""
     scope, printed, count, as_printed = {"__name__": "page"}, None, 0, True
+    if any(str(MODEL) in block.text and block.runs(slow) for block in blocks(text)):
+        write_chat_model(MODEL)
     for block in blocks(text):
         if "output" in block.directives:
             if printed is not None:

@@ -7,11 +7,20 @@ a policy that reads a wrong context, position or temperature gets clearly other 
 from __future__ import annotations
 
 import zlib
+from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
 import torch
-from transformers import AutoModelForCausalLM, GPT2Config, LlamaConfig, MistralConfig, PreTrainedModel
+from chat_families import chatml
+from transformers import (
+    AutoModelForCausalLM,
+    GPT2Config,
+    LlamaConfig,
+    MistralConfig,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
 
 import rlenv  # noqa: F401 (registers TextGen-v0)
 from agents import LanguageModelPolicy
@@ -57,6 +66,14 @@ def tiny_model(
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         return AutoModelForCausalLM.from_config(config).eval()
+
+
+def write_chat_model(folder: Path) -> PreTrainedTokenizerBase:
+    """Write a model of the Qwen kind, whose vocabulary is larger than its tokenizer's; return the tokenizer."""
+    tokenizer = chatml()
+    tiny_model("llama", len(tokenizer) + 4).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return tokenizer
 
 
 def norm_in_double(model: torch.nn.Module) -> None:

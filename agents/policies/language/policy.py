@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self
 
@@ -30,6 +31,7 @@ from .recompute import layers_of
 from .supported import row_limit
 from .training_pass import Reading, by_chunks, plan_reading
 from .trial import faults_named, try_out
+from .vocabulary import check_size, check_tokens
 
 
 class LanguageModelPolicy(Policy):
@@ -96,6 +98,7 @@ class LanguageModelPolicy(Policy):
         trained = Path(model) if adapters.has_adapter(model) else None
         base, name = adapters.base_of(trained) if trained else (model, name_of(model))
         self.model = load_model(base, self.vocab_size, self.max_length, dtype, attention)
+        check_size(self.model, self.vocab_size)
         self.adapter = adapters.adapt(self.model, name, trained, lora_rank, lora_alpha, lora_targets)
         self.borrows_base = False  # a copy's is from another policy, which saves it
         with faults_named(self.model):
@@ -114,7 +117,7 @@ class LanguageModelPolicy(Policy):
         self._renew_step()
         logits_of = lambda reading: self._logits(self._states(reading))  # noqa: E731
         try_out(self.model, self._step, logits_of, self.vocab_size, self.max_length)
-        # `save` writes these beside the model; they are not used otherwise.
+        # `save` writes these beside the model; see `adopt_tokenizer`.
         self.tokenizer: Any = None
         self.stop_token_ids: tuple[int, ...] = ()  # the tokenizer's end token if empty
         self.critic: Critic | None = None
@@ -323,7 +326,15 @@ class LanguageModelPolicy(Policy):
     def _logits(self, states: torch.Tensor) -> torch.Tensor:
         return self.model.get_output_embeddings()(states) if self._reads_trunk else states
 
-    # The critic, and checkpoints.
+    # The tokenizer, the critic, and checkpoints.
+
+    @override
+    def adopt_tokenizer(self, metadata: Mapping[str, Any]) -> None:
+        if (tokenizer := metadata.get("tokenizer")) is None:
+            return
+        check_tokens(tokenizer, self.model, self.tokenizer)
+        if self.tokenizer is None:
+            self.tokenizer, self.stop_token_ids = tokenizer, tuple(metadata.get("stop_token_ids", ()))
 
     @override
     def critic_parameters(self) -> list[nn.Parameter]:

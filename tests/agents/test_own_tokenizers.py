@@ -1,0 +1,188 @@
+"""A pretrained model brings its tokenizer, and an environment with other tokens is refused."""
+
+import json
+import shutil
+
+import gymnasium as gym
+import pytest
+import torch
+from chat_families import FAMILIES
+from tiny_models import tiny_model, write_chat_model
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from agents import GRPO, LanguageModelPolicy, make_envs, make_policy
+from rlenv.tokenizer import character_tokenizer
+
+ENV = "rlenv:TextGen-v0"
+CHATML = FAMILIES["chatml"]()
+SMALL = {"episodes_per_update": 4, "group_size": 2, "device": "cpu"}
+
+
+def short(completions, **columns):
+    return [1.0 / (1 + len(text)) for text in completions]
+
+
+TEXTS = {"verifier": short, "problems": [f"{n}+{n}=" for n in range(9)], "test_fraction": 0.0, "max_new_tokens": 4}
+CHATS = {**TEXTS, "problems": [[{"role": "user", "content": text}] for text in TEXTS["problems"]]}
+ARITH = {"verifier": "arith", "max_new_tokens": 4, "max_prompt_tokens": 8}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A model of the Qwen kind: its vocabulary is larger than its tokenizer's."""
+    path = tmp_path_factory.mktemp("models") / "own"
+    write_chat_model(path)
+    return path
+
+
+@pytest.fixture
+def other(folder, tmp_path):
+    """The same model with another tokenizer of the same size."""
+    shutil.copytree(folder, tmp_path / "other")
+    text = (tmp_path / "other/tokenizer.json").read_text(encoding="utf-8")
+    (tmp_path / "other/tokenizer.json").write_text(text.replace("<|object_ref_start|>", "<|object|>"), encoding="utf-8")
+    return tmp_path / "other"
+
+
+def one_line(error):
+    assert len(str(error.value).splitlines()) == 1 and len(str(error.value)) < 400, error.value
+    return str(error.value)
+
+
+def models_of(folder):
+    """Return the ways to name a model that comes with a tokenizer."""
+    envs = make_envs(ENV, 1, {**TEXTS, "tokenizer": CHATML})
+    policy = LanguageModelPolicy(envs.single_observation_space, envs.single_action_space, folder)
+    made = AutoModelForCausalLM.from_pretrained(folder)
+    return {"text": str(folder), "path": folder, "object": made, "policy": policy}
+
+
+@pytest.mark.parametrize("kind", ["text", "path", "object", "policy"])
+def test_a_model_brings_its_tokenizer(folder, kind):
+    agent = GRPO(models_of(folder)[kind], ENV, env_kwargs=TEXTS, **SMALL)
+    assert agent.env.unwrapped.task.tokenizer.get_vocab() == CHATML.get_vocab()
+    assert agent.origin["env_kwargs"]["tokenizer"] == str(folder)
+    assert (
+        agent.env.unwrapped.task.prompts([0])[0].tokens
+        == CHATML(agent.env.unwrapped.task.prompts([0])[0].text)["input_ids"]
+    )
+
+
+def test_conversations_are_rendered_with_its_template_and_trained_on(folder):
+    agent = GRPO(folder, ENV, env_kwargs={**CHATS, "tokenizer": None}, **SMALL)
+    agent.learn(total_episodes=4)
+    assert agent.env.unwrapped.task.prompts([0])[0].text.startswith("<|im_start|>user\n")
+
+
+def test_a_relative_folder_is_found_from_elsewhere(folder, monkeypatch):
+    monkeypatch.chdir(folder.parent)
+    assert GRPO("own", ENV, env_kwargs=TEXTS, **SMALL).origin["env_kwargs"]["tokenizer"] == str(folder)
+
+
+def test_a_tokenizer_without_its_configuration_is_not_passed_over(folder, tmp_path):
+    shutil.copytree(folder, tmp_path / "old")
+    (tmp_path / "old/tokenizer_config.json").unlink()
+    with pytest.raises(ValueError, match="has no end-of-sequence token"):  # nobody says which token it is
+        GRPO(tmp_path / "old", ENV, env_kwargs=TEXTS, **SMALL)
+
+
+def test_a_model_without_a_tokenizer_gets_one_token_per_character(tmp_path):
+    tiny_model("llama", 40).save_pretrained(tmp_path)
+    agent = GRPO(tmp_path, ENV, env_kwargs=ARITH, **SMALL)
+    assert "tokenizer" not in agent.origin["env_kwargs"]
+    assert agent.env.unwrapped.task.tokenizer.get_vocab()["7"] > 0
+
+
+def test_an_adapter_brings_the_tokenizer_of_its_base(folder, tmp_path):
+    pytest.importorskip("peft")
+    agent = GRPO(folder, ENV, env_kwargs=TEXTS, policy_kwargs={"lora_rank": 2}, **SMALL)
+    agent.policy.export(tmp_path / "adapter", merge=False)
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        (tmp_path / "adapter" / name).unlink()
+    again = GRPO(tmp_path / "adapter", ENV, env_kwargs=TEXTS, **SMALL)
+    assert again.origin["env_kwargs"]["tokenizer"] == str(folder)
+
+
+PAIRS = {**TEXTS, "group_size": 2}
+MADE_APART = {  # by the user, without the model's tokenizer
+    "vector": lambda: gym.make_vec(ENV, 4, **PAIRS),
+    "single": lambda: gym.make(ENV, **TEXTS),
+    "sync": lambda: gym.make_vec(ENV, 4, vectorization_mode="sync", **TEXTS),
+    "other alphabet": lambda: gym.make_vec(ENV, 4, **PAIRS, tokenizer=character_tokenizer("0123+=456789")),
+}
+
+
+@pytest.mark.parametrize("kind", MADE_APART)
+def test_an_environment_with_other_tokens_is_refused(folder, kind):
+    with pytest.raises(ValueError, match=f"make the environment with tokenizer='{folder}'") as error:
+        GRPO(folder, MADE_APART[kind](), episodes_per_update=4, device="cpu")
+    one_line(error)
+
+
+def test_spaces_alone_tell_a_vocabulary_that_is_too_small(folder):
+    envs = MADE_APART["vector"]()
+    for made in (folder, AutoModelForCausalLM.from_pretrained(folder)):
+        with pytest.raises(ValueError, match=r"has 102 tokens, but the tokenizer of .* has 388; make") as error:
+            make_policy(made, envs.single_observation_space, envs.single_action_space)
+        one_line(error)
+
+
+def test_tokens_of_the_same_number_are_compared_one_by_one(folder, other):
+    meant = r"token 3 of 388 is '<\|object\|>', but '<\|object_ref_start\|>' of 388 for the model; make"
+    for env, kwargs in (
+        (gym.make_vec(ENV, 4, **PAIRS, tokenizer=str(other)), None),
+        (ENV, {**TEXTS, "tokenizer": str(other)}),
+    ):
+        with pytest.raises(ValueError, match=meant) as error:
+            GRPO(folder, env, env_kwargs=kwargs, episodes_per_update=4, device="cpu")
+        one_line(error)
+
+
+def test_a_tokenizer_with_more_tokens_is_accepted(folder):
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    tokenizer.add_tokens(["<one more>"])
+    envs = gym.make_vec(ENV, 4, **PAIRS, tokenizer=tokenizer)
+    assert GRPO(folder, envs, **SMALL).policy.vocab_size == len(CHATML) + 1
+
+
+def test_an_evaluation_on_other_tokens_is_refused():
+    agent = GRPO("tiny", ENV, env_kwargs=ARITH, **SMALL)
+    agent.evaluate(make_envs(ENV, 2, ARITH), 2)
+    with pytest.raises(ValueError, match=r"another tokenizer .* with tokenizer=policy.tokenizer$") as error:
+        agent.evaluate(make_envs(ENV, 2, {**ARITH, "tokenizer": character_tokenizer("9876543210+-*/= \n")}), 2)
+    one_line(error)
+
+
+def test_a_checkpoint_says_which_tokenizer_and_continues_exactly(folder, tmp_path, monkeypatch):
+    settings = {"env_kwargs": {**ARITH, "max_prompt_tokens": 16}, "learning_rate": 1e-3, "kl_coef": 0.1, **SMALL}
+    monkeypatch.chdir(folder.parent)
+    whole = GRPO("own", ENV, **settings).learn(total_episodes=8)
+    half = GRPO("own", ENV, **settings).learn(total_episodes=4)
+    half.save(tmp_path / "half")
+    assert json.loads((tmp_path / "half/agent.json").read_text())["env_kwargs"]["tokenizer"] == str(folder)
+    for kept in ("policy", "reference"):
+        saved = AutoTokenizer.from_pretrained(tmp_path / "half" / kept / "model")
+        assert saved.get_vocab() == CHATML.get_vocab() and saved.chat_template == CHATML.chat_template
+    monkeypatch.chdir(tmp_path)
+    resumed = GRPO.load(tmp_path / "half", device="cpu").learn(total_episodes=4, reset_num_timesteps=False)
+    for name, weights in whole.policy.state_dict().items():
+        assert torch.equal(weights, resumed.policy.state_dict()[name]), name
+    assert resumed.anchor.reference.tokenizer is resumed.policy.tokenizer
+
+
+def test_a_checkpoint_whose_tokenizer_has_changed_since_is_refused(folder, other, tmp_path):
+    shutil.copytree(folder, tmp_path / "mine")
+    GRPO(tmp_path / "mine", ENV, env_kwargs={**ARITH, "max_prompt_tokens": 16}, **SMALL).save(tmp_path / "saved")
+    shutil.copy(other / "tokenizer.json", tmp_path / "mine/tokenizer.json")
+    with pytest.raises(ValueError, match="the environment has another tokenizer than the model: token 3") as error:
+        GRPO.load(tmp_path / "saved", device="cpu")
+    one_line(error)
+
+
+def test_what_is_saved_in_python_loads_with_transformers(tmp_path):
+    agent = GRPO("tiny", ENV, env_kwargs=ARITH, **SMALL)
+    agent.save(tmp_path / "saved")
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "saved/policy/model")
+    model = AutoModelForCausalLM.from_pretrained(tmp_path / "saved/policy/model")
+    assert tokenizer.get_vocab() == agent.policy.tokenizer.get_vocab()
+    assert model.generation_config.eos_token_id == tokenizer.eos_token_id == 1
