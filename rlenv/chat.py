@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
@@ -15,7 +15,7 @@ from verifiers.base import first_line
 from verifiers.conversation import Message
 
 from .text import shown
-from .tokenizer import chat_tokens
+from .tokenizer import added_tokens
 
 TODAY = datetime(2024, 7, 26)  # for templates that print the date: a prompt must be the same when a run is resumed
 _DATES = "".join(f".replace('%{code}', '{TODAY:%{code}}')" for code in "dbBYymaAjHIMSp")
@@ -25,10 +25,10 @@ _STAND_IN = re.compile("7301946285(\\d{4})5829164037")  # digits, which no filte
 
 @dataclass(frozen=True)
 class Piece:
-    """A part of a rendered conversation: the template's own text, or what a message says."""
+    """A part of a rendered conversation: what the message of a role says, or the template's own text (None)."""
 
     text: str
-    is_content: bool
+    role: str | None
 
 
 class Chat:
@@ -61,7 +61,10 @@ class Chat:
             contents = [self._changed(messages, skeleton, index) for index in range(len(messages))]
             if whole != _joined(skeleton, contents):
                 raise ValueError(f"the chat template changes with what the messages of {shown(prompt)} say")
-        parts = [Piece(contents[part], True) if isinstance(part, int) else Piece(part, False) for part in skeleton]
+        parts = [
+            Piece(contents[part], messages[part]["role"]) if isinstance(part, int) else Piece(part, None)
+            for part in skeleton
+        ]
         return [part for part in parts if part.text]
 
     @cached_property
@@ -72,6 +75,27 @@ class Chat:
         except ValueError:
             return ""
         return skeleton[-1] if isinstance(skeleton[-1], str) else ""
+
+    def own_texts(self, roles: Sequence[str]) -> Iterator[tuple[str, bool]]:
+        """Yield the template's own texts around the messages of these roles, until it refuses a conversation.
+
+        Each comes with whether it is known to be what a turn of the assistant begins with: its first token begins the
+        turn, and what follows, such as `<think>`, belongs to the answer.
+        """
+        before = ""
+        for count in range(1, len(roles) + 1):
+            among = _stand_ins([_message(role) for role in roles[:count]])
+            try:
+                text, asking = self._render(among, generation=False), self._render(among)
+            except ValueError:
+                return
+            is_next = text.startswith(before)
+            first, *rest = _STAND_IN.split(text[len(before) :] if is_next else text)[::2]
+            yield first, is_next and roles[count - 1] == "assistant"
+            yield from ((each, False) for each in rest)
+            if roles[count - 1] == "user":
+                yield asking.removeprefix(text), asking.startswith(text)
+            before = text
 
     def _messages(self, prompt: str | Sequence[Message]) -> list[Message]:
         messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else list(prompt)
@@ -104,7 +128,7 @@ class Chat:
         among[index] = messages[index]
         rendered, content = self._render(among), messages[index]["content"]
         found = rendered[len(before) : len(rendered) - len(after)]
-        its_own = any(found.count(text) > content.count(text) for text in chat_tokens(self.tokenizer))
+        its_own = any(found.count(text) > content.count(text) for text in added_tokens(self.tokenizer))
         if before + found + after != rendered or its_own:
             raise ValueError(
                 f"the chat template changes with what message {index + 1} (role {messages[index]['role']!r}) says: "

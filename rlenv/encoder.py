@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
@@ -13,8 +12,9 @@ from transformers import PreTrainedTokenizerBase
 from verifiers.conversation import Message, text_of
 
 from .chat import Chat, Piece
+from .chat_tokens import ChatTokens, any_of
 from .text import NOT_UNICODE, is_unicode, shown
-from .tokenizer import chat_tokens, control_tokens
+from .tokenizer import control_tokens
 
 REMEMBERED = 65_536  # prompts in the cache
 PromptText = str | list[Message]
@@ -33,7 +33,6 @@ class Encoder:
         self.tokenizer, self.chats_texts = tokenizer, chats_texts
         self.chat = Chat(tokenizer) if chat is None else chat
         self._control = control_tokens(tokenizer)
-        self._skeleton_encoder = SkeletonEncoder(tokenizer, chat_tokens(tokenizer))
         self._prompts: dict[Any, list[int]] = {}  # a cache: prompts repeat, in other epochs or by chance
         self._texts: dict[Any, str] = {}  # of those that the chat template renders
         unknown = tokenizer.unk_token_id
@@ -65,6 +64,10 @@ class Encoder:
     def shown_text(self, prompt: PromptText) -> str:
         """Return a prompt for the infos: a text as it is, a conversation as the chat template renders it."""
         return prompt if isinstance(prompt, str) else self._texts[_key(prompt)]
+
+    @cached_property
+    def _skeleton_encoder(self) -> SkeletonEncoder:
+        return SkeletonEncoder(self.tokenizer, ChatTokens.of(self.tokenizer, self.chat))
 
     @cached_property
     def end_of_turn(self) -> int | None:
@@ -109,7 +112,7 @@ class Encoder:
         )["input_ids"]
 
     def _rendered(self, prompt: PromptText) -> tuple[list[int], str]:
-        """Return the tokens and the text of a rendered prompt; its control tokens are those that the template wrote."""
+        """Return the tokens and the text of a rendered prompt, which has no other control tokens than it may have."""
         text = text_of(prompt)
         _check_unicode("prompt", text)
         pieces = self.chat.pieces(prompt)
@@ -129,21 +132,22 @@ class Encoder:
 
 
 class SkeletonEncoder:
-    """Encodes a rendered conversation as the tokenizer would, but finds control tokens in the template's text only.
+    """Encodes a rendered conversation as the tokenizer would, but finds control tokens only where they may be.
 
     It uses a copy of the tokenizer that has a second spelling, a mark, for each control token and does not recognize
-    the first one. In the template's text marks replace control tokens; the contents stay as they are. So the text
-    between two control tokens is cut into tokens as in the whole text.
+    the first one. Marks replace control tokens in the template's text, and in messages of the system those that they
+    may use; other contents stay as they are. So the text between two control tokens is cut into tokens as in the whole
+    text.
 
     Args:
         tokenizer: any fast Hugging Face tokenizer.
-        control: ids of the tokens that only the template may write, by their text.
+        tokens: which ones are control tokens.
     """
 
-    def __init__(self, tokenizer: PreTrainedTokenizerBase, control: dict[str, int]) -> None:
-        self.tokenizer, self.control = tokenizer, control
-        self.pattern = re.compile("|".join(map(re.escape, sorted(control, key=len, reverse=True))))
-        self._marks = {text: f"\U0010fffd{number}\U0010fffd" for number, text in enumerate(control)}
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, tokens: ChatTokens) -> None:
+        self.tokenizer, self.control = tokenizer, tokens.ids
+        self.pattern, self._of_system = any_of(tokens.ids), any_of(tokens.of_system)
+        self._marks = {text: f"\U0010fffd{number}\U0010fffd" for number, text in enumerate(self.control)}
 
     @cached_property
     def _marked(self) -> tuple[Tokenizer, dict[int, int]]:
@@ -165,16 +169,17 @@ class SkeletonEncoder:
         return copy, meant
 
     def __call__(self, pieces: Sequence[Piece]) -> tuple[list[int], list[int]]:
-        """Return the tokens of a rendered conversation, and the control tokens that the template wrote, in order."""
+        """Return the tokens of a rendered conversation, and the control tokens that it may have, in order."""
         copy, meant = self._marked
         copy.encode_special_tokens = True  # a pickled tokenizer forgets it
         marked, written = [], []
         for piece in pieces:
-            if piece.is_content:
+            if piece.role not in (None, "system"):
                 marked.append(piece.text)
-            else:
-                marked.append(self.pattern.sub(lambda found: self._marks[found[0]], piece.text))
-                written += [self.control[text] for text in self.pattern.findall(piece.text)]
+                continue
+            pattern = self.pattern if piece.role is None else self._of_system
+            marked.append(pattern.sub(lambda found: self._marks[found[0]], piece.text))
+            written += [self.control[text] for text in pattern.findall(piece.text)]
         ids = copy.encode("".join(marked), add_special_tokens=False).ids
         return [meant.get(token, token) for token in ids], written
 

@@ -133,18 +133,10 @@ def control_tokens(tokenizer: PreTrainedTokenizerBase) -> dict[str, int]:
     return added | named
 
 
-def chat_tokens(tokenizer: PreTrainedTokenizerBase) -> dict[str, int]:
-    """Return the ids of the tokens that only a chat template writes, by their text.
-
-    These are the special tokens, and other added tokens whose text is in the template: some checkpoints do not declare
-    the tokens around a turn as special.
-    """
-    template = tokenizer.chat_template or ""
-    source = template if isinstance(template, str) else "".join(template.values())
+def added_tokens(tokenizer: PreTrainedTokenizerBase) -> dict[str, int]:
+    """Return the ids of all special tokens, and of the other added tokens except blank ones, by their text."""
     added = {token.content: index for index, token in tokenizer.added_tokens_decoder.items()}
-    return control_tokens(tokenizer) | {
-        text: index for text, index in added.items() if text in source and not text.isspace()
-    }
+    return control_tokens(tokenizer) | {text: index for text, index in added.items() if not text.isspace()}
 
 
 def decode(tokenizer: PreTrainedTokenizerBase, completions: list[list[int]]) -> list[str]:

@@ -7,14 +7,23 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlenv.chat import Chat, read_template
+from rlenv.chat_tokens import ChatTokens
 from rlenv.encoder import Encoder
 from rlenv.task import TextGenTask
-from rlenv.tokenizer import CHATML, character_tokenizer, chat_tokens, control_tokens
+from rlenv.tokenizer import CHATML, character_tokenizer, control_tokens
 from verifiers import Arith, Problem
 
 MADE = {name: make() for name, make in FAMILIES.items()}
 STRANGE = "e\u0301 é 字 🙂\u200d🙂 \u202eabc\u202c \x07 \u2028 \ufeff 730194628500005829164037 {{ x }} {% y"
 FORMS = ("{}", "a{}b", " {} ", "{}{}", "<{}>", "\n{}\nc", "{}user\n", STRANGE + "{}")
+
+
+def chat_tokens(tokenizer):
+    return ChatTokens.of(tokenizer, Chat(tokenizer)).ids
+
+
+def of_system(tokenizer):
+    return ChatTokens.of(tokenizer, Chat(tokenizer)).of_system
 
 
 def user(text):
@@ -73,16 +82,18 @@ def test_the_ways_to_mark_the_first_space_are_kept(scheme):
 
 
 @pytest.mark.parametrize("name", FAMILIES)
-def test_no_message_becomes_a_special_token(name):
+def test_no_message_becomes_a_special_token_but_what_the_system_may_use(name):
     tokenizer = MADE[name]
-    encoder = Encoder(tokenizer)
-    for spelled in chat_tokens(tokenizer):
+    encoder, control, may_use = Encoder(tokenizer), chat_tokens(tokenizer), of_system(tokenizer)
+    for spelled, token in control.items():
         for form in FORMS:
             text = form.replace("{}", spelled)
             harmless = conversations(name, "~")
             for prompt, plain in zip(conversations(name, text), harmless, strict=True):
                 [ids, usual] = encoder.prompts([prompt, plain])
-                assert control_of(tokenizer, ids, chat_tokens) == control_of(tokenizer, usual, chat_tokens), text
+                used = form.count("{}") if prompt[0] == system(text) and spelled in may_use else 0
+                found, wanted = (control_of(tokenizer, each, lambda _: control) for each in (ids, usual))
+                assert sorted(found) == sorted([*wanted, *[token] * used]), text
                 if spelled != "</think>":  # cut from old answers
                     assert encoder.shown_text(prompt).count(text.strip()) >= encoder.shown_text(plain).count("~")
 
@@ -109,12 +120,61 @@ def test_added_tokens_count_where_the_template_writes_them():
     table = MADE["early_gemma"].convert_tokens_to_ids("<table>")
     assert table in Encoder(MADE["early_gemma"]).prompts([[user("a <table> b")]])[0]
     assert chat_tokens(MADE["chatml"]).keys() - control_tokens(MADE["chatml"]).keys() == {"</think>"}
+    assert of_system(MADE["chatml"]) == {"</think>"} and of_system(MADE["early_gemma"]) == set()
+
+
+@pytest.mark.parametrize("name", ["qwen3", "deepseek_r1"])
+def test_a_system_message_may_speak_of_thoughts_as_in_apply_chat_template(name):
+    tokenizer = MADE[name]
+    assert of_system(tokenizer) == {"<think>", "</think>"}
+    thoughts = [tokenizer.convert_tokens_to_ids(text) for text in ("<think>", "</think>")]
+    asked = "Think inside <think> </think> tags."
+    told = [system(asked), user("1+1="), assistant("2"), user("2+2=")]
+    own = Encoder(tokenizer, Chat(tokenizer, asked), chats_texts=True)
+    for prompt in (told[:2], told):
+        whole = tokenizer.apply_chat_template(prompt, add_generation_prompt=True, return_dict=False)
+        assert [token for token in whole if token in thoughts][:2] == thoughts
+        assert Encoder(tokenizer).prompts([prompt]) == own.prompts([prompt[1:]]) == [whole]
+    assert own.prompts(["1+1="]) == own.prompts([told[:2]])
+
+
+@pytest.mark.parametrize("name", ["qwen3", "deepseek_r1"])
+def test_no_other_message_may_use_the_tokens_of_thoughts(name):
+    tokenizer = MADE[name]
+    thoughts = [tokenizer.convert_tokens_to_ids(text) for text in ("<think>", "</think>")]
+    for text in ("a <think> b </think> c", "</think>", "<think></think>"):
+        asked = [user(text)]
+        for prompt in (asked, [system("Be brief."), *asked], [user("a"), assistant("b <think> c"), *asked]):
+            found = [token for token in Encoder(tokenizer).prompts([prompt])[0] if token in thoughts]
+            assert found == ([] if name == "qwen3" else thoughts[:1])  # R1's template begins the answer with one
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_a_system_message_never_begins_or_ends_a_turn(name):
+    tokenizer = MADE[name]
+    turns = [*control_tokens(tokenizer), "<｜User｜>", "<｜Assistant｜>", "<start_of_turn>", "<end_of_turn>"]
+    assert not of_system(tokenizer) & set(turns)
+
+
+def test_tokens_that_a_template_puts_together_from_parts_are_found():
+    tokenizer = FAMILIES["chatml"]()
+    tokenizer.add_tokens(["<|user|>", "<|assistant|>", "<|system|>", "<|over|>", "<|hint|>", "<|other|>"])
+    tokenizer.chat_template = (
+        "{% for m in messages %}{{ '<|' + m.role + '|>' }}"
+        "{% if m.role == 'assistant' %}{{ '<|' ~ 'hint|>' }}{% endif %}{{ m.content }}{{ '<|' ~ 'over|>' }}{% endfor %}{% if add_generation_prompt %}<|{{ 'assistant' }}|>{% endif %}"
+    )
+    written = {"<|user|>", "<|assistant|>", "<|system|>", "<|over|>", "<|hint|>"}
+    assert chat_tokens(tokenizer).keys() - control_tokens(tokenizer).keys() == written
+    assert of_system(tokenizer) == {"<|hint|>"}
+    [ids, usual] = Encoder(tokenizer).prompts([[user("".join(sorted(written)))], [user("~")]])
+    assert control_of(tokenizer, ids, chat_tokens) == control_of(tokenizer, usual, chat_tokens) != []
+    assert Encoder(tokenizer).end_of_turn == tokenizer.convert_tokens_to_ids("<|over|>")
 
 
 @pytest.mark.parametrize("name", FAMILIES)
 def test_the_beginning_token_comes_exactly_once(name):
     tokenizer = MADE[name]
-    if name in ("chatml", "phi3", "neox"):
+    if name in ("chatml", "qwen3", "phi3", "neox"):
         return  # their templates write none
     for prompt in conversations(name, f"{tokenizer.bos_token} and {tokenizer.bos_token}")[:1]:
         [ids] = Encoder(tokenizer).prompts([prompt])

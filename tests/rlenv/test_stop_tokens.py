@@ -19,12 +19,14 @@ from verifiers import Problem
 USER = [{"role": "user", "content": "1+1="}]
 ENDS = {  # the tokenizer's end, and the end of a turn
     "chatml": ("<|endoftext|>", "<|im_end|>"),
+    "qwen3": ("<|im_end|>", "<|im_end|>"),
     "llama3": ("<|eot_id|>", "<|eot_id|>"),
     "llama2": ("</s>", "</s>"),
     "mistral": ("</s>", "</s>"),
     "gemma": ("<eos>", "<end_of_turn>"),
     "phi3": ("<|endoftext|>", "<|end|>"),
     "deepseek": ("<｜end▁of▁sentence｜>", "<｜end▁of▁sentence｜>"),
+    "deepseek_r1": ("<｜end▁of▁sentence｜>", "<｜end▁of▁sentence｜>"),
     "early_gemma": ("<eos>", "<end_of_turn>"),
     "neox": ("<|endoftext|>", "<|endoftext|>"),
 }

@@ -155,6 +155,37 @@ def deepseek() -> PreTrainedTokenizerFast:
     return made(backend, template, "<｜end▁of▁sentence｜>", bos_token="<｜begin▁of▁sentence｜>")
 
 
+def qwen3() -> PreTrainedTokenizerFast:
+    """Qwen 3: thoughts are tokens, but not special ones; the newest answer gets empty ones, older answers lose them."""
+    backend = byte_level(["<|endoftext|>", "<|im_start|>", "<|im_end|>"])
+    more = ("<tool_call>", "</tool_call>", "<think>", "</think>")
+    backend.add_tokens([AddedToken(text, special=False, normalized=False) for text in more])
+    template = (
+        "{% for m in messages %}{% set content = m.content %}{% set thoughts = '' %}"
+        "{% if m.role == 'assistant' and '</think>' in content %}"
+        "{% set thoughts = content.split('</think>')[0].split('<think>')[-1] %}"
+        "{% set content = content.split('</think>')[-1].lstrip('\n') %}{% endif %}<|im_start|>{{ m.role }}\n"
+        "{% if m.role == 'assistant' and loop.last %}<think>\n{{ thoughts.strip('\n') }}\n</think>\n\n{% endif %}"
+        "{{ content }}<|im_end|>\n{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n"
+        "{% if enable_thinking is defined and not enable_thinking %}<think>\n\n</think>\n\n{% endif %}{% endif %}"
+    )
+    return made(backend, template, "<|im_end|>", "<|endoftext|>")
+
+
+def deepseek_r1() -> PreTrainedTokenizerFast:
+    """DeepSeek R1: the tokens around a turn are not special; the template begins the answer with <think>."""
+    backend = byte_level(["<｜begin▁of▁sentence｜>", "<｜end▁of▁sentence｜>"], "<｜begin▁of▁sentence｜>")
+    more = ("<｜User｜>", "<｜Assistant｜>", "<think>", "</think>")
+    backend.add_tokens([AddedToken(text, special=False, normalized=False) for text in more])
+    template = (
+        "{{ bos_token }}{% for m in messages %}{% if m['role'] == 'system' %}{{ m['content'] }}"
+        "{% elif m['role'] == 'user' %}{{ '<｜User｜>' + m['content'] }}{% else %}"
+        "{{ '<｜Assistant｜>' + m['content'].split('</think>')[-1] + '<｜end▁of▁sentence｜>' }}{% endif %}{% endfor %}"
+        "{% if add_generation_prompt %}{{ '<｜Assistant｜><think>\n' }}{% endif %}"
+    )
+    return made(backend, template, "<｜end▁of▁sentence｜>", bos_token="<｜begin▁of▁sentence｜>")
+
+
 def neox() -> PreTrainedTokenizerFast:
     """GPT-NeoX: one special token, for the beginning, the end and the unknown; roles are plain text."""
     template = (
@@ -177,5 +208,18 @@ def early_gemma() -> PreTrainedTokenizerFast:
 
 
 FAMILIES: dict[str, Callable[[], PreTrainedTokenizerFast]] = {
-    each.__name__: each for each in (chatml, llama3, llama2, mistral, gemma, phi3, deepseek, neox, early_gemma)
+    each.__name__: each
+    for each in (
+        chatml,
+        qwen3,
+        llama3,
+        llama2,
+        mistral,
+        gemma,
+        phi3,
+        deepseek,
+        deepseek_r1,
+        neox,
+        early_gemma,
+    )
 }
