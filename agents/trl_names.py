@@ -36,7 +36,30 @@ LOOP = {  # settings of a run: the argument of `learn` in Python, and the option
     "output_dir": ("Agent.save(path)", "log_dir"),
     "model_name_or_path": ("the first argument, policy", "model"),
     "resume_from_checkpoint": ("Agent.load(path)", "resume"),
+    "report_to": ("tensorboard_log=FOLDER, or a callback", "track"),
 }
+_OF_ALL = "which counts all: per_device_train_batch_size x gradient_accumulation_steps x devices"
+UNITS = {  # what else changes with the name: in Python (of `LOOP`, the expression says it), on the command line
+    "max_steps": ("", "which counts episodes: max_steps x --episodes-per-update"),
+    "num_train_epochs": ("", "which counts episodes: epochs x problems x --group-size"),
+    "gradient_accumulation_steps": (
+        "which counts the episodes of a pass: episodes_per_update / gradient_accumulation_steps",
+        "which counts the episodes of a pass: --episodes-per-update / gradient_accumulation_steps",
+    ),
+    "per_device_train_batch_size": (_OF_ALL, _OF_ALL),
+    "report_to": ("", "wandb or mlflow; the files of TensorBoard are always written"),
+}
+POLICY = {  # arguments of the policy, with the value that TRL's setting stands for
+    "bf16": {"dtype": "bfloat16"},
+    "fp16": {"dtype": "float16"},
+    "torch_dtype": {"dtype": ...},
+    "gradient_checkpointing": {"activation_checkpointing": True},
+    "use_peft": {"lora_rank": 16},
+    "peft_config": {"lora_rank": ..., "lora_alpha": ..., "lora_targets": ...},
+    "lora_r": {"lora_rank": ...},
+    "lora_target_modules": {"lora_targets": ...},
+}
+SHORT = {"lr": "learning_rate"}  # not TRL's, but close to no name of ours
 SAID = {  # not a setting here, and why
     "loss_type": "the loss belongs to the agent: grpo, dr-grpo, dapo, cispo, rloo, ppo, ...",
     "importance_sampling_level": "the ratio belongs to the agent: gspo has one per episode, grpo one per token",
@@ -52,26 +75,60 @@ SAID = {  # not a setting here, and why
 }
 
 
+ALL = frozenset({*NAMES, *LOOP, *POLICY, *SHORT, *SAID})
+
+
 def hint(name: str) -> str:
     """Return what TRL's name for a setting is called in Python; empty for any other name."""
-    if name in NAMES:
+    if name in SHORT:
+        return f"did you mean {SHORT[name]!r}?"
+    if name in POLICY:
+        values = ", ".join(f"{key!r}: {_python(value)}" for key, value in POLICY[name].items())
+        where = f"policy_kwargs={{{values}}}"
+    elif name in LOOP:
+        where = LOOP[name][0]
+    elif name in NAMES:
         ours = NAMES[name]
         where = f"env_kwargs={{{ours!r}: ...}}" if ours in ENV else repr(ours)
-        return f"TRL's {name} is {where} here"
-    if name in LOOP:
-        return f"TRL's {name} is {LOOP[name][0]} here"
-    return SAID.get(name, "")
+    else:
+        return SAID.get(name, "")
+    unit = UNITS.get(name, ("", ""))[0]
+    return f"TRL's {name} is {where} here{', ' if unit else ''}{unit}"
 
 
 def option_hint(name: str, options: list[str]) -> str:
-    """Return what TRL's name for a setting is called on the command line; empty for any other name.
+    """Return what TRL's name for a setting is called on the command line.
+
+    Empty for any other name, and for a setting that the command does not have.
 
     Args:
         name: such as "num_generations".
-        options: parameter names of the command; other settings are written with --agent-arg.
+        options: parameter names of the command; other settings of agents are written with --agent-arg, if it has that.
     """
+    if name in SHORT:
+        found = next((each for each in (SHORT[name], f"sft_{SHORT[name]}") if each in options), None)
+        return "" if found is None else f"did you mean {_flag(found)}?"
+    if name in POLICY:
+        written = ", ".join(f"{_flag(key)}{_value(value)}" for key, value in POLICY[name].items())
+        return f"rlenv calls it {written}" if POLICY[name].keys() <= {*options} else ""
     ours = NAMES.get(name) or (LOOP[name][1] if name in LOOP else None)
     if ours is None:
         return SAID.get(name, "")
-    written = f"--{ours.replace('_', '-')}" if ours in options else f"--agent-arg {ours}=..."
-    return f"rlenv calls it {written}"
+    if ours not in options and (name in LOOP or ours in ENV or "agent_args" not in options):
+        return ""
+    unit = UNITS.get(name, ("", ""))[1]
+    written = _flag(ours) if ours in options else f"--agent-arg {ours}=..."
+    return f"rlenv calls it {written}{', ' if unit else ''}{unit}"
+
+
+def _python(value: object) -> str:
+    return "..." if value is ... else repr(value)
+
+
+def _flag(option: str) -> str:
+    return f"--{option.replace('_', '-')}"
+
+
+def _value(value: object) -> str:
+    """Return the value of an option as it is written after its name: nothing for a flag, or where it is the user's."""
+    return "" if value is ... or value is True else f" {value}"

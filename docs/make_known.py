@@ -23,7 +23,7 @@ def content() -> str:
         "policies": list(NAMES),
         "labs": LABS,
         "benchmarks": {name: about for name, (_, about) in BENCHMARKS.items()},
-        "trl": sorted({*trl_names.NAMES, *trl_names.LOOP, *trl_names.SAID}),
+        "trl": sorted(trl_names.ALL),
         "defaults": {name: shown_default(name) for name in sorted(settings)},
     }
     return json.dumps(found, indent=1) + "\n"

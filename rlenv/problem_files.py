@@ -14,12 +14,11 @@ from typing import Any
 
 from verifiers import Problem
 
-from .problems import NAMED_SPLITS, as_problem
+from .problems import MESSAGES, NAMED_SPLITS, as_problem
 from .rows import Row, read_rows
 from .text import NOT_UNICODE, is_unicode, shown
 
 SHOWN_FAULTS, SHOWN_COLUMNS = 3, 20
-MESSAGES = "messages"  # a usual name of the column with conversations
 _LEVEL = re.compile(r"(?:level )?([1-9][0-9]{0,8})", re.IGNORECASE)
 _Template = Sequence[tuple[str, str | None]]  # literal text, and the name of the field that follows
 

@@ -17,6 +17,7 @@ from .curriculum import Curriculum
 
 SPLITS = ("train", "test")
 NAMED_SPLITS = {"train": "train", "test": "test", "validation": "test"}  # of listed problems
+MESSAGES = "messages"  # a usual name of the column with conversations
 _TRIES = 10_000
 
 
@@ -40,6 +41,8 @@ def in_test_split(key: str, test_fraction: float) -> bool:
 def as_problem(item: Problem | Mapping[str, Any] | Sequence[Any] | str) -> Problem:
     """Return a Problem made from a Problem, a prompt, or a mapping with a `prompt` and optionally an `answer`.
 
+    Without a `prompt`, the `messages` of a mapping are it, as in a file.
+
     Raises:
         ValueError: if a mapping has no prompt, or a conversation is malformed.
     """
@@ -47,10 +50,11 @@ def as_problem(item: Problem | Mapping[str, Any] | Sequence[Any] | str) -> Probl
         return item
     if isinstance(item, (str, list, tuple)):
         return Problem(item)  # type: ignore[arg-type]  # a list is checked there
-    if not isinstance(item, Mapping) or not isinstance(item.get("prompt"), (str, list, tuple)):
+    column = MESSAGES if isinstance(item, Mapping) and "prompt" not in item and MESSAGES in item else "prompt"
+    if not isinstance(item, Mapping) or not isinstance(item.get(column), (str, list, tuple)):
         raise ValueError(f"a problem is a prompt, a Problem or a mapping with a 'prompt', got {item!r}")
-    metadata = {key: value for key, value in item.items() if key not in ("prompt", "answer")}
-    return Problem(item["prompt"], str(item.get("answer", "")), metadata)
+    metadata = {key: value for key, value in item.items() if key not in (column, "answer")}
+    return Problem(item[column], str(item.get("answer", "")), metadata)
 
 
 def level_of(problem: Problem) -> int:

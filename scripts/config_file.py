@@ -12,13 +12,16 @@ from typing import Any
 import click
 import yaml
 
+from .run_files import runs_in
+
 
 def read_run(ctx: click.Context, param: click.Parameter, value: Path | None) -> Path | None:
     """Read the options of a run that is resumed as the defaults of the command, except those of one invocation."""
     if value is None:
         return None
     if not (value / "config.json").is_file():
-        raise click.BadParameter(f"{str(value)!r} is not a run folder: there is no config.json in it")
+        missing = f"{str(value)!r} is not a run folder: there is no config.json in it"
+        raise click.BadParameter(runs_in(value) or missing)
     from .run_folder import LOCAL
 
     read_config(ctx, param, value / "config.json")

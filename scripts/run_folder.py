@@ -30,7 +30,7 @@ from agents.checkpoint import read_checkpoint
 from agents.files import Lock, read_table, sync, versions, whole_folder
 
 from .progress import say
-from .run_files import CONFIG, EPISODES, REPORT, RESULT, SAMPLES, fresh, write_text
+from .run_files import CONFIG, EPISODES, REPORT, RESULT, SAMPLES, fresh, runs_in, write_text
 from .run_log import CSV, EVENTS, event_files
 
 TRACKING = "tracking.json"  # of --track: the id of the tracker's run, which is continued
@@ -246,6 +246,8 @@ def checkpoint_of(path: Path) -> Path:
     newest = newest_whole(path)
     if newest is not None:
         return newest
+    if named := runs_in(path):
+        raise ValueError(named)
     raise NotARunError(f"{str(path)!r} is not a run folder: there is no {CHECKPOINT}/agent.json in it")
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ..run_files import CONFIG, CSV, RESULT
+from ..run_files import CONFIG, CSV, RESULT, runs_in
 
 UPDATE = "time/iterations"
 SOLVED = 0.95  # of the problems: from here on, most groups of rollouts are all right, and rewards hardly differ
@@ -160,7 +160,8 @@ def read_run(folder: Path) -> History:
         ValueError: if it is not a run folder, or its config.json is damaged.
     """
     if not (folder / CONFIG).is_file():
-        raise ValueError(f"{str(folder)!r} is not a run folder (no {CONFIG}); give a folder that rlenv train wrote")
+        missing = f"{str(folder)!r} is not a run folder (no {CONFIG}); give a folder that rlenv train wrote"
+        raise ValueError(runs_in(folder) or missing)
     result = _read_json(folder / RESULT) if (folder / RESULT).is_file() else {}
     return History(read_metrics(folder / CSV), _read_json(folder / CONFIG), result)
 

@@ -18,6 +18,7 @@ from agents.files import read_table
 from .. import run_folder
 from ..doctor import Finding, examine_run
 from ..doctor.history import names_text
+from ..run_files import runs_in
 from ..run_log import CSV, EPISODES
 from ..terminal import plain
 from ..verifier_names import short_name
@@ -117,7 +118,8 @@ def _seed(folder: Path) -> int:
 def _read(folder: Path) -> Run:
     if not (folder / run_folder.CONFIG).is_file():
         what = "is not a run folder (no config.json)" if folder.is_dir() else "is not a folder"
-        raise ValueError(f"{str(folder)!r} {what}; give folders that rlenv train or rlenv compare wrote")
+        missing = f"{str(folder)!r} {what}; give folders that rlenv train or rlenv compare wrote"
+        raise ValueError(runs_in(folder) or missing)
     config = read_table(folder / run_folder.CONFIG)
     if not isinstance(config.get("agent"), str) or not isinstance(config.get("env_id"), str):
         raise ValueError(

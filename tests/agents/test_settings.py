@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from stable_baselines3.common.callbacks import BaseCallback
 
-from agents import AGENTS, DAPO, GRPO, GSPO, PPO, Agent, Reinforce, ReinforceBaseline, trl_names
+from agents import AGENTS, DAPO, GRPO, GSPO, PPO, Agent, LanguageModelPolicy, Reinforce, ReinforceBaseline, trl_names
 from agents.algorithms import _actor_critic, _proximal, gspo, ppo
 from agents.defaults import default_of
 from agents.metrics import Reduce
@@ -162,6 +162,21 @@ def test_a_loop_that_is_left_early_ends_its_callbacks():
         ("max_completion_length", "is env_kwargs={'max_new_tokens': ...} here; allowed: "),
         ("max_steps", "TRL's max_steps is learn(total_episodes="),
         ("scale_rewards", "grpo divides by the group's standard deviation"),
+        ("max_steps", "learn(total_episodes=max_steps * episodes_per_update) here; allowed: "),
+        (
+            "gradient_accumulation_steps",
+            "here, which counts the episodes of a pass: episodes_per_update / gradient_accumulation_steps; allowed: ",
+        ),
+        (
+            "per_device_train_batch_size",
+            "per_device_train_batch_size x gradient_accumulation_steps x devices; allowed: ",
+        ),
+        ("bf16", "TRL's bf16 is policy_kwargs={'dtype': 'bfloat16'} here; allowed: "),
+        ("gradient_checkpointing", "is policy_kwargs={'activation_checkpointing': True} here; allowed: "),
+        ("use_peft", "is policy_kwargs={'lora_rank': 16} here; allowed: "),
+        ("peft_config", "policy_kwargs={'lora_rank': ..., 'lora_alpha': ..., 'lora_targets': ...} here; allowed: "),
+        ("report_to", "TRL's report_to is tensorboard_log=FOLDER, or a callback here; allowed: "),
+        ("lr", "GRPO has no setting 'lr'; did you mean 'learning_rate'? allowed: "),
     ],
 )
 def test_a_name_of_trl_is_answered_with_ours(name, said):
@@ -172,5 +187,8 @@ def test_a_name_of_trl_is_answered_with_ours(name, said):
 def test_every_name_that_a_hint_gives_exists():
     allowed = {name for cls in AGENTS.values() for name in inspect.signature(cls).parameters}
     assert set(trl_names.NAMES.values()) - set(trl_names.ENV) <= allowed
-    taken = allowed & {*trl_names.NAMES, *trl_names.LOOP, *trl_names.SAID}
+    taken = allowed & trl_names.ALL
+    of_policies = set(inspect.signature(LanguageModelPolicy).parameters)
+    assert {name for each in trl_names.POLICY.values() for name in each} <= of_policies
+    assert set(trl_names.SHORT.values()) <= allowed and trl_names.UNITS.keys() <= trl_names.ALL
     assert taken == {"max_steps"}, "of dr-grpo, the longest episode; the others do not know it"

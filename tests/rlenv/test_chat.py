@@ -161,7 +161,8 @@ def test_tokens_that_a_template_puts_together_from_parts_are_found():
     tokenizer.add_tokens(["<|user|>", "<|assistant|>", "<|system|>", "<|over|>", "<|hint|>", "<|other|>"])
     tokenizer.chat_template = (
         "{% for m in messages %}{{ '<|' + m.role + '|>' }}"
-        "{% if m.role == 'assistant' %}{{ '<|' ~ 'hint|>' }}{% endif %}{{ m.content }}{{ '<|' ~ 'over|>' }}{% endfor %}{% if add_generation_prompt %}<|{{ 'assistant' }}|>{% endif %}"
+        "{% if m.role == 'assistant' %}{{ '<|' ~ 'hint|>' }}{% endif %}{{ m.content }}{{ '<|' ~ 'over|>' }}{% endfor %}"
+        "{% if add_generation_prompt %}<|{{ 'assistant' }}|>{% endif %}"
     )
     written = {"<|user|>", "<|assistant|>", "<|system|>", "<|over|>", "<|hint|>"}
     assert chat_tokens(tokenizer).keys() - control_tokens(tokenizer).keys() == written

@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import rlenv.rows as rows
-from rlenv.problem_files import load_problems
+from rlenv.problem_files import listed_problems, load_problems
 from verifiers import Problem
 
 SUMS = [Problem("1+1=", "2"), Problem("2+3=", "5")]
@@ -487,6 +487,17 @@ def test_a_conversation_is_read_from_a_file(tmp_path, column, suffix):
     columns = {"prompt": column} if column == "turns" else None
     found = load_problems(path, columns)
     assert found == [Problem(TALK, "2", {"split": "train"}), Problem([USER], "3", {"split": "test"})]
+
+
+def test_messages_in_a_list_are_what_they_are_in_a_file(tmp_path):
+    rows = [{"messages": TALK, "answer": "2", "level": 2}, {"messages": [USER], "answer": "3", "level": 1}]
+    write_lines(tmp_path / "p.jsonl", rows)
+    assert listed_problems(rows, None, None) == load_problems(tmp_path / "p.jsonl")
+    answer = {"role": "assistant", "content": "2"}
+    write_lines(tmp_path / "q.jsonl", [{"messages": [USER, answer]}])
+    for listed in ([{"messages": [USER, answer]}], tmp_path / "q.jsonl"):
+        with pytest.raises(ValueError, match="must have the role 'user', got 'assistant'; the completion is"):
+            listed_problems(listed, None, None)
 
 
 def test_a_column_prompt_comes_before_messages_and_a_template_makes_text(tmp_path):

@@ -136,7 +136,7 @@ def test_a_mapping_keeps_its_other_columns_as_metadata():
     assert as_problem({"prompt": "1+1="}) == Problem("1+1=")
 
 
-@pytest.mark.parametrize("item", [{}, {"answer": "2"}, {"prompt": 3}, {"prompt": None}, 5, None])
+@pytest.mark.parametrize("item", [{}, {"answer": "2"}, {"prompt": 3}, {"prompt": None}, {"messages": None}, 5, None])
 def test_anything_without_a_prompt_is_no_problem(item):
     with pytest.raises(ValueError, match="a problem is a prompt, a Problem or a mapping with a 'prompt', got"):
         as_problem(item)
@@ -145,6 +145,8 @@ def test_anything_without_a_prompt_is_no_problem(item):
 def test_a_list_is_a_conversation():
     messages = [{"role": "user", "content": "1+1="}]
     assert as_problem(messages) == as_problem({"prompt": messages}) == Problem(messages)
+    assert as_problem({"messages": messages, "answer": 2, "level": 3}) == Problem(messages, "2", {"level": 3})
+    assert as_problem({"messages": messages, "prompt": "a"}) == Problem("a", "", {"messages": messages})
     with pytest.raises(ValueError, match="message 1 must have a role and a content, got 'a'"):
         as_problem(["a"])
 

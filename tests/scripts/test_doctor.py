@@ -192,6 +192,27 @@ def test_bad_input_is_one_line(tmp_path, content):
     assert "Missing argument" in run("doctor").stderr
 
 
+@pytest.mark.parametrize("command", [["doctor"], ["report"], ["evaluate"], ["play"], ["train", "--resume"], ["export"]])
+def test_a_folder_of_runs_names_the_runs_in_it(tmp_path, command):
+    for name in ("first", "second", "compared/seed-0"):
+        (tmp_path / "runs" / name).mkdir(parents=True)
+        (tmp_path / "runs" / name / "config.json").write_text('{"env_id": "TextGen-v0", "agent": "grpo"}')
+    (tmp_path / "runs" / "model").mkdir()
+    (tmp_path / "runs" / "model" / "config.json").write_text('{"model_type": "llama"}')
+    folder = tmp_path / "runs"
+    line = error_of(run(*command, folder, *([tmp_path / "out"] if command == ["export"] else [])))
+    names = ", ".join(repr(str(folder / name)) for name in ("compared/seed-0", "first", "second"))
+    assert line.endswith(f"{str(folder)!r} is a folder of runs, not a run; the runs in it: {names}")
+
+
+def test_only_some_of_many_runs_are_named(tmp_path):
+    for number in range(23):
+        (tmp_path / f"{number:02}").mkdir()
+        (tmp_path / f"{number:02}" / "config.json").write_text('{"env_id": "CartPole-v1"}')
+    line = error_of(run("doctor", tmp_path))
+    assert line.endswith(f"{str(tmp_path / '19')!r} and 3 more")
+
+
 def test_a_run_that_goes_on_is_examined_without_its_half_written_line(tmp_path):
     shutil.copytree(RECORDED / "every-episode-truncated", tmp_path / "run")
     (tmp_path / "run" / "result.json").unlink()

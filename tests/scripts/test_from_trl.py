@@ -60,6 +60,20 @@ NAMES = {
     "option": (["--num-generations", 8], "No such option '--num-generations': rlenv calls it --group-size"),
     "underscores": (["--max_completion_length=9"], "rlenv calls it --max-new-tokens"),
     "without an option": (["--epsilon", 0.1], "rlenv calls it --agent-arg clip_range=..."),
+    "steps": (
+        ["--max-steps", 9],
+        "rlenv calls it --episodes, which counts episodes: max_steps x --episodes-per-update",
+    ),
+    "accumulation": (
+        ["--gradient-accumulation-steps", 2],
+        "rlenv calls it --micro-batch-size, which counts the episodes of a pass: --episodes-per-update / gradient_",
+    ),
+    "precision": (["--bf16"], "No such option '--bf16': rlenv calls it --dtype bfloat16"),
+    "tracker": (["--report-to", "wandb"], "No such option '--report-to': rlenv calls it --track, wandb or mlflow; the"),
+    "adapter": (["--use_peft"], "No such option '--use_peft': rlenv calls it --lora-rank 16"),
+    "adapter's settings": (["--config", "peft.json"], "rlenv calls it --lora-rank, --lora-alpha, --lora-targets"),
+    "memory": (["--gradient-checkpointing"], "rlenv calls it --activation-checkpointing"),
+    "learning rate": (["--lr", "1e-5"], "No such option '--lr': did you mean --learning-rate?"),
     "agent argument": (["--agent", "grpo", "--agent-arg", "beta=0.1"], "--agent-arg beta: rlenv calls it --kl-coef"),
     "no setting": (["--loss-type", "dapo"], "the loss belongs to the agent: grpo, dr-grpo"),
     "configuration": (["--config", "trl.json"], "unknown option 'num_generations'; rlenv calls it --group-size"),
@@ -68,9 +82,29 @@ NAMES = {
 }
 
 
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (["sft", "--lr", 1], "No such option '--lr': did you mean --sft-learning-rate?"),
+        (["reward-model", "--lr", 1], "No such option '--lr': did you mean --learning-rate?"),
+        (["compare", "--lr", 1], "No such option '--lr': did you mean --learning-rate?"),
+        (["sft", "--use-peft"], "No such option '--use-peft': rlenv calls it --lora-rank 16"),
+        (["sft", "--num-generations", 8], "No such option '--num-generations'"),  # it has no groups
+        (["evaluate", "--max-steps", 8], "No such option '--max-steps'"),
+        (["evaluate", "--lr", 1], "No such option '--lr'"),
+    ],
+)
+def test_a_hint_names_options_that_the_command_has(args, message):
+    outcome = run(*args)
+    assert outcome.exit_code == 2
+    (line,) = outcome.stderr.strip().splitlines()
+    assert message in line and "--agent-arg" not in line and ("did you mean" in message) == ("did you mean" in line)
+
+
 @pytest.mark.parametrize(("args", "message"), NAMES.values(), ids=NAMES)
 def test_what_is_refused_comes_with_a_hint(folder, args, message):
     (folder / "trl.json").write_text(json.dumps({"num_generations": 8}))
+    (folder / "peft.json").write_text(json.dumps({"peft_config": {"r": 8}}))
     (folder / "bare.jsonl").write_text('{"prompt": "a", "answer": "b"}\n' * 20)
     outcome = run("train", *args, *SMALL)
     assert outcome.exit_code == 2, outcome.output
