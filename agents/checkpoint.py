@@ -29,6 +29,7 @@ from .failures import DivergedError
 from .files import MANIFEST, check_seal, read_table, reading, seal, whole_folder, write_folder
 from .packing import read_state, write_state
 from .policies import KINDS, Policy, SavedPolicy
+from .policies.language.policy_folder import MODEL
 from .settings import NOT_SAVED
 from .shards import local
 
@@ -106,11 +107,19 @@ class Checkpoint:
         if env is None:
             arguments = {**saved, "env": self.facts["env"], "env_kwargs": self.facts["env_kwargs"], **settings}
             arguments["env_kwargs"] = named_by_checkpoint(arguments["env"], arguments["env_kwargs"], trust)
+            if self._has_the_only(arguments["env_kwargs"].get("tokenizer")):
+                arguments["env_kwargs"]["tokenizer"] = str(self.policy.folder / MODEL)
         else:
             arguments = {**saved, "env": env, "num_envs": None, "group_size": None, **settings}
         if arguments["learning_rate"] is None:
             raise ValueError(f"{str(self.path)!r} was trained with a function as learning_rate: pass learning_rate=...")
         return arguments
+
+    def _has_the_only(self, tokenizer: Any) -> bool:
+        """Tell whether the folder of this tokenizer is gone, but the policy has a copy of it."""
+        copy = self.policy.folder / MODEL / "tokenizer_config.json"
+        gone = isinstance(tokenizer, str) and Path(tokenizer).is_absolute() and not Path(tokenizer).is_dir()
+        return gone and copy.is_file()
 
 
 def write_checkpoint(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 ENV = ("max_new_tokens", "max_prompt_tokens", "verifier", "problems", "verifier_kwargs")  # settings of the environment
 NAMES = {
     "num_generations": "group_size",
@@ -49,7 +51,7 @@ UNITS = {  # what else changes with the name: in Python (of `LOOP`, the expressi
     "per_device_train_batch_size": (_OF_ALL, _OF_ALL),
     "report_to": ("", "wandb or mlflow; the files of TensorBoard are always written"),
 }
-POLICY = {  # arguments of the policy, with the value that TRL's setting stands for
+POLICY: dict[str, dict[str, Any]] = {  # arguments of the policy, with the value that TRL's setting stands for
     "bf16": {"dtype": "bfloat16"},
     "fp16": {"dtype": "float16"},
     "torch_dtype": {"dtype": ...},
@@ -121,7 +123,7 @@ def option_hint(name: str, options: list[str]) -> str:
     return f"rlenv calls it {written}{', ' if unit else ''}{unit}"
 
 
-def _python(value: object) -> str:
+def _python(value: Any) -> str:
     return "..." if value is ... else repr(value)
 
 
@@ -129,6 +131,6 @@ def _flag(option: str) -> str:
     return f"--{option.replace('_', '-')}"
 
 
-def _value(value: object) -> str:
+def _value(value: Any) -> str:
     """Return the value of an option as it is written after its name: nothing for a flag, or where it is the user's."""
     return "" if value is ... or value is True else f" {value}"

@@ -25,6 +25,7 @@ def short(completions, **columns):
 TEXTS = {"verifier": short, "problems": [f"{n}+{n}=" for n in range(9)], "test_fraction": 0.0, "max_new_tokens": 4}
 CHATS = {**TEXTS, "problems": [[{"role": "user", "content": text}] for text in TEXTS["problems"]]}
 ARITH = {"verifier": "arith", "max_new_tokens": 4, "max_prompt_tokens": 8}
+SUMS = {**ARITH, "max_prompt_tokens": 16}  # in tokens of a model
 
 
 @pytest.fixture(scope="module")
@@ -154,7 +155,7 @@ def test_an_evaluation_on_other_tokens_is_refused():
 
 
 def test_a_checkpoint_says_which_tokenizer_and_continues_exactly(folder, tmp_path, monkeypatch):
-    settings = {"env_kwargs": {**ARITH, "max_prompt_tokens": 16}, "learning_rate": 1e-3, "kl_coef": 0.1, **SMALL}
+    settings = {"env_kwargs": SUMS, "learning_rate": 1e-3, "kl_coef": 0.1, **SMALL}
     monkeypatch.chdir(folder.parent)
     whole = GRPO("own", ENV, **settings).learn(total_episodes=8)
     half = GRPO("own", ENV, **settings).learn(total_episodes=4)
@@ -170,9 +171,23 @@ def test_a_checkpoint_says_which_tokenizer_and_continues_exactly(folder, tmp_pat
     assert resumed.anchor.reference.tokenizer is resumed.policy.tokenizer
 
 
+def test_a_checkpoint_has_a_copy_of_a_tokenizer_that_is_gone(folder, tmp_path):
+    shutil.copytree(folder, tmp_path / "mine")
+    agent = GRPO(tmp_path / "mine", ENV, env_kwargs=SUMS, **SMALL)
+    agent.save(tmp_path / "saved")
+    shutil.rmtree(tmp_path / "mine")
+    again = GRPO.load(tmp_path / "saved", device="cpu")
+    assert again.policy.tokenizer.get_vocab() == CHATML.get_vocab()
+    assert again.policy.stop_token_ids == agent.policy.stop_token_ids
+    assert again.origin == agent.origin
+    agent.learn(total_episodes=4), again.learn(total_episodes=4)
+    for ours, theirs in zip(agent.policy.parameters(), again.policy.parameters(), strict=True):
+        assert torch.equal(ours, theirs)
+
+
 def test_a_checkpoint_whose_tokenizer_has_changed_since_is_refused(folder, other, tmp_path):
     shutil.copytree(folder, tmp_path / "mine")
-    GRPO(tmp_path / "mine", ENV, env_kwargs={**ARITH, "max_prompt_tokens": 16}, **SMALL).save(tmp_path / "saved")
+    GRPO(tmp_path / "mine", ENV, env_kwargs=SUMS, **SMALL).save(tmp_path / "saved")
     shutil.copy(other / "tokenizer.json", tmp_path / "mine/tokenizer.json")
     with pytest.raises(ValueError, match="the environment has another tokenizer than the model: token 3") as error:
         GRPO.load(tmp_path / "saved", device="cpu")

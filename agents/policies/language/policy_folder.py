@@ -21,7 +21,7 @@ from .critic import WEIGHTS as CRITIC_WEIGHTS
 from .loading import WEIGHTS, saved_tensors
 from .merging import Merged
 
-_MODEL, _CONFIG = "model", "policy.json"
+MODEL, _CONFIG = "model", "policy.json"
 _BORROWS, _DIGEST = "borrows_base", "base_sha256"  # in policy.json
 _SWITCHES = (
     "merge_rows",
@@ -37,10 +37,10 @@ def write(policy: Any, folder: Path) -> None:
     """Write a policy; see the module."""
     _write_settings(policy, folder)
     if policy.adapter is not None:
-        _write_tokenizer(policy, folder / _MODEL)
-        policy.adapter.save(folder / _MODEL, with_base=not policy.borrows_base)
+        _write_tokenizer(policy, folder / MODEL)
+        policy.adapter.save(folder / MODEL, with_base=not policy.borrows_base)
     elif not policy.borrows_base:
-        export(policy, folder / _MODEL)
+        export(policy, folder / MODEL)
     if policy.critic is not None:
         policy.critic.save(folder)
 
@@ -49,24 +49,24 @@ def write_outline(policy: Any, folder: Path) -> None:
     """Write everything but the weights, of a policy that may have none; see `tensors_of`."""
     _write_settings(policy, folder)
     if policy.adapter is not None:
-        _write_tokenizer(policy, folder / _MODEL)
-        policy.adapter.save_settings(folder / _MODEL)
+        _write_tokenizer(policy, folder / MODEL)
+        policy.adapter.save_settings(folder / MODEL)
         if _has_own_base(policy):
-            _write_configuration(adapters.without_adapter(policy.model), folder / _MODEL / adapters.BASE)
+            _write_configuration(adapters.without_adapter(policy.model), folder / MODEL / adapters.BASE)
     elif not policy.borrows_base:
-        _write_tokenizer(policy, folder / _MODEL)
-        _write_configuration(policy.model, folder / _MODEL)
+        _write_tokenizer(policy, folder / MODEL)
+        _write_configuration(policy.model, folder / MODEL)
 
 
 def tensors_of(policy: Any) -> dict[str, dict[str, torch.Tensor]]:
     """Return the weights, by the file in whose place their parts are written."""
     files: dict[str, dict[str, torch.Tensor]] = {}
     if policy.adapter is not None:
-        files[f"{_MODEL}/{adapters.WEIGHTS}"] = policy.adapter.named_weights()
+        files[f"{MODEL}/{adapters.WEIGHTS}"] = policy.adapter.named_weights()
         if _has_own_base(policy):
-            files[f"{_MODEL}/{adapters.BASE}/{WEIGHTS}"] = saved_tensors(adapters.without_adapter(policy.model))
+            files[f"{MODEL}/{adapters.BASE}/{WEIGHTS}"] = saved_tensors(adapters.without_adapter(policy.model))
     elif not policy.borrows_base:
-        files[f"{_MODEL}/{WEIGHTS}"] = saved_tensors(policy.model)
+        files[f"{MODEL}/{WEIGHTS}"] = saved_tensors(policy.model)
     if policy.critic is not None:
         files[CRITIC_WEIGHTS] = policy.critic.own_weights()
     return files
@@ -136,7 +136,7 @@ def read(cls: Any, folder: Path, observation_space: Any, action_space: Any) -> A
     if config.get(_BORROWS):
         raise ValueError(f"{str(folder)!r} is a reference on the base of the policy beside it; load that checkpoint")
     digest = config.pop(_DIGEST, None)
-    policy = cls(observation_space, action_space, folder / _MODEL, **config)
+    policy = cls(observation_space, action_space, folder / MODEL, **config)
     if digest is not None and (policy.adapter is None or policy.adapter.base_digest() != digest):
         name = policy.adapter and policy.adapter.base_name
         raise ValueError(
@@ -155,9 +155,9 @@ def borrows_base(folder: Path) -> bool:
 
 def read_copy(folder: Path, on_the_same_base: Callable[[bool], Any]) -> Any:
     """Return the frozen copy in this folder, given a function that makes one with or without an adapter."""
-    frozen = on_the_same_base(adapters.has_adapter(folder / _MODEL))
+    frozen = on_the_same_base(adapters.has_adapter(folder / MODEL))
     if frozen.adapter is not None:
-        frozen.adapter.load(folder / _MODEL)
+        frozen.adapter.load(folder / MODEL)
     return frozen
 
 
