@@ -176,6 +176,12 @@ class EpochImitation(Imitation):
         return batch
 
 
+def arguments_of(agent: Agent) -> dict[str, Any]:
+    """Return the arguments of an agent's environment for others like it; of text, with the loaded tokenizer."""
+    tokenizer = getattr(agent.policy, "tokenizer", None)
+    return {**agent.origin["env_kwargs"], **({} if tokenizer is None else {"tokenizer": tokenizer})}
+
+
 def evaluation_envs(env_id: str, env_kwargs: dict[str, Any], device: Any, episodes: int, split: str) -> Any:
     """Return new environments to evaluate in; for text, the problems of the split from the first one, at all levels."""
     if is_text(env_id):

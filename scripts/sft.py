@@ -82,7 +82,7 @@ def sft(**given: Any) -> None:
     given |= _amount(given, len(session.task_of(agent.env).stream.listed))
     shown = session.demonstrations(agent, given)
     held_out = None if shown is None else _held_out(agent, given)
-    test = (agent.origin["env_kwargs"], agent.device, given["eval_episodes"], "test")
+    test = (session.arguments_of(agent), agent.device, given["eval_episodes"], "test")
     envs = session.evaluation_envs(given["env_id"], *test) if judged else None
     source = short_name(given["verifier"]) if judged else Path(given["problems"]).stem
     run_dir = parallel.on_main(lambda: folder.choose(given["log_dir"], given["overwrite"], f"sft-{source}"))
@@ -178,7 +178,7 @@ def _held_out(agent: Any, given: dict[str, Any]) -> Any:
     from . import session
 
     try:
-        envs = session.evaluation_envs(given["env_id"], agent.origin["env_kwargs"], agent.device, 1, "test")
+        envs = session.evaluation_envs(given["env_id"], session.arguments_of(agent), agent.device, 1, "test")
     except EmptySplitError:
         return None
     task = session.task_of(envs)

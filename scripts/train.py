@@ -188,7 +188,7 @@ def _job(agent: Any, given: dict[str, Any], run_dir: Path, interrupt: Any) -> An
 
     text = settings.is_text(given["env_id"])
     episodes = given["eval_episodes"] or session.evaluation_episodes(text)
-    make = partial(session.evaluation_envs, given["env_id"], agent.origin["env_kwargs"], agent.device, split="test")
+    make = partial(session.evaluation_envs, given["env_id"], session.arguments_of(agent), agent.device, split="test")
     envs = make(episodes)
     listed = session.task_of(envs).stream.listed if text else ()
     if given["eval_episodes"] is None and 0 < len(listed) < episodes:  # no problem twice

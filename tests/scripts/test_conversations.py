@@ -7,6 +7,7 @@ from _rlenv_scripts import session
 from _rlenv_scripts.compare.children import rlenv_command
 from _rlenv_scripts.train import train
 from inprocess import error_of, result_of, run
+from tiny_models import write_chat_model
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 SMALL = ["--episodes-per-update", 8, "--eval-episodes", 4, "--sft-steps", 1, "--sft-examples", 4]
@@ -82,6 +83,14 @@ def test_a_supervised_start_hands_its_tokenizer_on(folder):
     assert saved[0] == saved[1]
     line = error_of(run("train", *given, "--model", "warm", "--tokenizer", "train:280", "--log-dir", "other"))
     assert line.endswith("--tokenizer train:280 is for presets, but 'warm' has a tokenizer; omit --tokenizer")
+
+
+def test_the_folder_of_the_model_may_go_after_the_run_has_begun(folder):
+    write_chat_model(folder / "own")
+    given = [*SMALL[:4], "--sft-steps", 0, "--verifier", "exact", "--problems", "chat.jsonl", "--model", "own"]
+    result_of(run("train", *given, "--max-new-tokens", 4, "--episodes", 8, "--log-dir", "run", "--json"))
+    (folder / "own").rename(folder / "elsewhere")
+    result_of(run("train", "--resume", "run", "--episodes", 16, "--json"))
 
 
 def test_a_chat_template_file_may_go_after_the_run_has_begun(folder):
