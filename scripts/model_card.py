@@ -18,6 +18,7 @@ from .defaults import common_settings
 from .evaluation.figures import table
 from .evaluation.subject import FOLDER
 from .run_log import CSV
+from .verifier_names import without_folders
 
 CURVE = "learning_curve.png"
 
@@ -68,18 +69,24 @@ def _data(facts: Mapping[str, Any]) -> str:
     """Return what the model was trained on."""
     kwargs = facts.get("env_kwargs") or {}
     problems = kwargs.get("problems")
-    source = "sampled by the verifier" if problems is None else _shared(problems) if isinstance(problems, str) else ""
+    verifiers = kwargs.get("verifier")
     given = {name: _shared(value) for name, value in (kwargs.get("verifier_kwargs") or {}).items()}
     rows = {
         "agent": facts.get("agent"),
-        "verifier": _shared(kwargs.get("verifier")),
+        "verifier": verifiers and ",".join(map(_shared, [verifiers] if isinstance(verifiers, str) else verifiers)),
         "its arguments": ", ".join(f"{name}={value}" for name, value in given.items()) or None,
-        "problems": source or f"a list of {len(problems or ())}",
+        "problems": _source(problems) if kwargs else None,
         "episodes": facts.get("num_episodes"),
         "updates": facts.get("num_updates"),
     }
     lines = [f"| {title} | {_cell(value)} |" for title, value in rows.items() if value is not None]
     return "\n".join(["## Training data", "", "| | |", "|---|---|", *lines, ""])
+
+
+def _source(problems: Any) -> str:
+    if problems is None:
+        return "sampled by the verifier"
+    return _shared(problems) if isinstance(problems, str) else f"a list of {len(problems)}"
 
 
 def _command(config: Mapping[str, Any]) -> str:
@@ -163,10 +170,17 @@ def draw_curve(log: Path, path: Path) -> bool:
 
 
 def _shared(value: Any) -> str:
-    """Return a value as text; of a path on this machine, the last part: the rest is nobody else's business."""
-    if isinstance(value, str):
-        return Path(value).name if Path(value).is_absolute() else value
-    return json.dumps(value)
+    """Return a value as text, without the folders of this machine: they are nobody else's business."""
+    shared = _without_folders(value)
+    return shared if isinstance(shared, str) else json.dumps(shared)
+
+
+def _without_folders(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {name: _without_folders(each) for name, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_without_folders(each) for each in value]
+    return without_folders(value) if isinstance(value, str) else value
 
 
 def _cell(value: Any) -> str:

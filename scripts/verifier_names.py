@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,18 +22,17 @@ class VerifierName(click.ParamType):
 
 def absolute(spec: str) -> str:
     """Return the names of verifiers with absolute paths: of files, and of folders with reward models."""
-    from verifiers.registry import list_verifiers, split_list, split_weight
-    from verifiers.user_code import find_module_file
+    return _renamed(spec, _absolute)
 
-    members = split_list(spec)
-    if members is not None:
-        pairs = [split_weight(each) for each in members]
-        return ",".join(absolute(name) + ("" if weight == 1 else f"={weight!r}") for name, weight in pairs)
-    module, _, attribute = spec.rpartition(":")
-    if module == "reward_model" and Path(attribute).is_dir():
-        return f"{module}:{Path(attribute).absolute()}"
-    file = find_module_file(module) if module and module not in list_verifiers() else None
-    return spec if file is None else f"{file}:{attribute}"
+
+def without_folders(spec: str) -> str:
+    """Return the names of verifiers with only the last part of absolute paths, for other machines than this one."""
+    return _renamed(spec, lambda name: ":".join(map(last_part, name.split(":"))))
+
+
+def last_part(text: str) -> str:
+    """Return the last part of an absolute path; any other text unchanged."""
+    return Path(text).name if Path(text).is_absolute() else text
 
 
 def short_name(spec: str) -> str:
@@ -47,6 +47,28 @@ def is_registered(spec: str) -> bool:
     return all(name.partition(":")[0] in list_verifiers() for name in _names(spec))
 
 
+def _renamed(spec: str, rename: Callable[[str], str]) -> str:
+    """Return the names of verifiers, each renamed, with their weights."""
+    from verifiers.registry import split_list, split_weight
+
+    members = split_list(spec)
+    if members is None:
+        return rename(spec)
+    pairs = [split_weight(each) for each in members]
+    return ",".join(rename(name) + ("" if weight == 1 else f"={weight!r}") for name, weight in pairs)
+
+
+def _absolute(name: str) -> str:
+    from verifiers.registry import list_verifiers
+    from verifiers.user_code import find_module_file
+
+    module, _, attribute = name.rpartition(":")
+    if module == "reward_model" and Path(attribute).is_dir():
+        return f"{module}:{Path(attribute).absolute()}"
+    file = find_module_file(module) if module and module not in list_verifiers() else None
+    return name if file is None else f"{file}:{attribute}"
+
+
 def _names(spec: str) -> list[str]:
     from verifiers.registry import split_list, split_weight
 
@@ -58,4 +80,4 @@ def _short(name: str) -> str:
     module, _, attribute = name.rpartition(":")
     if module.endswith(".py"):
         return f"{Path(module).stem}.{attribute}"
-    return f"{module}.{Path(attribute).name}" if module and Path(attribute).is_absolute() else name
+    return f"{module}.{last_part(attribute)}" if module and Path(attribute).is_absolute() else name

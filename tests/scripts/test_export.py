@@ -127,6 +127,42 @@ def test_the_command_on_the_card_is_one_that_the_command_line_takes(folder, tmp_
     assert again == json.loads((folder / "config.json").read_text())
 
 
+@pytest.mark.parametrize(
+    ("verifier", "shown"),
+    [
+        ("{here}/a.py:f,{here}/b.py:g=0.5,arith", "a.py:f,b.py:g=0.5,arith"),
+        ("{here}/a.py:f", "a.py:f"),
+        ("reward_model:{here}/judge", "reward_model:judge"),
+        ("format:plan,code", "format:plan,code"),
+        (["{here}/a.py:f", "arith=2"], "a.py:f,arith=2"),
+        (None, None),
+    ],
+)
+def test_the_card_names_every_verifier_and_no_folder_of_this_machine(verifier, shown, tmp_path):
+    agent, _ = trained(tmp_path / "run")
+    here = str(tmp_path / "private")
+    if isinstance(verifier, list):
+        verifier = [name.format(here=here) for name in verifier]
+    elif verifier:
+        verifier = verifier.format(here=here)
+    kwargs = {"verifier": verifier, "verifier_kwargs": {"members": {"a": [f"{here}/a.py:f", 1]}, "file": here}}
+    agent.origin = {"env": "TextGen-v0", "env_kwargs": kwargs if verifier else None}
+    agent.save(tmp_path / "run" / "checkpoint")
+    if isinstance(verifier, str):
+        config = {"agent": "reinforce", "env_id": "TextGen-v0", "verifier": verifier}
+        (tmp_path / "run" / "config.json").write_text(json.dumps(config))
+    exported(tmp_path / "run", tmp_path / "out")
+    card = (tmp_path / "out" / "README.md").read_text()
+    rows = [line for line in card.splitlines() if line.startswith("| verifier |")]
+    assert rows == ([f"| verifier | {shown} |"] if shown else [])
+    assert str(tmp_path) not in card
+    assert ('members={"a": ["a.py:f", 1]}, file=private' in card) == (shown is not None)
+    assert ("sampled by the verifier" in card) == (shown is not None)
+    if isinstance(verifier, str):
+        [command] = [line for line in card.splitlines() if line.startswith("rlenv train")]
+        assert shown in command
+
+
 def test_the_best_checkpoint_is_exported_on_demand(folder, tmp_path):
     outcome = exported(folder, tmp_path / "out", "--best", "--json")
     assert json.loads(outcome.stdout)["checkpoint"] == str(folder / "best")
