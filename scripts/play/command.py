@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 INTERRUPTED = 130  # exit code: 128 + SIGINT
 
 of_a_policy = options(
-    click.option("--top", type=click.IntRange(min=1), default=8, help="How many of the likeliest tokens are listed."),
+    click.option("--top", type=click.IntRange(1, 26), default=8, help="How many of the likeliest tokens are listed."),
     click.option(
         "--temperature",
         type=float,
@@ -78,8 +78,8 @@ def play(run: Path | None, **given: Any) -> None:
     """Choose the actions yourself, in the environment of RUN or in one that the options describe.
 
     With RUN (a run folder, a checkpoint, or with --verifier any language model) the likeliest tokens are listed with
-    their probabilities. Actions cannot be taken back, and the verifier judges the episode. In a pipe, lines of
-    standard input are the moves.
+    their probabilities, and letters choose from them. /undo takes back tokens; the verifier judges the episode. In a
+    pipe, lines of standard input are the moves.
     """
     from .screen import show
     from .session import Person, Watched, episodes, summary

@@ -46,6 +46,10 @@ class Film:
             ) from error
         self._frames.append(Image.fromarray(frame))
 
+    def drop(self, count: int) -> None:
+        """Forget the last pictures."""
+        del self._frames[-count:]
+
     def save(self) -> Path:
         """Write the episode to the first episode-N.gif that does not exist; return its path."""
         self.folder.mkdir(parents=True, exist_ok=True)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from functools import partial
+from typing import Any, cast
 
 import numpy as np
 from gymnasium import Env, spaces
@@ -12,9 +13,9 @@ from agents.choices import Choices
 from rlenv.picture import token_text
 
 from ..terminal import plain
-from .screen import cartpole, quoted, show, table
+from .screen import LETTERS, cartpole, quoted, show, table
 
-QUIT, HELP, END = "/quit", "/help", "/end"
+QUIT, HELP, UNDO, END = "/quit", "/help", "/undo", "/end"
 
 
 class TextGame:
@@ -29,14 +30,15 @@ class TextGame:
     first = 0  # the number of the first action
 
     def __init__(self, env: Env, top: int, listed: bool) -> None:
-        self.inner: Any = env.unwrapped
+        self.env, self.inner = env, cast(Any, env.unwrapped)
         self.task, self.top, self.listed = self.inner.task, top, listed
-        choosing = "a number chooses from the list, Enter takes the first, other lines are text"
-        literal = '"46 is the text 46, ' if listed else ""
+        choosing = "a letter chooses from the list, Enter takes the first, other lines are text"
+        literal = '"a is the text a, ' if listed else ""
         self.help = (
-            f"Type tokens: {choosing if listed else 'a line is text'}.\n{literal}#17 is token 17, {END} the end token. "
+            f"Type tokens: {choosing if listed else 'a line is text'}.\n"
+            f"{literal}#17 is token 17, {END} the end token.\n"
+            f"{UNDO} takes back the last line, {QUIT} stops, {HELP} repeats this."
         )
-        self.help += f"{QUIT} stops, {HELP} repeats this."
         self._written: list[int] = []
 
     def begin(self, observation: Any, info: Mapping[str, Any]) -> None:
@@ -68,9 +70,13 @@ class TextGame:
             return [self.task.end_token(self.inner.problem)]
         if line[0] == "#" and len(line) > 1:
             return [_whole(line[1:], 0, self.task.vocab_size - 1, "token")]
-        if choices is not None and line.isascii() and line.isdecimal():
+        if choices is not None and len(line) == 1 and line in LETTERS:
             likeliest = choices.likeliest(self.top)
-            return [likeliest[_whole(line, 1, len(likeliest), "number of the list") - 1][0]]
+            place = LETTERS.index(line)
+            if place >= len(likeliest):
+                last = LETTERS[len(likeliest) - 1]
+                raise ValueError(f"{quoted(line)} is not a letter of the list; allowed: a to {last}")
+            return [likeliest[place][0]]
         text = line[1:].removesuffix('"') if line[0] == '"' else line
         tokens = self.task.encoder.spell("answer", [text])[0] if text else []
         if not tokens:
@@ -85,6 +91,25 @@ class TextGame:
     def played(self, action: int, observation: Any) -> None:
         """Keep what was played."""
         self._written.append(action)
+
+    def start(self, seed: int | None) -> tuple[Any, dict[str, Any]]:
+        """Begin the next episode of the stream, or with a seed the first one; return what `reset` returns."""
+        place = None if seed is not None else self.inner.state_dict()
+        self._begin_again = partial(self._reset, seed, place)
+        return self._begin_again()
+
+    def take_back(self, count: int) -> Any:
+        """Play the episode again without the last tokens, nothing of which is judged yet; return the observation."""
+        observation, _ = self._begin_again()
+        self._written = self._written[:-count]
+        for token in self._written:
+            observation, *_ = self.env.step(token)
+        return observation
+
+    def _reset(self, seed: int | None, place: dict[str, Any] | None) -> tuple[Any, dict[str, Any]]:
+        if place is not None:
+            self.inner.load_state_dict(place)
+        return self.env.reset(seed=seed)
 
     def finish(self, reward: float, info: Mapping[str, Any], cut: bool) -> None:
         """Show the reward and its parts."""
@@ -169,6 +194,10 @@ class ControlGame:
     def played(self, action: int, observation: Any) -> None:
         """Count the step."""
         self._steps += 1
+
+    def start(self, seed: int | None) -> tuple[Any, dict[str, Any]]:
+        """Begin an episode; return what `reset` returns."""
+        return self.env.reset(seed=seed)
 
     def finish(self, reward: float, info: Mapping[str, Any], cut: bool) -> None:
         """Show the return."""

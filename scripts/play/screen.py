@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import string
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,6 +14,7 @@ from ..terminal import plain
 
 BAR = 20  # characters of the bar of a probability of 1
 VIEW, POLE = 61, 6  # columns between the ends of CartPole's track, rows of the pole
+LETTERS = string.ascii_lowercase  # choose from a list
 LEANS = 0.2  # columns per row from which on the pole is drawn as a slash
 
 
@@ -27,11 +29,11 @@ def quoted(text: str) -> str:
 
 
 def table(names: Sequence[str], probabilities: Sequence[float]) -> list[str]:
-    """Return a numbered list of actions with their probabilities."""
+    """Return a list of actions with their probabilities, each after its letter."""
     width = max(map(len, names))
     return [
-        f"  {number:>3}  {name:<{width}}  {probability:6.3f}  {'#' * round(BAR * probability)}".rstrip()
-        for number, (name, probability) in enumerate(zip(names, probabilities, strict=True), start=1)
+        f"    {letter}  {name:<{width}}  {probability:6.3f}  {'#' * round(BAR * probability)}".rstrip()
+        for letter, name, probability in zip(LETTERS, names, probabilities, strict=False)
     ]
 
 

@@ -16,7 +16,7 @@ from agents.choices import Choices, Onlooker
 
 from ..terminal import interactive
 from .film import Film
-from .games import HELP, QUIT, ControlGame, TextGame
+from .games import HELP, QUIT, UNDO, ControlGame, TextGame
 from .screen import show
 
 Game = TextGame | ControlGame
@@ -24,6 +24,13 @@ Game = TextGame | ControlGame
 
 class StoppedError(Exception):
     """Somebody wants to stop, or the input has ended."""
+
+
+@dataclass(frozen=True)
+class TakeBack:
+    """Somebody takes back so many actions."""
+
+    count: int
 
 
 @dataclass(frozen=True)
@@ -47,13 +54,14 @@ class Person:
     def __init__(self, game: Game) -> None:
         self.game = game
         self._waiting: list[int] = []  # actions of the last line
+        self._lines: list[int] = []  # how many actions each line of this episode had
 
     def start(self) -> None:
-        """Forget what is left of a line."""
-        self._waiting = []
+        """Forget the lines of the last episode."""
+        self._waiting, self._lines = [], []
 
-    def choose(self, observation: Any, choices: Choices | None) -> int:
-        """Return the next action; a line may hold several.
+    def choose(self, observation: Any, choices: Choices | None) -> int | TakeBack:
+        """Return the next action, or how many are taken back; a line may hold several.
 
         Raises:
             StoppedError: at the end of the input, or if the person wants to stop.
@@ -66,13 +74,28 @@ class Person:
                 show(self.game.help)
                 continue
             try:
+                if line.strip() == UNDO:
+                    return self._take_back()
                 self._waiting = self.game.parse(line, choices)
+                self._lines.append(len(self._waiting))
             except ValueError as error:
                 show(f"  {error}")
         action = self._waiting.pop(0)
         if choices is not None and isinstance(self.game, TextGame):  # a typed text need not be in the list
             show(f"  {self.game.name(action)} had the probability {choices.probability(action):.3f}")
         return action
+
+    def _take_back(self) -> TakeBack:
+        """Return the actions of the last line.
+
+        Raises:
+            ValueError: if there is none, or the environment cannot go back.
+        """
+        if not isinstance(self.game, TextGame):
+            raise ValueError("actions of this environment cannot be taken back")
+        if not self._lines:
+            raise ValueError("nothing to take back")
+        return TakeBack(self._lines.pop())
 
 
 class Watched:
@@ -148,7 +171,7 @@ def episodes(
 def _episode(
     env: gym.Env, game: Game, player: Person | Watched, onlooker: Onlooker | None, film: Film | None, seed: int | None
 ) -> Played:
-    observation, info = env.reset(seed=seed)
+    observation, info = game.start(seed)
     game.begin(observation, info)
     player.start()
     if onlooker is not None:
@@ -158,6 +181,14 @@ def _episode(
     total, steps, terminated, truncated = 0.0, 0, False, False
     while not (terminated or truncated):
         action = player.choose(observation, None if onlooker is None else onlooker.look(observation))
+        if isinstance(action, TakeBack):
+            assert isinstance(game, TextGame)
+            observation, steps = game.take_back(action.count), steps - action.count
+            if onlooker is not None:
+                onlooker.start()
+            if film is not None:
+                film.drop(action.count)
+            continue
         observation, reward, terminated, truncated, info = env.step(game.first + action)
         total, steps = total + float(reward), steps + 1
         game.played(action, observation)

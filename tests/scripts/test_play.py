@@ -53,31 +53,32 @@ def pole_run(tmp_path_factory):
 
 
 TEXT = """\
-Type tokens: a number chooses from the list, Enter takes the first, other lines are text.
-"46 is the text 46, #17 is token 17, /end the end token. /quit stops, /help repeats this.
+Type tokens: a letter chooses from the list, Enter takes the first, other lines are text.
+"a is the text a, #17 is token 17, /end the end token.
+/undo takes back the last line, /quit stops, /help repeats this.
 
 episode 1
 prompt  "12+34="
         at most 3 tokens
-    1  "="   0.108  ##
-    2  "3"   0.090  ##
-    3  "8"   0.085  ##
-> ?
-  answer '?' has characters outside the tokenizer's alphabet: ['?']
-> 9
-  "9" is not a number of the list; allowed: 1 to 3
-> 1
+    a  "="   0.108  ##
+    b  "3"   0.090  ##
+    c  "8"   0.085  ##
+> ab
+  answer 'ab' has characters outside the tokenizer's alphabet: ['a', 'b']
+> d
+  "d" is not a letter of the list; allowed: a to c
+> a
   "=" had the probability 0.108
 so far  "="
-    1  "="   0.109  ##
-    2  "0"   0.089  ##
-    3  "7"   0.089  ##
-> "6
+    a  "="   0.109  ##
+    b  "0"   0.089  ##
+    c  "7"   0.089  ##
+> 6
   "6" had the probability 0.070
 so far  "=" "6"
-    1  "6"   0.189  ####
-    2  "2"   0.090  ##
-    3  "8"   0.090  ##
+    a  "6"   0.189  ####
+    b  "2"   0.090  ##
+    c  "8"   0.090  ##
 >
   "6" had the probability 0.189
 answer  "=" "6" "6"  (cut: no token is left)
@@ -90,8 +91,34 @@ play again? (Enter for yes, n for no) n
 
 
 def test_the_transcript_of_text(text_run):
-    lines = ["?", "9", "1", '"6', "", "n"]
+    lines = ["ab", "d", "a", "6", "", "n"]
     assert transcript(typed("play", text_run, "--top", 3, lines=lines)) == TEXT
+
+
+def test_undo_takes_back_the_last_line(text_run):
+    straight = transcript(typed("play", text_run, "--top", 3, "--episodes", 2, lines=["46", "/end", "a", "6", "/end"]))
+    lines = ["a", "/undo", "/undo", "46", " /undo ", "46", "/end", "a", "4", "/undo", "/undo", "a", "6", "/end"]
+    undone = transcript(typed("play", text_run, "--top", 3, "--episodes", 2, lines=lines))
+    ends = [re.findall(r"^(?:prompt|answer|reward|\d+ episodes).*$", said, re.MULTILINE) for said in (straight, undone)]
+    assert ends[0] == ends[1] and len(ends[0]) == 7
+    assert undone.count("nothing to take back") == 1
+    lists = [re.findall(r"^so far .*\n(?:    [abc] .*\n)*", said, re.MULTILINE) for said in (straight, undone)]
+    assert set(lists[0]) <= set(lists[1])  # the policy, asked again, thinks the same
+
+
+def test_undo_removes_the_picture_and_does_not_count_as_a_step(text_run, tmp_path):
+    options = ["--episodes", 1, "--picture", tmp_path, "--json"]
+    said = transcript(typed("play", text_run, *options, lines=["46", "/undo", "6", "/end"]))
+    result = json.loads(said.splitlines()[-1])
+    assert 'answer  "6" <eos>\n' in said and result["played"][0]["steps"] == 2
+    with Image.open(result["played"][0]["picture"]) as picture:
+        assert picture.n_frames == 3
+
+
+def test_what_cannot_be_taken_back_says_so(pole_run):
+    said = transcript(typed("play", pole_run, lines=["0", "/undo", "/quit"]))
+    assert "  actions of this environment cannot be taken back" in said
+    assert "/undo" not in said.splitlines()[0]
 
 
 CARTPOLE = """\
@@ -168,6 +195,19 @@ def test_the_page_shows_what_happens(capsys):
     assert capsys.readouterr().out.count("(") >= 3
 
 
+def test_a_digit_is_text_with_a_list_and_without(text_run):
+    for run_or_not in ([text_run, "--top", 8], []):
+        assert '"7"' in shown_answer(*run_or_not, lines=["7", "/end"])
+    assert '"="' in shown_answer(text_run, lines=["a", "/end"])
+
+
+def shown_answer(*arguments, lines):
+    [answer] = re.findall(
+        "^answer  .*$", transcript(typed("play", *arguments, "--episodes", 1, lines=lines)), re.MULTILINE
+    )
+    return answer
+
+
 def test_without_a_policy_digits_are_text_and_a_right_answer_is_rewarded(text_run, tmp_path):
     (tmp_path / "sums.jsonl").write_text(json.dumps(PROBLEMS[0]) + "\n")
     outcome = typed("play", "--problems", tmp_path / "sums.jsonl", "--episodes", 2, "--json", lines=["46", "/end"])
@@ -187,7 +227,7 @@ def test_a_line_that_is_longer_than_the_answer_may_be_is_cut(text_run):
 
 @pytest.mark.parametrize("command", ["/quit", "  /quit "])
 def test_quitting_in_an_episode(text_run, command):
-    said = transcript(typed("play", text_run, lines=["/help", "1", command]))
+    said = transcript(typed("play", text_run, lines=["/help", "a", command]))
     assert said.count("Type tokens:") == 2
     assert said.endswith("\n0 episodes  (/quit)\n")
 
@@ -249,6 +289,7 @@ def test_environments_with_a_text_of_their_own_show_it():
         (["--stochastic"], "--deterministic and --stochastic say how the policy plays; add --watch"),
         (["nowhere"], "'nowhere' is not a run folder"),
         (["RUN", "--env", "CartPole-v1"], "--env is for playing without a run"),
+        (["RUN", "--top", "27"], "Invalid value for '--top': 27 is not in the range 1<=x<=26"),
         (["RUN", "--top", "2"], "--top has no meaning for CartPole-v1"),
         (["RUN", "--temperature", "2"], "--temperature has no meaning for CartPole-v1"),
         (["RUN", "--picture", "FILE"], "is a file; pass a folder"),
