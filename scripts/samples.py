@@ -21,6 +21,7 @@ from agents import Agent, Batch, Rollout
 from agents.rollout import EARNED, NO_VERDICT
 from rlenv.task import TextGenTask
 from verifiers import Problem
+from verifiers.conversation import text_of
 
 from .run_log import as_code
 
@@ -55,9 +56,10 @@ def episode_rows(task: TextGenTask, rollout: Rollout, rows: Sequence[int], **fac
         facts: added to each row.
 
     Returns:
-        Per episode `prompt`, `answer` (the reference; None if unknown), `completion`, `reward`, `success` (None if
-        the verifier does not say), `truncated`, `status`, `parts` of the reward, and per token `tokens` (ids), `texts`,
-        `log_probs` in nats and `advantages` (None outside training); None stands for a number that is not finite.
+        Per episode `prompt` and `completion` as `rlenv evaluate` shows them (roles and words, without an end token),
+        `answer` (the reference; None if unknown), `reward`, `success` (None if the verifier does not say), `truncated`,
+        `status`, `parts` of the reward, and per token `tokens` (ids), `texts`, `log_probs` in nats and `advantages`
+        (None outside training); None stands for a number that is not finite.
     """
     part = rollout.select(torch.as_tensor(rows, dtype=torch.long, device=rollout.mask.device))
     lengths, returns, success = part.lengths.tolist(), earned(part).tolist(), part.success.tolist()
@@ -66,15 +68,16 @@ def episode_rows(task: TextGenTask, rollout: Rollout, rows: Sequence[int], **fac
     credit = part.advantages.tolist() if isinstance(part, Batch) else None
     assert isinstance(part.observations, dict)
     prompts, sizes = part.observations["tokens"].tolist(), part.observations["length"].tolist()
+    completions = task.texts([ids[:steps] for ids, steps in zip(actions, lengths, strict=True)])
     found = []
     for i, steps in enumerate(lengths):
         ids, prompt = actions[i][:steps], prompts[i][: sizes[i]]
         problem = problem_of(task, int(part.groups[i]), prompt)
         parts = {name.removeprefix("parts/"): v[i] for name, v in extras.items() if name.startswith("parts/")}
         row = {
-            "prompt": task.tokenizer.decode(prompt),
+            "prompt": shown_prompt(task, problem, prompt),
             "answer": None if problem is None else problem.answer,
-            "completion": task.tokenizer.decode(ids),
+            "completion": completions[i],
             "reward": round(returns[i], DIGITS),
             "success": None if math.isnan(success[i]) else bool(success[i]),
             "truncated": cut[i],
@@ -104,6 +107,13 @@ def problem_of(task: TextGenTask, group: int, prompt: list[int]) -> Problem | No
     stream = copy.copy(task.stream)  # a curriculum remembers what was asked for last
     problem = stream[task.first_problem + group]
     return problem if task.encoder.prompts([problem.prompt])[0] == prompt else None
+
+
+def shown_prompt(task: TextGenTask, problem: Problem | None, prompt: list[int]) -> str:
+    """Return a prompt in roles and words; if its problem is unknown, its tokens without those of the template."""
+    if problem is None:
+        return str(task.tokenizer.decode(prompt, skip_special_tokens=True))
+    return text_of(problem.prompt)
 
 
 def contrasting(batch: Batch, count: int = CONTRASTED) -> list[int]:
@@ -211,5 +221,7 @@ def markdown(rows: Sequence[Row]) -> str:
     ]
     for row in rows:
         answer = as_code(row["answer"]) if row["answer"] else ""
-        lines.append(f"| {as_code(row['prompt'])} | {answer} | {as_code(row['completion'])} | {row['reward']:g} |")
+        completion = as_code(row["completion"]) if row["completion"] else ""
+        cut = " (cut off)" * row["truncated"]
+        lines.append(f"| {as_code(row['prompt'])} | {answer} | {completion}{cut} | {row['reward']:g} |")
     return "\n".join(lines) + "\n"

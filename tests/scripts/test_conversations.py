@@ -42,7 +42,7 @@ def folder(tmp_path, monkeypatch):
 
 def test_a_run_on_conversations_is_evaluated_repeated_and_exported(folder, capsys):
     trained = result_of(run("train", *CHAT, "--episodes", 16, "--stop-token", "!", "--log-dir", "run", "--json"))
-    assert "`<\\|im_start\\|>system\\nSay it [/INST] <eos>.<\\|im_end\\|>\\n" in (folder / "run/samples.md").read_text()
+    assert "| `system: Say it [/INST] <eos>.\\nuser: the number" in (folder / "run/samples.md").read_text()
     tokenizer, model = (
         AutoTokenizer.from_pretrained(f"run/{MODEL}"),
         AutoModelForCausalLM.from_pretrained(f"run/{MODEL}"),
@@ -57,6 +57,25 @@ def test_a_run_on_conversations_is_evaluated_repeated_and_exported(folder, capsy
     outcome = run("evaluate", "run", "--episodes", 4)
     assert outcome.exit_code == 0, outcome.output
     assert "Say it [/INST] <eos>." in outcome.stderr
+
+
+def test_samples_of_training_show_what_evaluate_does(folder):
+    report = ["--report", "--log-interval", 1]
+    outcome = run("train", *CHAT, "--episodes", 16, "--group-size", 2, "--agent", "grpo", *report, "--log-dir", "run")
+    assert outcome.exit_code == 0, outcome.output
+    kept = [json.loads(line) for line in (folder / "run" / "samples.jsonl").read_text().splitlines()]
+    evaluated = run("evaluate", "run", "--episodes", 4, "--out", "all.jsonl")
+    [*shown] = [json.loads(line) for line in (folder / "all.jsonl").read_text().splitlines()]
+    after = [row for row in kept if row["when"] == "after"]
+    assert [row["completion"] for row in after] == [row["completion"] for row in shown]
+    said = [f"system: Say it [/INST] <eos>.\nuser: {row['prompt'][-1]['content']}" for row in shown]
+    assert [row["prompt"] for row in after] == said
+    assert {row["kind"] for row in kept} == {"evaluation", "training"}
+    table = outcome.stderr[outcome.stderr.index("samples from the test split") :].split("Run folder")[0]
+    assert table.split() == evaluated.stderr[evaluated.stderr.index("samples from") :].split()[: len(table.split())]
+    for text in (*(row["prompt"] + row["completion"] for row in kept), table):
+        assert "<|im_" not in text
+    assert "system: Say it" in (folder / "run" / "report.html").read_text()
 
 
 def test_a_run_on_conversations_is_resumed_as_if_without_a_break(folder):

@@ -72,11 +72,21 @@ def test_the_problem_of_a_group_is_found_unless_the_groups_are_others():
     assert problem_of(task, 6, prompt.tokens) is None
 
 
+def test_a_prompt_of_an_unknown_problem_is_shown_without_control_tokens():
+    words = {"problems": [{"prompt": "abc", "answer": "c"}], "tokenizer": "train:262", "system_prompt": "Say."}
+    task = TextGenTask("exact", **words)
+    (prompt,) = task.prompts([0])
+    shown = [samples.shown_prompt(task, problem, prompt.tokens) for problem in (prompt.problem, None)]
+    assert shown == ["abc", "system\nSay.\nuser\nabc\nassistant\n"]
+
+
 def test_the_page_has_a_heading_and_the_reference_beside_each_answer():
     row = {"prompt": "1|1=", "answer": "2", "completion": "`3`", "reward": 0.5, "updates": 7, "split": "test"}
+    row |= {"truncated": False}
     text = markdown([row, row | {"answer": None}])
     assert text.startswith("# Samples after 7 updates\n")
     assert "| `1\\|1=` | `2` | `'3'` | 0.5 |\n| `1\\|1=` |  | `'3'` | 0.5 |\n" in text
+    assert "| `'3'` (cut off) | 0.5 |" in markdown([row | {"truncated": True}])
     hostile = markdown([row | {"completion": "\x1b[31m\x9b\u202e\n", "answer": "\ud800"}])
     assert r"`\u001b[31m\x9b\u202e\n`" in hostile and r"`\ud800`" in hostile
 
