@@ -138,7 +138,7 @@ def update_too_far(run: History) -> Finding | None:
 def length_explosion(run: History) -> Finding | None:
     """Texts grow until they are cut, and success does not grow with them."""
     length, cut = run["rollout/ep_len_mean"], run["rollout/truncated_frac"]
-    if not run.is_text or run.updates < FEW_UPDATES or _gained(run.success):
+    if not run.is_text or run.updates < FEW_UPDATES or gained(run.success):
         return None
     if not (length.end > LONGER * length.first and cut.end > CUT and cut.end > cut.start):
         return None
@@ -157,7 +157,7 @@ def length_explosion(run: History) -> Finding | None:
 def length_collapse(run: History) -> Finding | None:
     """Texts shrink, and success does not grow with that."""
     length = run["rollout/ep_len_mean"]
-    if not run.is_text or run.updates < FEW_UPDATES or not length.end < SHORTER * length.first or _gained(run.success):
+    if not run.is_text or run.updates < FEW_UPDATES or not length.end < SHORTER * length.first or gained(run.success):
         return None
     return Finding(
         "length-collapse",
@@ -170,7 +170,8 @@ def length_collapse(run: History) -> Finding | None:
     )
 
 
-def _gained(success: Series) -> bool:
+def gained(success: Series) -> bool:
+    """Tell whether success has risen by more than noise."""
     return success.end - success.start > CLEAR
 
 

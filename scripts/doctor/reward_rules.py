@@ -6,9 +6,12 @@ import math
 
 from .findings import Finding
 from .history import History, Series
-from .policy_rules import warm_start_too_sharp
+from .policy_rules import gained, warm_start_too_sharp
 
 ALL = 0.95  # of the episodes or groups: the few others cannot carry the learning
+MOST_CUT = 0.5  # of the answers; no update of a healthy run has more than 0.07
+MENDED = 0.75  # of the share that was cut at the beginning: the policy learns to end its answers
+MANY_CUT, GROWN = 0.25, 0.15  # a share of answers and its rise that are reported if no more answers are right
 SOME_UPDATES = 10  # before which a reward that is never seen may only be rare
 MANY_UPDATES = 100  # in which the healthy runs of the tests have clearly improved
 HARD = 0.02  # of greedy answers right: in most groups of a few rollouts, all get the same reward
@@ -19,16 +22,24 @@ EVAL_EPISODES = 2000  # by default
 CURVE_EPISODES = 64  # at least, in each evaluation of the curve that a run makes without --eval-every
 
 
-def every_episode_truncated(run: History) -> Finding | None:
-    """Text that is always cut at max_new_tokens: the verdict is on a cut answer. Control may run to its time limit."""
+def answers_cut_off(run: History) -> Finding | None:
+    """Most texts, or ever more of them, are cut at max_new_tokens: the verdict is on a part of the answer.
+
+    Control may run to its time limit, and so may texts that are right all the same.
+    """
     cut = run["rollout/truncated_frac"]
-    if not run.is_text or not cut or cut.end < ALL:
+    if not run.is_text or not cut or run.solved:
+        return None
+    rise, error = cut.trend()
+    mends = run.improved and cut.end < MENDED * cut.start
+    grows = rise > GROWN and rise > 3 * error and not gained(run.success)
+    if not (cut.end >= MOST_CUT and not mends) and not (cut.end >= MANY_CUT and grows):
         return None
     return Finding(
-        "every-episode-truncated",
+        "answers-cut-off",
         "warning",
-        "every episode is cut off at max_new_tokens",
-        f"rollout/truncated_frac is {cut.end:.0%} at update {cut.updates[-1]}",
+        f"{'ever more' if grows else 'all' if cut.end >= ALL else 'most'} answers are cut off at max_new_tokens",
+        f"rollout/truncated_frac is {cut.end:.0%} at update {cut.updates[-1]}, {cut.start:.0%} at the beginning",
         "raise --max-new-tokens, or warm-start longer (--sft-steps) so that the model learns to end its answer",
         cut.updates[-1],
     )

@@ -15,7 +15,7 @@ RULES: tuple[Rule, ...] = (
     reward_rules.reward_never_seen,
     reward_rules.all_rewards_equal,
     reward_rules.reward_collapse,
-    reward_rules.every_episode_truncated,
+    reward_rules.answers_cut_off,
     reward_rules.warm_start_too_flat,
     policy_rules.warm_start_too_sharp,
     policy_rules.kl_before_first_update,
@@ -34,9 +34,9 @@ RULES: tuple[Rule, ...] = (
 )
 GRAVITY = ("error", "warning", "note")
 CONSEQUENCES = {  # of a finding: what it explains is not said as well
-    "reward-collapse": {"all-rewards-equal", "every-episode-truncated"},
-    "reward-hacking": {"reward-collapse"},
-    "length-explosion": {"every-episode-truncated"},
+    "reward-collapse": {"all-rewards-equal", "answers-cut-off"},
+    "reward-hacking": {"reward-collapse", "answers-cut-off"},
+    "length-explosion": {"answers-cut-off"},
     "warm-start-too-flat": {"all-rewards-equal"},
     "warm-start-too-sharp": {"all-rewards-equal"},
 }

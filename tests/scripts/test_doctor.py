@@ -15,7 +15,7 @@ from _rlenv_scripts import job
 from _rlenv_scripts.doctor import examine_run, live, reward_rules, rules
 from _rlenv_scripts.doctor.history import History, Series, read_run
 from _rlenv_scripts.main import COMMANDS, main
-from doctor_runs import HEALTHY, KINDS, PLANTED, RECORDED, SEEDS, train
+from doctor_runs import HEALTHY, KINDS, LIMITED, PLANTED, RECORDED, SEEDS, train
 from inprocess import error_of, result_of, run
 
 DOCS = Path(__file__).parent.parent.parent / "docs"
@@ -32,6 +32,13 @@ def alarms(folder):
 @pytest.mark.parametrize("rule", NAMED)
 def test_a_planted_failure_is_named(rule):
     assert rule in alarms(RECORDED / rule)
+
+
+@pytest.mark.parametrize("name", LIMITED)
+def test_answers_of_which_most_are_cut_off_are_named(name):
+    cut = read_run(RECORDED / name)["rollout/truncated_frac"]
+    assert cut.mean == pytest.approx(int(name.removeprefix("cut-")) / 100, abs=0.03)
+    assert "answers-cut-off" in alarms(RECORDED / name)
 
 
 def test_every_rule_names_a_planted_failure_or_is_a_note():
@@ -53,6 +60,7 @@ def test_the_healthy_runs_are_of_five_kinds():
 @pytest.mark.timeout(3600)
 def test_runs_trained_now_are_judged_like_the_recorded_ones(tmp_path):
     missed = {name for name in PLANTED if name not in alarms(train(name, tmp_path))}
+    missed |= {name for name in LIMITED if "answers-cut-off" not in alarms(train(name, tmp_path))}
     false = {name: found for name in HEALTHY if (found := alarms(train(name, tmp_path)))}
     assert (missed, false) == (set(), {})
 
@@ -214,13 +222,13 @@ def test_only_some_of_many_runs_are_named(tmp_path):
 
 
 def test_a_run_that_goes_on_is_examined_without_its_half_written_line(tmp_path):
-    shutil.copytree(RECORDED / "every-episode-truncated", tmp_path / "run")
+    shutil.copytree(RECORDED / "answers-cut-off", tmp_path / "run")
     (tmp_path / "run" / "result.json").unlink()
     table = tmp_path / "run" / "progress.csv"
     whole = alarms(tmp_path / "run")
     with table.open("a") as file:
         file.write("0,0,,1")
-    assert alarms(tmp_path / "run") == whole == {"every-episode-truncated"}
+    assert alarms(tmp_path / "run") == whole == {"answers-cut-off"}
     table.unlink()
     assert alarms(tmp_path / "run") == set()  # nothing is logged yet
 
@@ -248,10 +256,37 @@ def test_cells_that_are_empty_or_not_finite_are_left_out(tmp_path):
     assert (list(read.updates), list(read.values)) == ([1, 4], [2.0, 5.0])
 
 
+def shares(start, end):
+    """Return a share that goes along a line, with the noise of 64 episodes per update."""
+    draw = random.Random(0)
+    at = tuple(range(1, 201))
+    means = [start + (end - start) * (i - 1) / 199 for i in at]
+    return Series(at, tuple(sum(draw.random() < mean for _ in range(64)) / 64 for mean in means))
+
+
+@pytest.mark.parametrize(
+    ("cut", "success", "found"),
+    [
+        ((0.6, 0.6), (0.2, 0.3), True),  # most
+        ((0.05, 0.4), (0.3, 0.3), True),  # ever more, and no more are right
+        ((0.05, 0.4), (0.3, 0.5), False),  # longer answers that are right more often
+        ((0.4, 0.4), (0.3, 0.3), False),
+        ((0.9, 0.6), (0.1, 0.3), False),  # the policy learns to end its answers
+        ((0.9, 0.6), (0.3, 0.3), True),
+        ((0.9, 0.76), (0.1, 0.3), True),
+        ((0.9, 0.9), (0.9, 0.98), False),  # what is cut is right
+    ],
+)
+def test_answers_are_cut_off_if_most_are_or_ever_more(cut, success, found):
+    right = shares(*success)
+    metrics = {"rollout/truncated_frac": shares(*cut), "rollout/success_rate": right, "rollout/ep_rew_mean": right}
+    assert ("answers-cut-off" in one(metrics)) is found
+
+
 def test_control_may_run_to_its_time_limit():
     cut = {"rollout/truncated_frac": Series((1, 2), (1.0, 1.0))}
-    assert reward_rules.every_episode_truncated(History(cut, {"env_id": "CartPole-v1"})) is None
-    assert reward_rules.every_episode_truncated(History(cut, {"env_id": "rlenv:TextGen-v0"})) is not None
+    assert reward_rules.answers_cut_off(History(cut, {"env_id": "CartPole-v1"})) is None
+    assert reward_rules.answers_cut_off(History(cut, {"env_id": "rlenv:TextGen-v0"})) is not None
 
 
 # Live, and the pages.

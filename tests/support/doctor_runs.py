@@ -13,6 +13,7 @@ import random
 import sys
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -31,6 +32,9 @@ REWARDS = Path(__file__).with_name("planted_rewards.py")
 SEEDS = range(4, 8)  # the rules' thresholds were chosen with others
 COMMON = ["--device", "cpu"]
 WARM, SUMS = "{runs}/warm", "{runs}/sums.jsonl"
+CUT = (75, 85, 94)  # percent of the problems whose answers are longer than the limit of a planted run
+MIXED = {share: f"{{runs}}/mixed-{share}.jsonl" for share in CUT}
+MIXED_WARM = {share: f"{{runs}}/mixed-{share}-warm" for share in CUT}
 FROM_WARM = ["--model", WARM, "--sft-steps", 0]
 SHORT = [*FROM_WARM, "--agent", "rloo", "--timesteps", 60_000, "--log-interval", 2]
 COLD = ["--agent", "rloo", "--timesteps", 60_000]
@@ -119,6 +123,24 @@ def write_sums(file):
     file.write_text("\n".join(rows) + "\n", encoding="utf-8")
 
 
+def write_mixed(file, share):
+    """Write 1,000 sums; this percentage of them has three digits, the others one."""
+    numbers = random.Random(0)
+    long = [(a, b) for a in range(10, 100) for b in range(10, 100) if a + b >= 100]
+    short = [(a, b) for a in range(10) for b in range(10) if a + b < 10]
+    sums = [numbers.choice(long if i < 10 * share else short) for i in range(1000)]
+    numbers.shuffle(sums)
+    rows = [json.dumps({"prompt": f"{a}+{b}=", "answer": str(a + b)}) for a, b in sums]
+    file.write_text("\n".join(rows) + "\n", encoding="utf-8")
+
+
+def warm_start(folder, problems=None):
+    """Imitate sums, or the answers in a file beside the folder."""
+    if not (folder / "result.json").is_file():
+        own = ["--verifier", "exact", "--problems", folder.with_name(Path(problems).name)] if problems else []
+        called("sft", *own, "--log-dir", folder, "--overwrite", *COMMON)
+
+
 GREEDY = ["--agent", "rloo", "--learning-rate", 0.001]
 FEW = ["--verifier", "exact", "--problems", SUMS, "--test-fraction", 0.95, "--eval-every", 20]
 FAR = ["--learning-rate", 0.0005, "--lr-schedule", "constant", "--agent-arg", "num_epochs=8"]
@@ -127,7 +149,7 @@ PLANTED = {
     "verifier-failures": Planted([*SHORT, *paid("shaky", 1)]),
     "reward-never-seen": Planted(["--env", "MountainCar-v0", "--timesteps", 100_000, "--log-interval", 1]),
     "all-rewards-equal": Planted([*SHORT, "--verifier", f"arith=0,{REWARDS}:constant=1"]),
-    "every-episode-truncated": Planted([*SHORT, "--max-new-tokens", 2]),
+    "answers-cut-off": Planted([*SHORT, "--max-new-tokens", 2]),
     "warm-start-too-flat": Planted([*COLD, "--sft-steps", 20]),
     "warm-start-too-sharp": Planted([*COLD, "--sft-steps", 1500, "--sft-examples", 30]),
     "kl-before-first-update": Planted([*SHORT, "--kl-coef", 0.01], another_reference),
@@ -145,18 +167,23 @@ PLANTED = {
     "updates-skipped": Planted([*SMALL, "--agent", "rloo"], sometimes_infinite),
     "nothing-improved": Planted([*SMALL, "--agent", "rloo", "--timesteps", 40_000, "--learning-rate", 1e-9]),
 }
+LIMIT = ["--verifier", "exact", "--max-new-tokens", 2, "--episodes-per-update", 128, "--timesteps", 15_000]
+LIMIT += ["--agent", "rloo", "--sft-steps", 0, "--eval-episodes", 200, "--log-interval", 3]
+LIMITED = {f"cut-{share}": Planted(["--problems", MIXED[share], "--model", MIXED_WARM[share], *LIMIT]) for share in CUT}
+NEEDED = {WARM: warm_start, SUMS: write_sums}  # what runs are made from, and what makes it
+NEEDED |= {MIXED[share]: partial(write_mixed, share=share) for share in CUT}
+NEEDED |= {MIXED_WARM[share]: partial(warm_start, problems=MIXED[share]) for share in CUT}
 
 
 def train(name, runs):
     """Train one of the runs, into RUNS/NAME; return its folder."""
     folder = Path(runs, name)
-    warm, sums = Path(runs, Path(WARM).name), Path(runs, Path(SUMS).name)
-    planted = PLANTED.get(name) or Planted(HEALTHY[name])
-    args = [{WARM: warm, SUMS: sums}.get(part, part) for part in planted.args]
-    if warm in args and not (warm / "result.json").is_file():
-        called("sft", "--log-dir", warm, "--overwrite", *COMMON)
-    if sums in args:
-        write_sums(sums)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    planted = (PLANTED | LIMITED).get(name) or Planted(HEALTHY[name])
+    args = [Path(runs, Path(part).name) if part in NEEDED else part for part in planted.args]
+    for place, part in zip(args, planted.args, strict=True):
+        if part in NEEDED:
+            NEEDED[part](place)
     if not (folder / "result.json").is_file():
         with planted.bug():
             called("train", *args, *COMMON, "--log-dir", folder, "--overwrite", codes=(0, 1))
@@ -212,6 +239,6 @@ if __name__ == "__main__":
             )
         sys.exit()
     runs, *names = sys.argv[1:]
-    for each in names or [*PLANTED, *HEALTHY]:
+    for each in names or [*PLANTED, *LIMITED, *HEALTHY]:
         record(train(each, runs), RECORDED / each)
         print(each, flush=True)
