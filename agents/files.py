@@ -84,6 +84,22 @@ class Lock:
             return False
 
 
+def is_locked(file: Path) -> bool:
+    """Tell whether a process holds the lock of a file; False where that cannot be seen, as without the file."""
+    if fcntl is None or not file.is_file():
+        return False
+    descriptor = os.open(file, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:  # no locks on this file system
+        return False
+    finally:
+        os.close(descriptor)
+    return False
+
+
 _locks: WeakSet[Lock] = WeakSet()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import time
 from pathlib import Path
 from typing import Any
@@ -101,12 +102,12 @@ class Job:
             self._learn()
             final = self._last_evaluation()
             if tracker is not None:
-                tracker.conclude(self._result(final))
+                tracker.conclude(self.result(final))
         except SignalError:
             pass
         finally:
             self.agent.logger.close()
-        return self._result(final)
+        return self.result(final)
 
     def _warm_start(self) -> None:
         """Imitate the demonstrations, then write the first checkpoint."""
@@ -269,7 +270,9 @@ class Job:
         self.doctor.look()
         return figures
 
-    def _result(self, final: dict[str, Any] | None) -> dict[str, Any]:
+    def result(self, final: dict[str, Any] | None = None) -> dict[str, Any]:
+        """Return what `--json` prints; `final` has the figures of the last evaluation, if it was made."""
+        asked = self.interrupt.asked
         agent, warm_start = self.agent, self.state.get("warm_start", {})
         return {
             "run_dir": str(self.run_dir),
@@ -288,7 +291,8 @@ class Job:
             **({"best": self.state["best"]} if "best" in self.state else {}),
             "eval": final,
             "failures": failures(agent),
-            "interrupted": bool(self.interrupt.asked),
+            "interrupted": bool(asked),
+            **({"signal": signal.Signals(asked).name} if asked else {}),
         }
 
 

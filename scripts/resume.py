@@ -64,12 +64,12 @@ def continued(given: dict[str, Any]) -> tuple[Agent, Path]:
 
 
 def _forget_stop(result: Path) -> None:
-    """Remove the result of a run that stopped itself: it goes on, and rlenv doctor would call it stopped."""
+    """Remove the result of a run that stopped or was interrupted: it goes on, and nothing is to call it that."""
     try:
-        stopped = "stopped" in read_table(result)
+        found = read_table(result)
     except ValueError:  # none, or damaged
         return
-    if stopped:
+    if "stopped" in found or found.get("interrupted"):
         result.unlink()
 
 

@@ -6,7 +6,7 @@ import json
 import shlex
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -91,7 +91,7 @@ def train(**given: Any) -> None:
     model_defaults.announce(agent, given)
     with interrupt:  # not before: a signal while a model is loaded ends the command at once
         _open_folder(job, run_dir, given, resumed)
-        with _told(job, run_dir):
+        with _told(job, run_dir, given["report"]):
             result = job.run()
     _show(result, job.shown_samples, given)
     if interrupt.asked:
@@ -130,12 +130,13 @@ def _open_folder(job: Any, run_dir: Path, given: dict[str, Any], resumed: bool) 
 
 
 @contextmanager
-def _told(job: Any, run_dir: Path) -> Iterator[None]:
-    """End the command with one line that says why the run stopped and where its last checkpoint is."""
+def _told(job: Any, run_dir: Path, report: bool) -> Iterator[None]:
+    """End the command with one line that says why the run stopped and where its last checkpoint is; keep the reason."""
     from agents import DivergedError, VerifierError
+    from agents.checks import first_line
 
     from . import run_folder as folder
-    from .job import failures
+    from .faults import explain
     from .memory import is_out_of_memory, out_of_memory
     from .progress import say
 
@@ -143,20 +144,33 @@ def _told(job: Any, run_dir: Path) -> Iterator[None]:
     try:
         yield
     except (VerifierError, DivergedError) as error:
-        counts = {"timesteps": job.agent.num_timesteps, "failures": failures(job.agent)}
-        folder.write_json(run_dir / folder.RESULT, {"stopped": str(error), **counts})
+        _keep_reason(job, run_dir, error, str(error))
+        if report:
+            _report(run_dir)
         hint = " A smaller --learning-rate may help." if isinstance(error, DivergedError) else ""
-        click.echo(f"Stopped: {error}.{hint} The last checkpoint: {saved}", err=True)
+        click.echo(f"Stopped: {error}.{hint} The last checkpoint: {saved}. To go on: {_again(run_dir)}", err=True)
         sys.exit(1)
-    except (MemoryError, RuntimeError) as error:
+    except Exception as error:
         if not is_out_of_memory(error):
+            line, _ = explain(error) or (f"{type(error).__name__}: {first_line(error)}", 1)
+            _keep_reason(job, run_dir, error, line)
             raise
+        _keep_reason(job, run_dir, error, out_of_memory(job.phase))
         last = f"the last checkpoint: {saved}" if saved.exists() else "there is no checkpoint yet"
         click.echo(f"Stopped: {out_of_memory(job.phase)}; {last}", err=True)
         sys.exit(1)
     except KeyboardInterrupt:
         say(f"aborted; what was saved before goes on with: {_again(run_dir)}")
         raise
+
+
+def _keep_reason(job: Any, run_dir: Path, error: Exception, why: str) -> None:
+    """Write why a run stopped into its folder, if that is possible: the disk may be full, or the folder gone."""
+    from . import run_folder as folder
+
+    with suppress(OSError):
+        record = job.result() | {"stopped": why, "error": type(error).__name__}
+        folder.write_json(run_dir / folder.RESULT, record)
 
 
 def _checked(given: dict[str, Any]) -> dict[str, Any]:

@@ -223,9 +223,9 @@ def extend(old: dict[str, Any], new: dict[str, Any], folder: Path) -> dict[str, 
 
 
 def finished(folder: Path) -> dict[str, Any] | None:
-    """Return the result in a run folder; None if it is missing or incomplete, or the run was interrupted."""
+    """Return the result in a run folder; None if it is missing or incomplete, or the run was interrupted or stopped."""
     try:
         result = json.loads((folder / run_folder.RESULT).read_text(encoding="utf-8"))
     except (FileNotFoundError, json.JSONDecodeError):
         return None
-    return None if result.get("interrupted", True) else result  # missing in the result of a run that stopped
+    return None if result.get("interrupted", True) or "stopped" in result else result

@@ -9,6 +9,7 @@ from functools import partial
 import numpy as np
 
 from ..compare.curves import SAME, merge_equal, spread
+from ..doctor.policy_rules import HALVES
 from ..plots import as_svg
 from .collect import Kind
 from .drawing import Line, draw_all, draw_small, said
@@ -39,14 +40,15 @@ class Chart:
 
 
 def charts_of(kinds: Sequence[Kind]) -> list[Chart]:
-    """Return the charts of all metrics that are in the log and not 0 throughout."""
+    """Return the charts of all metrics that are in the log and more than 0, or than what rounding makes of 0."""
     axis = axis_of(kinds)
     parts = dict.fromkeys(name for kind in kinds for run in kind.runs for name in run.columns if "/parts/" in name)
     of_parts = [Metric(name, f"Part of the reward: {name.split('/parts/')[1]}", "Mean of an update.") for name in parts]
     charts = []
     for number, metric in enumerate([*METRICS[:2], *of_parts, *METRICS[2:]]):
         lines = [] if _says_nothing(metric, kinds) else lines_of(metric, kinds, axis)
-        if any(line.values.any() for line in lines):
+        noise = metric.noise[kinds[0].runs[0].config.get("dtype") in HALVES]
+        if any((np.abs(line.values) > noise).any() for line in lines):
             charts.append(_chart(f"chart-{number}", metric, lines))
     return charts
 

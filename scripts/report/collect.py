@@ -39,6 +39,7 @@ class Run:
         folder: where it is.
         config: its options.
         settings: of the agent, defaults among them, from its newest checkpoint; empty without one.
+        saved_updates: after how many updates that was written; None without one.
         result: what it printed at its end; empty for one that is running or was killed.
         columns: of progress.csv, NaN where a cell is empty [rows], by name.
         samples: rows of samples.jsonl.
@@ -47,6 +48,7 @@ class Run:
     folder: Path
     config: Mapping[str, Any]
     settings: Mapping[str, Any]
+    saved_updates: int | None
     result: Mapping[str, Any]
     columns: Mapping[str, np.ndarray]
     samples: Sequence[Mapping[str, Any]]
@@ -126,23 +128,32 @@ def _read(folder: Path) -> Run:
             f"{str(folder)!r} is not a run of rlenv train: its config.json names no agent; give one that is"
         )
     facts = folder / run_folder.CHECKPOINT / "agent.json"
-    settings = read_table(facts).get("settings") if facts.is_file() else None
+    checkpoint = read_table(facts) if facts.is_file() else {}
+    settings, updates = checkpoint.get("settings"), checkpoint.get("num_updates")
+    result = read_table(folder / run_folder.RESULT) if (folder / run_folder.RESULT).is_file() else {}
     return Run(
         folder,
         config,
         settings if isinstance(settings, dict) else {},
-        read_table(folder / run_folder.RESULT) if (folder / run_folder.RESULT).is_file() else {},
-        _columns(folder),
+        updates if isinstance(updates, int) else None,
+        result,
+        _columns(folder, ended=bool(result)),
         _samples(folder / EPISODES),
     )
 
 
-def _columns(folder: Path) -> dict[str, np.ndarray]:
-    """Return the table of a run's progress; a line that is still being written is left out."""
+def _columns(folder: Path, ended: bool) -> dict[str, np.ndarray]:
+    """Return the table of a run's progress; a line that is still being written is left out.
+
+    Raises:
+        ValueError: for a run without a line that has not ended: there is nothing to say yet.
+    """
     path = folder / CSV
     text = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
     lines = [line for line in text.splitlines(keepends=True) if line.endswith("\n")]
     rows = list(csv.DictReader(lines))
+    if not rows and ended:
+        return {}
     if not rows:
         raise ValueError(
             f"{str(folder)!r} has no figures yet ({CSV} has no line); wait for its first evaluation, or resume the run"

@@ -13,6 +13,7 @@ from ..compare.curves import SAME, calm, draw_one
 from ..plots import THEMED
 
 LABEL_GAP = 0.095  # of the height, between two labels
+ROUNDING = 1e-6  # of a figure; a line that varies by less is drawn flat
 
 
 @dataclass(frozen=True)
@@ -98,7 +99,8 @@ def said(value: float, share: bool) -> str:
 def _limit(axes: Any, values: np.ndarray, share: bool) -> None:
     """Show a little more than the figures, but no share above 1 and no length below 0; a wide band may be cut."""
     low, high = float(values.min()), float(values.max())
-    margin = 0.12 * (high - low) or max(0.1 * abs(high), 1e-3)
+    flat = high - low <= ROUNDING * max(abs(low), abs(high))
+    margin = max(0.1 * abs(high), 1e-3) if flat else 0.12 * (high - low)
     bottom = max(low - margin, 0.0) if low >= 0 else low - margin
     top = min(high + margin, 1.0) if share else high + margin
     axes.set_ylim(bottom, top)

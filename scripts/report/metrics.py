@@ -19,6 +19,7 @@ class Metric:
         share: whether it is a share, shown in percent.
         only_above: a column that must exceed 1 somewhere, or the metric says nothing.
         double_of: a column that may be the same throughout, whose chart says both then.
+        noise: what rounding alone makes of it, at most, where weights have 32 bits, and where they have 16.
     """
 
     column: str
@@ -30,8 +31,11 @@ class Metric:
     share: bool = False
     only_above: str = ""
     double_of: str = ""
+    noise: tuple[float, float] = (0.0, 0.0)
 
 
+SAME = (1e-6, 1e-6)  # of a policy and a copy of it, which are computed alike
+BETWEEN = (1e-6, 2.5e-3)  # of acting and training: two ways to compute the same
 METRICS = (
     Metric("rollout/success_rate", "Success", "Share of the sampled episodes that were right. Dots: held-out problems, "
            "greedy.", held_out="eval/success_rate", share=True),
@@ -41,9 +45,10 @@ METRICS = (
            held_out="eval/mean_ep_length", double_of="rollout/ep_rew_mean"),
     Metric("train/entropy_loss", "Entropy", "Nats per step. It falls as the policy becomes certain; at 0 it explores "
            "nothing.", sign=-1),
-    Metric("rollout/kl_start", "KL to the start", "Nats per step: how far the policy has moved."),
-    Metric("train/kl_ref", "KL to the reference", "Nats per step: what the KL anchor holds down."),
-    Metric("train/approx_kl", "KL of one update", "Nats per step, between acting and training. 0 in the first pass."),
+    Metric("rollout/kl_start", "KL to the start", "Nats per step: how far the policy has moved.", noise=SAME),
+    Metric("train/kl_ref", "KL to the reference", "Nats per step: what the KL anchor holds down.", noise=SAME),
+    Metric("train/approx_kl", "KL of one update", "Nats per step, between acting and training. 0 in the first pass.",
+           noise=BETWEEN),
     Metric("train/clip_fraction", "Clipped steps", "Share of steps whose ratio is clipped; these have no gradient.",
            share=True),
     Metric("rollout/frac_reward_zero_std", "Groups without a signal", "Share of groups whose rewards are all equal.",

@@ -16,6 +16,7 @@ from ..options import TEXT_ONLY
 from ..run_files import write_text
 from .charts import charts_of
 from .collect import Kind, Run, kinds_of, read_runs, shown_value
+from .stops import stops_of
 from .tokens import held_out_cards, training_cards, visible
 
 NAME = "report.html"
@@ -99,6 +100,7 @@ def render(runs: Sequence[Run], kinds: Sequence[Kind], paths: Sequence[str]) -> 
         kinds=kinds,
         figure=figure.replace("_", " "),
         outcomes=[_outcome(kind, figure) for kind in kinds],
+        stops=stops_of(runs),
         charts=charts_of(kinds),
         advice=_advice(runs),
         held_out=held_out_cards(kinds) if first.is_text else [],
@@ -148,10 +150,13 @@ def _outcome(kind: Kind, figure: str) -> Outcome:
 
 
 def _advice(runs: Sequence[Run]) -> list[Advice]:
-    """Return the findings, the gravest first; one that several runs share is there once."""
+    """Return the findings, the gravest first; one that several runs share is there once.
+
+    Why a run stopped is said elsewhere: see `stops_of`.
+    """
     found: dict[str, list[tuple[Run, Finding]]] = {}
     for run in runs:
-        for finding in run.findings:
+        for finding in (finding for finding in run.findings if finding.rule != "stopped"):
             found.setdefault(finding.rule, []).append((run, finding))
     advice = []
     for own in found.values():

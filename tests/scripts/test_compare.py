@@ -337,7 +337,9 @@ def test_more_agents_and_more_seeds_extend_a_comparison(tmp_path, monkeypatch):
     assert (settings["agents"], settings["seeds"]) == ("rloo,ppo", 2)
 
 
-@pytest.mark.parametrize("text", ['{"stopped": "why", "timesteps": 9}', '{"interrupted": true}', '{"inter', None])
+@pytest.mark.parametrize(
+    "text", ['{"stopped": "why", "interrupted": false}', '{"interrupted": true}', '{"interrup', "{}", None]
+)
 def test_a_run_that_did_not_come_to_its_end_is_not_finished(text, tmp_path):
     if text is not None:
         (tmp_path / "result.json").write_text(text)

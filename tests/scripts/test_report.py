@@ -1,6 +1,8 @@
 """`rlenv report`: the page stands alone, and what the runs hold is data in it, never markup."""
 
+import errno
 import json
+import os
 import re
 import shutil
 import signal
@@ -8,11 +10,19 @@ from html.parser import HTMLParser
 
 import numpy as np
 import pytest
-from _rlenv_scripts import job
+import torch
+from _rlenv_scripts import callbacks, job, run_folder
+from _rlenv_scripts.report import page as page_module
 from _rlenv_scripts.report.charts import running_mean
 from _rlenv_scripts.report.collect import kinds_of, read_runs
+from _rlenv_scripts.report.drawing import Line, draw_all
 from _rlenv_scripts.report.tokens import visible
 from inprocess import error_of, result_of, run
+from matplotlib.figure import Figure
+
+from agents.files import Lock
+from agents.learner import Learner
+from agents.policies.control import ControlPolicy
 
 VOID = {"meta", "link", "input", "br", "img"}
 EVIL = "<script>alert(1)</script><img src=x onerror=alert(1)>{{ 7 * 7 }}&amp;\x00\x1b[31m\u202e"
@@ -115,14 +125,190 @@ def test_names_of_kinds_in_a_chart_are_text(runs, tmp_path):
 
 
 def test_without_a_report_the_result_is_shown(tmp_path, monkeypatch):
-    """A run that is interrupted in its warm start has no figures yet."""
+    def full(path, text):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(page_module, "write_text", full)
+    result = result_of(outcome := run("train", *POLE, *COMMON, "--log-dir", tmp_path / "run"))
+    assert result["eval"] is not None
+    assert "no report was written: " in outcome.stderr and os.strerror(errno.ENOSPC) in outcome.stderr
+
+
+# Runs that are not at their end.
+
+
+def stop_at(monkeypatch, act, update=2):
+    """Call something at the beginning of an update of runs made from now on."""
+
+    def watch(self):
+        if self.model.num_updates >= update - 1:
+            act()
+
+    monkeypatch.setattr(callbacks.ShowProgress, "_on_rollout_start", watch)
+
+
+def raising(error):
+    def act():
+        raise error
+
+    return act
+
+
+def end_of(path):
+    """Return what a page says about the end of a run."""
+    text = " ".join(page_of(path).text.split())
+    return text.partition("Not at its end")[2].partition("What the doctor finds")[0]
+
+
+def test_a_run_that_a_signal_stopped_says_which_and_how_to_go_on(tmp_path, monkeypatch):
+    folder = tmp_path / "my run"
+    stop_at(monkeypatch, lambda: signal.raise_signal(signal.SIGTERM))
+    outcome = run("train", *POLE, *COMMON, "--log-dir", folder)
+    assert outcome.exit_code == 128 + signal.SIGTERM
+    result = json.loads(outcome.stdout.splitlines()[-1])
+    end = end_of(folder / "report.html")
+    assert "stopped with SIGTERM" in end and "after update 1" in end
+    assert f"rlenv train --resume '{folder}'" in end
+    for number, said in {"SIGINT": "stopped with Ctrl-C", "SIGHUP": "Its terminal was closed"}.items():
+        (folder / "result.json").write_text(json.dumps(result | {"signal": number}))
+        result_of(run("report", folder, "--json"))
+        assert said in end_of(folder / "report.html")
+    monkeypatch.undo()
+    result_of(run("train", "--resume", folder, "--json", "--episodes", 16, "--report"))
+    assert end_of(folder / "report.html") == ""
+
+
+def test_a_run_that_was_stopped_in_its_warm_start_has_a_report(tmp_path, monkeypatch):
     monkeypatch.setattr(job, "log_scalar", lambda *_: signal.raise_signal(signal.SIGINT))
     folder = tmp_path / "run"
     outcome = run("train", *TEXT, *COMMON, "--log-dir", folder)
     assert outcome.exit_code == 128 + signal.SIGINT
-    assert json.loads(outcome.stdout.splitlines()[-1])["interrupted"] is True
-    assert "no report was written: " in outcome.stderr and "has no figures yet" in outcome.stderr
     assert f"To go on: rlenv train --resume {folder}" in outcome.stderr
+    assert "stopped with Ctrl-C" in end_of(folder / "report.html")
+    assert "Curves" not in page_of(folder / "report.html").text
+
+
+BROKEN = "def broken(completions, **columns):\n    raise ValueError('no such key')\n"
+
+
+def test_a_run_whose_verifier_fails_says_so_and_how_to_go_on(tmp_path):
+    (tmp_path / "rewards.py").write_text(BROKEN)
+    folder = tmp_path / "run"
+    verifier = ["--verifier", f"arith,{tmp_path}/rewards.py:broken"]
+    small = ["--sft-steps", 1, "--sft-examples", 8, "--episodes", 128, "--episodes-per-update", 128]
+    outcome = run("train", *verifier, *small, "--eval-episodes", 4, *COMMON, "--log-dir", folder)
+    assert outcome.exit_code == 1 and "Stopped: " in outcome.stderr
+    assert f"To go on: rlenv train --resume {folder}" in outcome.stderr
+    end = end_of(folder / "report.html")
+    assert "no such key" in end and "First repair what the message names" in end
+    assert f"rlenv train --resume {folder}" in end
+    assert page_of(folder / "report.html").text.count("no such key") == 1  # the doctor does not say it again
+
+
+@pytest.mark.parametrize("kind", ["weights", "updates", "gap"])
+def test_a_run_that_diverged_says_so_and_goes_on_with_a_smaller_rate(kind, tmp_path, monkeypatch):
+    def infinite(self, batch, of=Learner.loss):
+        value, metrics = of(self, batch)
+        return value * torch.inf, metrics
+
+    def overflow(self, closure=None):
+        for group in self.param_groups:
+            for weights in group["params"]:
+                weights.data.fill_(torch.inf)
+
+    def doubled(self, rollout, *args, of=ControlPolicy.evaluate_actions, **more):
+        log_probs, entropy = of(self, rollout, *args, **more)
+        return 2 * log_probs, entropy
+
+    place, name, wrong, message = {
+        "weights": (torch.optim.Adam, "step", overflow, "NaN or infinite"),
+        "updates": (Learner, "loss", infinite, "updates in a row had non-finite"),
+        "gap": (ControlPolicy, "evaluate_actions", doubled, "while acting and training differ by"),
+    }[kind]
+    monkeypatch.setattr(place, name, wrong)
+    folder = tmp_path / "run"
+    outcome = run("train", *POLE, "--episodes", 80, *COMMON, "--log-dir", folder)
+    assert outcome.exit_code == 1, outcome.output
+    end = end_of(folder / "report.html")
+    assert message in end and "A smaller learning rate may help" in end
+    assert f"rlenv train --resume {folder} --learning-rate 0.001" in end
+
+
+def test_a_run_that_ended_with_an_error_says_which(tmp_path, monkeypatch):
+    folder = tmp_path / "run"
+    stop_at(monkeypatch, raising(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(tmp_path / "file"))))
+    assert run("train", *POLE, *COMMON, "--log-dir", folder).exit_code == 1
+    assert json.loads((folder / "result.json").read_text())["error"] == "OSError"
+    result_of(run("report", folder, "--json"))
+    end = end_of(folder / "report.html")
+    assert os.strerror(errno.ENOSPC) in end and "free some space" in end and "after update 1" in end
+
+
+def test_a_run_that_could_not_say_why_it_ended_was_killed_or_had_no_space(tmp_path, monkeypatch):
+    folder = tmp_path / "run"
+
+    def full(path, value):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+
+    def begin_to_fail():
+        monkeypatch.setattr(run_folder, "write_json", full)
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(folder / "file"))
+
+    stop_at(monkeypatch, begin_to_fail)
+    assert run("train", *POLE, *COMMON, "--log-dir", folder).exit_code == 1
+    assert not (folder / "result.json").exists()
+    (folder / ".lock").touch()  # what a kill leaves
+    result_of(run("report", folder, "--json"))
+    end = end_of(folder / "report.html")
+    assert "ended without a word" in end and "killed" in end and "full disk" in end
+    assert f"rlenv train --resume {folder}" in end
+    shutil.rmtree(folder / "checkpoint")
+    result_of(run("report", folder, "--json"))
+    assert "It has no checkpoint: it starts again from its beginning" in end_of(folder / "report.html")
+    with Lock(folder / ".lock", "busy"):
+        result_of(run("report", folder, "--json"))
+    end = end_of(folder / "report.html")
+    assert "It is still running" in end and "--resume" not in end
+
+
+def test_a_run_that_went_on_from_its_end_and_was_killed_is_not_at_its_end(runs, tmp_path):
+    shutil.copytree(runs / "pole", tmp_path / "run")
+    result_of(run("report", tmp_path / "run", "--json"))
+    assert end_of(tmp_path / "run" / "report.html") == ""
+    result = json.loads((tmp_path / "run" / "result.json").read_text())
+    (tmp_path / "run" / "result.json").write_text(json.dumps(result | {"updates": result["updates"] - 1}))
+    result_of(run("report", tmp_path / "run", runs / "pole", "--out", tmp_path / "two.html", "--json"))
+    text = page_of(tmp_path / "two.html").text
+    assert "Runs that are not at their end" in text and "ended without a word" in text
+
+
+def titles_of(path):
+    return re.findall(r"<figcaption><h3>(.*?)</h3>", path.read_text(encoding="utf-8"))
+
+
+def test_rounding_is_not_drawn(runs, tmp_path):
+    shutil.copytree(runs / "text", tmp_path / "run")
+    config = json.loads((tmp_path / "run" / "config.json").read_text())
+    names = ("time/iterations", "train/entropy_loss", "rollout/kl_start", "train/approx_kl")
+    shown = {}
+    for kl, dtype in ((1e-12, "float32"), (1e-3, "float32"), (1e-3, "bfloat16"), (1e-2, "bfloat16")):
+        rows = [names, *((update, -0.5 / update, 3e-08, kl) for update in (1, 2))]
+        (tmp_path / "run" / "progress.csv").write_text("".join(",".join(map(str, row)) + "\n" for row in rows))
+        (tmp_path / "run" / "config.json").write_text(json.dumps(config | {"dtype": dtype}))
+        result_of(run("report", tmp_path / "run", "--json"))
+        titles = titles_of(tmp_path / "run" / "report.html")
+        assert {*titles} <= {"Entropy", "KL of one update"} and "Entropy" in titles
+        shown[kl, dtype] = "KL of one update" in titles
+    assert [*shown.values()] == [False, True, False, True]
+
+
+@pytest.mark.parametrize(("values", "span"), [((0.3, 0.3 + 1e-9), 0.06), ((0.3, 0.4), 0.124)])
+def test_a_line_that_only_rounding_bends_is_drawn_flat(values, span):
+    figure = Figure()
+    x = np.arange(2.0)
+    draw_all(figure, [Line("a", 0, raw=np.stack([x, values]), dots=np.stack([x, values]))], share=False)
+    low, high = figure.axes[0].get_ylim()
+    assert high - low == pytest.approx(span)
 
 
 def test_a_run_of_control_has_curves_and_no_completions(runs):
