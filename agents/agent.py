@@ -227,6 +227,7 @@ class Agent(Learner):
         before = self.num_timesteps
         stack = stacked.current()
         how = self.collector.collect if stack is None else partial(stack.collect, self.collector)
+        self.policy.release()  # a callback may have changed the weights without torch noticing
         collect = partial(
             how, self.policy.whole(), self.own_episodes, self.generator, on_step=on_step, progress=self.progress
         )  # fmt: skip

@@ -30,6 +30,8 @@ def predict(
     generator: torch.Generator,
 ) -> tuple[np.ndarray, Any]:
     """Return actions for an environment, and the next state; see `Agent.predict`."""
+    if state is None:
+        policy.release()  # as in `evaluate`
     policy = policy.whole()
     single = _is_single(env.single_observation_space, observation)
     device = generator.device
@@ -59,6 +61,7 @@ def evaluate(
     if seed is not None:
         collector.seed(seed_of(collector.envs, seed))
         generator = torch.Generator(generator.device).manual_seed(parallel.own_seed(seed))
+    policy.release()  # nobody may have noticed how weights changed since
     policy = policy.whole()
     count = parallel.share(check_count("num_episodes", num_episodes, low=parallel.size()))
 

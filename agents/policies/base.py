@@ -64,7 +64,7 @@ class Policy(nn.Module):
         return self
 
     def release(self) -> None:
-        """Drop the copy that `whole` returned, if any."""
+        """Drop the copy that `whole` returned, and whatever else was made of the weights, which may have changed."""
 
     def initial_state(self, num_envs: int) -> State:
         """Return the state before the first step of `num_envs` slots."""

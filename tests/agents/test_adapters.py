@@ -119,6 +119,59 @@ def test_the_fast_step_reads_merged_weights_and_follows_them_in_place():
     assert own_bytes(merged.model) == places, "a captured graph reads fixed addresses"
 
 
+def add_in_data(weight, generator):
+    weight.data.add_(torch.randn(weight.shape, generator=generator, dtype=torch.float64) * 0.2)
+
+
+def average_in_data(weight, generator):
+    shadow = torch.randn(weight.shape, generator=generator, dtype=torch.float64).to(weight.dtype)
+    weight.data.copy_(weight.data.mul(0.5).add(shadow, alpha=0.1))
+
+
+def load_by_hand(weight, generator):
+    loaded = torch.randn(weight.shape, generator=generator, dtype=torch.float64) * 0.2
+    weight.detach().view(torch.uint8).numpy()[:] = loaded.to(weight.dtype).view(torch.uint8).numpy()
+
+
+@pytest.mark.parametrize("change", [add_in_data, average_in_data, load_by_hand])
+@pytest.mark.parametrize(("dtype", "tolerance"), [("float64", EXACT), ("bfloat16", 0.25)])
+def test_acting_follows_changes_that_torch_does_not_count(change, dtype, tolerance):
+    """The merged copy, and in 16 bits the stacked one, were made again only if torch's version counters moved."""
+    envs = text_envs(4, group_size=2)
+    agent = agent_on("tiny", envs, policy_kwargs={"lora_rank": 4, "dtype": dtype})
+    policy = train_a_bit(agent.policy)
+    generator = torch.Generator().manual_seed(2)
+    agent.evaluate(envs, 4, seed=0)
+    counted = sum(weight._version for weight in policy.parameters())
+    for name, weight in policy.named_parameters():
+        if "lora_" in name:
+            change(weight, generator)
+    assert sum(weight._version for weight in policy.parameters()) == counted, "torch has counted this change"
+    check_acting_equals_training(policy, envs, tolerance, episodes=12)
+    _, played = agent.evaluate(envs, 4, seed=0)
+    trained, _ = policy.evaluate_actions(played, entropy=False)
+    assert_close(trained[played.mask], played.log_probs[played.mask], tolerance, "evaluate() acts with the new weights")
+
+
+def test_a_kept_state_follows_such_a_change_once_all_slots_start_anew():
+    envs = text_envs(4, group_size=2)
+    policy = adapted("llama", envs)
+    obs, _ = envs.reset(seed=0)
+    starts = torch.ones(4, dtype=torch.bool)
+    first, state = policy.action_log_probs(obs, None, starts)
+    _, _, acting = policy.act(obs, None, starts)
+    for name, weight in policy.named_parameters():
+        if "lora_" in name:
+            add_in_data(weight, torch.Generator().manual_seed(2))
+    wanted = policy.model(obs["tokens"][:, : int(obs["length"].max())]).logits
+    wanted = wanted[torch.arange(4), obs["length"] - 1, :VOCAB].log_softmax(-1)
+    seen, _ = policy.action_log_probs(obs, state, starts)
+    assert (seen - first).abs().max() > 0.01
+    assert_close(seen, wanted, EXACT, "what play shows")
+    actions, log_probs, _ = policy.act(obs, acting, starts)
+    assert_close(log_probs, wanted.gather(1, actions[:, None])[:, 0], EXACT, "what acts")
+
+
 def test_a_captured_step_follows_the_adapter(monkeypatch):
     monkeypatch.setattr(LanguageModelPolicy, "device", torch.device("cuda"))
     envs = text_envs(4, group_size=2)

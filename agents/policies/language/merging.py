@@ -43,6 +43,10 @@ class Merged:
         """Return the decode step."""
         return make_step(self.model, max_length)
 
+    def forget(self) -> None:
+        """Let the next `refresh` copy the weights, whether or not torch has counted a change."""
+        self._version = -1
+
     @torch.no_grad()
     def refresh(self) -> None:
         """Follow the adapter, if it has changed: in place, since captured graphs know the weights by their address."""
@@ -121,6 +125,10 @@ class Apart:
             return Products(parts)
         self._stacks.append(Stacked(parts))
         return self._stacks[-1]
+
+    def forget(self) -> None:
+        """Let the next `refresh` copy the weights, whether or not torch has counted a change."""
+        self._version = -1
 
     @torch.no_grad()
     def refresh(self) -> None:

@@ -152,7 +152,12 @@ class LanguageModelPolicy(Policy):
 
     @override
     def release(self) -> None:
-        """Free packed copies of weights (`packed.py`): the next rollout makes new ones."""
+        """Free packed copies of weights (`packed.py`) and mark those that contain an adapter (`merging.py`) as old.
+
+        The next rollout makes new ones, whether or not torch has counted how the weights changed.
+        """
+        if self._acting is not None:
+            self._acting.forget()
         if isinstance(self._step, LlamaStep):
             self._step.forget()
 
@@ -170,7 +175,7 @@ class LanguageModelPolicy(Policy):
         """Return tokens [B], their log-probabilities [B] and the state, which has read everything but those tokens."""
         assert isinstance(obs, dict)
         tokens, lengths = obs["tokens"], obs["length"].clamp(min=1)  # a slot that has not started may get any token
-        state, stale = self._up_to_date(state, len(lengths), bool(episode_start.any()))
+        state, stale = self._up_to_date(state, len(lengths), episode_start)
         starts = torch.ones_like(episode_start) if stale else episode_start
         with without_cudnn(self.device):
             return *state.act(tokens, lengths, starts, playing, deterministic, generator), state
@@ -181,27 +186,35 @@ class LanguageModelPolicy(Policy):
         self, obs: Obs, state: Decoder | None, episode_start: torch.Tensor
     ) -> tuple[torch.Tensor, Decoder]:
         assert isinstance(obs, dict)
-        if self._acting is not None:
-            self._acting.refresh()
         tokens, lengths, starts = obs["tokens"], obs["length"], episode_start
-        if state is None or state.num_slots != len(lengths) or state.step is not self._step or state.is_stale():
+        fits = state is not None and state.num_slots == len(lengths) and state.step is self._step
+        if not fits or bool(episode_start.all()):
+            self.release()
+        if state is None or not fits or self._is_stale(state):
             state = Decoder(self._actor, self._step, self._choose, len(lengths), self.max_length)
-            state.is_stale()  # from here on, whether the weights change
+            self._is_stale(state)  # from here on, whether the weights change
             starts = torch.ones_like(episode_start)
         with without_cudnn(self.device):
             return self._distribution(state.logits(tokens, lengths, starts, None)), state
 
-    def _up_to_date(self, state: Decoder | None, num_slots: int, starting: bool) -> tuple[Decoder, bool]:
+    def _up_to_date(self, state: Decoder | None, num_slots: int, starts: torch.Tensor) -> tuple[Decoder, bool]:
         """Return a decoder that fits the model as it is now, and whether its cache must be filled again."""
         if state is None or state.num_slots != num_slots:
             state = self.initial_state(num_slots)
+        elif bool(starts.all()):
+            self.release()  # as at the start of a rollout
+        stale = self._is_stale(state)
+        thorough = stale or bool(starts.any())
+        if self._layout is None or not self._layout.holds(thorough) or state.step is not self._step:
+            state = self.initial_state(num_slots)
+            stale = self._is_stale(state)
+        return state, stale
+
+    def _is_stale(self, state: Decoder) -> bool:
+        """Let the copy that acts follow the adapter, if any; return whether the decoder's cache is of other weights."""
         if self._acting is not None:
             self._acting.refresh()
-        stale = state.is_stale()
-        if self._layout is None or not self._layout.holds(thorough=stale or starting) or state.step is not self._step:
-            state = self.initial_state(num_slots)
-            stale = state.is_stale()
-        return state, stale
+        return state.is_stale()
 
     def with_parameters(self, parameters: dict[int, nn.Parameter]) -> Self:
         """Return a copy with other parameters, given by the id of those that they replace.
