@@ -283,7 +283,8 @@ class Agent(Learner):
 
         Returns:
             Metrics and the episodes: `episodes`, `mean_reward`, `success_rate` (None if the environment does not say),
-            `mean_ep_length`, `deterministic`; `failed` (episodes without a verdict) and `success_by_level`, if any.
+            `mean_ep_length`, `deterministic`; if any, `failed` (episodes without a verdict), `success_by_level` and
+            `success_known` (the share of episodes that `success_rate` is of, below 1).
 
         Raises:
             VerifierError: if the verifier failed on all of them.
@@ -364,7 +365,7 @@ class Agent(Learner):
 
     def dump_logs(self, iteration: int = 0) -> None:
         """Write out what was recorded: of metrics, the mean over the updates since the last time."""
-        log_entry.drop_failures(self.logger, self.failure_watch.totals, self.policy_optimizer.total_skipped)
+        log_entry.drop_empty(self.logger, self.failure_watch.totals, self.policy_optimizer.total_skipped)
         shown = dict(zip(("total_timesteps", "trained_timesteps", "episodes", "iterations"), COUNTERS, strict=True))
         for name, counter in shown.items():
             self.logger.record(f"time/{name}", getattr(self, counter))

@@ -13,6 +13,7 @@ from .rollout import NO_VERDICT
 
 NEWEST = ("train/skipped_updates", "train/learning_rate")  # the first is a count of the whole run
 EXTREMES = {"train/logp_gap_max": max, "rollout/group_size_min": min}
+KNOWN = "rollout/success_known_frac"
 FAILURES = {f"rollout/{name}_frac": (name,) for name in NO_VERDICT} | {"rollout/failed_frac": NO_VERDICT}
 
 
@@ -35,18 +36,24 @@ def record_metrics(logger: Logger, metrics: Mapping[str, float]) -> None:
             logger.record_mean(name, value)
 
 
-def drop_failures(logger: Logger, totals: Mapping[str, int], skipped: int) -> None:
-    """Leave the figures of failures out of an entry as long as there was no failure in the run.
+def drop_empty(logger: Logger, totals: Mapping[str, int], skipped: int) -> None:
+    """Leave out of an entry what would say nothing.
+
+    These are the figures of failures as long as there was none in the run, and the share of episodes whose success is
+    known if that is all of them, or none.
 
     Args:
         logger: has the entry.
         totals: episodes of the run without a verdict, by kind.
         skipped: updates of the run that were skipped.
     """
+    numbers = logger.name_to_value
     failed = {name: any(totals[kind] for kind in kinds) for name, kinds in FAILURES.items()}
-    for name, happened in (failed | {"train/skipped_updates": skipped > 0}).items():
-        if not happened and not logger.name_to_value.get(name, 0.0):
-            for column in (logger.name_to_value, logger.name_to_excluded, logger.name_to_count):
+    kept = failed | {"train/skipped_updates": skipped > 0, KNOWN: False}
+    for name, happened in kept.items():
+        value = numbers.get(name, 0.0)
+        if not happened and (not value or (name == KNOWN and value == 1)):
+            for column in (numbers, logger.name_to_excluded, logger.name_to_count):
                 column.pop(name, None)
 
 

@@ -48,7 +48,10 @@ def is_logged(interval: int, update: int) -> bool:
 
 
 def rollout_metrics(rollout: Rollout) -> dict[str, float]:
-    """Return the metrics of one rollout; episodes without a verdict count only in `failed_frac`."""
+    """Return the metrics of one rollout; episodes without a verdict count only in `failed_frac`.
+
+    Episodes of which it is not known whether they succeeded are left out of the rates of success.
+    """
     columns = (rollout.valid, rollout.truncated, rollout.returns, rollout.lengths, rollout.groups, rollout.success)
     valid, truncated, returns, lengths, groups, success, *more = to_host(*columns, *rollout.extras.values())
     extras = dict(zip(rollout.extras, more, strict=True))
@@ -67,8 +70,9 @@ def rollout_metrics(rollout: Rollout) -> dict[str, float]:
         "rollout/frac_reward_zero_std": _equal_groups(returns, groups),
         "rollout/group_size_min": float(groups.unique(return_counts=True)[1].min()),
     }
-    if not bool(success[valid].isnan().any()):
-        metrics["rollout/success_rate"] = _mean(success[valid])
+    metrics["rollout/success_known_frac"] = _mean((known := ~success.isnan())[valid].float())
+    if bool((known & valid).any()):
+        metrics["rollout/success_rate"] = _mean(success[valid & known])
         by_level = mean_by_level(extras["level"], success, valid) if "level" in extras else {}
         metrics |= {f"rollout/success_rate/level_{level}": rate for level, rate in by_level.items()}
     for name, figures in extras.items():
@@ -84,8 +88,8 @@ def success_by_level(rollout: Rollout) -> dict[int, float]:
 
 
 def mean_by_level(levels: torch.Tensor, success: torch.Tensor, valid: torch.Tensor) -> dict[int, float]:
-    """Return the mean of [N] over valid episodes by their level, which is NaN for those that have none."""
-    counted = valid & ~levels.isnan()
+    """Return the mean of [N] over valid episodes by their level; NaN stands for an unknown level or success."""
+    counted = valid & ~levels.isnan() & ~success.isnan()
     levels, success = levels[counted], success[counted]
     return {int(level): _mean(success[levels == level]) for level in levels.unique()}
 
@@ -117,11 +121,12 @@ def outcome_metrics(
     if not bool(valid.any()):
         why = f": {failure}" if failure else ""
         raise VerifierError(f"the verifier reached no verdict on all {len(valid)} episodes of the evaluation{why}")
-    solved = success[valid]
+    known = ~success[valid].isnan()
     return {
         "episodes": int(valid.sum()),
         "mean_reward": _mean(returns[valid]),
-        "success_rate": None if bool(solved.isnan().any()) else _mean(solved),
+        "success_rate": _mean(success[valid][known]) if bool(known.any()) else None,
+        **({"success_known": _mean(known.float())} if bool(known.any()) and not bool(known.all()) else {}),
         "mean_ep_length": _mean(lengths[valid]),
         **({"failed": int((~valid).sum())} if bool((~valid).any()) else {}),
         **({"success_by_level": {str(level): rate for level, rate in levels.items()}} if levels else {}),

@@ -158,25 +158,23 @@ class Record:
 
     def _add_outcomes(self, numbers: np.ndarray, rows: np.ndarray, info: dict[str, Any]) -> None:
         """Keep what the infos say about these episodes, which are in these rows of its columns."""
-        if "verdict_status" in info:
-            self.valid[numbers] = np.asarray(info["verdict_status"], dtype=object)[rows] == "ok"
-        elif "verifier_failed" in info:
-            self.valid[numbers] = ~np.asarray(info["verifier_failed"], dtype=bool)[rows]
-        if "is_success" in info:
-            self.success[numbers] = np.asarray(info["is_success"], dtype=float)[rows]
+        has, failed = _told(info, "verifier_failed", rows)
+        self.valid[numbers[has]] = ~failed.astype(bool)
+        has, success = _told(info, "is_success", rows)
+        self.success[numbers[has]] = success.astype(float)
         level: dict[str, Any] = {key: info[key] for key in ("level", "_level") if key in info}
         for prefix, columns in (("", level), ("parts/", info.get("verdict", {}))):
             for name in [name for name in columns if not name.startswith("_")]:
-                values = np.asarray(columns[name], dtype=float)
-                has = np.asarray(columns.get(f"_{name}", np.ones(len(values))), dtype=bool)[rows]
-                self._extra(prefix + name)[numbers[has]] = values[rows[has]]
-        if "verdict_status" in info and not self.valid[numbers].all():
-            status = np.asarray(info["verdict_status"], dtype=object)[rows]
+                has, values = _told(columns, name, rows)
+                self._extra(prefix + name)[numbers[has]] = values.astype(float)
+        has, status = _told(info, "verdict_status", rows)
+        self.valid[numbers[has]] = status == "ok"
+        if (status != "ok").any():
             for kind in dict.fromkeys(status[status != "ok"]):
-                self._extra(kind)[numbers[status == kind]] = 1.0
-            reasons = np.asarray(info.get("verdict_reason", info["verdict_status"]), dtype=object)[rows]
-            failed = zip(status[status != "ok"], reasons[status != "ok"], strict=True)
-            messages = [f"{kind}: {reason}" for kind, reason in failed if reason]
+                self._extra(kind)[numbers[has][status == kind]] = 1.0
+            reasons = np.asarray(info.get("verdict_reason", info["verdict_status"]), dtype=object)[rows[has]]
+            failures = zip(status[status != "ok"], reasons[status != "ok"], strict=True)
+            messages = [f"{kind}: {reason}" for kind, reason in failures if reason]
             self.failure = messages[-1] if messages else self.failure
 
     def _extra(self, name: str) -> np.ndarray:
@@ -238,3 +236,15 @@ class Record:
             return rows.new_zeros(self.num_episodes, *rows.shape[1:]).index_copy(0, numbers, rows)
 
         return map_obs(order, map_many(torch.cat, [obs for _, obs in seen]))
+
+
+def _told(columns: dict[str, Any], name: str, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return of which rows [n] the infos have a value of this name, bool [n], and those values.
+
+    Elsewhere a column holds anything: Gymnasium fills it with 0, False or None, and says so in the column `_name`.
+    """
+    if name not in columns:
+        return np.zeros(len(rows), dtype=bool), np.empty(0, dtype=object)
+    values = np.asarray(columns[name])
+    has = np.asarray(columns.get(f"_{name}", np.ones(len(values))), dtype=bool)[rows]
+    return has, values[rows[has]]

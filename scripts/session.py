@@ -228,7 +228,8 @@ def describe(figures: dict[str, Any]) -> str:
     success = figures["success_rate"]
     parts = [f"mean reward {figures['mean_reward']:.3f}", f"mean length {figures['mean_ep_length']:.1f}"]
     if success is not None:
-        parts.insert(0, f"success {success:.3f}")
+        known = f" (known of {figures['success_known']:.0%})" if "success_known" in figures else ""
+        parts.insert(0, f"success {success:.3f}{known}")
     mode = "greedy" if figures["deterministic"] else "sampled"
     where = f", {figures['split']} split" if figures["split"] else ""
     return f"{', '.join(parts)}  ({figures['episodes']} episodes, {mode}{where})"
