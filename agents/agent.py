@@ -11,33 +11,29 @@ from typing import Any, ClassVar, Self, Unpack
 import numpy as np
 import torch
 from gymnasium.spaces import Box
-from gymnasium.vector import VectorEnv
 from stable_baselines3.common.callbacks import BaseCallback
-from stable_baselines3.common.logger import Logger
 from stable_baselines3.common.utils import configure_logger
-from stable_baselines3.common.vec_env import VecEnv, VecNormalize, unwrap_vec_normalize
 from typing_extensions import override
 
-from . import log_entry, parallel, playing, saving, stacked
+from . import budget, log_entry, parallel, playing, saving, stacked
 from .callbacks import as_callback
 from .checkpoint import COUNTERS, while_unchanged
 from .checks import check_count, check_goal, check_number
-from .collector import Collector, OnStep
-from .envs import LOOP_OFFERS, check_groups, make_envs, resolve_device, seed_of, single_spaces, with_tokenizer
+from .collector import OnStep
+from .envs import LOOP_OFFERS, MissingEnv, make_envs, origin_of, resolve_device, single_spaces, with_tokenizer
 from .failures import FailureWatch
-from .learner import Learner
 from .metrics import is_logged, rollout_metrics
 from .optimizer import warn_of_float16
 from .policies import SavedPolicy, make_policy
 from .policies.language.sharded import check_shard, check_sharded_checkpoints
 from .policies.language.sharded import shard as shard_policy
 from .rollout import Rollout
-from .sb3_envs import as_vec_env
 from .settings import LearnerSettings
 from .stability import StabilityWatch
+from .surface import Surface
 
 
-class Agent(Learner):
+class Agent(Surface):
     """A policy-gradient agent with stable-baselines3's methods; `Learner` says what its loss is.
 
     Args:
@@ -63,10 +59,6 @@ class Agent(Learner):
     """
 
     default_group_size: ClassVar[int] = 1
-    compares_groups: bool = False  # whether an episode is compared with the others of its prompt
-    _logger: Logger | None = None
-    _vec_env: VecEnv | None = None
-    before_rollout: dict[str, Any] | None = None  # while one is collected; a checkpoint continues from there
 
     def __init__(
         self,
@@ -104,15 +96,12 @@ class Agent(Learner):
         slots = check_count("num_envs", most)
         size = check_count("group_size", self.default_group_size if group_size is None else group_size)
         offers: dict[str, Any] = {"group_size": size, "device": str(self.device), **LOOP_OFFERS}
-        self.env: VectorEnv = make_envs(env, slots, env_kwargs, skip_finished=True, **offers)
+        self.make_envs = partial(make_envs, env, env_kwargs=env_kwargs, skip_finished=True, **offers)
+        self.use_env(self.make_envs(num_envs=slots), group_size)
         if not isinstance(policy, SavedPolicy):  # `load` finds out first whether the problems have changed
             self.policy.adopt_tokenizer(self.env.metadata)
-        self.num_envs = sum(parallel.gather(self.env.num_envs))
-        compares = type(self).__name__ if self.compares_groups else None
-        self.group_size = check_groups(self.env, group_size, self.episodes_per_update, compares)
-        self.own_episodes = parallel.check_episodes(self.episodes_per_update, self.group_size)
-        self.collector = Collector(self.env, self.device)
-        self.collector.seed(seed_of(self.env, self.seed))
+        given = {"episodes_per_update": episodes_per_update, "num_envs": num_envs if isinstance(env, str) else slots}
+        self.left_open = {name for name, value in given.items() if value is None}  # until the first `learn`
         self.failure_watch = FailureWatch(self.max_failed_share)
         self.stability_watch = StabilityWatch(discrete=not isinstance(self.env.single_action_space, Box))
         self.num_timesteps = self.num_episodes = 0
@@ -122,9 +111,7 @@ class Agent(Learner):
         self.updating = False
         self.extra_state: dict[str, Any] = {}
         self.unwritten: dict[str, list[float]] = {}  # of the log of the run that is continued
-        self.origin: dict[str, Any] = {"env": None, "env_kwargs": None}
-        if isinstance(env, str):
-            self.origin = {"env": env, "env_kwargs": dict(env_kwargs or {})}
+        self.origin = origin_of(env, env_kwargs)
 
     def learn(
         self,
@@ -136,7 +123,12 @@ class Agent(Learner):
         progress_bar: bool = False,
         total_episodes: int | None = None,
     ) -> Self:
-        """Train for this many steps or episodes; the last rollout may go beyond.
+        """Train for this many steps or episodes; the last rollout is played to its end.
+
+        So a budget of steps is exceeded by less than a rollout: `episodes_per_update` episodes, unless DAPO needs
+        several rounds. If that number is left open and the environment says how long an episode may be, the first
+        `learn` makes it, and `num_envs` with it, so small that the longest possible rollout is at most half of
+        `total_timesteps`, or one group: one episode for agents with a critic, else two. Both then stay as they are.
 
         Args:
             total_timesteps: steps of the environment (tokens, for text), surplus ones included; see `num_timesteps`.
@@ -177,8 +169,13 @@ class Agent(Learner):
 
         Metrics are recorded with the logger, whose means `dump_logs` writes out. For arguments and errors, see `learn`.
         """
+        if isinstance(self.env, MissingEnv):
+            self.env.reset()  # an error, before anything changes
         counter, goal = check_goal(total_timesteps, total_episodes, progress_bar)
         warn_of_float16(self.policy)
+        if total_timesteps is not None:
+            budget.fit(self, goal)
+        self.left_open = set()
         if reset_num_timesteps:
             self.num_timesteps = self.trained_timesteps = self.num_episodes = self.num_updates = 0
         if self._logger is None:
@@ -250,6 +247,14 @@ class Agent(Learner):
         metrics = super().update(rollout)
         self.before_rollout, self.updating = None, False
         return metrics
+
+    def dump_logs(self, iteration: int = 0) -> None:
+        """Write out what was recorded: of metrics, the mean over the updates since the last time."""
+        log_entry.drop_empty(self.logger, self.failure_watch.totals, self.policy_optimizer.total_skipped)
+        shown = dict(zip(("total_timesteps", "trained_timesteps", "episodes", "iterations"), COUNTERS, strict=True))
+        for name, counter in shown.items():
+            self.logger.record(f"time/{name}", getattr(self, counter))
+        self.logger.dump(self.num_timesteps)
 
     def predict(
         self, observation: Any, state: Any = None, episode_start: np.ndarray | None = None, deterministic: bool = False
@@ -347,40 +352,3 @@ class Agent(Learner):
         """
         read = partial(saving.load, cls, Agent, Path(path), env, device, trust, continue_env, settings)
         return while_unchanged(Path(path), read)
-
-    # What stable-baselines3's callbacks ask for.
-
-    @property
-    def logger(self) -> Logger:
-        """The logger; an error before `learn` or `set_logger`."""
-        if self._logger is None:
-            raise RuntimeError("no logger yet: call learn() or set_logger() first")
-        return self._logger
-
-    def set_logger(self, logger: Logger) -> None:
-        """Use this logger instead of one configured by `learn`; what a checkpoint had not written yet goes there."""
-        self._logger = logger
-        log_entry.restore(logger, self.unwritten)
-        self.unwritten = {}
-
-    def dump_logs(self, iteration: int = 0) -> None:
-        """Write out what was recorded: of metrics, the mean over the updates since the last time."""
-        log_entry.drop_empty(self.logger, self.failure_watch.totals, self.policy_optimizer.total_skipped)
-        shown = dict(zip(("total_timesteps", "trained_timesteps", "episodes", "iterations"), COUNTERS, strict=True))
-        for name, counter in shown.items():
-            self.logger.record(f"time/{name}", getattr(self, counter))
-        self.logger.dump(self.num_timesteps)
-
-    @property
-    def n_envs(self) -> int:
-        """Slots; a callback for every 10,000 steps or so takes `save_freq=max(10_000 // agent.n_envs, 1)`."""
-        return self.num_envs
-
-    def get_env(self) -> VecEnv:
-        """Return the environment as a `VecEnv` of stable-baselines3; `env` is gymnasium's vector environment."""
-        self._vec_env = self._vec_env or as_vec_env(self.env)
-        return self._vec_env
-
-    def get_vec_normalize_env(self) -> VecNormalize | None:
-        """Return the `VecNormalize` around the environment, if any."""
-        return unwrap_vec_normalize(self.get_env())

@@ -24,12 +24,14 @@ from typing import Any, TypeVar
 import torch
 from gymnasium.vector import VectorEnv
 
-from .envs import named_by_checkpoint
+from .checks import check_optional_count
+from .envs import MissingEnv, named_by_checkpoint
 from .failures import DivergedError
 from .files import MANIFEST, check_seal, read_table, reading, seal, whole_folder, write_folder
 from .packing import read_state, write_state
 from .policies import KINDS, Policy, SavedPolicy
 from .policies.language.policy_folder import MODEL
+from .saved_spaces import space_of
 from .settings import NOT_SAVED
 from .shards import local
 
@@ -94,16 +96,19 @@ class Checkpoint:
         """Return the constructor arguments besides the policy: the saved ones, replaced by those given.
 
         Args:
-            env: an environment; None for the saved one. Another one has its own slots and groups.
+            env: an environment; None for the saved one, or, if that has no name, one that has its spaces and cannot be
+                played. Another one has its own slots and groups.
             trust: whether names in the checkpoint may import modules; see `envs.named_by_checkpoint`.
             settings: keyword arguments that replace saved ones.
 
         Raises:
             ValueError: if an environment, trust or a learning rate has to be given.
         """
-        if env is None and self.facts["env"] is None:
-            raise ValueError(f"{str(self.path)!r} does not name its environment: pass env=...")
         saved = {"learning_rate": None, **self.facts["settings"]}
+        for name in [name for name in self.facts.get("functions", []) if name not in settings]:
+            raise ValueError(f"{str(self.path)!r} was trained with a function as {name}: pass {name}=...")
+        if env is None and self.facts["env"] is None:
+            env = self._missing_env()
         if env is None:
             arguments = {**saved, "env": self.facts["env"], "env_kwargs": self.facts["env_kwargs"], **settings}
             arguments["env_kwargs"] = named_by_checkpoint(arguments["env"], arguments["env_kwargs"], trust)
@@ -120,6 +125,18 @@ class Checkpoint:
         copy = self.policy.folder / MODEL / "tokenizer_config.json"
         gone = isinstance(tokenizer, str) and Path(tokenizer).is_absolute() and not Path(tokenizer).is_dir()
         return gone and copy.is_file()
+
+    def _missing_env(self) -> MissingEnv:
+        """Return what stands for an environment that has no name.
+
+        Raises:
+            ValueError: if an earlier version wrote the checkpoint, without the spaces.
+        """
+        saved = self.facts.get("spaces") or {}
+        if None in (saved.get("observation"), saved.get("action")):
+            raise ValueError(f"{str(self.path)!r} does not name its environment: pass env=...")
+        size = check_optional_count("group_size", self.facts["settings"].get("group_size"))
+        return MissingEnv(space_of(saved["observation"]), space_of(saved["action"]), size)
 
 
 def write_checkpoint(
@@ -260,6 +277,8 @@ def _check_facts(path: Path, facts: dict[str, Any]) -> None:
             raise ValueError(f"{str(path / _AGENT)!r} is damaged: its {name} is {facts[name]!r:.80}")
     if facts["policy_kind"] not in KINDS:
         raise ValueError(f"{str(path / _AGENT)!r} names the unknown kind of policy {facts['policy_kind']!r:.80}")
+    if not isinstance(facts.get("spaces", {}), dict) or not isinstance(facts.get("functions", []), list):
+        raise ValueError(f"{str(path / _AGENT)!r} is damaged: its spaces or functions are of another type")
     if foreign := sorted(facts["settings"].keys() & {"policy", "env", *NOT_SAVED}):
         raise ValueError(f"{str(path / _AGENT)!r} is damaged: {', '.join(foreign)} is not a setting that it keeps")
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import difflib
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from numbers import Integral, Real
 from typing import Any
+
+Scheduled = float | Callable[[float], float]  # a number, or a function of the remaining progress (1 to 0)
 
 
 def check_number(
@@ -31,6 +33,14 @@ def check_number(
         most = "" if high == math.inf else f" and below {high:g}" if below else f" and at most {high:g}"
         raise ValueError(f"{name} must be a finite number{least}{most}, got {value!r}")
     return float(value)
+
+
+def check_schedule(name: str, value: Any, **bounds: Any) -> Any:
+    """Return a number, or a function of the remaining progress whose first value is one; see `check_number`."""
+    if callable(value):
+        check_number(name, value(1.0), **bounds)
+        return value
+    return check_number(name, value, **bounds)
 
 
 def check_count(name: str, value: Any, low: int = 1) -> int:

@@ -81,6 +81,30 @@ def with_tokenizer(env: Any, env_kwargs: Mapping[str, Any] | None, policy: Any) 
     return env_kwargs if found is None else {**given, "tokenizer": found}
 
 
+class MissingEnv(VectorEnv):
+    """Stands for the environment of an agent that was loaded without one: it has spaces, and cannot be played.
+
+    Args:
+        observation_space: of one environment.
+        action_space: of one environment.
+        group_size: of the agent; None without groups.
+    """
+
+    num_envs = 1
+
+    def __init__(self, observation_space: gym.Space, action_space: gym.Space, group_size: int | None) -> None:
+        self.single_observation_space, self.single_action_space = observation_space, action_space
+        self.metadata = {"group_size": group_size, "traits": {"groups_span_slots": True}}
+
+    def reset(self, **kwargs: Any) -> Any:
+        """Say what to do.
+
+        Raises:
+            ValueError: always.
+        """
+        raise ValueError("the agent was loaded without an environment: call set_env(env), or pass env=... to load()")
+
+
 def seed_of(env: VectorEnv, seed: int) -> int:
     """Return the seed of this process's environment: all share one stream if the environment deals it out."""
     return seed if deals_groups(env) else seed + sum(parallel.gather(env.num_envs)[: parallel.rank()])
@@ -105,6 +129,13 @@ def single_spaces(env: Any, env_kwargs: Mapping[str, Any] | None) -> tuple[gym.S
     raise ValueError(f"an environment is {allowed}, got {env!r}")
 
 
+def origin_of(env: Any, env_kwargs: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return how an environment is made again, for a checkpoint: nothing if it was given as an object."""
+    if not isinstance(env, str):
+        return {"env": None, "env_kwargs": None}
+    return {"env": env, "env_kwargs": dict(env_kwargs or {})}
+
+
 def step_limit(env: VectorEnv, given: int | None, name: str) -> int:
     """Return the steps of the longest possible episode: what was given, else what the environment says.
 
@@ -116,17 +147,20 @@ def step_limit(env: VectorEnv, given: int | None, name: str) -> int:
     Raises:
         ValueError: if neither says, or the given number is not a positive whole number.
     """
-    if given is not None:
-        return check_count(name, given)
+    known = longest_episode(env) if given is None else check_count(name, given)
+    if known is None:
+        raise ValueError(f"the environment does not say how long an episode may be: pass {name}")
+    return known
+
+
+def longest_episode(env: VectorEnv) -> int | None:
+    """Return the steps of the longest possible episode; None if the environment does not say."""
     limits: list[Any] = []
     for one in (env, *getattr(env.unwrapped, "envs", ())):
         limits.append(one.metadata.get("max_episode_steps"))
         if one.spec is not None:
             limits += [one.spec.kwargs.get("max_episode_steps"), one.spec.max_episode_steps]
-    known = next((limit for limit in limits if limit), None)
-    if known is None:
-        raise ValueError(f"the environment does not say how long an episode may be: pass {name}")
-    return int(known)
+    return next((int(limit) for limit in limits if limit), None)
 
 
 def shown_id(env: VectorEnv) -> str:

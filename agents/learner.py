@@ -131,10 +131,7 @@ class Learner:
             eps=adam_eps,
         )
         parallel.same_start(self.policy)
-        self.generator = torch.Generator(self.policy.device).manual_seed(parallel.own_seed(self.seed))
-        self.order_generator = self.generator  # of several processes, the same in each
-        if parallel.size() > 1:
-            self.order_generator = torch.Generator(self.policy.device).manual_seed(self.seed)
+        self.seed_generators()
         self.num_updates = self.trained_timesteps = 0
         self.watchers: list[Callable[[Batch], None]] = []
 
@@ -144,6 +141,20 @@ class Learner:
             return given
         own = self.policy.default(name)
         return default_of(name, type(self), self.policy.kind) if own is None else own
+
+    def seed_generators(self) -> None:
+        """Make the generators of the sampling of actions and of the order of mini-batches anew, from `seed`."""
+        self.generator = torch.Generator(self.policy.device).manual_seed(parallel.own_seed(self.seed))
+        self.order_generator = self.generator  # of several processes, the same in each
+        if parallel.size() > 1:
+            self.order_generator = torch.Generator(self.policy.device).manual_seed(self.seed)
+
+    def present(self, name: str) -> Any:
+        """Return the present value of a setting that may be a function of the remaining progress (1 to 0)."""
+        value = getattr(self, name)
+        if callable(value):
+            return check_number(name, value(self.policy_optimizer.remaining), low=0.0, above=True)
+        return value
 
     # What an algorithm says.
 

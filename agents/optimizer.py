@@ -44,6 +44,7 @@ class PolicyOptimizer:
         adam: the optimizer of torch.
         weights: what it trains; see `masters.py`.
         rate: the present learning rate.
+        remaining: the progress that remains, 1 at the start and 0 at the end.
         skipped: updates in a row with a loss, a log-probability or a gradient that was not finite.
         total_skipped: all such updates.
     """
@@ -73,6 +74,7 @@ class PolicyOptimizer:
             "betas": betas,
             "eps": check_number("adam_eps", eps, low=0.0, above=True),
         }
+        self.remaining = 1.0
         self.rate = self._rate_at(1.0, 0)
         self.weights = MasterWeights(p for p in policy.parameters() if p.requires_grad)
         self.adam = torch.optim.Adam(self.weights.masters, lr=self.rate, **self.hyperparameters)
@@ -89,6 +91,7 @@ class PolicyOptimizer:
             remaining: progress, 1 at the start and 0 at the end.
             updates: made so far.
         """
+        self.remaining = remaining
         self.rate = self._rate_at(remaining, updates)
         for group in self.adam.param_groups:
             group["lr"] = self.rate

@@ -10,11 +10,12 @@ import numpy as np
 
 from . import log_entry, parallel
 from .checkpoint import COUNTERS, read_checkpoint, write_checkpoint
-from .envs import deals_groups, seed_of
+from .envs import MissingEnv, deals_groups, seed_of
 from .files import reading
 from .parts import whole_parts
 from .policies.base import weights_digest
-from .settings import check_names, class_named
+from .saved_spaces import described
+from .settings import check_names, class_named, functions_of
 from .sharded_checkpoint import write_sharded_checkpoint
 from .shards import whole
 
@@ -45,6 +46,8 @@ def save(agent: Any, path: Path, previous: Path | None, whole_policy: bool) -> N
         parallel.check_equal(weights_digest(agent.policy))
     own_name = vars(type(agent)).get("name")  # None for a class of your own, which loads its checkpoints itself
     facts = {"agent": own_name, "policy_kind": agent.policy.kind, "settings": agent.settings, **agent.origin}
+    spaces = {"observation": agent.env.single_observation_space, "action": agent.env.single_action_space}
+    facts |= {"spaces": {name: described(space) for name, space in spaces.items()}, "functions": functions_of(agent)}
     moment = dict(agent.before_rollout or moment_of(agent))
     agent.collector.warn_of_loss(moment["envs"])
     facts |= moment.pop("counters")
@@ -89,17 +92,20 @@ def load(
         raise ValueError(f"{str(path)!r} holds an agent of a class of your own: call that class's load()")
     if not issubclass(known, cls):
         raise ValueError(f"{str(path)!r} holds a {known.__name__}, not a {cls.__name__}")
+    if env is None and continue_env and saved.facts["env"] is None:
+        raise ValueError(f"{str(path)!r} does not name its environment: pass env=...")
     state = saved.training(copied=not settings.get("shard"))
     with reading(path):
         check_names(known, saved.facts["settings"])
     agent = known(saved.policy, device=device, **saved.arguments(env, trust, settings))
-    if env is None:  # without the trust of this call
+    has_env = not isinstance(agent.env, MissingEnv)
+    if env is None and has_env:  # without the trust of this call
         agent.origin["env_kwargs"] = dict(settings.get("env_kwargs", saved.facts["env_kwargs"]))
     for name in COUNTERS:
         setattr(agent, name, saved.facts.get(name, 0))  # checkpoints of earlier versions have no trained_timesteps
     if agent.kl_coef or "kl_coef" not in settings:
         agent.anchor.reference = saved.load_reference(agent.policy, agent.env)
-    same = env is None and settings.keys().isdisjoint({"env_kwargs", "num_envs", "group_size", "seed"})
+    same = env is None and has_env and settings.keys().isdisjoint({"env_kwargs", "num_envs", "group_size", "seed"})
     with reading(path):
         agent.load_training_state(state)
         moment, own_process = _own_moment(state)

@@ -10,7 +10,7 @@ from typing import Any, TypedDict, TypeVar
 
 import torch
 
-from . import trl_names
+from . import sb3_names, trl_names
 
 T = TypeVar("T")
 
@@ -51,7 +51,7 @@ class AgentSettings(LearnerSettings, total=False):
         adam_beta1: decay of Adam's mean of the gradient.
         adam_beta2: decay of Adam's mean of its square.
         adam_eps: added to the root of that mean.
-        episodes_per_update: N, finished episodes per rollout.
+        episodes_per_update: N, finished episodes per rollout; by default fewer if `learn` gets few steps.
         num_envs: B, slots of the environment; by default at most N.
         group_size: K, episodes that share a prompt, for environments with groups. None: the algorithm's default.
         gamma: discount γ, 0 to 1.
@@ -124,7 +124,7 @@ def check_names(cls: type, given: Iterable[str]) -> None:
     for name in given:
         if name not in allowed:
             close = difflib.get_close_matches(name, allowed, n=1)
-            said = trl_names.hint(name) or (f"did you mean {close[0]!r}?" if close else "")
+            said = trl_names.hint(name) or sb3_names.hint(name) or (f"did you mean {close[0]!r}?" if close else "")
             hint = f"{said}{'' if said.endswith('?') else ';'} " if said else ""
             raise TypeError(f"{cls.__name__} has no setting {name!r}; {hint}allowed: {', '.join(allowed)}")
 
@@ -132,11 +132,20 @@ def check_names(cls: type, given: Iterable[str]) -> None:
 def saved_settings(agent: Any) -> dict[str, Any]:
     """Return the settings that a checkpoint keeps: the attributes named like an argument of one of the constructors.
 
-    Functions, such as a learning rate, are left out.
+    Functions, such as a learning rate, are left out; see `functions_of`.
     """
+    return {name: _plain(value) for name, value in _kept(agent).items() if not callable(value)}
+
+
+def functions_of(agent: Any) -> list[str]:
+    """Return the settings that are functions, one of those that are the same."""
+    functions = {id(value): name for name, value in reversed(_kept(agent).items()) if callable(value)}
+    return sorted(functions.values())
+
+
+def _kept(agent: Any) -> dict[str, Any]:
     names = {name: None for cls in type(agent).__mro__ for name in _arguments(cls) if name not in NOT_SAVED}
-    values = {name: getattr(agent, name) for name in names if hasattr(agent, name)}
-    return {name: _plain(value) for name, value in values.items() if not callable(value)}
+    return {name: getattr(agent, name) for name in names if hasattr(agent, name)}
 
 
 def _arguments(cls: type) -> list[str]:

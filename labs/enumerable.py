@@ -112,7 +112,7 @@ class TablePolicy(Policy):
         entropies = -(log_pi.exp() * log_pi).sum(-1)
         return log_probs.where(rollout.mask, 0), entropies.where(rollout.mask, 0)
 
-    def predict_values(self, rollout: Rollout) -> torch.Tensor:
+    def predict_values(self, rollout: Any) -> torch.Tensor:
         """Return the values [N, T]."""
         assert isinstance(rollout.observations, torch.Tensor)
         return self.table.flatten()[rollout.observations].where(rollout.mask, 0)

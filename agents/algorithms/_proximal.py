@@ -10,7 +10,7 @@ import torch
 from typing_extensions import override
 
 from ..agent import Agent
-from ..checks import check_count, check_number, check_optional_count
+from ..checks import Scheduled, check_count, check_number, check_optional_count, check_schedule
 from ..estimators import losses
 from ..metrics import Reduce
 from ..rollout import Batch
@@ -27,14 +27,14 @@ class PassesSettings(AgentSettings, total=False):
 class ClipSettings(PassesSettings, total=False):
     """Keyword arguments of `ProximalAgent` without `clip_range_high`, for subclasses with another default."""
 
-    clip_range: float
+    clip_range: Scheduled
     max_ratio: float | None
 
 
 class ProximalSettings(ClipSettings, total=False):
     """Keyword arguments of `ProximalAgent`."""
 
-    clip_range_high: float | None
+    clip_range_high: Scheduled | None
 
 
 class PassesAgent(Agent):
@@ -96,7 +96,8 @@ class ProximalAgent(PassesAgent):
     A clipped step has no gradient.
 
     Args:
-        clip_range: the ratio may fall to 1 - clip_range, above 0 and below 1.
+        clip_range: the ratio may fall to 1 - clip_range, above 0 and below 1; a number or a function of the remaining
+            progress (1 to 0), like the two below.
         clip_range_high: the ratio may rise to 1 + clip_range_high; None: clip_range.
         max_ratio: δ, above 1 + clip_range_high: the ratio of an action with a negative advantage counts as δ at most,
             and has no gradient beyond ("dual clip", Ye et al. 2020, arXiv:1912.09729, who take 3; "two-sided clipping",
@@ -109,16 +110,17 @@ class ProximalAgent(PassesAgent):
         policy: Any,
         env: Any,
         *,
-        clip_range: float = 0.2,
-        clip_range_high: float | None = None,
+        clip_range: Scheduled = 0.2,
+        clip_range_high: Scheduled | None = None,
         max_ratio: float | None = None,
         **settings: Unpack[PassesSettings],
     ) -> None:
         high = clip_range if clip_range_high is None else clip_range_high
-        self.clip_range = check_number("clip_range", clip_range, 0.0, 1.0, above=True, below=True)
-        self.clip_range_high = check_number("clip_range_high", high, 0.0, 1.0, above=True, below=True)
+        inside = {"low": 0.0, "high": 1.0, "above": True, "below": True}
+        self.clip_range = check_schedule("clip_range", clip_range, **inside)
+        self.clip_range_high = check_schedule("clip_range_high", high, **inside)
         if max_ratio is not None:
-            check_number("max_ratio", max_ratio, low=1.0 + self.clip_range_high, above=True)
+            check_number("max_ratio", max_ratio, low=1.0 + (high(1.0) if callable(high) else high), above=True)
         self.max_ratio = max_ratio
         super().__init__(policy, env, **settings)
 
@@ -137,4 +139,4 @@ class ProximalAgent(PassesAgent):
     def _clipping(self, log_probs: torch.Tensor, batch: Batch) -> tuple[Any, ...]:
         """Return the arguments of `losses.clipped_ratio`."""
         new, old = self.compared(log_probs, batch), self.compared(batch.log_probs, batch)
-        return new, old, batch.advantages, self.clip_range, self.clip_range_high, self.max_ratio
+        return new, old, batch.advantages, self.present("clip_range"), self.present("clip_range_high"), self.max_ratio

@@ -9,7 +9,7 @@ import torch
 from stable_baselines3.common.callbacks import BaseCallback
 from typing_extensions import override
 
-from ..checks import check_count, check_flag
+from ..checks import Scheduled, check_count, check_flag
 from ..envs import step_limit
 from ..estimators import aggregation, returns, scaling
 from ..rollout import Batch, Rollout, join
@@ -48,7 +48,7 @@ class DAPO(ProximalAgent):
         policy: Any,
         env: Any,
         *,
-        clip_range_high: float = 0.28,
+        clip_range_high: Scheduled = 0.28,
         max_rounds: int = 4,
         overlong_buffer: int = 0,
         mask_truncated: bool = False,

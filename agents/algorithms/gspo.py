@@ -7,6 +7,7 @@ from typing import Any, Unpack
 import torch
 from typing_extensions import override
 
+from ..checks import Scheduled
 from ..estimators import losses
 from ..rollout import Batch
 from ._proximal import PassesSettings
@@ -43,8 +44,8 @@ class GSPO(GRPO):
         policy: Any,
         env: Any,
         *,
-        clip_range: float = 3e-4,
-        clip_range_high: float = 4e-4,
+        clip_range: Scheduled = 3e-4,
+        clip_range_high: Scheduled = 4e-4,
         **settings: Unpack[GSPOSettings],
     ) -> None:
         super().__init__(policy, env, clip_range=clip_range, clip_range_high=clip_range_high, **settings)

@@ -9,7 +9,7 @@ from typing import Any, Unpack
 import torch
 from typing_extensions import override
 
-from ..checks import check_flag, check_number
+from ..checks import Scheduled, check_flag, check_schedule
 from ..estimators import aggregation, losses, scaling
 from ..rollout import Batch, Rollout
 from ._actor_critic import ActorCritic, ActorCriticSettings
@@ -32,7 +32,8 @@ class PPO(ProximalAgent, ActorCritic):
         normalize_advantage: whether Â is whitened over the rollout, once, before the rollout is split. This is common,
             and biases the gradient by a common factor and offset.
         clip_range_vf: how far the critic's value may move from the old one before its error has no gradient, above 0;
-            None for no limit. Not in the paper, but in its first implementation.
+            a number or a function of the remaining progress. None for no limit. Not in the paper, but in its first
+            implementation.
     """
 
     name = "ppo"
@@ -44,11 +45,11 @@ class PPO(ProximalAgent, ActorCritic):
         env: Any,
         *,
         normalize_advantage: bool = True,
-        clip_range_vf: float | None = None,
+        clip_range_vf: Scheduled | None = None,
         **settings: Unpack[PPOSettings],
     ) -> None:
         if clip_range_vf is not None:
-            check_number("clip_range_vf", clip_range_vf, low=0.0, above=True)
+            check_schedule("clip_range_vf", clip_range_vf, low=0.0, above=True)
         super().__init__(policy, env, **settings)  # type: ignore[misc]  # those of ActorCritic come next in line
         self.normalize_advantage = check_flag("normalize_advantage", normalize_advantage)
         self.clip_range_vf = clip_range_vf
@@ -72,4 +73,4 @@ class PPO(ProximalAgent, ActorCritic):
         if self.clip_range_vf is None:
             return super().critic_loss(values, batch)
         old, targets = batch.required("values"), batch.required("value_targets")
-        return losses.clipped_squared_error(values, old, targets, self.clip_range_vf)
+        return losses.clipped_squared_error(values, old, targets, self.present("clip_range_vf"))

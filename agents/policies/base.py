@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 from torch import nn
 
 from ..parts import are_parts, load_parts
-from ..rollout import Obs, Rollout
+from ..rollout import Obs, Rollout, map_obs
 from ..shards import local
 
 State = Any
@@ -128,9 +128,22 @@ class Policy(nn.Module):
         """Return how many positions are read to evaluate each episode, int64 [N]."""
         return rollout.lengths
 
-    def predict_values(self, rollout: Rollout) -> torch.Tensor:
-        """Return the critic's values [N, T], differentiable in the critic's parameters only; 0 in masked cells."""
+    def predict_values(self, rollout: Rollout | Obs) -> torch.Tensor:
+        """Return the critic's values [N, T], differentiable in the critic's parameters only; 0 in masked cells.
+
+        A batch of observations [N, ...], tensors or arrays, counts as N episodes of one step, as in stable-baselines3.
+        """
         raise ValueError(f"{type(self).__name__} was made without a critic")
+
+    def episodes_of(self, seen: Rollout | Obs) -> Rollout:
+        """Return a rollout as it is, and a batch of observations [N, ...] as episodes of one step [N, 1]."""
+        if isinstance(seen, Rollout):
+            return seen
+        obs = map_obs(lambda x: torch.as_tensor(x, device=self.device), seen)
+        count = len(next(iter(obs.values())) if isinstance(obs, dict) else obs)
+        mask = torch.ones(count, 1, dtype=torch.bool, device=self.device)
+        kept = obs if self.obs_from_actions else map_obs(lambda x: x[:, None], obs)
+        return Rollout.of_demonstrations(kept, mask.long(), mask)
 
     def kl_divergence(self, reference: Self, rollout: Rollout) -> torch.Tensor:
         """Return KL(pi || reference) over all actions at every step [N, T], differentiable; 0 in masked cells."""

@@ -160,8 +160,8 @@ class ControlPolicy(Policy):
         )
 
     @override
-    def predict_values(self, rollout: Rollout) -> torch.Tensor:
-        net = self.net
+    def predict_values(self, rollout: Rollout | Obs) -> torch.Tensor:
+        net, rollout = self.net, self.episodes_of(rollout)
         obs = map_obs(rollout.existing, rollout.observations)
         features = BasePolicy.extract_features(net, obs, net.vf_features_extractor)
         if net.share_features_extractor:

@@ -60,7 +60,8 @@ def test_an_agent_whose_environment_was_made_with_objects_is_saved_and_asks_for_
     agent = Reinforce("tiny", "TextGen-v0", env_kwargs=env_kwargs, **SMALL)
     agent.save(tmp_path / "agent")
     with pytest.raises(ValueError, match="does not name its environment: pass env="):
-        Reinforce.load(tmp_path / "agent")
+        Reinforce.load(tmp_path / "agent", continue_env=True)
+    assert Reinforce.load(tmp_path / "agent", device="cpu").get_env() is None
     loaded = Reinforce.load(tmp_path / "agent", env="TextGen-v0", env_kwargs=env_kwargs, device="cpu")
     assert loaded.env.task.verifier.function is reward
 

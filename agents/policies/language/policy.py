@@ -294,9 +294,10 @@ class LanguageModelPolicy(Policy):
         return rollout.observations["length"] + rollout.lengths - 1
 
     @override
-    def predict_values(self, rollout: Rollout) -> torch.Tensor:
+    def predict_values(self, rollout: Rollout | Obs) -> torch.Tensor:
         if self.critic is None:
             return super().predict_values(rollout)
+        rollout = self.episodes_of(rollout)
         reading = self._reading(rollout)
         return scatter_steps(
             take_rows(self.critic(self.model, reading, self.activation_checkpointing), reading.edge_of_step),

@@ -191,7 +191,7 @@ class ShardedPolicy(LanguageModelPolicy):
         return self._together("evaluate_actions", rollout, entropy)
 
     @override
-    def predict_values(self, rollout: Rollout) -> torch.Tensor:
+    def predict_values(self, rollout: Rollout | Obs) -> torch.Tensor:
         return self._together("predict_values", rollout)
 
     @override

@@ -1,0 +1,105 @@
+"""By how much training may exceed a budget of steps: rollouts are whole, so small budgets get small rollouts."""
+
+from __future__ import annotations
+
+import gymnasium as gym
+import pytest
+import torch
+from stable_baselines3.common.env_util import make_vec_env
+from tiny_models import text_envs
+
+from agents import GRPO, PPO, RLOO, Agent, Reinforce, ReinforceBaseline
+from agents.envs import longest_episode
+
+CPU = {"device": "cpu"}
+
+
+@pytest.mark.parametrize("cls", [PPO, Reinforce, RLOO])
+def test_a_small_budget_is_kept_nearly(cls):
+    """With 16 episodes of 200 steps per rollout, it took 3,200."""
+    agent = cls("MlpPolicy", "MountainCar-v0", **CPU).learn(1_000)
+    assert agent.num_timesteps <= 1_200 and agent.num_updates >= 3
+
+
+def test_a_budget_of_two_episodes_takes_three():
+    agent = PPO("MlpPolicy", "MountainCarContinuous-v0", **CPU).learn(2_000)
+    assert agent.num_timesteps <= 3 * 999, "one episode more than fit; it took 15,222 steps"
+
+
+@pytest.mark.parametrize(
+    ("total", "episodes"),
+    [(1, 2), (999, 2), (2_000, 2), (3_000, 3), (8_000, 8), (15_999, 15), (16_000, 16), (1_000_000, 16)],
+)
+def test_a_rollout_takes_half_of_the_budget_at_most_or_the_smallest_that_can_be_compared(total, episodes):
+    agent = Reinforce("MlpPolicy", "CartPole-v1", **CPU)
+    agent.updates(total)
+    assert agent.episodes_per_update == agent.own_episodes == agent.num_envs == agent.env.num_envs == episodes
+    critic = PPO("MlpPolicy", "CartPole-v1", **CPU)
+    critic.updates(total)
+    assert critic.episodes_per_update == (1 if total < 2_000 else episodes)
+
+
+def test_what_was_given_stays():
+    agent = Reinforce("MlpPolicy", "MountainCar-v0", episodes_per_update=8, **CPU)
+    agent.updates(1_000)
+    assert (agent.episodes_per_update, agent.num_envs) == (8, 8)
+    agent = Reinforce("MlpPolicy", "MountainCar-v0", num_envs=4, **CPU)
+    agent.updates(1_000)
+    assert (agent.episodes_per_update, agent.num_envs) == (2, 4)
+    agent = Reinforce("MlpPolicy", "MountainCar-v0", **CPU)
+    agent.updates(total_episodes=16)
+    assert (agent.episodes_per_update, agent.num_envs) == (16, 16)
+
+
+def test_slots_that_cannot_wait_each_play_an_episode():
+    """Fewer episodes than slots would throw away what the other slots play meanwhile."""
+    agent = Reinforce("MlpPolicy", make_vec_env("CartPole-v1", n_envs=4), **CPU)
+    agent.updates(1_000)
+    assert (agent.episodes_per_update, agent.num_envs) == (4, 4)
+
+
+def test_an_environment_that_does_not_say_how_long_its_episodes_are_changes_nothing():
+    class Endless(gym.Env):
+        observation_space, action_space = gym.spaces.Box(-1, 1, (2,)), gym.spaces.Discrete(2)
+
+    agent = Reinforce("MlpPolicy", Endless(), **CPU)
+    agent.updates(100)
+    assert agent.episodes_per_update == 16 and longest_episode(agent.env) is None
+
+
+@pytest.mark.parametrize(("total", "episodes"), [(1, 4), (100, 4), (250, 8), (10_000, 256)])
+def test_groups_stay_whole(total, episodes):
+    agent = GRPO("tiny", text_envs(4, group_size=4), **CPU)
+    limit = longest_episode(agent.env)
+    assert limit == 12
+    agent.updates(total)
+    assert agent.episodes_per_update == episodes == max(4, min(256, total // (2 * limit) // 4 * 4))
+
+
+def test_the_size_is_fixed_by_the_first_training_and_saved(tmp_path):
+    agent = Reinforce("MlpPolicy", "MountainCar-v0", **CPU).learn(1_000)
+    agent.learn(100_000, callback=lambda *_: False)
+    assert agent.episodes_per_update == 2
+    agent.save(tmp_path / "agent")
+    loaded = Reinforce.load(tmp_path / "agent")
+    loaded.updates(100_000)
+    assert (loaded.episodes_per_update, loaded.num_envs) == (2, 2)
+
+
+def test_a_run_that_was_stopped_goes_on_bit_for_bit(tmp_path):
+    whole = PPO("MlpPolicy", "MountainCar-v0", **CPU).learn(1_000)
+    half = PPO("MlpPolicy", "MountainCar-v0", **CPU)
+    for _ in half.updates(1_000):
+        break
+    half.save(tmp_path / "half")
+    again = Agent.load(tmp_path / "half")
+    again.learn(1_000 - again.num_timesteps, reset_num_timesteps=False)
+    assert again.num_updates == whole.num_updates > 1
+    for name, weight in whole.policy.state_dict().items():
+        assert torch.equal(weight, again.policy.state_dict()[name]), name
+
+
+@pytest.mark.parametrize("total", [300, 2_500])
+def test_the_bound_of_the_docstring_holds(total):
+    agent = ReinforceBaseline("MlpPolicy", "CartPole-v1", seed=1, **CPU).learn(total)
+    assert total <= agent.num_timesteps < total + max(total / 2, 2 * 500)
