@@ -277,8 +277,11 @@ def _check_facts(path: Path, facts: dict[str, Any]) -> None:
             raise ValueError(f"{str(path / _AGENT)!r} is damaged: its {name} is {facts[name]!r:.80}")
     if facts["policy_kind"] not in KINDS:
         raise ValueError(f"{str(path / _AGENT)!r} names the unknown kind of policy {facts['policy_kind']!r:.80}")
-    if not isinstance(facts.get("spaces", {}), dict) or not isinstance(facts.get("functions", []), list):
-        raise ValueError(f"{str(path / _AGENT)!r} is damaged: its spaces or functions are of another type")
+    functions = facts.get("functions", [])  # earlier versions had neither
+    if not isinstance(functions, list) or not all(isinstance(name, str) for name in functions):
+        raise ValueError(f"{str(path / _AGENT)!r} is damaged: its functions are {functions!r:.80}")
+    if not isinstance(facts.get("spaces", {}), dict):
+        raise ValueError(f"{str(path / _AGENT)!r} is damaged: its spaces are {facts['spaces']!r:.80}")
     if foreign := sorted(facts["settings"].keys() & {"policy", "env", *NOT_SAVED}):
         raise ValueError(f"{str(path / _AGENT)!r} is damaged: {', '.join(foreign)} is not a setting that it keeps")
 

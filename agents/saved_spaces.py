@@ -38,7 +38,15 @@ def space_of(saved: Any) -> spaces.Space:
     """
     try:
         return _KINDS[saved["kind"]](saved)
-    except (ArithmeticError, AssertionError, AttributeError, LookupError, TypeError, ValueError) as error:
+    except (
+        ArithmeticError,
+        AssertionError,
+        AttributeError,
+        LookupError,
+        RecursionError,
+        TypeError,
+        ValueError,
+    ) as error:
         raise ValueError(f"the space {saved!r:.80} in the checkpoint cannot be read: {error!s:.80}") from error
 
 
@@ -65,7 +73,7 @@ def _small(shape: Any) -> Any:
 _KINDS: dict[str, Callable[[dict[str, Any]], spaces.Space]] = {
     "Dict": lambda saved: spaces.Dict({name: space_of(part) for name, part in saved["spaces"].items()}),
     "Box": _box,
-    "Discrete": lambda saved: spaces.Discrete(saved["n"], start=saved["start"]),
+    "Discrete": lambda saved: spaces.Discrete(_small(saved["n"]), start=saved["start"]),
     "MultiDiscrete": lambda saved: spaces.MultiDiscrete(saved["nvec"]),
     "MultiBinary": lambda saved: spaces.MultiBinary(
         _small(tuple(saved["n"]) if isinstance(saved["n"], list) else saved["n"])

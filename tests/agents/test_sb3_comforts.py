@@ -141,6 +141,27 @@ def test_older_checkpoints_did_not_keep_the_spaces(tmp_path):
     assert PPO.load(tmp_path / "agent", env=Rising(), **CPU).num_envs == 1
 
 
+def test_damaged_facts_are_one_line(tmp_path):
+    pole(env=Rising()).save(tmp_path / "agent")
+    file = tmp_path / "agent" / "agent.json"
+    facts = json.loads(file.read_text())
+    deep = {"kind": "Discrete", "n": 2, "start": 0}
+    for _ in range(300):
+        deep = {"kind": "Dict", "spaces": {"a": deep}}
+    odd = facts["spaces"] | {"observation": deep}
+    wrong = [
+        {"functions": [{}]}, {"functions": "clip_range"}, {"spaces": []}, {"spaces": {"observation": 3, "action": 3}},
+        {"spaces": odd}, {"spaces": facts["spaces"] | {"action": {"kind": "Discrete", "n": 3, "start": 0}}},
+        {"settings": facts["settings"] | {"group_size": "4"}},
+    ]  # fmt: skip
+    for change in wrong:
+        file.write_text(json.dumps(facts | change))
+        seal(tmp_path / "agent")
+        with pytest.raises(ValueError, match=r".") as error:
+            PPO.load(tmp_path / "agent", **CPU)
+        assert "\n" not in str(error.value) and len(str(error.value)) < 500, change
+
+
 SPACES = [
     spaces.Box(-np.inf, np.inf, (3,)),
     spaces.Box(np.array([-1.5, 0.1], np.float32), np.array([np.inf, 3.0], np.float32)),

@@ -237,10 +237,12 @@ def test_loading_another_class_says_so(tmp_path):
         Reinforce.load(tmp_path / "a")
 
 
-def test_loading_without_an_environment_that_has_an_id_says_so(tmp_path):
+def test_continuing_without_an_environment_that_has_an_id_says_so(tmp_path):
     Reinforce("MlpPolicy", gym.make("CartPole-v1"), episodes_per_update=1, device="cpu").save(tmp_path / "a")
     with pytest.raises(ValueError, match="pass env="):
-        Reinforce.load(tmp_path / "a")
+        Reinforce.load(tmp_path / "a", continue_env=True)
+    with pytest.raises(ValueError, match="pass env="):
+        Reinforce.load(tmp_path / "a").learn(10)
     assert Reinforce.load(tmp_path / "a", env=gym.make("CartPole-v1")).num_updates == 0
 
 
