@@ -224,5 +224,20 @@ def test_the_adapter_is_left_out_of_acting(patch):
 @planted(None, MADE_UP, ADAPTED)
 def test_the_adapter_is_merged_once(patch):
     """The adapter is merged into the model that acts when that is made, and never again."""
-    refresh = merging.Merged.refresh
-    patch.setattr(merging.Merged, "refresh", lambda self: refresh(self) if self._version == -1 else None)
+    refresh, done = merging.Merged.refresh, set()
+    patch.setattr(merging.Merged, "refresh", lambda self: self in done or done.add(self) or refresh(self))
+
+
+@planted(
+    None,
+    OURS,
+    Test(
+        "agents/test_adapters.py::test_acting_follows_changes_that_torch_does_not_count",
+        change=lambda weight, _: weight.data.add_(0.2),
+        dtype="float64",
+        tolerance=1e-12,
+    ),
+)
+def test_the_adapter_is_merged_again_only_if_torch_counts_a_change(patch):
+    """Averages of weights and weights loaded through `data` are trained and never acted with."""
+    patch.setattr(merging.Merged, "forget", lambda self: None)
