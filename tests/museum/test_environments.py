@@ -5,7 +5,7 @@ import torch
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from museum import MADE_UP, OURS, Test, planted
 
-from agents import A2C, Collector, Rollout, agent
+from agents import A2C, Collector, Rollout, surface
 from agents.algorithms import _actor_critic
 from agents.record import Record
 from rlenv.task import TextGenTask
@@ -173,7 +173,7 @@ def test_the_next_episode_is_bootstrapped_from(patch):
 )
 def test_groups_of_slots_that_share_none(patch):
     """Slots that each pose their own groups of four are accepted, and most groups of a rollout have one episode."""
-    patch.setattr(agent, "check_groups", lambda env, *args: env.metadata["group_size"])
+    patch.setattr(surface, "check_groups", lambda env, *args: env.metadata["group_size"])
 
 
 @planted(
