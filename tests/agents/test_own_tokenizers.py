@@ -120,6 +120,17 @@ def test_an_environment_with_other_tokens_is_refused(folder, kind):
     one_line(error)
 
 
+def test_another_environment_gets_the_tokenizer_or_is_refused(folder, other):
+    agent = GRPO(folder, ENV, env_kwargs=TEXTS, group_size=2, episodes_per_update=4, device="cpu")
+    agent.set_env(ENV, env_kwargs=TEXTS)
+    assert agent.env.metadata["tokenizer"].get_vocab() == agent.policy.tokenizer.get_vocab()
+    kept = agent.env
+    with pytest.raises(ValueError, match="the environment has another tokenizer than the model") as error:
+        agent.set_env(ENV, env_kwargs={**TEXTS, "tokenizer": str(other)})
+    one_line(error)
+    assert agent.env is kept
+
+
 def test_spaces_alone_tell_a_vocabulary_that_is_too_small(folder):
     envs = MADE_APART["vector"]()
     for made in (folder, AutoModelForCausalLM.from_pretrained(folder)):
