@@ -1,12 +1,13 @@
 # Each target sets up .venv by itself; all it needs is Python >= 3.11 with venv, and make.
 PYTHON ?= python3
 SEED ?= 0
+SEEDS ?= $(shell seq 20)
 BIN := .venv/bin
 SETUP := setup.py setup.cfg pyproject.toml constraints.txt
 
 PYTHONS ?= 3.11 3.12 3.13
 
-.PHONY: demo test museum test-slow test-gpu test-peers wheel-check lint format docs site clean
+.PHONY: demo test museum test-slow test-random test-gpu test-peers wheel-check lint format docs site clean
 
 demo: .venv/.demo  ## train the main job and show that it learned
 	$(BIN)/rlenv train --log-dir runs/demo --overwrite --seed $(SEED)
@@ -19,8 +20,13 @@ test: .venv/.dev  ## the fast, offline tests
 museum: .venv/.dev  ## the bugs planted in the code, and which test catches each
 	$(BIN)/python -m pytest tests/museum -qq --score -n auto
 
-test-slow: .venv/.dev  ## the tests that learn something to a threshold
-	$(BIN)/python -m pytest -m slow
+test-slow: .venv/.dev  ## the tests that learn something to a threshold, and test-random once
+	$(BIN)/python -m pytest -m "(slow or hypothesis) and not gpu" --hypothesis-profile random
+
+test-random: .venv/.dev  ## the property tests with many more examples, drawn at random from each of these seeds
+	for seed in $(SEEDS); do \
+	  $(BIN)/python -m pytest -m hypothesis --hypothesis-profile random --hypothesis-seed $$seed -q -n auto || exit 1; \
+	done
 
 test-gpu: .venv/.dev  ## the tests that need a CUDA device
 	$(BIN)/python -m pytest -m gpu

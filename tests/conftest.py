@@ -11,10 +11,18 @@ import signal
 import pytest
 import torch
 from commands import forking, start
+from drawn import FEW, MANY
+from hypothesis import settings
 
 __all__ = ["forking", "start"]  # fixtures
 
 torch.set_num_threads(1)
+
+# The fast tests draw the same examples every time; finds of `--hypothesis-profile random` belong to who asked for them.
+settings.register_profile("same", derandomize=True, max_examples=FEW, deadline=None)
+settings.register_profile("random", database=None, max_examples=MANY, deadline=None, print_blob=True)
+settings.load_profile("same")
+
 for number, heard in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
     if signal.getsignal(number) == signal.SIG_IGN:  # as under nohup, or in the background of a script
         signal.signal(number, heard)

@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 import yaml
 from _rlenv_scripts.main import COMMANDS
+from hypothesis import given
+from hypothesis import strategies as st
 
 from rlenv.version import __version__
 
@@ -89,3 +91,18 @@ def test_what_security_says_about_options_is_what_the_commands_take():
 
     flags = {flag for option in train.params for flag in option.opts}
     assert set(re.findall(r"`?(--[a-z][a-z-]+)", page)) <= flags
+
+
+def test_property_tests_draw_the_same_examples_unless_asked_for_random_ones(request):
+    def examples():
+        seen = []
+
+        @given(st.integers())
+        def look(number):
+            seen.append(number)
+
+        look()
+        return seen
+
+    at_random = request.config.getoption("--hypothesis-profile") == "random"
+    assert (examples() == examples()) is not at_random

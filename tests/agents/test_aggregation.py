@@ -7,13 +7,14 @@ from functools import partial
 
 import pytest
 import torch
-from hypothesis import given, settings
+from drawn import drawn
+from hypothesis import given
 from hypothesis import strategies as st
 from tabular import make_agent, random_episodes
 
 from agents.estimators.aggregation import constant_length, sequence_mean, sequence_sum, token_mean
 
-reproducible = settings(deadline=None, derandomize=True, max_examples=60)
+few = drawn(60)
 FUNCTIONS = (sequence_sum, sequence_mean, token_mean, partial(constant_length, length=7))
 MASK = torch.tensor([[True, True, True], [True, False, False], [False, False, False], [True, True, False]])
 
@@ -33,7 +34,7 @@ def test_by_hand() -> None:
     assert constant_length(MASK, 5).tolist() == [pytest.approx(row) for row in fifteenth]
 
 
-@reproducible
+@few
 @given(st.lists(st.integers(0, 5), min_size=2, max_size=6).filter(any))
 def test_what_the_weights_add_up_to(lengths: list[int]) -> None:
     mask = mask_of(lengths)
@@ -47,7 +48,7 @@ def test_what_the_weights_add_up_to(lengths: list[int]) -> None:
         assert not function(mask)[~mask].any()
 
 
-@reproducible
+@few
 @given(st.lists(st.integers(0, 5), min_size=2, max_size=6).filter(any), st.integers(1, 3), st.integers(1, 3))
 def test_padding_and_empty_rows_change_no_weight(lengths: list[int], steps: int, rows: int) -> None:
     mask = mask_of(lengths)

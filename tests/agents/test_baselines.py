@@ -6,13 +6,14 @@ from dataclasses import replace
 
 import pytest
 import torch
-from hypothesis import given, settings
+from drawn import drawn
+from hypothesis import given
 from hypothesis import strategies as st
 
 from agents.estimators.baselines import BASELINES, RunningMean, batch_mean, group_mean, leave_one_out, none, value
 from agents.rollout import Rollout
 
-reproducible = settings(deadline=None, derandomize=True, max_examples=60)
+few = drawn(60)
 
 RETURNS = torch.tensor([[1.0, 3.0], [5.0, 5.0], [0.0, 1.0], [9.0, 7.0], [4.0, 2.0]], dtype=torch.float64)
 GROUPS = [8, 3, 8, 3, 8]
@@ -67,7 +68,7 @@ def test_the_value_is_the_critics_and_takes_no_gradient() -> None:
         value(RETURNS, rollout_of(GROUPS))
 
 
-@reproducible
+@few
 @given(cases())
 def test_leave_one_out_against_a_plain_loop(case: tuple[torch.Tensor, Rollout]) -> None:
     returns, rollout = case
@@ -81,7 +82,7 @@ def test_leave_one_out_against_a_plain_loop(case: tuple[torch.Tensor, Rollout]) 
         torch.testing.assert_close(found[i], mean(others).expand(found[i].shape), rtol=0, atol=1e-12, check_dtype=False)
 
 
-@reproducible
+@few
 @given(cases())
 def test_means_against_a_plain_loop(case: tuple[torch.Tensor, Rollout]) -> None:
     returns, rollout = case
@@ -93,7 +94,7 @@ def test_means_against_a_plain_loop(case: tuple[torch.Tensor, Rollout]) -> None:
         torch.testing.assert_close(of_group[i], mean(own), rtol=0, atol=1e-12)
 
 
-@reproducible
+@few
 @given(cases(), st.floats(-100, 100, width=32))
 def test_a_group_does_not_feel_other_groups(case: tuple[torch.Tensor, Rollout], shift: float) -> None:
     returns, rollout = case
@@ -106,7 +107,7 @@ def test_a_group_does_not_feel_other_groups(case: tuple[torch.Tensor, Rollout], 
         assert torch.equal(found, baseline(returns[ours], rollout.select(ours))[rollout.valid[ours]])
 
 
-@reproducible
+@few
 @given(cases())
 def test_the_two_group_baselines_differ_by_a_factor(case: tuple[torch.Tensor, Rollout]) -> None:
     """G - mean = (K-1)/K (G - mean of the others)."""
@@ -119,7 +120,7 @@ def test_the_two_group_baselines_differ_by_a_factor(case: tuple[torch.Tensor, Ro
             torch.testing.assert_close(ours[rows], (k - 1) / k * theirs[rows], rtol=0, atol=1e-12)
 
 
-@reproducible
+@few
 @given(st.floats(-1e6, 1e6), st.integers(1, 9), st.integers(0, 2))
 def test_equal_returns_are_their_own_baseline_bit_for_bit(reward: float, n: int, spare: int) -> None:
     returns = torch.full((n, 2), reward, dtype=torch.float64)

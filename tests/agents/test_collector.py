@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 import torch
 from counting_env import CountingEnv, CountingPolicy, Ledger
+from drawn import drawn
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from identity_checks import collect
 from time_limits import CutOff
@@ -184,7 +185,7 @@ def test_slots_restart_when_a_share_of_them_waits(
     assert np.flatnonzero(record.to_restart(share)).tolist() == wanted
 
 
-@settings(max_examples=200, deadline=None, derandomize=True)
+@drawn(200)
 @given(st.lists(st.booleans(), min_size=1, max_size=20), st.integers(-5, 30), st.sampled_from([1 / 8, 1 / 3, 1, 2]))
 def test_only_waiting_slots_restart_and_never_do_all_wait_for_ever(
     playing: list[bool], remaining: int, share: float

@@ -4,7 +4,8 @@ import copy
 
 import pytest
 import torch
-from hypothesis import given, settings
+from drawn import drawn
+from hypothesis import given
 from hypothesis import strategies as st
 from identity_checks import (
     EXACT,
@@ -256,7 +257,7 @@ PROMPTS = [[1, 2], [3], [3, 4, 5], [6]]
 prompts = st.lists(st.sampled_from(PROMPTS), min_size=SLOTS, max_size=SLOTS)
 
 
-@settings(max_examples=15, deadline=None, derandomize=True)
+@drawn(15)
 @given(st.sampled_from(MODELS), prompts, st.lists(st.tuples(tokens, some), max_size=7))
 def test_rows_are_as_many_as_distinct_contexts_where_equal_ones_start_together(name, first, steps):
     game = Game(policy_of(name), sorted(first))
@@ -269,7 +270,7 @@ def test_rows_are_as_many_as_distinct_contexts_where_equal_ones_start_together(n
         assert game.act(playing) == game.distinct(playing)
 
 
-@settings(max_examples=25, deadline=None, derandomize=True)
+@drawn(25)
 @given(st.sampled_from(MODELS), prompts, st.lists(st.tuples(tokens, some, some, some, prompts), max_size=7))
 def test_whoever_plays_pauses_or_restarts_gets_the_law_of_its_own_context(name, first, steps):
     game = Game(policy_of(name), first)
@@ -286,7 +287,7 @@ def test_whoever_plays_pauses_or_restarts_gets_the_law_of_its_own_context(name, 
         assert game.distinct(playing) <= game.act(playing, starts) <= int(playing.sum())
 
 
-@settings(max_examples=100, deadline=None, derandomize=True)
+@drawn(100)
 @given(st.lists(st.integers(0, 7), max_size=6), st.integers(0, 4))
 def test_rows_are_given_to_children_and_new_contexts(parents, new):
     decoder = ContextDecoder.__new__(ContextDecoder)

@@ -3,7 +3,8 @@
 import gymnasium as gym
 import pytest
 import torch
-from hypothesis import given, settings
+from drawn import drawn
+from hypothesis import given
 from hypothesis import strategies as st
 from identity_checks import EXACT, assert_close, collect, double, gradient
 from tiny_models import hash_reward, tiny_policy
@@ -37,7 +38,7 @@ def group_envs(**kwargs):
 chains_of = st.lists(st.lists(st.integers(0, 1), max_size=7), min_size=1, max_size=9).filter(any)
 
 
-@settings(max_examples=60, deadline=None, derandomize=True)
+@drawn(60)
 @given(chains_of)
 def test_every_node_sees_its_own_context_once(contexts):
     contexts = sorted({tuple(context) for context in contexts})

@@ -6,14 +6,15 @@ import math
 
 import pytest
 import torch
-from hypothesis import given, settings
+from drawn import drawn
+from hypothesis import given
 from hypothesis import strategies as st
 from tabular import AT_EVERY_STEP, REFERENCE_SEED, TabularPolicy, make_agent, random_episodes
 
 from agents.estimators.kl import ESTIMATORS, k1, k2, k3
 from agents.kl_anchor import Anchor
 
-reproducible = settings(deadline=None, derandomize=True, max_examples=60)
+few = drawn(60)
 logits = st.lists(st.floats(-4, 4), min_size=4, max_size=4)
 
 
@@ -26,7 +27,7 @@ def test_by_hand() -> None:
     assert k3(log_probs, ref).tolist() == pytest.approx([two - 0.5, 1 - two, 0])
 
 
-@reproducible
+@few
 @given(logits, logits)
 def test_k1_and_k3_are_unbiased_and_k2_and_k3_never_negative(ours: list[float], theirs: list[float]) -> None:
     log_pi, log_ref = (torch.tensor(x, dtype=torch.float64).log_softmax(0) for x in (ours, theirs))
@@ -37,7 +38,7 @@ def test_k1_and_k3_are_unbiased_and_k2_and_k3_never_negative(ours: list[float], 
     assert k3(log_pi, log_ref).min() >= -1e-15
 
 
-@reproducible
+@few
 @given(logits)
 def test_all_are_zero_at_the_reference(ours: list[float]) -> None:
     log_pi = torch.tensor(ours, dtype=torch.float64).log_softmax(0)

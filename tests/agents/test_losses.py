@@ -6,7 +6,8 @@ import math
 
 import pytest
 import torch
-from hypothesis import given, settings
+from drawn import drawn
+from hypothesis import given
 from hypothesis import strategies as st
 
 from agents.estimators.losses import (
@@ -19,7 +20,7 @@ from agents.estimators.losses import (
     weighted_log_prob,
 )
 
-reproducible = settings(deadline=None, derandomize=True, max_examples=60)
+few = drawn(60)
 Clip = tuple[float, float, float | None]
 ranges = st.sampled_from([(0.2, 0.2, None), (0.2, 0.28, 3.0), (0.5, 0.1, 1.2), (0.01, 0.9, None)])
 
@@ -40,7 +41,7 @@ def test_clipped_ratio_by_hand() -> None:
     assert clipped[0].tolist() == [False, True, False, False, True, False]
 
 
-@reproducible
+@few
 @given(st.integers(0, 999), ranges)
 def test_clipped_ratio_against_a_plain_loop(seed: int, clip: Clip) -> None:
     log_probs, old, advantages = drawn(seed)
@@ -52,7 +53,7 @@ def test_clipped_ratio_against_a_plain_loop(seed: int, clip: Clip) -> None:
         assert float(found[i, t]) == pytest.approx(wanted, abs=1e-12)
 
 
-@reproducible
+@few
 @given(st.integers(0, 999), ranges)
 def test_is_clipped_says_where_the_surrogate_has_no_gradient(seed: int, clip: Clip) -> None:
     log_probs, old, advantages = drawn(seed)
@@ -132,7 +133,7 @@ def test_squared_errors_by_hand() -> None:
     assert clipped_squared_error(values, old_values, targets, 0.5).tolist() == [[2.25, 4.0, 1.0, 7.5625]]
 
 
-@reproducible
+@few
 @given(st.integers(0, 999), st.sampled_from([0.1, 0.5, 2.0]))
 def test_clipped_squared_error_against_a_plain_loop(seed: int, clip: float) -> None:
     values, old_values, targets = drawn(seed)

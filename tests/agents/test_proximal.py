@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
+from drawn import drawn
+from hypothesis import given
 from hypothesis import strategies as st
 from identity_checks import EXACT, ROUNDING, assert_close, collect
 from tabular import gradient, make_agent, random_episodes
@@ -25,7 +26,7 @@ FAMILY = {
     "reinforce-plus-plus": (ReinforcePlusPlus, {}),
 }
 names = pytest.mark.parametrize("name", FAMILY)
-reproducible = settings(deadline=None, derandomize=True, max_examples=30)
+few = drawn(30)
 
 
 def proximal(name: str, epochs: int = 2, parts: int = 3, **kwargs: Any) -> Agent:
@@ -53,7 +54,7 @@ def listen(agent: Agent) -> list[dict[str, float]]:
 # What each step trains on.
 
 
-@reproducible
+@few
 @given(st.integers(1, 12), st.integers(1, 4), st.integers(1, 15))
 def test_every_row_is_visited_exactly_once_a_pass(episodes: int, epochs: int, parts: int) -> None:
     agent = proximal("grpo", epochs, parts)
@@ -68,7 +69,7 @@ def test_every_row_is_visited_exactly_once_a_pass(episodes: int, epochs: int, pa
     assert max(sizes) - min(sizes) <= 1 and min(sizes) >= 1
 
 
-@reproducible
+@few
 @given(st.integers(1, 12), st.integers(1, 15))
 def test_weights_are_multiplied_by_the_number_of_parts_and_nothing_else_changes(episodes: int, parts: int) -> None:
     agent = proximal("grpo", 1, parts)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from drawn import drawn
 from gymnasium import spaces
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from stable_baselines3.common.buffers import RolloutBuffer
 
@@ -23,7 +24,7 @@ NAN = torch.nan
 REWARDS = torch.tensor([[1.0, 2.0, 4.0], [8.0, -2.0, NAN], [3.0, NAN, NAN], [NAN, NAN, NAN]])
 MASK = torch.tensor([[True, True, True], [True, True, False], [True, False, False], [False, False, False]])
 
-reproducible = settings(deadline=None, derandomize=True, max_examples=60)
+few = drawn(60)
 episode = st.lists(st.integers(-8, 8), min_size=0, max_size=6)
 rollouts = st.lists(episode, min_size=1, max_size=5)
 
@@ -63,7 +64,7 @@ def test_hold_last_by_hand() -> None:
     assert hold_last(values, MASK[:3]).tolist() == [[3.0, 4.0, 4.0], [7.0, -2.0, -2.0], [3.0, 3.0, 3.0]]
 
 
-@reproducible
+@few
 @given(rollouts, st.sampled_from([0.0, 0.5, 0.9, 1.0]))
 def test_return_to_go_against_a_plain_loop(rows: list[list[int]], gamma: float) -> None:
     rewards, mask = pad(rows)
@@ -74,7 +75,7 @@ def test_return_to_go_against_a_plain_loop(rows: list[list[int]], gamma: float) 
             assert float(found[i, t]) == pytest.approx(wanted, abs=1e-12)
 
 
-@reproducible
+@few
 @given(rollouts, st.sampled_from([0.5, 0.9, 1.0]))
 def test_the_episode_return_is_the_first_return_to_go_in_every_cell(rows: list[list[int]], gamma: float) -> None:
     rewards, mask = pad(rows)
@@ -82,7 +83,7 @@ def test_the_episode_return_is_the_first_return_to_go_in_every_cell(rows: list[l
     assert torch.equal(episode_return(rewards, mask, gamma), first.expand(rewards.shape))
 
 
-@reproducible
+@few
 @given(rollouts, st.integers(1, 3), st.sampled_from([0.5, 1.0]))
 def test_padding_changes_no_return(rows: list[list[int]], more: int, gamma: float) -> None:
     rewards, mask = pad(rows)
@@ -94,7 +95,7 @@ def test_padding_changes_no_return(rows: list[list[int]], more: int, gamma: floa
         assert torch.equal(found[:, -more:], beyond.expand(len(rows), more))
 
 
-@reproducible
+@few
 @given(st.lists(st.lists(st.integers(-8, 8), min_size=1, max_size=6), min_size=1, max_size=5))
 def test_hold_last_keeps_what_is_there_and_repeats_the_last(rows: list[list[int]]) -> None:
     values, mask = pad(rows)
@@ -145,7 +146,7 @@ def drawn_values(rows: list[list[int]], seed: int) -> tuple[torch.Tensor, torch.
 discounts = st.sampled_from([0.0, 0.5, 0.9, 1.0])
 
 
-@reproducible
+@few
 @given(rollouts, discounts, discounts, st.integers(0, 99))
 def test_generalized_advantage_against_its_definition(
     rows: list[list[int]], gamma: float, gae_lambda: float, seed: int
@@ -160,7 +161,7 @@ def test_generalized_advantage_against_its_definition(
             assert float(found[i, t]) == pytest.approx(wanted, abs=1e-12)
 
 
-@reproducible
+@few
 @given(rollouts, discounts, st.integers(0, 99))
 def test_lambda_one_is_the_return_less_the_value_and_lambda_zero_the_one_step_error(
     rows: list[list[int]], gamma: float, seed: int
@@ -177,7 +178,7 @@ def test_lambda_one_is_the_return_less_the_value_and_lambda_zero_the_one_step_er
         assert one_step[i, : len(row)].tolist() == pytest.approx(errors, abs=1e-12)
 
 
-@reproducible
+@few
 @given(rollouts, st.integers(0, 99))
 def test_what_stands_in_masked_cells_has_no_effect_on_advantages(rows: list[list[int]], seed: int) -> None:
     rewards, values, mask, finals = drawn_values(rows, seed)
@@ -252,7 +253,7 @@ def test_overlong_penalty_by_hand() -> None:
     assert overlong_penalty(torch.tensor([1, 2, 4]), max_steps=4, buffer=4).tolist() == [0.25, 0.5, 1]
 
 
-@reproducible
+@few
 @given(st.integers(1, 30), st.integers(1, 30), st.integers(0, 40))
 def test_overlong_penalty_follows_the_papers_three_cases(max_steps: int, buffer: int, length: int) -> None:
     """Yu et al. 2025, eq. 13, whose rewards are the negative of these penalties."""

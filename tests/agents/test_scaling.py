@@ -6,14 +6,15 @@ import math
 
 import pytest
 import torch
-from hypothesis import given, settings
+from drawn import drawn
+from hypothesis import given
 from hypothesis import strategies as st
 
 from agents import Rollout
 from agents.estimators.scaling import group_std, standardize_groups, whiten
 
 NAN = torch.nan
-reproducible = settings(deadline=None, derandomize=True, max_examples=60)
+few = drawn(60)
 sizes = st.lists(st.integers(1, 4), min_size=1, max_size=4)
 numbers = st.floats(-1e6, 1e6, width=32)
 
@@ -58,7 +59,7 @@ def test_every_step_has_statistics_of_its_own() -> None:
     assert not standardize_groups(returns, rollout_of([0, 0], steps=2))[:, 1].any()
 
 
-@reproducible
+@few
 @given(sizes, st.data())
 def test_equal_values_have_no_spread_exactly_whatever_the_value(sizes: list[int], data: st.DataObject) -> None:
     levels = data.draw(st.lists(numbers, min_size=len(sizes), max_size=len(sizes)))
@@ -71,7 +72,7 @@ def test_equal_values_have_no_spread_exactly_whatever_the_value(sizes: list[int]
         assert not whiten(constant, torch.ones_like(constant, dtype=torch.bool)).any()
 
 
-@reproducible
+@few
 @given(sizes, st.data())
 def test_a_group_knows_nothing_of_the_others(sizes: list[int], data: st.DataObject) -> None:
     """Uneven groups in any order of rows: each is what it would be alone, to the bit."""
@@ -85,7 +86,7 @@ def test_a_group_knows_nothing_of_the_others(sizes: list[int], data: st.DataObje
         assert torch.equal(together[rows], alone)
 
 
-@reproducible
+@few
 @given(st.lists(st.integers(2, 4), min_size=1, max_size=3), st.integers(0, 99))
 def test_standardized_returns_have_mean_zero_and_spread_one(sizes: list[int], seed: int) -> None:
     groups = grouped(sizes)
@@ -123,7 +124,7 @@ def test_whiten_by_hand() -> None:
     torch.testing.assert_close(doubled, found / 2)
 
 
-@reproducible
+@few
 @given(st.integers(0, 99), st.integers(0, 3))
 def test_whitened_values_have_mean_zero_and_spread_one_and_padding_changes_nothing(seed: int, more: int) -> None:
     generator = torch.Generator().manual_seed(seed)

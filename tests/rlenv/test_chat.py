@@ -3,7 +3,8 @@ import pickle
 
 import pytest
 from chat_families import FAMILIES, llama2
-from hypothesis import given, settings
+from drawn import drawn
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rlenv.chat import Chat, read_template
@@ -58,7 +59,7 @@ def control_of(tokenizer, ids, tokens=control_tokens):
 
 
 @pytest.mark.parametrize("name", FAMILIES)
-@settings(max_examples=25, deadline=None)
+@drawn(25)
 @given(
     texts=st.lists(
         st.sampled_from(["What is 12+34= ?", "a", " b\n", "\n\nc", "é🙂字", "  ", "<", "|end", "user"]), min_size=1

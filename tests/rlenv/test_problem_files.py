@@ -12,7 +12,8 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 from datasets import Dataset, DatasetDict
-from hypothesis import HealthCheck, given, settings
+from drawn import drawn
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 import rlenv.rows as rows
@@ -90,7 +91,7 @@ def test_strange_text_survives_in_every_format(tmp_path, name, write):
 
 
 @pytest.mark.parametrize("name", [name for name in WRITERS if name != "folder"])
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@drawn(60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(texts=st.lists(st.tuples(st.text(min_size=1), st.text(), st.text()), min_size=1, max_size=4))
 def test_any_text_that_was_written_is_read(tmp_path, name, texts):
     write = WRITERS[name]
@@ -99,7 +100,7 @@ def test_any_text_that_was_written_is_read(tmp_path, name, texts):
     assert load_problems(tmp_path / name) == expected
 
 
-@settings(max_examples=10, deadline=None)
+@drawn(10)
 @given(st.lists(st.tuples(st.text(min_size=1), st.text()), min_size=1, max_size=4))
 def test_any_text_in_a_datasets_folder_is_read(tmp_path_factory, texts):
     folder = tmp_path_factory.mktemp("saved") / "set"
@@ -339,7 +340,7 @@ def test_a_row_that_does_not_fill_the_template_is_malformed(tmp_path):
     assert fails(tmp_path / "p.jsonl", template="{q}?") == message
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@drawn(60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(before=st.text(), value=st.text(min_size=1), after=st.text())
 def test_what_a_row_says_is_inserted_as_it_is(tmp_path, before, value, after):
     def escaped(text):

@@ -1,7 +1,7 @@
 import random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rlenv.problems import ProblemStream, as_problem, in_test_split
@@ -74,7 +74,6 @@ def test_the_border_is_the_same_in_every_process_and_version():
     assert [in_test_split(f"{n}+{n}", 0.2) for n in range(30)] == [n in (0, 8, 25, 28) for n in range(30)]
 
 
-@settings(deadline=None)
 @given(st.integers(0, 2**62), st.sampled_from(["train", "test"]), st.lists(st.integers(0, 10**9), max_size=5))
 def test_a_problem_is_a_function_of_seed_split_and_number(seed, split, indices):
     forwards, backwards = stream(split, seed), stream(split, seed)
@@ -94,7 +93,6 @@ def test_seeds_and_numbers_lead_to_different_problems():
     assert len(set(take(stream(), 50))) > 40
 
 
-@settings(deadline=None)
 @given(st.integers(1, 12), st.integers(0, 2**62), st.integers(0, 20))
 def test_listed_problems_come_once_an_epoch(size, seed, epoch):
     listed = [f"prompt {index}" for index in range(size)]

@@ -3,8 +3,9 @@ import json
 import pytest
 import torch
 from chat_families import FAMILIES
+from drawn import drawn
 from gymnasium.vector import AutoresetMode
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from textgen_reference import OddVerifier, SlotReference, plain, slot_info, slot_observation
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -101,7 +102,7 @@ def test_several_stop_tokens_cost_the_device_nothing():
 
 
 @pytest.mark.parametrize("mode", list(AutoresetMode))
-@settings(deadline=None, max_examples=25)
+@drawn(25)
 @given(seed=st.integers(0, 2**31), num_envs=st.integers(1, 4), choices=st.randoms(use_true_random=False))
 def test_the_vector_environment_equals_single_ones_with_conversations_and_several_stop_tokens(
     mode, seed, num_envs, choices

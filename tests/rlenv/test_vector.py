@@ -4,9 +4,10 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
+from drawn import drawn
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 from gymnasium.wrappers.vector import RecordEpisodeStatistics
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from textgen_reference import OddVerifier, SlotReference, layout, plain, slot_info, slot_observation
 
@@ -46,7 +47,7 @@ def assert_equal_steps(result, expected):
 
 
 @pytest.mark.parametrize("mode", MODES)
-@settings(deadline=None, max_examples=40)
+@drawn(40)
 @given(
     seed=st.integers(0, 2**31),
     num_envs=st.integers(1, 5),

@@ -8,7 +8,8 @@ from _rlenv_scripts.compare.curves import POINTS, draw, grid_of, merge_equal, re
 from _rlenv_scripts.compare.report import as_markdown
 from _rlenv_scripts.compare.statistics import bootstrap_interval, interquartile_mean, summarize, tabulate
 from _rlenv_scripts.plots import save_figure
-from hypothesis import given, settings
+from drawn import drawn
+from hypothesis import given
 from hypothesis import strategies as st
 
 FIGURES = st.lists(st.floats(-1e3, 1e3), min_size=1, max_size=12)
@@ -66,7 +67,7 @@ def test_the_interval_covers_what_it_claims():
 
 
 @given(FIGURES)
-@settings(max_examples=50, deadline=None)
+@drawn(50)
 def test_the_interval_lies_in_the_data_and_contains_the_interquartile_mean(values):
     low, high = interval(values, resamples=1000)
     middle = interquartile_mean(values)
@@ -75,14 +76,14 @@ def test_the_interval_lies_in_the_data_and_contains_the_interquartile_mean(value
 
 
 @given(FIGURES, st.randoms(use_true_random=False))
-@settings(max_examples=50, deadline=None)
+@drawn(50)
 def test_the_order_of_the_runs_changes_nothing(values, random):
     shuffled = random.sample(values, len(values))
     assert summarize("a", shuffled) == summarize("a", values)
 
 
 @given(FIGURES, st.floats(0.1, 10), st.floats(-10, 10))
-@settings(max_examples=50, deadline=None)
+@drawn(50)
 def test_another_unit_gives_the_same_interval_in_that_unit(values, scale, shift):
     low, high = interval(values, resamples=200)
     moved = interval([scale * value + shift for value in values], resamples=200)

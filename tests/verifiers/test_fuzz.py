@@ -4,7 +4,8 @@ import math
 import time
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from drawn import drawn
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 import verifiers.registry as registry
@@ -55,7 +56,7 @@ def fuzz(name, examples):
     low, high = verifier.reward_range
     seconds = []
 
-    @settings(max_examples=examples, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+    @drawn(examples, database=None, suppress_health_check=list(HealthCheck))
     @given(st.one_of([st.tuples(st.just(each), completions(verifier, each)) for each in verifier.examples()]))
     def judge(pair):
         problem, completion = pair
@@ -78,6 +79,7 @@ def test_every_pure_verifier_of_ours_is_here():
     assert pure - {"reward_model", "weighted"} | {"json_schema"} == set(PURE)  # it is a schema that may take for ever
 
 
+@pytest.mark.hypothesis
 @pytest.mark.parametrize("name", PURE)
 def test_any_text_has_a_verdict(name):
     assert len(fuzz(name, 200)) >= 200

@@ -7,6 +7,8 @@ import re
 from collections.abc import Callable
 from datetime import date
 
+from ...quiet import quiet
+
 _DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 _TIME = re.compile(r"([0-9]{2}):([0-9]{2}):([0-9]{2})(?:\.[0-9]+)?(?:[Zz]|([+-])([0-9]{2}):([0-9]{2}))")
 _DURATION = re.compile(
@@ -103,6 +105,7 @@ def is_uri(text: str) -> bool:
     return re.match("[A-Za-z][A-Za-z0-9+.-]*:", text) is not None and is_uri_reference(text)
 
 
+@quiet()
 def is_regex(text: str) -> bool:
     """Tell whether a text is a pattern of Python's `re`."""
     try:

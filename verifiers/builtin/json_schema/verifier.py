@@ -16,6 +16,7 @@ from typing_extensions import override
 from ...arguments import whole_number
 from ...base import RIGHT, WRONG, Problem, Verdict, Verifier
 from ...extras import require
+from ...quiet import quiet
 from ...registry import register_verifier
 from ..text import WHITESPACE
 from .examples import EXAMPLES
@@ -77,6 +78,7 @@ class JsonSchema(Verifier):
         ]
 
     @override
+    @quiet()
     def verify(self, problem: Problem, completion: str) -> Verdict:
         schema = problem.metadata.get("schema", self.schema)
         try:

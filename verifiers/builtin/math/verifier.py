@@ -13,6 +13,7 @@ from typing_extensions import override
 
 from ...base import Problem
 from ...extras import require
+from ...quiet import quiet
 from ...registry import register_verifier
 from ..plain_numbers import Reading, meanings, read
 from ..reference import ReferenceVerifier
@@ -85,6 +86,7 @@ class Math(ReferenceVerifier):
             "" if _reference(problem.answer)[1] else f"the reference answer cannot be read: {problem.answer[-100:]!r}"
         )
 
+    @quiet()
     def matches(self, problem: Problem, text: str) -> bool:
         """Tell whether the completion's answer equals the reference."""
         (reference, meant), plain = _reference(problem.answer), _number(problem.answer)

@@ -14,6 +14,7 @@ from typing_extensions import override
 from ...arguments import flag, whole_number
 from ...base import RIGHT, WRONG, Problem, Verdict, Verifier
 from ...extras import require
+from ...quiet import quiet
 from ...registry import register_verifier
 from ..text import WHITESPACE, frame_name, framed, in_frame
 from .rules import is_harmless, is_strict
@@ -91,6 +92,7 @@ class ReasoningGym(Verifier):
         return (text or "").strip(WHITESPACE) or None
 
     @override
+    @quiet()
     def verify(self, problem: Problem, completion: str) -> Verdict:
         text = completion if self.inside is None else in_frame(completion, self.inside)
         answer = (text or "").strip(WHITESPACE)

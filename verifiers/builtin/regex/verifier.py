@@ -10,6 +10,7 @@ from typing_extensions import override
 
 from ...arguments import whole_number
 from ...base import RIGHT, WRONG, Problem, Verdict, Verifier
+from ...quiet import quiet
 from ...registry import register_verifier
 from .examples import EXAMPLES
 
@@ -64,6 +65,7 @@ class Regex(Verifier):
         }
 
     @override
+    @quiet()
     def verify(self, problem: Problem, completion: str) -> Verdict:
         pattern = problem.metadata.get("pattern") or self.pattern
         if pattern is None:
