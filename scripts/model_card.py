@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import csv
 import json
+import math
 import shlex
 from collections.abc import Mapping
 from pathlib import Path
@@ -17,7 +17,8 @@ from . import plots, run_folder
 from .defaults import common_settings
 from .evaluation.figures import table
 from .evaluation.subject import FOLDER
-from .run_log import CSV
+from .logged import read_result, read_rows
+from .run_files import CSV
 from .verifier_names import without_folders
 
 CURVE = "learning_curve.png"
@@ -34,7 +35,7 @@ def write_card(checkpoint: Path, target: Path, name: str, merged: bool) -> None:
     """
     run = checkpoint.parent
     config = read_table(run / run_folder.CONFIG) if (run / run_folder.CONFIG).is_file() else {}
-    result = read_table(run / run_folder.RESULT) if (run / run_folder.RESULT).is_file() else {}
+    result = read_result(run / run_folder.RESULT)
     parts = [
         _header(name, merged),
         _data(read_facts(checkpoint)),
@@ -144,13 +145,13 @@ def draw_curve(log: Path, path: Path) -> bool:
     """
     if not log.is_file():
         return False
-    with log.open(encoding="utf-8") as file:
-        rows = list(csv.DictReader(file))
+    rows = list(read_rows(log))
     pairs = (("rollout/success_rate", "eval/success_rate"), ("rollout/ep_rew_mean", "eval/mean_reward"))
     curves = {}
     for names in pairs:
         for name in names:
-            points = [(float(row["time/total_timesteps"]), float(row[name])) for row in rows if row.get(name)]
+            pairs = [(row.get("time/total_timesteps", math.nan), row.get(name, math.nan)) for row in rows]
+            points = [pair for pair in pairs if all(map(math.isfinite, pair))]
             if points:
                 curves[name] = points
         if curves:

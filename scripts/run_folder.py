@@ -12,7 +12,7 @@ checkpoint/      the newest, see agents/checkpoint.py; checkpoint/policy/model l
                  sharded checkpoints once the run has reached its end
 checkpoint-000120/   an earlier one, after 120 updates
 best/            the best by evaluation during training
-damaged/, damaged-000120/   checkpoints that a resumed run could not use
+damaged/, damaged-000120/   checkpoints that a resumed run could not use; damaged-progress.csv, a table
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ import click
 from agents.checkpoint import read_checkpoint
 from agents.files import Lock, read_table, sync, versions, whole_folder
 
+from .logged import read_json
 from .progress import say
 from .run_files import CONFIG, EPISODES, REPORT, RESULT, SAMPLES, fresh, runs_in, write_text
 from .run_log import CSV, EVENTS, event_files
@@ -215,7 +216,7 @@ def config_of(spec: str) -> dict[str, Any]:
     path = Path(spec, CONFIG)
     if not path.is_file() or not whole_folder(Path(spec, CHECKPOINT)).is_dir():
         return {}
-    return json.loads(path.read_text(encoding="utf-8"))
+    return read_json(path)
 
 
 def write_json(path: Path, value: Any) -> None:

@@ -17,9 +17,12 @@ from typing_extensions import override
 
 from agents.files import sync
 
+from .logged import mended_lines
+from .progress import say
 from .run_files import CSV, EPISODES, write_text
 from .terminal import plain
 
+DAMAGED_CSV = f"damaged-{CSV}"
 EVENTS = "events.out.tfevents*"
 LONGEST = 600  # characters of a text in a table
 BINS = 30  # of a histogram: 0.7 kB
@@ -38,7 +41,7 @@ class Table(CSVOutputFormat):
         self._open()
 
     def _open(self) -> None:
-        self.file = self.path.open("r+", encoding="utf-8")
+        self.file = self.path.open("r+", encoding="utf-8", errors="replace")
         self.keys = next(csv.reader(self.file), [])
         self.file.seek(0, io.SEEK_END)
 
@@ -164,10 +167,11 @@ def cut_log(folder: Path, place: dict[str, Any]) -> None:
     if (folder / EPISODES).is_file():
         _cut(folder / EPISODES, place.get("samples", 0))
     if (folder / CSV).is_file():
-        lines = (folder / CSV).read_text(encoding="utf-8").splitlines(keepends=True)
-        whole = [line for line in lines if line.endswith("\n")]  # a power failure may cut the last line
-        kept = whole[: place["rows"] + 1] if place["rows"] else []
-        write_text(folder / CSV, "".join(kept))
+        lines = mended_lines(folder / CSV)
+        if not lines and (folder / CSV).stat().st_size:
+            (folder / CSV).replace(folder / DAMAGED_CSV)
+            say(f"{str(folder / CSV)!r} has no line that can be read, so it begins again; it was kept as {DAMAGED_CSV}")
+        write_text(folder / CSV, "".join(lines[: place["rows"] + 1] if place["rows"] else []))
 
 
 def _cut(path: Path, size: int) -> None:

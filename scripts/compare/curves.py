@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from ..logged import read_rows
 from ..plots import PAPER, Palette
 from .statistics import interquartile_mean
 
@@ -21,9 +21,8 @@ SAME = " = "  # between the names of agents whose runs coincide
 
 def read_curve(path: Path, x: str, y: str) -> np.ndarray:
     """Return two columns of a progress.csv [2, n], without rows in which one of them is empty."""
-    with path.open(newline="", encoding="utf-8") as file:
-        rows = [(row[x], row[y]) for row in csv.DictReader(file) if row.get(x) and row.get(y)]
-    return np.array(rows, dtype=float).reshape(-1, 2).T
+    pairs = np.array([(row.get(x, np.nan), row.get(y, np.nan)) for row in read_rows(path)]).reshape(-1, 2)
+    return pairs[~np.isnan(pairs).any(1)].T
 
 
 def spread(curves: Sequence[np.ndarray]) -> np.ndarray:

@@ -22,6 +22,7 @@ from agents import parallel
 from agents.files import Lock
 
 from .. import run_folder, session
+from ..logged import read_json
 from ..options import TEXT_ONLY, adapter, names_of
 from ..processes import begun, keep_begun
 from ..settings import is_text, resolved
@@ -189,7 +190,7 @@ def claim(given: dict[str, Any], agents: list[str], stack: ExitStack) -> dict[st
         if given["overwrite"] and begun(SETTINGS) is None:  # else this command has done so, and torchrun restarted it
             shutil.rmtree(folder)
         else:
-            settings = extend(json.loads((folder / SETTINGS).read_text(encoding="utf-8")), settings, folder)
+            settings = extend(read_json(folder / SETTINGS), settings, folder)
     folder.mkdir(parents=True, exist_ok=True)
     stack.enter_context(hold(folder))
     run_folder.write_json(folder / SETTINGS, settings)
@@ -225,7 +226,7 @@ def extend(old: dict[str, Any], new: dict[str, Any], folder: Path) -> dict[str, 
 def finished(folder: Path) -> dict[str, Any] | None:
     """Return the result in a run folder; None if it is missing or incomplete, or the run was interrupted or stopped."""
     try:
-        result = json.loads((folder / run_folder.RESULT).read_text(encoding="utf-8"))
-    except (FileNotFoundError, json.JSONDecodeError):
+        result = read_json(folder / run_folder.RESULT)
+    except (FileNotFoundError, ValueError):
         return None
     return None if result.get("interrupted", True) or "stopped" in result else result

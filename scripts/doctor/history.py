@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import csv
-import json
 import math
 import re
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ..logged import read_json, read_result, read_rows
 from ..run_files import CONFIG, CSV, RESULT, runs_in
 
 UPDATE = "time/iterations"
@@ -162,8 +161,8 @@ def read_run(folder: Path) -> History:
     if not (folder / CONFIG).is_file():
         missing = f"{str(folder)!r} is not a run folder (no {CONFIG}); give a folder that rlenv train wrote"
         raise ValueError(runs_in(folder) or missing)
-    result = _read_json(folder / RESULT) if (folder / RESULT).is_file() else {}
-    return History(read_metrics(folder / CSV), _read_json(folder / CONFIG), result)
+    config = read_json(folder / CONFIG)
+    return History(read_metrics(folder / CSV), config, read_result(folder / RESULT))
 
 
 def read_metrics(table: Path) -> dict[str, Series]:
@@ -171,39 +170,14 @@ def read_metrics(table: Path) -> dict[str, Series]:
     if not table.is_file():
         return {}
     found: dict[str, tuple[array[int], array[float]]] = {}  # a long table as objects takes a hundred MB
-    with table.open(encoding="utf-8", newline="") as file:
-        for row in csv.DictReader(_whole(file)):
-            update = _number(row.get(UPDATE))
-            for name, cell in row.items():
-                value = _number(cell)
-                if name and math.isfinite(update) and math.isfinite(value):
-                    updates, values = found.setdefault(name, (array("q"), array("d")))
-                    updates.append(int(update))
-                    values.append(value)
+    for row in read_rows(table):
+        update = row.get(UPDATE, math.nan)
+        for name, value in row.items():
+            if name and math.isfinite(update) and math.isfinite(value):
+                updates, values = found.setdefault(name, (array("q"), array("d")))
+                updates.append(int(update))
+                values.append(value)
     return {name: Series(*columns) for name, columns in found.items()}
-
-
-def _whole(lines: Iterable[str]) -> Iterator[str]:
-    """Yield the lines that are complete: of a run that goes on, the last may be half written."""
-    return (line for line in lines if line.endswith("\n"))
-
-
-def _read_json(file: Path) -> dict[str, Any]:
-    """Return the object in a file; unlike agents.files.read_table without an import of torch."""
-    try:
-        table = json.loads(file.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"{str(file)!r} is damaged: {error}") from error
-    if not isinstance(table, dict):
-        raise ValueError(f"{str(file)!r} is damaged: it holds no JSON object")
-    return table
-
-
-def _number(cell: Any) -> float:
-    try:
-        return float(cell)
-    except (TypeError, ValueError):
-        return math.nan
 
 
 def _mean(values: Sequence[float]) -> float:

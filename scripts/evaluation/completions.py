@@ -15,6 +15,8 @@ import numpy as np
 
 from agents.files import read_table
 
+from ..logged import damaged_lines, read_lines
+from ..progress import say
 from ..run_folder import write_json
 
 BLOCK = 1024  # completions; so many, per process, are lost at most when the command is killed
@@ -95,11 +97,14 @@ class CompletionFile:
         self.path.unlink(missing_ok=True)
 
     def resume(self, planned: list[Block]) -> list[Block]:
-        """Drop what does not belong to a whole block; return the blocks that are missing."""
+        """Drop what does not belong to a whole block, and what follows damage; return the blocks that are missing."""
         if not self.facts.exists():
             write_json(self.facts, {"settings": self.settings})
         data = self.path.read_bytes() if self.path.exists() else b""
         ends = np.flatnonzero(np.frombuffer(data, dtype=np.uint8) == ord("\n")) + 1  # of whole lines
+        if damaged := damaged_lines(data):
+            say(f"line {damaged[0]} of {str(self.path)!r} is damaged: the evaluation goes on before it")
+            ends = ends[: damaged[0] - 1]
         whole = lines = 0
         for block in planned:
             if lines + block.lines > len(ends):
@@ -117,8 +122,7 @@ class CompletionFile:
 
     def rows(self) -> list[Row]:
         """Return all completions."""
-        with self.path.open(encoding="utf-8", newline="\n") as file:
-            return [json.loads(line) for line in file]
+        return read_lines(self.path, dict)
 
     def finish(self, figures: dict[str, Any]) -> None:
         """Keep the figures of the complete file."""

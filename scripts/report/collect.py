@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import math
 from collections.abc import Mapping, Sequence
@@ -18,8 +17,8 @@ from agents.files import read_table
 from .. import run_folder
 from ..doctor import Finding, examine_run
 from ..doctor.history import names_text
-from ..run_files import runs_in
-from ..run_log import CSV, EPISODES
+from ..logged import read_lines, read_result, read_rows
+from ..run_files import CSV, EPISODES, runs_in
 from ..terminal import plain
 from ..verifier_names import short_name
 
@@ -130,7 +129,7 @@ def _read(folder: Path) -> Run:
     facts = folder / run_folder.CHECKPOINT / "agent.json"
     checkpoint = read_table(facts) if facts.is_file() else {}
     settings, updates = checkpoint.get("settings"), checkpoint.get("num_updates")
-    result = read_table(folder / run_folder.RESULT) if (folder / run_folder.RESULT).is_file() else {}
+    result = read_result(folder / run_folder.RESULT)
     return Run(
         folder,
         config,
@@ -138,7 +137,7 @@ def _read(folder: Path) -> Run:
         updates if isinstance(updates, int) else None,
         result,
         _columns(folder, ended=bool(result)),
-        _samples(folder / EPISODES),
+        read_lines(folder / EPISODES, _checked) if (folder / EPISODES).is_file() else [],
     )
 
 
@@ -149,9 +148,7 @@ def _columns(folder: Path, ended: bool) -> dict[str, np.ndarray]:
         ValueError: for a run without a line that has not ended: there is nothing to say yet.
     """
     path = folder / CSV
-    text = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
-    lines = [line for line in text.splitlines(keepends=True) if line.endswith("\n")]
-    rows = list(csv.DictReader(lines))
+    rows = list(read_rows(path)) if path.is_file() else []
     if not rows and ended:
         return {}
     if not rows:
@@ -159,34 +156,7 @@ def _columns(folder: Path, ended: bool) -> dict[str, np.ndarray]:
             f"{str(folder)!r} has no figures yet ({CSV} has no line); wait for its first evaluation, or resume the run"
         )
     names = [name for name in rows[0] if name]
-    return {name: np.array([_number(row.get(name)) for row in rows]) for name in names}
-
-
-def _number(cell: str | None) -> float:
-    try:
-        return float(cell or "nan")
-    except ValueError:
-        return math.nan
-
-
-def _samples(path: Path) -> list[dict[str, Any]]:
-    """Return the rows of samples.jsonl, without a last one that is still being written.
-
-    Raises:
-        ValueError: naming a line that `samples.episode_rows` did not write.
-    """
-    if not path.is_file():
-        return []
-    rows = []
-    lines = path.read_text(encoding="utf-8", errors="replace").split("\n")[:-1]
-    for number, line in enumerate(lines, 1):
-        try:
-            rows.append(_checked(json.loads(line)))
-        except (ValueError, RecursionError, TypeError, KeyError) as error:
-            raise ValueError(
-                f"line {number} of {str(path)!r} is not a sample of rlenv train; remove it, or move the file away"
-            ) from error
-    return rows
+    return {name: np.array([row[name] for row in rows]) for name in names}
 
 
 def _checked(row: dict[str, Any]) -> dict[str, Any]:

@@ -412,4 +412,4 @@ def test_bad_input_is_one_line(runs, tmp_path):
     shutil.copytree(runs / "text", tmp_path / "broken")
     with (tmp_path / "broken" / "samples.jsonl").open("a") as file:
         file.write('{"kind": 1}\n{"half')
-    assert "line 17 of" in error_of(run("report", tmp_path / "broken"))
+    assert "line 17 of" in run("report", tmp_path / "broken").stderr
