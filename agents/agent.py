@@ -18,7 +18,7 @@ from typing_extensions import override
 from . import budget, log_entry, parallel, playing, saving, stacked
 from .callbacks import as_callback
 from .checkpoint import COUNTERS, while_unchanged
-from .checks import check_count, check_goal, check_number
+from .checks import MOST_SLOTS, check_count, check_goal, check_number
 from .collector import OnStep
 from .envs import LOOP_OFFERS, MissingEnv, make_envs, origin_of, resolve_device, single_spaces, with_tokenizer
 from .failures import FailureWatch
@@ -93,7 +93,7 @@ class Agent(Surface):
         episodes = self.or_default("episodes_per_update", episodes_per_update)
         self.episodes_per_update = check_count("episodes_per_update", episodes)
         most = min(self.or_default("num_envs", None), self.episodes_per_update) if num_envs is None else num_envs
-        slots = check_count("num_envs", most)
+        slots = check_count("num_envs", most, high=MOST_SLOTS)
         size = check_count("group_size", self.default_group_size if group_size is None else group_size)
         offers: dict[str, Any] = {"group_size": size, "device": str(self.device), **LOOP_OFFERS}
         self.make_envs = partial(make_envs, env, env_kwargs=env_kwargs, skip_finished=True, **offers)

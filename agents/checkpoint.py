@@ -36,6 +36,7 @@ from .settings import NOT_SAVED
 from .shards import local
 
 T = TypeVar("T")
+MOST_STEPS = 2**53  # that a counter may have: floats, and the files of TensorBoard, hold them exactly
 FORMAT = 3  # 2: the critic of a language model is a separate module; 3: no training.pt, a manifest
 _AGENT, POLICY, REFERENCE, TRAINING = "agent.json", "policy", "reference", "training"
 _OLD_TRAINING = "training.pt"  # of format 2
@@ -272,8 +273,10 @@ def _check_facts(path: Path, facts: dict[str, Any]) -> None:
     for name, allowed in _TYPES.items():
         if not isinstance(facts.get(name), allowed):
             raise ValueError(f"{str(path / _AGENT)!r} is damaged: its {name} is {facts.get(name)!r:.80}")
+    if facts["env"] is not None and facts["env_kwargs"] is None:
+        raise ValueError(f"{str(path / _AGENT)!r} is damaged: its env_kwargs are missing")
     for name in COUNTERS:
-        if type(facts.get(name, 0)) is not int or facts.get(name, 0) < 0:
+        if type(facts.get(name, 0)) is not int or not 0 <= facts.get(name, 0) <= MOST_STEPS:
             raise ValueError(f"{str(path / _AGENT)!r} is damaged: its {name} is {facts[name]!r:.80}")
     if facts["policy_kind"] not in KINDS:
         raise ValueError(f"{str(path / _AGENT)!r} names the unknown kind of policy {facts['policy_kind']!r:.80}")

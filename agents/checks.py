@@ -9,6 +9,9 @@ from numbers import Integral, Real
 from typing import Any
 
 Scheduled = float | Callable[[float], float]  # a number, or a function of the remaining progress (1 to 0)
+SHOWN = 200  # characters of a wrong value in a message
+MOST_SLOTS = 1 << 20  # of an environment
+LARGEST_SEED = 2**63 - 1
 
 
 def check_number(
@@ -31,7 +34,7 @@ def check_number(
     if not number or not low <= value <= high or (above and value == low) or (below and value == high):
         least = "" if low == -math.inf else f" above {low:g}" if above else f" of at least {low:g}"
         most = "" if high == math.inf else f" and below {high:g}" if below else f" and at most {high:g}"
-        raise ValueError(f"{name} must be a finite number{least}{most}, got {value!r}")
+        raise ValueError(f"{name} must be a finite number{least}{most}, got {value!r:.{SHOWN}}")
     return float(value)
 
 
@@ -43,15 +46,16 @@ def check_schedule(name: str, value: Any, **bounds: Any) -> Any:
     return check_number(name, value, **bounds)
 
 
-def check_count(name: str, value: Any, low: int = 1) -> int:
-    """Return a whole number of at least `low`.
+def check_count(name: str, value: Any, low: int = 1, high: int | None = None) -> int:
+    """Return a whole number of at least `low` and, if given, at most `high`.
 
     Raises:
         ValueError: naming the parameter, the value and what was allowed.
     """
     whole = isinstance(value, Integral) or (isinstance(value, float) and value.is_integer())  # 1e3 is a count, too
-    if isinstance(value, bool) or not whole or value < low:
-        raise ValueError(f"{name} must be a whole number of at least {low}, got {value!r}")
+    if isinstance(value, bool) or not whole or value < low or (high is not None and value > high):
+        most = "" if high is None else f" and at most {high}"
+        raise ValueError(f"{name} must be a whole number of at least {low}{most}, got {value!r:.{SHOWN}}")
     return int(value)
 
 
@@ -82,7 +86,7 @@ def check_flag(name: str, value: Any) -> bool:
         ValueError: for anything else, naming the parameter and the value.
     """
     if not isinstance(value, bool):
-        raise ValueError(f"{name} must be true or false, got {value!r}")
+        raise ValueError(f"{name} must be true or false, got {value!r:.{SHOWN}}")
     return value
 
 
@@ -95,9 +99,9 @@ def check_choice(name: str, value: Any, allowed: Iterable[str]) -> str:
     names = list(allowed)
     if value in names:
         return value
-    close = difflib.get_close_matches(str(value), names, n=1)
+    close = difflib.get_close_matches(str(value)[:SHOWN], names, n=1)
     hint = f"did you mean {close[0]!r}? " if close else ""
-    raise ValueError(f"unknown {name} {value!r}; {hint}allowed: {', '.join(names)}")
+    raise ValueError(f"unknown {name} {value!r:.{SHOWN}}; {hint}allowed: {', '.join(names)}")
 
 
 def first_line(error: BaseException) -> str:

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Self
 import torch
 
 from . import parallel
-from .checks import check_count, check_flag, check_number, check_optional_count
+from .checks import LARGEST_SEED, check_count, check_flag, check_number, check_optional_count
 from .defaults import default_of
 from .estimators import losses
 from .estimators.returns import return_to_go
@@ -107,7 +107,7 @@ class Learner:
         self.micro_batch_size = check_optional_count("micro_batch_size", micro_batch_size)
         self.micro_batch_tokens = check_optional_count("micro_batch_tokens", micro_batch_tokens)
         self.skip_idle_rows = check_flag("skip_idle_rows", skip_idle_rows)
-        self.seed = check_count("seed", seed, low=0)
+        self.seed = check_count("seed", seed, low=0, high=LARGEST_SEED)
         with torch.random.fork_rng(devices=[]):  # initial weights come from the seed; the global state is left alone
             torch.default_generator.manual_seed(self.seed)
             self.policy = policy()

@@ -14,6 +14,7 @@ from typing import Any
 from verifiers import Problem, Verifier
 
 from .curriculum import Curriculum
+from .text import shown
 
 SPLITS = ("train", "test")
 NAMED_SPLITS = {"train": "train", "test": "test", "validation": "test"}  # of listed problems
@@ -191,6 +192,13 @@ class ProblemStream:
         keys = {split: {self.verifier.split_key(problem) for problem in side} for split, side in sides.items()}
         if shared := keys["train"] & keys["test"]:
             warnings.warn(f"problems that are in both splits: {len(shared)}", stacklevel=2)
+        if differing := _answered_twice(sides[self.split]):
+            first, both = next(iter(differing.items()))
+            warnings.warn(
+                f"prompts with several answers that differ: {len(differing)}, such as {shown(first)} with "
+                f"{shown(both[0])} and {shown(both[1])}; keep one row of each",
+                stacklevel=2,
+            )
         if not sides[self.split]:
             test_fraction = self.test_fraction
             raise EmptySplitError(
@@ -198,6 +206,15 @@ class ProblemStream:
                 "1 puts all of them into test, 0 into train, and a column `split` says it for each"
             )
         return sides[self.split]
+
+
+def _answered_twice(problems: Sequence[Problem]) -> dict[str, list[str]]:
+    """Return the prompts that come with different answers, and these."""
+    answers: dict[str, dict[str, None]] = {}
+    for problem in problems:
+        if problem.answer:
+            answers.setdefault(problem.text, {})[problem.answer] = None
+    return {prompt: list(each) for prompt, each in answers.items() if len(each) > 1}
 
 
 def hashed_side(problem: Problem, verifier: Verifier, test_fraction: float) -> str:

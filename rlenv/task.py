@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -30,6 +31,7 @@ from .text import shown
 from .tokenizer import decode
 
 LONG_PROMPTS = ("error", "skip")
+LONGEST = 1 << 20  # tokens of a prompt or a completion: each slot of an environment has room for both
 
 
 @dataclass(frozen=True)
@@ -139,9 +141,9 @@ class TextGenTask:
         self.share = (0, 1) if share is None else _share(*share)
         lengths = Lengths(made, self.encoder, listed, partial(place_of, problems))
         prompt = lengths.of_prompts(long_prompts == "skip") if max_prompt_tokens is None else max_prompt_tokens
-        self.max_prompt_tokens = _whole("max_prompt_tokens", prompt)
+        self.max_prompt_tokens = _whole("max_prompt_tokens", prompt, high=LONGEST)
         new = lengths.of_answers() if max_new_tokens is None else max_new_tokens
-        self.max_new_tokens = _whole("max_new_tokens", new)
+        self.max_new_tokens = _whole("max_new_tokens", new, high=LONGEST)
         self.split = split
         self.progress: Mapping[str, Any] = {}  # of the training, as the last reset told it
         self.skipped_prompts = 0
@@ -315,9 +317,10 @@ def _check_columns(verifier: Verifier, problems: Sequence[Problem]) -> None:
         raise ValueError(f"the reward function asks for the columns {lacking}; the problems have: {allowed}")
 
 
-def _whole(name: str, value: Any, low: int = 1) -> int:
-    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < low:
-        raise ValueError(f"{name} must be a whole number of at least {low}, got {value!r}")
+def _whole(name: str, value: Any, low: int = 1, high: float = math.inf) -> int:
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or not low <= value <= high:
+        most = "" if high == math.inf else f" and at most {high}"
+        raise ValueError(f"{name} must be a whole number of at least {low}{most}, got {shown(value)}")
     return int(value)
 
 

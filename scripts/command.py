@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import click
+
+LARGEST = 2**63 - 1
 
 
 class Examples:
@@ -31,7 +35,23 @@ class Examples:
 
 
 class Command(Examples, click.Command):
-    """A command with examples, and with its options under the headings that `options` in options.py gives them."""
+    """A command with examples, and with its options under the headings that `options` in options.py gives them.
+
+    No option takes a number that is not finite or has more than 64 bits, or bytes that are not UTF-8.
+    """
+
+    def make_context(self, *args: Any, **more: Any) -> click.Context:
+        """Read the options, and check them.
+
+        Raises:
+            BadParameter: naming the first that no option takes.
+        """
+        context = super().make_context(*args, **more)
+        for parameter in self.params:
+            reason = _no_value(context.params.get(str(parameter.name)))
+            if reason:
+                raise click.BadParameter(reason, context, parameter)
+        return context
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the options, the headings in the order in which they first occur."""
@@ -43,6 +63,20 @@ class Command(Examples, click.Command):
         for heading, records in sections.items():
             with formatter.section(heading):
                 formatter.write_dl(records)
+
+
+def _no_value(value: Any) -> str:
+    """Return why a value, or one in a tuple, is none that an option takes; empty if it is one."""
+    if isinstance(value, (tuple, list)):
+        return next(filter(None, map(_no_value, value)), "")
+    if isinstance(value, float) and not math.isfinite(value):
+        return f"must be a finite number, got {value}"
+    if isinstance(value, int) and abs(value) > LARGEST:
+        return f"must be at most {LARGEST}, got {value}"
+    if isinstance(value, (str, Path)) and any("\ud800" <= character <= "\udfff" for character in str(value)):
+        shown = str(value).encode("utf-8", "backslashreplace").decode()
+        return f"must be text in UTF-8, got '{shown}'; rename it, or type another"
+    return ""
 
 
 class Group(Examples, click.Group):

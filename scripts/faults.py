@@ -12,9 +12,11 @@ import re
 import sys
 import sysconfig
 import threading
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from .memory import is_out_of_memory, out_of_memory
 
@@ -62,9 +64,12 @@ def _of_user(name: str | bytes | int, error: BaseException) -> bool:
     if isinstance(name, int) or _module(error) == "subprocess":
         return False
     path = Path(os.fsdecode(name)).absolute()
-    ours = [folder for package in OURS if package in sys.modules for folder in sys.modules[package].__path__]
-    installed = [sysconfig.get_path("stdlib"), sysconfig.get_path("purelib"), *ours]
+    installed = [sysconfig.get_path("stdlib"), sysconfig.get_path("purelib"), *_our_folders()]
     return not any(path.is_relative_to(folder) for folder in installed)
+
+
+def _our_folders() -> list[str]:
+    return [folder for package in OURS if package in sys.modules for folder in sys.modules[package].__path__]
 
 
 def take_streams() -> None:
@@ -112,6 +117,22 @@ def thread_faults() -> Iterator[list[BaseException]]:
         yield kept
     finally:
         threading.excepthook = previous
+
+
+@contextmanager
+def warnings_in_one_line() -> Iterator[None]:
+    """Print warnings of ours as one line, without the place in the code; those of others as Python does."""
+    previous = warnings.formatwarning
+
+    def one_line(message: Warning | str, category: type[Warning], filename: str, *more: Any, **named: Any) -> str:
+        of_user = category is UserWarning and filename.startswith(tuple(_our_folders()))
+        return f"warning: {message}\n" if of_user else previous(message, category, filename, *more, **named)
+
+    warnings.formatwarning = one_line
+    try:
+        yield
+    finally:
+        warnings.formatwarning = previous
 
 
 def _module(error: BaseException) -> str:

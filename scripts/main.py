@@ -16,7 +16,7 @@ import click
 
 from . import torchrun
 from .command import Group
-from .faults import explain, reader_gone, take_streams, thread_faults
+from .faults import explain, reader_gone, take_streams, thread_faults, warnings_in_one_line
 from .hints import hint_of
 
 COMMANDS = {  # name: its module and attribute, imported when it is used, and what `rlenv --help` says of it
@@ -37,6 +37,7 @@ COMMANDS = {  # name: its module and attribute, imported when it is used, and wh
 }
 
 
+LONGEST = 960  # characters of a message
 IN_SEVERAL = ("train", "sft", "evaluate", "compare")  # what torchrun may start
 
 
@@ -78,7 +79,7 @@ class Commands(Group):
             return run(*args, standalone_mode=False, **extra)
         try:
             take_streams()
-            with thread_faults() as faults:
+            with thread_faults() as faults, warnings_in_one_line():
                 code = run(*args, standalone_mode=False, **extra)  # the exit code of ctx.exit(), if any
             for fault in faults:
                 raise fault
@@ -107,6 +108,8 @@ def _fail(message: str, code: int) -> NoReturn:
         from .processes import said_once
 
         message = said_once(message)
+    if len(message) > LONGEST:  # it quotes what is in a file; the advice is at the end
+        message = f"{message[: LONGEST // 2]} ... {message[-LONGEST // 2 :]}"
     with suppress(OSError):  # standard error may be closed
         if message:
             click.echo(f"Error: {message}", err=True, file=sys.__stderr__ if torchrun.count() > 1 else None)

@@ -15,7 +15,7 @@ from transformers.utils import logging as transformers_logging
 
 from agents import Agent, Rollout, find_agent, make_envs
 from agents.checkpoint import read_facts
-from agents.checks import check_count, check_number
+from agents.checks import MOST_SLOTS, check_count, check_number
 from agents.envs import LOOP_OFFERS
 from agents.warm_start import WarmStart
 from rlenv.demonstrations import demonstrate
@@ -30,6 +30,7 @@ from .weights import announce
 transformers_logging.disable_progress_bar()  # the commands show their own
 
 EVAL_SLOTS = 256
+MOST_RATE = 1e30  # of learning: with more, Adam's step overflows
 
 
 def build_agent(name: str, options: dict[str, Any]) -> Agent:
@@ -97,9 +98,9 @@ def demonstrations(agent: Agent, options: dict[str, Any]) -> Rollout | None:
     """
     steps = check_count("sft_steps", options["sft_steps"], low=0)
     examples = check_count("sft_examples", options["sft_examples"])
-    check_count("sft_batch_size", options["sft_batch_size"])
+    check_count("sft_batch_size", options["sft_batch_size"], high=MOST_SLOTS)
     if options["sft_learning_rate"] is not None:
-        check_number("sft_learning_rate", options["sft_learning_rate"], low=0.0, above=True)
+        check_number("sft_learning_rate", options["sft_learning_rate"], low=0.0, high=MOST_RATE, above=True)
     return None if steps == 0 else first_demonstrations(task_of(agent.env), examples, options["seed"], agent.device)
 
 

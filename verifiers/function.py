@@ -159,9 +159,9 @@ class FunctionVerifier(Verifier):
         if reward is None:
             return Verdict(0.0, status="not_applicable")
         try:
-            value = float(reward)
+            value = float(None if isinstance(reward, (str, bytes)) else reward)  # type: ignore[arg-type]  # no text
         except (TypeError, ValueError) as error:
-            raise ValueError(f"reward function {self.name} returned {reward!r}, which is not a number") from error
+            raise ValueError(f"reward function {self.name} returned {reward!r:.200}, which is not a number") from error
         if not abs(value) <= MAX_REWARD:
             return Verdict(0.0, status="error", reason=f"reward function {self.name} returned {value}")
         return Verdict(value)

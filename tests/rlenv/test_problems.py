@@ -185,6 +185,14 @@ def test_a_listed_problem_with_an_unknown_split_is_refused(split):
         stream(problems=["a", {"prompt": "b", "split": split}])
 
 
+def test_a_prompt_with_two_answers_is_named():
+    rows = [{"prompt": "1+1=", "answer": answer} for answer in ("2", "2", "3")] + [{"prompt": "2+1=", "answer": "3"}]
+    said = r"prompts with several answers that differ: 1, such as '1\+1=' with '2' and '3'; keep one row of each"
+    with pytest.warns(UserWarning, match=said):
+        stream(problems=rows, test_fraction=0.0)
+    stream(problems=rows[:2] + rows[3:] + [{"prompt": "1+1="}], test_fraction=0.0)
+
+
 def test_a_problem_named_in_both_splits_is_warned_about():
     listed = [
         {"prompt": prompt, "split": split} for prompt, split in (("1+2=", "train"), ("2+1=", "test"), ("3+3=", "test"))

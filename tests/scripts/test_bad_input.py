@@ -2,13 +2,21 @@
 
 import json
 import os
+import warnings
+from pathlib import Path
 
+import click
 import pytest
-from _rlenv_scripts.main import main
+from _rlenv_scripts.faults import warnings_in_one_line
+from _rlenv_scripts.main import COMMANDS, main
 from click.testing import CliRunner
+from tiny_models import tiny_model
 
+import rlenv.problems
+from agents import Reinforce
 from rlenv.tokenizer import character_tokenizer
 
+BEFORE = warnings.formatwarning
 CASES = {
     "verifier": (["--verifier", "arit"], "unknown verifier 'arit'; did you mean arith?"),
     "agent": (["--agent", "reinforce-base"], "did you mean 'reinforce-baseline'?"),
@@ -47,6 +55,19 @@ CASES = {
     "adapter argument with an option": (["--policy-arg", "lora_rank=4"], "there is an option for it, --lora-rank"),
     "adapter for control": (["--env", "CartPole-v1", "--lora-rank", "4"], "--lora-rank has no meaning"),
     "sft steps": (["--sft-steps", "-1"], "sft_steps must be a whole number of at least 0, got -1"),
+    "minutes that are no number": (["--save-every", "nan"], "'--save-every': must be a finite number, got nan"),
+    "seconds without an end": (["--process-timeout", "inf"], "'--process-timeout': must be a finite number, got inf"),
+    "a verifier's time": (["--verifier-timeout", "nan"], "must be a finite number, got nan"),
+    "a huge completion": (
+        ["--max-new-tokens", "10000000"],
+        "max_new_tokens must be a whole number of at least 1 and",
+    ),
+    "a huge prompt": (["--max-prompt-tokens", "10" * 11], "'--max-prompt-tokens': must be at most 92233"),
+    "slots": (["--num-envs", "10000000"], "num_envs must be a whole number of at least 1 and at most 1048576"),
+    "slots of a pole": (["--env", "CartPole-v1", "--num-envs", "1" * 18], "num_envs must be a whole number of at"),
+    "seed": (["--seed", "9" * 22], "'--seed': must be at most 9223372036854775807"),
+    "demonstrations per step": (["--sft-batch-size", "9" * 18], "sft_batch_size must be a whole number of at least 1"),
+    "rate of the warm start": (["--sft-learning-rate", "1e300"], "sft_learning_rate must be a finite number above 0"),
     "option": (["--lerning-rate", "1"], "--learning-rate"),
     "config": (["--config", "no-such-file.json"], "no-such-file.json"),
 }
@@ -211,3 +232,50 @@ def test_lab_wants_an_experiment_it_knows(name, hint, tmp_path):
 
 def test_lab_wants_a_seed(tmp_path):
     assert "--seed" in fails("lab", "bandit", "--seed", "-1", folder=tmp_path / "figures")
+
+
+def test_no_option_of_any_command_takes_what_is_no_number():
+    """Over all options with decimals: they are refused before anything is done."""
+    found = 0
+    for name in COMMANDS:
+        command = main.get_command(click.Context(main), name)
+        for option in command.params:
+            if isinstance(option.type, click.types.FloatParamType):
+                for value in ("nan", "inf"):
+                    with pytest.raises(click.BadParameter, match="must be a finite number"):
+                        command.make_context(name, [f"{option.opts[0]}={value}"], resilient_parsing=True)
+                    found += 1
+    assert found > 60
+
+
+@pytest.mark.parametrize("command", ["train", "sft"])
+def test_a_folder_whose_name_is_not_utf_8_is_one_line(command, tmp_path):
+    folder = Path(f"{tmp_path}/bad\udcff")
+    assert f"must be text in UTF-8, got '{tmp_path}/bad" in fails(command, "--log-dir", folder, folder=folder)
+
+
+def test_a_long_value_is_not_echoed_whole(tmp_path):
+    args = ["train", "--agent", "x" * 1_000_000, "--log-dir", tmp_path / "run"]
+    line = fails(*args, folder=tmp_path / "run")
+    assert len(line) < 1000 and line.endswith("cispo")
+    with pytest.raises(ValueError, match="gamma must be") as caught:
+        Reinforce("auto", "CartPole-v1", gamma="x" * 1_000_000)
+    assert len(str(caught.value)) < 400
+
+
+def test_a_vocabulary_that_the_weights_cannot_have_is_one_line(tmp_path):
+    tiny_model("llama").save_pretrained(tmp_path / "model")
+    config = json.loads((tmp_path / "model" / "config.json").read_text()) | {"vocab_size": 10**12}
+    (tmp_path / "model" / "config.json").write_text(json.dumps(config))
+    args = ["train", "--model", tmp_path / "model", "--log-dir", tmp_path / "run", "--max-new-tokens", 8]
+    line = fails(*args, folder=tmp_path / "run")
+    assert "a vocabulary of 1000000000000 words by 16 numbers" in line and line.endswith("mend vocab_size")
+
+
+def test_warnings_of_ours_are_one_line():
+    place = ("warnings.py", 7)
+    with warnings_in_one_line():
+        assert warnings.formatwarning("why", UserWarning, rlenv.problems.__file__, 7) == "warning: why\n"
+        assert warnings.formatwarning("why", UserWarning, *place) == BEFORE("why", UserWarning, *place)
+        assert "DeprecationWarning" in warnings.formatwarning("why", DeprecationWarning, rlenv.problems.__file__, 7)
+    assert warnings.formatwarning is BEFORE

@@ -236,3 +236,10 @@ def test_several_functions_add_up_as_in_trl():
     assert [both.is_success(verdict) for verdict in verdicts] == [True, False, False], (
         "the first says what a success is"
     )
+
+
+@pytest.mark.parametrize("reward", ["1", b"1", "x" * 1_000_000])
+def test_a_reward_that_is_text_is_refused(reward):
+    with pytest.raises(ValueError, match="which is not a number") as caught:
+        FunctionVerifier(lambda completions: [reward] * len(completions)).verify_batch(PROBLEMS[:1], ["2"])
+    assert len(str(caught.value)) < 400

@@ -264,3 +264,15 @@ def test_a_list_has_one_weight_for_each_member():
         make_verifier("arith,length:3=0.5", reward_weights=[1, 2])
     with pytest.raises(ValueError, match=r"\['digits'\] given for a list of verifiers"):
         make_verifier(["arith", half], digits=3)
+
+
+def test_an_import_that_takes_long_is_named(tmp_path, capfd, monkeypatch):
+    monkeypatch.setattr(user_code, "PATIENCE", 0.01)
+    file = tmp_path / "slow_rewards.py"
+    file.write_text("import time\ntime.sleep(0.3)\ndef f(completions):\n    return [1.0]\n")
+    make_verifier(f"{file}:f")
+    assert capfd.readouterr().err == (
+        f"still importing '{file}' after 0.01 s: it computes or waits outside of its functions\n"
+    )
+    make_verifier(f"{file}:f")
+    assert capfd.readouterr().err == ""

@@ -22,6 +22,7 @@ from .presets import PRESETS, preset_config
 from .supported import ATTENTION, check_config, check_model, check_remote_code
 
 WEIGHTS = "model.safetensors"  # of transformers
+FEW = 1 << 26  # numbers, for which any machine has memory
 DTYPES = ("float32", "float64", "bfloat16", "float16")
 
 
@@ -93,6 +94,7 @@ def _read_model(spec: str | Path, **options: Any) -> PreTrainedModel:
             tensors.
     """
     config = find_config(spec)  # before the weights are read
+    _check_vocabulary(spec, config)
     if are_parts(Path(spec) / WEIGHTS):
         return _read_parts(config, Path(spec) / WEIGHTS, options)
     options |= {"output_loading_info": True, "ignore_mismatched_sizes": True, "trust_remote_code": False}
@@ -116,6 +118,23 @@ def _read_model(spec: str | Path, **options: Any) -> PreTrainedModel:
     for weight in model.parameters():
         weight.data = weight.data.clone()  # aligned as in a new model, unlike in the file: rounding depends on it
     return model
+
+
+def _check_vocabulary(spec: str | Path, config: PretrainedConfig) -> None:
+    """Refuse a vocabulary that the weights in a folder cannot have: memory would be asked for it before they are read.
+
+    Raises:
+        ValueError: naming the size of both.
+    """
+    files = [file for file in Path(spec).glob("*") if file.suffix in (".safetensors", ".bin") and file.is_file()]
+    stored = sum(file.stat().st_size for file in files)
+    text = config.get_text_config()
+    words, width = (getattr(text, name, None) or 0 for name in ("vocab_size", "hidden_size"))
+    if files and words * width > max(2 * stored, FEW):  # numbers have 4 bits or more
+        raise ValueError(
+            f"the weights of model {str(spec)!r} do not fit its config.json: a vocabulary of {words} words by {width} "
+            f"numbers is more than their {stored} bytes hold; mend vocab_size"
+        )
 
 
 def _read_parts(config: PretrainedConfig, file: Path, options: dict[str, Any]) -> PreTrainedModel:
