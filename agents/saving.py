@@ -89,7 +89,8 @@ def load(
     saved = read_checkpoint(path)
     known = class_named(saved.facts["agent"], cls, root) or cls
     if known is root:
-        raise ValueError(f"{str(path)!r} holds an agent of a class of your own: call that class's load()")
+        named = f", {saved.facts['agent']!r}" if saved.facts["agent"] else ""
+        raise ValueError(f"{str(path)!r} holds an agent of a class of your own{named}: call that class's load()")
     if not issubclass(known, cls):
         raise ValueError(f"{str(path)!r} holds a {known.__name__}, not a {cls.__name__}")
     if env is None and continue_env and saved.facts["env"] is None:

@@ -13,6 +13,7 @@ from agents import Agent, Rollout, parallel
 from agents.files import reading
 
 from . import panels, run_folder, samples, session
+from .agent_names import label
 from .callbacks import Evaluations, HeldOutCurve, Histograms, ShowProgress, StopOnReward
 from .checkpoints import Saver
 from .doctor.live import LiveDoctor
@@ -90,7 +91,7 @@ class Job:
 
     def run(self) -> dict[str, Any]:
         """Do what is left of the run; return its result, without a last evaluation after a signal."""
-        name = f"{self.given['agent']}-seed-{self.given['seed']}"
+        name = f"{label(self.given['agent'])}-seed-{self.given['seed']}"
         self.agent.set_logger(open_log(self.run_dir, self.state.get("log"), name))
         final = tracker = None
         try:

@@ -48,7 +48,8 @@ def mended_lines(table: Path) -> list[str]:
 
     Nothing is returned if no line fits the names of the columns: those are damaged then.
     """
-    lines, fitting, empty = [], 0, ""
+    lines: list[str] = []
+    fitting, empty, width = 0, "", 1
     for line, cells, whole in _checked_lines(table):
         if not lines:
             empty, width = "," * (len(cells) - 1) + "\n", len(cells)

@@ -60,7 +60,7 @@ def dry_run(given: dict[str, Any]) -> None:
 
 def workload(given: dict[str, Any]) -> tuple[Any, Any]:
     """Return the configuration of the model that the options name, and what the run does with it."""
-    from agents import find_agent, make_envs, parallel
+    from agents import make_envs, parallel
     from agents.defaults import default_of
     from agents.envs import resolve_device
     from agents.policies.language.loading import config_of
@@ -68,16 +68,17 @@ def workload(given: dict[str, Any]) -> tuple[Any, Any]:
     from agents.policies.language.sharded import check_shard
 
     from . import run_folder, session
+    from .agent_names import agent_class
     from .defaults import agent_settings
     from .settings import agent_arguments, env_arguments, policy_arguments
 
-    cls, processes = find_agent(given["agent"]), parallel.size()
+    cls, processes = agent_class(given["agent"]), parallel.size()
     check_shard(bool(given.get("shard")))
+    policy = policy_arguments(given)  # it asks for peft, if needed
     envs = make_envs(given["env_id"], 1, env_arguments(given))
     task = session.task_of(envs)
     defaults = {name: default for name, default in agent_settings(cls).items() if default is not None}
     settings: dict[str, Any] = defaults | agent_arguments(given["agent"], cls, given)
-    policy = policy_arguments(given)
 
     def setting(name: str) -> Any:
         return settings[name] if name in settings else default_of(name, cls, "language-model")

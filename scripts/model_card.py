@@ -150,8 +150,8 @@ def draw_curve(log: Path, path: Path) -> bool:
     curves = {}
     for names in pairs:
         for name in names:
-            pairs = [(row.get("time/total_timesteps", math.nan), row.get(name, math.nan)) for row in rows]
-            points = [pair for pair in pairs if all(map(math.isfinite, pair))]
+            drawn = [(row.get("time/total_timesteps", math.nan), row.get(name, math.nan)) for row in rows]
+            points = [point for point in drawn if all(map(math.isfinite, point))]
             if points:
                 curves[name] = points
         if curves:

@@ -14,6 +14,7 @@ from agents.envs import named_by_checkpoint
 from agents.files import read_table
 
 from . import run_folder, session, settings
+from .agent_names import check_trust
 from .defaults import shown_default
 from .options import flag_of, typed
 from .progress import say
@@ -41,6 +42,7 @@ def continued(given: dict[str, Any]) -> tuple[Agent, Path]:
     parallel.on_main(lambda: run_folder.lock(run))
     # config.json is a file that others may have written: it may name no more than a checkpoint may.
     named_by_checkpoint(given["env_id"], {}, given["trust_checkpoint"])
+    check_trust(given)
     begun = read_table(run / run_folder.CONFIG)
     _check_options(given, begun)
     if "agent" not in begun:

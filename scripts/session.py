@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 from transformers.utils import logging as transformers_logging
 
-from agents import Agent, Rollout, find_agent, make_envs
+from agents import Agent, Rollout, make_envs
 from agents.checkpoint import read_facts
 from agents.checks import MOST_SLOTS, check_count, check_number
 from agents.envs import LOOP_OFFERS
@@ -22,6 +22,7 @@ from rlenv.demonstrations import demonstrate
 from rlenv.task import TextGenTask
 
 from . import run_folder
+from .agent_names import agent_class, is_own
 from .progress import Interrupt, Rate, Show, progress_bar
 from .settings import agent_arguments, env_arguments, is_text, policy_arguments
 from .terminal import console, plain
@@ -39,15 +40,23 @@ def build_agent(name: str, options: dict[str, Any]) -> Agent:
     Raises:
         ValueError: for an unknown agent, an option that it does not take, and as its constructor says.
     """
-    cls = find_agent(name)
+    cls = agent_class(name)
     model = run_folder.model_of(options["model"])
     arguments = {
-        "env_kwargs": env_arguments(options),
         "policy_kwargs": policy_arguments(options),
+        "env_kwargs": env_arguments(options),
         **agent_arguments(name, cls, options),
     }
     announce(model)
-    return cls(model, options["env_id"], **arguments)
+    agent = cls(model, options["env_id"], **arguments)
+    _tell_class(agent, name)
+    return agent
+
+
+def _tell_class(agent: Agent, name: str) -> None:
+    """Have checkpoints name a class of the user's, so that the commands find it."""
+    if is_own(name):
+        agent.origin["agent"] = name
 
 
 def load_agent(checkpoint: Path, options: dict[str, Any], changeable: Iterable[str] = ()) -> Agent:
@@ -63,7 +72,8 @@ def load_agent(checkpoint: Path, options: dict[str, Any], changeable: Iterable[s
     """
     facts = read_facts(checkpoint)
     _check_same(checkpoint, {"agent": facts["agent"]}, {"agent": options["agent"]})
-    settings = agent_arguments(options["agent"], find_agent(options["agent"]), options)
+    cls = agent_class(options["agent"])
+    settings = agent_arguments(options["agent"], cls, options)
     fixed = {name: value for name, value in settings.items() if name not in changeable}
     _check_same(checkpoint, facts["settings"], fixed)
     if facts["env"] != options["env_id"]:
@@ -76,7 +86,9 @@ def load_agent(checkpoint: Path, options: dict[str, Any], changeable: Iterable[s
     changes["sharded_checkpoints"] = changes["shard"] and bool(options["sharded_checkpoints"])
     if options["learning_rate"] is not None:
         changes["learning_rate"] = options["learning_rate"]
-    return Agent.load(checkpoint, continue_env=True, **changes)
+    agent: Agent = cls.load(checkpoint, continue_env=True, **changes)
+    _tell_class(agent, options["agent"])
+    return agent
 
 
 def _check_same(checkpoint: Path, saved: dict[str, Any], named: dict[str, Any]) -> None:

@@ -9,6 +9,7 @@ from agents import AGENTS, Agent, trl_names
 from agents.checks import check_choice, check_count
 from agents.envs import find_spec
 from agents.policies import tokenizer_of
+from agents.policies.language.adapters import has_adapter, library
 from rlenv.chat import read_template
 from rlenv.task import TextGenTask
 
@@ -65,7 +66,7 @@ def policy_arguments(options: dict[str, Any]) -> dict[str, Any]:
     """Return the arguments for the policy's constructor.
 
     Raises:
-        ValueError: for a --policy-arg that has an option.
+        ValueError: for a --policy-arg that has an option, or an adapter without peft.
     """
     given = dict(options.get("policy_args", ()))
     if not is_text(options["env_id"]):
@@ -73,6 +74,8 @@ def policy_arguments(options: dict[str, Any]) -> dict[str, Any]:
     for name in given:
         if name in POLICY_OPTIONS:
             raise ValueError(f"--policy-arg {name}: there is an option for it, --{name.replace('_', '-')}")
+    if options.get("lora_rank") is not None or has_adapter(run_folder.model_of(options["model"])):
+        library()
     values = {name: options.get(name) for name in POLICY_OPTIONS}
     own = {name: value for name, value in values.items() if value is not None and value is not False}
     return own | given

@@ -255,9 +255,10 @@ def _new(given: dict[str, Any]) -> tuple[Any, Path]:
 
     from . import run_folder as folder
     from . import session, settings
+    from .agent_names import label
     from .verifier_names import short_name
 
     agent = session.build_agent(given["agent"], given)
     of_text = [short_name(given["verifier"])] if settings.is_text(given["env_id"]) else []
-    name = "-".join([given["env_id"].split(":")[-1], *of_text, given["agent"]])
+    name = "-".join([given["env_id"].split(":")[-1], *of_text, label(given["agent"])])
     return agent, parallel.on_main(lambda: folder.choose(given["log_dir"], given["overwrite"], name.lower()))

@@ -6,14 +6,15 @@ from pathlib import Path
 
 import click
 
+from .agent_names import AgentName
 from .choices import agents, offer, policies
 from .config_file import read_run
 from .options import KeyValue, micro_batches, options, setting
 
 agent_options = options(
     click.option(
-        "--agent", default="reinforce-baseline", shell_complete=offer(agents),
-        help="Algorithm, such as reinforce-baseline, rloo, grpo or ppo; a wrong name prints the list.",
+        "--agent", type=AgentName(), default="reinforce-baseline", shell_complete=offer(agents, "file"),
+        help="Algorithm, such as rloo, grpo or ppo (a wrong name prints the list), or a class: file.py:MyAgent.",
     ),
     click.option(
         "--agent-arg", "agent_args", type=KeyValue(), multiple=True,
@@ -141,7 +142,7 @@ checkpoints = options(
         "--trust",
         "trust_checkpoint",
         is_flag=True,
-        help="With --resume: import the environment or the verifier that the checkpoint names, module:Name.",
+        help="With --resume: import the agent, environment or verifier that the checkpoint names, module:Name.",
     ),
     heading="Run folder and checkpoints",
 )

@@ -169,7 +169,7 @@ def find_verifier(name: str) -> Any:
         try:
             return getattr(import_user_module(module_name), attribute)
         except (Exception, SystemExit) as error:  # a module may raise anything while it is imported
-            raise ValueError(f"verifier {name!r} cannot be loaded: {_reason(error)}") from error
+            raise ValueError(f"verifier {name!r} cannot be loaded: {reason_of(error)}") from error
     known = list_verifiers()
     if name in known:
         return _load(name)
@@ -212,11 +212,13 @@ def _load(name: str) -> Any:
     try:
         return entry.load()
     except (Exception, SystemExit) as error:  # one plugin must not end the program for all others
-        raise ValueError(f"verifier {name!r} of {verifier_origin(name)} cannot be loaded: {_reason(error)}") from error
+        raise ValueError(
+            f"verifier {name!r} of {verifier_origin(name)} cannot be loaded: {reason_of(error)}"
+        ) from error
 
 
-def _reason(error: BaseException) -> str:
-    """Return an exception in one line, with the place that raised it unless the message explains it."""
+def reason_of(error: BaseException) -> str:
+    """Return an exception of a module in one line, with the place that raised it unless the message explains it."""
     line = (str(error).splitlines() or [""])[0]
     if isinstance(error, (ImportError, AttributeError, SyntaxError)):
         return line

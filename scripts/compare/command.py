@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from ..agent_names import AgentName, agent_class
 from ..choices import agents as agent_names
 from ..choices import offer, policies
 from ..command import Command
@@ -19,7 +20,7 @@ EPISODES, TIMESTEPS, GROUP = 60_000, 1_000_000, 4
 compare_options = options(
     click.option(
         "--agents", default="all", shell_complete=offer(agent_names),
-        help="all, or names separated by commas, such as reinforce,rloo.",
+        help="all, or names separated by commas, such as reinforce,rloo or file.py:MyAgent.",
     ),
     click.option("--seeds", type=click.IntRange(min=1), default=5, help="Runs per agent; the first seed is --seed."),
     click.option(
@@ -125,13 +126,13 @@ def _agents(names: str) -> list[str]:
     Raises:
         ValueError: for an unknown name, with the closest match, or a repeated one.
     """
-    from agents import AGENTS, find_agent
+    from agents import AGENTS
 
     if names.strip() == "all":
         return list(AGENTS)
-    asked = [name.strip() for name in names.split(",")]
+    asked = [AgentName()(name.strip()) for name in names.split(",")]
     for name in asked:
-        find_agent(name)
+        agent_class(name)
         if asked.count(name) > 1:
             raise ValueError(f"--agents names {name!r} {asked.count(name)} times; name each agent once")
     return asked

@@ -22,6 +22,7 @@ from agents import parallel
 from agents.files import Lock
 
 from .. import run_folder, session
+from ..agent_names import label
 from ..logged import read_json
 from ..options import TEXT_ONLY, adapter, names_of
 from ..processes import begun, keep_begun
@@ -83,7 +84,7 @@ class Study:
         """Return the runs: all agents with the first seed, then all with the second."""
         first = self.given["seed"]
         numbers = range(first, first + seeds)
-        return [Run(agent, seed, self.folder / agent / f"seed-{seed}") for seed in numbers for agent in agents]
+        return [Run(agent, seed, self.folder / label(agent) / f"seed-{seed}") for seed in numbers for agent in agents]
 
     def run_missing(self, agents: list[str]) -> list[dict[str, Any]]:
         """Run what is not finished yet; return the runs that failed, with the last line of their logs."""
@@ -163,8 +164,9 @@ class Study:
     def report(self, failed: list[dict[str, Any]]) -> dict[str, Any]:
         """Write the report about every finished run; return what is in report.json."""
         done = {run.folder: finished(run.folder) for run in self.runs(self.agents, self.seeds)}
-        results = [result | {"run_dir": str(path)} for path, result in done.items() if result is not None]
-        return write_report(self.folder, self.given, self.text, self.agents, results, failed)
+        named = [(path, result) for path, result in done.items() if result is not None]
+        results = [result | {"run_dir": str(path), "agent": label(result["agent"])} for path, result in named]
+        return write_report(self.folder, self.given, self.text, list(map(label, self.agents)), results, failed)
 
 
 def claim(given: dict[str, Any], agents: list[str], stack: ExitStack) -> dict[str, Any]:

@@ -65,7 +65,7 @@ if TYPE_CHECKING:
 @click.option(
     "--trust",
     is_flag=True,
-    help="Import the environment or the verifier that the checkpoint names, module:Name; this runs their code.",
+    help="Import the agent, environment or verifier that the checkpoint names, module:Name; this runs their code.",
 )
 @without(text, "temperature", "curriculum")
 @processes

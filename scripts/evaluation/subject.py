@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from agents import Agent, make_envs, make_policy
+from agents import make_envs, make_policy
 from agents.checkpoint import read_facts
 from agents.envs import LOOP_OFFERS, named_by_checkpoint, resolve_device
 from agents.files import MANIFEST, whole_folder
@@ -18,6 +18,7 @@ from agents.policies import check_name, find_config
 from rlenv.task import TextGenTask
 
 from .. import run_folder, session, settings
+from ..agent_names import class_saved
 from ..options import given_by_user
 
 FOLDER = "evaluations"
@@ -69,9 +70,9 @@ class Subject:
     def load(self, given: Mapping[str, Any]) -> Loaded:
         """Return the policy; see `find` about errors."""
         if self.checkpoint is not None:
-            trust = bool(self.env_kwargs.get("trust", given["trust"]))
-            changes = {"device": given["device"], "env_kwargs": self.env_kwargs, "trust": trust}
-            agent: Any = Agent.load(self.checkpoint, **changes)
+            changes = {"device": given["device"], "env_kwargs": self.env_kwargs}
+            changes["trust"] = bool(self.env_kwargs.get("trust", given["trust"]))
+            agent: Any = class_saved(read_facts(self.checkpoint), given["trust"]).load(self.checkpoint, **changes)
             return Loaded(agent.policy, agent.device, agent.env, agent)
         device = resolve_device(given["device"], self.env_id)
         envs = make_envs(self.env_id, 1, self.env_kwargs, device=str(device))

@@ -40,7 +40,7 @@ of_a_policy = options(
     click.option(
         "--trust",
         is_flag=True,
-        help="Import the environment or the verifier that the checkpoint names, module:Name; this runs their code.",
+        help="Import the agent, environment or verifier that the checkpoint names, module:Name; this runs their code.",
     ),
 )
 

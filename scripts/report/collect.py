@@ -15,6 +15,7 @@ import numpy as np
 from agents.files import read_table
 
 from .. import run_folder
+from ..agent_names import label
 from ..doctor import Finding, examine_run
 from ..doctor.history import names_text
 from ..logged import read_lines, read_result, read_rows
@@ -104,7 +105,7 @@ def _expanded(path: Path) -> list[Path]:
         return [path]
     settings = read_table(path / COMPARISON)
     agents = str(settings.get("agents", "")).split(",")
-    found = [folder for agent in agents for folder in sorted(path.glob(f"{agent}/seed-*/"), key=_seed)]
+    found = [folder for agent in agents for folder in sorted(path.glob(f"{label(agent)}/seed-*/"), key=_seed)]
     found = [folder for folder in found if (folder / CSV).is_file() and (folder / CSV).stat().st_size]
     if not found:
         raise ValueError(f"the comparison {str(path)!r} has no run yet that logged a figure; wait for the first one")
@@ -193,7 +194,7 @@ def kinds_of(runs: Sequence[Run]) -> list[Kind]:
 
 def _label(config: Mapping[str, Any], differing: Sequence[str]) -> str:
     rest = [f"{name} {shown_value(config.get(name))}" for name in differing if name != "agent"]
-    return plain(", ".join([config["agent"], *rest] if "agent" in differing or not rest else rest))
+    return plain(", ".join([label(config["agent"]), *rest] if "agent" in differing or not rest else rest))
 
 
 def shown_value(value: Any) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 
 from rlenv.version import __version__
 
+from ..agent_names import label
 from ..compare.statistics import interquartile_mean
 from ..doctor import Finding
 from ..options import TEXT_ONLY
@@ -112,7 +113,7 @@ def render(runs: Sequence[Run], kinds: Sequence[Kind], paths: Sequence[str]) -> 
 
 
 def _title(runs: Sequence[Run], kinds: Sequence[Kind]) -> str:
-    agents = list(dict.fromkeys(run.config["agent"] for run in runs))
+    agents = list(dict.fromkeys(label(run.config["agent"]) for run in runs))
     who = agents[0] if len(agents) == 1 else f"{len(agents)} agents"
     return f"{who} on {runs[0].world}" + (f", {len(runs)} runs" if len(runs) > 1 else "")
 

@@ -183,6 +183,11 @@ CONTROL = {
     "activation of a module": lambda run, ran: changed(
         run / "checkpoint" / "policy" / "policy.json", network={"activation_fn": f"{MODULE}.Config"}
     ),
+    "both name an agent": lambda run, ran: (
+        changed(run / "checkpoint" / "agent.json", agent=f"{MODULE}:Config"),
+        changed(run / "config.json", agent=f"{MODULE}:Config"),
+    ),
+    "configuration names an agent": lambda run, ran: no_checkpoint(run, agent=f"{MODULE}:Config"),
     "class of a module": lambda run, ran: changed(run / "checkpoint" / "agent.json", agent=f"{MODULE}:Config"),
 }
 EVERY = [("TextGen", name, plant) for name, plant in TEXT.items()]
@@ -202,6 +207,7 @@ def refused(outcome, what=""):
 NEED_TRUST = {
     "verifier module:Name", "verifier with callables", "verifier of the standard library", "sandbox lifted",
     "configuration names a verifier", "both name an environment", "configuration names an environment",
+    "both name an agent", "configuration names an agent",
 }  # fmt: skip
 
 

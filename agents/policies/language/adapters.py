@@ -9,6 +9,7 @@ are trained. Copies of the model share the base weights: the KL reference, a sep
 from __future__ import annotations
 
 import copy
+import importlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -286,12 +287,21 @@ def without_adapter(model: PreTrainedModel) -> PreTrainedModel:
     return base
 
 
-def _inject(model: PreTrainedModel, settings: dict[str, Any]) -> None:
-    """Let peft put its layers into a model."""
+def library() -> Any:
+    """Return peft.
+
+    Raises:
+        ValueError: if it is not installed; asked before a model is read, which may take minutes.
+    """
     try:
-        import peft
+        return importlib.import_module("peft")
     except ImportError as error:
         raise ValueError(f"LoRA adapters need peft: pip install 'rlenv[lora]' ({error})") from error
+
+
+def _inject(model: PreTrainedModel, settings: dict[str, Any]) -> None:
+    """Let peft put its layers into a model."""
+    peft = library()
     try:
         peft.inject_adapter_in_model(peft.LoraConfig(**settings), model, NAME)
     except (TypeError, ValueError) as error:

@@ -97,6 +97,8 @@ class LanguageModelPolicy(Policy):
         self.temperature = temperature
         trained = Path(model) if adapters.has_adapter(model) else None
         base, name = adapters.base_of(trained) if trained else (model, name_of(model))
+        if lora_rank is not None or trained is not None:
+            adapters.library()
         self.model = load_model(base, self.vocab_size, self.max_length, dtype, attention)
         check_size(self.model, self.vocab_size)
         self.adapter = adapters.adapt(self.model, name, trained, lora_rank, lora_alpha, lora_targets)

@@ -1,0 +1,85 @@
+"""Names of agents on the command line: those of rlenv, and classes of the user's as file.py:Name or module:Name."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from .options import typed
+from .verifier_names import absolute, short_name
+
+if TYPE_CHECKING:
+    from agents import Agent
+
+SUFFIX = ".py"
+
+
+class AgentName(click.ParamType):
+    """An agent by name; a file in it becomes absolute, so that a run can be continued from elsewhere."""
+
+    name = "NAME"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Return the same agent; a module of the current directory is named by its file."""
+        return absolute(str(value)) if is_own(str(value)) else str(value)
+
+
+def is_own(name: str) -> bool:
+    """Tell whether a name imports a module of the user's."""
+    return ":" in name
+
+
+def label(name: str) -> str:
+    """Return a name that can be part of the name of a folder: my_agent.MyAgent for /path/my_agent.py:MyAgent."""
+    return short_name(name) if is_own(name) else name
+
+
+def agent_class(name: str) -> type[Agent]:
+    """Return the class that a name stands for, importing its module if it is the user's.
+
+    Raises:
+        ValueError: for an unknown name, with the closest match; a module that cannot be imported; no agent.
+    """
+    import agents
+    from verifiers.registry import reason_of
+    from verifiers.user_code import import_user_module
+
+    if not is_own(name):
+        if name.endswith(SUFFIX):
+            raise ValueError(f"unknown agent {name!r}; name the class in it: {name}:MyAgent")
+        return agents.find_agent(name)
+    module, _, attribute = name.rpartition(":")
+    try:
+        found = getattr(import_user_module(module), attribute)
+    except (Exception, SystemExit) as error:  # a module may raise anything while it is imported
+        raise ValueError(f"agent {name!r} cannot be loaded: {reason_of(error)}") from error
+    if not (isinstance(found, type) and issubclass(found, agents.Agent)):
+        raise ValueError(f"agent {name!r} is not a class of agents: it must be a subclass of agents.Agent, or of GRPO")
+    return found
+
+
+def class_saved(facts: dict[str, Any], trust: bool) -> type[Agent]:
+    """Return the class whose `load` reads a checkpoint: of the user's only with trust, else `Agent`.
+
+    Raises:
+        ValueError: if the class is the user's, and is not trusted or cannot be imported.
+    """
+    import agents
+
+    name = facts["agent"] or ""
+    if not is_own(name):
+        return agents.Agent
+    if not trust:
+        raise ValueError(f"the checkpoint names the agent {name!r} and may run any code; if you trust it, pass --trust")
+    return agent_class(name)
+
+
+def check_trust(given: dict[str, Any]) -> None:
+    """Refuse a class that the configuration of a resumed run names, unless the user named or trusts it.
+
+    Raises:
+        ValueError: naming the class.
+    """
+    if not typed("agent"):
+        class_saved(given, given["trust_checkpoint"])

@@ -1,0 +1,96 @@
+"""An agent of the user's in a file: trained, resumed, evaluated, watched and compared like ours; with trust alone."""
+
+import json
+import re
+import sys
+from pathlib import Path
+
+import pytest
+from inprocess import error_of, result_of, run
+
+from agents import Agent
+
+CODE = """
+from agents import Reinforce
+from neighbour import FACTOR
+
+class Halved(Reinforce):
+    \"\"\"REINFORCE with half the advantages.\"\"\"
+
+    def __init__(self, policy, env, *, factor: float = FACTOR, **settings):
+        self.factor = factor
+        super().__init__(policy, env, **settings)
+
+    def advantages(self, rollout):
+        return self.factor * super().advantages(rollout)
+
+def no_class():
+    pass
+"""
+SMALL = ["--env", "CartPole-v1", "--episodes-per-update", 4, "--num-envs", 2, "--eval-episodes", 2, "--no-report"]
+
+
+@pytest.fixture
+def file(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "neighbour.py").write_text("FACTOR = 0.5\n")
+    (tmp_path / "my_agent.py").write_text(CODE)
+    yield tmp_path / "my_agent.py"
+    for name in [name for name in sys.modules if name.startswith(("my_agent", "neighbour"))]:
+        del sys.modules[name]
+
+
+def test_a_class_in_a_file_has_the_life_of_our_agents(file, tmp_path):
+    own = ["--agent", "my_agent.py:Halved", "--agent-arg", "factor=0.25"]
+    trained = result_of(run("train", *SMALL, *own, "--episodes", 8, "--json"))
+    folder = Path(trained["run_dir"])
+    assert folder.name == "cartpole-v1-my_agent.halved"
+    assert trained["agent"] == f"{file}:Halved"
+    facts = json.loads((folder / "checkpoint" / "agent.json").read_text())
+    assert facts["agent"] == f"{file}:Halved" and facts["settings"]["factor"] == 0.25
+    assert list(folder.glob("my_agent.Halved-seed-0/events*"))
+
+    for command in (["train", "--resume", folder], ["evaluate", folder], ["play", "--watch", folder, "--episodes", 1]):
+        line = error_of(run(*command))
+        assert re.search(r"names the agent '.*my_agent\.py:Halved' and may run any code; .* pass --trust", line), line
+    longer = result_of(run("train", "--resume", folder, "--episodes", 16, "--trust", "--json"))
+    assert (longer["episodes"], longer["updates"]) == (16, 4)
+    assert result_of(run("evaluate", folder, "--episodes", 2, "--trust", "--json"))["episodes"] == 2
+    assert run("play", "--watch", folder, "--episodes", 1, "--trust").exit_code == 0
+    with pytest.raises(ValueError, match=r"class of your own, '.*my_agent.py:Halved': call that class's load"):
+        Agent.load(folder / "checkpoint")
+
+
+def test_it_is_compared(file, tmp_path):
+    names = f"reinforce,{file}:Halved"
+    given = ["--env", "CartPole-v1", "--episodes", 8, "--episodes-per-update", 4, "--num-envs", 4, "--eval-episodes", 2]
+    outcome = run(
+        "compare", "--agents", names, "--seeds", 2, "--vectorize-seeds", *given, "--log-dir", "study", "--json"
+    )
+    report = result_of(outcome)
+    assert [row["agent"] for row in report["rows"]] == ["reinforce", "my_agent.Halved"]
+    assert (tmp_path / "study" / "my_agent.Halved" / "seed-1" / "result.json").is_file()
+    assert run("report", "study").exit_code == 0
+
+
+def test_a_module_of_this_directory_is_named_by_its_file(file):
+    trained = result_of(run("train", *SMALL, "--agent", "my_agent:Halved", "--episodes", 4, "--json"))
+    assert trained["agent"] == f"{file}:Halved"
+    trained = result_of(run("train", *SMALL, "--agent", "agents.algorithms.rloo:RLOO", "--episodes", 4, "--json"))
+    assert trained["agent"] == "agents.algorithms.rloo:RLOO"
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("my_agent.py", "name the class in it: my_agent.py:MyAgent"),
+        ("my_agent.py:Halfed", "cannot be loaded: module 'my_agent_"),
+        ("my_agent.py:no_class", "it must be a subclass of agents.Agent"),
+        ("json:loads", "it must be a subclass of agents.Agent"),
+        ("no_such_file.py:Mine", "there is no file"),
+        ("no_such_module:Mine", "No module named"),
+    ],
+)
+def test_what_cannot_be_used_is_one_line(name, reason, file):
+    assert reason in error_of(run("train", *SMALL, "--agent", name))
+    assert reason in error_of(run("compare", "--env", "CartPole-v1", "--agents", name, "--log-dir", "study"))
