@@ -1,4 +1,4 @@
-"""Ends a job of several processes if one of them is stopped, cannot be reached, or keeps the others waiting too long.
+"""Ends a job of several processes without torchrun, or if one is stopped, lost, or keeps the others waiting too long.
 
 A thread of every process writes a heartbeat to the store where the processes met: that it lives, whether it waits for
 the others, and which line it is in. The main process reads those of all, the others read the main one's. Time is
@@ -47,6 +47,7 @@ class Watch:
         self.watched = [other for other in range(size) if other != rank] if rank == 0 else [0]
         self.beats: dict[int, dict[str, Any]] = {}  # the last one of each process, its own too
         self.answers = 0  # of the store, so far
+        self.parent = os.getppid()  # torchrun
         self._left, self._ends, self._told = threading.Event(), threading.Event(), threading.Event()
         self._notice = NOTICE
         self._news: dict[Any, tuple[int, int]] = {}  # the last number of each, and for how many heartbeats it stands
@@ -81,7 +82,8 @@ class Watch:
                 texts = self.store.multi_get([f"beat/{other}" for other in self.watched])
                 if self.store.check(["end"]):
                     os._exit(1)  # the process that ended the job has said why
-            except (RuntimeError, dist.DistError):  # the connection is lost, for good
+            except (RuntimeError, dist.DistError):  # the connection is lost, for good: nobody can be told any more
+                self._told.set()
                 return
             self.beats |= {other: json.loads(text) for other, text in zip(self.watched, texts, strict=True)}
             self.answers += 1
@@ -106,7 +108,9 @@ class Watch:
             self.look()
 
     def look(self) -> None:
-        """End the job if the store or a process has been silent for too long, or one keeps the others waiting."""
+        """End the job if torchrun has ended, the store or a process is silent, or one keeps the others waiting."""
+        if os.getppid() != self.parent:
+            self._end("torchrun was killed, and nobody else starts or ends the processes of this machine")
         if self._quiet("store", self.answers) > SILENT:
             where = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
             self._end(f"the meeting place of the processes, {where}, has not answered for {SILENT * BEAT:.0f} s")

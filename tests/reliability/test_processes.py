@@ -139,6 +139,21 @@ def test_a_stopped_process_ends_the_job_within_30_seconds(jobs: Jobs, tmp_path: 
 
 
 @pytest.mark.slow
+def test_the_processes_end_within_30_seconds_of_a_killed_torchrun(jobs: Jobs, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    job = jobs.start(*SMALL, "--episodes", 10**6, "--save-every-updates", 2, "--log-dir", "run")
+    workers = [worker(job, rank) for rank in (0, 1)]
+    until((run / "checkpoint-000002").exists)
+    job.kill()
+    killed = time.monotonic()
+    _, _, errors = finished(job)  # reads until the last process has closed its streams
+    until(lambda: not any(each.is_running() for each in workers), 60)
+    assert time.monotonic() - killed < 30, errors
+    assert "torchrun was killed" in errors
+    assert Agent.load(run / "checkpoint", device="cpu").num_updates >= 2
+
+
+@pytest.mark.slow
 def test_a_verifier_that_hangs_in_one_process_is_named(jobs: Jobs, tmp_path: Path) -> None:
     (tmp_path / "sums.csv").write_text("prompt,answer\n1+1=,2\n1+2=,3\n2+2=,4\n1+3=,4\n")
     (tmp_path / "rewards.py").write_text(HANGS)

@@ -62,6 +62,24 @@ def test_a_store_that_does_not_answer_ends_the_job_and_no_process_is_blamed(main
             main.look()
 
 
+def test_without_torchrun_the_job_ends_at_once(main: Watch, monkeypatch: pytest.MonkeyPatch) -> None:
+    heard(main, 1, 0, 1, 2)
+    main.look()
+    monkeypatch.setattr(watch.os, "getppid", lambda: 1)
+    with pytest.raises(EndError, match="torchrun was killed"):
+        main.look()
+
+
+def test_a_process_whose_connection_is_lost_does_not_wait_to_tell_the_others() -> None:
+    class Store:
+        def set(self, key: str, text: str) -> None:
+            raise RuntimeError("Connection reset by peer")
+
+    alone = Watch(Store(), rank=1, size=2, limit=None)
+    alone._talk()
+    assert alone._told.is_set()
+
+
 def test_the_process_that_others_wait_for_is_named_and_in_the_end_blamed(
     main: Watch, capsys: pytest.CaptureFixture[str]
 ) -> None:
