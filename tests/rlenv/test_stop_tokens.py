@@ -45,7 +45,9 @@ def test_the_end_of_a_turn_is_a_stop_token_and_ends_the_demonstrations_of_conver
     tokenizer = FAMILIES[name]()
     end, end_of_turn = tokenizer.convert_tokens_to_ids(list(ENDS[name]))
     plain_task = task_with(tokenizer)
-    chat_task = task_with(tokenizer, [{"prompt": USER, "answer": "2"}, {"prompt": USER, "answer": "two"}])
+    chat_task = task_with(
+        tokenizer, [{"prompt": USER, "answer": "2"}, {"prompt": [{**USER[0], "content": "2+0="}], "answer": "two"}]
+    )
     assert plain_task.stop_token_ids == chat_task.stop_token_ids == tuple(dict.fromkeys([end, end_of_turn]))
     assert (plain_task.eos_token_id, chat_task.eos_token_id) == (end, end_of_turn)
     assert plain_task.demonstration(Problem("a", "2"))[-1] == end

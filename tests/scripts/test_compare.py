@@ -281,7 +281,7 @@ CASES = {
     "group of one": (["--group-size", "1", "--agents", "reinforce,rloo"], "group_size must be at least 2"),
     "groups in control": (["--env", "CartPole-v1", "--group-size", "4"], "does not support group_size=4"),
     "text option in control": (["--env", "CartPole-v1", "--sft-steps", "5"], "--sft-steps has no meaning"),
-    "stop reward": (["--stop-reward", "inf"], "stop_reward must be a finite number"),
+    "stop reward": (["--stop-reward", "inf"], "'--stop-reward': must be a finite number"),
     "warm start": (["--sft-examples", "0"], "sft_examples must be a whole number of at least 1, got 0"),
 }
 
