@@ -42,7 +42,7 @@ def assert_rates(name, refused=0.03, paid=0.01, least=100):
     cases = answers(name)
     right = sum(case["right"] for case in cases)
     assert len(cases) >= least
-    assert min(right, len(cases) - right) >= least // 5
+    assert min(right, len(cases) - right) >= len(cases) // 5
     wrongly_refused, wrongly_paid = misjudged(name, cases)
     assert len(wrongly_refused) <= refused * right, wrongly_refused
     assert len(wrongly_paid) <= paid * (len(cases) - right), wrongly_paid

@@ -34,17 +34,22 @@ _COLON = r"(?<![0-9]):(?![/:])|(?<=[0-9]):(?= )"
 _VERBS = _any(
     _BE,
     f"gives?{_YOU}|giving{_YOU}|leaves?{_YOU}(?: with)?|leaving{_YOU}(?: with)?|left with",
-    "makes?(?: it)?|making|totals?|totall?ing|yields?|yielding|produces?|gets?|getting|ha(?:s|ve|d)|costs?|pays?",
+    "makes?(?: it)?|making|totals|totall?ing|yields?|yielding|produces?|gets?|getting|ha(?:s|ve|d)|costs?|pays?",
     "needs?|takes?|took|earns?|earned|remains?|contains?|holds?|means?|results? in|resulting in",
     "amounts? to|adds? up to",
     "sums? to|evaluates? to|simplif(?:y|ies) to|reduces? to|rounds? to|rounded to|(?:a|the) total of",
-    "bringing (?:it|the total) to|(?:find|obtain|arrive at|end up with|choose|pick|say|guess|go with)",
+    "bringing (?:it|the total) to|(?:find|obtain|arrive at|ends? up with|ended up with|choose|pick|say|guess|go with)",
 )
-VERB = re.compile(rf"{_EQUAL}|{_ARROW}|{_COLON}|(?<=[A-Za-z])'s(?= )|\b(?:{_VERBS})\b", re.IGNORECASE)
+_DOES = "(?:make|take|pay|need|have|earn|cost|contain|hold|produce)"  # "to make 100 widgets" concludes nothing
+_IT = "(?:it|that|this|there|here|he|she|answer|total|sum|result)"
+VERB = re.compile(rf"{_EQUAL}|{_ARROW}|{_COLON}|\b{_IT}'s(?= )|\b(?!(?<=\bto ){_DOES})(?:{_VERBS})\b", re.IGNORECASE)
 REASON = re.compile(  # what follows it explains
-    r",? (?:because|since|due to|given that|which|where|found by|obtained by|calculated (?:by|as)|meaning|seeing as|"
+    r",? \(?(?:because|since|due to|given that|which|where|found by|obtained by|calculated (?:by|as)|meaning|seeing as|"
     r"considering|as (?=(?:it|the|we|this|that|there|you|he|she|they|each|an?|[0-9$])\b))\b",
     re.IGNORECASE,
+)
+WHY = re.compile(  # a reason, or something in brackets
+    r" \(|,? (?:because|since|due to|given that|as (?=(?:it|the|we|there|you|he|she|they|each)\b))\b", re.IGNORECASE
 )
 CONCLUDES = re.compile(
     r"\b(?:so|therefore|thus|hence|altogether|in total|total|in all|finally|in the end|now|consequently|overall|left|"

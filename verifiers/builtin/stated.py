@@ -41,6 +41,7 @@ from .phrases import (
     RECONSIDERS,
     SAID,
     VERB,
+    WHY,
     WITHDRAWS,
 )
 from .statements import statements
@@ -66,6 +67,7 @@ class Unclear(Enum):
 
 
 UNCLEAR: Final = Unclear.UNCLEAR
+BOX: Final = "\\boxed"  # the verb of what is boxed
 
 
 class Claim(NamedTuple):
@@ -89,12 +91,21 @@ class Claim(NamedTuple):
 
 @dataclass(frozen=True)
 class _Found(Generic[Result]):
-    """A claim with its result, after how many second thoughts it stands, and whether it is one of several."""
+    """A claim with its result.
+
+    Args:
+        claim: the claim.
+        result: what the reader made of it.
+        epoch: the number of second thoughts ("wait", "actually") before it.
+        otherwise: whether it is offered beside others: "or 18", "maybe 18".
+        first: whether it is in the first statement.
+    """
 
     claim: Claim
     result: Result | Unclear
     epoch: int
     otherwise: bool
+    first: bool
 
 
 def stated(
@@ -115,7 +126,7 @@ def stated(
     """
     found: list[_Found[Result]] = []
     epoch, checking = 0, False
-    for statement in statements(text):
+    for number, statement in enumerate(statements(text)):
         reconsiders = RECONSIDERS.match(statement) is not None
         withdraws = WITHDRAWS.match(statement) is not None
         checking = bool(found) and not withdraws and (checking or CHECKS.match(statement) is not None)
@@ -126,32 +137,33 @@ def stated(
             claim, result = next(((each, value) for each in group if (value := read(each)) is not None), (None, None))
             if claim is None or result is None:
                 continue
-            if checking and claim.rank < Rank.ANSWER and not CONCLUDES.search(claim.before):
+            if checking and claim.rank < Rank.ANSWER and not CONCLUDES.search(statement):
                 continue
-            if reconsiders and not checking:
-                found.clear()
-            found.append(_Found(claim, result, epoch, OTHERWISE.match(statement) is not None))
+            found.append(_Found(claim, result, epoch, OTHERWISE.match(statement) is not None, number == 0))
     return _decided(found, same, known)
 
 
 def _decided(
     found: list[_Found[Result]], same: Callable[[Result, Result], bool], known: Callable[[Result], bool]
 ) -> Result | None:
-    """Return the result of the highest rank, None where the claims of that rank differ."""
+    """Return the result of the highest rank after the last second thought; None where claims of that rank differ."""
+    weighty = [each.epoch for each in found if each.claim.rank > Rank.MENTION and not _repeats(each, known)]
+    found = [each for each in found if not weighty or each.epoch >= weighty[-1]]
     proper = [each for each in found if not each.otherwise] or found
     if not proper:
         return None
-    best = max(each.claim.rank for each in proper)
+    first, best = proper[0], max(each.claim.rank for each in proper)
     peers = [each for each in proper if each.claim.rank == best]
-    peers = [each for each in peers if each.epoch == peers[-1].epoch]
-    result, rivals = peers[-1].result, [each for each in found if each.otherwise]
+    last, rivals = peers[-1], [each for each in found if each.otherwise]
     if best in (Rank.ANSWER, Rank.ALONE):
         rivals += peers
     elif best == Rank.CONCLUSION:
-        about = _subject(peers[-1].claim)
+        about = _subject(last.claim)
         rivals += [each for each in peers if about and about == _subject(each.claim) and not _repeats(each, known)]
-        if found[0].claim.rank == Rank.ALONE and _repeats(peers[-1], known):
-            result, rivals = found[0].result, []
+        if first.first and first.claim.rank == Rank.ALONE:  # 43. The first number is 40.
+            rivals, last = ([], first) if _repeats(last, known) else (rivals, last)
+            rivals += [] if _repeats(first, known) else [first]
+    result = last.result
     if result is UNCLEAR:
         return None
     return result if all(each.result is not UNCLEAR and same(each.result, result) for each in rivals) else None
@@ -178,7 +190,7 @@ def claims(statement: str) -> Iterator[list[Claim]]:
     boxes = list(_boxes(statement))
     if boxes:
         for start, content, end in boxes:
-            yield [Claim(content, Rank.ANSWER, "\\boxed", statement[:start], statement[end:])]
+            yield [Claim(content, Rank.ANSWER, BOX, statement[:start], statement[end:])]
         return
     if statement.rstrip("\"')* ").endswith("?"):
         return
@@ -203,14 +215,20 @@ def _said(statement: str) -> Iterator[Claim]:
 
 
 def _concluded(statement: str) -> Iterator[Claim]:
-    """Yield what a statement concludes, or what it is."""
+    """Yield what a statement concludes, or what it is; what it gives as a reason comes last."""
     verbs = list(VERB.finditer(statement))[-_MOST_VERBS:]
-    for verb in reversed(verbs):
-        yield _after(statement, verb.end(), Rank.CONCLUSION, verb.start())
+    why = WHY.search(statement)
+    end = why.start() if why else len(statement)
+    main = [verb for verb in verbs if verb.end() <= end]
     lead = LEAD.match(statement)
     start = lead.end() if lead else 0
-    yield Claim(statement[start:], Rank.CONCLUSION if verbs else Rank.ALONE, "", statement[:start])
-    yield Claim(statement, Rank.CONCLUSION if CONCLUDES.search(statement) else Rank.MENTION)
+    if why and start < end and not main:
+        yield Claim(statement[start:end], Rank.CONCLUSION, "", statement[:start], statement[end:])
+    for verb in [*reversed(main), *reversed(verbs[len(main) :])]:
+        yield _after(statement, verb.end(), Rank.CONCLUSION, verb.start())
+    concludes = CONCLUDES.search(statement) is not None
+    yield Claim(statement[start:], Rank.CONCLUSION if verbs or concludes else Rank.ALONE, "", statement[:start])
+    yield Claim(statement, Rank.CONCLUSION if concludes else Rank.MENTION)
 
 
 def _after(statement: str, start: int, rank: Rank, verb: int) -> Claim:
@@ -242,5 +260,5 @@ def boxed(text: str) -> list[Claim]:
     r"""Return what is in the boxes of a completion, for `extract="boxed"`."""
     return [
         group[0] for statement in statements(text) if "\\boxed" in statement for group in claims(statement)
-        if group[0].verb == "\\boxed"
+        if group[0].verb == BOX
     ]  # fmt: skip

@@ -7,11 +7,13 @@ from itertools import pairwise
 
 LONGEST_TEXT = 10_000  # characters, from the end: what is judged
 LONGEST_STATEMENT = 1_000  # a longer one states nothing
+_MOST_LINES = 500
+MOST_STATEMENTS = 100  # different ones, the last ones
 
-_SPACES = str.maketrans(dict.fromkeys("\r\t\u00a0\u2003", " ") | {"\N{RIGHT SINGLE QUOTATION MARK}": "'"})
+_SAME = dict.fromkeys("\r\t\u00a0\u2003", " ") | {"\N{RIGHT SINGLE QUOTATION MARK}": "'"}
 _RULE = re.compile(r"[-=*_| :]*")
 _FENCE = re.compile(r" {0,3}(?:```|~~~)(.*)")
-_QUOTE = re.compile(r"[ \t]*(?:>[ \t]+|#{1,3}[ \t]+|#{5,6}[ \t]+)+")
+_QUOTE = re.compile(r"[ \t]*(?:>[ \t]+(?=[^ \t0-9.$-])|#{1,3}[ \t]+|#{5,6}[ \t]+)+")
 _ITEM = re.compile(r"[ \t]*(?:([*•+]|[-–](?=[ \t]+[^ \t0-9.$]))|([-–])|\(?([0-9]{1,2})[.)])[ \t]+")
 _STEP = re.compile(r"(?:\*\*)?(?:step|part) [0-9]{1,2}\b(?:\*\*)?[ \t]*[:.)–-][ \t]*", re.IGNORECASE)
 _BOLD = re.compile(r"(?<![\w)*])(?:\*\*|__)(?=\S)|(?<=\S)(?:\*\*|__)(?![\w(*])")
@@ -19,9 +21,11 @@ _ITALIC = re.compile(r"(?<![\w)*])\*([^\s*](?:[^*\n]{0,200}[^\s*])?)\*(?![\w(*])
 _CODE = re.compile(r"`([^`\n]{1,200})`")
 _END = re.compile(
     r"(?<=[.?;])[\"')\]*]*[ ]+(?=[^a-z ])|(?<=[^0-9 ]!)[\"')\]*]*[ ]+(?=[^a-z =<>])|(?<=[0-9]!) +(?=[A-Z])"
+    r"|[,;] +(?=(?:and )?(?:so(?! that| much| many| far| on)|therefore|thus|hence)\b)"
+    r"|(?:\.\.\.|…|[,;:–—]| -)[ ]*(?=(?:no, )?(?:wait|actually|scratch that|oops)\b)"
 )
 _ABBREVIATION = re.compile(
-    r"(?:\b(?:e\.g|i\.e|approx|ca|cf|vs|etc|mr|mrs|ms|dr|st|no|nr|fig|eq|resp|incl|a\.m|p\.m|min|sec|[a-z])\.|\b[0-9]\.)$",
+    r"(?:\b(?:e\.g|i\.e|approx|ca|cf|vs|etc|mr|mrs|ms|dr|st|no|nr|fig|eq|resp|incl|a\.m|p\.m|min|sec|[a-z])\.)$",
     re.IGNORECASE,
 )
 _SENTENCE_ENDS_ANYWAY = re.compile(r"\b(?:[ap]\.m|min|sec|etc|no|[A-Z]|[a-z])\.$")
@@ -34,16 +38,15 @@ _HEADING = re.compile(r".{0,200}(?::|=|\b(?:is|are|equals|be|to)|\b(?:answer|res
 def statements(text: str) -> list[str]:
     """Return what a completion says, piece by piece: without thoughts, markdown, programs and numbers of lists.
 
-    LaTeX stays as it is, displayed formulas in one line. A heading that ends in ":" or "is" is one statement with
-    what follows it: "The answer is:\\n\\n43".
+    LaTeX stays as it is, displayed formulas in one line. What is said twice counts where it is said last. A heading
+    that ends in ":" or "is" is one statement with what follows it: "The answer is:\\n\\n43".
     """
-    text = _final(text)[-LONGEST_TEXT:].translate(_SPACES)
-    return [
-        statement
-        for line in _joined(_lines(_without_programs(_in_one_line(text))))
-        for statement in _sentences(line)
-        if len(statement) <= LONGEST_STATEMENT
-    ]
+    text = _final(text)[-LONGEST_TEXT:]
+    for sign, to in _SAME.items():
+        text = text.replace(sign, to)
+    lines = _joined(_lines(_without_programs(_in_one_line(text))))
+    said = [statement for line in lines for statement in _sentences(line) if len(statement) <= LONGEST_STATEMENT]
+    return list(dict.fromkeys(reversed(said)))[:MOST_STATEMENTS][::-1]
 
 
 def _final(text: str) -> str:
@@ -98,7 +101,7 @@ def _without_programs(text: str) -> str:
 
 def _lines(text: str) -> list[tuple[str, bool]]:
     """Return the lines without marks of markdown, each with whether it is an item of a list."""
-    lines = [_unquoted(line) for line in text.split("\n")]
+    lines = [_unquoted(line) for line in text.split("\n")[-_MOST_LINES:]]
     items = [_ITEM.match(line) for line in lines]
     numbers = {int(item[3]) for item in items if item and item[3]}
     dashes = sum(bool(item and item[2]) for item in items)
@@ -166,6 +169,4 @@ def _sentences(line: str) -> list[str]:
 
 def _is_end(before: str, following: str) -> bool:
     """Tell whether a full stop that may belong to an abbreviation ends a sentence."""
-    if re.search(r"[0-9]\.$", before):
-        return True
     return following.isupper() and _SENTENCE_ENDS_ANYWAY.search(before) is not None
