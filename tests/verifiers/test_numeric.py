@@ -2,11 +2,13 @@ import re
 from fractions import Fraction
 
 import pytest
-from hypothesis import given
+from answers import assert_rates
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from verifiers import Numeric, Problem
 from verifiers.builtin.numeric import read_number
+from verifiers.extraction import EXTRACTS, extracting
 
 READ = [
     ("18", 18),
@@ -179,9 +181,12 @@ def test_the_question_decides_about_percent_and_powers_of_ten(prompt, answer, co
     assert Numeric().verify(Problem(prompt, answer), completion).reward == reward
 
 
-@pytest.mark.parametrize("answer", ["", "eighteen", "17 or 18", "9" * 5_000, "nan"])
-def test_an_answer_without_a_number_is_an_error(answer):
-    verdict = Numeric().verify(Problem("p", answer), "18")
+@pytest.mark.parametrize("extract", EXTRACTS)
+@pytest.mark.parametrize("answer", ["", "many", "17 or 18", "9" * 5_000, "nan"])
+def test_an_answer_without_a_number_is_an_error(answer, extract):
+    if (answer, extract) == ("17 or 18", "last"):
+        pytest.skip("the last number of it is 18")
+    verdict = Numeric(extract=extract).verify(Problem("p", answer), "18")
     assert (verdict.reward, verdict.status) == (0.0, "error")
     assert "ends with no number" in verdict.reason
 
@@ -199,12 +204,15 @@ def test_every_decimal_is_read_as_it_is_written(number):
 
 
 @given(st.integers(-99, 99), st.integers(-99, 99), st.sampled_from(["{0} {1}", "{0} or {1}", "{0}\n{1}", "{1}, {0}"]))
+@example(16, 15, "{0} {1}")
 def test_a_wrong_answer_added_never_helps(right, wrong, form):
     if right != wrong:
-        assert Numeric().verify(Problem("p", str(right)), form.format(right, wrong)).reward == 0.0
+        for extract in ("stated", "strict"):
+            verifier = Numeric(extract=extract)
+            assert verifier.verify(Problem("p", str(right)), form.format(right, wrong)).reward == 0.0
 
 
-@pytest.mark.parametrize("options", [{}, {"strict": False}, {"inside": "answer"}])
+@pytest.mark.parametrize("options", [{"strict": False}, {"inside": "answer"}, *({"extract": one} for one in EXTRACTS)])
 def test_demonstrations_and_paraphrases_of_the_examples_are_right(options):
     verifier = Numeric(**options)
     problems = verifier.examples()
@@ -222,9 +230,99 @@ def test_demonstrations_and_paraphrases_of_the_examples_are_right(options):
         ({"relative": float("nan")}, "numeric: relative must be a number of at least 0, got nan"),
         ({"relative": float("inf")}, "numeric: relative must be a number of at least 0, got inf"),
         ({"strict": 1}, "numeric: strict must be true or false, got 1"),
+        ({"strict": True, "extract": "last"}, "numeric: strict=True means extract='strict', got extract='last'"),
+        (
+            {"extract": "boxes"},
+            "extract must be one of stated, strict, last, boxed, got 'boxes'; did you mean 'boxed'?",
+        ),
         ({"inside": ""}, "numeric: a tag is a letter"),
     ],
 )
 def test_what_an_option_does_not_take_is_refused(options, message):
     with pytest.raises(ValueError, match=re.escape(message)):
         Numeric(**options)
+
+
+def test_answers_that_chat_models_write_are_judged_as_an_examiner_would():
+    assert_rates("numeric", refused=0.03, paid=0.01, least=1200)
+
+
+SAID = "What is 15 + 3?"
+RULES = {  # what the four rules make of a completion where 18 is right
+    "18": ("stated", "strict", "last"),
+    "\\boxed{18}": ("stated", "strict", "last", "boxed"),
+    "The answer is 18, because 15 + 3 = 18.": ("stated", "last"),
+    "18\n\nLet me know if you have questions!": ("stated", "last"),
+    "18\n\nShall I explain the 2 steps?": ("stated",),
+    "15 + 2 = 17\n18": ("strict", "last"),
+    "The answer is 17.\n18": ("strict", "last"),
+    "17 or 18": ("last",),
+    "The answer is 17. The answer is 18.": ("last",),
+    "\\boxed{17} or 18": ("last",),
+    "\\boxed{17} and \\boxed{18}": ("last",),
+    "\\boxed{18}\n\nThe steps were 1 and 2.": ("stated", "boxed"),
+    "17": (),
+}
+
+
+@pytest.mark.parametrize("text", RULES)
+def test_what_is_taken_for_the_answer_is_a_choice(text):
+    paying = [each for each in EXTRACTS if Numeric(extract=each).verify(Problem(SAID, "18"), text).reward]
+    assert paying == [each for each in EXTRACTS if each in RULES[text]]
+
+
+def test_a_vote_reads_as_the_verdict_does():
+    problem = Problem(SAID, "18")
+    text = "The answer is 18.\nThere are 3 more."
+    assert [Numeric(extract=each).extract(problem, text) for each in EXTRACTS] == ["18", "3", "3", None]
+    percent = Problem("What percent of 8 is 2?", "25")
+    assert {Numeric().extract(percent, text) for text in ("25%", "25", "2/8 = 25 percent")} == {"25"}
+    way = Problem("A car drives 60 km/h for 1.5 h. How far?", "90")
+    votes = [Numeric().extract(way, text) for text in ("90 km", "90", "90,000 m", "90 miles")]
+    assert votes[:3] == ["90", "90", "90"] and votes[3] != "90"
+
+
+def test_the_older_argument_chooses_a_rule():
+    assert [Numeric(strict=strict).rule for strict in (True, False, None)] == ["strict", "last", "stated"]
+    assert Numeric(strict=False, extract="last").rule == "last"
+    with extracting("boxed"):
+        assert (Numeric().rule, Numeric(strict=True).rule, Numeric(extract="last").rule) == ("boxed", "strict", "last")
+    assert Numeric().rule == "stated"
+
+
+@pytest.mark.parametrize("extract", ["stated", "strict", "last", "boxed"])
+@pytest.mark.parametrize(
+    ("prompt", "answer", "right", "wrong"),
+    [
+        ("How far?", "90 km", ["90 km", "90 kilometers", "90", "90,000 m"], ["90 miles", "90 hours", "90 m"]),
+        ("How much?", "$8", ["$8", "8 dollars", "8", "800 cents", "8 USD"], ["€8", "8 cents", "8 euros", "£8"]),
+        ("How much is 1.5 km/h?", "1.5 km/h", ["1.5 km per hour", "1500 m/h"], ["1.5 mph", "1.5 km", "1.5 m/s"]),
+        ("How many grams are 2 kg?", "2000 g", ["2000 g", "2000 grams", "2,000"], ["2 kg", "2000 kg", "2000 mg"]),
+        ("A bill of $40 is split by 5. Each?", "8", ["8", "$8", "8 dollars"], ["€8", "8 cents"]),
+        ("How many minutes is that?", "150", ["150", "150 minutes", "150 min"], ["150 hours", "2.5 hours"]),
+        ("What percent of 8 is 2?", "25", ["25", "25%", "25 percent"], ["2500%", "0.25", "0.25%"]),
+        ("What percent of 8 is 2?", "25%", ["25", "25%"], ["2500%", "0.25%"]),
+        ("The percentage increase from 4 to 5?", "25", ["25", "25%"], ["2500%"]),
+        ("What is 25% of 80?", "20", ["20"], ["2000%", "20%"]),
+    ],
+)  # fmt: skip
+def test_another_unit_earns_nothing_and_the_same_quantity_in_other_words_does(extract, prompt, answer, right, wrong):
+    verifier, form = Numeric(extract=extract), "\\boxed{{{}}}" if extract == "boxed" else "{}"
+    rewards = {text: verifier.verify(Problem(prompt, answer), form.format(text)).reward for text in (*right, *wrong)}
+    assert rewards == {**dict.fromkeys(right, 1.0), **dict.fromkeys(wrong, 0.0)}
+
+
+HOSTILE = [
+    "1\n", "1 = 1. ", "is 1 ", "the answer is ", "\\boxed{", "\\boxed{1}", "\\[", "$$", "$", "*1", "**", "1,", "1/",
+    "- 1\n", "one hundred ", "half of ", "```\n", "1: ", "(", "9", "=", "so 1, ", "that is wrong. ", "no, 1. ", "| 1 |",
+    "<think>", "10^", "\\frac{", "1 km ", "1 percent ", "e.g. ", "1 or ", "not ",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("extract", EXTRACTS)
+def test_any_text_has_a_verdict(extract):
+    verifier = Numeric(extract=extract)
+    for text in HOSTILE:
+        for prompt in (SAID, "How many km are 5 miles?"):
+            verdict = verifier.verify(Problem(prompt, "18 km"), text * (20_000 // len(text)) + " 17")
+            assert (verdict.reward, verdict.status) == (0.0, "ok"), text

@@ -8,171 +8,151 @@ from functools import lru_cache
 
 from typing_extensions import override
 
-from ..arguments import flag, not_negative
+from ..arguments import not_negative
 from ..base import Problem
+from ..extraction import BOXED, LAST, STATED, STRICT, extract_rule
 from ..registry import register_verifier
-from .plain_numbers import LONGEST_NUMBER, meanings, read
+from .asked import meanings, same, voted
+from .number_claims import reader
+from .numeric_corpus import EXAMPLES, counterexamples, spellings, written
+from .plain_numbers import LONGEST_NUMBER, read
+from .quantities import Quantity, normal, numbers_in, quantities
 from .reference import ReferenceVerifier
+from .stated import UNCLEAR, boxed, stated
+
+_LONGEST_LINE = 1_000
 
 
 @register_verifier("numeric")
 class Numeric(ReferenceVerifier):
-    """The number in the last line against the reference number; reward 1.0 within the tolerance, else 0.0.
+    """The number that a completion states against the reference number; reward 1.0 within the tolerance, else 0.0.
 
-    The last line that is not blank has to give one number: "The answer is 18.", "$18", "18 km" and "9 * 2 = 18" (where
-    the sides are equal) score, "17 or 18" and "9 * 3 = 18" do not. What stands in the lines above is working and not
-    read. The reference is read by the same rule, so an answer may end in `#### 18`.
+    What is boxed, follows "####" or is said to be "the answer" counts; else the last conclusion ("The sum of 40 and 3
+    is 43.", "12 + 4 = 16", "It comes to $8."); else a number that stands alone. What stands before a conclusion is
+    working. Answers that differ ("17 or 18", "The answer is 17. The answer is 18.") score 0, unless one is withdrawn
+    ("No, 43."), and so does an equation of numbers that is false. See `builtin/stated.py`.
 
-    A number is 18, -18, +18, 1,234, 18.0, .5, 3/4, 3 1/2, 1.8e1, 1.8 * 10^1, 10^6 (unless the prompt has it so) or 25%
-    (which is 0.25, or 25 where the prompt asks "what percent"), in ASCII digits, also in LaTeX; "minus 18" is -18. A
-    comma separates thousands: 0,018 is unclear. Signs of currency, punctuation, quotes, `*`, `$`, `\\(` and `\\boxed{}`
-    may stand around it, and words and a unit beside it: 18 km is 18, but not where the reference says 18 m.
+    A number is 18, -18, 1,234, 18.0, .5, 3/4, 3 1/2, 1.8e1, 1.8 * 10^1, 10^6 (unless the prompt has it so), 25%
+    (which is 0.25; 25 where the prompt asks for percent), 1.5 million or eighteen, in ASCII digits, also in LaTeX. A
+    comma separates thousands. If the reference has a unit, or the prompt asks for one, another unit scores 0 and the
+    same quantity in other words scores (90 km, 90 kilometers, 90,000 m; exact conversions only: `builtin/units.py`).
 
-    Unclear, which scores 0, is a number that English words deny ("not 18", "18 is wrong"), ask about ("18?"), bound
-    ("at least 18") or change ("half of 18", "18 thousand"), one with an operator next to it (18!, !=18, 18 + x), and a
-    word with a digit of any script that cannot be read as a number (x2, 18th, 1e9999, ４６, more than 100
-    characters). Infinity and nan are not numbers. Numbers are compared exactly, as fractions; "about 18" is 18.
+    A number that is denied ("not 18"), asked about ("18?"), bounded ("at least 18") or part of an expression
+    ("half of 18", 18 + x, 18!) is not read. Infinity and nan are not numbers. Numbers are compared exactly, as
+    fractions; "about 18" is 18. The reference may end in `#### 18`.
 
-    Prompts and alphabet: those of the listed problems. Not caught: a wrong unit where
-    the reference has none; denials in other languages, and those that do not stand in the same sentence or after it;
-    the working is not read, so numbers one a line score if the last one is right.
+    Prompts and alphabet: those of the listed problems. Not caught: a wrong unit that neither the reference nor the
+    prompt tells; denials in other languages; a wrong noun (18 pears for 18 apples).
 
     Args:
         tolerance: how far the number may be from the reference.
         relative: how far, as a share of the reference; the larger of the two counts.
-        strict: without it the last number of the completion counts, whatever other numbers stand before it, and
-            "17 or 18" scores where 18 is right.
+        strict: an older way to choose `extract`: True is "strict", False is "last".
         inside: judge only the section in this tag, such as "answer", or with "/think" what follows `</think>`.
+        extract: what is taken for the answer: "stated" (the default), as above; "strict": the last line, which has to
+            give one number or an equation that is true; "last": the last number, whatever stands before it, so that
+            "17 or 18" scores where 18 is right; "boxed": what is in `\\boxed{}`. A majority vote uses it too.
     """
 
     def __init__(
-        self, tolerance: float = 0, relative: float = 0, strict: bool = True, inside: str | None = None
+        self,
+        tolerance: float = 0,
+        relative: float = 0,
+        strict: bool | None = None,
+        inside: str | None = None,
+        extract: str | None = None,
     ) -> None:
         super().__init__(inside)
         self.tolerance = not_negative("numeric", "tolerance", tolerance)
         self.relative = not_negative("numeric", "relative", relative)
-        self.strict = flag("numeric", "strict", strict)
-        if not strict:
+        self.rule = extract_rule("numeric", extract, strict)
+        if self.rule == LAST:
             self.does_not_catch = dict.fromkeys(("shotgun-last", "false-equation"), "only the last number counts")
 
     def examples(self) -> list[Problem]:
         """Return word problems with whole, negative, decimal and large answers."""
-        return [Problem(f"{question}\n", answer) for question, answer in _EXAMPLES]
+        return [Problem(f"{question}\n", answer) for question, answer in EXAMPLES]
 
     def fault(self, problem: Problem) -> str:
         """Return why the reference answer cannot be compared with."""
-        if _read(problem.answer, self.strict) is not None:
+        if _reference(problem.answer, self.rule) is not None:
             return ""
         return f"the reference answer ends with no number: {problem.answer[-100:]!r}"
 
     def matches(self, problem: Problem, text: str) -> bool:
         """Tell whether the completion's number is close enough."""
-        given, reference = read(text, self.strict), _read(problem.answer, self.strict)
+        given, reference = quantity_in(text, problem.text, self.rule), _reference(problem.answer, self.rule)
         if given is None or reference is None:
             return False
         margin = max(self.tolerance, self.relative * abs(reference.value))
         return any(abs(number - reference.value) <= margin for number in meanings(given, reference, problem.text))
 
     @override
+    def demonstration(self, problem: Problem) -> str:
+        reference = _reference(problem.answer, self.rule)
+        if self.rule != BOXED or reference is None or "\\boxed" in problem.answer:
+            return super().demonstration(problem)
+        return self._wrapped(f"{problem.answer}\n\\boxed{{{written(reference.value)}}}")
+
+    @override
     def answer_in(self, problem: Problem, text: str) -> str | None:
-        given = read(text, self.strict)
-        return None if given is None else str(given.value)
+        given = quantity_in(text, problem.text, self.rule)
+        return None if given is None else voted(given, problem.text)
 
     def spellings(self, problem: Problem) -> list[str]:
         """Return the reference number in sentences, with working above, and in other notations."""
-        reading = _read(problem.answer, self.strict)
-        if reading is None or len(str(reading.value)) > LONGEST_NUMBER // 2:
+        reference = _reference(problem.answer, self.rule)
+        if reference is None or len(str(reference.value)) > LONGEST_NUMBER // 2:
             return []
-        number, written = reading.value, _written(reading.value)
-        texts = [frame.format(written) for frame in _FRAMES]
-        texts += [f"x={number.numerator}/{number.denominator}", f"\\frac{{{number.numerator}}}{{{number.denominator}}}"]
-        texts += [f"{_written(100 * number)}{percent}" for percent in ("%", " %", "\\%", " percent")]
-        if number < 0:
-            texts += [f"minus {_written(-number)}", f"It is negative {_written(-number)}.", f"−{_written(-number)}"]
-        elif number:
-            texts += [f"+{written}", f"So it comes to ${written}."]
-        if "/" not in written:
-            texts += [f"{written}e0", f"{written} × 10^0", f"${written} \\times 10^{{0}}$"]
-        if number.denominator == 1:
-            grouped = f"{number.numerator:,}"
-            texts += [f"{number}.0", f"{number}.00"]
-            texts += [grouped.replace(",", comma) for comma in (",", "{,}", "\\,", "\N{NARROW NO-BREAK SPACE}")]
-        if number.denominator == 1 and 0 < number < 10**8:
-            texts += [f"{number + 3} - 3 = {number}", f"The total is {number} * 2 / 2 = {number} coins."]
-        return texts
+        return spellings(reference, problem.text, self.rule)
 
     def counterexamples(self, problem: Problem) -> Mapping[str, Sequence[str]]:
-        """Return the reference number denied, doubted, bounded and made another number of."""
-        reading = _read(problem.answer, self.strict)
-        if reading is None or not reading.value or len(str(reading.value)) > LONGEST_NUMBER // 2:
+        """Return the reference number denied, doubted, bounded, made another number of, and in another unit."""
+        reference = _reference(problem.answer, self.rule)
+        if reference is None or not reference.value or len(str(reference.value)) > LONGEST_NUMBER // 2:
             return {}
-        written = _written(reading.value)
-        families = {family: [form.format(written) for form in forms] for family, forms in _WRONG.items()}
-        size = _written(abs(reading.value))
-        families["sign-in-words"] = [form.format(size) for form in _OTHER_SIGN[reading.value > 0]]
-        if reading.value.denominator == 1 and 0 < reading.value < 1000:
-            families["decimal-comma"] = [f"0,{written:0>3}", f"{written},0"]
-        return families
+        return counterexamples(reference, problem.text)
 
 
-def _written(number: Fraction) -> str:
-    """Return a number as a whole number or a decimal if it is one, else as a fraction."""
-    places = next((n for n in range(13) if 10**n % number.denominator == 0), None)
-    if places is None:
-        return str(number)
-    digits = str(abs(number) * 10**places).zfill(places + 1)
-    return ("-" if number < 0 else "") + (f"{digits[:-places]}.{digits[-places:]}" if places else digits)
+def quantity_in(text: str, prompt: str, rule: str) -> Quantity | None:
+    """Return the quantity that a completion gives, None where it gives none or where it is unclear which.
+
+    Args:
+        text: the completion.
+        prompt: the question, whose numbers and percent decide about "20 is 25% of 80".
+        rule: what is taken for the answer; see `Numeric`.
+    """
+    if rule == BOXED:
+        found = [each for each in map(reader(prompt), boxed(text)) if each is not None]
+        last = found[-1] if found else None
+        if last is UNCLEAR or last is None:
+            return None
+        return last if all(each is not UNCLEAR and same(each, last, prompt) for each in found) else None
+    if rule == STATED:
+        known = numbers_in(prompt)
+        return stated(
+            text, reader(prompt), lambda one, other: same(one, other, prompt), lambda result: result.value in known
+        )
+    return _of_line(text, rule == STRICT)
+
+
+def _of_line(text: str, strict: bool) -> Quantity | None:
+    """Return the quantity of the last line, or the last one of the text."""
+    reading = read(text, strict)
+    if reading is None:
+        return None
+    found = quantities(normal(text[-_LONGEST_LINE:]))
+    units = next((each.units for each in reversed(found) if each.value == reading.value), ())
+    return Quantity(reading.value, units, reading.percent, reading.power, reading.places)
+
+
+@lru_cache(maxsize=4096)
+def _reference(answer: str, rule: str) -> Quantity | None:
+    """Return the quantity of a reference answer: of its last line, else what it states."""
+    return _of_line(answer, rule != LAST) or (quantity_in(answer, "", STATED) if rule in (STATED, BOXED) else None)
 
 
 def read_number(text: str, strict: bool = True) -> Fraction | None:
     """Return the number that a text gives, None where it gives none or where it is unclear which: see `read`."""
     reading = read(text, strict)
     return None if reading is None else reading.value
-
-
-_read = lru_cache(maxsize=4096)(read)
-
-
-_FRAMES = [
-    "The answer is {}.", "**{}**", "$\\boxed{{{}}}$", "\\({}\\)", "\\[{}\\]", "$${}$$", "First 3, then 4.\n\n{}\n",
-    "{}\N{NO-BREAK SPACE}", "Answer:\N{NO-BREAK SPACE}{}", "#### {}", "Answer: **{}**", "**Answer:** {}", "`{}`",
-    "({})", "= {}", "x = {}", "{} = x", "{},", "{} apples", "{}\\text{{ apples}}",
-    "{} in total", "No, {}.", "I get {}, all in all.",
-    "Therefore, there are {} of them!", "$\\mathbf{{{}}}$", "So the final answer is $\\boxed{{{}}}$.", "it is about {}",
-    "Not 17: that was wrong.\nIt is {}.", "It does not matter why. The result is {}.", "-> {}",
-]  # fmt: skip
-_WRONG = {
-    "denial": [
-        "not {}", "It isn't {}.", "It isn’t {}", "no answer: {}", "{} is wrong", "{} is not the answer", "never {}",
-        "anything other than {}", "neither {} nor this", "not $\\boxed{{{}}}$", "The answer cannot be\xa0{}",
-    ],
-    "question": ["{}?", "Is it {}?", "$\\boxed{{{}}}$?"],
-    "bound": ["at least {}", "more than {}", "It is less than {}.", "nearly {}", "> {}", "≤ {}", "up to {}"],
-    "number-words": ["{} or seventeen", "seventeen or {}", "{} and a half", "half of {}", "twice {}", "one hundred {}"],
-    "magnitude": ["{} thousand", "{} million.", "{} dozen", "{}k", "{} M", "{}\\text{{ billion}}", "{} hundredths"],
-    "operator": [
-        "!={}", "x != {}", "$x \\ne {}$", "≠ {}", "{} + x", "{} - x", "x * {}", "\\sqrt{{{}}}", "x^{{{}}}",
-        "{} squared", "{} x", "{}^x", "sqrt {}", "±{}", "|{}| + 1", "{}_8", "f({})", "√{}", "{}\\pi", "{} factorial",
-    ],
-    "factorial": ["{}!", "({})!", "The answer is {}!", "$\\boxed{{{}!}}$"],
-    "false-equation": ["1 + {0} = {0}", "7 = {}", "{0} = 2 * {0} = {0}"],
-}  # fmt: skip
-_OTHER_SIGN = (["{}", "+{}"], ["minus {}", "It is negative {}.", "-{}", "−{}", "- {}", "-${}", "-\\boxed{{{}}}"])
-_EXAMPLES = [
-    ("A pen costs 3 coins. What do 6 pens cost?", "18"),
-    ("It is 4 degrees and gets 9 degrees colder. How cold is it then?", "-5"),
-    ("What is 7 divided by 2, as a decimal?", "3.5"),
-    ("What is 1 divided by 3, as a fraction?", "1/3"),
-    ("A train has 12 cars with 84 seats each. How many seats are there?", "12 * 84 seats.\n1008"),
-    ("What is 10 to the power of 6?", "1000000"),
-    ("What is 5 minus 5?", "0"),
-    ("Half of 0.25 is what?", "0.125"),
-    ("A box holds 24 eggs, 5 are broken. How many are whole?", "24 - 5 is what is left.\n#### 19"),
-    ("What is 30 percent of 50, times 0.1?", "1.5"),
-    ("What percent of 50 is 20?", "40"),
-    ("How much is 20 of 50, as a share?", "40%"),
-    ("How many grams are 2.5 kilograms?", "It is 2,500 g."),
-    ("What is 22 divided by 7?", "3 1/7"),
-    ("A bill of $40 is split by 5. What does each pay?", "$8"),
-    ("How far is it from -3 to -10 on the number line, going down?", "-7"),
-]

@@ -13,9 +13,9 @@ from .wording import changed, denied
 LONGEST_NUMBER = 100
 _LONGEST_PART = 1_000
 _MOST_NUMBERS = 24  # in a line that is read as a whole, such as 1+2+3+4+5=15
-_OPENING = "$€£¥#*_\"'`([“‘"
-_CLOSING = "$€£¥*_\"'`)].,;”’"
-_NUMBER = re.compile(
+OPENING = "$€£¥#*_\"'`([“‘"
+CLOSING = "$€£¥*_\"'`)].,;”’"
+NUMBER = re.compile(
     r"[-+]?(?:(?:[1-9][0-9]{0,2}(?:,[0-9]{3})+|[0-9]+)(?:\.[0-9]+)?|\.[0-9]+)(?:[eE][-+]?[0-9]{1,3})?|"
     r"[-+]?[0-9]+/0*[1-9][0-9]*"
 )
@@ -54,12 +54,12 @@ _REWRITES = [
 ]
 _POWER_OF_TEN = re.compile(
     r"(?<![\w.,^)}*/])(?:([-+]?[0-9]{1,50}(?:\.[0-9]{1,50})?) ?(?:×|\*|·|x|\\times|\\cdot) ?|([-+]?))"
-    r"10 ?(?:\^|\*\*) ?[{(]? ?([-+]?[0-9]{1,3}) ?[)}]?(?![\w.^!])"
+    r"10 ?(?:\^|\*\*) ?[{(]? ?([-+]?[0-9]{1,3}) ?[)}]?(?![\w^!]|\.[0-9])"
 )
 _ASKS_FOR_PERCENT = re.compile(
     r"\b(?:what|which|how many) (?:%|per ?cent)|\b(?:as|in) (?:a )?(?:%|per ?cent)", re.IGNORECASE
 )
-_MIXED = re.compile(r"(?<![\w.,/])([-+]?)([0-9]{1,9}) ([0-9]{1,9})/([0-9]{1,9})(?![\w./])")
+_MIXED = re.compile(r"(?<![\w.,/])([-+]?)([0-9]{1,9}) ([0-9]{1,9})/([0-9]{1,9})(?![\w/]|\.[0-9])")
 _ARITHMETIC = re.compile(r"(?:^-)?[0-9(][-0-9+*/(). ]*$")
 
 
@@ -94,35 +94,35 @@ def read(text: str, strict: bool = True) -> Reading | None:
         if strict:
             return None
         part = re.split(r"[ \t\r\n]", part[-_LONGEST_PART:], maxsplit=1)[-1]  # the first word may be half a word
-    lines = [part] if strict else [line for line in part.split("\n") if _has_digit(line)][-1:]
+    lines = [part] if strict else [line for line in part.split("\n") if has_digit(line)][-1:]
     return _read_line(lines[0], strict) if lines else None
 
 
 def meanings(given: Reading, reference: Reading, prompt: str) -> list[Fraction]:
     """Return the numbers that a completion may mean: none for another unit than that of the reference.
 
-    None either for a power of ten that the prompt has; and 25% may mean 25 where the prompt asks for percent.
+    None either for a power of ten that the prompt has; and 25% is 25, not 0.25, where the prompt asks for percent.
     """
     if (given.unit and reference.unit and given.unit != reference.unit) or given.power in powers_of_ten(prompt):
         return []
     asked = given.percent and not reference.percent and _ASKS_FOR_PERCENT.search(prompt)
-    return [given.value, 100 * given.value] if asked else [given.value]
+    return [100 * given.value] if asked else [given.value]
 
 
 def _read_line(line: str, strict: bool) -> Reading | None:
     if strict and len(re.findall("[0-9]+", line)) > _MOST_NUMBERS:
         return None
-    plain = _plain(line)
+    plain = plain_text(line)
     units = [found[1].replace("²", "^2").replace("³", "^3") for found in _UNIT.finditer(plain)]
     text = _UNIT.sub("", plain)
-    words = [(found.start(), found.group()) for found in _WORD.finditer(text) if _has_digit(found.group())]
+    words = [(found.start(), found.group()) for found in _WORD.finditer(text) if has_digit(found.group())]
     if not words or (strict and len(words) > 1 and not _comes_to_the_same(text)):
         return None
     start, word = words[-1]
-    bare = word.lstrip(_OPENING)
+    bare = word.lstrip(OPENING)
     start += len(word) - len(bare)
-    bare = bare.rstrip(_CLOSING)
-    value, before, after = _value(bare), text[:start], text[start + len(bare) :]
+    bare = bare.rstrip(CLOSING)
+    value, before, after = number_value(bare), text[:start], text[start + len(bare) :]
     if not strict:
         before = re.sub(r"\b(?:either|or)\s*$", "", before)
     if value is None or changed(before, after) or denied(before, after):
@@ -138,7 +138,8 @@ def powers_of_ten(text: str) -> list[str]:
     return [_exponential(found) for found in _POWER_OF_TEN.finditer(_rewritten(text))]
 
 
-def _has_digit(text: str) -> bool:
+def has_digit(text: str) -> bool:
+    """Tell whether a text has a digit of any script, or a sign such as ½."""
     return any(character.isnumeric() and not character.isalpha() for character in text)
 
 
@@ -149,8 +150,8 @@ def _rewritten(line: str) -> str:
     return text
 
 
-def _plain(line: str) -> str:
-    """Return a line with powers of ten, mixed numbers, signs in words and LaTeX in the notation of `_NUMBER`."""
+def plain_text(line: str) -> str:
+    """Return a line with powers of ten, mixed numbers, signs in words and LaTeX in the notation of `NUMBER`."""
     return _MIXED.sub(_improper, _POWER_OF_TEN.sub(_exponential, _rewritten(line)))
 
 
@@ -163,9 +164,10 @@ def _improper(found: re.Match[str]) -> str:
     return f"{sign}{whole * parts + part}/{parts}" if part < parts else found[0]
 
 
-def _value(word: str) -> Fraction | None:
+def number_value(word: str) -> Fraction | None:
+    """Return the number that a word is, in ASCII digits; percent are hundredths."""
     bare = word.removesuffix("%")
-    if len(word) > LONGEST_NUMBER or not _NUMBER.fullmatch(bare):
+    if len(word) > LONGEST_NUMBER or not NUMBER.fullmatch(bare):
         return None
     return Fraction(bare.replace(",", "")) / (1 if bare == word else 100)
 
@@ -173,8 +175,8 @@ def _value(word: str) -> Fraction | None:
 def _comes_to_the_same(text: str) -> bool:
     """Tell whether a line is a chain such as "9 * 2 = 18", and all its sides are the same number."""
     *sides, last = re.sub(r"×|·|\\times|\\cdot", "*", text.replace("÷", "/").replace("\\div", "/")).split("=")
-    words = [word for word in _WORD.findall(last) if _has_digit(word)]
-    value = _value(words[0].strip(_OPENING + _CLOSING)) if len(words) == 1 else None
+    words = [word for word in _WORD.findall(last) if has_digit(word)]
+    value = number_value(words[0].strip(OPENING + CLOSING)) if len(words) == 1 else None
     if value is None or not sides:
         return False
     return all(_side(re.sub(r"[$€£¥]|(?<=[0-9]),(?=[0-9]{3})", "", side).strip(), value) for side in sides)
@@ -183,10 +185,10 @@ def _comes_to_the_same(text: str) -> bool:
 def _side(side: str, value: Fraction) -> bool:
     """Tell whether one side of a chain is that number, or names it; words may stand before the arithmetic."""
     found = _ARITHMETIC.search(side)
-    if not _has_digit(side):
+    if not has_digit(side):
         return side[-1:] not in tuple("!<>/+-*^≠")
     before = side[: found.start()] if found else ""
-    if not found or _has_digit(before) or before[-1:].isalpha() or changed(before, ""):
+    if not found or has_digit(before) or before[-1:].isalpha() or changed(before, ""):
         return False
     arithmetic = re.sub(r"([0-9]+)\.([0-9]+)", _as_fraction, found[0].strip())
     try:

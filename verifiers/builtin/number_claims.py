@@ -1,0 +1,177 @@
+"""Reads the quantity in a claim: the reader of `numeric` for the stated-result rule."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+from .equations import EQUAL, is_chain, is_result
+from .number_phrases import (
+    ADVERBIAL,
+    ALONE_LEAD,
+    BOUNDARY,
+    COMPARES,
+    DENIED_AFTER,
+    DENIED_BEFORE,
+    GOES_ON,
+    LIST,
+    OR,
+    RANGE,
+    is_operand,
+    is_spoiled,
+)  # fmt: skip
+from .number_words import alone
+from .phrases import VERB
+from .plain_numbers import has_digit
+from .quantities import Quantity, may_have_quantity, normal, quantities, summed
+from .question import Question, question_in, words_of
+from .stated import BOX, UNCLEAR, Claim, Rank, Unclear
+from .units import converted
+from .wording import changed
+
+_NAME = re.compile(r"[\s$]*[A-Za-z][A-Za-z ]{0,30}[\s$.]*")
+_REMAINDER = re.compile(r"\bremainder\b|\bR\b", re.IGNORECASE)
+_NEXT_CLAUSE = re.compile(r",? (?:and|while|but|making)\b|[,;] ", re.IGNORECASE)
+_IS = re.compile(r"\W*(?:is|are|equals?|was|were)\b")
+_MOST_WORDS = 12  # between a verb and its number
+_MOST_WORDS_AFTER = 6  # a number that stands alone
+
+
+def reader(prompt: str) -> Callable[[Claim], Quantity | Unclear | None]:
+    """Return the function that reads the quantity in a claim of an answer to this prompt."""
+    question = question_in(prompt)
+    return lambda claim: _read(claim, question) if may_have_quantity(claim.text) else None
+
+
+def _read(claim: Claim, question: Question) -> Quantity | Unclear | None:
+    if DENIED_BEFORE.search(claim.before) or DENIED_AFTER.match(claim.after) or _is_beside(claim, question):
+        return None
+    text = _text_of(claim, question)
+    if "?" in text:
+        return None
+    *sides, right = EQUAL.split(text)
+    if claim.verb and EQUAL.fullmatch(normal(claim.verb).strip()):
+        sides = [*EQUAL.split(normal(claim.before)), *sides]
+    result = _single(right, claim, question)
+    if isinstance(result, Quantity) and sides and not is_chain(sides, result):
+        return UNCLEAR
+    if result is None and len(sides) == 1 and claim.verb != "=":  # 18 = x, 18 = 3 * 6
+        first = _single(sides[0], claim, question)
+        if isinstance(first, Quantity) and (_NAME.fullmatch(right) or is_result(right, first)):
+            return first
+    if result is None and not claim.verb and not sides:
+        return _odd_one(text, claim, question)
+    return result
+
+
+def _text_of(claim: Claim, question: Question) -> str:
+    """Return the text of a claim in normal notation, with the sign before a box; "?" if it is spoiled by that."""
+    text = claim.text
+    sentence = claim.rank != Rank.ALONE and claim.verb != BOX and re.search("[a-z]{2}", claim.before + text)
+    if sentence and not question.factorials:
+        text = re.sub(r"(?<=[0-9a-z)}$])!+(?=[\s*_$)]*$)", "", text)
+    if len(re.findall(r"(?<!\\)\$", claim.before)) % 2:
+        text = re.sub(r"(?<!\\)\$(?![0-9])", " ", text, count=1)  # the end of a formula, not a currency
+    text = normal(text)
+    if question.share:
+        text = re.sub(r"(?<=[0-9]) (?:out of|in) (?=[1-9])", "/", text)
+    if claim.verb == BOX:
+        before = claim.before.rstrip(" $(")
+        if re.search(r"(?:^|[^\w)}]\s*)[-−]$", before) and not re.match(r"\s*-", text):
+            text, before = f"-{text.strip()}", before[:-1]
+        if changed(normal(before[-80:].replace("$", "")), "") or changed("", claim.after):
+            return "?"
+    return text
+
+
+def _is_beside(claim: Claim, question: Question) -> bool:
+    """Tell whether a clause is about something else than the one before it, which is about what was asked.
+
+    "The larger number is 12 and the smaller one is 8."
+    """
+    making = claim.verb.lower() == "making"  # 9, making the total 69
+    *_, own = clauses = _NEXT_CLAUSE.split(claim.before)
+    if len(clauses) < 2 - making or claim.verb in ("=", ":", "", BOX) or not has_digit(clauses[0]):
+        return False
+    about = words_of(re.split("[0-9]", claim.text)[0] if making else own)
+    first = words_of(clauses[0])
+    return bool(first) and first <= question.words and not about <= question.words
+
+
+def _single(text: str, claim: Claim, question: Question) -> Quantity | Unclear | None:
+    """Return the quantity that a text is about: its first one, unless the next one belongs to it."""
+    found = quantities(text)
+    if not found:
+        number = None if has_digit(text) else alone(text)
+        return None if number is None else Quantity(number)
+    first, second = found[0], found[1] if len(found) > 1 else None
+    if second is not None:
+        glue = text[first.end : second.start]
+        if question.remainder and _REMAINDER.search(glue):
+            return second
+        several = claim.verb == ":" or (not claim.verb and claim.rank in (Rank.MENTION, Rank.CONCLUSION))
+        if several and len({each.value for each in found}) > 1:
+            return UNCLEAR if OR.fullmatch(glue) else None
+        chosen = _alternative(text, first, second, question)
+        if chosen is not first:
+            return chosen
+        both = summed(first, second) if re.fullmatch("(?: |,|and)*", glue) else None
+        first = both or first
+    return first if _stands_alone(text, first, claim, question) else None
+
+
+def _stands_alone(text: str, first: Quantity, claim: Claim, question: Question) -> bool:
+    """Tell whether nothing around a quantity makes another result of it."""
+    lead, tail = text[: first.start], text[first.end :]
+    if has_digit(lead) or len(lead.split()) > _MOST_WORDS:
+        return False
+    if is_spoiled(lead, tail) or is_operand(lead) or GOES_ON.match(tail):
+        return False
+    if first.percent and question.percent:
+        return True
+    if has_digit(tail):
+        glue = re.split("[0-9]", tail)[0]
+        if COMPARES.match(glue) or not BOUNDARY.search(glue):
+            return False
+    elif re.match(r"\W*of (?:\w+ )?(?:that|it|this|them)\b", tail) and not claim.verb:
+        return False
+    if claim.rank == Rank.ALONE:
+        return ALONE_LEAD.fullmatch(lead) is not None and len(tail.split()) <= _MOST_WORDS_AFTER
+    return True
+
+
+def _alternative(text: str, first: Quantity, second: Quantity, question: Question) -> Quantity | Unclear | None:
+    """Return UNCLEAR where a second quantity is another answer: "17 or 18", "17, 18", "17-18"; else the first.
+
+    A list of numbers that the question names is no answer: None.
+    """
+    glue = text[first.end : second.start]
+    if second.value in (first.value, *converted(first.value, first.units, second.units)) or summed(first, second):
+        return first
+    if OR.fullmatch(glue):
+        return UNCLEAR
+    known = {first.value, second.value} <= question.known
+    if RANGE.fullmatch(glue) and glue != " - ":
+        between = re.search(r"\bbetween\W*$", text[: first.start]) is not None
+        return UNCLEAR if between or "and" not in glue or not known else None
+    if LIST.fullmatch(glue):
+        return None if known else UNCLEAR
+    return first
+
+
+def _odd_one(text: str, claim: Claim, question: Question) -> Quantity | None:
+    """Return the one quantity of a sentence that the question does not name: "20 is 25% of 80"."""
+    if claim.rank == Rank.ALONE:
+        return None
+    adverbial = ADVERBIAL.match(text)
+    text = text[adverbial.end() :] if adverbial else text
+    found = quantities(text)
+    found = [each for each in found if text.count("(", 0, each.start) <= text.count(")", 0, each.start)] or found
+    if not found or (claim.rank == Rank.CONCLUSION and VERB.search(text) and not _IS.match(text[found[0].end :])):
+        return None
+    asked = [each for each in found if question.asks_for(each, text)]
+    odd = [each for each in found if each.value not in question.known] or asked or found[:1]
+    lead, tail = text[: odd[-1].start], text[odd[-1].end :]
+    if len({each.value for each in odd}) > 1 or is_spoiled(lead, tail) or (len(found) == 1 and is_operand(lead)):
+        return None
+    return odd[-1]
