@@ -112,7 +112,8 @@ class Checkpoint:
             env = self._missing_env()
         if env is None:
             arguments = {**saved, "env": self.facts["env"], "env_kwargs": self.facts["env_kwargs"], **settings}
-            arguments["env_kwargs"] = named_by_checkpoint(arguments["env"], arguments["env_kwargs"], trust)
+            own = self.facts["env_kwargs"]
+            arguments["env_kwargs"] = named_by_checkpoint(arguments["env"], arguments["env_kwargs"], trust, own)
             if self._has_the_only(arguments["env_kwargs"].get("tokenizer")):
                 arguments["env_kwargs"]["tokenizer"] = str(self.policy.folder / MODEL)
         else:

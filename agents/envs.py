@@ -133,7 +133,7 @@ def origin_of(env: Any, env_kwargs: Mapping[str, Any] | None) -> dict[str, Any]:
     """Return how an environment is made again, for a checkpoint: nothing if it was given as an object."""
     if not isinstance(env, str):
         return {"env": None, "env_kwargs": None}
-    return {"env": env, "env_kwargs": dict(env_kwargs or {})}
+    return {"env": env, "env_kwargs": named_by_user(env, env_kwargs)}
 
 
 def step_limit(env: VectorEnv, given: int | None, name: str) -> int:
@@ -223,14 +223,19 @@ def check_groups(env: VectorEnv, asked: int | None, episodes: int, compares: str
     return size
 
 
-def named_by_checkpoint(env_id: str, env_kwargs: Mapping[str, Any], trust: bool) -> dict[str, Any]:
+def named_by_checkpoint(
+    env_id: str, env_kwargs: Mapping[str, Any], trust: bool, saved: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
     """Return the arguments with which an environment that a checkpoint names is made.
+
+    A dated default (`EnvTraits.dated_defaults`) that is not among them is that of the checkpoint.
 
     Args:
         env_id: in the checkpoint.
         env_kwargs: its arguments.
         trust: whether names in the checkpoint may import modules. Otherwise an environment with the setting `trust`
             gets trust=False, and the id may only name rlenv or a module that has been imported already.
+        saved: the arguments in the checkpoint, where `env_kwargs` replace them.
 
     Raises:
         ValueError: for the id of another module, without trust; for an unknown id.
@@ -241,7 +246,15 @@ def named_by_checkpoint(env_id: str, env_kwargs: Mapping[str, Any], trust: bool)
             f"the checkpoint names the environment {env_id!r}, which imports {module!r} and may run any code; "
             "if you trust it, pass --trust (Python: trust=True)"
         )
-    return {**env_kwargs, **({"trust": trust} if "trust" in traits_of(env_id).agent_settings else {})}
+    traits = traits_of(env_id)
+    then = {name: (saved or {}).get(name, before) for name, (_, before) in traits.dated_defaults.items()}
+    return {**then, **env_kwargs, **({"trust": trust} if "trust" in traits.agent_settings else {})}
+
+
+def named_by_user(env_id: str, env_kwargs: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return the arguments of an environment as a checkpoint keeps them: with those whose default has changed."""
+    now = {name: default for name, (default, _) in traits_of(env_id).dated_defaults.items()}
+    return {**now, **(env_kwargs or {})}
 
 
 def _slots_wait(env_id: str) -> bool:

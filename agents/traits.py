@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -19,6 +21,8 @@ class EnvTraits:
         reset_options: what `reset` takes in `options` at the start of each rollout: "progress", a mapping with
             `num_updates` and `max_updates` (None if unknown).
         agent_settings: constructor arguments that an agent may choose, such as "device".
+        dated_defaults: constructor arguments whose default has changed: the default now, and what a checkpoint means
+            that does not name it, because it is older. Checkpoints always name them.
     """
 
     finished_slots_may_step: bool = False
@@ -27,6 +31,7 @@ class EnvTraits:
     groups_span_slots: bool = False
     reset_options: tuple[str, ...] = ()
     agent_settings: tuple[str, ...] = ()
+    dated_defaults: Mapping[str, tuple[Any, Any]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, env: object) -> EnvTraits:

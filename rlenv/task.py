@@ -16,6 +16,7 @@ from transformers import PreTrainedTokenizerBase
 
 from verifiers import Isolated, Problem, Verdict, Verifier, make_verifier
 from verifiers.base import Completion
+from verifiers.extraction import STATED, extracting
 from verifiers.registry import trusting
 from verifiers.workers.pool import make_pool
 
@@ -90,6 +91,8 @@ class TextGenTask:
         verifier_memory_mb: memory of a worker process, in MiB; None for 2048.
         flag_errors: whether an exception of a verifier without worker processes becomes a verdict with the status
             "error", as it does with them.
+        extract: what verifiers take for the answer of a completion, where their own argument `extract` does not say
+            it: "stated", "strict", "last" or "boxed"; see `verifiers.extraction`.
         trust: False refuses verifiers that are not registered; for names that come from a checkpoint.
 
     Raises:
@@ -121,11 +124,12 @@ class TextGenTask:
         verifier_timeout: float | None = None,
         verifier_memory_mb: int | None = None,
         flag_errors: bool = False,
+        extract: str = STATED,
         trust: bool = True,
     ) -> None:
         if long_prompts not in LONG_PROMPTS:
             raise ValueError(f"unknown long_prompts {long_prompts!r}; allowed: {', '.join(LONG_PROMPTS)}")
-        with trusting(trust):
+        with trusting(trust), extracting(extract):
             made = make_verifier(verifier, **(verifier_kwargs or {}))
         pool = make_pool(made, verifier_workers, verifier_timeout, verifier_memory_mb)
         self._owned = [each for each in (pool, made) if each is not None and each is not verifier]

@@ -10,6 +10,8 @@ import torch
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
+from verifiers.extraction import BEFORE, STATED
+
 from .host_tensor import for_numpy
 from .judge import LateVerdicts, vector_info
 from .picture import Picture, outcome_of
@@ -61,6 +63,7 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
             "groups_span_slots": True,
             "reset_options": ("progress",),
             "agent_settings": ("device", "group_size", "late_verdicts", "flag_errors", "trust", "share", "tokenizer"),
+            "dated_defaults": {"extract": (STATED, BEFORE)},
         },
     }
 

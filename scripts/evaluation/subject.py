@@ -12,7 +12,7 @@ import torch
 
 from agents import make_envs, make_policy
 from agents.checkpoint import read_facts
-from agents.envs import LOOP_OFFERS, named_by_checkpoint, resolve_device
+from agents.envs import LOOP_OFFERS, named_by_checkpoint, named_by_user, resolve_device
 from agents.files import MANIFEST, whole_folder
 from agents.policies import check_name, find_config
 from rlenv.task import TextGenTask
@@ -136,6 +136,8 @@ def _of_checkpoint(spec: Path, checkpoint: Path, given: Mapping[str, Any]) -> Su
     if settings.is_text(saved["env"]):
         if (checkpoint / "policy" / "model" / "tokenizer_config.json").is_file():
             env_kwargs["tokenizer"] = str(checkpoint / "policy" / "model")  # the folder of the run may have moved
+        if own_verifier:
+            env_kwargs |= named_by_user(saved["env"], {})  # not the rule of the verifier it was trained with
         env_kwargs |= _replaced(given) | {"split": given["split"]}  # the training split may be empty
     else:
         settings.env_arguments({**given, "env_id": saved["env"], "env_args": ()})  # refuses options of text
@@ -159,7 +161,7 @@ def _model(spec: Path, given: Mapping[str, Any]) -> Subject:
     check_name(name)
     find_config(name)
     options = {**given, "env_id": TEXT_ENV, "env_args": (), "model": name, "trust": None}  # the user named it
-    env_kwargs = settings.env_arguments(options) | {"split": given["split"]}
+    env_kwargs = named_by_user(TEXT_ENV, settings.env_arguments(options)) | {"split": given["split"]}
     if given_by_user("problems") and not given_by_user("test_fraction"):
         env_kwargs["test_fraction"] = float(given["split"] == "test")  # the model has seen none of the file
     return Subject(name, None, spec.name, TEXT_ENV, env_kwargs, Path(FOLDER))

@@ -370,7 +370,46 @@ def test_an_environment_passed_by_the_user_is_the_users_own_statement(somebodys,
 def test_registered_names_load_without_further_words(env, kwargs, tmp_path):
     kwargs = {**kwargs, **LISTED}
     Reinforce("tiny", env, env_kwargs=kwargs, **SMALL).save(tmp_path / "agent")
-    assert Agent.load(tmp_path / "agent", device="cpu").origin["env_kwargs"] == kwargs
+    assert Agent.load(tmp_path / "agent", device="cpu").origin["env_kwargs"] == {"extract": "stated", **kwargs}
+
+
+NUMBERS = {"problems": [{"prompt": "12+34=", "answer": "46"}], "test_fraction": 0.0, "max_new_tokens": 4}
+
+
+@pytest.mark.parametrize(
+    ("kwargs", "now", "before"),
+    [
+        ({"verifier": "numeric"}, "stated", "strict"),
+        ({"verifier": "numeric", "verifier_kwargs": {"strict": False}}, "last", "last"),
+        ({"verifier": "numeric", "verifier_kwargs": {"extract": "boxed"}}, "boxed", "boxed"),
+        (weighted({"numeric": 2}), "stated", "strict"),
+        ({"verifier": "numeric", "extract": "last"}, "last", "strict"),
+    ],
+)
+def test_verdicts_keep_the_rule_that_a_run_began_with(kwargs, now, before, tmp_path):
+    """Checkpoints that do not say what is taken for the answer are older than the choice."""
+
+    def rule(agent):
+        verifier = agent.env.task.verifier
+        return getattr(verifier, "parts", {"numeric": verifier})["numeric"].rule
+
+    path = tmp_path / "agent"
+    agent = Reinforce("tiny", "TextGen-v0", env_kwargs={**NUMBERS, **kwargs}, **SMALL)
+    agent.save(path)
+    again = Agent.load(path, device="cpu")
+    assert (rule(agent), rule(again)) == (now, now)
+    assert again.origin == agent.origin
+
+    facts = json.loads((path / "agent.json").read_text())
+    del facts["env_kwargs"]["extract"]
+    (path / "agent.json").write_text(json.dumps(facts))
+    seal(path)
+    old = Agent.load(path, device="cpu")
+    assert rule(old) == before
+    old.save(path)
+    assert rule(Agent.load(path, device="cpu")) == before
+    replaced = {**NUMBERS, **kwargs, "group_size": 1}
+    assert rule(Agent.load(path, device="cpu", env_kwargs=replaced)) == kwargs.get("extract", before)
 
 
 # Every agent.

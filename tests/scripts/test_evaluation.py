@@ -3,8 +3,10 @@
 import itertools
 import json
 import math
+import shutil
 from pathlib import Path
 
+import click
 import pytest
 import torch
 from _rlenv_scripts.evaluation import completions, subject
@@ -15,6 +17,7 @@ from inprocess import run
 from tiny_models import text_envs
 
 from agents import Policy, Reinforce
+from agents.files import seal
 from agents.policies.base import choose
 
 CHANCES = torch.tensor([0.0, 0.0, 0.5, 0.3, 0.2, *[0.0] * 5], dtype=torch.float64)  # of <pad>, <eos>, a to h
@@ -296,3 +299,23 @@ def test_control_has_no_samples(tmp_path):
     assert "--samples has no meaning for CartPole-v1" in refusal(tmp_path / "run", "--samples", 2)
     figures = result_of(tmp_path / "run", "--episodes", 2)
     assert set(figures) == {"episodes", "mean_reward", "success_rate", "mean_ep_length", "deterministic", "split"}
+
+
+def test_an_old_run_is_evaluated_by_the_rule_it_had_unless_the_verifier_is_given(folder, tmp_path, monkeypatch):
+    """Checkpoints that do not say what is taken for the answer are older than the choice."""
+    rules, run_folder = [], tmp_path / "old"
+    shutil.copytree(folder, run_folder)
+    facts = json.loads((run_folder / "checkpoint" / "agent.json").read_text())
+    assert facts["env_kwargs"].pop("extract") == "stated"
+    (run_folder / "checkpoint" / "agent.json").write_text(json.dumps(facts))
+    seal(run_folder / "checkpoint")
+
+    def load(self, given):
+        rules.append(self.env_kwargs["extract"])
+        raise click.UsageError("that is all")
+
+    monkeypatch.setattr(subject.Subject, "load", load)
+    given = ("--verifier", "numeric", "--verifier-arg", "extract=strict")
+    for path, options in ((folder, ()), (run_folder, ()), (run_folder, given)):
+        assert "that is all" in refusal(path, *options)
+    assert rules == ["stated", "strict", "stated"]
