@@ -18,7 +18,7 @@ _PERCENT = re.compile(
 _ASKED = re.compile(
     rf"\b(?:how many|number of) ({UNIT})|"
     rf"\b(?:in|into|to|as) (?!in\b)({UNIT})"
-    r"(?=[?.,;:)]|$| (?:is|are|does|do|did|will|would|was|were|has|of|at|that|when|for)\b)",
+    r"(?=[?.,;:)]| \(|$| (?:is|are|does|do|did|will|would|was|were|has|of|at|that|when|for)\b)",
     re.IGNORECASE,
 )
 _MONEY = frozenset("$€£¥₹")
@@ -51,7 +51,7 @@ def asked_units(prompt: str) -> tuple[Unit, ...]:
 
 
 @lru_cache(maxsize=4096)
-def _asked_dimensions(prompt: str) -> frozenset[str]:
+def asked_dimensions(prompt: str) -> frozenset[str]:
     """Return what the last question is about, as dimensions; empty where that is not clear."""
     question = re.split(r"(?<=[.!?])\s+", prompt.strip())[-1]
     return next((dimensions for words, dimensions in _KINDS if words.search(question)), frozenset())
@@ -96,7 +96,7 @@ def _in_units(given: Quantity, reference: Quantity, prompt: str) -> list[Fractio
     if asked:
         return [given.value] if _common(given.units, asked) else []
     own = {unit.dimension for unit in given.units}
-    kinds = _asked_dimensions(prompt)
+    kinds = asked_dimensions(prompt)
     if kinds and not kinds & own:
         return []
     there = [unit for unit in _with_powers(units_in(prompt)) if unit.dimension in own]

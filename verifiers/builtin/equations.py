@@ -11,12 +11,14 @@ from .quantities import Quantity, quantities
 from .units import SIGN, UNIT, converted
 
 EQUAL = re.compile(r"(?<![<>!≠:=])==?(?![=>])|\\(?:approx|equiv|cong|simeq)(?![a-z])|≅")
+_CONVERSION = Fraction(2, 100)  # 5 miles = 8 km
 _CALCULATES = re.compile(r"[-+*/×÷·^]")
 _WORDS = re.compile(rf"(?<=[0-9]) ?{UNIT}|{SIGN}|\\[a-z]+|[A-Za-z]+(?: of)?|[{{}}\\]")
 _ARITHMETIC = re.compile(r"-?[0-9(][-0-9+*/(). ]*")
 _REWRITES = [
     (re.compile(pattern), to)
     for pattern, to in (
+        (r"(?:÷|\\div(?![a-z])) ?([0-9]+/[0-9]+)", r"/(\1)"),
         (r"÷|\\div(?![a-z])", "/"),
         (r"×|·|\\times|\\cdot|(?<=[0-9)]) ?x ?(?=[0-9(])", "*"),
         (r"([0-9.]+)%", r"(\1/100)"),
@@ -43,7 +45,7 @@ def is_result(side: str, result: Quantity) -> bool | None:
     found = quantities(side)
     if len(found) == 1 and found[0].units and not _CALCULATES.search(side):
         values = converted(found[0].value, found[0].units, result.units)
-        return result.value in values if values else None
+        return any(abs(each - result.value) <= _CONVERSION * abs(each) for each in values) if values else None
     value = _value_of(side)
     if value is None:
         return None

@@ -32,6 +32,9 @@ from .wording import changed
 _NAME = re.compile(r"[\s$]*[A-Za-z][A-Za-z ]{0,30}[\s$.]*")
 _REMAINDER = re.compile(r"\bremainder\b|\bR\b", re.IGNORECASE)
 _NEXT_CLAUSE = re.compile(r",? (?:and|while|but|making)\b|[,;] ", re.IGNORECASE)
+_UNSOLVED = re.compile(  # 2x = 8, x/2 = 9, c² = 25
+    r"[0-9)] ?[A-Za-z](?:\^?[0-9]|[²³])?\s*$|(?<![A-Za-z])[A-Za-z] ?(?:/ ?[0-9]+|\^\{?[0-9]+\}?|[²³])\s*$"
+)
 _IS = re.compile(r"\W*(?:is|are|equals?|was|were)\b")
 _MOST_WORDS = 12  # between a verb and its number
 _MOST_WORDS_AFTER = 6  # a number that stands alone
@@ -52,6 +55,8 @@ def _read(claim: Claim, question: Question) -> Quantity | Unclear | None:
     *sides, right = EQUAL.split(text)
     if claim.verb and EQUAL.fullmatch(normal(claim.verb).strip()):
         sides = [*EQUAL.split(normal(claim.before)), *sides]
+    if sides and _UNSOLVED.search(sides[-1]) and not quantities(sides[-1]):
+        return None
     result = _single(right, claim, question)
     if isinstance(result, Quantity) and sides and not is_chain(sides, result):
         return UNCLEAR
@@ -94,7 +99,7 @@ def _is_beside(claim: Claim, question: Question) -> bool:
     if len(clauses) < 2 - making or claim.verb in ("=", ":", "", BOX) or not has_digit(clauses[0]):
         return False
     about = words_of(re.split("[0-9]", claim.text)[0] if making else own)
-    first = words_of(clauses[0])
+    first = words_of(VERB.split(clauses[0])[0])
     return bool(first) and first <= question.words and not about <= question.words
 
 
@@ -109,8 +114,11 @@ def _single(text: str, claim: Claim, question: Question) -> Quantity | Unclear |
         glue = text[first.end : second.start]
         if question.remainder and _REMAINDER.search(glue):
             return second
-        several = claim.verb == ":" or (not claim.verb and claim.rank in (Rank.MENTION, Rank.CONCLUSION))
-        if several and len({each.value for each in found}) > 1:
+        asked = _asked_for(text, found, question)
+        if asked is not None:
+            return asked
+        several = not claim.verb and claim.rank in (Rank.MENTION, Rank.CONCLUSION)
+        if claim.verb == ":" or (several and len({each.value for each in found}) > 1):
             return UNCLEAR if OR.fullmatch(glue) else None
         chosen = _alternative(text, first, second, question)
         if chosen is not first:
@@ -125,7 +133,7 @@ def _stands_alone(text: str, first: Quantity, claim: Claim, question: Question) 
     lead, tail = text[: first.start], text[first.end :]
     if has_digit(lead) or len(lead.split()) > _MOST_WORDS:
         return False
-    if is_spoiled(lead, tail) or is_operand(lead) or GOES_ON.match(tail):
+    if is_spoiled(lead, tail) or GOES_ON.match(tail) or (is_operand(lead) and not question.asks_for(first, text)):
         return False
     if first.percent and question.percent:
         return True
@@ -138,6 +146,17 @@ def _stands_alone(text: str, first: Quantity, claim: Claim, question: Question) 
     if claim.rank == Rank.ALONE:
         return ALONE_LEAD.fullmatch(lead) is not None and len(tail.split()) <= _MOST_WORDS_AFTER
     return True
+
+
+def _asked_for(text: str, found: list[Quantity], question: Question) -> Quantity | None:
+    """Return the one quantity that the question asks for, if all others are of other things: "8 corners, 12 edges"."""
+    asked = [each for each in found if question.asks_for(each, text)]
+    others = [each for each in found if each not in asked]
+    if len({each.value for each in asked}) != 1 or not all(question.asks_for_another(each, text) for each in others):
+        return None
+    lead, tail = text[: asked[0].start], text[asked[0].end :]
+    either = re.search(r"\b(?:or|than|of)\b", text) is not None
+    return None if not others or either or is_spoiled(lead, tail) else asked[0]
 
 
 def _alternative(text: str, first: Quantity, second: Quantity, question: Question) -> Quantity | Unclear | None:

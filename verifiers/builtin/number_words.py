@@ -43,7 +43,7 @@ _REWRITES = [
         (rf"(?<=[0-9])[ -](?:and )?(?:an?|one)[ -](?P<of>{_PART})\b", r" 1/\g<of>"),
         (r"\b(?:an?|one)[ -](?P<of>half|third|quarter|fifth|tenth)\b(?= of\b|[ $*]*[.!]?$)", r"1/\g<of>"),
         (rf"\b(?:one|1)[ -](?P<of>{_PART})\b", r"1/\g<of>"),
-        (rf"\b(?P<n>[1-9][0-9]?)[ -](?P<of>{_PART}s?)\b(?! of an?\b)", r"\g<n>/\g<of>"),
+        (rf"\b(?P<n>[1-9][0-9]?)[ -](?P<of>{_PART}s?)\b", r"\g<n>/\g<of>"),
     )
 ]
 _PART_WORD = re.compile(rf"/({_PART}?)s?\b", re.IGNORECASE)

@@ -37,7 +37,7 @@ _VERBS = _any(
     "makes?(?: it)?|making|totals|totall?ing|yields?|yielding|produces?|gets?|getting|ha(?:s|ve|d)|costs?|pays?",
     "needs?|takes?|took|earns?|earned|remains?|contains?|holds?|means?|results? in|resulting in",
     "amounts? to|adds? up to",
-    "sums? to|evaluates? to|simplif(?:y|ies) to|reduces? to|rounds? to|rounded to|(?:a|the) total of",
+    "sums? to|evaluates? to|simplif(?:y|ies) to|reduces? to|round(?:s|ed)?(?: up| down)? to|(?:a|the) total of",
     "bringing (?:it|the total) to|(?:find|obtain|arrive at|ends? up with|ended up with|choose|pick|say|guess|go with)",
 )
 _DOES = "(?:make|take|pay|need|have|earn|cost|contain|hold|produce)"  # "to make 100 widgets" concludes nothing
