@@ -244,7 +244,7 @@ def test_what_an_option_does_not_take_is_refused(options, message):
 
 
 def test_answers_that_chat_models_write_are_judged_as_an_examiner_would():
-    assert_rates("numeric", refused=0.03, paid=0.01, least=1600)
+    assert_rates("numeric", refused=0.03, paid=0.01, least=1800)
 
 
 SAID = "What is 15 + 3?"

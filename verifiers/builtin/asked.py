@@ -7,7 +7,7 @@ from fractions import Fraction
 from functools import lru_cache
 
 from .plain_numbers import powers_of_ten
-from .quantities import Quantity, normal, quantities
+from .quantities import Quantity, normal, numbers_in, quantities
 from .units import UNIT, Unit, converted, units_in, units_of
 
 _PERCENT = re.compile(
@@ -22,6 +22,7 @@ _ASKED = re.compile(
     re.IGNORECASE,
 )
 _MONEY = frozenset("$€£¥₹")
+_DOES = r"(?:do|does|did|will|would) \w+(?: \w+)?"
 _FIND = r"(?:what|find|calculate)\b[^?.]{0,30}\b"
 _KINDS = [  # of a quantity, by the words of the question
     (re.compile(rf"\b(?:{words})\b", re.IGNORECASE), frozenset(dimensions))
@@ -31,7 +32,7 @@ _KINDS = [  # of a quantity, by the words of the question
         (rf"how (?:heavy|much does \w+(?: \w+)? weigh)|{_FIND}(?:mass|weight)", {"mass", "tons"}),
         (rf"{_FIND}area", {"length^2", "US area"}),
         (rf"{_FIND}volume", {"length^3", "US volume"}),
-        (rf"how much (?:money|does \w+(?: \w+)? (?:cost|pay|earn|spend|owe))|{_FIND}(?:price|cost)", _MONEY),
+        (rf"(?:how much money|(?:how much|what) {_DOES} (?:cost|pay|earn|spend|owe))|{_FIND}(?:price|cost)", _MONEY),
         (r"how (?:much time|long (?:does|do|did|will|would) [^?.]{0,40}\b(?:take|last))", {"time", "calendar"}),
     )
 ]  # fmt: skip
@@ -70,10 +71,12 @@ def _percents(prompt: str) -> frozenset[Fraction]:
 def meanings(given: Quantity, reference: Quantity, prompt: str) -> list[Fraction]:
     """Return the numbers that an answer may mean, to be compared with the reference number.
 
-    None for another unit than that of the reference, or of the question; none for a quantity or a power of ten that
-    only repeats the question.
+    None for another unit than that of the reference, or of the question; none for a quantity, a power of ten or a
+    division that only repeats the question.
     """
     if given.power and given.power in powers_of_ten(prompt):
+        return []
+    if given.division and numbers_in(prompt).issuperset(given.division):
         return []
     if given.units:
         return [] if asks_for_percent(prompt) and not reference.units else _in_units(given, reference, prompt)

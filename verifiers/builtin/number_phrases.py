@@ -6,7 +6,7 @@ import re
 
 from .wording import changed
 
-_CLAUSE = re.compile(r"[,;(]|\b(?:(?<!thing )(?<!all )but|and|so|then)\b")
+_CLAUSE = re.compile(r"[,;(]|\b(?:(?<!thing )(?<!all )but|and|so|then)\b", re.IGNORECASE)
 _DENIAL = re.compile(
     r"\b(?:no|not(?! only| just)|never|none|nor|neither|cannot|isnt|wrong|incorrect|false|untrue|impossible|"
     r"unlikely|hardly|different from|unequal|except|excluding|instead of|rather than)\b|n't\b|"
@@ -35,14 +35,15 @@ OR = re.compile(r"[^;]{0,40}\bor\b[^;,]{0,30}", re.IGNORECASE)
 LIST = re.compile(r"[\s\"'*)$]*(?:(?:[A-Za-z]+\s+){0,3}[\s\"'*)$]*(?:,|;|and|&|,? and)|/|\|)[\s\"'*($]*", re.IGNORECASE)
 RANGE = re.compile(r"[\s\"'*)$%]*(?:-|–|—|to|through|and|\.\.+)[\s\"'*($]*", re.IGNORECASE)
 COMPARES = re.compile(
-    r"\W*(?:\w+ ){0,2}(?:(?:more|less|fewer|greater|bigger|larger|smaller|longer|shorter|higher|lower) than|times|plus|"
-    r"minus|multiplied|divided|added|subtracted|x)\b|\W*of\b|\s*[-+*/×÷·^!<>|±]|\\",
+    r"\W*(?:more|less|fewer|greater|bigger|larger|smaller|longer|shorter|higher|lower) than\b|"
+    r"\W*(?:\w+ ){0,2}(?:times|plus|minus|multiplied|divided|added|subtracted|x)\b|\W*of\b|\s*[-+*/×÷·^!<>|±]|\\",
     re.IGNORECASE,
 )
 BOUNDARY = re.compile(
-    r"[(,;:]|[-–—] ?[A-Za-z]|\. |\b(?:after|in|for|at|per|with|when|if|on|from|by|every|each|over|within|during|"
+    r"[(,;:]|\b(?:less|more|greater|smaller) than\b|"
+    r"[-–—] ?[A-Za-z]|\. |\b(?:after|in|for|at|per|with|when|if|on|from|by|every|each|over|within|during|"
     r"out of|because|since|as|left|so|but|given|using|rounded|while|whereas|not|until|"
-    r"before|total|which|that|who|remaining|instead|"
+    r"before|below|above|under|among|total|which|that|who|remaining|instead|"
     r"of (?:the|his|her|their|its|this|those|these|my|your|our)|and (?!\W*[0-9$€£¥]))\b|\bremainder\b|\br\b",
     re.IGNORECASE,
 )

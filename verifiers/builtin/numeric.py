@@ -143,7 +143,7 @@ def _of_line(text: str, strict: bool) -> Quantity | None:
         return None
     found = quantities(normal(text[-_LONGEST_LINE:]))
     units = next((each.units for each in reversed(found) if each.value == reading.value), ())
-    return Quantity(reading.value, units, reading.percent, reading.power, reading.places)
+    return Quantity(reading.value, units, reading.percent, reading.power, places=reading.places)
 
 
 @lru_cache(maxsize=4096)

@@ -78,7 +78,7 @@ RECONSIDERS = re.compile(
     re.IGNORECASE,
 )
 OTHERWISE = re.compile(  # another answer beside the one before
-    r"[^\w$\\]*(?:or|alternatively|otherwise|maybe|perhaps|possibly|it (?:could|might|may)(?: also)? be|"
+    r"[^\w$\\]*(?:but )?(?:or|alternatively|otherwise|maybe|perhaps|possibly|it (?:could|might|may)(?: also)? be|"
     r"could (?:also )?be|another (?:possible )?(?:answer|option|possibility)|option [0-9a-z]|possibility [0-9a-z]|"
     r"if (?:you|instead|not))\b",
     re.IGNORECASE,

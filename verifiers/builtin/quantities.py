@@ -20,6 +20,7 @@ class Quantity(NamedTuple):
         units: what its unit may be; empty without one that is known.
         percent: whether it was written in percent.
         power: "1e6" where it was written as 10^6, else empty.
+        division: what is divided by what, where that comes out even: 1000/8.
         places: the digits behind its point.
         start: where it begins in the text.
         end: where it ends.
@@ -29,6 +30,7 @@ class Quantity(NamedTuple):
     units: tuple[Unit, ...] = ()
     percent: bool = False
     power: str = ""
+    division: tuple[int, ...] = ()
     places: int = 0
     start: int = 0
     end: int = 0
@@ -96,9 +98,10 @@ def _quantity(found: re.Match[str]) -> Quantity | None:
     units = units_of(found["unit"]) if found["unit"] else units_of(found["sign"][-1]) if found["sign"] else ()
     places = len(number.partition(".")[2]) if "e" not in number.lower() and not large else 0
     power = number if re.fullmatch("[-+]?1e[0-9]+", number) else ""
-    return Quantity(
-        value, units, bool(found["percent"]), power, places + 2 * bool(found["percent"]), found.start(), found.end()
-    )
+    above, slash, below = number.lstrip("+-").partition("/")
+    division = (int(above), int(below)) if slash and int(below) > 1 and int(above) % int(below) == 0 else ()
+    percent = bool(found["percent"])
+    return Quantity(value, units, percent, power, division, places + 2 * percent, found.start(), found.end())
 
 
 def summed(first: Quantity, second: Quantity) -> Quantity | None:

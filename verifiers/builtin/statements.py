@@ -22,6 +22,7 @@ _CODE = re.compile(r"`([^`\n]{1,200})`")
 _END = re.compile(
     r"(?<=[.?;])[\"')\]*]*[ ]+(?=[^a-z ])|(?<=[^0-9 ]!)[\"')\]*]*[ ]+(?=[^a-z =<>])|(?<=[0-9]!) +(?=[A-Z])"
     r"|[,;] +(?=(?:and )?(?:so(?! that| much| many| far| on)|therefore|thus|hence)\b)"
+    r"|, +(?=(?:but|or) (?:it|that|this|maybe|perhaps|possibly|could|might)\b|otherwise\b|alternatively\b)"
     r"|(?:\.\.\.|…|[,;:–—]| -)[ ]*(?=(?:no, )?(?:wait|actually|scratch that|oops)\b)"
 )
 _ABBREVIATION = re.compile(

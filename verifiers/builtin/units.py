@@ -103,7 +103,9 @@ def _spellings() -> tuple[dict[str, list[Unit]], dict[str, list[Unit]]]:
 
 
 _SYMBOLS, _WORDS = _spellings()
-_SYMBOL = "|".join(f"{each}(?! +[a-z])" if each == "in" else each for each in sorted(_SYMBOLS, key=len, reverse=True))
+_SYMBOL = "|".join(
+    f"{each}(?! +[a-zA-Z0-9])" if each == "in" else each for each in sorted(_SYMBOLS, key=len, reverse=True)
+)
 _WORD = "|".join(f"(?:{each})s?" for each in sorted(_WORDS, key=len, reverse=True))
 _ONE = (
     rf"(?:(?i:(?:square|sq\.?|cubic|cu\.?) (?:{_WORD})\b)|"
