@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from verifiers import Numeric, Problem
 from verifiers.builtin.numeric import read_number
 from verifiers.extraction import EXTRACTS, extracting
+from verifiers.lint.report import lint
 
 READ = [
     ("18", 18),
@@ -326,3 +327,9 @@ def test_any_text_has_a_verdict(extract):
         for prompt in (SAID, "How many km are 5 miles?"):
             verdict = verifier.verify(Problem(prompt, "18 km"), text * (20_000 // len(text)) + " 17")
             assert (verdict.reward, verdict.status) == (0.0, "ok"), text
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("extract", EXTRACTS)
+def test_lint_finds_nothing_whatever_is_taken_for_the_answer(extract):
+    assert [each for each in lint(Numeric(extract=extract)).findings if each.rule != "speed"] == []

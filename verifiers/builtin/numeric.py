@@ -66,6 +66,8 @@ class Numeric(ReferenceVerifier):
         self.tolerance = not_negative("numeric", "tolerance", tolerance)
         self.relative = not_negative("numeric", "relative", relative)
         self.rule = extract_rule("numeric", extract, strict)
+        if self.rule == BOXED:
+            self.does_not_catch = {"part-of-answer": "a number without the unit of the reference counts"}
         if self.rule == LAST:
             self.does_not_catch = dict.fromkeys(("shotgun-last", "false-equation"), "only the last number counts")
 
@@ -92,7 +94,8 @@ class Numeric(ReferenceVerifier):
         reference = _reference(problem.answer, self.rule)
         if self.rule != BOXED or reference is None or "\\boxed" in problem.answer:
             return super().demonstration(problem)
-        return self._wrapped(f"{problem.answer}\n\\boxed{{{written(reference.value)}}}")
+        *above, last = problem.answer.strip().split("\n")
+        return self._wrapped("\n".join([*above, f"\\boxed{{{written(reference.value) if above else last}}}"]))
 
     @override
     def answer_in(self, problem: Problem, text: str) -> str | None:
