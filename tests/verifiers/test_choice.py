@@ -1,6 +1,7 @@
 import re
 
 import pytest
+from answers import assert_rates
 
 from verifiers import Choice, Problem
 
@@ -108,3 +109,7 @@ def test_demonstrations_and_paraphrases_of_the_examples_are_right(inside):
 def test_labels_have_to_be_different_letters_or_digits(labels):
     with pytest.raises(ValueError, match=re.escape("choice: labels must be different letters or digits")):
         Choice(labels)
+
+
+def test_answers_of_chat_models_are_judged_as_a_careful_examiner_would():
+    assert_rates("choice", refused=0.0, paid=0.0, least=200)
