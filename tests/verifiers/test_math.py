@@ -5,17 +5,24 @@ import threading
 import time
 
 import pytest
+from answers import answers, assert_rates, misjudged
 from hypothesis import given
 from hypothesis import strategies as st
 
 from verifiers import Isolated, Math, Problem, make_verifier
-from verifiers.builtin.math.verifier import final_answer
+from verifiers.builtin.math.given import given as given_answer
+from verifiers.extraction import EXTRACTS
 from verifiers.lint.attacks import attacks
 
 
 @pytest.fixture(scope="module")
 def math():
     return Math()
+
+
+@pytest.fixture(scope="module")
+def strict():
+    return Math(extract="strict")
 
 
 def reward(math, answer, completion, prompt="What is it?\n"):
@@ -98,7 +105,6 @@ WRONG = [
         "46=",
         "17\\approx46",
         "18+28\\ne46",
-        "46\\text{ or so}",
         "46\\cdot x",
     ),
     ("1/2", "0.5000004", "0.4999996", "$0.50000004$", "\\boxed{0.4999999999}", "0.5000004=1/2"),
@@ -109,7 +115,7 @@ WRONG = [
     ("46", "46 or 47", "47 or 46", "46, 47", "46 47", "46;47", "$46$ and $47$", "\\boxed{46}\\boxed{47}", "\\boxed{46"),
     ("46", "47=46", "x\\ne 46", "not 46", "\\boxed{}", "$$", "", "\\text{46 or 47}", "±46"),
     ("x+1", "10^{10^{10^{10}}}", "(10^{10})^{10^{10}}", "99999!", "9!!!", "x^{99999}"),
-    ("46", "2*23", "18+28", "18+28=", "46^1", "\\sqrt{2116}", "\\{46\\}", "46\n47", "\\boxed{\\boxed{46}}"),
+    ("46", "2*23", "18+28", "18+28=", "46^1", "\\sqrt{2116}", "\\{46\\}", "46\n47"),
     ("\\frac{3}{4}", "4/3", "0.7501", "3", "\\frac{-3}{4}", "3/4/1"),
     (
         "3\\sqrt{2}",
@@ -137,14 +143,86 @@ WRONG = [
 ]
 
 
-def test_equal_answers_score(math):
+STRICT_WRONG = [("46", "46\\text{ or so}", "\\boxed{\\boxed{46}}", "46\n\nLet me know!", "$46$, because $40+6=46$")]
+READABLE = [
+    ("xy", "xy", "x \\cdot y", "The area is $xy$.", "yx"),
+    ("mv^2", "mv^2", "mv²", "F = mv^2", "v^2m"),
+    ("xe^x", "xe^x", "x e^{x}", "xeˣ", "$f(x) = xe^x$"),
+    ("\\frac{ab}{c}", "ab/c", "\\dfrac{ab}{c}", "\\frac{a b}{c}"),
+    ("9\\pi", "9π", "9 pi", "π · 9", "9π ≈ 28.27"),
+    ("9π", "9\\pi", "9π"),
+    ("√3", "\\sqrt{3}", "√3", "sqrt(3)", "√3 ≈ 1.73"),
+    ("(-∞, 2)", "(-\\infty, 2)", "(−∞, 2)", "x < 2", "(-∞,2)"),
+    ("60°", "60^\\circ", "60 degrees", "60°", "60"),
+    ("60^\\circ", "60°", "\\angle A = 60^{\\circ}"),
+    ("5\\text{ cm}", "5 cm", "5", "50 mm", "\\boxed{5\\text{ cm}}", "5 centimeters"),
+    ("f(x)=x+1", "f(x) = x + 1", "x+1", "y = 1 + x"),
+    ("2x+3y=6", "2x + 3y = 6", "$3y + 2x = 6$", "4x+6y=12"),
+    ("½", "1/2", "0.5", "\\frac12"),
+    ("x = 2, y = 3", "(2, 3)", "x = 2 and y = 3", "y=3, x=2"),
+    ("x = 2 \\text{ or } x = 3", "x = 2 or x = 3", "$\\{2, 3\\}$", "The solutions are 2 and 3."),
+    ("\\pm 3", "x = ±3", "3 and -3", "$x = 3$ or $x = -3$"),
+    ("\\text{even}", "even", "The answer is even.", "\\boxed{\\text{even}}"),
+]
+READABLE_WRONG = [
+    ("xy", "x+y", "x", "xyz", "x^2"),
+    ("mv^2", "mv", "m v^3", "mc^2"),
+    ("9π", "9", "28", "3π", "9π²"),
+    ("(-∞, 2)", "(-∞, 2]", "(2, ∞)", "x > 2", "[-∞, 2]"),
+    ("60°", "60 radians", "60%", "30°", "61"),
+    ("5\\text{ cm}", "5 m", "5 cm^2", "5 kg", "50", "6 cm"),
+    ("f(x)=x+1", "f(x) = x - 1", "x"),
+    ("2x+3y=6", "2x - 3y = 6", "2x+3y=7", "6", "2x+3y"),
+    ("x = 2, y = 3", "(3, 2)", "x = 3, y = 2", "x = 2", "2"),
+    ("\\pm 3", "3", "-3", "x = 3 or x = 2", "±9"),
+    ("\\text{even}", "odd", "not even", "\\boxed{\\text{odd}}", "even or odd"),
+]
+
+
+def test_equal_answers_score(math, strict):
     cases = [(answer, text) for answer, *texts in RIGHT for text in texts]
     assert [case for case in cases if reward(math, *case) != 1.0] == []
+    assert [case for case in cases if reward(strict, *case) != 1.0] == []
 
 
-def test_other_answers_and_several_answers_do_not(math):
+def test_other_answers_and_several_answers_do_not(math, strict):
     cases = [(answer, text) for answer, *texts in WRONG for text in texts]
     assert [case for case in cases if reward(math, *case) != 0.0] == []
+    cases += [(answer, text) for answer, *texts in STRICT_WRONG for text in texts]
+    assert [case for case in cases if reward(strict, *case) != 0.0] == []
+
+
+def test_products_unicode_units_and_solutions_are_read(math):
+    right = [(answer, text) for answer, *texts in READABLE for text in texts]
+    assert [case for case in right if reward(math, *case) != 1.0] == []
+    wrong = [(answer, text) for answer, *texts in READABLE_WRONG for text in texts]
+    assert [case for case in wrong if reward(math, *case) != 0.0] == []
+
+
+def test_answers_of_chat_models_are_judged_as_a_careful_examiner_would():
+    assert misjudged("math", answers("math")[::8]) == ([], [])
+
+
+@pytest.mark.slow
+def test_all_answers_of_chat_models_are():
+    assert_rates("math", refused=0.01, paid=0.0, least=200)
+
+
+@pytest.mark.parametrize(
+    ("extract", "text", "score"),
+    [
+        ("stated", "The answer is $3\\pi$. Let me know if you need more!", 1.0),
+        ("strict", "The answer is $3\\pi$.\n\nLet me know if you need more!", 0.0),
+        ("last", "First $2\\pi$ and then, I think, $3\\pi$", 1.0),
+        ("last", "The answer is $3\\pi$, not $2\\pi$", 0.0),
+        ("boxed", "$2\\pi$ and then \\boxed{3\\pi}, more than $\\pi$", 1.0),
+        ("boxed", "The answer is $3\\pi$.", 0.0),
+        ("boxed", "\\boxed{2\\pi} and \\boxed{3\\pi}", 0.0),
+    ],
+)
+def test_what_is_taken_for_the_answer_is_chosen(extract, text, score):
+    assert reward(Math(extract=extract), "3\\pi", text) == score
+    assert (Math(extract=extract).extract(Problem("q", "3\\pi"), text) == "3\\pi") == bool(score)
 
 
 def test_its_examples_and_their_other_spellings_score(math):
@@ -174,8 +252,9 @@ def test_no_attack_scores_or_raises(math, answer):
     st.text() | st.lists(st.sampled_from(["\\boxed{", "}", "$", "46", " or ", "{", "\\frac", "^", "("])).map("".join)
 )
 def test_any_text_has_a_final_answer_or_none(text):
-    answer = final_answer(text)
-    assert answer is None or (0 < len(answer) <= 300 and "=" not in answer and answer in text)
+    for rule in EXTRACTS:
+        answer = given_answer(text, rule, frozenset("x"), in_words=False)
+        assert answer is None or answer.words or all(0 < len(part) <= 300 for part in answer.parts)
 
 
 def test_a_section_can_be_judged(math):
@@ -187,7 +266,7 @@ def test_a_section_can_be_judged(math):
         Math(inside="<answer>")
 
 
-@pytest.mark.parametrize("answer", ["", "Paris", "5\\text{ cm}", "f(x)=x+1", "9^{9^{9^9}}", "46 or 47", "((("])
+@pytest.mark.parametrize("answer", ["", "Paris", "9^{9^{9^9}}", "46 or 47", "((("])
 def test_a_reference_that_cannot_be_read_is_an_error_and_no_reward_of_zero(math, answer):
     verdict = math.verify(Problem("What is it?", answer), answer)
     assert (verdict.status, verdict.reward) == ("error", 0.0)

@@ -36,11 +36,12 @@ _FRAME = re.compile(  # the answer is ...
 _WEAK_FRAMES = re.compile(  # it is ..., I choose ..., this matches option ..., so ...
     rf"(?:^|, |\b(?:so|thus|hence|therefore|and|then|that|final) )(?:it|this|that|which)(?:'s| (?:is|must be|has to be|"
     rf"should be|would be)) {_HOW}{_OPTION}"
-    r"|\b(?:i|we)(?:'d|'ll| would| will| have to| must| can)?(?: (?:choose|pick|select|say|conclude|think|believe|"
-    rf"guess|vote for|go (?:with|for)))+(?: (?:that|it is|it's))* {_OPTION}"
+    r"|\b(?:i|we)(?:'d|'ll|'m| would| will| have to| must| can)?(?: (?:choose|pick|select|say|conclude|think|believe|"
+    rf"guess|vote for|go(?:ing)? (?:with|for)))+(?: (?:that|it is|it's))* {_OPTION}"
     r"|\b(?:is|gives?|means?|to|matches|match|with|at|choose|pick|select|mark|leaves?(?: us with)?|represents?|equals) "
     r"(?:the )?(?:option|choice|answer|letter) "
-    rf"|^(?:(?:so|thus|therefore|hence|then|finally|in conclusion|ok|okay|final)\b[,:]? ?)+{_OPTION}"
+    rf"|^(?:(?:so|thus|therefore|hence|then|finally|in conclusion|ok|okay|final|definitely|certainly|clearly|"
+    rf"obviously|probably|hence)\b[,:]? ?)+{_OPTION}"
     r"|^(?:the |my )?(?:(?:correct|right|best|final) )?(?:answer|ans|choice|option|letter|#### ?)\b ?"
     r"|(?:[-=]+>|[→⇒]) ?"
 )

@@ -18,7 +18,7 @@ _SAME = {
 }  # fmt: skip
 _MARKUP = re.compile(r"\\(?:text(?:bf|it|rm)?|math(?:rm|bf|tt)) ?\{([^{}]*)\}|\\[()\[\]]")
 _SPACE = re.compile(r"\\[,;: ]|\\q?quad\b|~")
-_HTML = re.compile(r"</?(?:b|i|u|em|strong|code|span|p|br) ?/?>")
+_HTML = re.compile(r"</?(?:b|i|u|em|strong|code|span|p|br|answer) ?/?>")
 _OPENING = re.compile(r"[\"'(\[{*_ ]*")
 _CLOSING = re.compile(r"[\"')\]}*_]*")
 _BETWEEN = re.compile(r"[\"')\]}*_]*(?: ?[.:,=] ?| - ?|-)?[\"'(\[{*_ ]*")  # B) 4, (B): 4, B - 4, B = 4
