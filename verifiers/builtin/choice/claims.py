@@ -105,8 +105,8 @@ def given(text: str, names: Names) -> str | None:
     if len({each.label for each in said if each.kind == _Kind.LISTED}) > 1:
         said = [each for each in said if each.kind != _Kind.LISTED]  # the choices once more
     strong = [each for each in said if each.kind >= _Kind.LISTED]
-    if len(strong) > 1 and all(each.kind == _Kind.ALONE for each in strong):
-        return None
+    if strong and all(each.kind == _Kind.ALONE for each in strong) and _lines_with(text, names) > 1:
+        return None  # "B" again and again
     for found in (
         strong,
         *([each for each in said if each.kind == kind] for kind in (_Kind.LEADING, _Kind.TEXT, _Kind.MENTION)),
@@ -114,6 +114,11 @@ def given(text: str, names: Names) -> str | None:
         if found:
             return found[0].label if len({each.label for each in found}) == 1 else None
     return None
+
+
+def _lines_with(text: str, names: Names) -> int:
+    """Return how many lines are a name and nothing else."""
+    return sum(names.called(line) is not None for line in text.split("\n"))
 
 
 def _said(statement: str, names: Names, alone: bool) -> Iterator[_Said]:

@@ -19,16 +19,17 @@ _FORMS = ("{}", "({})", "[{}]", "{})", "{}.", "{}:")
 
 @register_verifier("choice")
 class Choice(ReferenceVerifier):
-    r"""Exactly one choice, the right one; reward 1.0, else 0.0.
+    r"""The choice that a completion gives, if it gives one only; reward 1.0 for the right one, else 0.0.
 
     A completion names a choice by its label ("B", "(B)", "[B]", "B.", "B)"), by its text, or by both ("B) Lima", "Lima
-    (B)"), in upper or lower case, with or without words such as "The answer is", "Option", "It is" or "I choose" in
-    front or "is correct" behind, also in `\boxed{}` or dollars. Nothing else may stand in that statement: "A or B",
-    "not B", "B?", all choices one after the other, or a label with the text of another choice score 0.
+    (B)"), in upper or lower case, in bold, quotes, dollars or `\boxed{}`. What counts is a choice that is said to be
+    the answer ("The correct answer is:", "I choose", "... is correct"), is boxed or stands alone in its line; all of
+    these have to name the same one. Without any of them, it is the choice at the beginning of a sentence ("B. Lima is
+    the capital"), else what something is ("The capital is Lima"), else the only text that is mentioned.
 
-    Working may stand before it, in lines or sentences; then the last statement needs the words or the box, and none
-    before it may give another choice ("Final: A", "It is A.", "A" alone in its line; a list of choices with their texts
-    gives none) or say "the answer is" something else. More than 2,000 statements score 0.
+    Working may stand before the answer and explanations after it; what they deny, suppose or discuss does not count,
+    nor does a list of the choices. "A or B", "not B", "B?", a label with the text of another choice, and "the answer
+    is" with something that is not a choice score 0. The last 10,000 characters are read, of at most 2,000 lines.
 
     Prompts and alphabet: those of the listed problems. The problem's metadata has "choices": a list
     of texts, labelled A, B, C and so on, or labels with their texts. Without them the labels are those of `labels`. The
