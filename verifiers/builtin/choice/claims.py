@@ -14,20 +14,19 @@ from .names import Names, normal
 
 _MOST_LINES = 2_000
 _FEWEST_WORDS = 3  # of a sentence that mentions a choice
-_LONGEST_OTHER = 3  # words: "the answer is in Peru" gives another answer, "the answer is found by adding them up" none
+_LONGEST_OTHER = 3  # words: "the answer is in Peru" gives another answer, "the answer is found by adding" none
 
 _BE = r"(?:is|are|was|(?:must|has to|should|would|will|can only) be|'s|=|:|-)"
+_KINDS = "choice|option|letter|response|statement|alternative|item"
 _NOUN = (
     r"(?:\b(?:answer|ans|solution|conclusion|final|(?:correct|right|best|only) one)"
-    r"|(?:^|\b(?:the|my|your|correct|right|best|only|final|answer) )(?:choice|option|letter|response))"
+    rf"|(?:^|\b(?:the|my|your|correct|right|best|only|final|answer|true) )(?:{_KINDS}))"
 )
 _HOW = (
     r"(?:(?:therefore|thus|clearly|then|indeed|(?:most |very )?(?:probably|likely)|definitely|certainly|simply|just|"
     r"actually|really|obviously|in fact)[, ]+)*"
 )
-_OPTION = (
-    r"(?:(?:the |my )?(?:(?:correct|right|best|final) )?(?:answer|choice|option|letter)\b(?: choice)?(?: is)?:? ?)?"
-)
+_OPTION = rf"(?:(?:the |my )?(?:(?:correct|right|best|final|true) )?(?:answer|{_KINDS})\b(?: choice)?(?: is)?:? ?)?"
 _FRAME = re.compile(  # the answer is ...
     rf"{_NOUN}\b(?: (?:here|choice|option|letter|overall))?"
     r"(?: (?:to|for|of|from|among|in) (?:this|that|these|the|your|our|all)(?: [a-z]+){0,4}?)?"

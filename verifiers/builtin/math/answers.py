@@ -29,6 +29,7 @@ _UNIT_IN_LATEX = re.compile(
     r"(\s*\^\s*\{?[23]\}?)?\s*\.?$"
 )
 _ANGLE = re.compile(r"\s*\^\s*\{?\s*\\circ\s*\}?\s*$|\s*\\degree\s*$")
+_MODULO = re.compile(r"^[^=]*\\equiv(?![A-Za-z])(.*?)(?:\\pmod|\(\s*\\?(?:bmod|mod)\b).*$", re.DOTALL)
 _PLAIN_UNIT = re.compile(rf"(?<=[0-9)}}]) ?({UNIT})\s*$")
 _SQUARE_UNITS = re.compile(
     r"\s*(?:square |cubic |sq\.? )?units?\b(?:\^\{?[23]\}?|²|³| (?:squared|cubed))?\s*$", re.IGNORECASE
@@ -76,13 +77,14 @@ def without_unit(formula: str) -> tuple[str | None, tuple[Unit, ...]]:
     r"""Return a formula without the unit behind it, and the unit; None where \text{} changes it ("or so")."""
     text = formula.strip().rstrip(".,;").strip()
     text = re.sub(r"^\\?[$€£](?=\s*[0-9])", "", text)
+    text = _MODULO.sub(r"\1", text)
     found = _UNIT_IN_LATEX.search(text)
     if found:
         words = f"{found[1].strip()}{f'/{found[2]}' if found[2] else ''}"
         rest = text[: found.start()]
         if not rest.strip():
             return text, ()
-        if changed("", words) or denied(words):
+        if not re.fullmatch(UNIT, words) and (changed("", words) or denied(words)):
             return None, ()
         if not _JOIN.fullmatch(found[0].strip()):
             power = re.sub(r"[\s{}]", "", found[3] or "")

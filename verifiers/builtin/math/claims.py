@@ -28,6 +28,7 @@ _DENIED_AFTER = re.compile(
     r"(?:wrong|incorrect|false|impossible)\b|(?:is|are|was)(?:n't| not)\b|\(?(?:wrong|incorrect|false)\b|\?)",
     re.IGNORECASE,
 )
+_SOLUTION = re.compile(r"=|<|>|\\(?:le|ge|lt|gt|in|cup)(?![A-Za-z])|\\pm")  # "x = 2 or 3", not "2 or 3"
 _AIM = re.compile(r"\bto (?:choose|pick|find|get|obtain|make|have|take|say) *$|\bto $")
 _BECAUSE = re.compile(r"(?:\bbecause|\bwhere|\w since)\b[^,;.]*$")
 _NEW = re.compile(rf"{_CLAUSE.pattern}|\b(?:is|are|becomes?|gives?|get|have|has|equals?|yields?|obtain|find|this|we)\b")
@@ -164,7 +165,7 @@ def _in_statement(
         return None
     answer = answer_of([each.text for each in group], after)
     either = any(re.search(r"\bor\b", text[one.end : other.start]) for one, other in pairwise(group))
-    if answer is None or (either and not name_of(answer.parts[0])):
+    if answer is None or (either and not _SOLUTION.search(answer.parts[0])):
         return UNCLEAR
     if not claim.verb and claim.rank in (Rank.MENTION, Rank.CONCLUSION) and bare(latex(group[-1].text)) in known:
         return None

@@ -24,6 +24,7 @@ _COMMAND = re.compile(r"\\(?:begin|end)\{[a-z*]+\}|\\[A-Za-z]+")
 _CALCULUS = re.compile(
     r"\\(?:int|sum|prod|lim|frac\s*\{\s*d\b|partial|det|gcd|lcm|binom|to|angle|circ|text|mathrm)|d/d[a-z]|'|%|!|[A-Za-z]\("
 )
+_BOUND = re.compile(r"\s*([A-Za-z])\s*(<|>|\\(?:lt|gt|leq?|geq?)(?![A-Za-z]))([^<>]+)")
 _RELATION = re.compile(r"<|>|\\(?:le|ge|lt|gt|leq|geq|ne|neq)(?![A-Za-z])")
 _IMAGINARY = re.compile(r"(?<![A-Za-z\\])i(?![A-Za-z])")
 
@@ -57,6 +58,9 @@ def equal(given: Answer, reference: Answer, lenient: bool) -> bool:
         & {(each.dimension, each.factor) for each in reference.units}
     ):
         return False
+    if len(reference.parts) > 1 and all(map(_RELATION.search, reference.parts)):
+        joined, union = _union(given.parts), _union(reference.parts)
+        return bool(joined and union) and _verified(joined, union, PLACES)
     names, known = [name_of(part) for part in given.parts], [name_of(part) for part in reference.parts]
     if len(known) > 1 and _are_names(known):
         return _pairs_equal(given, names, reference, known, lenient)
@@ -74,6 +78,21 @@ def equal(given: Answer, reference: Answer, lenient: bool) -> bool:
     if len(wanted) == 1 and not _is_set(reference):
         return len(given.parts) == 1 and len(offered) == 1 and _part_equal(given.parts[0], reference.parts[0], lenient)
     return _sets_equal(offered, wanted, lenient)
+
+
+def _union(parts: tuple[str, ...]) -> str:
+    """Return inequalities in one letter, or intervals, as a union of intervals; empty if they are something else."""
+    found = []
+    for part in parts:
+        bound = _BOUND.fullmatch(part)
+        if not bound:
+            found.append(part if inside(part)[0] or "\\cup" in part else "")
+            continue
+        value, below = bound[3].strip(), bound[2] in ("<", "\\lt", "\\le", "\\leq")
+        closed = "e" in bound[2]
+        ends = (f"(-\\infty,{value}{']' if closed else ')'}", f"{'[' if closed else '('}{value},\\infty)")
+        found.append(ends[0] if below else ends[1])
+    return "\\cup ".join(found) if all(found) else ""
 
 
 def _are_names(names: list[str]) -> bool:
@@ -150,7 +169,8 @@ def _part_equal(part: str, reference: str, lenient: bool) -> bool:
         if not last and relation == "=" and (NAME.fullmatch(side) or (lenient and _is_working(side, known))):
             continue
         if not _side_equal(side, reference, rounded, working=not last):
-            return len(chain) == 2 and lenient and len(wanted) == 2 and _equations_equal(part, "=".join(wanted))
+            rearranged = lenient and len(chain) == len(wanted) == 2 and not NAME.fullmatch(chain[0])
+            return rearranged and _equations_equal(part, "=".join(wanted))
         exact = True
     return True
 

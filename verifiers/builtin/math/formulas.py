@@ -34,6 +34,7 @@ _OPERATOR_START = re.compile(r"[-+*/=<>≤≥≈≠±×·⋅÷^∪∩∈−–)\
 _IMPLIES = re.compile(
     r"\\(?:implies|Rightarrow|Longrightarrow|iff|therefore|Leftrightarrow)(?![A-Za-z])|=>|[⇒⟹⇔∴]|\\quad\\(?:text|Rightarrow)"
 )
+_TENDS = re.compile(r"\\(?:to|rightarrow|longrightarrow)(?![A-Za-z])|→")
 _ABBREVIATIONS = frozenset({"i.e", "e.g", "a.m", "p.m", "i.e.", "e.g."})
 
 
@@ -75,6 +76,7 @@ def formulas(text: str, letters: frozenset[str] = frozenset()) -> tuple[Formula,
 
 def _parts(inner: str, start: int, end: int) -> list[Formula]:
     """Return what stands between dollars, in parts where one follows from another."""
+    inner = inner if "\\lim" in inner else _TENDS.sub(r"\\Rightarrow", inner)
     pieces = [piece for piece in _IMPLIES.split(inner) if piece.strip()]
     return [Formula(start, end, piece.strip(), True) for piece in pieces]
 
