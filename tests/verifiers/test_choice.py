@@ -113,3 +113,8 @@ def test_labels_have_to_be_different_letters_or_digits(labels):
 
 def test_answers_of_chat_models_are_judged_as_a_careful_examiner_would():
     assert_rates("choice", refused=0.0, paid=0.0, least=200)
+
+
+def test_thoughts_are_not_read():
+    assert Choice().verify(PERU, "<think>A? The answer is C.</think>\nThe answer is B.").reward == 1.0
+    assert Choice().verify(PERU, "<think>The answer is B.").reward == 0.0

@@ -56,11 +56,12 @@ def test_thoughts_above_the_last_line_are_not_read(name):
     reward = made(name, None)
     assert reward("<think>\n17 or 19?\n</think>\n{right}") == 1.0
     assert reward("<think>\n{right}\n</think>\n17") == 0.0
-    assert reward("<think>17</think>{right}") == (1.0 if name == "numeric" else 0.0)
+    assert reward("<think>17</think>{right}") == 1.0
 
 
-def test_numeric_reads_what_follows_the_thoughts():
-    reward = made("numeric", None)
+@pytest.mark.parametrize("name", ["numeric", "math"])
+def test_what_follows_the_thoughts_is_read(name):
+    reward = made(name, None)
     assert reward("<think>The answer is 17. No, it is 19.</think>The answer is {right}.") == 1.0
     for text in (
         "<think>The answer is {right}.",
@@ -68,8 +69,8 @@ def test_numeric_reads_what_follows_the_thoughts():
         "<think>17</think>{right} or 17",
     ):
         assert reward(text) == 0.0
-    strict = make_verifier("numeric", extract="strict")
-    assert strict.verify(VERIFIERS["numeric"], "<think>17</think>18").reward == 0.0  # one line: pass inside="/think"
+    strict = make_verifier(name, extract="strict")
+    assert strict.verify(VERIFIERS[name], "<think>17</think>18").reward == 0.0  # one line: pass inside="/think"
 
 
 @pytest.mark.parametrize("inside", ["/", "//think", "/think>", "think/", "/ think"])
