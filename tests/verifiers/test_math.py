@@ -200,12 +200,12 @@ def test_products_unicode_units_and_solutions_are_read(math):
 
 
 def test_answers_of_chat_models_are_judged_as_a_careful_examiner_would():
-    assert misjudged("math", answers("math")[::8]) == ([], [])
+    assert misjudged("math", answers("math")[::12]) == ([], [])
 
 
 @pytest.mark.slow
 def test_all_answers_of_chat_models_are():
-    assert_rates("math", refused=0.01, paid=0.0, least=200)
+    assert_rates("math", refused=0.0, paid=0.0, least=200)
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,7 @@ _HOW = (
 )
 _OPTION = rf"(?:(?:the |my )?(?:(?:correct|right|best|final|true) )?(?:answer|{_KINDS})\b(?: choice)?(?: is)?:? ?)?"
 _FRAME = re.compile(  # the answer is ...
-    rf"{_NOUN}\b(?: (?:here|choice|option|letter|overall))?"
+    rf"{_NOUN}\b[\"']?(?: (?:here|choice|option|letter|overall))?"
     r"(?: (?:to|for|of|from|among|in) (?:this|that|these|the|your|our|all)(?: [a-z]+){0,4}?)?"
     rf"(?:,? ?{_BE})+ ?{_HOW}[: ]*{_OPTION}"
 )
@@ -39,6 +39,7 @@ _WEAK_FRAMES = re.compile(  # it is ..., I choose ..., this matches option ..., 
     rf"guess|vote for|go(?:ing)? (?:with|for)))+(?: (?:that|it is|it's))* {_OPTION}"
     r"|\b(?:is|gives?|means?|to|matches|match|with|at|choose|pick|select|mark|leaves?(?: us with)?|represents?|equals) "
     r"(?:the )?(?:option|choice|answer|letter) "
+    r"|\b(?:left|leaves (?:us|me|you)|leaving(?: us)?) with "
     rf"|^(?:(?:so|thus|therefore|hence|then|finally|in conclusion|ok|okay|final|definitely|certainly|clearly|"
     rf"obviously|probably|hence)\b[,:]? ?)+{_OPTION}"
     r"|^(?:the |my )?(?:(?:correct|right|best|final) )?(?:answer|ans|choice|option|letter|#### ?)\b ?"

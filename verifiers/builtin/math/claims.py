@@ -53,6 +53,9 @@ _NOTHING = re.compile(
     re.IGNORECASE,
 )
 _LONGEST_WORDS, _FEW = 6, 3
+_DECISIONS = frozenset({"yes", "no", "true", "false"})
+_INEQUALITY = r"(?:<|>|\\(?:lt|gt|leq?|geq?)(?![A-Za-z]))"
+_UNSOLVED = re.compile(rf"(?!\s*[A-Za-z]\s*{_INEQUALITY})[^<>\\]*[0-9)][A-Za-z][^<>\\]*{_INEQUALITY}[^<>]*")  # 2x < 4
 
 
 def reader(
@@ -141,11 +144,13 @@ def _in_statement(
     start = len(claim.before)
     reason = None if claim.verb else REASON.search(claim.text)
     end = start + len(claim.verb) + 1 + (reason.start() if reason else len(claim.text))
+    if in_words:
+        first = re.split(r",|\bbecause\b|[.!] ", claim.text)[0]
+        stands = claim.verb or claim.rank == Rank.ALONE or claim.text.count(" ") < _FEW or words_of(first) in _DECISIONS
+        return as_words(first) if stands else None
     found = formulas(text, letters)
     there = [n for n, each in enumerate(found) if each.end > start and each.start < end]
     if not there:
-        if in_words and (claim.verb or claim.rank == Rank.ALONE or claim.text.count(" ") < _FEW):
-            return as_words(re.split(r",|\bbecause\b|\. ", claim.text)[0])
         if claim.verb and words_of(claim.text) in _WORDS:
             return as_words(claim.text)
         return UNCLEAR if _NOTHING.search(claim.text) else None
@@ -171,7 +176,7 @@ def _in_statement(
         return None
     if not all(is_formula(part, letters) for part in answer.parts):
         return UNCLEAR
-    return answer
+    return None if len(letters) < 2 and _UNSOLVED.fullmatch(answer.parts[-1]) else answer
 
 
 def _group(found: tuple[Formula, ...], text: str, first: int, backwards: bool) -> list[Formula]:

@@ -24,7 +24,11 @@ _COMMAND = re.compile(r"\\(?:begin|end)\{[a-z*]+\}|\\[A-Za-z]+")
 _CALCULUS = re.compile(
     r"\\(?:int|sum|prod|lim|frac\s*\{\s*d\b|partial|det|gcd|lcm|binom|to|angle|circ|text|mathrm)|d/d[a-z]|'|%|!|[A-Za-z]\("
 )
-_BOUND = re.compile(r"\s*([A-Za-z])\s*(<|>|\\(?:lt|gt|leq?|geq?)(?![A-Za-z]))([^<>]+)")
+_NOUN_AFTER = re.compile(r" (?!or\b|and\b|not\b|but\b)[a-z]+")  # isosceles triangle
+_SIGN = r"(<|>|\\(?:lt|gt|leq?|geq?)(?![A-Za-z]))"
+_BOUND = re.compile(rf"(?:([^<>]+?){_SIGN})?\s*([A-Za-z])\s*{_SIGN}([^<>]+)")
+_ABOVE = frozenset({">", "\\gt", "\\ge", "\\geq"})
+_RADIANS = re.compile(r"^[^=]*\\pi[^=]*=(?!.*\\pi)")
 _RELATION = re.compile(r"<|>|\\(?:le|ge|lt|gt|leq|geq|ne|neq)(?![A-Za-z])")
 _IMAGINARY = re.compile(r"(?<![A-Za-z\\])i(?![A-Za-z])")
 
@@ -48,7 +52,10 @@ def equal(given: Answer, reference: Answer, lenient: bool) -> bool:
         lenient: whether a side of a chain may stand for what cannot be compared, such as mc^2 in E = mc^2 = 46.
     """
     if given.words or reference.words:
-        return given.words == reference.words
+        return (
+            given.words == reference.words
+            or _NOUN_AFTER.fullmatch(given.words.removeprefix(reference.words)) is not None
+        )
     if len(given.parts) > _MOST_PARTS or any(len(part) > _LONGEST for part in given.parts):
         return False
     if (
@@ -58,9 +65,12 @@ def equal(given: Answer, reference: Answer, lenient: bool) -> bool:
         & {(each.dimension, each.factor) for each in reference.units}
     ):
         return False
-    if len(reference.parts) > 1 and all(map(_RELATION.search, reference.parts)):
+    if all(map(_RELATION.search, reference.parts)):
         joined, union = _union(given.parts), _union(reference.parts)
-        return bool(joined and union) and _verified(joined, union, PLACES)
+        if joined and union and _verified(joined, union, PLACES):
+            return True
+    if any(unit.dimension == "angle" for unit in given.units):  # pi/6 = 30 degrees
+        given = given._replace(parts=tuple(_RADIANS.sub("", part) for part in given.parts))
     names, known = [name_of(part) for part in given.parts], [name_of(part) for part in reference.parts]
     if len(known) > 1 and _are_names(known):
         return _pairs_equal(given, names, reference, known, lenient)
@@ -88,10 +98,13 @@ def _union(parts: tuple[str, ...]) -> str:
         if not bound:
             found.append(part if inside(part)[0] or "\\cup" in part else "")
             continue
-        value, below = bound[3].strip(), bound[2] in ("<", "\\lt", "\\le", "\\leq")
-        closed = "e" in bound[2]
-        ends = (f"(-\\infty,{value}{']' if closed else ')'}", f"{'[' if closed else '('}{value},\\infty)")
-        found.append(ends[0] if below else ends[1])
+        low, first, _, second, high = bound.groups()
+        if low and (first in _ABOVE or second in _ABOVE):
+            return ""
+        below = second not in _ABOVE
+        start = f"{'[' if 'e' in first else '('}{low}" if low else "(-\\infty"
+        end = f"{high}{']' if 'e' in second else ')'}"
+        found.append(f"{start},{end}" if below else f"{'[' if 'e' in second else '('}{high},\\infty)")
     return "\\cup ".join(found) if all(found) else ""
 
 
