@@ -14,20 +14,23 @@ from ...quiet import quiet
 from ...registry import register_verifier
 from .examples import EXAMPLES
 
+_FOREIGN = re.compile(r"[^\x00-\x7f]")
+
 
 @register_verifier("regex")
 class Regex(Verifier):
     r"""The whole completion matches the pattern; reward 1.0, else 0.0.
 
     The pattern is one of Python's `re`, such as `\d{4}-\d\d-\d\d` or `(?i)yes|no`. The problem's metadata may have a
-    "pattern", which has priority. Completions longer than `max_length` score 0.
+    "pattern", which has priority. Completions longer than `max_length` score 0. `\d` and `(?i)[a-z]` match ASCII
+    characters only: what other scripts write for them, such as ٤, does not match where a letter would not.
 
     Some patterns, such as `(a+)+b`, take exponential time, and Python cannot interrupt them. So this verifier runs in
     worker processes, which are killed at the deadline; the verdict is then a "timeout".
 
     Prompts and alphabet: those of the listed problems; the answer, if any, is a text
-    that matches. Not caught: whatever the pattern lets through; `\d` matches the digits of every script,
-    and `[0-9]` does not.
+    that matches. Not caught: whatever the pattern lets through; `$` and `\Z` are not needed, and `\s` and `[^,]` match
+    line ends.
 
     Args:
         pattern: for problems without a pattern in their metadata.
@@ -74,7 +77,19 @@ class Regex(Verifier):
             matcher = compiled(pattern)
         except ValueError as error:
             return Verdict(0.0, status="error", reason=str(error))
-        return RIGHT if len(completion) <= self.max_length and matcher.fullmatch(completion) else WRONG
+        if len(completion) > self.max_length or not matcher.fullmatch(completion):
+            return WRONG
+        foreign = pattern.isascii() and _plain(completion)
+        return RIGHT if not foreign or foreign == completion or matcher.fullmatch(foreign) else WRONG
+
+
+def _plain(text: str) -> str:
+    """Return a text with a letter for each character that Python's `re` takes for an ASCII digit or letter."""
+    return text if text.isascii() else _FOREIGN.sub(lambda found: "ª" if _passes(found[0]) else found[0], text)
+
+
+def _passes(sign: str) -> bool:
+    return sign.isdecimal() or sign.lower().isascii() or sign.upper().isascii()
 
 
 def compiled(pattern: Any) -> re.Pattern[str]:
