@@ -10,19 +10,22 @@ from typing_extensions import override
 
 from ..arguments import whole_number
 from ..base import RIGHT, WRONG, Problem, Verdict, Verifier
+from ..extraction import STRICT, extract_rule
 from ..registry import register_verifier
 from .expressions import ExpressionError, evaluate
+from .written import expression_of
 
 _OPERATORS = "+-*/"
 
 
 @register_verifier("countdown")
 class Countdown(Verifier):
-    """Reach the target with the given numbers; reward 1.0 for an expression that does, else 0.0.
+    r"""Reach the target with the given numbers; reward 1.0 for an expression that does, else 0.0.
 
     Prompt: the numbers, `=`, the target, `:`, as in `3 5 7=26:`. Answer: an expression of the given numbers, each used
-    at most once, with `+ - * /` and parentheses, such as `3*7+5`; divisions must not leave a remainder. Every problem
-    has a solution, and the target is not among its numbers. `metadata` holds "numbers" and "target"; listed problems
+    at most once, with `+ - * /` and parentheses, such as `3*7+5`; fractions on the way are exact. By default the
+    expression may be written as in "The answer is $3 \times 7 + 5 = 26$.", with working before it. Every problem has a
+    solution, and the target is not among its numbers. `metadata` holds "numbers" and "target"; listed problems
     need both, with any prompt. 3 5 7=26 and 7 3 5=26 are in the same split.
 
     Alphabet: digits, space, `=`, `:`, the chosen operators, and parentheses if `*` or `/` is among them. Answers may
@@ -34,9 +37,19 @@ class Countdown(Verifier):
         operators: used in the solutions, drawn uniformly: `+`, and any of `-`, `*`, `/`.
         levels: number of difficulty levels, 1 to `numbers` - 1, drawn uniformly: the highest has `numbers` numbers,
             each lower level one less.
+        extract: "stated", the expression that the completion states; "last", the last one in it; "boxed", that in
+            `\boxed{}`; or "strict": nothing but the expression, whose divisions must not leave a remainder.
     """
 
-    def __init__(self, numbers: int = 3, largest: int = 9, operators: str = "+-*", levels: int = 1) -> None:
+    def __init__(
+        self,
+        numbers: int = 3,
+        largest: int = 9,
+        operators: str = "+-*",
+        levels: int = 1,
+        extract: str | None = None,
+    ) -> None:
+        self.rule = extract_rule("countdown", extract)
         self.numbers = whole_number("countdown", "numbers", numbers, 2, 6)
         self.largest = whole_number("countdown", "largest", largest, 4, 999)
         self.levels = whole_number("countdown", "levels", levels, 1, numbers - 1)
@@ -75,11 +88,21 @@ class Countdown(Verifier):
         numbers, target = problem.metadata.get("numbers"), problem.metadata.get("target")
         if not isinstance(numbers, (list, tuple)) or not all(isinstance(each, int) for each in (target, *numbers)):
             return Verdict(0.0, status="error", reason="the metadata has no whole 'numbers' and 'target'")
+        if self.rule != STRICT:
+            found = expression_of(completion, numbers, target, self.rule)
+            return RIGHT if found is not None and found.right else WRONG
         try:
             value, used = evaluate(completion)
         except ExpressionError:
             return WRONG
         return RIGHT if value == target and Counter(used) <= Counter(numbers) else WRONG
+
+    @override
+    def extract(self, problem: Problem, completion: str) -> str | None:
+        if self.rule == STRICT:
+            return completion.strip()
+        found = expression_of(completion, problem.metadata["numbers"], problem.metadata["target"], self.rule)
+        return None if found is None else found.text
 
     @override
     def split_key(self, problem: Problem) -> str:
