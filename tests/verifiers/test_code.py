@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 
 import verifiers.builtin.code.verifier as code_module
 from verifiers import Code, Problem, Verdict
-from verifiers.builtin.code.blocks import program_of
 from verifiers.builtin.code.cases import Call, Case, read_tests
 from verifiers.builtin.code.examples import EXAMPLES
 from verifiers.builtin.code.harness import DEEPEST, decode, encode
+from verifiers.builtin.code.programs import program_of
 from verifiers.lint.cases import corpus
 from verifiers.sandbox import run as sandbox
 from verifiers.sandbox.run import SandboxError
@@ -114,10 +114,33 @@ def test_a_program_is_worth_the_tests_it_passes(completion, all_or_nothing, shar
         ("assert f() == 1", "'1'", False),
         ("assert f() == [1, 2]", "range(1, 3)", False),
         ("assert f() == 'a'", "b'a'", False),
-        ("assert f() == 1", "__import__('enum').IntEnum('E', 'a').a", False),
+        ("assert f() == 1", "__import__('enum').IntEnum('E', 'a').a", True),
+        ("assert f() == 'a'", "__import__('enum').StrEnum('E', 'a').a", True),
+        ("assert f() == 1", "__import__('enum').Enum('E', 'a').a", False),
+        ("assert f() == {'a': 2, 'b': 1}", "__import__('collections').Counter('aba')", True),
+        ("assert f() == {'a': 2}", "__import__('collections').Counter(a=2, b=0)", False),
+        ("assert f() == {'a': [1]}", "__import__('collections').defaultdict(list, a=[1])", True),
+        ("assert f() == {'b': 1, 'a': 2}", "__import__('collections').OrderedDict(a=2, b=1)", True),
+        ("assert f() == [1, 2]", "__import__('collections').deque([1, 2])", False),
+        ("assert f() == [(1, 2)]", "[__import__('collections').namedtuple('P', 'x y')(1, 2)]", True),
+        ("assert f() == [1, 2]", "__import__('collections').namedtuple('P', 'x y')(1, 2)", False),
+        ("assert f() == 0.5", "__import__('fractions').Fraction(1, 2)", True),
+        ("assert f() == 3", "__import__('fractions').Fraction(9, 3)", True),
+        ("assert f() == {3: 1}", "{__import__('fractions').Fraction(9, 3): 1}", True),
+        ("assert f() == 1.5", "__import__('decimal').Decimal('1.50')", True),
+        ("assert f() == 0.1", "__import__('decimal').Decimal('0.1')", False),
+        ("assert f() == 1", "__import__('decimal').Decimal('sNaN')", False),
+        ("assert f() == 3", "3 + 0j", True),
+        ("assert f() == 2j", "2j", True),
+        ("assert f() == {1, 2}", "{1: 0, 2: 0}.keys()", True),
+        ("assert f() == [1, 2]", "{1: 0, 2: 0}.keys()", False),
+        ("assert f() == {(1, 2)}", "{1: 2}.items()", True),
+        ("assert f() == [1]", "{0: 1}.values()", False),
+        ("assert f() is True", "__import__('fractions').Fraction(1)", False),
+        ("assert f() == 1", "type('I', (int,), {'__eq__': lambda a, b: False, '__hash__': None})(1)", True),
     ],
 )
-def test_values_compare_as_in_python_but_only_plain_ones(test, value, passes):
+def test_values_compare_as_in_python_whatever_their_class_says(test, value, passes):
     assert reward(asks(test), f"def f():\n    return {value}\n") == float(passes)
 
 
@@ -128,6 +151,22 @@ FORGERIES = {
     ),
     "a str equal to everything": (
         "class Yes(str):\n    __eq__ = lambda self, other: True\n    __hash__ = None\ndef f(x): return Yes('token')\n"
+    ),
+    "a list of what is equal to everything": (
+        "class Yes:\n    __eq__ = lambda self, other: True\n    __hash__ = None\ndef f(x): return [Yes()]\n"
+    ),
+    "a Fraction equal to everything": (
+        "import fractions, decimal\n"
+        "def lying(base, *given):\n"
+        "    return type('Yes', (base,), {'__eq__': lambda a, b: True, '__hash__': lambda a: hash(a.value),\n"
+        "        '__class__': str, '__len__': lambda a: 11, '__str__': lambda a: 'token'})(*given)\n"
+        "def f(x): return lying(fractions.Fraction, 1) if len(x) % 2 else lying(decimal.Decimal, 1)\n"
+    ),
+    "a class that says it is another": (
+        "class Meta(type):\n    __mro__ = (str, object)\n    mro = lambda cls: [cls, str, object]\n"
+        "    __eq__ = lambda a, b: True\n    __hash__ = type.__hash__\n"
+        "class Yes(str, metaclass=Meta):\n    __eq__ = lambda self, other: True\n    __hash__ = str.__hash__\n"
+        "def f(x): return Yes('token')\n"
     ),
     "exit while importing": "import sys\nsys.exit(0)\n",
     "hard exit while importing": "import os\nos._exit(0)\n",
@@ -238,7 +277,6 @@ def test_a_program_is_judged_by_its_output(program, all_or_nothing, share):
                 "assert f(1) is 1",
                 "assert f(1) == 1 == 1",
                 "assert f(1) == b'bytes'",
-                "assert f(1) == 1j",
                 "assert f(1) == 1\nassert f(2) == 2",
                 "import os",
                 "assert",
@@ -293,6 +331,19 @@ def test_whatever_comes_back_is_an_answer_and_never_an_error(line):
     call = Call("f", [], {}, TOKEN)
     assert call.is_passed_by(line) is False
     assert call.is_passed_by(b"[" + line + b"]") is False
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b'[{"Fraction": ["1e99999999"]}]', b'[{"Fraction": ["1e99999999", 1]}]', b'[{"Fraction": [1, 0]}]',
+        b'[{"Decimal": [["1e9"]]}]', b'[{"Decimal": ["1e99999999"]}]', b'[{"Decimal": ["sNaN"]}]',
+        b'[{"set": [{"Decimal": ["1e99999999"]}]}]', b'[{"complex": [1e999, 0]}]', b'[{"dict": [{"Decimal": ["x"]}]}]',
+    ],
+)  # fmt: skip
+@pytest.mark.timeout(60)
+def test_a_number_that_would_take_for_ever_is_another_number(line):
+    assert not Call("f", [], {}, 1).is_passed_by(line)
 
 
 def test_an_answer_much_longer_than_the_expected_one_is_not_even_read(monkeypatch):
@@ -357,7 +408,41 @@ DOCUMENTED = '''def f(x):
     ],
 )
 def test_the_last_block_of_python_is_the_program(completion, program):
+    assert program_of(completion, last=True) == program
     assert program_of(completion) == program
+
+
+USED = {
+    "```python\n{0}```\nExample usage:\n```python\nprint(add(1, 2))\n```\n": "{0}",
+    "```python\n{0}```\nIt prints:\n```python\n3\n```\n": "{0}",
+    "```\n{0}```\nFor instance:\n```python\nadd('a', b='b')\n```\n": "{0}",
+    "```\n{0}```\nOutput:\n```\n3\n```": "{0}",
+    "```python\n{0}```\nA faster one with another name:\n```python\ndef plus(a, b):\n    return b\n```": "{0}",
+    "```python\nimport math\n```\nThen:\n```python\ndef add(a, b):\n    return math.fsum((a, b))\n```": (
+        "import math\n\ndef add(a, b):\n    return math.fsum((a, b))\n"
+    ),
+    "```python\ndef plus(a, b):\n    return a + b\n```\n```python\nadd = plus\n```": (
+        "def plus(a, b):\n    return a + b\n\nadd = plus\n"
+    ),
+    "```python\nraise ValueError\n```\nBetter:\n```python\n{0}```": "{0}",
+    "<think>\n```python\nadd = 3\n```\n</think>\n```python\n{0}```": "{0}",
+    "```python\n{0}```\nCorrected:\n```python\nadd = None\n```": "add = None\n",
+    "```python\n{0}```\nNo:\n```python\npass\n```": "pass\n",
+}
+
+
+@pytest.mark.parametrize("completion", USED)
+def test_the_block_that_defines_what_is_called_is_the_program(completion):
+    assert program_of(completion.replace("{0}", RIGHT), {"add"}) == USED[completion].replace("{0}", RIGHT)
+
+
+def test_a_script_is_the_last_block_that_reads_or_prints():
+    script = "a, b = input().split()\nprint(int(a) + int(b))\n"
+    for text in (f"```\n{script}```\nInput:\n```\n1 2\n```", f"```py\n{script}```\n```python\n# 3\n```"):
+        assert program_of(text) == script
+        assert program_of(text, last=True) != script
+    parts = "```python\ndef total(line):\n    return 3\n```\nand\n```python\nprint(total(input()))\n```"
+    assert program_of(parts) == "def total(line):\n    return 3\n\nprint(total(input()))\n"
 
 
 @given(

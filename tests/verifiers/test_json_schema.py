@@ -5,13 +5,14 @@ import re
 import socket
 import sys
 import time
+from decimal import Decimal
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from verifiers import Isolated, JsonSchema, Problem, isolate, make_verifier
-from verifiers.builtin.json_schema.verifier import DEEPEST, MOST_DIGITS, read_json
+from verifiers.builtin.json_schema.reading import DEEPEST, MOST_DIGITS, read_json
 from verifiers.lint.report import lint
 
 BOOK = {
@@ -69,8 +70,69 @@ PROBLEM = Problem("A book?", EMMA)
         ('\\"' * 5_000, 0.0),
     ],
 )
-def test_one_document_of_the_right_shape_is_rewarded(completion, reward):
-    assert JsonSchema(BOOK).verify(PROBLEM, completion).reward == reward
+def test_strictly_the_document_is_the_whole_completion(completion, reward):
+    assert JsonSchema(BOOK, extract="strict").verify(PROBLEM, completion).reward == reward
+
+
+INTRODUCED = {
+    f"Here it is: {EMMA}": 1.0,
+    f"Here is the JSON:\n```json\n{EMMA}\n```\n\nThe year is that of the *first* edition [1].": 1.0,
+    f"{EMMA}\n\nLet me know if you need more!": 1.0,
+    f"```json\n{EMMA}": 1.0,
+    f"```\n{EMMA}\n```\nTo read it:\n```python\njson.loads(text)\n```": 1.0,
+    f"<think>{{}} or [{EMMA}]?</think>\n\n{EMMA}": 1.0,
+    f"A first try:\n```json\n{{}}\n```\nThe year is missing. Corrected:\n```json\n{EMMA}\n```": 1.0,
+    f"The keys are [1, 2] and so on:\n\n{EMMA}": 1.0,
+    f"\ufeff{EMMA}": 1.0,
+    f"{EMMA} {EMMA}": 0.0,
+    f"{EMMA} or {{}}": 0.0,
+    f"{EMMA}\nor\n{{}}": 0.0,
+    f"```json\n{EMMA}\n```\nCorrected:\n```json\n{{}}\n```": 0.0,
+    f"```python\n{EMMA}\n```": 0.0,
+    f"<think>{EMMA}</think>\n\nDone.": 0.0,
+    f"[{EMMA}]": 0.0,
+    '{"title": "Emma", "year": 1815,} // the comma is too much': 0.0,
+    'Sure: {"title": "Emma"': 0.0,
+    f"[[[[ {EMMA}": 0.0,
+    "[" * 100_000: 0.0,
+    '{"' + '\\"' * 4_990: 0.0,
+    "{" + '"' * 9_990: 0.0,
+}
+
+
+@pytest.mark.parametrize("completion", INTRODUCED)
+def test_a_document_may_be_introduced_fenced_and_explained(completion):
+    assert JsonSchema(BOOK).verify(PROBLEM, completion).reward == INTRODUCED[completion]
+
+
+@pytest.mark.parametrize("rule", ["stated", "strict"])
+@pytest.mark.parametrize(
+    ("schema", "right", "wrong"),
+    [
+        (
+            {"multipleOf": 0.01},
+            ["19.99", "4.35", "0.07", "1234.56", "1e-2", "0", "5"],
+            ["19.999", "1e-3", "0.070000001"],
+        ),
+        ({"multipleOf": 0.1}, ["0.3", "1.1", "-0.7"], ["0.35", "0.30000000000000004"]),
+        ({"maximum": 0.3}, ["0.3", "0.30"], ["0.30000000000000001"]),
+        ({"exclusiveMinimum": 0.1}, ["0.10000000000000000001"], ["0.1", "1e-1"]),
+        ({"const": 0.1}, ["0.1", "1e-1", "0.100"], ["0.10000000000000000001"]),
+        ({"enum": [1, 2.5]}, ["1.0", "2.50"], ["true", "2.5000000000000000001"]),
+        ({"type": "integer"}, ["3.0", "1e3", "9007199254740993"], ["1.00000000000000000001", "3.5"]),
+        ({"maximum": 9007199254740992}, ["9007199254740992"], ["9007199254740993.0"]),
+        ({"uniqueItems": True}, ["[0.1, 0.10000000000000000001]", "[1, 2.0]"], ["[1, 1.0]", "[0.1, 0.10]"]),
+    ],
+)
+def test_numbers_are_compared_exactly(schema, right, wrong, rule):
+    verifier = JsonSchema(schema, extract=rule)
+    assert [text for text in right if not verifier.verify(PROBLEM, text).reward] == []
+    assert [text for text in wrong if verifier.verify(PROBLEM, text).reward] == []
+
+
+def test_extract_is_a_choice():
+    with pytest.raises(ValueError, match="json_schema: extract must be one of stated, strict, got 'last'"):
+        JsonSchema(BOOK, extract="last")
 
 
 def test_depth_and_digits_are_bounded():
@@ -105,7 +167,8 @@ JSON = st.recursive(
 
 @given(JSON, st.sampled_from([None, 2]))
 def test_every_document_is_read_as_it_was_written(value, indent):
-    assert read_json(json.dumps(value, indent=indent)) == value
+    text = json.dumps(value, indent=indent)
+    assert read_json(text) == json.loads(text, parse_float=Decimal)
 
 
 def test_the_problem_s_own_schema_goes_first():

@@ -10,6 +10,10 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from ..arguments import one_of
+from ..extraction import STATED, STRICT, extract_rule
+
+_RULES = STATED, STRICT
 _FENCE = re.compile(r"([ \t]*(?:(?:[-*+]|[0-9]{1,9}[.)])[ \t]+)?)(`{3,}|~{3,})[ \t]*([^`]*)")
 _QUOTES = '"""', "'''"
 _DEEPER = 4  # columns further to the right a fence is part of the block
@@ -44,6 +48,15 @@ class Block:
         """The lines without the indentation of the fence."""
         bare = [line[min(self.indent, len(line) - len(line.lstrip(" \t"))) :] for line in self.lines]
         return "\n".join(bare).removesuffix("\n") + "\n"
+
+
+def document_rule(owner: str, extract: str | None) -> str:
+    """Return the argument `extract` of a verifier that reads a document, "stated" or "strict".
+
+    Raises:
+        ValueError: if it is neither.
+    """
+    return extract_rule(owner, extract if extract is None else one_of(owner, "extract", extract, _RULES))
 
 
 def conclusion(text: str) -> str:

@@ -1,4 +1,4 @@
-"""Calls the functions of a program inside the sandbox; its two codecs serve `code.py` on the outside as well.
+"""Calls the functions of a program inside the sandbox; its two codecs serve `cases.py` on the outside as well.
 
 Standard input is a marshalled list of calls [name, arguments, keyword arguments]. Standard output is one line of JSON a
 call, in order: [value], or [] for a call that failed or returned something else than plain data. No expected value is
@@ -12,29 +12,54 @@ import json
 import marshal
 import os
 import sys
+from collections.abc import Callable
+from decimal import Decimal
+from fractions import Fraction
 from typing import Any
 
 DEEPEST = 50
 
+# Read with the methods of the kind itself; views of a dict are equal to sets.
+_SCALARS: dict[type, Callable[[Any], Any]] = {
+    bool: lambda value: value,
+    type(None): lambda value: None,
+    int: int.__pos__,
+    float: float.__pos__,
+    str: str.__str__,
+}
+_GROUPS: dict[type, tuple[str, Callable[[Any], Any]]] = {
+    list: ("list", list.__iter__),
+    tuple: ("tuple", tuple.__iter__),
+    set: ("set", set.__iter__),
+    frozenset: ("frozenset", frozenset.__iter__),
+    dict: ("dict", dict.items),
+    type({}.keys()): ("set", iter),
+    type({}.items()): ("set", iter),
+    complex: ("complex", lambda value: (float(value.real), float(value.imag))),
+    Fraction: ("Fraction", lambda value: (int(value.numerator), int(value.denominator))),
+    Decimal: ("Decimal", lambda value: (str(value),)),
+}
+
 
 def encode(value: Any, depth: int = 0) -> Any:
-    """Return plain data as JSON can hold it: what JSON knows as it is, tuples, sets and dicts under their names.
+    """Return plain data as JSON can hold it: what JSON knows as it is, other kinds under their names.
+
+    A value of a derived class, such as a Counter, a namedtuple or an IntEnum, is the plain value in it. Its own `==` is
+    not asked.
 
     Raises:
-        ValueError: for any other type, subclasses of the plain ones included, and for data nested too deeply.
+        ValueError: for any other type, and for data nested too deeply.
     """
-    kind = type(value)
     if depth > DEEPEST:
         raise ValueError(f"nested more than {DEEPEST} deep")
-    if value is None or kind in (bool, int, float, str):
-        return value
-    if kind is list:
-        return [encode(item, depth + 1) for item in value]
-    if kind in (tuple, set, frozenset):
-        return {kind.__name__: [encode(item, depth + 1) for item in value]}
-    if kind is dict:
-        return {"dict": [[encode(key, depth + 1), encode(item, depth + 1)] for key, item in value.items()]}
-    raise ValueError(f"{kind.__name__} is not plain data")
+    for kind in type(value).__mro__:
+        if kind in _SCALARS:
+            return _SCALARS[kind](value)
+        if kind in _GROUPS:
+            name, members = _GROUPS[kind]
+            written = [encode(list(item) if name == "dict" else item, depth + 1) for item in members(value)]
+            return written if name == "list" else {name: written}
+    raise ValueError(f"{type(value).__name__} is not plain data")
 
 
 def decode(data: Any, depth: int = 0) -> Any:
@@ -43,6 +68,7 @@ def decode(data: Any, depth: int = 0) -> Any:
     Raises:
         ValueError: for anything that `encode` would not write.
         TypeError: for members of a set or keys of a dict that cannot be such.
+        ArithmeticError: for numbers that there are not.
     """
     if depth > DEEPEST:
         raise ValueError(f"nested more than {DEEPEST} deep")
@@ -51,12 +77,29 @@ def decode(data: Any, depth: int = 0) -> Any:
     if not isinstance(data, dict):
         return data
     [(name, items)] = data.items()
-    if name not in ("tuple", "set", "frozenset", "dict") or not isinstance(items, list):
+    if name not in _MADE or not isinstance(items, list):
         raise ValueError(f"unknown data {name!r}")
-    members = [decode(item, depth + 1) for item in items]
-    if name == "dict":
-        return dict(members)
-    return {"tuple": tuple, "set": set, "frozenset": frozenset}[name](members)
+    return _MADE[name]([decode(item, depth + 1) for item in items])
+
+
+def _number(kind: Callable[..., Any], of: tuple[type, ...], count: int) -> Callable[[list[Any]], Any]:
+    def make(members: list[Any]) -> Any:
+        if len(members) != count or not all(type(member) in of for member in members):  # Fraction("1e999999999") hangs
+            raise ValueError(f"no number: {members!r:.100}")
+        return kind(*members)
+
+    return make
+
+
+_MADE: dict[str, Callable[[list[Any]], Any]] = {
+    "tuple": tuple,
+    "set": set,
+    "frozenset": frozenset,
+    "dict": dict,
+    "complex": _number(complex, (float,), 2),
+    "Fraction": _number(Fraction, (int,), 2),
+    "Decimal": _number(Decimal, (str,), 1),
+}
 
 
 def main() -> None:

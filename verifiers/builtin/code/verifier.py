@@ -14,14 +14,16 @@ from pathlib import Path
 from typing_extensions import override
 
 from ...base import Problem, Verdict, Verifier
+from ...extraction import STRICT
 from ...registry import register_verifier, require_trust
 from ...sandbox.run import Limits, SandboxError, run, unavailable
+from ..documents import document_rule
 from . import harness
-from .blocks import program_of
 from .cases import Call, Case, read_tests
 from .counterexamples import forgeries, lookup, superseded
 from .examples import EXAMPLES
 from .paraphrases import WAYS_TO_WRITE
+from .programs import program_of
 
 _HARNESS = Path(harness.__file__).read_text(encoding="utf-8")
 _SCRIPT = """\
@@ -37,16 +39,20 @@ class Code(Verifier):
     """Runs a Python program against the tests of its problem; every run has a new sandbox.
 
     Prompt: anything, such as a signature with its docstring. Completion: the whole program (at most 100,000
-    characters), or text with it in a block fenced by ```python and ```; the last such block counts. The fence may say
-    `py`, `python3` or nothing, in any case, be indented or be of tildes, and the last one may miss its end; a block
-    that says Python comes before one that says nothing, a closed one before an open one. Alphabet: printable ASCII.
-    Reward: 1.0 if every test passes, else 0.0; with `partial` the share of tests that pass. A program that
-    crashes, takes too long or too much memory fails its test; a sandbox that fails is an "error".
+    characters), or text with it in a block fenced by ```python and ```. The fence may say `py`, `python3` or nothing,
+    in any case, be indented or be of tildes, and the last one may miss its end; a block that says Python comes before
+    one that says nothing, a closed one before an open one. Of several blocks, the last one that defines a function
+    under test counts (or that reads or prints, if the tests are `cases`), with earlier ones that define or import what
+    it uses; later ones show its use. Alphabet: printable ASCII. Reward: 1.0 if every test passes, else 0.0; with
+    `partial` the share of tests that pass. A program that crashes, takes too long or too much memory fails its test; a
+    sandbox that fails is an "error".
 
     A problem has one of two columns. `tests`: assertions `assert f(1, [2], key="c") == [3]` or `... is True` (False,
     None) with plain literals. `cases`: mappings of `input`, the text on standard input, and `output`, the text
     expected on standard output up to whitespace at the ends of lines and of the text. The sandbox gets only the calls
-    and inputs; results are compared outside, by value. So a program cannot find or forge the expected results, and its
+    and inputs; results are compared outside, by value: a Counter, a
+    namedtuple, a Fraction or an IntEnum is equal to what Python says, but no class is asked what its own objects are
+    equal to. So a program cannot find or forge the expected results, and its
     exit code does not matter.
 
     Programs see the standard library and no installed packages, and cannot start processes; docs/sandbox.md has the
@@ -60,6 +66,7 @@ class Code(Verifier):
         memory: megabytes of address space per program, at least 64.
         unsafe_local_exec: if programs cannot be isolated, run them as ordinary processes of this user. They can then
             read, change and send everything that this user can.
+        extract: "stated", or "strict": the last block, whatever is in it.
 
     Raises:
         ValueError: for an option out of range, where programs cannot be isolated here, or (when judging) for tests
@@ -71,7 +78,12 @@ class Code(Verifier):
     does_not_catch = {"known-tests": "a program that knows the tests may look up what they expect"}
 
     def __init__(
-        self, partial: bool = False, timeout: float = 5.0, memory: int = 256, unsafe_local_exec: bool = False
+        self,
+        partial: bool = False,
+        timeout: float = 5.0,
+        memory: int = 256,
+        unsafe_local_exec: bool = False,
+        extract: str | None = None,
     ) -> None:
         if isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not 0 < timeout <= 3600:
             raise ValueError(f"code: timeout must be above 0 and at most 3600 seconds, got {timeout!r}")
@@ -87,6 +99,7 @@ class Code(Verifier):
                 f"code: programs cannot be isolated here ({reason}); to run them as ordinary processes, with all the "
                 "rights of this user, set unsafe_local_exec=True (--unsafe-local-exec)"
             )
+        self.rule = document_rule("code", extract)
         self.partial = partial
         self.isolating = not reason
         self._limits = Limits(seconds=timeout, memory=memory << 20)
@@ -114,7 +127,8 @@ class Code(Verifier):
     @override
     def verify(self, problem: Problem, completion: str) -> Verdict:
         tests = read_tests(problem)
-        program = program_of(completion)
+        called = {test.function for test in tests if isinstance(test, Call)}
+        program = program_of(completion, called, last=self.rule == STRICT)
         if not program.strip() or len(program) > _LONGEST_PROGRAM:
             return Verdict(0.0)
         try:

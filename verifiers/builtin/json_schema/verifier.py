@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
 import json
-import math
-import re
 from collections.abc import Callable, Mapping
 from functools import lru_cache, partial
 from pathlib import Path
@@ -15,29 +12,27 @@ from typing_extensions import override
 
 from ...arguments import whole_number
 from ...base import RIGHT, WRONG, Problem, Verdict, Verifier
+from ...extraction import STRICT
 from ...extras import require
 from ...quiet import quiet
 from ...registry import register_verifier
-from ..text import WHITESPACE
+from ..documents import document_rule
 from .examples import EXAMPLES
 from .formats import FORMATS
+from .reading import read_document, read_json, real, unfenced
 
-DEEPEST = 32  # arrays and objects inside each other
-MOST_DIGITS = 300  # of a whole number: what a float can hold too
-
-_STRING = re.compile(r'"(?:[^"\\]|\\.)*+(?:"|\\?\Z)', re.DOTALL)  # an open one goes to the end: linear time
 _ASKED = "{} Answer in JSON.\n"
 _FENCES = "json", "", "JSON", " Json"
-_NO_BRACKET = re.compile(r"[^][{}]+")
 
 
 @register_verifier("json_schema")
 class JsonSchema(Verifier):
     """One JSON document that a JSON Schema accepts; reward 1.0, else 0.0.
 
-    The completion is the document and nothing else but whitespace, or the document alone in a fence of three backticks
-    (with or without `json`, in any case). JSON is read strictly: no NaN, Infinity or number beyond a float, no key
-    twice in an object, no comment, no comma at the end; at most 32 levels deep, whole numbers of at most 300 digits.
+    The document is the whole completion, or the last block fenced as `json` or as nothing in it, or the only object or
+    array in its sentences; words may stand before and after it. JSON is read strictly: no NaN, Infinity or number
+    beyond a float, no key twice in an object, no comment, no comma at the end; at most 32 levels deep, whole numbers of
+    at most 300 digits. Numbers are compared exactly: 19.99 is a multiple of 0.01.
 
     "format" is checked for date, time, date-time, duration, email, hostname, ipv4, ipv6, uri, uri-reference, uuid,
     json-pointer and regex; others are ignored, as JSON Schema allows.
@@ -53,6 +48,7 @@ class JsonSchema(Verifier):
     Args:
         schema: the schema as a mapping, or the path of a JSON file with it.
         max_length: the longest completion that is looked at, 1 to 100000 characters.
+        extract: "stated", or "strict": nothing but the document, alone or in a fence of three backticks.
 
     Raises:
         ValueError: if jsonschema is not installed, the schema is none, the file is not there, or the length is out of
@@ -63,9 +59,12 @@ class JsonSchema(Verifier):
     needs = {"jsonschema": "json"}
     does_not_catch = {"nonsense-of-the-form": "whatever the schema lets through is paid for"}
 
-    def __init__(self, schema: Mapping[str, Any] | str | None = None, max_length: int = 10_000) -> None:
+    def __init__(
+        self, schema: Mapping[str, Any] | str | None = None, max_length: int = 10_000, extract: str | None = None
+    ) -> None:
         require("jsonschema", "json", "verifier 'json_schema'")
         self.max_length = whole_number("json_schema", "max_length", max_length, 1, 100_000)
+        self.rule = document_rule("json_schema", extract)
         self.schema = _loaded(schema) if isinstance(schema, (str, Path)) else schema
         if self.schema is not None:
             validator(self.schema)
@@ -88,7 +87,7 @@ class JsonSchema(Verifier):
         if len(completion) > self.max_length:
             return WRONG
         try:
-            document = read_json(_unfenced(completion))
+            document = read_json(unfenced(completion)) if self.rule == STRICT else read_document(completion)
         except ValueError:
             return WRONG
         try:
@@ -119,24 +118,6 @@ class JsonSchema(Verifier):
         ]  # fmt: skip
 
 
-def read_json(text: str) -> Any:
-    """Return the value of one JSON document, parsed strictly.
-
-    Args:
-        text: any text.
-
-    Raises:
-        ValueError: if it is none, is nested too deeply, or has a number or a key that is not allowed.
-    """
-    brackets = _NO_BRACKET.sub("", _STRING.sub("", text))
-    depths = itertools.accumulate(1 if bracket in "[{" else -1 for bracket in brackets)
-    if any(depth > DEEPEST for depth in depths):
-        raise ValueError(f"more than {DEEPEST} levels deep")
-    return json.loads(
-        text, parse_int=_whole, parse_float=_real, parse_constant=_refused, object_pairs_hook=_without_repeats
-    )
-
-
 def validator(schema: Any) -> Any:
     """Return a validator for a schema; it loads nothing from outside.
 
@@ -157,13 +138,14 @@ def _validator(text: str) -> Any:
     purpose = ("json", "verifier 'json_schema'")
     jsonschema, referencing = require("jsonschema", *purpose), require("referencing.jsonschema", *purpose)
     schema = json.loads(text)
+    exact = json.loads(text, parse_float=real)
     kind = _draft(jsonschema, schema.get("$schema"))
     try:
         kind.check_schema(schema)
     except jsonschema.SchemaError as error:
         raise ValueError(f"json_schema: bad schema at {error.json_path}: {error.message[:300]}") from error
     nothing: Any = referencing.Registry()  # the default one would fetch what it does not know
-    root = referencing.specification_with(kind.META_SCHEMA["$schema"]).create_resource(schema)
+    root = referencing.specification_with(kind.META_SCHEMA["$schema"]).create_resource(exact)
     resolver = nothing.resolver_with_root(root)
     for reference in _references(schema):
         if not reference.startswith("#"):
@@ -174,7 +156,7 @@ def _validator(text: str) -> Any:
             resolver.lookup(reference)
         except require("referencing.exceptions", *purpose).Unresolvable as error:
             raise ValueError(f"json_schema: the schema has no part {reference!r}") from error
-    return kind(schema, registry=nothing, format_checker=_format_checker(jsonschema))
+    return kind(exact, registry=nothing, format_checker=_format_checker(jsonschema))
 
 
 def _format_checker(jsonschema: Any) -> Any:
@@ -215,40 +197,8 @@ def _loaded(path: str | Path) -> Any:
         raise ValueError(f"json_schema: {str(path)!r} is no JSON file with a schema: {error}") from error
 
 
-def _unfenced(text: str) -> str:
-    bare = text.strip(WHITESPACE)
-    first, _, rest = bare.partition("\n")
-    name = first.removeprefix("```").strip(WHITESPACE).lower()
-    if first.startswith("```") and name in ("", "json") and rest.endswith("```"):
-        return rest.removesuffix("```")
-    return bare
-
-
 def _reversed(value: Any) -> Any:
     """Return a document with the keys of its objects in the opposite order."""
     if isinstance(value, dict):
         return {key: _reversed(item) for key, item in reversed(value.items())}
     return [_reversed(item) for item in value] if isinstance(value, list) else value
-
-
-def _whole(text: str) -> int:
-    if len(text) > MOST_DIGITS:
-        raise ValueError(f"a number of more than {MOST_DIGITS} digits")
-    return int(text)
-
-
-def _real(text: str) -> float:
-    number = float(text)
-    if not math.isfinite(number):
-        raise ValueError("a number beyond what a float holds")
-    return number
-
-
-def _refused(name: str) -> Any:
-    raise ValueError(f"{name} is no JSON")
-
-
-def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    if len({key for key, _ in pairs}) < len(pairs):
-        raise ValueError("a key twice in one object")
-    return dict(pairs)
