@@ -4,6 +4,7 @@ import random
 import re
 import sys
 import warnings
+from decimal import Decimal
 from pathlib import Path
 
 import numpy as np
@@ -16,13 +17,16 @@ from verifiers.builtin.reasoning_gym.rules import (
     EXPRESSIONS,
     FORMS,
     LITERALS,
-    NUMBERS,
     TARGETS,
     is_formula,
     is_literal,
 )
+from verifiers.builtin.reasoning_gym.shapes import DOCUMENTS, JSON, NUMERIC
+from verifiers.builtin.reasoning_gym.values import VALUES
+from verifiers.extraction import EXTRACTS
 
 TASKS = sorted(set(reasoning_gym.factory.DATASETS) - {"composite"})  # which is made of others
+SLOW_TO_MAKE = {"arc_1d", "game_of_life", "quantum_lock", "rush_hour", "sokoban", "rubiks_cube"}
 SOME = ["leg_counting", "chain_sum", "maze", "rush_hour", "syllogism", "time_intervals", "word_ladder", "dice"]
 
 
@@ -56,7 +60,7 @@ def hedged(answer):
 
 
 def hold_to_the_rules(task, size=12):
-    verifier = ReasoningGym(task, size=size)
+    verifier = ReasoningGym(task, size=size, extract="strict")
     problems, again = verifier.examples()[:3], ReasoningGym(task, size=size).examples()[:3]
     assert [(p.prompt, p.answer) for p in problems] == [(p.prompt, p.answer) for p in again]
     for problem in problems:
@@ -66,9 +70,37 @@ def hold_to_the_rules(task, size=12):
             assert verifier.verify(problem, problem.answer).reward == 1.0
             assert verifier.verify(problem, f" {problem.answer}\n").reward == 1.0
             assert set(problem.prompt + problem.answer) <= set(verifier.alphabet)
+    hold_to_what_is_stated(task, ReasoningGym(task, size=size), problems)
 
 
-@pytest.mark.parametrize("task", sorted({*SOME, *EXACT, *NUMBERS, *FORMS} - {"sokoban", "quantum_lock"}))
+WRAPPINGS = [
+    "{}\n", "The answer is {}.", "**Answer:** {}", "Let me think about it.\n\nSo the final answer is **{}**.",
+    "<think>\nIt may be {wrong}.\n</think>\n\n{}", "Therefore, the answer is: {}\n\nLet me know if you have questions!",
+]  # fmt: skip
+BLOCKS = ["{}\n", "Here it is:\n\n```\n{}\n```\n\nEvery rule holds.", "Here it is:\n\n{}\n\nEvery rule holds."]
+HEDGES = ["{wrong} or {}", "{} or {wrong}", "The answer is not {}.", "The answer is {}. The answer is {wrong}."]
+
+
+def hold_to_what_is_stated(task, verifier, problems):
+    for problem in problems:
+        assert [text[:60] for text in junk(problem) if verifier.verify(problem, text).reward] == []
+        wrong = next((each.answer for each in problems if each.answer.lower() != problem.answer.lower()), "")
+        if not problem.answer or not wrong or task in WITHOUT_WRAPPINGS:
+            continue
+        lines = task in DOCUMENTS or task in JSON
+        for wrapping in BLOCKS if lines and task != "codeio" else WRAPPINGS:
+            right = wrapping.replace("{}", problem.answer).replace("{wrong}", wrong)
+            assert verifier.verify(problem, right).reward == 1.0, right
+            other = wrapping.replace("{}", wrong).replace("{wrong}", problem.answer)
+            assert verifier.verify(problem, other).reward == 0.0, other
+        for hedge in () if lines else HEDGES:
+            assert verifier.verify(problem, hedge.replace("{}", problem.answer).replace("{wrong}", wrong)).reward == 0.0
+
+
+WITHOUT_WRAPPINGS = {"emoji_mystery", "letter_jumble", "sentence_reordering"}  # whole sentences
+
+
+@pytest.mark.parametrize("task", sorted({*SOME, *EXACT, *FORMS, *VALUES} - SLOW_TO_MAKE))
 def test_references_score_and_junk_does_not(task):
     hold_to_the_rules(task)
 
@@ -96,7 +128,7 @@ def test_references_score_and_junk_does_not_in_any_task(task):
 
 
 def test_the_lists_name_tasks_that_there_are():
-    assert (LITERALS | EXPRESSIONS | EXACT | set(NUMBERS) | set(FORMS) | set(TARGETS)) <= set(TASKS)
+    assert LITERALS | EXPRESSIONS | EXACT | JSON | NUMERIC | {*FORMS, *TARGETS, *VALUES, *DOCUMENTS} <= set(TASKS)
 
 
 EVALUATES = re.compile(r"(?<![\w.])(?:eval|exec)\(|\b(?:parse_expr|sympify)\(|\bsy?m?p[ye]?\.S\(|(?<![\w.])S\(")
@@ -191,6 +223,103 @@ def test_the_holes_that_the_rules_close():
     assert all(loose.verify(problem, "6*4*1*1").reward == 1.0 for problem in loose.examples())
 
 
+def shifted(text, by):
+    return re.sub(r"-?[0-9.]+", lambda found: str(Decimal(found[0]) + Decimal(by)), text)
+
+
+LENIENT = {  # a wrong answer that the package gives the full score, made from the right one
+    "advanced_geometry": lambda answer: f"{answer}1" if "°" in answer else shifted(answer, "0.0004"),
+    "decimal_arithmetic": lambda answer: str(Decimal(answer) + Decimal("0.0009")),
+    "figlet_font": lambda answer: f"{answer[:10]}{'z' * len(answer[10:])}" if len(answer) > 10 else None,
+    "game_of_life": lambda answer: f"{answer[:-1]},[1]]",
+    "number_format": lambda answer: str(Decimal(answer) + Decimal("0.005")),
+    "number_sorting": lambda answer: shifted(answer, "0.4"),
+    "pool_matrix": lambda answer: shifted(answer, "0.009"),
+    "time_intervals": lambda answer: f"{answer}, 23:59" if answer.endswith("days") else None,
+    "word_sorting": lambda answer: f"{answer}, {answer}",
+}
+
+
+@pytest.mark.parametrize("task", LENIENT)
+def test_what_only_a_lenient_scorer_accepts_is_not_paid_for(task):
+    settings = {"min_word_len": 11, "max_word_len": 12} if task == "figlet_font" else {}
+    loose = ReasoningGym(task, size=12, strict=False, extract="strict", **settings)
+    problems = [(problem, LENIENT[task](problem.answer)) for problem in loose.examples()]
+    paid = [(problem, text) for problem, text in problems if text and loose.verify(problem, text).reward == 1.0]
+    assert paid
+    for rule in ("stated", "strict"):
+        verifier = ReasoningGym(task, size=12, extract=rule, **settings)
+        assert [text for problem, text in paid if verifier.verify(problem, text).reward] == []
+
+
+def test_any_number_is_close_to_a_negative_one_for_the_scorer_only():
+    metadata = {"task": "recurring_event_day"}
+    entry = {"question": "On which day is the fifth Monday? If there is none, return -1.", "answer": "-1"}
+    problem = Problem(entry["question"], "-1", {"entry": {**entry, "metadata": metadata}})
+    loose = ReasoningGym("calendar_arithmetic", size=1, strict=False, extract="strict")
+    assert loose.verify(problem, "17").reward == 1.0
+    for rule in ("stated", "strict"):
+        verifier = ReasoningGym("calendar_arithmetic", size=1, extract=rule)
+        assert [verifier.verify(problem, text).reward for text in ("17", "-1")] == [0.0, 1.0]
+
+
+STATED = [
+    ("syllogism", "No", "No. Some doctors need not be dogs, so the conclusion does not follow.", 1.0),
+    ("syllogism", "No", "It does not logically follow from the two statements.", 1.0),
+    ("syllogism", "Yes", "It does not logically follow from the two statements.", 0.0),
+    ("syllogism", "No", "Yes, since no doctor is a dog.", 0.0),
+    ("isomorphic_strings", "False", "The letter a maps to both b and c, so the answer is **False**.", 1.0),
+    ("isomorphic_strings", "False", "The strings are not isomorphic.", 1.0),
+    ("isomorphic_strings", "True", "true", 1.0),
+    ("isomorphic_strings", "True", "True or False", 0.0),
+    ("list_functions", "[50, 88, 29]", "The output is [50,88,29].", 1.0),
+    ("list_functions", "[50, 88, 29]", "[50, 88]", 0.0),
+    ("number_sorting", "['-2.8', '17.0']", 'Sorted: ["-2.8", "17.0"]', 1.0),
+    ("number_sorting", "['-2.8', '17.0']", "['17.0', '-2.8']", 0.0),
+    ("prime_factorization", "2 × 2 × 5 × 7 × 7", "$980 = 2^2 \\times 5 \\times 7^2$", 1.0),
+    ("prime_factorization", "2 × 2 × 5 × 7 × 7", "980 = 4 × 5 × 49", 0.0),
+    ("prime_factorization", "139", "139 is already a prime number.", 1.0),
+    ("base_conversion", "45a", "1540 in base 8 is 864 in base 10, which is **45a** in base 14.", 1.0),
+    ("bitwise_arithmetic", "0x3eb2", "(0x7d65 >> 0x2) << 0x1 = 0x1f59 << 0x1 = 0x3eb2", 1.0),
+    ("bitwise_arithmetic", "0x3eb2", "16050", 0.0),
+    ("fraction_simplification", "138/583", "$$\\frac{276}{1166} = \\boxed{\\frac{138}{583}}$$", 1.0),
+    ("fraction_simplification", "138/583", "The fraction is 276/1166.", 0.0),
+    ("shortest_path", "up up right up", "The shortest path is: up, up, right, up.", 1.0),
+    ("word_ladder", "PEGS,BEGS,BEES", "PEGS → BEGS → BEES", 1.0),
+    ("spell_backward", "talps", '"splat" spelled backward is **talps**.', 1.0),
+    ("spell_backward", "talps", "The word backward is tlaps.", 0.0),
+    ("caesar_cipher", "TIME WENT ON", "Each letter moves by one.\n\nDecrypted text: TIME WENT ON", 1.0),
+    ("knights_knaves", "Amelia is a hero, and Bo is a fool.", "So Amelia is a hero, and Bo is a fool.", 1.0),
+    ("knights_knaves", "Amelia is a hero, and Bo is a fool.", "So Amelia is a fool, and Bo is a hero.", 0.0),
+]
+
+
+@pytest.mark.parametrize(("task", "answer", "completion", "reward"), STATED)
+def test_short_answers_may_be_stated_in_a_sentence(task, answer, completion, reward):
+    verifier = ReasoningGym(task, size=1)
+    metadata = {"word_length": 4, "start_word": "PEGS", "end_word": "BEES", "solution": answer}
+    metadata |= {"simplified_numerator": 138, "simplified_denominator": 583, "numerator": 276, "denominator": 1166}
+    metadata |= {"problem": "(0x7d65 >> 0x2) << 0x1", "direction": "ascending", "matrix": [["#", "X"], ["O", "*"]]}
+    if task == "shortest_path":
+        metadata["matrix"] = [["X", "#"], ["O", "O"], ["O", "X"], ["*", "X"]]
+    problem = Problem("", answer, {"entry": {"question": "?", "answer": answer, "metadata": metadata}})
+    assert verifier.verify(problem, completion).reward == reward
+
+
+def test_which_answer_counts_is_a_choice():
+    text = "6 * 7 = 42. The answer is \\boxed{42}.\n\nI checked 3 times."
+    problem = Problem("", "42", {"entry": {"question": "What is 6 * 7?", "answer": "42", "metadata": {}}})
+    made = {rule: ReasoningGym("products", size=1, extract=rule) for rule in EXTRACTS}
+    rewards = {rule: verifier.verify(problem, text).reward for rule, verifier in made.items()}
+    assert rewards == {"stated": 1.0, "strict": 0.0, "last": 0.0, "boxed": 1.0}
+    assert made["stated"].extract(problem, text) == "42"
+    assert made["stated"].extract(problem, "I do not know.") is None
+    with pytest.raises(
+        ValueError, match="reasoning_gym: extract must be one of stated, strict, last, boxed, got"
+    ):
+        ReasoningGym("products", size=1, extract="first")
+
+
 def test_other_right_answers_score():
     entry = {"question": "", "answer": "", "metadata": {"numbers": [3, 3, 8, 8]}}
     puzzle, verifier = Problem("", "8/(3 - 8/3)", {"entry": entry}), ReasoningGym("puzzle24", size=1)
@@ -203,7 +332,8 @@ def test_other_right_answers_score():
 
 
 def test_loose_scoring_pays_for_parts_and_strict_does_not():
-    strict, loose = ReasoningGym("leg_counting", size=5), ReasoningGym("leg_counting", size=5, strict=False)
+    strict = ReasoningGym("leg_counting", size=5, extract="strict")
+    loose = ReasoningGym("leg_counting", size=5, strict=False, extract="strict")
     for problem in strict.examples():
         text = f"The answer is {problem.answer}"
         assert strict.verify(problem, text).reward == 0.0

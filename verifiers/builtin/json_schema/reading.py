@@ -23,7 +23,7 @@ _MARKS = " \t\r`*>."  # around a document that has its line for itself
 _NO_BRACKET = re.compile(r"[^][{}]+")
 
 
-def read_document(completion: str) -> Any:
+def find_document(completion: str) -> str:
     """Return the JSON document that a completion hands over.
 
     It is the whole completion; else its last block of JSON; else the only object or array in it outside of blocks, or
@@ -36,14 +36,14 @@ def read_document(completion: str) -> Any:
         ValueError: if there is none, or none that `read_json` accepts.
     """
     text = conclusion(completion).strip(WHITESPACE)
-    try:
-        return read_json(text)
-    except ValueError:
-        pass
     blocks, outside = split(text)
+    with contextlib.suppress(ValueError):
+        read_json(text)
+        return text
     fitting = in_language(blocks, ("json",))
     if fitting:
-        return read_json(fitting[-1].text)
+        read_json(fitting[-1].text)
+        return fitting[-1].text
     found = list(_in_prose(outside))
     if len(found) > 1:
         found = [each for each in found if each[1]]
@@ -91,9 +91,9 @@ def real(text: str) -> int | Fraction:
     return exact.numerator if exact.denominator == 1 else exact
 
 
-def _in_prose(text: str) -> list[tuple[Any, bool]]:
+def _in_prose(text: str) -> list[tuple[str, bool]]:
     """Return the objects and arrays in a text, each with whether it has its lines for itself."""
-    found: list[tuple[Any, bool]] = []
+    found: list[tuple[str, bool]] = []
     depth = start = position = 0
     while piece := (_PIECE if depth else _OPENING).search(text, position):
         position = piece.end()
@@ -106,7 +106,8 @@ def _in_prose(text: str) -> list[tuple[Any, bool]]:
                 before = text[text.rfind("\n", 0, start) + 1 : start]
                 alone = not (before + text[position:].partition("\n")[0]).strip(_MARKS)
                 with contextlib.suppress(ValueError):
-                    found.append((read_json(text[start:position]), alone))
+                    read_json(text[start:position])
+                    found.append((text[start:position], alone))
     return found
 
 

@@ -19,7 +19,7 @@ from ...registry import register_verifier
 from ..documents import document_rule
 from .examples import EXAMPLES
 from .formats import FORMATS
-from .reading import read_document, read_json, real, unfenced
+from .reading import find_document, read_json, real, unfenced
 
 _ASKED = "{} Answer in JSON.\n"
 _FENCES = "json", "", "JSON", " Json"
@@ -87,7 +87,7 @@ class JsonSchema(Verifier):
         if len(completion) > self.max_length:
             return WRONG
         try:
-            document = read_json(unfenced(completion)) if self.rule == STRICT else read_document(completion)
+            document = read_json(unfenced(completion) if self.rule == STRICT else find_document(completion))
         except ValueError:
             return WRONG
         try:

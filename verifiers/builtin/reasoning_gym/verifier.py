@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import random
 import string
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -13,11 +13,14 @@ from typing_extensions import override
 
 from ...arguments import flag, whole_number
 from ...base import RIGHT, WRONG, Problem, Verdict, Verifier
+from ...extraction import STRICT, extract_rule
 from ...extras import require
 from ...quiet import quiet
 from ...registry import register_verifier
 from ..text import WHITESPACE, frame_name, framed, in_frame
+from .answers import answer_in
 from .rules import is_harmless, is_strict
+from .values import judged
 
 SIZE = 10_000
 _PROBED = 32  # problems that alphabet and lengths are read off
@@ -28,11 +31,11 @@ _LONGEST = 20_000
 class ReasoningGym(Verifier):
     """A task of reasoning-gym: its problems, and its scorer after a strict extraction of the answer.
 
-    The whole completion, without the whitespace around it, is the answer, or the section in the tag `inside`; the
-    package's own rule pays for any text that has the answer in it. Reward 1.0 for a full score, else 0.0; about a dozen
-    tasks whose scorers give it for more than the answer also have to satisfy a stricter rule: the same number, the
-    given numbers, the form that the question asks for. With `strict=False` the task's own score of that answer, 0 to 1,
-    with what it pays for parts and for junk.
+    The answer is what the completion states, in a sentence, a box or a fence, with working before it; tasks with
+    numbers read it as `numeric` does. Reward 1.0 for a full score, else 0.0; some twenty tasks whose scorers give it
+    for more than the answer are judged by a stricter rule: the same number, the given numbers, the form that the
+    question asks for. With `strict=False` the task's own score of that answer, 0 to 1, with what it pays for parts and
+    for junk.
 
     Prompt: the task's question and a newline. Alphabet and lengths are read off 32 problems. Scorers that evaluate
     answers as Python get literals and formulas only; all of them run in worker processes, since some take very long.
@@ -43,6 +46,8 @@ class ReasoningGym(Verifier):
         strict: full score or nothing.
         inside: the tag whose section is the answer, such as "answer"; "/think" for what follows `</think>`.
         size: how many problems the task has.
+        extract: "stated"; "last", the last answer in the completion; "boxed", that in `\\boxed{}`; or "strict": the
+            whole completion, without the whitespace around it, is the answer.
         settings: further settings of the task, such as min_digits.
 
     Raises:
@@ -54,11 +59,18 @@ class ReasoningGym(Verifier):
     needs = {"reasoning_gym": "reasoning-gym"}
 
     def __init__(
-        self, task: str, strict: bool = True, inside: str | None = None, size: int = SIZE, **settings: Any
+        self,
+        task: str,
+        strict: bool = True,
+        inside: str | None = None,
+        size: int = SIZE,
+        extract: str | None = None,
+        **settings: Any,
     ) -> None:
         self.task, self.settings = task, settings
         self.size = whole_number("reasoning_gym", "size", size, 1, 10**9)
         self.strict = flag("reasoning_gym", "strict", strict)
+        self.rule = extract_rule("reasoning_gym", extract)
         self.inside = None if inside is None else frame_name("reasoning_gym", inside)
         self._dataset = self._make()
         rng = random.Random(0)
@@ -89,30 +101,48 @@ class ReasoningGym(Verifier):
     @override
     def extract(self, problem: Problem, completion: str) -> str | None:
         text = completion if self.inside is None else in_frame(completion, self.inside)
-        return (text or "").strip(WHITESPACE) or None
+        text = (text or "").strip(WHITESPACE)
+        if self.rule == STRICT or not 0 < len(text) <= self._longest(problem):
+            return text or None
+        return answer_in(self.task, problem.metadata["entry"], text, self.rule)
 
     @override
     @quiet()
     def verify(self, problem: Problem, completion: str) -> Verdict:
         text = completion if self.inside is None else in_frame(completion, self.inside)
-        answer = (text or "").strip(WHITESPACE)
-        if not 0 < len(answer) <= max(_LONGEST, 2 * len(problem.answer)):
+        text = (text or "").strip(WHITESPACE)
+        if not 0 < len(text) <= self._longest(problem):
             return WRONG
         entry = problem.metadata["entry"]
-        if answer != problem.answer:
-            if not is_harmless(self.task, answer):
-                return WRONG
-            if self.strict and not is_strict(self.task, answer, problem.answer, entry):
-                return WRONG
+        answer = text if self.rule == STRICT else answer_in(self.task, entry, text, self.rule)
+        if not answer:
+            return WRONG if self.strict else self._scored(text, entry)
+        if answer == problem.answer or not self.strict:
+            return self._scored(answer, entry)
+        if not is_harmless(self.task, answer):
+            return WRONG
+        right = judged(self.task, answer, problem.answer, entry)
+        if right is not None:
+            return RIGHT if right else WRONG
+        return self._scored(answer, entry) if is_strict(self.task, answer, problem.answer, entry) else WRONG
+
+    def _scored(self, answer: str, entry: Mapping[str, Any]) -> Verdict:
+        """Return the verdict of the task's own scorer."""
+        reference = entry["answer"]
+        if answer != reference and not is_harmless(self.task, answer):
+            return WRONG
         try:
             score = float(self._dataset.score_answer(answer, entry))
         except Exception:  # scorers raise whatever their parsers do; only the right answer is one they have to read
-            if answer == problem.answer:
+            if answer == reference:
                 raise
             return WRONG
         if self.strict:
             return RIGHT if score >= 1.0 else WRONG
         return Verdict(min(max(score, 0.0), 1.0))
+
+    def _longest(self, problem: Problem) -> int:
+        return max(_LONGEST, 2 * len(problem.answer))
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if name != "_dataset"}

@@ -1,0 +1,212 @@
+"""Finds the answer to a task of reasoning-gym in what a chat model writes, in the form that the task's scorer reads."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from fractions import Fraction
+from typing import Any
+
+from ...extraction import BOXED, LAST
+from ..documents import conclusion, split
+from ..json_schema.reading import find_document
+from ..numeric import quantity_in
+from ..stated import UNCLEAR, Claim, Rank, Unclear, boxed, stated
+from ..statements import statements
+from ..text import WHITESPACE
+from ..wording import denied
+from ..written import expression_of
+from .shapes import (
+    DOCUMENTS,
+    EXPRESSIONS_OF,
+    FACTORS,
+    JSON,
+    NUMERIC,
+    SAYS_YES,
+    SOMETIMES_NUMERIC,
+    SPELLED,
+    VERBAL,
+    pattern_of,
+)
+
+_NUMBER = re.compile(r"-?[0-9]+(?:\.[0-9]+)?(?:/[0-9]+)?(?:[eE][-+]?[0-9]+)?°?")
+_LONGEST_PLACES = 400
+_QUOTES = " \t\r\n\"'`“”‘’*$"
+_PLAIN = [
+    (re.compile(pattern), to)
+    for pattern, to in (
+        (r"\\(?:text(?:bf|it|rm|tt)?|math(?:bf|rm|tt|it)|boxed) ?\{([^{}]*)\}", r"\1"),
+        (r"\\(?:left|right)(?![a-z])|\\[,:; !]|[$`]|\\[()\[\]]", ""),
+        (r"\\(?:times|cdot)(?![a-z])|(?<=[0-9]) ?[*·] ?(?=[0-9])", " × "),
+        (r"\\(?:rightarrow|to)(?![a-z])|[-=]>", "→"),
+        (r"[\N{MINUS SIGN}\N{EN DASH}]", "-"),
+        (r"\\[dt]?frac ?\{ ?([0-9]+) ?\} ?\{ ?([0-9]+) ?\}", r"\1/\2"),
+        (r"\^ ?\{? ?\\circ ?\}?|\\degree", "°"),
+    )
+]
+_NOT = re.compile(
+    r"\b(?:not|cannot|never|no|without|fails? to|isn|aren|doesn|don|can|won|couldn)(?:'t)?\b(?! only)", re.IGNORECASE
+)
+_STUCK = re.compile(r" *[+*/^|]|[(\[_]")  # what makes more of the answer that it follows
+_LEADING = re.compile(
+    r"[\W_]*(?:(?:a|an|the|at|in|on|by|about|approximately|exactly|word|list|sequence|button|pegs?) ?)*[\W_]*",
+    re.IGNORECASE,
+)
+
+
+def answer_in(task: str, entry: Mapping[str, Any], completion: str, rule: str) -> str | None:
+    """Return the answer that a completion gives to a problem; None if it gives none, or several that differ.
+
+    Args:
+        task: the name of the task.
+        entry: the problem as reasoning-gym made it; its reference answer says only what an answer looks like.
+        completion: any text.
+        rule: "stated", "last" or "boxed"; see `verifiers.extraction`.
+    """
+    reference, prompt = str(entry["answer"] or ""), entry["question"]
+    if prompt.strip():  # who repeats the question answers nothing by that
+        completion = completion.replace(prompt.strip(), " ")
+    if completion.strip(WHITESPACE) == reference:
+        return reference
+    if task in EXPRESSIONS_OF:
+        metadata = entry["metadata"]
+        target = EXPRESSIONS_OF[task] if EXPRESSIONS_OF[task] is not None else metadata["target"]
+        found = expression_of(completion, metadata["numbers"], target, rule, every=True)
+        return None if found is None else found.text
+    if task in NUMERIC or (task in SOMETIMES_NUMERIC and _NUMBER.fullmatch(reference)):
+        return _number(completion, prompt, rule)
+    if task in JSON:
+        return _json(completion)
+    if task in DOCUMENTS:
+        return _lines(completion, DOCUMENTS[task], prompt) or _token(task, reference, prompt, completion, rule)
+    return _token(task, reference, prompt, completion, rule)
+
+
+def _number(completion: str, prompt: str, rule: str) -> str | None:
+    """Return the number that a completion gives as `numeric` reads it, with its decimal places."""
+    found = quantity_in(completion, prompt, rule)
+    if found is None:
+        return None
+    value: Fraction = found.value
+    places = next((n for n in range(_LONGEST_PLACES) if 10**n % value.denominator == 0), None)
+    if places is None:
+        return str(value)
+    if places > 40 or abs(value) >= 10**40:
+        return f"{value.numerator * 10**places // value.denominator}e-{places}"
+    places = max(places, found.places if not found.percent else 0)
+    digits = str(abs(value.numerator) * 10**places // value.denominator).zfill(places + 1)
+    sign = "-" if value < 0 else ""
+    return f"{sign}{digits[:-places]}.{digits[-places:]}" if places else f"{sign}{digits}"
+
+
+def _json(completion: str) -> str | None:
+    try:
+        return find_document(completion)
+    except ValueError:
+        return completion.strip(WHITESPACE)
+
+
+def _lines(completion: str, line: re.Pattern[str], prompt: str) -> str | None:
+    """Return the last lines of this form, those in a fence first; not those that the prompt has too."""
+    blocks, outside = split(conclusion(completion))
+    for text in (*(block.text for block in reversed(blocks)), outside):
+        runs: list[list[str]] = [[]]
+        for each in text.split("\n"):
+            found = line.fullmatch(each.strip(" \t\r`*"))
+            if found:
+                runs[-1].append(found["line"])
+            elif runs[-1]:
+                runs.append([])
+        written = ["\n".join(run) for run in runs if run]
+        fresh = [run for run in written if run not in prompt] or written
+        if fresh:
+            return fresh[-1]
+    return None
+
+
+def _token(task: str, reference: str, prompt: str, completion: str, rule: str) -> str | None:
+    """Return the text of the form of an answer that a completion states."""
+    pattern = pattern_of(task, reference, prompt)
+    known = {_canonical(task, found) for found in pattern.finditer(_plain(prompt))} if pattern else set()
+
+    def read(claim: Claim) -> str | Unclear | None:
+        return _found(task, pattern, known, claim) if pattern else _phrase(claim, reference)
+
+    if rule in (LAST, BOXED):
+        claims = [Claim(each, Rank.ANSWER) for each in statements(completion)] if rule == LAST else boxed(completion)
+        results = [each for each in map(read, claims) if each is not None]
+        return results[-1] if results and results[-1] is not UNCLEAR else None
+    result = stated(completion, read)
+    if result is None and task in SAYS_YES:
+        result = stated(completion, lambda claim: _implied(task, claim))
+    return result
+
+
+def _found(task: str, pattern: re.Pattern[str], known: set[str], claim: Claim) -> str | Unclear | None:
+    """Return the one match in a claim that the prompt does not have; the first one if it begins the claim."""
+    if task in VERBAL and claim.rank == Rank.CONCLUSION and claim.verb not in ("", ":"):
+        return None
+    text = _plain(claim.text)
+    matches = [
+        (found, _canonical(task, found))
+        for found in pattern.finditer(text)
+        if not denied(
+            "" if claim.verb == ":" else pattern.sub("it", text[: found.start()]),
+            pattern.sub("it", text[found.end() :]),
+        )
+    ]
+    matches = [each for each in matches if each[1] not in known] or matches
+    if not matches or denied("" if claim.verb in (":", "=") else claim.before[-80:], claim.after):
+        return None
+    if any(_STUCK.match(text, found.end()) for found, _ in matches):
+        return UNCLEAR
+    first, answer = matches[0]
+    if len({each for _, each in matches}) == 1:
+        return answer
+    between = text[first.end() : matches[1][0].start()]
+    if re.fullmatch(r"[^.;]{0,20}\bor\b[^.;]{0,20}|[\s,/|&]*", between):
+        return UNCLEAR
+    return answer if (claim.verb or claim.rank == Rank.ANSWER) and _LEADING.fullmatch(text[: first.start()]) else None
+
+
+def _phrase(claim: Claim, reference: str) -> str | None:
+    """Return the words of a claim if there are as many as an answer has."""
+    if not claim.verb and claim.rank not in (Rank.ANSWER, Rank.ALONE):
+        return None
+    text = _plain(claim.text).strip(" *")
+    quoted = re.match(r"[\"“'`]([^\"”`]+)[\"”'`](?=\W|$)", text)
+    text = (quoted[1] if quoted else text).strip(_QUOTES)
+    bare = text.rstrip(".,;!")
+    ends = text[len(bare) :][:1]
+    text = text if ends and reference.endswith(ends) else bare.strip(_QUOTES)
+    return text if len(text.split()) == len(reference.split()) and not denied("", claim.after) else None
+
+
+def _implied(task: str, claim: Claim) -> str | None:
+    """Return Yes or No, True or False, for a sentence that says so: "It does not follow"."""
+    if claim.verb or claim.rank == Rank.ANSWER:
+        return None
+    found = SAYS_YES[task][0].search(claim.text)
+    if not found:
+        return None
+    negated = _NOT.search(re.split(r"[,;]|\b(?:because|since|but)\b", claim.text[: found.start()])[-1] + found[0])
+    return SAYS_YES[task][2 if negated else 1]
+
+
+def _canonical(task: str, found: re.Match[str]) -> str:
+    """Return a match in the spelling of the reference answers."""
+    text = " ".join(found[found.lastindex or 0].split())
+    if task == "prime_factorization":
+        powers = [(int(base), int(_digits(power) or 1)) for base, power in FACTORS.findall(text)]
+        return " × ".join(str(base) for base, power in powers for _ in range(min(power, 64)))
+    return SPELLED.get(task, str)(text)
+
+
+def _digits(power: str) -> str:
+    return re.sub("[^0-9]", "", power.translate(str.maketrans("²³⁴⁵⁶⁷⁸⁹", "23456789")))
+
+
+def _plain(text: str) -> str:
+    for pattern, to in _PLAIN:
+        text = pattern.sub(to, text)
+    return text
