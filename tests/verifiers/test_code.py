@@ -98,6 +98,18 @@ def test_a_program_is_worth_the_tests_it_passes(completion, all_or_nothing, shar
         ("assert f() == 240", "240.0", True),  # as in Python, and as in public collections of problems
         ("assert f() == True", "1", True),
         ("assert f() is True", "1", False),
+        ("assert f()", "1", True),
+        ("assert f()", "[0]", True),
+        ("assert f()", "[]", False),
+        ("assert f()", "object()", False),
+        ("assert not f()", "0.0", True),
+        ("assert not f()", "None", True),
+        ("assert not f()", "'no'", False),
+        ("assert f() == Fraction(5, 6)", "__import__('fractions').Fraction(10, 12)", True),
+        ("assert f() == Fraction(5, 6)", "5 / 6", False),
+        ("assert f() == Decimal('0.1')", "__import__('decimal').Decimal('0.10')", True),
+        ("assert f() == Counter('aab')", "{'a': 2, 'b': 1}", True),
+        ("assert f() == set([1, 2])", "{2, 1}", True),
         ("assert f() is True", "True", True),
         ("assert f() is None", "None", True),
         ("assert f() is None", "0", False),
@@ -266,8 +278,11 @@ def test_a_program_is_judged_by_its_output(program, all_or_nothing, share):
         *(
             ({"tests": [test]}, "a test has the form assert f")
             for test in (
-                "assert f(1)",
-                "assert not f(1)",
+                "assert f(1) and f(2)",
+                "assert not not f(1)",
+                "assert f(1) == Fraction(1, 0)",
+                "assert f(1) == Fraction(x)",
+                "assert f(1) == open('x')",
                 "assert f(1) != 2",
                 "assert f(x) == 2",
                 "assert f(1) == g(1)",

@@ -22,6 +22,7 @@ BOOK = {
     "additionalProperties": False,
 }
 EMMA = '{"title": "Emma", "year": 1815}'
+OTHER = EMMA.replace("1815", "1816")
 PROBLEM = Problem("A book?", EMMA)
 
 
@@ -84,6 +85,9 @@ INTRODUCED = {
     f"A first try:\n```json\n{{}}\n```\nThe year is missing. Corrected:\n```json\n{EMMA}\n```": 1.0,
     f"The keys are [1, 2] and so on:\n\n{EMMA}": 1.0,
     f"\ufeff{EMMA}": 1.0,
+    f"Either:\n```json\n{EMMA}\n```\nor, for another book:\n```json\n{OTHER}\n```": 0.0,
+    f"Either:\n```json\n{EMMA}\n```\nor on one line:\n```json\n {EMMA}\n```": 1.0,
+    f"```json\n{EMMA}\n```\nWith another year:\n```json\n{OTHER}\n```": 1.0,
     f"{EMMA} {EMMA}": 0.0,
     f"{EMMA} or {{}}": 0.0,
     f"{EMMA}\nor\n{{}}": 0.0,

@@ -314,9 +314,7 @@ def test_which_answer_counts_is_a_choice():
     assert rewards == {"stated": 1.0, "strict": 0.0, "last": 0.0, "boxed": 1.0}
     assert made["stated"].extract(problem, text) == "42"
     assert made["stated"].extract(problem, "I do not know.") is None
-    with pytest.raises(
-        ValueError, match="reasoning_gym: extract must be one of stated, strict, last, boxed, got"
-    ):
+    with pytest.raises(ValueError, match="reasoning_gym: extract must be one of stated, strict, last, boxed, got"):
         ReasoningGym("products", size=1, extract="first")
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from ..arguments import one_of
 from ..extraction import STATED, STRICT, extract_rule
+from .phrases import OTHERWISE
 
 _RULES = STATED, STRICT
 _FENCE = re.compile(r"([ \t]*(?:(?:[-*+]|[0-9]{1,9}[.)])[ \t]+)?)(`{3,}|~{3,})[ \t]*([^`]*)")
@@ -27,6 +28,7 @@ class Block:
         indent: columns before the fence.
         fence: the backticks or tildes that opened it.
         name: the first word behind them, in small letters, such as "python"; empty without one.
+        before: what stands between the block before and this one.
         lines: its lines.
         closed: whether a fence closes it; else the end of the text does.
     """
@@ -34,6 +36,7 @@ class Block:
     indent: int
     fence: str
     name: str
+    before: str = ""
     lines: list[str] = field(default_factory=list)
     closed: bool = False
 
@@ -42,6 +45,11 @@ class Block:
         fence = line.strip()
         columns = len(line) - len(line.lstrip(" \t"))
         return len(fence) >= len(self.fence) and set(fence) == {self.fence[0]} and columns < self.indent + _DEEPER
+
+    @property
+    def is_alternative(self) -> bool:
+        """Whether the words before it offer it beside the block before: "or", "alternatively"."""
+        return any(OTHERWISE.match(line) for line in self.before.split("\n") if line.strip())
 
     @property
     def text(self) -> str:
@@ -72,6 +80,7 @@ def split(text: str) -> tuple[list[Block], str]:
     """
     found: list[Block] = []
     outside: list[str] = []
+    last = 0  # where the words before the next block begin
     block: Block | None = None
     quotes = dict.fromkeys(_QUOTES, 0)
     for line in text.split("\n"):
@@ -89,7 +98,8 @@ def split(text: str) -> tuple[list[Block], str]:
             continue
         words = re.findall(r"[A-Za-z0-9_+#-]+", opened[3])
         name = words[0].lower() if words else opened[3].strip()
-        block = Block(len(opened[1]), opened[2], name)
+        block = Block(len(opened[1]), opened[2], name, "\n".join(outside[last:]))
+        last = len(outside)
         found.append(block)
     return [block for block in found if block.text.strip()], "\n".join(outside)
 

@@ -18,6 +18,7 @@ _FRACTION = re.compile(r"\\[cdt]?frac ?\{([^{}]*)\} ?\{([^{}]*)\}")
 _REWRITES = [
     (re.compile(pattern), to)
     for pattern, to in (
+        (r"</?[a-z]{1,12}>", " "),
         (r"\\(?:left|right|big|Big|bigg|Bigg)(?![a-z])|\\[,:; !]|\\\(|\\\)|[$`]", " "),
         (r"\\(?:text(?:bf|it)?|mathbf|mathrm|boxed) ?\{([^{}]*)\}", r" \1 "),
         (r"\\(?:times|cdot|ast)(?![A-Za-z])|[×·∙⋅∗✕✖⨯]", "*"),
@@ -75,13 +76,13 @@ def expression_of(
 
 def plain(text: str) -> str:
     """Return a text with LaTeX, signs such as × and products without a sign in the notation of `expressions`."""
-    for pattern, to in _REWRITES[:2]:
+    for pattern, to in _REWRITES[:3]:
         text = pattern.sub(to, text)
     for _ in range(DEEPEST):
         text, count = _FRACTION.subn(r"((\1)/(\2))", text)
         if not count:
             break
-    for pattern, to in _REWRITES[2:]:
+    for pattern, to in _REWRITES[3:]:
         text = pattern.sub(to, text)
     return text
 

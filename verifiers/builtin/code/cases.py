@@ -4,26 +4,48 @@ from __future__ import annotations
 
 import ast
 import json
-from collections.abc import Sequence
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any, Literal
 
 from ...base import Problem
 from .harness import decode, encode
 
-_FORM = "assert f(1, [2], key='c') == [3], or `is` with True, False or None, with plain literals"
+_FORM = (
+    "assert f(1, [2], key='c') == [3], or `is` with True, False or None, or assert f(1), assert not f(1), "
+    "with plain literals"
+)
+_MAKERS: dict[str, Callable[..., Any]] = {
+    "Counter": Counter,
+    "Decimal": Decimal,
+    "Fraction": Fraction,
+    "OrderedDict": OrderedDict,
+    "frozenset": frozenset,
+    "set": set,
+}
 _SLACK = 400  # characters: the digits of the largest float, were it written as an integer, and some
 
 
 @dataclass(frozen=True)
 class Call:
-    """A function call and the value expected of it."""
+    """A function call and the value expected of it.
+
+    Args:
+        function: its name.
+        arguments: plain data.
+        keywords: plain data by name.
+        expected: what it has to return.
+        comparison: "==", "is", or "bool": as much true or false as the expected value.
+    """
 
     function: str
     arguments: list[Any]
     keywords: dict[str, Any]
     expected: Any
-    identical: bool = False
+    comparison: Literal["==", "is", "bool"] = "=="
 
     def request(self) -> list[Any]:
         """Return what the sandbox is told: everything but what is expected."""
@@ -35,7 +57,9 @@ class Call:
             return False  # unread: sets and dicts can be made that take very long to read
         try:
             [value] = decode(json.loads(line))
-            return value is self.expected if self.identical else bool(value == self.expected)
+            if self.comparison == "is":
+                return value is self.expected
+            return bool(value == self.expected if self.comparison == "==" else bool(value) is self.expected)
         except (ValueError, TypeError, ArithmeticError, RecursionError):  # Decimal("sNaN") raises when compared
             return False
 
@@ -82,28 +106,42 @@ def _case(row: Any) -> Case:
 def _call(row: Any) -> Call:
     try:
         [statement] = ast.parse(row.strip()).body
-        call = _call_in(statement)
+        if not isinstance(statement, ast.Assert):
+            raise ValueError("another form")
+        call = _call_in(statement.test)
         encode(call.expected)
-    except (AttributeError, SyntaxError, ValueError, TypeError, RecursionError, MemoryError) as error:
+    except (AttributeError, SyntaxError, ValueError, TypeError, ArithmeticError, RecursionError, MemoryError) as error:
         raise ValueError(f"code: a test has the form {_FORM}; got {row!r:.100} ({error})") from error
     return call
 
 
-def _call_in(statement: ast.stmt) -> Call:
-    match statement:
-        case ast.Assert(ast.Compare(ast.Call(ast.Name(name), arguments, keywords), [operator], [expected])):
-            named = {keyword.arg: ast.literal_eval(keyword.value) for keyword in keywords if keyword.arg}
-            call = Call(
-                name,
-                [ast.literal_eval(argument) for argument in arguments],
-                named,
-                ast.literal_eval(expected),
-                isinstance(operator, ast.Is),
-            )
-            singleton = any(call.expected is value for value in (True, False, None))
-            if len(named) == len(keywords) and (isinstance(operator, ast.Eq) or (call.identical and singleton)):
-                return call
+def _call_in(test: ast.expr) -> Call:
+    match test:
+        case ast.Compare(ast.Call() as call, [ast.Eq()], [expected]):
+            return _made(call, _value(expected), "==")
+        case ast.Compare(ast.Call() as call, [ast.Is()], [ast.Constant(True | False | None as expected)]):
+            return _made(call, expected, "is")
+        case ast.UnaryOp(ast.Not(), ast.Call() as call):
+            return _made(call, False, "bool")
+        case ast.Call():
+            return _made(test, True, "bool")
     raise ValueError("another form")
+
+
+def _made(call: ast.Call, expected: Any, comparison: Literal["==", "is", "bool"]) -> Call:
+    named = {keyword.arg: ast.literal_eval(keyword.value) for keyword in call.keywords if keyword.arg}
+    if not isinstance(call.func, ast.Name) or len(named) != len(call.keywords):
+        raise ValueError("another form")
+    return Call(call.func.id, [ast.literal_eval(each) for each in call.args], named, expected, comparison)
+
+
+def _value(node: ast.expr) -> Any:
+    """Return an expected value: a literal, or such as Fraction(1, 2), Counter("aab") or set() of literals."""
+    match node:
+        case ast.Call(ast.Name(name), arguments, keywords) if name in _MAKERS:
+            named = {str(keyword.arg): ast.literal_eval(keyword.value) for keyword in keywords}
+            return _MAKERS[name](*map(ast.literal_eval, arguments), **named)
+    return ast.literal_eval(node)
 
 
 def _lines(text: str) -> list[str]:

@@ -47,13 +47,13 @@ class Code(Verifier):
     `partial` the share of tests that pass. A program that crashes, takes too long or too much memory fails its test; a
     sandbox that fails is an "error".
 
-    A problem has one of two columns. `tests`: assertions `assert f(1, [2], key="c") == [3]` or `... is True` (False,
-    None) with plain literals. `cases`: mappings of `input`, the text on standard input, and `output`, the text
-    expected on standard output up to whitespace at the ends of lines and of the text. The sandbox gets only the calls
-    and inputs; results are compared outside, by value: a Counter, a
-    namedtuple, a Fraction or an IntEnum is equal to what Python says, but no class is asked what its own objects are
-    equal to. So a program cannot find or forge the expected results, and its
-    exit code does not matter.
+    A problem has one of two columns. `tests`: assertions `assert f(1, [2], key="c") == [3]`, `... is True` (False,
+    None), `assert f(1)` or `assert not f(1)` with plain literals; Fraction, Decimal, Counter, OrderedDict, set and
+    frozenset of literals may be expected. `cases`: mappings of `input`, the text on standard input, and `output`, the
+    text expected on standard output up to whitespace at the ends of lines and of the text. The sandbox gets only the
+    calls and inputs; results are compared outside, by value: a Counter, a namedtuple, a Fraction or an IntEnum is equal
+    to what Python says, but no class is asked what its own objects are equal to. So a program cannot find or forge the
+    expected results, and its exit code does not matter.
 
     Programs see the standard library and no installed packages, and cannot start processes; docs/sandbox.md has the
     limits of the sandbox. `timeout` is wall-clock time: allow more of it on a busy machine.

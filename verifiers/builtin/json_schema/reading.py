@@ -26,8 +26,8 @@ _NO_BRACKET = re.compile(r"[^][{}]+")
 def find_document(completion: str) -> str:
     """Return the JSON document that a completion hands over.
 
-    It is the whole completion; else its last block of JSON; else the only object or array in it outside of blocks, or
-    the only one that has its lines for itself.
+    It is the whole completion; else its last block of JSON, or of text; else the only object or array in it outside of
+    blocks, or the only one that has its lines for itself. Two that are offered side by side are none.
 
     Args:
         completion: any text.
@@ -40,9 +40,11 @@ def find_document(completion: str) -> str:
     with contextlib.suppress(ValueError):
         read_json(text)
         return text
-    fitting = in_language(blocks, ("json",))
+    fitting = in_language(blocks, ("json",)) or in_language(blocks, ("text", "txt", "plaintext"))
     if fitting:
-        read_json(fitting[-1].text)
+        value = read_json(fitting[-1].text)
+        if len(fitting) > 1 and fitting[-1].is_alternative and value != read_json(fitting[-2].text):
+            raise ValueError("two documents")
         return fitting[-1].text
     found = list(_in_prose(outside))
     if len(found) > 1:

@@ -171,7 +171,7 @@ def _found(task: str, pattern: re.Pattern[str], known: set[str], claim: Claim) -
 
 def _phrase(claim: Claim, reference: str) -> str | None:
     """Return the words of a claim if there are as many as an answer has."""
-    if not claim.verb and claim.rank not in (Rank.ANSWER, Rank.ALONE):
+    if not claim.verb and claim.rank == Rank.MENTION:
         return None
     text = _plain(claim.text).strip(" *")
     quoted = re.match(r"[\"“'`]([^\"”`]+)[\"”'`](?=\W|$)", text)
