@@ -43,10 +43,12 @@ class Written(NamedTuple):
     Args:
         text: without spaces.
         right: whether it uses the given numbers only and reaches the target.
+        given: whether it uses the given numbers only.
     """
 
     text: str
     right: bool
+    given: bool = True
 
 
 def expression_of(
@@ -54,7 +56,8 @@ def expression_of(
 ) -> Written | None:
     """Return the expression that a completion gives for a target; None if it gives none, or several that differ.
 
-    An equation that holds and leads to another number is working, and so is an expression of other numbers.
+    An equation that holds and leads to another number is working, and so is an expression of other numbers, unless it
+    stands alone like an answer.
 
     Args:
         completion: any text.
@@ -103,9 +106,13 @@ def _read(claim: Claim, numbers: Counter[int], target: int, every: bool) -> Writ
         result = _chained(chain, numbers, target, every)
         if result is not None:
             found.append(result)
-    if not found or all(isinstance(each, Written) and _same(each, found[0]) for each in found):  # type: ignore[arg-type]
-        return found[0] if found else None
-    return UNCLEAR
+    if not found or (
+        claim.rank != Rank.ALONE and all(isinstance(each, Written) and not each.given for each in found)
+    ):
+        return None
+    first = found[0]
+    agreed = first is not UNCLEAR and all(each is not UNCLEAR and _same(each, first) for each in found)
+    return first if agreed else UNCLEAR
 
 
 def _chained(chain: re.Match[str], numbers: Counter[int], target: int, every: bool) -> Written | Unclear | None:
@@ -130,9 +137,10 @@ def _chained(chain: re.Match[str], numbers: Counter[int], target: int, every: bo
     if main is None or any(value != values[0] for value in values):
         return UNCLEAR
     given = Counter(main[1]) <= numbers
-    if not given or (len(sides) > 1 and values[0] != target):
+    if len(sides) > 1 and (not given or values[0] != target):
         return None
-    return Written(main[0], values[0] == target and (not every or Counter(main[1]) == numbers))
+    used_all = not every or Counter(main[1]) == numbers
+    return Written(main[0], given and values[0] == target and used_all, given)
 
 
 def _is_stuck(before: str, after: str, chained: bool) -> bool:

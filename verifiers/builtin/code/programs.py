@@ -11,7 +11,7 @@ _NAMES = ("python", "python3", "py", "py3")
 _DEFINED = re.compile(r"^(?:(?:async[ \t]+)?def|class)[ \t]+(\w+)|^(\w+)[ \t]*(?::[^=\n]*)?=(?!=)", re.MULTILINE)
 _IMPORTED = re.compile(r"^(?:from[ \t]+[\w.]+[ \t]+)?import[ \t]+([^\n#]+)", re.MULTILINE)
 _TALKS = re.compile(r"\b(?:print|input|stdout|stdin)\b")
-_WITHDRAWN = re.compile(r"^(?:pass|raise\b.*|\.\.\.)\s*$", re.MULTILINE)
+_WITHDRAWN = re.compile(r"^(?:pass|(?:raise|return)\b.*|\.\.\.)\s*$", re.MULTILINE)  # in place of a program
 
 
 def program_of(completion: str, functions: Collection[str] = (), last: bool = False) -> str:
