@@ -1,8 +1,8 @@
 """The shares of right answers refused and of wrong ones paid, on answers in the form that chat models write."""
 
 import pytest
-
 from answers import answers, assert_rates, misjudged
+
 from verifiers.sandbox import run as sandbox
 
 SAMPLED = {"code": 8, "reasoning_gym": 5}  # one of so many in the fast suite: the others run a process or make a task

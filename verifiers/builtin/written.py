@@ -57,7 +57,7 @@ def expression_of(
     """Return the expression that a completion gives for a target; None if it gives none, or several that differ.
 
     An equation that holds and leads to another number is working, and so is an expression of other numbers, unless it
-    stands alone like an answer.
+    stands alone or is said to be the answer.
 
     Args:
         completion: any text.
@@ -107,7 +107,8 @@ def _read(claim: Claim, numbers: Counter[int], target: int, every: bool) -> Writ
         if result is not None:
             found.append(result)
     if not found or (
-        claim.rank != Rank.ALONE and all(isinstance(each, Written) and not each.given for each in found)
+        claim.rank not in (Rank.ALONE, Rank.ANSWER)
+        and all(isinstance(each, Written) and not each.given for each in found)
     ):
         return None
     first = found[0]
