@@ -86,7 +86,11 @@ class Countdown(Verifier):
     def verify(self, problem: Problem, completion: str) -> Verdict:
         """Evaluate the completion and compare its numbers with the given ones and its value with the target."""
         numbers, target = problem.metadata.get("numbers"), problem.metadata.get("target")
-        if not isinstance(numbers, (list, tuple)) or not all(isinstance(each, int) for each in (target, *numbers)):
+        if (
+            not isinstance(numbers, (list, tuple))
+            or not isinstance(target, int)
+            or not all(isinstance(each, int) for each in numbers)
+        ):
             return Verdict(0.0, status="error", reason="the metadata has no whole 'numbers' and 'target'")
         if self.rule != STRICT:
             found = expression_of(completion, numbers, target, self.rule)

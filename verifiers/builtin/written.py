@@ -106,10 +106,8 @@ def _read(claim: Claim, numbers: Counter[int], target: int, every: bool) -> Writ
         result = _chained(chain, numbers, target, every)
         if result is not None:
             found.append(result)
-    if not found or (
-        claim.rank not in (Rank.ALONE, Rank.ANSWER)
-        and all(isinstance(each, Written) and not each.given for each in found)
-    ):
+    foreign = all(isinstance(each, Written) and not each.given for each in found)
+    if not found or (foreign and claim.rank not in (Rank.ALONE, Rank.ANSWER)):
         return None
     first = found[0]
     agreed = first is not UNCLEAR and all(each is not UNCLEAR and _same(each, first) for each in found)

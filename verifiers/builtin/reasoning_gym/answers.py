@@ -21,11 +21,13 @@ from .shapes import (
     EXPRESSIONS_OF,
     FACTORS,
     JSON,
+    LISTS,
     NUMERIC,
     SAYS_YES,
     SOMETIMES_NUMERIC,
     SPELLED,
     VERBAL,
+    is_opposed,
     pattern_of,
 )
 
@@ -70,7 +72,8 @@ def answer_in(task: str, entry: Mapping[str, Any], completion: str, rule: str) -
         return reference
     if task in EXPRESSIONS_OF:
         metadata = entry["metadata"]
-        target = EXPRESSIONS_OF[task] if EXPRESSIONS_OF[task] is not None else metadata["target"]
+        target = EXPRESSIONS_OF[task]
+        target = int(metadata["target"]) if target is None else target
         found = expression_of(completion, metadata["numbers"], target, rule, every=True)
         return None if found is None else found.text
     if task in NUMERIC or (task in SOMETIMES_NUMERIC and _NUMBER.fullmatch(reference)):
@@ -136,6 +139,10 @@ def _token(task: str, reference: str, prompt: str, completion: str, rule: str) -
         claims = [Claim(each, Rank.ANSWER) for each in statements(completion)] if rule == LAST else boxed(completion)
         results = [each for each in map(read, claims) if each is not None]
         return results[-1] if results and results[-1] is not UNCLEAR else None
+    if task in LISTS and pattern:  # a word in a list may be a verb, which would make one of several lists a conclusion
+        lines = [_plain(line).strip(_QUOTES) for line in conclusion(completion).split("\n")]
+        if len({_canonical(task, found) for found in map(pattern.fullmatch, lines) if found}) > 1:
+            return None
     result = stated(completion, read)
     if result is None and task in SAYS_YES:
         result = stated(completion, lambda claim: _implied(task, claim))
@@ -161,6 +168,8 @@ def _found(task: str, pattern: re.Pattern[str], known: set[str], claim: Claim) -
     if any(_STUCK.match(text, found.end()) for found, _ in matches):
         return UNCLEAR
     first, answer = matches[0]
+    if is_opposed(f"{claim.before if not claim.verb else ''} {text}", answer):
+        return UNCLEAR
     if len({each for _, each in matches}) == 1:
         return answer
     between = text[first.end() : matches[1][0].start()]
@@ -190,7 +199,8 @@ def _implied(task: str, claim: Claim) -> str | None:
     if not found:
         return None
     negated = _NOT.search(re.split(r"[,;]|\b(?:because|since|but)\b", claim.text[: found.start()])[-1] + found[0])
-    return SAYS_YES[task][2 if negated else 1]
+    _, yes, no = SAYS_YES[task]
+    return no if negated else yes
 
 
 def _canonical(task: str, found: re.Match[str]) -> str:

@@ -46,7 +46,7 @@ FORMS = {
     }.items()
 }
 _DURATIONS = {  # of time_intervals, by its kind of question
-    "date": "[0-9]{1,9}(?: days?)?",
+    "date": "[0-9]{1,9}(?: days)?|1 day",
     "time": rf"{_CLOCK}(?::00)?",
     "time_seconds": rf"{_CLOCK}(?::[0-5][0-9])?",
     "time_ms": rf"{_CLOCK}(?::[0-5][0-9](?:\.[0-9]{{3}})?)?",

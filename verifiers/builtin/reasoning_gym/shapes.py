@@ -21,6 +21,7 @@ VERBAL = frozenset(  # whose answers may have a verb, an arrow or an equals sign
     {"cryptarithm", "knights_knaves", "polynomial_equations", "quantum_lock", "shortest_path", "word_ladder"}
     | {"word_sequence_reversal", "word_sorting"}
 )
+LISTS = frozenset({"word_ladder", "word_sequence_reversal", "word_sorting"})
 
 _N = r"-?[0-9]+(?:\.[0-9]+)?"
 _ITEM = r"(?:[0-9]{1,4}[.):][ \t]+|[-*•][ \t]+)?"
@@ -43,23 +44,24 @@ _TRUTH = r"(?i)\b(true|false)\b"
 _LIST = r"\[[^\[\]\n]*\]"
 _WAYS = "(?:up|down|left|right)"
 _WORD = r"[^\s,:\"*]*[^\s,:\"*.!]"
-_WORD_LIST = rf"{_WORD}(?:, ?{_WORD})+"
+_WORD_LIST = rf"(?<![^\s:\"*(]){_WORD}(?:, ?{_WORD})+"
 _I = r"(?:[0-9]+(?:\.[0-9]+)?)?i"
 _YES = re.compile(
     r"^(?:\W|\b(?:so|therefore|thus|hence|well|ok|answer)\b)*(yes|no)\b"
     r"(?=[\W_]*$|[\W_]*[,.;:!—–(-]|,? (?:it|this|that|because|since|the))",
     re.IGNORECASE,
 )
+_YES_OR_NO = re.compile(r"\b(yes|no)\b(?=[\"'*_)]*(?:[.,;:!]|\s*$))", re.IGNORECASE)
 _DAY = re.compile(r"\b(Monday|Tuesday|Wednesday|Thursday|Friday|Saturday|Sunday)\b", re.IGNORECASE)
 _TIMES = {
-    "days": re.compile(r"\b[0-9]+ days?\b(?:(?:,| and)? [0-9]{1,2}:[0-9]{2}(?::[0-9]{2}(?:\.[0-9]+)?)?)?"),
+    "days": re.compile(r"\b(?:[0-9]+ days|1 day)\b(?:(?:,| and)? [0-9]{1,2}:[0-9]{2}(?::[0-9]{2}(?:\.[0-9]+)?)?)?"),
     "time": re.compile(r"(?<![\w:])[0-9]{1,2}:[0-9]{2}(?::[0-9]{2}(?:\.[0-9]+)?)?(?![\w:])"),
 }
 _PATTERNS = {
     "ab": r"(?<![#\w])(?:#[AB]|[AB]#)(?: +(?:#[AB]|[AB]#))*(?![#\w])",
     "acre": r"(?i)\b(on|off|undetermined)\b(?=\W*$)",
     "advanced_geometry": rf"\( ?{_N} ?, ?{_N} ?\)",
-    "base_conversion": r"(?<![\w.])([0-9]+[0-9a-z]*|[a-z]+[0-9][0-9a-z]*)(?!\w|\.[0-9])",
+    "base_conversion": r"(?<![\w.-])([0-9]+[0-9a-z]*|[a-z]+[0-9][0-9a-z]*)(?!\w|\.[0-9])",
     "bitwise_arithmetic": r"(?<!\w)-?0x[0-9a-fA-F]+\b",
     "complex_arithmetic": rf"(?<![\w.])\(?({_N} ?[-+] ?{_I}|-?{_I})\b\)?|^\W*({_N})\W*$",
     "course_schedule": _TRUTH,
@@ -137,6 +139,12 @@ def pattern_of(task: str, reference: str, prompt: str) -> re.Pattern[str] | None
     if task in ("color_cube_rotation", "zebra_puzzles", "needle_haystack"):
         return _named(task, prompt)
     return _COMPILED.get(task)
+
+
+def is_opposed(text: str, answer: str) -> bool:
+    """Tell whether a text says yes where the answer is no, or the other way round."""
+    said = {word.title() for word in _YES_OR_NO.findall(text)}
+    return answer in ("Yes", "No") and bool(said - {answer})
 
 
 def _named(task: str, prompt: str) -> re.Pattern[str]:
