@@ -94,6 +94,7 @@ INTRODUCED = {
     f"```json\n{EMMA}\n```\nCorrected:\n```json\n{{}}\n```": 0.0,
     f"```python\n{EMMA}\n```": 0.0,
     f"<think>{EMMA}</think>\n\nDone.": 0.0,
+    f"<think>It is {EMMA}": 0.0,
     f"[{EMMA}]": 0.0,
     '{"title": "Emma", "year": 1815,} // the comma is too much': 0.0,
     'Sure: {"title": "Emma"': 0.0,

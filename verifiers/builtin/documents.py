@@ -68,8 +68,9 @@ def document_rule(owner: str, extract: str | None) -> str:
 
 
 def conclusion(text: str) -> str:
-    """Return what follows the last `</think>`; all of the text if there is none."""
-    return text.rpartition("</think>")[2]
+    """Return what follows the last `</think>`: all of a text without thoughts, nothing of one that is cut off in them."""
+    after = text.rpartition("</think>")[2]
+    return "" if after.lstrip().startswith("<think>") else after
 
 
 def split(text: str) -> tuple[list[Block], str]:

@@ -29,7 +29,7 @@ _LONGEST = 20_000
 
 @register_verifier("reasoning_gym")
 class ReasoningGym(Verifier):
-    """A task of reasoning-gym: its problems, and its scorer after a strict extraction of the answer.
+    """A task of reasoning-gym: its problems, and its scorer after the stated answer has been found.
 
     The answer is what the completion states, in a sentence, a box or a fence, with working before it; tasks with
     numbers read it as `numeric` does. Reward 1.0 for a full score, else 0.0; some twenty tasks whose scorers give it
