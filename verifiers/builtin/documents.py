@@ -68,7 +68,7 @@ def document_rule(owner: str, extract: str | None) -> str:
 
 
 def conclusion(text: str) -> str:
-    """Return what follows the last `</think>`: all of a text without thoughts, nothing of one that is cut off in them."""
+    """Return what follows the thoughts: all of a text without any, nothing of one that is cut off in them."""
     after = text.rpartition("</think>")[2]
     return "" if after.lstrip().startswith("<think>") else after
 

@@ -46,9 +46,7 @@ _PLAIN = [
         (r"\^ ?\{? ?\\circ ?\}?|\\degree", "°"),
     )
 ]
-_NOT = re.compile(
-    r"\b(?:not|cannot|never|no|without|fails? to|isn|aren|doesn|don|can|won|couldn)(?:'t)?\b(?! only)", re.IGNORECASE
-)
+_NOT = re.compile(r"\b(?:not(?! only)|cannot|never|no|impossible|unable|without|fails? to)\b|n't\b", re.IGNORECASE)
 _STUCK = re.compile(r" *[+*/^|]|[(\[_]")  # what makes more of the answer that it follows
 _LEADING = re.compile(
     r"[\W_]*(?:(?:a|an|the|at|in|on|by|about|approximately|exactly|word|list|sequence|button|pegs?) ?)*[\W_]*",

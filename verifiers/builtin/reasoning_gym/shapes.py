@@ -93,7 +93,7 @@ _PATTERNS = {
     "string_insertion": r"\b[A-E]{3,}\b",
     "string_splitting": r"(?<![\w.])[0-9]+(?:,? [0-9]+){5}(?!\w|\.[0-9])",
     "string_synthesis": r"(?<![\w.])[0-9]+(?:,? [0-9]+){8}(?!\w|\.[0-9])",
-    "tsumego": r"\b[A-T][0-9]{1,2}\b",
+    "tsumego": r"(?i)\b[A-T][0-9]{1,2}\b",
     "word_ladder": r"\b[A-Z]{2,}(?:(?:, ?| → ?)[A-Z]{2,})+\b",
     "word_sequence_reversal": _WORD_LIST,
     "word_sorting": _WORD_LIST,
@@ -115,6 +115,7 @@ SPELLED: dict[str, Callable[[str], str]] = {
     "rush_hour": lambda text: text.replace(",", ""),
     "shortest_path": lambda text: _joined(" ", f"{_WAYS}|infeasible")(text.lower()),
     "time_intervals": lambda text: re.sub(r"(days?),?(?: and)? (?=[0-9])", r"\1, ", text),
+    "tsumego": str.upper,
     "word_ladder": _joined(",", "[A-Z]+"),
     "zebra_puzzles": str.lower,
 }
