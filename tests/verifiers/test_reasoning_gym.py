@@ -87,7 +87,7 @@ def hold_to_what_is_stated(task, verifier, problems):
         wrong = next((each.answer for each in problems if each.answer.lower() != problem.answer.lower()), "")
         if not problem.answer or not wrong or task in WITHOUT_WRAPPINGS:
             continue
-        lines = task in DOCUMENTS or task in JSON
+        lines = task in {*DOCUMENTS, *JSON, "futoshiki"}
         for wrapping in BLOCKS if lines and task != "codeio" else WRAPPINGS:
             right = wrapping.replace("{}", problem.answer).replace("{wrong}", wrong)
             assert verifier.verify(problem, right).reward == 1.0, right

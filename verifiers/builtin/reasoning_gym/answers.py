@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from fractions import Fraction
+from itertools import pairwise
 from typing import Any
 
 from ...extraction import BOXED, LAST
@@ -47,6 +48,8 @@ _PLAIN = [
     )
 ]
 _NOT = re.compile(r"\b(?:not(?! only)|cannot|never|no|impossible|unable|without|fails? to)\b|n't\b", re.IGNORECASE)
+_ROW = re.compile(r"[0-9](?:[ <>]+[0-9])+")
+_OR = re.compile(r"[^.;]{0,20}\bor\b[^.;]{0,20}", re.IGNORECASE)
 _STUCK = re.compile(r" *[+*/^|]|[(\[_]")  # what makes more of the answer that it follows
 _LEADING = re.compile(
     r"[\W_]*(?:(?:a|an|the|at|in|on|by|about|approximately|exactly|word|list|sequence|button|pegs?) ?)*[\W_]*",
@@ -78,6 +81,8 @@ def answer_in(task: str, entry: Mapping[str, Any], completion: str, rule: str) -
         return _number(completion, prompt, rule)
     if task in JSON:
         return _json(completion)
+    if task == "futoshiki":
+        return _board(completion)
     if task in DOCUMENTS:
         return _lines(completion, DOCUMENTS[task], prompt) or _token(task, reference, prompt, completion, rule)
     return _token(task, reference, prompt, completion, rule)
@@ -125,6 +130,17 @@ def _lines(completion: str, line: re.Pattern[str], prompt: str) -> str | None:
     return None
 
 
+def _board(completion: str) -> str | None:
+    """Return the lines from the first row of numbers to the last one, with the signs between them."""
+    blocks, outside = split(conclusion(completion))
+    for text in (*(block.text for block in reversed(blocks)), outside):
+        lines = [line.rstrip() for line in text.split("\n")]
+        rows = [index for index, line in enumerate(lines) if _ROW.fullmatch(line)]
+        if rows:
+            return "\n".join(lines[rows[0] : rows[-1] + 1])
+    return None
+
+
 def _token(task: str, reference: str, prompt: str, completion: str, rule: str) -> str | None:
     """Return the text of the form of an answer that a completion states."""
     pattern = pattern_of(task, reference, prompt)
@@ -151,7 +167,7 @@ def _found(task: str, pattern: re.Pattern[str], known: set[str], claim: Claim) -
     """Return the one match in a claim that the prompt does not have; the first one if it begins the claim."""
     if task in VERBAL and claim.rank == Rank.CONCLUSION and claim.verb not in ("", ":"):
         return None
-    text = _plain(claim.text)
+    text = _plain(_whole(claim))
     matches = [
         (found, _canonical(task, found))
         for found in pattern.finditer(text)
@@ -160,33 +176,44 @@ def _found(task: str, pattern: re.Pattern[str], known: set[str], claim: Claim) -
             pattern.sub("it", text[found.end() :]),
         )
     ]
+    for (one, answer), (other, another) in pairwise(matches):
+        if answer != another and _OR.fullmatch(text[one.end() : other.start()]):
+            return UNCLEAR
     matches = [each for each in matches if each[1] not in known] or matches
-    if not matches or denied("" if claim.verb in (":", "=") else claim.before[-80:], claim.after):
+    if not matches or denied("" if claim.verb in ("", ":", "=") else claim.before[-80:], claim.after):
         return None
     if any(_STUCK.match(text, found.end()) for found, _ in matches):
         return UNCLEAR
     first, answer = matches[0]
-    if is_opposed(f"{claim.before if not claim.verb else ''} {text}", answer):
+    if is_opposed(text, answer):
         return UNCLEAR
     if len({each for _, each in matches}) == 1:
         return answer
     between = text[first.end() : matches[1][0].start()]
-    if re.fullmatch(r"[^.;]{0,20}\bor\b[^.;]{0,20}|[\s,/|&]*", between):
+    if re.fullmatch(r"[\s,/|&]*", between):
         return UNCLEAR
     return answer if (claim.verb or claim.rank == Rank.ANSWER) and _LEADING.fullmatch(text[: first.start()]) else None
 
 
-def _phrase(claim: Claim, reference: str) -> str | None:
+def _whole(claim: Claim) -> str:
+    """Return a claim with its leading words, which may be an answer: "right right up", "No, it does not"."""
+    return claim.before + claim.text if not claim.verb and claim.rank != Rank.ANSWER else claim.text
+
+
+def _phrase(claim: Claim, reference: str) -> str | Unclear | None:
     """Return the words of a claim if there are as many as an answer has."""
     if not claim.verb and claim.rank == Rank.MENTION:
         return None
-    text = _plain(claim.text).strip(" *")
+    text = _plain(_whole(claim)).strip(" *")
     quoted = re.match(r"[\"“'`]([^\"”`]+)[\"”'`](?=\W|$)", text)
     text = (quoted[1] if quoted else text).strip(_QUOTES)
     bare = text.rstrip(".,;!")
     ends = text[len(bare) :][:1]
     text = text if ends and reference.endswith(ends) else bare.strip(_QUOTES)
-    return text if len(text.split()) == len(reference.split()) and not denied("", claim.after) else None
+    words = len(reference.split())
+    if len(text.split()) != words:
+        return UNCLEAR if claim.rank == Rank.ANSWER and words > 2 else None
+    return None if denied("", claim.after) else text
 
 
 def _implied(task: str, claim: Claim) -> str | None:

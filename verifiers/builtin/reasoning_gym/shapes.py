@@ -31,7 +31,6 @@ _GRIDS = (
 )  # fmt: skip
 DOCUMENTS = {  # one line of it
     **dict.fromkeys(_GRIDS, re.compile(rf"(?P<line>{_N}(?:[ \t]+{_N})*)")),
-    "futoshiki": re.compile(r"(?P<line>[0-9](?: [ <>] [0-9])+|[ ∧∨]+)"),
     "modulo_grid": re.compile("(?P<line>[✅❌❔]+)"),
     "n_queens": re.compile(r"(?P<line>[Q_](?: [Q_])+)"),
     "tower_of_hanoi": re.compile(rf"{_ITEM}(?P<line>Move disk [0-9]+ from Peg [0-9]+ to Peg [0-9]+)[.,;]?"),
@@ -59,7 +58,7 @@ _TIMES = {
 }
 _PATTERNS = {
     "ab": r"(?<![#\w])(?:#[AB]|[AB]#)(?: +(?:#[AB]|[AB]#))*(?![#\w])",
-    "acre": r"(?i)\b(on|off|undetermined)\b(?=\W*$)",
+    "acre": r"(?i)\b(on|off|undetermined)\b(?=\W*$| or\b)",
     "advanced_geometry": rf"\( ?{_N} ?, ?{_N} ?\)",
     "base_conversion": r"(?<![\w.-])([0-9]+[0-9a-z]*|[a-z]+[0-9][0-9a-z]*)(?!\w|\.[0-9])",
     "bitwise_arithmetic": r"(?<!\w)-?0x[0-9a-fA-F]+\b",
