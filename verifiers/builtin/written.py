@@ -34,6 +34,7 @@ _REWRITES = [
     )
 ]
 _CHAIN = re.compile(r"[0-9(][0-9+*/()= -]*+")
+_BRACKETS = re.compile(r" *\( *[0-9(]")
 _STUCK = re.compile(r"[\w^!%√.,+*/<>≠≈-]")  # what makes another expression of the one it is next to
 
 
@@ -98,6 +99,8 @@ def _read(claim: Claim, numbers: Counter[int], target: int, every: bool) -> Writ
     if "=" in claim.verb or len(claim.text) > _LONGEST_CLAIM:
         return None  # the whole statement has both sides
     text = plain(claim.text)
+    if _BRACKETS.match(claim.after):
+        return None  # they may belong to it; the whole statement has both
     before = plain(claim.before) if claim.verb not in (":", "") else ""
     found: list[Written | Unclear] = []
     for chain in _CHAIN.finditer(text):

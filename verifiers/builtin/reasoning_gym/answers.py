@@ -50,6 +50,7 @@ _PLAIN = [
 _NOT = re.compile(r"\b(?:not(?! only)|cannot|never|no|impossible|unable|without|fails? to)\b|n't\b", re.IGNORECASE)
 _ROW = re.compile(r"[0-9](?:[ <>]+[0-9])+")
 _OR = re.compile(r"[^.;]{0,20}\bor\b[^.;]{0,20}", re.IGNORECASE)
+_POLITE = re.compile(r"\W*(?:certainly|absolutely|of course|sure thing|hello|thanks|thank you|done|good luck)\W*", re.I)
 _STUCK = re.compile(r" *[+*/^|]|[(\[_]")  # what makes more of the answer that it follows
 _LEADING = re.compile(
     r"[\W_]*(?:(?:a|an|the|at|in|on|by|about|approximately|exactly|word|list|sequence|button|pegs?) ?)*[\W_]*",
@@ -203,6 +204,8 @@ def _whole(claim: Claim) -> str:
 def _phrase(claim: Claim, reference: str) -> str | Unclear | None:
     """Return the words of a claim if there are as many as an answer has."""
     if not claim.verb and claim.rank == Rank.MENTION:
+        return None
+    if not claim.text.strip(f"{_QUOTES}.!") or _POLITE.fullmatch(claim.text):
         return None
     text = _plain(_whole(claim)).strip(" *")
     quoted = re.match(r"[\"“'`]([^\"”`]+)[\"”'`](?=\W|$)", text)
