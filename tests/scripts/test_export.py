@@ -146,7 +146,7 @@ def test_the_card_names_every_verifier_and_no_folder_of_this_machine(verifier, s
     elif verifier:
         verifier = verifier.format(here=here)
     kwargs = {"verifier": verifier, "verifier_kwargs": {"members": {"a": [f"{here}/a.py:f", 1]}, "file": here}}
-    agent.origin = {"env": "TextGen-v0", "env_kwargs": kwargs if verifier else None}
+    agent.origin = {"env": "TextGen-v0", "env_kwargs": kwargs} if verifier else {"env": None, "env_kwargs": None}
     agent.save(tmp_path / "run" / "checkpoint")
     if isinstance(verifier, str):
         config = {"agent": "reinforce", "env_id": "TextGen-v0", "verifier": verifier}
