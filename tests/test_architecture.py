@@ -6,6 +6,7 @@ import inspect
 import re
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -35,10 +36,16 @@ PICKLES = {  # what a process sends to the child that it has started, never back
 SOURCES = [path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py"))]
 
 
+@cache
+def nodes(source: str) -> tuple[ast.AST, ...]:
+    """Return the syntax tree of a source text and all in it; the whole code is parsed once, not by every test."""
+    return tuple(ast.walk(ast.parse(source)))
+
+
 def imported(source: str) -> set[str]:
     """Return the top-level names of every absolute import in a source text, wherever it stands."""
     names = set()
-    for node in ast.walk(ast.parse(source)):
+    for node in nodes(source):
         if isinstance(node, ast.Import):
             names |= {alias.name.split(".")[0] for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
@@ -69,7 +76,7 @@ def modules(sources):
     for name, (source, is_package) in sources.items():
         base = name.split(".") if is_package else name.split(".")[:-1]
         found = set()
-        for node in ast.walk(ast.parse(source)):
+        for node in nodes(source):
             if isinstance(node, ast.Import):
                 found |= {alias.name for alias in node.names}
             elif isinstance(node, ast.ImportFrom):
@@ -139,13 +146,13 @@ def dangers(source, allowed=frozenset()):
 
     Calls are meant by the names that they have been imported under.
     """
-    tree, found, names = ast.parse(source), [], {}
-    for node in ast.walk(tree):
+    found, names = [], {}
+    for node in nodes(source):
         if isinstance(node, ast.Import):
             names |= {alias.asname or alias.name.split(".")[0]: alias.name for alias in node.names if alias.asname}
         elif isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
             names |= {alias.asname or alias.name: f"{node.module}.{alias.name}" for alias in node.names}
-    for node in ast.walk(tree):
+    for node in nodes(source):
         if not isinstance(node, ast.Call):
             continue
         first, *rest = dotted(node.func).split(".")
@@ -166,7 +173,7 @@ def test_nothing_is_evaluated_unpickled_or_swallowed():
     for path in SOURCES:
         source, place = path.read_text(encoding="utf-8"), path.relative_to(ROOT).as_posix()
         assert dangers(source, PICKLES.get(place, frozenset())) == [], place
-        for node in ast.walk(ast.parse(source)):
+        for node in nodes(source):
             if isinstance(node, ast.ExceptHandler) and all(isinstance(statement, ast.Pass) for statement in node.body):
                 assert node.type is not None, f"{place}:{node.lineno}"
                 assert getattr(node.type, "id", "") not in {"Exception", "BaseException"}, f"{place}:{node.lineno}"
@@ -207,13 +214,13 @@ def test_importing_the_verifiers_imports_nothing_heavy():
 
 def test_nothing_in_agents_names_an_environment():
     for path in (ROOT / "agents").rglob("*.py"):
-        code = ast.parse(path.read_text(encoding="utf-8"))
+        code = nodes(path.read_text(encoding="utf-8"))
         docstrings = {
             ast.get_docstring(node, clean=False)
-            for node in ast.walk(code)
+            for node in code
             if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef))
         }
-        for node in ast.walk(code):
+        for node in code:
             if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value not in docstrings:
                 assert not re.search("textgen|cartpole|arith", node.value, re.IGNORECASE), f"{path}:{node.lineno}"
 
@@ -234,7 +241,7 @@ def test_no_algorithm_is_branched_on_by_name():
     names = {name for name, _ in algorithms()}
     assert len(names) == 11
     for path in SOURCES:
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in nodes(path.read_text(encoding="utf-8")):
             if isinstance(node, ast.Compare):
                 constants = [part.value for part in (node.left, *node.comparators) if isinstance(part, ast.Constant)]
                 assert not names & {value for value in constants if isinstance(value, str)}, f"{path}:{node.lineno}"

@@ -92,68 +92,76 @@ def test_a_program_is_worth_the_tests_it_passes(completion, all_or_nothing, shar
     assert reward(ADD, completion, timeout=timeout, partial=True) == share
 
 
-@pytest.mark.parametrize(
-    ("test", "value", "passes"),
-    [
-        ("assert f() == 240", "240.0", True),  # as in Python, and as in public collections of problems
-        ("assert f() == True", "1", True),
-        ("assert f() is True", "1", False),
-        ("assert f()", "1", True),
-        ("assert f()", "[0]", True),
-        ("assert f()", "[]", False),
-        ("assert f()", "object()", False),
-        ("assert not f()", "0.0", True),
-        ("assert not f()", "None", True),
-        ("assert not f()", "'no'", False),
-        ("assert f() == Fraction(5, 6)", "__import__('fractions').Fraction(10, 12)", True),
-        ("assert f() == Fraction(5, 6)", "5 / 6", False),
-        ("assert f() == Decimal('0.1')", "__import__('decimal').Decimal('0.10')", True),
-        ("assert f() == Counter('aab')", "{'a': 2, 'b': 1}", True),
-        ("assert f() == set([1, 2])", "{2, 1}", True),
-        ("assert f() is True", "True", True),
-        ("assert f() is None", "None", True),
-        ("assert f() is None", "0", False),
-        ("assert f() == [1, 2]", "(1, 2)", False),
-        ("assert f() == (1, [2, {3}])", "(1, [2, {3}])", True),
-        ("assert f() == {1: 'a', (2, 3): None}", "{(2, 3): None, 1: 'a'}", True),
-        ("assert f() == {'a': 1}", "[['a', 1]]", False),
-        ("assert f() == {1, 2}", "frozenset({1, 2})", True),
-        ("assert f() == set()", "set()", True),
-        ("assert f() == -1.5e300, 'a message'", "-1.5e300", True),
-        ("assert f() == 'é\\ud800'", "'é\\ud800'", True),
-        ("assert f() == 1", "float('nan')", False),
-        ("assert f() == 1", "10 ** 9000", False),
-        ("assert f() == 1", "'1'", False),
-        ("assert f() == [1, 2]", "range(1, 3)", False),
-        ("assert f() == 'a'", "b'a'", False),
-        ("assert f() == 1", "__import__('enum').IntEnum('E', 'a').a", True),
-        ("assert f() == 'a'", "__import__('enum').StrEnum('E', 'a').a", True),
-        ("assert f() == 1", "__import__('enum').Enum('E', 'a').a", False),
-        ("assert f() == {'a': 2, 'b': 1}", "__import__('collections').Counter('aba')", True),
-        ("assert f() == {'a': 2}", "__import__('collections').Counter(a=2, b=0)", False),
-        ("assert f() == {'a': [1]}", "__import__('collections').defaultdict(list, a=[1])", True),
-        ("assert f() == {'b': 1, 'a': 2}", "__import__('collections').OrderedDict(a=2, b=1)", True),
-        ("assert f() == [1, 2]", "__import__('collections').deque([1, 2])", False),
-        ("assert f() == [(1, 2)]", "[__import__('collections').namedtuple('P', 'x y')(1, 2)]", True),
-        ("assert f() == [1, 2]", "__import__('collections').namedtuple('P', 'x y')(1, 2)", False),
-        ("assert f() == 0.5", "__import__('fractions').Fraction(1, 2)", True),
-        ("assert f() == 3", "__import__('fractions').Fraction(9, 3)", True),
-        ("assert f() == {3: 1}", "{__import__('fractions').Fraction(9, 3): 1}", True),
-        ("assert f() == 1.5", "__import__('decimal').Decimal('1.50')", True),
-        ("assert f() == 0.1", "__import__('decimal').Decimal('0.1')", False),
-        ("assert f() == 1", "__import__('decimal').Decimal('sNaN')", False),
-        ("assert f() == 3", "3 + 0j", True),
-        ("assert f() == 2j", "2j", True),
-        ("assert f() == {1, 2}", "{1: 0, 2: 0}.keys()", True),
-        ("assert f() == [1, 2]", "{1: 0, 2: 0}.keys()", False),
-        ("assert f() == {(1, 2)}", "{1: 2}.items()", True),
-        ("assert f() == [1]", "{0: 1}.values()", False),
-        ("assert f() is True", "__import__('fractions').Fraction(1)", False),
-        ("assert f() == 1", "type('I', (int,), {'__eq__': lambda a, b: False, '__hash__': None})(1)", True),
-    ],
-)
-def test_values_compare_as_in_python_whatever_their_class_says(test, value, passes):
-    assert reward(asks(test), f"def f():\n    return {value}\n") == float(passes)
+VALUES = [
+    ("assert f() == 240", "240.0", True),  # as in Python, and as in public collections of problems
+    ("assert f() == True", "1", True),
+    ("assert f() is True", "1", False),
+    ("assert f()", "1", True),
+    ("assert f()", "[0]", True),
+    ("assert f()", "[]", False),
+    ("assert f()", "object()", False),
+    ("assert not f()", "0.0", True),
+    ("assert not f()", "None", True),
+    ("assert not f()", "'no'", False),
+    ("assert f() == Fraction(5, 6)", "__import__('fractions').Fraction(10, 12)", True),
+    ("assert f() == Fraction(5, 6)", "5 / 6", False),
+    ("assert f() == Decimal('0.1')", "__import__('decimal').Decimal('0.10')", True),
+    ("assert f() == Counter('aab')", "{'a': 2, 'b': 1}", True),
+    ("assert f() == set([1, 2])", "{2, 1}", True),
+    ("assert f() is True", "True", True),
+    ("assert f() is None", "None", True),
+    ("assert f() is None", "0", False),
+    ("assert f() == [1, 2]", "(1, 2)", False),
+    ("assert f() == (1, [2, {3}])", "(1, [2, {3}])", True),
+    ("assert f() == {1: 'a', (2, 3): None}", "{(2, 3): None, 1: 'a'}", True),
+    ("assert f() == {'a': 1}", "[['a', 1]]", False),
+    ("assert f() == {1, 2}", "frozenset({1, 2})", True),
+    ("assert f() == set()", "set()", True),
+    ("assert f() == -1.5e300, 'a message'", "-1.5e300", True),
+    ("assert f() == 'é\\ud800'", "'é\\ud800'", True),
+    ("assert f() == 1", "float('nan')", False),
+    ("assert f() == 1", "10 ** 9000", False),
+    ("assert f() == 1", "'1'", False),
+    ("assert f() == [1, 2]", "range(1, 3)", False),
+    ("assert f() == 'a'", "b'a'", False),
+    ("assert f() == 1", "__import__('enum').IntEnum('E', 'a').a", True),
+    ("assert f() == 'a'", "__import__('enum').StrEnum('E', 'a').a", True),
+    ("assert f() == 1", "__import__('enum').Enum('E', 'a').a", False),
+    ("assert f() == {'a': 2, 'b': 1}", "__import__('collections').Counter('aba')", True),
+    ("assert f() == {'a': 2}", "__import__('collections').Counter(a=2, b=0)", False),
+    ("assert f() == {'a': [1]}", "__import__('collections').defaultdict(list, a=[1])", True),
+    ("assert f() == {'b': 1, 'a': 2}", "__import__('collections').OrderedDict(a=2, b=1)", True),
+    ("assert f() == [1, 2]", "__import__('collections').deque([1, 2])", False),
+    ("assert f() == [(1, 2)]", "[__import__('collections').namedtuple('P', 'x y')(1, 2)]", True),
+    ("assert f() == [1, 2]", "__import__('collections').namedtuple('P', 'x y')(1, 2)", False),
+    ("assert f() == 0.5", "__import__('fractions').Fraction(1, 2)", True),
+    ("assert f() == 3", "__import__('fractions').Fraction(9, 3)", True),
+    ("assert f() == {3: 1}", "{__import__('fractions').Fraction(9, 3): 1}", True),
+    ("assert f() == 1.5", "__import__('decimal').Decimal('1.50')", True),
+    ("assert f() == 0.1", "__import__('decimal').Decimal('0.1')", False),
+    ("assert f() == 1", "__import__('decimal').Decimal('sNaN')", False),
+    ("assert f() == 3", "3 + 0j", True),
+    ("assert f() == 2j", "2j", True),
+    ("assert f() == {1, 2}", "{1: 0, 2: 0}.keys()", True),
+    ("assert f() == [1, 2]", "{1: 0, 2: 0}.keys()", False),
+    ("assert f() == {(1, 2)}", "{1: 2}.items()", True),
+    ("assert f() == [1]", "{0: 1}.values()", False),
+    ("assert f() is True", "__import__('fractions').Fraction(1)", False),
+    ("assert f() == 1", "type('I', (int,), {'__eq__': lambda a, b: False, '__hash__': None})(1)", True),
+]
+
+
+@pytest.mark.parametrize(("test", "value"), [case[:2] for case in VALUES if not case[2]])
+def test_another_value_than_the_expected_one_earns_nothing(test, value):
+    assert reward(asks(test), f"def f():\n    return {value}\n") == 0.0
+
+
+def test_values_compare_as_in_python_whatever_their_class_says():
+    """All in one program, since every program needs a sandbox."""
+    right = [case[:2] for case in VALUES if case[2]]
+    tests = [test.replace("f()", f"f{number}()") for number, (test, _) in enumerate(right)]
+    program = "".join(f"def f{number}():\n    return {value}\n" for number, (_, value) in enumerate(right))
+    assert reward(asks(*tests), program, partial=True) == 1.0
 
 
 FORGERIES = {
