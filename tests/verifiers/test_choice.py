@@ -87,6 +87,25 @@ def test_an_answer_that_is_no_choice_is_an_error(problem):
     assert "none of the choices A, B, C" in verdict.reason
 
 
+@pytest.mark.parametrize(
+    ("text", "reward"),
+    [
+        (r"$$\boxed{\text{B) } \$100}$$", 1.0),
+        (r"\boxed{\textbf{(B)}\ \$100}", 1.0),
+        (r"The answer is **$\text{B) }$ \$100**.", 1.0),
+        (r"\boxed{\$100}", 1.0),
+        (r"\boxed{\text{B) } \$50}", 0.0),
+        (r"\boxed{50\%}", 0.0),
+        (r"\boxed{\text{C) } 50\%}", 0.0),
+    ],
+)
+def test_signs_that_latex_escapes_are_the_same(text, reward):
+    problem = Problem("How much?", "B", {"choices": ["$50", "$100", "$150", "50%"]})
+    assert Choice().verify(problem, text).reward == reward
+    share = Problem("How much?", "D", problem.metadata)
+    assert Choice().verify(share, r"\boxed{\text{D) } 50\%}").reward == 1.0
+
+
 def test_only_the_section_is_judged_where_there_is_one():
     assert Choice(inside="answer").verify(PERU, "A or C? <answer>B</answer>").reward == 1.0
     assert Choice(inside="answer").verify(PERU, "<answer>A or B</answer>").reward == 0.0

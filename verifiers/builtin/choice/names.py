@@ -14,10 +14,12 @@ _SAME = {
     "\N{NO-BREAK SPACE}": " ", "\N{FULLWIDTH COLON}": ":", "\N{RIGHT SINGLE QUOTATION MARK}": "'",
     "\N{LEFT SINGLE QUOTATION MARK}": "'", "\N{LEFT DOUBLE QUOTATION MARK}": '"',
     "\N{RIGHT DOUBLE QUOTATION MARK}": '"', "\N{EN DASH}": "-", "\N{EM DASH}": "-", "\t": " ", "\r": " ",
-    "**": "", "__": "", "$": "", "`": "", "\N{CROSS MARK}": "wrong ", "\N{BALLOT X}": "wrong ",
+    "\\$": "", "\\%": "%", "\\&": "&", "\\#": "#", "**": "", "__": "", "$": "", "`": "",
+    "\N{CROSS MARK}": "wrong ", "\N{BALLOT X}": "wrong ",
     "\N{HEAVY BALLOT X}": "wrong ",
 }  # fmt: skip
 _MARKUP = re.compile(r"\\(?:text(?:bf|it|rm)?|math(?:rm|bf|tt)) ?\{([^{}]*)\}|\\[()\[\]]")
+_SPACES = re.compile(" {2,}")
 _SPACE = re.compile(r"\\[,;: ]|\\q?quad\b|~")
 _SYMBOLS = re.compile("[\u2600-\u27bf\U0001f300-\U0001faff\ufe0f]")
 _HTML = re.compile(r"</?(?:b|i|u|em|strong|code|span|p|br|answer) ?/?>")
@@ -180,7 +182,7 @@ def normal(text: str) -> str:
         text = text.replace(sign, to)
     text = _SYMBOLS.sub("", text).casefold()
     if "\\" in text:
-        text = _MARKUP.sub(r"\1", _SPACE.sub(" ", text))
+        text = _SPACES.sub(" ", _MARKUP.sub(r"\1", _SPACE.sub(" ", text)))
     return _HTML.sub("", text) if "<" in text else text
 
 
