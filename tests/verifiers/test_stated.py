@@ -54,6 +54,9 @@ def label(claim):
         ("18 (the other one is 17)", 18),
         ("18\n\nLet me know if there is more!", 18),
         ("Is it 17?\n18", 18),
+        ("the: 17\nor: 1\nTotal: 18", 18),
+        ("The total is 18. Or: 17", None),
+        ("x = 18\nCheck: 18 - 1 = 17\nx = 18", 18),
         ("Is it 18?", None),
         # corrections
         ("The answer is 17. No, 18.", 18),
@@ -106,6 +109,13 @@ def test_what_repeats_the_question_contradicts_nothing():
     assert stated("18. Or maybe 18.", number, lambda one, other: False) is None
 
 
+def test_what_is_asked_for_counts_before_what_is_not():
+    asked = {"5 edges": True, "8 corners": False}.get
+    assert stated("It has 5 edges. It has 8 corners", number, asked=lambda claim: asked(claim.text.strip("."))) == 5
+    assert stated("It has 8 corners", number, asked=lambda claim: asked(claim.text)) == 8
+    assert stated("It has 5 edges. The answer is 8 corners", number, asked=lambda claim: asked(claim.text)) == 8
+
+
 def test_claims_say_where_they_stand():
     [group] = claims("So x is 18, because I say so.")
     assert group[0] == Claim("18", Rank.CONCLUSION, "is", "So x ", ", because I say so.")
@@ -119,13 +129,14 @@ def test_claims_say_where_they_stand():
 @pytest.mark.parametrize(
     ("text", "said"),
     [
+        ("No. The rest. No. 5 is.", ["No.", "The rest.", "No. 5 is."]),
         ("It is 3.5, e.g. half of 7. Good.", ["It is 3.5, e.g. half of 7.", "Good."]),
         ("2**3 is **8**. *So* `8`!", ["2**3 is 8.", "So 8!"]),
         ("It has 5, so 6 remain.", ["It has 5,", "so 6 remain."]),
         ("$$x\n= 3$$ and $y$", ["$x = 3$  and $y$"]),
         ("\\begin{align*}a &= 1\\\\ &= 2\\end{align*}", ["\\begin{align*}a &= 1\\\\ &= 2\\end{align*}"]),
         ("\\[\\begin{aligned}a &= 1\\\\ &= 2\\end{aligned}\\]", ["$a = 1 = 2$"]),
-        ("a\nb\na", ["b", "a"]),
+        ("a\nb\na", ["a", "b", "a"]),
         ("x" * 2000, []),
         ("---\n\n***", []),
     ],

@@ -48,6 +48,7 @@ from .statements import statements
 
 Result = TypeVar("Result")
 _MOST_VERBS = 8  # of a statement, the last ones
+_LABELLED = re.compile(r"[a-z][\w']* ?[:=–-] *[0-9]+")  # "or: 0" in a list of words
 _LASTING = frozenset({"is", "are", "equals", "=", ":", "'s"})
 
 
@@ -99,6 +100,7 @@ class _Found(Generic[Result]):
         epoch: the number of second thoughts ("wait", "actually") before it.
         otherwise: whether it is offered beside others: "or 18", "maybe 18".
         first: whether it is in the first statement.
+        asked: whether it names what the question asks for; see `stated`.
     """
 
     claim: Claim
@@ -106,6 +108,7 @@ class _Found(Generic[Result]):
     epoch: int
     otherwise: bool
     first: bool
+    asked: bool | None
 
 
 def stated(
@@ -113,6 +116,7 @@ def stated(
     read: Callable[[Claim], Result | Unclear | None],
     same: Callable[[Result, Result], bool] = operator.eq,
     known: Callable[[Result], bool] = lambda _: False,
+    asked: Callable[[Claim], bool | None] = lambda _: None,
 ) -> Result | None:
     """Return the result that a completion states; None where it states none, or several that differ.
 
@@ -123,6 +127,8 @@ def stated(
         same: whether two results are the same answer.
         known: whether a result only repeats what the question says: such a conclusion contradicts nothing, and does not
             count against a result that stands alone at the beginning.
+        asked: whether a claim names what the question asks for: True, False for something else only, None if it does
+            not say. "It also has 8 vertices." does not count beside "A cube has 12 edges.".
     """
     found: list[_Found[Result]] = []
     epoch, checking = 0, False
@@ -139,7 +145,10 @@ def stated(
                 continue
             if checking and claim.rank < Rank.ANSWER and not CONCLUDES.search(statement):
                 continue
-            found.append(_Found(claim, result, epoch, OTHERWISE.match(statement) is not None, number == 0))
+            otherwise = OTHERWISE.match(statement) is not None and not _LABELLED.fullmatch(statement)
+            found.append(_Found(claim, result, epoch, otherwise, number == 0, asked(claim)))
+    if any(each.asked for each in found):
+        found = [each for each in found if each.asked is not False or each.claim.rank == Rank.ANSWER]
     return _decided(found, same, known)
 
 

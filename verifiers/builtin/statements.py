@@ -8,7 +8,7 @@ from itertools import pairwise
 LONGEST_TEXT = 10_000  # characters, from the end: what is judged
 LONGEST_STATEMENT = 1_000  # a longer one states nothing
 _MOST_LINES = 500
-MOST_STATEMENTS = 100  # different ones, the last ones
+MOST_STATEMENTS = 100  # the last ones
 
 _SAME = dict.fromkeys("\r\t\u00a0\u2003", " ") | {"\N{RIGHT SINGLE QUOTATION MARK}": "'"}
 _RULE = re.compile(r"[-=*_| :]*")
@@ -29,7 +29,7 @@ _ABBREVIATION = re.compile(
     r"(?:\b(?:e\.g|i\.e|approx|ca|cf|vs|etc|mr|mrs|ms|dr|st|no|nr|fig|eq|resp|incl|a\.m|p\.m|min|sec|[a-z])\.)$",
     re.IGNORECASE,
 )
-_SENTENCE_ENDS_ANYWAY = re.compile(r"\b(?:[ap]\.m|min|sec|etc|no|[A-Z]|[a-z])\.$")
+_SENTENCE_ENDS_ANYWAY = re.compile(r"\b(?:[ap]\.m|min|sec|etc|[Nn]o|[A-Z]|[a-z])\.$")
 _ANSWER_HEADING = re.compile(
     r"(?:[\w ,']{0,60}\b)?(?:answers?|ans|result|solution)\b[\w ,']{0,60}(?::|=|\b(?:is|are))?", re.IGNORECASE
 )
@@ -39,15 +39,17 @@ _HEADING = re.compile(r".{0,200}(?::|=|\b(?:is|are|equals|be|to)|\b(?:answer|res
 def statements(text: str) -> list[str]:
     """Return what a completion says, piece by piece: without thoughts, markdown, programs and numbers of lists.
 
-    LaTeX stays as it is, displayed formulas in one line. What is said twice counts where it is said last. A heading
-    that ends in ":" or "is" is one statement with what follows it: "The answer is:\\n\\n43".
+    LaTeX stays as it is, displayed formulas in one line. What is said often counts where it is said first and last.
+    A heading that ends in ":" or "is" is one statement with what follows it: "The answer is:\\n\\n43".
     """
     text = _final(text)[-LONGEST_TEXT:]
     for sign, to in _SAME.items():
         text = text.replace(sign, to)
     lines = _joined(_lines(_without_programs(_in_one_line(text))))
     said = [statement for line in lines for statement in _sentences(line) if len(statement) <= LONGEST_STATEMENT]
-    return list(dict.fromkeys(reversed(said)))[:MOST_STATEMENTS][::-1]
+    last = {statement: place for place, statement in enumerate(said)}
+    first = {statement: place for place, statement in reversed(list(enumerate(said)))}
+    return [said[place] for place in sorted({*first.values(), *last.values()})][-MOST_STATEMENTS:]
 
 
 def _final(text: str) -> str:
