@@ -1,6 +1,6 @@
 """Answers in the form that chat models use, right and wrong: how many of them does a verifier refuse or pay?
 
-A line of tests/verifiers/answers/NAME.jsonl is an answer to a problem:
+A line of tests/verifiers/answers/NAME.jsonl is an answer to a problem; those in smollm2.jsonl were written by a model:
 {"prompt", "answer", "metadata" (optional), "completion", "right", "kwargs" (optional: of the verifier)}.
 """
 
@@ -37,12 +37,15 @@ def misjudged(name, cases=None, **kwargs):
     return refused, paid
 
 
-def assert_rates(name, refused=0.03, paid=0.01, least=100):
-    """Check that a verifier refuses at most this share of the right answers, and pays this share of the wrong ones."""
-    cases = answers(name)
+def assert_rates(name, refused=0.03, paid=0.01, least=100, file=None):
+    """Check that a verifier refuses at most this share of the right answers, and pays this share of the wrong ones.
+
+    The answers are those of the verifier's own file, unless `file` names another one.
+    """
+    cases = answers(file or name)
     right = sum(case["right"] for case in cases)
     assert len(cases) >= least
-    assert min(right, len(cases) - right) >= len(cases) // 5
+    assert min(right, len(cases) - right) >= len(cases) // 10
     wrongly_refused, wrongly_paid = misjudged(name, cases)
     assert len(wrongly_refused) <= refused * right, wrongly_refused
     assert len(wrongly_paid) <= paid * (len(cases) - right), wrongly_paid

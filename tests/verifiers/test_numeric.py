@@ -245,7 +245,11 @@ def test_what_an_option_does_not_take_is_refused(options, message):
 
 
 def test_answers_that_chat_models_write_are_judged_as_an_examiner_would():
-    assert_rates("numeric", refused=0.03, paid=0.01, least=1800)
+    assert_rates("numeric", refused=0.03, paid=0.01, least=1900)
+
+
+def test_answers_of_a_small_model_are_judged_as_an_examiner_would():
+    assert_rates("numeric", refused=0.03, paid=0.0, file="smollm2")
 
 
 SAID = "What is 15 + 3?"
@@ -310,6 +314,101 @@ def test_the_older_argument_chooses_a_rule():
 def test_another_unit_earns_nothing_and_the_same_quantity_in_other_words_does(extract, prompt, answer, right, wrong):
     verifier, form = Numeric(extract=extract), "\\boxed{{{}}}" if extract == "boxed" else "{}"
     rewards = {text: verifier.verify(Problem(prompt, answer), form.format(text)).reward for text in (*right, *wrong)}
+    assert rewards == {**dict.fromkeys(right, 1.0), **dict.fromkeys(wrong, 0.0)}
+
+
+EDGES = "How many edges does a cube have?"
+APPLES = "Each of 300 trees yields 40 kg of apples. How many kilograms are harvested?"
+PASSED = "How many students passed if 18 of 30 failed?"
+SPEED = "A train travels 150 km in 2.5 hours. What is its average speed?"
+CELSIUS = "A thermometer shows 68°F. What is this in degrees Celsius?"
+EXAMINED = [  # prompt, answer, right completions, wrong completions
+    (
+        EDGES,
+        "12",
+        [
+            "A cube has **12 edges**. It also has 8 vertices and 6 faces.",
+            "It has 12 straight edges. There are 8 corners.",
+            "A cube has 8 vertices. A cube has 12 edges. A cube has 6 faces.",
+            "It has 12 edges.\n\nIn addition, a cube has:\n- 6 faces\n- 8 vertices",
+        ],
+        ["A cube has 8 edges. It also has 12 vertices.", "A cube has 12 edges. So it has 8 edges.", "12 edges. No, 8."],
+    ),
+    (
+        PASSED,
+        "12",
+        ["12 students passed, 18 failed.", "18 students failed, 12 passed.", "30 - 18 = 12 students passed."],
+        ["12 students failed, 18 passed.", "12 failed.", "18 passed and 12 failed."],
+    ),
+    (
+        CELSIUS,
+        "20",
+        ["20", "20 °C", "20 C", "(68 - 32) × 5/9 = 20, so the temperature is 20 degrees."],
+        ["20 K", "(68 - 32) × 5/9 = 20, so the temperature is 20 K.", "20 kelvin", "20 F"],
+    ),
+    ("What is 20 °C in kelvin, rounded?", "293", ["293 K", "293K", "293 kelvin"], ["293 °C", "293 F"]),
+    ("The temperature?", "293 K", ["293 K", "293 kelvin"], ["293 °C"]),
+    ("How many people?", "20000", ["20K people", "20k"], ["20 people"]),
+    (
+        APPLES,
+        "12000",
+        [
+            "300 × 40 kg = 12,000 kg of apples (12 tonnes).",
+            "300 × 40 kg = 12,000 kg (= 12 t)",
+            "They harvest 12,000 kg of apples, which is 12 tonnes.",
+            "300 × 40 kg = 12,000 kg of apples, that is, 12 tonnes.",
+        ],
+        ["300 × 40 kg = 12,000 kg (13,000 kg)", "12,000 kg of apples (13 tonnes)", "That is 12 tonnes."],
+    ),
+    (
+        "What is 12 minus 4?",
+        "8",
+        [
+            "It is 12 - 4 = 8, the opposite of 4. In other words, 12 - 4 = 8 is a zero operation, which is what",
+            "12 - 4 = 8, which is a one-digit number.",
+        ],
+        ["12 - 4 = 8 is wrong.", "12 - 4 = 9 is a zero operation.", "12 - 4 = 7, and 8 is a one-digit number."],
+    ),
+    (
+        SPEED,
+        "60 km/h",
+        [
+            r"$\frac{150}{2.5} = 60$ km/h",
+            r"It costs $5 and so $v = 60$ km/h",
+            "$d = 150$ km, $v = 60$ km/h",
+        ],
+        [r"$\frac{150}{2.5} = 61$ km/h", "$60"],
+    ),
+    (
+        "What is 40 + 6?",
+        "46",
+        ["$40+6=46$", r"$40+6=\boxed{46}$"],
+        ["$17=46$", "$17 = 46$.", r"\boxed{17}\boxed{46}", r"\boxed{17}$\boxed{46}$", r"\boxed{46}\boxed{17}"],
+    ),
+    (
+        "What is 1/2 + 1/4?",
+        "3/4",
+        [r"\frac{3}{4}", r"$\frac{3}{4}$!", r"It is \frac{3}{4}!"],
+        [r"\frac{3}{4}!", r"$\frac{3}{4}!$", r"\frac{3!}{4}"],
+    ),
+    (
+        "How often is an e in these four words?",
+        "3",
+        ['- The: 1\n- person: 1\n- or: 0\n- me: 1\n\nTotal: 1 + 1 + 1 = 3\n\nThe letter "e" appears **3 times**.'],
+        ['- The: 1\n- or: 0\n- me: 3\n\nTotal: 1 + 3 = 4\n\nThe letter "e" appears **4 times**.', "3. Or 4."],
+    ),
+    (
+        "Solve 87z + 135 = 4311.",
+        "48",
+        ["z = 48\n\nCheck: 87 × 48 + 135 = 4176 + 135 = 4311 ✓\n\n**z = 48**", "540 - (100 + 392) = 540 - 492 = 48"],
+        ["z = 47\n\nCheck: 87 × 48 + 135 = 4311 ✓\n\n**z = 47**", "540 - (100 + 392) = 540 - 491 = 48"],
+    ),
+]
+
+
+@pytest.mark.parametrize(("prompt", "answer", "right", "wrong"), EXAMINED)
+def test_nouns_units_formulas_and_lists_are_read_as_an_examiner_does(prompt, answer, right, wrong):
+    rewards = {text: Numeric().verify(Problem(prompt, answer), text).reward for text in (*right, *wrong)}
     assert rewards == {**dict.fromkeys(right, 1.0), **dict.fromkeys(wrong, 0.0)}
 
 

@@ -8,7 +8,7 @@ from functools import lru_cache
 
 from .plain_numbers import powers_of_ten
 from .quantities import Quantity, normal, numbers_in, quantities
-from .units import UNIT, Unit, converted, units_in, units_of
+from .units import UNIT, Unit, common, converted, units_in, units_of
 
 _PERCENT = re.compile(
     r"(?<![0-9])(?<![0-9] )(?<!\bhundred )(?<!ty )(?<!teen )(?<!\bten )(?<!\bfive )(?<!\bone )(?<!\btwo )(?<!\bthree )"
@@ -93,11 +93,11 @@ def meanings(given: Quantity, reference: Quantity, prompt: str) -> list[Fraction
 def _in_units(given: Quantity, reference: Quantity, prompt: str) -> list[Fraction]:
     if reference.units:
         repeats = any((given.value, unit) in _named(prompt) for unit in given.units)
-        other = not _common(given.units, reference.units)
+        other = not common(given.units, reference.units)
         return [] if repeats and other else converted(given.value, given.units, reference.units)
     asked = asked_units(prompt)
     if asked:
-        return [given.value] if _common(given.units, asked) else []
+        return [given.value] if common(given.units, asked) else []
     own = {unit.dimension for unit in given.units}
     kinds = asked_dimensions(prompt)
     if kinds and not kinds & own:
@@ -106,7 +106,7 @@ def _in_units(given: Quantity, reference: Quantity, prompt: str) -> list[Fractio
     if not there:
         money = {unit.dimension for unit in units_in(prompt)} & _MONEY
         return [] if money and own <= _MONEY else [given.value]
-    if _common(given.units, tuple(there)):
+    if common(given.units, tuple(there)):
         return [given.value]
     return converted(given.value, given.units, tuple(there)) if len(set(there)) == 1 else []
 
@@ -116,11 +116,6 @@ def _with_powers(units: frozenset[Unit]) -> list[Unit]:
     lengths = [unit for unit in units if unit.dimension == "length"]
     powers = [Unit(f"{each.name}^{n}", f"length^{n}", each.factor**n) for each in lengths for n in (2, 3)]
     return [*units, *powers]
-
-
-def _common(one: tuple[Unit, ...], other: tuple[Unit, ...]) -> bool:
-    scales = {(unit.dimension, unit.factor) for unit in other}
-    return any((unit.dimension, unit.factor) in scales for unit in one)
 
 
 def same(one: Quantity, other: Quantity, prompt: str) -> bool:
@@ -145,7 +140,7 @@ def voted(given: Quantity, prompt: str) -> str:
     there = wanted or tuple(
         unit for unit in units_in(prompt) if unit.dimension in {each.dimension for each in given.units}
     )
-    if not given.units or _common(given.units, there):
+    if not given.units or common(given.units, there):
         return str(given.value)
     values = converted(given.value, given.units, there) if len(there) == 1 else []
     return str(values[0] if values else given.value)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from fractions import Fraction
 
 from .equations import EQUAL, is_chain, is_result
 from .number_phrases import (
@@ -26,7 +27,7 @@ from .plain_numbers import has_digit
 from .quantities import Quantity, may_have_quantity, normal, quantities, summed
 from .question import Question, question_in, words_of
 from .stated import BOX, UNCLEAR, Claim, Rank, Unclear
-from .units import converted
+from .units import UNIT, common, converted
 from .wording import changed
 
 _NAME = re.compile(r"[\s$]*[A-Za-z][A-Za-z ]{0,30}[\s$.]*")
@@ -35,7 +36,18 @@ _NEXT_CLAUSE = re.compile(r",? (?:and|while|but|making)\b|[,;] ", re.IGNORECASE)
 _UNSOLVED = re.compile(  # 2x = 8, x/2 = 9, c² = 25
     r"[0-9)] ?[A-Za-z](?:\^?[0-9]|[²³])?\s*$|(?<![A-Za-z])[A-Za-z] ?(?:/ ?[0-9]+|\^\{?[0-9]+\}?|[²³])\s*$"
 )
+_OPENS = re.compile(r"(?<!\\)\$(?=[A-Za-z\\(])[^$]*$")  # a formula
+_ADJECTIVE = re.compile(  # a two-digit number
+    r"\b(an?) (?:zero|one|two|three|four|five|six|seven|eight|nine|ten|[0-9]{1,2}-)[- ]?"
+    rf"(?!and\b|point\b|times\b|hundred|thousand|million|dozen|half|halves|third|quarter|fifth|tenth|{UNIT})(?=[a-z]{{2}})",
+    re.IGNORECASE,
+)
+_DEGREE = re.compile(r"(?<=[0-9]) ?([CFK])(?![\w'])")
+_TEMPERATURES = frozenset({"°C", "°F", "kelvin"})
+_DESCRIBED = re.compile(r"[^=]*[-+*/×÷·][^=]*=[ $]*[-0-9.,/]+[ $]*")  # 12 - 4 = 8, which "is" a fact
 _IS = re.compile(r"\W*(?:is|are|equals?|was|were)\b")
+_ROUNDED = Fraction(2, 100)  # 5 miles (8 km)
+_BRACKET = re.compile(r"[^()0-9.;]{0,30}\(([^()]*)\)")
 _MOST_WORDS = 12  # between a verb and its number
 _MOST_WORDS_AFTER = 6  # a number that stands alone
 
@@ -49,17 +61,22 @@ def reader(prompt: str) -> Callable[[Claim], Quantity | Unclear | None]:
 def _read(claim: Claim, question: Question) -> Quantity | Unclear | None:
     if DENIED_BEFORE.search(claim.before) or DENIED_AFTER.match(claim.after) or _is_beside(claim, question):
         return None
-    text = _text_of(claim, question)
-    if "?" in text:
+    before, text = claim.before, _text_of(claim, question)
+    equals = claim.verb != "" and EQUAL.fullmatch(normal(claim.verb).strip()) is not None
+    if "?" in text or (equals and before.rstrip().endswith("(")) or (not equals and _DESCRIBED.fullmatch(before)):
         return None
     *sides, right = EQUAL.split(text)
-    if claim.verb and EQUAL.fullmatch(normal(claim.verb).strip()):
-        sides = [*EQUAL.split(normal(claim.before)), *sides]
+    if equals:
+        sides = [*EQUAL.split(normal(_without_opening(before))), *sides]
     if sides and _UNSOLVED.search(sides[-1]) and not quantities(sides[-1]):
         return None
     result = _single(right, claim, question)
     if isinstance(result, Quantity) and sides and not is_chain(sides, result):
         return UNCLEAR
+    if isinstance(result, Quantity) and _disagrees(result, normal(claim.after)):
+        return UNCLEAR
+    if isinstance(result, Quantity) and (meant := _converted_from(result, before, question)):
+        return meant
     if result is None and len(sides) == 1 and claim.verb != "=":  # 18 = x, 18 = 3 * 6
         first = _single(sides[0], claim, question)
         if isinstance(first, Quantity) and (_NAME.fullmatch(right) or is_result(right, first)):
@@ -72,21 +89,57 @@ def _read(claim: Claim, question: Question) -> Quantity | Unclear | None:
 def _text_of(claim: Claim, question: Question) -> str:
     """Return the text of a claim in normal notation, with the sign before a box; "?" if it is spoiled by that."""
     text = claim.text
-    sentence = claim.rank != Rank.ALONE and claim.verb != BOX and re.search("[a-z]{2}", claim.before + text)
+    sentence = (
+        claim.rank != Rank.ALONE and claim.verb != BOX and re.search(r"(?<![\\a-z])[a-z]{2}", claim.before + text)
+    )
     if sentence and not question.factorials:
         text = re.sub(r"(?<=[0-9a-z)}$])!+(?=[\s*_$)]*$)", "", text)
-    if len(re.findall(r"(?<!\\)\$", claim.before)) % 2:
+    if not question.factorials:
+        text = re.sub(r"(?<=[$*_`\"'])!+(?=\s|$)", "", text)
+    if _without_opening(claim.before) != claim.before:
         text = re.sub(r"(?<!\\)\$(?![0-9])", " ", text, count=1)  # the end of a formula, not a currency
-    text = normal(text)
+    text = normal(re.sub(r"\(\s*[=≈] ?", "(", _ADJECTIVE.sub(r"\1 ", text)))
+    if question.dimensions & _TEMPERATURES:
+        text = _DEGREE.sub(lambda found: " kelvin" if found[1] == "K" else f"°{found[1]}", text)
     if question.share:
         text = re.sub(r"(?<=[0-9]) (?:out of|in) (?=[1-9])", "/", text)
     if claim.verb == BOX:
         before = claim.before.rstrip(" $(")
         if re.search(r"(?:^|[^\w)}]\s*)[-−]$", before) and not re.match(r"\s*-", text):
             text, before = f"-{text.strip()}", before[:-1]
-        if changed(normal(before[-80:].replace("$", "")), "") or changed("", claim.after):
+        after = re.sub(r"^[\s$]*\\boxed", " ", claim.after)
+        if changed(normal(before[-80:].replace("$", "")), "") or changed("", after):
             return "?"
     return text
+
+
+def _without_opening(before: str) -> str:
+    """Return the text before a claim without the dollar of a formula that ends in the claim."""
+    opens = _OPENS.search(before)
+    place = opens.start() if opens else -1
+    if not opens and len(re.findall(r"(?<!\\)\$", before)) % 2:
+        place = before.rindex("$")
+    return before if place < 0 else f"{before[:place]} {before[place + 1 :]}"
+
+
+def _converted_from(result: Quantity, before: str, question: Question) -> Quantity | None:
+    """Return what a result in another unit than that asked for repeats: 12,000 kg, "which is 12 tonnes"."""
+    if not question.units or not result.units or common(result.units, question.units):
+        return None
+    found = quantities(normal(before))
+    if not found or not common(found[-1].units, question.units):
+        return None
+    return found[-1] if result.value in converted(found[-1].value, found[-1].units, result.units) else None
+
+
+def _disagrees(result: Quantity, after: str) -> bool:
+    """Tell whether a bracket after a result gives another quantity in a unit of that kind: 12 kg (13,000 g)."""
+    bracket = _BRACKET.match(after)
+    found = quantities(bracket[1]) if bracket else []
+    if len(found) != 1 or bracket is None or bracket[1][found[0].end :].strip(" .$*"):
+        return False
+    values = converted(result.value, result.units, found[0].units)
+    return bool(values) and all(abs(each - found[0].value) > _ROUNDED * abs(each) for each in values)
 
 
 def _is_beside(claim: Claim, question: Question) -> bool:
@@ -133,6 +186,8 @@ def _stands_alone(text: str, first: Quantity, claim: Claim, question: Question) 
     lead, tail = text[: first.start], text[first.end :]
     if has_digit(lead) or len(lead.split()) > _MOST_WORDS:
         return False
+    if question.is_undone(first, text):
+        return False
     if is_spoiled(lead, tail) or GOES_ON.match(tail) or (is_operand(lead) and not question.asks_for(first, text)):
         return False
     if first.percent and question.percent:
@@ -165,8 +220,11 @@ def _alternative(text: str, first: Quantity, second: Quantity, question: Questio
     A list of numbers that the question names is no answer: None.
     """
     glue = text[first.end : second.start]
-    if second.value in (first.value, *converted(first.value, first.units, second.units)) or summed(first, second):
+    values = converted(first.value, first.units, second.units)
+    if second.value in (first.value, *values) or summed(first, second):
         return first
+    if values and glue.rstrip().endswith("("):
+        return UNCLEAR if _disagrees(first, text[first.end :]) else first
     if OR.fullmatch(glue):
         return UNCLEAR
     known = {first.value, second.value} <= question.known
@@ -191,6 +249,8 @@ def _odd_one(text: str, claim: Claim, question: Question) -> Quantity | None:
     asked = [each for each in found if question.asks_for(each, text)]
     odd = [each for each in found if each.value not in question.known] or asked or found[:1]
     lead, tail = text[: odd[-1].start], text[odd[-1].end :]
+    if question.is_undone(odd[-1], text):
+        return None
     if len({each.value for each in odd}) > 1 or is_spoiled(lead, tail) or (len(found) == 1 and is_operand(lead)):
         return None
     return odd[-1]

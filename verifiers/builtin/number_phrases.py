@@ -36,7 +36,8 @@ LIST = re.compile(r"[\s\"'*)$]*(?:(?:[A-Za-z]+\s+){0,3}[\s\"'*)$]*(?:,|;|and|&|,
 RANGE = re.compile(r"[\s\"'*)$%]*(?:-|–|—|to|through|and|\.\.+)[\s\"'*($]*", re.IGNORECASE)
 COMPARES = re.compile(
     r"\W*(?:more|less|fewer|greater|bigger|larger|smaller|longer|shorter|higher|lower) than\b|"
-    r"\W*(?:\w+ ){0,2}(?:times|plus|minus|multiplied|divided|added|subtracted|x)\b|\W*of\b|\s*[-+*/×÷·^!<>|±]|\\",
+    r"\W*(?:\w+ ){0,2}(?:times|plus|minus|multiplied|divided|added|subtracted|x)\b|"
+    r"\W*of\b(?!(?: [a-z]+){1,3}[\s*]*[(,;])|\s*[-+*/×÷·^!<>|±]|\\",
     re.IGNORECASE,
 )
 BOUNDARY = re.compile(

@@ -17,6 +17,7 @@ from .number_claims import reader
 from .numeric_corpus import EXAMPLES, counterexamples, spellings, written
 from .plain_numbers import LONGEST_NUMBER, read
 from .quantities import Quantity, normal, numbers_in, quantities
+from .question import question_in
 from .reference import ReferenceVerifier
 from .stated import UNCLEAR, boxed, stated
 
@@ -134,7 +135,11 @@ def quantity_in(text: str, prompt: str, rule: str) -> Quantity | None:
     if rule == STATED:
         known = numbers_in(prompt)
         return stated(
-            text, reader(prompt), lambda one, other: same(one, other, prompt), lambda result: result.value in known
+            text,
+            reader(prompt),
+            lambda one, other: same(one, other, prompt),
+            lambda result: result.value in known,
+            question_in(prompt).is_about,
         )
     return _of_line(text, rule == STRICT)
 

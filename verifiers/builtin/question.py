@@ -8,10 +8,19 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from .asked import asked_dimensions, asked_units, asks_for_percent
-from .quantities import Quantity, numbers_in
+from .phrases import CONCLUDES
+from .quantities import Quantity, normal, numbers_in, quantities
+from .stated import Claim, Rank
+from .units import Unit
 
 _SHARE = re.compile(r"probability|fraction|proportion|likelihood|chance|what (?:part|portion)", re.IGNORECASE)
 _NOUN = re.compile(r"\bhow (?:many|much)? ?([a-z]+)", re.IGNORECASE)
+_PREDICATE = re.compile(r"\bhow many(?: [a-z]+){0,2}? ([a-z]{2,}ed)\b", re.IGNORECASE)
+_COUNTED = re.compile(r"[\s*]*(?P<words>[a-z]+(?:[- ][a-z]+){0,2})", re.IGNORECASE)
+_PLURAL = re.compile(
+    r"(?!(?:minus|plus|times|less|remains|equals|is|was|this|as|has|does|gives|makes|units|pieces|items|things)\b)"
+    r"(?:[a-z]+[^s\W]s|people|children|men|women|feet|teeth|mice|geese)"
+)
 _ONE_WORD = {  # for two
     "wide": "width", "long": "length", "tall": "height", "high": "height", "deep": "depth", "old": "age",
     "heavy": "weight", "weigh": "weight", "fast": "speed", "cost": "price",
@@ -38,6 +47,8 @@ class Question(NamedTuple):
         dimensions: of the unit, or of the kind of quantity, that it asks for.
         noun: what is counted or measured: "apple" of "How many apples", "width" of "How wide".
         words: of its last sentence, without small ones.
+        predicate: what those do that are counted: "passed" of "How many students passed".
+        units: the unit that it asks for.
     """
 
     known: frozenset[Fraction]
@@ -48,9 +59,14 @@ class Question(NamedTuple):
     dimensions: frozenset[str]
     noun: str
     words: frozenset[str]
+    predicate: str
+    units: tuple[Unit, ...]
 
     def asks_for(self, quantity: Quantity, text: str) -> bool:
         """Tell whether a quantity in a text has the unit, or the noun, that the question asks for."""
+        does = self._does(quantity, text)
+        if does:
+            return does == self.predicate
         if any(unit.dimension in self.dimensions for unit in quantity.units):
             return not self.noun or self._following(quantity, text) in ("", self.noun)
         return bool(self.noun) and self._following(quantity, text) == self.noun
@@ -59,6 +75,42 @@ class Question(NamedTuple):
         """Tell whether a quantity in a text has a unit or a noun, and the question asks for something else."""
         named = quantity.units or quantity.percent or self._following(quantity, text)
         return bool(named) and not self.asks_for(quantity, text)
+
+    def is_about(self, claim: Claim) -> bool | None:
+        """Tell whether a claim counts what the question asks for; False if it counts something else only.
+
+        None if it does not say what it counts, and for what is calculated or said to be the answer.
+        """
+        if not self.noun or claim.rank == Rank.ANSWER or claim.verb == "=" or CONCLUDES.search(claim.before):
+            return None
+        text = normal(claim.text)
+        counted = [self._counted(each, text) for each in quantities(text)]
+        if any(self.noun in words for words in counted):
+            return True
+        return False if counted and all(words and _PLURAL.fullmatch(words[-1]) for words in counted) else None
+
+    def is_undone(self, quantity: Quantity, text: str) -> bool:
+        """Tell whether a quantity is of those that do something else: "12 failed", for "How many students passed"."""
+        return self._does(quantity, text) not in ("", self.predicate)
+
+    def _does(self, quantity: Quantity, text: str) -> str:
+        """Return what those do that are counted, if the question names it: "failed" of "12 students failed"."""
+        found = re.match(rf"[\s*]*(?:{self.noun}s?[\s*]+)?([a-z]+ed)\b", text[quantity.end :].lower())
+        return found[1] if self.predicate and found and found[1] in self.words else ""
+
+    def _counted(self, quantity: Quantity, text: str) -> list[str]:
+        """Return the words after a quantity up to a plural, each without its s but the last: "12 straight edges"."""
+        found = _COUNTED.match(text, quantity.end)
+        words: list[str] = []
+        for word in re.split("[- ]", found["words"].lower()) if found and not quantity.units else []:
+            if word in _SMALL_WORDS:
+                break
+            words.append(word)
+            if _one(word) == self.noun:
+                return [*words, self.noun]
+            if _PLURAL.fullmatch(word):
+                break
+        return words
 
     def _following(self, quantity: Quantity, text: str) -> str:
         """Return the word after a quantity, empty if it is none of those that say what is counted."""
@@ -69,7 +121,7 @@ class Question(NamedTuple):
 @lru_cache(maxsize=4096)
 def question_in(prompt: str) -> Question:
     """Return what a prompt says about the answers to it."""
-    noun = _NOUN.search(prompt)
+    noun, predicate = _NOUN.search(prompt), _PREDICATE.search(prompt)
     return Question(
         known=numbers_in(prompt),
         factorials="factorial" in prompt.lower() or re.search("[0-9n]!", prompt) is not None,
@@ -79,6 +131,8 @@ def question_in(prompt: str) -> Question:
         dimensions=frozenset(unit.dimension for unit in asked_units(prompt)) or asked_dimensions(prompt),
         noun=_one(noun[1].lower()) if noun and noun[1].lower() not in _SMALL_WORDS else "",
         words=words_of(re.split(r"(?<=[.!?])\s+", prompt.strip())[-1]),
+        predicate=predicate[1].lower() if predicate else "",
+        units=asked_units(prompt),
     )
 
 

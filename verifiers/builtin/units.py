@@ -67,7 +67,7 @@ _TABLE: dict[str, list[tuple[str, str, str, str]]] = {
     "radians": [("rad", "1", "", "radian")],
     "°C": [("°C", "1", "℃", "degrees? celsius|degrees? centigrade|celsius|degrees? c|degree")],
     "°F": [("°F", "1", "℉", "degrees? fahrenheit|fahrenheit|degrees? f|degree")],
-    "kelvin": [("kelvin", "1", "", "kelvin")],
+    "kelvin": [("kelvin", "1", "K", "kelvin")],
     "energy": [
         ("J", "1", "", "joule"), ("kJ", "1000", "", "kilojoule"), ("MJ", "1000000", "", "megajoule"),
         ("Wh", "3600", "", "watt[- ]hour"), ("kWh", "3600000", "", "kilowatt[- ]hour"),
@@ -157,6 +157,12 @@ def converted(value: Fraction, given: tuple[Unit, ...], wanted: tuple[Unit, ...]
     return [
         value * unit.factor / other.factor for unit in given for other in wanted if unit.dimension == other.dimension
     ]
+
+
+def common(one: tuple[Unit, ...], other: tuple[Unit, ...]) -> bool:
+    """Tell whether two spellings may mean the same unit."""
+    scales = {(unit.dimension, unit.factor) for unit in other}
+    return any((unit.dimension, unit.factor) in scales for unit in one)
 
 
 @lru_cache(maxsize=4096)
