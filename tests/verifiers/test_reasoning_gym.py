@@ -291,6 +291,22 @@ STATED = [
     ("caesar_cipher", "TIME WENT ON", "Each letter moves by one.\n\nDecrypted text: TIME WENT ON", 1.0),
     ("knights_knaves", "Amelia is a hero, and Bo is a fool.", "So Amelia is a hero, and Bo is a fool.", 1.0),
     ("knights_knaves", "Amelia is a hero, and Bo is a fool.", "So Amelia is a fool, and Bo is a hero.", 0.0),
+    ("syllogism", "No", "No. The fact that some are not tigers tells us nothing about reptiles.", 1.0),
+    ("syllogism", "No", "No, the statements say nothing about that.", 1.0),
+    ("syllogism", "No", "No, that is wrong.", 0.0),
+    ("syllogism", "Yes", "No. The fact that some are not tigers tells us nothing about reptiles.", 0.0),
+    ("complex_arithmetic", "6.0 + 3.0i", "(4 - 4i) + (2 + 7i) = (4 + 2) + (-4 + 7)i = 6 + 3i", 1.0),
+    ("complex_arithmetic", "6.0 + 3.0i", "$(4 - 4i) + (2 + 7i) = 6 + 3i$", 1.0),
+    ("complex_arithmetic", "6.0 + 3.0i", "Real: 4 + 2 = 6\nImaginary: -4 + 7 = 3\n\n6 + 3i", 1.0),
+    ("complex_arithmetic", "6.0 + 3.0i", "(4 - 4i) + (2 + 7i) = 6 + 4i", 0.0),
+    ("complex_arithmetic", "6.0 + 3.0i", "2(6 + 3i)", 0.0),
+    ("complex_arithmetic", "6.0 + 3.0i", "Either 6.0 + 3.0i or 6.00.", 0.0),
+    ("complex_arithmetic", "6.0 + 3.0i", "Either -6.00 or 6.0 + 3.0i.", 0.0),
+    ("complex_arithmetic", "6.00", "Either 6.00 or 6.0 + 3.0i.", 0.0),
+    ("base_conversion", "12323", "In pairs: 1 10 11 10 11 → 1 2 3 2 3\n\n12323", 1.0),
+    ("base_conversion", "12323", "In pairs: 1 10 11 10 11 → 1 2 3 2 3\n\n12333", 0.0),
+    ("base_conversion", "12323", "$12323_4$", 1.0),
+    ("base_conversion", "12323", "12323 or 12333", 0.0),
 ]
 
 
@@ -299,6 +315,7 @@ def test_short_answers_may_be_stated_in_a_sentence(task, answer, completion, rew
     verifier = ReasoningGym(task, size=1)
     metadata = {"word_length": 4, "start_word": "PEGS", "end_word": "BEES", "solution": answer}
     metadata |= {"simplified_numerator": 138, "simplified_denominator": 583, "numerator": 276, "denominator": 1166}
+    metadata |= {"result": (6, 3)}
     metadata |= {"problem": "(0x7d65 >> 0x2) << 0x1", "direction": "ascending", "matrix": [["#", "X"], ["O", "*"]]}
     if task == "shortest_path":
         metadata["matrix"] = [["X", "#"], ["O", "O"], ["O", "X"], ["*", "X"]]

@@ -49,6 +49,10 @@ _PLAIN = [
 ]
 _NOT = re.compile(r"\b(?:not(?! only)|cannot|never|no|impossible|unable|without|fails? to)\b|n't\b", re.IGNORECASE)
 _ROW = re.compile(r"[0-9](?:[ <>]+[0-9])+")
+_BY_DIGITS = re.compile(  # working: 1 2 3 2 3, or 1 × 256 + 2 × 64
+    r"[0-9]{1,4}(?: [0-9]{1,4}){3,}\W*$|[0-9] × [0-9^{}]+ *[+] *[0-9]+ × [0-9]"
+)
+_AGREES = re.compile(r"[\W_]*[,;:.!—–](?!.*(?:\b(?:wrong|incorrect)\b|\?))", re.DOTALL)  # No, nothing tells us
 _OR = re.compile(r"[^.;]{0,20}\bor\b[^.;]{0,20}", re.IGNORECASE)
 _POLITE = re.compile(r"\W*(?:certainly|absolutely|of course|sure thing|hello|thanks|thank you|done|good luck)\W*", re.I)
 _STUCK = re.compile(r" *[+*/^|]|[(\[_]")  # what makes more of the answer that it follows
@@ -148,7 +152,9 @@ def _token(task: str, reference: str, prompt: str, completion: str, rule: str) -
     known = {_canonical(task, found) for found in pattern.finditer(_plain(prompt))} if pattern else set()
 
     def read(claim: Claim) -> str | Unclear | None:
-        return _found(task, pattern, known, claim) if pattern else _phrase(claim, reference)
+        found = _found(task, pattern, known, claim) if pattern else _phrase(claim, reference)
+        part = task == "complex_arithmetic" and "i" in reference and claim.rank == Rank.CONCLUSION
+        return None if part and isinstance(found, str) and not re.search("[ij]", found) else found
 
     if rule in (LAST, BOXED):
         claims = [Claim(each, Rank.ANSWER) for each in statements(completion)] if rule == LAST else boxed(completion)
@@ -170,11 +176,13 @@ def _found(task: str, pattern: re.Pattern[str], known: set[str], claim: Claim) -
         return None
     text = _plain(_whole(claim))
     matches = [
-        (found, _canonical(task, found))
+        (found, answer)
         for found in pattern.finditer(text)
         if not denied(
             "" if claim.verb == ":" else pattern.sub("it", text[: found.start()]),
-            pattern.sub("it", text[found.end() :]),
+            ""
+            if (answer := _canonical(task, found)) == "No" and _AGREES.match(text, found.end())
+            else pattern.sub("it", text[found.end() :]),
         )
     ]
     for (one, answer), (other, another) in pairwise(matches):
@@ -182,6 +190,8 @@ def _found(task: str, pattern: re.Pattern[str], known: set[str], claim: Claim) -
             return UNCLEAR
     matches = [each for each in matches if each[1] not in known] or matches
     if not matches or denied("" if claim.verb in ("", ":", "=") else claim.before[-80:], claim.after):
+        return None
+    if task == "base_conversion" and claim.rank != Rank.ANSWER and _BY_DIGITS.search(text):
         return None
     if any(_STUCK.match(text, found.end()) for found, _ in matches):
         return UNCLEAR

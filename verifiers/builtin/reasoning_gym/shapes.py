@@ -44,7 +44,10 @@ _LIST = r"\[[^\[\]\n]*\]"
 _WAYS = "(?:up|down|left|right)"
 _WORD = r"[^\s,:\"*]*[^\s,:\"*.!]"
 _WORD_LIST = rf"(?<![^\s:\"*(]){_WORD}(?:, ?{_WORD})+"
-_I = r"(?:[0-9]+(?:\.[0-9]+)?)?i"
+_I = r"(?:[0-9]+(?:\.[0-9]+)? ?)?[ij]"
+_COMPLEX = (
+    rf"(?<![\w.)])(?<!\w\()\(?({_N} ?[-+] ?{_I}|-?{_I})\b\)?|(?<=\bor )({_N})(?=\W*$)|(?<![\w.])({_N})(?= or\b|, )"
+)
 _YES = re.compile(
     r"^(?:\W|\b(?:so|therefore|thus|hence|well|ok|answer)\b)*(yes|no)\b"
     r"(?=[\W_]*$|[\W_]*[,.;:!—–(-]|,? (?:it|this|that|because|since|the))",
@@ -60,9 +63,10 @@ _PATTERNS = {
     "ab": r"(?<![#\w])(?:#[AB]|[AB]#)(?: +(?:#[AB]|[AB]#))*(?![#\w])",
     "acre": r"(?i)\b(on|off|undetermined)\b(?=\W*$| or\b)",
     "advanced_geometry": rf"\( ?{_N} ?, ?{_N} ?\)",
-    "base_conversion": r"(?<![\w.-])([0-9]+[0-9a-z]*|[a-z]+[0-9][0-9a-z]*)(?!\w|\.[0-9])",
+    "base_conversion": r"(?<![\w.-])([0-9]+[0-9a-z]*|[a-z]+[0-9][0-9a-z]*)"
+    r"(?:_\{?[0-9]{1,2}\}?|[₀-₉]{1,2})?(?!\w|\.[0-9])",
     "bitwise_arithmetic": r"(?<!\w)-?0x[0-9a-fA-F]+\b",
-    "complex_arithmetic": rf"(?<![\w.])\(?({_N} ?[-+] ?{_I}|-?{_I})\b\)?|^\W*({_N})\W*$",
+    "complex_arithmetic": rf"{_COMPLEX}|^\W*({_N})\W*$",
     "course_schedule": _TRUTH,
     "cryptarithm": r"\b[A-Z] ?= ?[0-9](?:, ?(?:and )?[A-Z] ?= ?[0-9])+",
     "dice": _FRACTION,
