@@ -99,7 +99,7 @@ class Question(NamedTuple):
         return found[1] if self.predicate and found and found[1] in self.words else ""
 
     def _counted(self, quantity: Quantity, text: str) -> list[str]:
-        """Return the words after a quantity up to a plural, each without its s but the last: "12 straight edges"."""
+        """Return the words after a quantity up to a plural, and the noun of the question where they end in it."""
         found = _COUNTED.match(text, quantity.end)
         words: list[str] = []
         for word in re.split("[- ]", found["words"].lower()) if found and not quantity.units else []:
