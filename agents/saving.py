@@ -102,8 +102,8 @@ def load(
     has_env = not isinstance(agent.env, MissingEnv)
     if env is None and has_env:  # without the trust of this call, and with the name of a tokenizer that is gone
         asked = settings.get("env_kwargs", saved.facts["env_kwargs"])
-        named = {**agent.origin["env_kwargs"], **asked}
-        agent.origin["env_kwargs"] = {name: named[name] for name in named if name != "trust" or name in asked}
+        known_as = {**agent.origin["env_kwargs"], **asked}
+        agent.origin["env_kwargs"] = {key: known_as[key] for key in known_as if key != "trust" or key in asked}
     for name in COUNTERS:
         setattr(agent, name, saved.facts.get(name, 0))  # checkpoints of earlier versions have no trained_timesteps
     if agent.kl_coef or "kl_coef" not in settings:
