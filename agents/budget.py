@@ -1,4 +1,4 @@
-"""How many episodes an update takes by default if the budget of steps is small."""
+"""The default number of episodes per update for a small budget of steps."""
 
 from __future__ import annotations
 

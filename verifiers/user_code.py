@@ -122,7 +122,7 @@ def find_module_file(name: str) -> Path | None:
 def _import_file(file: Path) -> ModuleType:
     file = file.resolve()
     if not file.is_file():
-        raise ImportError(f"there is no file {str(file)!r}")
+        raise ImportError(f"the file {str(file)!r} does not exist")
     digest = hashlib.blake2b(str(file).encode(), digest_size=4).hexdigest()
     name = f"{re.sub(r'[^0-9A-Za-z_]', '_', file.stem)}_{digest}"  # two files may have the same name
     CODE.add({name: str(file)}, [str(file.parent)])

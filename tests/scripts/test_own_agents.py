@@ -87,7 +87,7 @@ def test_a_module_of_this_directory_is_named_by_its_file(file):
         ("my_agent.py:Halfed", "cannot be loaded: module 'my_agent_"),
         ("my_agent.py:no_class", "it must be a subclass of agents.Agent"),
         ("json:loads", "it must be a subclass of agents.Agent"),
-        ("no_such_file.py:Mine", "there is no file"),
+        ("no_such_file.py:Mine", "does not exist"),
         ("no_such_module:Mine", "No module named"),
     ],
 )

@@ -238,7 +238,7 @@ def test_a_file_from_a_checkpoint_needs_trust(rewards):
 @pytest.mark.parametrize(
     ("spec", "reason"),
     [
-        ("nowhere.py:f", "there is no file '.*nowhere.py'"),
+        ("nowhere.py:f", "the file '.*nowhere.py' does not exist"),
         ("my.rewards.py:h", "no attribute 'h'"),
         ("my.rewards.py", "name the function in it: my.rewards.py:my_function"),
         ("arith,lenght", "unknown verifier 'lenght'; did you mean length"),

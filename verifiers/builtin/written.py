@@ -118,7 +118,7 @@ def _read(claim: Claim, numbers: Counter[int], target: int, every: bool) -> Writ
 
 
 def _chained(chain: re.Match[str], numbers: Counter[int], target: int, every: bool) -> Written | Unclear | None:
-    """Return the expression in a chain of equal sides; None for working, and for what is no arithmetic."""
+    """Return the expression in a chain of equal sides; None for working and for anything but arithmetic."""
     text = chain[0].rstrip(" =(-*")
     sides = [side.strip() for side in text.split("=")]
     if not re.search("[-+*/]", text.strip("-")):

@@ -35,7 +35,7 @@ def tokenizer_source(model: str | Path | PreTrainedModel) -> str | None:
 
 
 def check_size(model: PreTrainedModel, vocab_size: int) -> None:
-    """Check the size of an environment's vocabulary, when nothing else is known of it.
+    """Check the size of an environment's vocabulary, if only that is known.
 
     Raises:
         ValueError: if the tokenizer that the model comes with has more tokens.

@@ -39,7 +39,7 @@ def is_plain(formula: str) -> bool:
 
 
 def letters_in(formula: str) -> frozenset[str]:
-    """Return the letters of a formula that are no commands."""
+    """Return the letters of a formula, without its commands."""
     return frozenset(re.findall("[A-Za-z]", _COMMAND.sub(" ", formula)))
 
 

@@ -44,7 +44,7 @@ class Formula(NamedTuple):
     Args:
         start: where it starts.
         end: where it ends.
-        text: as it stands there, without dollars.
+        text: the formula, without dollars.
         marked: whether it stands between dollars or the like.
     """
 
