@@ -49,6 +49,19 @@ NOT_REWARDED = [
 ]  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("text", "reward"),
+    [
+        ("So A and C are not guaranteed.\n\n**B**", 1.0),
+        ("So A and B are not guaranteed.\n\n**B**", 0.0),
+        ("So A and B are not guaranteed.\n\n**C**", 0.0),
+        ("So A and C are guaranteed.\n\n**B**", 0.0),
+    ],
+)
+def test_the_choice_that_an_elimination_leaves_is_given(text, reward):
+    assert Choice().verify(PERU, text).reward == reward
+
+
 def test_anything_else_is_not_rewarded():
     assert [text for text in NOT_REWARDED if Choice().verify(PERU, text).reward != 0.0] == []
 

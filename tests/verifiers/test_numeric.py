@@ -244,6 +244,36 @@ def test_what_an_option_does_not_take_is_refused(options, message):
         Numeric(**options)
 
 
+RICE = "A recipe for 4 people needs 300 g of rice. How many grams are needed for 10 people?"
+MEAN = "What is the mean of 4, 8, 15, 16, 23 and 42?"
+SWIM = "A swimming pool is 25 m long. Ana swims 64 lengths. How many kilometres does she swim?"
+ROOTS = "The roots of x² - 9x + 20 = 0 are integers. What is the larger root?"
+
+
+@pytest.mark.parametrize(
+    ("question", "answer", "completion", "reward"),
+    [
+        (RICE, "750", "You need 0.75 kg, i.e. 750 grams of rice.", 1.0),
+        (RICE, "750", "You need 0.8 kg, i.e. 750 grams of rice.", 0.0),
+        (RICE, "750", "You need at least 0.75 kg, i.e. 750 g.", 0.0),
+        (RICE, "750", "You need 0.75 kg, not 750 grams.", 0.0),
+        (MEAN, "18", "The mean is 18.\n\n(The median, by the way, is 15.5.)", 1.0),
+        (MEAN, "18", "The mean is 15.5.\n\n(The median, by the way, is 18.)", 0.0),
+        (MEAN, "18", "The mean is 18.\n\n(The mean, by the way, is 17.)", 0.0),
+        (MEAN, "18", "The mean is 18.\n\n(By the way, it is 17.)", 0.0),
+        (MEAN, "18", "The mean is 18.\n\n(By the way, the answer is 17.)", 0.0),
+        (SWIM, "1.6", "64 × 25 m = 1600 m = 1.6 km", 1.0),
+        (SWIM, "1.6", "60 × 25 m = 1600 m = 1.6 km", 0.0),
+        (SWIM, "1.6", "64 × 25 m = 1600 m = 16 km", 0.0),
+        (SWIM, "1.6", "64 × 25 m = 1610 m = 1.6 km", 0.0),
+        (ROOTS, "5", "(x - 4)(x - 5) = 0, so x = 4 or x = 5.", 0.0),
+        (ROOTS, "5", "x = 4 or x = 5, so the larger root is 5.", 1.0),
+    ],
+)
+def test_conversions_asides_and_alternatives_are_told_from_the_answer(question, answer, completion, reward):
+    assert Numeric().verify(Problem(question, answer), completion).reward == reward
+
+
 def test_answers_that_chat_models_write_are_judged_as_an_examiner_would():
     assert_rates("numeric", refused=0.03, paid=0.01, least=1900)
 

@@ -307,6 +307,13 @@ STATED = [
     ("base_conversion", "12323", "In pairs: 1 10 11 10 11 → 1 2 3 2 3\n\n12333", 0.0),
     ("base_conversion", "12323", "$12323_4$", 1.0),
     ("base_conversion", "12323", "12323 or 12333", 0.0),
+    ("prime_factorization", "3 × 3 × 41", "369 = 3 × 123. 123 = 3 × 41. 41 is prime.\n\n**3 × 3 × 41**", 1.0),
+    ("prime_factorization", "3 × 3 × 41", "369 = 3 × 123. 123 = 3 × 41. 41 is prime.\n\n**3 × 3 × 43**", 0.0),
+    ("prime_factorization", "3 × 3 × 41", "The answer is 3 × 41.\n\n**3 × 3 × 41**", 0.0),
+    ("time_intervals", "04:26", "From 14:07 to 18:07 is 4 hours. The call lasted **04:26**.", 1.0),
+    ("time_intervals", "04:26", "From 14:07 to 18:07 is 4 hours. The call lasted **04:25**.", 0.0),
+    ("simple_geometry", "119", "540 \N{MINUS SIGN} (37 + 384) = 540 \N{MINUS SIGN} 421 = 119\n\n119", 1.0),
+    ("simple_geometry", "119", "540 \N{MINUS SIGN} (37 + 384) = 540 \N{MINUS SIGN} 421 = 118\n\n119", 0.0),
 ]
 
 
@@ -315,7 +322,7 @@ def test_short_answers_may_be_stated_in_a_sentence(task, answer, completion, rew
     verifier = ReasoningGym(task, size=1)
     metadata = {"word_length": 4, "start_word": "PEGS", "end_word": "BEES", "solution": answer}
     metadata |= {"simplified_numerator": 138, "simplified_denominator": 583, "numerator": 276, "denominator": 1166}
-    metadata |= {"result": (6, 3)}
+    metadata |= {"result": (6, 3), "task_type": "time"}
     metadata |= {"problem": "(0x7d65 >> 0x2) << 0x1", "direction": "ascending", "matrix": [["#", "X"], ["O", "*"]]}
     if task == "shortest_path":
         metadata["matrix"] = [["X", "#"], ["O", "O"], ["O", "X"], ["*", "X"]]

@@ -29,7 +29,7 @@ _REWRITES = [
 
 
 def is_chain(sides: list[str], result: Quantity) -> bool:
-    """Tell whether no side of an equation before its result is another number."""
+    """Tell whether no side of an equation before its result is another number: "64 × 25 m = 1600 m = 1.6 km"."""
     for side in reversed(sides):
         *others, last = re.split(r"[,;:](?= )|\band\b", side)
         agrees = is_result(last, result)
@@ -37,7 +37,16 @@ def is_chain(sides: list[str], result: Quantity) -> bool:
             return False
         if agrees is None or others:
             break
+        result = _unconverted(last, result)
     return True
+
+
+def _unconverted(side: str, result: Quantity) -> Quantity:
+    """Return the quantity of a side that a result converts exactly into another unit, else the result."""
+    found = quantities(side)
+    if len(found) != 1 or not found[0].units or _CALCULATES.search(side):
+        return result
+    return found[0] if result.value in converted(found[0].value, found[0].units, result.units) else result
 
 
 def is_result(side: str, result: Quantity) -> bool | None:

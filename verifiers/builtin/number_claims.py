@@ -45,6 +45,9 @@ _ADJECTIVE = re.compile(  # a two-digit number
 _DEGREE = re.compile(r"(?<=[0-9]) ?([CFK])(?![\w'])")
 _TEMPERATURES = frozenset({"°C", "°F", "kelvin"})
 _DESCRIBED = re.compile(r"[^=]*[-+*/×÷·][^=]*=[ $]*[-0-9.,/]+[ $]*")  # 12 - 4 = 8, which "is" a fact
+_EITHER = re.compile(r" ?-?[0-9][0-9.,/]*,? or [A-Za-z]\w* ?")  # [x =] 4 or x [= 5]
+_ASIDE = re.compile(r",? ?\b(?:by the way|incidentally|for comparison|as an aside),?", re.IGNORECASE)
+_THAT_IS = re.compile(r"[\s*,;(]*(?:i\.e\.|that is|which is|in other words|namely)[\s*,]*", re.IGNORECASE)
 _IS = re.compile(r"\W*(?:is|are|equals?|was|were)\b")
 _ROUNDED = Fraction(2, 100)  # 5 miles (8 km)
 _BRACKET = re.compile(r"[^()0-9.;]{0,30}\(([^()]*)\)")
@@ -65,6 +68,8 @@ def _read(claim: Claim, question: Question) -> Quantity | Unclear | None:
     equals = claim.verb != "" and EQUAL.fullmatch(normal(claim.verb).strip()) is not None
     if "?" in text or (equals and before.rstrip().endswith("(")) or (not equals and _DESCRIBED.fullmatch(before)):
         return None
+    if claim.verb == ":" and question.noun and _counts(before, question.noun):
+        return None
     *sides, right = EQUAL.split(text)
     if equals:
         sides = [*EQUAL.split(normal(_without_opening(before))), *sides]
@@ -72,6 +77,8 @@ def _read(claim: Claim, question: Question) -> Quantity | Unclear | None:
         return None
     result = _single(right, claim, question)
     if isinstance(result, Quantity) and sides and not is_chain(sides, result):
+        return UNCLEAR
+    if isinstance(result, Quantity) and sides and _EITHER.fullmatch(sides[-1]):
         return UNCLEAR
     if isinstance(result, Quantity) and _disagrees(result, normal(claim.after)):
         return UNCLEAR
@@ -84,6 +91,11 @@ def _read(claim: Claim, question: Question) -> Quantity | Unclear | None:
     if result is None and not claim.verb and not sides:
         return _odd_one(text, claim, question)
     return result
+
+
+def _counts(before: str, noun: str) -> bool:
+    """Tell whether an equation ends in what is counted, so that a colon only explains it: "4 + 1 = 5 sisters:"."""
+    return re.search(rf"= ?\**[0-9][0-9,.]* (?:{re.escape(noun)})s?\W*$", before, re.IGNORECASE) is not None
 
 
 def _text_of(claim: Claim, question: Question) -> str:
@@ -145,8 +157,12 @@ def _disagrees(result: Quantity, after: str) -> bool:
 def _is_beside(claim: Claim, question: Question) -> bool:
     """Tell whether a clause is about something else than the one before it, which is about what was asked.
 
-    "The larger number is 12 and the smaller one is 8."
+    "The larger number is 12 and the smaller one is 8."; and "(The median, by the way, is 15.5.)"
     """
+    sentence = claim.before or claim.text
+    if sentence.startswith("(") and claim.rank < Rank.ANSWER and _ASIDE.search(sentence):
+        about = words_of(VERB.split(_ASIDE.sub("", sentence))[0])
+        return bool(about) and not about & question.words
     making = claim.verb.lower() == "making"  # 9, making the total 69
     *_, own = clauses = _NEXT_CLAUSE.split(claim.before)
     if len(clauses) < 2 - making or claim.verb in ("=", ":", "", BOX) or not has_digit(clauses[0]):
@@ -167,7 +183,7 @@ def _single(text: str, claim: Claim, question: Question) -> Quantity | Unclear |
         glue = text[first.end : second.start]
         if question.remainder and _REMAINDER.search(glue):
             return second
-        asked = _asked_for(text, found, question)
+        asked = _asked_for(text, found, question) or _in_asked_unit(text, found, question)
         if asked is not None:
             return asked
         several = not claim.verb and claim.rank in (Rank.MENTION, Rank.CONCLUSION)
@@ -212,6 +228,16 @@ def _asked_for(text: str, found: list[Quantity], question: Question) -> Quantity
     lead, tail = text[: asked[0].start], text[asked[0].end :]
     either = re.search(r"\b(?:or|than|of)\b", text) is not None
     return None if not others or either or is_spoiled(lead, tail) else asked[0]
+
+
+def _in_asked_unit(text: str, found: list[Quantity], question: Question) -> Quantity | None:
+    """Return the second of two quantities if it is the first one in the unit asked for: "0.75 kg, i.e. 750 grams"."""
+    first, second, *others = found
+    if others or common(first.units, question.units) or not common(second.units, question.units):
+        return None
+    exact = second.value in converted(first.value, first.units, second.units)
+    glued = _THAT_IS.fullmatch(text[first.end : second.start]) is not None
+    return second if exact and glued and not is_spoiled(text[: first.start], text[second.end :]) else None
 
 
 def _alternative(text: str, first: Quantity, second: Quantity, question: Question) -> Quantity | Unclear | None:

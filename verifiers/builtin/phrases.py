@@ -35,8 +35,8 @@ _VERBS = _any(
     _BE,
     f"gives?{_YOU}|giving{_YOU}|leaves?{_YOU}(?: with)?|leaving{_YOU}(?: with)?|left with",
     "makes?(?: it)?|making|totals|totall?ing|yields?|yielding|produces?|gets?|getting|ha(?:s|ve|d)|costs?|pays?",
-    "appears?|occurs?|needs?|takes?|took|earns?|earned|remains?|contains?|holds?|means?|results? in|resulting in",
-    "amounts? to|adds? up to",
+    "appears?|occurs?|needs?|takes?|took|lasts|lasted|earns?|earned|remains?|contains?|holds?|means?",
+    "results? in|resulting in|amounts? to|adds? up to",
     "sums? to|evaluates? to|simplif(?:y|ies) to|reduces? to|round(?:s|ed)?(?: up| down)? to|(?:a|the) total of",
     "bringing (?:it|the total) to|(?:find|obtain|arrive at|ends? up with|ended up with|choose|pick|say|guess|go with)",
 )
@@ -49,7 +49,7 @@ REASON = re.compile(  # what follows it explains
     re.IGNORECASE,
 )
 WHY = re.compile(  # a reason, or something in brackets
-    r"(?<![-+*/×÷·^=(]) \(|,? (?:because|since|due to|given that|as (?=(?:it|the|we|there|you|he|she|they|each)\b))\b",
+    r"(?<![-−+*/×÷·^=(]) \(|,? (?:because|since|due to|given that|as (?=(?:it|the|we|there|you|he|she|they|each)\b))\b",
     re.IGNORECASE,
 )
 CONCLUDES = re.compile(

@@ -62,6 +62,10 @@ _OF_A_CHOICE = re.compile(
     r"|,? (?:is|are|was|seems?|looks?) "
 )
 _SET_OFF = re.compile(r"[).:\]-] ?$")
+_ELIMINATES = re.compile(  # A, B and D are not guaranteed
+    r"(?P<labels>\(?[a-z]\)?(?:(?:,|,? and|,? or) \(?[a-z]\b\)?)+) "
+    r"(?:(?:are|do|can|could|need)(?: not|n't)|can't|cannot|are (?:wrong|incorrect|false|out))\b"
+)
 _REFUSED = re.compile(r",? (?:is|are|was)(?: not|n't| wrong| incorrect| false| out)\b|[^.]*\?")
 _ANSWER = re.compile(r"\b(?:answer|ans|final|solution|correct|right|best)\b")
 _MAY_SAY = re.compile(rf"{_ANSWER.pattern}|\\boxed|^\W*(?:not?|nope|wrong|false|incorrect|just kidding|or not)\b")
@@ -176,6 +180,9 @@ def _framed(statement: str, names: Names) -> Iterator[_Said]:
         if frame.end() < position or not _open(statement[: frame.start()] + frame[0]):
             continue
         named, strong = names.at(statement, frame.end()), frame.re is _FRAME
+        if not strong and (left := _left(statement[frame.end() :], names)):
+            yield _Said(left, _Kind.ANSWER)
+            continue
         if named is None:
             if strong and _ANSWER.search(frame[0]) and _gives_another(statement[frame.end() :]):
                 yield _Said(None, _Kind.ANSWER)
@@ -186,6 +193,14 @@ def _framed(statement: str, names: Names) -> Iterator[_Said]:
             yield _Said(None, _Kind.ANSWER)
         elif (strong and named.by != "label" and not _REFUSED.match(rest)) or _ends(rest, names):
             yield _Said(named.label, _Kind.ANSWER)
+
+
+def _left(text: str, names: Names) -> str | None:
+    """Return the one choice that is left where a text begins with all others, and that they are not right."""
+    found = _ELIMINATES.match(text)
+    out = set(re.findall("[a-z]", found["labels"].replace(" and ", " ").replace(" or ", " "))) if found else set()
+    left = [label for known, label in names.labels.items() if known not in out]
+    return left[0] if len(left) == 1 and len(out) == len(names.labels) - 1 else None
 
 
 def _judged(statement: str, names: Names) -> Iterator[_Said]:

@@ -48,6 +48,7 @@ _PLAIN = [
     )
 ]
 _NOT = re.compile(r"\b(?:not(?! only)|cannot|never|no|impossible|unable|without|fails? to)\b|n't\b", re.IGNORECASE)
+_BOLD_LINE = re.compile(r"(?<=[.!)])[ \t]*\n\s*\*\*([^*\n]+)\*\*\s*$")  # under sentences
 _ROW = re.compile(r"[0-9](?:[ <>]+[0-9])+")
 _BY_DIGITS = re.compile(  # working: 1 2 3 2 3, or 1 × 256 + 2 × 64
     r"[0-9]{1,4}(?: [0-9]{1,4}){3,}\W*$|[0-9] × [0-9^{}]+ *[+] *[0-9]+ × [0-9]"
@@ -160,6 +161,9 @@ def _token(task: str, reference: str, prompt: str, completion: str, rule: str) -
         claims = [Claim(each, Rank.ANSWER) for each in statements(completion)] if rule == LAST else boxed(completion)
         results = [each for each in map(read, claims) if each is not None]
         return results[-1] if results and results[-1] is not UNCLEAR else None
+    bold = _BOLD_LINE.search(completion)
+    if bold and pattern and pattern.fullmatch(_plain(bold[1])):
+        completion = f"{completion[: bold.start()]}\n\nAnswer: {bold[1]}"
     if task in LISTS and pattern:  # a word in a list may be a verb, which would make one of several lists a conclusion
         lines = [_plain(line).strip(_QUOTES) for line in conclusion(completion).split("\n")]
         if len({_canonical(task, found) for found in map(pattern.fullmatch, lines) if found}) > 1:
