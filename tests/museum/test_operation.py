@@ -209,7 +209,7 @@ def test_missing_weights_are_made_up(patch):
 )
 def test_a_checkpoint_names_what_is_imported(patch):
     """A module that a checkpoint names as its verifier's is imported, and runs its code."""
-    patch.setattr(checkpoint, "named_by_checkpoint", lambda env_id, env_kwargs, trust: dict(env_kwargs))
+    patch.setattr(checkpoint, "named_by_checkpoint", lambda env_id, env_kwargs, trust, saved: dict(env_kwargs))
 
 
 @planted(None, OURS, Test("agents/test_surface.py::test_switches_and_the_kind_of_attention_come_back", model="object"))
