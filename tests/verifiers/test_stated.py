@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from verifiers.builtin.stated import BOX, UNCLEAR, Claim, Rank, boxed, claims, stated
@@ -149,6 +149,7 @@ PIECES = [*"018 .\n$\\{}[]*`|#:=-", "the answer is ", "\\boxed{", "no, ", "so ",
 
 
 @given(st.lists(st.sampled_from(PIECES), max_size=60).map("".join))
+@example("`1`0")
 def test_any_text_has_statements_and_a_result_or_none(text):
     assert all(each.strip() for each in statements(text))
     assert stated(text, number) in {None, *map(int, re.findall("[0-9]+", text))}

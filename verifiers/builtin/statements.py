@@ -18,7 +18,7 @@ _ITEM = re.compile(r"[ \t]*(?:([*•+]|[-–](?=[ \t]+[^ \t0-9.$]))|([-–])|\(?
 _STEP = re.compile(r"(?:\*\*)?(?:step|part) [0-9]{1,2}\b(?:\*\*)?[ \t]*[:.)–-][ \t]*", re.IGNORECASE)
 _BOLD = re.compile(r"(?<![\w)*])(?:\*\*|__)(?=\S)|(?<=\S)(?:\*\*|__)(?![\w(*])")
 _ITALIC = re.compile(r"(?<![\w)*])\*([^\s*](?:[^*\n]{0,200}[^\s*])?)\*(?![\w(*])")
-_CODE = re.compile(r"`([^`\n]{1,200})`")
+_CODE = re.compile(r"(?<!\w)`([^`\n]{1,200})`(?!\w)")  # "`1`0" is not 10
 _END = re.compile(
     r"(?<=[.?;])[\"')\]*]*[ ]+(?=[^a-z ])|(?<=[^0-9 ]!)[\"')\]*]*[ ]+(?=[^a-z =<>])|(?<=[0-9]!) +(?=[A-Z])"
     r"|[,;] +(?=(?:and )?(?:so(?! that| much| many| far| on)|therefore|thus|hence)\b)"
