@@ -19,7 +19,7 @@ from .plain_numbers import LONGEST_NUMBER, read
 from .quantities import Quantity, normal, numbers_in, quantities
 from .question import question_in
 from .reference import ReferenceVerifier
-from .stated import UNCLEAR, boxed, stated
+from .stated import boxed_result, stated
 
 _LONGEST_LINE = 1_000
 
@@ -126,18 +126,18 @@ def quantity_in(text: str, prompt: str, rule: str) -> Quantity | None:
         prompt: the question, whose numbers and percent decide about "20 is 25% of 80".
         rule: what is taken for the answer; see `Numeric`.
     """
+
+    def alike(one: Quantity, other: Quantity) -> bool:
+        return same(one, other, prompt)
+
     if rule == BOXED:
-        found = [each for each in map(reader(prompt), boxed(text)) if each is not None]
-        last = found[-1] if found else None
-        if last is UNCLEAR or last is None:
-            return None
-        return last if all(each is not UNCLEAR and same(each, last, prompt) for each in found) else None
+        return boxed_result(text, reader(prompt), alike)
     if rule == STATED:
         known = numbers_in(prompt)
         return stated(
             text,
             reader(prompt),
-            lambda one, other: same(one, other, prompt),
+            alike,
             lambda result: result.value in known,
             question_in(prompt).is_about,
         )

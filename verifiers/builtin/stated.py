@@ -271,3 +271,16 @@ def boxed(text: str) -> list[Claim]:
         group[0] for statement in statements(text) if "\\boxed" in statement for group in claims(statement)
         if group[0].verb == BOX
     ]  # fmt: skip
+
+
+def boxed_result(
+    text: str,
+    read: Callable[[Claim], Result | Unclear | None],
+    same: Callable[[Result, Result], bool] = operator.eq,
+) -> Result | None:
+    """Return the result in the boxes of a completion; None where no box has one, or they differ; see `stated`."""
+    results = [each for each in map(read, boxed(text)) if each is not None]
+    last = results[-1] if results else UNCLEAR
+    if last is UNCLEAR:
+        return None
+    return last if all(each is not UNCLEAR and same(each, last) for each in results) else None

@@ -11,7 +11,7 @@ from ..asked import same
 from ..number_claims import reader as number_reader
 from ..numeric import quantity_in
 from ..quantities import Quantity, normal, numbers_in, quantities
-from ..stated import Claim, Unclear, boxed, stated
+from ..stated import Claim, Unclear, boxed, boxed_result, stated
 from ..statements import statements
 from ..text import last_line
 from ..wording import changed, denied
@@ -168,10 +168,7 @@ def given(text: str, rule: str, letters: frozenset[str], in_words: bool, prompt:
     if rule == STATED:
         return stated(text, read, _same)
     if rule == BOXED:
-        read_in = [each for each in map(read, boxed(text)) if each is not None]
-        found = [each for each in read_in if isinstance(each, Answer)]
-        agreed = len(found) == len(read_in) and all(_same(each, found[-1]) for each in found)
-        return found[-1] if found and agreed else None
+        return boxed_result(text, read, _same)
     if rule == LAST:
         last = next((each for part in reversed(statements(text)) for each in reversed(formulas(part, letters))), None)
         return answer_of([last.text]) if last else None
