@@ -53,7 +53,7 @@ def asked_units(prompt: str) -> tuple[Unit, ...]:
 
 @lru_cache(maxsize=4096)
 def asked_dimensions(prompt: str) -> frozenset[str]:
-    """Return what the last question is about, as dimensions; empty where that is not clear."""
+    """Return what the last question is about, as dimensions; empty if that is unclear."""
     question = re.split(r"(?<=[.!?])\s+", prompt.strip())[-1]
     return next((dimensions for words, dimensions in _KINDS if words.search(question)), frozenset())
 

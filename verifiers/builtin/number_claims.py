@@ -243,7 +243,7 @@ def _in_asked_unit(text: str, found: list[Quantity], question: Question) -> Quan
 def _alternative(text: str, first: Quantity, second: Quantity, question: Question) -> Quantity | Unclear | None:
     """Return UNCLEAR where a second quantity is another answer: "17 or 18", "17, 18", "17-18"; else the first.
 
-    A list of numbers that the question names is no answer: None.
+    None for a list of numbers that the question names.
     """
     glue = text[first.end : second.start]
     values = converted(first.value, first.units, second.units)

@@ -105,7 +105,7 @@ def _quantity(found: re.Match[str]) -> Quantity | None:
 
 
 def summed(first: Quantity, second: Quantity) -> Quantity | None:
-    """Return "2 hours 30 minutes" as one quantity; None where the second is no part of the first's unit."""
+    """Return "2 hours 30 minutes" as one quantity; None if the second unit is not a part of the first."""
     for unit in first.units:
         for part in second.units:
             whole = 0 <= second.value * part.factor < unit.factor and first.value.denominator == 1

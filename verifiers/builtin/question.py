@@ -40,7 +40,7 @@ class Question(NamedTuple):
 
     Args:
         known: the numbers in it.
-        factorials: whether it speaks of factorials, so that "3!" is no exclamation.
+        factorials: whether it speaks of factorials, so that "3!" is 6, not an exclamation.
         percent: whether it asks for percent.
         remainder: whether it asks for the remainder of a division.
         share: whether it asks for a share, so that "3 out of 10" is 3/10.
