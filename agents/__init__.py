@@ -1,6 +1,5 @@
 """Agents: REINFORCE and its descendants, for every environment with Gymnasium's `reset` and `step`."""
 
-from .agent import Agent
 from .algorithms import AGENTS, find_agent
 from .algorithms.a2c import A2C
 from .algorithms.cispo import CISPO
@@ -13,14 +12,15 @@ from .algorithms.reinforce import Reinforce
 from .algorithms.reinforce_baseline import ReinforceBaseline
 from .algorithms.reinforce_plus_plus import ReinforcePlusPlus
 from .algorithms.rloo import RLOO
-from .collector import Collector
-from .envs import make_envs
-from .failures import DivergedError, VerifierError
+from .core.rollout import Batch, Rollout
+from .learner.supervised import warm_start
 from .policies import ControlPolicy, LanguageModelPolicy, Policy, make_policy
-from .rollout import Batch, Rollout
-from .sb3_envs import as_vec_env
-from .sb3_extractor import TokenExtractor
-from .warm_start import warm_start
+from .policies.control.token_extractor import TokenExtractor
+from .rollouts.collector import Collector
+from .rollouts.make_envs import make_envs
+from .rollouts.sb3_envs import as_vec_env
+from .trainer.agent import Agent
+from .trainer.health import DivergedError, VerifierError
 
 __rlenv_package__ = True
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
-from agents.checks import check_choice
+from agents.core.checks import check_choice
 
 BENCHMARKS = {  # name: its module, which has `run(name, pairs) -> list[Row]`, and what it measures
     "trl-grpo": ("trl_short", "an update of GRPO on short answers, against TRL"),

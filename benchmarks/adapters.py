@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from agents import LanguageModelPolicy
-from agents.collector import Collector
+from agents.rollouts.collector import Collector
 
 from .measure import Row, alternate, clock
 from .trl_shapes import SHAPES, qwen3

@@ -7,11 +7,11 @@ from typing import Any
 import gymnasium as gym
 import torch
 
-from agents.collector import Collector
 from agents.estimators.returns import return_to_go
 from agents.policies import ControlPolicy
-from agents.stacked import Stack
-from agents.waiting_envs import WaitingCartPole, WaitingVectorEnv
+from agents.rollouts.collector import Collector
+from agents.rollouts.seed_stack import Stack
+from agents.rollouts.waiting_envs import WaitingCartPole, WaitingVectorEnv
 
 from .measure import Row, alternate, clock
 from .sb3 import ENV, Watch, greedy_return, our_agent

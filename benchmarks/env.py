@@ -10,8 +10,8 @@ import numpy as np
 import torch
 
 from agents import LanguageModelPolicy, make_envs
-from agents.collector import Collector
 from agents.policies import ControlPolicy, Policy
+from agents.rollouts.collector import Collector
 
 from .measure import Row, clock
 from .worlds import arith_envs, endless_model, letter_envs, letter_prompts, warm_model

@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 
-from agents.policies.language import decode_step as steps
 from agents.policies.language import policy as language_model
+from agents.policies.language.decoding import step as steps
 
 from .measure import clock
 

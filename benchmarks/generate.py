@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from agents import LanguageModelPolicy
-from agents.collector import Collector
+from agents.rollouts.collector import Collector
 
 from .floors import acting_floor
 from .measure import Row, alternate, clock

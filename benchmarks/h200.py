@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-from agents.checks import first_line
+from agents.core.checks import first_line
 
 from .gpu import Floors, qwen, require_gpu
 from .h200_parts import PARTS, Bench

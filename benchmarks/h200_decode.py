@@ -8,7 +8,7 @@ import torch
 from transformers import PreTrainedModel
 
 from agents import LanguageModelPolicy
-from agents.collector import Collector
+from agents.rollouts.collector import Collector
 
 from .gpu import PROMPT, TOKENS, Floors, qwen, require_gpu, text_envs
 from .measure import Row, alternate, clock

@@ -19,11 +19,14 @@ from torch.nn.functional import scaled_dot_product_attention
 from transformers import PreTrainedModel
 
 from agents import LanguageModelPolicy, find_agent
-from agents.collector import Collector
-from agents.policies.language import choosing, decoding, masks, products, training_pass
 from agents.policies.language import policy as language_model
-from agents.policies.language.cuda_graph import BUCKET, CapturedDecoder, Captures
-from agents.policies.language.decoding import Decoder
+from agents.policies.language.decoding import decoder as decoding
+from agents.policies.language.decoding import products, sampling
+from agents.policies.language.decoding.cuda_graph import BUCKET, CapturedDecoder, Captures
+from agents.policies.language.decoding.decoder import Decoder
+from agents.policies.language.models import attention as masks
+from agents.policies.language.training import forward
+from agents.rollouts.collector import Collector
 
 from .gpu import PROMPT, TOKENS, Floors, even_words, text_envs
 from .measure import Row, alternate, clock
@@ -31,11 +34,11 @@ from .measure import Row, alternate, clock
 ROOT = Path(__file__).parents[1]
 CUDNN = "attention without cuDNN"
 OFF: dict[str, list[tuple[Any, str, Any]]] = {  # technique: what switches it off
-    "tokens chosen in parts": [(choosing, "CACHED", {})],
+    "tokens chosen in parts": [(sampling, "CACHED", {})],
     "masks added": [(masks, "ADDED_ON", ())],
     "projections joined": [(products, "JOINED_ON", ())],
-    CUDNN: [(module, "without_cudnn", lambda device: nullcontext()) for module in (language_model, training_pass)],
-    "large chunks of the head": [(training_pass, "GPU_ELEMENTS", training_pass.ELEMENTS)],
+    CUDNN: [(module, "without_cudnn", lambda device: nullcontext()) for module in (language_model, forward)],
+    "large chunks of the head": [(forward, "GPU_ELEMENTS", forward.ELEMENTS)],
     "prompts read in parts": [(decoding, "PREFILL", 2**62)],
 }
 TESTED = 180  # seconds that tests/gpu may take

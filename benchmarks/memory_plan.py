@@ -19,7 +19,7 @@ from transformers import AutoModelForCausalLM, GPT2Config, LlamaConfig, Pretrain
 
 import rlenv  # noqa: F401 (registers TextGen-v0)
 from agents import AGENTS
-from agents.policies.language import memory
+from agents.policies.memory import plan as memory
 from verifiers.function import FunctionVerifier
 
 from .measure import in_a_process

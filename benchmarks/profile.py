@@ -8,9 +8,11 @@ from typing import Any
 
 import torch
 
-from agents import record
-from agents.policies.language import decode_step, decoding, training_pass
 from agents.policies.language import policy as language_model
+from agents.policies.language.decoding import decoder
+from agents.policies.language.decoding import step as decode_step
+from agents.policies.language.training import forward
+from agents.rollouts import record
 
 from .floors import counted_tokens, operations, product_speed
 from .measure import Row, clock
@@ -73,12 +75,12 @@ def _place(watch: _Watch, agent: Any) -> None:
     env, policy = agent.env, agent.policy
     for owner, name, part in (
         (env, "reset", "environment: posing problems"), (env, "step", "environment: appending, judging"),
-        (decoding.Decoder, "_prefill", "acting: reading prompts"),
+        (decoder.Decoder, "_prefill", "acting: reading prompts"),
         (decode_step.LlamaStep, "__call__", "acting: decode steps"),
-        (policy, "_choose", "acting: sampling"), (decoding.ContextDecoder, "logits", "acting: sharing contexts"),
+        (policy, "_choose", "acting: sampling"), (decoder.ContextDecoder, "logits", "acting: sharing contexts"),
         (record.Record, "rollout", "collecting: assembling the rollout"),
         (language_model, "plan_reading", "training: planning what to read"),
-        (training_pass.Reading, "outputs", "training: forward"), (torch.Tensor, "backward", "training: backward"),
+        (forward.Reading, "outputs", "training: forward"), (torch.Tensor, "backward", "training: backward"),
         (agent.policy_optimizer, "step", "training: optimizer"),
         (agent, "update", "training: advantages, loss, figures"),
     ):  # fmt: skip

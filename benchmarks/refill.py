@@ -7,8 +7,8 @@ from typing import Any
 import torch
 
 from agents import LanguageModelPolicy, Rollout
-from agents.collector import Collector
-from agents.rollout import join
+from agents.core.rollout import join
+from agents.rollouts.collector import Collector
 
 from .floors import acting_floor
 from .measure import Row, alternate, clock

@@ -10,15 +10,16 @@ from typing import Any
 import torch
 
 from agents.policies import base
-from agents.policies.language import decoding, packed, training_pass
+from agents.policies.language.decoding import decoder, packed
+from agents.policies.language.training import forward
 
 from .measure import Row, alternate, clock
 from .trl_shapes import SHAPES, our_agent, qwen3
 
 DRAWN = "one number per token"
 SWITCHES: dict[str, tuple[Any, str, int]] = {  # a constant, and the value that switches its technique off
-    "contexts as a forest": (training_pass, "MANY_NODES", sys.maxsize),
-    "stems of rows": (decoding, "WORTH_IT", sys.maxsize),
+    "contexts as a forest": (forward, "MANY_NODES", sys.maxsize),
+    "stems of rows": (decoder, "WORTH_IT", sys.maxsize),
     "packed weights": (packed, "LARGE", sys.maxsize),
     DRAWN: (base, "MANY_ACTIONS", sys.maxsize),
 }
@@ -45,7 +46,7 @@ def switched(label: str, on: bool) -> Iterator[None]:
 def _compare(name: str, label: str, pairs: int) -> Row:
     shape = SHAPES[name]
     agent = our_agent(shape, qwen3(shape))
-    if SWITCHES[label][0] is training_pass:
+    if SWITCHES[label][0] is forward:
         part, measure = "training", _trains(agent, label)
     else:
         part, measure = "acting", _acts(agent, label)

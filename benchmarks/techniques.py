@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from agents import Agent
-from agents.policies.language.decode_step import GeneralStep, make_step
+from agents.policies.language.decoding.step import GeneralStep, make_step
 
 from .measure import Row, alternate, clock
 from .trl_short import our_agent

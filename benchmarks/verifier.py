@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from agents import LanguageModelPolicy
-from agents.collector import Collector
+from agents.rollouts.collector import Collector
 from verifiers import Problem, Verdict, Verifier, make_verifier
 
 from .judges import DELAY, Indifferent, Slow

@@ -13,8 +13,8 @@ from transformers import PreTrainedModel
 
 import rlenv  # noqa: F401 (registers TextGen-v0)
 from agents import LanguageModelPolicy, Rollout, make_envs, warm_start
-from agents.collector import Collector
-from agents.policies.language.loading import load_model
+from agents.policies.language.models.loading import load_model
+from agents.rollouts.collector import Collector
 from rlenv.demonstrations import demonstrate
 from verifiers import FunctionVerifier
 

@@ -10,7 +10,8 @@ from _rlenv_scripts.main import COMMANDS, main
 from _rlenv_scripts.options import Setting
 from click import Context
 
-from agents import AGENTS, trl_names
+from agents import AGENTS
+from agents.core import trl_names
 from agents.policies import NAMES
 
 

@@ -125,7 +125,8 @@ def worker(episodes: int) -> None:
     import torch.distributed as dist
 
     import rlenv  # noqa: F401
-    from agents import AGENTS, parallel
+    from agents import AGENTS
+    from agents.distributed import parallel
     from verifiers import FunctionVerifier
 
     torch.set_num_threads(1)

@@ -12,8 +12,8 @@ from typing import Any
 import torch
 
 from agents import Agent, Batch, ReinforceBaseline
+from agents.core.rollout import join
 from agents.estimators.baselines import BASELINES
-from agents.rollout import join
 
 from .base import Check, Finding
 from .enumerable import TablePolicy, World, episodes, gradients, make_agent

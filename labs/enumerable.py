@@ -21,7 +21,7 @@ from gymnasium.vector.utils import batch_space
 from torch import nn
 
 from agents import Agent, Batch, Policy, Rollout
-from agents.defaults import DEFAULTS
+from agents.core.defaults import DEFAULTS
 from agents.policies.base import choose
 
 DEFAULTS["table"] = {"Agent": {"gamma": 1.0, "learning_rate": 0.05, "episodes_per_update": 4, "num_envs": 4}}

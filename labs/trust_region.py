@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from agents import GRPO, LanguageModelPolicy
-from agents.optimizer import PolicyOptimizer
+from agents.learner.optimizer import PolicyOptimizer
 from rlenv.task import TextGenTask
 from verifiers import Problem, Verdict, Verifier
 

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from stable_baselines3.common.callbacks import BaseCallback
 
-from agents.metrics import thinned
+from agents.learner.metrics import thinned
 
 from .progress import Interrupt, Rate
 from .run_log import log_histogram

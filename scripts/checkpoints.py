@@ -11,9 +11,10 @@ from typing import Any
 
 from stable_baselines3.common.callbacks import BaseCallback
 
-from agents import Agent, parallel
-from agents.checkpoint import read_facts
-from agents.files import whole_folder
+from agents import Agent
+from agents.checkpoints.checkpoint import read_facts
+from agents.core.files import whole_folder
+from agents.distributed import parallel
 
 from . import run_folder
 from .progress import say

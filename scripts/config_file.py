@@ -50,7 +50,7 @@ def read_config(ctx: click.Context, param: click.Parameter, value: Path | None) 
                 f"{value} sets {key!r} to a list; allowed: a value, or a table for KEY=VALUE options"
             )
         if key not in known:
-            from agents import trl_names
+            from agents.core import trl_names
 
             close = difflib.get_close_matches(key, known, n=1)
             hint = trl_names.option_hint(key, known) or (f"did you mean {close[0]!r}?" if close else "")

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from agents import AGENTS, Agent
-from agents.defaults import default_of
+from agents.core.defaults import default_of
 from rlenv.task import TextGenTask
 
 NOT_SETTINGS = ("env_kwargs", "policy_kwargs", "tensorboard_log", "verbose")

@@ -37,7 +37,7 @@ def export(
 
     AutoModelForCausalLM and AutoTokenizer load it, and its greedy generation is that of `rlenv evaluate`.
     """
-    from agents.policies.language.exporting import end_tokens, write_generation_config
+    from agents.policies.language.models.export import end_tokens, write_generation_config
 
     from . import run_folder
     from .model_card import write_card
@@ -92,7 +92,7 @@ def load_policy(checkpoint: Path) -> Any:
     Raises:
         ValueError: if the checkpoint holds another policy, or no tokenizer.
     """
-    from agents.checkpoint import read_checkpoint
+    from agents.checkpoints.checkpoint import read_checkpoint
     from agents.policies import LanguageModelPolicy, text_spaces
     from rlenv.tokenizer import load_tokenizer
 
@@ -114,7 +114,7 @@ def load_policy(checkpoint: Path) -> Any:
 
 def _write(folder: Path, fill: Any) -> None:
     """Replace an earlier export whole; write into a folder of other files, without weights that are not the model's."""
-    from agents.files import write_folder
+    from agents.core.files import write_folder
 
     if folder.exists() and any(folder.iterdir()) and not (folder / MARK).is_file():
         for pattern in WEIGHTS:

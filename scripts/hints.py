@@ -14,7 +14,7 @@ def hint_of(error: click.ClickException) -> str:
     name = error.option_name.lstrip("-").replace("-", "_")
     if name not in known()["trl"]:
         return ""
-    from agents import trl_names
+    from agents.core import trl_names
 
     said = trl_names.option_hint(name, [str(option.name) for option in error.ctx.command.params])
     return f"No such option {error.option_name!r}: {said}" if said else ""

@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from agents import Agent, Rollout, parallel
-from agents.files import reading
+from agents import Agent, Rollout
+from agents.core.files import reading
+from agents.distributed import parallel
 
 from . import panels, run_folder, samples, session
 from .agent_names import label

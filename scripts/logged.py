@@ -86,7 +86,7 @@ def _parsed(content: bytes, read: Callable[[Any], T]) -> tuple[list[T], list[int
 
 
 def read_json(file: Path) -> dict[str, Any]:
-    """Return the object in a file; unlike agents.files.read_table without an import of torch.
+    """Return the object in a file; unlike agents.core.files.read_table without an import of torch.
 
     Raises:
         ValueError: if it holds anything else.

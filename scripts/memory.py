@@ -43,7 +43,7 @@ def dry_run(given: dict[str, Any]) -> None:
     Raises:
         ValueError: if it does not fit, with the setting to lower; for an environment without text.
     """
-    from agents.policies.language import memory
+    from agents.policies.memory import plan as memory
 
     from .settings import is_text
 
@@ -60,12 +60,13 @@ def dry_run(given: dict[str, Any]) -> None:
 
 def workload(given: dict[str, Any]) -> tuple[Any, Any]:
     """Return the configuration of the model that the options name, and what the run does with it."""
-    from agents import make_envs, parallel
-    from agents.defaults import default_of
-    from agents.envs import resolve_device
-    from agents.policies.language.loading import config_of
-    from agents.policies.language.memory import Workload
+    from agents import make_envs
+    from agents.core.defaults import default_of
+    from agents.distributed import parallel
+    from agents.policies.language.models.loading import config_of
     from agents.policies.language.sharded import check_shard
+    from agents.policies.memory.plan import Workload
+    from agents.rollouts.make_envs import resolve_device
 
     from . import run_folder, session
     from .agent_names import agent_class
@@ -137,7 +138,7 @@ def available(device: str) -> int | None:
 
 def _advice(config: Any, work: Any, plan: Any, free: int) -> str:
     """Return which setting makes the busiest phase fit."""
-    from agents.policies.language import memory
+    from agents.policies.memory import plan as memory
 
     if plan.busiest == "training" and (tokens := memory.fitting_micro_batch_tokens(config, work, free)):
         return f"pass --micro-batch-tokens {tokens}"

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from agents.checkpoint import read_facts
-from agents.files import read_table
+from agents.checkpoints.checkpoint import read_facts
+from agents.core.files import read_table
 from rlenv.version import __version__
 
 from . import plots, run_folder

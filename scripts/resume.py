@@ -9,9 +9,10 @@ from typing import Any
 
 import click
 
-from agents import Agent, parallel
-from agents.envs import named_by_checkpoint
-from agents.files import read_table
+from agents import Agent
+from agents.core.files import read_table
+from agents.distributed import parallel
+from agents.rollouts.make_envs import named_by_checkpoint
 
 from . import run_folder, session, settings
 from .agent_names import check_trust

@@ -73,7 +73,7 @@ def reward_model(**given: Any) -> None:
     """
     import torch
 
-    from agents.preferences import preference_figures, train_reward_model
+    from agents.learner.reward_model import preference_figures, train_reward_model
 
     from . import run_folder as folder
     from . import settings
@@ -128,10 +128,10 @@ def _prepared(given: dict[str, Any]) -> tuple[Any, Any, Any, Any]:
     """
     from transformers.utils import logging as transformers_logging
 
-    from agents.checks import check_number
-    from agents.envs import resolve_device
+    from agents.core.checks import check_number
+    from agents.learner.reward_model import Preferences, make_reward_model
     from agents.policies import NAMES, check_name
-    from agents.preferences import Preferences, make_reward_model
+    from agents.rollouts.make_envs import resolve_device
     from rlenv.encoder import Encoder
     from rlenv.preference_pairs import load_pairs, split_pairs
     from rlenv.tokenizer import load_tokenizer

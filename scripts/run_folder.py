@@ -8,8 +8,8 @@ tracking.json    of --track: which run of the tracker this is
 samples.md       completions of the trained policy
 samples.jsonl    episodes before, during and after training, token by token; see samples.py
 report.html      the run on one page, see report/
-checkpoint/      the newest, see agents/checkpoint.py; checkpoint/policy/model loads with AutoModelForCausalLM, of
-                 sharded checkpoints once the run has reached its end
+checkpoint/      the newest, see agents/checkpoints/checkpoint.py; checkpoint/policy/model loads with
+                 AutoModelForCausalLM, of sharded checkpoints once the run has reached its end
 checkpoint-000120/   an earlier one, after 120 updates
 best/            the best by evaluation during training
 damaged/, damaged-000120/   checkpoints that a resumed run could not use; damaged-progress.csv, a table
@@ -26,8 +26,8 @@ from typing import Any
 
 import click
 
-from agents.checkpoint import read_checkpoint
-from agents.files import Lock, read_table, sync, versions, whole_folder
+from agents.checkpoints.checkpoint import read_checkpoint
+from agents.core.files import Lock, read_table, sync, versions, whole_folder
 
 from .logged import read_json
 from .progress import say

@@ -15,7 +15,7 @@ from stable_baselines3.common.logger import CSVOutputFormat, Logger, TensorBoard
 from torch.utils.tensorboard import SummaryWriter
 from typing_extensions import override
 
-from agents.files import sync
+from agents.core.files import sync
 
 from .logged import mended_lines
 from .progress import say

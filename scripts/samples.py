@@ -18,7 +18,7 @@ from stable_baselines3.common.callbacks import BaseCallback
 from transformers import PreTrainedTokenizerBase
 
 from agents import Agent, Batch, Rollout
-from agents.rollout import EARNED, NO_VERDICT
+from agents.core.rollout import EARNED, NO_VERDICT
 from rlenv.task import TextGenTask
 from verifiers import Problem
 from verifiers.conversation import text_of

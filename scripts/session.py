@@ -14,10 +14,10 @@ from rich.text import Text
 from transformers.utils import logging as transformers_logging
 
 from agents import Agent, Rollout, make_envs
-from agents.checkpoint import read_facts
-from agents.checks import MOST_SLOTS, check_count, check_number
-from agents.envs import LOOP_OFFERS
-from agents.warm_start import WarmStart
+from agents.checkpoints.checkpoint import read_facts
+from agents.core.checks import MOST_SLOTS, check_count, check_number
+from agents.learner.supervised import WarmStart
+from agents.rollouts.make_envs import LOOP_OFFERS
 from rlenv.demonstrations import demonstrate
 from rlenv.task import TextGenTask
 

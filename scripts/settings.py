@@ -5,11 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from agents import AGENTS, Agent, trl_names
-from agents.checks import check_choice, check_count
-from agents.envs import find_spec
+from agents import AGENTS, Agent
+from agents.core import trl_names
+from agents.core.checks import check_choice, check_count
 from agents.policies import tokenizer_of
-from agents.policies.language.adapters import has_adapter, library
+from agents.policies.language.models.adapters import has_adapter, library
+from agents.rollouts.make_envs import find_spec
 from rlenv.chat import read_template
 from rlenv.task import TextGenTask
 

@@ -65,7 +65,7 @@ def sft(**given: Any) -> None:
     answers' tokens, never of the prompts'. eval_loss is that of held-out problems, in nats per token. With --verifier,
     the verifier judges greedy answers as well.
     """
-    from agents import parallel
+    from agents.distributed import parallel
 
     from . import model_defaults, session, settings
     from . import run_folder as folder
@@ -119,7 +119,7 @@ def _agent(given: dict[str, Any]) -> Any:
     Raises:
         ValueError: if there are fewer episodes to evaluate than processes.
     """
-    from agents import parallel
+    from agents.distributed import parallel
 
     from . import model_defaults, session
     from .processes import join
@@ -190,7 +190,7 @@ def _held_out(agent: Any, given: dict[str, Any]) -> Any:
 
 
 def _loss(agent: Any, held_out: Any, given: dict[str, Any]) -> float | None:
-    from agents.warm_start import demonstration_loss
+    from agents.learner.supervised import demonstration_loss
 
     if held_out is None:
         return None

@@ -59,8 +59,8 @@ def train(**given: Any) -> None:
     Ctrl-C, SIGTERM and SIGHUP write a checkpoint first; --resume RUN continues from it, or after a kill from the last
     one written, as if there had been no break.
     """
-    from agents import parallel
-    from agents.files import read_table
+    from agents.core.files import read_table
+    from agents.distributed import parallel
     from verifiers.registry import trusting
 
     from . import model_defaults, resume
@@ -111,7 +111,7 @@ def _open_folder(job: Any, run_dir: Path, given: dict[str, Any], resumed: bool) 
     Raises:
         ValueError: if the run is complete.
     """
-    from agents import parallel
+    from agents.distributed import parallel
 
     from . import run_folder as folder
     from . import settings
@@ -133,7 +133,7 @@ def _open_folder(job: Any, run_dir: Path, given: dict[str, Any], resumed: bool) 
 def _told(job: Any, run_dir: Path, report: bool) -> Iterator[None]:
     """End the command with one line that says why the run stopped and where its last checkpoint is; keep the reason."""
     from agents import DivergedError, VerifierError
-    from agents.checks import first_line
+    from agents.core.checks import first_line
 
     from . import run_folder as folder
     from .faults import explain
@@ -179,7 +179,7 @@ def _checked(given: dict[str, Any]) -> dict[str, Any]:
     Raises:
         ValueError: for options that exclude each other, or a --stop-reward that is not finite.
     """
-    from agents.checks import check_number
+    from agents.core.checks import check_number
 
     from .trackers import library
 
@@ -251,7 +251,7 @@ def _report(run_dir: Path) -> bool:
 
 def _new(given: dict[str, Any]) -> tuple[Any, Path]:
     """Return the agent that the options describe and the path of its run folder; writes nothing."""
-    from agents import parallel
+    from agents.distributed import parallel
 
     from . import run_folder as folder
     from . import session, settings

@@ -21,7 +21,7 @@ from typing import Any
 import click
 import torch.distributed as dist
 
-from agents import parallel
+from agents.distributed import parallel
 
 from .progress import say
 from .torchrun import number_here

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from safetensors import SafetensorError, safe_open
 
-from agents.parts import SUFFIX
+from agents.distributed.parts import SUFFIX
 from agents.policies import NAMES
 
 from .progress import say

@@ -7,11 +7,11 @@ from typing import Any, Unpack
 import torch
 from typing_extensions import override
 
-from ..agent import Agent
-from ..checks import check_number
+from ..core.checks import check_number
+from ..core.rollout import Rollout
+from ..core.settings import AgentSettings
 from ..estimators.returns import generalized_advantage
-from ..rollout import Rollout
-from ..settings import AgentSettings
+from ..trainer.agent import Agent
 
 
 class ActorCriticSettings(AgentSettings, total=False):

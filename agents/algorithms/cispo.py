@@ -8,10 +8,10 @@ from typing import Any, Unpack
 import torch
 from typing_extensions import override
 
-from ..checks import check_choice, check_number
+from ..core.checks import check_choice, check_number
+from ..core.rollout import Batch, Rollout
 from ..estimators import aggregation, losses, returns, scaling
-from ..rollout import Batch, Rollout
-from ._proximal import PassesAgent, PassesSettings
+from ..trainer.proximal import PassesAgent, PassesSettings
 
 
 class CISPO(PassesAgent):

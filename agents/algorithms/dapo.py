@@ -9,11 +9,11 @@ import torch
 from stable_baselines3.common.callbacks import BaseCallback
 from typing_extensions import override
 
-from ..checks import Scheduled, check_count, check_flag
-from ..envs import step_limit
+from ..core.checks import Scheduled, check_count, check_flag
+from ..core.rollout import Batch, Rollout, join
 from ..estimators import aggregation, returns, scaling
-from ..rollout import Batch, Rollout, join
-from ._proximal import ClipSettings, ProximalAgent
+from ..rollouts.make_envs import step_limit
+from ..trainer.proximal import ClipSettings, ProximalAgent
 
 
 class DAPO(ProximalAgent):

@@ -7,10 +7,10 @@ from typing import Any, Unpack
 import torch
 from typing_extensions import override
 
-from ..envs import step_limit
+from ..core.rollout import Rollout
 from ..estimators import aggregation, baselines, returns
-from ..rollout import Rollout
-from ._proximal import ProximalAgent, ProximalSettings
+from ..rollouts.make_envs import step_limit
+from ..trainer.proximal import ProximalAgent, ProximalSettings
 
 
 class DrGRPO(ProximalAgent):

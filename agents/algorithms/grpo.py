@@ -7,10 +7,10 @@ from typing import Any, Unpack
 import torch
 from typing_extensions import override
 
-from ..checks import check_choice
+from ..core.checks import check_choice
+from ..core.rollout import Rollout
 from ..estimators import aggregation, returns, scaling
-from ..rollout import Rollout
-from ._proximal import ProximalAgent, ProximalSettings
+from ..trainer.proximal import ProximalAgent, ProximalSettings
 
 
 class GRPO(ProximalAgent):

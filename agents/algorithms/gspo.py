@@ -7,10 +7,10 @@ from typing import Any, Unpack
 import torch
 from typing_extensions import override
 
-from ..checks import Scheduled
+from ..core.checks import Scheduled
+from ..core.rollout import Batch
 from ..estimators import losses
-from ..rollout import Batch
-from ._proximal import PassesSettings
+from ..trainer.proximal import PassesSettings
 from .grpo import GRPO
 
 

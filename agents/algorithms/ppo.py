@@ -9,11 +9,11 @@ from typing import Any, Unpack
 import torch
 from typing_extensions import override
 
-from ..checks import Scheduled, check_flag, check_schedule
+from ..core.checks import Scheduled, check_flag, check_schedule
+from ..core.rollout import Batch, Rollout
 from ..estimators import aggregation, losses, scaling
-from ..rollout import Batch, Rollout
+from ..trainer.proximal import ProximalAgent, ProximalSettings
 from ._actor_critic import ActorCritic, ActorCriticSettings
-from ._proximal import ProximalAgent, ProximalSettings
 
 
 class PPOSettings(ProximalSettings, ActorCriticSettings, total=False):

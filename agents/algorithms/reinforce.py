@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 from typing_extensions import override
 
-from ..agent import Agent
+from ..core.rollout import Rollout
 from ..estimators import aggregation, returns
-from ..rollout import Rollout
+from ..trainer.agent import Agent
 
 
 class Reinforce(Agent):

@@ -7,12 +7,12 @@ from typing import Any, Unpack
 import torch
 from typing_extensions import override
 
-from ..agent import Agent
-from ..checks import check_choice
+from ..core.checks import check_choice
+from ..core.rollout import Rollout
+from ..core.settings import AgentSettings
 from ..estimators import aggregation, returns
 from ..estimators.baselines import BASELINES, RunningMean
-from ..rollout import Rollout
-from ..settings import AgentSettings
+from ..trainer.agent import Agent
 
 RETURNS = {"return-to-go": returns.return_to_go, "episode": returns.episode_return}
 OF_A_GROUP = ("group-mean", "leave-one-out")

@@ -7,11 +7,11 @@ from typing import Any, Unpack
 import torch
 from typing_extensions import override
 
-from ..checks import check_choice
+from ..core.checks import check_choice
+from ..core.rollout import Rollout
 from ..estimators import aggregation, returns, scaling
 from ..estimators.baselines import BASELINES
-from ..rollout import Rollout
-from ._proximal import ProximalAgent, ProximalSettings
+from ..trainer.proximal import ProximalAgent, ProximalSettings
 
 ALLOWED = ("none", "group-mean")
 

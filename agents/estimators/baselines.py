@@ -22,7 +22,7 @@ from typing import Any
 
 import torch
 
-from ..rollout import Rollout
+from ..core.rollout import Rollout
 
 Baseline = Callable[[torch.Tensor, Rollout], torch.Tensor]
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import torch
 
-from ..rollout import Rollout
+from ..core.rollout import Rollout
 from .baselines import counted, group_mean, group_sum
 
 

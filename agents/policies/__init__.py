@@ -1,10 +1,10 @@
 """Policies, which choose actions: `base.py` defines what one is."""
 
 from .base import Policy
-from .control import ControlPolicy
-from .language.loading import find_config, text_spaces
+from .control.policy import ControlPolicy
+from .language.models.loading import find_config, text_spaces
+from .language.nucleus import SampledPolicy
 from .language.policy import LanguageModelPolicy
-from .language.sampling import SampledPolicy
 from .make import KINDS, NAMES, SavedPolicy, check_name, make_policy, tokenizer_of
 
 __all__ = [

@@ -13,9 +13,9 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import nn
 
-from ..parts import are_parts, load_parts
-from ..rollout import Obs, Rollout, map_obs
-from ..shards import local
+from ..core.rollout import Obs, Rollout, map_obs
+from ..distributed.parts import are_parts, load_parts
+from ..distributed.shards import local
 
 State = Any
 MANY_ACTIONS = 4096  # see `sample_categorical`
@@ -39,7 +39,7 @@ class Policy(nn.Module):
     Attributes:
         obs_from_actions: True if every later observation is the first one plus the actions since, so that a rollout
             stores first observations only.
-        kind: the name of this class in checkpoints and in `agents.defaults`.
+        kind: the name of this class in checkpoints and in `agents.core.defaults`.
         sharded: whether each process holds a part of the weights only; then training passes are of all together.
     """
 

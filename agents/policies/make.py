@@ -10,13 +10,13 @@ from typing import Any
 from gymnasium import spaces
 from transformers import PreTrainedModel
 
-from ..files import reading
+from ..core.files import reading
 from .base import Policy
-from .control import CLASSES, ControlPolicy
-from .language.loading import find_config, is_text
+from .control.policy import CLASSES, ControlPolicy
+from .language.models.loading import find_config, is_text
+from .language.models.presets import PRESETS
+from .language.models.vocabulary import tokenizer_source
 from .language.policy import LanguageModelPolicy
-from .language.presets import PRESETS
-from .language.vocabulary import tokenizer_source
 
 KINDS: dict[str, type[Policy]] = {cls.kind: cls for cls in (ControlPolicy, LanguageModelPolicy)}
 NAMES = ("auto", *CLASSES, *PRESETS)

@@ -94,7 +94,7 @@ def compare(**given: Any) -> None:  # fmt: skip
     report.md, report.json, curves.png and report.html. The same command again continues an interrupted comparison; it
     may add agents and seeds.
     """
-    from agents import parallel
+    from agents.distributed import parallel
 
     from ..processes import join
     from .study import Study
@@ -140,7 +140,7 @@ def _agents(names: str) -> list[str]:
 
 def _with_defaults(given: dict[str, Any]) -> dict[str, Any]:
     """Return the options with what depends on the environment filled in."""
-    from agents.envs import find_spec, traits_of
+    from agents.rollouts.make_envs import find_spec, traits_of
 
     from ..model_defaults import warm_start_steps
     from ..settings import is_text
@@ -164,8 +164,8 @@ def _with_defaults(given: dict[str, Any]) -> dict[str, Any]:
 
 def _check(agents: list[str], given: dict[str, Any]) -> None:
     """Make what every run will make, so that bad input is an error before the first run starts."""
-    from agents.checks import check_number
-    from agents.envs import resolve_device
+    from agents.core.checks import check_number
+    from agents.rollouts.make_envs import resolve_device
 
     from .. import session, settings
 
@@ -186,9 +186,9 @@ def _check(agents: list[str], given: dict[str, Any]) -> None:
 
 
 def _check_stack(name: str, agent: Any) -> None:
-    from agents import stacked
+    from agents.rollouts import seed_stack
 
     try:
-        stacked.check(agent)
+        seed_stack.check(agent)
     except ValueError as error:
         raise ValueError(f"--vectorize-seeds does not take {name} with these options: {error}") from error

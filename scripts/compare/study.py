@@ -18,8 +18,8 @@ from typing import Any
 
 import click
 
-from agents import parallel
-from agents.files import Lock
+from agents.core.files import Lock
+from agents.distributed import parallel
 
 from .. import run_folder, session
 from ..agent_names import label

@@ -1,4 +1,4 @@
-"""Run `rlenv train` with several seeds in this process, each in a thread; see agents/stacked.py."""
+"""Run `rlenv train` with several seeds in this process, each in a thread; see agents/rollouts/seed_stack.py."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any, TextIO
 
 import click
 
-from agents.stacked import Stack
+from agents.rollouts.seed_stack import Stack
 
 from ..faults import explain
 from ..train import train

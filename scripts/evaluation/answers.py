@@ -15,9 +15,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from agents import Collector, Policy, Rollout, parallel
-from agents.collector import OnStep
-from agents.rollout import NO_VERDICT
+from agents import Collector, Policy, Rollout
+from agents.core.rollout import NO_VERDICT
+from agents.distributed import parallel
+from agents.rollouts.collector import OnStep
 from rlenv.task import TextGenTask
 
 from ..progress import Rate

@@ -95,7 +95,7 @@ def evaluate(runs: tuple[Path, ...], **given: Any) -> None:
 
 
 def _figures_of(run: Path, given: dict[str, Any]) -> dict[str, Any]:
-    from agents import parallel
+    from agents.distributed import parallel
 
     from .. import session
     from ..progress import progress_bar
@@ -117,7 +117,7 @@ def _figures_of(run: Path, given: dict[str, Any]) -> dict[str, Any]:
 
 def _on_text(subject: Subject, given: dict[str, Any]) -> dict[str, Any]:
     """Return the figures of a language model: those of an earlier evaluation with the same settings, if any."""
-    from agents import parallel
+    from agents.distributed import parallel
 
     from ..progress import say
     from .completions import CompletionFile
@@ -140,8 +140,8 @@ def _on_text(subject: Subject, given: dict[str, Any]) -> dict[str, Any]:
 
 def _settings(subject: Subject, given: dict[str, Any]) -> dict[str, Any]:
     """Return everything that decides what an evaluation finds."""
-    from agents.checks import check_number
-    from agents.envs import resolve_device
+    from agents.core.checks import check_number
+    from agents.rollouts.make_envs import resolve_device
     from rlenv.version import __version__
 
     from .subject import policy_arguments
@@ -183,7 +183,7 @@ def _title(settings: dict[str, Any]) -> str:
 
 def _play(subject: Subject, file: Any, given: dict[str, Any]) -> None:
     """Write the completions that are missing, and the figures."""
-    from agents import parallel
+    from agents.distributed import parallel
     from agents.policies import SampledPolicy
 
     from .. import session
@@ -228,7 +228,7 @@ def _load(subject: Subject, given: dict[str, Any], content: str) -> Loaded:
     Raises:
         ValueError: if a run that goes on has replaced its checkpoint meanwhile.
     """
-    from agents import parallel
+    from agents.distributed import parallel
 
     loaded: list[Loaded] = []
 

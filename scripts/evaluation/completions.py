@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from agents.files import read_table
+from agents.core.files import read_table
 
 from ..logged import damaged_lines, read_lines
 from ..progress import say

@@ -10,7 +10,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-from agents.files import Lock
+from agents.core.files import Lock
 
 from ..progress import say
 from ..run_folder import check_place

@@ -11,10 +11,10 @@ from typing import Any
 import torch
 
 from agents import make_envs, make_policy
-from agents.checkpoint import read_facts
-from agents.envs import LOOP_OFFERS, named_by_checkpoint, named_by_user, resolve_device
-from agents.files import MANIFEST, whole_folder
+from agents.checkpoints.checkpoint import read_facts
+from agents.core.files import MANIFEST, whole_folder
 from agents.policies import check_name, find_config
+from agents.rollouts.make_envs import LOOP_OFFERS, named_by_checkpoint, named_by_user, resolve_device
 from rlenv.task import TextGenTask
 
 from .. import run_folder, session, settings

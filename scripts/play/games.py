@@ -9,7 +9,7 @@ from typing import Any, cast
 import numpy as np
 from gymnasium import Env, spaces
 
-from agents.choices import Choices
+from agents.rollouts.action_probabilities import Choices
 from rlenv.picture import token_text
 
 from ..terminal import plain

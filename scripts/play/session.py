@@ -12,7 +12,7 @@ import click
 import gymnasium as gym
 import torch
 
-from agents.choices import Choices, Onlooker
+from agents.rollouts.action_probabilities import Choices, Onlooker
 
 from ..terminal import interactive
 from .film import Film

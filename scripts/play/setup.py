@@ -9,9 +9,9 @@ from typing import Any
 import gymnasium as gym
 
 import rlenv  # noqa: F401 (registers TextGen-v0)
-from agents.checks import first_line
-from agents.choices import Onlooker
+from agents.core.checks import first_line
 from agents.policies import SampledPolicy
+from agents.rollouts.action_probabilities import Onlooker
 
 from .. import settings
 from ..evaluation import subject as subjects

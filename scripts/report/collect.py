@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from agents.files import read_table
+from agents.core.files import read_table
 
 from .. import run_folder
 from ..agent_names import label

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from agents.files import is_locked
+from agents.core.files import is_locked
 
 from .. import run_folder
 from .collect import Run

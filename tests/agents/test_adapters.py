@@ -22,10 +22,11 @@ from transformers import AutoModelForCausalLM, Qwen2Config
 
 from agents import A2C, RLOO, Agent, DivergedError, LanguageModelPolicy, Reinforce
 from agents.policies.base import weights_digest
-from agents.policies.language import adapters, merging
 from agents.policies.language import policy as language_model
-from agents.policies.language.cuda_graph import CapturedDecoder
-from agents.policies.language.decode_step import LlamaStep
+from agents.policies.language.decoding import merged_adapter
+from agents.policies.language.decoding.cuda_graph import CapturedDecoder
+from agents.policies.language.decoding.step import LlamaStep
+from agents.policies.language.models import adapters
 from rlenv.tokenizer import character_tokenizer
 
 VOCAB = len(ALPHABET) + 2
@@ -195,7 +196,7 @@ def test_in_half_precision_the_products_stay_apart():
 @pytest.mark.parametrize(("model", "targets"), [("llama", "all-linear"), ("qwen2", "k_proj,down_proj,up_proj")])
 def test_stacked_products_are_those_of_the_adapter(model, targets, monkeypatch):
     """In double precision, where nothing hides behind rounding; Qwen2 has biases in some projections."""
-    monkeypatch.setattr(language_model, "for_acting", merging.Apart)
+    monkeypatch.setattr(language_model, "for_acting", merged_adapter.Apart)
     envs = text_envs(4, group_size=2)
     sizes = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
     config = Qwen2Config(vocab_size=VOCAB, num_key_value_heads=2, initializer_range=0.3, **sizes)
@@ -210,7 +211,9 @@ def test_stacked_products_are_those_of_the_adapter(model, targets, monkeypatch):
     for seed in (1, 2):
         check_acting_equals_training(train_a_bit(policy, seed), envs, EXACT)
     assert type(policy._step) is LlamaStep
-    assert any(isinstance(each, merging.Stacked) for layer in policy._step.layers for each in vars(layer).values())
+    assert any(
+        isinstance(each, merged_adapter.Stacked) for layer in policy._step.layers for each in vars(layer).values()
+    )
 
 
 def test_a_hook_keeps_the_products_apart():

@@ -14,8 +14,8 @@ from tiny_models import CONTEXT, text_envs, tiny_model, tiny_policy
 
 import rlenv  # noqa: F401 (registers TextGen-v0)
 from agents import GRPO, PPO, RLOO, DivergedError, Reinforce, ReinforceBaseline, VerifierError
-from agents.metrics import rollout_metrics
-from agents.optimizer import MAX_SKIPPED
+from agents.learner.metrics import rollout_metrics
+from agents.learner.optimizer import MAX_SKIPPED
 
 NAN, INF = float("nan"), float("inf")
 

@@ -13,7 +13,7 @@ from tiny_models import text_envs, tiny_model
 import rlenv  # noqa: F401 (registers TextGen-v0)
 from agents import AGENTS, Agent, ReinforceBaseline, ReinforcePlusPlus, find_agent
 from agents.algorithms._actor_critic import ActorCritic
-from agents.algorithms._proximal import PassesAgent, ProximalAgent
+from agents.trainer.proximal import PassesAgent, ProximalAgent
 
 NAN, INF = float("nan"), float("inf")
 names = pytest.mark.parametrize("name", AGENTS)

@@ -10,8 +10,8 @@ from drawn import drawn
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agents.core.rollout import Rollout
 from agents.estimators.baselines import BASELINES, RunningMean, batch_mean, group_mean, leave_one_out, none, value
-from agents.rollout import Rollout
 
 few = drawn(60)
 

@@ -12,9 +12,9 @@ from tiny_models import tiny_model
 
 import rlenv  # noqa: F401
 from agents import AGENTS, PPO, Agent, DivergedError, Reinforce, ReinforceBaseline
-from agents.checkpoint import Checkpoint
-from agents.files import seal
-from agents.policies.language.loading import load_model
+from agents.checkpoints.checkpoint import Checkpoint
+from agents.core.files import seal
+from agents.policies.language.models.loading import load_model
 
 SMALL = {"episodes_per_update": 4, "num_envs": 4, "device": "cpu"}
 

@@ -8,8 +8,8 @@ import torch
 
 import rlenv  # noqa: F401 (registers TextGen-v0)
 from agents import Reinforce
-from agents.choices import Choices, Onlooker
 from agents.policies import SampledPolicy
+from agents.rollouts.action_probabilities import Choices, Onlooker
 
 SUM = {"verifier": "arith", "max_new_tokens": 5}
 

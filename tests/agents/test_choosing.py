@@ -8,9 +8,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from agents.policies import SampledPolicy
 from agents.policies.base import choose
-from agents.policies.language import choosing
-from agents.policies.language.choosing import choose_in_parts
-from agents.policies.language.sampling import nucleus
+from agents.policies.language.decoding import sampling
+from agents.policies.language.decoding.sampling import choose_in_parts
+from agents.policies.language.nucleus import nucleus
 
 ROWS, VOCAB, PADDED = 23, 50, 53
 LAWS = {
@@ -27,7 +27,7 @@ def logits_of(dtype):
 @pytest.mark.parametrize("law", LAWS)
 @pytest.mark.parametrize("how", ["greedy", "drawn here", "drawn before"])
 def test_parts_of_any_size_choose_the_same(rows, law, how, monkeypatch):
-    monkeypatch.setitem(choosing.CACHED, "cpu", rows * VOCAB + 1)
+    monkeypatch.setitem(sampling.CACHED, "cpu", rows * VOCAB + 1)
     logits = logits_of(torch.float32)
     noise = torch.empty(ROWS, PADDED).exponential_(generator=torch.Generator().manual_seed(1))
 
@@ -54,7 +54,7 @@ def test_the_distribution_of_all_rows_never_exists_at_once(monkeypatch):
                 self.elements = max(self.elements, made.numel())
             return made
 
-    monkeypatch.setitem(choosing.CACHED, "cpu", 4 * VOCAB)
+    monkeypatch.setitem(sampling.CACHED, "cpu", 4 * VOCAB)
     with Largest() as seen:
         choose_in_parts(LAWS["whole"], logits_of(torch.float32), VOCAB, False, None)
     assert seen.elements == 4 * VOCAB
@@ -65,7 +65,7 @@ def test_acting_in_parts_equals_training(dtype, tolerance, monkeypatch):
     envs = text_envs(6)
     policy = tiny_policy("llama", envs, dtype=dtype, temperature=0.7, share_contexts=False)
     whole = collect(policy, envs, 12)
-    monkeypatch.setitem(choosing.CACHED, "cpu", 2 * policy.vocab_size)
+    monkeypatch.setitem(sampling.CACHED, "cpu", 2 * policy.vocab_size)
     parts = collect(policy, envs, 12)
     assert torch.equal(parts.actions, whole.actions) and torch.equal(parts.log_probs, whole.log_probs)
     check_acting_equals_training(policy, envs, tolerance)
@@ -74,7 +74,7 @@ def test_acting_in_parts_equals_training(dtype, tolerance, monkeypatch):
 def test_a_nucleus_is_drawn_from_in_parts(monkeypatch, generator):
     policy = tiny_policy("llama", text_envs(6))
     wrapped, logits = SampledPolicy(policy, top_p=0.5), logits_of(torch.float32)[:, : policy.vocab_size]
-    monkeypatch.setitem(choosing.CACHED, "cpu", policy.vocab_size)
+    monkeypatch.setitem(sampling.CACHED, "cpu", policy.vocab_size)
     actions, log_probs = wrapped._choose(logits, False, generator)
     law = nucleus(logits.log_softmax(-1), 0.5)
     assert torch.equal(log_probs, law.gather(1, actions[:, None])[:, 0]) and log_probs.isfinite().all()

@@ -18,8 +18,9 @@ from identity_checks import collect
 from time_limits import CutOff
 from tiny_models import text_envs, tiny_policy
 
-from agents import Collector, Rollout, collector
-from agents.record import Record
+from agents import Collector, Rollout
+from agents.rollouts import collector
+from agents.rollouts.record import Record
 
 CPU = torch.device("cpu")
 LENGTHS = [1 + (7 * i * i + 3 * i) % 9 for i in range(200)]

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agents import Rollout
-from agents.policies.language import training_pass as contexts
-from agents.policies.language.training_pass import WORTH_IT, _fill, _grow, plan_reading
+from agents.policies.language.training import forward as contexts
+from agents.policies.language.training.forward import WORTH_IT, _fill, _grow, plan_reading
 
 FLAGS = [(merge, share) for merge in (False, True) for share in (False, True)]
 WIDTHS = [1, 4, 9, 1000]

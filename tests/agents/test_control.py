@@ -11,8 +11,8 @@ from gymnasium import spaces
 from identity_checks import ROUNDING, assert_close, collect
 
 from agents import PPO, Reinforce, Rollout
-from agents.kl_anchor import weights_digest
-from agents.reward_scale import RewardScale
+from agents.learner.kl_anchor import weights_digest
+from agents.learner.reward_scale import RewardScale
 
 IMAGE = spaces.Box(0.0, 1.0, (3,), np.float32)
 

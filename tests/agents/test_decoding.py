@@ -30,12 +30,12 @@ from transformers import (
 )
 
 from agents import LanguageModelPolicy
-from agents.policies.language import cuda_graph as captured
 from agents.policies.language import policy as language_model
-from agents.policies.language.cuda_graph import CapturedDecoder, Captures
-from agents.policies.language.decode_step import GeneralStep, LlamaStep, make_step
-from agents.policies.language.decoding import ContextDecoder, Decoder
-from agents.policies.language.loading import has_plain_head
+from agents.policies.language.decoding import cuda_graph as captured
+from agents.policies.language.decoding.cuda_graph import CapturedDecoder, Captures
+from agents.policies.language.decoding.decoder import ContextDecoder, Decoder
+from agents.policies.language.decoding.step import GeneralStep, LlamaStep, make_step
+from agents.policies.language.models.loading import has_plain_head
 
 models = pytest.mark.parametrize("name", MODELS)
 kinds = pytest.mark.parametrize("kind", ["own", "shared", "captured"])

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from agents import files
-from agents.files import Lock, whole_folder, write_folder
+from agents.core import files
+from agents.core.files import Lock, whole_folder, write_folder
 
 # A process of its own that imports nothing large and has one thread, because it forks some thousand times.
 CHILD = """

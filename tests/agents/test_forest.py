@@ -10,10 +10,10 @@ from identity_checks import EXACT, assert_close, collect, double, gradient
 from tiny_models import hash_reward, tiny_policy
 
 from agents import GRPO, PPO
-from agents.policies.language import training_pass
-from agents.policies.language.decode_step import is_changed
-from agents.policies.language.forest import plant, takes_forests
-from agents.policies.language.training_pass import _counts, plan_reading
+from agents.policies.language.decoding.step import is_changed
+from agents.policies.language.training import forward
+from agents.policies.language.training.forward import _counts, plan_reading
+from agents.policies.language.training.tree_attention import plant, takes_forests
 from verifiers.function import FunctionVerifier
 
 GROUP, EPISODES = 4, 24
@@ -23,8 +23,8 @@ EVERYTHING = {"ent_coef": 0.1, "kl_coef": 0.5, "kl_in": "loss", "kl_estimator": 
 @pytest.fixture
 def always(monkeypatch):
     """Read forests even if they are more work."""
-    monkeypatch.setattr(training_pass, "MANY_NODES", 1)
-    monkeypatch.setattr(training_pass, "WORTH_IT", 100.0)
+    monkeypatch.setattr(forward, "MANY_NODES", 1)
+    monkeypatch.setattr(forward, "WORTH_IT", 100.0)
 
 
 def group_envs(**kwargs):

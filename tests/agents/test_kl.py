@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tabular import AT_EVERY_STEP, REFERENCE_SEED, TabularPolicy, make_agent, random_episodes
 
 from agents.estimators.kl import ESTIMATORS, k1, k2, k3
-from agents.kl_anchor import Anchor
+from agents.learner.kl_anchor import Anchor
 
 few = drawn(60)
 logits = st.lists(st.floats(-4, 4), min_size=4, max_size=4)

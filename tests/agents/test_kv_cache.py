@@ -4,7 +4,7 @@ import pytest
 import torch
 from transformers.cache_utils import DynamicCache
 
-from agents.policies.language.kv_cache import SlotCache
+from agents.policies.language.decoding.kv_cache import SlotCache
 
 LAYERS, HEADS, WIDTH = 2, 2, 3
 ROWS, LENGTH = 4, 7

@@ -12,8 +12,9 @@ from transformers import Gemma2Config
 import rlenv  # noqa: F401
 from agents import LanguageModelPolicy
 from agents.policies.base import choose
-from agents.policies.language import memory, memory_trace
-from agents.policies.language.memory import Workload
+from agents.policies.memory import plan as memory
+from agents.policies.memory import trace
+from agents.policies.memory.plan import Workload
 from verifiers.function import FunctionVerifier
 
 LETTERS = "".join(chr(0x4E00 + i) for i in range(500))  # random episodes seldom end before their limit
@@ -55,12 +56,12 @@ def test_a_training_pass_takes_what_is_planned(name, settings):
     )
     rollout = collect(policy, envs, ROWS)
     assert int(rollout.lengths.max()) == COMPLETION and policy._reading(rollout).visible is None
-    with memory_trace.Meter() as meter:
+    with trace.Meter() as meter:
         loss = torch.stack([x.sum() for x in policy.evaluate_actions(rollout, "entropy" in settings) if x is not None])
         if policy.critic is not None:
             loss = loss.sum() + policy.predict_values(rollout).sum()
         loss.sum().backward()
-    planned = memory_trace.training(config_of(name), work(**settings), ROWS)
+    planned = trace.training(config_of(name), work(**settings), ROWS)
     assert meter.peak == pytest.approx(planned.peak, rel=0.1), "one or two episodes may end early"
     assert 0 < planned.activations < planned.peak
 
@@ -69,10 +70,10 @@ def test_a_training_pass_takes_what_is_planned(name, settings):
 def test_acting_takes_what_is_planned(name):
     envs = envs_of()
     policy = LanguageModelPolicy(envs.single_observation_space, envs.single_action_space, tiny_model(name, VOCABULARY))
-    with memory_trace.Meter() as meter:
+    with trace.Meter() as meter:
         collect(policy, envs, ROWS)
     gc.collect()
-    planned = memory_trace.acting(config_of(name), work(), ROWS, ROWS)
+    planned = trace.acting(config_of(name), work(), ROWS, ROWS)
     heads = 4 if name == "gpt2" else 2
     assert planned.cache == pytest.approx(2 * 2 * heads * 4 * (PROMPT + COMPLETION) * ROWS * 4, abs=2048)
     assert planned.peak <= meter.peak < 1.35 * planned.peak, "the environment's tensors are small, but not here"
@@ -136,7 +137,7 @@ def test_a_model_that_changes_logits_after_its_head_makes_them_all_at_once():
     shape = {"vocab_size": VOCABULARY, "hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 1}
     heads = {"num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 8}
     capped, plain = (Gemma2Config(**shape, **heads, final_logit_softcapping=cap) for cap in (30.0, None))
-    made = [memory_trace.training(config, work(), ROWS).activations for config in (capped, plain)]
+    made = [trace.training(config, work(), ROWS).activations for config in (capped, plain)]
     assert made[0] - made[1] > ROWS * (PROMPT + COMPLETION - 1) * VOCABULARY * 4
 
 
@@ -147,7 +148,7 @@ def test_planning_leaves_the_global_generator_alone():
 
 
 def test_the_meter_counts_what_is_alive():
-    with memory_trace.Meter() as meter:
+    with trace.Meter() as meter:
         first = torch.zeros(MIB // 4)
         view = first[1:]
         assert meter.now == meter.peak == MIB

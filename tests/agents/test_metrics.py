@@ -6,8 +6,8 @@ import torch
 
 import rlenv  # noqa: F401
 from agents import Reinforce, VerifierError
-from agents.metrics import critic_metrics, is_logged, rollout_metrics
-from agents.rollout import Batch, Rollout
+from agents.core.rollout import Batch, Rollout
+from agents.learner.metrics import critic_metrics, is_logged, rollout_metrics
 
 
 def nothing(prompts, completions, **columns):

@@ -24,11 +24,11 @@ from transformers import (
 )
 
 from agents import LanguageModelPolicy, Reinforce
-from agents.learner import HALF_KL_TOLERANCE
-from agents.policies.language.decode_step import GeneralStep
-from agents.policies.language.loading import load_model
-from agents.policies.language.trial import faults_named
-from agents.warm_start import warm_start
+from agents.learner.learner import HALF_KL_TOLERANCE
+from agents.learner.supervised import warm_start
+from agents.policies.language.decoding.step import GeneralStep
+from agents.policies.language.models.loading import load_model
+from agents.policies.language.self_check import faults_named
 
 LENGTH = 20  # of the longest context in text_envs
 SHAPE = {

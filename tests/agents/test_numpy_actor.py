@@ -9,8 +9,8 @@ import torch
 from gymnasium import spaces
 
 from agents import PPO, Collector, ControlPolicy, Reinforce, make_envs
-from agents.policies.numpy_actor import NumpyActor
-from agents.waiting_envs import WaitingCartPole, WaitingVectorEnv
+from agents.policies.control.numpy_actor import NumpyActor
+from agents.rollouts.waiting_envs import WaitingCartPole, WaitingVectorEnv
 
 CPU = torch.device("cpu")
 WORLDS = ["CartPole-v1", "Acrobot-v1", "Pendulum-v1", "MountainCarContinuous-v0"]

@@ -7,9 +7,9 @@ import torch
 from identity_checks import ROUNDING, assert_close, collect
 from tiny_models import text_envs, tiny_policy
 
-from agents.policies.language import packed
-from agents.policies.language.packed import can_pack
-from agents.policies.language.products import Products
+from agents.policies.language.decoding import packed
+from agents.policies.language.decoding.packed import can_pack
+from agents.policies.language.decoding.products import Products
 
 
 @pytest.fixture

@@ -16,13 +16,14 @@ from tabular import T, make_agent
 from tiny_models import ALPHABET, PROMPTS, text_envs, tiny_policy
 from updates import sample, some_cut_off
 
-from agents import AGENTS, DAPO, Agent, Collector, make_envs, parallel
-from agents.algorithms._proximal import PassesAgent, ProximalAgent
-from agents.envs import seed_of
-from agents.learner import Learner
+from agents import AGENTS, DAPO, Agent, Collector, make_envs
+from agents.core.rollout import Rollout, join
+from agents.distributed import parallel
+from agents.learner.learner import Learner
+from agents.learner.supervised import demonstration_loss, warm_start
 from agents.policies.base import weights_digest
-from agents.rollout import Rollout, join
-from agents.warm_start import demonstration_loss, warm_start
+from agents.rollouts.make_envs import seed_of
+from agents.trainer.proximal import PassesAgent, ProximalAgent
 from rlenv.task import TextGenTask
 from verifiers.function import FunctionVerifier
 

@@ -8,10 +8,10 @@ from identity_checks import collect
 from tiny_models import hash_reward, text_envs, tiny_policy
 
 from agents import RLOO
-from agents.learner import HALF_KL_TOLERANCE
-from agents.masters import MasterWeights
-from agents.optimizer import PolicyOptimizer
-from agents.warm_start import WarmStart, warm_start
+from agents.learner.learner import HALF_KL_TOLERANCE
+from agents.learner.master_weights import MasterWeights
+from agents.learner.optimizer import PolicyOptimizer
+from agents.learner.supervised import WarmStart, warm_start
 
 STEPS = 40
 

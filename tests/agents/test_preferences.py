@@ -7,7 +7,13 @@ import torch
 from tiny_models import tiny_model
 
 from agents.estimators.losses import bradley_terry
-from agents.preferences import Preferences, make_reward_model, preference_figures, rewards_of, train_reward_model
+from agents.learner.reward_model import (
+    Preferences,
+    make_reward_model,
+    preference_figures,
+    rewards_of,
+    train_reward_model,
+)
 
 PAD = 0
 

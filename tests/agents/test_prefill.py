@@ -5,8 +5,11 @@ import torch
 from identity_checks import EXACT, assert_close, collect
 from tiny_models import MODELS, text_envs, tiny_policy
 
-from agents.policies.language import decoding, masks, memory, memory_trace
-from agents.policies.language.cuda_graph import CapturedDecoder
+from agents.policies.language.decoding import decoder as decoding
+from agents.policies.language.decoding.cuda_graph import CapturedDecoder
+from agents.policies.language.models import attention
+from agents.policies.memory import plan as memory
+from agents.policies.memory import trace
 
 SLOTS = 9
 
@@ -48,9 +51,9 @@ def test_prompts_in_parts_are_read_as_at_once(kind, limit, monkeypatch):
 def test_the_plan_reads_prompts_in_parts_too(slots, monkeypatch):
     shape = memory.Workload(vocab_size=8, prompt_length=64, completion_length=2)
     config = tiny_policy("llama", text_envs(1)).model.config
-    whole = memory_trace.acting(config, shape, slots, 4)
-    monkeypatch.setattr(memory_trace, "PREFILL", 64)
-    parts = memory_trace.acting(config, shape, slots, 4)
+    whole = trace.acting(config, shape, slots, 4)
+    monkeypatch.setattr(trace, "PREFILL", 64)
+    parts = trace.acting(config, shape, slots, 4)
     assert parts.cache == whole.cache and parts.peak < 0.8 * whole.peak
 
 
@@ -60,23 +63,23 @@ def test_masks_that_are_added_give_the_same(name, monkeypatch):
     policy = tiny_policy(name, envs)
     rollout = collect(policy, envs, 8)
     wanted = policy.evaluate_actions(rollout)[0]
-    monkeypatch.setattr(masks, "ADDED_ON", ("cpu",))
+    monkeypatch.setattr(attention, "ADDED_ON", ("cpu",))
     seen = []
-    made = masks._added
-    monkeypatch.setattr(masks, "_added", lambda *args: seen.append(made(*args)) or seen[-1])
+    made = attention._added
+    monkeypatch.setattr(attention, "_added", lambda *args: seen.append(made(*args)) or seen[-1])
     again = collect(policy, envs, 8)
     log_probs = policy.evaluate_actions(again)[0]
     assert torch.equal(again.actions, rollout.actions)
     assert_close(log_probs, wanted, EXACT, "added and boolean masks")
     assert_close(again.log_probs, rollout.log_probs, EXACT, "added and boolean masks in acting")
-    assert seen and all(mask.stride(-2) % masks.ALIGNMENT == 0 and mask.is_floating_point() for mask in seen)
+    assert seen and all(mask.stride(-2) % attention.ALIGNMENT == 0 and mask.is_floating_point() for mask in seen)
 
 
 def test_a_step_makes_each_mask_once(monkeypatch):
     policy = tiny_policy("llama", text_envs(2))
-    monkeypatch.setattr(masks, "ADDED_ON", ("cpu",))
-    calls, added = [], masks._added
-    monkeypatch.setattr(masks, "_added", lambda *args: calls.append(1) or added(*args))
+    monkeypatch.setattr(attention, "ADDED_ON", ("cpu",))
+    calls, added = [], attention._added
+    monkeypatch.setattr(attention, "_added", lambda *args: calls.append(1) or added(*args))
     decoder = decoding.Decoder(policy.model, policy._step, policy._choose, 2, policy.max_length)
     tokens, starts = torch.ones(2, policy.max_length, dtype=torch.int64), torch.ones(2, dtype=torch.bool)
     decoder.logits(tokens, torch.tensor([2, 3]), starts, None)

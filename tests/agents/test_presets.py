@@ -11,8 +11,8 @@ from transformers import AutoModelForCausalLM
 
 from agents import LanguageModelPolicy, Reinforce
 from agents.policies import NAMES
-from agents.policies.language.loading import load_model
-from agents.policies.language.presets import PRESETS, SIZES, preset_config
+from agents.policies.language.models.loading import load_model
+from agents.policies.language.models.presets import PRESETS, SIZES, preset_config
 
 VOCABULARY = 2000
 PAGE = Path(__file__).parents[2] / "docs" / "models.md"

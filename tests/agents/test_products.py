@@ -9,8 +9,10 @@ from tiny_models import norm_in_double, text_envs, tiny_policy
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from agents.policies import LanguageModelPolicy
-from agents.policies.language import memory, memory_trace, products
-from agents.policies.language.products import Joined, joined
+from agents.policies.language.decoding import products
+from agents.policies.language.decoding.products import Joined, joined
+from agents.policies.memory import plan as memory
+from agents.policies.memory import trace
 
 
 @pytest.fixture(autouse=True)
@@ -137,7 +139,7 @@ def test_layers_that_differ_are_products_of_their_own():
 def test_a_plan_without_data_counts_the_same(monkeypatch):
     shape = memory.Workload(vocab_size=8, prompt_length=16, completion_length=2)
     config = tiny_policy("llama", text_envs(1)).model.config
-    with_it = memory_trace.acting(config, shape, 4, 4)
+    with_it = trace.acting(config, shape, 4, 4)
     monkeypatch.setattr(products, "JOINED_ON", ())
-    without = memory_trace.acting(config, shape, 4, 4)
+    without = trace.acting(config, shape, 4, 4)
     assert with_it.cache == without.cache

@@ -6,7 +6,7 @@ from identity_checks import collect
 from tiny_models import MODELS, text_envs, tiny_policy
 
 from agents import RLOO
-from agents.policies.language.decode_step import is_changed
+from agents.policies.language.decoding.step import is_changed
 
 
 def saved_bytes(policy, rollout):

@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agents import Rollout
-from agents.metrics import rollout_metrics
-from agents.rollout import Obs, join, map_obs
+from agents.core.rollout import Obs, join, map_obs
+from agents.learner.metrics import rollout_metrics
 
 SEEN = {"tensor": lambda x: x, "dict": lambda x: {"whole": x, "half": (x / 2)[..., :1]}}
 kinds = pytest.mark.parametrize("kind", SEEN)

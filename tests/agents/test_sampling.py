@@ -6,7 +6,7 @@ from tiny_models import text_envs, tiny_policy
 
 from agents import Collector
 from agents.policies import SampledPolicy
-from agents.policies.language.sampling import nucleus
+from agents.policies.language.nucleus import nucleus
 
 
 def smallest_set(probabilities, top_p):

@@ -15,9 +15,10 @@ from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.evaluation import evaluate_policy
 from tiny_models import text_envs, tiny_policy
 
-from agents import AGENTS, GRPO, PPO, RLOO, Agent, LanguageModelPolicy, Reinforce, sb3_names, trl_names
-from agents.files import seal
-from agents.saved_spaces import described, space_of
+from agents import AGENTS, GRPO, PPO, RLOO, Agent, LanguageModelPolicy, Reinforce
+from agents.checkpoints.spaces import described, space_of
+from agents.core import sb3_names, trl_names
+from agents.core.files import seal
 
 CPU = {"device": "cpu"}
 SMALL = {"episodes_per_update": 4, "learning_rate": 1e-2, **CPU}

@@ -22,7 +22,7 @@ from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 from tiny_models import ALPHABET, PROMPTS, hash_reward, text_envs, tiny_policy
 
 from agents import DAPO, PPO, RLOO, Collector, Reinforce, make_envs
-from agents.rollout import Rollout
+from agents.core.rollout import Rollout
 from verifiers.function import FunctionVerifier
 
 CPU = torch.device("cpu")

@@ -8,11 +8,13 @@ import numpy as np
 import pytest
 from stable_baselines3.common.callbacks import BaseCallback
 
-from agents import AGENTS, DAPO, GRPO, GSPO, PPO, Agent, LanguageModelPolicy, Reinforce, ReinforceBaseline, trl_names
-from agents.algorithms import _actor_critic, _proximal, gspo, ppo
-from agents.defaults import default_of
-from agents.metrics import Reduce
-from agents.settings import AgentSettings, LearnerSettings
+from agents import AGENTS, DAPO, GRPO, GSPO, PPO, Agent, LanguageModelPolicy, Reinforce, ReinforceBaseline
+from agents.algorithms import _actor_critic, gspo, ppo
+from agents.core import trl_names
+from agents.core.defaults import default_of
+from agents.core.settings import AgentSettings, LearnerSettings
+from agents.learner.metrics import Reduce
+from agents.trainer import proximal
 
 
 def keywords(cls):
@@ -30,8 +32,8 @@ def test_a_signature_shows_every_setting_with_its_default(cls):
 def test_type_checkers_are_told_what_the_constructors_take():
     told = {
         Agent: AgentSettings,
-        _proximal.PassesAgent: _proximal.PassesSettings,
-        _proximal.ProximalAgent: _proximal.ProximalSettings,
+        proximal.PassesAgent: proximal.PassesSettings,
+        proximal.ProximalAgent: proximal.ProximalSettings,
         _actor_critic.ActorCritic: _actor_critic.ActorCriticSettings,
     }
     for cls, settings in told.items():

@@ -21,13 +21,15 @@ from torch.distributed.checkpoint import HuggingFaceStorageWriter
 from torch.distributed.fsdp import FSDPModule
 from transformers import AutoModelForCausalLM, LlamaConfig
 
-from agents import AGENTS, Agent, Collector, DivergedError, LanguageModelPolicy, Rollout, files, parallel, parts
-from agents.learner import Learner
-from agents.parallel import alone
+from agents import AGENTS, Agent, Collector, DivergedError, LanguageModelPolicy, Rollout
+from agents.core import files
+from agents.distributed import parallel, parts
+from agents.distributed.parallel import alone
+from agents.distributed.shards import local, whole
+from agents.learner.learner import Learner
+from agents.learner.supervised import WarmStart, warm_start
 from agents.policies.base import weights_digest
 from agents.policies.language.sharded import ShardedPolicy
-from agents.shards import local, whole
-from agents.warm_start import WarmStart, warm_start
 
 SETTINGS: dict[str, Any] = {"episodes_per_update": 16, "micro_batch_tokens": 40, "learning_rate": 1e-2, "gamma": 0.9}
 CASES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {  # agent, its settings, the policy's

@@ -13,7 +13,7 @@ from identity_checks import EXACT, ROUNDING, assert_close, collect, double, grad
 from tiny_models import MODELS, hash_reward, tiny_policy
 
 from agents import GRPO, PPO, RLOO
-from agents.policies.language.cuda_graph import CapturedDecoder, Captures
+from agents.policies.language.decoding.cuda_graph import CapturedDecoder, Captures
 from verifiers.function import FunctionVerifier
 
 PROMPTS = ["ab", "ababa", "abaab", "b", "abb", "babab"]

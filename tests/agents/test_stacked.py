@@ -11,10 +11,11 @@ import torch
 from gymnasium import spaces
 from stable_baselines3.common.callbacks import BaseCallback
 
-from agents import A2C, DAPO, PPO, RLOO, ControlPolicy, Reinforce, ReinforceBaseline, stacked
-from agents.policies.numpy_actor import NumpyActor
-from agents.stacked import Stack
-from agents.tape import Tape
+from agents import A2C, DAPO, PPO, RLOO, ControlPolicy, Reinforce, ReinforceBaseline
+from agents.policies.control.numpy_actor import NumpyActor
+from agents.rollouts import seed_stack
+from agents.rollouts.seed_stack import Stack
+from agents.rollouts.tape import Tape
 
 
 class StopAfter(BaseCallback):
@@ -136,7 +137,7 @@ def test_closing_a_stack_ends_its_threads() -> None:
     for thread in set(threading.enumerate()) - before:
         thread.join(5)
     assert set(threading.enumerate()) <= before
-    assert stacked.current() is None
+    assert seed_stack.current() is None
 
 
 def test_a_callback_that_stops_a_run_stops_it_where_it_stops_alone() -> None:
@@ -168,7 +169,7 @@ def test_time_that_others_take_is_not_counted() -> None:
 )
 def test_what_cannot_be_vectorized_is_refused_in_one_line(env, settings, said) -> None:
     with pytest.raises(ValueError, match=said):
-        stacked.check(Reinforce("MlpPolicy", env(), **(SMALL | settings)))
+        seed_stack.check(Reinforce("MlpPolicy", env(), **(SMALL | settings)))
 
 
 def test_the_tape_keeps_what_is_still_read() -> None:

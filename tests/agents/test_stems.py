@@ -5,11 +5,11 @@ import torch
 from identity_checks import EXACT, assert_close, collect
 from tiny_models import text_envs, tiny_policy
 
-from agents.policies.language import decoding
-from agents.policies.language.decode_step import _attention
-from agents.policies.language.decoding import ContextDecoder
-from agents.policies.language.kv_cache import SlotCache
-from agents.policies.language.stems import Stems
+from agents.policies.language.decoding import decoder as decoding
+from agents.policies.language.decoding.decoder import ContextDecoder
+from agents.policies.language.decoding.kv_cache import SlotCache
+from agents.policies.language.decoding.prefix_attention import Stems
+from agents.policies.language.decoding.step import _attention
 
 PROMPTS = ["dad", "hgfedcba", "bbb", "acegbd", "fffff", "cdefgh"]  # a stem is shorter than each
 

@@ -15,7 +15,7 @@ from transformers import AutoModelForCausalLM
 
 import rlenv  # noqa: F401 (registers TextGen-v0)
 from agents import LanguageModelPolicy, Reinforce, ReinforceBaseline
-from agents.files import seal
+from agents.core.files import seal
 
 TEXT = {"verifier": "arith", "verifier_kwargs": {"digits": 1}}
 KINDS = ["control", "text"]
@@ -247,7 +247,7 @@ def test_continuing_without_an_environment_that_has_an_id_says_so(tmp_path):
 
 
 @kinds
-@pytest.mark.parametrize("target", ["agents.packing.save_file", "json.dumps", "safetensors", "rename"])
+@pytest.mark.parametrize("target", ["agents.checkpoints.state.save_file", "json.dumps", "safetensors", "rename"])
 def test_a_save_that_fails_half_way_leaves_the_old_checkpoint(kind, target, tmp_path, monkeypatch):
     agent = make_agent(kind).learn(20)
     agent.save(tmp_path / "a")

@@ -10,9 +10,9 @@ from gymnasium.vector import AutoresetMode
 from tiny_models import tiny_model
 
 from agents import Collector, LanguageModelPolicy, Reinforce, ReinforceBaseline, VerifierError
-from agents.failures import FailureWatch
-from agents.metrics import rollout_metrics
-from agents.rollout import Rollout, join
+from agents.core.rollout import Rollout, join
+from agents.learner.metrics import rollout_metrics
+from agents.trainer.health import FailureWatch
 from rlenv.vector import TextGenVectorEnv
 from verifiers import Arith, FunctionVerifier, Problem, Verdict, Verifier
 

@@ -28,7 +28,7 @@ from _rlenv_benchmarks import (
 from _rlenv_benchmarks.gpu import Floors, qwen, tokenizer
 
 from agents import LanguageModelPolicy
-from agents.collector import Collector
+from agents.rollouts.collector import Collector
 
 
 def test_an_endless_model_never_ends_and_does_choose():

@@ -6,9 +6,11 @@ from tiny_models import text_envs, tiny_model
 
 from agents import Collector
 from agents.policies import LanguageModelPolicy
-from agents.policies.language import choosing, masks, training_pass
-from agents.policies.language.masks import without_cudnn
-from agents.policies.language.products import Joined
+from agents.policies.language.decoding import sampling
+from agents.policies.language.decoding.products import Joined
+from agents.policies.language.models import attention as masks
+from agents.policies.language.models.attention import without_cudnn
+from agents.policies.language.training import forward
 
 
 def policy_on(envs, kind="llama", dtype="float64", **settings):
@@ -63,13 +65,13 @@ def test_the_switch_is_put_back_as_it_was(allowed):
 
 
 def test_a_captured_step_chooses_in_parts_what_it_chooses_at_once(monkeypatch):
-    envs, parts, choose = text_envs(8, group_size=4, device="cuda"), [], choosing.choose
+    envs, parts, choose = text_envs(8, group_size=4, device="cuda"), [], sampling.choose
     policy = policy_on(envs)
-    monkeypatch.setitem(choosing.CACHED, "cuda", 3 * policy.vocab_size)
-    monkeypatch.setattr(choosing, "choose", lambda law, *args: parts.append(len(law)) or choose(law, *args))
+    monkeypatch.setitem(sampling.CACHED, "cuda", 3 * policy.vocab_size)
+    monkeypatch.setattr(sampling, "choose", lambda law, *args: parts.append(len(law)) or choose(law, *args))
     rollouts = [collected(policy, envs)]
     assert parts[:3] == [3, 3, 2]
-    monkeypatch.setitem(choosing.CACHED, "cuda", 2**21)
+    monkeypatch.setitem(sampling.CACHED, "cuda", 2**21)
     policy.forget_step()
     rollouts.append(collected(policy, envs))
     assert torch.equal(rollouts[0].actions, rollouts[1].actions)
@@ -77,12 +79,12 @@ def test_a_captured_step_chooses_in_parts_what_it_chooses_at_once(monkeypatch):
 
 
 def test_a_training_pass_has_larger_chunks_on_a_gpu(monkeypatch):
-    monkeypatch.setattr(training_pass, "ELEMENTS", 2)
-    monkeypatch.setattr(training_pass, "GPU_ELEMENTS", 6)
+    monkeypatch.setattr(forward, "ELEMENTS", 2)
+    monkeypatch.setattr(forward, "GPU_ELEMENTS", 6)
     for device, sizes in (("cpu", [1] * 5), ("cuda", [3, 2])):
         rows, seen = torch.arange(5.0).to(device), []
         with torch.no_grad():
-            training_pass.by_chunks(lambda x, seen=seen: (seen.append(len(x)) or x,), 2, rows)
+            forward.by_chunks(lambda x, seen=seen: (seen.append(len(x)) or x,), 2, rows)
         assert seen == sizes
 
 

@@ -6,11 +6,13 @@ import pytest
 import torch
 from museum import load
 
-from agents import collector, learner, masters, record
 from agents.estimators import baselines
-from agents.policies.language import choosing, cuda_graph, decode_step, products
-from agents.policies.language.decoding import ContextDecoder
+from agents.learner import learner, master_weights
+from agents.policies.language.decoding import cuda_graph, products, sampling
+from agents.policies.language.decoding import step as decode_step
+from agents.policies.language.decoding.decoder import ContextDecoder
 from agents.policies.language.policy import LanguageModelPolicy
+from agents.rollouts import collector, record
 from rlenv import vector
 
 cuda, counts = load("gpu/test_cuda.py"), load("gpu/test_synchronizations.py")
@@ -74,7 +76,7 @@ def weights_are_compared_one_by_one(patch):
         for parameter, master in self._copied:
             assert torch.equal(master.to(parameter.dtype), parameter)
 
-    patch.setattr(masters.MasterWeights, "follow", follow)
+    patch.setattr(master_weights.MasterWeights, "follow", follow)
 
 
 @caught_by(counts.test_without_captured_graphs_a_step_waits_twice)
@@ -172,8 +174,8 @@ def joined_weights_are_a_copy(patch):
 
 @caught_by(kernels.test_a_captured_step_chooses_in_parts_what_it_chooses_at_once, "patch")
 def the_slots_of_a_part_share_their_noise(patch):
-    choose = choosing.choose
-    patch.setattr(choosing, "choose", lambda law, greedy, noise: choose(law, greedy, noise[:1].expand_as(noise)))
+    choose = sampling.choose
+    patch.setattr(sampling, "choose", lambda law, greedy, noise: choose(law, greedy, noise[:1].expand_as(noise)))
 
 
 @caught_by(kernels.test_masks_are_added_and_made_once_per_step, "patch")

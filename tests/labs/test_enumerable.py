@@ -20,8 +20,8 @@ from click.testing import CliRunner
 import agents.estimators.aggregation as aggregation
 import agents.estimators.baselines as estimators
 from agents import RLOO, Reinforce, ReinforceBaseline
+from agents.core.rollout import join
 from agents.estimators import losses
-from agents.rollout import join
 
 WORLD = World(tokens=3, steps=3, end=2)
 PREFIXES, COMPLETIONS = 7, 15

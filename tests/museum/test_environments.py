@@ -5,9 +5,10 @@ import torch
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from museum import MADE_UP, OURS, Test, planted
 
-from agents import A2C, Collector, Rollout, surface
+from agents import A2C, Collector, Rollout
 from agents.algorithms import _actor_critic
-from agents.record import Record
+from agents.rollouts.record import Record
+from agents.trainer import surface
 from rlenv.task import TextGenTask
 from rlenv.textgen import TextGenEnv
 from rlenv.vector import TextGenVectorEnv

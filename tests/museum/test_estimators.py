@@ -9,10 +9,11 @@ from museum import MADE_UP, Test, planted
 from tabular import AT_THE_END
 
 from agents import A2C, DAPO, GRPO, DrGRPO, LanguageModelPolicy, ReinforceBaseline
-from agents.algorithms import _actor_critic, _proximal
+from agents.algorithms import _actor_critic
 from agents.estimators import aggregation, baselines, kl, losses, returns, scaling
-from agents.kl_anchor import Anchor
-from agents.learner import Learner
+from agents.learner.kl_anchor import Anchor
+from agents.learner.learner import Learner
+from agents.trainer import proximal
 
 EXACT_KL = Test(
     "agents/test_exact_gradients.py::test_k1_in_the_reward_is_exact",
@@ -40,7 +41,7 @@ def test_old_log_probs_are_those_of_now(patch):
         now = log_probs.detach()
         return losses.clipped_ratio(log_probs, now, batch.advantages, self.clip_range, self.clip_range_high)
 
-    patch.setattr(_proximal.ProximalAgent, "surrogate", surrogate)
+    patch.setattr(proximal.ProximalAgent, "surrogate", surrogate)
 
 
 @planted(17, "NVIDIA-NeMo/RL#2506, allenai/open-instruct#534", EXACT_KL)

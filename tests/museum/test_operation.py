@@ -6,14 +6,18 @@ from pathlib import Path
 import torch
 from museum import OURS, Test, planted
 
-from agents import agent, checkpoint, collector, files, saving
-from agents.algorithms._proximal import ProximalAgent
+from agents.checkpoints import checkpoint
+from agents.core import files
 from agents.estimators.baselines import RunningMean
-from agents.learner import Learner
-from agents.optimizer import PolicyOptimizer
-from agents.policies import control
+from agents.learner.learner import Learner
+from agents.learner.optimizer import PolicyOptimizer
+from agents.policies.control import policy as control
 from agents.policies.language import policy as language_model
-from agents.policies.language import policy_folder, training_pass
+from agents.policies.language import policy_folder
+from agents.policies.language.training import forward
+from agents.rollouts import collector
+from agents.trainer import agent, saving
+from agents.trainer.proximal import ProximalAgent
 from rlenv import _neighbours
 
 LENGTHS = {"test_fraction": 0.0, "max_prompt_tokens": 6, "max_new_tokens": 4}
@@ -25,7 +29,7 @@ LENGTHS = {"test_fraction": 0.0, "max_prompt_tokens": 6, "max_new_tokens": 4}
     Test(
         "agents/test_surface.py::test_a_save_that_fails_half_way_leaves_the_old_checkpoint",
         kind="control",
-        target="agents.packing.save_file",
+        target="agents.checkpoints.state.save_file",
     ),
 )
 def test_a_save_in_place(patch):
@@ -351,5 +355,5 @@ def test_weights_stay_where_the_file_was_mapped(patch):
 )
 def test_threads_add_up_in_any_order(patch):
     """Steps that share an output are added up in the order in which threads come by."""
-    for module in (training_pass, language_model):
+    for module in (forward, language_model):
         patch.setattr(module, "take_rows", lambda values, index: values[index])

@@ -32,13 +32,13 @@ from museum import MADE_UP, caught_by
 from tiny_models import text_envs, tiny_policy, zero_reward
 
 from agents import Collector, LanguageModelPolicy, Reinforce, ReinforceBaseline, Rollout
-from agents.kl_anchor import Anchor
-from agents.policies.language import decode_step as steps
+from agents.learner.kl_anchor import Anchor
 from agents.policies.language import policy as language_model
-from agents.policies.language import training_pass as contexts
-from agents.policies.language.decoding import ContextDecoder, Decoder
-from agents.policies.language.kv_cache import SlotCache
-from agents.record import Record
+from agents.policies.language.decoding import step as steps
+from agents.policies.language.decoding.decoder import ContextDecoder, Decoder
+from agents.policies.language.decoding.kv_cache import SlotCache
+from agents.policies.language.training import forward as contexts
+from agents.rollouts.record import Record
 
 FACTOR = 100
 ACTING_IS_TRAINING = "agents/test_identities.py::test_acting_training_and_a_plain_forward_pass_agree"

@@ -5,9 +5,10 @@ from gymnasium import spaces
 from museum import MADE_UP, OURS, Test, planted
 
 from agents import ControlPolicy, LanguageModelPolicy
-from agents.policies.language import decode_step, merging
 from agents.policies.language import policy as language_model
-from agents.record import Record
+from agents.policies.language.decoding import merged_adapter
+from agents.policies.language.decoding import step as decode_step
+from agents.rollouts.record import Record
 from rlenv.encoder import Encoder
 from rlenv.textgen import TextGenEnv
 
@@ -218,14 +219,14 @@ ADAPTED = Test(
 @planted(14, "unslothai/unsloth#3802, unslothai/unsloth#1844", ADAPTED)
 def test_the_adapter_is_left_out_of_acting(patch):
     """The base model acts, without the adapter that is trained."""
-    patch.setattr(merging, "merged_weight", lambda layer: layer.base_layer.weight)
+    patch.setattr(merged_adapter, "merged_weight", lambda layer: layer.base_layer.weight)
 
 
 @planted(None, MADE_UP, ADAPTED)
 def test_the_adapter_is_merged_once(patch):
     """The adapter is merged into the model that acts when that is made, and never again."""
-    refresh, done = merging.Merged.refresh, set()
-    patch.setattr(merging.Merged, "refresh", lambda self: self in done or done.add(self) or refresh(self))
+    refresh, done = merged_adapter.Merged.refresh, set()
+    patch.setattr(merged_adapter.Merged, "refresh", lambda self: self in done or done.add(self) or refresh(self))
 
 
 @planted(
@@ -240,4 +241,4 @@ def test_the_adapter_is_merged_once(patch):
 )
 def test_the_adapter_is_merged_again_only_if_torch_counts_a_change(patch):
     """Averages of weights and weights loaded through `data` are trained and never acted with."""
-    patch.setattr(merging.Merged, "forget", lambda self: None)
+    patch.setattr(merged_adapter.Merged, "forget", lambda self: None)

@@ -9,8 +9,8 @@ from types import SimpleNamespace
 import pytest
 from museum import OURS, Test, load, planted
 
-from agents import playing
-from agents.record import Record
+from agents.rollouts.record import Record
+from agents.trainer import evaluation
 from rlenv.judge import Judge, LateVerdict, LateVerdicts
 from rlenv.vector import TextGenVectorEnv
 from verifiers import Arith, FunctionVerifier, Verdict, base, weighted
@@ -319,7 +319,9 @@ def test_a_sign_is_punctuation(patch):
 )
 def test_an_evaluation_of_failures_is_zero(patch):
     """An evaluation in which the verifier failed on every episode reports a success rate of 0."""
-    patch.setattr(playing, "evaluation_metrics", lambda rollout, failure="": {"mean_reward": 0.0, "success_rate": 0.0})
+    patch.setattr(
+        evaluation, "evaluation_metrics", lambda rollout, failure="": {"mean_reward": 0.0, "success_rate": 0.0}
+    )
 
 
 @planted(

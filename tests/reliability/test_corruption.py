@@ -14,7 +14,9 @@ from _rlenv_scripts.main import main
 from click.testing import CliRunner
 from runs import arguments, differences, everything
 
-from agents import Agent, checkpoint, packing
+from agents import Agent
+from agents.checkpoints import checkpoint
+from agents.checkpoints import state as packing
 
 
 def invoke(*arguments):

@@ -11,7 +11,7 @@ from identity_checks import collect
 from tiny_models import text_envs
 
 from agents import AGENTS, LanguageModelPolicy
-from agents.kl_anchor import weights_digest
+from agents.learner.kl_anchor import weights_digest
 from agents.policies.base import take_rows
 from verifiers import Problem, Verdict, Verifier
 

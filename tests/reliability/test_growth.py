@@ -17,7 +17,7 @@ from stable_baselines3.common.logger import configure
 
 import rlenv  # noqa: F401
 from agents import ReinforceBaseline
-from agents.metrics import thinned
+from agents.learner.metrics import thinned
 from verifiers.workers.supervisor import descendants
 
 MB = 2**20

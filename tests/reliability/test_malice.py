@@ -15,7 +15,7 @@ from click.testing import CliRunner
 from gymnasium.envs.registration import registry
 from runs import arguments
 
-from agents.files import MANIFEST, seal
+from agents.core.files import MANIFEST, seal
 
 MODULE = "malicious_module"
 SOURCE = """

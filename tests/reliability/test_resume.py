@@ -20,8 +20,8 @@ from kills import Count, killed_run, seconds_of
 from runs import WORLDS, arguments, differences, everything, scalars, table
 
 from agents import AGENTS, Agent
-from agents.checkpoint import read_facts
-from agents.files import Lock
+from agents.checkpoints.checkpoint import read_facts
+from agents.core.files import Lock
 
 
 def campaign(start, folder, world, agent, kills, orphans_after=None):
@@ -373,7 +373,7 @@ def test_errors_of_an_environment_are_not_taken_for_a_damaged_checkpoint(command
     def fail(*_, **__):
         raise error
 
-    monkeypatch.setattr("agents.agent.make_envs", fail)
+    monkeypatch.setattr("agents.trainer.agent.make_envs", fail)
     outcome = invoke(*command, run)
     assert "cannot be loaded" not in outcome.stderr
     if isinstance(error, OSError):

@@ -12,7 +12,8 @@ from inprocess import error_of, run
 from tiny_models import text_envs, tiny_model, tiny_policy
 
 from agents import Agent, LanguageModelPolicy
-from agents.policies.language import loading, policy
+from agents.policies.language import policy
+from agents.policies.language.models import loading
 
 TASK = ["--verifier-arg", "digits=1", "--eval-episodes", 8, "--sft-examples", 8, "--episodes-per-update", 8]
 ALLOCATOR = RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 bytes")

@@ -17,7 +17,7 @@ from inprocess import run
 from tiny_models import text_envs
 
 from agents import Policy, Reinforce
-from agents.files import seal
+from agents.core.files import seal
 from agents.policies.base import choose
 
 CHANCES = torch.tensor([0.0, 0.0, 0.5, 0.3, 0.2, *[0.0] * 5], dtype=torch.float64)  # of <pad>, <eos>, a to h

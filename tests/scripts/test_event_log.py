@@ -17,7 +17,8 @@ from stable_baselines3.common.logger import Logger
 from tensorboard.plugins.custom_scalar import layout_pb2
 
 import rlenv  # noqa: F401
-from agents import DAPO, PPO, Reinforce, log_entry
+from agents import DAPO, PPO, Reinforce
+from agents.trainer import log_entry
 
 TEXT = ["--verifier-arg", "digits=1", "--episodes", 60, "--episodes-per-update", 3, "--num-envs", 3, "--device", "cpu"]
 TEXT += ["--sft-steps", 3, "--sft-examples", 4, "--sft-batch-size", 2, "--eval-episodes", 6, "--log-interval", 5]

@@ -13,7 +13,7 @@ from tiny_models import PROMPTS, text_envs, tiny_model
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from agents import Collector, Reinforce
-from agents.files import seal
+from agents.core.files import seal
 from rlenv.tokenizer import character_tokenizer
 
 TEMPLATE = "{% for m in messages %}{{ m['content'] }}{% endfor %}"

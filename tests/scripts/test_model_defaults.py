@@ -8,7 +8,7 @@ from _rlenv_scripts.main import main
 from click.testing import CliRunner
 from tiny_models import tiny_model
 
-from agents.defaults import RATES, rates_of
+from agents.core.defaults import RATES, rates_of
 from rlenv.tokenizer import character_tokenizer
 from verifiers import make_verifier
 

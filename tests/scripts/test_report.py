@@ -20,9 +20,9 @@ from _rlenv_scripts.report.tokens import visible
 from inprocess import error_of, result_of, run
 from matplotlib.figure import Figure
 
-from agents.files import Lock
-from agents.learner import Learner
-from agents.policies.control import ControlPolicy
+from agents.core.files import Lock
+from agents.learner.learner import Learner
+from agents.policies.control.policy import ControlPolicy
 
 VOID = {"meta", "link", "input", "br", "img"}
 EVIL = "<script>alert(1)</script><img src=x onerror=alert(1)>{{ 7 * 7 }}&amp;\x00\x1b[31m\u202e"

@@ -11,8 +11,8 @@ from inprocess import result_of, run
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from agents import Agent
-from agents.files import Lock
-from agents.kl_anchor import weights_digest
+from agents.core.files import Lock
+from agents.learner.kl_anchor import weights_digest
 from rlenv.task import TextGenTask
 
 SMALL = ["--sft-steps", "3", "--sft-examples", "8", "--timesteps", "100", "--eval-episodes", "16"]

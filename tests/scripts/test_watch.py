@@ -10,7 +10,7 @@ import pytest
 from _rlenv_scripts import watch
 from _rlenv_scripts.watch import NOTICE, SILENT, Watch, place_of
 
-from agents import parallel
+from agents.distributed import parallel
 
 
 class EndError(Exception):

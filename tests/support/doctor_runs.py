@@ -23,8 +23,8 @@ from _rlenv_scripts.doctor.history import read_run
 from _rlenv_scripts.main import main
 from click.testing import CliRunner
 
-from agents.kl_anchor import Anchor
-from agents.learner import Learner
+from agents.learner.kl_anchor import Anchor
+from agents.learner.learner import Learner
 from agents.policies.language.policy import LanguageModelPolicy
 
 RECORDED = Path(__file__).parent.parent / "scripts" / "doctor"

@@ -14,7 +14,7 @@ import torch
 from tiny_models import own_rewards, tiny_policy
 
 from agents import Agent, Collector, LanguageModelPolicy, Policy, Reinforce, ReinforceBaseline, Rollout
-from agents.rollout import map_obs
+from agents.core.rollout import map_obs
 
 EXACT, ROUNDING = 1e-12, 1e-5  # nats, in float64 and float32
 

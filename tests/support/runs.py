@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from agents.packing import read_state
+from agents.checkpoints.state import read_state
 
 # Big enough that a run saves, evaluates and logs several times; small enough for a second.
 WORLDS = {

@@ -24,7 +24,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
 from agents import Agent, ReinforceBaseline, Rollout
-from agents.defaults import DEFAULTS
+from agents.core.defaults import DEFAULTS
 
 P, V, T, EOS = 2, 3, 3, 2
 WORLD = World(V, T, end=EOS)

@@ -10,8 +10,8 @@ from torch import nn
 from transformers import PreTrainedModel
 
 from ..base import load_weights
-from .adapters import adapted_layers, is_adapters, share_frozen
-from .training_pass import Reading
+from .models.adapters import adapted_layers, is_adapters, share_frozen
+from .training.forward import Reading
 
 CRITICS = ("head", "separate")
 WEIGHTS = "critic.safetensors"

@@ -13,25 +13,26 @@ from torch import nn
 from transformers import PreTrainedModel
 from typing_extensions import override
 
-from ...checks import check_choice, check_flag
-from ...defaults import rates_of
-from ...rollout import Obs, Rollout
+from ...core.checks import check_choice, check_flag
+from ...core.defaults import rates_of
+from ...core.rollout import Obs, Rollout
 from ..base import Policy, Source, scatter_steps, take_rows
-from . import adapters, policy_folder
-from .choosing import choose_in_parts
+from . import policy_folder
 from .critic import CRITICS, Critic
-from .cuda_graph import CapturedDecoder, Captures
-from .decode_step import GeneralStep, Layout, LlamaStep, Step, is_changed, make_step
-from .decoding import ContextDecoder, Decoder
-from .forest import takes_forests
-from .loading import check_text_spaces, has_plain_head, load_model, name_of
-from .masks import without_cudnn
-from .merging import Apart, Merged, for_acting
-from .recompute import layers_of
-from .supported import row_limit
-from .training_pass import Reading, by_chunks, plan_reading
-from .trial import faults_named, try_out
-from .vocabulary import check_size, check_tokens
+from .decoding.cuda_graph import CapturedDecoder, Captures
+from .decoding.decoder import ContextDecoder, Decoder
+from .decoding.merged_adapter import Apart, Merged, for_acting
+from .decoding.sampling import choose_in_parts
+from .decoding.step import GeneralStep, Layout, LlamaStep, Step, is_changed, make_step
+from .models import adapters
+from .models.attention import without_cudnn
+from .models.loading import check_text_spaces, has_plain_head, load_model, name_of
+from .models.supported import row_limit
+from .models.vocabulary import check_size, check_tokens
+from .self_check import faults_named, try_out
+from .training.checkpointing import layers_of
+from .training.forward import Reading, by_chunks, plan_reading
+from .training.tree_attention import takes_forests
 
 
 class LanguageModelPolicy(Policy):

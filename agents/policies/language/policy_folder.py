@@ -14,12 +14,12 @@ from typing import Any
 
 import torch
 
-from ...masters import HALVES
-from . import adapters
+from ...learner.master_weights import HALVES
 from .critic import CRITICS
 from .critic import WEIGHTS as CRITIC_WEIGHTS
-from .loading import WEIGHTS, saved_tensors
-from .merging import Merged
+from .decoding.merged_adapter import Merged
+from .models import adapters
+from .models.loading import WEIGHTS, saved_tensors
 
 MODEL, _CONFIG = "model", "policy.json"
 _BORROWS, _DIGEST = "borrows_base", "base_sha256"  # in policy.json

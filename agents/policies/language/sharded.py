@@ -17,16 +17,16 @@ from torch import nn
 from transformers.modeling_layers import GradientCheckpointingLayer
 from typing_extensions import override
 
-from ... import parallel, parts
-from ...checks import check_flag
-from ...masters import HALVES
-from ...rollout import Obs, Rollout
-from ...shards import gathered
+from ...core.checks import check_flag
+from ...core.rollout import Obs, Rollout
+from ...distributed import parallel, parts
+from ...distributed.shards import gathered
+from ...learner.master_weights import HALVES
 from ..base import Policy
 from . import policy_folder
-from .decoding import Decoder
+from .decoding.decoder import Decoder
 from .policy import LanguageModelPolicy
-from .training_pass import Reading
+from .training.forward import Reading
 
 
 def check_shard(value: Any) -> bool:

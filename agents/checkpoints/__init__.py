@@ -1,0 +1,1 @@
+"""Checkpoints: folders on disk that an agent is saved to and loaded from."""

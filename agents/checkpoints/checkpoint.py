@@ -1,0 +1,302 @@
+"""Checkpoints: a folder without pickles, written whole or not at all (see files.py); nothing in it is executed.
+
+agent.json            the agent's class, its settings, its environment if that has an id, the counters
+policy/               the policy; a language model under policy/model, for AutoModelForCausalLM, or its adapter for peft
+reference/            the frozen reference, if the KL anchor has one; without the base that it shares with the policy
+training.json         optimizer, random generators, the environment's place in its stream, the algorithm's own state;
+training.safetensors  its tensors
+manifest.json         the SHA-256 of every file, by which a damaged checkpoint is noticed
+
+A sharded checkpoint has NAME.parts in the place of NAME.safetensors, with files of each process; see parts.py. The
+tensors that all processes have stay in training.safetensors.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from pickle import UnpicklingError
+from typing import Any, TypeVar
+
+import torch
+from gymnasium.vector import VectorEnv
+
+from ..core.checks import check_optional_count
+from ..core.files import MANIFEST, check_seal, read_table, reading, seal, whole_folder, write_folder
+from ..core.settings import NOT_SAVED
+from ..distributed.shards import local
+from ..policies import KINDS, Policy, SavedPolicy
+from ..policies.language.policy_folder import MODEL
+from ..rollouts.make_envs import MissingEnv, named_by_checkpoint
+from ..trainer.health import DivergedError
+from .spaces import space_of
+from .state import read_state, write_state
+
+T = TypeVar("T")
+MOST_STEPS = 2**53  # that a counter may have: floats, and the files of TensorBoard, hold them exactly
+FORMAT = 3  # 2: the critic of a language model is a separate module; 3: no training.pt, a manifest
+_AGENT, POLICY, REFERENCE, TRAINING = "agent.json", "policy", "reference", "training"
+_OLD_TRAINING = "training.pt"  # of format 2
+_PICKLES = {".bin", ".pt", ".pth", ".pkl", ".pickle", ".ckpt"}
+_TYPES: dict[str, tuple[type, ...]] = {  # of what agent.json says
+    "agent": (str, type(None)),
+    "policy_kind": (str,),
+    "settings": (dict,),
+    "env": (str, type(None)),
+    "env_kwargs": (dict, type(None)),
+}
+COUNTERS = ("num_timesteps", "trained_timesteps", "num_episodes", "num_updates")  # of an agent, in agent.json
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A checkpoint folder that was found whole.
+
+    Attributes:
+        path: the folder.
+        facts: what agent.json says.
+        policy: read once the spaces are known.
+        reference: the same, of the KL anchor; None if it had none.
+    """
+
+    path: Path
+    facts: dict[str, Any]
+    policy: SavedPolicy
+    reference: SavedPolicy | None
+
+    def training(self, copied: bool = True) -> dict[str, Any]:
+        """Return the state of the training, on the CPU: there torch's Adam keeps its counts of steps.
+
+        Args:
+            copied: see `read_state`.
+        """
+        if self.facts["format"] == FORMAT:
+            state = read_state(self.path / TRAINING, copied)
+            if not isinstance(state, dict):
+                raise ValueError(f"the state in {str(self.path / TRAINING)!r} cannot be read: it has no names")
+            return state
+        try:
+            state = torch.load(self.path / _OLD_TRAINING, map_location="cpu", weights_only=True)
+        except (OSError, RuntimeError, UnpicklingError, EOFError) as error:
+            reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+            raise ValueError(f"{str(self.path / _OLD_TRAINING)!r} cannot be read: {reason[:200]}") from error
+        optimizer = {"adam": state["optimizer"], "skipped": 0, "total_skipped": 0}
+        return {**state, "optimizer": optimizer, "moment": state, "unwritten": {}, "extra": {}}
+
+    def load_reference(self, policy: Policy, env: VectorEnv) -> Policy | None:
+        """Return the frozen reference of the KL anchor, if it had one; it may share weights with the loaded policy."""
+        if self.reference is None:
+            return None
+        with reading(self.reference.folder):
+            return policy.load_frozen(self.reference.folder, env.single_observation_space, env.single_action_space)
+
+    def arguments(self, env: Any, trust: bool, settings: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the constructor arguments besides the policy: the saved ones, replaced by those given.
+
+        Args:
+            env: an environment; None for the saved one, or, if that has no name, one that has its spaces and cannot be
+                played. Another one has its own slots and groups.
+            trust: whether names in the checkpoint may import modules; see `envs.named_by_checkpoint`.
+            settings: keyword arguments that replace saved ones.
+
+        Raises:
+            ValueError: if an environment, trust or a learning rate has to be given.
+        """
+        saved = {"learning_rate": None, **self.facts["settings"]}
+        for name in [name for name in self.facts.get("functions", []) if name not in settings]:
+            raise ValueError(f"{str(self.path)!r} was trained with a function as {name}: pass {name}=...")
+        if env is None and self.facts["env"] is None:
+            env = self._missing_env()
+        if env is None:
+            arguments = {**saved, "env": self.facts["env"], "env_kwargs": self.facts["env_kwargs"], **settings}
+            own = self.facts["env_kwargs"]
+            arguments["env_kwargs"] = named_by_checkpoint(arguments["env"], arguments["env_kwargs"], trust, own)
+            if self._has_the_only(arguments["env_kwargs"].get("tokenizer")):
+                arguments["env_kwargs"]["tokenizer"] = str(self.policy.folder / MODEL)
+        else:
+            arguments = {**saved, "env": env, "num_envs": None, "group_size": None, **settings}
+        if arguments["learning_rate"] is None:
+            raise ValueError(f"{str(self.path)!r} was trained with a function as learning_rate: pass learning_rate=...")
+        return arguments
+
+    def _has_the_only(self, tokenizer: Any) -> bool:
+        """Tell whether the folder of this tokenizer is gone, but the policy has a copy of it."""
+        copy = self.policy.folder / MODEL / "tokenizer_config.json"
+        gone = isinstance(tokenizer, str) and Path(tokenizer).is_absolute() and not Path(tokenizer).is_dir()
+        return gone and copy.is_file()
+
+    def _missing_env(self) -> MissingEnv:
+        """Return what stands for an environment that has no name.
+
+        Raises:
+            ValueError: if an earlier version wrote the checkpoint, without the spaces.
+        """
+        saved = self.facts.get("spaces") or {}
+        if None in (saved.get("observation"), saved.get("action")):
+            raise ValueError(f"{str(self.path)!r} does not name its environment: pass env=...")
+        size = check_optional_count("group_size", self.facts["settings"].get("group_size"))
+        return MissingEnv(space_of(saved["observation"]), space_of(saved["action"]), size)
+
+
+def write_checkpoint(
+    path: Path,
+    facts: Mapping[str, Any],
+    policy: Policy,
+    reference: Policy | None,
+    training: Mapping[str, Any],
+    previous: Path | None = None,
+) -> None:
+    """Write a checkpoint; an older one is only replaced by a complete one.
+
+    Args:
+        path: the folder; a suffix `.zip` is dropped.
+        facts: for agent.json; an `env_kwargs` that JSON cannot hold is left out, together with `env`.
+        policy: to be saved.
+        reference: of the KL anchor, if any.
+        training: tensors and plain values, by name.
+        previous: where to move the checkpoint that is replaced; None: it is deleted.
+
+    Raises:
+        ValueError: if the path holds anything but a checkpoint, or another process is writing it.
+        DivergedError: if the policy's weights are not finite; nothing is written then.
+    """
+    path = place(path)
+    check_finite(policy, path)
+
+    def fill(folder: Path) -> None:
+        for name, part in ((POLICY, policy), (REFERENCE, reference)):
+            if part is not None:
+                save_whole(part, folder / name)
+        finish(folder, facts, dict(training))
+
+    write_folder(path, fill, previous)
+
+
+def place(path: Path) -> Path:
+    """Return the folder for a checkpoint.
+
+    Raises:
+        ValueError: if it holds anything but a checkpoint.
+    """
+    path = folder_of(path)
+    if path.exists() and not (path / _AGENT).is_file() and (path.is_file() or any(path.iterdir())):
+        raise ValueError(f"{str(path)!r} exists and is not a checkpoint; it is not replaced")
+    return path
+
+
+def check_finite(policy: Policy, path: Path) -> None:
+    """Refuse to save weights, of which this process may hold a part, that are not finite.
+
+    Raises:
+        DivergedError: naming them.
+    """
+    for name, weight in policy.named_parameters():
+        if not local(weight).isfinite().all():
+            kept = f"; {str(path)!r} is left as it is" if path.exists() else ""
+            raise DivergedError(f"the weights of {name} are not finite any more, so they are not saved{kept}")
+
+
+def save_whole(policy: Any, folder: Path) -> None:
+    """Write a policy, of which this process has all, into a new folder."""
+    folder.mkdir()
+    policy.save(folder)
+
+
+def finish(folder: Path, facts: Mapping[str, Any], training: Any, known: Mapping[str, str] | None = None) -> None:
+    """Write what is beside the policies; `known` are the SHA-256 of files that other processes have written."""
+    (folder / _AGENT).write_text(_as_json({"format": FORMAT, **facts}) + "\n", encoding="utf-8")
+    write_state(training, folder / TRAINING)
+    seal(folder, known)
+
+
+def read_checkpoint(path: Path) -> Checkpoint:
+    """Find a checkpoint.
+
+    Raises:
+        ValueError: if there is none, it is damaged, or another version wrote it.
+    """
+    path = whole_folder(folder_of(path))
+    if not (path / _AGENT).is_file():
+        raise ValueError(f"{str(path)!r} is not a checkpoint: it has no {_AGENT}")
+    facts = read_facts(path)
+    for file in path.rglob("*"):
+        if file.suffix in _PICKLES and not (facts["format"] < FORMAT and file == path / _OLD_TRAINING):
+            raise ValueError(f"{str(file)!r} may be a pickle, which can run code; no checkpoint has such files")
+    if facts["format"] == FORMAT or (path / MANIFEST).exists():  # format 2 had none: one flipped bit makes 3 a 2
+        check_seal(path)
+    kind, reference = facts["policy_kind"], path / REFERENCE
+    return Checkpoint(
+        path, facts, SavedPolicy(kind, path / POLICY), SavedPolicy(kind, reference) if reference.is_dir() else None
+    )
+
+
+def while_unchanged(path: Path, read: Callable[[], T]) -> T:
+    """Return what `read` returns; call it again if it fails and another process has replaced the folder by then."""
+
+    def version() -> tuple[Path, int, int] | None:
+        folder = whole_folder(folder_of(path))
+        with suppress(OSError):
+            about = folder.stat()
+            return folder, about.st_ino, about.st_ctime_ns
+        return None
+
+    while True:
+        began = version()
+        try:
+            return read()
+        except (OSError, ValueError):
+            if version() == began:
+                raise
+
+
+def read_facts(path: Path) -> dict[str, Any]:
+    """Return what agent.json says.
+
+    Raises:
+        ValueError: if it cannot be read, another version wrote it, or it says what no agent has written.
+    """
+    facts = read_table(path / _AGENT)
+    if facts.get("format") not in (2, FORMAT):
+        raise ValueError(f"{str(path)!r} has the checkpoint format {facts.get('format')!r}; allowed: 2, {FORMAT}")
+    _check_facts(path, facts)
+    return facts
+
+
+def _check_facts(path: Path, facts: dict[str, Any]) -> None:
+    """Refuse what no agent has written.
+
+    Raises:
+        ValueError: naming what is missing, of another type, or a setting that a checkpoint never keeps.
+    """
+    for name, allowed in _TYPES.items():
+        if not isinstance(facts.get(name), allowed):
+            raise ValueError(f"{str(path / _AGENT)!r} is damaged: its {name} is {facts.get(name)!r:.80}")
+    if facts["env"] is not None and facts["env_kwargs"] is None:
+        raise ValueError(f"{str(path / _AGENT)!r} is damaged: its env_kwargs are missing")
+    for name in COUNTERS:
+        if type(facts.get(name, 0)) is not int or not 0 <= facts.get(name, 0) <= MOST_STEPS:
+            raise ValueError(f"{str(path / _AGENT)!r} is damaged: its {name} is {facts[name]!r:.80}")
+    if facts["policy_kind"] not in KINDS:
+        raise ValueError(f"{str(path / _AGENT)!r} names the unknown kind of policy {facts['policy_kind']!r:.80}")
+    functions = facts.get("functions", [])  # earlier versions had neither
+    if not isinstance(functions, list) or not all(isinstance(name, str) for name in functions):
+        raise ValueError(f"{str(path / _AGENT)!r} is damaged: its functions are {functions!r:.80}")
+    if not isinstance(facts.get("spaces", {}), dict):
+        raise ValueError(f"{str(path / _AGENT)!r} is damaged: its spaces are {facts['spaces']!r:.80}")
+    if foreign := sorted(facts["settings"].keys() & {"policy", "env", *NOT_SAVED}):
+        raise ValueError(f"{str(path / _AGENT)!r} is damaged: {', '.join(foreign)} is not a setting that it keeps")
+
+
+def _as_json(facts: dict[str, Any]) -> str:
+    try:
+        return json.dumps(facts, indent=2)
+    except TypeError:  # the environment was made with objects, and has to be passed to load()
+        return json.dumps({**facts, "env": None, "env_kwargs": None}, indent=2)
+
+
+def folder_of(path: Path) -> Path:
+    """Return the folder that a path stands for; stable-baselines3's have a suffix."""
+    return path.with_suffix("") if path.suffix == ".zip" else path

@@ -1,0 +1,1 @@
+"""Several processes: ranks and sums over them, and tensors of which each process holds a part."""

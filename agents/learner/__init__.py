@@ -1,0 +1,1 @@
+"""From a rollout to new weights: the loss, the optimizer and what is added to rewards."""

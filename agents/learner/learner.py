@@ -1,0 +1,393 @@
+"""From a rollout to new weights: prepare -> loss -> gradient. The gradient is made in `Learner.loss`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any, ClassVar, Self
+
+import torch
+
+from ..core.checks import LARGEST_SEED, check_count, check_flag, check_number, check_optional_count
+from ..core.defaults import default_of
+from ..core.devices import to_floats
+from ..core.rollout import EARNED, Batch, Rollout, RolloutT
+from ..core.settings import check_names, full_signature, saved_settings
+from ..distributed import parallel
+from ..distributed.shards import local
+from ..estimators import losses
+from ..estimators.returns import return_to_go
+from ..policies import Policy
+from ..trainer.health import DivergedError
+from .kl_anchor import Anchor
+from .metrics import Reduce, critic_metrics, sampled_metrics
+from .optimizer import BETAS, EPS, PolicyOptimizer, half_precision
+from .reward_scale import RewardScale
+
+LOG_PROB_TOLERANCE = 0.05  # nats; rounding is a thousand times smaller, the mildest known bug several times larger
+# Weights of 16 bits round the log-probability of an unlikely action by up to 0.7 nats, but few actions are unlikely:
+# their limit is for train/approx_kl. Rounding makes 0.0003 there in the default run, and never more than 0.0025.
+HALF_KL_TOLERANCE = 0.02
+Figures = dict[str, torch.Tensor]
+
+
+class Learner:
+    """What an update is. An algorithm says what its advantages, surrogate and weights are; the rest follows:
+
+        L = - Σ_i Σ_t w_{i,t} (surrogate_{i,t} + c_H H_{i,t}) + c_V Σ_i Σ_t w_{i,t} (V(s_{i,t}) - target_{i,t})²
+
+    Args:
+        policy: trained in place.
+
+    The other arguments are explained in `settings.AgentSettings`.
+
+    Attributes:
+        name: under which checkpoints and commands know this class; empty for a class of your own.
+        settings: the constructor arguments that a checkpoint keeps.
+        reductions: how each metric of `loss` is put together from micro-batches; those not named are added up.
+        uses_critic: whether the policy needs a critic.
+        anchor: the KL anchor, with the frozen reference.
+        policy_optimizer: applies gradients.
+        generator: for sampling actions.
+        order_generator: for the order of mini-batches.
+        arrays: a dictionary to have the steps of the next update put there, for histograms: "train/advantages" and
+            "train/ratio" (of each training pass, to the policy that sampled), each a list of [n]. None costs nothing.
+        watchers: functions called with every prepared rollout, before its first optimizer step; see `prepare`.
+    """
+
+    name: ClassVar[str] = ""
+    uses_critic: bool = False
+    settings = property(saved_settings)
+    arrays: dict[str, list[torch.Tensor]] | None = None
+    reductions: ClassVar[Mapping[str, Reduce]] = {
+        "train/approx_kl": Reduce.MEAN_OF_TRAINED,
+        "train/logp_gap_max": Reduce.MAX,
+    }
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        cls.__signature__ = full_signature(cls)  # type: ignore[attr-defined]
+        own_and_inherited = (vars(base).get("reductions", {}) for base in reversed(cls.__mro__))
+        cls.reductions = {name: reduce for named in own_and_inherited for name, reduce in named.items()}
+
+    def __new__(cls, *args: Any, **settings: Any) -> Self:
+        """Refuse unknown keyword arguments before anything is made."""
+        check_names(cls, settings)
+        return super().__new__(cls)
+
+    def __init__(
+        self,
+        policy: Callable[[], Policy],  # called once the other settings are checked
+        *,
+        seed: int = 0,
+        learning_rate: float | Callable[[float], float] | None = None,
+        lr_schedule: str = "linear",
+        warmup_updates: int = 0,
+        weight_decay: float = 0.0,
+        adam_beta1: float = BETAS[0],
+        adam_beta2: float = BETAS[1],
+        adam_eps: float = EPS,
+        gamma: float | None = None,
+        normalize_rewards: bool = False,
+        max_grad_norm: float = 1.0,
+        ent_coef: float = 0.0,
+        vf_coef: float = 0.5,
+        kl_coef: float = 0.0,
+        kl_estimator: str = "k1",
+        kl_in: str = "reward",
+        micro_batch_size: int | None = None,
+        micro_batch_tokens: int | None = None,
+        skip_idle_rows: bool = True,
+    ) -> None:
+        self.ent_coef = check_number("ent_coef", ent_coef, low=0.0)
+        self.vf_coef = check_number("vf_coef", vf_coef, low=0.0)
+        self.anchor = Anchor(kl_coef, kl_estimator, kl_in)
+        self.kl_coef, self.kl_estimator, self.kl_in = self.anchor.coef, kl_estimator, kl_in
+        self.micro_batch_size = check_optional_count("micro_batch_size", micro_batch_size)
+        self.micro_batch_tokens = check_optional_count("micro_batch_tokens", micro_batch_tokens)
+        self.skip_idle_rows = check_flag("skip_idle_rows", skip_idle_rows)
+        self.seed = check_count("seed", seed, low=0, high=LARGEST_SEED)
+        with torch.random.fork_rng(devices=[]):  # initial weights come from the seed; the global state is left alone
+            torch.default_generator.manual_seed(self.seed)
+            self.policy = policy()
+        if self.uses_critic and not self.policy.critic_parameters():
+            raise ValueError(f"{type(self).__name__} needs a policy with a critic")
+        self.gamma = check_number("gamma", self.or_default("gamma", gamma), low=0.0, high=1.0)
+        self.normalize_rewards = check_flag("normalize_rewards", normalize_rewards)
+        self.reward_scale = RewardScale(self.gamma) if normalize_rewards else None
+        self.learning_rate = self.or_default("learning_rate", learning_rate)
+        self.lr_schedule, self.max_grad_norm = lr_schedule, max_grad_norm
+        self.warmup_updates, self.weight_decay = warmup_updates, weight_decay
+        self.adam_beta1, self.adam_beta2, self.adam_eps = adam_beta1, adam_beta2, adam_eps
+        self.policy_optimizer = PolicyOptimizer(
+            self.policy,
+            self.learning_rate,
+            lr_schedule,
+            max_grad_norm,
+            warmup_updates=warmup_updates,
+            weight_decay=weight_decay,
+            betas=(adam_beta1, adam_beta2),
+            eps=adam_eps,
+        )
+        parallel.same_start(self.policy)
+        self.seed_generators()
+        self.num_updates = self.trained_timesteps = 0
+        self.watchers: list[Callable[[Batch], None]] = []
+
+    def or_default(self, name: str, given: Any) -> Any:
+        """Return what was given for a setting; for None, what suits the policy's size, else the default of its kind."""
+        if given is not None:
+            return given
+        own = self.policy.default(name)
+        return default_of(name, type(self), self.policy.kind) if own is None else own
+
+    def seed_generators(self) -> None:
+        """Make the generators of the sampling of actions and of the order of mini-batches anew, from `seed`."""
+        self.generator = torch.Generator(self.policy.device).manual_seed(parallel.own_seed(self.seed))
+        self.order_generator = self.generator  # of several processes, the same in each
+        if parallel.size() > 1:
+            self.order_generator = torch.Generator(self.policy.device).manual_seed(self.seed)
+
+    def present(self, name: str) -> Any:
+        """Return the present value of a setting that may be a function of the remaining progress (1 to 0)."""
+        value = getattr(self, name)
+        if callable(value):
+            return check_number(name, value(self.policy_optimizer.remaining), low=0.0, above=True)
+        return value
+
+    # What an algorithm says.
+
+    def advantages(self, rollout: Rollout) -> torch.Tensor:
+        """Return the credit of each step [N, T]; masked cells may hold anything.
+
+        An actor-critic's targets are made of these; transform them in `prepare`, as PPO does, to leave those alone.
+        """
+        raise NotImplementedError
+
+    def surrogate(self, log_probs: torch.Tensor, batch: Batch) -> torch.Tensor:
+        """Return what is differentiated at each step [N, T], by default A log π; masked cells may hold anything."""
+        return losses.policy_gradient(log_probs, batch.advantages)
+
+    def weights(self, mask: torch.Tensor) -> torch.Tensor:
+        """Return the weight of each step in the loss [N, T], given which steps count (bool [N, T]); 0 elsewhere."""
+        raise NotImplementedError
+
+    def critic_targets(self, rollout: Rollout, advantages: torch.Tensor) -> torch.Tensor:
+        """Return what the critic is fitted to [N, T]: by default, the return from each step on."""
+        return return_to_go(rollout.rewards, rollout.learnable, self.gamma)
+
+    def critic_loss(self, values: torch.Tensor, batch: Batch) -> torch.Tensor:
+        """Return the critic's loss at each step [N, T]: by default, its squared error."""
+        return losses.squared_error(values, batch.required("value_targets"))
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what the algorithm, besides the policy, carries from update to update: by default nothing."""
+        return {}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restore what `state_dict` returned."""
+
+    # An update.
+
+    def update(self, rollout: Rollout) -> dict[str, float]:
+        """Take the optimizer steps of a rollout; return its metrics, averaged over the steps."""
+        if self.watchers:
+            rollout = replace(rollout, extras=rollout.extras | {EARNED: rollout.returns})
+        prepared = self.prepare(rollout if self.reward_scale is None else self.reward_scale(rollout))
+        self._show("train/advantages", prepared.advantages, prepared)
+        for watch in self.watchers:
+            watch(prepared)
+        steps: list[dict[str, float]] = []
+        learned = False
+        for batch in self.batches(prepared):
+            metrics = self._backward(batch)
+            fault = self._fault(metrics)
+            if not fault and not steps:  # later steps train another policy than the one that sampled
+                self._check_log_probs(metrics)
+            steps.append(metrics | {"train/grad_norm": self.policy_optimizer.step(fault, new_update=not steps)})
+            learned |= self.policy_optimizer.stepped
+        self.policy.observe(prepared)
+        self.num_updates += 1
+        self.trained_timesteps += int(prepared.learnable.sum()) if learned else 0
+        means = {name: sum(step[name] for step in steps) / len(steps) for name in steps[0]}
+        skipped = float(self.policy_optimizer.total_skipped)
+        first = {"train/logp_gap_max": steps[0]["train/logp_gap_max"], "train/skipped_updates": skipped}
+        return sampled_metrics(prepared) | critic_metrics(prepared) | means | first
+
+    def prepare(self, rollout: Rollout) -> Batch:
+        """Return everything that an update needs: rewards with the KL penalty, values, advantages and weights."""
+        policies = [each for each in (self.policy, self.anchor.reference) if each is not None]
+        for policy in policies:
+            policy.whole()  # here, where no process is without rows
+        rollout = parallel.with_parts(rollout, self._own_rows(rollout), self._evaluated)
+        for policy in policies:
+            policy.release()
+        steps, advantages = rollout.learnable, self.advantages(rollout)
+        targets = self.critic_targets(rollout, advantages).where(steps, 0) if self.uses_critic else None
+        advantages = advantages.where(steps, 0)
+        return Batch.of(
+            rollout,
+            log_probs=rollout.log_probs.where(steps, 0),
+            value_targets=targets,
+            advantages=advantages,
+            weights=self.weights(steps).to(advantages.dtype),
+        )
+
+    def _evaluated(self, rollout: Rollout) -> Rollout:
+        """Return the rollout with what the reference and the critic say of it."""
+        rollout = self.anchor.add_kl_penalty(self.policy, rollout, self.micro_batches)
+        return self._add_values(rollout) if self.uses_critic else rollout
+
+    def _own_rows(self, rollout: Rollout) -> slice:
+        """Return the rows that this process evaluates and trains on: all of them if it is the only one."""
+        return parallel.own_rows(self.policy.costs(rollout))
+
+    @torch.no_grad()
+    def _add_values(self, rollout: Rollout) -> Rollout:
+        """Return the rollout with the critic's values, including those after the last step of truncated episodes."""
+
+        def values_of(episodes: Rollout) -> torch.Tensor:
+            return torch.cat([self.policy.predict_values(part) for part in self.micro_batches(episodes)])
+
+        values = values_of(rollout)
+        following = rollout.after_truncation(self.policy.obs_from_actions)
+        if following is not None:
+            rollout = replace(rollout, final_values=values_of(following).where(following.mask, 0)[:, 0])
+        return replace(rollout, values=values)
+
+    def batches(self, batch: Batch) -> Iterator[Batch]:
+        """Yield what each optimizer step of an update trains on: by default one step, on everything."""
+        yield batch
+
+    def micro_batches(self, rollout: RolloutT) -> Iterator[RolloutT]:
+        """Yield the parts that are evaluated in one pass each."""
+        costs = None if self.micro_batch_tokens is None else self.policy.costs(rollout)
+        return rollout.split(self.micro_batch_size, costs, self.micro_batch_tokens)
+
+    def loss(self, batch: Batch) -> tuple[torch.Tensor, Figures]:
+        """Return the loss of some rows of a prepared rollout, and their metrics; see `reductions`.
+
+        Metrics are tensors of one number, read once per optimizer step.
+        """
+        log_probs, entropy = self.policy.evaluate_actions(batch, entropy=bool(self.ent_coef))
+        log_probs = log_probs.where(batch.learnable, 0)
+        objective = self.surrogate(log_probs, batch)
+        if entropy is not None:
+            objective = objective + self.ent_coef * entropy
+        if self.anchor.is_in_loss:
+            objective = objective - self.anchor.coef * self.anchor.penalty(self.policy, batch, log_probs)
+        loss = -batch.total(batch.weights * objective)
+        metrics = {"train/policy_loss": loss.detach()} | self.diagnose(log_probs.detach(), batch)
+        if self.uses_critic:
+            value_loss = batch.total(batch.weights * self.critic_loss(self.policy.predict_values(batch), batch))
+            loss = loss + self.vf_coef * value_loss
+            metrics["train/value_loss"] = value_loss.detach()
+        return loss, metrics | {"train/loss": loss.detach()}
+
+    @torch.no_grad()
+    def diagnose(self, log_probs: torch.Tensor, batch: Batch) -> Figures:
+        """Return metrics of how far the log-probabilities are from those while acting; see `reductions`."""
+        gap = log_probs - batch.log_probs
+        if self.arrays is not None:  # this is in every micro-batch
+            self._show("train/ratio", gap.exp(), batch)
+        return {
+            "train/approx_kl": batch.total(gap.expm1() - gap),
+            "train/logp_gap_max": gap.abs().max() if gap.numel() else gap.sum(),
+        }
+
+    def _show(self, name: str, values: torch.Tensor, batch: Batch) -> None:
+        """Hand over the steps of [N, T] that count to whoever asked for `arrays`."""
+        if self.arrays is not None:
+            self.arrays.setdefault(name, []).append(values[batch.learnable].detach())
+
+    def _backward(self, batch: Batch) -> dict[str, float]:
+        """Make the gradient of one optimizer step, in micro-batches; return its metrics."""
+        self.policy_optimizer.zero_grad()
+        trained = batch.select(self._rows_to_train(batch))
+        own = trained.select(self._own_rows(trained))
+        micro_batches = self.micro_batches(own) if len(own) else ()
+        figures: list[Figures] = []
+        for rows, is_own in parallel.passes(micro_batches, trained.select(slice(1)), self.policy.sharded):
+            loss, metrics = self.loss(rows) if is_own else self._unseen(rows)
+            loss.backward()
+            self.policy_optimizer.weights.add_gradients()
+            figures.append(metrics)
+        parallel.sum_gradients(self.policy_optimizer.weights.masters)
+        counts = {Reduce.MEAN.name: batch.learnable.sum(), Reduce.MEAN_OF_TRAINED.name: trained.learnable.sum()}
+        *parts, counted = to_floats([*figures, counts])
+        totals: dict[str, float] = {}
+        for part in (part for parts in parallel.gather(parts) for part in parts):
+            self._add_metrics(totals, part)
+        for name, reduction in self.reductions.items():
+            if name in totals and reduction.name in counted:
+                totals[name] /= max(counted[reduction.name], 1)
+        return totals
+
+    def _unseen(self, rows: Batch) -> tuple[torch.Tensor, Figures]:
+        """Return a loss of 0 that takes the same passes as `loss`, and no metrics."""
+        arrays, self.arrays = self.arrays, None
+        loss, _ = self.loss(rows)
+        self.arrays = arrays
+        return 0 * loss, {}
+
+    def _add_metrics(self, totals: dict[str, float], more: Mapping[str, float]) -> None:
+        for name, value in more.items():
+            add = self.reductions.get(name, Reduce.SUM).add
+            totals[name] = add(totals[name], value) if name in totals else value
+
+    def _rows_to_train(self, batch: Batch) -> slice | torch.Tensor:
+        """Return which rows have a gradient, a slice or an index; at least one, so that there is a pass."""
+        if not self.skip_idle_rows or self.ent_coef or self.uses_critic or self.anchor.is_in_loss:
+            return slice(None)
+        rows = (batch.advantages != 0).any(1).nonzero()[:, 0]
+        if len(rows) == len(batch):
+            return slice(None)
+        return rows if len(rows) else slice(0, 1)
+
+    def _check_log_probs(self, metrics: Mapping[str, float]) -> None:
+        """Stop if acting and training differ by more than rounding explains.
+
+        Raises:
+            DivergedError: if they do.
+        """
+        gap, limit, said = metrics["train/logp_gap_max"], LOG_PROB_TOLERANCE, "differ by {:.3g} nats"
+        if half_precision(self.policy):
+            gap, limit, said = metrics["train/approx_kl"], HALF_KL_TOLERANCE, "differ by a KL of {:.3g} nats"
+        if not gap <= limit:
+            raise DivergedError(
+                f"log-probabilities while acting and training {said.format(gap)} "
+                f"(at most {limit} is rounding): the policy that sampled is not the one being trained, or "
+                "its actions have become so unlikely that rounding counts; then lower learning_rate"
+            )
+
+    def _fault(self, metrics: Mapping[str, float]) -> str:
+        """Return what is not finite though all weights are; empty if nothing."""
+        names = {"train/logp_gap_max": "log-probabilities", "train/loss": "loss"}
+        fault = next((said for name, said in names.items() if not math.isfinite(metrics[name])), "")
+        broken = sum(int((~local(p).isfinite()).sum()) for p in self.policy.parameters()) if fault else 0
+        broken = sum(parallel.gather(broken)) if fault and self.policy.sharded else broken
+        if broken:
+            raise DivergedError(
+                f"the policy has {broken} weights that are NaN or infinite: load others, or lower learning_rate"
+            )
+        return fault
+
+    # What a checkpoint keeps besides the policy.
+
+    @property
+    def optimizer(self) -> torch.optim.Optimizer:
+        """Adam over the policy's parameters."""
+        return self.policy_optimizer.adam
+
+    def training_state(self) -> dict[str, Any]:
+        """Return the state of the optimizer and the algorithm."""
+        scale = {} if self.reward_scale is None else {"reward_scale": self.reward_scale.state_dict()}
+        return {"optimizer": self.policy_optimizer.state_dict(), "algorithm": self.state_dict(), **scale}
+
+    def load_training_state(self, state: dict[str, Any]) -> None:
+        """Restore what `training_state` returned."""
+        self.policy_optimizer.load_state_dict(state["optimizer"])
+        self.load_state_dict(state["algorithm"])
+        if self.reward_scale is not None and "reward_scale" in state:
+            self.reward_scale.load_state_dict(state["reward_scale"])

@@ -1,0 +1,174 @@
+"""What is logged about a rollout, under stable-baselines3's names and a few new ones."""
+
+from __future__ import annotations
+
+import re
+from enum import Enum
+from typing import Any
+
+import torch
+
+from ..core.devices import to_floats, to_host
+from ..core.rollout import NO_VERDICT, Batch, Rollout
+from ..trainer.health import VerifierError
+
+ENTRIES = 10_000  # of the log, before it is thinned
+_NO_COLUMN = re.compile(r'[,"\x00-\x1f\x7f]')  # what would split the heading of progress.csv
+
+
+class Reduce(Enum):
+    """How a metric of a training step is put together from micro-batches."""
+
+    SUM = "the sum, as for the terms of the loss"
+    MEAN = "a sum over steps, divided by the number of all steps"
+    MEAN_OF_TRAINED = "the same, without the steps of rows that were skipped because they have no gradient"
+    MAX = "the largest, or NaN if there is one"
+
+    def add(self, a: float, b: float) -> float:
+        """Return the metric of two micro-batches together, before a mean is divided."""
+        if self is Reduce.MAX:
+            return a if a >= b or a != a else b
+        return a + b
+
+
+def thinned(interval: int, updates: int, entries: int = ENTRIES) -> int:
+    """Return the updates between two log entries after so many updates.
+
+    It doubles after so many entries, and again each time the number of updates has doubled, so that the log of a run
+    grows with the logarithm of its length.
+    """
+    while updates > entries * interval:
+        interval *= 2
+    return interval
+
+
+def is_logged(interval: int, update: int) -> bool:
+    """Tell whether an update gets an entry of the log: the first, which shows where training starts, and each n-th."""
+    return update == 1 or update % thinned(interval, update) == 0
+
+
+def rollout_metrics(rollout: Rollout) -> dict[str, float]:
+    """Return the metrics of one rollout; episodes without a verdict count only in `failed_frac`.
+
+    Episodes of which it is not known whether they succeeded are left out of the rates of success.
+    """
+    columns = (rollout.valid, rollout.truncated, rollout.returns, rollout.lengths, rollout.groups, rollout.success)
+    valid, truncated, returns, lengths, groups, success, *more = to_host(*columns, *rollout.extras.values())
+    extras = dict(zip(rollout.extras, more, strict=True))
+    metrics = {
+        "rollout/truncated_frac": _mean(truncated[valid].float()),
+        "rollout/failed_frac": _mean((~valid).float()),
+        **{f"rollout/{name}_frac": _mean(extras[name]) for name in NO_VERDICT if name in extras},
+    }
+    if not bool(valid.any()):
+        return metrics
+    returns, groups = returns[valid], groups[valid]
+    metrics |= {
+        "rollout/ep_rew_mean": _mean(returns),
+        "rollout/reward_std": float(returns.std(correction=0)),
+        "rollout/ep_len_mean": _mean(lengths[valid].float()),
+        "rollout/frac_reward_zero_std": _equal_groups(returns, groups),
+        "rollout/group_size_min": float(groups.unique(return_counts=True)[1].min()),
+    }
+    metrics["rollout/success_known_frac"] = _mean((known := ~success.isnan())[valid].float())
+    if bool((known & valid).any()):
+        metrics["rollout/success_rate"] = _mean(success[valid & known])
+        by_level = mean_by_level(extras["level"], success, valid) if "level" in extras else {}
+        metrics |= {f"rollout/success_rate/level_{level}": rate for level, rate in by_level.items()}
+    for name, figures in extras.items():
+        if name.startswith("parts/") and bool((has := ~figures[valid].isnan()).any()):
+            metrics[f"rollout/{_NO_COLUMN.sub('_', name)}"] = _mean(figures[valid][has])
+    return metrics
+
+
+def success_by_level(rollout: Rollout) -> dict[int, float]:
+    """Return the share of solved problems by level of difficulty; empty if the problems have no levels."""
+    levels = rollout.extras.get("level")
+    return {} if levels is None else mean_by_level(levels, rollout.success, rollout.valid)
+
+
+def mean_by_level(levels: torch.Tensor, success: torch.Tensor, valid: torch.Tensor) -> dict[int, float]:
+    """Return the mean of [N] over valid episodes by their level; NaN stands for an unknown level or success."""
+    counted = valid & ~levels.isnan() & ~success.isnan()
+    levels, success = levels[counted], success[counted]
+    return {int(level): _mean(success[levels == level]) for level in levels.unique()}
+
+
+def evaluation_metrics(rollout: Rollout, failure: str = "") -> dict[str, Any]:
+    """Return the metrics of an evaluation, over the episodes that got a verdict.
+
+    Args:
+        rollout: the episodes.
+        failure: why the verifier failed the last time.
+
+    Raises:
+        VerifierError: if none got one.
+    """
+    return outcome_metrics(
+        rollout.valid, rollout.success, rollout.returns, rollout.lengths, success_by_level(rollout), failure
+    )
+
+
+def outcome_metrics(
+    valid: torch.Tensor,
+    success: torch.Tensor,
+    returns: torch.Tensor,
+    lengths: torch.Tensor,
+    levels: dict[int, float],
+    failure: str = "",
+) -> dict[str, Any]:
+    """Return the same from the outcomes [N] of episodes, which need not be in memory any more."""
+    if not bool(valid.any()):
+        why = f": {failure}" if failure else ""
+        raise VerifierError(f"the verifier reached no verdict on all {len(valid)} episodes of the evaluation{why}")
+    known = ~success[valid].isnan()
+    return {
+        "episodes": int(valid.sum()),
+        "mean_reward": _mean(returns[valid]),
+        "success_rate": _mean(success[valid][known]) if bool(known.any()) else None,
+        **({"success_known": _mean(known.float())} if bool(known.any()) and not bool(known.all()) else {}),
+        "mean_ep_length": _mean(lengths[valid]),
+        **({"failed": int((~valid).sum())} if bool((~valid).any()) else {}),
+        **({"success_by_level": {str(level): rate for level, rate in levels.items()}} if levels else {}),
+    }
+
+
+def _equal_groups(returns: torch.Tensor, groups: torch.Tensor) -> float:
+    """Return the share of groups whose episodes all have the same return: nothing is learned from comparing them."""
+    _, member = groups.unique(return_inverse=True)
+    empty = returns.new_zeros(int(member.max()) + 1)
+    low = empty.scatter_reduce(0, member, returns, "amin", include_self=False)
+    high = empty.scatter_reduce(0, member, returns, "amax", include_self=False)
+    return _mean((low == high).float())
+
+
+def _mean(values: torch.Tensor) -> float:
+    return float(values.double().mean()) if values.numel() else 0.0
+
+
+def sampled_metrics(rollout: Rollout) -> dict[str, float]:
+    """Return unbiased estimates from the sampled actions, per step: minus the entropy, and the KL to the reference.
+
+    Empty if no step counts.
+    """
+    steps = rollout.learnable.sum()
+    figures = {"train/entropy_loss": rollout.total(rollout.log_probs) / steps}
+    if rollout.ref_log_probs is not None:
+        figures["train/kl_ref"] = rollout.total(rollout.log_probs - rollout.ref_log_probs) / steps
+    found, counted = to_floats([figures, {"steps": steps}])
+    return found if counted["steps"] else {}
+
+
+def critic_metrics(batch: Batch) -> dict[str, float]:
+    """Return how well the critic predicted what it is fitted to, before it was: 1 - Var(target - value) / Var(target).
+
+    1 is perfect, 0 no better than a constant, negative worse. Empty without a critic, and if all targets are equal.
+    """
+    if batch.values is None or batch.value_targets is None:
+        return {}
+    targets, values, steps = to_host(batch.value_targets, batch.values, batch.learnable)
+    targets = targets[steps].double()
+    errors = targets - values[steps].double()
+    if targets.numel() < 2 or not float(spread := targets.var(correction=0)) > 0:
+        return {}
+    return {"train/explained_variance": 1 - float(errors.var(correction=0) / spread)}

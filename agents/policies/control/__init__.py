@@ -1,0 +1,1 @@
+"""Policies of vectors and images, in which stable-baselines3's networks act."""

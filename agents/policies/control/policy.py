@@ -1,0 +1,287 @@
+"""Classic control: stable-baselines3's ActorCriticPolicy as a `Policy`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import torch
+from gymnasium import spaces
+from safetensors.torch import save_file
+from stable_baselines3.common.distributions import CategoricalDistribution, Distribution, kl_divergence
+from stable_baselines3.common.policies import (
+    ActorCriticCnnPolicy,
+    ActorCriticPolicy,
+    BasePolicy,
+    MultiInputActorCriticPolicy,
+)
+from stable_baselines3.common.preprocessing import is_image_space, is_image_space_channels_first, preprocess_obs
+from torch import distributions as td
+from torch import nn
+from typing_extensions import override
+
+from ...core.checks import check_choice, check_count, check_flag
+from ...core.rollout import Obs, Rollout, map_obs
+from ..base import Policy, State, choose, load_weights, sample_categorical, scatter_steps
+from .gsde import held_sample
+from .normalized import NormalizedObservations
+from .numpy_actor import NumpyActor
+
+CLASSES: dict[str, type[ActorCriticPolicy]] = {
+    "MlpPolicy": ActorCriticPolicy,
+    "CnnPolicy": ActorCriticCnnPolicy,
+    "MultiInputPolicy": MultiInputActorCriticPolicy,
+}
+BASIC = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
+_OWN = ("normalize_observations", "sde_sample_freq", "act_in_numpy")  # arguments that are not stable-baselines3's
+# What stable-baselines3's distributions keep of their last use.
+_LAST = ("distribution", "_latent_sde", "weights_dist", "exploration_mat", "exploration_matrices")
+_CONFIG, _WEIGHTS = "policy.json", "policy.safetensors"
+
+
+class ControlPolicy(Policy):
+    """An actor-critic network of stable-baselines3, with all the spaces it supports.
+
+    Args:
+        observation_space: of one environment.
+        action_space: of one environment.
+        name: "MlpPolicy", "CnnPolicy" or "MultiInputPolicy".
+        normalize_observations: whether the network sees observations less their mean, divided by their standard
+            deviation; see `normalized.py`. For MlpPolicy.
+        sde_sample_freq: with `use_sde`, steps for which gSDE keeps a matrix of noise; see `gsde.py`.
+        act_in_numpy: whether a small MLP on the CPU acts without torch, with the same actions; see `numpy_actor.py`.
+        network: keyword arguments of stable-baselines3's policy, such as `net_arch`. Checkpoints store them as JSON;
+            `activation_fn` is one of torch.nn's classes, such as `nn.ReLU`, or its name.
+
+    Raises:
+        ValueError: for spaces that such a policy does not support, or a network that cannot be saved.
+    """
+
+    kind = "control"
+
+    def __init__(
+        self,
+        observation_space: spaces.Space,
+        action_space: spaces.Space,
+        name: str = "MlpPolicy",
+        normalize_observations: bool = False,
+        sde_sample_freq: int = 1,
+        act_in_numpy: bool = True,
+        **network: Any,
+    ) -> None:
+        super().__init__()
+        _check_spaces(name, observation_space, action_space)
+        self.normalize_observations = check_flag("normalize_observations", normalize_observations)
+        if normalize_observations and name != "MlpPolicy":
+            raise ValueError(f"normalize_observations is for MlpPolicy, got {name}")
+        self.sde_sample_freq = check_count("sde_sample_freq", sde_sample_freq)
+        self.act_in_numpy = check_flag("act_in_numpy", act_in_numpy)
+        if sde_sample_freq > 1 and not network.get("use_sde"):
+            raise ValueError(f"sde_sample_freq={sde_sample_freq} needs use_sde=True: it is gSDE's")
+        squashes = bool(network.get("squash_output"))
+        if squashes and not network.get("use_sde"):
+            raise ValueError("squash_output needs use_sde=True: only stable-baselines3's gSDE squashes its actions")
+        if squashes and not (isinstance(action_space, spaces.Box) and action_space.is_bounded()):
+            raise ValueError(f"squash_output needs actions in a Box with finite bounds, got {action_space}")
+        self.action_space, self.squashes = action_space, squashes
+        self._starts = bool(np.any(getattr(action_space, "start", 0)))  # discrete actions that do not count from 0
+        self.name, self.network = name, _savable(network)
+        if "activation_fn" in network:
+            network["activation_fn"] = getattr(nn, self.network["activation_fn"])
+        if normalize_observations:
+            network["features_extractor_class"] = NormalizedObservations
+        self.net = CLASSES[name](observation_space, action_space, lambda _: 0.0, **network)
+        self.net.set_training_mode(False)
+        self._is_categorical = type(self.net.action_dist) is CategoricalDistribution
+        del self.net.optimizer  # the agent owns the optimizer
+
+    @override
+    def act(
+        self,
+        obs: Obs,
+        state: State,
+        episode_start: torch.Tensor,
+        deterministic: bool = False,
+        generator: torch.Generator | None = None,
+        playing: torch.Tensor | None = None,
+    ) -> tuple[torch.Tensor, torch.Tensor, State]:
+        if self._is_categorical:
+            return *choose(self._logits(obs).log_softmax(-1), deterministic, generator), None
+        distribution = self.net.get_distribution(obs)
+        held = None
+        if deterministic:
+            actions = distribution.mode()
+        elif self.sde_sample_freq > 1:
+            kept = (self.net.log_std, state, episode_start, self.sde_sample_freq, generator)
+            actions, held = held_sample(distribution, *kept)
+        else:
+            actions = _sample(distribution, generator)
+        return actions, distribution.log_prob(actions), held
+
+    @override
+    def numpy_actor(self) -> NumpyActor | None:
+        subclass = type(self) is not ControlPolicy  # it may act in another way
+        if subclass or not self.act_in_numpy or self._starts or not NumpyActor.reads(self.net):
+            return None
+        return NumpyActor(self.net)
+
+    @override
+    @torch.no_grad()
+    def action_log_probs(self, obs: Obs, state: State, episode_start: torch.Tensor) -> tuple[torch.Tensor, State]:
+        if not self._is_categorical:
+            raise ValueError(f"actions in {self.action_space} cannot be listed; supported: Discrete")
+        return self._logits(obs).log_softmax(-1), None
+
+    @override
+    def for_env(self, actions: torch.Tensor) -> torch.Tensor:
+        space = self.action_space
+        if self.squashes:
+            low, high = (torch.as_tensor(end, device=actions.device) for end in (space.low, space.high))
+            return low + (actions + 1) / 2 * (high - low)
+        return actions + torch.as_tensor(space.start, device=actions.device) if self._starts else actions
+
+    @override
+    def evaluate_actions(self, rollout: Rollout, entropy: bool = True) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """Return log-probabilities and entropies [N, T]; the entropy is 0 if it has no closed form."""
+        mask = rollout.mask
+        if self._is_categorical:
+            every = self._logits(map_obs(rollout.existing, rollout.observations)).log_softmax(-1)  # [M, A]
+            log_probs = scatter_steps(every.gather(1, rollout.existing(rollout.actions)[:, None])[:, 0], mask)
+            return log_probs, scatter_steps(-(every.exp() * every).sum(-1), mask) if entropy else None
+        distribution = self._distribution(rollout)
+        log_probs = distribution.log_prob(rollout.existing(rollout.actions))
+        if not entropy:
+            return scatter_steps(log_probs, mask), None
+        entropies = distribution.entropy()
+        return scatter_steps(log_probs, mask), scatter_steps(
+            torch.zeros_like(log_probs) if entropies is None else entropies, mask
+        )
+
+    @override
+    def predict_values(self, rollout: Rollout | Obs) -> torch.Tensor:
+        net, rollout = self.net, self.episodes_of(rollout)
+        obs = map_obs(rollout.existing, rollout.observations)
+        features = BasePolicy.extract_features(net, obs, net.vf_features_extractor)
+        if net.share_features_extractor:
+            features = features.detach()  # they are the actor's
+        return scatter_steps(net.value_net(net.mlp_extractor.forward_critic(features))[:, 0], rollout.mask)
+
+    @override
+    def kl_divergence(self, reference: Self, rollout: Rollout) -> torch.Tensor:
+        divergence = kl_divergence(self._distribution(rollout), reference._distribution(rollout))
+        return scatter_steps(divergence.reshape(divergence.shape[0], -1).sum(1), rollout.mask)
+
+    @override
+    def critic_parameters(self) -> list[nn.Parameter]:
+        modules = [self.net.mlp_extractor.value_net, self.net.value_net]
+        if not self.net.share_features_extractor:
+            modules.append(self.net.vf_features_extractor)
+        return [parameter for module in modules for parameter in module.parameters()]
+
+    @override
+    def frozen_copy(self) -> Self:
+        distribution = vars(self.net.action_dist)
+        last = {name: distribution.pop(name) for name in _LAST if name in distribution}  # of a graph: cannot be copied
+        try:
+            return super().frozen_copy()
+        finally:
+            distribution.update(last)
+
+    @override
+    @torch.no_grad()
+    def observe(self, rollout: Rollout) -> None:
+        if self.normalize_observations:
+            raw: Any = rollout.observations[rollout.learnable]  # type: ignore[index]
+            seen: Any = preprocess_obs(raw, self.net.observation_space, self.net.normalize_images)
+            for module in self.net.modules():  # actor and critic may have one each
+                if isinstance(module, NormalizedObservations):
+                    module.observe(seen)
+
+    @override
+    def save(self, folder: Path) -> None:
+        own = {name: getattr(self, name) for name in _OWN}
+        text = json.dumps({"name": self.name, **own, "network": self.network}, indent=2)
+        (folder / _CONFIG).write_text(text + "\n", encoding="utf-8")
+        weights = {
+            key: value.clone(memory_format=torch.contiguous_format) for key, value in self.net.state_dict().items()
+        }
+        save_file(weights, folder / _WEIGHTS)  # copies: an extractor that actor and critic share has several names
+
+    @classmethod
+    @override
+    def load(cls, folder: Path, observation_space: Any, action_space: Any) -> Self:
+        config = json.loads((folder / _CONFIG).read_text(encoding="utf-8"))
+        own = {name: config[name] for name in _OWN if name in config}  # earlier versions had none
+        policy = cls(observation_space, action_space, config["name"], **own, **config["network"])
+        load_weights(policy.net, folder / _WEIGHTS)
+        return policy
+
+    def _logits(self, obs: Obs) -> torch.Tensor:
+        """Return logits [B, A] of discrete actions, without the checks of a distribution object."""
+        features = BasePolicy.extract_features(self.net, obs, self.net.pi_features_extractor)
+        return self.net.action_net(self.net.mlp_extractor.forward_actor(features))
+
+    def _distribution(self, rollout: Rollout) -> Distribution:
+        return self.net.get_distribution(map_obs(rollout.existing, rollout.observations))
+
+
+def _savable(network: dict[str, Any]) -> dict[str, Any]:
+    """Return the arguments of a network in a form that JSON can store."""
+    saved = dict(network)
+    if "activation_fn" in saved:
+        given = saved["activation_fn"]
+        name = next((name for name in nn.modules.activation.__all__ if getattr(nn, name) is given), given)
+        saved["activation_fn"] = check_choice("activation_fn", name, nn.modules.activation.__all__)
+    for name, value in saved.items():
+        try:
+            json.dumps(value)
+        except TypeError as error:
+            raise ValueError(
+                f"policy argument {name}={value!r} cannot be saved; allowed: what JSON can hold (or subclass "
+                "Policy for another network)"
+            ) from error
+    return saved
+
+
+def _check_spaces(name: str, observation_space: spaces.Space, action_space: spaces.Space) -> None:
+    """Refuse, in one line, spaces that stable-baselines3's policies fail on later."""
+    seen = list(observation_space.values()) if isinstance(observation_space, spaces.Dict) else [observation_space]
+    if not all(isinstance(part, BASIC) for part in seen):
+        shown = " ".join(str(observation_space).split())
+        raise ValueError(f"observation space {shown} is not supported; supported: {_names(BASIC)}, and a Dict of them")
+    if not isinstance(action_space, BASIC):
+        raise ValueError(f"action space {action_space} is not supported; supported: {_names(BASIC)}")
+    late = [part for part in seen if np.any(getattr(part, "start", 0))]
+    if late:
+        raise ValueError(f"observation space {late[0]} has start={late[0].start}; supported: start=0")
+    if isinstance(observation_space, spaces.Dict) != (name == "MultiInputPolicy"):
+        other = "MlpPolicy or CnnPolicy" if name == "MultiInputPolicy" else "MultiInputPolicy"
+        raise ValueError(f"{name} does not read a {type(observation_space).__name__} of observations; use {other}")
+    if name == "CnnPolicy" and not is_channels_first(observation_space):
+        raise ValueError(f"CnnPolicy needs images with channels first, Box[C, H, W], got {observation_space}")
+
+
+def _names(kinds: tuple[type, ...]) -> str:
+    return ", ".join(kind.__name__ for kind in kinds)
+
+
+def is_channels_first(space: spaces.Space) -> bool:
+    """Whether this is a space of images [C, H, W]."""
+    return is_image_space(space) and is_image_space_channels_first(space)
+
+
+def _sample(distribution: Distribution, generator: torch.Generator | None) -> torch.Tensor:
+    """Sample with an explicit generator; stable-baselines3's own `sample` uses torch's global one."""
+    inner, squash = distribution.distribution, getattr(distribution, "bijector", None)
+    if isinstance(inner, list):  # MultiDiscrete: one categorical per dimension
+        return torch.stack([sample_categorical(part.logits, generator) for part in inner], dim=1)
+    if isinstance(inner, td.Categorical):
+        return sample_categorical(inner.logits, generator)
+    if isinstance(inner, td.Normal):
+        drawn = torch.normal(inner.mean, inner.stddev, generator=generator)
+        return drawn if squash is None else squash.forward(drawn)
+    if isinstance(inner, td.Bernoulli):
+        return torch.bernoulli(inner.probs, generator=generator)
+    raise ValueError(f"cannot sample from {type(inner).__name__} with an explicit generator")

@@ -1,0 +1,1 @@
+"""Acting, one token at a time: the key-value cache and each decode step."""

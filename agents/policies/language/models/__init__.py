@@ -1,0 +1,1 @@
+"""The models of language policies: which are supported, how they are loaded, adapted and exported."""

@@ -1,0 +1,308 @@
+"""LoRA adapters through peft: a frozen base model whose projections get a trained product of low rank.
+
+    y = W x + s B A x,    A [r, in], B [out, r], s = α / r; B starts at 0     (Hu et al. 2021, arXiv:2106.09685)
+
+An adapted model keeps its class and its module names; peft's layer takes the place of each projection W. Only A and B
+are trained. Copies of the model share the base weights: the KL reference, a separate critic, and the model that acts.
+"""
+
+from __future__ import annotations
+
+import copy
+import importlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import nn
+from transformers import PreTrainedModel
+from transformers.pytorch_utils import Conv1D
+
+from ....core.checks import check_choice, check_count, check_number, first_line
+from ....core.files import read_table
+from ....distributed.parts import are_parts, load_parts
+from ....distributed.shards import local
+from ...base import weights_digest
+
+ALL = "all-linear"
+BASE = "base"  # in an adapter's folder: its base model, if that has no name
+CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
+NAME = "default"  # peft's name of a model's only adapter
+_PREFIX = "base_model.model."  # of every name in peft's files
+_READ = (  # of adapter_config.json; peft's other settings have to be off
+    "r", "lora_alpha", "target_modules", "exclude_modules", "fan_in_fan_out", "use_rslora", "rank_pattern",
+    "alpha_pattern", "layers_to_transform", "layers_pattern", "task_type",
+)  # fmt: skip
+_IGNORED = (  # they say nothing about what an adapter computes when it is read
+    "peft_type", "peft_version", "base_model_name_or_path", "revision", "inference_mode", "init_lora_weights",
+    "lora_dropout", "auto_mapping", "megatron_core", "qalora_group_size", "runtime_config",
+)  # fmt: skip
+_OFF: tuple[Any, ...] = (None, False, "none", {}, [])
+
+
+def has_adapter(spec: Any) -> bool:
+    """Whether `spec` is a folder with an adapter in peft's format."""
+    return isinstance(spec, (str, Path)) and Path(spec, CONFIG).is_file()
+
+
+def base_of(folder: str | Path) -> tuple[str | Path, str | None]:
+    """Return where the base model of an adapter's folder is, and its name; None if it has none and lies in the folder.
+
+    Raises:
+        ValueError: if it is gone, or its name cannot be read.
+    """
+    inside = Path(folder, BASE)
+    if inside.is_dir():
+        return inside, None
+    name = read_table(Path(folder, CONFIG)).get("base_model_name_or_path")
+    if not isinstance(name, str) or not name:
+        raise ValueError(f"{str(Path(folder, CONFIG))!r} names no base model (base_model_name_or_path)")
+    if Path(name).is_absolute() and not Path(name).is_dir():
+        raise ValueError(
+            f"the base model {name!r} of the adapter in {str(folder)!r} is gone; put it back, or a link to it"
+        )
+    return name, name
+
+
+class Adapter:
+    """The adapter of a model, and what a checkpoint has to know of its base.
+
+    Args:
+        model: with peft's layers in it; the base weights are frozen.
+        base_name: folder or id that the base was read from; None if it has no name.
+    """
+
+    def __init__(self, model: PreTrainedModel, base_name: str | None) -> None:
+        self.model, self.base_name = model, base_name
+        self._base = [weight for name, weight in model.named_parameters() if not is_adapters(name)]
+        self._digest: tuple[int, str] | None = None
+        self._read = self._version()
+
+    @property
+    def is_fresh(self) -> bool:
+        """Whether the adapter changes nothing yet: every B is 0."""
+        return not any(bool(layer.lora_B[NAME].weight.any()) for _, layer in adapted_layers(self.model))
+
+    def follow(self, other: Adapter) -> None:
+        """Take over what is known of the base of another model with the same weights."""
+        self._read = self._version() if other._read == other._version() else -1
+        self._digest = None
+
+    @property
+    def has_named_base(self) -> bool:
+        """Whether the base can be read again by its name: it has one, and is still what was read from there."""
+        return self.base_name is not None and self._version() == self._read
+
+    def base_digest(self, of: Callable[[torch.Tensor], torch.Tensor] = local) -> str:
+        """Return the SHA-256 of the base weights, with the names they have without an adapter; `of` as elsewhere."""
+        version = self._version()
+        if self._digest is None or self._digest[0] != version:
+            self._digest = version, weights_digest(without_adapter(self.model), of)
+        return self._digest[1]
+
+    def save(self, folder: Path, with_base: bool) -> None:
+        """Write the adapter in peft's format.
+
+        Args:
+            folder: to write into.
+            with_base: whether to write the base, too, unless it has a name (see `has_named_base`).
+        """
+        self.save_settings(folder)
+        tensors = {name: weight.detach().contiguous() for name, weight in self.named_weights().items()}
+        save_file(tensors, folder / WEIGHTS, metadata={"format": "pt"})
+        if with_base and not self.has_named_base:
+            without_adapter(self.model).save_pretrained(folder / BASE)
+
+    def save_settings(self, folder: Path) -> None:
+        """Write what is not weights."""
+        folder.mkdir(parents=True, exist_ok=True)
+        config = copy.deepcopy(self.model.peft_config[NAME])
+        config.base_model_name_or_path = self.base_name if self.has_named_base else None
+        if not isinstance(config.target_modules, str):  # a set
+            config.target_modules = sorted(config.target_modules)
+        config.inference_mode = True
+        config.save_pretrained(str(folder))
+
+    def load(self, folder: Path) -> None:
+        """Read the weights that `save` or peft wrote.
+
+        Raises:
+            ValueError: if they are missing or damaged, or are not exactly the adapter's.
+        """
+        try:
+            found = load_parts(folder / WEIGHTS) if are_parts(folder / WEIGHTS) else load_file(folder / WEIGHTS)
+        except (OSError, SafetensorError) as error:
+            raise ValueError(f"the adapter in {str(folder / WEIGHTS)!r} cannot be read: {error}") from error
+        weights = self.named_weights()
+        wrong = list(found.keys() ^ weights.keys())
+        wrong += [name for name in found.keys() & weights.keys() if found[name].shape != weights[name].shape]
+        if wrong:
+            raise ValueError(f"the adapter in {str(folder / WEIGHTS)!r} does not fit its model: {min(wrong)}")
+        with torch.no_grad():
+            for name, weight in weights.items():
+                weight.copy_(found[name])
+
+    def named_weights(self) -> dict[str, nn.Parameter]:
+        """Return the adapter's weights under their names in peft's files."""
+        parts = ("lora_A", "lora_B")
+        return {
+            f"{_PREFIX}{name}.{part}.weight": getattr(layer, part)[NAME].weight
+            for name, layer in adapted_layers(self.model)
+            for part in parts
+        }
+
+    def _version(self) -> int:
+        """Return a number that changes when a base weight is changed in place."""
+        return sum(weight._version for weight in self._base)
+
+
+def adapt(
+    model: PreTrainedModel,
+    base_name: str | None,
+    folder: Path | None,
+    rank: int | None,
+    alpha: float | None,
+    targets: str | None,
+) -> Adapter | None:
+    """Put an adapter into a model, in place, and freeze everything else; None if none is asked for.
+
+    Args:
+        model: without an adapter.
+        base_name: folder or id that it was read from; None if it has no name.
+        folder: of a trained adapter; None for a new one, whose weights are drawn from torch's global generator.
+        rank: r, from 1 to the width of the model; None for no new adapter.
+        alpha: α, above 0; None for 2 r.
+        targets: names of linear layers, separated by commas; None or "all-linear" for all of attention and MLP.
+
+    Raises:
+        ValueError: for values out of range, unknown targets, or an adapter that is not plain LoRA.
+    """
+    given = {"lora_rank": rank, "lora_alpha": alpha, "lora_targets": targets}
+    named = [name for name, value in given.items() if value is not None]
+    changed = bool(adapted_layers(model))  # an object that peft has had before
+    if (folder is not None or changed) and named:
+        what = "the model" if folder is None else repr(str(folder))
+        raise ValueError(f"{what} has an adapter already, which training continues; omit {', '.join(named)}")
+    if folder is None and rank is None and not changed:
+        if named:
+            raise ValueError(f"{named[0]} is of an adapter: pass lora_rank, too")
+        return None
+    if not changed:
+        _inject(model, _new_settings(model, rank, alpha, targets) if folder is None else _saved_settings(folder))
+    for name, parameter in model.named_parameters():
+        parameter.requires_grad_(is_adapters(name))
+    for name, layer in adapted_layers(model):
+        plain = isinstance(layer.base_layer, (nn.Linear, Conv1D)) and not layer.lora_variant
+        if not plain or list(layer.lora_A) != [NAME]:
+            raise ValueError(f"the adapter of {name} is not supported; supported: one plain LoRA of linear layers")
+        for part in (
+            layer.lora_A,
+            layer.lora_B,
+        ):  # peft makes float32 ones on a 16-bit base; the optimizer keeps its own
+            part.to(layer.base_layer.weight.dtype)
+    adapter = Adapter(model.eval(), base_name)
+    if folder is not None:
+        adapter.load(folder)
+    return adapter
+
+
+def _new_settings(model: PreTrainedModel, rank: Any, alpha: float | None, targets: str | None) -> dict[str, Any]:
+    """Return the settings of a new adapter, as peft calls them."""
+    width = model.config.get_text_config().hidden_size
+    rank = check_count("lora_rank", rank)
+    if rank > width:
+        raise ValueError(f"lora_rank={rank} is above the width of the model; use 1 to {width}")
+    return {
+        "r": rank,
+        "lora_alpha": 2 * rank if alpha is None else check_number("lora_alpha", alpha, low=0.0, above=True),
+        "target_modules": target_names(model, targets),
+        "fan_in_fan_out": all(isinstance(layer, Conv1D) for layer in _linear_layers(model).values()),
+        "task_type": "CAUSAL_LM",
+    }
+
+
+def _saved_settings(folder: Path) -> dict[str, Any]:
+    """Return the settings of the adapter in a folder."""
+    saved = read_table(folder / CONFIG)
+    kind = saved.get("peft_type")
+    refused = [] if kind == "LORA" else [f"peft_type {kind}"]
+    refused += [name for name, value in saved.items() if name not in (*_READ, *_IGNORED) and value not in _OFF]
+    if refused:
+        raise ValueError(
+            f"the adapter in {str(folder)!r} is not supported: {', '.join(refused)}; supported: plain LoRA"
+        )
+    return {name: saved[name] for name in _READ if saved.get(name) is not None}
+
+
+def target_names(model: PreTrainedModel, targets: str | None) -> list[str]:
+    """Return the names of the linear layers that `targets` asks for; see `adapt`.
+
+    Raises:
+        ValueError: naming what the model does not have, and what it has.
+    """
+    known = sorted(_linear_layers(model))
+    asked = [ALL] if targets is None else [name.strip() for name in targets.split(",")]
+    for name in asked:
+        check_choice("LoRA target", name, [ALL, *known])
+    return known if ALL in asked else sorted(set(asked))
+
+
+def _linear_layers(model: PreTrainedModel) -> dict[str, nn.Module]:
+    """Return the linear layers of the trunk by the last part of their names, one of each."""
+    named = model.base_model.named_modules()
+    return {name.rpartition(".")[2]: part for name, part in named if isinstance(part, (nn.Linear, Conv1D))}
+
+
+def is_adapters(name: str) -> bool:
+    """Whether a weight of this name in a module belongs to an adapter."""
+    return ".lora_" in name
+
+
+def adapted_layers(model: nn.Module) -> list[tuple[str, Any]]:
+    """Return peft's layers in a model, by name."""
+    return [(name, module) for name, module in model.named_modules() if "lora_A" in module._modules]
+
+
+def share_frozen(module: nn.Module, memo: dict[int, Any] | None = None) -> Any:
+    """Return a copy of a module that shares the weights that are not trained; `memo` is that of `copy.deepcopy`."""
+    frozen = {id(weight): weight for weight in module.parameters() if not weight.requires_grad}
+    return copy.deepcopy(module, {**frozen, **(memo or {})})
+
+
+def drop_adapter(model: PreTrainedModel) -> None:
+    """Put the projections of the base back in place of peft's layers."""
+    for name, layer in adapted_layers(model):
+        model.set_submodule(name, layer.base_layer)
+    vars(model).pop("peft_config", None)
+
+
+def without_adapter(model: PreTrainedModel) -> PreTrainedModel:
+    """Return the base of an adapted model: the same weights in memory, without peft's layers."""
+    shared = {id(tensor): tensor for tensor in (*model.parameters(), *model.buffers())}
+    base = copy.deepcopy(model, shared)
+    drop_adapter(base)
+    return base
+
+
+def library() -> Any:
+    """Return peft.
+
+    Raises:
+        ValueError: if it is not installed; asked before a model is read, which may take minutes.
+    """
+    try:
+        return importlib.import_module("peft")
+    except ImportError as error:
+        raise ValueError(f"LoRA adapters need peft: pip install 'rlenv[lora]' ({error})") from error
+
+
+def _inject(model: PreTrainedModel, settings: dict[str, Any]) -> None:
+    """Let peft put its layers into a model."""
+    peft = library()
+    try:
+        peft.inject_adapter_in_model(peft.LoraConfig(**settings), model, NAME)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"peft cannot adapt {type(model).__name__}: {first_line(error)}") from error

@@ -1,0 +1,222 @@
+"""Loads language models of transformers and checks that they fit the environment."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from pickle import UnpicklingError
+from typing import Any
+
+import numpy as np
+import torch
+from gymnasium import spaces
+from huggingface_hub.errors import StrictDataclassError
+from safetensors import SafetensorError
+from transformers import CONFIG_MAPPING, AutoConfig, AutoModelForCausalLM, PretrainedConfig, PreTrainedModel
+from transformers.initialization import no_init_weights
+
+from ....core.checks import check_choice, first_line
+from ....distributed.parts import are_parts, read_parts
+from .adapters import base_of, has_adapter
+from .presets import PRESETS, preset_config
+from .supported import ATTENTION, check_config, check_model, check_remote_code
+
+WEIGHTS = "model.safetensors"  # of transformers
+FEW = 1 << 26  # numbers, for which any machine has memory
+DTYPES = ("float32", "float64", "bfloat16", "float16")
+
+
+def is_text(observation_space: spaces.Space, action_space: spaces.Space) -> bool:
+    """Whether these are the spaces of a text environment: Dict(tokens=Box, length=Discrete) and Discrete tokens."""
+    return (
+        isinstance(observation_space, spaces.Dict)
+        and set(observation_space.spaces) == {"tokens", "length"}
+        and isinstance(observation_space["tokens"], spaces.Box)
+        and isinstance(action_space, spaces.Discrete)
+        and action_space.start == 0
+    )
+
+
+def check_text_spaces(observation_space: Any, action_space: Any) -> tuple[int, int]:
+    """Return the size of the vocabulary V and the longest context L of a text environment."""
+    if not is_text(observation_space, action_space):
+        raise ValueError(
+            "a language model needs observations Dict(tokens=Box[L], length=Discrete) and actions Discrete(V), "
+            f"got {observation_space} and {action_space}"
+        )
+    return int(action_space.n), int(observation_space["tokens"].shape[0])
+
+
+def text_spaces(vocab_size: int) -> tuple[spaces.Dict, spaces.Discrete]:
+    """Return the spaces of the shortest text environment: any model fits, to be loaded without an environment."""
+    tokens = spaces.Box(0, vocab_size - 1, (2,), np.int64)
+    return spaces.Dict(tokens=tokens, length=spaces.Discrete(3)), spaces.Discrete(vocab_size)
+
+
+def find_config(spec: str | Path) -> PretrainedConfig:
+    """Return the configuration of a model folder or model id.
+
+    Raises:
+        ValueError: if the model does not exist, or models of this type are not supported.
+    """
+    spec = base_of(spec)[0] if has_adapter(spec) else spec
+    entries, _ = _reading(spec, PretrainedConfig.get_config_dict)
+    check_remote_code(spec, entries, known=entries.get("model_type") in CONFIG_MAPPING)
+    config = _reading(spec, AutoConfig.from_pretrained, trust_remote_code=False)
+    check_config(config)
+    return config
+
+
+def config_of(spec: str | Path, vocab_size: int, max_length: int) -> PretrainedConfig:
+    """Return the configuration of the model that `spec` stands for: a preset ("auto" is "tiny"), folder or id."""
+    name = "tiny" if str(spec) == "auto" else str(spec)
+    return preset_config(name, vocab_size, max_length) if name in PRESETS else find_config(spec)
+
+
+def _reading(spec: str | Path, reader: Callable[..., Any], **options: Any) -> Any:
+    """Return `reader(spec)`; a failure becomes a ValueError of one line."""
+    try:
+        return reader(str(spec), **options)
+    except StrictDataclassError as error:
+        reason = " ".join(str(error).split())
+        raise ValueError(f"config.json of model {str(spec)!r} is not valid: {reason}; mend it") from error
+    except (OSError, ValueError) as error:
+        raise ValueError(
+            f"unknown model {str(spec)!r}; allowed: {', '.join(PRESETS)}, a folder or a model id ({first_line(error)})"
+        ) from error
+
+
+def _read_model(spec: str | Path, **options: Any) -> PreTrainedModel:
+    """Return a model with all its weights; its files may lack only weights that are tied to others.
+
+    Raises:
+        ValueError: if the model does not exist or is not supported, or its files are damaged or do not hold exactly its
+            tensors.
+    """
+    config = find_config(spec)  # before the weights are read
+    _check_vocabulary(spec, config)
+    if are_parts(Path(spec) / WEIGHTS):
+        return _read_parts(config, Path(spec) / WEIGHTS, options)
+    options |= {"output_loading_info": True, "ignore_mismatched_sizes": True, "trust_remote_code": False}
+    try:
+        model, found = AutoModelForCausalLM.from_pretrained(str(spec), **options)
+    except (UnpicklingError, EOFError) as error:
+        raise ValueError(
+            f"the weights of model {str(spec)!r} are a pickle that is damaged or holds more than tensors, which is "
+            "never executed; convert them to safetensors"
+        ) from error
+    except (OSError, ValueError, SafetensorError) as error:
+        raise ValueError(
+            f"the weights of model {str(spec)!r} cannot be read: {first_line(error)}; a model folder holds config.json "
+            "and the whole weights, as `save_pretrained` writes them"
+        ) from error
+    sizes = [name for name, *_ in found["mismatched_keys"]]
+    wrong = {"missing": found["missing_keys"], "unexpected": found["unexpected_keys"], "of another size": sizes}
+    parts = [f"{len(names)} {kind} ({', '.join(sorted(names)[:3])})" for kind, names in wrong.items() if names]
+    if parts:
+        raise ValueError(f"the weights of model {str(spec)!r} do not fit {type(model).__name__}: {', '.join(parts)}")
+    for weight in model.parameters():
+        weight.data = weight.data.clone()  # aligned as in a new model, unlike in the file: rounding depends on it
+    return model
+
+
+def _check_vocabulary(spec: str | Path, config: PretrainedConfig) -> None:
+    """Refuse a vocabulary that the weights in a folder cannot have: memory would be asked for it before they are read.
+
+    Raises:
+        ValueError: naming the size of both.
+    """
+    files = [file for file in Path(spec).glob("*") if file.suffix in (".safetensors", ".bin") and file.is_file()]
+    stored = sum(file.stat().st_size for file in files)
+    text = config.get_text_config()
+    words, width = (getattr(text, name, None) or 0 for name in ("vocab_size", "hidden_size"))
+    if files and words * width > max(2 * stored, FEW):  # numbers have 4 bits or more
+        raise ValueError(
+            f"the weights of model {str(spec)!r} do not fit its config.json: a vocabulary of {words} words by {width} "
+            f"numbers is more than their {stored} bytes hold; mend vocab_size"
+        )
+
+
+def _read_parts(config: PretrainedConfig, file: Path, options: dict[str, Any]) -> PreTrainedModel:
+    """Return a model whose weights lie in parts; see parts.py."""
+    with no_init_weights():
+        model = AutoModelForCausalLM.from_config(config, **options)
+    model.tie_weights()
+    read_parts(saved_tensors(model), file)
+    return model
+
+
+def saved_tensors(model: PreTrainedModel) -> dict[str, torch.Tensor]:
+    """Return the weights of a model that are saved, those that are tied to others once."""
+    first: dict[int, str] = {}
+    named = model.state_dict(keep_vars=True)
+    return {name: tensor for name, tensor in named.items() if first.setdefault(id(tensor), name) == name}
+
+
+def load_model(
+    spec: str | Path | PreTrainedModel,
+    vocab_size: int,
+    max_length: int,
+    dtype: str | None,
+    attention: str | None = None,
+) -> Any:
+    """Return the model that `spec` stands for, in evaluation mode, checked against vocabulary and context.
+
+    Args:
+        spec: a preset, folder, id or object.
+        vocab_size: V.
+        max_length: L.
+        dtype: of the weights; None means float32 whatever the files have, and leaves an object as it is.
+        attention: "sdpa" or "eager"; None means transformers' choice, and leaves an object as it is.
+
+    Raises:
+        ValueError: if the model does not exist or is not supported, its weights are incomplete, or it is too small for
+            the environment.
+    """
+    if dtype is not None and dtype not in DTYPES:
+        raise ValueError(f"unknown dtype {dtype!r}; allowed: {', '.join(DTYPES)}")
+    how = {} if attention is None else {"attn_implementation": check_choice("attention", attention, ATTENTION)}
+    if isinstance(spec, PreTrainedModel):
+        model = spec
+        if attention is not None:
+            model.set_attn_implementation(attention)
+    elif str(spec) in PRESETS:
+        model = AutoModelForCausalLM.from_config(preset_config(str(spec), vocab_size, max_length), **how)
+    else:
+        model = _read_model(spec, dtype=getattr(torch, dtype or "float32"), **how)
+    if dtype is not None:
+        _convert(model, getattr(torch, dtype))
+    if model.dtype is torch.float64:
+        model.set_experts_implementation("eager")  # transformers' fused kernel for experts has no double precision
+    check_model(model, vocab_size, max_length)
+    return model.eval()
+
+
+def name_of(spec: Any) -> str | None:
+    """Return the name by which a checkpoint can refer to a model; None for a preset or an object."""
+    if not isinstance(spec, (str, Path)) or str(spec) in PRESETS:
+        return None
+    return str(Path(spec).resolve()) if Path(spec).is_dir() else str(spec)
+
+
+def _convert(model: PreTrainedModel, dtype: torch.dtype) -> None:
+    """Convert the weights; what is computed from the configuration, such as rotary frequencies, keeps its precision."""
+    saved = model.state_dict()
+    computed = {name: buffer for name, buffer in model.named_buffers() if name not in saved}
+    model.to(dtype)
+    for name, buffer in computed.items():
+        module, _, last = name.rpartition(".")
+        setattr(model.get_submodule(module), last, buffer)
+
+
+@torch.no_grad()
+def has_plain_head(model: PreTrainedModel) -> bool:
+    """Whether logits are exactly the output embeddings applied to the trunk's output."""
+    head = model.get_output_embeddings()
+    if head is None:
+        return False
+    ids = torch.arange(min(8, model.config.get_text_config().vocab_size), device=model.device)[None]
+    states = getattr(model.base_model(ids, use_cache=False), "last_hidden_state", None)
+    if states is None or states.shape[-1] != getattr(head, "in_features", states.shape[-1]):
+        return False
+    return torch.equal(head(states), model(ids, use_cache=False).logits)

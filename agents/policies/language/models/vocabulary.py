@@ -1,0 +1,91 @@
+"""The tokenizer that a model comes with, and whether an environment has the same tokens.
+
+An environment says which tokenizer it uses in `metadata["tokenizer"]`; see `traits.py`.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from transformers import AutoTokenizer, PreTrainedModel
+from transformers.utils import cached_file
+
+from ....core.checks import first_line
+from .adapters import base_of, has_adapter
+
+FILES = ("tokenizer_config.json", "tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt")  # one is enough
+
+
+def tokenizer_source(model: str | Path | PreTrainedModel) -> str | None:
+    """Return the folder or id of the tokenizer that a model comes with; None if it has none.
+
+    Args:
+        model: a folder, a model id, or an object that was loaded from one of them.
+    """
+    if isinstance(model, PreTrainedModel):
+        name = model.name_or_path
+        return tokenizer_source(name) if name and (Path(name).is_dir() or _is_cached(name)) else None
+    folder = Path(model)
+    if not folder.is_dir():
+        return str(model)
+    if any((folder / name).is_file() for name in FILES):
+        return str(folder.resolve())
+    return tokenizer_source(base_of(folder)[0]) if has_adapter(folder) else None
+
+
+def check_size(model: PreTrainedModel, vocab_size: int) -> None:
+    """Check the size of an environment's vocabulary, if only that is known.
+
+    Raises:
+        ValueError: if the tokenizer that the model comes with has more tokens.
+    """
+    if vocab_size >= model.config.get_text_config().vocab_size or (source := tokenizer_source(model)) is None:
+        return
+    if (size := len(_load(source))) > vocab_size:
+        raise ValueError(
+            f"the environment has {vocab_size} tokens, but the tokenizer of the model {source!r} has {size}; "
+            f"make the environment with tokenizer={source!r}"
+        )
+
+
+def check_tokens(tokenizer: Any, model: PreTrainedModel, known: Any = None) -> None:
+    """Check that an environment's tokenizer gives no token another meaning than the model's.
+
+    Args:
+        tokenizer: of the environment.
+        model: its tokenizer is looked for where it was loaded from.
+        known: the policy's tokenizer, if it has one already.
+
+    Raises:
+        ValueError: naming a token that means something else.
+    """
+    source = tokenizer_source(model) if known is None else known.name_or_path
+    if tokenizer is known or source is None:
+        return
+    own = _load(source) if known is None else known
+    meant = {index: token for token, index in own.get_vocab().items()}
+    vocabulary = tokenizer.get_vocab().items()
+    if others := sorted((index, token) for token, index in vocabulary if meant.get(index, token) != token):
+        index, token = others[0]
+        raise ValueError(
+            f"the environment has another tokenizer than the model: token {index} of {len(tokenizer)} is {token!r}, "
+            f"but {meant[index]!r} of {len(own)} for the model; make the environment with "
+            f"tokenizer={repr(source) if source else 'policy.tokenizer'}"
+        )
+
+
+def _load(source: str) -> Any:
+    try:
+        return AutoTokenizer.from_pretrained(source, trust_remote_code=False)
+    except (OSError, ValueError) as error:
+        raise ValueError(f"the tokenizer of the model {source!r} cannot be loaded: {first_line(error)}") from error
+
+
+def _is_cached(name: str) -> bool:
+    """Tell whether this is the id of a model that was loaded on this machine."""
+    try:
+        found = cached_file(name, "config.json", local_files_only=True, _raise_exceptions_for_missing_entries=False)
+    except OSError:
+        return False
+    return found is not None

@@ -1,0 +1,99 @@
+"""Checks a model before it is used: acting and training must agree with a plain forward pass on a few tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import torch
+from transformers import PreTrainedModel
+
+from ...core.checks import first_line
+from .decoding.decoder import Decoder
+from .decoding.step import Step
+from .models.supported import SUPPORTED, model_type, row_limit
+from .training.forward import Reading, forest_of_two, tree_of_two
+from .training.tree_attention import takes_forests
+
+TOKENS = 8  # length of each of the two contexts
+# Relative to the range of log-probabilities. Rounding is far smaller (1e-6, in bfloat16 0.02), a wrong position is not.
+TOLERANCE, HALF_TOLERANCE = 0.01, 0.1
+
+
+@contextmanager
+def faults_named(model: PreTrainedModel) -> Iterator[None]:
+    """Turn an exception of a model's first forward passes into one line that names the model's type.
+
+    Running out of memory says nothing about the model and passes unchanged.
+
+    Raises:
+        ValueError: for any other exception.
+    """
+    try:
+        yield
+    except (MemoryError, torch.OutOfMemoryError):
+        raise
+    except Exception as error:
+        if "can't allocate memory" in str(error):  # torch's allocator on a CPU raises a plain RuntimeError
+            raise
+        reason = first_line(error)[:120]
+        raise ValueError(
+            f"model type {model_type(model)!r} cannot be used: reading with positions, masks and a KV cache fails "
+            f"({reason}); supported: {SUPPORTED}"
+        ) from error
+
+
+@torch.no_grad()
+def try_out(
+    model: PreTrainedModel, step: Step, logits_of: Callable[[Reading], torch.Tensor], vocab_size: int, max_length: int
+) -> None:
+    """Check that decoding, and reading a tree of contexts, give the log-probabilities of a plain forward pass.
+
+    Args:
+        model: the policy's.
+        step: reads one token per row.
+        logits_of: returns the logits of each edge of a reading, as training does.
+        vocab_size: V.
+        max_length: L, the longest context.
+
+    Raises:
+        ValueError: if they differ; the message names the model's type.
+    """
+    length = max(min(TOKENS, max_length, 2 * (row_limit(model) or max_length) // 3), 2)
+    fork = length // 2
+    with faults_named(model):
+        contexts = (3 + 7 * torch.arange(length, device=model.device).repeat(2, 1)) % vocab_size
+        contexts[1, fork:] = (contexts[1, fork:] + 1) % vocab_size
+        plain = torch.cat([model(row[None], use_cache=False).logits for row in contexts])  # [2, n, V']
+        gaps = {
+            "in a row shared with another context": _gap(logits_of(tree_of_two(contexts, fork)).view_as(plain), plain),
+            "with a KV cache": _gap(*_decoded(model, step, contexts, plain)),
+        }
+        if takes_forests(model):
+            made = logits_of(forest_of_two(contexts, fork)).view_as(plain)
+            gaps["in a forest of contexts"] = _gap(made, plain)
+    exact = model.dtype in (torch.float32, torch.float64)
+    for how, gap in gaps.items():
+        if not gap <= (TOLERANCE if exact else HALF_TOLERANCE):
+            raise ValueError(
+                f"model type {model_type(model)!r} cannot be used: its log-probabilities {how} and in a plain pass "
+                f"differ by {gap:.0%} of their range; supported: {SUPPORTED}"
+            )
+
+
+def _decoded(
+    model: PreTrainedModel, step: Step, contexts: torch.Tensor, plain: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Decode two steps from beginnings of unequal length; return these logits and the plain pass's, both [4, V']."""
+    rows, starts = torch.arange(2, device=contexts.device), torch.ones(2, dtype=torch.bool)
+    lengths = torch.tensor([1, max(contexts.shape[1] // 2, 1)], device=contexts.device)
+    decoder = Decoder(model, step, lambda *_: (rows, rows), 2, contexts.shape[1])
+    made = [decoder.logits(contexts, lengths, starts, None), decoder.logits(contexts, lengths + 1, ~starts, None)]
+    return torch.cat(made), torch.cat([plain[rows, lengths - 1], plain[rows, lengths]])
+
+
+def _gap(made: torch.Tensor, wanted: torch.Tensor) -> float:
+    """Return the largest difference between log-probabilities relative to their range; NaN if one of them is NaN."""
+    ours, theirs = (logits.double().log_softmax(-1).clamp(min=-1e4) for logits in (made, wanted))
+    spread = float((theirs.amax(-1) - theirs.amin(-1)).max())
+    return float((ours - theirs).abs().max()) / max(spread, 1e-6)

@@ -1,0 +1,1 @@
+"""The training pass: every distinct context is read once."""

@@ -1,0 +1,149 @@
+"""Attention over contexts that share beginnings, when every shared token is read only once.
+
+All tokens of a batch are the nodes of a forest, in one row. What is computed per token (products with weights, norms,
+gates) needs no more than that row. For attention, each context gets a row again: its own tokens as queries, all its
+tokens as keys. So no context attends over, or is masked from, the tokens of another one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn.functional import scaled_dot_product_attention as attention
+from transformers import AttentionInterface, PreTrainedModel
+
+from ....core.devices import to_device
+from ...base import take_rows
+from ..decoding.step import WRITTEN_OUT
+from ..models.attention import SLIDING, layer_kinds
+
+NAME = "rlenv_forest"  # of `_attend` among transformers' kinds of attention
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Contexts whose own tokens attend to all their tokens in one call.
+
+    Attributes:
+        queries: the node of each own token [C, Q]; any node beyond their ends.
+        keys: the node of each token [C, K]; likewise.
+        visible: which keys each query attends to, bool [C, 1, Q, K]; None if the queries are the keys, causally.
+    """
+
+    queries: torch.Tensor
+    keys: torch.Tensor
+    visible: torch.Tensor | None
+
+
+@dataclass(frozen=True)
+class Forest:
+    """How the nodes of a row attend to each other.
+
+    Attributes:
+        parts: the contexts that own all their tokens, and the others.
+        place: where each node is among the queries of all parts, one after the other [M].
+    """
+
+    parts: list[Rows]
+    place: torch.Tensor
+
+
+def takes_forests(model: PreTrainedModel) -> bool:
+    """Whether the attention of all layers is known and can be replaced."""
+    config = model.config.get_text_config()
+    known = config.model_type in WRITTEN_OUT and config._attn_implementation == "sdpa"
+    return known and SLIDING not in layer_kinds(model)
+
+
+def size_of(lengths: torch.Tensor, shared: torch.Tensor) -> tuple[int, int]:
+    """Return the number of nodes and of pairs of a query and a key; arguments as in `plant`."""
+    pairs = 0
+    for chosen in (shared == 0, shared > 0):
+        if chosen.any():
+            pairs += int(chosen.sum() * (lengths - shared)[chosen].max() * lengths[chosen].max())
+    return int((lengths - shared).sum()), pairs
+
+
+def plant(
+    chains: torch.Tensor, lengths: torch.Tensor, shared: torch.Tensor, device: torch.device
+) -> tuple[torch.Tensor, torch.Tensor, Forest, torch.Tensor]:
+    """Lay out contexts as one row of nodes: each owns those tokens that it does not share with the one before it.
+
+    Args:
+        chains: their tokens, sorted [C, L].
+        lengths: of the contexts [C].
+        shared: how many tokens each shares with the one before it [C].
+        device: where they will be read.
+
+    Returns:
+        ids [1, M], positions [1, M] and the forest, on the device, and the node of each context's tokens [C, L].
+    """
+    column = torch.arange(chains.shape[1]).expand_as(chains)
+    after = column >= shared[:, None]
+    owned = after & (column < lengths[:, None])
+    owner = torch.arange(len(chains))[:, None].where(after, 0).cummax(0).values  # who added each token [C, L]
+    number = owned.flatten().cumsum(0).view_as(chains) - 1
+    node = number.gather(0, owner).clamp(min=0)
+    place, parts, begun = torch.empty(int(owned.sum()), dtype=torch.int64), [], 0
+    for chosen in (shared == 0, shared > 0):
+        if not chosen.any():
+            continue
+        start, width = shared[chosen][:, None], int(lengths[chosen].max())
+        reached = start + torch.arange(int((lengths - shared)[chosen].max()))  # columns of the queries [C', Q]
+        keys, own = node[chosen, :width], owned[chosen, :width]
+        queries = keys.gather(1, reached.clamp(max=width - 1))
+        row = torch.arange(len(keys))[:, None] * queries.shape[1]
+        place[keys[own]] = (begun + row + column[: len(keys), :width] - start)[own]
+        begun += queries.numel()
+        visible = None
+        if start.any():
+            visible = to_device(reached, device)[:, None, :, None] >= torch.arange(width, device=device)
+        parts.append(Rows(to_device(queries, device), to_device(keys, device), visible))
+    ids, positions, place = (to_device(x, device) for x in (chains[owned][None], column[owned][None], place))
+    return ids, positions, Forest(parts, place), node
+
+
+_present: ContextVar[Forest] = ContextVar("forest")
+
+
+@contextmanager
+def attention_over(forest: Forest, part: Any) -> Iterator[None]:
+    """Within the context, the layers of a part of a model attend as the forest says, whatever their mask."""
+    config = part.config.get_text_config()
+    usual, token = config._attn_implementation, _present.set(forest)
+    config._attn_implementation = NAME
+    try:
+        yield
+    finally:
+        config._attn_implementation = usual
+        _present.reset(token)
+
+
+def _attend(module: nn.Module, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: Any, **settings: Any) -> Any:
+    """Return what transformers' functions for attention return, given q [1, heads, M, D] and k, v likewise."""
+    forest, outputs, grouped = _present.get(), [], q.shape[1] != k.shape[1]
+    for part in forest.parts:
+        queries, keys, values = (_rows(x, at) for x, at in ((q, part.queries), (k, part.keys), (v, part.keys)))
+        if part.visible is None:
+            made = attention(queries, keys, values, is_causal=True, enable_gqa=grouped, scale=settings["scaling"])
+        else:  # heads that share a key are queries of one attention, so keys and values are never repeated
+            heads = keys.shape[1]
+            together = queries.unflatten(1, (heads, -1)).flatten(2, 3)  # [C, heads of keys, G · Q, D]
+            visible = part.visible.repeat(1, 1, q.shape[1] // heads, 1)
+            made = attention(together, keys, values, attn_mask=visible, scale=settings["scaling"]).view_as(queries)
+        outputs.append(made.transpose(1, 2).flatten(0, 1))
+    return take_rows(torch.cat(outputs), forest.place)[None], None
+
+
+def _rows(x: torch.Tensor, nodes: torch.Tensor) -> torch.Tensor:
+    """Return x [1, heads, M, D] at these nodes [C, K] as [C, heads, K, D]."""
+    return take_rows(x[0].transpose(0, 1), nodes.flatten()).unflatten(0, nodes.shape).transpose(1, 2)
+
+
+AttentionInterface.register(NAME, _attend)

@@ -1,0 +1,1 @@
+"""How much memory a training run takes: planned before it starts."""

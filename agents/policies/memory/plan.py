@@ -1,0 +1,216 @@
+"""The memory that a run with a language model needs, before it begins: what takes how much, and which phase most."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from transformers import PretrainedConfig
+
+from ..language.decoding.step import WRITTEN_OUT
+from . import trace
+from .trace import Shape
+
+
+@dataclass(frozen=True)
+class Workload(Shape):
+    """What a run does with a language model.
+
+    Attributes:
+        episodes: trained on per optimizer step.
+        slots: of the environment.
+        group_size: slots that share a prompt, which is read once.
+        reference: whether there is a frozen reference.
+        micro_batch_size: episodes per pass; None for all.
+        micro_batch_tokens: tokens per pass; None for all.
+        imitated: demonstrations per step of the warm start; 0 without one.
+        evaluated: slots of evaluations; 0 without one.
+        pack_weights: whether acting on a CPU has packed copies; see `packed.py`.
+        shards: processes among which weights, gradients, optimizer and reference are dealt out; see `sharded.py`.
+            Episodes and slots are those of one process.
+    """
+
+    episodes: int = 256
+    slots: int = 256
+    group_size: int = 1
+    reference: bool = False
+    micro_batch_size: int | None = None
+    micro_batch_tokens: int | None = None
+    imitated: int = 0
+    evaluated: int = 0
+    pack_weights: bool = True
+    shards: int = 1
+
+    def rows(self, episodes: int) -> int:
+        """Return how many of these episodes are in one pass, if all are as long as the context."""
+        by_tokens = episodes if self.micro_batch_tokens is None else self.micro_batch_tokens // (self.context - 1)
+        return max(min(episodes, by_tokens, self.micro_batch_size or episodes), 1)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Bytes of a run.
+
+    Attributes:
+        parameters: their number.
+        parts: what takes memory, by name; not all of it at the same time.
+        phases: the peak of each phase of a run, by name.
+    """
+
+    parameters: int
+    parts: dict[str, int]
+    phases: dict[str, int]
+
+    @property
+    def peak(self) -> int:
+        """The most of all phases."""
+        return max(self.phases.values())
+
+    @property
+    def busiest(self) -> str:
+        """The phase with the peak."""
+        return max(self.phases, key=lambda name: self.phases[name])
+
+
+@dataclass(frozen=True)
+class _Held:
+    """Bytes that are held for a whole run: weights, master weights, moments, gradients and the reference.
+
+    Attributes:
+        kept: gradients while the policy acts: master weights drop theirs after a step.
+        whole: weights that are put together for acting, if they are dealt out.
+        gathered: what the gathered layers take in training: buffers, and gradients before their sum is dealt out.
+    """
+
+    weights: int
+    masters: int
+    moments: int
+    gradients: int
+    reference: int
+    kept: int
+    whole: int = 0
+    gathered: int = 0
+
+    @classmethod
+    def of(cls, sizes: trace.Weights, work: Workload) -> _Held:
+        wide = max(sizes.trained_bytes, 4 * sizes.trained)  # Adam's numbers have at least 32 bits
+        copied = work.reference and work.lora_rank is None  # an adapter's reference is the base itself
+        held = cls(
+            sizes.nbytes, 4 * sizes.halves, 2 * wide, wide, sizes.nbytes if copied else 0, wide - 4 * sizes.halves
+        )
+        if work.shards == 1:
+            return held
+        if work.reference:  # it has a base of its own then
+            held = replace(held, reference=sizes.nbytes)
+        parts = {name: -(-size // work.shards) for name, size in vars(held).items()}
+        return cls(**parts | {"whole": sizes.nbytes, "gathered": 3 * sizes.rest + 5 * sizes.layer})
+
+    @property
+    def always(self) -> int:
+        return self.weights + self.masters + self.moments + self.reference
+
+    @property
+    def acting(self) -> int:
+        return self.always + self.kept + self.whole
+
+
+def plan(config: PretrainedConfig, work: Workload) -> Plan:
+    """Return what a run needs at most: every episode as long as the context, none sharing anything but its prompt.
+
+    The rollout is counted, the interpreter and its libraries are not, and neither is what allocators keep in reserve.
+
+    Args:
+        config: of the model.
+        work: what the run does.
+    """
+    sizes = trace.weights(config, work)
+    held = _Held.of(sizes, work)
+    packed = _packed(config, sizes, work)
+    rows = work.rows(work.episodes)
+    again = rows < work.episodes or work.shards > 1  # a shard's gradients are made elsewhere
+    trained = trace.training(config, work, rows, again)
+    acted = trace.acting(config, work, work.slots, max(work.slots // work.group_size, 1))
+    rollout = work.episodes * (8 * work.context + 48 * work.completion_length)
+    phases = {
+        "acting": held.acting + packed + max(acted.peak, held.whole if held.reference else 0) + rollout,
+        "training": held.always + _pass(held, sizes, trained, again) + rollout,
+        "optimizer step": held.always + held.gradients + _step(sizes, work) + rollout,
+    }
+    if work.imitated:  # has an optimizer of its own, before the run's has moments
+        part = work.rows(work.imitated)
+        split = part < work.imitated or work.shards > 1
+        learned = trace.training(config, replace(work, critic=None, entropy=False), part, split)
+        first = held.weights + 2 * held.masters + held.moments
+        phases["warm start"] = first + _pass(held, sizes, learned, split)
+    if work.evaluated:
+        played = trace.acting(config, work, work.evaluated, work.evaluated)
+        phases["evaluation"] = held.acting + packed + played.peak
+    parts = {
+        "weights": held.weights,
+        "gradients": held.gradients,
+        "optimizer": held.moments + held.masters,
+        "reference": held.reference,
+        "KV cache": acted.cache,
+        "logits of acting": acted.logits,
+        "activations": trained.activations,
+        "logits of training": trained.logits,
+    }
+    return Plan(sizes.count, parts, phases)
+
+
+def fitting_micro_batch_tokens(config: PretrainedConfig, work: Workload, budget: int) -> int:
+    """Return the largest `micro_batch_tokens` with which training stays within a budget.
+
+    Args:
+        config: of the model.
+        work: what the run does; its own micro-batches are ignored.
+        budget: bytes for the whole run, weights included.
+
+    Returns:
+        At most what all episodes of an update have together; 0 if not even one episode fits.
+    """
+    sizes = trace.weights(config, work)
+    held, width = _Held.of(sizes, work), work.context - 1
+    rollout = work.episodes * (8 * work.context + 48 * work.completion_length)
+    room = budget - held.always - rollout
+
+    def need(rows: int) -> int:
+        again = rows < work.episodes or work.shards > 1
+        return _pass(held, sizes, trace.training(config, work, rows, again), again)
+
+    rows = min(8, work.episodes)
+    needed = need(rows)
+    while needed > room and rows > 1:
+        rows = max(min(_scaled(rows, room, needed), rows - 1), 1)
+        needed = need(rows)
+    if needed > room or held.gradients + _step(sizes, work) > room:
+        return 0
+    more = min(_scaled(rows, room, needed), work.episodes)
+    while more > rows:
+        if (needed := need(more)) <= room:
+            return more * width
+        more = min(_scaled(more, room, needed), more - 1)
+    return rows * width
+
+
+def _scaled(rows: int, room: int, needed: int) -> int:
+    """Return how many rows fit, judged by what some needed: memory is almost proportional to them."""
+    return int(0.95 * rows * room / needed)
+
+
+def _packed(config: PretrainedConfig, sizes: trace.Weights, work: Workload) -> int:
+    """Return the bytes of the packed copies that decode steps on a CPU use; see `packed.py`."""
+    packs = work.pack_weights and work.device == "cpu" and work.dtype == "float32" and config.model_type in WRITTEN_OUT
+    return 4 * sizes.count - sizes.rest if packs else 0
+
+
+def _pass(held: _Held, sizes: trace.Weights, made: trace.Training, again: bool) -> int:
+    """Return what a pass adds to what is held; gradients that it makes are in its peak.
+
+    After the first pass, gradients of 16 bits lie beside the float32 ones that they are added to.
+    """
+    return made.peak + held.gathered + (held.gradients + 2 * sizes.halves if again else 0)
+
+
+def _step(sizes: trace.Weights, work: Workload) -> int:
+    """Return what Adam needs for its intermediate results: of one weight, on a GPU of all at once."""
+    return 4 * (2 * sizes.largest if work.device == "cpu" else sizes.trained) // work.shards

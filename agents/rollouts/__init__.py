@@ -1,0 +1,1 @@
+"""From environments to episodes: makes environments, steps them, and records what happens."""

@@ -1,0 +1,287 @@
+"""From what a user calls an environment to a vector environment: an id, an Env, a VectorEnv."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+import gymnasium as gym
+import torch
+from gymnasium.envs.registration import EnvSpec, load_env_creator
+from gymnasium.vector import SyncVectorEnv, VectorEnv
+from stable_baselines3.common.vec_env import VecEnv
+
+from ..core.checks import check_count, first_line
+from ..distributed import parallel
+from ..policies import tokenizer_of
+from .sb3_envs import FromVecEnv
+from .traits import EnvTraits
+from .waiting_envs import WaitingCartPole, WaitingVectorEnv
+
+# What an agent's loop asks for and other users of the environment would not expect.
+LOOP_OFFERS = {"late_verdicts": True, "flag_errors": True}
+_HOW_TO_BATCH = {"vectorization_mode", "vector_kwargs"}  # arguments of gymnasium.make_vec
+
+
+def make_envs(
+    env: Any, num_envs: int, env_kwargs: Mapping[str, Any] | None, skip_finished: bool = False, **offers: Any
+) -> VectorEnv:
+    """Return the vector environment that `env` stands for.
+
+    Args:
+        env: an id ("CartPole-v1", "package:Name-v0"), a single environment, a vector environment or a `VecEnv` of
+            stable-baselines3.
+        num_envs: B, the number of slots, if `env` is an id; several processes share them.
+        env_kwargs: for the environment's constructor, if `env` is an id; `vectorization_mode` and `vector_kwargs` are
+            for `gymnasium.make_vec`.
+        skip_finished: whether slots should wait between two episodes instead of playing surplus ones, for training,
+            where every step is counted. An id makes a `WaitingVectorEnv` (CartPole a `WaitingCartPole`), unless its
+            registered vector environment has slots that wait, or `vectorization_mode` asks for another kind.
+        offers: settings that an agent would like to choose (device, group_size, `LOOP_OFFERS`); used if they are among
+            the environment's traits (`agent_settings`) and not in `env_kwargs`.
+
+    Raises:
+        ValueError: for an unknown id (with the closest match), bad arguments, or anything but an environment.
+    """
+    if isinstance(env, VectorEnv):
+        return env
+    if isinstance(env, VecEnv):
+        return FromVecEnv(env)
+    if isinstance(env, gym.Env):
+        return WaitingVectorEnv([lambda: env]) if skip_finished else SyncVectorEnv([lambda: env])
+    if parallel.size() > 1:
+        num_envs = max(parallel.share(num_envs), 1)
+        offers["share"] = (parallel.rank(), parallel.size())
+    wanted = {name: value for name, value in offers.items() if name in traits_of(env).agent_settings}
+    kwargs = {**wanted, **(env_kwargs or {})}
+    try:
+        if skip_finished and not kwargs.keys() & _HOW_TO_BATCH and not _slots_wait(env):
+            slots = WaitingCartPole if WaitingCartPole.fits(find_spec(env), kwargs) else WaitingVectorEnv
+            return slots([lambda: gym.make(env, **kwargs)] * num_envs)
+        return gym.make_vec(env, num_envs=num_envs, **kwargs)
+    except (gym.error.Error, TypeError) as error:
+        raise ValueError(f"environment {env!r} with {dict(env_kwargs or {})}: {first_line(error)}") from error
+
+
+def with_tokenizer(env: Any, env_kwargs: Mapping[str, Any] | None, policy: Any) -> Mapping[str, Any] | None:
+    """Return the arguments of an environment, with the tokenizer that a policy brings if the environment takes one.
+
+    Args:
+        env: as for `make_envs`.
+        env_kwargs: a tokenizer among them, other than None, stays.
+        policy: as for `policies.make_policy`.
+    """
+    given = env_kwargs or {}
+    takes_one = isinstance(env, str) and "tokenizer" in traits_of(env).agent_settings
+    if not takes_one or given.get("tokenizer") is not None:
+        return env_kwargs
+    found = tokenizer_of(policy)
+    return env_kwargs if found is None else {**given, "tokenizer": found}
+
+
+class MissingEnv(VectorEnv):
+    """Stands for the environment of an agent that was loaded without one: it has spaces, and cannot be played.
+
+    Args:
+        observation_space: of one environment.
+        action_space: of one environment.
+        group_size: of the agent; None without groups.
+    """
+
+    num_envs = 1
+
+    def __init__(self, observation_space: gym.Space, action_space: gym.Space, group_size: int | None) -> None:
+        self.single_observation_space, self.single_action_space = observation_space, action_space
+        self.metadata = {"group_size": group_size, "traits": {"groups_span_slots": True}}
+
+    def reset(self, **kwargs: Any) -> Any:
+        """Say what to do.
+
+        Raises:
+            ValueError: always.
+        """
+        raise ValueError("the agent was loaded without an environment: call set_env(env), or pass env=... to load()")
+
+
+def seed_of(env: VectorEnv, seed: int) -> int:
+    """Return the seed of this process's environment: all share one stream if the environment deals it out."""
+    return seed if deals_groups(env) else seed + sum(parallel.gather(env.num_envs)[: parallel.rank()])
+
+
+def deals_groups(env: VectorEnv) -> bool:
+    """Return whether the environment poses this process's share of one stream, and numbers its groups over all."""
+    return env.metadata.get("share") == (parallel.rank(), parallel.size())
+
+
+def single_spaces(env: Any, env_kwargs: Mapping[str, Any] | None) -> tuple[gym.Space, gym.Space]:
+    """Return observation and action space of one environment; an id is made once with a single slot to ask it."""
+    if isinstance(env, str):
+        probe = make_envs(env, 1, env_kwargs)
+        probe.close()
+        return probe.single_observation_space, probe.single_action_space
+    if isinstance(env, VectorEnv):
+        return env.single_observation_space, env.single_action_space
+    if isinstance(env, (gym.Env, VecEnv)):
+        return env.observation_space, env.action_space
+    allowed = "an id, a gymnasium.Env, a gymnasium VectorEnv or a VecEnv of stable-baselines3"
+    raise ValueError(f"an environment is {allowed}, got {env!r}")
+
+
+def origin_of(env: Any, env_kwargs: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return how an environment is made again, for a checkpoint: nothing if it was given as an object."""
+    if not isinstance(env, str):
+        return {"env": None, "env_kwargs": None}
+    return {"env": env, "env_kwargs": named_by_user(env, env_kwargs)}
+
+
+def step_limit(env: VectorEnv, given: int | None, name: str) -> int:
+    """Return the steps of the longest possible episode: what was given, else what the environment says.
+
+    Args:
+        env: says it in `metadata["max_episode_steps"]` or its registration.
+        given: by the user.
+        name: of the user's argument.
+
+    Raises:
+        ValueError: if neither says, or the given number is not a positive whole number.
+    """
+    known = longest_episode(env) if given is None else check_count(name, given)
+    if known is None:
+        raise ValueError(f"the environment does not say how long an episode may be: pass {name}")
+    return known
+
+
+def longest_episode(env: VectorEnv) -> int | None:
+    """Return the steps of the longest possible episode; None if the environment does not say."""
+    limits: list[Any] = []
+    for one in (env, *getattr(env.unwrapped, "envs", ())):
+        limits.append(one.metadata.get("max_episode_steps"))
+        if one.spec is not None:
+            limits += [one.spec.kwargs.get("max_episode_steps"), one.spec.max_episode_steps]
+    return next((int(limit) for limit in limits if limit), None)
+
+
+def shown_id(env: VectorEnv) -> str:
+    """Return the quoted id of an environment or of its first slot; "id" if it has none."""
+    specs = (one.spec for one in (env, *getattr(env.unwrapped, "envs", ())))
+    return next((repr(spec.id) for spec in specs if spec is not None), "id")
+
+
+def find_spec(env_id: str) -> EnvSpec:
+    """Return an id's entry in Gymnasium's registry.
+
+    Raises:
+        ValueError: for an unknown id, with the closest match.
+    """
+    module, _, name = env_id.rpartition(":")
+    try:
+        if module:  # "package:Name-v0": importing the package registers the environment
+            importlib.import_module(module)
+        return gym.spec(name or env_id)
+    except (gym.error.Error, ImportError, TypeError) as error:
+        raise ValueError(f"unknown environment {env_id!r}: {first_line(error)}") from error
+
+
+def traits_of(env_id: str) -> EnvTraits:
+    """Return the traits of the vector environment that is registered with an id, without making it.
+
+    Raises:
+        ValueError: for an unknown id, with the closest match.
+    """
+    entry = find_spec(env_id).vector_entry_point
+    return EnvTraits.of(load_env_creator(entry) if isinstance(entry, str) else entry)
+
+
+def check_groups(env: VectorEnv, asked: int | None, episodes: int, compares: str | None) -> int | None:
+    """Return how many episodes share a prompt; None if the environment has no groups.
+
+    Args:
+        env: declares its groups in `metadata["group_size"]`.
+        asked: the group size that the user gave, if any.
+        episodes: of an update.
+        compares: the name of the agent if it compares the episodes of a group.
+
+    Raises:
+        ValueError: if the environment or the number of episodes does not fit.
+    """
+    size = env.metadata.get("group_size")
+    if asked is not None and size != asked:
+        has = "has no groups" if size is None else f"has group_size={size}"
+        raise ValueError(f"this environment does not support group_size={asked}: it {has}")
+    if (size or 1) > 1 and not EnvTraits.of(env).groups_span_slots:
+        raise ValueError(
+            f"group_size={size} needs slots that share their groups, but here each slot has its own; "
+            f"use gym.make_vec({shown_id(env)}, num_envs=..., group_size={size}), or the id as env"
+        )
+    if episodes % (size or 1):
+        raise ValueError(f"group_size={size} does not divide episodes_per_update={episodes}; use a multiple of {size}")
+    if compares and (size or episodes) == 1:
+        name = "episodes_per_update" if size is None else "group_size"
+        raise ValueError(f"{compares} compares episodes of a group, so {name} must be at least 2, got 1")
+    return size
+
+
+def named_by_checkpoint(
+    env_id: str, env_kwargs: Mapping[str, Any], trust: bool, saved: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """Return the arguments with which an environment that a checkpoint names is made.
+
+    A dated default (`EnvTraits.dated_defaults`) that is not among them is that of the checkpoint.
+
+    Args:
+        env_id: in the checkpoint.
+        env_kwargs: its arguments.
+        trust: whether names in the checkpoint may import modules. Otherwise an environment with the setting `trust`
+            gets trust=False, and the id may only name rlenv or a module that has been imported already.
+        saved: the arguments in the checkpoint, where `env_kwargs` replace them.
+
+    Raises:
+        ValueError: for the id of another module, without trust; for an unknown id.
+    """
+    module = env_id.rpartition(":")[0]
+    if not trust and module not in ("", "rlenv") and module not in sys.modules:
+        raise ValueError(
+            f"the checkpoint names the environment {env_id!r}, which imports {module!r} and may run any code; "
+            "if you trust it, pass --trust (Python: trust=True)"
+        )
+    traits = traits_of(env_id)
+    then = {name: (saved or {}).get(name, before) for name, (_, before) in traits.dated_defaults.items()}
+    return {**then, **env_kwargs, **({"trust": trust} if "trust" in traits.agent_settings else {})}
+
+
+def named_by_user(env_id: str, env_kwargs: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return the arguments of an environment as a checkpoint keeps them: with those whose default has changed."""
+    now = {name: default for name, (default, _) in traits_of(env_id).dated_defaults.items()}
+    return {**now, **(env_kwargs or {})}
+
+
+def _slots_wait(env_id: str) -> bool:
+    """Tell whether slots of the registered vector environment wait, or it is the only one that the id has."""
+    return find_spec(env_id).entry_point is None or traits_of(env_id).finished_slots_may_step
+
+
+def resolve_device(device: str | torch.device, env: Any) -> torch.device:
+    """Return the torch device.
+
+    "auto" is the device of an environment object that has one, CUDA for an id whose environment can run there on a
+    machine with CUDA, else the CPU.
+
+    Raises:
+        ValueError: if this machine does not have the device.
+    """
+    if device == "auto":
+        if not isinstance(env, str):
+            return torch.device(getattr(env.unwrapped, "device", "cpu"))
+        on_gpu = "device" in traits_of(env).agent_settings and torch.cuda.is_available()
+        return torch.device("cuda" if on_gpu else "cpu")
+    try:
+        resolved = torch.device(device)
+        torch.empty(0, device=resolved)
+        torch.Generator(resolved)
+    except (RuntimeError, AssertionError, TypeError) as error:
+        reason = first_line(error).split(". ")[0]  # advice on linking torch follows
+        usable = ", ".join(["auto", "cpu", *(f"cuda:{index}" for index in range(torch.cuda.device_count()))])
+        raise ValueError(f"device {str(device)!r} cannot be used here: {reason}; allowed: {usable}") from error
+    return resolved

@@ -1,0 +1,250 @@
+"""Which slot plays which episode of a rollout, and what happened in it.
+
+Episodes are numbered as they start, and numbers from N on are ignored: taking whichever N finish first would favour
+short ones.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+from typing import Any
+
+import numpy as np
+import torch
+
+from ..core.devices import to_device
+from ..core.rollout import Obs, Rollout, absent, map_many, map_obs
+from .tape import Tape
+
+
+class Record:
+    """The bookkeeping of one rollout: which slot plays which episode, and what happened.
+
+    Args:
+        num_episodes: N.
+        num_slots: B.
+        device: of the rollout.
+        groups_span_slots: whether group numbers are unique over all slots.
+        slots_wait: whether slots without an episode are not stepped.
+
+    Attributes:
+        failure: why the verifier failed the last time; empty if it never did.
+    """
+
+    def __init__(
+        self, num_episodes: int, num_slots: int, device: torch.device, groups_span_slots: bool, slots_wait: bool
+    ) -> None:
+        self.num_episodes, self.device = num_episodes, device
+        self.groups_span_slots, self.slots_wait = groups_span_slots, slots_wait
+        self.started = self.finished = 0
+        self.episode = np.full(num_slots, -1)  # the number a slot plays, -1 for one that does not count
+        self.slot = np.zeros(num_episodes, dtype=np.int64)  # in which an episode is played
+        self.began = np.zeros(num_episodes, dtype=np.int64)  # the number of its first step
+        self.lengths = np.zeros(num_episodes, dtype=np.int64)
+        self.resting = np.zeros(num_slots, dtype=bool)  # NEXT_STEP: the coming step only resets the slot
+        self.count = 0  # of the steps so far
+        self.tape = Tape()  # the steps as arrays, or
+        self.steps: list[tuple[Any, ...]] = []  # as tensors
+        self.first: list[tuple[np.ndarray, Obs]] = []
+        self.last: list[tuple[np.ndarray, Obs]] = []
+        self.ends = {name: np.zeros(num_episodes, dtype=bool) for name in ("terminated", "truncated")}
+        self.valid = np.ones(num_episodes, dtype=bool)
+        self.success = np.full(num_episodes, np.nan)
+        self.extras: dict[str, np.ndarray] = {}
+        self.failure = ""
+        self.late: dict[int, Future[dict[str, Any]]] = {}  # verdicts that come late, by episode
+        self.groups = np.zeros(num_episodes, dtype=np.int64)
+        self._playing: np.ndarray | None = None
+
+    @property
+    def unfinished(self) -> bool:
+        """Whether some of the N episodes still run or have not started."""
+        return self.finished < self.num_episodes
+
+    @property
+    def playing(self) -> np.ndarray:
+        """Which slots take the coming step, bool [B]: not those that wait or are only reset by it."""
+        if self._playing is None:
+            self._playing = self.episode >= 0 if self.slots_wait else ~self.resting
+        return self._playing
+
+    def to_restart(self, share: float) -> np.ndarray:
+        """Return which finished slots start an episode that counts, bool [B]: none until they are a share of all."""
+        starts = np.zeros(len(self.episode), dtype=bool)
+        if self.started >= self.num_episodes:
+            return starts
+        waiting = np.flatnonzero(self.episode < 0)
+        if len(waiting) >= share * len(self.episode) or len(waiting) == len(self.episode):
+            starts[waiting[: max(self.num_episodes - self.started, 0)]] = True
+        return starts
+
+    def rest(self, dones: np.ndarray) -> np.ndarray:
+        """Mark slots that the coming step only resets; return those that the last step reset, bool [B]."""
+        rested, self.resting, self._playing = self.resting, dones, None
+        return rested
+
+    def start(self, starts: np.ndarray, infos: dict[str, Any]) -> None:
+        """Number the episodes that start in these slots (bool [B])."""
+        slots = np.flatnonzero(starts)
+        numbers = self.started + np.arange(len(slots))
+        self.started += len(slots)
+        counts = numbers < self.num_episodes
+        self.episode[slots] = np.where(counts, numbers, -1)
+        self.slot[numbers[counts]], self.began[numbers[counts]] = slots[counts], self.count
+        self._playing = None
+        if "group" in infos:
+            group = np.asarray(infos["group"])[slots[counts]]
+            # If every slot numbers its groups by itself, equal numbers in two slots are different groups.
+            own = group if self.groups_span_slots else group * len(self.episode) + slots[counts]
+            self.groups[numbers[counts]] = own
+
+    def first_observations(self, obs: Obs, starts: np.ndarray) -> None:
+        """Keep what these slots (bool [B]) see before the first step of their episodes."""
+        slots = self.counting(starts)
+        index = to_device(slots, self.device)
+        self.first.append((self.episode[slots], map_obs(lambda x: x[index], obs)))
+
+    def counting(self, slots: np.ndarray) -> np.ndarray:
+        """Return which of the slots (bool [B]) play an episode of this rollout, as indices."""
+        return np.flatnonzero(slots & (self.episode >= 0))
+
+    def final_observations(self, slots: np.ndarray, obs: Obs) -> None:
+        """Keep what these slots see after the last step of their episodes."""
+        self.last.append((self.episode[slots], obs))
+
+    def add(self, *values: Any) -> int:
+        """Store a step of every slot: actions, log-probabilities, rewards and, if they are kept, observations.
+
+        Args:
+            values: all arrays, which are copied, or all tensors.
+
+        Returns:
+            How many slots took the step.
+        """
+        if isinstance(values[0], np.ndarray):
+            self.tape.add(values)
+        else:
+            self.steps.append(values)
+        self.count += 1
+        return int(np.count_nonzero(self.playing))
+
+    def finish(
+        self, dones: np.ndarray, terminated: np.ndarray, truncated: np.ndarray, info: dict[str, np.ndarray]
+    ) -> None:
+        """Close the episodes that ended with the step just added."""
+        slots = self.counting(dones)
+        numbers = self.episode[slots]
+        self.lengths[numbers] = self.count - self.began[numbers]
+        self.ends["terminated"][numbers], self.ends["truncated"][numbers] = terminated[slots], truncated[slots]
+        if "verdict_future" in info:
+            self.late |= zip(numbers.tolist(), info["verdict_future"][slots], strict=True)
+        else:
+            self._add_outcomes(numbers, slots, info)
+        self.episode[slots] = -1
+        self._playing = None
+        self.finished += len(slots)
+
+    def _add_late_verdicts(self, rewards: torch.Tensor, lengths: torch.Tensor) -> None:
+        """Wait for the verdicts that come late, and put their rewards at the last steps of [N, T]."""
+        paid = []
+        for number, future in self.late.items():
+            outcome = future.result()
+            parts = {name: [part] for name, part in outcome["verdict"].items()}
+            columns = {name: [value] for name, value in outcome.items()} | {"verdict": parts}
+            self._add_outcomes(np.array([number]), np.array([0]), columns)
+            paid.append(outcome["reward"])
+        rows = to_device(list(self.late), self.device)
+        rewards[rows, lengths[rows] - 1] = to_device(paid, self.device).to(rewards.dtype)
+
+    def _add_outcomes(self, numbers: np.ndarray, rows: np.ndarray, info: dict[str, Any]) -> None:
+        """Keep what the infos say about these episodes, which are in these rows of its columns."""
+        has, failed = _told(info, "verifier_failed", rows)
+        self.valid[numbers[has]] = ~failed.astype(bool)
+        has, success = _told(info, "is_success", rows)
+        self.success[numbers[has]] = success.astype(float)
+        level: dict[str, Any] = {key: info[key] for key in ("level", "_level") if key in info}
+        for prefix, columns in (("", level), ("parts/", info.get("verdict", {}))):
+            for name in [name for name in columns if not name.startswith("_")]:
+                has, values = _told(columns, name, rows)
+                self._extra(prefix + name)[numbers[has]] = values.astype(float)
+        has, status = _told(info, "verdict_status", rows)
+        self.valid[numbers[has]] = status == "ok"
+        if (status != "ok").any():
+            for kind in dict.fromkeys(status[status != "ok"]):
+                self._extra(kind)[numbers[has][status == kind]] = 1.0
+            reasons = np.asarray(info.get("verdict_reason", info["verdict_status"]), dtype=object)[rows[has]]
+            failures = zip(status[status != "ok"], reasons[status != "ok"], strict=True)
+            messages = [f"{kind}: {reason}" for kind, reason in failures if reason]
+            self.failure = messages[-1] if messages else self.failure
+
+    def _extra(self, name: str) -> np.ndarray:
+        return self.extras.setdefault(name, np.full(self.num_episodes, absent(name)))
+
+    def rollout(self) -> Rollout:
+        """Put every stored step into its place [N, T]."""
+        times = np.arange(self.lengths.max())
+        exists = times < self.lengths[:, None]
+        cells = (self.began[:, None] + times) * len(self.episode) + self.slot[:, None]  # of [S · B]
+        source, target = to_device(np.stack([cells[exists], np.flatnonzero(exists)]), self.device)
+
+        def place(every: torch.Tensor) -> torch.Tensor:
+            out = torch.zeros(exists.size, *every.shape[2:], dtype=every.dtype, device=self.device)
+            out[target] = every.flatten(0, 1)[source]
+            return out.unflatten(0, exists.shape)
+
+        if self.steps:
+            columns: Any = [map_many(torch.stack, column) for column in zip(*self.steps, strict=True)]
+        else:
+            columns = [torch.from_numpy(part[: self.count]) for part in self.tape.parts]
+        placed: list[Any] = [map_obs(place, column) for column in columns]
+        actions, log_probs, paid, *seen = placed
+        mask = to_device(exists, self.device)
+        if self.late:
+            self._add_late_verdicts(paid, mask.sum(1))
+        paid = self._without_bad_rewards(paid)
+        return Rollout(
+            observations=seen[0] if seen else self._by_episode(self.first),
+            actions=actions,
+            log_probs=log_probs,
+            rewards=paid,
+            mask=mask,
+            terminated=to_device(self.ends["terminated"], self.device),
+            truncated=to_device(self.ends["truncated"], self.device),
+            groups=to_device(self.groups, self.device),
+            valid=to_device(self.valid, self.device),
+            success=to_device(self.success.astype(np.float32), self.device),
+            extras={name: to_device(figures.astype(np.float32), self.device) for name, figures in self.extras.items()},
+            final_observations=self._by_episode(self.last) if self.last else None,
+        )
+
+    def _without_bad_rewards(self, rewards: torch.Tensor) -> torch.Tensor:
+        """Count episodes whose rewards [N, T] are not finite as errors; return the rewards with 0 in their rows."""
+        returns = rewards.sum(1)
+        finite = returns.isfinite()
+        if not bool(finite.all()):
+            bad = ~finite.cpu().numpy()
+            self.valid[bad] = False
+            self._extra("error")[bad] = 1.0
+            self.failure = f"error: the environment paid {float(returns[~finite][-1])}"
+        return rewards.where(finite[:, None], 0)
+
+    def _by_episode(self, seen: list[tuple[np.ndarray, Obs]]) -> Obs:
+        """Put rows in the order of their episodes [N, ...], zeros where an episode has none."""
+        numbers = to_device(np.concatenate([numbers for numbers, _ in seen]), self.device)
+
+        def order(rows: torch.Tensor) -> torch.Tensor:
+            return rows.new_zeros(self.num_episodes, *rows.shape[1:]).index_copy(0, numbers, rows)
+
+        return map_obs(order, map_many(torch.cat, [obs for _, obs in seen]))
+
+
+def _told(columns: dict[str, Any], name: str, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return of which rows [n] the infos have a value of this name, bool [n], and those values.
+
+    Elsewhere a column holds anything: Gymnasium fills it with 0, False or None, and says so in the column `_name`.
+    """
+    if name not in columns:
+        return np.zeros(len(rows), dtype=bool), np.empty(0, dtype=object)
+    values = np.asarray(columns[name])
+    has = np.asarray(columns.get(f"_{name}", np.ones(len(values))), dtype=bool)[rows]
+    return has, values[rows[has]]

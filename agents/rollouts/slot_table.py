@@ -1,0 +1,140 @@
+"""The slots of several agents, stepped together for `stacked.Stack`: who plays what, and the rollouts made of it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from ..core.rollout import Rollout
+from ..policies.control.numpy_actor import NumpyActor
+from .collector import numpy_actions, to_single
+from .tape import Tape
+
+_UNREAD = {"group", "is_success", "verdict_status", "verdict_future", "verifier_failed", "level"}  # infos of an episode
+
+
+class Table:
+    """The slots of all agents, where every slot plays one episode of a rollout.
+
+    A loop whose episodes are over gets its rollout at once, and begins the next one while others go on with theirs.
+
+    Args:
+        loops: those that wait for their first rollout.
+    """
+
+    def __init__(self, loops: Sequence[Any]) -> None:
+        self.loops = list(loops)
+        if not loops:
+            return
+        envs: list[Any] = [loop.collector.envs for loop in loops]
+        every: list[Any] = [one for own in envs for one in own.envs]
+        self.envs = type(envs[0])([lambda one=one: one for one in every])
+        self.shape = (len(loops), envs[0].num_envs)
+        self.ended, self.cut = np.zeros(self.shape, dtype=bool), np.zeros(self.shape, dtype=bool)
+        self.lengths = np.zeros(self.shape, dtype=np.int64)
+        self.began = np.zeros(len(loops), dtype=np.int64)  # the step with which a loop's rollout began
+        self.tape = Tape()
+        self.waiting = list(range(len(loops)))  # loops whose episodes have not begun
+        self.live = list(self.waiting)
+        self.actors: list[Any] = [None] * len(loops)
+        self.actor: NumpyActor | None = None  # of all live loops
+        self.renewed: list[int] = []  # loops whose weights have changed since
+        self.obs: Any = None
+
+    def begin(self, loop: Any) -> None:
+        """Let a loop that has had its rollout begin the next one with the coming step, unless it has ended."""
+        i = self.loops.index(loop)
+        if loop.ended:
+            self.live.remove(i)
+            self.actor = None
+        else:
+            self.waiting.append(i)
+
+    def step(self) -> list[Any]:
+        """Take a step in all slots; return the loops whose episodes are over."""
+        started, live = time.perf_counter(), self.live
+        if self.waiting:
+            self._reset()
+        if self.actor is None:
+            self.actor, self.renewed = NumpyActor.joined([self.actors[i] for i in live]), []
+        for i in self.renewed:
+            self.actor.take(live.index(i), self.actors[i])
+        self.renewed = []
+        generators = [self.loops[i].generator for i in live]
+        actions, log_probs, _ = self.actor.act(self.obs[live], None, None, False, generators)
+        actions, log_probs = self._spread(actions), self._spread(log_probs)
+        flat = numpy_actions(actions.reshape(-1, *actions.shape[2:]), self.envs.single_action_space)
+        seen, rewards, terminated, truncated, infos = self.envs.step(flat)
+        if found := _UNREAD & infos.keys():
+            raise ValueError(
+                f"seeds cannot be vectorized in an environment whose infos have {', '.join(sorted(found))}"
+            )
+        step = (self.obs, actions, log_probs, rewards.reshape(self.shape).astype(np.float32))
+        self.tape.add(step, int(self.began[live].min()))
+        runs = ~(self.ended | self.cut)
+        self.lengths += runs
+        self.ended |= terminated.reshape(self.shape)
+        self.cut |= truncated.reshape(self.shape)
+        self.obs = to_single(seen, copy=False).reshape(*self.shape, *seen.shape[1:])
+        complete: np.ndarray = np.all(self.ended | self.cut, axis=1)
+        over = [i for i in live if complete[i]] if complete.any() else []
+        for i in over:
+            self.loops[i].rollout = self._rollout(i)
+        seconds = (time.perf_counter() - started) / len(live)
+        for i in live:
+            self.loops[i].share += seconds
+        return [self.loops[i] for i in over]
+
+    def _reset(self) -> None:
+        """Begin the episodes of the loops that wait for them."""
+        slots = self.shape[1]
+        starts = np.zeros(self.shape, dtype=bool)
+        seeds: list[int | None] = [None] * starts.size
+        for i in self.waiting:
+            starts[i], self.actors[i] = True, self.loops[i].policy.numpy_actor()
+            seed = self.loops[i].collector.take_seed()
+            if seed is not None:
+                seeds[i * slots : (i + 1) * slots] = range(seed, seed + slots)
+        seen, _ = self.envs.reset(seed=seeds, options={"reset_mask": starts.reshape(-1)})
+        self.obs = to_single(seen, copy=False).reshape(*self.shape, *seen.shape[1:])
+        self.ended[self.waiting] = self.cut[self.waiting] = False
+        self.lengths[self.waiting], self.began[self.waiting] = 0, self.tape.count
+        self.waiting, self.renewed = [], self.waiting
+
+    def _spread(self, values: np.ndarray) -> np.ndarray:
+        """Return values of the live loops [S', ...] as those of all [S, ...]."""
+        if len(self.live) == len(self.loops):
+            return values
+        whole = np.zeros((len(self.loops), *values.shape[1:]), dtype=values.dtype)
+        whole[self.live] = values
+        return whole
+
+    def _rollout(self, i: int) -> Rollout:
+        """Return the episodes of a loop."""
+        lengths = torch.from_numpy(self.lengths[i].copy())
+        ended, cut = torch.from_numpy(self.ended[i].copy()), torch.from_numpy(self.cut[i].copy())
+        rows = self.tape.rows(self.began[i], int(lengths.max()))
+        observations, actions, log_probs, rewards = (
+            torch.from_numpy(np.ascontiguousarray(part[rows, i].swapaxes(0, 1))) for part in self.tape.parts
+        )
+        if not bool(rewards.isfinite().all()):
+            raise ValueError("seeds cannot be vectorized in an environment that pays rewards that are not finite")
+        last = torch.from_numpy(self.obs[i].copy())
+        outlived = (cut & ~ended).reshape(-1, *[1] * (last.ndim - 1))
+        return Rollout(
+            observations=observations,
+            actions=actions,
+            log_probs=log_probs,
+            rewards=rewards,
+            mask=torch.arange(rewards.shape[1]) < lengths[:, None],
+            terminated=ended,
+            truncated=cut,
+            groups=torch.zeros(len(lengths), dtype=torch.int64),
+            valid=torch.ones(len(lengths), dtype=torch.bool),
+            success=torch.full((len(lengths),), torch.nan),
+            final_observations=last.where(outlived, 0) if bool(outlived.any()) else None,
+        )

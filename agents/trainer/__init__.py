@@ -1,0 +1,1 @@
+"""The loop of every agent (collect, update, log), and what is done around it."""

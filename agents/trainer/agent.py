@@ -1,0 +1,366 @@
+"""The loop that every agent shares (collect, update, log), and stable-baselines3's methods around it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any, ClassVar, Self, Unpack
+
+import numpy as np
+import torch
+from gymnasium.spaces import Box
+from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.utils import configure_logger
+from typing_extensions import override
+
+from ..checkpoints.checkpoint import COUNTERS, while_unchanged
+from ..core.checks import MOST_SLOTS, check_count, check_goal, check_number
+from ..core.rollout import Rollout
+from ..core.settings import LearnerSettings
+from ..distributed import parallel
+from ..learner.metrics import is_logged, rollout_metrics
+from ..learner.optimizer import warn_of_float16
+from ..policies import SavedPolicy, make_policy
+from ..policies.language.sharded import check_shard, check_sharded_checkpoints
+from ..policies.language.sharded import shard as shard_policy
+from ..rollouts import seed_stack
+from ..rollouts.collector import OnStep
+from ..rollouts.make_envs import (
+    LOOP_OFFERS,
+    MissingEnv,
+    make_envs,
+    origin_of,
+    resolve_device,
+    single_spaces,
+    with_tokenizer,
+)
+from . import budget, evaluation, log_entry, saving
+from .callbacks import as_callback
+from .health import FailureWatch
+from .stability import StabilityWatch
+from .surface import Surface
+
+
+class Agent(Surface):
+    """A policy-gradient agent with stable-baselines3's methods; `Learner` says what its loss is.
+
+    Args:
+        policy: "auto", "MlpPolicy", "tiny", a model folder or id, or a `Policy`; see `policies.make_policy`. A model
+            that comes with a tokenizer brings it to an environment that is given by its id.
+        env: an id, a gymnasium.Env, a gymnasium VectorEnv or a `VecEnv` of stable-baselines3.
+
+    The other arguments are explained in `settings.AgentSettings`; None depends on the kind of policy (`defaults.py`).
+
+    Attributes:
+        num_timesteps: steps of the environment so far, including those of surplus episodes, which environments whose
+            slots cannot wait play until the last episode of a rollout is over.
+        trained_timesteps: those of them that updates were made from.
+        evaluation_seconds: spent in `evaluate` so far, and waiting for other agents of a stack; `time/fps` leaves them
+            out.
+        updating: whether an update has begun and not ended, also after an error or Ctrl-C in it; nothing is saved then.
+        extra_state: what a caller wants to have kept in checkpoints: plain values and tensors, by name.
+
+    Raises:
+        ValueError: for a hyper-parameter out of range, an unknown policy, environment or device, or groups that do
+            not fit the environment, the episodes of an update or the algorithm (see `envs.check_groups`).
+        TypeError: for an unknown keyword argument, with the closest match and what is allowed.
+    """
+
+    default_group_size: ClassVar[int] = 1
+
+    def __init__(
+        self,
+        policy: Any,
+        env: str | Any,
+        *,
+        env_kwargs: Mapping[str, Any] | None = None,
+        policy_kwargs: Mapping[str, Any] | None = None,
+        episodes_per_update: int | None = None,
+        num_envs: int | None = None,
+        group_size: int | None = None,
+        max_failed_share: float = 0.1,
+        seed: int = 0,
+        device: str | torch.device = "auto",
+        shard: bool = False,
+        sharded_checkpoints: bool = False,
+        tensorboard_log: str | None = None,
+        verbose: int = 0,
+        **learning: Unpack[LearnerSettings],
+    ) -> None:
+        self.max_failed_share = check_number("max_failed_share", max_failed_share, low=0.0, high=1.0)
+        self.tensorboard_log, self.verbose = tensorboard_log, verbose
+        env_kwargs = with_tokenizer(env, env_kwargs, policy)
+        spaces = single_spaces(env, env_kwargs)
+        self.device = resolve_device(device, env)
+        make = partial(make_policy, policy, *spaces, self.uses_critic, **(policy_kwargs or {}))
+        self.shard = check_shard(shard)
+        self.sharded_checkpoints = check_sharded_checkpoints(sharded_checkpoints, self.shard)
+        place = partial(shard_policy, device=self.device) if self.shard else lambda policy: policy.to(self.device)
+        super().__init__(lambda: place(make()), seed=seed, **learning)
+
+        episodes = self.or_default("episodes_per_update", episodes_per_update)
+        self.episodes_per_update = check_count("episodes_per_update", episodes)
+        most = min(self.or_default("num_envs", None), self.episodes_per_update) if num_envs is None else num_envs
+        slots = check_count("num_envs", most, high=MOST_SLOTS)
+        size = check_count("group_size", self.default_group_size if group_size is None else group_size)
+        offers: dict[str, Any] = {"group_size": size, "device": str(self.device), **LOOP_OFFERS}
+        self.make_envs = partial(make_envs, env, env_kwargs=env_kwargs, skip_finished=True, **offers)
+        self.use_env(self.make_envs(num_envs=slots), group_size)
+        if not isinstance(policy, SavedPolicy):  # `load` finds out first whether the problems have changed
+            self.policy.adopt_tokenizer(self.env.metadata)
+        given = {"episodes_per_update": episodes_per_update, "num_envs": num_envs if isinstance(env, str) else slots}
+        self.left_open = {name for name, value in given.items() if value is None}  # until the first `learn`
+        self.failure_watch = FailureWatch(self.max_failed_share)
+        self.stability_watch = StabilityWatch(discrete=not isinstance(self.env.single_action_space, Box))
+        self.num_timesteps = self.num_episodes = 0
+        self.evaluation_seconds = 0.0
+        self.max_updates: int | None = None  # known if training ends after a number of episodes
+        self.last_metrics: dict[str, float] = {}
+        self.updating = False
+        self.extra_state: dict[str, Any] = {}
+        self.unwritten: dict[str, list[float]] = {}  # of the log of the run that is continued
+        self.origin = origin_of(env, env_kwargs)
+
+    def learn(
+        self,
+        total_timesteps: int | None = None,
+        callback: Any = None,
+        log_interval: int = 1,
+        tb_log_name: str = "run",
+        reset_num_timesteps: bool = True,
+        progress_bar: bool = False,
+        total_episodes: int | None = None,
+    ) -> Self:
+        """Train for this many steps or episodes; the last rollout is played to its end.
+
+        So a budget of steps is exceeded by less than a rollout: `episodes_per_update` episodes, unless DAPO needs
+        several rounds. If that number is left open and the environment says how long an episode may be, the first
+        `learn` makes it, and `num_envs` with it, so small that the longest possible rollout is at most half of
+        `total_timesteps`, or one group: one episode for agents with a critic, else two. Both then stay as they are.
+
+        Args:
+            total_timesteps: steps of the environment (tokens, for text), surplus ones included; see `num_timesteps`.
+            callback: of stable-baselines3, a list of them, or a function of (locals, globals); called after every step.
+            log_interval: updates between two entries of the log, the first of which is of update 1; see
+                `metrics.thinned` for very long runs.
+            tb_log_name: name of the TensorBoard run.
+            reset_num_timesteps: False continues the count of an earlier call.
+            progress_bar: whether to show one (with tqdm and rich).
+            total_episodes: episodes to collect, instead of `total_timesteps`.
+
+        Raises:
+            ValueError: unless either `total_timesteps` or `total_episodes` is given, a positive whole number.
+            DivergedError: if losses or gradients stay non-finite, or acting and training disagree on log-probabilities.
+            VerifierError: if the verifier fails on too many episodes, or does not apply to any.
+        """
+        check_count("log_interval", log_interval)
+        run = self.updates(total_timesteps, total_episodes, callback, tb_log_name, reset_num_timesteps, progress_bar)
+        started, steps_before = time.perf_counter(), self.num_timesteps
+        off_clock = self.evaluation_seconds
+        for _ in run:
+            if is_logged(log_interval, self.num_updates):
+                seconds = time.perf_counter() - started - (self.evaluation_seconds - off_clock)
+                self.logger.record("time/fps", int((self.num_timesteps - steps_before) / max(seconds, 1e-9)))
+                self.dump_logs()
+        return self
+
+    def updates(
+        self,
+        total_timesteps: int | None = None,
+        total_episodes: int | None = None,
+        callback: Any = None,
+        tb_log_name: str = "run",
+        reset_num_timesteps: bool = True,
+        progress_bar: bool = False,
+    ) -> Iterator[tuple[Rollout, dict[str, float]]]:
+        """Train, and yield after each update the episodes it was made from and its metrics; `learn` runs through this.
+
+        Metrics are recorded with the logger, whose means `dump_logs` writes out. For arguments and errors, see `learn`.
+        """
+        if isinstance(self.env, MissingEnv):
+            self.env.reset()  # an error, before anything changes
+        counter, goal = check_goal(total_timesteps, total_episodes, progress_bar)
+        warn_of_float16(self.policy)
+        if total_timesteps is not None:
+            budget.fit(self, goal)
+        self.left_open = set()
+        if reset_num_timesteps:
+            self.num_timesteps = self.trained_timesteps = self.num_episodes = self.num_updates = 0
+        if self._logger is None:
+            self.set_logger(configure_logger(self.verbose, self.tensorboard_log, tb_log_name, reset_num_timesteps))
+        self.anchor.freeze_reference(self.policy)
+        return self._train(counter, goal + getattr(self, counter), as_callback(callback, self, progress_bar))
+
+    def _train(self, counter: str, goal: int, callback: BaseCallback) -> Iterator[tuple[Rollout, dict[str, float]]]:
+        """Collect and update until an attribute that counts reaches its goal."""
+        left = goal - self.num_episodes if counter == "num_episodes" else None
+        self.max_updates = None if left is None else self.num_updates + max(-(-left // self.episodes_per_update), 0)
+        callback.on_training_start({"total_timesteps": goal}, globals())
+        while getattr(self, counter) < goal:
+            self.policy_optimizer.set_progress(1.0 - getattr(self, counter) / goal, self.num_updates)
+            self.before_rollout, self.updating = saving.moment_of(self), False
+            rollout = self.collect_rollout(callback)
+            if rollout is None:
+                break
+            self.last_metrics = rollout_metrics(rollout) | self.update(rollout)
+            self.stability_watch.add(self.last_metrics, self.policy_optimizer.rate)
+            log_entry.record_metrics(
+                self.logger, self.last_metrics | {"train/learning_rate": self.policy_optimizer.rate}
+            )
+            try:
+                yield rollout, self.last_metrics
+            except GeneratorExit:  # a loop over `updates` was left early: progress bars end, too
+                callback.on_training_end()
+                raise
+        callback.on_training_end()
+        self.failure_watch.conclude()
+
+    @property
+    def progress(self) -> dict[str, int | None]:
+        """How far the training is, for environments that take it: updates so far, and in all if that is known."""
+        return {"num_updates": self.num_updates, "max_updates": self.max_updates}
+
+    def collect_rollout(self, callback: BaseCallback) -> Rollout | None:
+        """Return the episodes of the next update; None if the callback ends the training."""
+
+        def on_step(taken: int, local: dict[str, Any]) -> bool:
+            self.num_timesteps += taken
+            callback.update_locals(local)
+            return callback.on_step()
+
+        callback.on_rollout_start()
+        before = self.num_timesteps
+        stack = seed_stack.current()
+        how = self.collector.collect if stack is None else partial(stack.collect, self.collector)
+        self.policy.release()  # a callback may have changed the weights without torch noticing
+        collect = partial(
+            how, self.policy.whole(), self.own_episodes, self.generator, on_step=on_step, progress=self.progress
+        )  # fmt: skip
+        parts = parallel.together(lambda: (parallel.on_host(collect()), self.num_timesteps - before))
+        self.num_timesteps = before + sum(taken for _, taken in parts)
+        self.evaluation_seconds += self.collector.idle_seconds
+        self.collector.idle_seconds = 0.0
+        rollout = evaluation.whole_of(self.env, [part for part, _ in parts], self.policy, self.device)
+        if rollout is not None:
+            self.num_episodes += len(rollout)
+            evaluation.tell_verdicts(self.env, rollout)
+            callback.update_locals({"rollout": rollout})
+            callback.on_rollout_end()
+            self.failure_watch.add(rollout, next(filter(None, parallel.gather(self.collector.failure)), ""))
+        return rollout
+
+    @override
+    def update(self, rollout: Rollout) -> dict[str, float]:
+        self.updating = True
+        metrics = super().update(rollout)
+        self.before_rollout, self.updating = None, False
+        return metrics
+
+    def dump_logs(self, iteration: int = 0) -> None:
+        """Write out what was recorded: of metrics, the mean over the updates since the last time."""
+        log_entry.drop_empty(self.logger, self.failure_watch.totals, self.policy_optimizer.total_skipped)
+        shown = dict(zip(("total_timesteps", "trained_timesteps", "episodes", "iterations"), COUNTERS, strict=True))
+        for name, counter in shown.items():
+            self.logger.record(f"time/{name}", getattr(self, counter))
+        self.logger.dump(self.num_timesteps)
+
+    def predict(
+        self, observation: Any, state: Any = None, episode_start: np.ndarray | None = None, deterministic: bool = False
+    ) -> tuple[np.ndarray, Any]:
+        """Return an action (or a batch of them) and the next state, as stable-baselines3 does: numpy in, numpy out.
+
+        Args:
+            observation: one observation or a batch of them.
+            state: what the last call returned, None at first.
+            episode_start: where a new episode begins [B]; None: everywhere without a state, else nowhere.
+            deterministic: whether to take the likeliest action instead of sampling one.
+        """
+        return evaluation.predict(
+            self.policy, self.env, observation, state, episode_start, deterministic, self.generator
+        )
+
+    def evaluate(
+        self,
+        env: Any,
+        num_episodes: int,
+        deterministic: bool = True,
+        seed: int | None = None,
+        on_step: OnStep | None = None,
+    ) -> tuple[dict[str, Any], Rollout]:
+        """Play fresh episodes to their end.
+
+        Args:
+            env: as for the constructor.
+            num_episodes: how many, fixed before the first step.
+            deterministic: whether to take the likeliest action (greedy) instead of sampling.
+            seed: of the environment and of the sampling; None continues the environment's own stream.
+            on_step: called after every step, as in `Collector.collect`; to end the evaluation, let it raise.
+
+        Returns:
+            Metrics and the episodes: `episodes`, `mean_reward`, `success_rate` (None if the environment does not say),
+            `mean_ep_length`, `deterministic`; if any, `failed` (episodes without a verdict), `success_by_level` and
+            `success_known` (the share of episodes that `success_rate` is of, below 1).
+
+        Raises:
+            VerifierError: if the verifier failed on all of them.
+        """
+        started = time.perf_counter()
+        try:
+            return evaluation.evaluate(
+                self.policy, env, num_episodes, deterministic, seed, self.generator, on_step, self.progress
+            )
+        finally:
+            self.evaluation_seconds += time.perf_counter() - started
+
+    # Saving and loading.
+
+    def save(self, path: str | Path, previous: Path | None = None, whole_policy: bool = False) -> None:
+        """Write a checkpoint folder; see `checkpoint.py`. A suffix `.zip` is dropped.
+
+        Training continues from it as it would have without the break. While a rollout is collected, the checkpoint is
+        of the moment before that rollout.
+
+        Args:
+            path: the folder.
+            previous: where to move the checkpoint that is replaced; None: it is deleted.
+            whole_policy: of sharded checkpoints, whether the policy is whole nevertheless, as transformers loads it.
+
+        Raises:
+            ValueError: if the path holds anything but a checkpoint, or another process is writing it.
+            DivergedError: if the policy's weights are not finite or the KL reference has changed.
+            RuntimeError: if an update did not end. Nothing is written after an error.
+        """
+        saving.save(self, Path(path), previous, whole_policy)
+
+    @classmethod
+    def load(
+        cls,
+        path: str | Path,
+        env: Any = None,
+        device: str | torch.device = "auto",
+        trust: bool = False,
+        continue_env: bool | None = None,
+        **settings: Any,
+    ) -> Self:
+        """Read a checkpoint folder; nothing in it is executed.
+
+        `learn(..., reset_num_timesteps=False)` then continues as the saved agent would have.
+
+        Args:
+            path: what was given to `save`.
+            env: an environment; None makes the one the agent was trained in, if that was given by its id.
+            continue_env: whether the environment continues from its saved place (in its stream of problems, of its
+                random generator) instead of starting anew; None: if none of `env`, `env_kwargs`, `num_envs`,
+                `group_size` and `seed` is given.
+            device: as for the constructor.
+            trust: whether names in the checkpoint may import any module, not only make what is registered.
+            settings: constructor arguments that replace the saved ones, except those of the policy; `seed` also starts
+                the generator that samples actions anew.
+
+        Raises:
+            ValueError: if this is not a whole checkpoint of this class, or needs an env, a learning rate or trust.
+        """
+        read = partial(saving.load, cls, Agent, Path(path), env, device, trust, continue_env, settings)
+        return while_unchanged(Path(path), read)

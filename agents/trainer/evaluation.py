@@ -1,0 +1,99 @@
+"""A policy at work without learning: single actions, and evaluations."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from gymnasium import spaces
+from gymnasium.vector import VectorEnv
+
+from ..core.checks import check_count
+from ..core.rollout import Rollout, map_obs
+from ..distributed import parallel
+from ..learner.metrics import evaluation_metrics
+from ..policies import Policy
+from ..rollouts.collector import Collector, OnStep, numpy_actions
+from ..rollouts.make_envs import deals_groups, make_envs, seed_of
+
+
+@torch.no_grad()
+def predict(
+    policy: Policy,
+    env: VectorEnv,
+    observation: Any,
+    state: Any,
+    episode_start: np.ndarray | None,
+    deterministic: bool,
+    generator: torch.Generator,
+) -> tuple[np.ndarray, Any]:
+    """Return actions for an environment, and the next state; see `Agent.predict`."""
+    if state is None:
+        policy.release()  # as in `evaluate`
+    policy = policy.whole()
+    single = _is_single(env.single_observation_space, observation)
+    device = generator.device
+    obs = map_obs(lambda x: torch.as_tensor(np.asarray(x)[None] if single else x, device=device), observation)
+    slots = len(next(iter(obs.values())) if isinstance(obs, dict) else obs)
+    if episode_start is None:
+        episode_start = np.full(slots, state is None)
+    starts = torch.as_tensor(np.asarray(episode_start, dtype=bool).reshape(-1))
+    actions, _, state = policy.act(obs, state, starts, deterministic, generator)
+    array = numpy_actions(policy.for_env(actions), env.single_action_space)
+    return (array[0] if single else array), state
+
+
+def evaluate(
+    policy: Policy,
+    env: Any,
+    num_episodes: int,
+    deterministic: bool,
+    seed: int | None,
+    generator: torch.Generator,
+    on_step: OnStep | None = None,
+    progress: Mapping[str, Any] | None = None,
+) -> tuple[dict[str, Any], Rollout]:
+    """Play fresh episodes to their end; see `Agent.evaluate`."""
+    collector = Collector(make_envs(env, 1, None), generator.device)
+    policy.adopt_tokenizer(collector.envs.metadata)
+    if seed is not None:
+        collector.seed(seed_of(collector.envs, seed))
+        generator = torch.Generator(generator.device).manual_seed(parallel.own_seed(seed))
+    policy.release()  # nobody may have noticed how weights changed since
+    policy = policy.whole()
+    count = parallel.share(check_count("num_episodes", num_episodes, low=parallel.size()))
+
+    def play() -> tuple[Rollout | None, str]:
+        rollout = collector.collect(policy, count, generator, deterministic, on_step, progress)
+        if rollout is None:
+            raise ValueError("on_step must return True, or raise an exception to end the evaluation")
+        return parallel.on_host(rollout), collector.failure
+
+    parts = parallel.together(play)
+    rollout = whole_of(collector.envs, [part for part, _ in parts], policy, generator.device)
+    failure = next((reason for _, reason in parts if reason), "")
+    return evaluation_metrics(rollout, failure) | {"deterministic": deterministic}, rollout
+
+
+def whole_of(env: VectorEnv, parts: list[Any], policy: Policy, device: torch.device) -> Any:
+    """Return the rollouts of all processes as one; see `parallel.whole`."""
+    numbered = env.metadata.get("group_size") is None or deals_groups(env)
+    return parallel.whole(parts, policy.obs_from_actions, device, numbered)
+
+
+def tell_verdicts(env: VectorEnv, rollout: Rollout) -> None:
+    """Tell an environment with a curriculum that has judged its own share of a rollout how all of it ended."""
+    if env.metadata.get("hears_verdicts"):
+        judged = rollout.valid & ~rollout.success.isnan()
+        levels = rollout.extras.get("level", torch.ones_like(rollout.success)).nan_to_num(1.0)
+        env.unwrapped.hear(levels[judged].tolist(), rollout.success[judged].tolist())
+
+
+def _is_single(space: spaces.Space, observation: Any) -> bool:
+    """Tell whether an observation comes without a batch dimension."""
+    if isinstance(space, spaces.Dict):
+        key, part = next(iter(space.spaces.items()))
+        return np.ndim(observation[key]) == len(part.shape or ())
+    return np.ndim(observation) == len(space.shape or ())

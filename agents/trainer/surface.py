@@ -1,0 +1,150 @@
+"""What stable-baselines3's tools and users ask of an agent besides training: logger, environment, weights, seed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from gymnasium.vector import VectorEnv
+from stable_baselines3.common.logger import Logger
+from stable_baselines3.common.vec_env import VecEnv, VecNormalize, unwrap_vec_normalize
+
+from ..checkpoints import parameters
+from ..core.checks import check_count
+from ..distributed import parallel
+from ..learner.learner import Learner
+from ..rollouts.collector import Collector
+from ..rollouts.make_envs import (
+    MissingEnv,
+    check_groups,
+    make_envs,
+    origin_of,
+    seed_of,
+    single_spaces,
+    with_tokenizer,
+)
+from ..rollouts.sb3_envs import as_vec_env
+from . import log_entry
+
+
+class Surface(Learner):
+    """A learner with an environment, and the methods of stable-baselines3 that need no training loop.
+
+    Attributes:
+        env: of gymnasium.
+        make_envs: makes it again, with `num_envs` slots.
+        origin: the id it was made from, and its arguments.
+        episodes_per_update: N.
+        own_episodes: those of them that this process collects.
+        before_rollout: the state before the rollout that is being collected; a checkpoint continues from there.
+        compares_groups: whether an episode is compared with the others of its prompt.
+    """
+
+    compares_groups: bool = False
+    before_rollout: dict[str, Any] | None = None
+    _logger: Logger | None = None
+    _vec_env: VecEnv | None = None
+    env: VectorEnv
+    device: torch.device
+    make_envs: partial[VectorEnv]
+    origin: dict[str, Any]
+    unwritten: dict[str, list[float]]
+    episodes_per_update: int
+
+    def use_env(self, env: VectorEnv, group_size: int | None = None) -> None:
+        """Play in this environment from the next rollout on; `group_size` is what the user asked for."""
+        compares = type(self).__name__ if self.compares_groups else None
+        self.group_size = check_groups(env, group_size, self.episodes_per_update, compares)
+        self.own_episodes = parallel.check_episodes(self.episodes_per_update, self.group_size)
+        self.env, self._vec_env, self.before_rollout = env, None, None
+        self.num_envs = sum(parallel.gather(env.num_envs))
+        self.collector = Collector(env, self.device)
+        self.collector.seed(seed_of(env, self.seed))
+
+    @property
+    def logger(self) -> Logger:
+        """The logger; an error before `learn` or `set_logger`."""
+        if self._logger is None:
+            raise RuntimeError("no logger yet: call learn() or set_logger() first")
+        return self._logger
+
+    def set_logger(self, logger: Logger) -> None:
+        """Use this logger instead of one configured by `learn`; what a checkpoint had not written yet goes there."""
+        self._logger = logger
+        log_entry.restore(logger, self.unwritten)
+        self.unwritten = {}
+
+    @property
+    def n_envs(self) -> int:
+        """Slots; a callback for every 10,000 steps or so takes `save_freq=max(10_000 // agent.n_envs, 1)`."""
+        return self.num_envs
+
+    def get_env(self) -> VecEnv | None:
+        """Return the environment as a `VecEnv` of stable-baselines3; `env` is gymnasium's vector environment.
+
+        None for an agent that was loaded without one.
+        """
+        if isinstance(self.env, MissingEnv):
+            return None
+        self._vec_env = self._vec_env or as_vec_env(self.env)
+        return self._vec_env
+
+    def get_vec_normalize_env(self) -> VecNormalize | None:
+        """Return the `VecNormalize` around the environment, if any."""
+        venv = self.get_env()
+        return None if venv is None else unwrap_vec_normalize(venv)
+
+    def set_env(self, env: Any, env_kwargs: Mapping[str, Any] | None = None) -> None:
+        """Play in another environment, from its beginning, from the next rollout on; counters and weights stay.
+
+        Args:
+            env: as for the constructor. An id gets `num_envs` slots and the same size of groups.
+            env_kwargs: for the environment's constructor, if `env` is an id.
+
+        Raises:
+            ValueError: if its spaces, its tokens or its groups do not fit the policy; nothing has changed then.
+        """
+        env_kwargs = with_tokenizer(env, env_kwargs, self.policy)
+        own = (self.env.single_observation_space, self.env.single_action_space)
+        for kind, ours, theirs in zip(("observation", "action"), own, single_spaces(env, env_kwargs), strict=True):
+            if ours != theirs:
+                shown = " ".join(f"the {kind} space {theirs} is not that of the policy, {ours}".split())
+                raise ValueError(f"set_env: {shown}")
+        like = {**self.make_envs.keywords, "env_kwargs": env_kwargs}
+        make = partial(make_envs, env, **like | ({"group_size": self.group_size} if self.group_size else {}))
+        known = not isinstance(self.env, MissingEnv)
+        slots = self.num_envs if known else min(self.or_default("num_envs", None), self.episodes_per_update)
+        made = make(num_envs=slots)
+        self.policy.adopt_tokenizer(made.metadata)
+        self.use_env(made)
+        self.make_envs, self.origin = make, origin_of(env, env_kwargs)
+
+    def set_random_seed(self, seed: int | None = None) -> None:
+        """Seed the sampling of actions and the environment, as the constructor's `seed` does; None changes nothing.
+
+        No global generator is seeded, since none is used.
+        """
+        if seed is not None:
+            self.seed = check_count("seed", seed, low=0)
+            self.seed_generators()
+            self.collector.seed(seed_of(self.env, self.seed))
+            self.before_rollout = None
+
+    def get_parameters(self) -> dict[str, dict[str, Any]]:
+        """Return copies of the weights and of the optimizer's state, under "policy" and "policy.optimizer"."""
+        return parameters.get(self)
+
+    def set_parameters(self, given: Mapping[str, Any] | str | Path, exact_match: bool = True) -> None:
+        """Replace weights and the optimizer's state.
+
+        Args:
+            given: what `get_parameters` returned, or the path of a checkpoint.
+            exact_match: whether all of it has to be given; if not, what is left out stays as it is.
+
+        Raises:
+            ValueError: for names or shapes that the agent does not have.
+        """
+        parameters.put(self, given, exact_match)
