@@ -4,10 +4,10 @@ import json
 
 from _rlenv_benchmarks import BENCHMARKS
 from _rlenv_labs import LABS
-from _rlenv_scripts.choices import FILE
-from _rlenv_scripts.defaults import shown_default
+from _rlenv_scripts.console.completions import FILE
 from _rlenv_scripts.main import COMMANDS, main
-from _rlenv_scripts.options import Setting
+from _rlenv_scripts.setup.defaults import shown_default
+from _rlenv_scripts.setup.options import Setting
 from click import Context
 
 from agents import AGENTS

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from _rlenv_labs import LABS, find_lab
 from _rlenv_scripts.main import main as rlenv
-from _rlenv_scripts.plots import save_figure
+from _rlenv_scripts.reports.figures.plots import save_figure
 
 DOCS = Path(__file__).resolve().parent
 FOLDER = DOCS / "labs"

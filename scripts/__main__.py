@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 
-from .compare.children import LIFELINE, end_with_parent
 from .main import main
+from .runs.children import LIFELINE, end_with_parent
 
 if __name__ == "__main__":
     if os.environ.pop(LIFELINE, None):

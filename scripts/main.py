@@ -14,26 +14,26 @@ from typing import Any, NoReturn
 
 import click
 
-from . import torchrun
-from .command import Group
-from .faults import explain, reader_gone, take_streams, thread_faults, warnings_in_one_line
-from .hints import hint_of
+from .console.command import Group
+from .console.errors import explain, reader_gone, take_streams, thread_faults, warnings_in_one_line
+from .console.hints import hint_of
+from .runs import torchrun
 
 COMMANDS = {  # name: its module and attribute, imported when it is used, and what `rlenv --help` says of it
-    "train": ("train:train", "Train an agent: a warm start, reinforcement learning, evaluation."),
-    "sft": ("sft:sft", "Imitate a verifier's demonstrations, or the answers in a file."),
-    "reward-model": ("reward_model:reward_model", "Learn from pairs which of two answers is better."),
+    "train": ("training.command:train", "Train an agent: a warm start, reinforcement learning, evaluation."),
+    "sft": ("training.sft:sft", "Imitate a verifier's demonstrations, or the answers in a file."),
+    "reward-model": ("tools.reward_model:reward_model", "Learn from pairs which of two answers is better."),
     "evaluate": ("evaluation.command:evaluate", "Measure runs, checkpoints and models on held-out problems."),
-    "report": ("report.command:report", "Show runs on one page: curves, completions, findings."),
-    "doctor": ("doctor.command:doctor", "Say what is wrong with a run, and what to change."),
-    "play": ("play.command:play", "Choose the actions yourself, or watch a policy choose them."),
-    "export": ("export:export", "Write the language model of a run as transformers loads it."),
+    "report": ("reports.command:report", "Show runs on one page: curves, completions, findings."),
+    "doctor": ("reports.doctor.command:doctor", "Say what is wrong with a run, and what to change."),
+    "play": ("tools.play.command:play", "Choose the actions yourself, or watch a policy choose them."),
+    "export": ("tools.export:export", "Write the language model of a run as transformers loads it."),
     "compare": ("compare.command:compare", "Train several agents with several seeds, in one table."),
-    "lab": ("lab:lab", "Run an experiment about one claim."),
-    "bench": ("bench:bench", "Time rlenv and other libraries in turn."),
-    "verifiers": ("verifiers:verifiers", "List, show and attack verifiers."),
-    "info": ("info:info", "Print versions, devices and settings for a bug report."),
-    "completion": ("completion:completion", "Print the script that completes commands in your shell."),
+    "lab": ("tools.lab:lab", "Run an experiment about one claim."),
+    "bench": ("tools.bench:bench", "Time rlenv and other libraries in turn."),
+    "verifiers": ("tools.verifiers:verifiers", "List, show and attack verifiers."),
+    "info": ("tools.info:info", "Print versions, devices and settings for a bug report."),
+    "completion": ("tools.completion:completion", "Print the script that completes commands in your shell."),
 }
 
 
@@ -93,7 +93,7 @@ class Commands(Group):
                 sys.exit(1)
             explained = explain(error)
             if explained is None and torchrun.count() > 1:
-                from .processes import LOST, is_lost
+                from .runs.processes import LOST, is_lost
 
                 explained = (LOST, 1) if is_lost(error) else None
             if explained is None:
@@ -105,7 +105,7 @@ class Commands(Group):
 
 def _fail(message: str, code: int) -> NoReturn:
     if torchrun.count() > 1:
-        from .processes import said_once
+        from .runs.processes import said_once
 
         message = said_once(message)
     if len(message) > LONGEST:  # it quotes what is in a file; the advice is at the end

@@ -87,7 +87,7 @@ def test_hooks_are_local_and_call_what_make_lint_calls():
 
 def test_what_security_says_about_options_is_what_the_commands_take():
     page = (ROOT / "SECURITY.md").read_text(encoding="utf-8")
-    from _rlenv_scripts.train import train
+    from _rlenv_scripts.training.command import train
 
     flags = {flag for option in train.params for flag in option.opts}
     assert set(re.findall(r"`?(--[a-z][a-z-]+)", page)) <= flags

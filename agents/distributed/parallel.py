@@ -72,7 +72,7 @@ def alone() -> Iterator[None]:
 
 @contextmanager
 def exchange() -> Iterator[None]:
-    """Count an exchange, for `scripts/watch.py`."""
+    """Count an exchange, for `scripts/runs/watch.py`."""
     global exchanges
     exchanges += 1
     try:

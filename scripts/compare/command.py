@@ -9,11 +9,11 @@ from typing import Any
 
 import click
 
-from ..agent_names import AgentName, agent_class
-from ..choices import agents as agent_names
-from ..choices import offer, policies
-from ..command import Command
-from ..options import adapter, common, environment, one_budget, options, setting, text, warm_start
+from ..console.command import Command
+from ..console.completions import agents as agent_names
+from ..console.completions import offer, policies
+from ..setup.agent_names import AgentName, agent_class
+from ..setup.options import adapter, common, environment, one_budget, options, setting, text, warm_start
 
 EPISODES, TIMESTEPS, GROUP = 60_000, 1_000_000, 4
 
@@ -96,7 +96,7 @@ def compare(**given: Any) -> None:  # fmt: skip
     """
     from agents.distributed import parallel
 
-    from ..processes import join
+    from ..runs.processes import join
     from .study import Study
 
     agents = _agents(given["agents"])
@@ -142,9 +142,9 @@ def _with_defaults(given: dict[str, Any]) -> dict[str, Any]:
     """Return the options with what depends on the environment filled in."""
     from agents.rollouts.make_envs import find_spec, traits_of
 
-    from ..model_defaults import warm_start_steps
-    from ..settings import is_text
-    from ..verifier_names import short_name
+    from ..setup.model_defaults import warm_start_steps
+    from ..setup.settings import is_text
+    from ..setup.verifier_names import short_name
 
     given = one_budget(given)
     text = is_text(given["env_id"])
@@ -167,7 +167,7 @@ def _check(agents: list[str], given: dict[str, Any]) -> None:
     from agents.core.checks import check_number
     from agents.rollouts.make_envs import resolve_device
 
-    from .. import session, settings
+    from ..setup import session, settings
 
     resolve_device(given["device"], given["env_id"])
     if given["stop_reward"] is not None:

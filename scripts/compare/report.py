@@ -7,12 +7,12 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from .. import run_folder
-from ..plots import save_figure
-from ..report import page
-from ..run_log import CSV
-from .curves import draw, figure_size, read_panels
-from .statistics import Row, tabulate
+from ..reports import page
+from ..reports.figures.curves import draw, figure_size, read_panels
+from ..reports.figures.plots import save_figure
+from ..reports.figures.statistics import Row, tabulate
+from ..runs import run_folder
+from ..runs.run_log import CSV
 
 CURVES = "curves.png"
 

@@ -21,16 +21,17 @@ import click
 from agents.core.files import Lock
 from agents.distributed import parallel
 
-from .. import run_folder, session
-from ..agent_names import label
-from ..logged import read_json
-from ..options import TEXT_ONLY, adapter, names_of
-from ..processes import begun, keep_begun
-from ..settings import is_text, resolved
-from ..sft import sft
-from ..torchrun import count_here
-from ..train import train
-from .children import Job, available_cores, rlenv_command, run_jobs
+from ..runs import run_folder
+from ..runs.children import Job, available_cores, rlenv_command, run_jobs
+from ..runs.logged import read_json
+from ..runs.processes import begun, keep_begun
+from ..runs.torchrun import count_here
+from ..setup import session
+from ..setup.agent_names import label
+from ..setup.options import TEXT_ONLY, adapter, names_of
+from ..setup.settings import is_text, resolved
+from ..training.command import train
+from ..training.sft import sft
 from .report import write_report
 from .together import run_together
 

@@ -15,9 +15,9 @@ import click
 
 from agents.rollouts.seed_stack import Stack
 
-from ..faults import explain
-from ..train import train
-from .children import Job
+from ..console.errors import explain
+from ..runs.children import Job
+from ..training.command import train
 
 
 class _ByThread:

@@ -21,7 +21,7 @@ from agents.distributed import parallel
 from agents.rollouts.collector import OnStep
 from rlenv.task import TextGenTask
 
-from ..progress import Rate
+from ..console.progress import Rate
 from .completions import Block, Pass, Row
 
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..command import Command
-from ..options import KeyValue, common, given_by_user, processes, text, without
+from ..console.command import Command
+from ..setup.options import KeyValue, common, given_by_user, processes, text, without
 
 if TYPE_CHECKING:
     from .subject import Loaded, Subject
@@ -76,8 +76,8 @@ def evaluate(runs: tuple[Path, ...], **given: Any) -> None:
     A run is evaluated on the problems it was trained for. The options from --verifier to --max-new-tokens replace what
     it says about them; their defaults are those for a model.
     """
-    from .. import session
-    from ..processes import join
+    from ..runs.processes import join
+    from ..setup import session
     from .figures import MORE, table
 
     if given["out"] is not None and len(runs) > 1:
@@ -97,8 +97,8 @@ def evaluate(runs: tuple[Path, ...], **given: Any) -> None:
 def _figures_of(run: Path, given: dict[str, Any]) -> dict[str, Any]:
     from agents.distributed import parallel
 
-    from .. import session
-    from ..progress import progress_bar
+    from ..console.progress import progress_bar
+    from ..setup import session
     from .subject import find
 
     subject = find(run, given)
@@ -119,7 +119,7 @@ def _on_text(subject: Subject, given: dict[str, Any]) -> dict[str, Any]:
     """Return the figures of a language model: those of an earlier evaluation with the same settings, if any."""
     from agents.distributed import parallel
 
-    from ..progress import say
+    from ..console.progress import say
     from .completions import CompletionFile
     from .place import claim
 
@@ -186,8 +186,8 @@ def _play(subject: Subject, file: Any, given: dict[str, Any]) -> None:
     from agents.distributed import parallel
     from agents.policies import SampledPolicy
 
-    from .. import session
-    from ..progress import progress_bar, say
+    from ..console.progress import progress_bar, say
+    from ..setup import session
     from .answers import play
     from .completions import Pass, blocks
 
@@ -263,7 +263,7 @@ def _concluded(file: Any, settings: dict[str, Any], seed: int, failure: str) -> 
 def _show_samples(file: Any, given: dict[str, Any]) -> None:
     from verifiers.conversation import text_of
 
-    from .. import session
+    from ..setup import session
 
     if not given["as_json"]:
         rows = [(text_of(row["prompt"]), row["completion"], row["reward"]) for row in file.rows()[:10]]

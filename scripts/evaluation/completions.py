@@ -15,9 +15,9 @@ import numpy as np
 
 from agents.core.files import read_table
 
-from ..logged import damaged_lines, read_lines
-from ..progress import say
-from ..run_folder import write_json
+from ..console.progress import say
+from ..runs.logged import damaged_lines, read_lines
+from ..runs.run_folder import write_json
 
 BLOCK = 1024  # completions; so many, per process, are lost at most when the command is killed
 Row = dict[str, Any]

@@ -12,8 +12,8 @@ from typing import Any
 
 from agents.core.files import Lock
 
-from ..progress import say
-from ..run_folder import check_place
+from ..console.progress import say
+from ..runs.run_folder import check_place
 
 
 @contextmanager

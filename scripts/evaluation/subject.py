@@ -17,9 +17,10 @@ from agents.policies import check_name, find_config
 from agents.rollouts.make_envs import LOOP_OFFERS, named_by_checkpoint, named_by_user, resolve_device
 from rlenv.task import TextGenTask
 
-from .. import run_folder, session, settings
-from ..agent_names import class_saved
-from ..options import given_by_user
+from ..runs import run_folder
+from ..setup import session, settings
+from ..setup.agent_names import class_saved
+from ..setup.options import given_by_user
 
 FOLDER = "evaluations"
 TEXT_ENV = "TextGen-v0"

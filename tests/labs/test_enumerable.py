@@ -14,7 +14,7 @@ from _rlenv_labs.base import Finding
 from _rlenv_labs.enumerable import TablePolicy, World, WorldEnv, episodes, exact_gradient, gradients, make_agent, scores
 from _rlenv_labs.verdicts import Task, binomial, coin, constant_of, right_answers, short_ratio, theory
 from _rlenv_scripts.main import main
-from _rlenv_scripts.plots import save_figure
+from _rlenv_scripts.reports.figures.plots import save_figure
 from click.testing import CliRunner
 
 import agents.estimators.aggregation as aggregation

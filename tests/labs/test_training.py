@@ -7,7 +7,7 @@ import random
 import pytest
 import torch
 from _rlenv_labs import cost, credit, kl, length_bias, training, trust_region
-from _rlenv_scripts.plots import save_figure
+from _rlenv_scripts.reports.figures.plots import save_figure
 
 from agents import A2C, DAPO, RLOO, LanguageModelPolicy
 from agents.estimators import aggregation

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 import safetensors.torch
-from _rlenv_scripts import run_folder
 from _rlenv_scripts.main import main
+from _rlenv_scripts.runs import run_folder
 from click.testing import CliRunner
 from runs import arguments, differences, everything
 

@@ -7,9 +7,9 @@ import signal
 
 import processes
 import pytest
-from _rlenv_scripts import job
 from _rlenv_scripts.main import main
-from _rlenv_scripts.run_folder import choose
+from _rlenv_scripts.runs.run_folder import choose
+from _rlenv_scripts.training import job
 from click.testing import CliRunner
 from kills import Count, killed_run, seconds_of
 from runs import differences, everything

@@ -10,11 +10,12 @@ import time
 
 import pytest
 import torch
-from _rlenv_scripts import callbacks, job, session
-from _rlenv_scripts.checkpoints import Saver
 from _rlenv_scripts.main import main
-from _rlenv_scripts.run_folder import earlier, write_json
-from _rlenv_scripts.run_log import cut_log, log_place, open_log, place_in
+from _rlenv_scripts.runs.run_folder import earlier, write_json
+from _rlenv_scripts.runs.run_log import cut_log, log_place, open_log, place_in
+from _rlenv_scripts.setup import session
+from _rlenv_scripts.training import callbacks, job
+from _rlenv_scripts.training.checkpoints import Saver
 from click.testing import CliRunner
 from kills import Count, killed_run, seconds_of
 from runs import WORLDS, arguments, differences, everything, scalars, table
@@ -299,7 +300,7 @@ def test_a_log_that_cannot_be_read_keeps_its_last_place(run, monkeypatch):
     agent = Agent.load(run / "checkpoint", device="cpu")
     before = agent.extra_state["log"]
     agent.set_logger(open_log(run, before))
-    monkeypatch.setattr("_rlenv_scripts.checkpoints.log_place", fail)
+    monkeypatch.setattr("_rlenv_scripts.training.checkpoints.log_place", fail)
     Saver(run, agent, 10.0, None, 2).save()
     agent.logger.close()
     assert Agent.load(run / "checkpoint", device="cpu").extra_state["log"] == before

@@ -6,8 +6,10 @@ import json
 import signal
 
 import pytest
-from _rlenv_scripts import callbacks, job, progress, session
+from _rlenv_scripts.console import progress
 from _rlenv_scripts.main import main
+from _rlenv_scripts.setup import session
+from _rlenv_scripts.training import callbacks, job
 from click.testing import CliRunner
 from runs import differences, everything
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 import pytest
-from _rlenv_scripts.faults import warnings_in_one_line
+from _rlenv_scripts.console.errors import warnings_in_one_line
 from _rlenv_scripts.main import COMMANDS, main
 from click.testing import CliRunner
 from tiny_models import tiny_model
@@ -213,7 +213,7 @@ def test_a_configuration_with_an_unknown_option_names_the_closest(tmp_path):
 def test_a_library_fault_stays_loud(monkeypatch, tmp_path):
     import numpy as np
 
-    monkeypatch.setattr("_rlenv_scripts.run_folder.checkpoint_of", lambda run: np.zeros(3).reshape(2, 2))
+    monkeypatch.setattr("_rlenv_scripts.runs.run_folder.checkpoint_of", lambda run: np.zeros(3).reshape(2, 2))
     outcome = CliRunner().invoke(main, ["evaluate", str(tmp_path)])
     assert isinstance(outcome.exception, ValueError)
 

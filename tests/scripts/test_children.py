@@ -10,19 +10,19 @@ from pathlib import Path
 
 import click
 import pytest
-from _rlenv_scripts.compare.children import Job, available_cores, rlenv_command, run_jobs
-from _rlenv_scripts.train import train
+from _rlenv_scripts.runs.children import Job, available_cores, rlenv_command, run_jobs
+from _rlenv_scripts.training.command import train
 
 PARENT = """
 import signal
 import sys
 from pathlib import Path
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell lets its background jobs ignore it
-from _rlenv_scripts.compare.children import Job, run_jobs
+from _rlenv_scripts.runs.children import Job, run_jobs
 child = '''
 import os, time
 from pathlib import Path
-from _rlenv_scripts.compare.children import end_with_parent
+from _rlenv_scripts.runs.children import end_with_parent
 end_with_parent()
 Path("pid").write_text(str(os.getpid()))
 time.sleep(600)

@@ -10,9 +10,9 @@ from pathlib import Path
 import gymnasium
 import pytest
 import torch.distributed as dist
-from _rlenv_scripts import processes
 from _rlenv_scripts.compare.study import finished, hold
 from _rlenv_scripts.main import main
+from _rlenv_scripts.runs import processes
 from click.testing import CliRunner
 
 from agents import AGENTS

@@ -4,10 +4,10 @@ import math
 
 import numpy as np
 import pytest
-from _rlenv_scripts.compare.curves import POINTS, draw, grid_of, merge_equal, read_curve, spread
 from _rlenv_scripts.compare.report import as_markdown
-from _rlenv_scripts.compare.statistics import bootstrap_interval, interquartile_mean, summarize, tabulate
-from _rlenv_scripts.plots import save_figure
+from _rlenv_scripts.reports.figures.curves import POINTS, draw, grid_of, merge_equal, read_curve, spread
+from _rlenv_scripts.reports.figures.plots import save_figure
+from _rlenv_scripts.reports.figures.statistics import bootstrap_interval, interquartile_mean, summarize, tabulate
 from drawn import drawn
 from hypothesis import given
 from hypothesis import strategies as st

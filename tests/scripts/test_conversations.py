@@ -3,9 +3,9 @@
 import json
 
 import pytest
-from _rlenv_scripts import session
-from _rlenv_scripts.compare.children import rlenv_command
-from _rlenv_scripts.train import train
+from _rlenv_scripts.runs.children import rlenv_command
+from _rlenv_scripts.setup import session
+from _rlenv_scripts.training.command import train
 from inprocess import error_of, result_of, run
 from tiny_models import write_chat_model
 from transformers import AutoModelForCausalLM, AutoTokenizer

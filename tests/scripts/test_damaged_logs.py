@@ -6,11 +6,11 @@ import shutil
 from pathlib import Path
 
 import pytest
-from _rlenv_scripts import logged
 from _rlenv_scripts.compare import study
-from _rlenv_scripts.compare.curves import read_curve
-from _rlenv_scripts.doctor.history import read_metrics
-from _rlenv_scripts.run_log import cut_log, open_log
+from _rlenv_scripts.reports.doctor.history import read_metrics
+from _rlenv_scripts.reports.figures.curves import read_curve
+from _rlenv_scripts.runs import logged
+from _rlenv_scripts.runs.run_log import cut_log, open_log
 from inprocess import error_of, run
 from runs import arguments
 

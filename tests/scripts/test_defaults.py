@@ -3,11 +3,11 @@
 import inspect
 import json
 
-from _rlenv_scripts.defaults import agent_settings, common_settings, shown_default
 from _rlenv_scripts.main import main
-from _rlenv_scripts.options import Setting
-from _rlenv_scripts.settings import agent_arguments, resolved
-from _rlenv_scripts.train import train
+from _rlenv_scripts.setup.defaults import agent_settings, common_settings, shown_default
+from _rlenv_scripts.setup.options import Setting
+from _rlenv_scripts.setup.settings import agent_arguments, resolved
+from _rlenv_scripts.training.command import train
 from click.testing import CliRunner
 
 from agents import AGENTS, Reinforce

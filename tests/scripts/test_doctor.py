@@ -11,10 +11,10 @@ from pathlib import Path
 
 import click
 import pytest
-from _rlenv_scripts import job
-from _rlenv_scripts.doctor import examine_run, live, reward_rules, rules
-from _rlenv_scripts.doctor.history import History, Series, read_run
 from _rlenv_scripts.main import COMMANDS, main
+from _rlenv_scripts.reports.doctor import examine_run, live, reward_rules, rules
+from _rlenv_scripts.reports.doctor.history import History, Series, read_run
+from _rlenv_scripts.training import job
 from doctor_runs import HEALTHY, KINDS, LIMITED, PLANTED, RECORDED, SEEDS, train
 from inprocess import error_of, result_of, run
 

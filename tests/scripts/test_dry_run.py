@@ -6,8 +6,8 @@ import sys
 
 import pytest
 import torch
-from _rlenv_scripts import memory
-from _rlenv_scripts.faults import explain
+from _rlenv_scripts.console.errors import explain
+from _rlenv_scripts.setup import memory_plan
 from inprocess import error_of, run
 from tiny_models import text_envs, tiny_model, tiny_policy
 
@@ -67,7 +67,7 @@ def test_the_options_count():
     ids=["micro-batches", "nothing fits", "warm start", "slots"],
 )
 def test_what_does_not_fit_is_refused_with_the_setting_to_lower(options, free, advice, monkeypatch):
-    monkeypatch.setattr(memory, "available", lambda device: free * 2**20)
+    monkeypatch.setattr(memory_plan, "available", lambda device: free * 2**20)
     outcome = dry_run(*options)
     assert outcome.exit_code == 2 and "peak: training" in outcome.stdout
     (line,) = outcome.stderr.splitlines()
@@ -83,7 +83,7 @@ def test_an_environment_without_text_is_refused():
 
 
 def test_free_memory_is_a_plausible_number():
-    assert 2**20 < memory.available("cpu") < 2**50
+    assert 2**20 < memory_plan.available("cpu") < 2**50
 
 
 @pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 from _rlenv_scripts.evaluation import subject
-from _rlenv_scripts.run_folder import model_of
+from _rlenv_scripts.runs.run_folder import model_of
 from inprocess import run
 
 import rlenv  # noqa: F401 (registers TextGen-v0)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import click
 import pytest
-from _rlenv_scripts.faults import explain
+from _rlenv_scripts.console.errors import explain
 from _rlenv_scripts.main import Commands, main
 from click.testing import CliRunner
 

@@ -11,9 +11,9 @@ import click
 import pytest
 from _rlenv_benchmarks import BENCHMARKS
 from _rlenv_labs import LABS
-from _rlenv_scripts.choices import FILE
+from _rlenv_scripts.console.completions import FILE
 from _rlenv_scripts.main import COMMANDS, main
-from _rlenv_scripts.options import Setting
+from _rlenv_scripts.setup.options import Setting
 from inprocess import error_of, run
 
 import rlenv  # noqa: F401

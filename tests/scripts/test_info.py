@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from _rlenv_scripts import info
+from _rlenv_scripts.tools import info
 from inprocess import result_of, run
 
 

@@ -3,8 +3,8 @@
 import json
 
 import pytest
-from _rlenv_scripts import memory, model_defaults
 from _rlenv_scripts.main import main
+from _rlenv_scripts.setup import memory_plan, model_defaults
 from click.testing import CliRunner
 from tiny_models import tiny_model
 
@@ -55,7 +55,7 @@ def test_a_preset_learns_from_demonstrations_first(tmp_path):
 def test_passes_of_a_large_model_fit_the_memory_and_are_kept_for_a_repetition(folder, tmp_path, monkeypatch):
     monkeypatch.setattr(model_defaults, "LARGE", 1000)
     free = 3 * 2**20
-    monkeypatch.setattr(memory, "available", lambda device: free)
+    monkeypatch.setattr(memory_plan, "available", lambda device: free)
     monkeypatch.setattr(model_defaults, "available", lambda device: free)
     options = ["--model", folder, "--episodes-per-update", "256", "--episodes", "256"]
     _, said = run(*options, "--log-dir", tmp_path / "run")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 from _rlenv_scripts.main import main
-from _rlenv_scripts.play import screen
+from _rlenv_scripts.tools.play import screen
 from click.testing import CliRunner
 from inprocess import error_of, run
 from PIL import Image

@@ -6,8 +6,8 @@ import re
 from pathlib import Path
 
 import pytest
-from _rlenv_scripts import session
-from _rlenv_scripts.train import train
+from _rlenv_scripts.setup import session
+from _rlenv_scripts.training.command import train
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "recipes.md").read_text(encoding="utf-8")

@@ -11,12 +11,13 @@ from html.parser import HTMLParser
 import numpy as np
 import pytest
 import torch
-from _rlenv_scripts import callbacks, job, run_folder
-from _rlenv_scripts.report import page as page_module
-from _rlenv_scripts.report.charts import running_mean
-from _rlenv_scripts.report.collect import kinds_of, read_runs
-from _rlenv_scripts.report.drawing import Line, draw_all
-from _rlenv_scripts.report.tokens import visible
+from _rlenv_scripts.reports import page as page_module
+from _rlenv_scripts.reports.charts import running_mean
+from _rlenv_scripts.reports.collect import kinds_of, read_runs
+from _rlenv_scripts.reports.drawing import Line, draw_all
+from _rlenv_scripts.reports.tokens import visible
+from _rlenv_scripts.runs import run_folder
+from _rlenv_scripts.training import callbacks, job
 from inprocess import error_of, result_of, run
 from matplotlib.figure import Figure
 

@@ -8,8 +8,9 @@ import sys
 import threading
 
 import pytest
-from _rlenv_scripts import progress, session, terminal
-from _rlenv_scripts.progress import PlainProgress, Rate, progress_bar, say
+from _rlenv_scripts.console import progress, terminal
+from _rlenv_scripts.console.progress import PlainProgress, Rate, progress_bar, say
+from _rlenv_scripts.setup import session
 from inprocess import run
 
 COLOR = re.compile(r"\x1b\[[\d;]*m")

@@ -7,7 +7,7 @@ import types
 
 import pytest
 from _rlenv_scripts.main import main
-from _rlenv_scripts.trackers import MLflow, Tracker, Wandb
+from _rlenv_scripts.runs.trackers import MLflow, Tracker, Wandb
 from click.testing import CliRunner
 
 TINY = ["--verifier-arg", "digits=1", "--episodes", 16, "--episodes-per-update", 4, "--num-envs", 4, "--device", "cpu"]

@@ -6,7 +6,7 @@ import json
 import numpy as np
 import pytest
 from _rlenv_scripts.main import main
-from _rlenv_scripts.tracking import KLFromStart
+from _rlenv_scripts.training.tracking import KLFromStart
 from click.testing import CliRunner
 from runs import events_of
 from tensorboard.plugins.hparams import plugin_data_pb2

@@ -6,7 +6,7 @@ import signal
 
 import pytest
 import torch
-from _rlenv_scripts import session
+from _rlenv_scripts.setup import session
 from inprocess import result_of, run
 from transformers import AutoModelForCausalLM, AutoTokenizer
 

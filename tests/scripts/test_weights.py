@@ -1,8 +1,8 @@
 """A large model is announced before it is loaded; small ones and presets are not."""
 
 import pytest
-from _rlenv_scripts import weights
 from _rlenv_scripts.main import main
+from _rlenv_scripts.setup import weights
 from click.testing import CliRunner
 from tiny_models import ALPHABET, tiny_model
 

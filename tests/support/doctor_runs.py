@@ -19,8 +19,8 @@ from typing import Any
 from unittest.mock import patch
 
 import torch
-from _rlenv_scripts.doctor.history import read_run
 from _rlenv_scripts.main import main
+from _rlenv_scripts.reports.doctor.history import read_run
 from click.testing import CliRunner
 
 from agents.learner.kl_anchor import Anchor

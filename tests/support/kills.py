@@ -7,7 +7,7 @@ import time
 from dataclasses import dataclass, field
 
 import processes
-from _rlenv_scripts.run_folder import newest_whole
+from _rlenv_scripts.runs.run_folder import newest_whole
 
 import rlenv  # noqa: F401
 from agents import Agent

@@ -1,0 +1,1 @@
+"""The terminal: how a command is declared, what it prints, and how it fails."""

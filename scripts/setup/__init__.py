@@ -1,0 +1,1 @@
+"""From options and config files to the settings of a run."""

@@ -1,0 +1,160 @@
+"""rlenv train --dry-run: what memory a run needs and whether it fits; and what to say when it did not."""
+
+from __future__ import annotations
+
+import json
+import os
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ..runs.torchrun import count_here
+
+CPU_ALLOCATOR = "can't allocate memory"  # torch's on a CPU raises a plain RuntimeError
+LOWER = {  # phase of a run -> which setting to lower
+    "acting": "--num-envs",
+    "evaluation": "--eval-episodes",
+    "warm start": "--micro-batch-tokens or --sft-batch-size",
+    "training": "--micro-batch-tokens",
+    "optimizer step": "the size of --model",
+}
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Tell whether memory has run out, on a GPU or on the CPU."""
+    import torch
+
+    full = isinstance(error, (MemoryError, torch.OutOfMemoryError))
+    return full or (isinstance(error, RuntimeError) and CPU_ALLOCATOR in str(error))
+
+
+def out_of_memory(phase: str | None = None) -> str:
+    """Return the line about memory that ran out, with the setting to lower."""
+    where = "" if phase is None else f" while in the phase {phase!r}"
+    lower = LOWER[phase] if phase else "--micro-batch-tokens (training) or --num-envs (acting)"
+    return f"out of memory{where}: lower {lower}; rlenv train --dry-run with the same options says what takes how much"
+
+
+def dry_run(given: dict[str, Any]) -> None:
+    """Print the memory that the run of these options needs, by part and by phase, and whether it fits.
+
+    Raises:
+        ValueError: if it does not fit, with the setting to lower; for an environment without text.
+    """
+    from agents.policies.memory import plan as memory
+
+    from .settings import is_text
+
+    if not is_text(given["env_id"]):
+        raise ValueError(f"--dry-run plans the memory of language models; {given['env_id']} has no text")
+    config, work = workload(given)
+    plan, free = memory.plan(config, work), available(work.device)
+    result = {"parameters": plan.parameters, "bytes": plan.parts, "peaks": plan.phases, "available": free}
+    click.echo(json.dumps(result) if given["as_json"] else _table(plan, free, work.device))
+    if free is not None and plan.peak > free:
+        most = f"the run needs {_shown(plan.peak)} ({plan.busiest}), and {work.device} has {_shown(free)} free"
+        raise ValueError(f"{most}; {_advice(config, work, plan, free)}")
+
+
+def workload(given: dict[str, Any]) -> tuple[Any, Any]:
+    """Return the configuration of the model that the options name, and what the run does with it."""
+    from agents import make_envs
+    from agents.core.defaults import default_of
+    from agents.distributed import parallel
+    from agents.policies.language.models.loading import config_of
+    from agents.policies.language.sharded import check_shard
+    from agents.policies.memory.plan import Workload
+    from agents.rollouts.make_envs import resolve_device
+
+    from ..runs import run_folder
+    from . import session
+    from .agent_names import agent_class
+    from .defaults import agent_settings
+    from .settings import agent_arguments, env_arguments, policy_arguments
+
+    cls, processes = agent_class(given["agent"]), parallel.size()
+    check_shard(bool(given.get("shard")))
+    policy = policy_arguments(given)  # it asks for peft, if needed
+    envs = make_envs(given["env_id"], 1, env_arguments(given))
+    task = session.task_of(envs)
+    defaults = {name: default for name, default in agent_settings(cls).items() if default is not None}
+    settings: dict[str, Any] = defaults | agent_arguments(given["agent"], cls, given)
+
+    def setting(name: str) -> Any:
+        return settings[name] if name in settings else default_of(name, cls, "language-model")
+
+    episodes, vocabulary = setting("episodes_per_update"), int(envs.single_action_space.n)
+    steps = settings["num_minibatches"] if settings.get("num_minibatches") else 1
+    slots = settings.get("num_envs") or min(setting("num_envs"), episodes)
+    work = Workload(
+        vocabulary,
+        task.max_prompt_tokens,
+        task.max_new_tokens,
+        dtype=policy.get("dtype") or "float32",
+        attention=policy.get("attention"),
+        critic=policy.get("critic", "head") if cls.uses_critic else None,
+        entropy=bool(settings.get("ent_coef")),
+        activation_checkpointing=policy.get("activation_checkpointing", False),
+        pack_weights=policy.get("pack_weights", True),
+        lora_rank=policy.get("lora_rank"),
+        lora_targets=policy.get("lora_targets"),
+        device=resolve_device(given["device"], given["env_id"]).type,
+        episodes=-(-episodes // (steps * processes)),
+        slots=-(-slots // processes),
+        group_size=settings.get("group_size") or cls.default_group_size,
+        reference=bool(settings.get("kl_coef")) or given["log_kl"],
+        micro_batch_size=settings.get("micro_batch_size"),
+        micro_batch_tokens=settings.get("micro_batch_tokens"),
+        imitated=-(-given["sft_batch_size"] // processes) if given["sft_steps"] else 0,
+        evaluated=-(-min(given["eval_episodes"] or session.evaluation_episodes(True), session.EVAL_SLOTS) // processes),
+        shards=processes if settings.get("shard") else 1,
+    )
+    return config_of(run_folder.model_of(given["model"]), vocabulary, task.max_length), work
+
+
+def available(device: str) -> int | None:
+    """Return the bytes that are free on the device, for this process; None if the system does not say.
+
+    Processes of one machine share its memory.
+    """
+    if device != "cpu":
+        import torch
+
+        return int(torch.cuda.mem_get_info()[0]) if device == "cuda" else None
+    free = []
+    with suppress(OSError, ValueError, StopIteration):
+        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+        free.append(1024 * next(int(line.split()[1]) for line in lines if line.startswith("MemAvailable")))
+    with suppress(OSError, ValueError):  # a container's own limit
+        group = Path("/sys/fs/cgroup")
+        limit, used = ((group / name).read_text(encoding="ascii") for name in ("memory.max", "memory.current"))
+        free.append(int(limit) - int(used))
+    if not free:
+        with suppress(ValueError, OSError, AttributeError):
+            free.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+    return max(min(free) // count_here(), 0) if free else None
+
+
+def _advice(config: Any, work: Any, plan: Any, free: int) -> str:
+    """Return which setting makes the busiest phase fit."""
+    from agents.policies.memory import plan as memory
+
+    if plan.busiest == "training" and (tokens := memory.fitting_micro_batch_tokens(config, work, free)):
+        return f"pass --micro-batch-tokens {tokens}"
+    if plan.busiest == "training":
+        more = "" if work.activation_checkpointing else "pass --activation-checkpointing, or "
+        return f"{more}lower --max-new-tokens or the size of --model: not even one episode at a time fits"
+    return f"lower {LOWER[plan.busiest]}"
+
+
+def _table(plan: Any, free: int | None, device: str) -> str:
+    rows = [("parameters", f"{plan.parameters:,}"), *((name, _shown(size)) for name, size in plan.parts.items())]
+    rows += [(f"peak: {name}", _shown(size)) for name, size in plan.phases.items()]
+    rows.append((f"free on {device}", "unknown" if free is None else _shown(free)))
+    return "\n".join(f"{name:<24}{size:>16}" for name, size in rows)
+
+
+def _shown(size: int) -> str:
+    return f"{size / 2**30:.2f} GiB" if size >= 2**30 else f"{size / 2**20:.1f} MiB"

@@ -1,0 +1,348 @@
+"""Options that several commands share, and how their values are parsed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+from click.core import ParameterSource
+
+from ..console.completions import environment_ids, known, offer, verifiers
+from .config_file import read_config
+from .verifier_names import VerifierName
+
+Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
+
+
+def options(*decorators: Decorator, heading: str | None = None) -> Decorator:
+    """Join click options into one decorator, shown in this order.
+
+    Args:
+        decorators: of `click.option`, `setting` and this function.
+        heading: under which `--help` shows those of the options that have none yet.
+    """
+
+    def apply(function: Any) -> Callable[..., Any]:
+        before = len(getattr(function, "__click_params__", ()))
+        for decorator in reversed(decorators):
+            function = decorator(function)
+        for option in function.__click_params__[before:]:
+            option.heading = getattr(option, "heading", None) or heading
+        return function
+
+    return apply
+
+
+def names_of(decorator: Decorator) -> tuple[str, ...]:
+    """Return the parameter names of the options that a decorator adds."""
+    added: list[click.Parameter] = click.command()(decorator(lambda: None)).params
+    return tuple(str(option.name) for option in added)
+
+
+def without(decorator: Decorator, *names: str) -> Decorator:
+    """Return a decorator that adds the same options but those of these parameter names."""
+
+    def apply(function: Callable[..., Any]) -> Callable[..., Any]:
+        before = list(getattr(function, "__click_params__", ()))
+        decorated: Any = decorator(function)
+        added = [option for option in decorated.__click_params__[len(before) :] if option.name not in names]
+        decorated.__click_params__ = before + added
+        return decorated
+
+    return apply
+
+
+class Setting(click.Option):
+    """An option that passes on a constructor's argument of the same name.
+
+    It has no default: an argument that is not given is not passed. `--help` shows the constructor's default.
+    """
+
+    def get_help_extra(self, ctx: click.Context) -> Any:
+        """Return what `--help` shows, without importing the constructors, which takes seconds."""
+        extra = super().get_help_extra(ctx)
+        if self.show_default is None and known()["defaults"][str(self.name)] != "None":
+            extra["default"] = f"({known()['defaults'][str(self.name)]})"
+        return extra
+
+
+def setting(*names: str, **attributes: Any) -> Decorator:
+    """Return the decorator that adds a `Setting`; the arguments are those of `click.option`."""
+    return click.option(*names, cls=Setting, default=None, **attributes)
+
+
+class KeyValue(click.ParamType):
+    """KEY=VALUE; VALUE is read as JSON, and as text if it is not valid JSON."""
+
+    name = "KEY=VALUE"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, Any]:
+        """Split at the first equals sign."""
+        if isinstance(value, (tuple, list)):
+            return value[0], value[1]
+        key, equals, text = value.partition("=")
+        if not equals or not key:
+            self.fail(f"{value!r} is not of the form KEY=VALUE", param, ctx)
+        try:
+            return key, json.loads(text)
+        except json.JSONDecodeError:
+            return key, text
+
+
+class ColumnName(KeyValue):
+    """COLUMN=NAME: what a file calls a column (prompt, answer, ...). NAME is text even if it looks like a number."""
+
+    name = "COLUMN=NAME"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, str]:
+        """Split at the first equals sign; a JSON string is read as JSON."""
+        column, name = super().convert(value, param, ctx)
+        if isinstance(name, str):
+            return column, name
+        if not isinstance(value, str):
+            self.fail(f"the name of a column must be text, got {name!r}", param, ctx)
+        return column, value.partition("=")[2]
+
+
+def typed(name: str) -> bool:
+    """Tell whether an option was given on the command line."""
+    return click.get_current_context().get_parameter_source(name) is ParameterSource.COMMANDLINE
+
+
+def flag_of(name: str) -> str:
+    """Return how an option of the running command is written, given its parameter name."""
+    return next(option.opts[0] for option in click.get_current_context().command.params if option.name == name)
+
+
+def given_by_user(name: str) -> bool:
+    """Tell whether an option of the running command was given, on the command line or in a file."""
+    context = click.get_current_context()
+    return context.get_parameter_source(name) not in (None, ParameterSource.DEFAULT)
+
+
+def one_budget(given: dict[str, Any]) -> dict[str, Any]:
+    """Return the options with at most one of --timesteps and --episodes; the command line wins over a file.
+
+    Raises:
+        ValueError: if the command line, or the file, sets both.
+    """
+    both = [name for name in ("timesteps", "episodes") if given[name] is not None]
+    if len(both) < 2:
+        return given
+    from_file = [name for name in both if not typed(name)]
+    if len(from_file) != 1:
+        raise ValueError("--timesteps and --episodes exclude each other")
+    return {**given, from_file[0]: None}
+
+
+common = options(
+    click.option("--seed", type=click.IntRange(min=0), default=0, help="Seed of everything random in the run."),
+    click.option("--device", default="auto", help="auto, cpu, cuda, cuda:1, ..."),
+    click.option(
+        "--config",
+        type=click.Path(exists=True, dir_okay=False, path_type=Path),
+        is_eager=True,
+        expose_value=False,
+        callback=read_config,
+        help="YAML, TOML or JSON file with options of this command; the command line wins.",
+    ),
+    click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON object on the last line."),
+    heading="Every run",
+)
+
+processes = options(
+    click.option(
+        "--process-timeout",
+        type=click.FloatRange(min=1),
+        default=1800.0,
+        help="Under torchrun: seconds that the processes wait for one of them before the job ends.",
+    ),
+    heading="Every run",
+)
+
+run_folder = options(
+    click.option(
+        "--log-dir",
+        type=click.Path(file_okay=False, path_type=Path),
+        default=None,
+        show_default="runs/NAME",
+        help="The run folder.",
+    ),
+    click.option("--overwrite", is_flag=True, help="Replace an existing run folder."),
+    heading="Run folder and checkpoints",
+)
+
+environment = options(
+    click.option(
+        "--env",
+        "env_id",
+        default="TextGen-v0",
+        shell_complete=offer(environment_ids),
+        help="Gymnasium environment id, or package:Name-v0.",
+    ),
+    click.option("--env-arg", "env_args", type=KeyValue(), multiple=True, help="Argument of the environment."),
+    heading="Environment",
+)
+
+problem_file = options(
+    click.option(
+        "--problems",
+        type=click.Path(resolve_path=True),
+        default=None,
+        show_default="the verifier's own",
+        help="Problems: a .jsonl, .json, .csv, .tsv or .parquet file, or a folder of datasets' save_to_disk.",
+    ),
+    click.option(
+        "--column",
+        "column_args",
+        type=ColumnName(),
+        multiple=True,
+        help="Name of a column in the file, for prompt, answer, split or level; such as prompt=question.",
+    ),
+    click.option(
+        "--prompt-template",
+        default=None,
+        show_default="the prompt column",
+        help="Prompts made from the file's columns, such as 'Q: {question} A:'. Escapes such as \\n are not read.",
+    ),
+    heading="Problems (text)",
+)
+
+verifier = options(
+    click.option(
+        "--verifier",
+        type=VerifierName(),
+        default="arith",
+        shell_complete=offer(verifiers, "file"),
+        help="Verifier: a name, file.py:function or module:Name; several with weights: a.py:f,a.py:g=0.5.",
+    ),
+    click.option("--verifier-arg", "verifier_args", type=KeyValue(), multiple=True, help="Argument of the verifier."),
+    setting(
+        "--verifier-workers",
+        type=click.IntRange(min=0),
+        show_default="one per core if the verifier asks for workers",
+        help="Worker processes that run the verifier; 0 for none.",
+    ),
+    setting(
+        "--verifier-timeout",
+        type=float,
+        show_default="the verifier's",
+        help="Seconds per verdict; then the worker process is killed and the verdict is a timeout.",
+    ),
+    setting("--verifier-memory-mb", type=int, show_default="2048", help="Memory of a worker process, in MiB."),
+    click.option(
+        "--unsafe-local-exec",
+        is_flag=True,
+        help="Let the verifier `code` run programs with your rights on a machine without a sandbox.",
+    ),
+    heading="Verifier (text)",
+)
+
+problems = options(
+    problem_file,
+    setting("--test-fraction", type=float, help="Share of the problems in the test split."),
+    setting("--long-prompts", help="What to do with prompts above --max-prompt-tokens: error, skip."),
+    setting(
+        "--curriculum",
+        type=float,
+        show_default="all levels from the start",
+        help="Begin with the easiest level; add the next one at this success rate, such as 0.8.",
+    ),
+    heading="Problems (text)",
+)
+
+tokens = options(
+    setting(
+        "--tokenizer",
+        show_default="the model's, else one token per character",
+        help="Folder or id; train:2000 trains one of 2000 tokens on the training problems, for presets.",
+    ),
+    setting("--system-prompt", help="First message of prompts that are conversations or, with it, plain texts."),
+    setting(
+        "--chat-template",
+        type=click.Path(resolve_path=True),
+        show_default="the tokenizer's",
+        help="File with a chat template; with it, plain prompts become messages of the user.",
+    ),
+    setting(
+        "--chat/--no-chat",
+        show_default="chat with --system-prompt or --chat-template",
+        help="Whether plain prompts become messages of the user. Conversations are always rendered as such.",
+    ),
+    setting(
+        "--stop-token",
+        "stop_tokens",
+        multiple=True,
+        callback=lambda ctx, param, value: value or None,
+        show_default="the tokenizer's, the chat template's and the model's",
+        help="A further token that ends an episode: its text, or its id if it is a number. Can be repeated.",
+    ),
+    setting(
+        "--max-prompt-tokens", type=int, show_default="what the problems need, at most 4096", help="Longest prompt."
+    ),
+    setting(
+        "--max-new-tokens", type=int, show_default="what the answers need, at most 4096", help="Longest completion."
+    ),
+    click.option("--temperature", type=float, default=1.0, help="Of the softmax, while acting and while training."),
+    click.option(
+        "--dtype",
+        default=None,
+        show_default="float32",
+        help="Of a language model's weights: float32, or bfloat16 with float32 copies in the optimizer.",
+    ),
+    click.option(
+        "--activation-checkpointing",
+        is_flag=True,
+        help="In training, compute each layer again in the backward pass: less memory, about a third more time.",
+    ),
+    heading="Prompts, tokens and precision (text)",
+)
+text = options(verifier, problems, tokens)
+
+micro_batches = options(
+    setting(
+        "--micro-batch-size",
+        type=int,
+        show_default="all",
+        help="Episodes (PPO for control: steps) per pass.",
+    ),
+    setting("--micro-batch-tokens", type=int, show_default="all", help="Tokens per pass, in the warm start too."),
+    heading="Updates",
+)
+
+warm_start = options(
+    click.option(
+        "--sft-steps",
+        type=int,
+        default=None,
+        show_default="500 for a preset, 0 for a model of your own",
+        help="Steps of the supervised warm start; 0 for none.",
+    ),
+    click.option("--sft-examples", type=int, default=650, help="Demonstrations that the warm start uses."),
+    click.option("--sft-batch-size", type=int, default=128, help="Demonstrations per step."),
+    click.option(
+        "--sft-learning-rate",
+        type=float,
+        default=None,
+        show_default="2e-3 for tiny, less for larger models",
+        help="Falls linearly to a tenth.",
+    ),
+    heading="Supervised warm start (text)",
+)
+adapter = options(
+    click.option("--lora-rank", type=int, default=None, help="Freeze the model and train a LoRA adapter of this rank."),
+    click.option(
+        "--lora-alpha", type=float, default=None, show_default="2 x rank", help="The adapter counts alpha/rank times."
+    ),
+    click.option(
+        "--lora-targets",
+        default=None,
+        show_default="all-linear",
+        help="Layers with an adapter: names such as q_proj,v_proj, or all-linear (of attention and MLP).",
+    ),
+    heading="LoRA adapter (text)",
+)
+TEXT_ONLY = (*names_of(text), *names_of(warm_start), *names_of(adapter))

@@ -1,0 +1,46 @@
+"""What is said before a large model is loaded."""
+
+from __future__ import annotations
+
+from math import prod
+from pathlib import Path
+
+from safetensors import SafetensorError, safe_open
+
+from agents.distributed.parts import SUFFIX
+from agents.policies import NAMES
+
+from ..console.progress import say
+
+LARGE = 200 * 2**20  # bytes of weights
+
+
+def announce(model: str) -> None:
+    """Print one line before a model is loaded that takes a while: a large folder, or a model id."""
+    if model in NAMES:
+        return
+    if not Path(model).is_dir():
+        say(f"loading {model}; the first time its files are downloaded")
+        return
+    files = [*_safetensors(Path(model)), *Path(model).glob("*.bin")]
+    size = sum(file.stat().st_size for file in files)
+    if size > LARGE:
+        count = count_parameters(Path(model))
+        say(f"loading {model}: {f'{count / 1e6:,.0f} M parameters, ' if count else ''}{size / 2**30:.1f} GiB of files")
+
+
+def count_parameters(folder: Path) -> int:
+    """Return the number of weights in the safetensors files of a folder, without reading them; 0 if damaged."""
+    count = 0
+    try:
+        for path in _safetensors(folder):
+            with safe_open(path, framework="pt") as file:
+                count += sum(prod(file.get_slice(name).get_shape()) for name in file.keys())  # noqa: SIM118 (no mapping)
+    except (OSError, SafetensorError):  # the model's loader says what is wrong
+        return 0
+    return count
+
+
+def _safetensors(folder: Path) -> list[Path]:
+    """Return the files of weights in a folder; in a sharded checkpoint, these are parts of tensors."""
+    return [*folder.glob("*.safetensors"), *folder.glob(f"*{SUFFIX}/*.safetensors")]

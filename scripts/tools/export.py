@@ -1,0 +1,148 @@
+"""rlenv export: a trained language model as a folder that transformers loads, with a model card; and to a hub."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ..console.command import Command
+
+MARK = "rlenv_export.json"  # in every export: such a folder may be replaced
+WEIGHTS = ("*.safetensors", "*.safetensors.index.json", "adapter_config.json", "*.bin")
+
+
+@click.command(
+    cls=Command,
+    examples={
+        "rlenv export runs/NAME trained": "A folder for transformers, with a model card",
+        "rlenv export runs/NAME trained --best --adapter": "The best checkpoint by --eval-every, its adapter alone",
+        "rlenv export runs/NAME trained --push USER/NAME --private": "Upload it, too",
+    },
+)
+@click.argument("run", type=click.Path(path_type=Path))
+@click.argument("folder", type=click.Path(path_type=Path))
+@click.option("--best", is_flag=True, help="The best checkpoint by --eval-every, instead of the newest.")
+@click.option("--merged/--adapter", "merge", default=True, help="Merge an adapter into the weights, or write it alone.")
+@click.option("--push", metavar="REPO_ID", default=None, help="Also upload the folder to this repository of a hub.")
+@click.option("--private", is_flag=True, help="Make the repository private, if --push makes a new one.")
+@click.option("--overwrite", is_flag=True, help="Write into FOLDER although it holds other files, which stay.")
+@click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON object on the last line.")
+def export(
+    run: Path, folder: Path, best: bool, merge: bool, push: str | None, private: bool, overwrite: bool, as_json: bool
+) -> None:
+    """Export the language model of RUN, a run folder or checkpoint, to FOLDER.
+
+    AutoModelForCausalLM and AutoTokenizer load it, and its greedy generation is that of `rlenv evaluate`.
+    """
+    from agents.policies.language.models.export import end_tokens, write_generation_config
+
+    from ..runs import run_folder
+    from .model_card import write_card
+
+    if private and push is None:
+        raise ValueError("--private is about the repository of --push, which was not given")
+    if best and not (run / run_folder.BEST).is_dir():
+        raise ValueError(f"{str(run)!r} has no best checkpoint; a run with --eval-every writes one")
+    checkpoint = run_folder.checkpoint_of(run / run_folder.BEST if best else run)
+    check_target(folder, checkpoint, overwrite)
+    policy = load_policy(checkpoint)
+
+    def fill(target: Path) -> None:
+        policy.export(target, merge=merge)
+        ends = end_tokens(checkpoint / run_folder.MODEL, policy.tokenizer)
+        width = policy.model.config.get_text_config().vocab_size
+        write_generation_config(target, policy.tokenizer, ends, policy.vocab_size, width)
+        write_card(checkpoint, target, folder.resolve().name, merge)
+        (target / MARK).write_text(json.dumps({"checkpoint": checkpoint.name}) + "\n", encoding="utf-8")
+
+    _write(folder, fill)
+    result = {"folder": str(folder), "checkpoint": str(checkpoint)}
+    if push is not None:
+        result["url"] = upload(folder, push, private)
+    click.echo(json.dumps(result) if as_json else f"Exported to {result.get('url', folder)}")
+
+
+def check_target(folder: Path, checkpoint: Path, overwrite: bool) -> None:
+    """Check that an export may be written here.
+
+    Raises:
+        ValueError: if the folder holds a run or a checkpoint, or without --overwrite, anything but an earlier export.
+    """
+    from ..runs import run_folder
+
+    run_folder.check_place(folder)
+    inside = any((part / "agent.json").is_file() for part in (folder, *folder.resolve().parents))
+    if inside or run_folder.candidates(folder) or checkpoint.resolve().is_relative_to(folder.resolve()):
+        raise ValueError(f"{str(folder)!r} holds a run or a checkpoint, or is in one; choose another folder")
+    if not folder.exists() or not any(folder.iterdir()) or (folder / MARK).is_file():
+        return
+    if not overwrite:
+        raise ValueError(
+            f"{str(folder)!r} is not empty and not an earlier export; choose another folder, "
+            "or pass --overwrite to write into it"
+        )
+
+
+def load_policy(checkpoint: Path) -> Any:
+    """Return the language model of a checkpoint with its tokenizer; no environment or verifier is made.
+
+    Raises:
+        ValueError: if the checkpoint holds another policy, or no tokenizer.
+    """
+    from agents.checkpoints.checkpoint import read_checkpoint
+    from agents.policies import LanguageModelPolicy, text_spaces
+    from rlenv.tokenizer import load_tokenizer
+
+    from ..runs import run_folder
+
+    saved = read_checkpoint(checkpoint)
+    if saved.policy.kind != LanguageModelPolicy.kind:
+        raise ValueError(f"{str(checkpoint)!r} holds no language model; rlenv export is for text")
+    model = checkpoint / run_folder.MODEL
+    if not (model / "tokenizer_config.json").is_file():
+        raise ValueError(
+            f"{str(checkpoint)!r} holds no tokenizer; load the agent in Python, set agent.policy.tokenizer, and save it"
+        )
+    tokenizer = load_tokenizer(model, "")
+    policy: Any = saved.policy.load(*text_spaces(len(tokenizer)))
+    policy.tokenizer = tokenizer
+    return policy
+
+
+def _write(folder: Path, fill: Any) -> None:
+    """Replace an earlier export whole; write into a folder of other files, without weights that are not the model's."""
+    from agents.core.files import write_folder
+
+    if folder.exists() and any(folder.iterdir()) and not (folder / MARK).is_file():
+        for pattern in WEIGHTS:
+            for old in folder.glob(pattern):
+                old.unlink()
+        fill(folder)
+    else:
+        write_folder(folder.resolve(), fill)
+
+
+def upload(folder: Path, repo: str, private: bool = False) -> str:
+    """Upload a folder to a repository of the hub, which is made if it does not exist; return its address.
+
+    Raises:
+        ValueError: in one line, offline, without the right to write there, or for an invalid name.
+    """
+    from huggingface_hub import HfApi
+    from huggingface_hub.errors import HfHubHTTPError
+
+    faults: Any = (OSError, ValueError, *HfHubHTTPError.__bases__)  # its HTTP library has errors of its own
+    hub = HfApi()
+    try:
+        url = hub.create_repo(repo, private=private or None, exist_ok=True)
+        hub.upload_folder(repo_id=repo, folder_path=folder, commit_message="Upload with rlenv export")
+    except faults as error:
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise ValueError(
+            f"{str(folder)!r} was exported but not uploaded to {repo!r}: {reason} (log in with: hf auth login; "
+            f"to upload it later: hf upload {repo} {folder})"
+        ) from error
+    return str(url)

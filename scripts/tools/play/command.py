@@ -1,0 +1,149 @@
+"""rlenv play: sit in the agent's chair, or watch a policy in it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ...console.command import Command
+from ...setup.options import KeyValue, common, environment, flag_of, given_by_user, options, text, without
+
+if TYPE_CHECKING:
+    from .session import Played
+
+INTERRUPTED = 130  # exit code: 128 + SIGINT
+
+of_a_policy = options(
+    click.option("--top", type=click.IntRange(1, 26), default=8, help="How many of the likeliest tokens are listed."),
+    click.option(
+        "--temperature",
+        type=float,
+        default=None,
+        show_default="of the training; 1 for a model",
+        help="Of the probabilities that are shown and drawn with. Text only.",
+    ),
+    click.option("--top-p", type=float, default=1.0, help="Keep the likeliest tokens of this probability. Text only."),
+    click.option(
+        "--policy-arg",
+        "policy_args",
+        type=KeyValue(),
+        multiple=True,
+        help="Argument of a model, such as dtype=bfloat16.",
+    ),
+    click.option(
+        "--deterministic/--stochastic", default=True, help="With --watch: take the likeliest action, or draw one."
+    ),
+    click.option(
+        "--trust",
+        is_flag=True,
+        help="Import the agent, environment or verifier that the checkpoint names, module:Name; this runs their code.",
+    ),
+)
+
+
+@click.command(
+    cls=Command,
+    examples={
+        "rlenv play": "Sums, as the agent sees them",
+        "rlenv play runs/NAME": "The same with the probabilities of a policy",
+        "rlenv play runs/NAME --watch": "Watch it answer, token by token",
+        "rlenv play --env CartPole-v1": "0 pushes left, 1 pushes right",
+    },
+)
+@click.argument("run", type=click.Path(path_type=Path), required=False)
+@click.option("--watch", is_flag=True, help="Watch the policy of RUN play, step by step, instead of playing.")
+@click.option(
+    "--episodes",
+    type=click.IntRange(min=1),
+    default=None,
+    show_default="1 with --watch, else until you stop",
+    help="Episodes to play.",
+)
+@click.option("--split", default="test", help="Split of the problems: train, test. Text only.")
+@of_a_policy
+@click.option(
+    "--picture",
+    type=click.Path(path_type=Path),
+    default=None,
+    help="Also write each episode as an animated GIF into this folder.",
+)
+@environment
+@without(text, "temperature", "curriculum", "activation_checkpointing")
+@common
+def play(run: Path | None, **given: Any) -> None:
+    """Choose the actions yourself, in the environment of RUN or in one that the options describe.
+
+    With RUN (a run folder, a checkpoint, or with --verifier any language model) the likeliest tokens are listed with
+    their probabilities, and letters choose from them. /undo takes back tokens; the verifier judges the episode. In a
+    pipe, lines of standard input are the moves.
+    """
+    from .screen import show
+    from .session import Person, Watched, episodes, summary
+    from .setup import make_game, open_subject
+
+    _check(run, given)
+    env, onlooker = open_subject(run, given)
+    try:
+        game, film = make_game(env, given, onlooker is not None)
+        player: Person | Watched = Person(game)
+        if given["watch"]:
+            fps = env.metadata.get("render_fps") or 30
+            player = Watched(game, given["deterministic"], given["seed"], 1 / fps)
+        else:
+            show(game.help)
+        played, ended = _rounds(episodes(env, game, player, onlooker, film, given["seed"]), given)
+    finally:
+        env.close()
+    result = summary(played, ended)
+    click.echo(_describe(result))
+    if given["as_json"]:
+        click.echo(json.dumps(result))
+    if ended == "Ctrl-C":
+        click.get_current_context().exit(INTERRUPTED)
+
+
+def _check(run: Path | None, given: dict[str, Any]) -> None:
+    """Refuse options that have no effect."""
+    if run is None:
+        for name in ("watch", "top", "temperature", "top_p", "policy_args", "trust", "dtype"):
+            if given_by_user(name):
+                raise ValueError(f"{flag_of(name)} is about a policy; pass a run or a model: rlenv play RUN ...")
+    else:
+        for name in ("env_id", "env_args"):
+            if given_by_user(name):
+                raise ValueError(f"{flag_of(name)} is for playing without a run; a run names its own environment")
+    if given_by_user("deterministic") and not given["watch"]:
+        raise ValueError("--deterministic and --stochastic say how the policy plays; add --watch")
+
+
+def _rounds(endless: Iterator[Played], given: dict[str, Any]) -> tuple[list[Played], str]:
+    """Play until the episodes are over, the person stops or the input ends; return the episodes and the reason."""
+    from .session import StoppedError, read
+
+    wanted = given["episodes"] or (1 if given["watch"] else None)
+    played: list[Played] = []
+    try:
+        for one in endless:
+            played.append(one)
+            if len(played) == wanted:
+                return played, "all episodes played"
+            if wanted is None and read("play again? (Enter for yes, n for no) ").strip().lower() in ("n", "no"):
+                return played, "no more"
+    except StoppedError as stopped:
+        return played, str(stopped)
+    except KeyboardInterrupt:
+        click.echo()
+        return played, "Ctrl-C"
+    raise AssertionError("episodes have no end")
+
+
+def _describe(result: dict[str, Any]) -> str:
+    """Return a session in one line."""
+    count = result["episodes"]
+    reward = "" if count == 0 else f", mean reward {result['mean_reward']:g}"
+    solved = "" if result["success_rate"] is None else f", solved {result['success_rate']:.0%}"
+    return f"\n{count} episode{'' if count == 1 else 's'}{reward}{solved}  ({result['ended']})"

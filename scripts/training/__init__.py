@@ -1,0 +1,1 @@
+"""`rlenv train` and `rlenv sft`."""

@@ -1,0 +1,160 @@
+"""When the checkpoints of a run are written, and which are kept."""
+
+from __future__ import annotations
+
+import math
+import shutil
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from stable_baselines3.common.callbacks import BaseCallback
+
+from agents import Agent
+from agents.checkpoints.checkpoint import read_facts
+from agents.core.files import whole_folder
+from agents.distributed import parallel
+
+from ..console.progress import say
+from ..runs import run_folder
+from ..runs.run_log import log_place
+
+_NUMBER = (int, float)
+_KINDS: dict[str, tuple[type, ...]] = {  # of what a run keeps in its checkpoints
+    "warm_start": (dict,),
+    "imitation": (dict,),
+    "initial": (dict, type(None)),
+    "best": (dict,),
+    "evaluated": (int,),
+    "curve": (int,),
+    "seconds": _NUMBER,
+    "log": (dict, type(None)),
+}
+
+
+def checked_state(state: dict[str, Any]) -> dict[str, Any]:
+    """Return the state of a run that a checkpoint keeps.
+
+    Raises:
+        ValueError: if it is not of the kind that `Saver` and `Job` write.
+    """
+    numbers: list[Any] = [state.get("seconds", 0.0), state.get("evaluated", 0), state.get("curve", 0)]
+    for name, value in state.items():
+        if name not in _KINDS:
+            raise ValueError(f"the checkpoint keeps {name!r}, which rlenv train does not know; continue it in Python")
+        if not isinstance(value, _KINDS[name]):
+            raise ValueError(f"the checkpoint is damaged: the run's {name} is {value!r:.80}")
+    if "best" in state:
+        numbers.append(state["best"].get("mean_reward"))
+    numbers.append(state.get("warm_start", {}).get("seconds", 0.0))
+    if state.get("log") is not None:
+        events = state["log"].get("events")
+        sizes = [
+            state["log"].get("rows"),
+            state["log"].get("samples", 0),
+            *(events.values() if isinstance(events, dict) else [None]),
+        ]
+        numbers += [size if isinstance(size, int) and size >= 0 else None for size in sizes]
+    for number in numbers:
+        if isinstance(number, bool) or not isinstance(number, _NUMBER) or not math.isfinite(number):
+            raise ValueError(f"the checkpoint is damaged: the run's state has {number!r:.80} where a number belongs")
+    return dict(state)
+
+
+class Saver(BaseCallback):
+    """Writes checkpoints of a run, between two rollouts and whenever asked.
+
+    Args:
+        run: the run folder.
+        agent: is saved.
+        minutes: at most this long between two checkpoints.
+        updates: save after every so many updates instead; None goes by the minutes.
+        keep: how many checkpoints are kept, besides the best, at least 1.
+    """
+
+    def __init__(self, run: Path, agent: Agent, minutes: float, updates: int | None, keep: int) -> None:
+        super().__init__()
+        self.run, self.agent, self.minutes, self.updates, self.keep = run, agent, minutes, updates, keep
+        self.state = checked_state(agent.extra_state)  # of the run; kept in the checkpoints
+        self._last = time.monotonic()
+        self._saved = self._content() if self.state else None
+        self._clock: tuple[float, float, float] | None = None  # while training; see `seconds`
+
+    def save(self, whole_policy: bool = False) -> None:
+        """Write a checkpoint of this moment; the one before it, of fewer updates, is kept among the earlier ones."""
+        newest = whole_folder(self.run / run_folder.CHECKPOINT)
+        previous = self._name_of(newest) if self.keep > 1 else None
+        self._write(self.run / run_folder.CHECKPOINT, previous, whole_policy)
+        self._saved = self._content()
+        for path in run_folder.earlier(self.run)[self.keep - 1 :]:
+            shutil.rmtree(path, ignore_errors=True)
+        self._last = time.monotonic()
+
+    def save_changes(self) -> None:
+        """Write a checkpoint, unless the newest one is of this moment."""
+        if self._saved != self._content():
+            self.save()
+
+    def conclude(self, whole_policy: bool) -> None:
+        """Write the last checkpoint, unless the newest one is the same; in it, transformers can load a whole policy."""
+        if whole_policy and self.agent.sharded_checkpoints:
+            self.save(whole_policy=True)
+        else:
+            self.save_changes()
+
+    def save_best(self) -> None:
+        """Write the checkpoint of the best evaluation so far."""
+        self._write(self.run / run_folder.BEST, None)
+
+    @property
+    def seconds(self) -> float:
+        """Of training so far, without evaluations."""
+        if self._clock is None:
+            return self.state.get("seconds", 0.0)
+        before, started, evaluations = self._clock
+        return before + time.perf_counter() - started - (self.agent.evaluation_seconds - evaluations)
+
+    def start_clock(self) -> None:
+        """Count the time from now on as training."""
+        self._clock = (self.seconds, time.perf_counter(), self.agent.evaluation_seconds)
+
+    def stop_clock(self) -> None:
+        """Stop counting."""
+        self.state["seconds"], self._clock = self.seconds, None
+
+    def due(self) -> bool:
+        """Tell whether it is time for a checkpoint."""
+        if self.updates is not None:
+            return self.agent.num_updates > 0 and self.agent.num_updates % self.updates == 0
+        return parallel.gather(time.monotonic() - self._last >= 60 * self.minutes)[0]  # by the main process's clock
+
+    def _on_rollout_start(self) -> None:
+        if self.due() and self._saved != self._content():
+            self.save()
+            say(f"checkpoint after {self.agent.num_updates} updates", quiet=True)
+
+    def _on_step(self) -> bool:
+        return True
+
+    def _write(self, folder: Path, previous: Path | None, whole_policy: bool = False) -> None:
+        self.state["seconds"] = self.seconds
+        with suppress(OSError):  # the run folder may have gone; what was learned can still be saved
+            self.state["log"] = log_place(self.agent.logger)
+        self.agent.extra_state = self.state
+        self.agent.save(folder, previous, whole_policy)
+
+    def _content(self) -> tuple[int, dict[str, Any]]:
+        """Return what tells two checkpoints after the warm start apart."""
+        hidden = ("seconds", "log", "imitation")
+        return self.agent.num_updates, {name: value for name, value in self.state.items() if name not in hidden}
+
+    def _name_of(self, checkpoint: Path) -> Path | None:
+        """Return the name under which a checkpoint is kept; None for one that is not worth it."""
+        try:
+            number = read_facts(checkpoint)["num_updates"]
+        except (OSError, ValueError, KeyError):  # missing or damaged
+            return None
+        if number == self.agent.num_updates:
+            return None
+        return self.run / f"{run_folder.CHECKPOINT}-{number:06d}"

@@ -1,0 +1,265 @@
+"""rlenv train: supervised warm start, reinforcement learning, evaluation before and after; or the rest of a run."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ..console.command import Command
+from ..setup.options import (
+    adapter,
+    common,
+    environment,
+    one_budget,
+    processes,
+    run_folder,
+    text,
+    typed,
+    warm_start,
+)
+from .options import agent_options, checkpoints, evaluation, sharding, update_options
+
+
+@click.command(
+    cls=Command,
+    examples={
+        "rlenv train": "A small language model learns two-digit addition",
+        "rlenv train --env CartPole-v1 --stop-reward 475": "The same agent balances a pole",
+        "rlenv train --model FOLDER_OR_ID --problems FILE --verifier rewards.py:f --agent grpo": "A model of your own, "
+        "on your problems, with your reward",
+        "rlenv train --resume runs/NAME": "Go on after Ctrl-C, SIGTERM or a kill",
+    },
+)
+@environment
+@text
+@agent_options
+@update_options
+@adapter
+@warm_start
+@evaluation
+@checkpoints
+@run_folder
+@sharding
+@processes
+@common
+def train(**given: Any) -> None:
+    """Train an agent.
+
+    Without options, a small language model learns two-digit addition: a supervised warm start on a few hundred
+    solved sums, then reinforcement learning from the verifier's reward, measured on held-out sums.
+
+    Ctrl-C, SIGTERM and SIGHUP write a checkpoint first; --resume RUN continues from it, or after a kill from the last
+    one written, as if there had been no break.
+    """
+    from agents.core.files import read_table
+    from agents.distributed import parallel
+    from verifiers.registry import trusting
+
+    from ..console.progress import Interrupt
+    from ..runs import run_folder as folder
+    from ..runs.processes import begun, join, keep_begun, own_folder
+    from ..setup import model_defaults
+    from ..setup.memory_plan import dry_run
+    from . import resume
+
+    given = _checked(given)
+    device = join(given["device"], given["process_timeout"])
+    if given["resume"] is None:
+        given = model_defaults.fill_in(given)
+    if given["dry_run"]:
+        dry_run(given)
+        return
+    if given["resume"] is None and (run := parallel.on_main(begun)) is not None:
+        first = read_table(run / folder.CONFIG)  # what was chosen for the memory that was free then
+        chosen = {name: first.get(name) for name in ("sft_steps", "micro_batch_tokens")}
+        given |= {"resume": run, "trust_checkpoint": True, **chosen}  # by the same command
+    resumed = given["resume"] is not None
+    interrupt = Interrupt()
+    with trusting(given["trust_checkpoint"] or not resumed):
+        here = given | {"device": device}
+        agent, run_dir = resume.continued(here) if resumed else _new(here)
+        keep_begun(run_dir)
+        run_dir, given = own_folder(run_dir, given)
+        job = _job(agent, given, run_dir, interrupt)
+    model_defaults.announce(agent, given)
+    with interrupt:  # not before: a signal while a model is loaded ends the command at once
+        _open_folder(job, run_dir, given, resumed)
+        with _told(job, run_dir, given["report"]):
+            result = job.run()
+    _show(result, job.shown_samples, given)
+    if interrupt.asked:
+        checkpoint = run_dir / folder.CHECKPOINT
+        click.echo(f"Interrupted; checkpoint written to {checkpoint}. To go on: {_again(run_dir)}", err=True)
+        sys.exit(128 + interrupt.asked)
+
+
+def _again(run_dir: Path) -> str:
+    """Return the command that continues a run."""
+    return f"rlenv train --resume {shlex.quote(str(run_dir))}"
+
+
+def _open_folder(job: Any, run_dir: Path, given: dict[str, Any], resumed: bool) -> None:
+    """Write the options into the run folder, which is made if the run is new.
+
+    Raises:
+        ValueError: if the run is complete.
+    """
+    from agents.distributed import parallel
+
+    from ..runs import run_folder as folder
+    from ..setup import settings
+
+    agent = job.agent
+    if resumed and job.finished and parallel.on_main(lambda: folder.is_evaluated(run_dir, agent.num_updates)):
+        more = f"pass --timesteps (or --episodes) above {job.goal}"
+        raise ValueError(f"the run {str(run_dir)!r} is complete; to go on, {more}")
+    config = settings.resolved(given)
+    if not resumed:
+        folder.create(run_dir, config, given["overwrite"])
+    elif agent.num_updates == 0 and not agent.extra_state:
+        folder.begin_again(run_dir, config)
+    else:
+        folder.write_json(run_dir / folder.CONFIG, config)
+
+
+@contextmanager
+def _told(job: Any, run_dir: Path, report: bool) -> Iterator[None]:
+    """End the command with one line that says why the run stopped and where its last checkpoint is; keep the reason."""
+    from agents import DivergedError, VerifierError
+    from agents.core.checks import first_line
+
+    from ..console.errors import explain
+    from ..console.progress import say
+    from ..runs import run_folder as folder
+    from ..setup.memory_plan import is_out_of_memory, out_of_memory
+
+    saved = run_dir / folder.CHECKPOINT
+    try:
+        yield
+    except (VerifierError, DivergedError) as error:
+        _keep_reason(job, run_dir, error, str(error))
+        if report:
+            _report(run_dir)
+        hint = " A smaller --learning-rate may help." if isinstance(error, DivergedError) else ""
+        click.echo(f"Stopped: {error}.{hint} The last checkpoint: {saved}. To go on: {_again(run_dir)}", err=True)
+        sys.exit(1)
+    except Exception as error:
+        if not is_out_of_memory(error):
+            line, _ = explain(error) or (f"{type(error).__name__}: {first_line(error)}", 1)
+            _keep_reason(job, run_dir, error, line)
+            raise
+        _keep_reason(job, run_dir, error, out_of_memory(job.phase))
+        last = f"the last checkpoint: {saved}" if saved.exists() else "there is no checkpoint yet"
+        click.echo(f"Stopped: {out_of_memory(job.phase)}; {last}", err=True)
+        sys.exit(1)
+    except KeyboardInterrupt:
+        say(f"aborted; what was saved before goes on with: {_again(run_dir)}")
+        raise
+
+
+def _keep_reason(job: Any, run_dir: Path, error: Exception, why: str) -> None:
+    """Write why a run stopped into its folder, if that is possible: the disk may be full, or the folder gone."""
+    from ..runs import run_folder as folder
+
+    with suppress(OSError):
+        record = job.result() | {"stopped": why, "error": type(error).__name__}
+        folder.write_json(run_dir / folder.RESULT, record)
+
+
+def _checked(given: dict[str, Any]) -> dict[str, Any]:
+    """Return the options, without those that a typed one replaces.
+
+    Raises:
+        ValueError: for options that exclude each other, or a --stop-reward that is not finite.
+    """
+    from agents.core.checks import check_number
+
+    from ..runs.trackers import library
+
+    given = one_budget(given)
+    if typed("save_every"):
+        if typed("save_every_updates"):
+            raise ValueError("--save-every and --save-every-updates exclude each other")
+        given["save_every_updates"] = None
+    if given["stop_reward"] is not None:
+        check_number("stop_reward", given["stop_reward"])
+    if given["track"] is not None:
+        library(given["track"])  # before any work
+    return given
+
+
+def _job(agent: Any, given: dict[str, Any], run_dir: Path, interrupt: Any) -> Any:
+    """Return the run, with its evaluation environments and, if its warm start is not over, demonstrations."""
+    from ..setup import session, settings
+    from .job import Job
+
+    text = settings.is_text(given["env_id"])
+    episodes = given["eval_episodes"] or session.evaluation_episodes(text)
+    make = partial(session.evaluation_envs, given["env_id"], session.arguments_of(agent), agent.device, split="test")
+    envs = make(episodes)
+    listed = session.task_of(envs).stream.listed if text else ()
+    if given["eval_episodes"] is None and 0 < len(listed) < episodes:  # no problem twice
+        envs.close()
+        episodes = len(listed)
+        envs = make(episodes)
+    over = "warm_start" in agent.extra_state and "imitation" not in agent.extra_state
+    shown = session.demonstrations(agent, given) if text and not over else None
+    return Job(agent, envs, episodes, shown, given, run_dir, interrupt)
+
+
+def _show(result: dict[str, Any], samples: list[Any], given: dict[str, Any]) -> None:
+    """Write the result into the run folder, and print it."""
+    from ..console.progress import say
+    from ..runs import run_folder as folder
+    from ..setup import session
+
+    run_dir = Path(result["run_dir"])
+    folder.write_json(run_dir / folder.RESULT, result)
+    reported = given["report"] and _report(run_dir)
+    if samples and not given["as_json"]:
+        session.print_samples([(row["prompt"], row["completion"], row["reward"]) for row in samples], "test")
+    if missing := {name: count for name, count in result["failures"].items() if count}:
+        say(f"failures: {', '.join(f'{count} {name}' for name, count in missing.items())}")
+    if given["as_json"]:
+        click.echo(json.dumps(result))
+    else:
+        click.echo(f"Run folder: {run_dir}  (tensorboard --logdir {run_dir.parent})")
+        if reported:
+            click.echo(f"Report: {run_dir / folder.REPORT}")
+
+
+def _report(run_dir: Path) -> bool:
+    """Write the report of a run; return whether that was possible: without one, the result is still shown."""
+    from ..console.progress import say
+    from ..reports.page import write_report  # matplotlib takes half a second
+    from ..runs import run_folder as folder
+
+    try:
+        write_report([run_dir], run_dir / folder.REPORT)
+    except (OSError, ValueError) as error:
+        say(f"no report was written: {error}")
+        return False
+    return True
+
+
+def _new(given: dict[str, Any]) -> tuple[Any, Path]:
+    """Return the agent that the options describe and the path of its run folder; writes nothing."""
+    from agents.distributed import parallel
+
+    from ..runs import run_folder as folder
+    from ..setup import session, settings
+    from ..setup.agent_names import label
+    from ..setup.verifier_names import short_name
+
+    agent = session.build_agent(given["agent"], given)
+    of_text = [short_name(given["verifier"])] if settings.is_text(given["env_id"]) else []
+    name = "-".join([given["env_id"].split(":")[-1], *of_text, label(given["agent"])])
+    return agent, parallel.on_main(lambda: folder.choose(given["log_dir"], given["overwrite"], name.lower()))

@@ -1,0 +1,161 @@
+"""The options of `rlenv train` alone; those that other commands have, too, are in options.py."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from ..console.completions import agents, offer, policies
+from ..setup.agent_names import AgentName
+from ..setup.config_file import read_run
+from ..setup.options import KeyValue, micro_batches, options, setting
+
+agent_options = options(
+    click.option(
+        "--agent", type=AgentName(), default="reinforce-baseline", shell_complete=offer(agents, "file"),
+        help="Algorithm, such as rloo, grpo or ppo (a wrong name prints the list), or a class: file.py:MyAgent.",
+    ),
+    click.option(
+        "--agent-arg", "agent_args", type=KeyValue(), multiple=True,
+        help="Setting of the algorithm without an option, such as clip_range=0.3.",
+    ),
+    click.option(
+        "--model", default="auto", show_default="tiny for text, MlpPolicy for control",
+        shell_complete=offer(policies, "dir"),
+        help="Preset (tiny, small, base), policy class, model folder or id, or a run folder.",
+    ),
+    click.option(
+        "--policy-arg", "policy_args", type=KeyValue(), multiple=True,
+        help="Argument of the policy, such as critic=separate (text), net_arch=[64,64], activation_fn=ReLU (control).",
+    ),
+    click.option(
+        "--timesteps", type=click.IntRange(min=1), default=None, show_default="the policy's",
+        help="Steps of the environment (for text: tokens), also those of episodes that are not trained on.",
+    ),
+    click.option("--episodes", type=click.IntRange(min=1), default=None, help="Episodes, instead of --timesteps."),
+    heading="Agent, policy and budget",
+)  # fmt: skip
+
+update_options = options(
+    setting(
+        "--baseline",
+        help="Of reinforce-baseline: none, running-mean, batch-mean, group-mean, leave-one-out, value. "
+        "Of reinforce-plus-plus: none, group-mean.",
+    ),
+    setting("--returns", help="Of reinforce-baseline: return-to-go, episode."),
+    setting(
+        "--learning-rate",
+        type=float,
+        show_default="3e-4 for tiny, less for larger models, 10 times as much for adapters; control 5e-3, most agents",
+        help="Of Adam.",
+    ),
+    setting("--lr-schedule", help="linear or cosine (to zero at the end), or constant."),
+    setting("--warmup-updates", type=int, help="Updates in which the learning rate rises from zero."),
+    setting("--weight-decay", type=float, help="Of AdamW, for weights but not for norms and biases."),
+    setting("--adam-beta1", type=float, help="Decay of Adam's mean of the gradient."),
+    setting("--adam-beta2", type=float, help="Decay of Adam's mean of its square."),
+    setting("--adam-eps", type=float, help="Added to the root of that mean."),
+    setting("--episodes-per-update", type=int, help="Episodes per rollout."),
+    setting("--num-envs", type=int, help="Slots of the environment."),
+    setting("--group-size", type=int, show_default="the agent's", help="Episodes that share a prompt."),
+    setting("--gamma", type=float, help="Discount per step."),
+    setting(
+        "--normalize-rewards/--no-normalize-rewards",
+        help="Train on rewards divided by the running standard deviation of the return.",
+    ),
+    setting("--max-grad-norm", type=float, help="Gradients are clipped to this norm."),
+    setting("--ent-coef", type=float, help="Entropy bonus."),
+    setting("--vf-coef", type=float, help="Weight of the critic's loss, for agents with a critic."),
+    setting("--kl-coef", type=float, help="KL anchor to the policy that training starts from."),
+    setting("--kl-estimator", help="How the KL is estimated: k1, k2, k3, exact."),
+    setting("--kl-in", help="What the KL is added to: reward, loss."),
+    micro_batches,
+    setting(
+        "--max-failed-share", type=float,
+        help="Stop when the verifier fails on more than this share of the last hundred episodes.",
+    ),
+    heading="Updates",
+)  # fmt: skip
+
+
+evaluation = options(
+    click.option(
+        "--eval-episodes",
+        type=click.IntRange(min=1),
+        default=None,
+        show_default="2000 for text, 100 for control",
+        help="Episodes of each evaluation.",
+    ),
+    click.option(
+        "--eval-every",
+        type=click.IntRange(min=0),
+        default=None,
+        show_default="text: ten times, briefly, for a curve; control: never",
+        help="Updates between two evaluations during training, 0 for never; the best checkpoint is kept in RUN/best.",
+    ),
+    click.option(
+        "--stop-reward",
+        type=float,
+        default=None,
+        help="Stop when the mean reward of evaluation episodes, minus two standard errors, reaches this.",
+    ),
+    click.option("--log-interval", type=click.IntRange(min=1), default=10, help="Updates between two log entries."),
+    click.option(
+        "--track",
+        type=click.Choice(["wandb", "mlflow"]),
+        default=None,
+        help="Send configuration, metrics, samples and result to Weights & Biases or MLflow, too.",
+    ),
+    click.option(
+        "--report/--no-report",
+        default=True,
+        envvar="RLENV_REPORT",
+        help="At the end, write report.html; see rlenv report.",
+    ),
+    click.option(
+        "--log-kl", is_flag=True, help="Log the KL to the policy that training starts from (rollout/kl_start)."
+    ),
+    click.option(
+        "--dry-run", is_flag=True, help="Print the memory that the run needs, and whether it fits; train nothing."
+    ),
+    heading="Evaluation and logs",
+)
+
+checkpoints = options(
+    click.option(
+        "--resume",
+        type=click.Path(exists=True, file_okay=False, path_type=Path),
+        is_eager=True,
+        callback=read_run,
+        help="Continue the run in this folder, with its own options.",
+    ),
+    click.option("--save-every", type=click.FloatRange(min=0), default=10.0, help="Minutes between two checkpoints."),
+    click.option(
+        "--save-every-updates",
+        type=click.IntRange(min=1),
+        default=None,
+        help="Updates between two checkpoints, instead of --save-every.",
+    ),
+    click.option("--keep", type=click.IntRange(min=1), default=2, help="Checkpoints that are kept, besides the best."),
+    click.option(
+        "--trust",
+        "trust_checkpoint",
+        is_flag=True,
+        help="With --resume: import the agent, environment or verifier that the checkpoint names, module:Name.",
+    ),
+    heading="Run folder and checkpoints",
+)
+
+sharding = options(
+    setting(
+        "--shard/--no-shard",
+        help="Under torchrun: each process holds a part of the weights, gradients and optimizer state (FSDP2).",
+    ),
+    setting(
+        "--sharded-checkpoints/--no-sharded-checkpoints",
+        help="With --shard: each process writes its part of a checkpoint, for models too large for the main process's "
+        "memory.",
+    ),
+    heading="Every run",
+)
