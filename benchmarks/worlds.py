@@ -15,7 +15,7 @@ import rlenv  # noqa: F401 (registers TextGen-v0)
 from agents import LanguageModelPolicy, Rollout, make_envs, warm_start
 from agents.policies.language.models.loading import load_model
 from agents.rollouts.collector import Collector
-from rlenv.demonstrations import demonstrate
+from rlenv.envs.demonstrations import demonstrate
 from verifiers import FunctionVerifier
 
 GROUPS, K = 32, 8

@@ -13,9 +13,9 @@ from gymnasium import spaces
 from gymnasium.envs.registration import load_env_creator
 
 import rlenv  # noqa: F401 (registers TextGen-v0)
-from rlenv.task import TextGenTask
-from rlenv.textgen import TextGenEnv
-from rlenv.vector import TextGenVectorEnv
+from rlenv.envs.task import TextGenTask
+from rlenv.envs.textgen import TextGenEnv
+from rlenv.envs.vector import TextGenVectorEnv
 
 FOLDER = Path(__file__).resolve().parent
 TEXT = {"verifier": "arith"}  # of the example whose spaces the page shows

@@ -12,8 +12,8 @@ import torch
 from transformers import AutoModelForCausalLM, LlamaConfig, PreTrainedModel
 
 from agents import Agent, LanguageModelPolicy, Policy, Rollout, warm_start
-from rlenv.demonstrations import demonstrate
-from rlenv.task import TextGenTask
+from rlenv.envs.demonstrations import demonstrate
+from rlenv.envs.task import TextGenTask
 from verifiers import Verifier
 
 ENV = "TextGen-v0"

@@ -13,7 +13,7 @@ import torch
 
 from agents import GRPO, LanguageModelPolicy
 from agents.learner.optimizer import PolicyOptimizer
-from rlenv.task import TextGenTask
+from rlenv.envs.task import TextGenTask
 from verifiers import Problem, Verdict, Verifier
 
 from .base import Check, Finding

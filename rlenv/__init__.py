@@ -9,8 +9,8 @@ check_neighbours("agents", "verifiers")
 
 register(
     id="TextGen-v0",
-    entry_point="rlenv.textgen:TextGenEnv",
-    vector_entry_point="rlenv.vector:TextGenVectorEnv",
+    entry_point="rlenv.envs.textgen:TextGenEnv",
+    vector_entry_point="rlenv.envs.vector:TextGenVectorEnv",
 )
 
 __all__ = ["__version__"]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rlenv.problem_files import load_problems
+from rlenv.problems.files import load_problems
 from verifiers import make_verifier
 
 FOLDER = Path(__file__).parent.parent / "examples" / "word_problems"

@@ -19,7 +19,7 @@ from agents import Collector, Policy, Rollout
 from agents.core.rollout import NO_VERDICT
 from agents.distributed import parallel
 from agents.rollouts.collector import OnStep
-from rlenv.task import TextGenTask
+from rlenv.envs.task import TextGenTask
 
 from ..console.progress import Rate
 from .completions import Block, Pass, Row

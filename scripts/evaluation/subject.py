@@ -15,7 +15,7 @@ from agents.checkpoints.checkpoint import read_facts
 from agents.core.files import MANIFEST, whole_folder
 from agents.policies import check_name, find_config
 from agents.rollouts.make_envs import LOOP_OFFERS, named_by_checkpoint, named_by_user, resolve_device
-from rlenv.task import TextGenTask
+from rlenv.envs.task import TextGenTask
 
 from ..runs import run_folder
 from ..setup import session, settings

@@ -19,7 +19,7 @@ from transformers import PreTrainedTokenizerBase
 
 from agents import Agent, Batch, Rollout
 from agents.core.rollout import EARNED, NO_VERDICT
-from rlenv.task import TextGenTask
+from rlenv.envs.task import TextGenTask
 from verifiers import Problem
 from verifiers.conversation import text_of
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from agents import AGENTS, Agent
 from agents.core.defaults import default_of
-from rlenv.task import TextGenTask
+from rlenv.envs.task import TextGenTask
 
 NOT_SETTINGS = ("env_kwargs", "policy_kwargs", "tensorboard_log", "verbose")
 KINDS = {"control": "control", "language-model": "text"}  # of policies, and how --help calls them

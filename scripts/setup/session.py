@@ -18,8 +18,8 @@ from agents.checkpoints.checkpoint import read_facts
 from agents.core.checks import MOST_SLOTS, check_count, check_number
 from agents.learner.supervised import WarmStart
 from agents.rollouts.make_envs import LOOP_OFFERS
-from rlenv.demonstrations import demonstrate
-from rlenv.task import TextGenTask
+from rlenv.envs.demonstrations import demonstrate
+from rlenv.envs.task import TextGenTask
 
 from ..console.progress import Interrupt, Rate, Show, progress_bar
 from ..console.terminal import console, plain

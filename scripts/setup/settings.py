@@ -11,8 +11,8 @@ from agents.core.checks import check_choice, check_count
 from agents.policies import tokenizer_of
 from agents.policies.language.models.adapters import has_adapter, library
 from agents.rollouts.make_envs import find_spec
-from rlenv.chat import read_template
-from rlenv.task import TextGenTask
+from rlenv.envs.task import TextGenTask
+from rlenv.text.chat import read_template
 
 from ..runs import run_folder
 from .defaults import agent_settings, common_settings, keywords

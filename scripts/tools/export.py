@@ -94,7 +94,7 @@ def load_policy(checkpoint: Path) -> Any:
     """
     from agents.checkpoints.checkpoint import read_checkpoint
     from agents.policies import LanguageModelPolicy, text_spaces
-    from rlenv.tokenizer import load_tokenizer
+    from rlenv.text.tokenizer import load_tokenizer
 
     from ..runs import run_folder
 

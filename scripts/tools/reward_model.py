@@ -132,9 +132,9 @@ def _prepared(given: dict[str, Any]) -> tuple[Any, Any, Any, Any]:
     from agents.learner.reward_model import Preferences, make_reward_model
     from agents.policies import NAMES, check_name
     from agents.rollouts.make_envs import resolve_device
-    from rlenv.encoder import Encoder
-    from rlenv.preference_pairs import load_pairs, split_pairs
-    from rlenv.tokenizer import load_tokenizer
+    from rlenv.problems.preference_pairs import load_pairs, split_pairs
+    from rlenv.text.encoder import Encoder
+    from rlenv.text.tokenizer import load_tokenizer
 
     from ..runs import run_folder as folder
 

@@ -124,7 +124,7 @@ def _from_file(file: dict[str, Any]) -> list[Problem] | None:
     """Return the problems of --problems, None without the option."""
     if not any(file.values()):
         return None  # without the imports below, which take seconds
-    from rlenv.problem_files import load_problems
+    from rlenv.problems.files import load_problems
 
     from ..setup.settings import problem_file_arguments
 

@@ -173,7 +173,7 @@ def _amount(given: dict[str, Any], listed: int) -> dict[str, Any]:
 
 def _held_out(agent: Any, given: dict[str, Any]) -> Any:
     """Return demonstrations of problems in the test split; None if it is empty."""
-    from rlenv.problems import EmptySplitError
+    from rlenv.problems.stream import EmptySplitError
 
     from ..setup import session
 

@@ -27,7 +27,7 @@ from agents.policies.language.decoding import merged_adapter
 from agents.policies.language.decoding.cuda_graph import CapturedDecoder
 from agents.policies.language.decoding.step import LlamaStep
 from agents.policies.language.models import adapters
-from rlenv.tokenizer import character_tokenizer
+from rlenv.text.tokenizer import character_tokenizer
 
 VOCAB = len(ALPHABET) + 2
 models = pytest.mark.parametrize("name", ["gpt2", "llama"])

@@ -11,7 +11,7 @@ from tiny_models import tiny_model, write_chat_model
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from agents import GRPO, LanguageModelPolicy, make_envs, make_policy
-from rlenv.tokenizer import character_tokenizer
+from rlenv.text.tokenizer import character_tokenizer
 
 ENV = "rlenv:TextGen-v0"
 CHATML = FAMILIES["chatml"]()

@@ -24,7 +24,7 @@ from agents.learner.supervised import demonstration_loss, warm_start
 from agents.policies.base import weights_digest
 from agents.rollouts.make_envs import seed_of
 from agents.trainer.proximal import PassesAgent, ProximalAgent
-from rlenv.task import TextGenTask
+from rlenv.envs.task import TextGenTask
 from verifiers.function import FunctionVerifier
 
 OPTIONS: dict[str, dict[str, Any]] = {

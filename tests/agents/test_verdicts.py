@@ -13,7 +13,7 @@ from agents import Collector, LanguageModelPolicy, Reinforce, ReinforceBaseline,
 from agents.core.rollout import Rollout, join
 from agents.learner.metrics import rollout_metrics
 from agents.trainer.health import FailureWatch
-from rlenv.vector import TextGenVectorEnv
+from rlenv.envs.vector import TextGenVectorEnv
 from verifiers import Arith, FunctionVerifier, Problem, Verdict, Verifier
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # so that workers do not import torch

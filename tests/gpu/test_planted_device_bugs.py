@@ -13,7 +13,7 @@ from agents.policies.language.decoding import step as decode_step
 from agents.policies.language.decoding.decoder import ContextDecoder
 from agents.policies.language.policy import LanguageModelPolicy
 from agents.rollouts import collector, record
-from rlenv import vector
+from rlenv.envs import vector
 
 cuda, counts = load("gpu/test_cuda.py"), load("gpu/test_synchronizations.py")
 kernels = load("gpu/test_kernels.py")

@@ -11,7 +11,7 @@ from _rlenv_scripts.reports.figures.plots import save_figure
 
 from agents import A2C, DAPO, RLOO, LanguageModelPolicy
 from agents.estimators import aggregation
-from rlenv.task import TextGenTask
+from rlenv.envs.task import TextGenTask
 from verifiers import Problem, Verdict
 
 NUMBERS = random.Random(0)

@@ -8,8 +8,8 @@ from torch.nn.functional import cross_entropy
 from transformers import LlamaConfig, LlamaForSequenceClassification
 
 from agents import ReinforceBaseline, Rollout, make_envs, warm_start
-from rlenv.demonstrations import demonstrate
-from rlenv.tokenizer import character_tokenizer
+from rlenv.envs.demonstrations import demonstrate
+from rlenv.text.tokenizer import character_tokenizer
 from verifiers import Arith, Problem, RewardModel
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]

@@ -9,9 +9,9 @@ from agents import A2C, Collector, Rollout
 from agents.algorithms import _actor_critic
 from agents.rollouts.record import Record
 from agents.trainer import surface
-from rlenv.task import TextGenTask
-from rlenv.textgen import TextGenEnv
-from rlenv.vector import TextGenVectorEnv
+from rlenv.envs.task import TextGenTask
+from rlenv.envs.textgen import TextGenEnv
+from rlenv.envs.vector import TextGenVectorEnv
 
 FLAGS = "rlenv/test_vector.py::test_end_and_cut_set_the_flags_of_the_specification"
 

@@ -354,7 +354,7 @@ def test_rows_permuted_between_reward_and_log_prob(order, caught):
 )
 def test_verdicts_in_another_order_than_their_rows(caught):
     """The environment gives verdicts to the wrong slots."""
-    from rlenv.vector import TextGenVectorEnv
+    from rlenv.envs.vector import TextGenVectorEnv
 
     def crossed(self, rows, finish=TextGenVectorEnv._finish):
         info, rewards = finish(self, rows)

@@ -9,8 +9,8 @@ from agents.policies.language import policy as language_model
 from agents.policies.language.decoding import merged_adapter
 from agents.policies.language.decoding import step as decode_step
 from agents.rollouts.record import Record
-from rlenv.encoder import Encoder
-from rlenv.textgen import TextGenEnv
+from rlenv.envs.textgen import TextGenEnv
+from rlenv.text.encoder import Encoder
 
 ACTING_IS_TRAINING = "agents/test_identities.py::test_acting_training_and_a_plain_forward_pass_agree"
 SAMPLED_TOKENS = "agents/test_identities.py::test_trained_tokens_are_the_sampled_ones_end_token_included"

@@ -11,8 +11,8 @@ from museum import OURS, Test, load, planted
 
 from agents.rollouts.record import Record
 from agents.trainer import evaluation
-from rlenv.judge import Judge, LateVerdict, LateVerdicts
-from rlenv.vector import TextGenVectorEnv
+from rlenv.envs.judge import Judge, LateVerdict, LateVerdicts
+from rlenv.envs.vector import TextGenVectorEnv
 from verifiers import Arith, FunctionVerifier, Verdict, base, weighted
 from verifiers.builtin.choice.verifier import Choice
 from verifiers.builtin.code import verifier as code

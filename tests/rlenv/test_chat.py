@@ -7,11 +7,11 @@ from drawn import drawn
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlenv.chat import Chat, read_template
-from rlenv.chat_tokens import ChatTokens
-from rlenv.encoder import Encoder
-from rlenv.task import TextGenTask
-from rlenv.tokenizer import CHATML, character_tokenizer, control_tokens
+from rlenv.envs.task import TextGenTask
+from rlenv.text.chat import Chat, read_template
+from rlenv.text.chat_tokens import ChatTokens
+from rlenv.text.encoder import Encoder
+from rlenv.text.tokenizer import CHATML, character_tokenizer, control_tokens
 from verifiers import Arith, Problem
 
 MADE = {name: make() for name, make in FAMILIES.items()}

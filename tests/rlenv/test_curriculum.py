@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlenv.curriculum import Curriculum
-from rlenv.problems import ProblemStream, level_of
-from rlenv.task import TextGenTask
-from rlenv.vector import TextGenVectorEnv
+from rlenv.envs.task import TextGenTask
+from rlenv.envs.vector import TextGenVectorEnv
+from rlenv.problems.curriculum import Curriculum
+from rlenv.problems.stream import ProblemStream, level_of
 from verifiers import Problem, Verdict, Verifier
 
 LISTED = [{"prompt": f"{level}{letter}", "level": level} for level in (1, 2, 4) for letter in "abcdefghij"]

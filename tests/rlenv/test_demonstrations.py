@@ -3,10 +3,10 @@ import torch
 from gymnasium.vector import AutoresetMode
 from textgen_reference import plain
 
-from rlenv.demonstrations import demonstrate
-from rlenv.task import TextGenTask
-from rlenv.tokenizer import character_tokenizer
-from rlenv.vector import TextGenVectorEnv
+from rlenv.envs.demonstrations import demonstrate
+from rlenv.envs.task import TextGenTask
+from rlenv.envs.vector import TextGenVectorEnv
+from rlenv.text.tokenizer import character_tokenizer
 from verifiers import Arith, Problem, Verdict, Verifier
 
 EOS = 1

@@ -3,8 +3,8 @@ from textgen_reference import OddVerifier
 from tokenizers import Tokenizer, decoders, models
 from transformers import PreTrainedTokenizerFast
 
-from rlenv.judge import Judge
-from rlenv.tokenizer import character_tokenizer, decode
+from rlenv.envs.judge import Judge
+from rlenv.text.tokenizer import character_tokenizer, decode
 from verifiers import Arith, Problem, Verdict, Verifier, Weighted
 from verifiers.workers.pool import isolate, make_pool
 

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from textgen_reference import slot_info
 
-from rlenv.textgen import TextGenEnv
-from rlenv.vector import TextGenVectorEnv
+from rlenv.envs.textgen import TextGenEnv
+from rlenv.envs.vector import TextGenVectorEnv
 from verifiers import Arith, Problem, Verdict, Verifier
 
 EOS = 1

@@ -13,8 +13,8 @@ from gymnasium.wrappers import RecordVideo
 from gymnasium.wrappers.vector import RecordVideo as VectorRecordVideo
 
 import rlenv  # noqa: F401 (registers TextGen-v0)
-from rlenv.picture import BAD, BOX, GENERATED, GOOD, MOST_LINES, NEITHER, PROMPT, STOP, token_text
-from rlenv.tokenizer import character_tokenizer
+from rlenv.envs.picture import BAD, BOX, GENERATED, GOOD, MOST_LINES, NEITHER, PROMPT, STOP, token_text
+from rlenv.text.tokenizer import character_tokenizer
 
 SUM = {
     "verifier": "arith",

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from rlenv.preference_pairs import Pair, load_pairs, split_pairs
+from rlenv.problems.preference_pairs import Pair, load_pairs, split_pairs
 from verifiers import Problem
 
 

@@ -16,8 +16,8 @@ from drawn import drawn
 from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
-import rlenv.rows as rows
-from rlenv.problem_files import listed_problems, load_problems
+import rlenv.problems.rows as rows
+from rlenv.problems.files import listed_problems, load_problems
 from verifiers import Problem
 
 SUMS = [Problem("1+1=", "2"), Problem("2+3=", "5")]

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlenv.problems import ProblemStream, as_problem, in_test_split
+from rlenv.problems.stream import ProblemStream, as_problem, in_test_split
 from verifiers import Arith, Problem
 
 ONE_DIGIT = {f"{a}+{b}=" for a in range(10) for b in range(10)}

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from textgen_reference import OddVerifier, SlotReference, plain, slot_info, slot_observation
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from rlenv.demonstrations import demonstrate
-from rlenv.task import TextGenTask
-from rlenv.textgen import TextGenEnv
-from rlenv.tokenizer import character_tokenizer
-from rlenv.vector import TextGenVectorEnv
+from rlenv.envs.demonstrations import demonstrate
+from rlenv.envs.task import TextGenTask
+from rlenv.envs.textgen import TextGenEnv
+from rlenv.envs.vector import TextGenVectorEnv
+from rlenv.text.tokenizer import character_tokenizer
 from verifiers import Problem
 
 USER = [{"role": "user", "content": "1+1="}]

@@ -2,9 +2,9 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from rlenv.lengths import MOST_TOKENS
-from rlenv.task import TextGenTask
-from rlenv.tokenizer import character_tokenizer
+from rlenv.envs.task import TextGenTask
+from rlenv.text.lengths import MOST_TOKENS
+from rlenv.text.tokenizer import character_tokenizer
 from verifiers import Arith, Problem, Verdict, Verifier
 
 EOS = 1

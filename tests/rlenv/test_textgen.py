@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from stable_baselines3.common.env_checker import check_env as sb3_check_env
 from textgen_reference import OddVerifier
 
-from rlenv.textgen import TextGenEnv
+from rlenv.envs.textgen import TextGenEnv
 from verifiers import Verdict, Verifier
 
 PAD, EOS = 0, 1

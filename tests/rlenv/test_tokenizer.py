@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
-from rlenv.task import TextGenTask
-from rlenv.textgen import TextGenEnv
-from rlenv.tokenizer import character_tokenizer, control_tokens, load_tokenizer
-from rlenv.vector import TextGenVectorEnv
+from rlenv.envs.task import TextGenTask
+from rlenv.envs.textgen import TextGenEnv
+from rlenv.envs.vector import TextGenVectorEnv
+from rlenv.text.tokenizer import character_tokenizer, control_tokens, load_tokenizer
 from verifiers import Arith, Problem, Verdict, Verifier
 
 PAD, EOS = 0, 1

@@ -5,8 +5,8 @@ import sys
 import pytest
 from transformers import AutoTokenizer
 
-from rlenv.task import TextGenTask
-from rlenv.tokenizer import CHATML_TOKENS, EOS, PAD, SMALLEST, control_tokens, train_tokenizer
+from rlenv.envs.task import TextGenTask
+from rlenv.text.tokenizer import CHATML_TOKENS, EOS, PAD, SMALLEST, control_tokens, train_tokenizer
 
 WORDS = "What is the sum of these two numbers, and how did you work it out? The answer is one more than that.\n"
 LISTED = [
@@ -48,7 +48,7 @@ def test_it_depends_on_the_training_problems_alone():
 def test_another_process_trains_the_same_one():
     texts = [row["prompt"] for row in LISTED]
     code = (
-        "import sys, json; from rlenv.tokenizer import train_tokenizer; "
+        "import sys, json; from rlenv.text.tokenizer import train_tokenizer; "
         f"print(train_tokenizer({SIZE}, json.load(sys.stdin)).backend_tokenizer.to_str())"
     )
     import json

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from textgen_reference import OddVerifier, SlotReference, layout, plain, slot_info, slot_observation
 
-from rlenv.textgen import TextGenEnv
-from rlenv.vector import TextGenVectorEnv
+from rlenv.envs.textgen import TextGenEnv
+from rlenv.envs.vector import TextGenVectorEnv
 from verifiers import Verdict, Verifier
 
 EOS = 1

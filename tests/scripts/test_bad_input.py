@@ -12,9 +12,9 @@ from _rlenv_scripts.main import COMMANDS, main
 from click.testing import CliRunner
 from tiny_models import tiny_model
 
-import rlenv.problems
+import rlenv.problems.stream
 from agents import Reinforce
-from rlenv.tokenizer import character_tokenizer
+from rlenv.text.tokenizer import character_tokenizer
 
 BEFORE = warnings.formatwarning
 CASES = {
@@ -275,7 +275,9 @@ def test_a_vocabulary_that_the_weights_cannot_have_is_one_line(tmp_path):
 def test_warnings_of_ours_are_one_line():
     place = ("warnings.py", 7)
     with warnings_in_one_line():
-        assert warnings.formatwarning("why", UserWarning, rlenv.problems.__file__, 7) == "warning: why\n"
+        assert warnings.formatwarning("why", UserWarning, rlenv.problems.stream.__file__, 7) == "warning: why\n"
         assert warnings.formatwarning("why", UserWarning, *place) == BEFORE("why", UserWarning, *place)
-        assert "DeprecationWarning" in warnings.formatwarning("why", DeprecationWarning, rlenv.problems.__file__, 7)
+        assert "DeprecationWarning" in warnings.formatwarning(
+            "why", DeprecationWarning, rlenv.problems.stream.__file__, 7
+        )
     assert warnings.formatwarning is BEFORE

@@ -9,7 +9,7 @@ from click.testing import CliRunner
 from tiny_models import tiny_model
 
 from agents.core.defaults import RATES, rates_of
-from rlenv.tokenizer import character_tokenizer
+from rlenv.text.tokenizer import character_tokenizer
 from verifiers import make_verifier
 
 SMALL = ["--episodes", "8", "--episodes-per-update", "8", "--eval-episodes", "4", "--device", "cpu"]

@@ -8,8 +8,8 @@ from _rlenv_scripts.runs.children import rlenv_command
 from _rlenv_scripts.training.command import train
 from inprocess import error_of, result_of, run
 
-from rlenv.demonstrations import demonstrate
-from rlenv.problems import level_of
+from rlenv.envs.demonstrations import demonstrate
+from rlenv.problems.stream import level_of
 
 SMALL = ["--sft-steps", 3, "--sft-examples", 8, "--timesteps", 60, "--eval-episodes", 8, "--episodes-per-update", 8]
 FILE = ["--problems", "sums.jsonl", "--column", "prompt=question", "--column", "answer=target"]

@@ -13,7 +13,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from agents import Agent
 from agents.core.files import Lock
 from agents.learner.kl_anchor import weights_digest
-from rlenv.task import TextGenTask
+from rlenv.envs.task import TextGenTask
 
 SMALL = ["--sft-steps", "3", "--sft-examples", "8", "--timesteps", "100", "--eval-episodes", "16"]
 SMALL += ["--episodes-per-update", "16", "--log-interval", "1"]

@@ -6,7 +6,7 @@ from _rlenv_scripts.setup import weights
 from click.testing import CliRunner
 from tiny_models import ALPHABET, tiny_model
 
-from rlenv.tokenizer import character_tokenizer
+from rlenv.text.tokenizer import character_tokenizer
 
 
 @pytest.fixture

@@ -29,7 +29,7 @@ import gymnasium.envs.classic_control.cartpole
 import transformers.models.llama.modeling_llama
 
 import agents
-import rlenv.vector
+import rlenv.envs.vector
 from _rlenv_scripts import job, progress, session, settings, tracking
 from _rlenv_scripts.main import main
 

@@ -4,7 +4,7 @@ import numpy as np
 import torch
 from gymnasium.vector import AutoresetMode
 
-from rlenv.textgen import TextGenEnv
+from rlenv.envs.textgen import TextGenEnv
 from verifiers import Problem, Verdict, Verifier
 
 

@@ -24,7 +24,7 @@ from transformers import (
 
 import rlenv  # noqa: F401 (registers TextGen-v0)
 from agents import LanguageModelPolicy
-from rlenv.tokenizer import character_tokenizer
+from rlenv.text.tokenizer import character_tokenizer
 from verifiers.function import FunctionVerifier
 
 ALPHABET = "abcdefgh"

@@ -13,7 +13,7 @@ from transformers import (
 )
 from transformers.modeling_outputs import SequenceClassifierOutput
 
-from rlenv.tokenizer import character_tokenizer
+from rlenv.text.tokenizer import character_tokenizer
 from verifiers import Arith, Problem, RewardModel, make_verifier
 from verifiers.lint.report import lint
 

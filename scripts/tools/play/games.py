@@ -10,7 +10,7 @@ import numpy as np
 from gymnasium import Env, spaces
 
 from agents.rollouts.action_probabilities import Choices
-from rlenv.picture import token_text
+from rlenv.envs.picture import token_text
 
 from ...console.terminal import plain
 from .screen import LETTERS, cartpole, quoted, show, table

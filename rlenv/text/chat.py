@@ -14,7 +14,7 @@ from transformers import PreTrainedTokenizerBase
 from verifiers.base import first_line
 from verifiers.conversation import Message
 
-from .text import shown
+from .texts import shown
 from .tokenizer import added_tokens
 
 TODAY = datetime(2024, 7, 26)  # for templates that print the date: a prompt must be the same when a run is resumed

@@ -20,16 +20,16 @@ from verifiers.extraction import STATED, extracting
 from verifiers.registry import trusting
 from verifiers.workers.pool import make_pool
 
-from .curriculum import Curriculum
-from .encoder import PromptText
+from ..problems.curriculum import Curriculum
+from ..problems.files import listed_problems, place_of
+from ..problems.stream import ProblemStream, level_of
+from ..text.encoder import PromptText
+from ..text.lengths import Lengths
+from ..text.stop_tokens import stop_token_ids
+from ..text.texts import shown
+from ..text.tokenizer import decode
 from .judge import Judge, verdict_info
 from .language import make_encoder
-from .lengths import Lengths
-from .problem_files import listed_problems, place_of
-from .problems import ProblemStream, level_of
-from .stop_tokens import stop_token_ids
-from .text import shown
-from .tokenizer import decode
 
 LONG_PROMPTS = ("error", "skip")
 LONGEST = 1 << 20  # tokens of a prompt or a completion: each slot of an environment has room for both
@@ -69,7 +69,7 @@ class TextGenTask:
         stop_tokens: further tokens that end an episode, as texts or ids, beside those of the tokenizer, the chat
             template and the generation_config.json in the tokenizer's folder.
         problems: a list of problems (Problem, prompt, conversation or mapping) or the path of a file of them, see
-            `rlenv.problem_files.load_problems`; None to have the verifier sample them.
+            `rlenv.problems.files.load_problems`; None to have the verifier sample them.
         columns: which column of the file holds what, such as {"prompt": "question"}.
         template: makes the prompts from the columns of the file, as in "Q: {question}".
         split: "train" or "test"; disjoint, unless the problems themselves name their split.
@@ -84,7 +84,7 @@ class TextGenTask:
             the longest demonstration of a listed problem if that is longer (at most 4096 tokens).
         long_prompts: "error" refuses longer prompts, "skip" leaves them out and counts them in `skipped_prompts`.
         curriculum: success rate at which training adds the next level of difficulty, see
-            `rlenv.curriculum.Curriculum`; None for all levels from the start.
+            `rlenv.problems.curriculum.Curriculum`; None for all levels from the start.
         verifier_workers: worker processes that judge; 0 for none. None for one per core if the verifier asks for
             workers or one of the next two settings is given, else for none.
         verifier_timeout: seconds per verdict in a worker process; None for the verifier's own `timeout`.

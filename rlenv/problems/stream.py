@@ -13,8 +13,8 @@ from typing import Any
 
 from verifiers import Problem, Verifier
 
+from ..text.texts import shown
 from .curriculum import Curriculum
-from .text import shown
 
 SPLITS = ("train", "test")
 NAMED_SPLITS = {"train": "train", "test": "test", "validation": "test"}  # of listed problems

@@ -13,7 +13,7 @@ from verifiers.conversation import Message, text_of
 
 from .chat import Chat, Piece
 from .chat_tokens import ChatTokens, any_of
-from .text import NOT_UNICODE, is_unicode, shown
+from .texts import NOT_UNICODE, is_unicode, shown
 from .tokenizer import control_tokens
 
 REMEMBERED = 65_536  # prompts in the cache

@@ -15,7 +15,7 @@ from verifiers.base import FAILURES, checked
 from verifiers.workers.pool import WorkerPool
 from verifiers.workers.supervisor import describe
 
-from .problems import is_level
+from ..problems.stream import is_level
 
 
 class Judge:

@@ -13,7 +13,7 @@ from typing import Any
 from verifiers.base import first_line
 from verifiers.extras import require
 
-from .text import shown
+from ..text.texts import shown
 
 Row = Mapping[str, Any]
 PlacedRow = tuple[str, Row | str]  # its place in the file, and its columns or what is wrong with it

@@ -9,9 +9,9 @@ from typing import Any
 
 from verifiers.conversation import as_conversation, text_of
 
-from .problems import NAMED_SPLITS, in_test_split
+from ..text.texts import NOT_UNICODE, is_unicode, shown
 from .rows import Row, read_rows
-from .text import NOT_UNICODE, is_unicode, shown
+from .stream import NAMED_SPLITS, in_test_split
 
 COLUMNS = ("prompt", "chosen", "rejected", "split")
 SHOWN_FAULTS = 3

@@ -9,7 +9,7 @@ from verifiers import Problem, Verifier
 from verifiers.conversation import last_of
 
 from .encoder import Encoder, PromptText
-from .text import shown
+from .texts import shown
 
 DEFAULT_PROMPT_TOKENS = 128
 DEFAULT_NEW_TOKENS = 64

@@ -12,11 +12,11 @@ from transformers import PreTrainedTokenizerBase
 from verifiers import Problem, Verifier
 from verifiers.conversation import ROLES
 
-from .chat import Chat, read_template
-from .encoder import Encoder
-from .problems import ProblemStream, side_of
-from .text import NOT_UNICODE, is_unicode, shown
-from .tokenizer import load_tokenizer, train_tokenizer, trained_size
+from ..problems.stream import ProblemStream, side_of
+from ..text.chat import Chat, read_template
+from ..text.encoder import Encoder
+from ..text.texts import NOT_UNICODE, is_unicode, shown
+from ..text.tokenizer import load_tokenizer, train_tokenizer, trained_size
 
 SAMPLED = 2000  # problems that a tokenizer is trained on if the verifier poses them
 

@@ -46,7 +46,7 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
             `verdict_future`, one `concurrent.futures.Future` per slot. Its result is a dictionary: `reward`, and the
             keys that the infos would have had. A curriculum learns of these verdicts at the next reset, in the order
             the episodes ended: of all at a reset without a mask, else of those before the first that nobody asked for.
-        task: everything else, see `rlenv.task.TextGenTask`.
+        task: everything else, see `rlenv.envs.task.TextGenTask`.
 
     Raises:
         ValueError: for an unknown device, mode or render mode, or any error of `TextGenTask`.

@@ -14,9 +14,9 @@ from typing import Any
 
 from verifiers import Problem
 
-from .problems import MESSAGES, NAMED_SPLITS, as_problem
+from ..text.texts import NOT_UNICODE, is_unicode, shown
 from .rows import Row, read_rows
-from .text import NOT_UNICODE, is_unicode, shown
+from .stream import MESSAGES, NAMED_SPLITS, as_problem
 
 SHOWN_FAULTS, SHOWN_COLUMNS = 3, 20
 _LEVEL = re.compile(r"(?:level )?([1-9][0-9]{0,8})", re.IGNORECASE)

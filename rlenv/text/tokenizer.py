@@ -10,7 +10,7 @@ from typing import Any
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import AutoTokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
-from .text import shown
+from .texts import shown
 
 PAD, EOS = "<pad>", "<eos>"
 CHATML_TOKENS = ("<|im_start|>", "<|im_end|>")

@@ -26,8 +26,8 @@ class TextGenEnv(gym.Env[dict[str, Any], np.int64]):
 
     Args:
         render_mode: None, "ansi" (`render` returns the text), "human" (episodes are printed as they end) or "rgb_array"
-            (`render` returns a picture of the tokens, uint8 [height, width, 3]; see `rlenv.picture`).
-        task: everything else, see `rlenv.task.TextGenTask`.
+            (`render` returns a picture of the tokens, uint8 [height, width, 3]; see `rlenv.envs.picture`).
+        task: everything else, see `rlenv.envs.task.TextGenTask`.
     """
 
     metadata: dict[str, Any] = {

@@ -12,7 +12,7 @@ from transformers.utils import cached_file
 
 from verifiers.base import first_line
 
-from .text import shown
+from .texts import shown
 
 GENERATION_CONFIG = "generation_config.json"
 _ABSENT_IS_FINE = {

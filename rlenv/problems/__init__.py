@@ -1,0 +1,1 @@
+"""Where problems come from: a seeded stream, files of rows, a curriculum."""
