@@ -14,7 +14,7 @@ from verifiers import Verifier, list_verifiers, make_verifier
 from verifiers.lint.attacks import FAMILIES
 from verifiers.lint.report import lint
 from verifiers.lint.rules import RULES
-from verifiers.registry import find_verifier, verifier_origin
+from verifiers.plugins.registry import find_verifier, verifier_origin
 
 FOLDER = Path(__file__).resolve().parent
 RESULTS = FOLDER / "verifiers.json"

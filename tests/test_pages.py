@@ -20,7 +20,7 @@ from pages import (
 )
 
 from agents import AGENTS
-from verifiers import registry
+from verifiers.plugins import registry
 
 PAGES = {str(page.relative_to(ROOT)): page.read_text(encoding="utf-8") for page in pages()}
 RUN = [name for name, text in PAGES.items() if any(block.runs(slow=True) for block in blocks(text))]
@@ -31,7 +31,7 @@ WORDS = 1500
 @pytest.fixture(autouse=True)
 def page_folder(monkeypatch, tmp_path):
     """A folder of its own, and registries that forget what a page adds: other tests list all there are."""
-    monkeypatch.setattr("verifiers.registry._REGISTRY", dict(registry._REGISTRY))
+    monkeypatch.setattr("verifiers.plugins.registry._REGISTRY", dict(registry._REGISTRY))
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)  # as in a session of Python
     known = dict(AGENTS)

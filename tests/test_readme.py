@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from verifiers import registry
+from verifiers.plugins import registry
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -15,7 +15,7 @@ BLOCKS = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
 @pytest.fixture(autouse=True)
 def registry_of_its_own(monkeypatch):
     """Forget the verifiers that the pages register: other tests list all there are."""
-    monkeypatch.setattr("verifiers.registry._REGISTRY", dict(registry._REGISTRY))
+    monkeypatch.setattr("verifiers.plugins.registry._REGISTRY", dict(registry._REGISTRY))
 
 
 def test_the_readme_is_short():

@@ -62,7 +62,7 @@ def test_the_corpus_is_as_large_as_was_asked_for():
 
 
 def test_the_pages_verifier_passes_lint(monkeypatch):
-    import verifiers.registry as registry
+    import verifiers.plugins.registry as registry
 
     monkeypatch.setattr(registry, "_REGISTRY", dict(registry._REGISTRY))
     exec(compile(EXAMPLE, "verifiers.md", "exec"), {"__name__": "page"})

@@ -4,9 +4,9 @@ from . import builtin
 from .base import Problem, Verdict, Verifier
 from .builtin import *  # noqa: F403
 from .function import FunctionVerifier
-from .registry import list_verifiers, make_verifier, register_verifier
+from .isolation.workers.pool import Isolated, isolate
+from .plugins.registry import list_verifiers, make_verifier, register_verifier
 from .weighted import Weighted
-from .workers.pool import Isolated, isolate
 
 __rlenv_package__ = True
 

@@ -10,8 +10,8 @@ from typing import Any
 from typing_extensions import override
 
 from .base import FAILURES, MAX_REWARD, Problem, Verdict, Verifier, checked
-from .registry import make_verifier, register_verifier
-from .workers.pool import WorkerPool, make_pool
+from .isolation.workers.pool import WorkerPool, make_pool
+from .plugins.registry import make_verifier, register_verifier
 
 
 @register_verifier("weighted")

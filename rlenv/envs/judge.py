@@ -12,8 +12,8 @@ import numpy as np
 
 from verifiers import Problem, Verdict, Verifier
 from verifiers.base import FAILURES, checked
-from verifiers.workers.pool import WorkerPool
-from verifiers.workers.supervisor import describe
+from verifiers.isolation.workers.pool import WorkerPool
+from verifiers.isolation.workers.supervisor import describe
 
 from ..problems.stream import is_level
 

@@ -16,9 +16,9 @@ from transformers import PreTrainedTokenizerBase
 
 from verifiers import Isolated, Problem, Verdict, Verifier, make_verifier
 from verifiers.base import Completion
-from verifiers.extraction import STATED, extracting
-from verifiers.registry import trusting
-from verifiers.workers.pool import make_pool
+from verifiers.isolation.workers.pool import make_pool
+from verifiers.plugins.registry import trusting
+from verifiers.reading.extraction import STATED, extracting
 
 from ..problems.curriculum import Curriculum
 from ..problems.files import listed_problems, place_of
@@ -92,7 +92,7 @@ class TextGenTask:
         flag_errors: whether an exception of a verifier without worker processes becomes a verdict with the status
             "error", as it does with them.
         extract: what verifiers take for the answer of a completion, where their own argument `extract` does not say
-            it: "stated", "strict", "last" or "boxed"; see `verifiers.extraction`.
+            it: "stated", "strict", "last" or "boxed"; see `verifiers.reading.extraction`.
         trust: False refuses verifiers that are not registered; for names that come from a checkpoint.
 
     Raises:

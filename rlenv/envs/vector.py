@@ -10,7 +10,7 @@ import torch
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
-from verifiers.extraction import BEFORE, STATED
+from verifiers.reading.extraction import BEFORE, STATED
 
 from .host_tensor import for_numpy
 from .judge import LateVerdicts, vector_info

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from verifiers.base import first_line
-from verifiers.extras import require
+from verifiers.plugins.extras import require
 
 from ..text.texts import shown
 

@@ -47,7 +47,7 @@ def offer(names: Callable[[], Iterable[str]], otherwise: str = "plain") -> Compl
 
 def verifiers() -> list[str]:
     """Return the names of verifiers, also those of installed plugins."""
-    from verifiers.registry import list_verifiers
+    from verifiers.plugins.registry import list_verifiers
 
     return list_verifiers()
 

@@ -15,7 +15,7 @@ from typing_extensions import override
 
 from agents.core.checks import first_line
 from agents.core.files import read_table
-from verifiers.extras import require
+from verifiers.plugins.extras import require
 
 from ..console.progress import say
 from .run_folder import TRACKING, write_json

@@ -42,8 +42,8 @@ def agent_class(name: str) -> type[Agent]:
         ValueError: for an unknown name, with the closest match; a module that cannot be imported; no agent.
     """
     import agents
-    from verifiers.registry import reason_of
-    from verifiers.user_code import import_user_module
+    from verifiers.plugins.registry import reason_of
+    from verifiers.plugins.user_code import import_user_module
 
     if not is_own(name):
         if name.endswith(SUFFIX):

@@ -42,14 +42,14 @@ def short_name(spec: str) -> str:
 
 def is_registered(spec: str) -> bool:
     """Tell whether these verifiers are made without importing a module that the user named."""
-    from verifiers.registry import list_verifiers
+    from verifiers.plugins.registry import list_verifiers
 
     return all(name.partition(":")[0] in list_verifiers() for name in _names(spec))
 
 
 def _renamed(spec: str, rename: Callable[[str], str]) -> str:
     """Return the names of verifiers, each renamed, with their weights."""
-    from verifiers.registry import split_list, split_weight
+    from verifiers.plugins.registry import split_list, split_weight
 
     members = split_list(spec)
     if members is None:
@@ -59,8 +59,8 @@ def _renamed(spec: str, rename: Callable[[str], str]) -> str:
 
 
 def _absolute(name: str) -> str:
-    from verifiers.registry import list_verifiers
-    from verifiers.user_code import find_module_file
+    from verifiers.plugins.registry import list_verifiers
+    from verifiers.plugins.user_code import find_module_file
 
     module, _, attribute = name.rpartition(":")
     if module == "reward_model" and Path(attribute).is_dir():
@@ -70,7 +70,7 @@ def _absolute(name: str) -> str:
 
 
 def _names(spec: str) -> list[str]:
-    from verifiers.registry import split_list, split_weight
+    from verifiers.plugins.registry import split_list, split_weight
 
     members = split_list(spec)
     return [spec] if members is None else [split_weight(each)[0] for each in members]

@@ -70,7 +70,7 @@ def _described(name: str) -> dict[str, str]:
     """Return the name, the first line of the documentation, the distribution, and the extra that is missing."""
     import importlib.util
 
-    from verifiers.registry import find_verifier, verifier_origin
+    from verifiers.plugins.registry import find_verifier, verifier_origin
 
     try:
         found = find_verifier(name)
@@ -105,7 +105,7 @@ def show(
 ) -> None:  # fmt: skip
     """Show problems of the verifier NAME, with its verdicts on a right, a wrong and an empty answer."""
     from verifiers import make_verifier
-    from verifiers.workers.pool import isolate
+    from verifiers.isolation.workers.pool import isolate
 
     verifier = make_verifier(name, **dict(verifier_args))
     problems = (_from_file(file) or _sampled(name, verifier, count, seed))[:count]

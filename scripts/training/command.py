@@ -61,7 +61,7 @@ def train(**given: Any) -> None:
     """
     from agents.core.files import read_table
     from agents.distributed import parallel
-    from verifiers.registry import trusting
+    from verifiers.plugins.registry import trusting
 
     from ..console.progress import Interrupt
     from ..runs import run_folder as folder

@@ -18,10 +18,10 @@ from verifiers.builtin.choice.verifier import Choice
 from verifiers.builtin.code import verifier as code
 from verifiers.builtin.exact import verifier as exact
 from verifiers.builtin.math.verifier import Math
-from verifiers.builtin.numeric import Numeric
+from verifiers.builtin.numeric.verifier import Numeric
 from verifiers.builtin.reasoning_gym import verifier as reasoning_gym
-from verifiers.sandbox import run as sandbox
-from verifiers.workers import pool, supervisor, worker
+from verifiers.isolation.sandbox import run as sandbox
+from verifiers.isolation.workers import pool, supervisor, worker
 
 ARITH = "verifiers/test_arith.py::test_only_the_exact_answer_is_rewarded"
 FAULT = "verifiers/test_isolation.py::test_a_fault_is_counted_contained_and_cleared_away"
@@ -262,12 +262,12 @@ def change_workers(patch, folder, before, after):
     assert before in source
     file = folder / "changed.py"
     boot = (
-        "from importlib import util; spec = util.spec_from_file_location('verifiers.workers.changed', "
+        "from importlib import util; spec = util.spec_from_file_location('verifiers.isolation.workers.changed', "
         f"{str(file)!r}); changed = util.module_from_spec(spec); spec.loader.exec_module(changed); work = changed.work"
     )
     source = source.replace(before, after)
-    assert "from verifiers.workers.supervisor import work" in source
-    file.write_text(source.replace("from verifiers.workers.supervisor import work", boot), encoding="utf-8")
+    assert "from verifiers.isolation.workers.supervisor import work" in source
+    file.write_text(source.replace("from verifiers.isolation.workers.supervisor import work", boot), encoding="utf-8")
     patch.setattr(worker, "supervisor", SimpleNamespace(__file__=str(file)))
 
 

@@ -6,7 +6,7 @@ from transformers import PreTrainedTokenizerFast
 from rlenv.envs.judge import Judge
 from rlenv.text.tokenizer import character_tokenizer, decode
 from verifiers import Arith, Problem, Verdict, Verifier, Weighted
-from verifiers.workers.pool import isolate, make_pool
+from verifiers.isolation.workers.pool import isolate, make_pool
 
 SUM = Problem("12+34=", "46")
 TOKENIZER = character_tokenizer("0123456789+=")

@@ -10,7 +10,7 @@ from _rlenv_scripts.main import main
 from click.testing import CliRunner
 
 from verifiers import Verifier, list_verifiers
-from verifiers.registry import ENTRY_POINT_GROUP
+from verifiers.plugins.registry import ENTRY_POINT_GROUP
 
 LENIENT = """
 def lenient(prompts, completions, answer):
@@ -153,7 +153,7 @@ def test_lint_all_takes_those_that_need_nothing_else_and_names_the_others(monkey
         def __init__(self, number):
             self.number = number
 
-    from verifiers.registry import _REGISTRY
+    from verifiers.plugins.registry import _REGISTRY
 
     monkeypatch.setattr("verifiers.list_verifiers", lambda: ["arith", "needy"])
     monkeypatch.setitem(_REGISTRY, "needy", Needy)

@@ -12,9 +12,9 @@ from verifiers.builtin.code.cases import Call, Case, read_tests
 from verifiers.builtin.code.examples import EXAMPLES
 from verifiers.builtin.code.harness import DEEPEST, decode, encode
 from verifiers.builtin.code.programs import program_of
+from verifiers.isolation.sandbox import run as sandbox
+from verifiers.isolation.sandbox.run import SandboxError
 from verifiers.lint.cases import corpus
-from verifiers.sandbox import run as sandbox
-from verifiers.sandbox.run import SandboxError
 
 pytestmark = pytest.mark.skipif(bool(sandbox.unavailable()), reason="see test_sandbox.py")
 ADD = Problem("add", "", {"tests": ["assert add(1, 2) == 3", "assert add('a', b='b') == 'ab'"]})

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from verifiers import Countdown, Problem
-from verifiers.builtin.expressions import evaluate
-from verifiers.extraction import EXTRACTS
+from verifiers.reading.expressions import evaluate
+from verifiers.reading.extraction import EXTRACTS
 
 PROBLEM = Problem("3 5 7 7=26:", "3*7+5", {"numbers": [3, 5, 7, 7], "target": 26})
 SETTINGS = st.integers(2, 6).flatmap(

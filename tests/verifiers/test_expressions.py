@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from verifiers.builtin.expressions import DEEPEST, LONGEST, ExpressionError, evaluate
+from verifiers.reading.expressions import DEEPEST, LONGEST, ExpressionError, evaluate
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from drawn import drawn
 from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
-import verifiers.registry as registry
+import verifiers.plugins.registry as registry
 from verifiers import make_verifier
 
 OURS = "verifiers."

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from verifiers import Isolated, Math, Problem, make_verifier
 from verifiers.builtin.math.given import given as given_answer
-from verifiers.extraction import EXTRACTS
 from verifiers.lint.attacks import attacks
+from verifiers.reading.extraction import EXTRACTS
 
 
 @pytest.fixture(scope="module")

@@ -7,9 +7,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from verifiers import Numeric, Problem
-from verifiers.builtin.numeric import read_number
-from verifiers.extraction import EXTRACTS, extracting
+from verifiers.builtin.numeric.verifier import read_number
 from verifiers.lint.report import lint
+from verifiers.reading.extraction import EXTRACTS, extracting
 
 READ = [
     ("18", 18),

@@ -9,8 +9,8 @@ import pytest
 from processes import eventually, open_descriptors
 
 from verifiers import Arith, Problem, Verdict, Verifier
-from verifiers.workers import worker
-from verifiers.workers.pool import WorkerPool
+from verifiers.isolation.workers import worker
+from verifiers.isolation.workers.pool import WorkerPool
 
 LATE = 60.0  # seconds after which a verdict is lost
 RIGHT = (Problem("1+1=", "2"), "2")

@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from verifiers import Problem, make_verifier, registry
+from verifiers import Problem, make_verifier
 from verifiers.builtin.json_schema.formats import is_regex
-from verifiers.quiet import quiet
+from verifiers.plugins import registry
+from verifiers.reading.quiet import quiet
 
 # Each of them makes `re`, `ast` or the compiler warn, in one of the Pythons that we support.
 WARNS = [

@@ -23,7 +23,7 @@ from verifiers.builtin.reasoning_gym.rules import (
 )
 from verifiers.builtin.reasoning_gym.shapes import DOCUMENTS, JSON, NUMERIC
 from verifiers.builtin.reasoning_gym.values import VALUES
-from verifiers.extraction import EXTRACTS
+from verifiers.reading.extraction import EXTRACTS
 
 TASKS = sorted(set(reasoning_gym.factory.DATASETS) - {"composite"})  # which is made of others
 SLOW_TO_MAKE = {"arc_1d", "game_of_life", "quantum_lock", "rush_hour", "sokoban", "rubiks_cube"}

@@ -2,10 +2,11 @@ import sys
 
 import pytest
 
-import verifiers.registry as registry
-from verifiers import Arith, FunctionVerifier, Problem, Verdict, Verifier, list_verifiers, make_verifier, user_code
+import verifiers.plugins.registry as registry
+from verifiers import Arith, FunctionVerifier, Problem, Verdict, Verifier, list_verifiers, make_verifier
 from verifiers import register_verifier as register
-from verifiers.workers.pool import WorkerPool
+from verifiers.isolation.workers.pool import WorkerPool
+from verifiers.plugins import user_code
 
 
 class Always(Verifier):

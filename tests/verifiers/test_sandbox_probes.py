@@ -26,8 +26,8 @@ from other_user import OtherUser, call, uid
 
 import verifiers
 from verifiers import Code, Problem, Verdict
-from verifiers.sandbox import run as sandbox
-from verifiers.sandbox.run import Limits
+from verifiers.isolation.sandbox import run as sandbox
+from verifiers.isolation.sandbox.run import Limits
 
 pytestmark = [
     pytest.mark.skipif(bool(sandbox.unavailable()), reason="see test_without_a_sandbox_programs_are_refused"),

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from verifiers.builtin.stated import BOX, UNCLEAR, Claim, Rank, boxed, claims, stated
-from verifiers.builtin.statements import LONGEST_TEXT, MOST_STATEMENTS, statements
+from verifiers.reading.statements.stated import BOX, UNCLEAR, Claim, Rank, boxed, claims, stated
+from verifiers.reading.statements.statements import LONGEST_TEXT, MOST_STATEMENTS, statements
 
 
 def number(claim):

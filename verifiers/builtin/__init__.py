@@ -9,7 +9,7 @@ from .format import Format
 from .json_schema.verifier import JsonSchema
 from .length import Length
 from .math.verifier import Math
-from .numeric import Numeric
+from .numeric.verifier import Numeric
 from .reasoning_gym.verifier import ReasoningGym
 from .regex.verifier import Regex
 from .reward_model import RewardModel

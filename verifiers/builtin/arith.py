@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 from typing_extensions import override
 
-from ..arguments import whole_number
 from ..base import RIGHT, WRONG, Problem, Verdict, Verifier
-from ..registry import register_verifier
+from ..plugins.arguments import whole_number
+from ..plugins.registry import register_verifier
 
 _OPERATORS = "+-*"
 

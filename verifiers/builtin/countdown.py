@@ -8,12 +8,12 @@ from typing import Any
 
 from typing_extensions import override
 
-from ..arguments import whole_number
 from ..base import RIGHT, WRONG, Problem, Verdict, Verifier
-from ..extraction import STRICT, extract_rule
-from ..registry import register_verifier
-from .expressions import ExpressionError, evaluate
-from .written import expression_of
+from ..plugins.arguments import whole_number
+from ..plugins.registry import register_verifier
+from ..reading.expressions import ExpressionError, evaluate
+from ..reading.extraction import STRICT, extract_rule
+from ..reading.written import expression_of
 
 _OPERATORS = "+-*/"
 

@@ -6,9 +6,9 @@ from typing import Any
 
 from typing_extensions import override
 
-from ..arguments import one_of, whole_number
 from ..base import Problem, Verdict, Verifier
-from ..registry import register_verifier
+from ..plugins.arguments import one_of, whole_number
+from ..plugins.registry import register_verifier
 
 _MOST = 1_000_000
 _UNITS = ("characters", "words")

@@ -11,7 +11,7 @@ from typing import Any
 from typing_extensions import override
 
 from ..base import Problem, Verdict, Verifier, first_line
-from ..registry import make_verifier, register_verifier
+from ..plugins.registry import make_verifier, register_verifier
 
 
 @register_verifier("reward_model")

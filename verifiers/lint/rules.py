@@ -10,7 +10,7 @@ from multiprocessing.reduction import ForkingPickler
 
 from ..base import FAILURES, Problem
 from ..conversation import last_of
-from ..workers.pool import WorkerPool
+from ..isolation.workers.pool import WorkerPool
 from .attacks import FAMILIES
 from .cases import MONOTONIC, PARAPHRASE, REFERENCE, shorten
 from .trials import HANGS, Examined, Outcome, fault

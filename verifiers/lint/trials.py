@@ -15,7 +15,7 @@ from numbers import Real
 from types import FrameType
 
 from ..base import Problem, Verdict, Verifier, words_of
-from ..workers.pool import isolate
+from ..isolation.workers.pool import isolate
 from .cases import Case
 
 HANGS = 10.0  # seconds

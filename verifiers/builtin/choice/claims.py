@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from enum import IntEnum
 from typing import NamedTuple
 
-from ..stated import claims
-from ..statements import LONGEST_TEXT, statements
-from ..wording import denied
+from ...reading.statements.stated import claims
+from ...reading.statements.statements import LONGEST_TEXT, statements
+from ...reading.statements.wording import denied
 from .names import Names, normal
 
 _MOST_LINES = 2_000

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import NamedTuple
 
-from ..text import collapsed
+from ...reading.text import collapsed
 
 _SAME = {
     "\N{NO-BREAK SPACE}": " ", "\N{FULLWIDTH COLON}": ":", "\N{RIGHT SINGLE QUOTATION MARK}": "'",

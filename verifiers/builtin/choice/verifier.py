@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from typing_extensions import override
 
 from ...base import Problem
-from ...registry import register_verifier
-from ..reference import ReferenceVerifier
+from ...plugins.registry import register_verifier
+from ...reading.reference import ReferenceVerifier
 from .claims import given
 from .corpus import EXAMPLES, RIGHT, RIGHT_WITH_TEXT, WRONG, WRONG_WITH_TEXT
 from .names import Names, names_of

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing_extensions import override
 
 from ...base import Problem, Verdict, Verifier
-from ...extraction import STRICT
-from ...registry import register_verifier, require_trust
-from ...sandbox.run import Limits, SandboxError, run, unavailable
-from ..documents import document_rule
+from ...isolation.sandbox.run import Limits, SandboxError, run, unavailable
+from ...plugins.registry import register_verifier, require_trust
+from ...reading.extraction import STRICT
+from ...reading.statements.documents import document_rule
 from . import harness
 from .cases import Call, Case, read_tests
 from .counterexamples import forgeries, lookup, superseded

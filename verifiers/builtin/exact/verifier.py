@@ -8,11 +8,11 @@ from collections.abc import Mapping, Sequence
 
 from typing_extensions import override
 
-from ...arguments import flag, one_of
 from ...base import Problem
-from ...registry import register_verifier
-from ..reference import ReferenceVerifier
-from ..text import WHITESPACE, collapsed, normal_form
+from ...plugins.arguments import flag, one_of
+from ...plugins.registry import register_verifier
+from ...reading.reference import ReferenceVerifier
+from ...reading.text import WHITESPACE, collapsed, normal_form
 from .examples import EXAMPLES
 
 _FORMS = ("NFC", "NFKC", "none")

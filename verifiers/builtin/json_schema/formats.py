@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable
 from datetime import date
 
-from ...quiet import quiet
+from ...reading.quiet import quiet
 
 _DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 _TIME = re.compile(r"([0-9]{2}):([0-9]{2}):([0-9]{2})(?:\.[0-9]+)?(?:[Zz]|([+-])([0-9]{2}):([0-9]{2}))")

@@ -10,13 +10,13 @@ from typing import Any
 
 from typing_extensions import override
 
-from ...arguments import whole_number
 from ...base import RIGHT, WRONG, Problem, Verdict, Verifier
-from ...extraction import STRICT
-from ...extras import require
-from ...quiet import quiet
-from ...registry import register_verifier
-from ..documents import document_rule
+from ...plugins.arguments import whole_number
+from ...plugins.extras import require
+from ...plugins.registry import register_verifier
+from ...reading.extraction import STRICT
+from ...reading.quiet import quiet
+from ...reading.statements.documents import document_rule
 from .examples import EXAMPLES
 from .formats import FORMATS
 from .reading import find_document, read_json, real, unfenced

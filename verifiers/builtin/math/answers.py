@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from ..units import UNIT, Unit, units_of
-from ..wording import changed, denied
+from ...reading.numbers.units import UNIT, Unit, units_of
+from ...reading.statements.wording import changed, denied
 from .latex import closing, latex
 
 NAME = re.compile(

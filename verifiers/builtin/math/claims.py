@@ -6,10 +6,10 @@ import re
 from collections.abc import Callable
 from itertools import pairwise
 
-from ..phrases import REASON
-from ..stated import UNCLEAR, Claim, Rank, Unclear
-from ..units import UNIT
-from ..wording import changed, denied
+from ...reading.numbers.units import UNIT
+from ...reading.statements.phrases import REASON
+from ...reading.statements.stated import UNCLEAR, Claim, Rank, Unclear
+from ...reading.statements.wording import changed, denied
 from .answers import TEXT, Answer, answer_of, bare, name_of, sides, words_of
 from .formulas import Formula, formulas, is_product
 from .latex import latex, raised

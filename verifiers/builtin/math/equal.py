@@ -7,9 +7,9 @@ import re
 from functools import lru_cache
 from typing import Any
 
-from ...extras import require
-from ..plain_numbers import Reading, read
-from ..quantities import Quantity
+from ...plugins.extras import require
+from ...reading.numbers.plain import Reading, read
+from ...reading.numbers.quantities import Quantity
 from .answers import NAME, Answer, bare, inside, name_of, plus_minus, sides
 
 PLACES = 6

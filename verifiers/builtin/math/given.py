@@ -6,15 +6,15 @@ import re
 from functools import lru_cache
 from typing import NamedTuple
 
-from ...extraction import BOXED, LAST, STATED
-from ..asked import same
-from ..number_claims import reader as number_reader
-from ..numeric import quantity_in
-from ..quantities import Quantity, normal, numbers_in, quantities
-from ..stated import Claim, Unclear, boxed, boxed_result, stated
-from ..statements import statements
-from ..text import last_line
-from ..wording import changed, denied
+from ...reading.extraction import BOXED, LAST, STATED
+from ...reading.numbers.asked import same
+from ...reading.numbers.claims import reader as number_reader
+from ...reading.numbers.quantities import Quantity, normal, numbers_in, quantities
+from ...reading.statements.stated import Claim, Unclear, boxed, boxed_result, stated
+from ...reading.statements.statements import statements
+from ...reading.statements.wording import changed, denied
+from ...reading.text import last_line
+from ..numeric.verifier import quantity_in
 from .answers import TEXT, Answer, answer_of, bare, name_of, sides, words_of
 from .claims import as_words, is_aim, is_formula, reader, without_dollars
 from .equal import equal, letters_in, parsed_reference

@@ -9,13 +9,13 @@ from functools import lru_cache
 from typing_extensions import override
 
 from ...base import Problem
-from ...extraction import STRICT, extract_rule
-from ...extras import require
-from ...quiet import quiet
-from ...registry import register_verifier
-from ..asked import meanings, voted
-from ..quantities import Quantity
-from ..reference import ReferenceVerifier
+from ...plugins.extras import require
+from ...plugins.registry import register_verifier
+from ...reading.extraction import STRICT, extract_rule
+from ...reading.numbers.asked import meanings, voted
+from ...reading.numbers.quantities import Quantity
+from ...reading.quiet import quiet
+from ...reading.reference import ReferenceVerifier
 from .answers import Answer, name_of, sides
 from .corpus import EXAMPLES, RIGHT, RIGHT_NUMBERS, WRONG, WRONG_NUMBERS
 from .equal import PLACES, equal, is_too_short

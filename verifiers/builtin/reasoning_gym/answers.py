@@ -8,15 +8,15 @@ from fractions import Fraction
 from itertools import pairwise
 from typing import Any
 
-from ...extraction import BOXED, LAST
-from ..documents import conclusion, split
+from ...reading.extraction import BOXED, LAST
+from ...reading.statements.documents import conclusion, split
+from ...reading.statements.stated import UNCLEAR, Claim, Rank, Unclear, boxed, stated
+from ...reading.statements.statements import statements
+from ...reading.statements.wording import denied
+from ...reading.text import WHITESPACE
+from ...reading.written import expression_of
 from ..json_schema.reading import find_document
-from ..numeric import quantity_in
-from ..stated import UNCLEAR, Claim, Rank, Unclear, boxed, stated
-from ..statements import statements
-from ..text import WHITESPACE
-from ..wording import denied
-from ..written import expression_of
+from ..numeric.verifier import quantity_in
 from .shapes import (
     DOCUMENTS,
     EXPRESSIONS_OF,
@@ -70,7 +70,7 @@ def answer_in(task: str, entry: Mapping[str, Any], completion: str, rule: str) -
         task: the name of the task.
         entry: the problem as reasoning-gym made it; its reference answer says only what an answer looks like.
         completion: any text.
-        rule: "stated", "last" or "boxed"; see `verifiers.extraction`.
+        rule: "stated", "last" or "boxed"; see `verifiers.reading.extraction`.
     """
     reference, prompt = str(entry["answer"] or ""), entry["question"]
     if prompt.strip():  # who repeats the question answers nothing by that

@@ -11,13 +11,13 @@ from typing import Any
 
 from typing_extensions import override
 
-from ...arguments import flag, whole_number
 from ...base import RIGHT, WRONG, Problem, Verdict, Verifier
-from ...extraction import STRICT, extract_rule
-from ...extras import require
-from ...quiet import quiet
-from ...registry import register_verifier
-from ..text import WHITESPACE, frame_name, framed, in_frame
+from ...plugins.arguments import flag, whole_number
+from ...plugins.extras import require
+from ...plugins.registry import register_verifier
+from ...reading.extraction import STRICT, extract_rule
+from ...reading.quiet import quiet
+from ...reading.text import WHITESPACE, frame_name, framed, in_frame
 from .answers import answer_in
 from .rules import is_harmless, is_strict
 from .values import judged

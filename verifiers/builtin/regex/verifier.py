@@ -8,10 +8,10 @@ from typing import Any
 
 from typing_extensions import override
 
-from ...arguments import whole_number
 from ...base import RIGHT, WRONG, Problem, Verdict, Verifier
-from ...quiet import quiet
-from ...registry import register_verifier
+from ...plugins.arguments import whole_number
+from ...plugins.registry import register_verifier
+from ...reading.quiet import quiet
 from .examples import EXAMPLES
 
 _FOREIGN = re.compile(r"[^\x00-\x7f]")

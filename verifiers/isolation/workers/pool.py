@@ -15,8 +15,8 @@ from typing import Any
 import cloudpickle
 from typing_extensions import override
 
-from ..base import Problem, Verdict, Verifier
-from ..user_code import WithUserCode
+from ...base import Problem, Verdict, Verifier
+from ...plugins.user_code import WithUserCode
 from .supervisor import describe
 from .worker import Worker, WorkerError, WorkerTimeoutError
 

@@ -6,9 +6,9 @@ import re
 from dataclasses import dataclass
 from fractions import Fraction
 
-from .expressions import ExpressionError, evaluate
-from .text import last_line
-from .wording import changed, denied
+from ..expressions import ExpressionError, evaluate
+from ..statements.wording import changed, denied
+from ..text import last_line
 
 LONGEST_NUMBER = 100
 _LONGEST_PART = 1_000

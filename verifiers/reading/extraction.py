@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
-from .arguments import flag, one_of
+from ..plugins.arguments import flag, one_of
 
 STATED, STRICT, LAST, BOXED = EXTRACTS = ("stated", "strict", "last", "boxed")
 BEFORE = STRICT  # the rule of runs that do not say which they have: they began before there was a choice

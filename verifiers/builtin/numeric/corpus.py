@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from ..extraction import BOXED, STATED
-from .asked import asked_units, asks_for_percent
-from .quantities import Quantity
-from .units import units_in
+from ...reading.extraction import BOXED, STATED
+from ...reading.numbers.asked import asked_units, asks_for_percent
+from ...reading.numbers.quantities import Quantity
+from ...reading.numbers.units import units_in
 
 
 def written(number: Fraction) -> str:

@@ -8,18 +8,18 @@ from functools import lru_cache
 
 from typing_extensions import override
 
-from ..arguments import not_negative
-from ..base import Problem
-from ..extraction import BOXED, LAST, STATED, STRICT, extract_rule
-from ..registry import register_verifier
-from .asked import meanings, same, voted
-from .number_claims import reader
-from .numeric_corpus import EXAMPLES, counterexamples, spellings, written
-from .plain_numbers import LONGEST_NUMBER, read
-from .quantities import Quantity, normal, numbers_in, quantities
-from .question import question_in
-from .reference import ReferenceVerifier
-from .stated import boxed_result, stated
+from ...base import Problem
+from ...plugins.arguments import not_negative
+from ...plugins.registry import register_verifier
+from ...reading.extraction import BOXED, LAST, STATED, STRICT, extract_rule
+from ...reading.numbers.asked import meanings, same, voted
+from ...reading.numbers.claims import reader
+from ...reading.numbers.plain import LONGEST_NUMBER, read
+from ...reading.numbers.quantities import Quantity, normal, numbers_in, quantities
+from ...reading.numbers.question import question_in
+from ...reading.reference import ReferenceVerifier
+from ...reading.statements.stated import boxed_result, stated
+from .corpus import EXAMPLES, counterexamples, spellings, written
 
 _LONGEST_LINE = 1_000
 

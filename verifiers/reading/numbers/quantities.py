@@ -7,9 +7,9 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import NamedTuple
 
-from .number_words import in_digits, may_have_words
-from .plain_numbers import LONGEST_NUMBER, NUMBER, has_digit, number_value, plain_text
+from .plain import LONGEST_NUMBER, NUMBER, has_digit, number_value, plain_text
 from .units import SIGN, UNIT, Unit, converted, units_of
+from .words import in_digits, may_have_words
 
 
 class Quantity(NamedTuple):

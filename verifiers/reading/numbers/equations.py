@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from fractions import Fraction
 
-from .expressions import ExpressionError, evaluate
-from .plain_numbers import has_digit
+from ..expressions import ExpressionError, evaluate
+from .plain import has_digit
 from .quantities import Quantity, quantities
 from .units import SIGN, UNIT, converted
 

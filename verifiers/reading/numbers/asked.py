@@ -6,7 +6,7 @@ import re
 from fractions import Fraction
 from functools import lru_cache
 
-from .plain_numbers import powers_of_ten
+from .plain import powers_of_ten
 from .quantities import Quantity, normal, numbers_in, quantities
 from .units import UNIT, Unit, common, converted, units_in, units_of
 

@@ -6,8 +6,11 @@ import re
 from collections.abc import Callable
 from fractions import Fraction
 
+from ..statements.phrases import VERB
+from ..statements.stated import BOX, UNCLEAR, Claim, Rank, Unclear
+from ..statements.wording import changed
 from .equations import EQUAL, is_chain, is_result
-from .number_phrases import (
+from .phrases import (
     ADVERBIAL,
     ALONE_LEAD,
     BOUNDARY,
@@ -21,14 +24,11 @@ from .number_phrases import (
     is_operand,
     is_spoiled,
 )  # fmt: skip
-from .number_words import alone
-from .phrases import VERB
-from .plain_numbers import has_digit
+from .plain import has_digit
 from .quantities import Quantity, may_have_quantity, normal, quantities, summed
 from .question import Question, question_in, words_of
-from .stated import BOX, UNCLEAR, Claim, Rank, Unclear
 from .units import UNIT, common, converted
-from .wording import changed
+from .words import alone
 
 _NAME = re.compile(r"[\s$]*[A-Za-z][A-Za-z ]{0,30}[\s$.]*")
 _REMAINDER = re.compile(r"\bremainder\b|\bR\b", re.IGNORECASE)

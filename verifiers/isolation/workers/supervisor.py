@@ -24,7 +24,7 @@ HEADER = struct.Struct(">QI")  # the number of a message, which its answer repea
 REASON_LENGTH = 300
 BOOT = (
     "import sys, json; sys.path[:] = json.loads(sys.argv[1]); "
-    "from verifiers.workers.supervisor import work; work(int(sys.argv[2]), int(sys.argv[3]))"
+    "from verifiers.isolation.workers.supervisor import work; work(int(sys.argv[2]), int(sys.argv[3]))"
 )
 
 
@@ -167,7 +167,7 @@ def _leave(error: BaseException | None) -> NoReturn:
 
 
 def _verdict(verifier: Any, problem: object, completion: str) -> dict[str, object]:
-    from ..base import checked
+    from ...base import checked
 
     (verdict,) = checked(verifier, verifier.verify_batch([problem], [completion]), 1)
     return {
@@ -180,7 +180,7 @@ def _verdict(verifier: Any, problem: object, completion: str) -> dict[str, objec
 
 def describe(error: BaseException) -> str:
     """Return an exception and the place that raised it, in one line."""
-    from ..base import words_of
+    from ...base import words_of
 
     text = " ".join(words_of(error).split())[:REASON_LENGTH]
     traceback = error.__traceback__

@@ -9,9 +9,9 @@ from fractions import Fraction
 from typing import NamedTuple
 
 from .expressions import DEEPEST, LONGEST, ExpressionError, evaluate
-from .stated import UNCLEAR, Claim, Rank, Unclear, boxed, stated
-from .statements import statements
-from .wording import denied
+from .statements.stated import UNCLEAR, Claim, Rank, Unclear, boxed, stated
+from .statements.statements import statements
+from .statements.wording import denied
 
 _LONGEST_CLAIM = 1_000
 _FRACTION = re.compile(r"\\[cdt]?frac ?\{([^{}]*)\} ?\{([^{}]*)\}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from .wording import changed
+from ..statements.wording import changed
 
 _CLAUSE = re.compile(r"[,;(]|\b(?:(?<!thing )(?<!all )but|and|so|then)\b", re.IGNORECASE)
 _DENIAL = re.compile(

@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from ..arguments import one_of
+from ...plugins.arguments import one_of
 from ..extraction import STATED, STRICT, extract_rule
 from .phrases import OTHERWISE
 

@@ -7,10 +7,10 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import NamedTuple
 
+from ..statements.phrases import CONCLUDES
+from ..statements.stated import Claim, Rank
 from .asked import asked_dimensions, asked_units, asks_for_percent
-from .phrases import CONCLUDES
 from .quantities import Quantity, normal, numbers_in, quantities
-from .stated import Claim, Rank
 from .units import Unit
 
 _SHARE = re.compile(r"probability|fraction|proportion|likelihood|chance|what (?:part|portion)", re.IGNORECASE)

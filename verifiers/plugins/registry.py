@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from .base import Verifier
-from .function import FunctionVerifier
+from ..base import Verifier
+from ..function import FunctionVerifier
 from .user_code import SUFFIX, import_user_module
 
 if TYPE_CHECKING:
@@ -184,7 +184,7 @@ def verifier_origin(name: str) -> str:
     """Return where a listed name comes from: "rlenv", the module that registered it, or the installed package."""
     if name in _REGISTRY:
         module = _REGISTRY[name].__module__
-        return "rlenv" if module.startswith(f"{__package__}.") else module
+        return "rlenv" if module.startswith("verifiers.") else module
     distributions = [entry.dist for entry in _plugins() if entry.name == name]
     return f"{distributions[0].name} {distributions[0].version}" if distributions and distributions[0] else "unknown"
 

@@ -1,0 +1,1 @@
+"""numeric: a number, compared within a tolerance."""

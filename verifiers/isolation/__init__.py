@@ -1,0 +1,1 @@
+"""Verifiers apart from the run: worker processes, and a sandbox for programs."""

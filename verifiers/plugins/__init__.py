@@ -1,0 +1,1 @@
+"""Verifiers by name, and what comes from outside: plugins, user code, optional packages, arguments."""

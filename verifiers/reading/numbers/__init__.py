@@ -1,0 +1,1 @@
+"""Numbers, quantities and units in text, and which of them an answer claims."""

@@ -1,0 +1,1 @@
+"""Statements of a completion, and which of them states the result."""
