@@ -63,8 +63,8 @@ Grey is the true gradient, blue what the agent follows on average: its angle is 
 along the true gradient acts like a learning rate.
 
 The figures are exact, not sampled: every possible rollout goes through `Agent.prepare` and `Agent.loss` and is weighted
-by its probability. `tests/agents/test_exact_gradients.py` and `tests/agents/test_exact_family.py` assert these rows and
-more.
+by its probability. `test_exact_gradients.py` and `test_exact_family.py` in `tests/agents/algorithms` assert these rows
+and more.
 
 ## How to read the tables
 
@@ -104,7 +104,7 @@ last step, as in text. A rollout is one group of K episodes per prompt. The rati
 - **A mean over tokens** divides by a number of tokens to which the episode itself contributes. This bias vanishes as
   rollouts grow; [gradients-critics.md](gradients-critics.md) has figures.
 - **`GSPO`** has the gradient of `GRPO` where the ratio is 1. Its gradient away from the sampling policy, and that of
-  `CISPO`, are compared with closed forms in `tests/agents/test_exact_family.py`.
+  `CISPO`, are compared with closed forms in `tests/agents/algorithms/test_exact_family.py`.
 - **The standard deviation of the batch** (`scale="batch"`) is the same factor for all prompts of a rollout, but the
   episode's own reward moves it, by about 1/N. In rollouts as small as these it biases the direction more than the
   group's does.

@@ -13,7 +13,7 @@ from rlenv.envs.task import TextGenTask
 from rlenv.envs.textgen import TextGenEnv
 from rlenv.envs.vector import TextGenVectorEnv
 
-FLAGS = "rlenv/test_vector.py::test_end_and_cut_set_the_flags_of_the_specification"
+FLAGS = "rlenv/envs/test_vector.py::test_end_and_cut_set_the_flags_of_the_specification"
 
 
 def change_flags(patch, change):
@@ -46,7 +46,7 @@ def test_the_last_token_of_the_budget_is_a_cut(patch):
 @planted(
     33,
     "DLR-RM/stable-baselines3#105, RoboVerseOrg/RoboVerse#814",
-    Test("agents/test_learner.py::test_the_same_world_is_worth_less_where_it_ends", cls=A2C),
+    Test("agents/learner/test_learner.py::test_the_same_world_is_worth_less_where_it_ends", cls=A2C),
 )
 def test_ends_are_one_step_off(patch):
     """The generalized advantage takes the end of an episode one step too early."""
@@ -68,7 +68,7 @@ def test_ends_are_one_step_off(patch):
     34,
     "DLR-RM/stable-baselines3#1864, vwxyzjn/cleanrl#198, Toni-SM/skrl#449, openai/spinningup#233",
     Test(
-        "agents/test_learner.py::test_a_critic_that_knows_the_endless_world_learns_nothing_from_a_time_limit",
+        "agents/learner/test_learner.py::test_a_critic_that_knows_the_endless_world_learns_nothing_from_a_time_limit",
         cls=A2C,
         gae_lambda=1.0,
     ),
@@ -82,7 +82,7 @@ def test_a_time_limit_is_an_end(patch):
     None,
     MADE_UP,
     Test(
-        "agents/test_collector.py::test_the_verdict_on_text_that_ran_out_of_budget_is_final",
+        "agents/rollouts/test_collector.py::test_the_verdict_on_text_that_ran_out_of_budget_is_final",
         mode=AutoresetMode.DISABLED,
     ),
 )
@@ -113,7 +113,7 @@ def test_a_pending_restart_outlives_a_reset(patch):
     36,
     "Farama-Foundation/Gymnasium#1132, Farama-Foundation/Gymnasium#1680",
     Test(
-        "agents/test_collector.py::test_final_observations_are_in_the_rows_of_their_episodes",
+        "agents/rollouts/test_collector.py::test_final_observations_are_in_the_rows_of_their_episodes",
         mode=AutoresetMode.NEXT_STEP,
         episodes=12,
         slots=4,
@@ -132,7 +132,7 @@ def test_final_observations_are_not_copied(patch):
 @planted(
     36,
     "thu-ml/tianshou#1281",
-    Test("rlenv/test_vector.py::test_writing_into_what_was_returned_changes_nothing", mode=AutoresetMode.DISABLED),
+    Test("rlenv/envs/test_vector.py::test_writing_into_what_was_returned_changes_nothing", mode=AutoresetMode.DISABLED),
 )
 def test_observations_are_the_environments_own(patch):
     """The environment returns its own tensors, and a wrapper that writes into them changes the episode."""
@@ -143,7 +143,7 @@ def test_observations_are_the_environments_own(patch):
     37,
     "Motphys/UniLab#236",
     Test(
-        "agents/test_collector.py::test_the_observation_after_the_reset_is_never_taken_for_the_final_one",
+        "agents/rollouts/test_collector.py::test_the_observation_after_the_reset_is_never_taken_for_the_final_one",
         mode=AutoresetMode.SAME_STEP,
     ),
 )
@@ -167,7 +167,7 @@ def test_the_next_episode_is_bootstrapped_from(patch):
     None,
     OURS,
     Test(
-        "agents/test_agent.py::test_groups_that_do_not_span_slots_are_refused_with_what_to_use_instead",
+        "agents/trainer/test_agent.py::test_groups_that_do_not_span_slots_are_refused_with_what_to_use_instead",
         slots=2,
         mode=AutoresetMode.NEXT_STEP,
     ),
@@ -209,7 +209,7 @@ def test_a_group_begins_in_the_rollout_before(patch):
     patch.setattr(TextGenVectorEnv, "reset", going_on)
 
 
-@planted(None, OURS, Test("agents/test_steps.py::test_an_agent_counts_the_steps_taken_and_those_trained_on"))
+@planted(None, OURS, Test("agents/trainer/test_steps.py::test_an_agent_counts_the_steps_taken_and_those_trained_on"))
 def test_steps_of_surplus_episodes_are_free(patch):
     """Steps of episodes that are played and not trained on are left out of num_timesteps."""
     add = Record.add
@@ -220,7 +220,7 @@ def test_steps_of_surplus_episodes_are_free(patch):
     None,
     OURS,
     Test(
-        "agents/test_agent.py::test_an_episode_whose_reward_is_no_number_is_left_out_and_counted",
+        "agents/trainer/test_agent.py::test_an_episode_whose_reward_is_no_number_is_left_out_and_counted",
         name="batch mean",
         reward=float("nan"),
     ),
@@ -242,7 +242,7 @@ def test_one_reward_that_is_no_number(patch):
     None,
     OURS,
     Test(
-        "agents/test_verdicts.py::test_an_episode_cut_off_before_it_was_judged_is_refused_and_not_worth_0",
+        "agents/trainer/test_verdicts.py::test_an_episode_cut_off_before_it_was_judged_is_refused_and_not_worth_0",
         cut="gymnasium",
         mode=AutoresetMode.NEXT_STEP,
     ),
@@ -258,7 +258,7 @@ def test_an_episode_without_a_verdict_is_worth_nothing(patch):
     patch.setattr(Record, "_add_outcomes", all_judged)
 
 
-@planted(None, OURS, Test("rlenv/test_textgen.py::test_gymnasiums_record_of_episodes_has_the_key_it_wants"))
+@planted(None, OURS, Test("rlenv/envs/test_textgen.py::test_gymnasiums_record_of_episodes_has_the_key_it_wants"))
 def test_a_key_of_gymnasium(patch):
     """The infos use the key "episode", which belongs to Gymnasium's RecordEpisodeStatistics."""
     finish = TextGenEnv._finish
@@ -270,7 +270,7 @@ def test_a_key_of_gymnasium(patch):
     patch.setattr(TextGenEnv, "_finish", with_episode)
 
 
-@planted(None, OURS, Test("scripts/test_train.py::test_reinforcement_begins_after_the_demonstrated_problems"))
+@planted(None, OURS, Test("scripts/training/test_train.py::test_reinforcement_begins_after_the_demonstrated_problems"))
 def test_problems_of_the_warm_start_are_posed_again(patch):
     """Reinforcement begins with problems whose answers the warm start has shown."""
     init = TextGenTask.__init__

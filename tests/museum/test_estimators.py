@@ -16,7 +16,7 @@ from agents.learner.learner import Learner
 from agents.trainer import proximal
 
 EXACT_KL = Test(
-    "agents/test_exact_gradients.py::test_k1_in_the_reward_is_exact",
+    "agents/algorithms/test_exact_gradients.py::test_k1_in_the_reward_is_exact",
     baseline="leave-one-out",
     factor=1,
     returns="episode",
@@ -27,7 +27,7 @@ EXACT_KL = Test(
     16,
     "huggingface/trl#454, huggingface/trl#2769",
     Test(
-        "agents/test_family_updates.py::test_away_from_the_sampling_policy_the_loss_is_the_clipped_one",
+        "agents/algorithms/test_family_updates.py::test_away_from_the_sampling_policy_the_loss_is_the_clipped_one",
         settings={"cls": GRPO},
         low=0.2,
         high=0.2,
@@ -64,7 +64,7 @@ def test_kl_is_rewarded(patch):
     19,
     "huggingface/trl#4638, huggingface/trl#2854",
     Test(
-        "agents/test_exact_gradients.py::test_every_kl_estimator_does_what_its_table_says",
+        "agents/algorithms/test_exact_gradients.py::test_every_kl_estimator_does_what_its_table_says",
         estimator="k3",
         place="loss",
         returns="episode",
@@ -97,7 +97,7 @@ def test_kl_after_the_baseline(patch):
     21,
     "pytorch/rl#574, NVIDIA-NeMo/RL#1533, areal-project/AReaL#1454",
     Test(
-        "agents/test_exact_gradients.py::test_equal_rewards_in_a_group_give_exactly_no_gradient",
+        "agents/algorithms/test_exact_gradients.py::test_equal_rewards_in_a_group_give_exactly_no_gradient",
         baseline="group-mean",
         returns="episode",
         reward=-7.3,
@@ -115,7 +115,11 @@ def test_rounding_errors_are_blown_up(patch):
 @planted(
     21,
     "StarsfieldAI/R1-V#151",
-    Test("agents/test_family_updates.py::test_failed_verdicts_teach_nothing", settings={"cls": GRPO}, reward=0.0),
+    Test(
+        "agents/algorithms/test_family_updates.py::test_failed_verdicts_teach_nothing",
+        settings={"cls": GRPO},
+        reward=0.0,
+    ),
 )
 def test_a_group_of_one_has_no_standard_deviation(patch):
     """The standard deviation of a group of one is NaN, and so are the weights after the update."""
@@ -132,7 +136,7 @@ def test_a_group_of_one_has_no_standard_deviation(patch):
     22,
     "XU-YIJIE/grpo-flat#2, THUDM/slime#1414, THUDM/slime#1918",
     Test(
-        "agents/test_exact_gradients.py::test_group_mean_scales_the_gradient_by_one_less_than_k_over_k",
+        "agents/algorithms/test_exact_gradients.py::test_group_mean_scales_the_gradient_by_one_less_than_k_over_k",
         size=2,
         returns="episode",
         rewards=AT_THE_END,
@@ -147,7 +151,7 @@ def test_the_mean_of_the_batch_for_that_of_the_group(patch):
     None,
     MADE_UP,
     Test(
-        "agents/test_exact_gradients.py::test_an_unbiased_baseline_leaves_the_gradient_exact",
+        "agents/algorithms/test_exact_gradients.py::test_an_unbiased_baseline_leaves_the_gradient_exact",
         baseline="leave-one-out",
         size=4,
         returns="episode",
@@ -168,7 +172,11 @@ def test_an_episode_is_its_own_baseline(patch):
 @planted(
     23,
     "sail-sg/understand-r1-zero#10, huggingface/trl#3256, verl-project/verl#2435",
-    Test("agents/test_exact_family.py::test_dr_grpo_is_exact_up_to_its_two_constants", size=2, rewards=AT_THE_END),
+    Test(
+        "agents/algorithms/test_exact_family.py::test_dr_grpo_is_exact_up_to_its_two_constants",
+        size=2,
+        rewards=AT_THE_END,
+    ),
 )
 def test_divided_by_the_own_length(patch):
     """Each episode's loss is divided by its own length, so long wrong answers are punished less."""
@@ -179,7 +187,7 @@ def test_divided_by_the_own_length(patch):
     24,
     "huggingface/trl#6024, modelscope/ms-swift#10116, allenai/open-instruct#1161",
     Test(
-        "agents/test_family_updates.py::test_micro_batches_leave_the_gradient_alone",
+        "agents/algorithms/test_family_updates.py::test_micro_batches_leave_the_gradient_alone",
         settings={"cls": A2C, "gae_lambda": 0.9},
         rows=5,
     ),
@@ -200,7 +208,7 @@ def test_micro_batches_divide_by_their_own_tokens(patch):
     25,
     "huggingface/trl#6369, Stable-Baselines-Team/stable-baselines3-contrib#78",
     Test(
-        "agents/test_exact_gradients.py::test_a_row_that_is_masked_throughout_changes_nothing",
+        "agents/algorithms/test_exact_gradients.py::test_a_row_that_is_masked_throughout_changes_nothing",
         settings={"baseline": "none"},
         group=99,
     ),
@@ -214,7 +222,7 @@ def test_rows_without_a_verdict_count_in_the_mean(patch):
     26,
     "areal-project/AReaL#1346, radixark/miles#1827",
     Test(
-        "agents/test_family_updates.py::test_the_layout_leaves_the_gradient_alone",
+        "agents/algorithms/test_family_updates.py::test_the_layout_leaves_the_gradient_alone",
         settings={"cls": A2C, "gae_lambda": 0.6, "gamma": 0.9},
         layout=partial(padded, junk=1),
     ),
@@ -232,7 +240,7 @@ def test_advantages_decay_over_padding(patch):
 @planted(
     28,
     "muupan/async-rl#12, thu-ml/tianshou#742",
-    Test("agents/test_exact_gradients.py::test_the_critic_takes_no_gradient_from_the_policy_loss"),
+    Test("agents/algorithms/test_exact_gradients.py::test_the_critic_takes_no_gradient_from_the_policy_loss"),
 )
 def test_the_baseline_is_not_detached(patch):
     """The policy's loss flows through the advantage into the critic."""
@@ -241,7 +249,9 @@ def test_the_baseline_is_not_detached(patch):
     patch.setattr(losses, "policy_gradient", lambda log_probs, advantages: advantages * log_probs)
 
 
-@planted(29, "tensorforce/tensorforce#105", Test("agents/test_kl.py::test_the_reference_is_frozen_and_held_once"))
+@planted(
+    29, "tensorforce/tensorforce#105", Test("agents/learner/test_kl.py::test_the_reference_is_frozen_and_held_once")
+)
 def test_the_reference_is_the_policy(patch):
     """The reference is the trained policy itself, not a copy: the KL is always 0."""
 
@@ -251,7 +261,7 @@ def test_the_reference_is_the_policy(patch):
     patch.setattr(Anchor, "freeze_reference", freeze)
 
 
-@planted(29, "aburkov/theLMbook#8", Test("agents/test_kl.py::test_the_reference_is_frozen_and_held_once"))
+@planted(29, "aburkov/theLMbook#8", Test("agents/learner/test_kl.py::test_the_reference_is_frozen_and_held_once"))
 def test_the_reference_follows(patch):
     """The reference is copied anew each time training goes on, so the anchor holds nothing."""
 
@@ -265,7 +275,7 @@ def test_the_reference_follows(patch):
     29,
     "hiyouga/ChatGLM-Efficient-Tuning#380",
     Test(
-        "agents/test_adapters.py::test_the_reference_of_a_fresh_adapter_is_the_base_bit_for_bit",
+        "agents/policies/language/test_adapters.py::test_the_reference_of_a_fresh_adapter_is_the_base_bit_for_bit",
         name="llama",
         dtype="float32",
     ),
@@ -282,7 +292,9 @@ def test_the_reference_has_the_adapter_on(patch):
 @planted(
     29,
     "huggingface/trl#3194, huggingface/trl#4723",
-    Test("agents/test_adapters.py::test_the_reference_of_a_trained_adapter_is_a_copy_of_it_on_the_same_base"),
+    Test(
+        "agents/policies/language/test_adapters.py::test_the_reference_of_a_trained_adapter_is_a_copy_of_it_on_the_same_base"
+    ),
 )
 def test_the_reference_of_a_trained_adapter_is_the_base(patch):
     """Training goes on from a trained adapter, and the reference is the base model without it."""
@@ -293,7 +305,7 @@ def test_the_reference_of_a_trained_adapter_is_the_base(patch):
 @planted(
     30,
     "BytedTsinghua-SIA/DAPO#22, verl-project/verl#953",
-    Test("agents/test_dapo.py::test_training_on_a_task_that_says_nothing_comes_to_its_end"),
+    Test("agents/algorithms/test_dapo.py::test_training_on_a_task_that_says_nothing_comes_to_its_end"),
     error=RuntimeError,
 )
 def test_resampling_ends_the_run(patch):
@@ -313,7 +325,8 @@ def test_resampling_ends_the_run(patch):
     30,
     "BytedTsinghua-SIA/DAPO#28",
     Test(
-        "agents/test_dapo.py::test_where_rewards_are_always_equal_resampling_ends_and_nothing_is_changed", max_rounds=2
+        "agents/algorithms/test_dapo.py::test_where_rewards_are_always_equal_resampling_ends_and_nothing_is_changed",
+        max_rounds=2,
     ),
 )
 def test_resampling_goes_on(patch):
@@ -330,7 +343,7 @@ def test_resampling_goes_on(patch):
 @planted(
     None,
     MADE_UP,
-    Test("agents/test_dapo.py::test_groups_that_say_nothing_leave_no_trace_in_the_update"),
+    Test("agents/algorithms/test_dapo.py::test_groups_that_say_nothing_leave_no_trace_in_the_update"),
 )
 def test_groups_of_equal_rewards_are_kept(patch):
     """Groups with equal rewards are not left out, and the mean over tokens shrinks the gradient."""

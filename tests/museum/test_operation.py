@@ -27,7 +27,7 @@ LENGTHS = {"test_fraction": 0.0, "max_prompt_tokens": 6, "max_new_tokens": 4}
     47,
     "Lightning-AI/pytorch-lightning#688, pytorch/pytorch#170244",
     Test(
-        "agents/test_surface.py::test_a_save_that_fails_half_way_leaves_the_old_checkpoint",
+        "agents/trainer/test_surface.py::test_a_save_that_fails_half_way_leaves_the_old_checkpoint",
         kind="control",
         target="agents.checkpoints.state.save_file",
     ),
@@ -47,7 +47,7 @@ def test_a_save_in_place(patch):
     48,
     "modelscope/ms-swift#9935, huggingface/transformers#17032, huggingface/nanotron#245",
     Test(
-        "agents/test_checkpoint.py::test_every_agent_comes_back_and_goes_on_as_it_would_have",
+        "agents/checkpoints/test_checkpoint.py::test_every_agent_comes_back_and_goes_on_as_it_would_have",
         name="rloo",
         kind="control",
     ),
@@ -57,7 +57,7 @@ def test_the_optimizer_is_not_restored(patch):
     patch.setattr(Learner, "load_training_state", lambda self, state: None)
 
 
-RESUMED = Test("agents/test_resume.py::test_a_break_changes_nothing", name="rloo", kind="text")
+RESUMED = Test("agents/checkpoints/test_resume.py::test_a_break_changes_nothing", name="rloo", kind="text")
 
 
 @planted(48, "modelscope/ms-swift#9935", RESUMED)
@@ -82,7 +82,7 @@ def test_the_problems_start_anew(patch):
 @planted(
     48,
     "paiml/entrenar#294",
-    Test("agents/test_resume.py::test_a_break_changes_nothing", name="reinforce-baseline", kind="control"),
+    Test("agents/checkpoints/test_resume.py::test_a_break_changes_nothing", name="reinforce-baseline", kind="control"),
 )
 def test_the_baseline_starts_anew(patch):
     """The running mean of the returns is not restored."""
@@ -92,7 +92,10 @@ def test_the_baseline_starts_anew(patch):
 @planted(
     None,
     OURS,
-    Test("agents/test_resume.py::test_a_checkpoint_written_within_a_rollout_is_of_the_moment_before", name="ppo"),
+    Test(
+        "agents/checkpoints/test_resume.py::test_a_checkpoint_written_within_a_rollout_is_of_the_moment_before",
+        name="ppo",
+    ),
 )
 def test_a_checkpoint_of_the_middle_of_a_rollout(patch):
     """A checkpoint that a callback writes holds the generator of that moment, and the rollout is played again."""
@@ -102,7 +105,7 @@ def test_a_checkpoint_of_the_middle_of_a_rollout(patch):
 @planted(
     47,
     "Lightning-AI/pytorch-lightning#19970",
-    Test("agents/test_checkpoint.py::test_a_file_that_was_changed_is_named", change="bit"),
+    Test("agents/checkpoints/test_checkpoint.py::test_a_file_that_was_changed_is_named", change="bit"),
     error=BaseException,
 )
 def test_damage_is_not_noticed(patch):
@@ -127,7 +130,7 @@ def test_checkpoints_are_unpickled(patch):
     50,
     "lsdefine/simple_GRPO#13, StarsfieldAI/R1-V#69, hpcaitech/ColossalAI#3732",
     Test(
-        "agents/test_optimizer.py::test_a_gradient_that_is_no_number_is_skipped_and_counted",
+        "agents/learner/test_optimizer.py::test_a_gradient_that_is_no_number_is_skipped_and_counted",
         where="actor",
         bad=float("nan"),
     ),
@@ -149,7 +152,7 @@ def test_a_step_on_nan(patch):
 @planted(
     None,
     OURS,
-    Test("agents/test_checkpoint.py::test_a_save_that_was_killed_between_its_renames_is_found"),
+    Test("agents/checkpoints/test_checkpoint.py::test_a_save_that_was_killed_between_its_renames_is_found"),
     error=ValueError,
 )
 def test_a_killed_save_is_not_found(patch):
@@ -161,7 +164,8 @@ def test_a_killed_save_is_not_found(patch):
     None,
     OURS,
     Test(
-        "agents/test_checkpoint.py::test_weights_that_are_not_finite_are_not_written_over_good_ones", value=float("nan")
+        "agents/checkpoints/test_checkpoint.py::test_weights_that_are_not_finite_are_not_written_over_good_ones",
+        value=float("nan"),
     ),
 )
 def test_nan_is_saved_over_good_weights(patch):
@@ -185,7 +189,7 @@ def test_nan_is_saved_over_good_weights(patch):
     None,
     OURS,
     Test(
-        "agents/test_checkpoint.py::test_tensors_that_do_not_fit_are_not_made_up",
+        "agents/checkpoints/test_checkpoint.py::test_tensors_that_do_not_fit_are_not_made_up",
         change=lambda tensors, name: tensors.pop(name),
         message="missing",
         env="CartPole-v1",
@@ -207,7 +211,7 @@ def test_missing_weights_are_made_up(patch):
     None,
     OURS,
     Test(
-        "agents/test_checkpoint.py::test_loading_imports_no_module_that_only_the_checkpoint_names",
+        "agents/checkpoints/test_checkpoint.py::test_loading_imports_no_module_that_only_the_checkpoint_names",
         facts={"env_kwargs": {"verifier": "somebodys_verifiers:shout", "problems": ["12+34="], **LENGTHS}},
     ),
 )
@@ -216,13 +220,17 @@ def test_a_checkpoint_names_what_is_imported(patch):
     patch.setattr(checkpoint, "named_by_checkpoint", lambda env_id, env_kwargs, trust, saved: dict(env_kwargs))
 
 
-@planted(None, OURS, Test("agents/test_surface.py::test_switches_and_the_kind_of_attention_come_back", model="object"))
+@planted(
+    None,
+    OURS,
+    Test("agents/trainer/test_surface.py::test_switches_and_the_kind_of_attention_come_back", model="object"),
+)
 def test_switches_are_not_saved(patch):
     """A loaded policy has the default switches, whatever it was trained with."""
     patch.setattr(policy_folder, "_SWITCHES", ())
 
 
-@planted(None, OURS, Test("agents/test_settings.py::test_a_checkpoint_of_fused_adam_goes_on_without_it"))
+@planted(None, OURS, Test("agents/core/test_settings.py::test_a_checkpoint_of_fused_adam_goes_on_without_it"))
 def test_fused_kernels_come_back(patch):
     """Fused kernels, which an old checkpoint asks for, change weights without telling the KV cache."""
 
@@ -235,7 +243,9 @@ def test_fused_kernels_come_back(patch):
 @planted(
     None,
     OURS,
-    Test("agents/test_models.py::test_a_model_stored_in_bfloat16_is_trained_in_float32_unless_bfloat16_is_asked_for"),
+    Test(
+        "agents/policies/language/test_models.py::test_a_model_stored_in_bfloat16_is_trained_in_float32_unless_bfloat16_is_asked_for"
+    ),
 )
 def test_trained_as_it_was_stored(patch):
     """A model stored in bfloat16 is trained in bfloat16, where most updates round to nothing."""
@@ -250,7 +260,9 @@ def test_trained_as_it_was_stored(patch):
 @planted(
     None,
     OURS,
-    Test("agents/test_optimizer.py::test_a_gradient_of_zero_changes_nothing_whatever_adam_remembers", none=False),
+    Test(
+        "agents/learner/test_optimizer.py::test_a_gradient_of_zero_changes_nothing_whatever_adam_remembers", none=False
+    ),
 )
 def test_momentum_without_evidence(patch):
     """When all rewards are equal, Adam's momentum still moves the weights."""
@@ -263,7 +275,9 @@ def test_momentum_without_evidence(patch):
     patch.setattr(PolicyOptimizer, "step", step)
 
 
-@planted(None, OURS, Test("agents/test_agent.py::test_an_update_of_many_bad_steps_counts_once"), error=RuntimeError)
+@planted(
+    None, OURS, Test("agents/trainer/test_agent.py::test_an_update_of_many_bad_steps_counts_once"), error=RuntimeError
+)
 def test_bad_steps_are_counted_one_by_one(patch):
     """Each skipped step counts as a skipped update, so one bad update ends the run."""
     step = PolicyOptimizer.step
@@ -273,7 +287,7 @@ def test_bad_steps_are_counted_one_by_one(patch):
 @planted(
     None,
     OURS,
-    Test("agents/test_agent.py::test_training_for_less_than_a_rollout_still_trains", schedule="linear"),
+    Test("agents/trainer/test_agent.py::test_training_for_less_than_a_rollout_still_trains", schedule="linear"),
 )
 def test_the_last_learning_rate_is_zero(patch):
     """The learning rate is set after the rollout is counted, so the last update, or the only one, changes nothing."""
@@ -295,7 +309,7 @@ def test_the_last_learning_rate_is_zero(patch):
 @planted(
     None,
     OURS,
-    Test("agents/test_proximal.py::test_leaving_out_rows_that_teach_nothing_changes_no_step", parts=3),
+    Test("agents/algorithms/test_proximal.py::test_leaving_out_rows_that_teach_nothing_changes_no_step", parts=3),
 )
 def test_idle_rows_are_left_out_before_the_parts_are_made(patch):
     """Rows without a gradient are left out before a rollout is split, so the parts are others, and so is every step."""
@@ -307,7 +321,7 @@ def test_idle_rows_are_left_out_before_the_parts_are_made(patch):
     patch.setattr(ProximalAgent, "batches", without_idle)
 
 
-@planted(None, OURS, Test("agents/test_files.py::test_a_second_writer_is_told_and_harms_nothing"))
+@planted(None, OURS, Test("agents/core/test_files.py::test_a_second_writer_is_told_and_harms_nothing"))
 def test_two_writers(patch):
     """Two runs write the same checkpoint folder at the same time, and neither is told."""
 
@@ -330,7 +344,9 @@ def test_a_package_of_the_same_name(patch):
     patch.setattr(_neighbours, "_MARK", "")
 
 
-@planted(None, OURS, Test("agents/test_resume.py::test_tensors_of_a_checkpoint_have_aligned_memory_of_their_own"))
+@planted(
+    None, OURS, Test("agents/checkpoints/test_resume.py::test_tensors_of_a_checkpoint_have_aligned_memory_of_their_own")
+)
 def test_weights_stay_where_the_file_was_mapped(patch):
     """Weights that are used in the memory of their file round otherwise than those that were saved."""
 

@@ -15,7 +15,7 @@ from rlenv.text.encoder import Encoder
 ACTING_IS_TRAINING = "agents/test_identities.py::test_acting_training_and_a_plain_forward_pass_agree"
 SAMPLED_TOKENS = "agents/test_identities.py::test_trained_tokens_are_the_sampled_ones_end_token_included"
 START_TOKEN = (
-    "rlenv/test_tokenizer.py::test_a_prompt_keeps_its_start_token_and_loses_the_end_token_that_a_tokenizer_adds"
+    "rlenv/text/test_tokenizer.py::test_a_prompt_keeps_its_start_token_and_loses_the_end_token_that_a_tokenizer_adds"
 )
 
 
@@ -69,7 +69,7 @@ def test_an_end_token_over_a_cut_completion(patch):
 @planted(
     10,
     "huggingface/trl#3000, huggingface/trl#3500, CarperAI/trlx#107",
-    Test("agents/test_surface.py::test_dropout_stays_off_whatever_mode_is_asked_for"),
+    Test("agents/trainer/test_surface.py::test_dropout_stays_off_whatever_mode_is_asked_for"),
 )
 def test_training_mode(patch):
     """A call of train() turns dropout on."""
@@ -94,7 +94,7 @@ def test_the_softmax_in_bfloat16(patch):
 @planted(
     12,
     "huggingface/trl#5224, rllm-org/rllm#272, NovaSky-AI/SkyRL#123",
-    Test("rlenv/test_tokenizer.py::test_tokens_that_text_would_cut_otherwise_are_kept"),
+    Test("rlenv/text/test_tokenizer.py::test_tokens_that_text_would_cut_otherwise_are_kept"),
 )
 def test_completions_are_encoded_again(patch):
     """The text of a completion is encoded again, so other tokens are trained than were sampled."""
@@ -133,7 +133,7 @@ def test_two_start_tokens(patch):
 @planted(
     46,
     "huggingface/transformers#29279, huggingface/transformers#47853, ggml-org/llama.cpp#24382",
-    Test("rlenv/test_tokenizer.py::test_text_that_spells_a_control_token_stays_text", spelled="<eos>", given=None),
+    Test("rlenv/text/test_tokenizer.py::test_text_that_spells_a_control_token_stays_text", spelled="<eos>", given=None),
     error=ValueError,
 )
 def test_text_becomes_a_control_token(patch):
@@ -148,7 +148,10 @@ def test_text_becomes_a_control_token(patch):
 @planted(
     None,
     OURS,
-    Test("agents/test_control.py::test_actions_begin_where_their_space_begins", space=spaces.Discrete(3, start=5)),
+    Test(
+        "agents/policies/control/test_control.py::test_actions_begin_where_their_space_begins",
+        space=spaces.Discrete(3, start=5),
+    ),
     error=AssertionError,
 )
 def test_actions_are_counted_from_zero(patch):
@@ -157,7 +160,11 @@ def test_actions_are_counted_from_zero(patch):
 
 
 @planted(
-    None, OURS, Test("agents/test_control.py::test_squashed_actions_fill_the_bounds_and_have_their_own_log_probability")
+    None,
+    OURS,
+    Test(
+        "agents/policies/control/test_control.py::test_squashed_actions_fill_the_bounds_and_have_their_own_log_probability"
+    ),
 )
 def test_squashed_actions_are_cut_at_the_bounds(patch):
     """Squashed actions reach the environment as they are, between -1 and 1, whatever the bounds of its space."""
@@ -172,7 +179,8 @@ def test_squashed_actions_are_cut_at_the_bounds(patch):
     None,
     OURS,
     Test(
-        "agents/test_models.py::test_models_that_act_otherwise_than_they_train_are_refused_in_one_line", name="roberta"
+        "agents/policies/language/test_models.py::test_models_that_act_otherwise_than_they_train_are_refused_in_one_line",
+        name="roberta",
     ),
 )
 def test_any_model_is_taken(patch):
@@ -184,7 +192,7 @@ def test_any_model_is_taken(patch):
     None,
     OURS,
     Test(
-        "agents/test_decoding.py::test_whatever_modules_are_given_is_decoded_as_it_is_trained",
+        "agents/policies/language/decoding/test_decoding.py::test_whatever_modules_are_given_is_decoded_as_it_is_trained",
         change="hook",
         place="model.layers.0.self_attn.v_proj",
         late=False,
@@ -199,7 +207,7 @@ def test_hooks_are_passed_over(patch):
     None,
     OURS,
     Test(
-        "agents/test_decoding.py::test_captured_steps_are_dropped_when_a_weight_or_buffer_lies_elsewhere",
+        "agents/policies/language/decoding/test_decoding.py::test_captured_steps_are_dropped_when_a_weight_or_buffer_lies_elsewhere",
         move="storage",
     ),
 )
@@ -209,7 +217,7 @@ def test_moved_weights_are_not_seen(patch):
 
 
 ADAPTED = Test(
-    "agents/test_adapters.py::test_a_policy_with_an_adapter_acts_as_it_trains",
+    "agents/policies/language/test_adapters.py::test_a_policy_with_an_adapter_acts_as_it_trains",
     name="llama",
     dtype="float32",
     tolerance=1e-3,
@@ -233,7 +241,7 @@ def test_the_adapter_is_merged_once(patch):
     None,
     OURS,
     Test(
-        "agents/test_adapters.py::test_acting_follows_changes_that_torch_does_not_count",
+        "agents/policies/language/test_adapters.py::test_acting_follows_changes_that_torch_does_not_count",
         change=lambda weight, _: weight.data.add_(0.2),
         dtype="float64",
         tolerance=1e-12,

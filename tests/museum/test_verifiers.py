@@ -23,17 +23,17 @@ from verifiers.builtin.reasoning_gym import verifier as reasoning_gym
 from verifiers.isolation.sandbox import run as sandbox
 from verifiers.isolation.workers import pool, supervisor, worker
 
-ARITH = "verifiers/test_arith.py::test_only_the_exact_answer_is_rewarded"
-FAULT = "verifiers/test_isolation.py::test_a_fault_is_counted_contained_and_cleared_away"
-MISSING = "agents/test_verdicts.py::test_every_missing_verdict_is_counted_by_its_kind_and_teaches_nothing"
-ALONE = "rlenv/test_late_verdicts.py::test_a_failing_verifier_fails_its_verdict_alone_and_no_future_raises"
+ARITH = "verifiers/builtin/test_arith.py::test_only_the_exact_answer_is_rewarded"
+FAULT = "verifiers/isolation/test_isolation.py::test_a_fault_is_counted_contained_and_cleared_away"
+MISSING = "agents/trainer/test_verdicts.py::test_every_missing_verdict_is_counted_by_its_kind_and_teaches_nothing"
+ALONE = "rlenv/envs/test_late_verdicts.py::test_a_failing_verifier_fails_its_verdict_alone_and_no_future_raises"
 needs_sandbox = pytest.mark.skipif(bool(sandbox.unavailable()), reason="programs cannot be isolated here")
 
 
 @planted(
     38,
     "huggingface/Math-Verify#50, huggingface/trl#5281, verl-project/verl#5635",
-    Test("verifiers/test_math.py::test_a_thread_reaches_the_same_verdicts"),
+    Test("verifiers/builtin/test_math.py::test_a_thread_reaches_the_same_verdicts"),
 )
 def test_an_alarm_outside_the_main_thread(patch):
     """A time limit that uses signals fails outside the main thread, and every answer there is scored as wrong."""
@@ -149,7 +149,7 @@ def test_a_beginning_is_enough(patch):
     patch.setattr(Arith, "verify", lambda self, problem, text: Verdict(float(text.startswith(problem.answer))))
 
 
-@planted(42, "Liuziyu77/Visual-RFT#79", Test("verifiers/test_choice.py::test_anything_else_is_not_rewarded"))
+@planted(42, "Liuziyu77/Visual-RFT#79", Test("verifiers/builtin/test_choice.py::test_anything_else_is_not_rewarded"))
 def test_every_choice_at_once(patch):
     """A completion that names every choice names the right one."""
     patch.setattr(Choice, "matches", lambda self, problem, text: problem.answer in text)
@@ -159,7 +159,7 @@ def test_every_choice_at_once(patch):
     42,
     "Liuziyu77/Visual-RFT#79",
     Test(
-        "verifiers/test_numeric.py::test_numbers_are_compared_within_the_tolerance",
+        "verifiers/builtin/test_numeric.py::test_numbers_are_compared_within_the_tolerance",
         options={},
         answer="18",
         completion="17 or 18",
@@ -175,7 +175,7 @@ def test_any_number_will_do(patch):
 @planted(
     43,
     "PrimeIntellect-ai/prime-envs#692, verl-project/verl#7853",
-    Test("verifiers/test_code.py::test_a_forged_success_is_a_failed_test", name="exit while importing"),
+    Test("verifiers/builtin/test_code.py::test_a_forged_success_is_a_failed_test", name="exit while importing"),
 )
 def test_success_is_an_exit_code(patch):
     """A program that ends without an error has passed its tests: sys.exit(0) is enough."""
@@ -207,7 +207,7 @@ def test_answers_are_evaluated(patch):
 @planted(
     45,
     "openai/human-eval#65, confident-ai/deepeval#3011",
-    Test("verifiers/test_sandbox_probes.py::test_a_server_on_this_machine_is_not_reached", kind="abstract"),
+    Test("verifiers/isolation/test_sandbox_probes.py::test_a_server_on_this_machine_is_not_reached", kind="abstract"),
 )
 def test_programs_run_as_the_user(patch):
     """Programs run as processes of the user, who may open sockets."""
@@ -220,7 +220,7 @@ def test_programs_run_as_the_user(patch):
 # Bugs of this project.
 
 
-@planted(None, OURS, Test("rlenv/test_late_verdicts.py::test_the_curriculum_hears_in_every_mode", mode="SameStep"))
+@planted(None, OURS, Test("rlenv/envs/test_late_verdicts.py::test_the_curriculum_hears_in_every_mode", mode="SameStep"))
 def test_the_curriculum_hears_at_resets_alone(patch):
     """Where slots restart by themselves, the curriculum never hears of late verdicts, and the level stays."""
     tell, reset, resetting = LateVerdicts.tell, TextGenVectorEnv.reset, []
@@ -239,7 +239,7 @@ def test_the_curriculum_hears_at_resets_alone(patch):
 @planted(
     None,
     OURS,
-    Test("rlenv/test_late_verdicts.py::test_an_interrupted_batch_is_judged_by_the_next_who_asks"),
+    Test("rlenv/envs/test_late_verdicts.py::test_an_interrupted_batch_is_judged_by_the_next_who_asks"),
     error=TimeoutError,
 )
 def test_an_interrupted_batch_is_lost(patch):
@@ -271,13 +271,17 @@ def change_workers(patch, folder, before, after):
     patch.setattr(worker, "supervisor", SimpleNamespace(__file__=str(file)))
 
 
-@planted(None, OURS, Test("verifiers/test_worker.py::test_the_child_of_a_fork_gives_no_verdict"))
+@planted(None, OURS, Test("verifiers/isolation/test_worker.py::test_the_child_of_a_fork_gives_no_verdict"))
 def test_the_child_of_a_fork_answers(patch, folder):
     """A verifier forks, and the verdict of the child is taken for that of the worker."""
     change_workers(patch, folder, "if os.getpid() != worker:", "if False:")
 
 
-@planted(None, OURS, Test("verifiers/test_worker.py::test_an_answer_to_an_earlier_question_is_not_taken_for_this_one"))
+@planted(
+    None,
+    OURS,
+    Test("verifiers/isolation/test_worker.py::test_an_answer_to_an_earlier_question_is_not_taken_for_this_one"),
+)
 def test_a_late_answer_is_taken_for_this_one(patch):
     """The answer to an earlier completion is taken for the verdict on this one."""
 
@@ -292,7 +296,7 @@ def test_a_late_answer_is_taken_for_this_one(patch):
 def test_daemons_are_left_behind(patch, folder):
     """A daemon that a verifier has started keeps running."""
     change_workers(patch, folder, "while os.waitpid(-1, os.WNOHANG)[0]:\n            pass", "return False")
-    module = load("verifiers/test_isolation.py")
+    module = load("verifiers/isolation/test_isolation.py")
     wait = module.eventually
     patch.setattr(module, "eventually", lambda condition: wait(condition, 1.0))  # instead of a minute
 
@@ -301,7 +305,7 @@ def test_daemons_are_left_behind(patch, folder):
     None,
     OURS,
     Test(
-        "verifiers/test_exact.py::test_forgiven_punctuation_never_makes_another_number",
+        "verifiers/builtin/test_exact.py::test_forgiven_punctuation_never_makes_another_number",
         answer="314",
         forgiven=["314."],
         other=["3.14"],
@@ -315,7 +319,7 @@ def test_a_sign_is_punctuation(patch):
 @planted(
     None,
     OURS,
-    Test("agents/test_metrics.py::test_an_evaluation_without_a_single_verdict_is_a_fault_and_no_zero"),
+    Test("agents/learner/test_metrics.py::test_an_evaluation_without_a_single_verdict_is_a_fault_and_no_zero"),
 )
 def test_an_evaluation_of_failures_is_zero(patch):
     """An evaluation in which the verifier failed on every episode reports a success rate of 0."""
@@ -335,7 +339,10 @@ def test_a_sum_that_no_float_holds(patch):
 @planted(
     None,
     OURS,
-    Test("verifiers/test_reasoning_gym.py::test_global_randomness_is_neither_used_nor_changed", task="list_functions"),
+    Test(
+        "verifiers/builtin/test_reasoning_gym.py::test_global_randomness_is_neither_used_nor_changed",
+        task="list_functions",
+    ),
 )
 def test_global_randomness(patch):
     """A verifier's problems depend on Python's global random state, and reseed it."""

@@ -10,7 +10,7 @@ import pytest
 from rlenv.problems.files import load_problems
 from verifiers import make_verifier
 
-FOLDER = Path(__file__).parent.parent / "examples" / "word_problems"
+FOLDER = Path(__file__).parents[2] / "examples" / "word_problems"
 
 
 def module(name):

@@ -9,7 +9,7 @@ import pytest
 from gymnasium import wrappers
 from gymnasium.wrappers import vector
 
-DOCS = Path(__file__).parent.parent / "docs"
+DOCS = Path(__file__).parents[2] / "docs"
 
 
 @pytest.fixture(scope="module")

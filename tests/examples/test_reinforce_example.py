@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-PATH = Path(__file__).parent.parent / "examples" / "reinforce.py"
+PATH = Path(__file__).parents[2] / "examples" / "reinforce.py"
 
 
 @pytest.fixture(scope="module")

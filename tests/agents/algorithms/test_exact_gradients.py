@@ -415,7 +415,7 @@ def test_a_group_of_one_is_its_own_mean(returns: str) -> None:
 
 # The pages.
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 PAGES = ("gradients.md", "gradients-critics.md", "gradients-estimators.md")

@@ -18,7 +18,7 @@ from _rlenv_scripts.training import job
 from doctor_runs import HEALTHY, KINDS, LIMITED, PLANTED, RECORDED, SEEDS, train
 from inprocess import error_of, result_of, run
 
-DOCS = Path(__file__).parent.parent.parent / "docs"
+DOCS = Path(__file__).parents[3] / "docs"
 NOTES = {"loss-near-zero"}
 NAMED = list(PLANTED)
 SOUND = list(HEALTHY)

@@ -15,7 +15,7 @@ from agents.policies.language.models.loading import load_model
 from agents.policies.language.models.presets import PRESETS, SIZES, preset_config
 
 VOCABULARY = 2000
-PAGE = Path(__file__).parents[2] / "docs" / "models.md"
+PAGE = Path(__file__).parents[4] / "docs" / "models.md"
 MILLIONS = {"tiny": (0.6, 0.8), "small": (4.5, 5.5), "base": (28.0, 32.0)}  # with embeddings
 
 

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 from agents import AGENTS
 
-PAGE = (Path(__file__).parent.parent / "docs" / "algorithms.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[2] / "docs" / "algorithms.md").read_text(encoding="utf-8")
 EXAMPLE = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)[-1]
 
 
@@ -57,7 +57,7 @@ def test_one_line_makes_it_known_to_the_commands(imitator, tmp_path):
 
 
 def test_the_pages_of_the_labs_are_those_of_their_results():
-    maker = Path(__file__).parent.parent / "docs" / "make_labs.py"
+    maker = Path(__file__).parents[2] / "docs" / "make_labs.py"
     spec = importlib.util.spec_from_file_location("make_labs", maker)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 RESULTS = sorted((ROOT / "benchmarks" / "results").glob("*.json"))
 KEYS = {"name", "ratio", "ours", "peer", "unit", "pairs", "quality", "machine", "versions", "command", "date"}
 

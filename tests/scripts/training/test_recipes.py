@@ -9,7 +9,7 @@ import pytest
 from _rlenv_scripts.setup import session
 from _rlenv_scripts.training.command import train
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs" / "recipes.md").read_text(encoding="utf-8")
 CONTROL_PAGE = (ROOT / "docs" / "control.md").read_text(encoding="utf-8")
 

@@ -12,7 +12,7 @@ from PIL import Image
 
 import rlenv  # noqa: F401 (registers TextGen-v0)
 
-DOCS = Path(__file__).parent.parent / "docs"
+DOCS = Path(__file__).parents[2] / "docs"
 
 
 def load(name):

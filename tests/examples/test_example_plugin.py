@@ -13,7 +13,7 @@ import pytest
 from verifiers import list_verifiers
 
 pytestmark = pytest.mark.slow  # a package is installed
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "examples" / "rlenv-verifier-palindrome"
 SCRIPT = """
 import json

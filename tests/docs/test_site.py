@@ -13,7 +13,7 @@ import pytest
 
 from agents import AGENTS
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 PAPERS = (ROOT / "docs" / "papers.md").read_text(encoding="utf-8")
 SECTIONS = dict(re.findall(r"^## (\w+)\n(.*?)(?=^## |\Z)", PAPERS, re.DOTALL | re.MULTILINE))
 RESOURCE = re.compile(

@@ -9,7 +9,7 @@ import pytest
 from verifiers import list_verifiers, make_verifier
 from verifiers.lint.report import lint
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "verifiers.md").read_text(encoding="utf-8")
 EXAMPLE = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)[0]
 

@@ -21,7 +21,7 @@ from agents import AGENTS
 from agents.rollouts.make_envs import find_spec
 from verifiers import list_verifiers, make_verifier
 
-DOCS = Path(__file__).parents[2] / "docs"
+DOCS = Path(__file__).parents[3] / "docs"
 GROUP = click.Context(main, info_name="rlenv")
 
 
