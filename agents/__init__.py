@@ -12,15 +12,15 @@ from .algorithms.reinforce import Reinforce
 from .algorithms.reinforce_baseline import ReinforceBaseline
 from .algorithms.reinforce_plus_plus import ReinforcePlusPlus
 from .algorithms.rloo import RLOO
+from .core.errors import DivergedError, VerifierError
 from .core.rollout import Batch, Rollout
 from .learner.supervised import warm_start
 from .policies import ControlPolicy, LanguageModelPolicy, Policy, make_policy
 from .policies.control.token_extractor import TokenExtractor
 from .rollouts.collector import Collector
-from .rollouts.make_envs import make_envs
-from .rollouts.sb3_envs import as_vec_env
+from .rollouts.envs.make_envs import make_envs
+from .rollouts.envs.sb3_envs import as_vec_env
 from .trainer.agent import Agent
-from .trainer.health import DivergedError, VerifierError
 
 __rlenv_package__ = True
 

@@ -10,8 +10,8 @@ import torch
 from agents.estimators.returns import return_to_go
 from agents.policies import ControlPolicy
 from agents.rollouts.collector import Collector
+from agents.rollouts.envs.waiting_envs import WaitingCartPole, WaitingVectorEnv
 from agents.rollouts.seed_stack import Stack
-from agents.rollouts.waiting_envs import WaitingCartPole, WaitingVectorEnv
 
 from .measure import Row, alternate, clock
 from .sb3 import ENV, Watch, greedy_return, our_agent

@@ -12,7 +12,7 @@ from typing_extensions import override
 from ..core.checks import Scheduled, check_count, check_flag
 from ..core.rollout import Batch, Rollout, join
 from ..estimators import aggregation, returns, scaling
-from ..rollouts.make_envs import step_limit
+from ..rollouts.envs.make_envs import step_limit
 from ..trainer.proximal import ClipSettings, ProximalAgent
 
 

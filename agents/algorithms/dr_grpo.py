@@ -9,7 +9,7 @@ from typing_extensions import override
 
 from ..core.rollout import Rollout
 from ..estimators import aggregation, baselines, returns
-from ..rollouts.make_envs import step_limit
+from ..rollouts.envs.make_envs import step_limit
 from ..trainer.proximal import ProximalAgent, ProximalSettings
 
 

@@ -24,15 +24,11 @@ from typing import Any, TypeVar
 import torch
 from gymnasium.vector import VectorEnv
 
-from ..core.checks import check_optional_count
+from ..core.errors import DivergedError
 from ..core.files import MANIFEST, check_seal, read_table, reading, seal, whole_folder, write_folder
 from ..core.settings import NOT_SAVED
 from ..distributed.shards import local
 from ..policies import KINDS, Policy, SavedPolicy
-from ..policies.language.policy_folder import MODEL
-from ..rollouts.make_envs import MissingEnv, named_by_checkpoint
-from ..trainer.health import DivergedError
-from .spaces import space_of
 from .state import read_state, write_state
 
 T = TypeVar("T")
@@ -92,53 +88,6 @@ class Checkpoint:
             return None
         with reading(self.reference.folder):
             return policy.load_frozen(self.reference.folder, env.single_observation_space, env.single_action_space)
-
-    def arguments(self, env: Any, trust: bool, settings: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the constructor arguments besides the policy: the saved ones, replaced by those given.
-
-        Args:
-            env: an environment; None for the saved one, or, if that has no name, one that has its spaces and cannot be
-                played. Another one has its own slots and groups.
-            trust: whether names in the checkpoint may import modules; see `envs.named_by_checkpoint`.
-            settings: keyword arguments that replace saved ones.
-
-        Raises:
-            ValueError: if an environment, trust or a learning rate has to be given.
-        """
-        saved = {"learning_rate": None, **self.facts["settings"]}
-        for name in [name for name in self.facts.get("functions", []) if name not in settings]:
-            raise ValueError(f"{str(self.path)!r} was trained with a function as {name}: pass {name}=...")
-        if env is None and self.facts["env"] is None:
-            env = self._missing_env()
-        if env is None:
-            arguments = {**saved, "env": self.facts["env"], "env_kwargs": self.facts["env_kwargs"], **settings}
-            own = self.facts["env_kwargs"]
-            arguments["env_kwargs"] = named_by_checkpoint(arguments["env"], arguments["env_kwargs"], trust, own)
-            if self._has_the_only(arguments["env_kwargs"].get("tokenizer")):
-                arguments["env_kwargs"]["tokenizer"] = str(self.policy.folder / MODEL)
-        else:
-            arguments = {**saved, "env": env, "num_envs": None, "group_size": None, **settings}
-        if arguments["learning_rate"] is None:
-            raise ValueError(f"{str(self.path)!r} was trained with a function as learning_rate: pass learning_rate=...")
-        return arguments
-
-    def _has_the_only(self, tokenizer: Any) -> bool:
-        """Tell whether the folder of this tokenizer is gone, but the policy has a copy of it."""
-        copy = self.policy.folder / MODEL / "tokenizer_config.json"
-        gone = isinstance(tokenizer, str) and Path(tokenizer).is_absolute() and not Path(tokenizer).is_dir()
-        return gone and copy.is_file()
-
-    def _missing_env(self) -> MissingEnv:
-        """Return what stands for an environment that has no name.
-
-        Raises:
-            ValueError: if an earlier version wrote the checkpoint, without the spaces.
-        """
-        saved = self.facts.get("spaces") or {}
-        if None in (saved.get("observation"), saved.get("action")):
-            raise ValueError(f"{str(self.path)!r} does not name its environment: pass env=...")
-        size = check_optional_count("group_size", self.facts["settings"].get("group_size"))
-        return MissingEnv(space_of(saved["observation"]), space_of(saved["action"]), size)
 
 
 def write_checkpoint(

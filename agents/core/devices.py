@@ -10,6 +10,8 @@ from typing import Any
 
 import torch
 
+HALVES = (torch.bfloat16, torch.float16)
+
 
 def to_device(values: Any, device: torch.device) -> torch.Tensor:
     """Return an array or a tensor on a device; one of the host without waiting, from memory that a GPU can read."""

@@ -24,8 +24,8 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
+from ..core.errors import DivergedError
 from ..core.rollout import Rollout, join, map_obs
-from ..trainer.health import DivergedError
 
 if dist.is_available():
     from torch.distributed.tensor import DTensor

@@ -8,11 +8,11 @@ from dataclasses import replace
 import torch
 
 from ..core.checks import check_choice, check_number
+from ..core.errors import DivergedError
 from ..core.rollout import Rollout
 from ..estimators import kl
 from ..policies import Policy
 from ..policies.base import weights_digest
-from ..trainer.health import DivergedError
 
 Split = Callable[[Rollout], Iterable[Rollout]]
 PLACES = ("reward", "loss")

@@ -12,6 +12,7 @@ import torch
 from ..core.checks import LARGEST_SEED, check_count, check_flag, check_number, check_optional_count
 from ..core.defaults import default_of
 from ..core.devices import to_floats
+from ..core.errors import DivergedError
 from ..core.rollout import EARNED, Batch, Rollout, RolloutT
 from ..core.settings import check_names, full_signature, saved_settings
 from ..distributed import parallel
@@ -19,7 +20,6 @@ from ..distributed.shards import local
 from ..estimators import losses
 from ..estimators.returns import return_to_go
 from ..policies import Policy
-from ..trainer.health import DivergedError
 from .kl_anchor import Anchor
 from .metrics import Reduce, critic_metrics, sampled_metrics
 from .optimizer import BETAS, EPS, PolicyOptimizer, half_precision

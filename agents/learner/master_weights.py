@@ -7,10 +7,9 @@ from collections.abc import Iterable, Sequence
 import torch
 from torch import nn
 
+from ..core.devices import HALVES
 from ..distributed.parts import Part, put_in
 from ..distributed.shards import like, local
-
-HALVES = (torch.bfloat16, torch.float16)
 
 
 class MasterWeights:

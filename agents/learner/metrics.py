@@ -9,8 +9,8 @@ from typing import Any
 import torch
 
 from ..core.devices import to_floats, to_host
+from ..core.errors import VerifierError
 from ..core.rollout import NO_VERDICT, Batch, Rollout
-from ..trainer.health import VerifierError
 
 ENTRIES = 10_000  # of the log, before it is thinned
 _NO_COLUMN = re.compile(r'[,"\x00-\x1f\x7f]')  # what would split the heading of progress.csv

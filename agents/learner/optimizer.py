@@ -10,11 +10,11 @@ from typing import Any
 import torch
 
 from ..core.checks import check_choice, check_count, check_number
-from ..core.devices import to_host
+from ..core.devices import HALVES, to_host
+from ..core.errors import DivergedError
 from ..distributed.shards import clip_gradients, deal_out
 from ..policies import Policy
-from ..trainer.health import DivergedError
-from .master_weights import HALVES, MasterWeights
+from .master_weights import MasterWeights
 
 MAX_SKIPPED = 5
 BETAS = (0.9, 0.95)  # of Adam; policy gradients are noisy and change fast, so their scale is remembered for ~20 steps

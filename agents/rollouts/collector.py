@@ -19,9 +19,9 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from ..core.devices import to_device, to_host
 from ..core.rollout import Obs, Rollout, map_many, map_obs
 from ..policies import Policy
-from .env_state import env_state, load_env_state
+from .envs.env_state import env_state, load_env_state
+from .envs.traits import EnvTraits
 from .record import Record
-from .traits import EnvTraits
 
 RESTART_SHARE = 1 / 8  # of all slots; reading prompts takes a separate pass, so several are read at a time
 OnStep = Callable[[int, dict[str, Any]], bool]

@@ -20,8 +20,8 @@ import torch
 from ..core.rollout import Rollout
 from ..policies import Policy
 from .collector import Collector, OnStep
+from .envs.waiting_envs import WaitingVectorEnv
 from .slot_table import Table
-from .waiting_envs import WaitingVectorEnv
 
 _thread = threading.local()
 

@@ -27,7 +27,7 @@ from ..policies.language.sharded import check_shard, check_sharded_checkpoints
 from ..policies.language.sharded import shard as shard_policy
 from ..rollouts import seed_stack
 from ..rollouts.collector import OnStep
-from ..rollouts.make_envs import (
+from ..rollouts.envs.make_envs import (
     LOOP_OFFERS,
     MissingEnv,
     make_envs,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..distributed import parallel
-from ..rollouts.make_envs import longest_episode
+from ..rollouts.envs.make_envs import longest_episode
 
 SHARE = 1 / 2  # of the budget: what the longest episodes of a rollout may take
 

@@ -16,7 +16,7 @@ from ..distributed import parallel
 from ..learner.metrics import evaluation_metrics
 from ..policies import Policy
 from ..rollouts.collector import Collector, OnStep, numpy_actions
-from ..rollouts.make_envs import deals_groups, make_envs, seed_of
+from ..rollouts.envs.make_envs import deals_groups, make_envs, seed_of
 
 
 @torch.no_grad()

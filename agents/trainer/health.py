@@ -6,17 +6,10 @@ import warnings
 from collections import deque
 from typing import Any
 
+from ..core.errors import VerifierError
 from ..core.rollout import NO_VERDICT, Rollout
 
 ENOUGH = 100  # episodes; fewer give a poor estimate of a share
-
-
-class VerifierError(RuntimeError):
-    """The verifier failed on too many episodes; the message says how many and why."""
-
-
-class DivergedError(RuntimeError):
-    """Training cannot go on: weights or updates are not finite, or two policies that should be one differ."""
 
 
 class FailureWatch:

@@ -8,16 +8,18 @@ from typing import Any
 
 import numpy as np
 
-from ..checkpoints.checkpoint import COUNTERS, read_checkpoint, write_checkpoint
+from ..checkpoints.checkpoint import COUNTERS, Checkpoint, read_checkpoint, write_checkpoint
 from ..checkpoints.sharded import write_sharded_checkpoint
-from ..checkpoints.spaces import described
+from ..checkpoints.spaces import described, space_of
+from ..core.checks import check_optional_count
 from ..core.files import reading
 from ..core.settings import check_names, class_named, functions_of
 from ..distributed import parallel
 from ..distributed.parts import whole_parts
 from ..distributed.shards import whole
 from ..policies.base import weights_digest
-from ..rollouts.make_envs import MissingEnv, deals_groups, seed_of
+from ..policies.language.policy_folder import MODEL
+from ..rollouts.envs.make_envs import MissingEnv, deals_groups, named_by_checkpoint, seed_of
 from . import log_entry
 
 
@@ -99,7 +101,7 @@ def load(
     state = saved.training(copied=not settings.get("shard"))
     with reading(path):
         check_names(known, saved.facts["settings"])
-    agent = known(saved.policy, device=device, **saved.arguments(env, trust, settings))
+    agent = known(saved.policy, device=device, **_arguments(saved, env, trust, settings))
     has_env = not isinstance(agent.env, MissingEnv)
     if env is None and has_env:  # without the trust of this call, and with the name of a tokenizer that is gone
         asked = settings.get("env_kwargs", saved.facts["env_kwargs"])
@@ -119,6 +121,57 @@ def load(
     for policy in filter(None, (agent.policy, agent.anchor.reference)):
         policy.adopt_tokenizer(agent.env.metadata)
     return agent
+
+
+def _arguments(saved: Checkpoint, env: Any, trust: bool, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the constructor arguments besides the policy: the saved ones, replaced by those given.
+
+    Args:
+        saved: the checkpoint.
+        env: an environment; None for the saved one, or, if that has no name, one that has its spaces and cannot be
+            played. Another one has its own slots and groups.
+        trust: whether names in the checkpoint may import modules; see `envs.named_by_checkpoint`.
+        settings: keyword arguments that replace saved ones.
+
+    Raises:
+        ValueError: if an environment, trust or a learning rate has to be given.
+    """
+    kept = {"learning_rate": None, **saved.facts["settings"]}
+    for name in [name for name in saved.facts.get("functions", []) if name not in settings]:
+        raise ValueError(f"{str(saved.path)!r} was trained with a function as {name}: pass {name}=...")
+    if env is None and saved.facts["env"] is None:
+        env = _missing_env(saved)
+    if env is None:
+        arguments = {**kept, "env": saved.facts["env"], "env_kwargs": saved.facts["env_kwargs"], **settings}
+        own = saved.facts["env_kwargs"]
+        arguments["env_kwargs"] = named_by_checkpoint(arguments["env"], arguments["env_kwargs"], trust, own)
+        if _has_the_only(saved, arguments["env_kwargs"].get("tokenizer")):
+            arguments["env_kwargs"]["tokenizer"] = str(saved.policy.folder / MODEL)
+    else:
+        arguments = {**kept, "env": env, "num_envs": None, "group_size": None, **settings}
+    if arguments["learning_rate"] is None:
+        raise ValueError(f"{str(saved.path)!r} was trained with a function as learning_rate: pass learning_rate=...")
+    return arguments
+
+
+def _has_the_only(saved: Checkpoint, tokenizer: Any) -> bool:
+    """Tell whether the folder of this tokenizer is gone, but the policy has a copy of it."""
+    copy = saved.policy.folder / MODEL / "tokenizer_config.json"
+    gone = isinstance(tokenizer, str) and Path(tokenizer).is_absolute() and not Path(tokenizer).is_dir()
+    return gone and copy.is_file()
+
+
+def _missing_env(saved: Checkpoint) -> MissingEnv:
+    """Return what stands for an environment that has no name.
+
+    Raises:
+        ValueError: if an earlier version wrote the checkpoint, without the spaces.
+    """
+    spaces = saved.facts.get("spaces") or {}
+    if None in (spaces.get("observation"), spaces.get("action")):
+        raise ValueError(f"{str(saved.path)!r} does not name its environment: pass env=...")
+    size = check_optional_count("group_size", saved.facts["settings"].get("group_size"))
+    return MissingEnv(space_of(spaces["observation"]), space_of(spaces["action"]), size)
 
 
 def _own_moment(state: Mapping[str, Any]) -> tuple[Mapping[str, Any], bool]:

@@ -17,7 +17,7 @@ from ..core.checks import check_count
 from ..distributed import parallel
 from ..learner.learner import Learner
 from ..rollouts.collector import Collector
-from ..rollouts.make_envs import (
+from ..rollouts.envs.make_envs import (
     MissingEnv,
     check_groups,
     make_envs,
@@ -26,7 +26,7 @@ from ..rollouts.make_envs import (
     single_spaces,
     with_tokenizer,
 )
-from ..rollouts.sb3_envs import as_vec_env
+from ..rollouts.envs.sb3_envs import as_vec_env
 from . import log_entry
 
 

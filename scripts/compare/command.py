@@ -140,7 +140,7 @@ def _agents(names: str) -> list[str]:
 
 def _with_defaults(given: dict[str, Any]) -> dict[str, Any]:
     """Return the options with what depends on the environment filled in."""
-    from agents.rollouts.make_envs import find_spec, traits_of
+    from agents.rollouts.envs.make_envs import find_spec, traits_of
 
     from ..setup.model_defaults import warm_start_steps
     from ..setup.settings import is_text
@@ -165,7 +165,7 @@ def _with_defaults(given: dict[str, Any]) -> dict[str, Any]:
 def _check(agents: list[str], given: dict[str, Any]) -> None:
     """Make what every run will make, so that bad input is an error before the first run starts."""
     from agents.core.checks import check_number
-    from agents.rollouts.make_envs import resolve_device
+    from agents.rollouts.envs.make_envs import resolve_device
 
     from ..setup import session, settings
 

@@ -18,9 +18,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from ..setup.memory_plan import is_out_of_memory, out_of_memory
-
 OURS = ("rlenv", "agents", "verifiers", "_rlenv_benchmarks", "_rlenv_labs", __name__.split(".")[0])
+CPU_ALLOCATOR = "can't allocate memory"  # torch's on a CPU raises a plain RuntimeError
+LOWER = {  # phase of a run -> which setting to lower
+    "acting": "--num-envs",
+    "evaluation": "--eval-episodes",
+    "warm start": "--micro-batch-tokens or --sft-batch-size",
+    "training": "--micro-batch-tokens",
+    "optimizer step": "the size of --model",
+}
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _DISK = {*_FULL, errno.EROFS, errno.EIO}  # for any file
 _RUST = re.compile(r"\(os error (\d+)\)")  # safetensors and tokenizers
@@ -40,6 +46,21 @@ def explain(error: BaseException) -> tuple[str, int] | None:
         return out_of_memory(), 1
     reason = _of_disk(error)
     return None if reason is None else (reason, 1)
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Tell whether memory has run out, on a GPU or on the CPU."""
+    import torch
+
+    full = isinstance(error, (MemoryError, torch.OutOfMemoryError))
+    return full or (isinstance(error, RuntimeError) and CPU_ALLOCATOR in str(error))
+
+
+def out_of_memory(phase: str | None = None) -> str:
+    """Return the line about memory that ran out, with the setting to lower."""
+    where = "" if phase is None else f" while in the phase {phase!r}"
+    lower = LOWER[phase] if phase else "--micro-batch-tokens (training) or --num-envs (acting)"
+    return f"out of memory{where}: lower {lower}; rlenv train --dry-run with the same options says what takes how much"
 
 
 def _of_disk(error: BaseException) -> str | None:

@@ -141,7 +141,7 @@ def _on_text(subject: Subject, given: dict[str, Any]) -> dict[str, Any]:
 def _settings(subject: Subject, given: dict[str, Any]) -> dict[str, Any]:
     """Return everything that decides what an evaluation finds."""
     from agents.core.checks import check_number
-    from agents.rollouts.make_envs import resolve_device
+    from agents.rollouts.envs.make_envs import resolve_device
     from rlenv.version import __version__
 
     from .subject import policy_arguments

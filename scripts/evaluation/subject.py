@@ -14,7 +14,7 @@ from agents import make_envs, make_policy
 from agents.checkpoints.checkpoint import read_facts
 from agents.core.files import MANIFEST, whole_folder
 from agents.policies import check_name, find_config
-from agents.rollouts.make_envs import LOOP_OFFERS, named_by_checkpoint, named_by_user, resolve_device
+from agents.rollouts.envs.make_envs import LOOP_OFFERS, named_by_checkpoint, named_by_user, resolve_device
 from rlenv.envs.task import TextGenTask
 
 from ..runs import run_folder

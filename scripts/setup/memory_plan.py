@@ -1,4 +1,4 @@
-"""rlenv train --dry-run: what memory a run needs and whether it fits; and what to say when it did not."""
+"""rlenv train --dry-run: what memory a run needs and whether it fits."""
 
 from __future__ import annotations
 
@@ -10,31 +10,8 @@ from typing import Any
 
 import click
 
+from ..console.errors import LOWER
 from ..runs.torchrun import count_here
-
-CPU_ALLOCATOR = "can't allocate memory"  # torch's on a CPU raises a plain RuntimeError
-LOWER = {  # phase of a run -> which setting to lower
-    "acting": "--num-envs",
-    "evaluation": "--eval-episodes",
-    "warm start": "--micro-batch-tokens or --sft-batch-size",
-    "training": "--micro-batch-tokens",
-    "optimizer step": "the size of --model",
-}
-
-
-def is_out_of_memory(error: BaseException) -> bool:
-    """Tell whether memory has run out, on a GPU or on the CPU."""
-    import torch
-
-    full = isinstance(error, (MemoryError, torch.OutOfMemoryError))
-    return full or (isinstance(error, RuntimeError) and CPU_ALLOCATOR in str(error))
-
-
-def out_of_memory(phase: str | None = None) -> str:
-    """Return the line about memory that ran out, with the setting to lower."""
-    where = "" if phase is None else f" while in the phase {phase!r}"
-    lower = LOWER[phase] if phase else "--micro-batch-tokens (training) or --num-envs (acting)"
-    return f"out of memory{where}: lower {lower}; rlenv train --dry-run with the same options says what takes how much"
 
 
 def dry_run(given: dict[str, Any]) -> None:
@@ -66,7 +43,7 @@ def workload(given: dict[str, Any]) -> tuple[Any, Any]:
     from agents.policies.language.models.loading import config_of
     from agents.policies.language.sharded import check_shard
     from agents.policies.memory.plan import Workload
-    from agents.rollouts.make_envs import resolve_device
+    from agents.rollouts.envs.make_envs import resolve_device
 
     from ..runs import run_folder
     from . import session

@@ -17,7 +17,7 @@ from agents import Agent, Rollout, make_envs
 from agents.checkpoints.checkpoint import read_facts
 from agents.core.checks import MOST_SLOTS, check_count, check_number
 from agents.learner.supervised import WarmStart
-from agents.rollouts.make_envs import LOOP_OFFERS
+from agents.rollouts.envs.make_envs import LOOP_OFFERS
 from rlenv.envs.demonstrations import demonstrate
 from rlenv.envs.task import TextGenTask
 

@@ -131,7 +131,7 @@ def _prepared(given: dict[str, Any]) -> tuple[Any, Any, Any, Any]:
     from agents.core.checks import check_number
     from agents.learner.reward_model import Preferences, make_reward_model
     from agents.policies import NAMES, check_name
-    from agents.rollouts.make_envs import resolve_device
+    from agents.rollouts.envs.make_envs import resolve_device
     from rlenv.problems.preference_pairs import load_pairs, split_pairs
     from rlenv.text.encoder import Encoder
     from rlenv.text.tokenizer import load_tokenizer

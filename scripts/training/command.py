@@ -136,10 +136,9 @@ def _told(job: Any, run_dir: Path, report: bool) -> Iterator[None]:
     from agents import DivergedError, VerifierError
     from agents.core.checks import first_line
 
-    from ..console.errors import explain
+    from ..console.errors import explain, is_out_of_memory, out_of_memory
     from ..console.progress import say
     from ..runs import run_folder as folder
-    from ..setup.memory_plan import is_out_of_memory, out_of_memory
 
     saved = run_dir / folder.CHECKPOINT
     try:

@@ -13,6 +13,7 @@ from agents import Agent, Rollout
 from agents.core.files import reading
 from agents.distributed import parallel
 
+from ..console.errors import is_out_of_memory
 from ..console.progress import Interrupt, SignalError, progress_bar, say
 from ..reports.doctor.live import LiveDoctor
 from ..reports.doctor.reward_rules import CURVE_EPISODES
@@ -22,7 +23,6 @@ from ..runs.run_log import log_layout, log_scalar, log_table, open_log
 from ..runs.trackers import TRACKERS
 from ..setup import session
 from ..setup.agent_names import label
-from ..setup.memory_plan import is_out_of_memory
 from ..setup.settings import is_text, resolved
 from . import panels
 from .callbacks import Evaluations, HeldOutCurve, Histograms, ShowProgress, StopOnReward

@@ -12,7 +12,7 @@ import click
 from agents import Agent
 from agents.core.files import read_table
 from agents.distributed import parallel
-from agents.rollouts.make_envs import named_by_checkpoint
+from agents.rollouts.envs.make_envs import named_by_checkpoint
 
 from ..console.progress import say
 from ..runs import run_folder

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from ...learner.master_weights import HALVES
+from ...core.devices import HALVES
 from .critic import CRITICS
 from .critic import WEIGHTS as CRITIC_WEIGHTS
 from .decoding.merged_adapter import Merged

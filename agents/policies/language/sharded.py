@@ -18,10 +18,10 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 from typing_extensions import override
 
 from ...core.checks import check_flag
+from ...core.devices import HALVES
 from ...core.rollout import Obs, Rollout
 from ...distributed import parallel, parts
 from ...distributed.shards import gathered
-from ...learner.master_weights import HALVES
 from ..base import Policy
 from . import policy_folder
 from .decoding.decoder import Decoder

@@ -22,7 +22,7 @@ from agents.distributed import parallel
 from agents.learner.learner import Learner
 from agents.learner.supervised import demonstration_loss, warm_start
 from agents.policies.base import weights_digest
-from agents.rollouts.make_envs import seed_of
+from agents.rollouts.envs.make_envs import seed_of
 from agents.trainer.proximal import PassesAgent, ProximalAgent
 from rlenv.envs.task import TextGenTask
 from verifiers.function import FunctionVerifier

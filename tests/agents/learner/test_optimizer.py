@@ -10,8 +10,8 @@ from tabular import TabularPolicy
 from tiny_models import text_envs, tiny_policy
 
 from agents import GRPO, PPO, RLOO, Agent, ReinforceBaseline
+from agents.core.errors import DivergedError
 from agents.learner.optimizer import MAX_SKIPPED, PolicyOptimizer
-from agents.trainer.health import DivergedError
 
 NAN, INF = float("nan"), float("inf")
 

@@ -20,8 +20,8 @@ from stable_baselines3.common.vec_env import DummyVecEnv
 from agents import Collector, Reinforce, Rollout
 from agents.core.rollout import NO_VERDICT
 from agents.learner.metrics import evaluation_metrics, rollout_metrics
-from agents.rollouts.make_envs import make_envs
-from agents.rollouts.waiting_envs import WaitingVectorEnv
+from agents.rollouts.envs.make_envs import make_envs
+from agents.rollouts.envs.waiting_envs import WaitingVectorEnv
 from agents.trainer.log_entry import drop_empty, record_metrics
 
 LENGTHS = [1 + (7 * i * i + 3 * i) % 9 for i in range(200)]

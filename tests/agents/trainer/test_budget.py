@@ -9,7 +9,7 @@ from stable_baselines3.common.env_util import make_vec_env
 from tiny_models import text_envs
 
 from agents import GRPO, PPO, RLOO, Agent, Reinforce, ReinforceBaseline
-from agents.rollouts.make_envs import longest_episode
+from agents.rollouts.envs.make_envs import longest_episode
 
 CPU = {"device": "cpu"}
 

@@ -14,7 +14,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 from tiny_models import text_envs, tiny_policy
 
 from agents import Collector, Reinforce, make_envs
-from agents.rollouts.waiting_envs import WaitingVectorEnv
+from agents.rollouts.envs.waiting_envs import WaitingVectorEnv
 
 CPU = torch.device("cpu")
 LENGTHS = [1 + (7 * i * i + 3 * i) % 9 for i in range(200)]

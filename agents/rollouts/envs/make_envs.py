@@ -13,9 +13,9 @@ from gymnasium.envs.registration import EnvSpec, load_env_creator
 from gymnasium.vector import SyncVectorEnv, VectorEnv
 from stable_baselines3.common.vec_env import VecEnv
 
-from ..core.checks import check_count, first_line
-from ..distributed import parallel
-from ..policies import tokenizer_of
+from ...core.checks import check_count, first_line
+from ...distributed import parallel
+from ...policies import tokenizer_of
 from .sb3_envs import FromVecEnv
 from .traits import EnvTraits
 from .waiting_envs import WaitingCartPole, WaitingVectorEnv

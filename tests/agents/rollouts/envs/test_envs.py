@@ -13,7 +13,7 @@ from tiny_models import text_envs, tiny_model
 
 import rlenv  # noqa: F401 (registers TextGen-v0)
 from agents import DAPO, DrGRPO, make_envs
-from agents.rollouts.make_envs import step_limit
+from agents.rollouts.envs.make_envs import step_limit
 
 ENVS = {
     "native vector": (lambda: gym.make_vec("CartPole-v1", num_envs=2), 500),

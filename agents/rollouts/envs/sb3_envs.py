@@ -13,7 +13,7 @@ from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.vec_env import VecEnv
 from typing_extensions import override
 
-from ..core.rollout import map_obs
+from ...core.rollout import map_obs
 from .traits import EnvTraits
 
 END_KEYS = ("terminal_observation", "TimeLimit.truncated")

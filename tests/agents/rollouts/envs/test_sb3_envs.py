@@ -105,7 +105,7 @@ def test_groups_on_them_are_refused() -> None:
 
 
 def test_the_example_of_the_page_runs(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    page = (Path(__file__).parents[3] / "docs" / "environments.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[4] / "docs" / "environments.md").read_text(encoding="utf-8")
     [example] = [each for each in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if "checkpoints" in each]
     monkeypatch.chdir(tmp_path)
     exec(compile(example, "environments.md", "exec"), {})

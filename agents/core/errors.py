@@ -1,0 +1,11 @@
+"""Errors that end a run."""
+
+from __future__ import annotations
+
+
+class VerifierError(RuntimeError):
+    """The verifier failed on too many episodes; the message says how many and why."""
+
+
+class DivergedError(RuntimeError):
+    """Training cannot go on: weights or updates are not finite, or two policies that should be one differ."""
