@@ -63,8 +63,8 @@ Grey is the true gradient, blue what the agent follows on average: its angle is 
 along the true gradient acts like a learning rate.
 
 The figures are exact, not sampled: every possible rollout goes through `Agent.prepare` and `Agent.loss` and is weighted
-by its probability. `test_exact_gradients.py` and `test_exact_family.py` in `tests/agents/algorithms` assert these rows
-and more.
+by its probability. `tests/agents/algorithms/test_exact_gradients.py` and
+`tests/agents/algorithms/test_exact_family.py` assert these rows and more.
 
 ## How to read the tables
 

@@ -1,4 +1,4 @@
-"""Writes scripts/known.json: names and defaults that `--help` and shell completion show without their packages."""
+"""Writes scripts/console/known.json: what `--help` and shell completion show without importing the packages."""
 
 import json
 

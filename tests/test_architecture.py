@@ -6,13 +6,12 @@ import inspect
 import re
 import subprocess
 import sys
-from functools import cache
 from pathlib import Path
 
 import pytest
+from imports import ROOT, SOURCES, circle, floors, house, modules, nodes, rooms
 
-ROOT = Path(__file__).parent.parent
-PACKAGES = ("rlenv", "agents", "verifiers", "scripts", "labs", "benchmarks", "examples")
+SHELVES = {"agents.algorithms", "verifiers.builtin", "labs", "benchmarks"}  # one kind of thing per file
 PRIVATE = {"scripts", "_rlenv_scripts", "labs", "_rlenv_labs", "benchmarks", "_rlenv_benchmarks"}
 FORBIDDEN = {
     "verifiers": {"torch", "numpy", "transformers", "gymnasium", "rlenv", "agents", *PRIVATE},
@@ -33,13 +32,6 @@ PICKLES = {  # what a process sends to the child that it has started, never back
     "verifiers/builtin/code/verifier.py": {"marshal"},
     "verifiers/builtin/code/harness.py": {"marshal"},
 }
-SOURCES = [path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py"))]
-
-
-@cache
-def nodes(source: str) -> tuple[ast.AST, ...]:
-    """Return the syntax tree of a source text and all in it; the whole code is parsed once, not by every test."""
-    return tuple(ast.walk(ast.parse(source)))
 
 
 def imported(source: str) -> set[str]:
@@ -65,49 +57,45 @@ def test_the_import_rule_sees_every_form():
     assert imported(source) == {"agents", "rlenv", "verifiers"}
 
 
-def modules(sources):
-    """Return {module: module's imports} of the sources, {module: (source text, whether it is an __init__.py)}.
-
-    Every import counts, nested ones and those under TYPE_CHECKING too. `from package import name` depends on the module
-    `package.name` if there is one, else on the package. That a package's __init__.py imports its own files is not
-    counted: they may import each other through it.
-    """
-    graph = {}
-    for name, (source, is_package) in sources.items():
-        base = name.split(".") if is_package else name.split(".")[:-1]
-        found = set()
-        for node in nodes(source):
-            if isinstance(node, ast.Import):
-                found |= {alias.name for alias in node.names}
-            elif isinstance(node, ast.ImportFrom):
-                stem = base[: len(base) - node.level + 1] if node.level else []
-                module = ".".join([*stem, *([node.module] if node.module else [])])
-                found |= {
-                    f"{module}.{alias.name}" if f"{module}.{alias.name}" in sources else module for alias in node.names
-                }
-        own = {other for other in found if is_package and other.startswith(f"{name}.")}
-        graph[name] = (found & sources.keys()) - own - {name}
-    return graph
-
-
-def circle(graph):
-    """Return modules that import each other in a ring; none if the imports can be put in an order."""
-    left = dict(graph)
-    while True:
-        needed = set().union(*left.values())
-        free = [name for name, needs in left.items() if not needs & left.keys() or name not in needed]
-        if not free:
-            return sorted(left)
-        for name in free:
-            del left[name]
-
-
 def test_imports_have_no_circle():
-    sources = {}
+    assert circle(house()) == []
+
+
+def packages():
+    """Return the folders of the code that hold modules, dotted."""
+    return sorted({".".join(path.parent.relative_to(ROOT).parts) for path in SOURCES})
+
+
+def test_no_folder_is_crowded():
+    """At most ten rooms, files and subfolders, so that a folder is read at a glance; shelves hold one kind of thing."""
+    graph = house()
+    sizes = {folder: len(rooms(graph, folder)) for folder in packages() if folder not in SHELVES}
+    assert {folder: size for folder, size in sizes.items() if size > 10} == {}
+
+
+def test_no_import_runs_back_up():
+    """The rooms of each folder stand on those below them, whatever their own rooms import."""
+    graph = house()
+    assert {folder: ring for folder in packages() if (ring := circle(rooms(graph, folder)))} == {}
+
+
+@pytest.mark.parametrize(("package", "most"), [("agents", 6), ("scripts", 6)])
+def test_the_house_is_not_high(package, most):
+    """Besides agents/__init__.py, which gathers the public names from all floors."""
+    assert floors(rooms(house(), package)) <= most
+
+
+def test_rooms_that_import_each_other_through_their_files_are_found():
+    graph = {"p": set(), "p.a.x": {"p.b.y"}, "p.b.y": set(), "p.b.z": {"p.a.x"}}
+    assert circle(graph) == [] and circle(rooms(graph, "p")) == ["a", "b"]
+    assert floors(rooms({"p.a.x": {"p.b.y"}, "p.b.y": {"p.c"}, "p.c": set()}, "p")) == 3
+
+
+def test_every_folder_says_what_belongs_there():
     for path in SOURCES:
-        name = ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
-        sources[name] = (path.read_text(encoding="utf-8"), path.name == "__init__.py")
-    assert circle(modules(sources)) == []
+        if path.name == "__init__.py":
+            said = (ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or "").splitlines()
+            assert said and said[0].endswith("."), path
 
 
 def test_a_circle_is_found_at_any_depth():

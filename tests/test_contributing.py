@@ -35,7 +35,7 @@ def test_every_file_that_the_page_names_exists():
 
 
 def test_every_package_of_the_house_is_on_the_map():
-    block = PAGE.partition("## The packages")[2].partition("```")[0]
+    block = PAGE.partition("## The house")[2].partition("```")[0]
     assert set(FOLDERS) - {"docs"} <= set(re.findall(r"^    (\w+)/", block, re.MULTILINE))
 
 

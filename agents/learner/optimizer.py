@@ -42,7 +42,7 @@ class PolicyOptimizer:
 
     Attributes:
         adam: the optimizer of torch.
-        weights: what it trains; see `masters.py`.
+        weights: what it trains; see `master_weights.py`.
         rate: the present learning rate.
         remaining: the progress that remains, 1 at the start and 0 at the end.
         skipped: updates in a row with a loss, a log-probability or a gradient that was not finite.

@@ -1,4 +1,4 @@
-"""The slots of several agents, stepped together for `stacked.Stack`: who plays what, and the rollouts made of it."""
+"""The slots of several agents, stepped together for `seed_stack.Stack`: who plays what, and the rollouts made of it."""
 
 from __future__ import annotations
 

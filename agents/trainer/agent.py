@@ -64,7 +64,7 @@ class Agent(Surface):
 
     Raises:
         ValueError: for a hyper-parameter out of range, an unknown policy, environment or device, or groups that do
-            not fit the environment, the episodes of an update or the algorithm (see `envs.check_groups`).
+            not fit the environment, the episodes of an update or the algorithm (see `make_envs.check_groups`).
         TypeError: for an unknown keyword argument, with the closest match and what is allowed.
     """
 

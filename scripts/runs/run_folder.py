@@ -29,8 +29,8 @@ import click
 from agents.checkpoints.checkpoint import read_checkpoint
 from agents.core.files import Lock, read_table, sync, versions, whole_folder
 
-from .logged import read_json
 from ..console.progress import say
+from .logged import read_json
 from .run_files import CONFIG, EPISODES, REPORT, RESULT, SAMPLES, fresh, runs_in, write_text
 from .run_log import CSV, EVENTS, event_files
 

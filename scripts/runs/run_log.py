@@ -17,10 +17,10 @@ from typing_extensions import override
 
 from agents.core.files import sync
 
-from .logged import mended_lines
 from ..console.progress import say
-from .run_files import CSV, EPISODES, write_text
 from ..console.terminal import plain
+from .logged import mended_lines
+from .run_files import CSV, EPISODES, write_text
 
 DAMAGED_CSV = f"damaged-{CSV}"
 EVENTS = "events.out.tfevents*"

@@ -85,7 +85,7 @@ class Job:
 
     @property
     def phase(self) -> str:
-        """What the run is doing, by the names in `memory.LOWER`."""
+        """What the run is doing, by the names in `errors.LOWER`."""
         if self.evaluating:
             return "evaluation"
         if "warm_start" not in self.state or "imitation" in self.state:

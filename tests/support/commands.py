@@ -30,7 +30,9 @@ import transformers.models.llama.modeling_llama
 
 import agents
 import rlenv.envs.vector
-from _rlenv_scripts import job, progress, session, settings, tracking
+from _rlenv_scripts.console import progress
+from _rlenv_scripts.setup import session, settings
+from _rlenv_scripts.training import job, tracking
 from _rlenv_scripts.main import main
 
 

@@ -155,7 +155,7 @@ class LanguageModelPolicy(Policy):
 
     @override
     def release(self) -> None:
-        """Free packed copies of weights (`packed.py`) and mark those that contain an adapter (`merging.py`) as old.
+        """Free packed copies of weights (`packed.py`), and mark those with an adapter (`merged_adapter.py`) as old.
 
         The next rollout makes new ones, whether or not torch has counted how the weights changed.
         """

@@ -88,7 +88,7 @@ class Shape:
         attention: "sdpa", "eager" or None.
         critic: "head", "separate" or None.
         entropy: whether the loss needs entropies.
-        activation_checkpointing: see `recompute.py`.
+        activation_checkpointing: see `checkpointing.py`.
         lora_rank: of an adapter, see `adapters.py`; None without one.
         lora_targets: its layers.
         device: where the run takes place.

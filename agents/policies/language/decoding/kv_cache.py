@@ -24,7 +24,7 @@ class SlotLayer(CacheLayerMixin):
         self.num_rows, self.max_length = num_rows, max_length
         self.window, self.ragged = 0, True
         self.positions = torch.empty(0, dtype=torch.int64)
-        self.stem: Any = None  # a `stems.Stem`: first columns that some rows share
+        self.stem: Any = None  # a `prefix_attention.Stem`: first columns that some rows share
 
     @override
     def lazy_initialization(self, key_states: torch.Tensor, value_states: torch.Tensor) -> None:

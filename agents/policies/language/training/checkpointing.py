@@ -31,7 +31,7 @@ def recomputed_layers(
     """Within the context, layers keep their inputs only, as long as gradients are recorded.
 
     transformers does the same in training mode alone, which would turn dropout on. Afterwards the model is as before,
-    so that decode steps and captured graphs stay valid (`decode_step.Layout`).
+    so that decode steps and captured graphs stay valid (`step.Layout`).
 
     Args:
         part: of the model, with the layers in it.

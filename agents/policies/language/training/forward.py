@@ -4,7 +4,7 @@ A context is a prompt and the tokens chosen after it. Episodes of one prompt sha
 they differ, so the contexts of a batch form trees. A tree is read as one row: each token occurs once, its position is
 its depth, and it attends to its ancestors only. So it depends on exactly the tokens that it depends on in a row of one
 episode: log-probabilities and gradients are the same, with less work. Many tokens are read as one row with attention of
-its own (`forest.py`), few tokens or models with other attention as rows of trees with a mask.
+its own (`tree_attention.py`), few tokens or models with other attention as rows of trees with a mask.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Reading:
             model: the policy's.
             part: of it, or the critic's trunk.
             name: of the output.
-            recompute: whether the backward pass computes each layer again; see `recompute.py`.
+            recompute: whether the backward pass computes each layer again; see `checkpointing.py`.
         """
         inputs: dict[str, Any] = {}
         if self.forest is not None:  # which needs no mask; a mask of four dimensions keeps transformers from making one

@@ -1,0 +1,1 @@
+"""A run folder and all that is in it: written, read, watched."""
