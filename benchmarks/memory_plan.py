@@ -43,7 +43,7 @@ CASES: dict[str, tuple[str, str, dict[str, Any], dict[str, Any]]] = {  # agent, 
 
 
 def main() -> None:
-    """Print a row per case, each measured in a process of its own."""
+    """Print a row per case, each measured in a fresh process."""
     print("| case | parameters | planned, MiB | measured, MiB | planned / measured | phase of the peak |")
     print("|---|---|---|---|---|---|")
     for case in CASES:

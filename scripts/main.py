@@ -19,7 +19,7 @@ from .console.errors import explain, reader_gone, take_streams, thread_faults, w
 from .console.hints import hint_of
 from .runs import torchrun
 
-COMMANDS = {  # name: its module and attribute, imported when it is used, and what `rlenv --help` says of it
+COMMANDS = {  # name: its module and attribute, imported when it is used, and its line in `rlenv --help`
     "train": ("training.command:train", "Train an agent: a warm start, reinforcement learning, evaluation."),
     "sft": ("training.sft:sft", "Imitate a verifier's demonstrations, or the answers in a file."),
     "reward-model": ("tools.reward_model:reward_model", "Learn from pairs which of two answers is better."),

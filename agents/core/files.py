@@ -16,7 +16,7 @@ import torch
 
 try:
     import fcntl
-except ImportError:  # Windows: there, nobody is kept out
+except ImportError:  # Windows: without locks
     fcntl = None  # type: ignore[assignment]
 
 MANIFEST = "manifest.json"

@@ -192,7 +192,7 @@ class Batch(Rollout):
         return cls(**{entry.name: getattr(rollout, entry.name) for entry in fields(Rollout)} | tensors)
 
     def by_step(self) -> Batch:
-        """Return each learnable step as an episode of its own [M, 1], for policies that observe every step."""
+        """Return each learnable step as a separate episode [M, 1], for policies that observe every step."""
         rows, times = self.learnable.nonzero(as_tuple=True)
         source = replace(self, final_observations=None, final_values=None)
         parts: dict[str, Any] = {}

@@ -156,7 +156,7 @@ def put_in(wanted: Mapping[Part, torch.Tensor]) -> None:
 
 
 def whole_parts(state: Any) -> Any:
-    """Return a nested state with whole tensors in place of `Part`s, which nobody has asked for since it was loaded."""
+    """Return a nested state with whole tensors in place of `Part`s that were not used since loading."""
     if isinstance(state, dict):
         return {key: whole_parts(item) for key, item in state.items()}
     if type(state) in (list, tuple):
@@ -165,7 +165,7 @@ def whole_parts(state: Any) -> Any:
 
 
 def _described(file: Path) -> Any:
-    """Return what the parts say of each tensor.
+    """Return what the parts record about each tensor.
 
     Raises:
         ValueError: if they do not make up whole tensors.

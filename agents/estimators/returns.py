@@ -11,7 +11,7 @@ def return_to_go(rewards: torch.Tensor, mask: torch.Tensor, gamma: float = 1.0) 
         G_t = r_t + γ G_{t+1}                                                     (Sutton & Barto 2018, eq. 3.9)
 
     Args:
-        rewards: [N, T]; what stands in masked cells has no effect.
+        rewards: [N, T]; masked cells are ignored.
         mask: which steps exist, bool [N, T].
         gamma: γ, 0 to 1.
 
@@ -30,7 +30,7 @@ def discounted_sum(rewards: torch.Tensor, mask: torch.Tensor, gamma: float = 1.0
         F_t = γ F_{t-1} + r_t
 
     Args:
-        rewards: [N, T]; what stands in masked cells has no effect.
+        rewards: [N, T]; masked cells are ignored.
         mask: which steps exist, bool [N, T].
         gamma: γ, 0 to 1.
 
@@ -46,7 +46,7 @@ def episode_return(rewards: torch.Tensor, mask: torch.Tensor, gamma: float = 1.0
         R = Σ_t γ^t r_t                                                           (Williams 1992, episodic REINFORCE)
 
     Args:
-        rewards: [N, T]; what stands in masked cells has no effect.
+        rewards: [N, T]; masked cells are ignored.
         mask: which steps exist, bool [N, T].
         gamma: γ, 0 to 1.
 
@@ -71,8 +71,8 @@ def generalized_advantage(
     λ = 1 is the return-to-go less V(s_t), λ = 0 the one-step error.
 
     Args:
-        rewards: [N, T]; what stands in masked cells has no effect.
-        values: V(s_t), constants [N, T]; the same.
+        rewards: [N, T]; masked cells are ignored.
+        values: V(s_t), without gradient [N, T]; masked cells are ignored.
         mask: which steps exist, bool [N, T].
         gamma: γ, 0 to 1.
         gae_lambda: λ, 0 to 1.

@@ -44,7 +44,7 @@ def standardize_groups(
     equal returns, have A = 0.
 
     Args:
-        returns: [N, T]; what stands in masked cells has no effect on others' steps.
+        returns: [N, T]; masked cells do not change other steps.
         rollout: for its groups and which episodes count.
         scale: "group", or "batch" for the standard deviation of all returns of the rollout (arXiv:2508.08221), so
             that a group in which one episode differs gains no weight.
@@ -64,7 +64,7 @@ def whiten(values: torch.Tensor, mask: torch.Tensor, eps: float = 1e-8) -> torch
     The standard deviation is the population's (divided by the number of steps).
 
     Args:
-        values: [N, T]; what stands in masked cells has no effect.
+        values: [N, T]; masked cells are ignored.
         mask: steps that count, bool [N, T].
         eps: ε.
 

@@ -235,7 +235,7 @@ class Learner:
         )
 
     def _evaluated(self, rollout: Rollout) -> Rollout:
-        """Return the rollout with what the reference and the critic say of it."""
+        """Return the rollout with the reference's KL and the critic's values."""
         rollout = self.anchor.add_kl_penalty(self.policy, rollout, self.micro_batches)
         return self._add_values(rollout) if self.uses_critic else rollout
 

@@ -55,7 +55,7 @@ class MasterWeights:
 
     @torch.no_grad()
     def copy_down(self) -> None:
-        """Round the masters to the weights that act, and drop their gradients, which nobody reads."""
+        """Round the masters to the weights that act, and drop their gradients, which are not read."""
         for parameter, master in self._copied:
             parameter.copy_(master)
             master.grad = None

@@ -61,7 +61,7 @@ def evaluate(
     if seed is not None:
         collector.seed(seed_of(collector.envs, seed))
         generator = torch.Generator(generator.device).manual_seed(parallel.own_seed(seed))
-    policy.release()  # nobody may have noticed how weights changed since
+    policy.release()  # weights may have changed without being counted
     policy = policy.whole()
     count = parallel.share(check_count("num_episodes", num_episodes, low=parallel.size()))
 

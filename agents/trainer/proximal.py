@@ -47,7 +47,8 @@ class PassesAgent(Agent):
 
     Args:
         num_epochs: passes over a rollout. None: 1, except for PPO (`defaults.py`).
-        num_minibatches: optimizer steps per pass, at most the number of episodes (or steps). None: the same.
+        num_minibatches: optimizer steps per pass, at most the number of episodes (or steps). None: as for
+            `num_epochs`.
     """
 
     reductions = {"train/clip_fraction": Reduce.MEAN}

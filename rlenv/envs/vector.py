@@ -240,7 +240,7 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
         return flags.nonzero()[:, 0].tolist()
 
     def _start(self, rows: list[int]) -> Info:
-        """Start the next episodes of the stream in these slots; the curriculum hears of late verdicts before."""
+        """Start the next episodes of the stream in these slots; the curriculum gets late verdicts before."""
         if self._late is not None and self._late.hear is not None:
             self._late.tell(everything=not np.delete(self._running, rows).any())
         numbers = range(self._next_episode, self._next_episode + len(rows))

@@ -73,7 +73,7 @@ class PlainProgress:
         title: of the work.
         total: the amount of work.
         done: what was done before.
-        passing: whether the end is no reason for a line.
+        passing: whether to print nothing at the end.
     """
 
     def __init__(self, title: str, total: int, done: int = 0, passing: bool = False) -> None:
@@ -128,7 +128,7 @@ def _span(seconds: float) -> str:
 
 
 class SignalError(Exception):
-    """Work that nobody needs to finish was ended by a signal."""
+    """Work that need not be finished was ended by a signal."""
 
 
 class Interrupt:

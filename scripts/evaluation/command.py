@@ -220,7 +220,7 @@ def _play(subject: Subject, file: Any, given: dict[str, Any]) -> None:
 
 
 def _load(subject: Subject, given: dict[str, Any], content: str) -> Loaded:
-    """Return the policy, in every process the same.
+    """Return the policy, equal in all processes.
 
     Args:
         content: that it must have, of `Subject`.

@@ -161,7 +161,7 @@ def _columns(folder: Path, ended: bool) -> dict[str, np.ndarray]:
 
 
 def _checked(row: dict[str, Any]) -> dict[str, Any]:
-    """Return a row with exactly what a page shows, each of its own kind."""
+    """Return a row with exactly what a page shows, each of the right type."""
     steps = len(row["texts"])
     credit = row["advantages"]
     if len(row["log_probs"]) != steps or (credit is not None and len(credit) != steps):

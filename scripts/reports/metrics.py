@@ -19,7 +19,7 @@ class Metric:
         share: whether it is a share, shown in percent.
         only_above: a column that must exceed 1 somewhere, or the metric says nothing.
         double_of: a column that may be the same throughout, whose chart says both then.
-        noise: what rounding alone makes of it, at most, where weights have 32 bits, and where they have 16.
+        noise: what rounding alone makes of it, at most: with 32-bit weights, and with 16-bit weights.
     """
 
     column: str

@@ -1,4 +1,4 @@
-"""Samples of a report: tokens with their shades, and text that is shown as the data that it is."""
+"""Samples of a report: tokens with their shades, and text escaped for HTML."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from ..console.progress import say
 
 T = TypeVar("T")
 NAMED = 5  # numbers of damaged lines in a message
-NO_TEXT = "\N{REPLACEMENT CHARACTER}"  # for bytes that are not UTF-8; nothing that is logged has it
+NO_TEXT = "\N{REPLACEMENT CHARACTER}"  # for bytes that are not UTF-8; logs never contain it
 
 
 def tell(text: str) -> None:

@@ -151,7 +151,7 @@ def candidates(run: Path) -> list[Path]:
 
 
 def newest_whole(run: Path) -> Path | None:
-    """Return the newest checkpoint whose files are what was written; None if there is no checkpoint yet.
+    """Return the newest checkpoint whose files are what was written; None before the first checkpoint.
 
     Damaged ones are named on stderr, one line each.
 

@@ -60,8 +60,8 @@ class Table(CSVOutputFormat):
 def open_log(folder: Path, place: dict[str, Any] | None = None, name: str = "run") -> Logger:
     """Return a logger that writes progress.csv and events.
 
-    TensorBoard names a run after its folder below --logdir, and "." if that is the folder itself. So the events are in
-    a folder of their own; those of earlier versions, beside progress.csv, are continued there.
+    TensorBoard names a run after its folder below --logdir, and "." if that is the folder itself. So the events have
+    a separate folder; those of earlier versions, beside progress.csv, are continued there.
 
     Args:
         folder: the run folder.

@@ -20,7 +20,7 @@ SHARE = 0.8  # of the free memory, that a run may plan with
 
 
 def fill_in(given: dict[str, Any]) -> dict[str, Any]:
-    """Return the options of a run with what suits its model, for those that nobody gave.
+    """Return the options of a run with what suits its model, for those that were not given.
 
     A model of your own gets no warm start. A large one gets passes that fit the free memory; the number of tokens is
     kept in the run's options, so that the run is the same when it is repeated or resumed elsewhere.
@@ -52,7 +52,7 @@ def warm_start_steps(given: dict[str, Any]) -> int:
 
 
 def _fitting_tokens(given: dict[str, Any]) -> int | None:
-    """Return how many tokens of a large model fit into one pass; None if all do, or nobody knows."""
+    """Return how many tokens of a large model fit into one pass; None if all do, or it is unknown."""
     from agents.policies.memory import plan as memory
 
     model = run_folder.model_of(given["model"])
@@ -67,7 +67,7 @@ def _fitting_tokens(given: dict[str, Any]) -> int | None:
 
 
 def announce(agent: Agent, given: dict[str, Any]) -> None:
-    """Print one line about the defaults that were chosen for a model of one's own, or for a large one."""
+    """Print one line about the defaults that were chosen for a model of the user, or for a large one."""
     if not is_text(given["env_id"]):
         return
     policy: Any = agent.policy

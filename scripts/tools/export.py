@@ -134,7 +134,7 @@ def upload(folder: Path, repo: str, private: bool = False) -> str:
     from huggingface_hub import HfApi
     from huggingface_hub.errors import HfHubHTTPError
 
-    faults: Any = (OSError, ValueError, *HfHubHTTPError.__bases__)  # its HTTP library has errors of its own
+    faults: Any = (OSError, ValueError, *HfHubHTTPError.__bases__)  # its HTTP library raises other errors
     hub = HfApi()
     try:
         url = hub.create_repo(repo, private=private or None, exist_ok=True)

@@ -172,7 +172,7 @@ def draw_curve(log: Path, path: Path) -> bool:
 
 
 def _shared(value: Any) -> str:
-    """Return a value as text, without the folders of this machine: they are nobody else's business."""
+    """Return a value as text, without the folders of this machine, which are private."""
     shared = _without_folders(value)
     return shared if isinstance(shared, str) else json.dumps(shared)
 

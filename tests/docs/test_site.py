@@ -46,7 +46,9 @@ def check_that_every_page_is_there(site):
 def check_that_links_into_the_repository_lead_to_pages_that_show_the_files(site):
     text = (site / "papers.html").read_text(encoding="utf-8")
     assert 'href="source/tests/agents/algorithms/test_exact_family.py.html"' in text
-    shown = (site / "source" / "tests" / "agents" / "algorithms" / "test_exact_family.py.html").read_text(encoding="utf-8")
+    shown = (site / "source" / "tests" / "agents" / "algorithms" / "test_exact_family.py.html").read_text(
+        encoding="utf-8"
+    )
     assert "test_rloo_is_exact" in shown
 
 

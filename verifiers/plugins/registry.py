@@ -46,8 +46,8 @@ def trusting(trust: bool) -> Iterator[None]:
     """Set whether verifiers made in this block, and those inside them, may be of unregistered kinds.
 
     Args:
-        trust: False for names that come from a checkpoint: only registered verifiers are allowed. A block inside
-            such a block is not trusted either.
+        trust: False for names that come from a checkpoint: only registered verifiers are allowed. It holds in
+            nested blocks, too.
     """
     token = _TRUST.set(trust and _TRUST.get())
     try:

@@ -1,6 +1,6 @@
 """Verifiers in files and folders that are not installed: found by path, here and in worker processes.
 
-A module of the user has a finder of its own, which Python asks after all others. So a file next to the user's cannot
+A module of the user has a separate finder, which Python asks after all others. So a file next to the user's cannot
 take the place of an installed package, and the module search path stays as it is.
 """
 

@@ -18,7 +18,7 @@ class NormalizedObservations(FlattenExtractor):
 
     A normalizing wrapper changes its statistics with every step, and each evaluation, prediction and checkpoint has to
     get a copy of them. As buffers of the policy they are saved, copied and loaded with its weights, and they stand
-    still while a rollout is collected and trained on, so that acting and training see the same.
+    still while a rollout is collected and trained on, so that acting and training see equal observations.
 
     Args:
         observation_space: of one environment.

@@ -25,7 +25,7 @@ class Critic(nn.Module):
 
     Args:
         model: the policy's model; a separate critic starts as a copy of its trunk, and shares weights that are not
-            trained: with an adapter, it has an adapter of its own on the same base.
+            trained: with an adapter, it has a separate adapter on the same base.
         separate: whether the critic has its own trunk.
     """
 

@@ -13,7 +13,7 @@ from .policy import LanguageModelPolicy
 
 
 class SampledPolicy(LanguageModelPolicy):
-    """Shares the model of a policy, and samples it at its own temperature from the nucleus of its own top_p.
+    """Shares the model of a policy, and samples it at another temperature from the nucleus of top_p.
 
     The policy itself stays as it is. Greedy actions are the same: neither setting moves the likeliest token.
 

@@ -145,7 +145,7 @@ class LanguageModelPolicy(Policy):
         if self._layout is None or not self._layout.holds(thorough=True):
             self._renew_step()
         assert self._layout is not None
-        self.release()  # nobody may have noticed how weights changed since
+        self.release()  # weights may have changed without being counted
         parts = (self._actor, self._step, self._choose, num_envs, self.max_length)
         if self.device.type != "cuda":
             return ContextDecoder(*parts) if self.share_contexts else Decoder(*parts)

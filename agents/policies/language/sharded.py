@@ -171,7 +171,7 @@ class ShardedPolicy(LanguageModelPolicy):
 
     @override
     def frozen_copy(self) -> Self:
-        """Return a frozen copy, dealt out as well; with an adapter it has a base of its own."""
+        """Return a frozen copy, dealt out as well; with an adapter it has a separate base."""
         self.release()
         plain = self.whole()
         self.release()  # what becomes the copy is not to be acted with
@@ -264,7 +264,7 @@ class _Weights:
         """Return the copy with the present weights; another one only if they have changed since the last call."""
         version = sum(shard._version for shard in self._shards.values())
         if self._whole is None or self._whole[0] != version:
-            self._whole = None  # before the next one is made: there is no room for two
+            self._whole = None  # before the next one is made: two may not fit the memory
             plain = self.put_together(self.device, here=True)
             assert plain is not None
             self._whole = version, plain

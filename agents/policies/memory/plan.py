@@ -99,7 +99,7 @@ class _Held:
         )
         if work.shards == 1:
             return held
-        if work.reference:  # it has a base of its own then
+        if work.reference:  # with a separate base
             held = replace(held, reference=sizes.nbytes)
         parts = {name: -(-size // work.shards) for name, size in vars(held).items()}
         return cls(**parts | {"whole": sizes.nbytes, "gathered": 3 * sizes.rest + 5 * sizes.layer})
@@ -135,7 +135,7 @@ def plan(config: PretrainedConfig, work: Workload) -> Plan:
         "training": held.always + _pass(held, sizes, trained, again) + rollout,
         "optimizer step": held.always + held.gradients + _step(sizes, work) + rollout,
     }
-    if work.imitated:  # has an optimizer of its own, before the run's has moments
+    if work.imitated:  # has a separate optimizer, before the run's has moments
         part = work.rows(work.imitated)
         split = part < work.imitated or work.shards > 1
         learned = trace.training(config, replace(work, critic=None, entropy=False), part, split)

@@ -166,7 +166,7 @@ def read_run(folder: Path) -> History:
 
 
 def read_metrics(table: Path) -> dict[str, Series]:
-    """Return the series in a progress.csv, none if there is no file; cells empty or not finite are left out."""
+    """Return the series in a progress.csv, none without that file; cells empty or not finite are left out."""
     if not table.is_file():
         return {}
     found: dict[str, tuple[array[int], array[float]]] = {}  # a long table as objects takes a hundred MB

@@ -25,7 +25,7 @@ CURVE_EPISODES = 64  # at least, in each evaluation of the curve that a run make
 def answers_cut_off(run: History) -> Finding | None:
     """Most texts, or ever more of them, are cut at max_new_tokens: the verdict is on a part of the answer.
 
-    Control may run to its time limit, and so may texts that are right all the same.
+    Episodes of control may run to their time limit, and right texts may be cut off, too.
     """
     cut = run["rollout/truncated_frac"]
     if not run.is_text or not cut or run.solved:

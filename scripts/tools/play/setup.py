@@ -63,7 +63,7 @@ def _arguments(given: dict[str, Any]) -> dict[str, Any]:
 
 
 def _make(env_id: str, env_kwargs: Mapping[str, Any], given: Mapping[str, Any]) -> gym.Env:
-    """Return one environment that renders what will be shown: pictures, or text where it has its own."""
+    """Return one environment that renders what will be shown: pictures, or its own text."""
     kwargs = {name: value for name, value in env_kwargs.items() if name not in BATCHED}
     if settings.is_text(env_id):
         kwargs |= {"group_size": 1, "first_problem": 0, "curriculum": None, "flag_errors": True}

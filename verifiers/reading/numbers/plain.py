@@ -1,4 +1,4 @@
-"""Numbers in text: which number a line gives, and whether it gives one at all."""
+"""Numbers in text: which number a line gives, if any."""
 
 from __future__ import annotations
 
