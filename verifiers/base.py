@@ -7,13 +7,15 @@ import random
 import string
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from .conversation import Message, as_conversation, text_of
 
 MAX_REWARD = 3.4028234663852886e38  # of float32, which trainers calculate in
 ROUNDING = 1e-6  # relative; a reward this little outside its range is inside
-FAILURES = ("error", "timeout")  # statuses that say that the verifier failed
+Status = Literal["ok", "timeout", "error", "not_applicable"]
+STATUSES: tuple[Status, ...] = get_args(Status)
+VERIFIER_FAILED = ("error", "timeout")
 
 
 @dataclass(frozen=True)
@@ -58,17 +60,19 @@ class Verdict:
         reason: what went wrong, in one line, if the status is not "ok".
 
     Raises:
-        ValueError: if the reward is NaN or beyond ±3.4e38.
+        ValueError: if the reward is NaN or beyond ±3.4e38, or for an unknown status.
     """
 
     reward: float
     parts: Mapping[str, float] = field(default_factory=dict)
-    status: Literal["ok", "timeout", "error", "not_applicable"] = "ok"
+    status: Status = "ok"
     reason: str = ""
 
     def __post_init__(self) -> None:
         if not abs(self.reward) <= MAX_REWARD:
             raise ValueError(f"a verdict's reward must be a finite number in float32, got {self.reward!r}")
+        if self.status not in STATUSES:
+            raise ValueError(f"unknown status {self.status!r}; allowed: {', '.join(STATUSES)}")
 
 
 class Completion(str):

@@ -9,7 +9,7 @@ from typing import Any
 
 from typing_extensions import override
 
-from .base import FAILURES, MAX_REWARD, Problem, Verdict, Verifier, checked
+from .base import MAX_REWARD, VERIFIER_FAILED, Problem, Verdict, Verifier, checked
 from .isolation.workers.pool import WorkerPool, make_pool
 from .plugins.registry import make_verifier, register_verifier
 
@@ -82,7 +82,7 @@ class Weighted(Verifier):
         return bool(wanted) and all(self.parts[name].is_success(_part(verdict, name)) for name in wanted)
 
     def _sum(self, verdicts: dict[str, Verdict]) -> Verdict:
-        for status in FAILURES:
+        for status in VERIFIER_FAILED:
             for name, verdict in verdicts.items():
                 if verdict.status == status:
                     return Verdict(0.0, status=verdict.status, reason=f"{name}: {verdict.reason}")

@@ -10,7 +10,7 @@ from stable_baselines3.common.callbacks import BaseCallback
 from typing_extensions import override
 
 from ..core.checks import Scheduled, check_count, check_flag
-from ..core.rollout import Batch, Rollout, join
+from ..core.rollout import NOT_APPLICABLE, Batch, Rollout, join
 from ..estimators import aggregation, returns, scaling
 from ..rollouts.envs.make_envs import step_limit
 from ..trainer.proximal import ClipSettings, ProximalAgent
@@ -82,7 +82,7 @@ class DAPO(ProximalAgent):
     def prepare(self, rollout: Rollout) -> Batch:
         rows = self._has_gradient(rollout).nonzero()[:, 0][: self.episodes_per_update]
         if len(rows) == 0:
-            return super().prepare(replace(rollout, valid=torch.zeros_like(rollout.valid)))
+            return super().prepare(replace(rollout, status=torch.full_like(rollout.status, NOT_APPLICABLE)))
         batch = super().prepare(rollout.select(rows))
         cut = batch.truncated[:, None] & self.mask_truncated
         weights = self.weights(batch.learnable & ~cut).to(batch.weights)

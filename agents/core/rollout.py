@@ -14,7 +14,9 @@ from typing import Any, Self, TypeVar
 import torch
 
 Obs = torch.Tensor | dict[str, torch.Tensor]
-NO_VERDICT = ("timeout", "error", "not_applicable")
+STATUSES = ("ok", "timeout", "error", "not_applicable")  # of verdicts; `Rollout.status` has their numbers
+OK, TIMEOUT, ERROR, NOT_APPLICABLE = range(len(STATUSES))
+FAILURES = STATUSES[1:]  # for which an episode has no verdict
 EARNED = "earned"  # in `extras`
 STEPWISE = {"observations", "actions", "log_probs", "rewards", "mask", "values", "ref_log_probs"}  # [N, T, ...]
 STEPWISE |= {"advantages", "weights", "value_targets"}  # of a batch
@@ -39,11 +41,12 @@ class Rollout:
         terminated: whether the episode is over for good, bool [N].
         truncated: whether it was cut off, bool [N]; a completion that is cut off is also over for good.
         groups: episodes with equal numbers share a prompt, int64 [N].
-        valid: False for episodes without a verdict, bool [N]; they are not trained on.
+        status: of the verdicts, as numbers in `STATUSES`, int64 [N]; only episodes with `OK` are trained on. An
+            environment without verdicts has no others.
         success: 1.0, 0.0, or NaN if the environment does not say, [N].
         extras: further numbers of each episode for the log, by name, NaN for episodes that have none [N]: "level",
-            "parts/NAME" of the reward, and "timeout", "error", "not_applicable" for missing verdicts (1.0 or 0.0).
-            For watchers of an update also `EARNED`, the return before the learner changed the rewards.
+            "parts/NAME" of the reward; for watchers of an update also `EARNED`, the return before the learner changed
+            the rewards.
         final_observations: what truncated (not terminated) episodes saw after their last step, zeros for the others
             [N, ...]; None if there is no such episode.
         values: of the critic, if any [N, T].
@@ -59,7 +62,7 @@ class Rollout:
     terminated: torch.Tensor
     truncated: torch.Tensor
     groups: torch.Tensor
-    valid: torch.Tensor
+    status: torch.Tensor
     success: torch.Tensor
     extras: dict[str, torch.Tensor] = field(default_factory=dict)
     final_observations: Obs | None = None
@@ -82,7 +85,7 @@ class Rollout:
             terminated=yes,
             truncated=~yes,
             groups=torch.arange(n, device=device),
-            valid=yes,
+            status=torch.full((n,), OK, device=device),
             success=torch.full((n,), torch.nan, device=device),
         )
 
@@ -101,9 +104,14 @@ class Rollout:
         return self.rewards.where(self.mask, 0).sum(1)
 
     @property
+    def ok(self) -> torch.Tensor:
+        """Which episodes have a verdict, if their environment gives any, bool [N]."""
+        return self.status == OK
+
+    @property
     def learnable(self) -> torch.Tensor:
         """Steps that exist in episodes with a verdict, bool [N, T]."""
-        return self.mask & self.valid[:, None]
+        return self.mask & self.ok[:, None]
 
     @cached_property
     def _steps(self) -> torch.Tensor:
@@ -228,7 +236,7 @@ def join(rollouts: Sequence[RolloutT], obs_from_actions: bool) -> RolloutT:
         offset = int(parts["groups"][-1].max()) + 1
     figures = list(dict.fromkeys(name for extras in parts["extras"] for name in extras))
     parts["extras"] = [
-        {name: extras.get(name, rollout.success.new_full((len(rollout),), absent(name))) for name in figures}
+        {name: extras.get(name, rollout.success.new_full((len(rollout),), torch.nan)) for name in figures}
         for rollout, extras in zip(rollouts, parts["extras"], strict=True)
     ]
     example = next((obs for obs in parts["final_observations"] if obs is not None), None)
@@ -241,11 +249,6 @@ def join(rollouts: Sequence[RolloutT], obs_from_actions: bool) -> RolloutT:
         name: None if values[0] is None else map_many(torch.cat, values) for name, values in parts.items()
     }
     return type(rollouts[0])(**joined)
-
-
-def absent(name: str) -> float:
-    """Return the value of an extra for an episode that does not have it: 0 for a kind of failure, else NaN."""
-    return 0.0 if name in NO_VERDICT else float("nan")
 
 
 def map_many(function: Any, observations: Sequence[Any]) -> Obs:

@@ -3,7 +3,7 @@
     b = baseline(returns, rollout)          A = G - b
 
 `returns` [N, T] are the return at every step, where an ended episode keeps its last one (`returns.hold_last`), so a
-baseline may depend on the step. Episodes without a verdict (`rollout.valid` False) enter no baseline.
+baseline may depend on the step. Episodes without a verdict (`rollout.ok` False) enter no baseline.
 
 | baseline | b at step t of episode i | bias of the gradient |
 |---|---|---|
@@ -117,26 +117,26 @@ def _extend(values: torch.Tensor, steps: int) -> torch.Tensor:
     return values if missing <= 0 else torch.cat([values, values[-1:].expand(missing)])
 
 
-def _group_mean(returns: torch.Tensor, groups: torch.Tensor, valid: torch.Tensor) -> torch.Tensor:
-    anchor, centred, counts = _centred(returns, groups, valid)
-    return anchor + group_sum(centred.where(valid[:, None], 0), groups) / counts.clamp(min=1)
+def _group_mean(returns: torch.Tensor, groups: torch.Tensor, ok: torch.Tensor) -> torch.Tensor:
+    anchor, centred, counts = _centred(returns, groups, ok)
+    return anchor + group_sum(centred.where(ok[:, None], 0), groups) / counts.clamp(min=1)
 
 
 def _centred(
-    returns: torch.Tensor, groups: torch.Tensor, valid: torch.Tensor
+    returns: torch.Tensor, groups: torch.Tensor, ok: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Subtract from each row the first valid row of its group.
+    """Subtract from each row the first row of its group that is ok [N].
 
     Sums of equal returns are then sums of exact zeros, so that equal returns give exactly zero advantage.
 
     Returns:
-        The subtracted rows [N, T], the differences [N, T], the number of valid rows of each row's group [N, 1].
+        The subtracted rows [N, T], the differences [N, T], the number of such rows of its group [N, 1].
     """
     rows = torch.arange(len(groups), device=groups.device)
     member = numbered(groups)
-    first = torch.full_like(rows, len(rows)).scatter_reduce(0, member, rows.where(valid, len(rows)), "amin")[member]
+    first = torch.full_like(rows, len(rows)).scatter_reduce(0, member, rows.where(ok, len(rows)), "amin")[member]
     anchor = returns[first.clamp(max=len(rows) - 1)]
-    return anchor, returns - anchor, group_sum(valid[:, None].long(), groups)
+    return anchor, returns - anchor, group_sum(ok[:, None].long(), groups)
 
 
 def group_sum(values: torch.Tensor, groups: torch.Tensor) -> torch.Tensor:

@@ -10,7 +10,7 @@ import torch
 
 from ..core.devices import to_floats, to_host
 from ..core.errors import VerifierError
-from ..core.rollout import NO_VERDICT, Batch, Rollout
+from ..core.rollout import FAILURES, OK, STATUSES, Batch, Rollout
 
 ENTRIES = 10_000  # of the log, before it is thinned
 _NO_COLUMN = re.compile(r'[,"\x00-\x1f\x7f]')  # what would split the heading of progress.csv
@@ -52,44 +52,44 @@ def rollout_metrics(rollout: Rollout) -> dict[str, float]:
 
     Episodes of which it is not known whether they succeeded are left out of the rates of success.
     """
-    columns = (rollout.valid, rollout.truncated, rollout.returns, rollout.lengths, rollout.groups, rollout.success)
-    valid, truncated, returns, lengths, groups, success, *more = to_host(*columns, *rollout.extras.values())
-    extras = dict(zip(rollout.extras, more, strict=True))
+    columns = (rollout.status, rollout.truncated, rollout.returns, rollout.lengths, rollout.groups, rollout.success)
+    status, truncated, returns, lengths, groups, success, *more = to_host(*columns, *rollout.extras.values())
+    extras, ok = dict(zip(rollout.extras, more, strict=True)), status == OK
     metrics = {
-        "rollout/truncated_frac": _mean(truncated[valid].float()),
-        "rollout/failed_frac": _mean((~valid).float()),
-        **{f"rollout/{name}_frac": _mean(extras[name]) for name in NO_VERDICT if name in extras},
+        "rollout/truncated_frac": _mean(truncated[ok].float()),
+        "rollout/failed_frac": _mean((~ok).float()),
+        **{f"rollout/{kind}_frac": _mean((status == STATUSES.index(kind)).float()) for kind in FAILURES},
     }
-    if not bool(valid.any()):
+    if not bool(ok.any()):
         return metrics
-    returns, groups = returns[valid], groups[valid]
+    returns, groups = returns[ok], groups[ok]
     metrics |= {
         "rollout/ep_rew_mean": _mean(returns),
         "rollout/reward_std": float(returns.std(correction=0)),
-        "rollout/ep_len_mean": _mean(lengths[valid].float()),
+        "rollout/ep_len_mean": _mean(lengths[ok].float()),
         "rollout/frac_reward_zero_std": _equal_groups(returns, groups),
         "rollout/group_size_min": float(groups.unique(return_counts=True)[1].min()),
     }
-    metrics["rollout/success_known_frac"] = _mean((known := ~success.isnan())[valid].float())
-    if bool((known & valid).any()):
-        metrics["rollout/success_rate"] = _mean(success[valid & known])
-        by_level = mean_by_level(extras["level"], success, valid) if "level" in extras else {}
+    metrics["rollout/success_known_frac"] = _mean((known := ~success.isnan())[ok].float())
+    if bool((known & ok).any()):
+        metrics["rollout/success_rate"] = _mean(success[ok & known])
+        by_level = mean_by_level(extras["level"], success, ok) if "level" in extras else {}
         metrics |= {f"rollout/success_rate/level_{level}": rate for level, rate in by_level.items()}
     for name, figures in extras.items():
-        if name.startswith("parts/") and bool((has := ~figures[valid].isnan()).any()):
-            metrics[f"rollout/{_NO_COLUMN.sub('_', name)}"] = _mean(figures[valid][has])
+        if name.startswith("parts/") and bool((has := ~figures[ok].isnan()).any()):
+            metrics[f"rollout/{_NO_COLUMN.sub('_', name)}"] = _mean(figures[ok][has])
     return metrics
 
 
 def success_by_level(rollout: Rollout) -> dict[int, float]:
     """Return the share of solved problems by level of difficulty; empty if the problems have no levels."""
     levels = rollout.extras.get("level")
-    return {} if levels is None else mean_by_level(levels, rollout.success, rollout.valid)
+    return {} if levels is None else mean_by_level(levels, rollout.success, rollout.ok)
 
 
-def mean_by_level(levels: torch.Tensor, success: torch.Tensor, valid: torch.Tensor) -> dict[int, float]:
-    """Return the mean of [N] over valid episodes by their level; NaN stands for an unknown level or success."""
-    counted = valid & ~levels.isnan() & ~success.isnan()
+def mean_by_level(levels: torch.Tensor, success: torch.Tensor, ok: torch.Tensor) -> dict[int, float]:
+    """Return the mean of [N] by level of the episodes that are ok; NaN stands for an unknown level or success."""
+    counted = ok & ~levels.isnan() & ~success.isnan()
     levels, success = levels[counted], success[counted]
     return {int(level): _mean(success[levels == level]) for level in levels.unique()}
 
@@ -105,12 +105,12 @@ def evaluation_metrics(rollout: Rollout, failure: str = "") -> dict[str, Any]:
         VerifierError: if none got one.
     """
     return outcome_metrics(
-        rollout.valid, rollout.success, rollout.returns, rollout.lengths, success_by_level(rollout), failure
+        rollout.ok, rollout.success, rollout.returns, rollout.lengths, success_by_level(rollout), failure
     )
 
 
 def outcome_metrics(
-    valid: torch.Tensor,
+    ok: torch.Tensor,
     success: torch.Tensor,
     returns: torch.Tensor,
     lengths: torch.Tensor,
@@ -118,17 +118,17 @@ def outcome_metrics(
     failure: str = "",
 ) -> dict[str, Any]:
     """Return the same from the outcomes [N] of episodes, which need not be in memory any more."""
-    if not bool(valid.any()):
+    if not bool(ok.any()):
         why = f": {failure}" if failure else ""
-        raise VerifierError(f"the verifier reached no verdict on all {len(valid)} episodes of the evaluation{why}")
-    known = ~success[valid].isnan()
+        raise VerifierError(f"the verifier reached no verdict on all {len(ok)} episodes of the evaluation{why}")
+    known = ~success[ok].isnan()
     return {
-        "episodes": int(valid.sum()),
-        "mean_reward": _mean(returns[valid]),
-        "success_rate": _mean(success[valid][known]) if bool(known.any()) else None,
+        "episodes": int(ok.sum()),
+        "mean_reward": _mean(returns[ok]),
+        "success_rate": _mean(success[ok][known]) if bool(known.any()) else None,
         **({"success_known": _mean(known.float())} if bool(known.any()) and not bool(known.all()) else {}),
-        "mean_ep_length": _mean(lengths[valid]),
-        **({"failed": int((~valid).sum())} if bool((~valid).any()) else {}),
+        "mean_ep_length": _mean(lengths[ok]),
+        **({"failed": int((~ok).sum())} if bool((~ok).any()) else {}),
         **({"success_by_level": {str(level): rate for level, rate in levels.items()}} if levels else {}),
     }
 

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from ..core.devices import to_device
-from ..core.rollout import Obs, Rollout, absent, map_many, map_obs
+from ..core.rollout import ERROR, OK, STATUSES, Obs, Rollout, map_many, map_obs
 from .tape import Tape
 
 
@@ -48,7 +48,7 @@ class Record:
         self.first: list[tuple[np.ndarray, Obs]] = []
         self.last: list[tuple[np.ndarray, Obs]] = []
         self.ends = {name: np.zeros(num_episodes, dtype=bool) for name in ("terminated", "truncated")}
-        self.valid = np.ones(num_episodes, dtype=bool)
+        self.status = np.full(num_episodes, OK)
         self.success = np.full(num_episodes, np.nan)
         self.extras: dict[str, np.ndarray] = {}
         self.failure = ""
@@ -159,26 +159,22 @@ class Record:
     def _add_outcomes(self, numbers: np.ndarray, rows: np.ndarray, info: dict[str, Any]) -> None:
         """Keep what the infos say about these episodes, which are in these rows of its columns."""
         has, failed = _told(info, "verifier_failed", rows)
-        self.valid[numbers[has]] = ~failed.astype(bool)
+        self.status[numbers[has]] = np.where(failed.astype(bool), ERROR, OK)
         has, success = _told(info, "is_success", rows)
         self.success[numbers[has]] = success.astype(float)
         level: dict[str, Any] = {key: info[key] for key in ("level", "_level") if key in info}
         for prefix, columns in (("", level), ("parts/", info.get("verdict", {}))):
             for name in [name for name in columns if not name.startswith("_")]:
                 has, values = _told(columns, name, rows)
-                self._extra(prefix + name)[numbers[has]] = values.astype(float)
+                column = self.extras.setdefault(prefix + name, np.full(self.num_episodes, np.nan))
+                column[numbers[has]] = values.astype(float)
         has, status = _told(info, "verdict_status", rows)
-        self.valid[numbers[has]] = status == "ok"
+        self.status[numbers[has]] = [_number(each) for each in status]
         if (status != "ok").any():
-            for kind in dict.fromkeys(status[status != "ok"]):
-                self._extra(kind)[numbers[has][status == kind]] = 1.0
             reasons = np.asarray(info.get("verdict_reason", info["verdict_status"]), dtype=object)[rows[has]]
-            failures = zip(status[status != "ok"], reasons[status != "ok"], strict=True)
-            messages = [f"{kind}: {reason}" for kind, reason in failures if reason]
-            self.failure = messages[-1] if messages else self.failure
-
-    def _extra(self, name: str) -> np.ndarray:
-        return self.extras.setdefault(name, np.full(self.num_episodes, absent(name)))
+            for each, reason in zip(status, reasons, strict=True):
+                if each != "ok" and reason:
+                    self.failure = f"{each}: {reason}"
 
     def rollout(self) -> Rollout:
         """Put every stored step into its place [N, T]."""
@@ -211,7 +207,7 @@ class Record:
             terminated=to_device(self.ends["terminated"], self.device),
             truncated=to_device(self.ends["truncated"], self.device),
             groups=to_device(self.groups, self.device),
-            valid=to_device(self.valid, self.device),
+            status=to_device(self.status, self.device),
             success=to_device(self.success.astype(np.float32), self.device),
             extras={name: to_device(figures.astype(np.float32), self.device) for name, figures in self.extras.items()},
             final_observations=self._by_episode(self.last) if self.last else None,
@@ -223,8 +219,7 @@ class Record:
         finite = returns.isfinite()
         if not bool(finite.all()):
             bad = ~finite.cpu().numpy()
-            self.valid[bad] = False
-            self._extra("error")[bad] = 1.0
+            self.status[bad & (self.status == OK)] = ERROR
             self.failure = f"error: the environment paid {float(returns[~finite][-1])}"
         return rewards.where(finite[:, None], 0)
 
@@ -236,6 +231,13 @@ class Record:
             return rows.new_zeros(self.num_episodes, *rows.shape[1:]).index_copy(0, numbers, rows)
 
         return map_obs(order, map_many(torch.cat, [obs for _, obs in seen]))
+
+
+def _number(status: str) -> int:
+    """Return the number of a verdict's status."""
+    if status not in STATUSES:
+        raise ValueError(f"an episode ended with verdict_status {status!r}; allowed: {', '.join(STATUSES)}")
+    return STATUSES.index(status)
 
 
 def _told(columns: dict[str, Any], name: str, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

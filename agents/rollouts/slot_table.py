@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..core.rollout import Rollout
+from ..core.rollout import OK, Rollout
 from ..policies.control.numpy_actor import NumpyActor
 from .collector import numpy_actions, to_single
 from .tape import Tape
@@ -134,7 +134,7 @@ class Table:
             terminated=ended,
             truncated=cut,
             groups=torch.zeros(len(lengths), dtype=torch.int64),
-            valid=torch.ones(len(lengths), dtype=torch.bool),
+            status=torch.full((len(lengths),), OK),
             success=torch.full((len(lengths),), torch.nan),
             final_observations=last.where(outlived, 0) if bool(outlived.any()) else None,
         )

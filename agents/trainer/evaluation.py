@@ -86,7 +86,7 @@ def whole_of(env: VectorEnv, parts: list[Any], policy: Policy, device: torch.dev
 def tell_verdicts(env: VectorEnv, rollout: Rollout) -> None:
     """Tell an environment with a curriculum that has judged its own share of a rollout how all of it ended."""
     if env.metadata.get("hears_verdicts"):
-        judged = rollout.valid & ~rollout.success.isnan()
+        judged = rollout.ok & ~rollout.success.isnan()
         levels = rollout.extras.get("level", torch.ones_like(rollout.success)).nan_to_num(1.0)
         env.unwrapped.hear(levels[judged].tolist(), rollout.success[judged].tolist())
 

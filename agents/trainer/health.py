@@ -7,7 +7,7 @@ from collections import deque
 from typing import Any
 
 from ..core.errors import VerifierError
-from ..core.rollout import NO_VERDICT, Rollout
+from ..core.rollout import FAILURES, STATUSES, Rollout
 
 ENOUGH = 100  # episodes; fewer give a poor estimate of a share
 
@@ -24,8 +24,8 @@ class FailureWatch:
 
     def __init__(self, max_share: float) -> None:
         self.max_share = max_share
-        self.totals = dict.fromkeys(NO_VERDICT, 0)
-        self._recent: deque[tuple[int, ...]] = deque()  # episodes, then how many of each kind in NO_VERDICT
+        self.totals = dict.fromkeys(FAILURES, 0)
+        self._recent: deque[tuple[int, ...]] = deque()  # episodes, then how many of each kind in FAILURES
 
     def add(self, rollout: Rollout, reason: str) -> None:
         """Count a rollout.
@@ -37,9 +37,9 @@ class FailureWatch:
         Raises:
             VerifierError: if it failed on too many, or did not apply to any.
         """
-        missing = [int(rollout.extras[name].sum()) if name in rollout.extras else 0 for name in NO_VERDICT]
-        for name, count in zip(NO_VERDICT, missing, strict=True):
-            self.totals[name] += count
+        _, *missing = rollout.status.bincount(minlength=len(STATUSES)).tolist()
+        for kind, count in zip(FAILURES, missing, strict=True):
+            self.totals[kind] += count
         self._recent.append((len(rollout), *missing))
         while sum(row[0] for row in self._recent) - self._recent[0][0] >= ENOUGH:
             self._recent.popleft()
@@ -69,7 +69,7 @@ class FailureWatch:
             return
         episodes, *missing = self._sums()
         if episodes < ENOUGH and sum(missing) == episodes:
-            counts = ", ".join(f"{count} {kind}" for kind, count in zip(NO_VERDICT, missing, strict=True) if count)
+            counts = ", ".join(f"{count} {kind}" for kind, count in zip(FAILURES, missing, strict=True) if count)
             warnings.warn(
                 f"none of the {episodes} episodes got a verdict ({counts}): nothing was learned", stacklevel=4
             )

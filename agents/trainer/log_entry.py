@@ -9,12 +9,12 @@ from typing import Any
 
 from stable_baselines3.common.logger import Logger
 
-from ..core.rollout import NO_VERDICT
+from ..core.rollout import FAILURES
 
 NEWEST = ("train/skipped_updates", "train/learning_rate")  # the first is a count of the whole run
 EXTREMES = {"train/logp_gap_max": max, "rollout/group_size_min": min}
 KNOWN = "rollout/success_known_frac"
-FAILURES = {f"rollout/{name}_frac": (name,) for name in NO_VERDICT} | {"rollout/failed_frac": NO_VERDICT}
+SHARES = {f"rollout/{kind}_frac": (kind,) for kind in FAILURES} | {"rollout/failed_frac": FAILURES}
 
 
 def record_metrics(logger: Logger, metrics: Mapping[str, float]) -> None:
@@ -48,7 +48,7 @@ def drop_empty(logger: Logger, totals: Mapping[str, int], skipped: int) -> None:
         skipped: updates of the run that were skipped.
     """
     numbers = logger.name_to_value
-    failed = {name: any(totals[kind] for kind in kinds) for name, kinds in FAILURES.items()}
+    failed = {name: any(totals[kind] for kind in kinds) for name, kinds in SHARES.items()}
     kept = failed | {"train/skipped_updates": skipped > 0, KNOWN: False}
     for name, happened in kept.items():
         value = numbers.get(name, 0.0)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from verifiers import Problem, Verdict, Verifier
-from verifiers.base import FAILURES, checked
+from verifiers.base import VERIFIER_FAILED, checked
 from verifiers.isolation.workers.pool import WorkerPool
 from verifiers.isolation.workers.supervisor import describe
 
@@ -59,7 +59,7 @@ def verdict_info(verifier: Verifier, problem: Problem, verdict: Verdict) -> dict
     return {
         "verdict": {name: float(value) for name, value in verdict.parts.items()},
         "is_success": verifier.is_success(verdict),
-        "verifier_failed": verdict.status in FAILURES,
+        "verifier_failed": verdict.status in VERIFIER_FAILED,
         "verdict_status": verdict.status,
         "verdict_reason": verdict.reason,
         **({"level": level} if is_level(level) else {}),

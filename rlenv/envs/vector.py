@@ -309,9 +309,6 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
         ]
         for row, info, verdict in zip(rows, infos, verdicts, strict=True):
             self._outcomes[row] = outcome_of(float(verdict.reward), info)
-        if not all("level" in info for info in infos):
-            for info in infos:
-                info.pop("level", None)
         return vector_info(self.num_envs, rows, infos), [float(verdict.reward) for verdict in verdicts]
 
     def close_extras(self, **kwargs: Any) -> None:

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from agents import Collector, Policy, Rollout
-from agents.core.rollout import NO_VERDICT
+from agents.core.rollout import STATUSES
 from agents.distributed import parallel
 from agents.rollouts.collector import OnStep
 from rlenv.envs.task import TextGenTask
@@ -135,6 +135,7 @@ def rows_of(task: TextGenTask, rollout: Rollout, block: Block) -> list[Row]:
     texts = task.texts([tokens[:length] for tokens, length in zip(actions, lengths, strict=True)])
     extras = {name: values.tolist() for name, values in rollout.extras.items()}
     returns, success, cut = rollout.returns.tolist(), rollout.success.tolist(), rollout.truncated.tolist()
+    status = rollout.status.tolist()
     rows = []
     for offset in range(block.count):
         problem = task.stream[block.start + offset]
@@ -152,7 +153,7 @@ def rows_of(task: TextGenTask, rollout: Rollout, block: Block) -> list[Row]:
                     "extracted": task.verifier.extract(problem, texts[i]),
                     "tokens": lengths[i],
                     "truncated": cut[i],
-                    "status": next((name for name in NO_VERDICT if extras.get(name, {i: 0.0})[i]), "ok"),
+                    "status": STATUSES[status[i]],
                     "reward": returns[i],
                     "success": None if math.isnan(success[i]) else bool(success[i]),
                     "level": None if math.isnan(level) else int(level),

@@ -52,10 +52,10 @@ def _outcomes(rows: Sequence[Row], failure: str) -> dict[str, Any]:
     def column(name: str) -> torch.Tensor:
         return torch.tensor([math.nan if row[name] is None else float(row[name]) for row in rows], dtype=torch.float64)
 
-    valid = torch.tensor([row["status"] == "ok" for row in rows])
+    ok = torch.tensor([row["status"] == "ok" for row in rows])
     success = column("success")
-    levels = mean_by_level(column("level"), success, valid)
-    return outcome_metrics(valid, success, column("reward"), column("tokens"), levels, failure)
+    levels = mean_by_level(column("level"), success, ok)
+    return outcome_metrics(ok, success, column("reward"), column("tokens"), levels, failure)
 
 
 def _shares(rows: Sequence[Row], seed: int) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from stable_baselines3.common.callbacks import BaseCallback
 from transformers import PreTrainedTokenizerBase
 
 from agents import Agent, Batch, Rollout
-from agents.core.rollout import EARNED, NO_VERDICT
+from agents.core.rollout import EARNED, STATUSES
 from rlenv.envs.task import TextGenTask
 from verifiers import Problem
 from verifiers.conversation import text_of
@@ -65,6 +65,7 @@ def episode_rows(task: TextGenTask, rollout: Rollout, rows: Sequence[int], **fac
     lengths, returns, success = part.lengths.tolist(), earned(part).tolist(), part.success.tolist()
     extras = {name: values.tolist() for name, values in part.extras.items()}
     actions, log_probs, cut = part.actions.tolist(), part.log_probs.tolist(), part.truncated.tolist()
+    status = part.status.tolist()
     credit = part.advantages.tolist() if isinstance(part, Batch) else None
     assert isinstance(part.observations, dict)
     prompts, sizes = part.observations["tokens"].tolist(), part.observations["length"].tolist()
@@ -81,7 +82,7 @@ def episode_rows(task: TextGenTask, rollout: Rollout, rows: Sequence[int], **fac
             "reward": round(returns[i], DIGITS),
             "success": None if math.isnan(success[i]) else bool(success[i]),
             "truncated": cut[i],
-            "status": next((name for name in NO_VERDICT if extras.get(name, {i: 0.0})[i]), "ok"),
+            "status": STATUSES[status[i]],
             "parts": {name: round(value, DIGITS) for name, value in parts.items() if math.isfinite(value)},
             "tokens": ids,
             "texts": token_texts(task.tokenizer, ids),
@@ -124,7 +125,7 @@ def contrasting(batch: Batch, count: int = CONTRASTED) -> list[int]:
         count: at most so many, the best first.
     """
     returns, groups = earned(batch), batch.groups
-    candidates = batch.valid.nonzero()[:, 0].tolist()
+    candidates = batch.ok.nonzero()[:, 0].tolist()
     members: dict[int, list[int]] = {}
     for row in candidates:
         members.setdefault(int(groups[row]), []).append(row)

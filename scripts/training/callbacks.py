@@ -111,7 +111,7 @@ class Histograms(BaseCallback):
             if self._update != update:  # an update may have several rollouts
                 self._update, self.lengths = update, []
             rollout = self.locals["rollout"]
-            self.lengths.append(rollout.lengths[rollout.valid])
+            self.lengths.append(rollout.lengths[rollout.ok])
             self.model.arrays = {}
 
     def write_pending(self) -> None:

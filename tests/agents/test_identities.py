@@ -46,6 +46,7 @@ from tiny_models import (
 )
 
 from agents import Collector, ControlPolicy, LanguageModelPolicy, Reinforce, ReinforceBaseline
+from agents.core.rollout import ERROR
 from agents.policies import base
 from agents.policies.base import sample_categorical
 from verifiers.function import FunctionVerifier
@@ -224,7 +225,7 @@ def test_gradient_does_not_depend_on_skipping_idle_rows(agent_name, model):
 def test_an_episode_without_a_verdict_teaches_nothing(agent_name):
     agent, rollout = text_agent(agent_name)
     failed = copy.deepcopy(rollout)
-    failed.valid[6:] = False
+    failed.status[6:] = ERROR
     others = rollout.select(slice(6))
     check_same_gradient(agent, others, failed, EXACT, "a failed group")
     failed.rewards[6:] = torch.nan

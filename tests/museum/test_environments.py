@@ -230,9 +230,9 @@ def test_one_reward_that_is_no_number(patch):
     count = Record._without_bad_rewards
 
     def kept(self, rewards):
-        valid = self.valid.copy()
+        status = self.status.copy()
         count(self, rewards)
-        self.valid = valid
+        self.status = status
         return rewards
 
     patch.setattr(Record, "_without_bad_rewards", kept)

@@ -126,7 +126,7 @@ def test_a_group_of_one_has_no_standard_deviation(patch):
 
     def group_std(gains, rollout, std=scaling.group_std):
         _, group, sizes = rollout.groups.unique(return_inverse=True, return_counts=True)
-        judged = torch.zeros_like(sizes).index_add(0, group, rollout.valid.long())[group]
+        judged = torch.zeros_like(sizes).index_add(0, group, rollout.ok.long())[group]
         return std(gains, rollout) * ((judged - 1) / (judged - 1))[:, None]
 
     patch.setitem(scaling.SCALES, "group", group_std)

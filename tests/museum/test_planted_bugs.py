@@ -305,7 +305,7 @@ def credit(tolerance):
 )
 def test_end_token_masked_out_of_the_loss(caught):
     """The end token is left out of the loss, and the policy forgets how to stop."""
-    without_end = property(lambda self: self.mask & self.valid[:, None] & (self.actions != 1))
+    without_end = property(lambda self: self.mask & self.ok[:, None] & (self.actions != 1))
     caught(credit, lambda patch: patch.setattr(Rollout, "learnable", without_end))
 
 

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import pytest
 from museum import OURS, Test, load, planted
 
+from agents.core.rollout import OK
 from agents.rollouts.record import Record
 from agents.trainer import evaluation
 from rlenv.envs.judge import Judge, LateVerdict, LateVerdicts
@@ -108,11 +109,11 @@ def test_episodes_without_a_verdict_are_trained_on(patch):
     """Episodes whose verdict timed out or failed stay in baseline, loss and metrics."""
     add = Record._add_outcomes
 
-    def all_valid(self, numbers, *args):
+    def all_ok(self, numbers, *args):
         add(self, numbers, *args)
-        self.valid[numbers] = True
+        self.status[numbers] = OK
 
-    patch.setattr(Record, "_add_outcomes", all_valid)
+    patch.setattr(Record, "_add_outcomes", all_ok)
 
 
 @planted(

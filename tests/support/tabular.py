@@ -25,6 +25,7 @@ from gymnasium.vector.utils import batch_space
 
 from agents import Agent, ReinforceBaseline, Rollout
 from agents.core.defaults import DEFAULTS
+from agents.core.rollout import OK
 
 P, V, T, EOS = 2, 3, 3, 2
 WORLD = World(V, T, end=EOS)
@@ -156,7 +157,7 @@ def episodes(
         terminated=torch.ones(n, dtype=torch.bool),
         truncated=torch.zeros(n, dtype=torch.bool),
         groups=groups,
-        valid=torch.ones(n, dtype=torch.bool),
+        status=torch.full((n,), OK),
         success=torch.full((n,), torch.nan),
     )
     with torch.no_grad():

@@ -10,6 +10,7 @@ import torch
 from tabular import AT_EVERY_STEP, P, S, T, TabularPolicy, make_agent, random_episodes
 
 from agents import Rollout
+from agents.core.rollout import ERROR, OK
 
 N = 24  # episodes of a sample: 6 groups of 4
 
@@ -59,15 +60,16 @@ def poisoned(rollout: Rollout) -> Rollout:
     )
 
 
-def with_an_empty_row(rollout: Rollout, group: int = 0, valid: bool = False) -> Rollout:
+def with_an_empty_row(rollout: Rollout, group: int = 0, status: int = ERROR) -> Rollout:
     """Return the rollout and one more row without a step, with or without a verdict."""
     longer = rollout.select(torch.tensor([*range(len(rollout)), 0]))
-    longer.mask[-1], longer.valid[-1], longer.groups[-1] = False, valid, group
+    longer.mask[-1], longer.status[-1], longer.groups[-1] = False, status, group
     return longer
 
 
 def fail(rollout: Rollout, reward: float = 0.0) -> tuple[Rollout, torch.Tensor]:
     """Return a sample with failed verdicts (one group has no other, one has one left), and which rows have none."""
-    valid = torch.ones(N, dtype=torch.bool)
-    valid[[1, 4, 5, 6, 7, 8, 9, 10, 17]] = False
-    return replace(rollout, valid=valid, rewards=rollout.rewards.where(valid[:, None], reward)), valid
+    status = torch.full((N,), OK)
+    status[[1, 4, 5, 6, 7, 8, 9, 10, 17]] = ERROR
+    failed = replace(rollout, status=status, rewards=rollout.rewards.where(status[:, None] == OK, reward))
+    return failed, failed.ok

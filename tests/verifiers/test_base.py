@@ -4,8 +4,9 @@ import re
 
 import pytest
 
+from agents.core import rollout
 from verifiers import FunctionVerifier, Problem, Verdict, Verifier
-from verifiers.base import checked
+from verifiers.base import STATUSES, checked
 
 
 class Echo(Verifier):
@@ -21,6 +22,15 @@ def test_a_verdict_refuses_a_reward_that_is_not_finite(reward):
 
 def test_a_verdict_takes_every_reward_of_single_precision():
     assert [Verdict(reward).reward for reward in (3.4e38, -3.4e38)] == [3.4e38, -3.4e38]
+
+
+def test_a_verdict_refuses_a_status_that_is_none():
+    with pytest.raises(ValueError, match="unknown status 'failed'; allowed: ok, timeout, error, not_applicable"):
+        Verdict(0.0, status="failed")
+
+
+def test_agents_and_verifiers_have_the_same_statuses():
+    assert STATUSES == rollout.STATUSES
 
 
 def test_a_verdict_is_ok_and_without_parts_unless_told():

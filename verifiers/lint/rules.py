@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from multiprocessing.reduction import ForkingPickler
 
-from ..base import FAILURES, Problem
+from ..base import VERIFIER_FAILED, Problem
 from ..conversation import last_of
 from ..isolation.workers.pool import WorkerPool
 from .attacks import FAMILIES
@@ -58,7 +58,7 @@ def total(examined: Examined) -> Broken:
 def failed(examined: Examined) -> Broken:
     """No verdict has the status timeout or error; these are for faults, not for bad answers."""
     for number, outcome in examined.trials.first.items():
-        if outcome.status in FAILURES:
+        if outcome.status in VERIFIER_FAILED:
             yield number, f"the verdict's status is {outcome.status}: {outcome.reason or 'no reason is given'}"
 
 
@@ -242,7 +242,7 @@ RULES: dict[str, str] = {
 
 def _rejected(examined: Examined, family: str) -> Broken:
     for number, outcome in examined.trials.first.items():
-        reached = not outcome.fault and outcome.status not in FAILURES
+        reached = not outcome.fault and outcome.status not in VERIFIER_FAILED
         if examined.cases[number].family == family and reached and not outcome.success:
             yield number, f"a right answer is not a success: {_said(outcome)}"
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from statistics import median
 
+from verifiers.base import STATUSES
+
 from .findings import Finding
 from .history import History
 
 NO_BETTER = 0.05  # of the variance of the returns; the default critic on sums explains 0 to 0.05, and PPO learns
 WORSE = -0.1  # below that, no baseline at all would be better
 MANY_UPDATES = 50  # that a critic may take to learn anything
-FAILURES = 0.01  # of the episodes; their absence shifts no average by more
+FEW_FAILURES = 0.01  # of the episodes; their absence shifts no average by more
 ALWAYS = 0.95  # of the updates; a rollout with equal rewards has a gradient of 0
 CLIPPED_HARD = 1000.0  # times the largest norm; healthy runs have 3 (text) to 220 (CartPole)
 NEAR_ZERO = 0.05  # of a loss; the advantages of a group sum to 0, so this says nothing about learning
@@ -39,9 +41,9 @@ def verifier_failures(run: History) -> Finding | None:
     """The verifier reached no verdict on some episodes, which are left out."""
     share, counts = run["rollout/failed_frac"], run.result.get("failures", {})
     mean = sum(share.values) / max(len(run["train/learning_rate"]), len(share), 1)  # the log may begin at the first
-    if mean <= FAILURES:
+    if mean <= FEW_FAILURES:
         return None
-    kinds = {kind: run[f"rollout/{kind}_frac"].mean for kind in ("timeout", "error", "not_applicable")}
+    kinds = {kind: run[f"rollout/{kind}_frac"].mean for kind in STATUSES[1:]}
     named = [f"{counts[kind]} {kind}" for kind in kinds if counts.get(kind)]
     named = named or [f"{kind} {mean:.1%}" for kind, mean in kinds.items() if mean > 0]
     return Finding(

@@ -119,7 +119,7 @@ def test_unequal_rewards_that_nobody_could_judge_teach_nothing() -> None:
     rollout = collect(agent.policy, agent.env, EPISODES)
     judged = torch.arange(EPISODES) % GROUP == 0
     worth = torch.where(judged, 1.0, 0.25)[:, None] * torch.nn.functional.one_hot(rollout.lengths - 1)
-    rollout = replace(rollout, valid=judged, rewards=worth)
+    rollout = replace(rollout, status=(~judged).long(), rewards=worth)
     assert not agent._has_gradient(rollout).any()
     assert not agent.prepare(rollout).advantages.any()
 

@@ -42,6 +42,7 @@ from tabular import (
 from updates import fail, paid_at_the_end, poisoned, sample, shuffled, update_gradient, with_an_empty_row
 
 from agents import Reinforce, Rollout
+from agents.core.rollout import ERROR, OK
 
 RETURNS = ("return-to-go", "episode")
 BASELINES = ("none", "running-mean", "batch-mean", "group-mean", "leave-one-out", "value")
@@ -340,7 +341,7 @@ def test_a_row_that_is_masked_throughout_changes_nothing(settings: dict[str, Any
 
 @each_baseline
 def test_a_row_without_steps_is_no_episode_even_with_a_verdict(baseline: str) -> None:
-    found = update_gradient({"baseline": baseline}, with_an_empty_row(sample(), valid=True))
+    found = update_gradient({"baseline": baseline}, with_an_empty_row(sample(), status=OK))
     assert relative_error(found, update_gradient({"baseline": baseline}, sample())) < 1e-12
 
 
@@ -375,7 +376,7 @@ def test_the_reward_of_a_failed_verdict_may_be_nan(settings: dict[str, Any]) -> 
 
 @each_baseline
 def test_a_rollout_of_failed_verdicts_alone_has_no_gradient(baseline: str) -> None:
-    rollout = replace(sample(), valid=torch.zeros(24, dtype=torch.bool))
+    rollout = replace(sample(), status=torch.full((24,), ERROR))
     assert not update_gradient({"baseline": baseline}, rollout).any()
 
 

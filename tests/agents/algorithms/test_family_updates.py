@@ -39,6 +39,7 @@ from agents import (
     Rollout,
 )
 from agents.algorithms import AGENTS
+from agents.core.rollout import ERROR, OK
 from agents.estimators import losses
 
 BETA = 0.3
@@ -207,7 +208,7 @@ LAYOUTS: dict[str, Callable[[Rollout], Rollout]] = {
     "NaN in masked cells": poisoned,
     "an empty row": with_an_empty_row,
     "an empty row alone": lambda rollout: with_an_empty_row(rollout, group=99),
-    "an empty row with a verdict": lambda rollout: with_an_empty_row(rollout, valid=True),
+    "an empty row with a verdict": lambda rollout: with_an_empty_row(rollout, status=OK),
 }
 
 
@@ -298,7 +299,7 @@ def test_failed_verdicts_teach_nothing(settings: dict[str, Any], reward: float) 
 
 @each_agent
 def test_a_rollout_of_failed_verdicts_alone_has_no_gradient(settings: dict[str, Any]) -> None:
-    assert not update_gradient(settings, replace(sample(), valid=torch.zeros(N, dtype=torch.bool))).any()
+    assert not update_gradient(settings, replace(sample(), status=torch.full((N,), ERROR))).any()
 
 
 # Identity 7: equal rewards.

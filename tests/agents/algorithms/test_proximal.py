@@ -15,6 +15,7 @@ from tabular import gradient, make_agent, random_episodes
 from tiny_models import text_envs, tiny_model
 
 from agents import CISPO, DAPO, GRPO, GSPO, PPO, Agent, DrGRPO, ReinforcePlusPlus, Rollout
+from agents.core.rollout import ERROR
 
 FAMILY = {
     "ppo": (PPO, {"gae_lambda": 0.9}),
@@ -124,7 +125,7 @@ def test_steps_are_passes_times_parts_and_no_more_parts_than_rows(
 def test_ppo_visits_every_step_that_counts_exactly_once_a_pass() -> None:
     agent = proximal("ppo", 2, 5)
     rollout = random_episodes(agent.policy, groups=2, size=4)
-    rollout.valid[3] = False
+    rollout.status[3] = ERROR
     rollout.rewards = torch.arange(float(rollout.rewards.numel())).view_as(rollout.rewards)  # a number for each step
     prepared = agent.prepare(rollout)
     batches = list(agent.batches(prepared))
@@ -135,7 +136,7 @@ def test_ppo_visits_every_step_that_counts_exactly_once_a_pass() -> None:
         assert seen.shape == (len(wanted), 1) and sorted(seen[:, 0].tolist()) == wanted
     each = prepared.by_step()
     assert torch.equal(each.weights[:, 0], prepared.weights[prepared.learnable])
-    assert each.mask.all() and each.valid.all()
+    assert each.mask.all() and each.ok.all()
 
 
 @pytest.mark.parametrize("parts", [1, 3, 8])

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agents import Rollout
-from agents.core.rollout import Obs, join, map_obs
+from agents.core.rollout import TIMEOUT, Obs, join, map_obs
 from agents.learner.metrics import rollout_metrics
 
 SEEN = {"tensor": lambda x: x, "dict": lambda x: {"whole": x, "half": (x / 2)[..., :1]}}
@@ -46,7 +46,7 @@ def rollout_of(
         terminated=~truncated,
         truncated=truncated,
         groups=torch.tensor(groups or [0] * len(lengths)),
-        valid=number % 5 > 0,
+        status=(number % 5 == 0).long(),
         success=number.float(),
         final_observations=SEEN[kind](final) if cut else None,
     )
@@ -184,9 +184,9 @@ def test_one_rollout_joined_to_nothing_is_itself(obs_from_actions: bool) -> None
 
 def test_a_kind_of_failure_that_only_one_round_had_did_not_happen_in_the_other() -> None:
     parts = [rollout_of([1, 1]), rollout_of([1])]
-    parts[0].extras = {"timeout": torch.tensor([1.0, 0.0]), "level": torch.tensor([2.0, 1.0])}
+    parts[0].status[0], parts[0].extras = TIMEOUT, {"level": torch.tensor([2.0, 1.0])}
     joined = join(parts, obs_from_actions=False)
-    assert joined.extras["timeout"].tolist() == [1.0, 0.0, 0.0]
+    assert (joined.status == TIMEOUT).tolist() == [True, False, False]
     assert joined.extras["level"].isnan().tolist() == [False, False, True], "other figures are unknown there"
     assert rollout_metrics(joined)["rollout/timeout_frac"] == pytest.approx(1 / 3)
 

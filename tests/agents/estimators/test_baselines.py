@@ -23,7 +23,7 @@ def rollout_of(groups: list[int], steps: int = 2, valid: list[bool] | None = Non
     n = len(groups)
     made = Rollout.of_demonstrations(torch.zeros(n), torch.zeros(n, steps), torch.ones(n, steps, dtype=torch.bool))
     valid_rows = torch.tensor(valid if valid is not None else [True] * n)
-    return replace(made, groups=torch.tensor(groups), valid=valid_rows)
+    return replace(made, groups=torch.tensor(groups), status=(~valid_rows).long())
 
 
 @st.composite
@@ -53,10 +53,10 @@ def test_by_hand() -> None:
 
 def test_failed_verdicts_by_hand() -> None:
     rollout = rollout_of(GROUPS, valid=[True, True, False, False, True])
-    returns = torch.where(rollout.valid[:, None], RETURNS, torch.nan)
-    assert batch_mean(returns, rollout)[rollout.valid].tolist() == [pytest.approx([10 / 3, 10 / 3])] * 3
-    assert group_mean(returns, rollout)[rollout.valid].tolist() == [[2.5, 2.5], [5.0, 5.0], [2.5, 2.5]]
-    assert leave_one_out(returns, rollout)[rollout.valid].tolist() == [[4.0, 2.0], [0.0, 0.0], [1.0, 3.0]]
+    returns = torch.where(rollout.ok[:, None], RETURNS, torch.nan)
+    assert batch_mean(returns, rollout)[rollout.ok].tolist() == [pytest.approx([10 / 3, 10 / 3])] * 3
+    assert group_mean(returns, rollout)[rollout.ok].tolist() == [[2.5, 2.5], [5.0, 5.0], [2.5, 2.5]]
+    assert leave_one_out(returns, rollout)[rollout.ok].tolist() == [[4.0, 2.0], [0.0, 0.0], [1.0, 3.0]]
 
 
 def test_the_value_is_the_critics_and_takes_no_gradient() -> None:
@@ -73,11 +73,11 @@ def test_the_value_is_the_critics_and_takes_no_gradient() -> None:
 def test_leave_one_out_against_a_plain_loop(case: tuple[torch.Tensor, Rollout]) -> None:
     returns, rollout = case
     found = leave_one_out(returns, rollout)
-    for i in torch.arange(len(returns))[rollout.valid].tolist():
+    for i in torch.arange(len(returns))[rollout.ok].tolist():
         others = [
             returns[j]
             for j in range(len(returns))
-            if j != i and rollout.valid[j] and rollout.groups[j] == rollout.groups[i]
+            if j != i and rollout.ok[j] and rollout.groups[j] == rollout.groups[i]
         ]
         torch.testing.assert_close(found[i], mean(others).expand(found[i].shape), rtol=0, atol=1e-12, check_dtype=False)
 
@@ -87,9 +87,9 @@ def test_leave_one_out_against_a_plain_loop(case: tuple[torch.Tensor, Rollout]) 
 def test_means_against_a_plain_loop(case: tuple[torch.Tensor, Rollout]) -> None:
     returns, rollout = case
     of_batch, of_group = batch_mean(returns, rollout), group_mean(returns, rollout)
-    every = [returns[j] for j in range(len(returns)) if rollout.valid[j]]
-    for i in torch.arange(len(returns))[rollout.valid].tolist():
-        own = [returns[j] for j in range(len(returns)) if rollout.valid[j] and rollout.groups[j] == rollout.groups[i]]
+    every = [returns[j] for j in range(len(returns)) if rollout.ok[j]]
+    for i in torch.arange(len(returns))[rollout.ok].tolist():
+        own = [returns[j] for j in range(len(returns)) if rollout.ok[j] and rollout.groups[j] == rollout.groups[i]]
         torch.testing.assert_close(of_batch[i], mean(every), rtol=0, atol=1e-12)
         torch.testing.assert_close(of_group[i], mean(own), rtol=0, atol=1e-12)
 
@@ -99,12 +99,12 @@ def test_means_against_a_plain_loop(case: tuple[torch.Tensor, Rollout]) -> None:
 def test_a_group_does_not_feel_other_groups(case: tuple[torch.Tensor, Rollout], shift: float) -> None:
     returns, rollout = case
     ours = rollout.groups == rollout.groups[0]
-    taught = ours & rollout.valid
+    taught = ours & rollout.ok
     changed = torch.where(ours[:, None], returns, returns * 2 + shift)
     for baseline in (group_mean, leave_one_out):
         found = baseline(returns, rollout)[taught]
         assert torch.equal(found, baseline(changed, rollout)[taught])
-        assert torch.equal(found, baseline(returns[ours], rollout.select(ours))[rollout.valid[ours]])
+        assert torch.equal(found, baseline(returns[ours], rollout.select(ours))[rollout.ok[ours]])
 
 
 @few
@@ -113,7 +113,7 @@ def test_the_two_group_baselines_differ_by_a_factor(case: tuple[torch.Tensor, Ro
     """G - mean = (K-1)/K (G - mean of the others)."""
     returns, rollout = case
     for group in rollout.groups.unique().tolist():
-        rows = (rollout.groups == group) & rollout.valid
+        rows = (rollout.groups == group) & rollout.ok
         k = int(rows.sum())
         if k > 1:
             ours, theirs = (returns - baseline(returns, rollout) for baseline in (group_mean, leave_one_out))
@@ -125,7 +125,7 @@ def test_the_two_group_baselines_differ_by_a_factor(case: tuple[torch.Tensor, Ro
 def test_equal_returns_are_their_own_baseline_bit_for_bit(reward: float, n: int, spare: int) -> None:
     returns = torch.full((n, 2), reward, dtype=torch.float64)
     rollout = rollout_of([5] * n, valid=[False] * min(spare, n - 1) + [True] * (n - min(spare, n - 1)))
-    valid = rollout.valid
+    valid = rollout.ok
     assert torch.equal(batch_mean(returns, rollout)[valid], returns[valid])
     assert torch.equal(group_mean(returns, rollout)[valid], returns[valid])
     if valid.sum() > 1:
@@ -189,8 +189,8 @@ def test_the_running_mean_grows_with_the_longest_episode() -> None:
 def test_the_running_mean_ignores_failed_verdicts() -> None:
     baseline, alone = RunningMean(), RunningMean()
     rollout = rollout_of(GROUPS, valid=[True, False, True, False, True])
-    baseline(torch.where(rollout.valid[:, None], RETURNS, torch.nan), rollout)
-    alone(RETURNS[rollout.valid], rollout.select(rollout.valid))
+    baseline(torch.where(rollout.ok[:, None], RETURNS, torch.nan), rollout)
+    alone(RETURNS[rollout.ok], rollout.select(rollout.ok))
     assert torch.equal(baseline.mean, alone.mean)
     before = baseline.mean.clone()
     baseline(RETURNS, rollout_of(GROUPS, valid=[False] * 5))

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agents import Rollout
+from agents.core.rollout import ERROR
 from agents.estimators.scaling import group_std, standardize_groups, whiten
 
 NAN = torch.nan
@@ -27,7 +28,7 @@ def rollout_of(groups: list[int], failed: tuple[int, ...] = (), steps: int = 1) 
         torch.ones(len(groups), steps, dtype=torch.bool),
     )
     rollout.groups = torch.tensor(groups)
-    rollout.valid[list(failed)] = False
+    rollout.status[list(failed)] = ERROR
     return rollout
 
 

@@ -132,7 +132,7 @@ def test_an_episode_without_a_verdict_changes_no_others_target(cls: type[Agent])
     judged = torch.arange(len(rollout)) < 20
     alone = agent.prepare(rollout.select(judged))
     rewards = rollout.rewards.where(judged[:, None], torch.nan)
-    together = agent.prepare(replace(rollout, valid=judged, rewards=rewards))
+    together = agent.prepare(replace(rollout, status=(~judged).long(), rewards=rewards))
     for name in ("value_targets", "advantages", "weights"):
         ours, theirs = getattr(together, name), getattr(alone, name)
         assert_close(ours[:20], theirs, EXACT, name)

@@ -6,7 +6,7 @@ import torch
 
 import rlenv  # noqa: F401
 from agents import Reinforce, VerifierError
-from agents.core.rollout import Batch, Rollout
+from agents.core.rollout import ERROR, OK, Batch, Rollout
 from agents.learner.metrics import critic_metrics, is_logged, rollout_metrics
 
 
@@ -42,7 +42,7 @@ def batch_of(values, targets, **changes):
     ends = torch.ones(shape[0], dtype=torch.bool)
     rollout = Rollout(
         observations=ones, actions=ones, log_probs=ones, rewards=ones, mask=ones.bool(), terminated=ends,
-        truncated=~ends, groups=torch.arange(shape[0]), valid=ends, success=torch.zeros(shape[0]),
+        truncated=~ends, groups=torch.arange(shape[0]), status=(~ends).long(), success=torch.zeros(shape[0]),
         values=None if values is None else torch.tensor(values),
     )  # fmt: skip
     return Batch.of(rollout, advantages=ones, weights=ones, value_targets=torch.tensor(targets), **changes)
@@ -68,7 +68,7 @@ def test_nothing_is_explained_without_a_critic_or_a_spread():
 
 
 def test_episodes_without_a_verdict_do_not_count_in_it():
-    batch = batch_of([[1.0], [2.0], [9.0]], [[1.0], [2.0], [-9.0]], valid=torch.tensor([True, True, False]))
+    batch = batch_of([[1.0], [2.0], [9.0]], [[1.0], [2.0], [-9.0]], status=torch.tensor([OK, OK, ERROR]))
     assert critic_metrics(batch)["train/explained_variance"] == 1.0
 
 

@@ -18,10 +18,11 @@ from stable_baselines3.common.logger import Logger
 from stable_baselines3.common.vec_env import DummyVecEnv
 
 from agents import Collector, Reinforce, Rollout
-from agents.core.rollout import NO_VERDICT
+from agents.core.rollout import ERROR, FAILURES
 from agents.learner.metrics import evaluation_metrics, rollout_metrics
 from agents.rollouts.envs.make_envs import make_envs
 from agents.rollouts.envs.waiting_envs import WaitingVectorEnv
+from agents.trainer.health import FailureWatch
 from agents.trainer.log_entry import drop_empty, record_metrics
 
 LENGTHS = [1 + (7 * i * i + 3 * i) % 9 for i in range(200)]
@@ -61,10 +62,10 @@ def test_what_an_episode_does_not_say_is_unknown_for_any_number_of_slots(kind: A
     rollout = collected(kind, slots)
     number = torch.arange(EPISODES)
     assert torch.equal(rollout.success.nan_to_num(-1), torch.where(number % 3 == 0, 1.0, -1.0))
-    assert torch.equal(rollout.valid, number % 4 != 1), "an episode without a status has no failed verdict"
-    assert torch.equal(rollout.extras["error"].bool(), ~rollout.valid) and None not in rollout.extras
+    assert torch.equal(rollout.ok, number % 4 != 1), "an episode without a status has no failed verdict"
+    assert torch.equal(rollout.status == ERROR, ~rollout.ok)
     figures = rollout_metrics(rollout)
-    known = (rollout.valid & (number % 3 == 0)).sum() / rollout.valid.sum()
+    known = (rollout.ok & (number % 3 == 0)).sum() / rollout.ok.sum()
     assert figures["rollout/success_rate"] == figures["rollout/success_rate/level_2"] == 1
     assert figures["rollout/success_known_frac"] == pytest.approx(known.item())
     evaluation = evaluation_metrics(rollout)
@@ -85,7 +86,20 @@ class Failed(CountingEnv):
 @pytest.mark.parametrize("slots", [1, 16])
 def test_each_episode_is_judged_by_the_key_that_it_has(slots: int) -> None:
     rollout = collected(AutoresetMode.NEXT_STEP, slots, Failed)
-    assert torch.equal(rollout.valid, torch.arange(EPISODES) % 4 != 1)
+    assert torch.equal(rollout.ok, torch.arange(EPISODES) % 4 != 1)
+    watch = FailureWatch(1.0)
+    watch.add(rollout, "")
+    assert watch.totals == {"timeout": 0, "error": EPISODES // 4, "not_applicable": 0}
+
+
+def test_an_unknown_status_is_refused() -> None:
+    class Vague(CountingEnv):
+        def step(self, action: Any) -> Any:
+            *step, info = super().step(action)
+            return *step, info | {"verdict_status": "failed"}
+
+    with pytest.raises(ValueError, match="verdict_status 'failed'; allowed: ok, timeout, error, not_applicable"):
+        collected(AutoresetMode.NEXT_STEP, 1, Vague)
 
 
 def test_success_that_is_none_or_nan_is_unknown() -> None:
@@ -111,7 +125,7 @@ def test_the_known_share_is_logged_once_it_is_a_share() -> None:
         logger = Logger(None, [])
         for share in shares:
             record_metrics(logger, {"rollout/success_known_frac": share})
-        drop_empty(logger, dict.fromkeys(NO_VERDICT, 0), 0)
+        drop_empty(logger, dict.fromkeys(FAILURES, 0), 0)
         assert logger.name_to_value.get("rollout/success_known_frac") == logged
 
 

@@ -14,6 +14,7 @@ from tiny_models import CONTEXT, text_envs, tiny_model, tiny_policy
 
 import rlenv  # noqa: F401 (registers TextGen-v0)
 from agents import GRPO, PPO, RLOO, DivergedError, Reinforce, ReinforceBaseline, VerifierError
+from agents.core.rollout import ERROR
 from agents.learner.metrics import rollout_metrics
 from agents.learner.optimizer import MAX_SKIPPED
 
@@ -110,7 +111,7 @@ def test_the_smallest_group_is_logged():
     agent = RLOO(tiny_policy("gpt2", envs := text_envs(4, group_size=4)), envs, episodes_per_update=8, device="cpu")
     assert agent.learn(1).last_metrics["rollout/group_size_min"] == 4
     rollout = collect(agent.policy, envs, 8)
-    rollout.valid[:3] = False
+    rollout.status[:3] = ERROR
     assert rollout_metrics(rollout)["rollout/group_size_min"] == 1
 
 

@@ -7,12 +7,14 @@ import gymnasium as gym
 import pytest
 import torch
 from gymnasium.vector import AutoresetMode
+from stable_baselines3.common.logger import Logger
 from tiny_models import tiny_model
 
 from agents import Collector, LanguageModelPolicy, Reinforce, ReinforceBaseline, VerifierError
-from agents.core.rollout import Rollout, join
+from agents.core.rollout import ERROR, NOT_APPLICABLE, TIMEOUT, Rollout, join
 from agents.learner.metrics import rollout_metrics
 from agents.trainer.health import FailureWatch
+from agents.trainer.log_entry import drop_empty, record_metrics
 from rlenv.envs.vector import TextGenVectorEnv
 from verifiers import Arith, FunctionVerifier, Problem, Verdict, Verifier
 
@@ -57,7 +59,7 @@ def collected(num_episodes=48, **task):
 def same(a, b):
     assert torch.equal(a.actions, b.actions)
     assert torch.equal(a.rewards, b.rewards)
-    assert torch.equal(a.valid, b.valid)
+    assert torch.equal(a.status, b.status)
     assert torch.equal(a.success, b.success)
     assert a.extras.keys() == b.extras.keys()
     for name in a.extras:
@@ -93,20 +95,20 @@ def test_every_missing_verdict_is_counted_by_its_kind_and_teaches_nothing():
     ended = rollout.actions[:, 0] == 1
     even = (first % 2 == 0) & ~ended & (first >= 0) & (first < 10)
     assert even.any()
-    assert torch.equal(rollout.extras["error"].bool(), even)
-    assert torch.equal(rollout.extras["timeout"].bool(), (first == 5) & ~ended)
-    assert torch.equal(rollout.extras["not_applicable"].bool(), (first == 7) & ~ended)
-    missing = sum(rollout.extras[kind] for kind in ("error", "timeout", "not_applicable")).bool()
-    assert torch.equal(rollout.valid, ~missing)
+    assert torch.equal(rollout.status == ERROR, even)
+    assert torch.equal(rollout.status == TIMEOUT, (first == 5) & ~ended)
+    assert torch.equal(rollout.status == NOT_APPLICABLE, (first == 7) & ~ended)
+    missing = even | (((first == 5) | (first == 7)) & ~ended)
+    assert torch.equal(rollout.ok, ~missing)
     assert not rollout.learnable[missing].any()
     assert collector.failure
     figures = rollout_metrics(rollout)
     assert figures["rollout/error_frac"] == pytest.approx(even.float().mean().item())
     assert figures["rollout/failed_frac"] == pytest.approx(missing.float().mean().item())
-    counted = rollout.extras["parts/length"][rollout.valid]
+    counted = rollout.extras["parts/length"][rollout.ok]
     assert figures["rollout/parts/length"] == pytest.approx(counted[~counted.isnan()].mean().item())
     assert {"rollout/success_rate/level_1", "rollout/success_rate/level_2"} <= figures.keys()
-    one = rollout.valid & (rollout.extras["level"] == 1)
+    one = rollout.ok & (rollout.extras["level"] == 1)
     assert figures["rollout/success_rate/level_1"] == pytest.approx(rollout.success[one].mean().item())
 
 
@@ -257,10 +259,21 @@ def test_an_exception_is_an_exception_for_plain_users_of_the_environment():
 
 def failing(episodes, timeouts, errors):
     rollout, _ = collected(episodes, verifier=Arith(digits=1))
-    kinds = {"timeout": torch.zeros(episodes), "error": torch.zeros(episodes)}
-    kinds["timeout"][:timeouts], kinds["error"][:errors] = 1.0, 1.0
-    rollout.extras |= kinds
+    rollout.status[:timeouts], rollout.status[episodes - errors :] = TIMEOUT, ERROR
     return rollout
+
+
+def test_a_share_of_failures_is_the_mean_over_all_updates_of_an_entry():
+    logger, watch = Logger(None, []), FailureWatch(1.0)
+    for rollout in (failing(8, 4, 0), failing(8, 0, 0)):
+        watch.add(rollout, "")
+        record_metrics(logger, rollout_metrics(rollout))
+    drop_empty(logger, watch.totals, 0)
+    shares = {
+        name: value for name, value in logger.name_to_value.items() if name.endswith(("timeout_frac", "failed_frac"))
+    }
+    assert shares == {"rollout/failed_frac": 0.25, "rollout/timeout_frac": 0.25}
+    assert "rollout/error_frac" not in logger.name_to_value, "there was none in the run"
 
 
 def test_the_watch_looks_at_the_last_hundred_episodes_or_more():

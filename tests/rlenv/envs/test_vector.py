@@ -200,6 +200,24 @@ def test_rewards_of_numpys_types_keep_the_flags_boolean():
     assert info["is_success"].dtype == np.bool_
 
 
+def test_episodes_that_end_together_have_the_levels_that_they_have_alone():
+    def nothing(prompts, completions):
+        return [0.0] * len(prompts)
+
+    problems = [{"prompt": "a", "level": 2}, {"prompt": "b"}]
+    task = {"verifier": nothing, "problems": problems, "test_fraction": 0.0}
+    single, batched = TextGenEnv(**task), TextGenVectorEnv(4, **task)
+    single.reset(seed=0)
+    batched.reset(seed=0)
+    info = batched.step([EOS] * 4)[4]
+    levels = []
+    for slot in range(4):
+        levels.append(single.step(EOS)[4].get("level"))
+        assert (info["level"][slot] if info["_level"][slot] else None) == levels[-1]
+        single.reset()
+    assert {2, None} == set(levels)
+
+
 def test_verdicts_that_were_not_reached_are_flagged_slot_by_slot():
     def reward(prompts, completions):
         return [None if completion == "b" else float("nan") if completion == "c" else 1.0 for completion in completions]

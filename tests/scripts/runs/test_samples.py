@@ -44,12 +44,12 @@ def test_updates_are_kept_more_and_more_rarely():
     assert [update for update in range(1, 100) if is_kept(update)] == [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96]
 
 
-def batch_of(returns, groups, valid=None):
+def batch_of(returns, groups, status=None):
     n = len(returns)
     rollout = Rollout.of_demonstrations(torch.zeros(n, 1), torch.zeros(n, 1), torch.ones(n, 1, dtype=torch.bool))
     rollout.rewards[:, 0] = torch.tensor(returns)
     rollout.groups = torch.tensor(groups)
-    rollout.valid = torch.ones(n, dtype=torch.bool) if valid is None else torch.tensor(valid)
+    rollout.status = rollout.status if status is None else torch.tensor(status)
     return Batch.of(rollout, advantages=torch.zeros(n, 1), weights=torch.ones(n, 1))
 
 
@@ -60,9 +60,9 @@ def test_the_best_and_the_worst_episodes_are_of_the_prompt_with_the_widest_sprea
 
 
 def test_without_shared_prompts_they_are_of_the_update_and_have_a_verdict():
-    batch = batch_of([0.1, 0.9, 0.5, 0.3, 0.7], [0, 1, 2, 3, 4], [True, False, True, True, True])
+    batch = batch_of([0.1, 0.9, 0.5, 0.3, 0.7], [0, 1, 2, 3, 4], [0, 2, 0, 0, 0])
     assert contrasting(batch, 2) == [4, 0]
-    assert contrasting(batch_of([1.0], [0], [False])) == []
+    assert contrasting(batch_of([1.0], [0], [2])) == []
 
 
 def test_the_problem_of_a_group_is_found_unless_the_groups_are_others():

@@ -13,6 +13,7 @@ from identity_checks import EXACT, ROUNDING, assert_close, collect, double, grad
 from tiny_models import MODELS, hash_reward, tiny_policy
 
 from agents import GRPO, PPO, RLOO
+from agents.core.rollout import ERROR
 from agents.policies.language.decoding.cuda_graph import CapturedDecoder, Captures
 from verifiers.function import FunctionVerifier
 
@@ -50,7 +51,7 @@ def repetitive(policy, envs):
     rollout = replace(rollout, log_probs=rollout.log_probs + 0.08 * (noise - 0.5))  # ratios other than 1
     rollout = rollout.select(torch.tensor(rows))
     rollout.rewards[:GROUP] = rollout.rewards.new_zeros(())
-    rollout.valid[9] = False
+    rollout.status[9] = ERROR
     episodes = episodes_of(rollout)
     spread = rollout.returns.view(-1, GROUP).std(1)
     assert len(set(episodes)) <= EPISODES - 6, "some episodes are equal"
