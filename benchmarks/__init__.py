@@ -28,11 +28,10 @@ BENCHMARKS = {  # name: its module, which has `run(name, pairs) -> list[Row]`, a
     "adapters": ("adapters", "acting with a LoRA adapter, against acting without one"),
     "scale": ("scale", "growth of time and memory with slots, length and group size"),
     "h200": ("h200", "on a GPU, in ten minutes: each technique with and without it, and shares of the measured floor"),
-    "h200-decode": ("h200_decode", "decoding with a 0.5 B model on a GPU, against generate"),
-    "h200-train": ("h200_train", "an update of a 0.5 B model on a GPU, against TRL"),
+    "h200-decode": ("h200", "decoding with a 0.5 B model on a GPU, against generate"),
+    "h200-train": ("h200", "an update of a 0.5 B model on a GPU, against TRL"),
 }
-NEEDS_GPU = ("h200", "h200-decode", "h200-train")
-AS_IT_GOES = ("h200",)  # these write each row when it is made: `run(name, pairs, command, folder)`
+NEEDS_GPU = ("h200", "h200-decode", "h200-train")  # `run(name, pairs, command, folder)` writes rows as they are made
 
 
 def find_benchmark(name: str) -> Any:

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import gymnasium as gym
+import numpy as np
 import torch
+from gymnasium import spaces
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedModel, PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 
 import rlenv  # noqa: F401 (registers TextGen-v0)
+from agents import Agent, Collector, LanguageModelPolicy, Rollout, find_agent
 from verifiers import FunctionVerifier
 
-from .measure import clock
+from .measure import Row, clock
 
 PROMPT, TOKENS = 128, 256
 VOCABULARY = 151_936
@@ -104,3 +108,91 @@ def text_envs(model: PreTrainedModel, batch: int, prompt: int, tokens: int, rewa
         verifier=FunctionVerifier(function), problems=[" ".join(f"w{i}" for i in row) for row in draw.tolist()],
         max_prompt_tokens=prompt, max_new_tokens=tokens, **kwargs,
     )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Bench:
+    """What a GPU benchmark measures on, and how large; small sizes run on a CPU, too."""
+
+    model: PreTrainedModel
+    floors: Floors
+    pairs: int
+    batches: tuple[int, ...] = (32, 256, 1024)
+    prompt: int = PROMPT
+    tokens: int = TOKENS
+    groups: int = 64
+    k: int = 8
+    parts: int = 8  # of an update: the activations of an eighth of the rows fit beside everything else
+    replays: int = 20
+    tests: tuple[str, ...] = ("tests/gpu",)
+
+    @property
+    def length(self) -> int:
+        """L, the longest context."""
+        return self.prompt + self.tokens
+
+    @property
+    def size(self) -> int:
+        """The number of weights."""
+        return sum(p.numel() for p in self.model.parameters())
+
+    def policy(self) -> LanguageModelPolicy:
+        """Return a policy around the model, with the techniques that are switched on now."""
+        size = self.model.config.vocab_size
+        text = spaces.Dict(
+            tokens=spaces.Box(0, size - 1, (self.length,), np.int64), length=spaces.Discrete(self.length + 1)
+        )
+        return LanguageModelPolicy(text, spaces.Discrete(size), self.model)
+
+    def acting(self, batch: int) -> tuple[LanguageModelPolicy, Callable[[], Rollout]]:
+        """Return a policy, and what collects a rollout with it."""
+        envs, policy = text_envs(self.model, batch, self.prompt, self.tokens), self.policy()
+        collector, generator = Collector(envs, self.model.device), torch.Generator(self.model.device).manual_seed(0)
+
+        def collect() -> Rollout:
+            rollout = collector.collect(policy, batch, generator)
+            assert rollout is not None
+            return rollout
+
+        return policy, collect
+
+    def agent(self) -> Agent:
+        """Return an agent whose update has `groups` prompts with `k` answers each."""
+        batch = self.groups * self.k
+        envs = text_envs(self.model, batch, self.prompt, self.tokens, even_words, group_size=self.k)
+        return find_agent("grpo")(
+            self.model, envs, learning_rate=1e-6, lr_schedule="constant", episodes_per_update=batch, num_envs=batch,
+            micro_batch_tokens=max(batch // self.parts, 1) * self.length, device=str(self.model.device),
+        )  # fmt: skip
+
+    def decode_floor(self, batch: int) -> float:
+        """Return the least seconds of a decode step in the middle of an episode."""
+        return self.floors.step(self.model, batch, self.prompt + self.tokens / 2)
+
+
+def per_second(collect: Callable[[], Rollout]) -> Callable[[], float]:
+    """Return what times the collection of a rollout, in tokens per second."""
+
+    def timed() -> float:
+        with clock() as seconds:
+            rollout = collect()
+        return int(rollout.lengths.sum()) / seconds()
+
+    return timed
+
+
+def row(name: str, taken: tuple[list[float], list[float]], unit: str, floor: float, more: str = "") -> Row:
+    """Return a row that says which share of its floor ours reaches; of speeds the floor is the highest possible."""
+    speed = unit == "tokens/s"
+    made = Row.of(name, *taken, unit, "", less_is_better=not speed, floor=floor)
+    made.quality = f"{made.ours / floor if speed else floor / made.ours:.0%} of the floor{more}"
+    return made
+
+
+def peak_memory() -> float:
+    """Return the peak of the device's memory in GiB since the last call, which begins anew; 0 without a GPU."""
+    if not torch.cuda.is_initialized():
+        return 0.0
+    peak = torch.cuda.max_memory_allocated() / 2**30
+    torch.cuda.reset_peak_memory_stats()
+    return peak

@@ -1,4 +1,4 @@
-"""Everything about one GPU in ten minutes: what is taken, each technique with and without it, shares of the floor.
+"""The benchmarks of a GPU: what is taken, each technique with and without it, shares of the floor, other libraries.
 
     rlenv bench h200                                  # ten minutes, three pairs
     python -m benchmarks.h200 --minutes 5 --out FILE  # from the repository, with a budget of one's own
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -20,28 +21,35 @@ import torch
 
 from agents.core.checks import first_line
 
-from .gpu import Floors, qwen, require_gpu
-from .h200_parts import PARTS, Bench
+from .gpu import Bench, Floors, qwen, require_gpu
+from .h200_parts import PARTS
 from .measure import Row
+from .peers import require_trl
 
-MINUTES, PAIRS, OUT = 10.0, 3, Path("benchmarks", "results", "h200.jsonl")
+MINUTES, PAIRS, OUT = 10.0, 3, Path("benchmarks", "results", "h200.jsonl")  # of h200; the others take their time
 
 
 def run(name: str, pairs: int, command: str, folder: Path) -> list[Row]:
-    """Return the rows that ten minutes allow; each is written to a file in the folder as soon as it is made."""
-    return whole(min(pairs, PAIRS), MINUTES, folder / OUT.name, command)
+    """Return the rows of a benchmark; each is written to a file in the folder as soon as it is made."""
+    most, minutes = (PAIRS, MINUTES) if name == "h200" else (pairs, math.inf)
+    return whole(name, min(pairs, most), minutes, folder / f"{name}.jsonl", command)
 
 
-def whole(pairs: int, minutes: float, out: Path, command: str) -> list[Row]:
+def whole(name: str, pairs: int, minutes: float, out: Path, command: str) -> list[Row]:
     """Measure the GPU of this machine."""
     require_gpu()
+    if name == "h200-train":
+        require_trl()
     began = time.monotonic()
     model = qwen().cuda()
     floors = Floors.of(model.device)
     speeds = f"{floors.operations / 1e12:.0f} TFLOP/s in bfloat16, {floors.bandwidth / 1e12:.2f} TB/s"
     print(f"floors: {speeds}", file=sys.stderr, flush=True)
-    bench = Bench(model, floors, pairs)
-    return measure(bench, PARTS, lambda: time.monotonic() - began < 60 * minutes, out, command)
+    has_time = lambda: time.monotonic() - began < 60 * minutes  # noqa: E731
+    rows = measure(Bench(model, floors, pairs), PARTS[name], has_time, out, command)
+    if not rows:
+        raise ValueError(f"nothing was measured; {str(out)!r} says why")
+    return rows
 
 
 def measure(
@@ -97,7 +105,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=OUT, help="JSON, one row per line")
     given = parser.parse_args()
     try:
-        whole(given.pairs, given.minutes, given.out, "python -m benchmarks.h200")
+        whole("h200", given.pairs, given.minutes, given.out, "python -m benchmarks.h200")
     except ValueError as error:
         print(f"Error: {error}", file=sys.stderr)
         sys.exit(2)

@@ -1,4 +1,7 @@
-"""The parts of `rlenv bench h200`: each technique for a GPU with and without it, and shares of the measured floor."""
+"""The parts of `rlenv bench h200`: each technique for a GPU with and without it, and shares of the measured floor.
+
+`decode` and `train`, the parts of `h200-decode` and `h200-train`, compare with other libraries.
+"""
 
 from __future__ import annotations
 
@@ -6,19 +9,15 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, nullcontext
-from dataclasses import dataclass
 from pathlib import Path
+from statistics import mean
 from typing import Any
 from unittest import mock
 
-import numpy as np
 import torch
-from gymnasium import spaces
 from torch.nn.attention import SDPBackend
 from torch.nn.functional import scaled_dot_product_attention
-from transformers import PreTrainedModel
 
-from agents import LanguageModelPolicy, find_agent
 from agents.policies.language import policy as language_model
 from agents.policies.language.decoding import decoder as decoding
 from agents.policies.language.decoding import products, sampling
@@ -26,53 +25,24 @@ from agents.policies.language.decoding.cuda_graph import BUCKET, CapturedDecoder
 from agents.policies.language.decoding.decoder import Decoder
 from agents.policies.language.models import attention as masks
 from agents.policies.language.training import forward
-from agents.rollouts.collector import Collector
 
-from .gpu import PROMPT, TOKENS, Floors, even_words, text_envs
+from .gpu import Bench, even_words, peak_memory, per_second, row
 from .measure import Row, alternate, clock
+from .peers import SAME_LOSS, train_beside
 
 ROOT = Path(__file__).parents[1]
-CUDNN = "attention without cuDNN"
+CUDNN, IN_PARTS = "attention without cuDNN", "prompts read in parts"
 OFF: dict[str, list[tuple[Any, str, Any]]] = {  # technique: what switches it off
     "tokens chosen in parts": [(sampling, "CACHED", {})],
     "masks added": [(masks, "ADDED_ON", ())],
     "projections joined": [(products, "JOINED_ON", ())],
     CUDNN: [(module, "without_cudnn", lambda device: nullcontext()) for module in (language_model, forward)],
     "large chunks of the head": [(forward, "GPU_ELEMENTS", forward.ELEMENTS)],
-    "prompts read in parts": [(decoding, "PREFILL", 2**62)],
+    IN_PARTS: [(decoding, "PREFILL", 2**62)],
 }
 TESTED = 180  # seconds that tests/gpu may take
+UPDATES = 2  # of each side per turn
 OF_A_STEP = ("tokens chosen in parts", "masks added", "projections joined")
-
-
-@dataclass(frozen=True)
-class Bench:
-    """What is measured on, and how large."""
-
-    model: PreTrainedModel
-    floors: Floors
-    pairs: int
-    batches: tuple[int, ...] = (32, 256, 1024)
-    prompt: int = PROMPT
-    tokens: int = TOKENS
-    groups: int = 64
-    k: int = 8
-    parts: int = 8  # of an update: the activations of an eighth of the rows fit beside everything else
-    replays: int = 20
-    tests: tuple[str, ...] = ("tests/gpu",)
-
-    @property
-    def length(self) -> int:
-        """L, the longest context."""
-        return self.prompt + self.tokens
-
-    def policy(self) -> LanguageModelPolicy:
-        """Return a policy around the model, with the techniques that are switched on now."""
-        size = self.model.config.vocab_size
-        text = spaces.Dict(
-            tokens=spaces.Box(0, size - 1, (self.length,), np.int64), length=spaces.Discrete(self.length + 1)
-        )
-        return LanguageModelPolicy(text, spaces.Discrete(size), self.model)
 
 
 def without(*techniques: str) -> ExitStack:
@@ -154,10 +124,8 @@ def cudnn_steps(bench: Bench) -> Iterator[Row]:
 
 def _against(bench: Bench, batch: int, label: str, ours: Callable[[], float], peer: Callable[[], float]) -> Row:
     """Return the row of two captured steps."""
-    floor = bench.floors.step(bench.model, batch, bench.prompt + bench.tokens / 2) * 1e6
     taken = alternate(ours, peer, bench.pairs)
-    share = floor / sorted(taken[0])[len(taken[0]) // 2]
-    return Row.of(f"B = {batch}, {label}", *taken, "us/step", f"{share:.0%} of the floor", floor=floor)
+    return row(f"B = {batch}, {label}", taken, "us/step", bench.decode_floor(batch) * 1e6)
 
 
 def _nothing(logits: torch.Tensor, deterministic: bool, source: Any) -> tuple[torch.Tensor, torch.Tensor]:
@@ -195,87 +163,115 @@ def prefill(bench: Bench) -> Iterator[Row]:
     slots, lengths = (x.to(device) for x in (torch.arange(batch), torch.full((batch,), bench.prompt)))
     decoder, peaks = Decoder(policy._actor, policy._step, policy._choose, batch, bench.length), {}
 
-    def timed(parts: bool) -> float:
-        _reset_peak()
-        with without(*([] if parts else ["prompts read in parts"])), torch.no_grad(), clock() as seconds:
+    def timed(*off: str) -> float:
+        peak_memory()
+        with without(*off), torch.no_grad(), clock() as seconds:
             decoder._prefill(tokens, lengths, slots, slots, head=False)
-        peaks[parts] = _peak()
+        peaks[off] = peak_memory()
         return batch * bench.prompt / seconds()
 
-    taken = alternate(lambda: timed(True), lambda: timed(False), bench.pairs)
-    used = 2 * sum(p.numel() for p in bench.model.parameters()) * sorted(taken[0])[len(taken[0]) // 2]
-    quality = (
-        f"peak {peaks[True]:.1f} GiB, at once {peaks[False]:.1f}; {used / bench.floors.operations:.0%} of the floor"
-    )
-    name = f"{batch} prompts of {bench.prompt}, in parts"
-    yield Row.of(name, *taken, "tokens/s", quality, less_is_better=False, floor=bench.floors.operations)
+    taken = alternate(timed, lambda: timed(IN_PARTS), bench.pairs)
+    floor, name = bench.floors.operations / (2 * bench.size), f"{batch} prompts of {bench.prompt}, in parts"
+    yield row(name, taken, "tokens/s", floor, f"; peak {peaks[()]:.1f} GiB, at once {peaks[IN_PARTS,]:.1f}")
 
 
 def acting(bench: Bench) -> Iterator[Row]:
     """Time whole rollouts through reset and step against their captured steps alone."""
     for batch in bench.batches:
-        envs = text_envs(bench.model, batch, bench.prompt, bench.tokens)
-        policy = LanguageModelPolicy(envs.single_observation_space, envs.single_action_space, bench.model)
-        collector, generator = Collector(envs, bench.model.device), _seeded(bench.model.device)
-
-        def ours(
-            collector: Any = collector, policy: Any = policy, batch: int = batch, generator: Any = generator
-        ) -> float:
-            with clock() as seconds:
-                rollout = collector.collect(policy, batch, generator)
-            return int(rollout.lengths.sum()) / seconds()
-
-        ours()  # captures the graphs
+        _, collect = bench.acting(batch)
+        collect()  # captures the graphs
         step = _step(bench, batch)
-        taken = alternate(ours, lambda step=step, batch=batch: batch / step() * 1e6, bench.pairs)  # type: ignore[misc]
-        floor = batch / bench.floors.step(bench.model, batch, bench.prompt + bench.tokens / 2)
-        share = sorted(taken[0])[len(taken[0]) // 2] / floor
-        quality = f"{share:.0%} of the floor; peak {_peak():.1f} GiB"
+        peak_memory()
+        taken = alternate(per_second(collect), lambda step=step, batch=batch: batch / step() * 1e6, bench.pairs)  # type: ignore[misc]
         name = f"B = {batch}, rollouts against their steps alone"
-        yield Row.of(name, *taken, "tokens/s", quality, less_is_better=False, floor=floor)
+        yield row(name, taken, "tokens/s", batch / bench.decode_floor(batch), f"; peak {peak_memory():.1f} GiB")
 
 
 def update(bench: Bench) -> Iterator[Row]:
     """Time an update of GRPO, without the rollout, and without each technique of a training pass."""
-    batch = bench.groups * bench.k
-    envs = text_envs(bench.model, batch, bench.prompt, bench.tokens, even_words, group_size=bench.k)
-    agent = find_agent("grpo")(
-        bench.model, envs, learning_rate=1e-6, lr_schedule="constant", episodes_per_update=batch, num_envs=batch,
-        micro_batch_tokens=max(batch // bench.parts, 1) * bench.length, device=str(bench.model.device),
-    )  # fmt: skip
+    agent = bench.agent()
     rollout = agent.collector.collect(agent.policy, agent.own_episodes, agent.generator)
     assert rollout is not None
     read = int(rollout.lengths.sum()) + bench.groups * bench.prompt
     peaks = {}
 
     def timed(*off: str) -> float:
-        _reset_peak()
+        peak_memory()
         with without(*off), clock() as seconds:
             agent.update(rollout)
-        peaks[off] = _peak()
+        peaks[off] = peak_memory()
         return seconds()
 
     for technique in (CUDNN, "masks added", "large chunks of the head"):
         taken = alternate(timed, lambda technique=technique: timed(technique), bench.pairs)  # type: ignore[misc]
-        seconds = sorted(taken[0])[len(taken[0]) // 2]
-        floor = 6 * sum(p.numel() for p in bench.model.parameters()) * read / bench.floors.operations
-        quality = f"{floor / seconds:.0%} of the floor; peak {peaks[()]:.1f} GiB, without it {peaks[technique,]:.1f}"
         name = f"an update of GRPO, {bench.groups} x {bench.k}, {technique}"
-        yield Row.of(name, *taken, "s/update", quality, floor=floor)
+        memory = f"; peak {peaks[()]:.1f} GiB, without it {peaks[technique,]:.1f}"
+        yield row(name, taken, "s/update", 6 * bench.size * read / bench.floors.operations, memory)
+
+
+def decode(bench: Bench) -> Iterator[Row]:
+    """Time whole rollouts against the ways of transformers' `generate`."""
+    for batch in bench.batches:
+        policy, collect = bench.acting(batch)
+        rollout = collect()  # captures the graphs
+        prompts, few = rollout.observations["tokens"][:, : bench.prompt], rollout.select(slice(0, 4))  # type: ignore[index]
+        with torch.no_grad():
+            again = policy.evaluate_actions(few, entropy=False)[0]
+        gap = float((again - few.log_probs).where(few.mask, 0).abs().max())
+        for label, how in {"dynamic cache": {}, "static cache, compiled": {"cache_implementation": "static"}}.items():
+
+            def peer(prompts: torch.Tensor = prompts, how: dict[str, Any] = how) -> float:
+                with clock() as seconds, torch.no_grad():
+                    bench.model.generate(
+                        prompts, attention_mask=torch.ones_like(prompts), max_new_tokens=bench.tokens,
+                        min_new_tokens=bench.tokens, do_sample=True, top_k=0, pad_token_id=1, eos_token_id=0, **how,
+                    )  # fmt: skip
+                return len(prompts) * bench.tokens / seconds()
+
+            taken = alternate(per_second(collect), peer, bench.pairs)
+            same = f"; log-probabilities differ from training's by at most {gap:.2g}"
+            yield row(f"B = {batch}, {label}", taken, "tokens/s", batch / bench.decode_floor(batch), same)
+
+
+def train(bench: Bench) -> Iterator[Row]:
+    """Time updates of GRPO, rollouts included, against TRL's."""
+    agent, gpu, times, read = bench.agent(), bench.model.device.type == "cuda", [], []
+    collect_rollout = agent.collect_rollout
+
+    def timed(listener: Any) -> Any:
+        with clock() as seconds:
+            rollout = collect_rollout(listener)
+        assert rollout is not None
+        times.append(seconds())
+        read.append(int(rollout.lengths.sum()) + len(rollout) * bench.prompt)
+        return rollout
+
+    agent.collect_rollout = timed  # type: ignore[assignment, method-assign]
+    peak_memory()
+    turns, *_ = train_beside(
+        "GRPO", agent, bench.model, even_words, UPDATES, bench.pairs + 1, use_cpu=not gpu, bf16=gpu,
+        per_device_train_batch_size=agent.episodes_per_update // bench.parts, gradient_accumulation_steps=bench.parts,
+        **SAME_LOSS,
+    )  # fmt: skip
+    acting = mean(times[UPDATES:])
+    training = mean(turns.ours[1:]) - acting
+    used = 6 * bench.size * read[-1] / training / bench.floors.operations
+    gap = agent.last_metrics["train/logp_gap_max"]
+    quality = (
+        f"acting {acting:.2f} s, training {training:.2f} s, {used:.0%} of the arithmetic (6 N per token); "
+        f"peak of both together {peak_memory():.0f} GiB; "
+        f"log-probabilities of acting and training differ by at most {gap:.2g}"
+    )
+    name = f"GRPO, {bench.groups} x {bench.k}, {bench.tokens} tokens"
+    yield Row.of(name, turns.ours[1:], turns.theirs[1:], "s/update", quality)
 
 
 def _seeded(device: torch.device) -> torch.Generator:
     return torch.Generator(device).manual_seed(0)
 
 
-def _peak() -> float:
-    """Return the peak of the device's memory in GiB; 0 without a GPU."""
-    return torch.cuda.max_memory_allocated() / 2**30 if torch.cuda.is_initialized() else 0.0
-
-
-def _reset_peak() -> None:
-    if torch.cuda.is_initialized():
-        torch.cuda.reset_peak_memory_stats()
-
-
-PARTS = (tests, attention, steps, prefill, acting, update, cudnn_steps)
+PARTS = {  # of each benchmark
+    "h200": (tests, attention, steps, prefill, acting, update, cudnn_steps),
+    "h200-decode": (decode,),
+    "h200-train": (train,),
+}

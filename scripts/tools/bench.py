@@ -43,7 +43,7 @@ def bench(name: str | None, listed: bool, pairs: int, out: Path, as_json: bool) 
         click.echo(json.dumps(about) if as_json else "\n".join(f"{each:<14}{what}" for each, what in about.items()))
         return
     import torch
-    from _rlenv_benchmarks import AS_IT_GOES, BENCHMARKS, NEEDS_GPU, find_benchmark
+    from _rlenv_benchmarks import BENCHMARKS, NEEDS_GPU, find_benchmark
     from _rlenv_benchmarks.measure import THREADS
 
     gpu = torch.cuda.is_available()
@@ -54,7 +54,7 @@ def bench(name: str | None, listed: bool, pairs: int, out: Path, as_json: bool) 
     for each, benchmark in benchmarks.items():
         click.echo(f"{each}: {BENCHMARKS[each][1]}", err=True)
         command = shlex.join(["rlenv", "bench", each, *(["--pairs", str(pairs)] if pairs != 5 else [])])
-        written = {"command": command, "folder": out} if each in AS_IT_GOES else {}
+        written = {"command": command, "folder": out} if each in NEEDS_GPU else {}
         made[each] = [row.as_dict(command) for row in benchmark.run(each, pairs, **written)]
         _show(made[each])
         out.mkdir(parents=True, exist_ok=True)

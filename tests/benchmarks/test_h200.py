@@ -6,8 +6,8 @@ from types import SimpleNamespace
 import pytest
 import torch
 from _rlenv_benchmarks import h200, h200_parts
-from _rlenv_benchmarks.gpu import Floors, qwen
-from _rlenv_benchmarks.h200_parts import OFF, PARTS, Bench, without
+from _rlenv_benchmarks.gpu import Bench, Floors, qwen
+from _rlenv_benchmarks.h200_parts import OFF, PARTS, without
 from _rlenv_scripts.main import main
 from click.testing import CliRunner
 from pretend_device import pretend_device
@@ -19,10 +19,18 @@ def bench_of(model, **sizes):
     return Bench(model, Floors(1e9, 1e9), 1, **SIZES | sizes)
 
 
+def pretend_gpu(monkeypatch, parts):
+    """Let `rlenv bench` measure these parts on nothing."""
+    monkeypatch.setattr(h200, "require_gpu", lambda: None)
+    monkeypatch.setattr(h200, "qwen", lambda: SimpleNamespace(cuda=lambda: SimpleNamespace(device="none")))
+    monkeypatch.setattr(h200, "Floors", SimpleNamespace(of=lambda device: Floors(1e9, 1e9)))
+    monkeypatch.setattr(h200, "PARTS", parts)
+
+
 def test_every_part_runs_and_rows_are_written_as_they_are_made(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(h200_parts.subprocess, "run", lambda *args, **kwargs: type("Done", (), {"stdout": "1 passed"}))
     bench = bench_of(qwen(0.07), batches=(2,))
-    rows = h200.measure(bench, PARTS, lambda: True, tmp_path / "h200.jsonl", "a command")
+    rows = h200.measure(bench, PARTS["h200"], lambda: True, tmp_path / "h200.jsonl", "a command")
     written = [json.loads(line) for line in (tmp_path / "h200.jsonl").read_text().splitlines()]
     assert [row["name"] for row in written] == [row.name for row in rows]
     assert all(row["command"] == "a command" and row["device"]["bandwidth"] == 1e9 for row in written)
@@ -39,10 +47,7 @@ def test_rows_as_they_are_made_go_to_the_folder_that_was_asked_for(tmp_path, mon
         yield h200_parts.Row.of("only row", [1.0], [2.0], "s", "fine")
 
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(h200, "require_gpu", lambda: None)
-    monkeypatch.setattr(h200, "qwen", lambda: SimpleNamespace(cuda=lambda: SimpleNamespace(device="none")))
-    monkeypatch.setattr(h200, "Floors", SimpleNamespace(of=lambda device: Floors(1e9, 1e9)))
-    monkeypatch.setattr(h200, "PARTS", (part,))
+    pretend_gpu(monkeypatch, {"h200": (part,)})
     outcome = CliRunner().invoke(main, ["bench", "h200", "--pairs", "1", "--out", "asked/for"])
     assert outcome.exit_code == 0, outcome.output
     assert {path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*.*")} == {
@@ -81,6 +86,34 @@ def test_a_part_that_fails_is_named_and_the_others_go_on(tmp_path):
     assert written[1] == {"failed": "failing", "why": "no memory\nfor this"} and written[2]["name"] == "after"
 
 
+def test_updates_beside_trl_are_timed_in_parts(monkeypatch):
+    asked = {}
+
+    def train_beside(trainer, agent, model, reward, steps, turns, **settings):
+        asked.update(settings)
+        for _ in range(turns):
+            agent.learn(total_episodes=agent.episodes_per_update * steps, reset_num_timesteps=False)
+        return SimpleNamespace(ours=[9.0] * turns, theirs=[18.0] * turns), None, None
+
+    monkeypatch.setattr(h200_parts, "train_beside", train_beside)
+    [row] = h200_parts.train(bench_of(qwen(0.07)))
+    assert (row.name, row.ratio["median"], row.unit) == ("GRPO, 2 x 2, 4 tokens", 2, "s/update")
+    assert asked["per_device_train_batch_size"] == asked["gradient_accumulation_steps"] == 2 and asked["use_cpu"]
+    acting, training = (float(part.split()[1]) for part in row.quality.split(", ")[:2])
+    assert acting + training == pytest.approx(9, abs=0.02) and acting > 0
+
+
+def test_a_benchmark_without_a_row_is_an_error(tmp_path, monkeypatch):
+    def failing(bench):
+        raise RuntimeError("no memory")
+        yield
+
+    pretend_gpu(monkeypatch, {"h200-decode": (failing,)})
+    outcome = CliRunner().invoke(main, ["bench", "h200-decode", "--out", str(tmp_path)])
+    assert outcome.exit_code == 2 and "Error: nothing was measured; " in outcome.stderr
+    assert json.loads((tmp_path / "h200-decode.jsonl").read_text()) == {"failed": "failing", "why": "no memory"}
+
+
 def test_techniques_are_switched_off_for_a_while():
     before = [getattr(module, name) for switches in OFF.values() for module, name, _ in switches]
     with without(*OFF):
@@ -105,5 +138,5 @@ def test_every_part_runs_on_the_pretend_device_and_each_way_is_captured_once():
     with pretend_device() as device:
         bench = bench_of(qwen(0.07).cuda(), batches=(2,))
         assert len(list(h200_parts.steps(bench))) == 6 and device.captures == 1 + 6
-        for part in PARTS[1:]:
+        for part in PARTS["h200"][1:]:
             assert all(row.ours > 0 for row in part(bench))

@@ -12,7 +12,7 @@ from _rlenv_benchmarks import (
     env,
     floors,
     generate,
-    h200_decode,
+    h200_parts,
     measure,
     peers,
     refill,
@@ -25,7 +25,7 @@ from _rlenv_benchmarks import (
     verifier,
     worlds,
 )  # fmt: skip
-from _rlenv_benchmarks.gpu import Floors, qwen, tokenizer
+from _rlenv_benchmarks.gpu import Bench, Floors, qwen, tokenizer
 
 from agents import LanguageModelPolicy
 from agents.rollouts.collector import Collector
@@ -94,7 +94,7 @@ def test_the_watch_stops_its_clock_while_it_evaluates(monkeypatch):
 
 def test_the_gpu_benchmark_runs_on_a_small_model():
     model = qwen(0.07)
-    rows = h200_decode.compare(model, Floors(1e9, 1e9), batch=3, prompt=5, tokens=4, pairs=1)
+    rows = list(h200_parts.decode(Bench(model, Floors(1e9, 1e9), 1, batches=(3,), prompt=5, tokens=4)))
     assert [row.name for row in rows] == ["B = 3, dynamic cache", "B = 3, static cache, compiled"]
     gap = float(rows[0].quality.split()[-1])
     assert gap < 0.2  # bfloat16
