@@ -9,6 +9,7 @@ from typing import Any
 WHITESPACE = " \t\r\n"  # str.strip would also take control characters and spaces that no keyboard has
 _BLANK = frozenset("\u115f\u1160\u3164\uffa0\u2800\U0001d159")  # letters and symbols that show nothing
 _TAG = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
+_THOUGHT = re.compile(r"""(?P<quote>["'`])</?think>(?P=quote)|<(?P<end>/)?think>""")
 _COMBINING_RUN = bytes([1]) * 31  # Unicode's stream-safe text has 30 at most; normalising is quadratic in the run
 
 
@@ -21,6 +22,18 @@ def tag_name(owner: str, value: Any) -> str:
     if not isinstance(value, str) or not _TAG.fullmatch(value):
         raise ValueError(f"{owner}: a tag is a letter, then letters, digits, '_' or '-', such as answer; got {value!r}")
     return value
+
+
+def conclusion(text: str) -> str:
+    """Return what follows the last thought, `<think>...</think>`, up to one that does not end.
+
+    The last `</think>` ends the thoughts, whether or not they begin here. A tag in quotes, "<think>", is text.
+    """
+    if "think>" not in text:
+        return text
+    tags = [tag for tag in _THOUGHT.finditer(text) if not tag["quote"]]
+    start = max((tag.end() for tag in tags if tag["end"]), default=0)
+    return text[start : next((tag.start() for tag in tags if tag.start() >= start), None)]
 
 
 def section(text: str, tag: str) -> str | None:

@@ -3,6 +3,7 @@
 import pytest
 
 from verifiers import Problem, make_verifier
+from verifiers.reading.text import conclusion
 
 VERIFIERS = {
     "exact": Problem("9+9=", "18"),
@@ -77,3 +78,43 @@ def test_what_follows_the_thoughts_is_read(name):
 def test_a_closing_tag_has_a_name(inside):
     with pytest.raises(ValueError, match="exact: a tag is a letter, then letters, digits"):
         make_verifier("exact", inside=inside)
+
+
+BOOK = {"type": "object", "properties": {"year": {"type": "integer"}}, "required": ["year"]}
+BY_DEFAULT = {  # verifier, a right answer, a wrong one
+    "numeric": (make_verifier("numeric"), VERIFIERS["numeric"], "18", "17"),
+    "choice": (make_verifier("choice"), VERIFIERS["choice"], "B", "A"),
+    "json_schema": (make_verifier("json_schema", schema=BOOK), Problem("Year?"), '{"year": 1815}', '{"year": "no"}'),
+    "reasoning_gym": (gcd := make_verifier("reasoning_gym:gcd"), gcd.examples()[0], gcd.examples()[0].answer, "0"),
+}
+COMPLETIONS = {
+    "{right}\n<think>Or {wrong}?": 1.0,
+    "{right}\n\n<think>": 1.0,
+    "{right}\n<think>{wrong}": 1.0,
+    "{right}\n<think>\n{wrong}\n": 1.0,
+    "<think>{wrong}</think>{right}\n<think>{wrong}": 1.0,
+    "{wrong}</think>\n{right}": 1.0,
+    "<think>{wrong} <think>{wrong}</think>\n{right}": 1.0,
+    "<think>\n{wrong}\n</think>\n{right}": 1.0,
+    "<think>\n**{wrong}**\n</think>\n{right}": 1.0,
+    "<think>\n{right}\n</think>\nSo **{right}**\n<think>\n**{wrong}**": 1.0,
+    "{right}\n<think>Or not.\n**{wrong}**": 1.0,
+    "{wrong}\n<think>{right}": 0.0,
+    "<think>{wrong}</think> <think>{right}": 0.0,
+    "\n<think>{right}": 0.0,
+}
+
+
+@pytest.mark.parametrize("name", BY_DEFAULT)
+@pytest.mark.parametrize("completion", COMPLETIONS)
+def test_every_verifier_reads_thoughts_alike(name, completion):
+    verifier, problem, right, wrong = BY_DEFAULT[name]
+    said = completion.replace("{right}", right).replace("{wrong}", wrong)
+    assert verifier.verify(problem, said).reward == COMPLETIONS[completion]
+
+
+@pytest.mark.parametrize("text", ['print("<think>")', "tags = '<think>', '</think>'", "Write `</think>` at its end."])
+def test_a_tag_in_quotes_is_text(text):
+    assert conclusion(text) == text
+    assert conclusion(f"<think>{text}</think>{text}") == text
+    assert conclusion(f"{text} <think>{text}") == f"{text} "

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from ...reading.statements.stated import claims
 from ...reading.statements.statements import LONGEST_TEXT, statements
 from ...reading.statements.wording import denied
+from ...reading.text import conclusion
 from .names import Names, normal
 
 _MOST_LINES = 2_000
@@ -97,6 +98,7 @@ class _Said(NamedTuple):
 
 def given(text: str, names: Names) -> str | None:
     """Return the label of the choice that a completion gives; None where it gives none or several."""
+    text = conclusion(text)
     if text.count("\n") > _MOST_LINES or not names.stand_in(normal(text[-LONGEST_TEXT:])):
         return None
     parts = [normal(each).strip() for each in statements(names.with_brackets(text))]

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Sequence
 
-from ...reading.statements.documents import conclusion, in_language, split
+from ...reading.statements.documents import in_language, split
+from ...reading.text import conclusion
 
 _NAMES = ("python", "python3", "py", "py3")
 _DEFINED = re.compile(r"^(?:(?:async[ \t]+)?def|class)[ \t]+(\w+)|^(\w+)[ \t]*(?::[^=\n]*)?=(?!=)", re.MULTILINE)

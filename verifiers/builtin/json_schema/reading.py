@@ -10,8 +10,8 @@ import re
 from fractions import Fraction
 from typing import Any
 
-from ...reading.statements.documents import conclusion, in_language, split
-from ...reading.text import WHITESPACE
+from ...reading.statements.documents import in_language, split
+from ...reading.text import WHITESPACE, conclusion
 
 DEEPEST = 32  # arrays and objects inside each other
 MOST_DIGITS = 300  # of a number: what a float can hold too

@@ -9,11 +9,11 @@ from itertools import pairwise
 from typing import Any
 
 from ...reading.extraction import BOXED, LAST
-from ...reading.statements.documents import conclusion, split
+from ...reading.statements.documents import split
 from ...reading.statements.stated import UNCLEAR, Claim, Rank, Unclear, boxed, stated
 from ...reading.statements.statements import statements
 from ...reading.statements.wording import denied
-from ...reading.text import WHITESPACE
+from ...reading.text import WHITESPACE, conclusion
 from ...reading.written import expression_of
 from ..json_schema.reading import find_document
 from ..numeric.verifier import quantity_in
@@ -161,11 +161,12 @@ def _token(task: str, reference: str, prompt: str, completion: str, rule: str) -
         claims = [Claim(each, Rank.ANSWER) for each in statements(completion)] if rule == LAST else boxed(completion)
         results = [each for each in map(read, claims) if each is not None]
         return results[-1] if results and results[-1] is not UNCLEAR else None
+    completion = conclusion(completion)
     bold = _BOLD_LINE.search(completion)
     if bold and pattern and pattern.fullmatch(_plain(bold[1])):
         completion = f"{completion[: bold.start()]}\n\nAnswer: {bold[1]}"
     if task in LISTS and pattern:  # a word in a list may be a verb, which would make one of several lists a conclusion
-        lines = [_plain(line).strip(_QUOTES) for line in conclusion(completion).split("\n")]
+        lines = [_plain(line).strip(_QUOTES) for line in completion.split("\n")]
         if len({_canonical(task, found) for found in map(pattern.fullmatch, lines) if found}) > 1:
             return None
     result = stated(completion, read)

@@ -67,12 +67,6 @@ def document_rule(owner: str, extract: str | None) -> str:
     return extract_rule(owner, extract if extract is None else one_of(owner, "extract", extract, _RULES))
 
 
-def conclusion(text: str) -> str:
-    """Return what follows the thoughts: all of a text without any, nothing of one that is cut off in them."""
-    after = text.rpartition("</think>")[2]
-    return "" if after.lstrip().startswith("<think>") else after
-
-
 def split(text: str) -> tuple[list[Block], str]:
     """Return the fenced blocks of a text that are not empty, in order, and the lines outside of all blocks.
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from itertools import pairwise
 
+from ..text import conclusion
+
 LONGEST_TEXT = 10_000  # characters, from the end: what is judged
 LONGEST_STATEMENT = 1_000  # a longer one states nothing
 _MOST_LINES = 500
@@ -42,7 +44,7 @@ def statements(text: str) -> list[str]:
     LaTeX stays as it is, displayed formulas in one line. What is said often counts where it is said first and last.
     A heading that ends in ":" or "is" is one statement with what follows it: "The answer is:\\n\\n43".
     """
-    text = _final(text)[-LONGEST_TEXT:]
+    text = conclusion(text)[-LONGEST_TEXT:]
     for sign, to in _SAME.items():
         text = text.replace(sign, to)
     lines = _joined(_lines(_without_programs(_in_one_line(text))))
@@ -50,14 +52,6 @@ def statements(text: str) -> list[str]:
     last = {statement: place for place, statement in enumerate(said)}
     first = {statement: place for place, statement in reversed(list(enumerate(said)))}
     return [said[place] for place in sorted({*first.values(), *last.values()})][-MOST_STATEMENTS:]
-
-
-def _final(text: str) -> str:
-    """Return what follows the thoughts; nothing where they do not end."""
-    _, closed, after = text.rpartition("</think>")
-    if not closed:
-        after = text
-    return after.partition("<think>")[0]
 
 
 def _in_one_line(text: str) -> str:
