@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Collection
+
 _POLICY = ("use_sde", "net_arch", "activation_fn", "ortho_init", "log_std_init", "features_extractor_class")
 _OFF_POLICY = ("buffer_size", "learning_starts", "tau", "train_freq", "gradient_steps", "action_noise")
 SAID = {
@@ -28,3 +31,20 @@ SAID = {
 def hint(name: str) -> str:
     """Return what stable-baselines3's name for a setting is called in Python; empty for any other name."""
     return f"stable-baselines3's {name} {SAID[name]}" if name in SAID else ""
+
+
+def option_hint(name: str, options: Collection[str]) -> str:
+    """Return what stable-baselines3's name for a setting is called on the command line.
+
+    Empty for any other name, and where the command takes no settings of agents.
+
+    Args:
+        name: such as "n_steps".
+        options: parameter names of the command; other settings of agents are written with --agent-arg.
+    """
+
+    def written(setting: re.Match[str]) -> str:
+        return f"--{setting[1].replace('_', '-')}" if setting[1] in options else f"--agent-arg {setting[1]}=..."
+
+    said = hint(name) if "agent_args" in options else ""
+    return re.sub(r"'(\w+)'", written, re.sub(r"policy_kwargs=\{'(\w+)': \.\.\.\}", r"--policy-arg \1=...", said))

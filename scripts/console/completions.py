@@ -23,8 +23,9 @@ def known() -> dict[str, Any]:
     """Return what the file holds.
 
     Returns:
-        "agents" and "policies": their names; "labs" and "benchmarks": {name: what it is about}; "trl": TRL's names that
-        are explained; "defaults": {setting: its default as text}.
+        "agents" and "policies": their names; "labs" and "benchmarks": {name: what it is about}; "agent_args":
+        settings of agents without an option; "foreign": the names of settings elsewhere that `hints.py` explains;
+        "defaults": {setting: its default as text}.
     """
     return json.loads(FILE.read_text(encoding="utf-8"))
 

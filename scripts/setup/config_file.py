@@ -12,6 +12,7 @@ from typing import Any
 import click
 import yaml
 
+from ..console.hints import said_of
 from ..runs.run_files import runs_in
 
 
@@ -50,10 +51,8 @@ def read_config(ctx: click.Context, param: click.Parameter, value: Path | None) 
                 f"{value} sets {key!r} to a list; allowed: a value, or a table for KEY=VALUE options"
             )
         if key not in known:
-            from agents.core import trl_names
-
             close = difflib.get_close_matches(key, known, n=1)
-            hint = trl_names.option_hint(key, known) or (f"did you mean {close[0]!r}?" if close else "")
+            hint = said_of(key, known) or (f"did you mean {close[0]!r}?" if close else "")
             hint = f"; {hint}" if hint else ""
             raise click.BadParameter(f"{value} sets the unknown option {key!r}{hint}")
     ctx.default_map = {

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 from agents import AGENTS, Agent
-from agents.core import trl_names
 from agents.core.checks import check_choice, check_count
 from agents.policies import tokenizer_of
 from agents.policies.language.models.adapters import has_adapter, library
@@ -14,6 +13,7 @@ from agents.rollouts.envs.make_envs import find_spec
 from rlenv.envs.task import TextGenTask
 from rlenv.text.chat import read_template
 
+from ..console.hints import said_of
 from ..runs import run_folder
 from .defaults import agent_settings, common_settings, keywords
 from .options import TEXT_ONLY, adapter, flag_of, names_of, typed
@@ -56,7 +56,7 @@ def agent_arguments(name: str, cls: type[Agent], options: dict[str, Any]) -> dic
     for key, value in dict(options.get("agent_args", ())).items():
         if key in options:
             raise ValueError(f"--agent-arg {key}: there is an option for it, --{key.replace('_', '-')}")
-        if key not in accepted and (hint := trl_names.option_hint(key, list(options))):
+        if key not in known and (hint := said_of(key, options)):
             raise ValueError(f"--agent-arg {key}: {hint}")
         check_choice(f"--agent-arg of {name!r}", key, sorted(set(accepted) - set(options)))
         given[key] = value
