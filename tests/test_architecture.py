@@ -17,12 +17,16 @@ FORBIDDEN = {
     "verifiers": {"torch", "numpy", "transformers", "gymnasium", "rlenv", "agents", *PRIVATE},
     "rlenv": {"agents", "stable_baselines3", *PRIVATE},
     "agents": {"rlenv", "verifiers", *PRIVATE},
-    "scripts": {"scripts", "_rlenv_scripts", "labs", "benchmarks"},  # its own modules are imported relatively
+    "scripts": PRIVATE,  # its own modules are imported relatively
     "labs": {"scripts", "_rlenv_scripts", "labs", "_rlenv_labs"},
     "benchmarks": {"scripts", "_rlenv_scripts", "labs", "_rlenv_labs", "benchmarks", "_rlenv_benchmarks"},
     "examples": {"scripts", "_rlenv_scripts", "benchmarks", "_rlenv_benchmarks"},
 }
-ALLOWED = {"verifiers/builtin/reward_model.py": {"torch", "transformers"}}  # imported where it is used
+ALLOWED = {  # imported where it is used
+    "verifiers/builtin/reward_model.py": {"torch", "transformers"},
+    "scripts/tools/lab.py": {"_rlenv_labs"},
+    "scripts/tools/bench.py": {"_rlenv_benchmarks"},
+}
 UNPICKLES = {"pickle", "cloudpickle", "dill", "marshal", "shelve", "joblib", "jsonpickle"}
 PICKLES = {  # what a process sends to the child that it has started, never back
     "verifiers/isolation/workers/pool.py": {"pickle", "cloudpickle"},
@@ -50,6 +54,14 @@ def test_no_package_imports_one_above_it():
         place = path.relative_to(ROOT)
         forbidden = FORBIDDEN[place.parts[0]] - ALLOWED.get(str(place), set())
         assert not imported(path.read_text(encoding="utf-8")) & forbidden, place
+
+
+@pytest.mark.parametrize("place", ALLOWED)
+def test_what_one_file_may_import_is_imported_where_it_is_used(place):
+    source = (ROOT / place).read_text(encoding="utf-8")
+    assert ALLOWED[place] <= imported(source)
+    at_once = "\n".join(ast.unparse(node) for node in ast.parse(source).body if "Import" in type(node).__name__)
+    assert not ALLOWED[place] & imported(at_once)
 
 
 def test_the_import_rule_sees_every_form():
