@@ -17,6 +17,7 @@ from hypothesis import settings
 __all__ = ["forking", "start"]  # fixtures
 
 torch.set_num_threads(1)
+os.fsync = lambda descriptor: os.fstat(descriptor) and None  # no test is about a power cut; a closed file is an error
 
 # The fast tests draw the same examples every time; finds of `--hypothesis-profile random` belong to who asked for them.
 settings.register_profile("same", derandomize=True, max_examples=FEW, deadline=None)

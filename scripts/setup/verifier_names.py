@@ -42,9 +42,9 @@ def short_name(spec: str) -> str:
 
 def is_registered(spec: str) -> bool:
     """Tell whether these verifiers are made without importing a module that the user named."""
-    from verifiers.plugins.registry import list_verifiers
+    from verifiers.plugins.registry import is_listed
 
-    return all(name.partition(":")[0] in list_verifiers() for name in _names(spec))
+    return all(is_listed(name.partition(":")[0]) for name in _names(spec))
 
 
 def _renamed(spec: str, rename: Callable[[str], str]) -> str:
@@ -59,13 +59,13 @@ def _renamed(spec: str, rename: Callable[[str], str]) -> str:
 
 
 def _absolute(name: str) -> str:
-    from verifiers.plugins.registry import list_verifiers
+    from verifiers.plugins.registry import is_listed
     from verifiers.plugins.user_code import find_module_file
 
     module, _, attribute = name.rpartition(":")
     if module == "reward_model" and Path(attribute).is_dir():
         return f"{module}:{Path(attribute).absolute()}"
-    file = find_module_file(module) if module and module not in list_verifiers() else None
+    file = find_module_file(module) if module and not is_listed(module) else None
     return name if file is None else f"{file}:{attribute}"
 
 

@@ -78,7 +78,8 @@ def record_outcome(agent: Any, given: Mapping[str, Any], figures: dict[str, Any]
 
 def settings_of(agent: Any, given: Mapping[str, Any]) -> dict[str, Any]:
     """Return what decides the result of a run: numbers and short texts, by name."""
-    own = {name: value for name, value in agent.settings.items() if name not in agent_settings(Agent)}
+    shared = agent_settings(Agent)
+    own = {name: value for name, value in agent.settings.items() if name not in shared}
     every = {name: agent.settings[name] for name in OF_EVERY_AGENT}
     found = {"agent": given["agent"]} | {name: given.get(name) for name in OF_THE_RUN} | every | own
     return {name: value for name, value in found.items() if isinstance(value, (bool, int, float, str))}
