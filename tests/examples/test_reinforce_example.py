@@ -22,7 +22,8 @@ def test_it_fits_on_two_screens():
 
 
 @pytest.mark.parametrize("env", ["CartPole-v1", "TextGen-v0"])
-def test_a_few_updates_run_and_print_a_finite_loss(example, env, capsys):
+def test_a_few_updates_run_and_print_a_finite_loss(example, env, capsys, monkeypatch):
+    monkeypatch.setattr(example, "LENGTH", 3)  # of a text
     rewards = example.train(env, updates=10)
     loss = capsys.readouterr().out.split()[3]
     assert len(rewards) == 10 and math.isfinite(float(loss))

@@ -20,7 +20,7 @@ import rlenv  # noqa: F401
 from agents import DAPO, PPO, Reinforce
 from agents.trainer import log_entry
 
-TEXT = ["--verifier-arg", "digits=1", "--episodes", 60, "--episodes-per-update", 3, "--num-envs", 3, "--device", "cpu"]
+TEXT = ["--verifier-arg", "digits=1", "--episodes", 30, "--episodes-per-update", 3, "--num-envs", 3, "--device", "cpu"]
 TEXT += ["--sft-steps", 3, "--sft-examples", 4, "--sft-batch-size", 2, "--eval-episodes", 6, "--log-interval", 5]
 TEXT += ["--agent", "ppo", "--kl-coef", 0.1, "--agent-arg", "num_epochs=2"]
 

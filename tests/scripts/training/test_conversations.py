@@ -79,9 +79,9 @@ def test_samples_of_training_show_what_evaluate_does(folder):
 
 
 def test_a_run_on_conversations_is_resumed_as_if_without_a_break(folder):
-    whole = result_of(run("train", *CHAT, "--episodes", 32, "--log-dir", "whole", "--json"))
-    result_of(run("train", *CHAT, "--episodes", 16, "--log-dir", "run", "--json"))
-    resumed = result_of(run("train", "--resume", "run", "--episodes", 32, "--json"))
+    whole = result_of(run("train", *CHAT, "--episodes", 16, "--log-dir", "whole", "--json"))
+    result_of(run("train", *CHAT, "--episodes", 8, "--log-dir", "run", "--json"))
+    resumed = result_of(run("train", "--resume", "run", "--episodes", 16, "--json"))
     assert resumed["eval"] == whole["eval"]
     for name in (f"{MODEL}/model.safetensors", f"{MODEL}/tokenizer.json", f"{MODEL}/generation_config.json"):
         assert (folder / "run" / name).read_bytes() == (folder / "whole" / name).read_bytes(), name

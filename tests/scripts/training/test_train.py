@@ -15,8 +15,8 @@ from agents.core.files import Lock
 from agents.learner.kl_anchor import weights_digest
 from rlenv.envs.task import TextGenTask
 
-SMALL = ["--sft-steps", "3", "--sft-examples", "8", "--timesteps", "100", "--eval-episodes", "16"]
-SMALL += ["--episodes-per-update", "16", "--log-interval", "1"]
+SMALL = ["--sft-steps", "3", "--sft-examples", "8", "--timesteps", "50", "--eval-episodes", "8"]
+SMALL += ["--episodes-per-update", "8", "--log-interval", "1"]
 EVALUATION = {"episodes", "mean_reward", "success_rate", "mean_ep_length", "split", "deterministic"}
 
 
@@ -33,8 +33,8 @@ def test_the_result_has_the_documented_keys(trained):
     assert set(result["eval"]) == set(result["initial_eval"]) == EVALUATION
     assert result["run_dir"] == str(folder)
     assert (result["env"], result["agent"], result["seed"]) == ("TextGen-v0", "reinforce-baseline", 3)
-    assert result["timesteps"] >= 100
-    assert result["eval"]["episodes"] == 16
+    assert result["timesteps"] >= 50
+    assert result["eval"]["episodes"] == 8
     assert result["eval"]["split"] == "test"
     assert result["eval"]["deterministic"] is True
     assert json.loads((folder / "result.json").read_text()) == result
@@ -63,9 +63,9 @@ def test_the_checkpoint_loads_as_a_transformers_model(trained):
 
 def test_evaluate_repeats_the_figures_of_the_run(trained):
     folder, result = trained
-    again = result_of(run("evaluate", folder, "--episodes", 16, "--seed", 3, "--json"))
+    again = result_of(run("evaluate", folder, "--episodes", 8, "--seed", 3, "--json"))
     assert again == result["eval"]
-    assert result_of(run("evaluate", folder / "checkpoint", "--episodes", 16, "--seed", 3, "--json")) == again
+    assert result_of(run("evaluate", folder / "checkpoint", "--episodes", 8, "--seed", 3, "--json")) == again
 
 
 def test_evaluate_can_sample_and_take_the_other_split(trained):
@@ -167,7 +167,7 @@ def test_a_run_that_started_from_another_one_stands_on_its_own(tmp_path):
     result = result_of(run("train", *SMALL, "--model", base, "--log-dir", tmp_path / "run", "--json"))
     base.rename(tmp_path / "elsewhere")
     (tmp_path / "run").rename(tmp_path / "moved")
-    assert result_of(run("evaluate", tmp_path / "moved", "--episodes", 16, "--json")) == result["eval"]
+    assert result_of(run("evaluate", tmp_path / "moved", "--episodes", 8, "--json")) == result["eval"]
 
 
 def test_reinforcement_begins_after_the_demonstrated_problems(tmp_path, monkeypatch):
@@ -244,7 +244,7 @@ def test_an_adapter_is_trained_continued_and_evaluated(tmp_path):
     assert not list((first / "checkpoint").rglob("model*.safetensors")), "the base is not written again"
     result_of(run("train", *SMALL, "--model", first, *more, "--log-dir", second))
     assert (second / "checkpoint/reference/model/adapter_model.safetensors").is_file()
-    result_of(run("train", "--resume", second, "--timesteps", "200", "--json"))
+    result_of(run("train", "--resume", second, "--timesteps", "100", "--json"))
     assert result_of(run("evaluate", second, "--episodes", "8", "--json"))["episodes"] == 8
 
 
