@@ -1,5 +1,8 @@
 """Agents: REINFORCE and its descendants, for every environment with Gymnasium's `reset` and `step`."""
 
+from typing import TYPE_CHECKING, Any
+
+from . import policies
 from .algorithms import AGENTS, find_agent
 from .algorithms.a2c import A2C
 from .algorithms.cispo import CISPO
@@ -15,12 +18,23 @@ from .algorithms.rloo import RLOO
 from .core.errors import DivergedError, VerifierError
 from .core.rollout import Batch, Rollout
 from .learner.supervised import warm_start
-from .policies import ControlPolicy, LanguageModelPolicy, Policy, make_policy
+from .policies import ControlPolicy, Policy, make_policy
 from .policies.control.token_extractor import TokenExtractor
 from .rollouts.collector import Collector
 from .rollouts.envs.make_envs import make_envs
 from .rollouts.envs.sb3_envs import as_vec_env
 from .trainer.agent import Agent
+
+if TYPE_CHECKING:
+    from .policies import LanguageModelPolicy
+else:
+
+    def __getattr__(name: str) -> Any:
+        """Import the policies of language models when they are asked for; see `policies`."""
+        if name == "LanguageModelPolicy":
+            return policies.LanguageModelPolicy
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
 
 __rlenv_package__ = True
 

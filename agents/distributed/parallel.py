@@ -13,6 +13,7 @@ process, and costs nothing.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import fields, replace
@@ -26,14 +27,6 @@ from torch import nn
 
 from ..core.errors import DivergedError
 from ..core.rollout import Rollout, join, map_obs
-
-if dist.is_available():
-    from torch.distributed.tensor import DTensor
-else:  # a torch built without it, in which no tensor is dealt out
-
-    class DTensor(torch.Tensor):  # type: ignore[no-redef]
-        """Nothing is one."""
-
 
 T = TypeVar("T")
 
@@ -65,6 +58,15 @@ def alone() -> Iterator[None]:
         yield
     finally:
         _alone = before
+
+
+def is_dealt_out(value: Any) -> bool:
+    """Return whether this is a DTensor, of which each process holds a part.
+
+    Their module is slow to import, and missing in some builds of torch; without it there are none.
+    """
+    module = sys.modules.get("torch.distributed.tensor")
+    return module is not None and isinstance(value, module.DTensor)
 
 
 # Talking to each other. Every process must call these at the same place.
@@ -243,7 +245,7 @@ def same_start(module: nn.Module) -> None:
     if size() > 1:
         with exchange():
             for tensor in (*module.parameters(), *module.buffers()):
-                if not isinstance(tensor, DTensor):  # those are parts of what was the same
+                if not is_dealt_out(tensor):  # those are parts of what was the same
                     dist.broadcast(tensor, 0)
 
 
@@ -258,7 +260,7 @@ def sum_gradients(parameters: Iterable[nn.Parameter]) -> None:
         return
     by_kind: dict[Any, list[nn.Parameter]] = {}
     for parameter in parameters:
-        if not isinstance(parameter, DTensor):
+        if not is_dealt_out(parameter):
             by_kind.setdefault((parameter.dtype, parameter.device), []).append(parameter)
     for (dtype, device), group in by_kind.items():
         present = torch.tensor([parameter.grad is not None for parameter in group], dtype=dtype, device=device)

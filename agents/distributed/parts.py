@@ -22,7 +22,7 @@ from safetensors import SafetensorError
 
 from ..core.files import reading
 from . import parallel
-from .parallel import DTensor
+from .parallel import is_dealt_out
 
 SUFFIX = ".parts"
 FILE_BYTES = 2**29  # of one file, roughly: a process writes one after the other, and needs memory for two copies of one
@@ -141,7 +141,7 @@ def take_out(state: Any, file: Path) -> tuple[Any, dict[str, torch.Tensor]]:
             return {key: taken(item, f"{name}/{key}") for key, item in value.items()}
         if type(value) in (list, tuple):
             return type(value)(taken(item, f"{name}/{i}") for i, item in enumerate(value))
-        if not isinstance(value, DTensor):
+        if not is_dealt_out(value):
             return value
         tensors[name] = value
         return Part(name, file)

@@ -7,24 +7,55 @@ from typing import Any
 
 import torch
 
+from ..core.checks import check_flag
 from . import parallel
-from .parallel import DTensor
-from .parts import Part, put_in
+from .parallel import is_dealt_out
+from .parts import Part, library, put_in
 
 
-def local(tensor: torch.Tensor) -> torch.Tensor:
+def check_shard(value: Any) -> bool:
+    """Return whether weights are to be dealt out.
+
+    Raises:
+        ValueError: unless it is True or False; if there is only one process.
+    """
+    if check_flag("shard", value) and parallel.size() == 1:
+        raise ValueError(
+            "shard deals the weights out to several processes, and this is the only one: start them with "
+            "torchrun --nproc-per-node N -m rlenv train --shard ..., or pass shard=False (--no-shard)"
+        )
+    return bool(value)
+
+
+def check_sharded_checkpoints(value: Any, sharded: bool) -> bool:
+    """Return whether each process writes its part of a checkpoint.
+
+    Raises:
+        ValueError: unless it is True or False; without `shard`, or if this torch cannot do it.
+    """
+    if not check_flag("sharded_checkpoints", value):
+        return False
+    if not sharded:
+        raise ValueError(
+            "sharded_checkpoints=True (--sharded-checkpoints) is for shard=True (--shard): pass both, or neither"
+        )
+    library()
+    return True
+
+
+def local(tensor: Any) -> torch.Tensor:
     """Return what this process holds of a tensor, in the same memory."""
-    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
+    return tensor.to_local() if is_dealt_out(tensor) else tensor
 
 
 def is_sharded(tensors: Iterable[torch.Tensor]) -> bool:
     """Return whether any of these is dealt out."""
-    return any(isinstance(tensor, DTensor) for tensor in tensors)
+    return any(is_dealt_out(tensor) for tensor in tensors)
 
 
-def like(value: torch.Tensor, example: torch.Tensor) -> torch.Tensor:
+def like(value: torch.Tensor, example: Any) -> torch.Tensor:
     """Return a whole tensor, which every process has, dealt out as `example` of the same shape is."""
-    if not isinstance(example, DTensor) or isinstance(value, DTensor):
+    if not is_dealt_out(example) or is_dealt_out(value):
         return value
     from torch.distributed.tensor import distribute_tensor  # not in every build of torch
 
@@ -35,7 +66,7 @@ def like(value: torch.Tensor, example: torch.Tensor) -> torch.Tensor:
 @torch.no_grad()
 def gathered(tensor: torch.Tensor) -> torch.Tensor:
     """Return a whole tensor; of one that is dealt out, all processes must call this together."""
-    if not isinstance(tensor, DTensor):
+    if not is_dealt_out(tensor):
         return tensor
     held: Any = tensor.detach()
     with parallel.exchange():
@@ -48,7 +79,7 @@ def whole(state: Any) -> Any:
 
     All processes must call this together. The main one gets whole tensors, on the host; the others' are empty.
     """
-    if isinstance(state, DTensor):
+    if is_dealt_out(state):
         full = gathered(state)
         return full.cpu() if parallel.is_main() else full.new_empty(0)
     if isinstance(state, dict):
@@ -85,5 +116,5 @@ def deal_out(state: dict[str, Any], parameters: list[torch.nn.Parameter]) -> dic
 def clip_gradients(parameters: list[torch.nn.Parameter], most: float) -> torch.Tensor:
     """Clip the gradients of these parameters, all of them together, to a norm; return their norm before."""
     with parallel.exchange():
-        norm = torch.nn.utils.clip_grad_norm_(parameters, most)
-        return norm.full_tensor() if isinstance(norm, DTensor) else norm  # of DTensors: over all processes
+        norm: Any = torch.nn.utils.clip_grad_norm_(parameters, most)
+        return norm.full_tensor() if is_dealt_out(norm) else norm  # of DTensors: over all processes

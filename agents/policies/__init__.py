@@ -1,11 +1,31 @@
-"""Policies, which choose actions: `base.py` defines what one is."""
+"""Policies, which choose actions: `base.py` defines what one is; what language models need is imported with them."""
+
+from typing import TYPE_CHECKING, Any
 
 from .base import Policy
 from .control.policy import ControlPolicy
-from .language.models.loading import find_config, text_spaces
-from .language.nucleus import SampledPolicy
-from .language.policy import LanguageModelPolicy
-from .make import KINDS, NAMES, SavedPolicy, check_name, make_policy, tokenizer_of
+from .language.spaces import text_spaces
+from .make import KINDS, NAMES, SavedPolicy, check_name, kind_of, make_policy, read_tokenizer, tokenizer_of
+
+if TYPE_CHECKING:
+    from .language.models.loading import find_config
+    from .language.nucleus import SampledPolicy
+    from .language.policy import LanguageModelPolicy
+else:
+    from pkgutil import resolve_name
+
+    _PLACES = {
+        "LanguageModelPolicy": "policy",
+        "SampledPolicy": "nucleus",
+        "find_config": "models.loading",
+    }
+
+    def __getattr__(name: str) -> Any:
+        """Import what language models need when it is asked for: transformers takes longer than all the rest."""
+        if name in _PLACES:
+            return resolve_name(f"{__name__}.language.{_PLACES[name]}:{name}")
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
 
 __all__ = [
     "KINDS",
@@ -17,7 +37,9 @@ __all__ = [
     "SavedPolicy",
     "check_name",
     "find_config",
+    "kind_of",
     "make_policy",
+    "read_tokenizer",
     "text_spaces",
     "tokenizer_of",
 ]

@@ -18,6 +18,7 @@ from ..distributed.parts import are_parts, load_parts
 from ..distributed.shards import local
 
 State = Any
+MODEL = "model"  # where a language model lies in the folder of its policy, with its tokenizer
 MANY_ACTIONS = 4096  # see `sample_categorical`
 Source = torch.Generator | torch.Tensor | None  # of randomness; see `sample_categorical`
 
@@ -148,6 +149,10 @@ class Policy(nn.Module):
     def kl_divergence(self, reference: Self, rollout: Rollout) -> torch.Tensor:
         """Return KL(pi || reference) over all actions at every step [N, T], differentiable; 0 in masked cells."""
         raise NotImplementedError
+
+    def tokenizer_source(self) -> str | None:
+        """Return the folder or id of the tokenizer that the policy brings with its model; None, the default: none."""
+        return None
 
     def adopt_tokenizer(self, metadata: Mapping[str, Any]) -> None:
         """Check that the tokenizer in an environment's metadata, if any, is the policy's; by default, it has none.

@@ -3,23 +3,34 @@
 from __future__ import annotations
 
 import difflib
+from collections import UserDict
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any
 
 from gymnasium import spaces
-from transformers import PreTrainedModel
 
 from ..core.files import reading
 from .base import Policy
 from .control.policy import CLASSES, ControlPolicy
-from .language.models.loading import find_config, is_text
 from .language.models.presets import PRESETS
-from .language.models.vocabulary import tokenizer_source
-from .language.policy import LanguageModelPolicy
+from .language.spaces import is_text
 
-KINDS: dict[str, type[Policy]] = {cls.kind: cls for cls in (ControlPolicy, LanguageModelPolicy)}
+LANGUAGE = "language-model"
 NAMES = ("auto", *CLASSES, *PRESETS)
+
+
+class _Kinds(UserDict[str, Any]):
+    """Classes of policies by `Policy.kind`; one that is given as "module:Class" is imported when it is asked for."""
+
+    def __getitem__(self, kind: str) -> Any:
+        found = super().__getitem__(kind)
+        return resolve_name(found) if isinstance(found, str) else found
+
+
+KINDS = _Kinds({ControlPolicy.kind: ControlPolicy, LANGUAGE: f"{__package__}.language.policy:LanguageModelPolicy"})
 
 
 def check_name(spec: Any) -> None:
@@ -43,14 +54,44 @@ def tokenizer_of(spec: Any) -> str | None:
     Raises:
         ValueError: for a model that does not exist or is not supported.
     """
-    if isinstance(spec, LanguageModelPolicy):
-        spec = spec.model
-    if isinstance(spec, (str, Path)) and str(spec) not in NAMES:
-        check_name(spec)
-        find_config(spec)
-    elif not isinstance(spec, PreTrainedModel):
+    if isinstance(spec, Policy):
+        return spec.tokenizer_source()
+    if isinstance(spec, SavedPolicy) or (isinstance(spec, (str, Path)) and str(spec) in NAMES):
         return None
-    return tokenizer_source(spec)
+    check_name(spec)
+    found: str | None = _vocabulary().brought_by(spec)
+    return found
+
+
+def read_tokenizer(source: str) -> Any:
+    """Return the tokenizer that `tokenizer_of` found.
+
+    Raises:
+        ValueError: if it cannot be loaded.
+    """
+    return _vocabulary().read(source)
+
+
+def _vocabulary() -> Any:
+    """Import what knows about models' tokenizers: slow, and not needed for control."""
+    return import_module(".language.models.vocabulary", __package__)
+
+
+def kind_of(spec: Any, for_text: bool) -> str:
+    """Return `Policy.kind` of the policy that `spec` stands for, before it is made.
+
+    Args:
+        spec: as for `make_policy`.
+        for_text: whether the environment is one of text, which decides what "auto" is.
+
+    Raises:
+        ValueError: for a misspelled name.
+    """
+    if isinstance(spec, (Policy, SavedPolicy)):
+        return spec.kind
+    check_name(spec)
+    is_control = isinstance(spec, str) and (spec in CLASSES or (spec == "auto" and not for_text))
+    return ControlPolicy.kind if is_control else LANGUAGE
 
 
 @dataclass(frozen=True)
@@ -92,17 +133,17 @@ def make_policy(
         if kwargs:
             raise ValueError(f"policy arguments {sorted(kwargs)} given together with a finished policy; omit them")
         return spec if isinstance(spec, Policy) else spec.load(observation_space, action_space)
-    if spec == "auto":
-        mlp = "MultiInputPolicy" if isinstance(observation_space, spaces.Dict) else "MlpPolicy"
-        spec = "tiny" if is_text(observation_space, action_space) else mlp
-    check_name(spec)
-    try:
-        if isinstance(spec, str) and spec in CLASSES:
-            return ControlPolicy(observation_space, action_space, spec, **kwargs)
+    kind = kind_of(spec, is_text(observation_space, action_space))
+    if isinstance(spec, str) and spec == "auto":
+        control = "MultiInputPolicy" if isinstance(observation_space, spaces.Dict) else "MlpPolicy"
+        spec = control if kind == ControlPolicy.kind else "tiny"
+    if kind == LANGUAGE:
         if "critic" in kwargs and not needs_critic:
             raise ValueError(f"policy argument critic={kwargs['critic']!r}: this agent uses no critic; omit it")
-        critic = kwargs.pop("critic", "head") if needs_critic else None
-        return LanguageModelPolicy(observation_space, action_space, spec, critic=critic, **kwargs)
+        kwargs["critic"] = kwargs.get("critic", "head") if needs_critic else None
+    try:
+        made: Policy = KINDS[kind](observation_space, action_space, spec, **kwargs)
     except TypeError as error:
         name = repr(spec) if isinstance(spec, (str, Path)) else type(spec).__name__  # a model's repr has many lines
         raise ValueError(f"policy {name}: {error}") from error
+    return made

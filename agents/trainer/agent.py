@@ -20,11 +20,10 @@ from ..core.checks import MOST_SLOTS, check_count, check_goal, check_number
 from ..core.rollout import Rollout
 from ..core.settings import LearnerSettings
 from ..distributed import parallel
+from ..distributed.shards import check_shard, check_sharded_checkpoints
 from ..learner.metrics import is_logged, rollout_metrics
 from ..learner.optimizer import warn_of_float16
-from ..policies import SavedPolicy, make_policy
-from ..policies.language.sharded import check_shard, check_sharded_checkpoints
-from ..policies.language.sharded import shard as shard_policy
+from ..policies import Policy, SavedPolicy, make_policy
 from ..rollouts import seed_stack
 from ..rollouts.collector import OnStep
 from ..rollouts.envs.make_envs import (
@@ -97,8 +96,7 @@ class Agent(Surface):
         make = partial(make_policy, policy, *spaces, self.uses_critic, **(policy_kwargs or {}))
         self.shard = check_shard(shard)
         self.sharded_checkpoints = check_sharded_checkpoints(sharded_checkpoints, self.shard)
-        place = partial(shard_policy, device=self.device) if self.shard else lambda policy: policy.to(self.device)
-        super().__init__(lambda: place(make()), seed=seed, **learning)
+        super().__init__(lambda: self._place(make()), seed=seed, **learning)
 
         episodes = self.or_default("episodes_per_update", episodes_per_update)
         self.episodes_per_update = check_count("episodes_per_update", episodes)
@@ -122,6 +120,14 @@ class Agent(Surface):
         self.extra_state: dict[str, Any] = {}
         self.unwritten: dict[str, list[float]] = {}  # of the log of the run that is continued
         self.origin = origin_of(env, env_kwargs)
+
+    def _place(self, policy: Policy) -> Policy:
+        """Move a policy to the device, or deal it out to the processes."""
+        if not self.shard:
+            return policy.to(self.device)
+        from ..policies.language.sharded import shard  # slow to import
+
+        return shard(policy, self.device)
 
     def learn(
         self,

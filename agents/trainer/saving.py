@@ -17,8 +17,7 @@ from ..core.settings import check_names, class_named, functions_of
 from ..distributed import parallel
 from ..distributed.parts import whole_parts
 from ..distributed.shards import whole
-from ..policies.base import weights_digest
-from ..policies.language.policy_folder import MODEL
+from ..policies.base import MODEL, weights_digest
 from ..rollouts.envs.make_envs import MissingEnv, deals_groups, named_by_checkpoint, seed_of
 from . import log_entry
 

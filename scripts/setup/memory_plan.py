@@ -40,8 +40,8 @@ def workload(given: dict[str, Any]) -> tuple[Any, Any]:
     from agents import make_envs
     from agents.core.defaults import default_of
     from agents.distributed import parallel
+    from agents.distributed.shards import check_shard
     from agents.policies.language.models.loading import config_of
-    from agents.policies.language.sharded import check_shard
     from agents.policies.memory.plan import Workload
     from agents.rollouts.envs.make_envs import resolve_device
 

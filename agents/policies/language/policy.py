@@ -26,10 +26,11 @@ from .decoding.sampling import choose_in_parts
 from .decoding.step import GeneralStep, Layout, LlamaStep, Step, is_changed, make_step
 from .models import adapters
 from .models.attention import without_cudnn
-from .models.loading import check_text_spaces, has_plain_head, load_model, name_of
+from .models.loading import has_plain_head, load_model, name_of
 from .models.supported import row_limit
-from .models.vocabulary import check_size, check_tokens
+from .models.vocabulary import check_size, check_tokens, tokenizer_source
 from .self_check import faults_named, try_out
+from .spaces import check_text_spaces
 from .training.checkpointing import layers_of
 from .training.forward import Reading, by_chunks, plan_reading
 from .training.tree_attention import takes_forests
@@ -344,6 +345,10 @@ class LanguageModelPolicy(Policy):
         return self.model.get_output_embeddings()(states) if self._reads_trunk else states
 
     # The tokenizer, the critic, and checkpoints.
+
+    @override
+    def tokenizer_source(self) -> str | None:
+        return tokenizer_source(self.model)
 
     @override
     def adopt_tokenizer(self, metadata: Mapping[str, Any]) -> None:

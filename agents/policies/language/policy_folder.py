@@ -15,13 +15,14 @@ from typing import Any
 import torch
 
 from ...core.devices import HALVES
+from ..base import MODEL
 from .critic import CRITICS
 from .critic import WEIGHTS as CRITIC_WEIGHTS
 from .decoding.merged_adapter import Merged
 from .models import adapters
 from .models.loading import WEIGHTS, saved_tensors
 
-MODEL, _CONFIG = "model", "policy.json"
+_CONFIG = "policy.json"
 _BORROWS, _DIGEST = "borrows_base", "base_sha256"  # in policy.json
 _SWITCHES = (
     "merge_rows",

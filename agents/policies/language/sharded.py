@@ -17,7 +17,6 @@ from torch import nn
 from transformers.modeling_layers import GradientCheckpointingLayer
 from typing_extensions import override
 
-from ...core.checks import check_flag
 from ...core.devices import HALVES
 from ...core.rollout import Obs, Rollout
 from ...distributed import parallel, parts
@@ -27,36 +26,6 @@ from . import policy_folder
 from .decoding.decoder import Decoder
 from .policy import LanguageModelPolicy
 from .training.forward import Reading
-
-
-def check_shard(value: Any) -> bool:
-    """Return whether weights are to be dealt out.
-
-    Raises:
-        ValueError: unless it is True or False; if there is only one process.
-    """
-    if check_flag("shard", value) and parallel.size() == 1:
-        raise ValueError(
-            "shard deals the weights out to several processes, and this is the only one: start them with "
-            "torchrun --nproc-per-node N -m rlenv train --shard ..., or pass shard=False (--no-shard)"
-        )
-    return bool(value)
-
-
-def check_sharded_checkpoints(value: Any, sharded: bool) -> bool:
-    """Return whether each process writes its part of a checkpoint.
-
-    Raises:
-        ValueError: unless it is True or False; without `shard`, or if this torch cannot do it.
-    """
-    if not check_flag("sharded_checkpoints", value):
-        return False
-    if not sharded:
-        raise ValueError(
-            "sharded_checkpoints=True (--sharded-checkpoints) is for shard=True (--shard): pass both, or neither"
-        )
-    parts.library()
-    return True
 
 
 def shard(policy: Any, device: torch.device) -> ShardedPolicy:

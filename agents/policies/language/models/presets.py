@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
-from transformers import LlamaConfig
+from typing import Any, NamedTuple
 
 LEAST_CONTEXT = 1024  # so that another environment may have longer texts; rotary positions have no weights
 
@@ -35,8 +33,10 @@ SIZES = {  # parameters without embeddings
 PRESETS = tuple(SIZES)
 
 
-def preset_config(name: str, vocab_size: int, max_length: int) -> LlamaConfig:
+def preset_config(name: str, vocab_size: int, max_length: int) -> Any:
     """Return the configuration of a preset for a vocabulary of size V and contexts of length L; the head is tied."""
+    from transformers import LlamaConfig  # slow; the names of the presets are needed without it
+
     size = SIZES[name]
     return LlamaConfig(
         vocab_size=vocab_size,

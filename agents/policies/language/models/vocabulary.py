@@ -13,7 +13,9 @@ from transformers.utils import cached_file
 
 from ....core.checks import first_line
 from .adapters import base_of, has_adapter
+from .loading import find_config
 
+_SEEN: dict[tuple[Any, ...], tuple[int, int]] = {}  # summaries of tokenizers that were read, by place
 FILES = ("tokenizer_config.json", "tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt")  # one is enough
 
 
@@ -34,6 +36,19 @@ def tokenizer_source(model: str | Path | PreTrainedModel) -> str | None:
     return tokenizer_source(base_of(folder)[0]) if has_adapter(folder) else None
 
 
+def brought_by(spec: Any) -> str | None:
+    """Return `tokenizer_source` of what stands for a model; None for anything else.
+
+    Raises:
+        ValueError: for a model that does not exist or is not supported.
+    """
+    if isinstance(spec, (str, Path)):
+        find_config(spec)
+    elif not isinstance(spec, PreTrainedModel):
+        return None
+    return tokenizer_source(spec)
+
+
 def check_size(model: PreTrainedModel, vocab_size: int) -> None:
     """Check the size of an environment's vocabulary, if only that is known.
 
@@ -42,7 +57,8 @@ def check_size(model: PreTrainedModel, vocab_size: int) -> None:
     """
     if vocab_size >= model.config.get_text_config().vocab_size or (source := tokenizer_source(model)) is None:
         return
-    if (size := len(_load(source))) > vocab_size:
+    size, _ = _SEEN.get(_place(source)) or _summary(read(source))
+    if size > vocab_size:
         raise ValueError(
             f"the environment has {vocab_size} tokens, but the tokenizer of the model {source!r} has {size}; "
             f"make the environment with tokenizer={source!r}"
@@ -63,7 +79,9 @@ def check_tokens(tokenizer: Any, model: PreTrainedModel, known: Any = None) -> N
     source = tokenizer_source(model) if known is None else known.name_or_path
     if tokenizer is known or source is None:
         return
-    own = _load(source) if known is None else known
+    if known is None and _SEEN.get(_place(source)) == _summary(tokenizer):
+        return
+    own = read(source) if known is None else known
     meant = {index: token for token, index in own.get_vocab().items()}
     vocabulary = tokenizer.get_vocab().items()
     if others := sorted((index, token) for token, index in vocabulary if meant.get(index, token) != token):
@@ -75,11 +93,29 @@ def check_tokens(tokenizer: Any, model: PreTrainedModel, known: Any = None) -> N
         )
 
 
-def _load(source: str) -> Any:
+def read(source: str) -> Any:
+    """Return the tokenizer in a folder, or of an id, and remember its tokens for later comparisons.
+
+    Raises:
+        ValueError: if it cannot be loaded.
+    """
     try:
-        return AutoTokenizer.from_pretrained(source, trust_remote_code=False)
+        found = AutoTokenizer.from_pretrained(source, trust_remote_code=False)
     except (OSError, ValueError) as error:
         raise ValueError(f"the tokenizer of the model {source!r} cannot be loaded: {first_line(error)}") from error
+    _SEEN[_place(source)] = _summary(found)
+    return found
+
+
+def _summary(tokenizer: Any) -> tuple[int, int]:
+    """Return the number of a tokenizer's tokens, and a hash of what each one means."""
+    return len(tokenizer), hash(frozenset(tokenizer.get_vocab().items()))
+
+
+def _place(source: str) -> tuple[Any, ...]:
+    """Return where a tokenizer was read, with the times and sizes of its files."""
+    found = [file.stat() for name in FILES if (file := Path(source, name)).is_file()]
+    return source, *((each.st_mtime_ns, each.st_size) for each in found)
 
 
 def _is_cached(name: str) -> bool:

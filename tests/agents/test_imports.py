@@ -1,0 +1,43 @@
+"""What is slow to import is imported by those who use it."""
+
+import subprocess
+import sys
+
+import pytest
+
+import agents
+from agents import policies
+
+CHILD = """
+import sys
+sys.modules["transformers"] = None  # importing it is an error
+import agents
+assert "torch.distributed.tensor" not in sys.modules and "torch.distributed.fsdp" not in sys.modules
+agent = agents.PPO("auto", "CartPole-v1", device="cpu", num_envs=1, episodes_per_update=1)
+agent.save(sys.argv[1])
+agents.PPO.load(sys.argv[1], device="cpu")
+assert not {"tokenizers", "peft", "rlenv"} & set(sys.modules)
+"""
+
+
+def test_control_needs_nothing_of_language_models(tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-c", CHILD, tmp_path / "saved"], capture_output=True, text=True, timeout=240
+    )
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("package", [agents, policies])
+def test_public_names_are_there_however_they_are_imported(package):
+    everything = {}
+    exec(f"from {package.__name__} import *", everything)
+    for name in package.__all__:
+        assert getattr(package, name) is everything[name]
+    with pytest.raises(AttributeError, match=f"module '{package.__name__}' has no attribute 'LanguageModelPolicies'"):
+        package.LanguageModelPolicies  # noqa: B018
+
+
+def test_the_classes_of_policies_are_known_by_their_kind():
+    assert dict(policies.KINDS) == {"control": agents.ControlPolicy, "language-model": agents.LanguageModelPolicy}
+    assert all(cls.kind == kind for kind, cls in policies.KINDS.items())
+    assert "nothing" not in policies.KINDS and policies.KINDS.get("nothing") is None
