@@ -72,16 +72,14 @@ def _share(label: str, envs: Any, policy: Policy, episodes: int, pairs: int, rep
 
         return call
 
-    policy.act = timed(policy.act, "act")  # type: ignore[method-assign]
-    in_numpy = policy.numpy_actor
+    actor_of = policy.actor
 
-    def timed_actor() -> Any:
-        actor = in_numpy()
-        if actor is not None:
-            actor.act = timed(actor.act, "act")
+    def timed_actor(*how: Any) -> Any:
+        actor = actor_of(*how)
+        actor.act = timed(actor.act, "act")  # type: ignore[method-assign]
         return actor
 
-    policy.numpy_actor = timed_actor  # type: ignore[method-assign]
+    policy.actor = timed_actor  # type: ignore[method-assign, assignment]
     envs.step, envs.reset = timed(envs.step, "env"), timed(envs.reset, "env")
     taken: list[dict[str, float]] = []  # microseconds per step
     for _ in range(pairs + 1):

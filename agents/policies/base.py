@@ -5,17 +5,23 @@ from __future__ import annotations
 import copy
 import hashlib
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
+import gymnasium as gym
+import numpy as np
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import nn
+from typing_extensions import override
 
+from ..core.devices import to_device
 from ..core.rollout import Obs, Rollout, map_obs
 from ..distributed.parts import are_parts, load_parts
 from ..distributed.shards import local
+from .actor import Actor, numpy_actions
 
 State = Any
 MODEL = "model"  # where a language model lies in the folder of its policy, with its tokenizer
@@ -86,12 +92,26 @@ class Policy(nn.Module):
         """
         raise NotImplementedError
 
-    def numpy_actor(self) -> Any:
-        """Return an object whose `act` does the same on numpy arrays, for environments on numpy.
+    def actor(
+        self,
+        obs: Any,
+        action_space: gym.Space,
+        device: torch.device,
+        deterministic: bool = False,
+        generator: torch.Generator | None = None,
+    ) -> Actor:
+        """Return what acts during one rollout; by default, it asks `act` on tensors.
 
-        It is used for one rollout, since weights may be replaced. None, the default: `act` itself is used.
+        Args:
+            obs: the first observations of all slots, as the environment gives them [B, ...].
+            action_space: of one environment.
+            device: of the policy.
+            deterministic: whether the likeliest actions are taken.
+            generator: for sampling them otherwise.
         """
-        return None
+        first = next(iter(obs.values())) if isinstance(obs, dict) else obs
+        state, takes_tensors = self.initial_state(len(first)), isinstance(first, torch.Tensor)
+        return PolicyActor(self, state, action_space, takes_tensors, device, (deterministic, generator))
 
     def action_log_probs(self, obs: Obs, state: State, episode_start: torch.Tensor) -> tuple[torch.Tensor, State]:
         """Return log pi of every action [B, A] in these observations, and the next state; nothing is chosen.
@@ -192,6 +212,29 @@ class Policy(nn.Module):
     def load_frozen(self, folder: Path, observation_space: Any, action_space: Any) -> Self:
         """Read what `save` of a frozen copy of this policy wrote."""
         return type(self).load(folder, observation_space, action_space).to(self.device).requires_grad_(False)
+
+
+@dataclass
+class PolicyActor(Actor):
+    """Acts with a policy's `act`, on tensors where the policy is."""
+
+    policy: Policy
+    state: State
+    action_space: gym.Space
+    env_takes_tensors: bool
+    device: torch.device
+    how: tuple[bool, torch.Generator | None]  # whether deterministic, and the generator
+
+    @override
+    def act(self, obs: Any, starts: np.ndarray, playing: np.ndarray) -> tuple[Any, torch.Tensor, torch.Tensor]:
+        seen, begins, plays = map_obs(self._seen, obs), torch.from_numpy(starts), torch.from_numpy(playing)
+        actions, log_probs, self.state = self.policy.act(seen, self.state, begins, *self.how, playing=plays)
+        for_env = self.policy.for_env(actions)
+        return for_env if self.env_takes_tensors else numpy_actions(for_env, self.action_space), actions, log_probs
+
+    def _seen(self, values: Any) -> torch.Tensor:
+        tensor = torch.as_tensor(values)
+        return to_device(tensor.float() if tensor.dtype is torch.float64 else tensor, self.device)
 
 
 def weights_digest(module: nn.Module, of: Callable[[torch.Tensor], torch.Tensor] = local) -> str:

@@ -1,4 +1,4 @@
-"""Act, step, store, restart finished slots: one loop for text and control.
+"""Act, step, store, restart finished slots: one loop for text and control, whether a policy acts in torch or in numpy.
 
 A rollout is a set of N episodes fixed before the first step, all of them finished; see `record.py`.
 """
@@ -10,14 +10,13 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
-import gymnasium as gym
 import numpy as np
 import torch
 from gymnasium.error import ClosedEnvironmentError
 from gymnasium.vector import AutoresetMode, VectorEnv
 
-from ..core.devices import to_device, to_host
-from ..core.rollout import Obs, Rollout, map_many, map_obs
+from ..core.devices import to_host
+from ..core.rollout import Rollout, map_many, map_obs
 from ..policies import Policy
 from .envs.env_state import env_state, load_env_state
 from .envs.traits import EnvTraits
@@ -122,41 +121,30 @@ class Collector:
         Raises:
             ValueError: if an episode ended without the verdict that it should have.
         """
-        record = Record(num_episodes, self.envs.num_envs, self.device, self.traits.groups_span_slots, self.slots_wait)
-        starts = np.arange(self.envs.num_envs) < (num_episodes if self.slots_wait else self.envs.num_envs)
+        spans, waits = self.traits.groups_span_slots, self.slots_wait
+        record = Record(num_episodes, self.envs.num_envs, self.device, spans, waits, policy.obs_from_actions)
+        starts = np.arange(self.envs.num_envs) < (num_episodes if waits else self.envs.num_envs)
         options: dict[str, Any] = {} if starts.all() else {"reset_mask": starts}
         if progress is not None and "progress" in self.traits.reset_options:
             options["progress"] = progress
-        raw_obs, infos = self.envs.reset(seed=self.take_seed(), options=options or None)
-        stores = not policy.obs_from_actions  # then observations are kept, and environments may reuse their buffers
+        obs, infos = self.envs.reset(seed=self.take_seed(), options=options or None)
         record.start(starts, infos)
-        numpy_actor = policy.numpy_actor() if isinstance(raw_obs, np.ndarray) else None
-        through_torch: tuple[Any, Any, Any] = (policy, self._to_device, torch.from_numpy)
-        actor, convert, flags = through_torch if numpy_actor is None else (numpy_actor, to_single, np.asarray)
-        obs: Any = convert(raw_obs, copy=stores)
-        state = policy.initial_state(self.envs.num_envs)
-        if policy.obs_from_actions:
-            record.first_observations(obs, starts)
+        actor = policy.actor(obs, self.envs.single_action_space, self.device, deterministic, generator)
         while record.unfinished:
-            actions, log_probs, state = actor.act(
-                obs, state, flags(starts), deterministic, generator, playing=flags(record.playing)
-            )
-            step = self.envs.step(self._to_env(policy.for_env(actions), raw_obs))
-            raw_obs, rewards, terminated, truncated, infos = step
-            taken = record.add(actions, log_probs, convert(rewards), *((obs,) if stores else ()))
+            seen = record.see(obs, starts)
+            for_env, actions, log_probs = actor.act(seen, starts, record.playing)
+            obs, rewards, terminated, truncated, infos = self.envs.step(for_env)
+            taken = record.add(actions, log_probs, rewards)
             ended, cut, dones = self._ends(terminated, truncated, infos)
             if np.count_nonzero(dones):  # `any` takes four times as long
                 self._check_judged(dones, _end_info(infos))
                 cut_off = record.counting(cut & ~ended)
                 if len(cut_off):
-                    record.final_observations(cut_off, self._final_observations(raw_obs, infos, cut_off))
+                    record.final_observations(cut_off, *self._final_observations(obs, infos, cut_off))
                 record.finish(dones, ended, cut, _end_info(infos))
             if on_step is not None and not on_step(taken, {"dones": dones, "infos": infos, "rewards": rewards}):
                 return None
-            raw_obs, starts = self._restart(record, raw_obs, dones, infos)
-            obs = convert(raw_obs, copy=stores)
-            if policy.obs_from_actions and starts.any():
-                record.first_observations(obs, starts)
+            obs, starts = self._restart(record, obs, dones, infos)
         rollout = record.rollout()
         self.failure = record.failure or self.failure
         return rollout
@@ -176,12 +164,12 @@ class Collector:
             record.start(starts, infos)
         return obs, starts
 
-    def _final_observations(self, obs: Any, infos: dict[str, Any], slots: np.ndarray) -> Obs:
-        """Return what these slots, which have just ended, are looking at [n, ...]."""
-        if self.mode is AutoresetMode.SAME_STEP:  # the observation is already the next episode's
-            rows = [map_obs(lambda x: torch.as_tensor(x)[None], infos["final_obs"][slot]) for slot in slots]
-            return self._to_device(map_many(torch.cat, rows))
-        return map_obs(lambda x: x[torch.as_tensor(slots, device=x.device)], self._to_device(obs))
+    def _final_observations(self, obs: Any, infos: dict[str, Any], slots: np.ndarray) -> tuple[Any, np.ndarray]:
+        """Return observations, and in which rows of them is what these slots, which have just ended, are looking at."""
+        if self.mode is not AutoresetMode.SAME_STEP:
+            return obs, slots
+        rows = [map_obs(lambda x: torch.as_tensor(x)[None], infos["final_obs"][slot]) for slot in slots]
+        return map_many(torch.cat, rows), np.arange(len(slots))  # `obs` is already the next episode's
 
     def _ends(self, terminated: Any, truncated: Any, infos: dict[str, Any]) -> tuple[np.ndarray, ...]:
         """Return who was terminated, truncated, or either [B]; without a device read if the infos say nobody."""
@@ -200,42 +188,7 @@ class Collector:
                 "max_new_tokens instead, or let the wrapper set info['verdict_status'] to 'ok' where it pays the reward"
             )
 
-    def _to_device(self, obs: Any, copy: bool = True) -> Obs:
-        """Return tensors where the policy is; double precision becomes single."""
-
-        def convert(value: Any) -> torch.Tensor:
-            tensor = torch.as_tensor(value)
-            dtype = torch.float32 if tensor.dtype is torch.float64 else tensor.dtype
-            there = to_device(tensor.to(dtype), self.device)
-            return there.clone() if copy and there is tensor else there
-
-        return map_obs(convert, obs)
-
-    def _to_env(self, actions: Any, obs: Any) -> Any:
-        example = next(iter(obs.values())) if isinstance(obs, dict) else obs
-        if isinstance(example, torch.Tensor):
-            return actions
-        return numpy_actions(actions, self.envs.single_action_space)
-
-
-def numpy_actions(actions: torch.Tensor | np.ndarray, space: gym.Space) -> np.ndarray:
-    """Return a batch of actions as numpy environments take them: inside the bounds of a Box."""
-    array = _numpy(actions)
-    return np.clip(array, space.low, space.high) if isinstance(space, gym.spaces.Box) else array
-
 
 def _end_info(infos: dict[str, Any]) -> dict[str, Any]:
     """Return the infos of the episodes that ended; with SAME_STEP, the others are of the new episodes."""
     return infos.get("final_info", infos)
-
-
-def to_single(values: np.ndarray, copy: bool = True) -> np.ndarray:
-    """Return a numpy array as `Collector._to_device` converts it: double precision becomes single."""
-    if values.dtype != np.float64:
-        return values.copy("K") if copy else values
-    with np.errstate(over="ignore"):  # as in torch, what is too large becomes infinite
-        return values.astype(np.float32)
-
-
-def _numpy(values: Any) -> np.ndarray:
-    return values.cpu().numpy() if isinstance(values, torch.Tensor) else np.asarray(values)

@@ -14,11 +14,12 @@ import torch
 
 from ..core.devices import to_device
 from ..core.rollout import ERROR, OK, STATUSES, Obs, Rollout, map_many, map_obs
-from .tape import Tape
 
 
 class Record:
     """The bookkeeping of one rollout: which slot plays which episode, and what happened.
+
+    What a step brings is kept as it comes, arrays or tensors, and goes to the device when the rollout is put together.
 
     Args:
         num_episodes: N.
@@ -26,16 +27,23 @@ class Record:
         device: of the rollout.
         groups_span_slots: whether group numbers are unique over all slots.
         slots_wait: whether slots without an episode are not stepped.
+        first_only: whether only the first observation of an episode is kept.
 
     Attributes:
         failure: why the verifier failed the last time; empty if it never did.
     """
 
     def __init__(
-        self, num_episodes: int, num_slots: int, device: torch.device, groups_span_slots: bool, slots_wait: bool
+        self,
+        num_episodes: int,
+        num_slots: int,
+        device: torch.device,
+        groups_span_slots: bool,
+        slots_wait: bool,
+        first_only: bool = False,
     ) -> None:
         self.num_episodes, self.device = num_episodes, device
-        self.groups_span_slots, self.slots_wait = groups_span_slots, slots_wait
+        self.groups_span_slots, self.slots_wait, self.first_only = groups_span_slots, slots_wait, first_only
         self.started = self.finished = 0
         self.episode = np.full(num_slots, -1)  # the number a slot plays, -1 for one that does not count
         self.slot = np.zeros(num_episodes, dtype=np.int64)  # in which an episode is played
@@ -43,8 +51,7 @@ class Record:
         self.lengths = np.zeros(num_episodes, dtype=np.int64)
         self.resting = np.zeros(num_slots, dtype=bool)  # NEXT_STEP: the coming step only resets the slot
         self.count = 0  # of the steps so far
-        self.tape = Tape()  # the steps as arrays, or
-        self.steps: list[tuple[Any, ...]] = []  # as tensors
+        self.steps: dict[str, list[Any]] = {"observations": [], "actions": [], "log_probs": [], "rewards": []}
         self.first: list[tuple[np.ndarray, Obs]] = []
         self.last: list[tuple[np.ndarray, Obs]] = []
         self.ends = {name: np.zeros(num_episodes, dtype=bool) for name in ("terminated", "truncated")}
@@ -98,33 +105,41 @@ class Record:
             own = group if self.groups_span_slots else group * len(self.episode) + slots[counts]
             self.groups[numbers[counts]] = own
 
-    def first_observations(self, obs: Obs, starts: np.ndarray) -> None:
-        """Keep what these slots (bool [B]) see before the first step of their episodes."""
-        slots = self.counting(starts)
-        index = to_device(slots, self.device)
-        self.first.append((self.episode[slots], map_obs(lambda x: x[index], obs)))
+    def see(self, obs: Any, starts: np.ndarray) -> Any:
+        """Keep what all slots see before a step; return it, as a copy if it is kept: environments reuse their buffers.
+
+        Args:
+            obs: [B, ...].
+            starts: where an episode begins with it, bool [B].
+        """
+        if not self.first_only:
+            obs = map_obs(to_single, obs)
+            self.steps["observations"].append(obs)
+        elif np.count_nonzero(starts):
+            slots = self.counting(starts)
+            self.first.append((self.episode[slots], self._rows(obs, slots)))
+        return obs
 
     def counting(self, slots: np.ndarray) -> np.ndarray:
         """Return which of the slots (bool [B]) play an episode of this rollout, as indices."""
         return np.flatnonzero(slots & (self.episode >= 0))
 
-    def final_observations(self, slots: np.ndarray, obs: Obs) -> None:
-        """Keep what these slots see after the last step of their episodes."""
-        self.last.append((self.episode[slots], obs))
+    def final_observations(self, slots: np.ndarray, obs: Any, rows: np.ndarray) -> None:
+        """Keep what these slots see after the last step of their episodes, which is in these rows of `obs`."""
+        self.last.append((self.episode[slots], self._rows(obs, rows)))
 
-    def add(self, *values: Any) -> int:
-        """Store a step of every slot: actions, log-probabilities, rewards and, if they are kept, observations.
+    def _rows(self, obs: Any, rows: np.ndarray) -> Obs:
+        index = to_device(rows, self.device)
+        return map_obs(lambda x: to_single(to_device(x, self.device)[index]), obs)
 
-        Args:
-            values: all arrays, which are copied, or all tensors.
+    def add(self, actions: Any, log_probs: Any, rewards: Any) -> int:
+        """Store a step of every slot, of which actions and log-probabilities are not copied.
 
         Returns:
             How many slots took the step.
         """
-        if isinstance(values[0], np.ndarray):
-            self.tape.add(values)
-        else:
-            self.steps.append(values)
+        for name, values in (("actions", actions), ("log_probs", log_probs), ("rewards", to_single(rewards))):
+            self.steps[name].append(values)
         self.count += 1
         return int(np.count_nonzero(self.playing))
 
@@ -183,23 +198,21 @@ class Record:
         cells = (self.began[:, None] + times) * len(self.episode) + self.slot[:, None]  # of [S · B]
         source, target = to_device(np.stack([cells[exists], np.flatnonzero(exists)]), self.device)
 
-        def place(every: torch.Tensor) -> torch.Tensor:
-            out = torch.zeros(exists.size, *every.shape[2:], dtype=every.dtype, device=self.device)
-            out[target] = every.flatten(0, 1)[source]
+        def place(steps: list[Any]) -> torch.Tensor:
+            joined = torch.cat(steps) if isinstance(steps[0], torch.Tensor) else np.concatenate(steps)
+            every = to_device(joined, self.device)  # [S · B, ...]
+            out = torch.zeros(exists.size, *every.shape[1:], dtype=every.dtype, device=self.device)
+            out[target] = every[source]
             return out.unflatten(0, exists.shape)
 
-        if self.steps:
-            columns: Any = [map_many(torch.stack, column) for column in zip(*self.steps, strict=True)]
-        else:
-            columns = [torch.from_numpy(part[: self.count]) for part in self.tape.parts]
-        placed: list[Any] = [map_obs(place, column) for column in columns]
-        actions, log_probs, paid, *seen = placed
+        seen = self._by_episode(self.first) if self.first_only else map_many(place, self.steps["observations"])
+        actions, log_probs, paid = (place(self.steps[name]) for name in ("actions", "log_probs", "rewards"))
         mask = to_device(exists, self.device)
         if self.late:
             self._add_late_verdicts(paid, mask.sum(1))
         paid = self._without_bad_rewards(paid)
         return Rollout(
-            observations=seen[0] if seen else self._by_episode(self.first),
+            observations=seen,
             actions=actions,
             log_probs=log_probs,
             rewards=paid,
@@ -238,6 +251,17 @@ def _number(status: str) -> int:
     if status not in STATUSES:
         raise ValueError(f"an episode ended with verdict_status {status!r}; allowed: {', '.join(STATUSES)}")
     return STATUSES.index(status)
+
+
+def to_single(values: Any) -> Any:
+    """Return a copy of a tensor or an array, in which double precision becomes single."""
+    if isinstance(values, torch.Tensor):
+        return values.float() if values.dtype is torch.float64 else values.clone()
+    array = np.asarray(values)
+    if array.dtype != np.float64:
+        return array.copy("K")
+    with np.errstate(over="ignore"):  # as in torch, what is too large becomes infinite
+        return array.astype(np.float32)
 
 
 def _told(columns: dict[str, Any], name: str, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

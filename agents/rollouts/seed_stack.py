@@ -19,6 +19,7 @@ import torch
 
 from ..core.rollout import Rollout
 from ..policies import Policy
+from ..policies.actor import Actor
 from .collector import Collector, OnStep
 from .envs.waiting_envs import WaitingVectorEnv
 from .slot_table import Table
@@ -39,7 +40,7 @@ def check(agent: Any) -> None:
     """
     if not isinstance(agent.env, WaitingVectorEnv):
         raise ValueError(f"seeds are vectorized for control environments given by their id, got {agent.env!r:.80}")
-    if agent.policy.numpy_actor() is None:
+    if not getattr(agent.policy, "acts_in_numpy", False):
         raise ValueError("seeds are vectorized for policies that act in numpy (see act_in_numpy in docs/speed.md)")
     episodes, slots = agent.episodes_per_update, agent.env.num_envs
     if slots != episodes:
@@ -62,6 +63,11 @@ class _Loop:
         self.result: Any = None
         self.error: BaseException | None = None
         self.share = 0.0  # of the seconds in which its episodes were played
+
+    def actor(self, obs: Any) -> Actor:
+        """Return what acts for its agent, given the first observations of its slots."""
+        space, device = self.collector.envs.single_action_space, self.collector.device
+        return self.policy.actor(obs, space, device, generator=self.generator)
 
 
 class Stack:

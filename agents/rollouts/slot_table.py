@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..core.rollout import OK, Rollout
+from ..core.rollout import Rollout
 from ..policies.control.numpy_actor import NumpyActor
-from .collector import numpy_actions, to_single
+from .record import Record, to_single
 from .tape import Tape
 
 _UNREAD = {"group", "is_success", "verdict_status", "verdict_future", "verifier_failed", "level"}  # infos of an episode
@@ -64,22 +64,18 @@ class Table:
         for i in self.renewed:
             self.actor.take(live.index(i), self.actors[i])
         self.renewed = []
-        generators = [self.loops[i].generator for i in live]
-        actions, log_probs, _ = self.actor.act(self.obs[live], None, None, False, generators)
-        actions, log_probs = self._spread(actions), self._spread(log_probs)
-        flat = numpy_actions(actions.reshape(-1, *actions.shape[2:]), self.envs.single_action_space)
-        seen, rewards, terminated, truncated, infos = self.envs.step(flat)
+        for_env, actions, log_probs = (self._spread(part) for part in self.actor.act(self.obs[live]))
+        seen, rewards, terminated, truncated, infos = self.envs.step(for_env.reshape(-1, *for_env.shape[2:]))
         if found := _UNREAD & infos.keys():
             raise ValueError(
                 f"seeds cannot be vectorized in an environment whose infos have {', '.join(sorted(found))}"
             )
-        step = (self.obs, actions, log_probs, rewards.reshape(self.shape).astype(np.float32))
+        step = (self.obs, actions, log_probs, to_single(rewards).reshape(self.shape))
         self.tape.add(step, int(self.began[live].min()))
-        runs = ~(self.ended | self.cut)
-        self.lengths += runs
+        self.lengths += ~(self.ended | self.cut)
         self.ended |= terminated.reshape(self.shape)
         self.cut |= truncated.reshape(self.shape)
-        self.obs = to_single(seen, copy=False).reshape(*self.shape, *seen.shape[1:])
+        self.obs = self._by_loop(seen)
         complete: np.ndarray = np.all(self.ended | self.cut, axis=1)
         over = [i for i in live if complete[i]] if complete.any() else []
         for i in over:
@@ -93,17 +89,22 @@ class Table:
         """Begin the episodes of the loops that wait for them."""
         slots = self.shape[1]
         starts = np.zeros(self.shape, dtype=bool)
+        starts[self.waiting] = True
         seeds: list[int | None] = [None] * starts.size
         for i in self.waiting:
-            starts[i], self.actors[i] = True, self.loops[i].policy.numpy_actor()
             seed = self.loops[i].collector.take_seed()
             if seed is not None:
                 seeds[i * slots : (i + 1) * slots] = range(seed, seed + slots)
-        seen, _ = self.envs.reset(seed=seeds, options={"reset_mask": starts.reshape(-1)})
-        self.obs = to_single(seen, copy=False).reshape(*self.shape, *seen.shape[1:])
+        self.obs = self._by_loop(self.envs.reset(seed=seeds, options={"reset_mask": starts.reshape(-1)})[0])
+        for i in self.waiting:
+            self.actors[i] = self.loops[i].actor(self.obs[i])
         self.ended[self.waiting] = self.cut[self.waiting] = False
         self.lengths[self.waiting], self.began[self.waiting] = 0, self.tape.count
         self.waiting, self.renewed = [], self.waiting
+
+    def _by_loop(self, seen: np.ndarray) -> np.ndarray:
+        """Return what all slots see [S · B, ...], as [S, B, ...]."""
+        return to_single(seen).reshape(*self.shape, *seen.shape[1:])
 
     def _spread(self, values: np.ndarray) -> np.ndarray:
         """Return values of the live loops [S', ...] as those of all [S, ...]."""
@@ -115,26 +116,18 @@ class Table:
 
     def _rollout(self, i: int) -> Rollout:
         """Return the episodes of a loop."""
-        lengths = torch.from_numpy(self.lengths[i].copy())
-        ended, cut = torch.from_numpy(self.ended[i].copy()), torch.from_numpy(self.cut[i].copy())
+        lengths, cut = self.lengths[i].copy(), self.cut[i].copy()
+        record = Record(len(lengths), len(lengths), torch.device("cpu"), groups_span_slots=True, slots_wait=True)
+        record.start(lengths > 0, {})
+        record.lengths, record.ends = lengths, {"terminated": self.ended[i].copy(), "truncated": cut}
         rows = self.tape.rows(self.began[i], int(lengths.max()))
-        observations, actions, log_probs, rewards = (
-            torch.from_numpy(np.ascontiguousarray(part[rows, i].swapaxes(0, 1))) for part in self.tape.parts
-        )
-        if not bool(rewards.isfinite().all()):
-            raise ValueError("seeds cannot be vectorized in an environment that pays rewards that are not finite")
-        last = torch.from_numpy(self.obs[i].copy())
-        outlived = (cut & ~ended).reshape(-1, *[1] * (last.ndim - 1))
-        return Rollout(
-            observations=observations,
-            actions=actions,
-            log_probs=log_probs,
-            rewards=rewards,
-            mask=torch.arange(rewards.shape[1]) < lengths[:, None],
-            terminated=ended,
-            truncated=cut,
-            groups=torch.zeros(len(lengths), dtype=torch.int64),
-            status=torch.full((len(lengths),), OK),
-            success=torch.full((len(lengths),), torch.nan),
-            final_observations=last.where(outlived, 0) if bool(outlived.any()) else None,
-        )
+        record.steps = {
+            name: [part[rows, i].reshape(-1, *part.shape[3:])]
+            for name, part in zip(record.steps, self.tape.parts, strict=True)
+        }
+        outlived = np.flatnonzero(cut & ~self.ended[i])
+        if len(outlived):
+            record.final_observations(outlived, self.obs[i], outlived)
+        rollout, collector = record.rollout(), self.loops[i].collector
+        collector.failure = record.failure or collector.failure
+        return rollout

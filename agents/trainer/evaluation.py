@@ -15,7 +15,8 @@ from ..core.rollout import Rollout, map_obs
 from ..distributed import parallel
 from ..learner.metrics import evaluation_metrics
 from ..policies import Policy
-from ..rollouts.collector import Collector, OnStep, numpy_actions
+from ..policies.actor import numpy_actions
+from ..rollouts.collector import Collector, OnStep
 from ..rollouts.envs.make_envs import deals_groups, make_envs, seed_of
 
 

@@ -37,7 +37,9 @@ def test_the_site(tmp_path):
     if importlib.util.find_spec("mkdocs") is None:
         pytest.skip("the extra 'docs' is not installed")
     environ = os.environ | {"NO_MKDOCS_2_WARNING": "1"}
-    done = subprocess.run([sys.executable, "-c", BUILD, str(tmp_path)], cwd=ROOT, capture_output=True, text=True, env=environ)
+    done = subprocess.run(
+        [sys.executable, "-c", BUILD, str(tmp_path)], cwd=ROOT, capture_output=True, text=True, env=environ
+    )
     assert done.returncode == 0 and not done.stderr, done.stdout + done.stderr
     check_that_every_page_is_there(tmp_path)
     check_that_links_into_the_repository_lead_to_pages_that_show_the_files(tmp_path)

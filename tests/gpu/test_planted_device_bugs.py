@@ -8,11 +8,12 @@ from museum import load
 
 from agents.estimators import baselines
 from agents.learner import learner, master_weights
+from agents.policies import base
 from agents.policies.language.decoding import cuda_graph, products, sampling
 from agents.policies.language.decoding import step as decode_step
 from agents.policies.language.decoding.decoder import ContextDecoder
 from agents.policies.language.policy import LanguageModelPolicy
-from agents.rollouts import collector, record
+from agents.rollouts import record
 from rlenv.envs import vector
 
 cuda, counts = load("gpu/test_cuda.py"), load("gpu/test_synchronizations.py")
@@ -107,7 +108,7 @@ def a_copy_to_the_device_is_forgotten(patch):
 
 @caught_by(cuda.test_control_trains_on_the_device, error=TypeError, match="numpy", slow=False)
 def actions_become_an_array_where_they_are(patch):
-    patch.setattr(collector, "numpy_actions", lambda actions, space: actions.numpy())
+    patch.setattr(base, "numpy_actions", lambda actions, space: actions.numpy())
 
 
 @caught_by(cuda.test_acting_equals_training, "float64", error=RuntimeError, match="capturing", slow=False)

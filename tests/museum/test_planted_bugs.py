@@ -38,6 +38,7 @@ from agents.policies.language.decoding import step as steps
 from agents.policies.language.decoding.decoder import ContextDecoder, Decoder
 from agents.policies.language.decoding.kv_cache import SlotCache
 from agents.policies.language.training import forward as contexts
+from agents.rollouts import record
 from agents.rollouts.record import Record
 
 FACTOR = 100
@@ -539,7 +540,7 @@ def test_dead_step_of_next_step_autoreset_is_trained(monkeypatch):
 def test_observations_stored_without_a_copy(mode, monkeypatch):
     """Stored observations are the environment's buffer, which each step overwrites."""
     counting(mode)
-    monkeypatch.setattr(Collector, "_to_device", lambda self, obs, copy=True: torch.as_tensor(obs))
+    monkeypatch.setattr(record, "to_single", torch.as_tensor)
     with pytest.raises(AssertionError):
         counting(mode)
 

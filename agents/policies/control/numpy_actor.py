@@ -10,27 +10,42 @@ from collections.abc import Sequence
 from copy import copy
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 import torch
 from stable_baselines3.common.distributions import CategoricalDistribution, DiagGaussianDistribution
 from stable_baselines3.common.policies import ActorCriticPolicy
 from stable_baselines3.common.torch_layers import FlattenExtractor
 from torch import nn
+from typing_extensions import override
+
+from ..actor import Actor, numpy_actions
 
 ACTIVATIONS: dict[type[nn.Module], Any] = {nn.Tanh: np.tanh, nn.ReLU: lambda x, out: np.maximum(x, 0, out=out)}
 MOST_WEIGHTS = 2**15  # of a layer; torch multiplies larger matrices as fast, and uses more threads
 
 
-class NumpyActor:
-    """Chooses the actions that the network would choose, given numpy observations; see `Policy.act`.
+class NumpyActor(Actor):
+    """Chooses the actions that the network would choose, given numpy observations.
 
-    It holds views of the weights: make another one after they have been replaced, as by loading.
+    It holds views of the weights: what changes them in place changes its actions.
 
     Args:
         net: for which `NumpyActor.reads` is true.
+        action_space: of one environment.
+        deterministic: whether the likeliest actions are taken.
+        generator: for sampling them otherwise.
     """
 
-    def __init__(self, net: ActorCriticPolicy) -> None:
+    def __init__(
+        self,
+        net: ActorCriticPolicy,
+        action_space: gym.Space,
+        deterministic: bool = False,
+        generator: torch.Generator | None = None,
+    ) -> None:
+        self.action_space, self.deterministic = action_space, deterministic
+        self.generators = [generator]
         modules = [*net.mlp_extractor.policy_net, net.action_net]
         self.layers = [
             (one.weight.detach().numpy().T, one.bias.detach().numpy()) if isinstance(one, nn.Linear)
@@ -46,10 +61,11 @@ class NumpyActor:
     def joined(cls, actors: Sequence[NumpyActor]) -> NumpyActor:
         """Return what acts for S networks of the same shape at once, with copies of their weights.
 
-        Its `act` takes observations [S, B, ...] and a list of generators, and returns actions and log-probabilities
+        Each network has its own noise. `act` takes observations [S, B, ...] and returns actions and log-probabilities
         [S, B].
         """
         whole = copy(actors[0])
+        whole.generators = [generator for actor in actors for generator in actor.generators]
         whole.layers = [
             (np.stack([weight for weight, _ in each]), np.stack([bias for _, bias in each])[:, None])
             if isinstance(each[0], tuple) else each[0]
@@ -81,17 +97,11 @@ class NumpyActor:
         known = type(net.action_dist) in (CategoricalDistribution, DiagGaussianDistribution)
         return small and flat and known and net.action_net.weight.device.type == "cpu"
 
+    @override
     @np.errstate(all="ignore")  # as in torch, what comes of weights that are not finite is found by the update
     def act(
-        self,
-        obs: np.ndarray,
-        state: Any,
-        episode_start: Any,
-        deterministic: bool = False,
-        generator: Any = None,
-        playing: Any = None,
-    ) -> tuple[np.ndarray, np.ndarray, Any]:
-        """Return actions [B] or [B, A], their log-probabilities [B], and None."""
+        self, obs: np.ndarray, starts: np.ndarray | None = None, playing: np.ndarray | None = None
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         outputs = obs if obs.dtype == self.dtype else obs.astype(self.dtype)
         for layer in self.layers:
             if isinstance(layer, tuple):
@@ -99,33 +109,34 @@ class NumpyActor:
                 outputs += layer[1]
             else:
                 outputs = layer(outputs, out=outputs)
-        if self.log_std is not None:
-            return *self._gaussian(outputs, deterministic, generator), None
-        log_probs = log_softmax(outputs)
+        actions, log_probs = self._choice(outputs) if self.log_std is None else self._gaussian(outputs)
+        return numpy_actions(actions, self.action_space), actions, log_probs
+
+    def _choice(self, logits: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Do what `choose` does."""
+        log_probs = log_softmax(logits)
         noisy = log_probs
-        if not deterministic:  # as `sample_categorical` does
-            noisy = log_probs - np.log(self._draw(torch.Tensor.exponential_, outputs, generator))
+        if not self.deterministic:
+            noisy = log_probs - np.log(self._draw(torch.Tensor.exponential_, logits))
         actions = noisy.argmax(-1)
         chosen = log_probs.reshape(-1, log_probs.shape[-1])[np.arange(actions.size), actions.reshape(-1)]
-        return actions, chosen.reshape(actions.shape), None
+        return actions, chosen.reshape(actions.shape)
 
-    def _gaussian(self, mean: np.ndarray, deterministic: bool, generator: Any) -> tuple[np.ndarray, np.ndarray]:
+    def _gaussian(self, mean: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         log_std: Any = self.log_std
         std, actions = np.exp(log_std), mean
-        if not deterministic:
-            actions = mean + std * self._draw(torch.Tensor.normal_, mean, generator)
+        if not self.deterministic:
+            actions = mean + std * self._draw(torch.Tensor.normal_, mean)
         log_probs = -0.5 * ((actions - mean) / std) ** 2 - log_std - 0.5 * math.log(2 * math.pi)
         return actions, log_probs.sum(-1)
 
-    def _draw(self, law: Any, like: np.ndarray, generator: Any) -> np.ndarray:
+    def _draw(self, law: Any, like: np.ndarray) -> np.ndarray:
         """Fill an array of this shape with the noise that torch draws; the next call overwrites it."""
-        several = isinstance(generator, list)
         if self._noise.shape != like.shape:
             self._noise = np.empty_like(like)
-            whole = torch.from_numpy(self._noise)
-            self._drawn = list(whole) if several else [whole]
-        for part, own in zip(self._drawn, generator if several else [generator], strict=True):
-            law(part, generator=own)
+            self._drawn = list(torch.from_numpy(self._noise).view(len(self.generators), -1))
+        for part, generator in zip(self._drawn, self.generators, strict=True):
+            law(part, generator=generator)
         return self._noise
 
 

@@ -24,6 +24,7 @@ from typing_extensions import override
 
 from ...core.checks import check_choice, check_count, check_flag
 from ...core.rollout import Obs, Rollout, map_obs
+from ..actor import Actor
 from ..base import Policy, State, choose, load_weights, sample_categorical, scatter_steps
 from .gsde import held_sample
 from .normalized import NormalizedObservations
@@ -120,12 +121,24 @@ class ControlPolicy(Policy):
             actions = _sample(distribution, generator)
         return actions, distribution.log_prob(actions), held
 
-    @override
-    def numpy_actor(self) -> NumpyActor | None:
+    @property
+    def acts_in_numpy(self) -> bool:
+        """Whether environments on numpy get their actions from a `NumpyActor`."""
         subclass = type(self) is not ControlPolicy  # it may act in another way
-        if subclass or not self.act_in_numpy or self._starts or not NumpyActor.reads(self.net):
-            return None
-        return NumpyActor(self.net)
+        return not subclass and self.act_in_numpy and not self._starts and NumpyActor.reads(self.net)
+
+    @override
+    def actor(
+        self,
+        obs: Any,
+        action_space: spaces.Space,
+        device: torch.device,
+        deterministic: bool = False,
+        generator: torch.Generator | None = None,
+    ) -> Actor:
+        if isinstance(obs, np.ndarray) and self.acts_in_numpy:
+            return NumpyActor(self.net, action_space, deterministic, generator)
+        return super().actor(obs, action_space, device, deterministic, generator)
 
     @override
     @torch.no_grad()

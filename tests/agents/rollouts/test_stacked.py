@@ -95,6 +95,41 @@ def test_it_learns_the_same_to_1e_9_in_double_precision() -> None:
         torch.testing.assert_close(ours, alone, rtol=1e-9, atol=1e-9)
 
 
+def actors(policies, obs):
+    """Return what acts for each policy, with noise of its own."""
+    noise = [torch.Generator().manual_seed(i) for i in range(len(policies))]
+    return [policy.actor(obs[i], policy.action_space, torch.device("cpu"), generator=noise[i])
+            for i, policy in enumerate(policies)]  # fmt: skip
+
+
+class Overflowing(gym.RewardWrapper):
+    """Pays too much now and then."""
+
+    def reset(self, **kwargs):
+        seen = super().reset(**kwargs)
+        self.paid = float("inf") if seen[0][0] > 0.02 else 1.0
+        return seen
+
+    def reward(self, reward):
+        return self.paid
+
+
+@pytest.fixture
+def overflowing():
+    gym.register("Overflowing-v0", lambda: Overflowing(gym.make("CartPole-v1")), disable_env_checker=True)
+    yield "Overflowing-v0"
+    del gym.registry["Overflowing-v0"]
+
+
+def test_rewards_that_are_not_finite_are_left_out_as_they_are_alone(overflowing) -> None:
+    ours, alone = (made(RLOO, overflowing, max_failed_share=0.9) for _ in range(2))
+    for curve, agent, other in zip(together(ours, [12] * 3), ours, alone, strict=True):
+        for (_, figures), (_, wanted) in zip(curve, trained(other, 12), strict=True):
+            assert figures == pytest.approx(wanted, rel=1e-5, abs=1e-6, nan_ok=True)
+        assert agent.collector.failure == other.collector.failure
+    assert "error: the environment paid inf" in {agent.collector.failure for agent in ours}
+
+
 @pytest.mark.parametrize("action", [spaces.Discrete(3), spaces.Box(-1, 1, (2,))], ids=["discrete", "continuous"])
 def test_joined_networks_act_as_each_one_does(action) -> None:
     policies = []
@@ -103,14 +138,14 @@ def test_joined_networks_act_as_each_one_does(action) -> None:
         policies.append(ControlPolicy(spaces.Box(-1, 1, (5,)), action))
         policies[-1].net.double()
     obs = np.random.default_rng(0).normal(size=(3, 6, 5))
-    single = [policy.numpy_actor() for policy in policies]
+    single = actors(policies, obs)
     joined = NumpyActor.joined(single)
     with torch.no_grad():
         policies[1].net.action_net.weight.mul_(2)
     joined.take(1, single[1])
-    actions, log_probs, _ = joined.act(obs, None, None, False, [torch.Generator().manual_seed(i) for i in range(3)])
-    for i, actor in enumerate(single):
-        own, own_log_probs, _ = actor.act(obs[i], None, None, False, torch.Generator().manual_seed(i))
+    _, actions, log_probs = joined.act(obs)
+    for i, actor in enumerate(actors(policies, obs)):
+        _, own, own_log_probs = actor.act(obs[i])
         np.testing.assert_allclose(actions[i], own, rtol=0, atol=1e-12)
         np.testing.assert_allclose(log_probs[i], own_log_probs, rtol=0, atol=1e-12)
 

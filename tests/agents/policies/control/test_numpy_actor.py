@@ -22,6 +22,10 @@ def policy_for(env: str, seed: int = 0, **kwargs) -> ControlPolicy:
     return ControlPolicy(one.observation_space, one.action_space, **kwargs)
 
 
+def actor_of(policy: ControlPolicy, obs: np.ndarray, *how):
+    return policy.actor(obs, policy.action_space, CPU, *how)
+
+
 def rollouts(env: str, in_numpy: bool, deterministic: bool, **kwargs):
     """Return two rollouts in a row and the state of the generator after them."""
     envs = make_envs(env, 3, {"max_episode_steps": 30}, skip_finished=True)
@@ -37,7 +41,7 @@ def rollouts(env: str, in_numpy: bool, deterministic: bool, **kwargs):
 def test_rollouts_are_those_of_the_plain_path(env, deterministic) -> None:
     fast, after, policy = rollouts(env, True, deterministic)
     plain, after_plain, _ = rollouts(env, False, deterministic)
-    assert policy.numpy_actor() is not None
+    assert isinstance(actor_of(policy, fast[0].observations[:, 0].numpy()), NumpyActor)
     assert torch.equal(after, after_plain)
     for ours, theirs in zip(fast, plain, strict=True):
         assert torch.equal(ours.mask, theirs.mask)
@@ -64,7 +68,8 @@ def test_they_agree_to_1e_12_in_double_precision(env) -> None:
     obs = 2 * torch.randn(
         64, *net.observation_space.shape, dtype=torch.float64, generator=torch.Generator().manual_seed(3)
     )
-    actions, log_probs, _ = policy.numpy_actor().act(obs.numpy(), None, None, False, torch.Generator().manual_seed(4))
+    actor = actor_of(policy, obs.numpy(), False, torch.Generator().manual_seed(4))
+    _, actions, log_probs = actor.act(obs.numpy())
     distribution = net._get_action_dist_from_latent(net.mlp_extractor.forward_actor(obs))
     wanted = distribution.log_prob(torch.as_tensor(actions))
     assert log_probs.dtype == np.float64
@@ -73,11 +78,12 @@ def test_they_agree_to_1e_12_in_double_precision(env) -> None:
 
 def test_it_sees_weights_that_were_changed_in_place() -> None:
     policy = policy_for("CartPole-v1")
-    actor, obs = policy.numpy_actor(), np.ones((4, 4), dtype=np.float32)
-    before = actor.act(obs, None, None, True)[1].copy()
+    obs = np.ones((4, 4), dtype=np.float32)
+    actor = actor_of(policy, obs, True)
+    before = actor.act(obs)[2].copy()
     with torch.no_grad():
         policy.net.action_net.weight.mul_(50)
-    changed = actor.act(obs, None, None, True)[1]
+    changed = actor.act(obs)[2]
     wanted = policy.act(torch.as_tensor(obs), None, None, True)[1].detach().numpy()
     assert not np.allclose(before, changed)
     np.testing.assert_allclose(changed, wanted, rtol=1e-5)
@@ -104,7 +110,8 @@ class Cautious(ControlPolicy):
     ids=lambda case: str(case)[:40],
 )
 def test_other_policies_act_through_torch(observed, acts, cls, kwargs) -> None:
-    assert cls(observed, acts, **kwargs).numpy_actor() is None
+    obs = np.zeros((2, *observed.shape), dtype=observed.dtype)
+    assert not isinstance(actor_of(cls(observed, acts, **kwargs), obs), NumpyActor)
 
 
 def test_the_switch_is_kept_in_the_policys_folder(tmp_path) -> None:

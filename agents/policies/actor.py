@@ -1,0 +1,41 @@
+"""What acts while episodes are played: one interface, whether a policy computes with torch or with numpy."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import torch
+
+
+class Actor(ABC):
+    """Acts in the slots of a vector environment during one rollout; `Policy.actor` makes it.
+
+    It knows how to sample and what the policy remembers between steps. It is not used for another rollout, since
+    weights may be replaced between them.
+    """
+
+    @abstractmethod
+    def act(self, obs: Any, starts: np.ndarray, playing: np.ndarray) -> tuple[Any, Any, Any]:
+        """Return actions as the environment takes them, the same as a rollout keeps them, and their log-probabilities.
+
+        What a rollout keeps, arrays or tensors, is [B] or [B, A] and [B], and is not written to again.
+
+        Args:
+            obs: observations of all slots, as the environment gives them [B, ...].
+            starts: where a new episode begins with this observation, bool [B].
+            playing: the slots that take the coming step, bool [B]; the others may get any action.
+        """
+
+
+def numpy_actions(actions: torch.Tensor | np.ndarray, space: gym.Space) -> np.ndarray:
+    """Return actions as environments on numpy take them: inside the bounds of a Box.
+
+    Args:
+        actions: [..., *shape of an action].
+        space: of one environment.
+    """
+    array = actions.cpu().numpy() if isinstance(actions, torch.Tensor) else actions
+    return np.clip(array, space.low, space.high) if isinstance(space, gym.spaces.Box) else array
