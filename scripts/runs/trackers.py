@@ -29,7 +29,7 @@ class Tracker(KVWriter):
     """A run of an experiment tracker, which `--resume` continues.
 
     Its id, and up to which step each figure was sent, are in tracking.json. Steps that a resumed run takes again
-    are not sent twice.
+    are not sent twice. W&B's own copy of TensorBoard's files sends them twice, and leaves out texts.
 
     Args:
         folder: the run folder.
@@ -74,43 +74,42 @@ class Tracker(KVWriter):
 
     @override
     def write(self, key_values: dict[str, Any], key_excluded: dict[str, tuple[str, ...]], step: int = 0) -> None:
-        figures = {name: float(value) for name, value in key_values.items() if isinstance(value, Real)}
-        fresh = {name: value for name, value in figures.items() if self._is_new(name, step)}
-        if fresh:
-            self.send(fresh, step, "time/total_timesteps")
+        numbers = [name for name, value in key_values.items() if isinstance(value, Real) and self._is_new(name, step)]
+        if numbers:
+            self._try(self.send, {name: float(key_values[name]) for name in numbers}, step, "time/total_timesteps")
         self._mark()
 
     def add_scalar(self, name: str, value: float, step: int) -> None:
         """Send one figure that has its own count of steps."""
         if self._is_new(name, step):
-            self.send({name: value}, step, f"{name.split('/')[0]}/step")
+            self._try(self.send, {name: value}, step, f"{name.split('/')[0]}/step")
             self._mark()  # a kill in the warm start comes before any entry of the log
 
     def add_histogram(self, name: str, values: Any, step: int) -> None:
         """Send a distribution of values [n]."""
         if self._is_new(name, step):
-            self.send_histogram(name, values, step)
+            self._try(self.send_histogram, name, values, step)
 
     def add_table(self, name: str, columns: Sequence[str], rows: Sequence[Sequence[Any]], step: int) -> None:
         """Send a table of samples."""
         if self._is_new(name, step):
-            self.send_table(name, columns, rows, step)
+            self._try(self.send_table, name, columns, rows, step)
 
     def conclude(self, result: Mapping[str, Any]) -> None:
         """Send the result of the run and end it."""
         self.concluded = True
-        self.end(result)
+        self._try(self.end, result)
 
     @override
     def close(self) -> None:
         self._mark()
         if not self.concluded:
-            self.end(None)
+            self._try(self.end, None)
 
-    def _try(self, function: Any, *arguments: Any, **options: Any) -> None:
+    def _try(self, function: Any, *arguments: Any) -> None:
         """Call the library; whatever fails in it, such as a server or a store of files, does not end the training."""
         try:
-            function(*arguments, **options)
+            function(*arguments)
         except Exception as error:
             if not self.failing:
                 say(f"{self.module}: {first_line(error)}; the training goes on, and figures may be missing there")
@@ -154,24 +153,24 @@ class Wandb(Tracker):
 
     @override
     def send(self, figures: Figures, step: int, axis: str) -> None:
-        self._try(self.run.log, figures | {axis: step})
+        self.run.log(figures | {axis: step})
 
     @override
     def send_table(self, name: str, columns: Sequence[str], rows: Sequence[Sequence[Any]], step: int) -> None:
         cells = [[str(cell) for cell in row] for row in rows]
         table = self.library.Table(columns=[column or "note" for column in columns], data=cells)
-        self._try(self.run.log, {name: table, "time/total_timesteps": step})
+        self.run.log({name: table, "time/total_timesteps": step})
 
     @override
     def send_histogram(self, name: str, values: Any, step: int) -> None:
-        shown = {f"distributions/{name}": self.library.Histogram(values), "time/total_timesteps": step}
-        self._try(self.run.log, shown)
+        self.run.log({f"distributions/{name}": self.library.Histogram(values), "time/total_timesteps": step})
 
     @override
     def end(self, result: Mapping[str, Any] | None) -> None:
-        if result is not None:
-            self._try(self.run.summary.update, {"result": dict(result)})
-        self._try(self.run.finish, exit_code=0 if result is not None else 1)
+        try:
+            self.run.summary.update({} if result is None else {"result": dict(result)})
+        finally:
+            self.run.finish(exit_code=0 if result is not None else 1)
 
 
 class MLflow(Tracker):
@@ -195,17 +194,19 @@ class MLflow(Tracker):
 
     @override
     def send(self, figures: Figures, step: int, axis: str) -> None:
-        self._try(self.library.log_metrics, {_mlflow_name(name): value for name, value in figures.items()}, step=step)
+        self.library.log_metrics({_mlflow_name(name): value for name, value in figures.items()}, step=step)
 
     @override
     def send_table(self, name: str, columns: Sequence[str], rows: Sequence[Sequence[Any]], step: int) -> None:
-        self._try(self.library.log_text, markdown(columns, rows), f"{name}/{step:09d}.md")
+        self.library.log_text(markdown(columns, rows), f"{name}/{step:09d}.md")
 
     @override
     def end(self, result: Mapping[str, Any] | None) -> None:
-        if result is not None:
-            self._try(self.library.log_dict, dict(result), "result.json")
-        self._try(self.library.end_run, "FINISHED" if result is not None else "KILLED")
+        try:
+            if result is not None:
+                self.library.log_dict(dict(result), "result.json")
+        finally:
+            self.library.end_run("FINISHED" if result is not None else "KILLED")
 
 
 TRACKERS: dict[str, type[Tracker]] = {"wandb": Wandb, "mlflow": MLflow}

@@ -3,6 +3,9 @@
 A thread of every process writes a heartbeat to the store where the processes met: that it lives, whether it waits for
 the others, and which line it is in. The main process reads those of all, the others read the main one's. Time is
 counted in heartbeats, so that a job that is suspended as a whole goes on afterwards.
+
+torchrun only notices a process that has ended: with one of two stopped, or torchrun killed, both were still there after
+a minute. A timeout of the collectives cannot tell a stopped process from one whose verifier is slow.
 """
 
 from __future__ import annotations

@@ -143,12 +143,13 @@ def test_whatever_fails_in_a_tracker_does_not_end_the_training(wandb, mlflow, tm
     def fails(*arguments, **options):
         raise ConnectionResetError
 
-    for library, names in ((wandb, ("log", "finish")), (mlflow, ("log_text", "end_run"))):
+    for library, names in ((wandb, ("Table", "Histogram", "finish")), (mlflow, ("log_text", "end_run"))):
         for name in names:
             monkeypatch.setattr(library, name, fails)
     for tracker in (Wandb(tmp_path, {}), MLflow(tmp_path, {})):
         tracker.write({"train/loss": 1.0}, {}, 1)
         tracker.add_table("eval/samples", ["prompt"], [["1+1="]], 1)
+        tracker.add_histogram("train/advantages", [1.0], 1)
         tracker.close()
     said = "ConnectionResetError; the training goes on, and figures may be missing there"
     assert capsys.readouterr().err.splitlines() == [f"wandb: {said}", f"mlflow: {said}"]
