@@ -4,6 +4,7 @@ import importlib.util
 import json
 import sys
 import types
+from importlib.machinery import ModuleSpec
 
 import pytest
 from _rlenv_scripts.main import main
@@ -19,6 +20,7 @@ class FakeWandb(types.ModuleType):
 
     def __init__(self):
         super().__init__("wandb")
+        self.__spec__ = ModuleSpec("wandb", None)  # transformers asks for it
         self.inits, self.logged, self.exits, self.axes = [], [], [], []
         self.errors = types.SimpleNamespace(Error=type("Error", (Exception,), {}))
         self.summary = {}
@@ -54,6 +56,7 @@ class FakeMLflow(types.ModuleType):
 
     def __init__(self):
         super().__init__("mlflow")
+        self.__spec__ = ModuleSpec("mlflow", None)  # transformers asks for it
         self.calls = []
         self.fails = ()
         self.exceptions = types.SimpleNamespace(MlflowException=type("MlflowException", (Exception,), {}))
