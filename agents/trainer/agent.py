@@ -16,7 +16,7 @@ from stable_baselines3.common.utils import configure_logger
 from typing_extensions import override
 
 from ..checkpoints.checkpoint import COUNTERS, while_unchanged
-from ..core.checks import MOST_SLOTS, check_count, check_goal, check_number
+from ..core.checks import check_count, check_goal, check_number
 from ..core.rollout import Rollout
 from ..core.settings import LearnerSettings
 from ..distributed import parallel
@@ -32,7 +32,7 @@ from ..rollouts.envs.make_envs import (
     make_envs,
     origin_of,
     resolve_device,
-    single_spaces,
+    takes_tokenizer,
     with_tokenizer,
 )
 from . import budget, evaluation, log_entry, saving
@@ -90,22 +90,25 @@ class Agent(Surface):
     ) -> None:
         self.max_failed_share = check_number("max_failed_share", max_failed_share, low=0.0, high=1.0)
         self.tensorboard_log, self.verbose = tensorboard_log, verbose
-        env_kwargs = with_tokenizer(env, env_kwargs, policy)
-        spaces = single_spaces(env, env_kwargs)
-        self.device = resolve_device(device, env)
-        make = partial(make_policy, policy, *spaces, self.uses_critic, **(policy_kwargs or {}))
         self.shard = check_shard(shard)
         self.sharded_checkpoints = check_sharded_checkpoints(sharded_checkpoints, self.shard)
-        super().__init__(lambda: self._place(make()), seed=seed, **learning)
-
-        episodes = self.or_default("episodes_per_update", episodes_per_update)
-        self.episodes_per_update = check_count("episodes_per_update", episodes)
-        most = min(self.or_default("num_envs", None), self.episodes_per_update) if num_envs is None else num_envs
-        slots = check_count("num_envs", most, high=MOST_SLOTS)
+        self.device = resolve_device(device, env)
         size = check_count("group_size", self.default_group_size if group_size is None else group_size)
         offers: dict[str, Any] = {"group_size": size, "device": str(self.device), **LOOP_OFFERS}
-        self.make_envs = partial(make_envs, env, env_kwargs=env_kwargs, skip_finished=True, **offers)
-        self.use_env(self.make_envs(num_envs=slots), group_size)
+        env_kwargs, read = with_tokenizer(env, env_kwargs, policy)
+        self.make_envs = partial(make_envs, env, env_kwargs=read, skip_finished=True, **offers)
+        sizes = partial(budget.sizes, type(self), for_text=takes_tokenizer(env), asked=(episodes_per_update, num_envs))
+        _, slots = sizes(policy)
+        envs = self.make_envs(num_envs=slots)
+        spaces = envs.single_observation_space, envs.single_action_space
+        make = partial(make_policy, policy, *spaces, self.uses_critic, **(policy_kwargs or {}))
+        super().__init__(lambda: self._place(make()), seed=seed, **learning)
+
+        self.episodes_per_update, needed = sizes(self.policy)
+        if isinstance(env, str) and needed != slots:  # a text environment without traits turned "auto" into "tiny"
+            envs.close()
+            envs = self.make_envs(num_envs=needed)
+        self.use_env(envs, group_size)
         if not isinstance(policy, SavedPolicy):  # `load` finds out first whether the problems have changed
             self.policy.adopt_tokenizer(self.env.metadata)
         given = {"episodes_per_update": episodes_per_update, "num_envs": num_envs if isinstance(env, str) else slots}

@@ -1,13 +1,37 @@
-"""The default number of episodes per update for a small budget of steps."""
+"""How many episodes an update has and how many slots the environment, unless the user says; less for small budgets."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from ..core.checks import MOST_SLOTS, check_count
+from ..core.defaults import default_of
 from ..distributed import parallel
+from ..policies import Policy, kind_of
 from ..rollouts.envs.make_envs import longest_episode
 
 SHARE = 1 / 2  # of the budget: what the longest episodes of a rollout may take
+
+
+def sizes(agent: type, policy: Any, for_text: bool, asked: tuple[int | None, int | None]) -> tuple[int, int]:
+    """Return the episodes of an update and the slots of an environment.
+
+    Args:
+        agent: the class.
+        policy: as for `make_policy`; it need not be made yet.
+        for_text: whether the environment is known to be one of text.
+        asked: what the user asked for; None for the default of the policy, else of its kind.
+    """
+    kind = kind_of(policy, for_text)
+
+    def usual(name: str) -> Any:
+        own = policy.default(name) if isinstance(policy, Policy) else None
+        return default_of(name, agent, kind) if own is None else own
+
+    episodes, slots = asked
+    episodes = check_count("episodes_per_update", usual("episodes_per_update") if episodes is None else episodes)
+    slots = min(usual("num_envs"), episodes) if slots is None else slots
+    return episodes, check_count("num_envs", slots, high=MOST_SLOTS)
 
 
 def fit(agent: Any, total_timesteps: int) -> None:

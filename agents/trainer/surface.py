@@ -23,7 +23,6 @@ from ..rollouts.envs.make_envs import (
     make_envs,
     origin_of,
     seed_of,
-    single_spaces,
     with_tokenizer,
 )
 from ..rollouts.envs.sb3_envs import as_vec_env
@@ -107,17 +106,18 @@ class Surface(Learner):
         Raises:
             ValueError: if its spaces, its tokens or its groups do not fit the policy; nothing has changed then.
         """
-        env_kwargs = with_tokenizer(env, env_kwargs, self.policy)
-        own = (self.env.single_observation_space, self.env.single_action_space)
-        for kind, ours, theirs in zip(("observation", "action"), own, single_spaces(env, env_kwargs), strict=True):
-            if ours != theirs:
-                shown = " ".join(f"the {kind} space {theirs} is not that of the policy, {ours}".split())
-                raise ValueError(f"set_env: {shown}")
-        like = {**self.make_envs.keywords, "env_kwargs": env_kwargs}
+        env_kwargs, read = with_tokenizer(env, env_kwargs, self.policy)
+        like = {**self.make_envs.keywords, "env_kwargs": read}
         make = partial(make_envs, env, **like | ({"group_size": self.group_size} if self.group_size else {}))
         known = not isinstance(self.env, MissingEnv)
         slots = self.num_envs if known else min(self.or_default("num_envs", None), self.episodes_per_update)
         made = make(num_envs=slots)
+        for name in ("single_observation_space", "single_action_space"):
+            ours, theirs = getattr(self.env, name), getattr(made, name)
+            if ours != theirs:
+                kind = name.split("_")[1]
+                shown = " ".join(f"the {kind} space {theirs} is not that of the policy, {ours}".split())
+                raise ValueError(f"set_env: {shown}")
         self.policy.adopt_tokenizer(made.metadata)
         self.use_env(made)
         self.make_envs, self.origin = make, origin_of(env, env_kwargs)

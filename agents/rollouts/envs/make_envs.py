@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
@@ -15,7 +16,7 @@ from stable_baselines3.common.vec_env import VecEnv
 
 from ...core.checks import check_count, first_line
 from ...distributed import parallel
-from ...policies import tokenizer_of
+from ...policies import read_tokenizer, tokenizer_of
 from .sb3_envs import FromVecEnv
 from .traits import EnvTraits
 from .waiting_envs import WaitingCartPole, WaitingVectorEnv
@@ -51,6 +52,9 @@ def make_envs(
         return FromVecEnv(env)
     if isinstance(env, gym.Env):
         return WaitingVectorEnv([lambda: env]) if skip_finished else SyncVectorEnv([lambda: env])
+    if not isinstance(env, str):
+        allowed = "an id, a gymnasium.Env, a gymnasium VectorEnv or a VecEnv of stable-baselines3"
+        raise ValueError(f"an environment is {allowed}, got {env!r}")
     if parallel.size() > 1:
         num_envs = max(parallel.share(num_envs), 1)
         offers["share"] = (parallel.rank(), parallel.size())
@@ -65,20 +69,32 @@ def make_envs(
         raise ValueError(f"environment {env!r} with {dict(env_kwargs or {})}: {first_line(error)}") from error
 
 
-def with_tokenizer(env: Any, env_kwargs: Mapping[str, Any] | None, policy: Any) -> Mapping[str, Any] | None:
+def takes_tokenizer(env: Any) -> bool:
+    """Return whether this is the id of an environment that agents may choose the tokenizer of: it is one of text."""
+    return isinstance(env, str) and "tokenizer" in traits_of(env).agent_settings
+
+
+def with_tokenizer(
+    env: Any, env_kwargs: Mapping[str, Any] | None, policy: Any
+) -> tuple[Mapping[str, Any] | None, Mapping[str, Any] | None]:
     """Return the arguments of an environment, with the tokenizer that a policy brings if the environment takes one.
 
     Args:
         env: as for `make_envs`.
-        env_kwargs: a tokenizer among them, other than None, stays.
+        env_kwargs: another tokenizer among them stays.
         policy: as for `policies.make_policy`.
+
+    Returns:
+        The arguments as a checkpoint keeps them, and as the environment gets them: with the tokenizer itself, so that
+        the policy need not read it again to compare.
     """
     given = env_kwargs or {}
-    takes_one = isinstance(env, str) and "tokenizer" in traits_of(env).agent_settings
-    if not takes_one or given.get("tokenizer") is not None:
-        return env_kwargs
-    found = tokenizer_of(policy)
-    return env_kwargs if found is None else {**given, "tokenizer": found}
+    if not takes_tokenizer(env) or not isinstance(named := given.get("tokenizer"), (str, Path, type(None))):
+        return env_kwargs, env_kwargs
+    brought = tokenizer_of(policy)
+    if brought is None or (named is not None and str(named) != brought):
+        return env_kwargs, env_kwargs
+    return {**given, "tokenizer": brought}, {**given, "tokenizer": read_tokenizer(brought)}
 
 
 class MissingEnv(VectorEnv):
@@ -113,20 +129,6 @@ def seed_of(env: VectorEnv, seed: int) -> int:
 def deals_groups(env: VectorEnv) -> bool:
     """Return whether the environment poses this process's share of one stream, and numbers its groups over all."""
     return env.metadata.get("share") == (parallel.rank(), parallel.size())
-
-
-def single_spaces(env: Any, env_kwargs: Mapping[str, Any] | None) -> tuple[gym.Space, gym.Space]:
-    """Return observation and action space of one environment; an id is made once with a single slot to ask it."""
-    if isinstance(env, str):
-        probe = make_envs(env, 1, env_kwargs)
-        probe.close()
-        return probe.single_observation_space, probe.single_action_space
-    if isinstance(env, VectorEnv):
-        return env.single_observation_space, env.single_action_space
-    if isinstance(env, (gym.Env, VecEnv)):
-        return env.observation_space, env.action_space
-    allowed = "an id, a gymnasium.Env, a gymnasium VectorEnv or a VecEnv of stable-baselines3"
-    raise ValueError(f"an environment is {allowed}, got {env!r}")
 
 
 def origin_of(env: Any, env_kwargs: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -273,7 +275,7 @@ def resolve_device(device: str | torch.device, env: Any) -> torch.device:
     """
     if device == "auto":
         if not isinstance(env, str):
-            return torch.device(getattr(env.unwrapped, "device", "cpu"))
+            return torch.device(getattr(getattr(env, "unwrapped", env), "device", "cpu"))
         on_gpu = "device" in traits_of(env).agent_settings and torch.cuda.is_available()
         return torch.device("cuda" if on_gpu else "cpu")
     try:

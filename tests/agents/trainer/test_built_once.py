@@ -1,0 +1,144 @@
+"""An agent makes its environment once, reads its tokenizer once and its file of problems once."""
+
+import json
+from collections import Counter
+
+import gymnasium as gym
+import pytest
+from gymnasium.vector import SyncVectorEnv
+from tiny_models import write_chat_model
+from transformers import AutoTokenizer
+
+from agents import PPO, RLOO, Reinforce
+from rlenv.envs.textgen import TextGenEnv
+from rlenv.problems import files
+from rlenv.text import tokenizer as tokenizers
+
+TEXT = "rlenv:TextGen-v0"
+ARITH = {"verifier": "arith", "max_new_tokens": 4}
+SMALL = {"episodes_per_update": 4, "device": "cpu"}
+
+
+@pytest.fixture
+def made(monkeypatch):
+    """Count how often things are made or read from now on."""
+    count = Counter()
+
+    def watch(name, place, method):
+        original = getattr(place, method)
+
+        def counted(*args, **kwargs):
+            count[name] += 1
+            return original(*args, **kwargs)
+
+        monkeypatch.setattr(place, method, counted)
+
+    watch("env", gym, "make_vec")
+    watch("env", SyncVectorEnv, "__init__")
+    watch("tokenizer", tokenizers, "character_tokenizer")
+    watch("tokenizer", AutoTokenizer, "from_pretrained")
+    watch("file", files, "read_rows")
+    return count
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    """A model of one's own, whose vocabulary is larger than its tokenizer's."""
+    path = tmp_path_factory.mktemp("models") / "own"
+    write_chat_model(path)
+    return str(path)
+
+
+@pytest.fixture
+def problems(tmp_path):
+    file = tmp_path / "problems.jsonl"
+    file.write_text("".join(json.dumps({"prompt": f"{n}+{n}=", "answer": str(n + n)}) + "\n" for n in range(9)))
+    return {"verifier": "exact", "problems": str(file), "test_fraction": 0.0, "max_new_tokens": 4}
+
+
+@pytest.mark.parametrize("settings", [{}, {"num_envs": 2}, SMALL], ids=str)
+@pytest.mark.parametrize("policy", ["auto", "MlpPolicy"])
+@pytest.mark.parametrize("env", ["CartPole-v1", "Acrobot-v1"])
+def test_of_control(env, policy, settings, made):
+    agent = PPO(policy, env, **settings)
+    assert made == {"env": 1}
+    assert agent.num_envs == settings.get("num_envs", settings.get("episodes_per_update", 16))
+
+
+@pytest.mark.parametrize("settings", [{}, {"num_envs": 2, **SMALL}], ids=str)
+@pytest.mark.parametrize("policy", ["auto", "tiny"])
+def test_of_text(policy, settings, made):
+    agent = Reinforce(policy, TEXT, env_kwargs=ARITH, **{"device": "cpu", **settings})
+    assert made == {"env": 1, "tokenizer": 1}
+    assert (agent.num_envs, agent.episodes_per_update) == ((2, 4) if settings else (256, 256))
+
+
+def test_with_a_file_of_problems(problems, made):
+    RLOO("tiny", TEXT, env_kwargs=problems, group_size=2, **SMALL)
+    assert made == {"env": 1, "tokenizer": 1, "file": 1}
+
+
+@pytest.mark.parametrize("given", [None, "named"])
+def test_with_a_model_s_own_tokenizer(given, model, problems, made):
+    """It is not read again to be compared, nor to know its size."""
+    named = {} if given is None else {"tokenizer": model}
+    agent = RLOO(model, TEXT, env_kwargs=problems | named, group_size=2, **SMALL)
+    assert made == {"env": 1, "tokenizer": 1, "file": 1}
+    assert agent.policy.tokenizer is agent.env.unwrapped.task.tokenizer
+    assert agent.origin["env_kwargs"]["tokenizer"] == model, "a checkpoint keeps its name"
+
+
+def test_of_a_finished_policy(model, made):
+    policy = Reinforce("tiny", TEXT, env_kwargs=ARITH, **SMALL).policy
+    made.clear()
+    assert Reinforce(policy, TEXT, env_kwargs=ARITH, device="cpu").num_envs == 256
+    assert made == {"env": 1, "tokenizer": 1}
+
+
+def test_loaded_checkpoints(model, problems, tmp_path, made):
+    """The tokenizer in the checkpoint is read to be compared with the environment's; of a preset, nothing else is."""
+    saved = {
+        "control": (PPO("MlpPolicy", "CartPole-v1", **SMALL), {"env": 1}),
+        "preset": (RLOO("tiny", TEXT, env_kwargs=problems, group_size=2, **SMALL), {"file": 1, "tokenizer": 2}),
+        "own": (
+            RLOO(model, TEXT, env_kwargs=problems, group_size=2, kl_coef=0.1, **SMALL),
+            {"file": 1, "tokenizer": 2},
+        ),
+    }
+    for name, (agent, expected) in saved.items():
+        agent.save(tmp_path / name)
+        made.clear()
+        type(agent).load(tmp_path / name, device="cpu")
+        assert made == {"env": 1, **expected}, name
+
+
+def test_another_environment(made):
+    agent = PPO("MlpPolicy", "CartPole-v1", **SMALL)
+    agent.set_env("CartPole-v1", {"max_episode_steps": 9})
+    assert made == {"env": 2}
+    with pytest.raises(ValueError, match="the observation space"):
+        agent.set_env("Acrobot-v1")
+    assert agent.env.spec is None or "CartPole" in str(agent.env.spec)
+
+
+def test_only_a_small_budget_makes_it_again(made):
+    """It plays fewer slots than an unlimited one; see `budget.fit`."""
+    agent = PPO("MlpPolicy", "CartPole-v1", device="cpu")
+    agent.updates(100_000)
+    assert made == {"env": 1}
+    agent = PPO("MlpPolicy", "CartPole-v1", device="cpu", num_envs=4)
+    agent.updates(1_000)
+    assert made == {"env": 2}
+    agent = PPO("MlpPolicy", "CartPole-v1", device="cpu")
+    agent.updates(1_000)
+    assert made == {"env": 4}
+
+
+def test_a_text_environment_that_does_not_say_so_gets_the_slots_of_language_models(monkeypatch, made):
+    """`auto` is known to be a language model only once the spaces are there."""
+    name = "UndeclaredText-v0"
+    monkeypatch.setitem(gym.registry, name, gym.envs.registration.EnvSpec(id=name, entry_point=TextGenEnv))
+    agent = Reinforce("auto", name, env_kwargs=ARITH, device="cpu", episodes_per_update=20)
+    assert agent.policy.kind == "language-model" and agent.num_envs == 20
+    named = Reinforce("tiny", name, env_kwargs=ARITH, device="cpu", episodes_per_update=20)
+    assert named.num_envs == 20 and made["env"] == 3
