@@ -84,6 +84,9 @@ class ProblemStream:
         fits: tells whether a sampled problem is short enough; None accepts all.
         curriculum: the success rate at which the next level begins; None for all levels from the start.
 
+    Attributes:
+        sizes: how many listed problems each split has; empty if the verifier samples them.
+
     Raises:
         ValueError: for an unknown split, a fraction outside 0..1, no listed problem in this split, a listed problem
             with an unknown split or, with a curriculum, an invalid level.
@@ -107,6 +110,7 @@ class ProblemStream:
         self._fits = fits
         self._shuffled: tuple[int, int, list[int]] | None = None
         self._latest: tuple[int, int, Problem] | None = None
+        self.sizes: dict[str, int] = {}
         self._listed = None if problems is None else self._of_this_split([as_problem(item) for item in problems])
         self.curriculum: Curriculum | None = None
         if curriculum is not None and split == "train":
@@ -189,6 +193,7 @@ class ProblemStream:
         sides: dict[str, list[Problem]] = {split: [] for split in SPLITS}
         for problem in problems:
             sides[side_of(problem, self.verifier, self.test_fraction)].append(problem)
+        self.sizes = {split: len(side) for split, side in sides.items()}
         keys = {split: {self.verifier.split_key(problem) for problem in side} for split, side in sides.items()}
         if shared := keys["train"] & keys["test"]:
             warnings.warn(f"problems that are in both splits: {len(shared)}", stacklevel=2)

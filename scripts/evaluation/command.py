@@ -205,7 +205,7 @@ def _play(subject: Subject, file: Any, given: dict[str, Any]) -> None:
     slots = {one: min(problems * one.samples, session.EVAL_SLOTS) for one in passes}
 
     def envs_for(one: Pass) -> Any:
-        return subject.envs(loaded.device, slots[one], one.samples)
+        return subject.envs(loaded, slots[one], one.samples)
 
     total, done = (sum(block.lines for block in part) for part in (planned, planned[: len(planned) - len(todo)]))
     if done:

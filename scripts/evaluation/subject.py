@@ -14,7 +14,13 @@ from agents import make_envs, make_policy
 from agents.checkpoints.checkpoint import read_facts
 from agents.core.files import MANIFEST, whole_folder
 from agents.policies import check_name, find_config
-from agents.rollouts.envs.make_envs import LOOP_OFFERS, named_by_checkpoint, named_by_user, resolve_device
+from agents.rollouts.envs.make_envs import (
+    LOOP_OFFERS,
+    named_by_checkpoint,
+    named_by_user,
+    resolve_device,
+    with_tokenizer,
+)
 from rlenv.envs.task import TextGenTask
 
 from ..runs import run_folder
@@ -76,15 +82,16 @@ class Subject:
             agent: Any = class_saved(read_facts(self.checkpoint), given["trust"]).load(self.checkpoint, **changes)
             return Loaded(agent.policy, agent.device, agent.env, agent)
         device = resolve_device(given["device"], self.env_id)
-        envs = make_envs(self.env_id, 1, self.env_kwargs, device=str(device))
+        _, env_kwargs = with_tokenizer(self.env_id, self.env_kwargs, self.spec)
+        envs = make_envs(self.env_id, 1, env_kwargs, device=str(device))
         spaces = (envs.single_observation_space, envs.single_action_space)
         policy = make_policy(self.spec, *spaces, **policy_arguments(given))
         return Loaded(policy.to(device), device, envs, None)
 
-    def envs(self, device: torch.device, slots: int, samples: int) -> Any:
+    def envs(self, loaded: Loaded, slots: int, samples: int) -> Any:
         """Return environments that pose the problems from the first one on, each so many times, at all levels."""
-        changes = {"group_size": samples, "first_problem": 0, "curriculum": None}
-        return make_envs(self.env_id, slots, self.env_kwargs | changes, device=str(device), **LOOP_OFFERS)
+        changes = {"group_size": samples, "first_problem": 0, "curriculum": None, "tokenizer": loaded.task.tokenizer}
+        return make_envs(self.env_id, slots, self.env_kwargs | changes, device=str(loaded.device), **LOOP_OFFERS)
 
 
 @dataclass(frozen=True)

@@ -203,12 +203,10 @@ def _job(agent: Any, given: dict[str, Any], run_dir: Path, interrupt: Any) -> An
     text = settings.is_text(given["env_id"])
     episodes = given["eval_episodes"] or session.evaluation_episodes(text)
     make = partial(session.evaluation_envs, given["env_id"], session.arguments_of(agent), agent.device, split="test")
+    held_out = session.task_of(agent.env).stream.sizes.get("test") if text else None
+    if given["eval_episodes"] is None and held_out:
+        episodes = min(episodes, held_out)  # no problem twice
     envs = make(episodes)
-    listed = session.task_of(envs).stream.listed if text else ()
-    if given["eval_episodes"] is None and 0 < len(listed) < episodes:  # no problem twice
-        envs.close()
-        episodes = len(listed)
-        envs = make(episodes)
     over = "warm_start" in agent.extra_state and "imitation" not in agent.extra_state
     shown = session.demonstrations(agent, given) if text and not over else None
     return Job(agent, envs, episodes, shown, given, run_dir, interrupt)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import sys
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -81,9 +83,9 @@ def sft(**given: Any) -> None:
     agent = _agent(given)
     given |= _amount(given, len(session.task_of(agent.env).stream.listed))
     shown = session.demonstrations(agent, given)
-    held_out = None if shown is None else _held_out(agent, given)
-    test = (session.arguments_of(agent), agent.device, given["eval_episodes"], "test")
-    envs = session.evaluation_envs(given["env_id"], *test) if judged else None
+    test = partial(session.evaluation_envs, given["env_id"], session.arguments_of(agent), agent.device, split="test")
+    envs = test(given["eval_episodes"]) if judged else None
+    held_out = None if shown is None else _held_out(agent, envs, test, given)
     source = short_name(given["verifier"]) if judged else Path(given["problems"]).stem
     run_dir = parallel.on_main(lambda: folder.choose(given["log_dir"], given["overwrite"], f"sft-{source}"))
     run_dir, given = own_folder(run_dir, given)
@@ -171,22 +173,30 @@ def _amount(given: dict[str, Any], listed: int) -> dict[str, Any]:
     return {"sft_examples": examples, "sft_steps": given["epochs"] * -(-examples // max(given["sft_batch_size"], 1))}
 
 
-def _held_out(agent: Any, given: dict[str, Any]) -> Any:
-    """Return demonstrations of problems in the test split; None if it is empty."""
+def _held_out(agent: Any, envs: Any, make: Callable[[int], Any], given: dict[str, Any]) -> Any:
+    """Return demonstrations of problems in the test split; None if it is empty.
+
+    Args:
+        agent: for its device.
+        envs: of the test split; None: one is made for this, with so many slots.
+        make: makes it.
+        given: the options.
+    """
     from rlenv.problems.stream import EmptySplitError
 
     from ..setup import session
 
     try:
-        envs = session.evaluation_envs(given["env_id"], session.arguments_of(agent), agent.device, 1, "test")
+        own = make(1) if envs is None else envs
     except EmptySplitError:
         return None
-    task = session.task_of(envs)
+    task = session.task_of(own)
     count = min(len(task.stream.listed) or HELD_OUT, HELD_OUT)
     try:
         return session.first_demonstrations(task, count, given["seed"], agent.device)
     finally:
-        envs.close()
+        if envs is None:
+            own.close()
 
 
 def _loss(agent: Any, held_out: Any, given: dict[str, Any]) -> float | None:

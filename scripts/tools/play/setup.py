@@ -33,14 +33,15 @@ def open_subject(run: Path | None, given: dict[str, Any]) -> tuple[gym.Env, Onlo
     subject = subjects.find(run, given)
     loaded = subject.load(given)
     loaded.env.close()
-    policy = loaded.policy
+    policy, env_kwargs = loaded.policy, subject.env_kwargs
     if subject.text:
+        env_kwargs = env_kwargs | {"tokenizer": loaded.task.tokenizer}
         policy = SampledPolicy(policy, given["temperature"], given["top_p"])
     else:
         for name in ("temperature", "top_p", "top"):
             if given_by_user(name):
                 raise ValueError(f"{flag_of(name)} has no meaning for {subject.env_id}")
-    return _make(subject.env_id, subject.env_kwargs, given), Onlooker(policy, loaded.device)
+    return _make(subject.env_id, env_kwargs, given), Onlooker(policy, loaded.device)
 
 
 def make_game(env: gym.Env, given: Mapping[str, Any], with_policy: bool) -> tuple[TextGame | ControlGame, Film | None]:
