@@ -14,6 +14,8 @@ from commands import forking, start
 from drawn import FEW, MANY
 from hypothesis import settings
 
+import verifiers.builtin  # noqa: F401 (before a test replaces the registry for a while)
+
 __all__ = ["forking", "start"]  # fixtures
 
 torch.set_num_threads(1)

@@ -8,6 +8,7 @@ import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..base import Verifier
@@ -21,6 +22,7 @@ ENTRY_POINT_GROUP = "rlenv.verifiers"
 
 _REGISTRY: dict[str, type[Verifier]] = {}
 _TRUST: ContextVar[bool] = ContextVar("trust", default=True)
+PACKAGE = "verifiers."
 VerifierType = TypeVar("VerifierType", bound=type[Verifier])
 
 
@@ -32,6 +34,8 @@ def register_verifier(name: str) -> Callable[[VerifierType], VerifierType]:
     """
 
     def register(cls: VerifierType) -> VerifierType:
+        if not cls.__module__.startswith(PACKAGE):
+            _registered()  # which may have the name
         holder = _REGISTRY.setdefault(name, cls)
         if (holder.__module__, holder.__qualname__) != (cls.__module__, cls.__qualname__):
             raise ValueError(f"the verifier name {name!r} is taken by {holder.__module__}:{holder.__qualname__}")
@@ -70,7 +74,7 @@ def require_trust(what: str) -> None:
 
 def list_verifiers() -> list[str]:
     """Return the names of all verifiers that can be made by name."""
-    return sorted(set(_REGISTRY) | {entry.name for entry in _plugins()})
+    return sorted(set(_registered()) | {entry.name for entry in _plugins()})
 
 
 def is_listed(name: str) -> bool:
@@ -187,11 +191,17 @@ def find_verifier(name: str) -> Any:
 
 def verifier_origin(name: str) -> str:
     """Return where a listed name comes from: "rlenv", the module that registered it, or the installed package."""
-    if name in _REGISTRY:
+    if name in _registered():
         module = _REGISTRY[name].__module__
-        return "rlenv" if module.startswith("verifiers.") else module
+        return "rlenv" if module.startswith(PACKAGE) else module
     distributions = [entry.dist for entry in _plugins() if entry.name == name]
     return f"{distributions[0].name} {distributions[0].version}" if distributions and distributions[0] else "unknown"
+
+
+def _registered() -> dict[str, type[Verifier]]:
+    """Return the registered classes by name, after an import of the built-in ones."""
+    import_module(PACKAGE + "builtin")  # slow, and worker processes need one of them at most
+    return _REGISTRY
 
 
 def _plugins() -> EntryPoints:
@@ -211,7 +221,7 @@ def _construct(cls: type[Verifier], name: str, *args: Any, **kwargs: Any) -> Ver
 
 def _load(name: str) -> Any:
     """Return the class that a known name refers to."""
-    if name in _REGISTRY:
+    if name in _registered():
         return _REGISTRY[name]
     entry = next(entry for entry in _plugins() if entry.name == name)
     try:
