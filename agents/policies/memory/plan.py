@@ -129,7 +129,7 @@ def plan(config: PretrainedConfig, work: Workload) -> Plan:
     again = rows < work.episodes or work.shards > 1  # a shard's gradients are made elsewhere
     trained = trace.training(config, work, rows, again)
     acted = trace.acting(config, work, work.slots, max(work.slots // work.group_size, 1))
-    rollout = work.episodes * (8 * work.context + 48 * work.completion_length)
+    rollout = _rollout(work)
     phases = {
         "acting": held.acting + packed + max(acted.peak, held.whole if held.reference else 0) + rollout,
         "training": held.always + _pass(held, sizes, trained, again) + rollout,
@@ -149,9 +149,9 @@ def plan(config: PretrainedConfig, work: Workload) -> Plan:
         "gradients": held.gradients,
         "optimizer": held.moments + held.masters,
         "reference": held.reference,
-        "KV cache": acted.cache,
+        "KV cache": acted.held,
         "logits of acting": acted.logits,
-        "activations": trained.activations,
+        "activations": trained.held,
         "logits of training": trained.logits,
     }
     return Plan(sizes.count, parts, phases)
@@ -169,32 +169,23 @@ def fitting_micro_batch_tokens(config: PretrainedConfig, work: Workload, budget:
         At most what all episodes of an update have together; 0 if not even one episode fits.
     """
     sizes = trace.weights(config, work)
-    held, width = _Held.of(sizes, work), work.context - 1
-    rollout = work.episodes * (8 * work.context + 48 * work.completion_length)
-    room = budget - held.always - rollout
+    held = _Held.of(sizes, work)
+    room = budget - held.always - _rollout(work)
 
     def need(rows: int) -> int:
         again = rows < work.episodes or work.shards > 1
         return _pass(held, sizes, trace.training(config, work, rows, again), again)
 
-    rows = min(8, work.episodes)
-    needed = need(rows)
-    while needed > room and rows > 1:
-        rows = max(min(_scaled(rows, room, needed), rows - 1), 1)
-        needed = need(rows)
-    if needed > room or held.gradients + _step(sizes, work) > room:
-        return 0
-    more = min(_scaled(rows, room, needed), work.episodes)
-    while more > rows:
-        if (needed := need(more)) <= room:
-            return more * width
-        more = min(_scaled(more, room, needed), more - 1)
-    return rows * width
+    rows, same = work.episodes, min(held.gathered + held.gradients + 2 * sizes.halves, room)  # for any number of rows
+    while (needed := need(rows)) > room and rows > 1:  # the rest is nearly proportional to the rows, and no less
+        rows = max(min(int(0.97 * rows * (room - same) / (needed - same)), rows - 1), 1)
+    fits = needed <= room and held.gradients + _step(sizes, work) <= room
+    return rows * (work.context - 1) if fits else 0
 
 
-def _scaled(rows: int, room: int, needed: int) -> int:
-    """Return how many rows fit, judged by what some needed: memory is almost proportional to them."""
-    return int(0.95 * rows * room / needed)
+def _rollout(work: Workload) -> int:
+    """Return the bytes of an update's episodes."""
+    return work.episodes * (8 * work.context + 48 * work.completion_length)
 
 
 def _packed(config: PretrainedConfig, sizes: trace.Weights, work: Workload) -> int:
@@ -203,7 +194,7 @@ def _packed(config: PretrainedConfig, sizes: trace.Weights, work: Workload) -> i
     return 4 * sizes.count - sizes.rest if packs else 0
 
 
-def _pass(held: _Held, sizes: trace.Weights, made: trace.Training, again: bool) -> int:
+def _pass(held: _Held, sizes: trace.Weights, made: trace.Traced, again: bool) -> int:
     """Return what a pass adds to what is held; gradients that it makes are in its peak.
 
     After the first pass, gradients of 16 bits lie beside the float32 ones that they are added to.

@@ -11,7 +11,7 @@ import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
@@ -137,20 +137,16 @@ class Weights:
     rest: int
 
 
-@dataclass(frozen=True)
-class Training:
-    """Bytes of a training pass: what the layers keep, what the logits need on top, and the peak of both."""
+class Traced(NamedTuple):
+    """Bytes beyond the weights.
 
-    activations: int
-    logits: int
-    peak: int
+    Attributes:
+        held: activations of a training pass; the KV cache of acting.
+        logits: what the logits, and what is made of them, need on top.
+        peak: the most at any time.
+    """
 
-
-@dataclass(frozen=True)
-class Acting:
-    """Bytes of acting: the KV cache, logits and sampling, and the peak, reading prompts included."""
-
-    cache: int
+    held: int
     logits: int
     peak: int
 
@@ -218,7 +214,7 @@ def weights(config: PretrainedConfig, shape: Shape) -> Weights:
         )
 
 
-def training(config: PretrainedConfig, shape: Shape, rows: int, again: bool = False) -> Training:
+def training(config: PretrainedConfig, shape: Shape, rows: int, again: bool = False) -> Traced:
     """Return the bytes of the forward and backward pass of some rows of full length that share nothing.
 
     Args:
@@ -253,11 +249,11 @@ def training(config: PretrainedConfig, shape: Shape, rows: int, again: bool = Fa
         del states
         loss.sum().backward()
         peaks = [pass_peak, *heads, meter.peak_since() - before]
-        return Training(kept, max(heads[0] - kept, 0), max(peaks))
+        return Traced(kept, max(heads[0] - kept, 0), max(peaks))
 
 
 @torch.no_grad()
-def acting(config: PretrainedConfig, shape: Shape, slots: int, prompts: int) -> Acting:
+def acting(config: PretrainedConfig, shape: Shape, slots: int, prompts: int) -> Traced:
     """Return the bytes of acting in some slots, from reading their prompts to a step at the end of the context."""
     with _fake(config, replace(shape, lora_rank=None)) as (model, _, meter):  # the adapter is merged
         before, rows = meter.now, torch.arange(slots)
@@ -279,7 +275,7 @@ def acting(config: PretrainedConfig, shape: Shape, slots: int, prompts: int) -> 
         logits = step(positions, positions, cache, shape.context - 1)
         choose_in_parts(lambda part: _log_softmax(part, shape), logits, shape.vocab_size, False, None)
         step_peak = meter.peak_since() - before
-        return Acting(held, step_peak - held, max(reading_peak, step_peak))
+        return Traced(held, step_peak - held, max(reading_peak, step_peak))
 
 
 def _reading(shape: Shape, rows: int) -> Reading:

@@ -63,7 +63,7 @@ def test_a_training_pass_takes_what_is_planned(name, settings):
         loss.sum().backward()
     planned = trace.training(config_of(name), work(**settings), ROWS)
     assert meter.peak == pytest.approx(planned.peak, rel=0.1), "one or two episodes may end early"
-    assert 0 < planned.activations < planned.peak
+    assert 0 < planned.held < planned.peak
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -75,7 +75,7 @@ def test_acting_takes_what_is_planned(name):
     gc.collect()
     planned = trace.acting(config_of(name), work(), ROWS, ROWS)
     heads = 4 if name == "gpt2" else 2
-    assert planned.cache == pytest.approx(2 * 2 * heads * 4 * (PROMPT + COMPLETION) * ROWS * 4, abs=2048)
+    assert planned.held == pytest.approx(2 * 2 * heads * 4 * (PROMPT + COMPLETION) * ROWS * 4, abs=2048)
     assert planned.peak <= meter.peak < 1.35 * planned.peak, "the environment's tensors are small, but not here"
 
 
@@ -125,19 +125,19 @@ def test_the_micro_batch_that_fits_is_nearly_the_largest():
     whole = memory.plan(config, work(episodes=64)).phases["training"]
     fitting = lambda budget: memory.fitting_micro_batch_tokens(config, work(episodes=64), budget)  # noqa: E731
     assert fitting(10 * whole) == 64 * width and fitting(100_000) == 0
-    assert 0.9 * 64 * width < fitting(whole) <= 64 * width
+    assert 0.95 * 64 * width < fitting(whole) <= 64 * width
     tokens = fitting(whole // 3)
     rows = tokens // width
     assert 1 < rows < 32 and tokens == rows * width
     need = lambda rows: memory.plan(config, work(episodes=64, micro_batch_size=rows)).phases["training"]  # noqa: E731
-    assert need(rows) <= whole // 3 < need(int(1.3 * rows) + 1)
+    assert need(rows) <= whole // 3 < need(int(1.1 * rows) + 1)
 
 
 def test_a_model_that_changes_logits_after_its_head_makes_them_all_at_once():
     shape = {"vocab_size": VOCABULARY, "hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 1}
     heads = {"num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 8}
     capped, plain = (Gemma2Config(**shape, **heads, final_logit_softcapping=cap) for cap in (30.0, None))
-    made = [trace.training(config, work(), ROWS).activations for config in (capped, plain)]
+    made = [trace.training(config, work(), ROWS).held for config in (capped, plain)]
     assert made[0] - made[1] > ROWS * (PROMPT + COMPLETION - 1) * VOCABULARY * 4
 
 

@@ -142,4 +142,4 @@ def test_a_plan_without_data_counts_the_same(monkeypatch):
     with_it = trace.acting(config, shape, 4, 4)
     monkeypatch.setattr(products, "JOINED_ON", ())
     without = trace.acting(config, shape, 4, 4)
-    assert with_it.cache == without.cache
+    assert with_it.held == without.held
