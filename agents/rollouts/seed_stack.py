@@ -19,10 +19,9 @@ import torch
 
 from ..core.rollout import Rollout
 from ..policies import Policy
-from ..policies.actor import Actor
 from .collector import Collector, OnStep
 from .envs.waiting_envs import WaitingVectorEnv
-from .slot_table import Table
+from .slot_table import Loop, Table
 
 _thread = threading.local()
 
@@ -47,29 +46,6 @@ def check(agent: Any) -> None:
         raise ValueError(f"seeds are vectorized if num_envs is episodes_per_update, got {slots} and {episodes}")
 
 
-class _Loop:
-    """A training loop in its thread, and the rollout that it waits for."""
-
-    collector: Collector
-    policy: Policy
-    generator: torch.Generator
-    rollout: Rollout
-
-    def __init__(self, function: Callable[[], Any]) -> None:
-        self.function = function
-        self.turn = threading.Semaphore(0)
-        self.thread = threading.Thread(daemon=True)
-        self.ended = False
-        self.result: Any = None
-        self.error: BaseException | None = None
-        self.share = 0.0  # of the seconds in which its episodes were played
-
-    def actor(self, obs: Any) -> Actor:
-        """Return what acts for its agent, given the first observations of its slots."""
-        space, device = self.collector.envs.single_action_space, self.collector.device
-        return self.policy.actor(obs, space, device, generator=self.generator)
-
-
 class Stack:
     """Runs training loops side by side; see the module.
 
@@ -79,7 +55,7 @@ class Stack:
     """
 
     def __init__(self, functions: Sequence[Callable[[], Any]]) -> None:
-        self.loops = [_Loop(function) for function in functions]
+        self.loops = [Loop(function) for function in functions]
         self._back = threading.Semaphore(0)
         self._away = self._closing = False
 
@@ -138,13 +114,13 @@ class Stack:
         rollout: Rollout = loop.rollout
         return rollout if on_step(int(rollout.mask.sum()) - num_episodes, {}) else None
 
-    def _give_turn(self, loop: _Loop) -> None:
+    def _give_turn(self, loop: Loop) -> None:
         self._away = True
         loop.turn.release()
         self._back.acquire()
         self._away = False
 
-    def _work(self, loop: _Loop) -> None:
+    def _work(self, loop: Loop) -> None:
         _thread.stack, _thread.loop = self, loop
         loop.turn.acquire()
         try:

@@ -2,19 +2,47 @@
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 
 from ..core.rollout import Rollout
+from ..policies import Policy
 from ..policies.control.numpy_actor import NumpyActor
+from .collector import Collector
 from .record import Record, to_single
 from .tape import Tape
 
 _UNREAD = {"group", "is_success", "verdict_status", "verdict_future", "verifier_failed", "level"}  # infos of an episode
+
+
+class Loop:
+    """A training loop in its thread, and the rollout that it waits for."""
+
+    collector: Collector
+    policy: Policy
+    generator: torch.Generator
+    rollout: Rollout
+
+    def __init__(self, function: Callable[[], Any]) -> None:
+        self.function = function
+        self.turn = threading.Semaphore(0)
+        self.thread = threading.Thread(daemon=True)
+        self.ended = False
+        self.result: Any = None
+        self.error: BaseException | None = None
+        self.share = 0.0  # of the seconds in which its episodes were played
+
+    def actor(self, obs: np.ndarray) -> NumpyActor:
+        """Return what acts for its agent, given the first observations of its slots."""
+        space, device = self.collector.envs.single_action_space, self.collector.device
+        actor = self.policy.actor(obs, space, device, generator=self.generator)
+        assert isinstance(actor, NumpyActor)  # see `seed_stack.check`
+        return actor
 
 
 class Table:
@@ -26,7 +54,7 @@ class Table:
         loops: those that wait for their first rollout.
     """
 
-    def __init__(self, loops: Sequence[Any]) -> None:
+    def __init__(self, loops: Sequence[Loop]) -> None:
         self.loops = list(loops)
         if not loops:
             return
@@ -40,12 +68,11 @@ class Table:
         self.tape = Tape()
         self.waiting = list(range(len(loops)))  # loops whose episodes have not begun
         self.live = list(self.waiting)
-        self.actors: list[Any] = [None] * len(loops)
-        self.actor: NumpyActor | None = None  # of all live loops
-        self.renewed: list[int] = []  # loops whose weights have changed since
+        self.actors: list[Any] = [None] * len(loops)  # of each loop
+        self.actor: NumpyActor | None = None  # of all live loops; None if one has ended since it was made
         self.obs: Any = None
 
-    def begin(self, loop: Any) -> None:
+    def begin(self, loop: Loop) -> None:
         """Let a loop that has had its rollout begin the next one with the coming step, unless it has ended."""
         i = self.loops.index(loop)
         if loop.ended:
@@ -54,16 +81,13 @@ class Table:
         else:
             self.waiting.append(i)
 
-    def step(self) -> list[Any]:
+    def step(self) -> list[Loop]:
         """Take a step in all slots; return the loops whose episodes are over."""
         started, live = time.perf_counter(), self.live
         if self.waiting:
             self._reset()
         if self.actor is None:
-            self.actor, self.renewed = NumpyActor.joined([self.actors[i] for i in live]), []
-        for i in self.renewed:
-            self.actor.take(live.index(i), self.actors[i])
-        self.renewed = []
+            self.actor = NumpyActor.joined([self.actors[i] for i in live])
         for_env, actions, log_probs = (self._spread(part) for part in self.actor.act(self.obs[live]))
         seen, rewards, terminated, truncated, infos = self.envs.step(for_env.reshape(-1, *for_env.shape[2:]))
         if found := _UNREAD & infos.keys():
@@ -98,9 +122,11 @@ class Table:
         self.obs = self._by_loop(self.envs.reset(seed=seeds, options={"reset_mask": starts.reshape(-1)})[0])
         for i in self.waiting:
             self.actors[i] = self.loops[i].actor(self.obs[i])
+            if self.actor is not None:
+                self.actor.take(self.live.index(i), self.actors[i])
         self.ended[self.waiting] = self.cut[self.waiting] = False
         self.lengths[self.waiting], self.began[self.waiting] = 0, self.tape.count
-        self.waiting, self.renewed = [], self.waiting
+        self.waiting = []
 
     def _by_loop(self, seen: np.ndarray) -> np.ndarray:
         """Return what all slots see [S · B, ...], as [S, B, ...]."""
