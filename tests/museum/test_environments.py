@@ -121,12 +121,12 @@ def test_a_pending_restart_outlives_a_reset(patch):
 )
 def test_final_observations_are_not_copied(patch):
     """The final observation is the environment's own buffer, which the next episode overwrites."""
-    copied = Collector._final_observations
+    copied = Record._rows
 
-    def aliased(self, obs, infos, slots):
-        return torch.as_tensor(obs)[slots[0] : slots[0] + 1] if len(slots) == 1 else copied(self, obs, infos, slots)
+    def aliased(self, obs, rows):
+        return torch.as_tensor(obs)[rows[0] : rows[0] + 1] if len(rows) == 1 else copied(self, obs, rows)
 
-    patch.setattr(Collector, "_final_observations", aliased)
+    patch.setattr(Record, "_rows", aliased)
 
 
 @planted(
@@ -184,8 +184,8 @@ def test_equal_group_numbers_of_two_slots(patch):
     """Slots that number their groups by themselves are compared with each other."""
     init = Record.__init__
 
-    def spanning(self, num_episodes, num_slots, device, groups_span_slots, slots_wait):
-        init(self, num_episodes, num_slots, device, True, slots_wait)
+    def spanning(self, num_episodes, num_slots, device, groups_span_slots, *others):
+        init(self, num_episodes, num_slots, device, True, *others)
 
     patch.setattr(Record, "__init__", spanning)
 
