@@ -1,4 +1,4 @@
-"""How many episodes an update has and how many slots the environment, unless the user says; less for small budgets."""
+"""How many episodes per update and how many slots, unless the user says; fewer for a small budget of steps."""
 
 from __future__ import annotations
 
