@@ -19,7 +19,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from pickle import UnpicklingError
-from typing import Any, TypeVar
+from typing import Any, NotRequired, TypedDict, TypeVar, cast
 
 import torch
 from gymnasium.vector import VectorEnv
@@ -29,22 +29,50 @@ from ..core.files import MANIFEST, check_seal, read_table, reading, seal, whole_
 from ..core.settings import NOT_SAVED
 from ..distributed.shards import local
 from ..policies import KINDS, Policy, SavedPolicy
+from .declared import Count, misfit
 from .state import read_state, write_state
 
 T = TypeVar("T")
-MOST_STEPS = 2**53  # that a counter may have: floats, and the files of TensorBoard, hold them exactly
+Version = tuple[Path, int, int]  # of a folder: where it is, its number on the disk, and when it came there
 FORMAT = 3  # 2: the critic of a language model is a separate module; 3: no training.pt, a manifest
 _AGENT, POLICY, REFERENCE, TRAINING = "agent.json", "policy", "reference", "training"
 _OLD_TRAINING = "training.pt"  # of format 2
 _PICKLES = {".bin", ".pt", ".pth", ".pkl", ".pickle", ".ckpt"}
-_TYPES: dict[str, tuple[type, ...]] = {  # of what agent.json says
-    "agent": (str, type(None)),
-    "policy_kind": (str,),
-    "settings": (dict,),
-    "env": (str, type(None)),
-    "env_kwargs": (dict, type(None)),
-}
-COUNTERS = ("num_timesteps", "trained_timesteps", "num_episodes", "num_updates")  # of an agent, in agent.json
+
+
+class Counters(TypedDict, total=False):
+    """How far a training is; earlier versions had no `trained_timesteps`."""
+
+    num_timesteps: Count
+    trained_timesteps: Count
+    num_episodes: Count
+    num_updates: Count
+
+
+COUNTERS = tuple(Counters.__annotations__)
+
+
+class Facts(Counters):
+    """What agent.json says.
+
+    Attributes:
+        agent: name of the class; None for a class of the user's own.
+        policy_kind: `Policy.kind`.
+        settings: arguments of the constructor.
+        env: id of the environment; None if it was an object.
+        env_kwargs: for the environment's constructor.
+        spaces: of one environment; see `spaces.py`.
+        functions: names of the settings that were functions.
+    """
+
+    format: int
+    agent: str | None
+    policy_kind: str
+    settings: dict[str, Any]
+    env: str | None
+    env_kwargs: dict[str, Any] | None
+    spaces: NotRequired[dict[str, Any]]
+    functions: NotRequired[list[str]]
 
 
 @dataclass(frozen=True)
@@ -56,12 +84,14 @@ class Checkpoint:
         facts: what agent.json says.
         policy: read once the spaces are known.
         reference: the same, of the KL anchor; None if it had none.
+        version: of the folder, when it was found whole; another one is there after a save.
     """
 
     path: Path
-    facts: dict[str, Any]
+    facts: Facts
     policy: SavedPolicy
     reference: SavedPolicy | None
+    version: Version | None = None
 
     def training(self, copied: bool = True) -> dict[str, Any]:
         """Return the state of the training, on the CPU: there torch's Adam keeps its counts of steps.
@@ -148,7 +178,7 @@ def check_finite(policy: Policy, path: Path) -> None:
             raise DivergedError(f"the weights of {name} are not finite any more, so they are not saved{kept}")
 
 
-def save_whole(policy: Any, folder: Path) -> None:
+def save_whole(policy: Policy, folder: Path) -> None:
     """Write a policy, of which this process has all, into a new folder."""
     folder.mkdir()
     policy.save(folder)
@@ -167,7 +197,7 @@ def read_checkpoint(path: Path) -> Checkpoint:
     Raises:
         ValueError: if there is none, it is damaged, or another version wrote it.
     """
-    path = whole_folder(folder_of(path))
+    path, version = whole_folder(folder_of(path)), _version(path)
     if not (path / _AGENT).is_file():
         raise ValueError(f"{str(path)!r} is not a checkpoint: it has no {_AGENT}")
     facts = read_facts(path)
@@ -176,67 +206,56 @@ def read_checkpoint(path: Path) -> Checkpoint:
             raise ValueError(f"{str(file)!r} may be a pickle, which can run code; no checkpoint has such files")
     if facts["format"] == FORMAT or (path / MANIFEST).exists():  # format 2 had none: one flipped bit makes 3 a 2
         check_seal(path)
-    kind, reference = facts["policy_kind"], path / REFERENCE
-    return Checkpoint(
-        path, facts, SavedPolicy(kind, path / POLICY), SavedPolicy(kind, reference) if reference.is_dir() else None
-    )
+    policy, reference = (SavedPolicy(facts["policy_kind"], path / name) for name in (POLICY, REFERENCE))
+    return Checkpoint(path, facts, policy, reference if reference.folder.is_dir() else None, version)
 
 
-def while_unchanged(path: Path, read: Callable[[], T]) -> T:
-    """Return what `read` returns; call it again if it fails and another process has replaced the folder by then."""
+def while_unchanged(given: str | Path | Checkpoint, read: Callable[[Checkpoint], T]) -> T:
+    """Return what `read` makes of a checkpoint; both are repeated if another process replaces the folder meanwhile.
 
-    def version() -> tuple[Path, int, int] | None:
-        folder = whole_folder(folder_of(path))
-        with suppress(OSError):
-            about = folder.stat()
-            return folder, about.st_ino, about.st_ctime_ns
-        return None
-
+    Args:
+        given: where it is, or what `read_checkpoint` returned, whose files are not hashed again.
+        read: called with the checkpoint.
+    """
+    path = given.path if isinstance(given, Checkpoint) else Path(given)
     while True:
-        began = version()
+        began = _version(path)
         try:
-            return read()
+            if isinstance(given, Checkpoint) and given.version == began:
+                return read(given)
+            return read(read_checkpoint(path))
         except (OSError, ValueError):
-            if version() == began:
+            if _version(path) == began:
                 raise
 
 
-def read_facts(path: Path) -> dict[str, Any]:
+def _version(path: Path) -> Version | None:
+    folder = whole_folder(folder_of(path))
+    with suppress(OSError):
+        about = folder.stat()
+        return folder, about.st_ino, about.st_ctime_ns
+    return None
+
+
+def read_facts(path: Path) -> Facts:
     """Return what agent.json says.
 
     Raises:
         ValueError: if it cannot be read, another version wrote it, or it says what no agent has written.
     """
-    facts = read_table(path / _AGENT)
-    if facts.get("format") not in (2, FORMAT):
+    file = str(path / _AGENT)
+    facts: Any = read_table(path / _AGENT)
+    if type(facts.get("format")) is not int or facts["format"] not in (2, FORMAT):
         raise ValueError(f"{str(path)!r} has the checkpoint format {facts.get('format')!r}; allowed: 2, {FORMAT}")
-    _check_facts(path, facts)
-    return facts
-
-
-def _check_facts(path: Path, facts: dict[str, Any]) -> None:
-    """Refuse what no agent has written.
-
-    Raises:
-        ValueError: naming what is missing, of another type, or a setting that a checkpoint never keeps.
-    """
-    for name, allowed in _TYPES.items():
-        if not isinstance(facts.get(name), allowed):
-            raise ValueError(f"{str(path / _AGENT)!r} is damaged: its {name} is {facts.get(name)!r:.80}")
+    if wrong := misfit(facts, Facts):
+        raise ValueError(f"{file!r} is damaged: its {wrong}")
     if facts["env"] is not None and facts["env_kwargs"] is None:
-        raise ValueError(f"{str(path / _AGENT)!r} is damaged: its env_kwargs are missing")
-    for name in COUNTERS:
-        if type(facts.get(name, 0)) is not int or not 0 <= facts.get(name, 0) <= MOST_STEPS:
-            raise ValueError(f"{str(path / _AGENT)!r} is damaged: its {name} is {facts[name]!r:.80}")
+        raise ValueError(f"{file!r} is damaged: its env_kwargs are missing")
     if facts["policy_kind"] not in KINDS:
-        raise ValueError(f"{str(path / _AGENT)!r} names the unknown kind of policy {facts['policy_kind']!r:.80}")
-    functions = facts.get("functions", [])  # earlier versions had neither
-    if not isinstance(functions, list) or not all(isinstance(name, str) for name in functions):
-        raise ValueError(f"{str(path / _AGENT)!r} is damaged: its functions are {functions!r:.80}")
-    if not isinstance(facts.get("spaces", {}), dict):
-        raise ValueError(f"{str(path / _AGENT)!r} is damaged: its spaces are {facts['spaces']!r:.80}")
+        raise ValueError(f"{file!r} names the unknown kind of policy {facts['policy_kind']!r:.80}")
     if foreign := sorted(facts["settings"].keys() & {"policy", "env", *NOT_SAVED}):
-        raise ValueError(f"{str(path / _AGENT)!r} is damaged: {', '.join(foreign)} is not a setting that it keeps")
+        raise ValueError(f"{file!r} is damaged: {', '.join(foreign)} is not a setting that it keeps")
+    return cast(Facts, facts)
 
 
 def _as_json(facts: dict[str, Any]) -> str:

@@ -8,24 +8,25 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from gymnasium.spaces import Space
 
 from ..core.checks import first_line
+from ..core.stateful import Stateful
+from ..policies import Policy
 from .checkpoint import read_checkpoint
 
 POLICY, OPTIMIZER = "policy", "policy.optimizer"
 
 
-def get(agent: Any) -> dict[str, dict[str, Any]]:
+def get(policy: Policy, optimizer: Stateful) -> dict[str, dict[str, Any]]:
     """Return copies; see `Agent.get_parameters`."""
-    _check_whole(agent, "get_parameters")
-    return copy.deepcopy({POLICY: dict(agent.policy.state_dict()), OPTIMIZER: agent.policy_optimizer.state_dict()})
+    _check_whole(policy, "get_parameters")
+    return copy.deepcopy({POLICY: dict(policy.state_dict()), OPTIMIZER: optimizer.state_dict()})
 
 
-def put(agent: Any, given: Mapping[str, Any] | str | Path, exact_match: bool) -> None:
+def put(policy: Policy, optimizer: Stateful, given: Mapping[str, Any], exact_match: bool) -> None:
     """Replace them; see `Agent.set_parameters`."""
-    _check_whole(agent, "set_parameters")
-    if not isinstance(given, Mapping):
-        given = _of_checkpoint(agent, Path(given))
+    _check_whole(policy, "set_parameters")
     known = {POLICY, OPTIMIZER}
     if given.keys() - known or (exact_match and given.keys() != known):
         raise ValueError(
@@ -33,12 +34,12 @@ def put(agent: Any, given: Mapping[str, Any] | str | Path, exact_match: bool) ->
             f"exact_match=False; got {', '.join(map(repr, given)) or 'nothing'}"
         )
     if POLICY in given:
-        weights = _checked(agent.policy.state_dict(), given[POLICY], exact_match)
-        agent.policy.load_state_dict(weights, strict=False)
-        agent.policy.release()
+        weights = _checked(policy.state_dict(), given[POLICY], exact_match)
+        policy.load_state_dict(weights, strict=False)
+        policy.release()
     if OPTIMIZER in given:
         try:
-            agent.policy_optimizer.load_state_dict(copy.deepcopy(given[OPTIMIZER]))
+            optimizer.load_state_dict(copy.deepcopy(given[OPTIMIZER]))
         except (LookupError, RuntimeError, TypeError, ValueError) as error:
             raise ValueError(f"set_parameters: {OPTIMIZER!r} does not fit: {first_line(error)}") from error
 
@@ -56,17 +57,19 @@ def _checked(own: Mapping[str, torch.Tensor], given: Mapping[str, Any], exact_ma
     return dict(given)
 
 
-def _of_checkpoint(agent: Any, path: Path) -> dict[str, Any]:
-    """Return the parameters in a checkpoint of an agent with the same kind of policy."""
+def of_checkpoint(path: Path, kind: str, observation_space: Space, action_space: Space) -> dict[str, Any]:
+    """Return the parameters in a checkpoint of an agent with this kind of policy.
+
+    Raises:
+        ValueError: if it has another kind.
+    """
     saved = read_checkpoint(path)
-    if saved.facts["policy_kind"] != agent.policy.kind:
-        raise ValueError(
-            f"{str(path)!r} holds a policy of kind {saved.facts['policy_kind']!r}, not a {agent.policy.kind!r}"
-        )
-    policy = saved.policy.load(agent.env.single_observation_space, agent.env.single_action_space)
+    if saved.policy.kind != kind:
+        raise ValueError(f"{str(path)!r} holds a policy of kind {saved.policy.kind!r}, not a {kind!r}")
+    policy = saved.policy.load(observation_space, action_space)
     return {POLICY: policy.state_dict(), OPTIMIZER: saved.training()["optimizer"]}
 
 
-def _check_whole(agent: Any, what: str) -> None:
-    if agent.policy.sharded:
+def _check_whole(policy: Policy, what: str) -> None:
+    if policy.sharded:
         raise ValueError(f"{what} needs all weights in one process; with shard, use save and load")

@@ -5,19 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from ..core.files import digest_of, fresh_folder
 from ..distributed import parallel
 from ..distributed.parts import own_files, take_out, write_parts
+from ..policies import Policy
 from .checkpoint import POLICY, REFERENCE, TRAINING, check_finite, finish, folder_of, place, save_whole
 
 
 def write_sharded_checkpoint(
     path: Path,
     facts: Mapping[str, Any],
-    policy: Any,
-    reference: Any,
+    policy: Policy,
+    reference: Policy | None,
     training: Mapping[str, Any],
     previous: Path | None = None,
     whole_policy: bool = False,
@@ -31,12 +32,12 @@ def write_sharded_checkpoint(
     For the other arguments and the errors see `write_checkpoint`; an error in one process is raised in all.
     """
     state, moments = take_out(dict(training), Path(TRAINING))
-    plain = policy.to_save() if whole_policy else None
+    plain = policy.to_save() if whole_policy else None  # of the main process
     with ExitStack() as stack:  # left by an error, it removes what was written
         folder = parallel.on_main(lambda: stack.enter_context(fresh_folder(place(path), previous)))
         parallel.together(lambda: check_finite(policy, folder_of(path)))
         if whole_policy:
-            parallel.on_main(lambda: save_whole(plain, folder / POLICY))
+            parallel.on_main(lambda: save_whole(cast(Policy, plain), folder / POLICY))
         else:
             policy.save_parts(folder / POLICY)
         if reference is not None:

@@ -15,6 +15,7 @@ from ..core.devices import to_floats
 from ..core.errors import DivergedError
 from ..core.rollout import EARNED, Batch, Rollout, RolloutT
 from ..core.settings import check_names, full_signature, saved_settings
+from ..core.stateful import Stateful, load_states, states_of
 from ..distributed import parallel
 from ..distributed.shards import local
 from ..estimators import losses
@@ -54,12 +55,14 @@ class Learner:
         arrays: a dictionary to have the steps of the next update put there, for histograms: "train/advantages" and
             "train/ratio" (of each training pass, to the policy that sampled), each a list of [n]. None costs nothing.
         watchers: functions called with every prepared rollout, before its first optimizer step; see `prepare`.
+        may_lack: names of `parts` that a checkpoint may lack, since a setting or a later version made them.
     """
 
     name: ClassVar[str] = ""
     uses_critic: bool = False
     settings = property(saved_settings)
     arrays: dict[str, list[torch.Tensor]] | None = None
+    may_lack: ClassVar[frozenset[str]] = frozenset({"reward_scale"})
     reductions: ClassVar[Mapping[str, Reduce]] = {
         "train/approx_kl": Reduce.MEAN_OF_TRAINED,
         "train/logp_gap_max": Reduce.MAX,
@@ -380,14 +383,36 @@ class Learner:
         """Adam over the policy's parameters."""
         return self.policy_optimizer.adam
 
-    def training_state(self) -> dict[str, Any]:
-        """Return the state of the optimizer and the algorithm."""
-        scale = {} if self.reward_scale is None else {"reward_scale": self.reward_scale.state_dict()}
-        return {"optimizer": self.policy_optimizer.state_dict(), "algorithm": self.state_dict(), **scale}
+    def parts(self) -> dict[str, Stateful]:
+        """Return what is saved as it is now, by its name in a checkpoint; the same in all processes."""
+        parts: dict[str, Stateful] = {"optimizer": self.policy_optimizer, "algorithm": self}
+        return parts if self.reward_scale is None else parts | {"reward_scale": self.reward_scale}
 
-    def load_training_state(self, state: dict[str, Any]) -> None:
+    def training_state(self) -> dict[str, Any]:
+        """Return the states of `parts`."""
+        return states_of(self.parts())
+
+    def load_training_state(self, state: Mapping[str, Any]) -> None:
         """Restore what `training_state` returned."""
-        self.policy_optimizer.load_state_dict(state["optimizer"])
-        self.load_state_dict(state["algorithm"])
-        if self.reward_scale is not None and "reward_scale" in state:
-            self.reward_scale.load_state_dict(state["reward_scale"])
+        load_states(self.parts(), state, self.may_lack)
+
+    def random_state(self) -> dict[str, Any]:
+        """Return where the generators of this process are."""
+        orders = self.order_generator.get_state()
+        return {"generator": self.generator.get_state(), "order": orders, "device": self.generator.device.type}
+
+    def load_random_state(self, state: Mapping[str, Any], seed: int | None = None) -> None:
+        """Restore what `random_state` returned, if it is of the same kind of device.
+
+        Args:
+            state: what it returned.
+            seed: for the generators instead; given if another process returned it.
+        """
+        if state["device"] != self.generator.device.type:
+            return
+        if seed is None:
+            self.generator.set_state(state["generator"])
+            self.order_generator.set_state(state.get("order", state["generator"]))  # earlier versions had one
+        else:
+            self.generator.manual_seed(parallel.own_seed(seed))
+            self.order_generator.manual_seed(seed)

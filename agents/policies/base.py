@@ -200,9 +200,13 @@ class Policy(nn.Module):
         """Write the policy into an empty folder."""
         raise NotImplementedError
 
+    def save_parts(self, folder: Path) -> None:
+        """Write a sharded policy, each process what it holds of the weights; all processes call this together."""
+        raise NotImplementedError
+
     @classmethod
     def load(cls, folder: Path, observation_space: Any, action_space: Any) -> Self:
-        """Read what `save` wrote."""
+        """Read what `save` or `save_parts` wrote."""
         raise NotImplementedError
 
     def frozen_copy(self) -> Self:

@@ -45,7 +45,8 @@ class Collector:
         self.slots_wait = self.mode is AutoresetMode.DISABLED and self.traits.finished_slots_may_step
         self._none = np.zeros(envs.num_envs, dtype=bool)
         self._seed: int | None = None
-        self._place: dict[str, Any] | None = None  # the last one that was asked for
+        self._place: dict[str, Any] | None = None  # of the environment, the last one that was asked for
+        self._state: dict[str, Any] = {"seed": None, "env": None}  # the last one that was returned or restored
         self._warns = True
         self.failure = ""
         self.idle_seconds = 0.0
@@ -67,34 +68,36 @@ class Collector:
         if self._seed is None:
             with suppress(ClosedEnvironmentError):
                 self._place = env_state(self.envs)
-        return {"seed": self._seed, "env": None if self._seed is not None else self._place}
+        self._state = {"seed": self._seed, "env": None if self._seed is not None else self._place}
+        return self._state
 
-    def load_state_dict(self, state: dict[str, Any], seed: int) -> None:
-        """Restore what `state_dict` returned.
-
-        Args:
-            state: what `state_dict` returned.
-            seed: for an environment that did not say where it stood.
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restore what `state_dict` returned; an environment that did not say where it stood keeps its seed.
 
         Raises:
             ValueError: if it is the place of another environment.
         """
-        self._seed, self._place = state["seed"], state["env"]
+        seed, self._place = state["seed"], state["env"]
         if self._place is not None:
-            load_env_state(self.envs, self._place)
-        elif self._seed is None:
+            try:
+                load_env_state(self.envs, self._place)
+            except ValueError as error:
+                raise ValueError(f"{error} (in Python, continue_env=False starts the environment anew)") from error
+        if self._place is not None or seed is not None:
             self._seed = seed
-        self.warn_of_loss(state)
+        self._state = state
+        self.warn_of_loss()
 
-    def warn_of_loss(self, state: dict[str, Any]) -> None:
-        """Warn once if something that the environment carries from episode to episode is not in its state."""
+    def warn_of_loss(self) -> None:
+        """Warn once if something that the environment carries from episode to episode is not in its last state."""
+        state = self._state
         if self._warns and state["seed"] is None and (state["env"] is None or state["env"].get("lost")):
             self._warns = False
             what = "nothing" if state["env"] is None else "only the random generators"
             warnings.warn(
                 f"{what} of {self.envs!r} can be kept in a checkpoint (docs/reliability.md, Resuming): training "
                 "continues from one in a fresh environment",
-                stacklevel=4,
+                stacklevel=3,
             )
 
     @torch.no_grad()

@@ -16,6 +16,7 @@ from collections.abc import Callable, Generator, Sequence
 from typing import Any
 
 import torch
+from gymnasium.vector import VectorEnv
 
 from ..core.rollout import Rollout
 from ..policies import Policy
@@ -31,19 +32,23 @@ def current() -> Stack | None:
     return getattr(_thread, "stack", None)
 
 
-def check(agent: Any) -> None:
+def check(env: VectorEnv, policy: Policy, episodes: int) -> None:
     """Refuse an agent that cannot be trained in a stack.
+
+    Args:
+        env: its environment.
+        policy: its policy.
+        episodes: per update.
 
     Raises:
         ValueError: naming what is in the way.
     """
-    if not isinstance(agent.env, WaitingVectorEnv):
-        raise ValueError(f"seeds are vectorized for control environments given by their id, got {agent.env!r:.80}")
-    if not getattr(agent.policy, "acts_in_numpy", False):
+    if not isinstance(env, WaitingVectorEnv):
+        raise ValueError(f"seeds are vectorized for control environments given by their id, got {env!r:.80}")
+    if not getattr(policy, "acts_in_numpy", False):
         raise ValueError("seeds are vectorized for policies that act in numpy (see act_in_numpy in docs/speed.md)")
-    episodes, slots = agent.episodes_per_update, agent.env.num_envs
-    if slots != episodes:
-        raise ValueError(f"seeds are vectorized if num_envs is episodes_per_update, got {slots} and {episodes}")
+    if env.num_envs != episodes:
+        raise ValueError(f"seeds are vectorized if num_envs is episodes_per_update, got {env.num_envs} and {episodes}")
 
 
 class Stack:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping
 from functools import partial
-from pathlib import Path
 from typing import Any, ClassVar, Self, Unpack
 
 import numpy as np
@@ -15,10 +14,11 @@ from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.utils import configure_logger
 from typing_extensions import override
 
-from ..checkpoints.checkpoint import COUNTERS, while_unchanged
+from ..checkpoints.checkpoint import COUNTERS
 from ..core.checks import check_count, check_goal, check_number
 from ..core.rollout import Rollout
 from ..core.settings import LearnerSettings
+from ..core.stateful import Stateful, Table
 from ..distributed import parallel
 from ..distributed.shards import check_shard, check_sharded_checkpoints
 from ..learner.metrics import is_logged, rollout_metrics
@@ -35,14 +35,14 @@ from ..rollouts.envs.make_envs import (
     takes_tokenizer,
     with_tokenizer,
 )
-from . import budget, evaluation, log_entry, saving
+from . import budget, evaluation, log_entry
 from .callbacks import as_callback
 from .health import FailureWatch
+from .saving import Resumable
 from .stability import StabilityWatch
-from .surface import Surface
 
 
-class Agent(Surface):
+class Agent(Resumable):
     """A policy-gradient agent with stable-baselines3's methods; `Learner` says what its loss is.
 
     Args:
@@ -58,7 +58,6 @@ class Agent(Surface):
         trained_timesteps: those of them that updates were made from.
         evaluation_seconds: spent in `evaluate` so far, and waiting for other agents of a stack; `time/fps` leaves them
             out.
-        updating: whether an update has begun and not ended, also after an error or Ctrl-C in it; nothing is saved then.
         extra_state: what a caller wants to have kept in checkpoints: plain values and tensors, by name.
 
     Raises:
@@ -121,7 +120,7 @@ class Agent(Surface):
         self.last_metrics: dict[str, float] = {}
         self.updating = False
         self.extra_state: dict[str, Any] = {}
-        self.unwritten: dict[str, list[float]] = {}  # of the log of the run that is continued
+        self.unwritten = log_entry.Pending()
         self.origin = origin_of(env, env_kwargs)
 
     def _place(self, policy: Policy) -> Policy:
@@ -193,11 +192,11 @@ class Agent(Surface):
         counter, goal = check_goal(total_timesteps, total_episodes, progress_bar)
         warn_of_float16(self.policy)
         if total_timesteps is not None:
-            budget.fit(self, goal)
+            self.fit_to_budget(goal)
         self.left_open = set()
         if reset_num_timesteps:
             self.num_timesteps = self.trained_timesteps = self.num_episodes = self.num_updates = 0
-        if self._logger is None:
+        if self.unwritten.logger is None:
             self.set_logger(configure_logger(self.verbose, self.tensorboard_log, tb_log_name, reset_num_timesteps))
         self.anchor.freeze_reference(self.policy)
         return self._train(counter, goal + getattr(self, counter), as_callback(callback, self, progress_bar))
@@ -209,7 +208,7 @@ class Agent(Surface):
         callback.on_training_start({"total_timesteps": goal}, globals())
         while getattr(self, counter) < goal:
             self.policy_optimizer.set_progress(1.0 - getattr(self, counter) / goal, self.num_updates)
-            self.before_rollout, self.updating = saving.moment_of(self), False
+            self.before_rollout, self.updating = self.moment(), False
             rollout = self.collect_rollout(callback)
             if rollout is None:
                 break
@@ -323,53 +322,11 @@ class Agent(Surface):
         finally:
             self.evaluation_seconds += time.perf_counter() - started
 
-    # Saving and loading.
+    @override
+    def parts(self) -> dict[str, Stateful]:
+        return super().parts() | {"unwritten": self.unwritten, "extra": Table(self, "extra_state")}
 
-    def save(self, path: str | Path, previous: Path | None = None, whole_policy: bool = False) -> None:
-        """Write a checkpoint folder; see `checkpoint.py`. A suffix `.zip` is dropped.
-
-        Training continues from it as it would have without the break. While a rollout is collected, the checkpoint is
-        of the moment before that rollout.
-
-        Args:
-            path: the folder.
-            previous: where to move the checkpoint that is replaced; None: it is deleted.
-            whole_policy: of sharded checkpoints, whether the policy is whole nevertheless, as transformers loads it.
-
-        Raises:
-            ValueError: if the path holds anything but a checkpoint, or another process is writing it.
-            DivergedError: if the policy's weights are not finite or the KL reference has changed.
-            RuntimeError: if an update did not end. Nothing is written after an error.
-        """
-        saving.save(self, Path(path), previous, whole_policy)
-
-    @classmethod
-    def load(
-        cls,
-        path: str | Path,
-        env: Any = None,
-        device: str | torch.device = "auto",
-        trust: bool = False,
-        continue_env: bool | None = None,
-        **settings: Any,
-    ) -> Self:
-        """Read a checkpoint folder; nothing in it is executed.
-
-        `learn(..., reset_num_timesteps=False)` then continues as the saved agent would have.
-
-        Args:
-            path: what was given to `save`.
-            env: an environment; None makes the one the agent was trained in, if that was given by its id.
-            continue_env: whether the environment continues from its saved place (in its stream of problems, of its
-                random generator) instead of starting anew; None: if none of `env`, `env_kwargs`, `num_envs`,
-                `group_size` and `seed` is given.
-            device: as for the constructor.
-            trust: whether names in the checkpoint may import any module, not only make what is registered.
-            settings: constructor arguments that replace the saved ones, except those of the policy; `seed` also starts
-                the generator that samples actions anew.
-
-        Raises:
-            ValueError: if this is not a whole checkpoint of this class, or needs an env, a learning rate or trust.
-        """
-        read = partial(saving.load, cls, Agent, Path(path), env, device, trust, continue_env, settings)
-        return while_unchanged(Path(path), read)
+    @override
+    def own_parts(self) -> dict[str, Stateful]:
+        watches: dict[str, Stateful] = {"failures": self.failure_watch, "stability": self.stability_watch}
+        return super().own_parts() | watches | {"metrics": Table(self, "last_metrics")}

@@ -6,9 +6,7 @@ from typing import Any
 
 from ..core.checks import MOST_SLOTS, check_count
 from ..core.defaults import default_of
-from ..distributed import parallel
 from ..policies import Policy, kind_of
-from ..rollouts.envs.make_envs import longest_episode
 
 SHARE = 1 / 2  # of the budget: what the longest episodes of a rollout may take
 
@@ -34,24 +32,13 @@ def sizes(agent: type, policy: Any, for_text: bool, asked: tuple[int | None, int
     return episodes, check_count("num_envs", slots, high=MOST_SLOTS)
 
 
-def fit(agent: Any, total_timesteps: int) -> None:
-    """Shrink `episodes_per_update`, and the slots of an environment made from an id, to what a budget has room for.
-
-    Only numbers that the user left open change, and only before the first rollout. Groups stay whole, slots that cannot
-    wait each get an episode, and a rollout has two episodes to compare unless there is a critic.
+def fitting_episodes(total_timesteps: int, longest: int, unit: int, least: int) -> int:
+    """Return how many episodes per update a budget of steps has room for.
 
     Args:
-        agent: about to be trained.
-        total_timesteps: its budget.
+        total_timesteps: the budget.
+        longest: steps of the longest episode.
+        unit: episodes that stay together: a group in each process.
+        least: the smallest number that is useful.
     """
-    limit = longest_episode(agent.env)
-    if "episodes_per_update" not in agent.left_open or agent.num_episodes or limit is None:
-        return
-    unit = (agent.group_size or 1) * parallel.size()
-    remakes = "num_envs" in agent.left_open and agent.group_size is None
-    slots = 1 if agent.collector.slots_wait or remakes else agent.num_envs
-    least = max(slots, 1 if agent.uses_critic else 2)
-    fitting = max(int(SHARE * total_timesteps) // limit // unit, -(-least // unit)) * unit
-    if fitting < agent.episodes_per_update:
-        agent.episodes_per_update = fitting
-        agent.use_env(agent.make_envs(num_envs=min(agent.num_envs, fitting)) if remakes else agent.env)
+    return max(int(SHARE * total_timesteps) // longest // unit, -(-least // unit)) * unit

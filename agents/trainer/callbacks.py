@@ -6,6 +6,8 @@ from typing import Any
 
 from stable_baselines3.common.callbacks import BaseCallback, CallbackList, ConvertCallback, ProgressBarCallback
 
+from .surface import Surface
+
 
 class StepsBar(ProgressBarCallback):
     """stable-baselines3's progress bar, moved by the steps taken instead of one step per slot and call."""
@@ -19,7 +21,7 @@ class StepsBar(ProgressBarCallback):
         return True
 
 
-def as_callback(callback: Any, agent: Any, progress_bar: bool = False) -> BaseCallback:
+def as_callback(callback: Any, agent: Surface, progress_bar: bool = False) -> BaseCallback:
     """Return one initialised callback.
 
     Args:

@@ -17,6 +17,34 @@ KNOWN = "rollout/success_known_frac"
 SHARES = {f"rollout/{kind}_frac": (kind,) for kind in FAILURES} | {"rollout/failed_frac": FAILURES}
 
 
+class Pending:
+    """What was recorded and not written yet, before there is a logger and with one.
+
+    Attributes:
+        logger: None until `use` was called.
+    """
+
+    def __init__(self) -> None:
+        self.logger: Logger | None = None
+        self._restored: dict[str, list[float]] = {}
+
+    def use(self, logger: Logger) -> None:
+        """Record with this logger what was restored, and save what it has recorded."""
+        self.logger = logger
+        restore(logger, self._restored)
+        self._restored = {}
+
+    def state_dict(self) -> dict[str, list[float]]:
+        """Return the numbers, each with how many updates it is the mean of."""
+        return self._restored | ({} if self.logger is None else pending(self.logger))
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore what `state_dict` returned."""
+        self._restored = checked(state)
+        if self.logger is not None:
+            self.use(self.logger)
+
+
 def record_metrics(logger: Logger, metrics: Mapping[str, float]) -> None:
     """Record the metrics of an update: an entry of the log has their means over the updates since the last entry.
 

@@ -1,128 +1,231 @@
-"""What of an agent is saved, and how it is put together again; `checkpoint.py` writes and reads the folder."""
+"""What of an agent is saved, and how it goes on from there; `checkpoint.py` writes and reads the folder.
+
+An agent is made of parts that say for themselves what they carry from update to update (`core/stateful.py`): each class
+adds its own to `parts` and `own_parts`, and they are walked here.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Self, TypeVar, cast
 
 import numpy as np
+import torch
 
-from ..checkpoints.checkpoint import COUNTERS, Checkpoint, read_checkpoint, write_checkpoint
+from ..checkpoints.checkpoint import COUNTERS, FORMAT, Checkpoint, Counters, while_unchanged, write_checkpoint
 from ..checkpoints.sharded import write_sharded_checkpoint
 from ..checkpoints.spaces import described, space_of
 from ..core.checks import check_optional_count
 from ..core.files import reading
 from ..core.settings import check_names, class_named, functions_of
+from ..core.stateful import Stateful, load_states, states_of
 from ..distributed import parallel
 from ..distributed.parts import whole_parts
 from ..distributed.shards import whole
-from ..policies.base import MODEL, weights_digest
+from ..learner.learner import Learner
+from ..policies.base import MODEL, Policy, weights_digest
 from ..rollouts.envs.make_envs import MissingEnv, deals_groups, named_by_checkpoint, seed_of
-from . import log_entry
+from .surface import Surface
+
+ClassT = TypeVar("ClassT", bound="Resumable")
 
 
-def moment_of(agent: Any) -> dict[str, Any]:
-    """Return what changes while a rollout is collected, as it is now."""
-    return {
-        "counters": {name: getattr(agent, name) for name in COUNTERS},
-        "generator": agent.generator.get_state(),
-        "order": agent.order_generator.get_state(),
-        "device": agent.generator.device.type,
-        "envs": agent.collector.state_dict(),
-        "failures": agent.failure_watch.state_dict(),
-        "stability": agent.stability_watch.state_dict(),
-        "metrics": dict(agent.last_metrics),
-    }
+class Resumable(Surface):
+    """An agent that can be saved, and go on from what was saved as if there had been no break.
+
+    Attributes:
+        updating: whether an update has begun and not ended, also after an error or Ctrl-C in it; nothing is saved then.
+    """
+
+    updating: bool
+    sharded_checkpoints: bool
+
+    def own_parts(self) -> dict[str, Stateful]:
+        """Return what changes while a rollout is collected, by its name in a checkpoint; each process has its own."""
+        return {"envs": self.collector}
+
+    def moment(self) -> tuple[Counters, dict[str, Any]]:
+        """Return the counters and the states of `own_parts` as they are now."""
+        counters = {name: getattr(self, name) for name in COUNTERS}
+        return cast(Counters, counters), {**self.random_state(), **states_of(self.own_parts())}
+
+    def save(self, path: str | Path, previous: Path | None = None, whole_policy: bool = False) -> None:
+        """Write a checkpoint folder; see `checkpoint.py`. A suffix `.zip` is dropped.
+
+        Training continues from it as it would have without the break. While a rollout is collected, the checkpoint is
+        of the moment before that rollout.
+
+        Args:
+            path: the folder.
+            previous: where to move the checkpoint that is replaced; None: it is deleted.
+            whole_policy: of sharded checkpoints, whether the policy is whole nevertheless, as transformers loads it.
+
+        Raises:
+            ValueError: if the path holds anything but a checkpoint, or another process is writing it.
+            DivergedError: if the policy's weights are not finite or the KL reference has changed.
+            RuntimeError: if an update did not end. Nothing is written after an error.
+        """
+        path = Path(path)
+        if self.updating:
+            raise RuntimeError(
+                f"update {self.num_updates + 1} did not end: its weights and its optimizer do not fit together; "
+                f"{str(path)!r} is left as it is: load the last checkpoint, or continue with learn()"
+            )
+        parallel.together(self.anchor.check_reference)
+        if parallel.size() > 1 and not self.policy.sharded:
+            parallel.check_equal(weights_digest(self.policy))
+        counters, own = self.before_rollout or self.moment()
+        self.collector.warn_of_loss()
+        facts, (moment, *others) = {**self._facts(), **counters}, parallel.gather(own)
+        state = whole_parts({**self.training_state(), "moment": moment}) | ({"other_moments": others} if others else {})
+        policy, reference = self.policy, self.anchor.reference
+        if self.sharded_checkpoints:
+            write_sharded_checkpoint(path, facts, policy, reference, state, previous, whole_policy)
+            return
+        state, kept = whole(state), cast(Policy, policy.to_save())  # of sharded ones, the main process has all
+        frozen = None if reference is None else reference.to_save()
+        parallel.on_main(lambda: write_checkpoint(path, facts, kept, frozen, state, previous))
+
+    def _facts(self) -> dict[str, Any]:
+        """Return how the agent is made again, for agent.json."""
+        own_name = vars(type(self)).get("name")  # None for a class of your own, which loads its checkpoints itself
+        facts = {"agent": own_name, "policy_kind": self.policy.kind, "settings": self.settings, **self.origin}
+        spaces = {"observation": self.env.single_observation_space, "action": self.env.single_action_space}
+        described_spaces = {name: described(space) for name, space in spaces.items()}
+        return facts | {"spaces": described_spaces, "functions": functions_of(self)}
+
+    @classmethod
+    def load(
+        cls,
+        path: str | Path | Checkpoint,
+        env: Any = None,
+        device: str | torch.device = "auto",
+        trust: bool = False,
+        continue_env: bool | None = None,
+        **settings: Any,
+    ) -> Self:
+        """Read a checkpoint folder; nothing in it is executed.
+
+        `learn(..., reset_num_timesteps=False)` then continues as the saved agent would have.
+
+        Args:
+            path: what was given to `save`, or a checkpoint that `read_checkpoint` has found whole.
+            env: an environment; None makes the one the agent was trained in, if that was given by its id.
+            continue_env: whether the environment continues from its saved place (in its stream of problems, of its
+                random generator) instead of starting anew; None: if none of `env`, `env_kwargs`, `num_envs`,
+                `group_size` and `seed` is given.
+            device: as for the constructor.
+            trust: whether names in the checkpoint may import any module, not only make what is registered.
+            settings: constructor arguments that replace the saved ones, except those of the policy; `seed` also starts
+                the generator that samples actions anew.
+
+        Raises:
+            ValueError: if this is not a whole checkpoint of this class, or needs an env, a learning rate or trust.
+        """
+        return while_unchanged(path, lambda saved: cls._made_of(saved, env, device, trust, continue_env, settings))
+
+    @classmethod
+    def _made_of(
+        cls,
+        saved: Checkpoint,
+        env: Any,
+        device: str | torch.device,
+        trust: bool,
+        continue_env: bool | None,
+        settings: dict[str, Any],
+    ) -> Self:
+        known = class_of(saved, cls)
+        if env is None and continue_env and saved.facts["env"] is None:
+            raise ValueError(f"{str(saved.path)!r} does not name its environment: pass env=...")
+        state = saved.training(copied=not settings.get("shard"))
+        with reading(saved.path):
+            check_names(known, saved.facts["settings"])
+        make: Callable[..., Self] = known  # its own arguments are those of an algorithm
+        agent = make(saved.policy, device=device, **arguments(saved, env, trust, settings))
+        agent.restore(saved, state, env is None, continue_env, settings)
+        return agent
+
+    def restore(
+        self,
+        saved: Checkpoint,
+        state: Mapping[str, Any],
+        saved_env: bool,
+        continue_env: bool | None,
+        given: Mapping[str, Any],
+    ) -> None:
+        """Go on from a checkpoint, in a new agent with its policy and settings.
+
+        Args:
+            saved: the checkpoint.
+            state: of the training.
+            saved_env: whether the environment is the one that the checkpoint names, if any.
+            continue_env: as for `load`.
+            given: constructor arguments that replaced the saved ones.
+        """
+        same = saved_env and not isinstance(self.env, MissingEnv)
+        if same:  # without the trust of this call, and with the name of a tokenizer that is gone
+            asked = given.get("env_kwargs", saved.facts["env_kwargs"])
+            known_as = {**self.origin["env_kwargs"], **asked}
+            self.origin["env_kwargs"] = {key: known_as[key] for key in known_as if key != "trust" or key in asked}
+        for name in COUNTERS:
+            setattr(self, name, saved.facts.get(name, 0))  # checkpoints of earlier versions have no trained_timesteps
+        if self.kl_coef or "kl_coef" not in given:
+            self.anchor.reference = saved.load_reference(self.policy, self.env)
+        if continue_env is None:
+            continue_env = same and given.keys().isdisjoint({"env_kwargs", "num_envs", "group_size", "seed"})
+        with reading(saved.path):
+            self.load_training_state(state)
+            self._continue(state, saved.facts["format"] < FORMAT, continue_env, "seed" in given)
+        for policy in filter(None, (self.policy, self.anchor.reference)):
+            policy.adopt_tokenizer(self.env.metadata)
+
+    def _continue(self, state: Mapping[str, Any], is_old: bool, continue_env: bool, own_seed: bool) -> None:
+        """Restore what `moment` returned; the generators without a seed of the user's only.
+
+        The moment of another number of processes has the same place in the stream of problems, if they share one; what
+        they sampled is not continued.
+        """
+        moments = [state["moment"], *state.get("other_moments", ())]
+        own_process = len(moments) == parallel.size()
+        moment = moments[parallel.rank() if own_process else 0]
+        fresh = int(np.random.SeedSequence([self.seed, self.num_updates]).generate_state(1)[0] >> 1)
+        if not own_seed:
+            self.load_random_state(moment, None if own_process else fresh)
+        if is_old:  # format 2 had no more
+            return
+        parts = self.own_parts()
+        if continue_env and (own_process or deals_groups(self.env)):
+            self.collector.seed(fresh)  # for an environment that did not say where it stood
+        else:
+            parts = {name: part for name, part in parts.items() if part is not self.collector}
+            if continue_env:
+                self.collector.seed(seed_of(self.env, fresh))
+        load_states(parts, moment, self.may_lack)
 
 
-def save(agent: Any, path: Path, previous: Path | None, whole_policy: bool) -> None:
-    """Write a checkpoint; see `Agent.save`."""
-    if agent.updating:
-        raise RuntimeError(
-            f"update {agent.num_updates + 1} did not end: its weights and its optimizer do not fit together; "
-            f"{str(path)!r} is left as it is: load the last checkpoint, or continue with learn()"
-        )
-    parallel.together(agent.anchor.check_reference)
-    if parallel.size() > 1 and not agent.policy.sharded:
-        parallel.check_equal(weights_digest(agent.policy))
-    own_name = vars(type(agent)).get("name")  # None for a class of your own, which loads its checkpoints itself
-    facts = {"agent": own_name, "policy_kind": agent.policy.kind, "settings": agent.settings, **agent.origin}
-    spaces = {"observation": agent.env.single_observation_space, "action": agent.env.single_action_space}
-    facts |= {"spaces": {name: described(space) for name, space in spaces.items()}, "functions": functions_of(agent)}
-    moment = dict(agent.before_rollout or moment_of(agent))
-    agent.collector.warn_of_loss(moment["envs"])
-    facts |= moment.pop("counters")
-    unwritten = agent.unwritten | ({} if agent._logger is None else log_entry.pending(agent._logger))
-    moments = parallel.gather(moment)
-    state = {
-        **agent.training_state(),
-        "moment": moments[0],
-        "unwritten": unwritten,
-        "extra": whole_parts(agent.extra_state),
-    }
-    if len(moments) > 1:
-        state["other_moments"] = moments[1:]
-    reference = agent.anchor.reference
-    if agent.sharded_checkpoints:
-        write_sharded_checkpoint(path, facts, agent.policy, reference, state, previous, whole_policy)
-        return
-    state = whole(state)
-    policies = agent.policy.to_save(), None if reference is None else reference.to_save()
-    parallel.on_main(lambda: write_checkpoint(path, facts, *policies, state, previous))
-
-
-def load(
-    cls: Any,
-    root: Any,
-    path: Path,
-    env: Any,
-    device: Any,
-    trust: bool,
-    continue_env: bool | None,
-    settings: dict[str, Any],
-) -> Any:
-    """Return the agent of a checkpoint; see `Agent.load`.
+def class_of(saved: Checkpoint, cls: type[ClassT]) -> type[ClassT]:
+    """Return the class of the agent in a checkpoint.
 
     Args:
-        cls: the class whose `load` was called.
-        root: of all agents.
+        saved: the checkpoint.
+        cls: the class that is to load it.
+
+    Raises:
+        ValueError: if it is not `cls` or below, or a class of the user's own, which no name leads to.
     """
-    saved = read_checkpoint(path)
-    known = class_named(saved.facts["agent"], cls, root) or cls
-    if known is root:
-        named = f", {saved.facts['agent']!r}" if saved.facts["agent"] else ""
-        raise ValueError(f"{str(path)!r} holds an agent of a class of your own{named}: call that class's load()")
+    name = saved.facts["agent"]
+    roots: tuple[type[Resumable], ...] = (cls, Resumable)
+    known = class_named(name, *roots) or cls
+    if known.advantages is Learner.advantages:  # no algorithm
+        named = f", {name!r}" if name else ""
+        raise ValueError(f"{str(saved.path)!r} holds an agent of a class of your own{named}: call that class's load()")
     if not issubclass(known, cls):
-        raise ValueError(f"{str(path)!r} holds a {known.__name__}, not a {cls.__name__}")
-    if env is None and continue_env and saved.facts["env"] is None:
-        raise ValueError(f"{str(path)!r} does not name its environment: pass env=...")
-    state = saved.training(copied=not settings.get("shard"))
-    with reading(path):
-        check_names(known, saved.facts["settings"])
-    agent = known(saved.policy, device=device, **_arguments(saved, env, trust, settings))
-    has_env = not isinstance(agent.env, MissingEnv)
-    if env is None and has_env:  # without the trust of this call, and with the name of a tokenizer that is gone
-        asked = settings.get("env_kwargs", saved.facts["env_kwargs"])
-        known_as = {**agent.origin["env_kwargs"], **asked}
-        agent.origin["env_kwargs"] = {key: known_as[key] for key in known_as if key != "trust" or key in asked}
-    for name in COUNTERS:
-        setattr(agent, name, saved.facts.get(name, 0))  # checkpoints of earlier versions have no trained_timesteps
-    if agent.kl_coef or "kl_coef" not in settings:
-        agent.anchor.reference = saved.load_reference(agent.policy, agent.env)
-    same = env is None and has_env and settings.keys().isdisjoint({"env_kwargs", "num_envs", "group_size", "seed"})
-    with reading(path):
-        agent.load_training_state(state)
-        moment, own_process = _own_moment(state)
-        continues = same if continue_env is None else continue_env
-        _continue_from(agent, moment, continues, "seed" in settings, own_process)
-        agent.unwritten, agent.extra_state = log_entry.checked(state["unwritten"]), dict(state["extra"])
-    for policy in filter(None, (agent.policy, agent.anchor.reference)):
-        policy.adopt_tokenizer(agent.env.metadata)
-    return agent
+        raise ValueError(f"{str(saved.path)!r} holds a {known.__name__}, not a {cls.__name__}")
+    return known
 
 
-def _arguments(saved: Checkpoint, env: Any, trust: bool, settings: Mapping[str, Any]) -> dict[str, Any]:
+def arguments(saved: Checkpoint, env: Any, trust: bool, settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return the constructor arguments besides the policy: the saved ones, replaced by those given.
 
     Args:
@@ -171,40 +274,3 @@ def _missing_env(saved: Checkpoint) -> MissingEnv:
         raise ValueError(f"{str(saved.path)!r} does not name its environment: pass env=...")
     size = check_optional_count("group_size", saved.facts["settings"].get("group_size"))
     return MissingEnv(space_of(spaces["observation"]), space_of(spaces["action"]), size)
-
-
-def _own_moment(state: Mapping[str, Any]) -> tuple[Mapping[str, Any], bool]:
-    """Return the moment of this process, and whether as many processes wrote the checkpoint; else the main one's."""
-    moments = [state["moment"], *state.get("other_moments", ())]
-    same_number = len(moments) == parallel.size()
-    return moments[parallel.rank() if same_number else 0], same_number
-
-
-def _continue_from(
-    agent: Any, moment: Mapping[str, Any], continue_env: bool, own_seed: bool, own_process: bool = True
-) -> None:
-    """Restore what `moment_of` returned; the generator only on the same kind of device, and without a seed given.
-
-    The moment of another number of processes has the same place in the stream of problems, if they share one; what
-    they sampled is not continued.
-    """
-    fresh = int(np.random.SeedSequence([agent.seed, agent.num_updates]).generate_state(1)[0] >> 1)
-    if moment["device"] == agent.generator.device.type and not own_seed:
-        if own_process:
-            agent.generator.set_state(moment["generator"])
-            agent.order_generator.set_state(moment.get("order", moment["generator"]))
-        else:
-            agent.generator.manual_seed(parallel.own_seed(fresh))
-            agent.order_generator.manual_seed(fresh)
-    if "envs" not in moment:  # checkpoints of format 2 had no more
-        return
-    if continue_env and not own_process and not deals_groups(agent.env):
-        agent.collector.seed(seed_of(agent.env, fresh))
-    elif continue_env:
-        try:
-            agent.collector.load_state_dict(moment["envs"], fresh)
-        except ValueError as error:
-            raise ValueError(f"{error} (in Python, continue_env=False starts the environment anew)") from error
-    agent.failure_watch.load_state_dict(moment["failures"])
-    agent.stability_watch.load_state_dict(moment["stability"])
-    agent.last_metrics = moment["metrics"]

@@ -13,6 +13,7 @@ from stable_baselines3.common.logger import Logger
 from stable_baselines3.common.vec_env import VecEnv, VecNormalize, unwrap_vec_normalize
 
 from ..checkpoints import parameters
+from ..checkpoints.checkpoint import Counters
 from ..core.checks import check_count
 from ..distributed import parallel
 from ..learner.learner import Learner
@@ -20,6 +21,7 @@ from ..rollouts.collector import Collector
 from ..rollouts.envs.make_envs import (
     MissingEnv,
     check_groups,
+    longest_episode,
     make_envs,
     origin_of,
     seed_of,
@@ -27,6 +29,7 @@ from ..rollouts.envs.make_envs import (
 )
 from ..rollouts.envs.sb3_envs import as_vec_env
 from . import log_entry
+from .budget import fitting_episodes
 
 
 class Surface(Learner):
@@ -37,21 +40,25 @@ class Surface(Learner):
         make_envs: makes it again, with `num_envs` slots.
         origin: the id it was made from, and its arguments.
         episodes_per_update: N.
+        left_open: which numbers the user has not given; none after the first `learn`.
         own_episodes: those of them that this process collects.
-        before_rollout: the state before the rollout that is being collected; a checkpoint continues from there.
+        before_rollout: the counters and states before the rollout that is being collected; a checkpoint continues from
+            there.
+        unwritten: what was recorded of the next entry of the log.
         compares_groups: whether an episode is compared with the others of its prompt.
     """
 
     compares_groups: bool = False
-    before_rollout: dict[str, Any] | None = None
-    _logger: Logger | None = None
+    before_rollout: tuple[Counters, dict[str, Any]] | None = None
     _vec_env: VecEnv | None = None
     env: VectorEnv
     device: torch.device
     make_envs: partial[VectorEnv]
     origin: dict[str, Any]
-    unwritten: dict[str, list[float]]
+    unwritten: log_entry.Pending
     episodes_per_update: int
+    num_episodes: int
+    left_open: set[str]
 
     def use_env(self, env: VectorEnv, group_size: int | None = None) -> None:
         """Play in this environment from the next rollout on; `group_size` is what the user asked for."""
@@ -63,18 +70,33 @@ class Surface(Learner):
         self.collector = Collector(env, self.device)
         self.collector.seed(seed_of(env, self.seed))
 
+    def fit_to_budget(self, total_timesteps: int) -> None:
+        """Shrink `episodes_per_update`, and the slots of an environment made from an id, to what a budget has room for.
+
+        Only numbers that the user left open change, and only before the first rollout. Groups stay whole, slots that
+        cannot wait each get an episode, and a rollout has two episodes to compare unless there is a critic.
+        """
+        longest = longest_episode(self.env)
+        if "episodes_per_update" not in self.left_open or self.num_episodes or longest is None:
+            return
+        remakes = "num_envs" in self.left_open and self.group_size is None
+        slots = 1 if self.collector.slots_wait or remakes else self.num_envs
+        least = max(slots, 1 if self.uses_critic else 2)
+        fitting = fitting_episodes(total_timesteps, longest, (self.group_size or 1) * parallel.size(), least)
+        if fitting < self.episodes_per_update:
+            self.episodes_per_update = fitting
+            self.use_env(self.make_envs(num_envs=min(self.num_envs, fitting)) if remakes else self.env)
+
     @property
     def logger(self) -> Logger:
         """The logger; an error before `learn` or `set_logger`."""
-        if self._logger is None:
+        if self.unwritten.logger is None:
             raise RuntimeError("no logger yet: call learn() or set_logger() first")
-        return self._logger
+        return self.unwritten.logger
 
     def set_logger(self, logger: Logger) -> None:
         """Use this logger instead of one configured by `learn`; what a checkpoint had not written yet goes there."""
-        self._logger = logger
-        log_entry.restore(logger, self.unwritten)
-        self.unwritten = {}
+        self.unwritten.use(logger)
 
     @property
     def n_envs(self) -> int:
@@ -135,7 +157,7 @@ class Surface(Learner):
 
     def get_parameters(self) -> dict[str, dict[str, Any]]:
         """Return copies of the weights and of the optimizer's state, under "policy" and "policy.optimizer"."""
-        return parameters.get(self)
+        return parameters.get(self.policy, self.policy_optimizer)
 
     def set_parameters(self, given: Mapping[str, Any] | str | Path, exact_match: bool = True) -> None:
         """Replace weights and the optimizer's state.
@@ -147,4 +169,7 @@ class Surface(Learner):
         Raises:
             ValueError: for names or shapes that the agent does not have.
         """
-        parameters.put(self, given, exact_match)
+        if not isinstance(given, Mapping):
+            spaces = (self.env.single_observation_space, self.env.single_action_space)
+            given = parameters.of_checkpoint(Path(given), self.policy.kind, *spaces)
+        parameters.put(self.policy, self.policy_optimizer, given, exact_match)

@@ -189,6 +189,6 @@ def _check_stack(name: str, agent: Any) -> None:
     from agents.rollouts import seed_stack
 
     try:
-        seed_stack.check(agent)
+        seed_stack.check(agent.env, agent.policy, agent.episodes_per_update)
     except ValueError as error:
         raise ValueError(f"--vectorize-seeds does not take {name} with these options: {error}") from error

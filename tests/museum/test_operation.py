@@ -76,7 +76,7 @@ def test_reseeded_after_loading(patch):
 @planted(48, "hill-a/stable-baselines#301", RESUMED)
 def test_the_problems_start_anew(patch):
     """A resumed run poses the problems of its first updates again."""
-    patch.setattr(collector.Collector, "load_state_dict", lambda self, state, fresh_seed: None)
+    patch.setattr(collector.Collector, "load_state_dict", lambda self, state: None)
 
 
 @planted(

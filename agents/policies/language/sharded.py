@@ -92,8 +92,8 @@ class ShardedPolicy(LanguageModelPolicy):
             plain.tokenizer, plain.stop_token_ids = self.tokenizer, self.stop_token_ids
         return plain
 
+    @override
     def save_parts(self, folder: Path) -> None:
-        """Write the policy, each process what it holds of the weights; all processes call this together."""
         outline = self.weights.outline
         outline.tokenizer, outline.stop_token_ids = self.tokenizer, self.stop_token_ids
         if outline.adapter is not None and not outline.borrows_base:

@@ -12,7 +12,8 @@ from tiny_models import tiny_model
 
 import rlenv  # noqa: F401
 from agents import AGENTS, PPO, Agent, DivergedError, Reinforce, ReinforceBaseline
-from agents.checkpoints.checkpoint import Checkpoint
+from agents.checkpoints import checkpoint
+from agents.checkpoints.checkpoint import Checkpoint, read_checkpoint
 from agents.core.files import seal
 from agents.policies.language.models.loading import load_model
 
@@ -466,3 +467,75 @@ def test_every_agent_comes_back_and_goes_on_as_it_would_have(name, kind, tmp_pat
     assert all(torch.equal(value, theirs[key]) for key, value in ours.items())
     assert agent.num_updates == again.num_updates
     assert torch.equal(agent.generator.get_state(), again.generator.get_state())
+
+
+@pytest.mark.parametrize("name", ["agent", "policy_kind", "settings", "env", "env_kwargs"])
+def test_a_fact_that_is_missing_is_named(name, tmp_path):
+    pole().save(tmp_path / "agent")
+    file = tmp_path / "agent" / "agent.json"
+    facts = json.loads(file.read_text())
+    del facts[name]
+    file.write_text(json.dumps(facts))
+    seal(tmp_path / "agent")
+    with pytest.raises(ValueError, match=f"agent.json' is damaged: its {name} is missing$"):
+        Agent.load(tmp_path / "agent", device="cpu")
+
+
+class Counting:
+    """A part that counts what it was asked."""
+
+    def __init__(self):
+        self.count = 0
+
+    def state_dict(self):
+        return {"count": torch.tensor(self.count)}
+
+    def load_state_dict(self, state):
+        self.count = int(state["count"])
+
+
+class WithParts(ReinforceBaseline):
+    """An agent with more to keep, of each kind."""
+
+    def __init__(self, *args, **settings):
+        super().__init__(*args, **settings)
+        self.shared, self.own = Counting(), Counting()
+
+    def parts(self):
+        return super().parts() | {"shared": self.shared}
+
+    def own_parts(self):
+        return super().own_parts() | {"own": self.own}
+
+
+def test_a_part_is_kept_because_it_is_declared(tmp_path):
+    agent = WithParts("MlpPolicy", "CartPole-v1", device="cpu")
+    agent.shared.count, agent.own.count = 3, 4
+    agent.save(tmp_path / "agent")
+    back = WithParts.load(tmp_path / "agent", device="cpu")
+    assert (back.shared.count, back.own.count) == (3, 4)
+
+
+def test_only_parts_that_say_so_may_be_missing(tmp_path, monkeypatch):
+    ReinforceBaseline("MlpPolicy", "CartPole-v1", device="cpu").save(tmp_path / "agent")
+    fresh = ReinforceBaseline.load(tmp_path / "agent", device="cpu", normalize_rewards=True)
+    assert fresh.reward_scale.moments.count == 0
+    facts = json.loads((tmp_path / "agent" / "agent.json").read_text()) | {"agent": None}
+    (tmp_path / "agent" / "agent.json").write_text(json.dumps(facts))
+    seal(tmp_path / "agent")
+    with pytest.raises(ValueError, match="agent' cannot be loaded: KeyError: 'shared'"):
+        WithParts.load(tmp_path / "agent", device="cpu")
+    monkeypatch.setattr(WithParts, "may_lack", {"shared", "own"})
+    assert WithParts.load(tmp_path / "agent", device="cpu").own.count == 0
+
+
+def test_a_checkpoint_that_was_found_whole_is_not_hashed_again_unless_it_is_replaced(tmp_path, monkeypatch):
+    agent = pole()
+    agent.save(tmp_path / "agent")
+    checked = []
+    monkeypatch.setattr(checkpoint, "check_seal", lambda folder: checked.append(folder))
+    found = read_checkpoint(tmp_path / "agent")
+    assert Agent.load(found, device="cpu").num_updates == 0 and len(checked) == 1
+    agent.num_updates = 7
+    agent.save(tmp_path / "agent")
+    assert Agent.load(found, device="cpu").num_updates == 7 and len(checked) == 2

@@ -203,8 +203,9 @@ def test_time_that_others_take_is_not_counted() -> None:
     ],
 )
 def test_what_cannot_be_vectorized_is_refused_in_one_line(env, settings, said) -> None:
+    agent = Reinforce("MlpPolicy", env(), **(SMALL | settings))
     with pytest.raises(ValueError, match=said):
-        seed_stack.check(Reinforce("MlpPolicy", env(), **(SMALL | settings)))
+        seed_stack.check(agent.env, agent.policy, agent.episodes_per_update)
 
 
 def test_the_tape_keeps_what_is_still_read() -> None:

@@ -1,0 +1,57 @@
+"""What carries something from update to update: saving and resuming walk these parts of an agent, whatever they are."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any, Protocol
+
+
+class Stateful(Protocol):
+    """A part of an agent that carries something from update to update."""
+
+    def state_dict(self) -> Any:
+        """Return plain values, tensors and arrays, in dictionaries, lists and tuples; see `checkpoints/state.py`."""
+
+    def load_state_dict(self, state: Any) -> None:
+        """Restore what `state_dict` returned; any error says that it was something else."""
+
+
+class Table:
+    """An attribute that is a dictionary, as a part.
+
+    Args:
+        owner: has the attribute.
+        name: of the attribute.
+    """
+
+    def __init__(self, owner: object, name: str) -> None:
+        self.owner, self.name = owner, name
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return a copy of it."""
+        return dict(getattr(self.owner, self.name))
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Replace it."""
+        setattr(self.owner, self.name, dict(state))
+
+
+def states_of(parts: Mapping[str, Stateful]) -> dict[str, Any]:
+    """Return the state of each part, by its name."""
+    return {name: part.state_dict() for name, part in parts.items()}
+
+
+def load_states(parts: Mapping[str, Stateful], states: Mapping[str, Any], may_lack: Collection[str] = ()) -> None:
+    """Restore what `states_of` returned.
+
+    Args:
+        parts: by name.
+        states: by name; those of other parts are left out.
+        may_lack: names of parts that stay as they are if their state is missing.
+
+    Raises:
+        KeyError: for any other part without a state.
+    """
+    for name, part in parts.items():
+        if name in states or name not in may_lack:
+            part.load_state_dict(states[name])
