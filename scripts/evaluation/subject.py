@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from agents import make_envs, make_policy
-from agents.checkpoints.checkpoint import read_facts
+from agents.checkpoints.checkpoint import Checkpoint
 from agents.core.files import MANIFEST, whole_folder
 from agents.policies import check_name, find_config
 from agents.rollouts.envs.make_envs import (
@@ -38,7 +38,7 @@ class Subject:
 
     Args:
         spec: what the user typed.
-        checkpoint: of a run; None for a model.
+        saved: the checkpoint, found whole; None for a model.
         label: the beginning of file names.
         env_id: of the environment.
         env_kwargs: its arguments.
@@ -46,11 +46,16 @@ class Subject:
     """
 
     spec: str
-    checkpoint: Path | None
+    saved: Checkpoint | None
     label: str
     env_id: str
     env_kwargs: dict[str, Any]
     home: Path
+
+    @property
+    def checkpoint(self) -> Path | None:
+        """The folder of the checkpoint, if it is one."""
+        return None if self.saved is None else self.saved.path
 
     @property
     def text(self) -> bool:
@@ -76,10 +81,10 @@ class Subject:
 
     def load(self, given: Mapping[str, Any]) -> Loaded:
         """Return the policy; see `find` about errors."""
-        if self.checkpoint is not None:
+        if self.saved is not None:
             changes = {"device": given["device"], "env_kwargs": self.env_kwargs}
             changes["trust"] = bool(self.env_kwargs.get("trust", given["trust"]))
-            agent: Any = class_saved(read_facts(self.checkpoint), given["trust"]).load(self.checkpoint, **changes)
+            agent: Any = class_saved(self.saved.facts["agent"], given["trust"]).load(self.saved, **changes)
             return Loaded(agent.policy, agent.device, agent.env, agent)
         device = resolve_device(given["device"], self.env_id)
         _, env_kwargs = with_tokenizer(self.env_id, self.env_kwargs, self.spec)
@@ -120,13 +125,13 @@ def find(spec: Path, given: Mapping[str, Any]) -> Subject:
     if not is_run and given_by_user("verifier"):
         return _model(spec, given)
     try:
-        checkpoint = run_folder.checkpoint_of(spec)
+        found = run_folder.checkpoint_of(spec)
     except run_folder.NotARunError as error:
         raise ValueError(f"{error}; to evaluate a model folder or id, say what judges it: --verifier NAME") from error
     for name, flag in (("policy_args", "--policy-arg"), ("dtype", "--dtype")):
         if given_by_user(name):
             raise ValueError(f"{flag} is for a model folder or id; a checkpoint has its own arguments")
-    return _of_checkpoint(spec, checkpoint, given)
+    return _of_checkpoint(spec, found, given)
 
 
 def policy_arguments(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -134,13 +139,13 @@ def policy_arguments(given: Mapping[str, Any]) -> dict[str, Any]:
     return ({} if given["dtype"] is None else {"dtype": given["dtype"]}) | dict(given["policy_args"])
 
 
-def _of_checkpoint(spec: Path, checkpoint: Path, given: Mapping[str, Any]) -> Subject:
-    saved = read_facts(checkpoint)
+def _of_checkpoint(spec: Path, found: Checkpoint, given: Mapping[str, Any]) -> Subject:
+    saved, checkpoint = found.facts, found.path
     if saved["env"] is None:
         raise ValueError(f"{str(checkpoint)!r} does not name its environment: it was trained on an object")
     own_verifier = given_by_user("verifier")  # then nothing that the checkpoint names is imported
     named_by_checkpoint(saved["env"], {}, given["trust"])
-    env_kwargs = named_by_checkpoint(saved["env"], saved["env_kwargs"], given["trust"] or own_verifier)
+    env_kwargs = named_by_checkpoint(saved["env"], saved["env_kwargs"] or {}, given["trust"] or own_verifier)
     if settings.is_text(saved["env"]):
         if (checkpoint / "policy" / "model" / "tokenizer_config.json").is_file():
             env_kwargs["tokenizer"] = str(checkpoint / "policy" / "model")  # the folder of the run may have moved
@@ -150,7 +155,7 @@ def _of_checkpoint(spec: Path, checkpoint: Path, given: Mapping[str, Any]) -> Su
     else:
         settings.env_arguments({**given, "env_id": saved["env"], "env_args": ()})  # refuses options of text
     label = checkpoint.name.lstrip(".")
-    return Subject(str(spec), checkpoint, label, saved["env"], env_kwargs, checkpoint.parent / FOLDER)
+    return Subject(str(spec), found, label, saved["env"], env_kwargs, checkpoint.parent / FOLDER)
 
 
 def _replaced(given: Mapping[str, Any]) -> dict[str, Any]:

@@ -26,7 +26,7 @@ from typing import Any
 
 import click
 
-from agents.checkpoints.checkpoint import read_checkpoint
+from agents.checkpoints.checkpoint import Checkpoint, read_checkpoint
 from agents.core.files import Lock, read_table, sync, versions, whole_folder
 
 from ..console.progress import say
@@ -150,7 +150,7 @@ def candidates(run: Path) -> list[Path]:
     return [*versions(run / CHECKPOINT), *earlier(run)]
 
 
-def newest_whole(run: Path) -> Path | None:
+def newest_whole(run: Path) -> Checkpoint | None:
     """Return the newest checkpoint whose files are what was written; None before the first checkpoint.
 
     Damaged ones are named on stderr, one line each.
@@ -161,13 +161,13 @@ def newest_whole(run: Path) -> Path | None:
     faults = []
     for path in candidates(run):
         try:
-            read_checkpoint(path)
+            found = read_checkpoint(path)
         except ValueError as error:
             faults.append(str(error))
             continue
         for fault in faults:
             say(f"{fault}; {str(path)!r} is used instead")
-        return path
+        return found
     if faults:
         raise ValueError(f"no whole checkpoint is left in {str(run)!r}: {'; '.join(faults)}")
     return None
@@ -234,8 +234,8 @@ def is_evaluated(run: Path, updates: int) -> bool:
     return result.get("updates") == updates and result.get("eval") is not None
 
 
-def checkpoint_of(path: Path) -> Path:
-    """Return the checkpoint inside a run folder, or the folder itself if it is a checkpoint.
+def checkpoint_of(path: Path) -> Checkpoint:
+    """Return the newest whole checkpoint inside a run folder, or that of the folder itself if it is a checkpoint.
 
     Raises:
         NotARunError: if it is neither.
@@ -243,7 +243,7 @@ def checkpoint_of(path: Path) -> Path:
     """
     folder = whole_folder(path)
     if (folder / "agent.json").is_file():
-        return folder
+        return read_checkpoint(folder)
     newest = newest_whole(path)
     if newest is not None:
         return newest

@@ -59,16 +59,15 @@ def agent_class(name: str) -> type[Agent]:
     return found
 
 
-def class_saved(facts: dict[str, Any], trust: bool) -> type[Agent]:
-    """Return the class whose `load` reads a checkpoint: of the user's only with trust, else `Agent`.
+def class_saved(name: str | None, trust: bool) -> type[Agent]:
+    """Return the class whose `load` reads a checkpoint of this agent: of the user's only with trust, else `Agent`.
 
     Raises:
         ValueError: if the class is the user's, and is not trusted or cannot be imported.
     """
     import agents
 
-    name = facts["agent"] or ""
-    if not is_own(name):
+    if name is None or not is_own(name):
         return agents.Agent
     if not trust:
         raise ValueError(f"the checkpoint names the agent {name!r} and may run any code; if you trust it, pass --trust")
@@ -82,4 +81,4 @@ def check_trust(given: dict[str, Any]) -> None:
         ValueError: naming the class.
     """
     if not typed("agent"):
-        class_saved(given, given["trust_checkpoint"])
+        class_saved(given["agent"], given["trust_checkpoint"])

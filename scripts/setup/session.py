@@ -14,7 +14,7 @@ from rich.text import Text
 from transformers.utils import logging as transformers_logging
 
 from agents import Agent, Rollout, make_envs
-from agents.checkpoints.checkpoint import read_facts
+from agents.checkpoints.checkpoint import Checkpoint
 from agents.core.checks import MOST_SLOTS, check_count, check_number
 from agents.learner.supervised import WarmStart
 from agents.rollouts.envs.make_envs import LOOP_OFFERS
@@ -59,7 +59,7 @@ def _tell_class(agent: Agent, name: str) -> None:
         agent.origin["agent"] = name
 
 
-def load_agent(checkpoint: Path, options: dict[str, Any], changeable: Iterable[str] = ()) -> Agent:
+def load_agent(checkpoint: Checkpoint, options: dict[str, Any], changeable: Iterable[str] = ()) -> Agent:
     """Return the agent of a run that is resumed, with the device and the worker processes of the options.
 
     Args:
@@ -70,15 +70,15 @@ def load_agent(checkpoint: Path, options: dict[str, Any], changeable: Iterable[s
     Raises:
         ValueError: if the checkpoint is of another agent or other settings, and as `Agent.load` says.
     """
-    facts = read_facts(checkpoint)
-    _check_same(checkpoint, {"agent": facts["agent"]}, {"agent": options["agent"]})
+    facts, path = checkpoint.facts, checkpoint.path
+    _check_same(path, {"agent": facts["agent"]}, {"agent": options["agent"]})
     cls = agent_class(options["agent"])
     settings = agent_arguments(options["agent"], cls, options)
     fixed = {name: value for name, value in settings.items() if name not in changeable}
-    _check_same(checkpoint, facts["settings"], fixed)
+    _check_same(path, facts["settings"], fixed)
     if facts["env"] != options["env_id"]:
-        raise ValueError(f"{str(checkpoint)!r} is of {facts['env']!r}, but config.json names {options['env_id']!r}")
-    env_kwargs = dict(facts["env_kwargs"])
+        raise ValueError(f"{str(path)!r} is of {facts['env']!r}, but config.json names {options['env_id']!r}")
+    env_kwargs = dict(facts["env_kwargs"] or {})
     if options["verifier_workers"] is not None:
         env_kwargs["verifier_workers"] = options["verifier_workers"]
     changes = {"device": options["device"], "trust": options["trust_checkpoint"], "env_kwargs": env_kwargs}

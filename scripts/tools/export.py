@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from ..console.command import Command
+
+if TYPE_CHECKING:
+    from agents.checkpoints.checkpoint import Checkpoint
 
 MARK = "rlenv_export.json"  # in every export: such a folder may be replaced
 WEIGHTS = ("*.safetensors", "*.safetensors.index.json", "adapter_config.json", "*.bin")
@@ -46,9 +49,10 @@ def export(
         raise ValueError("--private is about the repository of --push, which was not given")
     if best and not (run / run_folder.BEST).is_dir():
         raise ValueError(f"{str(run)!r} has no best checkpoint; a run with --eval-every writes one")
-    checkpoint = run_folder.checkpoint_of(run / run_folder.BEST if best else run)
+    saved = run_folder.checkpoint_of(run / run_folder.BEST if best else run)
+    checkpoint = saved.path
     check_target(folder, checkpoint, overwrite)
-    policy = load_policy(checkpoint)
+    policy = load_policy(saved)
 
     def fill(target: Path) -> None:
         policy.export(target, merge=merge)
@@ -86,19 +90,18 @@ def check_target(folder: Path, checkpoint: Path, overwrite: bool) -> None:
         )
 
 
-def load_policy(checkpoint: Path) -> Any:
+def load_policy(saved: Checkpoint) -> Any:
     """Return the language model of a checkpoint with its tokenizer; no environment or verifier is made.
 
     Raises:
         ValueError: if the checkpoint holds another policy, or no tokenizer.
     """
-    from agents.checkpoints.checkpoint import read_checkpoint
     from agents.policies import LanguageModelPolicy, text_spaces
     from rlenv.text.tokenizer import load_tokenizer
 
     from ..runs import run_folder
 
-    saved = read_checkpoint(checkpoint)
+    checkpoint = saved.path
     if saved.policy.kind != LanguageModelPolicy.kind:
         raise ValueError(f"{str(checkpoint)!r} holds no language model; rlenv export is for text")
     model = checkpoint / run_folder.MODEL

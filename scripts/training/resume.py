@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import shlex
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import click
 
 from agents import Agent
+from agents.checkpoints.checkpoint import Checkpoint, read_checkpoint
 from agents.core.files import read_table
 from agents.distributed import parallel
 from agents.rollouts.envs.make_envs import named_by_checkpoint
@@ -56,12 +58,14 @@ def continued(given: dict[str, Any]) -> tuple[Agent, Path]:
     if checkpoint is None:
         say(f"{str(run)!r} has no checkpoint yet: the run starts again from its beginning")
         return session.build_agent(given["agent"], given), run
+    if not parallel.is_main():
+        checkpoint = replace(checkpoint, version=None)  # each process makes sure of the files that it reads
     agent = session.load_agent(checkpoint, given, CHANGEABLE)
     parallel.on_main(lambda: _forget_stop(run / run_folder.RESULT))
     if not agent.extra_state:
         say(
-            f"{str(checkpoint)!r} is of an earlier version, which kept neither the place in the stream of problems nor "
-            "the first evaluation: the problems begin anew, and initial_eval stays empty"
+            f"{str(checkpoint.path)!r} is of an earlier version, which kept neither the place in the stream of "
+            "problems nor the first evaluation: the problems begin anew, and initial_eval stays empty"
         )
         agent.extra_state = {"warm_start": {}, "initial": None, "log": place_in(run)}
     return agent, run
@@ -77,10 +81,12 @@ def _forget_stop(result: Path) -> None:
         result.unlink()
 
 
-def _newest(run: Path) -> Path | None:
+def _newest(run: Path) -> Checkpoint | None:
     """Return the newest whole checkpoint, which becomes the run's newest; None if there is none yet."""
     found = run_folder.newest_whole(run)
-    return None if found is None else run_folder.promote(run, found)
+    if found is None or run_folder.promote(run, found.path) == found.path:
+        return found
+    return read_checkpoint(run / run_folder.CHECKPOINT)
 
 
 def _check_options(given: dict[str, Any], begun: dict[str, Any]) -> None:

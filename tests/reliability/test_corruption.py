@@ -17,6 +17,7 @@ from runs import arguments, differences, everything
 from agents import Agent
 from agents.checkpoints import checkpoint
 from agents.checkpoints import state as packing
+from agents.core import files as agents_files
 
 
 def invoke(*arguments):
@@ -98,7 +99,7 @@ def test_every_file_of_a_checkpoint(damage, run, tmp_path, capsys):
     for name in names:
         shutil.copytree(run / "checkpoint", tmp_path / "run" / "checkpoint")
         damage(tmp_path / "run" / "checkpoint" / name)
-        assert run_folder.newest_whole(tmp_path / "run").name == earlier.name, name
+        assert run_folder.newest_whole(tmp_path / "run").path.name == earlier.name, name
         (line,) = capsys.readouterr().err.splitlines()
         assert str(tmp_path / "run" / "checkpoint") in line, line
         assert line.endswith(f"; '{tmp_path / 'run' / earlier.name}' is used instead")
@@ -127,7 +128,7 @@ def test_every_single_bit_of_what_names_the_version(run, tmp_path):
 def test_another_version(version, copy, capsys):
     file = copy / "checkpoint" / "agent.json"
     file.write_text(json.dumps(json.loads(file.read_text()) | {"format": version}))
-    assert run_folder.newest_whole(copy) == run_folder.earlier(copy)[0]
+    assert run_folder.newest_whole(copy).path == run_folder.earlier(copy)[0]
     (line,) = capsys.readouterr().err.splitlines()
     assert f"has the checkpoint format {version!r}; allowed: 2, 3" in line or "agent.json is not what was" in line
 
@@ -148,7 +149,7 @@ def test_a_whole_checkpoint_beside_a_damaged_one_is_used(copy, capsys):
     (earlier,) = run_folder.earlier(copy)
     earlier.rename(copy / ".checkpoint-old")
     flip(copy / "checkpoint" / "agent.json")
-    newest = run_folder.newest_whole(copy)
+    newest = run_folder.newest_whole(copy).path
     assert newest == copy / ".checkpoint-old"
     assert "is used instead" in capsys.readouterr().err
     moved = run_folder.promote(copy, newest)
@@ -202,7 +203,7 @@ def test_a_disk_that_fails_while_saving_leaves_the_checkpoint_before(owner, name
         agent.save(small / "checkpoint", small / "checkpoint-000099")
     assert caught.value is error
     assert everything(small)["checkpoint"] == before
-    assert run_folder.newest_whole(small) == small / "checkpoint"
+    assert run_folder.newest_whole(small).path == small / "checkpoint"
     assert not [path for path in small.iterdir() if path.name.startswith(".checkpoint")]
     agent.save(small / "checkpoint")
     Agent.load(small / "checkpoint", device="cpu")
@@ -238,7 +239,7 @@ def test_a_file_that_cannot_be_read_is_passed_over(copy, monkeypatch, capsys):
         return real(path, *args, **more)
 
     monkeypatch.setattr(Path, "open", fail)
-    assert run_folder.newest_whole(copy) == run_folder.earlier(copy)[0]
+    assert run_folder.newest_whole(copy).path == run_folder.earlier(copy)[0]
     assert "training.safetensors cannot be read: Input/output error" in capsys.readouterr().err
 
 
@@ -247,7 +248,18 @@ def test_every_damaged_checkpoint_is_moved_away(copy):
     oldest = Path(shutil.copytree(earlier, copy / "checkpoint-000001"))
     flip(copy / "checkpoint" / "agent.json")
     flip(earlier / "agent.json")
-    assert run_folder.promote(copy, run_folder.newest_whole(copy)) == copy / "checkpoint"
+    assert run_folder.promote(copy, run_folder.newest_whole(copy).path) == copy / "checkpoint"
     assert not oldest.exists() and run_folder.earlier(copy) == []
     assert {path.name for path in copy.glob("damaged*")} == {"damaged", earlier.name.replace("checkpoint", "damaged")}
     Agent.load(copy / "checkpoint", device="cpu")
+
+
+@pytest.mark.parametrize("command", [("train", "--resume"), ("evaluate", "--episodes", 1)], ids=["resume", "evaluate"])
+def test_files_are_hashed_once(command, small, monkeypatch):
+    folder, hashed, real = small / "checkpoint", [], agents_files.digest_of
+    monkeypatch.setattr(agents_files, "digest_of", lambda file: (hashed.append(file), real(file))[1])
+    (small / "result.json").unlink()
+    outcome = invoke(*command, small, "--json")
+    assert outcome.exit_code == 0, outcome.output
+    read = [file.relative_to(folder).as_posix() for file in hashed if folder in file.parents]
+    assert sorted(read) == [name for name in files(folder) if name != "manifest.json"]
