@@ -8,13 +8,14 @@ import json
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NotRequired, TypedDict
 
 import torch
 from stable_baselines3.common.logger import CSVOutputFormat, Logger, TensorBoardOutputFormat
 from torch.utils.tensorboard import SummaryWriter
 from typing_extensions import override
 
+from agents.checkpoints.declared import Count
 from agents.core.files import sync
 
 from ..console.progress import say
@@ -57,7 +58,15 @@ class Table(CSVOutputFormat):
         super().write(key_values, key_excluded, step)
 
 
-def open_log(folder: Path, place: dict[str, Any] | None = None, name: str = "run") -> Logger:
+class LogPlace(TypedDict):
+    """How far the log of a run goes: rows of the table, bytes of the other files. Earlier versions had no samples."""
+
+    rows: Count
+    events: dict[str, Count]
+    samples: NotRequired[Count]
+
+
+def open_log(folder: Path, place: LogPlace | None = None, name: str = "run") -> Logger:
     """Return a logger that writes progress.csv and events.
 
     TensorBoard names a run after its folder below --logdir, and "." if that is the folder itself. So the events have
@@ -79,20 +88,20 @@ def event_files(folder: Path) -> list[Path]:
     return sorted([*folder.glob(EVENTS), *folder.glob(f"*/{EVENTS}")])
 
 
-def log_place(logger: Logger) -> dict[str, Any]:
+def log_place(logger: Logger) -> LogPlace:
     """Force the files of a logger to the disk; return how far they go, as `place_in` does."""
     for output in logger.output_formats:
         if isinstance(output, TensorBoardOutputFormat):
             output.writer.flush()
     folder = Path(str(logger.dir))
     place = place_in(folder)
-    for name in (CSV, *place["events"], *([EPISODES] if place["samples"] else [])):
+    for name in (CSV, *place["events"], *([EPISODES] if place.get("samples") else [])):
         sync(folder / name)
     return place
 
 
-def place_in(folder: Path) -> dict[str, Any]:
-    """Return how far the log in a run folder goes: rows of the table, bytes of the other files."""
+def place_in(folder: Path) -> LogPlace:
+    """Return how far the log in a run folder goes."""
     lines = 0
     if (folder / CSV).is_file():
         with (folder / CSV).open("rb") as table:
@@ -156,7 +165,7 @@ def _writers(logger: Logger) -> list[Any]:
     return [output.writer if isinstance(output, TensorBoardOutputFormat) else output for output in outputs]
 
 
-def cut_log(folder: Path, place: dict[str, Any]) -> None:
+def cut_log(folder: Path, place: LogPlace) -> None:
     """Remove what was logged after a checkpoint: the steps that are played again."""
     for path in event_files(folder):
         size = place["events"].get(path.relative_to(folder).as_posix())

@@ -2,63 +2,71 @@
 
 from __future__ import annotations
 
-import math
 import shutil
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 from stable_baselines3.common.callbacks import BaseCallback
 
 from agents import Agent
 from agents.checkpoints.checkpoint import read_facts
+from agents.checkpoints.declared import misfit
 from agents.core.files import whole_folder
 from agents.distributed import parallel
 
 from ..console.progress import say
 from ..runs import run_folder
-from ..runs.run_log import log_place
+from ..runs.run_log import LogPlace, log_place
 
-_NUMBER = (int, float)
-_KINDS: dict[str, tuple[type, ...]] = {  # of what a run keeps in its checkpoints
-    "warm_start": (dict,),
-    "imitation": (dict,),
-    "initial": (dict, type(None)),
-    "best": (dict,),
-    "evaluated": (int,),
-    "curve": (int,),
-    "seconds": _NUMBER,
-    "log": (dict, type(None)),
-}
+
+class Best(TypedDict):
+    """The best evaluation so far, among other figures."""
+
+    mean_reward: float
+
+
+class WarmStart(TypedDict, total=False):
+    """The warm start so far, among other figures."""
+
+    seconds: float
+
+
+class RunState(TypedDict, total=False):
+    """What a run keeps in its checkpoints.
+
+    Attributes:
+        warm_start: once it has begun.
+        imitation: the warm start itself, until it is over.
+        initial: figures of the first evaluation.
+        best: see `Job`.
+        evaluated: updates after which the last evaluation of `--eval-every` was.
+        curve: steps or episodes after which the last evaluation of the curve was.
+        seconds: of training, without evaluations.
+        log: how far the files of the log go.
+    """
+
+    warm_start: WarmStart
+    imitation: dict[str, Any]
+    initial: dict[str, Any] | None
+    best: Best
+    evaluated: int
+    curve: int
+    seconds: float
+    log: LogPlace | None
 
 
 def checked_state(state: dict[str, Any]) -> dict[str, Any]:
     """Return the state of a run that a checkpoint keeps.
 
     Raises:
-        ValueError: if it is not of the kind that `Saver` and `Job` write.
+        ValueError: if it is not a `RunState`.
     """
-    numbers: list[Any] = [state.get("seconds", 0.0), state.get("evaluated", 0), state.get("curve", 0)]
-    for name, value in state.items():
-        if name not in _KINDS:
-            raise ValueError(f"the checkpoint keeps {name!r}, which rlenv train does not know; continue it in Python")
-        if not isinstance(value, _KINDS[name]):
-            raise ValueError(f"the checkpoint is damaged: the run's {name} is {value!r:.80}")
-    if "best" in state:
-        numbers.append(state["best"].get("mean_reward"))
-    numbers.append(state.get("warm_start", {}).get("seconds", 0.0))
-    if state.get("log") is not None:
-        events = state["log"].get("events")
-        sizes = [
-            state["log"].get("rows"),
-            state["log"].get("samples", 0),
-            *(events.values() if isinstance(events, dict) else [None]),
-        ]
-        numbers += [size if isinstance(size, int) and size >= 0 else None for size in sizes]
-    for number in numbers:
-        if isinstance(number, bool) or not isinstance(number, _NUMBER) or not math.isfinite(number):
-            raise ValueError(f"the checkpoint is damaged: the run's state has {number!r:.80} where a number belongs")
+    for name in state.keys() - RunState.__annotations__.keys():
+        raise ValueError(f"the checkpoint keeps {name!r}, which rlenv train does not know; continue it in Python")
+    if wrong := misfit(state, RunState):
+        raise ValueError(f"the checkpoint is damaged: the run's {wrong}")
     return dict(state)
 
 
