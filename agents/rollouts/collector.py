@@ -16,7 +16,7 @@ from gymnasium.error import ClosedEnvironmentError
 from gymnasium.vector import AutoresetMode, VectorEnv
 
 from ..core.devices import to_host
-from ..core.rollout import Rollout, map_many, map_obs
+from ..core.rollout import STATUSES, Rollout, map_many, map_obs
 from ..policies import Policy
 from .envs.env_state import env_state, load_env_state
 from .envs.traits import EnvTraits
@@ -35,6 +35,7 @@ class Collector:
 
     Attributes:
         failure: why the verifier failed the last time; empty if it never did.
+        statuses: the number of episodes of the last rollout with each of `STATUSES`, counted on the host.
         idle_seconds: spent waiting for the other agents of a `Stack`, since it was set to 0.
     """
 
@@ -49,6 +50,7 @@ class Collector:
         self._state: dict[str, Any] = {"seed": None, "env": None}  # the last one that was returned or restored
         self._warns = True
         self.failure = ""
+        self.statuses = [0] * len(STATUSES)
         self.idle_seconds = 0.0
 
     def seed(self, seed: int) -> None:
@@ -148,8 +150,13 @@ class Collector:
             if on_step is not None and not on_step(taken, {"dones": dones, "infos": infos, "rewards": rewards}):
                 return None
             obs, starts = self._restart(record, obs, dones, infos)
+        return self.finished(record)
+
+    def finished(self, record: Record) -> Rollout:
+        """Return the rollout of a record, and keep how its verdicts ended."""
         rollout = record.rollout()
         self.failure = record.failure or self.failure
+        self.statuses = np.bincount(record.status, minlength=len(STATUSES)).tolist()
         return rollout
 
     def _restart(self, record: Record, obs: Any, dones: np.ndarray, infos: dict[str, Any]) -> tuple[Any, np.ndarray]:

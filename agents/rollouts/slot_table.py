@@ -154,6 +154,4 @@ class Table:
         outlived = np.flatnonzero(cut & ~self.ended[i])
         if len(outlived):
             record.final_observations(outlived, self.obs[i], outlived)
-        rollout, collector = record.rollout(), self.loops[i].collector
-        collector.failure = record.failure or collector.failure
-        return rollout
+        return self.loops[i].collector.finished(record)

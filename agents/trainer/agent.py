@@ -256,7 +256,9 @@ class Agent(Resumable):
             evaluation.tell_verdicts(self.env, rollout)
             callback.update_locals({"rollout": rollout})
             callback.on_rollout_end()
-            self.failure_watch.add(rollout, next(filter(None, parallel.gather(self.collector.failure)), ""))
+            ends = parallel.gather((self.collector.statuses, self.collector.failure))
+            counts = [sum(column) for column in zip(*(statuses for statuses, _ in ends), strict=True)]
+            self.failure_watch.add(counts, next((reason for _, reason in ends if reason), ""))
         return rollout
 
     @override

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import warnings
 from collections import deque
+from collections.abc import Sequence
 from typing import Any
 
 from ..core.errors import VerifierError
-from ..core.rollout import FAILURES, STATUSES, Rollout
+from ..core.rollout import FAILURES
 
 ENOUGH = 100  # episodes; fewer give a poor estimate of a share
 
@@ -27,20 +28,20 @@ class FailureWatch:
         self.totals = dict.fromkeys(FAILURES, 0)
         self._recent: deque[tuple[int, ...]] = deque()  # episodes, then how many of each kind in FAILURES
 
-    def add(self, rollout: Rollout, reason: str) -> None:
+    def add(self, statuses: Sequence[int], reason: str) -> None:
         """Count a rollout.
 
         Args:
-            rollout: the episodes.
+            statuses: the number of its episodes with each of `STATUSES`.
             reason: why the verifier failed the last time.
 
         Raises:
             VerifierError: if it failed on too many, or did not apply to any.
         """
-        _, *missing = rollout.status.bincount(minlength=len(STATUSES)).tolist()
+        _, *missing = statuses
         for kind, count in zip(FAILURES, missing, strict=True):
             self.totals[kind] += count
-        self._recent.append((len(rollout), *missing))
+        self._recent.append((sum(statuses), *missing))
         while sum(row[0] for row in self._recent) - self._recent[0][0] >= ENOUGH:
             self._recent.popleft()
         episodes, timeouts, errors, silent = self._sums()

@@ -64,7 +64,7 @@ def of_update(agent: Agent, device: PretendDevice) -> tuple[Counts, int]:
     agent.policy_optimizer.step = lambda *args, **kwargs: (steps.append(1), take(*args, **kwargs))[1]  # type: ignore
     with device.counted() as found:
         rollout_metrics(rollout) | agent.update(rollout)
-        agent.failure_watch.add(rollout, "")
+        agent.failure_watch.add(agent.collector.statuses, "")
     agent.policy_optimizer.step = take  # type: ignore[method-assign]
     return found, len(steps)
 

@@ -88,7 +88,7 @@ def test_each_episode_is_judged_by_the_key_that_it_has(slots: int) -> None:
     rollout = collected(AutoresetMode.NEXT_STEP, slots, Failed)
     assert torch.equal(rollout.ok, torch.arange(EPISODES) % 4 != 1)
     watch = FailureWatch(1.0)
-    watch.add(rollout, "")
+    watch.add(rollout.status.bincount(minlength=4).tolist(), "")
     assert watch.totals == {"timeout": 0, "error": EPISODES // 4, "not_applicable": 0}
 
 

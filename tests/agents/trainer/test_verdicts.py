@@ -263,10 +263,14 @@ def failing(episodes, timeouts, errors):
     return rollout
 
 
+def statuses(*args):
+    return failing(*args).status.bincount(minlength=4).tolist()
+
+
 def test_a_share_of_failures_is_the_mean_over_all_updates_of_an_entry():
     logger, watch = Logger(None, []), FailureWatch(1.0)
     for rollout in (failing(8, 4, 0), failing(8, 0, 0)):
-        watch.add(rollout, "")
+        watch.add(rollout.status.bincount(minlength=4).tolist(), "")
         record_metrics(logger, rollout_metrics(rollout))
     drop_empty(logger, watch.totals, 0)
     shares = {
@@ -278,13 +282,13 @@ def test_a_share_of_failures_is_the_mean_over_all_updates_of_an_entry():
 
 def test_the_watch_looks_at_the_last_hundred_episodes_or_more():
     watch = FailureWatch(0.1)
-    watch.add(failing(64, 30, 0), "x")  # too few to say
+    watch.add(statuses(64, 30, 0), "x")  # too few to say
     watch = FailureWatch(0.1)
-    watch.add(failing(64, 5, 0), "x")
+    watch.add(statuses(64, 5, 0), "x")
     with pytest.raises(
         VerifierError, match=r"failed on 13 of the last 128 episodes \(5 timeouts, 8 errors\).*reason: why"
     ):
-        watch.add(failing(64, 0, 8), "why")
+        watch.add(statuses(64, 0, 8), "why")
     watch = FailureWatch(0.1)
     for timeouts in (12, 0, 12, 0, 12):  # at most 12 of 128, though 24 of the 192 before
-        watch.add(failing(64, timeouts, 0), "x")
+        watch.add(statuses(64, timeouts, 0), "x")
