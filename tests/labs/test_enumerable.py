@@ -229,7 +229,14 @@ def test_snr_sees_rollouts_that_are_not_independent(quick: None, monkeypatch: py
     assert any("-1: fitted" in text for text in failed(snr.run(0)))
 
 
-def test_baselines_sees_one_that_does_nothing(quick: None, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def exact_only(quick: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is sampled where an exact check is to fail."""
+    monkeypatch.setattr(baselines, "SAMPLED_RATES", (0.5,))
+    monkeypatch.setattr(baselines, "REPLICATIONS", 10)
+
+
+def test_baselines_sees_one_that_does_nothing(exact_only: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(estimators, "leave_one_out", estimators.none)
     texts = failed(baselines.run(0))
     assert any("agree with the formula" in text for text in texts)
@@ -237,7 +244,7 @@ def test_baselines_sees_one_that_does_nothing(quick: None, monkeypatch: pytest.M
     assert any("Leave-one-out hurts" in text for text in texts)
 
 
-def test_baselines_sees_a_biased_one(quick: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_baselines_sees_a_biased_one(exact_only: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(estimators, "leave_one_out", estimators.group_mean)
     assert any("Every baseline's mean is the true gradient" in text for text in failed(baselines.run(0)))
 

@@ -68,7 +68,7 @@ def plain_log_probs(policy: LanguageModelPolicy, rollout: Rollout) -> torch.Tens
     return out
 
 
-def check_running_equals_fresh(policy: LanguageModelPolicy, envs: Any, tolerance: float, steps: int = 60) -> None:
+def check_running_equals_fresh(policy: LanguageModelPolicy, envs: Any, tolerance: float, steps: int = 42) -> None:
     """act(obs, running state) = act(obs, fresh state) at every step, slots restarting all the while."""
     generator, restarts = torch.Generator().manual_seed(0), 0
     starts = torch.ones(envs.num_envs, dtype=torch.bool)

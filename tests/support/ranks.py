@@ -14,6 +14,10 @@ from typing import Any
 import cloudpickle
 
 SECONDS = 120  # for one task of all processes
+# One process imports these and forks the others, which takes seconds less than an import in each.
+multiprocessing.set_forkserver_preload(
+    ["transformers.models.llama.modeling_llama", "_rlenv_scripts.evaluation.answers", "rlenv.envs.vector"]
+)
 
 
 class Ranks:
@@ -26,7 +30,8 @@ class Ranks:
     """
 
     def __init__(self, size: int, folder: Path, patience: float = SECONDS) -> None:
-        context = multiprocessing.get_context("spawn")
+        os.environ.setdefault("OMP_NUM_THREADS", "1")  # no threads in the process that forks
+        context = multiprocessing.get_context("forkserver")
         self.pipes: list[Connection] = []
         self.processes = []
         for rank in range(size):
@@ -58,7 +63,6 @@ class Ranks:
 
 
 def _serve(pipe: Connection, rank: int, size: int, store: str, patience: float) -> None:
-    os.environ["OMP_NUM_THREADS"] = "1"
     import torch
 
     torch.set_num_threads(1)

@@ -168,8 +168,7 @@ def test_batch_mean_scales_the_gradient_by_one_less_than_n_over_n(
     assert relative_error(expected_batch_gradient(agent, rewards, size, alike), wanted) < 1e-10
 
 
-@each_returns
-@each_baseline
+@pytest.mark.parametrize(("baseline", "returns"), list(zip(BASELINES, 3 * RETURNS, strict=True)))
 def test_both_ways_of_enumerating_agree(baseline: str, returns: str) -> None:
     """By linearity the expected gradient is that of a table of coefficients; here it is compared with loss by loss."""
     agent = make_agent(baseline=baseline, returns=returns)

@@ -26,7 +26,7 @@ SETTINGS = {
     "cispo": {"num_epochs": 2, "num_minibatches": 2},
 }
 ARITH = {"verifier": "arith", "verifier_kwargs": {"digits": 1}}
-UPDATES, BREAK = 5, 2
+UPDATES, BREAK = 4, 2
 
 
 def made(name, kind, **settings):
@@ -47,16 +47,20 @@ def run(agent, updates, goal=10**6):
     return stream
 
 
+def bytes_of(tensors):
+    return [tensor.detach().contiguous().numpy().tobytes() for tensor in tensors]
+
+
 def everything(agent):
     """Return all that the future of a run depends on, in comparable form."""
     optimizer = agent.policy_optimizer.state_dict()
-    moments = [[value.tolist() for value in each.values()] for each in optimizer["adam"]["state"].values()]
+    moments = [bytes_of(each.values()) for each in optimizer["adam"]["state"].values()]
     return {
         "weights": weights_digest(agent.policy),
         "reference": agent.anchor.reference and weights_digest(agent.anchor.reference),
         "optimizer": (moments, optimizer["skipped"], optimizer["total_skipped"]),
-        "masters": [master.tolist() for master in optimizer["masters"]],
-        "generator": agent.generator.get_state().tolist(),
+        "masters": bytes_of(optimizer["masters"]),
+        "generator": bytes_of([agent.generator.get_state()]),
         "envs": json.dumps(env_state(agent.env)),
         "algorithm": str(agent.state_dict()),
         "rewards": agent.reward_scale and agent.reward_scale.state_dict(),

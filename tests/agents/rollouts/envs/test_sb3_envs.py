@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import warnings
 from dataclasses import fields
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -128,6 +129,20 @@ def test_evaluate_policy_on_the_agents_own_environment_sees_whole_episodes(name:
     assert agent.num_updates == 2
 
 
+def single_env() -> gym.Env:
+    settings = {"problems": PROMPTS, "test_fraction": 0.0, "max_prompt_tokens": 8, "max_new_tokens": 12}
+    return gym.make("TextGen-v0", verifier=FunctionVerifier(hash_reward, alphabet=ALPHABET), **settings)
+
+
+@cache
+def single_episodes() -> set[tuple[int, ...]]:
+    """Return the greedy episodes of the tiny policy on a single environment."""
+    envs = text_envs(2)
+    return greedy_episodes(
+        Reinforce(tiny_policy("llama", envs), envs, episodes_per_update=4, device="cpu"), single_env()
+    )
+
+
 def greedy_episodes(agent: Any, env: Any) -> set[tuple[int, ...]]:
     """Return prompt and completion of every episode that `evaluate_policy` plays, in tokens."""
     seen = set()
@@ -148,12 +163,10 @@ def greedy_episodes(agent: Any, env: Any) -> set[tuple[int, ...]]:
 def test_evaluate_policy_on_the_agents_own_text_is_that_on_a_single_environment(
     native: bool, mode: AutoresetMode
 ) -> None:
-    settings = {"problems": PROMPTS, "test_fraction": 0.0, "max_prompt_tokens": 8, "max_new_tokens": 12}
-    single = lambda: gym.make("TextGen-v0", verifier=FunctionVerifier(hash_reward, alphabet=ALPHABET), **settings)  # noqa: E731
-    envs = text_envs(2, autoreset_mode=mode) if native else SyncVectorEnv([single] * 2, autoreset_mode=mode)
+    envs = text_envs(2, autoreset_mode=mode) if native else SyncVectorEnv([single_env] * 2, autoreset_mode=mode)
     agent = Reinforce(tiny_policy("llama", envs), envs, episodes_per_update=4, device="cpu")
     episodes = greedy_episodes(agent, agent.get_env())
-    assert len(episodes) == len(PROMPTS) and episodes == greedy_episodes(agent, single())
+    assert len(episodes) == len(PROMPTS) and episodes == single_episodes()
 
 
 def test_evaluate_policy_waits_for_verdicts_that_come_late() -> None:

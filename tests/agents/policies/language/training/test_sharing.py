@@ -108,14 +108,19 @@ def test_gradient_is_the_same_with_every_combination_of_switches(kind, name):
     plain = gradient(agent, rollout)
     scale = plain.abs().max()
     assert scale > 1e-3, "there must be a gradient"
-    for switches in SWITCHES:
+    for switches in SWITCHES[1:]:
         switch(agent, *switches)
         assert_close(gradient(agent, rollout) / scale, plain / scale, EXACT, f"{kind} with {switches}")
 
 
-@models
-@pytest.mark.parametrize("kind", ["rloo", "ppo, everything"])
-@pytest.mark.parametrize("share", [False, True])
+@pytest.mark.parametrize(
+    ("name", "kind", "share"),
+    [
+        *(("gpt2", "rloo", False), ("gpt2", "ppo, everything", True)),
+        *(("llama", "rloo", True), ("llama", "ppo, everything", False)),
+        *(("mistral", "rloo", True), ("mistral", "ppo, everything", False)),
+    ],
+)
 def test_gradient_is_the_same_with_activation_checkpointing(kind, name, share):
     agent, rollout = agent_of(kind, name)
     agent.policy.share_prefixes = share
