@@ -217,7 +217,7 @@ def test_missing_weights_are_made_up(patch):
 )
 def test_a_checkpoint_names_what_is_imported(patch):
     """A module that a checkpoint names as its verifier's is imported, and runs its code."""
-    patch.setattr(checkpoint, "named_by_checkpoint", lambda env_id, env_kwargs, trust, saved: dict(env_kwargs))
+    patch.setattr(saving, "named_by_checkpoint", lambda env_id, env_kwargs, trust, saved: dict(env_kwargs))
 
 
 @planted(
