@@ -6,7 +6,12 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 os.environ.setdefault("RLENV_REPORT", "0")  # drawing takes longer than the small runs of the tests
 
+import shutil
 import signal
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -29,6 +34,58 @@ settings.load_profile("same")
 for number, heard in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
     if signal.getsignal(number) == signal.SIG_IGN:  # as under nohup, or in the background of a script
         signal.signal(number, heard)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Give the tests of a file with a fixture for all of them to one process of `-n`, so that it is made once."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class ByFixture(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            file = nodeid.partition("::")[0]
+            return file if makes_once(config.rootpath / file) else nodeid
+
+    return ByFixture(config, log) if config.getoption("dist") == "load" else None
+
+
+@cache
+def makes_once(file: Path) -> bool:
+    return 'scope="module"' in file.read_text(encoding="utf-8")
+
+
+@pytest.fixture(scope="session")
+def text_run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Return the folder of a finished run of a language model: a critic, a reference, a warm start, two checkpoints.
+
+    Copy it before you change it, as `text_copy` does.
+    """
+    yield from _shared(tmp_path_factory, "TextGen", "ppo")
+
+
+@pytest.fixture(scope="session")
+def pole_run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Return the folder of a finished run of control, as `text_run`."""
+    yield from _shared(tmp_path_factory, "CartPole", "ppo", "--lr-schedule", "constant")
+
+
+def _shared(factory: pytest.TempPathFactory, *world: str) -> Iterator[Path]:
+    from runs import arguments, content, finished_run
+
+    folder = finished_run(factory.mktemp("shared") / "run", *arguments(*world))
+    before = content(folder)
+    yield folder
+    assert content(folder) == before, "a test has changed a run that others share"
+
+
+@pytest.fixture
+def text_copy(text_run: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(text_run, tmp_path / "run"))
+
+
+@pytest.fixture
+def pole_copy(pole_run: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(pole_run, tmp_path / "pole"))
 
 
 @pytest.fixture

@@ -16,8 +16,9 @@ from runs import differences, everything
 
 from agents import Agent
 
+POLE = ["--env", "CartPole-v1", "--env-arg", "max_episode_steps=40"]
 TINY = {
-    "CartPole": ["--env", "CartPole-v1", "--episodes", 12, "--eval-episodes", 2, "--num-envs", 2],
+    "CartPole": [*POLE, "--episodes", 12, "--eval-episodes", 2, "--num-envs", 2],
     "warm start": ["--episodes", 4, "--sft-steps", 8, "--sft-examples", 8, "--sft-batch-size", 4],
     "workers": ["--episodes", 8, "--sft-steps", 2, "--sft-examples", 4, "--verifier-workers", 2],
 }

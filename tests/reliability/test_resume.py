@@ -10,15 +10,15 @@ import time
 
 import pytest
 import torch
-from _rlenv_scripts.main import main
 from _rlenv_scripts.runs.run_folder import earlier, write_json
 from _rlenv_scripts.runs.run_log import cut_log, log_place, open_log, place_in
 from _rlenv_scripts.setup import session
 from _rlenv_scripts.training import callbacks, job
 from _rlenv_scripts.training.checkpoints import Saver
-from click.testing import CliRunner
+from inprocess import error_of
+from inprocess import run as invoke
 from kills import Count, killed_run, seconds_of
-from runs import WORLDS, arguments, differences, everything, scalars, table
+from runs import WORLDS, arguments, content, differences, everything, scalars, table
 
 from agents import AGENTS, Agent
 from agents.checkpoints.checkpoint import read_facts
@@ -63,10 +63,6 @@ def test_twenty_kills(world, agent, start, tmp_path, capsys):
 # What --resume allows, and what it says.
 
 
-def invoke(*arguments):
-    return CliRunner().invoke(main, [str(argument) for argument in arguments])
-
-
 def done(*arguments):
     outcome = invoke(*arguments, "--json")
     assert outcome.exit_code == 0, outcome.output
@@ -74,28 +70,13 @@ def done(*arguments):
 
 
 def refusal(*arguments):
-    """Return the one line with which a command is refused."""
-    outcome = invoke(*arguments)
-    assert outcome.exit_code == 2, outcome.output
-    (line,) = outcome.stderr.splitlines()
-    return line
-
-
-@pytest.fixture(scope="module")
-def finished(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("finished") / "run"
-    done(*arguments("CartPole", "ppo", "--lr-schedule", "constant", "--log-dir", folder))
-    return folder
+    return error_of(invoke(*arguments))
 
 
 @pytest.fixture
-def run(finished, tmp_path):
+def run(pole_copy):
     """Return a copy of a finished run, in another place."""
-    return shutil.copytree(finished, tmp_path / "moved")
-
-
-def content(folder):
-    return {path.relative_to(folder): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    return pole_copy
 
 
 @pytest.mark.parametrize(
@@ -362,10 +343,9 @@ def test_a_path_with_spaces_is_quoted(tmp_path, monkeypatch):
     assert outcome.stderr.splitlines()[-1].endswith(f"To go on: rlenv train --resume '{tmp_path / 'my run'}'")
 
 
-def test_the_demonstrations_of_a_finished_warm_start_are_not_made_again(tmp_path, monkeypatch):
-    done(*arguments("TextGen", "reinforce", "--log-dir", tmp_path / "run"))
+def test_the_demonstrations_of_a_finished_warm_start_are_not_made_again(text_copy, monkeypatch):
     monkeypatch.setattr(session, "demonstrate", None)
-    done("train", "--resume", tmp_path / "run", "--episodes", 28)
+    done("train", "--resume", text_copy, "--episodes", 28)
 
 
 @pytest.mark.parametrize("error", [torch.OutOfMemoryError("CUDA"), OSError(errno.ENOSPC, "full"), TypeError("a bug")])

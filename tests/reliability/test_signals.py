@@ -7,10 +7,9 @@ import signal
 
 import pytest
 from _rlenv_scripts.console import progress
-from _rlenv_scripts.main import main
 from _rlenv_scripts.setup import session
 from _rlenv_scripts.training import callbacks, job
-from click.testing import CliRunner
+from inprocess import run as invoke
 from runs import differences, everything
 
 from agents import Agent
@@ -19,10 +18,6 @@ from agents.core import files
 TINY = ["train", "--episodes", 12, "--episodes-per-update", 4, "--group-size", 2, "--verifier-arg", "digits=1"]
 TINY += ["--eval-episodes", 2, "--eval-every", 2, "--sft-steps", 4, "--sft-examples", 4, "--sft-batch-size", 4]
 TINY += ["--save-every-updates", 1, "--log-interval", 1, "--device", "cpu", "--json", "--kl-coef", 0.1]
-
-
-def invoke(*arguments):
-    return CliRunner().invoke(main, [str(argument) for argument in arguments])
 
 
 @pytest.fixture(scope="module")

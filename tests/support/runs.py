@@ -5,13 +5,17 @@ import hashlib
 import json
 from pathlib import Path
 
+import inprocess
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from agents.checkpoints.state import read_state
 
 # Big enough that a run saves, evaluates and logs several times; small enough for a second.
 WORLDS = {
-    "CartPole": ["--env", "CartPole-v1", "--episodes", 32, "--eval-episodes", 2, "--eval-every", 3, "--num-envs", 4],
+    "CartPole": [
+        "--env", "CartPole-v1", "--env-arg", "max_episode_steps=40", "--episodes", 32, "--eval-episodes", 2,
+        "--eval-every", 3, "--num-envs", 4,
+    ],
     "TextGen": [
         "--episodes", 24, "--eval-episodes", 4, "--eval-every", 2, "--sft-steps", 4, "--sft-examples", 8,
         "--sft-batch-size", 4, "--verifier-arg", "digits=1",
@@ -35,6 +39,18 @@ def arguments(world, agent="reinforce-baseline", *more):
     """Return the command that trains an agent in a world."""
     group = ["--group-size", 2] if world == "TextGen" else []
     return ["train", *WORLDS[world], *COMMON, *group, "--agent", agent, *AGENT_ARGS.get(agent, ()), *more]
+
+
+def finished_run(folder, *command):
+    """Run a command that trains in this folder, and return the folder."""
+    outcome = inprocess.run(*command, "--log-dir", folder)
+    assert outcome.exit_code == 0, outcome.output
+    return folder
+
+
+def content(folder):
+    """Return every file in a folder."""
+    return {path.relative_to(folder): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 def digest(path):

@@ -6,7 +6,7 @@ import sys
 import pytest
 from _rlenv_scripts.evaluation import subject
 from _rlenv_scripts.runs.run_folder import model_of
-from inprocess import run
+from inprocess import error_of, run
 
 import rlenv  # noqa: F401 (registers TextGen-v0)
 from agents import Reinforce
@@ -25,11 +25,7 @@ PROBLEMS = [{"prompt": "12+34=", "split": "train"}, {"prompt": "34+12=", "split"
 
 
 def refusal(*args):
-    outcome = run(*args)
-    assert outcome.exit_code == 2, outcome.output
-    lines = outcome.stderr.strip().splitlines()
-    assert len(lines) == 1, outcome.stderr
-    return lines[0]
+    return error_of(run(*args))
 
 
 @pytest.fixture

@@ -7,13 +7,14 @@ import shutil
 from pathlib import Path
 
 import click
+import inprocess
 import pytest
 import torch
 from _rlenv_scripts.evaluation import completions, subject
 from _rlenv_scripts.evaluation.answers import play
 from _rlenv_scripts.evaluation.completions import Pass, blocks
 from _rlenv_scripts.evaluation.figures import summarize
-from inprocess import run
+from inprocess import error_of, run
 from tiny_models import text_envs
 
 from agents import Policy, Reinforce
@@ -104,9 +105,7 @@ def test_levels_have_their_own_figures():
 
 
 def result_of(*args):
-    outcome = run("evaluate", *args, "--json")
-    assert outcome.exit_code == 0, outcome.output
-    return json.loads(outcome.stdout.strip().splitlines()[-1])
+    return inprocess.result_of(run("evaluate", *args, "--json"))
 
 
 def rows_in(path):
@@ -114,10 +113,7 @@ def rows_in(path):
 
 
 def refusal(*args):
-    outcome = run("evaluate", *args)
-    assert outcome.exit_code == 2, outcome.output
-    (line,) = outcome.stderr.strip().splitlines()
-    return line
+    return error_of(run("evaluate", *args))
 
 
 @pytest.fixture(scope="module")

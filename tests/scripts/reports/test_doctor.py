@@ -344,23 +344,10 @@ def test_every_rule_is_explained():
     assert set(re.findall(r"`([a-z]+(?:-[a-z]+)*)` \((?:note|warning|error)", page)) == ALL
 
 
-def test_a_run_that_goes_on_is_no_longer_stopped(tmp_path, monkeypatch):
-    pole = [
-        "--env",
-        "CartPole-v1",
-        "--episodes-per-update",
-        4,
-        "--num-envs",
-        4,
-        "--eval-episodes",
-        2,
-        "--device",
-        "cpu",
-    ]
-    result_of(run("train", *pole, "--episodes", 8, "--json", "--log-dir", tmp_path / "run"))
-    (tmp_path / "run" / "result.json").write_text('{"stopped": "the verifier failed"}')
-    assert "stopped" in alarms(tmp_path / "run")
+def test_a_run_that_goes_on_is_no_longer_stopped(pole_copy, monkeypatch):
+    (pole_copy / "result.json").write_text('{"stopped": "the verifier failed"}')
+    assert "stopped" in alarms(pole_copy)
     seen = []
-    monkeypatch.setattr(job.Job, "_learn", lambda *_: seen.append(alarms(tmp_path / "run")))
-    result_of(run("train", "--resume", tmp_path / "run", "--episodes", 16, "--json"))
+    monkeypatch.setattr(job.Job, "_learn", lambda *_: seen.append(alarms(pole_copy)))
+    result_of(run("train", "--resume", pole_copy, "--episodes", 40, "--json"))
     assert len(seen) == 1 and "stopped" not in seen[0]

@@ -29,7 +29,8 @@ VOID = {"meta", "link", "input", "br", "img"}
 EVIL = "<script>alert(1)</script><img src=x onerror=alert(1)>{{ 7 * 7 }}&amp;\x00\x1b[31m\u202e"
 TEXT = ["--sft-steps", 2, "--sft-examples", 8, "--episodes", 16, "--episodes-per-update", 8, "--group-size", 4]
 TEXT += ["--agent", "grpo", "--eval-episodes", 4, "--verifier-arg", "digits=1"]
-POLE = ["--env", "CartPole-v1", "--episodes", 8, "--episodes-per-update", 4, "--num-envs", 4, "--eval-episodes", 2]
+POLE = ["--env", "CartPole-v1", "--env-arg", "max_episode_steps=40", "--episodes", 8, "--episodes-per-update", 4]
+POLE += ["--num-envs", 4, "--eval-episodes", 2]
 COMMON = ["--log-interval", 1, "--device", "cpu", "--report", "--json"]
 
 

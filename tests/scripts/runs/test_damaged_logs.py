@@ -2,7 +2,6 @@
 
 import csv
 import json
-import shutil
 from pathlib import Path
 
 import pytest
@@ -12,23 +11,9 @@ from _rlenv_scripts.reports.figures.curves import read_curve
 from _rlenv_scripts.runs import logged
 from _rlenv_scripts.runs.run_log import cut_log, open_log
 from inprocess import error_of, run
-from runs import arguments
 
 HEADER = "time/iterations,rollout/ep_rew_mean,rollout/ep_len_mean\n"
 ROWS = [f"{i},{i / 4},{10 * i}\n" for i in range(1, 7)]
-
-
-@pytest.fixture(scope="module")
-def finished(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("logs") / "run"
-    outcome = run(*arguments("TextGen", "rloo", "--log-dir", folder))
-    assert outcome.exit_code == 0, outcome.output
-    return folder
-
-
-@pytest.fixture
-def copy(finished, tmp_path):
-    return Path(shutil.copytree(finished, tmp_path / "run"))
 
 
 def flip(file, place, bit):
@@ -116,59 +101,63 @@ def test_a_table_whose_names_are_damaged_is_put_aside(table, tmp_path, capsys):
 # The commands.
 
 
-def test_commands_name_a_damaged_line_of_the_table_and_go_on(copy):
-    table = copy / "progress.csv"
+def test_commands_name_a_damaged_line_of_the_table_and_go_on(text_copy):
+    table = text_copy / "progress.csv"
     flip(table, line_start(table, 3) + 2, 128)
-    for command in (["doctor", copy], ["report", copy], ["train", "--resume", copy, "--json", "--episodes", 64]):
+    for command in (
+        ["doctor", text_copy],
+        ["report", text_copy],
+        ["train", "--resume", text_copy, "--json", "--episodes", 32],
+    ):
         outcome = run(*command)
         assert outcome.exit_code == 0, outcome.output
         assert outcome.stderr.count(f"line 3 of {str(table)!r} is damaged and left out") == 1
     lines = table.read_text().splitlines()
     assert set(lines[2]) == {","} and len(lines) > 4
-    assert "damaged" not in run("doctor", copy).stderr
+    assert "damaged" not in run("doctor", text_copy).stderr
 
 
-def test_a_damaged_sample_is_left_out_of_the_report(copy):
-    samples = copy / "samples.jsonl"
+def test_a_damaged_sample_is_left_out_of_the_report(text_copy):
+    samples = text_copy / "samples.jsonl"
     flip(samples, line_start(samples, 2) + 9, 128)
-    outcome = run("report", copy)
+    outcome = run("report", text_copy)
     assert outcome.exit_code == 0, outcome.output
     assert f"line 2 of {str(samples)!r} is damaged and left out" in outcome.stderr
 
 
 @pytest.mark.parametrize("command", ["doctor", "report"])
-def test_a_damaged_result_is_left_out(command, copy):
-    flip(copy / "result.json", 5, 128)
-    outcome = run(command, copy)
+def test_a_damaged_result_is_left_out(command, text_copy):
+    flip(text_copy / "result.json", 5, 128)
+    outcome = run(command, text_copy)
     assert outcome.exit_code == 0, outcome.output
-    assert f"'{copy / 'result.json'}' is damaged" in outcome.stderr and "left out" in outcome.stderr
+    assert f"'{text_copy / 'result.json'}' is damaged" in outcome.stderr and "left out" in outcome.stderr
 
 
 @pytest.mark.parametrize("command", ["doctor", "report", "train --resume", "export"])
-def test_a_damaged_configuration_is_one_line(command, copy, tmp_path, monkeypatch):
+def test_a_damaged_configuration_is_one_line(command, text_copy, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    flip(copy / "config.json", 5, 128)
+    flip(text_copy / "config.json", 5, 128)
     more = ["out"] if command == "export" else []
-    assert "config.json" in error_of(run(*command.split(), copy, *more))
+    assert "config.json" in error_of(run(*command.split(), text_copy, *more))
 
 
-def test_damaged_completions_are_judged_again(copy):
-    first = run("evaluate", copy, "--samples", 2, "--episodes", 8, "--json")
+def test_damaged_completions_are_judged_again(text_copy):
+    first = run("evaluate", text_copy, "--samples", 2, "--episodes", 8, "--json")
     assert first.exit_code == 0, first.output
     file = Path(json.loads(first.stdout.splitlines()[-1])["completions"])
     whole = file.read_bytes()
     facts = file.with_suffix(".json")
     facts.write_text(json.dumps({"settings": json.loads(facts.read_text())["settings"]}))  # not finished
     flip(file, line_start(file, 3) + 1, 128)
-    again = run("evaluate", copy, "--samples", 2, "--episodes", 8, "--json")
+    again = run("evaluate", text_copy, "--samples", 2, "--episodes", 8, "--json")
     assert again.exit_code == 0, again.output
     assert f"line 3 of {str(file)!r} is damaged" in again.stderr
     assert file.read_bytes() == whole
 
 
-def test_a_comparison_runs_again_what_has_a_damaged_result(copy):
-    flip(copy / "result.json", 5, 128)
-    assert study.finished(copy) is None
+def test_a_comparison_runs_again_what_has_a_damaged_result(text_copy):
+    flip(text_copy / "result.json", 5, 128)
+    assert study.finished(text_copy) is None
 
 
 def test_a_comparison_with_damaged_settings_is_one_line(tmp_path):
