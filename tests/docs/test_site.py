@@ -37,9 +37,8 @@ def test_the_site(tmp_path):
     if importlib.util.find_spec("mkdocs") is None:
         pytest.skip("the extra 'docs' is not installed")
     environ = os.environ | {"NO_MKDOCS_2_WARNING": "1"}
-    done = subprocess.run(
-        [sys.executable, "-c", BUILD, str(tmp_path)], cwd=ROOT, capture_output=True, text=True, env=environ
-    )
+    command = [sys.executable, "-c", BUILD, str(tmp_path)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env=environ)
     assert done.returncode == 0 and not done.stderr, done.stdout + done.stderr
     check_that_every_page_is_there(tmp_path)
     check_that_links_into_the_repository_lead_to_pages_that_show_the_files(tmp_path)
@@ -57,10 +56,8 @@ def check_that_every_page_is_there(site):
 def check_that_links_into_the_repository_lead_to_pages_that_show_the_files(site):
     text = (site / "papers.html").read_text(encoding="utf-8")
     assert 'href="source/tests/agents/algorithms/test_exact_family.py.html"' in text
-    shown = (site / "source" / "tests" / "agents" / "algorithms" / "test_exact_family.py.html").read_text(
-        encoding="utf-8"
-    )
-    assert "test_rloo_is_exact" in shown
+    shown = site / "source" / "tests" / "agents" / "algorithms" / "test_exact_family.py.html"
+    assert "test_rloo_is_exact" in shown.read_text(encoding="utf-8")
 
 
 def check_that_docstrings_are_there(site):
