@@ -64,14 +64,18 @@ def test_every_file_of_a_checkpoint(damage, text_run, tmp_path, capsys):
     (tmp_path / "run").mkdir()
     (earlier,) = run_folder.earlier(text_run)
     (tmp_path / "run" / earlier.name).symlink_to(earlier)
+    shutil.copytree(text_run / "checkpoint", tmp_path / "run" / "checkpoint")
     for name in names:
-        shutil.copytree(text_run / "checkpoint", tmp_path / "run" / "checkpoint")
-        damage(tmp_path / "run" / "checkpoint" / name)
+        damaged = tmp_path / "run" / "checkpoint" / name
+        damage(damaged)
         assert run_folder.newest_whole(tmp_path / "run").path.name == earlier.name, name
         (line,) = capsys.readouterr().err.splitlines()
         assert str(tmp_path / "run" / "checkpoint") in line, line
         assert line.endswith(f"; '{tmp_path / 'run' / earlier.name}' is used instead")
-        shutil.rmtree(tmp_path / "run" / "checkpoint")
+        if damaged.is_dir():
+            damaged.rmdir()
+        shutil.copy(text_run / "checkpoint" / name, damaged)
+    assert run_folder.newest_whole(tmp_path / "run").path.name == "checkpoint", "all is whole again"
 
 
 def test_every_single_bit_of_what_names_the_version(text_run, tmp_path):

@@ -17,7 +17,7 @@ from click.testing import CliRunner
 
 from agents import AGENTS
 
-SMALL = ["--agents", "reinforce,rloo", "--seeds", "2", "--sft-steps", "30", "--sft-examples", "64", "--episodes", "64"]
+SMALL = ["--agents", "reinforce,rloo", "--seeds", "2", "--sft-steps", "6", "--sft-examples", "64", "--episodes", "64"]
 SMALL += ["--eval-episodes", "16", "--episodes-per-update", "16", "--log-interval", "1", "--verifier-arg", "digits=1"]
 POLES = """
 import os
@@ -97,7 +97,7 @@ def test_every_agent_has_its_row_and_every_seed_its_run(compared):
 def test_all_runs_start_from_one_checkpoint_and_get_equal_budgets(compared):
     folder, report = compared
     warm = json.loads((folder / "warm" / "result.json").read_text())
-    assert warm["steps"] == 30
+    assert warm["steps"] == 6
     initial = {(run["seed"], run["initial"]) for run in report["runs"]}
     assert len(initial) == 2  # the episodes of an evaluation depend on the seed alone
     assert (0, warm["eval"]["success_rate"]) in initial
