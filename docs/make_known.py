@@ -1,36 +1,124 @@
-"""Writes scripts/console/known.json: what `--help` and shell completion show without importing the packages."""
+"""Writes what others show of the packages: scripts/console/known.json (`--help`, completion) and docs/settings.md."""
+
+from __future__ import annotations
 
 import json
+import re
+from collections import Counter
+from pathlib import Path
+from typing import Any
 
 from _rlenv_benchmarks import BENCHMARKS
 from _rlenv_labs import LABS
 from _rlenv_scripts.console.completions import FILE
 from _rlenv_scripts.main import COMMANDS, main
-from _rlenv_scripts.setup.defaults import agent_settings, shown_default
-from _rlenv_scripts.setup.options import Setting
+from _rlenv_scripts.setup.defaults import NOT_SETTINGS, keywords
 from click import Context
 
-from agents import AGENTS
+from agents import AGENTS, Agent
 from agents.core import sb3_names, trl_names
+from agents.core.settings import Setting, default_of
 from agents.policies import NAMES
+from rlenv.envs.task import TextGenTask
+
+PAGE = Path(__file__).with_name("settings.md")
+KINDS = {"control": "control", "language-model": "text"}  # of policies, and how --help calls them
 
 
 def content() -> str:
-    """Return the text of the file."""
-    options = [option for name in COMMANDS for option in main.get_command(Context(main), name).params]
-    settings = {str(one.name) for one in options if isinstance(one, Setting) and one.show_default is None}
-    agents_own = {name for cls in AGENTS.values() for name in agent_settings(cls)}
+    """Return the text of known.json."""
+    options = {option.name for name in COMMANDS for option in main.get_command(Context(main), name).params}
+    defaults = {name: str(default) for name, default in keywords(TextGenTask).items() if default is not None}
     found = {
         "agents": list(AGENTS),
         "policies": list(NAMES),
         "labs": LABS,
         "benchmarks": {name: about for name, (_, about) in BENCHMARKS.items()},
-        "agent_args": sorted(agents_own - {str(one.name) for one in options}),
+        "agent_args": sorted(declared().keys() - options),
         "foreign": sorted({*trl_names.ALL, *sb3_names.SAID}),
-        "defaults": {name: shown_default(name) for name in sorted(settings)},
+        "settings": {name: option(name) for name, one in declared().items() if any(x.commands for x in one.values())},
+        "defaults": {name: default for name, default in defaults.items() if name not in Agent.declared},
     }
-    return json.dumps(found, indent=1) + "\n"
+    return json.dumps(found, indent=1, ensure_ascii=False) + "\n"
+
+
+def declared() -> dict[str, dict[str, Setting]]:
+    """Return the declarations of each setting, by agent; first those that only some have."""
+    names = [name for cls in AGENTS.values() for name in cls.declared if name not in Agent.declared]
+    names += [name for name in Agent.declared if name not in NOT_SETTINGS]
+    return {
+        name: {agent: cls.declared[name] for agent, cls in AGENTS.items() if name in cls.declared} for name in names
+    }
+
+
+def option(name: str) -> dict[str, Any]:
+    """Return what the option of a setting needs."""
+    of_agents = declared()[name]
+    first = next(iter(of_agents.values()))
+    facts = {"type": first.kind, "default": shown_default(name), "help": about(of_agents)}
+    return facts | {"heading": first.heading, "commands": first.commands}
+
+
+def about(of_agents: dict[str, Setting]) -> str:
+    """Return the help of an option, with the agents that have the setting if others do not."""
+    said = {agent: one.help[:-1] for agent, one in of_agents.items()}
+    choices = {agent: "" if one.choices is None else f": {one.allowed}" for agent, one in of_agents.items()}
+    if len(of_agents) == len(AGENTS):
+        return next(f"{said[agent]}{choices[agent]}." for agent in AGENTS)
+    return " ".join(f"{said[agent]}, of {agent}{choices[agent]}." for agent in of_agents)
+
+
+def shown_default(name: str) -> str:
+    """Return the default of a setting for `--help`: the constructors', and for None the one of each kind of policy."""
+    of_agents = declared()[name]
+    first, values = next(iter(of_agents.values())), {agent: one.default for agent, one in of_agents.items()}
+    if first.shown:
+        return first.shown
+    if first.by_kind:
+        return ", ".join(f"{_usual(name, kind)} for {said}" for kind, said in KINDS.items())
+    if len(set(values.values())) == 1:
+        return str(first.default)
+    return ", ".join(f"{value} for {agent}" for agent, value in values.items())
+
+
+def _usual(name: str, kind: str) -> str:
+    """Return the default of most agents with this kind of policy."""
+    takers = [cls for cls in AGENTS.values() if name in cls.declared]
+    [(value, count), *_] = Counter(default_of(name, cls, kind) for cls in takers).most_common()
+    return f"{value:g}" + ("" if count == len(takers) else " (most agents)")
+
+
+def page() -> str:
+    """Return docs/settings.md with the tables of the settings that every agent has, and of those that some have."""
+    text = PAGE.read_text(encoding="utf-8")
+    for name, table in {"every": every(), "some": some()}.items():
+        marks = re.compile(rf"(<!-- {name} -->\n).*?(<!-- end of {name} -->)", re.DOTALL)
+        text = marks.sub(lambda found, table=table: f"{found[1]}{table}\n{found[2]}", text)
+    return text
+
+
+def every() -> str:
+    """Return the table of the settings that every agent has."""
+    rows = ["| setting | default | allowed | |", "|---|---|---|---|"]
+    for name, one in Agent.declared.items():
+        default = shown_default(name) if name in declared() else f"`{one.usual}`"
+        rows.append(f"| `{name}` | {default} | {one.allowed} | {one.about} |")
+    return "\n".join(rows)
+
+
+def some() -> str:
+    """Return the table of the settings that some agents have; a row for those with the same default and meaning."""
+    rows = ["| setting | agents | default | allowed | |", "|---|---|---|---|---|"]
+    for name, of_agents in declared().items():
+        alike: dict[str, list[str]] = {}
+        for agent, one in of_agents.items():
+            said = f"{one.usual} | {one.allowed} | {one.about}"
+            alike.setdefault(said, []).append(f"`{agent}`")
+        if name not in Agent.declared:
+            rows += [f"| `{name}` | {', '.join(agents)} | {said} |" for said, agents in alike.items()]
+    return "\n".join(rows)
 
 
 if __name__ == "__main__":
     FILE.write_text(content(), encoding="utf-8")
+    PAGE.write_text(page(), encoding="utf-8")

@@ -21,10 +21,7 @@ from gymnasium.vector.utils import batch_space
 from torch import nn
 
 from agents import Agent, Batch, Policy, Rollout
-from agents.core.defaults import DEFAULTS
 from agents.policies.base import choose
-
-DEFAULTS["table"] = {"Agent": {"gamma": 1.0, "learning_rate": 0.05, "episodes_per_update": 4, "num_envs": 4}}
 
 
 @dataclass(frozen=True)
@@ -82,6 +79,7 @@ class TablePolicy(Policy):
     """
 
     kind = "table"
+    defaults = {"gamma": 1.0, "learning_rate": 0.05, "episodes_per_update": 4, "num_envs": 4}
 
     def __init__(self, logits: torch.Tensor, copies: int = 1) -> None:
         super().__init__()

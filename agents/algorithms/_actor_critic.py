@@ -2,22 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Unpack
-
 import torch
 from typing_extensions import override
 
-from ..core.checks import check_number
 from ..core.rollout import Rollout
-from ..core.settings import AgentSettings
+from ..core.settings import ANY, Given, setting
 from ..estimators.returns import generalized_advantage
 from ..trainer.agent import Agent
-
-
-class ActorCriticSettings(AgentSettings, total=False):
-    """Keyword arguments of `ActorCritic`."""
-
-    gae_lambda: float | None
 
 
 class ActorCritic(Agent):
@@ -27,21 +18,15 @@ class ActorCritic(Agent):
 
     V(s_{t+1}) is 0 after a step that terminated the episode and the critic's value after one that truncated it.
 
-    Args:
-        policy: on a language model the critic is a head on the policy's trunk that leaves the trunk alone, or, with
-            `policy_kwargs={"critic": "separate"}`, a separate copy of the model.
-        gae_lambda: λ, 0 (one-step error) to 1 (return less value). None: 0.95 for PPO on control, else 1.
+    On a language model the critic is a head on the policy's trunk that leaves the trunk alone, or, with
+    `policy_kwargs={"critic": "separate"}`, a separate copy of the model.
     """
 
     uses_critic = True
 
-    def __init__(
-        self, policy: Any, env: Any, *, gae_lambda: float | None = None, **settings: Unpack[AgentSettings]
-    ) -> None:
-        if gae_lambda is not None:
-            check_number("gae_lambda", gae_lambda, low=0.0, high=1.0)
-        super().__init__(policy, env, **settings)
-        self.gae_lambda = check_number("gae_lambda", self.or_default("gae_lambda", gae_lambda), low=0.0, high=1.0)
+    gae_lambda: Given[float | None, float] = setting(
+        default=None, by_kind={ANY: 1.0}, range="[0, 1]", help="λ, from 0 (one-step error) to 1 (return less value)."
+    )
 
     @override
     def advantages(self, rollout: Rollout) -> torch.Tensor:

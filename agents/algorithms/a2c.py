@@ -13,8 +13,6 @@ class A2C(ActorCritic):
 
     The paper uses n-step returns, this class generalized advantages over whole episodes; λ = 1 is the paper's with n
     equal to the length of the episode.
-
-    Arguments: those of `ActorCritic`.
     """
 
     name = "a2c"

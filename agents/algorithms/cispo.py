@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Unpack
 
 import torch
 from typing_extensions import override
 
-from ..core.checks import check_choice, check_number
 from ..core.rollout import Batch, Rollout
+from ..core.settings import setting
 from ..estimators import aggregation, losses, returns, scaling
-from ..trainer.proximal import PassesAgent, PassesSettings
+from ..trainer.proximal import PassesAgent
 
 
 class CISPO(PassesAgent):
@@ -23,12 +22,7 @@ class CISPO(PassesAgent):
     REINFORCE with a truncated importance weight, which is a constant (sg): unlike with PPO's clip, every step keeps a
     gradient, also one whose probability has changed much. The weight has no lower bound, as in the paper.
 
-    Args:
-        max_ratio: ρ_max, the paper's 1 + ε_high, at least 1. The paper gives no figure; 5 is that of Khatri et al. 2025
-            (arXiv:2510.13786).
-        scale: whose standard deviation divides: "group", or "batch" for that of all rewards of the rollout, as in
-            arXiv:2510.13786.
-        settings: those of `PassesAgent`; `group_size` is at least 2. Without groups, the rollout is one group.
+    `group_size` is at least 2. Without groups, the rollout is one group.
     """
 
     name = "cispo"
@@ -36,18 +30,18 @@ class CISPO(PassesAgent):
     compares_groups = True
     weights = staticmethod(aggregation.token_mean)
 
-    def __init__(
-        self,
-        policy: Any,
-        env: Any,
-        *,
-        max_ratio: float = 5.0,
-        scale: str = "group",
-        **settings: Unpack[PassesSettings],
-    ) -> None:
-        self.max_ratio = check_number("max_ratio", max_ratio, low=1.0)
-        self.scale = check_choice("scale", scale, scaling.SCALES)
-        super().__init__(policy, env, **settings)
+    max_ratio: float = setting(
+        default=5.0,
+        range="[1, inf)",
+        help="ρ_max, the paper's 1 + ε_high.",
+        more="The paper gives no figure; 5 is that of Khatri et al. 2025 (arXiv:2510.13786).",
+    )
+    scale: str = setting(
+        default="group",
+        choices=scaling.SCALES,
+        help="Whose standard deviation divides.",
+        more='"batch" for that of all rewards of the rollout, as in arXiv:2510.13786.',
+    )
 
     @override
     def advantages(self, rollout: Rollout) -> torch.Tensor:

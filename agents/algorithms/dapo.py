@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, Unpack
 
 import torch
+from gymnasium.vector import VectorEnv
 from stable_baselines3.common.callbacks import BaseCallback
 from typing_extensions import override
 
-from ..core.checks import Scheduled, check_count, check_flag
+from ..core.checks import Scheduled
 from ..core.rollout import NOT_APPLICABLE, Batch, Rollout, join
+from ..core.settings import setting
 from ..estimators import aggregation, returns, scaling
 from ..rollouts.envs.make_envs import step_limit
-from ..trainer.proximal import ClipSettings, ProximalAgent
+from ..trainer.proximal import ProximalAgent
 
 
 class DAPO(ProximalAgent):
@@ -27,15 +28,7 @@ class DAPO(ProximalAgent):
     changes nothing. Metrics of the rollout (rewards, success) are of all episodes collected, those of training of the
     ones kept.
 
-    Args:
-        clip_range_high: ε_high; above ε_low, unlikely actions become likely sooner.
-        max_rounds: collections per update, at least 1; 1 resamples nothing.
-        overlong_buffer: last steps of the longest episode possible that cost up to 1 (eq. 13), 0 for none; the paper
-            takes a fifth. Off by default, since the correct answer of a short task may be as long as allowed.
-        mask_truncated: whether episodes that were cut off are left out of the loss ("overlong filtering", section 3.4);
-            their rewards still count in their group. Not for control, where the best episodes are cut off.
-        max_steps: the longest episode possible, for `overlong_buffer`. None: what the environment allows.
-        settings: `group_size` is at least 2. Without groups, the rollout is one group.
+    `group_size` is at least 2. Without groups, the rollout is one group.
     """
 
     name = "dapo"
@@ -43,28 +36,35 @@ class DAPO(ProximalAgent):
     compares_groups = True
     weights = staticmethod(aggregation.token_mean)
 
-    def __init__(
-        self,
-        policy: Any,
-        env: Any,
-        *,
-        clip_range_high: Scheduled = 0.28,
-        max_rounds: int = 4,
-        overlong_buffer: int = 0,
-        mask_truncated: bool = False,
-        max_steps: int | None = None,
-        **settings: Unpack[ClipSettings],
-    ) -> None:
-        self.max_rounds = check_count("max_rounds", max_rounds)
-        self.overlong_buffer = check_count("overlong_buffer", overlong_buffer, low=0)
-        self.mask_truncated = check_flag("mask_truncated", mask_truncated)
-        super().__init__(policy, env, clip_range_high=clip_range_high, **settings)
-        self.max_steps = max_steps
-        self.longest = step_limit(self.env, max_steps, "max_steps") if overlong_buffer else 0
-        if overlong_buffer > self.longest:
+    clip_range_high: Scheduled = setting(
+        default=0.28, shown="", help="ε_high; above ε_low, unlikely actions become likely sooner."
+    )
+    max_rounds: int = setting(default=4, help="Collections per update; 1 resamples nothing.")
+    overlong_buffer: int = setting(
+        default=0,
+        range="[0, inf)",
+        help="Last steps of the longest episode possible that cost up to 1 (eq. 13), 0 for none.",
+        more="The paper takes a fifth. Off by default, since the correct answer of a short task may be as long as "
+        "allowed.",
+    )
+    mask_truncated: bool = setting(
+        default=False,
+        help='Leave episodes that were cut off out of the loss ("overlong filtering", section 3.4).',
+        more="Their rewards still count in their group. Not for control, where the best episodes are cut off.",
+    )
+    max_steps: int | None = setting(
+        default=None, shown="what the environment allows", help="The longest episode possible, for `overlong_buffer`."
+    )
+
+    @override
+    def use_env(self, env: VectorEnv, group_size: int | None = None) -> None:
+        longest = step_limit(env, self.max_steps, "max_steps") if self.overlong_buffer else 0
+        if self.overlong_buffer > longest:
             raise ValueError(
-                f"overlong_buffer must be at most the {self.longest} steps possible, got {overlong_buffer}"
+                f"overlong_buffer must be at most the {longest} steps possible, got {self.overlong_buffer}"
             )
+        super().use_env(env, group_size)
+        self.longest = longest
 
     @override
     def collect_rollout(self, callback: BaseCallback) -> Rollout | None:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, Unpack
-
 import torch
+from gymnasium.vector import VectorEnv
 from typing_extensions import override
 
 from ..core.rollout import Rollout
+from ..core.settings import setting
 from ..estimators import aggregation, baselines, returns
 from ..rollouts.envs.make_envs import step_limit
-from ..trainer.proximal import ProximalAgent, ProximalSettings
+from ..trainer.proximal import ProximalAgent
 
 
 class DrGRPO(ProximalAgent):
@@ -20,9 +20,7 @@ class DrGRPO(ProximalAgent):
 
     The mean includes the episode itself, which scales the gradient by exactly (K-1)/K; so does L_max, by 1/L_max.
 
-    Args:
-        max_steps: L_max, a constant. None: the longest episode that the environment allows.
-        settings: `group_size` is at least 2. Without groups, the rollout is one group.
+    `group_size` is at least 2. Without groups, the rollout is one group.
 
     Raises:
         ValueError: if `max_steps` is needed but not given.
@@ -32,12 +30,15 @@ class DrGRPO(ProximalAgent):
     default_group_size = 4
     compares_groups = True
 
-    def __init__(
-        self, policy: Any, env: Any, *, max_steps: int | None = None, **settings: Unpack[ProximalSettings]
-    ) -> None:
-        super().__init__(policy, env, **settings)
-        self.max_steps = max_steps
-        self.longest = step_limit(self.env, max_steps, "max_steps")
+    max_steps: int | None = setting(
+        default=None, shown="the longest episode that the environment allows", help="L_max, a constant."
+    )
+
+    @override
+    def use_env(self, env: VectorEnv, group_size: int | None = None) -> None:
+        longest = step_limit(env, self.max_steps, "max_steps")
+        super().use_env(env, group_size)
+        self.longest = longest
 
     @override
     def weights(self, mask: torch.Tensor) -> torch.Tensor:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Unpack
-
 import torch
 from typing_extensions import override
 
-from ..core.checks import check_choice
 from ..core.rollout import Rollout
+from ..core.settings import setting
 from ..estimators import aggregation, returns, scaling
-from ..trainer.proximal import ProximalAgent, ProximalSettings
+from ..trainer.proximal import ProximalAgent
 
 
 class GRPO(ProximalAgent):
@@ -23,10 +21,7 @@ class GRPO(ProximalAgent):
     almost always or almost never solved, and 1/T_i punishes long wrong answers less than short ones. The paper's KL
     anchor is `kl_estimator="k3", kl_in="loss"`.
 
-    Args:
-        scale: whose standard deviation divides: "group", or "batch" for that of all rewards of the rollout (Liu et al.
-            2025, "Lite PPO", arXiv:2508.08221), which removes the first bias but for a common factor.
-        settings: those of `ProximalAgent`; `group_size` is at least 2. Without groups, the rollout is one group.
+    `group_size` is at least 2. Without groups, the rollout is one group.
     """
 
     name = "grpo"
@@ -34,9 +29,13 @@ class GRPO(ProximalAgent):
     compares_groups = True
     weights = staticmethod(aggregation.sequence_mean)
 
-    def __init__(self, policy: Any, env: Any, *, scale: str = "group", **settings: Unpack[ProximalSettings]) -> None:
-        self.scale = check_choice("scale", scale, scaling.SCALES)
-        super().__init__(policy, env, **settings)
+    scale: str = setting(
+        default="group",
+        choices=scaling.SCALES,
+        help="Whose standard deviation divides.",
+        more='"batch" for that of all rewards of the rollout (Liu et al. 2025, "Lite PPO", arXiv:2508.08221), which '
+        "removes the first bias but for a common factor.",
+    )
 
     @override
     def advantages(self, rollout: Rollout) -> torch.Tensor:

@@ -2,23 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, Unpack
-
 import torch
 from typing_extensions import override
 
 from ..core.checks import Scheduled
 from ..core.rollout import Batch
+from ..core.settings import setting
 from ..estimators import losses
-from ..trainer.proximal import PassesSettings
 from .grpo import GRPO
-
-
-class GSPOSettings(PassesSettings, total=False):
-    """Keyword arguments of the parents of `GSPO` with the same defaults."""
-
-    max_ratio: float | None
-    scale: str
 
 
 class GSPO(GRPO):
@@ -29,26 +20,16 @@ class GSPO(GRPO):
 
     GRPO with one ratio for the whole episode: it is clipped, or not, as a whole, as it is rewarded. With one pass in
     one part s_i = 1, and the gradient is that of GRPO; the paper takes four parts (`num_minibatches=4`).
-
-    Args:
-        clip_range: ε_low. The default is the paper's: 1/T_i in the exponent keeps s_i near 1 in long episodes. Short
-            ones and learning rates far above 1e-6 need a wider range.
-        clip_range_high: ε_high.
-        settings: those of `GRPO`.
     """
 
     name = "gspo"
 
-    def __init__(
-        self,
-        policy: Any,
-        env: Any,
-        *,
-        clip_range: Scheduled = 3e-4,
-        clip_range_high: Scheduled = 4e-4,
-        **settings: Unpack[GSPOSettings],
-    ) -> None:
-        super().__init__(policy, env, clip_range=clip_range, clip_range_high=clip_range_high, **settings)
+    clip_range = setting(
+        default=3e-4,
+        help="ε_low, the paper's: 1/T_i in the exponent keeps s_i near 1 in long episodes.",
+        more="Short ones and learning rates far above 1e-6 need a wider range.",
+    )
+    clip_range_high: Scheduled = setting(default=4e-4, shown="", help="ε_high.")
 
     @override
     def compared(self, log_probs: torch.Tensor, batch: Batch) -> torch.Tensor:

@@ -4,20 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any, Unpack
 
 import torch
 from typing_extensions import override
 
-from ..core.checks import Scheduled, check_flag, check_schedule
+from ..core.checks import Scheduled
 from ..core.rollout import Batch, Rollout
+from ..core.settings import setting
 from ..estimators import aggregation, losses, scaling
-from ..trainer.proximal import ProximalAgent, ProximalSettings
-from ._actor_critic import ActorCritic, ActorCriticSettings
-
-
-class PPOSettings(ProximalSettings, ActorCriticSettings, total=False):
-    """Keyword arguments of the parents of `PPO`."""
+from ..trainer.proximal import ProximalAgent
+from ._actor_critic import ActorCritic
 
 
 class PPO(ProximalAgent, ActorCritic):
@@ -27,32 +23,26 @@ class PPO(ProximalAgent, ActorCritic):
 
     Its mini-batches are random steps of the rollout; for a language model, whose steps are evaluated in one pass per
     episode, whole episodes. So `surrogate` and `compared` may get steps as episodes of length 1.
-
-    Args:
-        normalize_advantage: whether Â is whitened over the rollout, once, before the rollout is split. This is common,
-            and biases the gradient by a common factor and offset.
-        clip_range_vf: how far the critic's value may move from the old one before its error has no gradient, above 0;
-            a number or a function of the remaining progress. None for no limit. Not in the paper, but in its first
-            implementation.
     """
 
     name = "ppo"
     weights = staticmethod(aggregation.token_mean)
 
-    def __init__(
-        self,
-        policy: Any,
-        env: Any,
-        *,
-        normalize_advantage: bool = True,
-        clip_range_vf: Scheduled | None = None,
-        **settings: Unpack[PPOSettings],
-    ) -> None:
-        if clip_range_vf is not None:
-            check_schedule("clip_range_vf", clip_range_vf, low=0.0, above=True)
-        super().__init__(policy, env, **settings)  # type: ignore[misc]  # those of ActorCritic come next in line
-        self.normalize_advantage = check_flag("normalize_advantage", normalize_advantage)
-        self.clip_range_vf = clip_range_vf
+    num_epochs = setting(default=None, by_kind={"control": 4, "language-model": 2})
+    num_minibatches = setting(default=None, by_kind={"control": 4, "language-model": 2})
+    gae_lambda = setting(default=None, by_kind={"control": 0.95})
+    normalize_advantage: bool = setting(
+        default=True,
+        help="Whether Â is whitened over the rollout, once, before the rollout is split.",
+        more="This is common, and biases the gradient by a common factor and offset.",
+    )
+    clip_range_vf: Scheduled | None = setting(
+        default=None,
+        range="(0, inf)",
+        help="How far the critic's value may move from the old one before its error has no gradient.",
+        more="A number or a function of the remaining progress; None for no limit. Not in the paper, but in its first "
+        "implementation.",
+    )
 
     @override
     def prepare(self, rollout: Rollout) -> Batch:

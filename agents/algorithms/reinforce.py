@@ -6,6 +6,7 @@ import torch
 from typing_extensions import override
 
 from ..core.rollout import Rollout
+from ..core.settings import setting
 from ..estimators import aggregation, returns
 from ..trainer.agent import Agent
 
@@ -16,12 +17,12 @@ class Reinforce(Agent):
         A_{i,t} = R_i        L = - 1/N Σ_i Σ_t A_{i,t} log π(a_{i,t} | s_{i,t})
 
     Unbiased for the expected (discounted) return, with the highest variance of the family.
-
-    Arguments: those of `Agent`.
     """
 
     name = "reinforce"
     weights = staticmethod(aggregation.sequence_sum)
+    gamma = setting(default=None, by_kind={"control": 1.0})
+    learning_rate = setting(default=None, by_kind={"control": 3e-3})
 
     @override
     def advantages(self, rollout: Rollout) -> torch.Tensor:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Unpack
+from typing import Any
 
 import torch
 from typing_extensions import override
 
-from ..core.checks import check_choice
 from ..core.rollout import Rollout
-from ..core.settings import AgentSettings
+from ..core.settings import setting
 from ..estimators import aggregation, returns
 from ..estimators.baselines import BASELINES, RunningMean
 from ..trainer.agent import Agent
@@ -23,12 +22,6 @@ class ReinforceBaseline(Agent):
 
         A_{i,t} = G_{i,t} - b_{i,t}        L = - 1/N Σ_i Σ_t A_{i,t} log π(a_{i,t} | s_{i,t})
 
-    Args:
-        baseline: "none", "running-mean", "batch-mean", "group-mean", "leave-one-out" or "value"; the table in
-            `estimators/baselines.py` says what each is and whether it biases the gradient.
-        returns: "return-to-go" (G_t = Σ_{k≥t} γ^{k-t} r_k) or "episode" (R at every step). With γ < 1 the former
-            leaves out the factor γ^t of the exact gradient, as the field does.
-
     Raises:
         ValueError: for an unknown baseline or return, or a group baseline over groups of one.
     """
@@ -37,20 +30,27 @@ class ReinforceBaseline(Agent):
     weights = staticmethod(aggregation.sequence_sum)
     default_group_size = 4
 
-    def __init__(
-        self,
-        policy: Any,
-        env: Any,
-        *,
-        baseline: str = "leave-one-out",
-        returns: str = "return-to-go",
-        **settings: Unpack[AgentSettings],
-    ) -> None:
-        self.baseline = check_choice("baseline", baseline, BASELINES)
-        self.returns = check_choice("returns", returns, RETURNS)
-        self.uses_critic, self.compares_groups = baseline == "value", baseline in OF_A_GROUP
-        super().__init__(policy, env, **settings)
-        self.subtracted = BASELINES[baseline]()
+    baseline: str = setting(
+        default="leave-one-out",
+        choices=BASELINES,
+        commands=("train",),
+        help="What is subtracted.",
+        more="The table in `estimators/baselines.py` says what each is and whether it biases the gradient.",
+    )
+    returns: str = setting(
+        default="return-to-go",
+        choices=RETURNS,
+        commands=("train",),
+        help="The return of a step.",
+        more="G_t = Σ_{k≥t} γ^{k-t} r_k, or R at every step. With γ < 1 the former leaves out the factor γ^t of the "
+        "exact gradient, as the field does.",
+    )
+
+    @override
+    def use_settings(self) -> None:
+        super().use_settings()
+        self.uses_critic, self.compares_groups = self.baseline == "value", self.baseline in OF_A_GROUP
+        self.subtracted = BASELINES[self.baseline]()
 
     @override
     def advantages(self, rollout: Rollout) -> torch.Tensor:

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, Unpack
-
 import torch
 from typing_extensions import override
 
-from ..core.checks import check_choice
 from ..core.rollout import Rollout
+from ..core.settings import setting
 from ..estimators import aggregation, returns, scaling
 from ..estimators.baselines import BASELINES
-from ..trainer.proximal import ProximalAgent, ProximalSettings
-
-ALLOWED = ("none", "group-mean")
+from ..trainer.proximal import ProximalAgent
 
 
 class ReinforcePlusPlus(ProximalAgent):
@@ -25,20 +21,24 @@ class ReinforcePlusPlus(ProximalAgent):
     The anchor's KL is part of the return (`kl_in="reward"`), token by token. All prompts share one mean and one
     standard deviation, so easy prompts do not gain weight as they do from a group's own standard deviation. Both are
     taken after b, so that groups of equal returns also have advantages, unless all returns are equal.
-
-    Args:
-        baseline: b, "none" or, for the paper's REINFORCE++-baseline, "group-mean"; that takes `group_size` of at
-            least 2.
     """
 
     name = "reinforce-plus-plus"
     weights = staticmethod(aggregation.token_mean)
 
-    def __init__(self, policy: Any, env: Any, *, baseline: str = "none", **settings: Unpack[ProximalSettings]) -> None:
-        self.baseline = check_choice("baseline", baseline, ALLOWED)
-        self.compares_groups = baseline == "group-mean"
-        super().__init__(policy, env, **settings)
-        self.subtracted = BASELINES[baseline]()
+    baseline: str = setting(
+        default="none",
+        choices=("none", "group-mean"),
+        commands=("train",),
+        help="What is subtracted.",
+        more='b; "group-mean" for the paper\'s REINFORCE++-baseline, which takes `group_size` of at least 2.',
+    )
+
+    @override
+    def use_settings(self) -> None:
+        super().use_settings()
+        self.compares_groups = self.baseline == "group-mean"
+        self.subtracted = BASELINES[self.baseline]()
 
     @override
     def advantages(self, rollout: Rollout) -> torch.Tensor:

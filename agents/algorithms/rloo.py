@@ -19,7 +19,7 @@ class RLOO(Agent):
     subtracted after it, it would have no baseline. The whole episode is one action, so A_i is the advantage of each of
     its steps. If none of the others has a verdict, the baseline is 0.
 
-    Arguments: those of `Agent`; `group_size` (K) is at least 2. Without groups, the rollout is one group.
+    `group_size` (K) is at least 2. Without groups, the rollout is one group.
     """
 
     name = "rloo"

@@ -26,7 +26,6 @@ from gymnasium.vector import VectorEnv
 
 from ..core.errors import DivergedError
 from ..core.files import MANIFEST, check_seal, read_table, reading, seal, whole_folder, write_folder
-from ..core.settings import NOT_SAVED
 from ..distributed.shards import local
 from ..policies import KINDS, Policy, SavedPolicy
 from .declared import Count, misfit
@@ -253,8 +252,6 @@ def read_facts(path: Path) -> Facts:
         raise ValueError(f"{file!r} is damaged: its env_kwargs are missing")
     if facts["policy_kind"] not in KINDS:
         raise ValueError(f"{file!r} names the unknown kind of policy {facts['policy_kind']!r:.80}")
-    if foreign := sorted(facts["settings"].keys() & {"policy", "env", *NOT_SAVED}):
-        raise ValueError(f"{file!r} is damaged: {', '.join(foreign)} is not a setting that it keeps")
     return cast(Facts, facts)
 
 

@@ -1,151 +1,306 @@
-"""The keyword arguments of the agents: their types, their full signature, and what is said about an unknown one."""
+"""Settings: the keyword arguments of a class, each declared once, in a class body.
+
+    class Halved(Reinforce):
+        factor: float = setting(default=0.5, above=0, high=1, help="Of the advantages.")
+
+The constructor takes `factor`, checks it and sets the attribute. The signature, the table under the docstring, what a
+checkpoint keeps, the options of commands and the table in docs/settings.md come from the declaration.
+"""
 
 from __future__ import annotations
 
 import difflib
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+import math
+import textwrap
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields
 from numbers import Integral, Real
-from typing import Any, TypedDict, TypeVar
-
-import torch
+from typing import Any, ClassVar, Generic, Self, TypeVar, dataclass_transform, overload
 
 from . import sb3_names, trl_names
+from .checks import check_choice, check_count, check_flag, check_number, check_schedule
 
-T = TypeVar("T")
-
-
-class LearnerSettings(TypedDict, total=False):
-    """Keyword arguments that say how every agent learns; see `AgentSettings`."""
-
-    learning_rate: float | Callable[[float], float] | None
-    lr_schedule: str
-    warmup_updates: int
-    weight_decay: float
-    adam_beta1: float
-    adam_beta2: float
-    adam_eps: float
-    gamma: float | None
-    normalize_rewards: bool
-    max_grad_norm: float
-    ent_coef: float
-    vf_coef: float
-    kl_coef: float
-    kl_estimator: str
-    kl_in: str
-    micro_batch_size: int | None
-    micro_batch_tokens: int | None
-    skip_idle_rows: bool
+ANY = "any"  # in `by_kind`: every kind of policy that is not named
+WIDTH = 116
+G = TypeVar("G")
+V = TypeVar("V")
 
 
-class AgentSettings(LearnerSettings, total=False):
-    """Keyword arguments of every agent; the constructors of `Agent` and `Learner` have the defaults.
+class Given(Generic[G, V]):
+    """The type of an attribute that is given as G and kept as V, in annotations only."""
+
+    @overload
+    def __get__(self, instance: None, owner: type) -> Self: ...
+    @overload
+    def __get__(self, instance: object, owner: type) -> V: ...
+    def __get__(self, instance: Any, owner: type) -> Any:
+        """Tell type checkers what is kept."""
+        raise NotImplementedError
+
+    def __set__(self, instance: object, value: G) -> None:
+        """Tell type checkers what is given."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setting:
+    """What is declared of a setting.
 
     Attributes:
-        env_kwargs: for the environment's constructor, if `env` is an id.
-        policy_kwargs: for the policy's constructor.
-        learning_rate: of Adam; a number or a function of the remaining progress (1 to 0).
-        lr_schedule: "linear" or "cosine" (a number falls to 0 over `learn`), or "constant".
-        warmup_updates: updates in which the learning rate rises linearly from 0 to its schedule.
-        weight_decay: AdamW's; norms and biases are spared.
-        adam_beta1: decay of Adam's mean of the gradient.
-        adam_beta2: decay of Adam's mean of its square.
-        adam_eps: added to the root of that mean.
-        episodes_per_update: N, finished episodes per rollout; by default fewer if `learn` gets few steps.
-        num_envs: B, slots of the environment; by default at most N.
-        group_size: K, episodes that share a prompt, for environments with groups. None: the algorithm's default.
-        gamma: discount γ, 0 to 1.
-        normalize_rewards: divide rewards by the running standard deviation of the discounted return, in updates only;
-            see `reward_scale.py`.
-        max_grad_norm: the policy's and the critic's gradient are each clipped to this norm.
-        ent_coef: c_H, weight of the entropy, at least 0.
-        vf_coef: c_V, weight of the critic's loss, at least 0; no effect without a critic.
-        kl_coef: β of the KL anchor, at least 0; see `kl_anchor.Anchor`.
-        kl_estimator: "k1", "k2", "k3" or "exact".
-        kl_in: "reward" or "loss".
-        micro_batch_size: rows per pass of the policy, the critic or the reference: episodes, or steps in PPO's
-            mini-batches for control. None for all. Does not change the gradient.
-        micro_batch_tokens: the same in tokens, prompts included (in steps, for environments without text).
-        max_failed_share: training stops with a `VerifierError` once the verifier failed (timeouts and errors) on more
-            than this share of the last hundred episodes or more. Rewards that are not finite count as errors.
-        skip_idle_rows: skip the training pass of episodes whose advantages are all zero, if no other term of the loss
-            needs it. Does not change the gradient.
-        seed: of the policy's initial weights, the environment and the sampling of actions.
-        device: "auto", "cpu", "cuda", ...
-        shard: of several processes, each holds a part of the weights, gradients and optimizer state of a language
-            model (FSDP2); see `policies/language/sharded.py`. Does not change the gradient.
-        sharded_checkpoints: with `shard`, each process writes its part of a checkpoint; otherwise, the main process
-            puts weights and optimizer state together in its memory. Both load on any number of processes.
-        tensorboard_log: folder for TensorBoard, None for no log.
-        verbose: 1 prints a table every `log_interval` updates.
-
-    None stands for a default that depends on the kind of policy (`defaults.py`), unless said otherwise.
+        name: of the argument and the attribute.
+        type: the annotation, which says how values are checked; of `Given`, the first part.
+        default: of the constructor. None stands for `by_kind`, or for what `shown` says.
+        by_kind: the defaults that depend on the kind of policy (`Policy.kind`, or `ANY`).
+        range: of numbers, "[0, 1)" for at least 0 and below 1; "inf" for no limit. By default any, and counts from 1.
+        choices: the allowed names.
+        checked: whether `check` does so; otherwise `use_settings`, for what depends on other settings.
+        help: one sentence.
+        more: what only Python's reader needs.
+        saved: whether a checkpoint keeps it; not what says where and how an agent runs, rather than how it learns.
+        commands: those of "train", "compare" and "sft" that have an option for it; others take `--agent-arg`.
+        heading: of that option in `--help`.
+        shown: how the default is described, if not by its value.
     """
 
-    env_kwargs: Mapping[str, Any] | None
-    policy_kwargs: Mapping[str, Any] | None
-    episodes_per_update: int | None
-    num_envs: int | None
-    group_size: int | None
-    max_failed_share: float
-    seed: int
-    device: str | torch.device
-    shard: bool
-    sharded_checkpoints: bool
-    tensorboard_log: str | None
-    verbose: int
+    name: str
+    type: str
+    default: Any = None
+    by_kind: Mapping[str, Any] = field(default_factory=dict)
+    range: str = ""
+    choices: Iterable[str] | None = None
+    checked: bool = True
+    help: str = ""
+    more: str = ""
+    saved: bool = True
+    commands: tuple[str, ...] = ()
+    heading: str = "Updates"
+    shown: str = ""
+
+    @property
+    def kind(self) -> str:
+        """Whether values are "bool", "int", "float", "schedule" (a number, or a function of progress) or "other"."""
+        words = self.type.replace("|", " ").split()
+        if "Scheduled" in words or "Callable" in self.type:
+            return "schedule"
+        return next((kind for kind in ("bool", "int", "float") if kind in words), "other")
+
+    def check(self, value: Any) -> Any:
+        """Return a value as the type's.
+
+        Raises:
+            ValueError: naming the setting, the value and what is allowed.
+        """
+        if not self.checked or (value is None and "None" in self.type):
+            return value
+        if self.kind == "bool":
+            return check_flag(self.name, value)
+        if self.kind == "other":
+            return value if self.choices is None else check_choice(self.name, value, self.choices)
+        low, high, above, below = self._bounds
+        if self.kind == "int":
+            return check_count(self.name, value, int(low), None if high == math.inf else int(high))
+        check = check_schedule if self.kind == "schedule" else check_number
+        return check(self.name, value, low=low, high=high, above=above, below=below)
+
+    @property
+    def _bounds(self) -> tuple[float, float, bool, bool]:
+        """The smallest and the largest value, and whether these are excluded."""
+        text = self.range or ("[1, inf)" if self.kind == "int" else "[-inf, inf]")
+        low, high = (int(end) if end.isdecimal() else float(end) for end in text[1:-1].split(", "))
+        return low, high, text[0] == "(", text[-1] == ")"
+
+    @property
+    def allowed(self) -> str:
+        """What values may be, in words; empty if the type says it."""
+        if self.choices is not None:
+            return ", ".join(self.choices)
+        if not self.checked or self.kind in ("bool", "other"):
+            return ""
+        low, high, above, below = self._bounds
+        least = "" if low == -math.inf else f"{'above' if above else 'at least'} {low}"
+        most = "" if high == math.inf else f"{'below' if below else 'at most'} {high}"
+        return " and ".join(filter(None, (least, most)))
+
+    @property
+    def about(self) -> str:
+        """What Python's reader is told."""
+        return f"{self.help} {self.more}".strip()
+
+    @property
+    def usual(self) -> str:
+        """The default in words."""
+        own = [f"{value} for {kind}" for kind, value in self.by_kind.items() if kind != ANY]
+        rest = [f"{'else ' if own else ''}{self.by_kind[ANY]}"] if ANY in self.by_kind else []
+        return self.shown or ", ".join(own + rest) or repr(self.default)
 
 
-# Where and how an agent runs, not how it learns: checkpoints leave these to whoever loads them.
-NOT_SAVED = ("env_kwargs", "policy_kwargs", "device", "shard", "sharded_checkpoints", "tensorboard_log", "verbose")
+def setting(**facts: Any) -> Any:
+    """Declare a setting in the body of a `Configured` class; see `Setting` for the facts.
+
+    A class that declares a setting of its parents again, without a type, changes the facts that it names.
+    """
+    return _Declaration(facts)
+
+
+def attribute(*, init: bool = True, kw_only: bool = True) -> Any:
+    """Declare an attribute that is not a setting, for type checkers; it is None until it is set.
+
+    Args:
+        init: whether the class's own constructor takes it.
+        kw_only: whether it takes it by name only.
+    """
+
+
+class _Declaration(dict[str, Any]):
+    """The facts of a setting until the class is made."""
+
+
+@dataclass_transform(kw_only_default=True, field_specifiers=(setting, attribute))
+class Configured:
+    """A class whose keyword arguments are declared with `setting`, by itself and its parents.
+
+    Attributes:
+        declared: the settings by name, those of the class itself first.
+    """
+
+    declared: ClassVar[dict[str, Setting]] = {}
+    _own_settings: ClassVar[dict[str, Setting]] = {}
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        types = inspect.get_annotations(cls)
+        given = {name: facts for name, facts in vars(cls).items() if isinstance(facts, _Declaration)}
+        parents = _merged(cls.__mro__[1:])
+        cls._own_settings = {name: _made(name, types, facts, parents.get(name)) for name, facts in given.items()}
+        for name in given:
+            delattr(cls, name)
+        cls.declared = _merged(cls.__mro__)
+        cls.__signature__ = full_signature(cls)  # type: ignore[attr-defined]
+        if vars(cls).get("__doc__"):
+            cls.__doc__ = f"{inspect.cleandoc(cls.__doc__ or '')}\n\nKeyword Args:\n{_table(cls.declared.values())}"
+
+    def __new__(cls, *args: Any, **settings: Any) -> Self:
+        """Refuse unknown keyword arguments before anything is made."""
+        check_names(cls, settings, inspect.signature(cls).parameters)
+        return super().__new__(cls)
+
+    def set_settings(self, given: Mapping[str, Any]) -> None:
+        """Check settings and set the attributes; those that depend on the kind of policy may stay None.
+
+        Raises:
+            TypeError: for an unknown name.
+            ValueError: for a value that is not allowed.
+        """
+        check_names(type(self), given, self.declared)
+        for name, one in self.declared.items():
+            setattr(self, name, one.check(given.get(name, one.default)))
+        self.use_settings()
+
+    def use_settings(self) -> None:
+        """Check what settings say together, and set what follows from them; called before anything is made."""
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The settings that a checkpoint keeps; functions, such as a learning rate, are left out (`functions_of`)."""
+        return {name: _plain(value) for name, value in _kept(self).items() if not callable(value)}
+
+
+def _made(name: str, types: Mapping[str, Any], facts: Mapping[str, Any], parent: Setting | None) -> Setting:
+    """Return a declared setting, with the facts of the parents' that it leaves out."""
+    inherited = {} if parent is None else {one.name: getattr(parent, one.name) for one in fields(parent)}
+    if name in types:
+        inherited["type"] = _type_of(types[name])
+    by_kind = {**inherited.get("by_kind", {}), **facts.get("by_kind", {})}
+    return Setting(**{**inherited, **facts, "name": name, "by_kind": by_kind})
+
+
+def _type_of(annotation: Any) -> str:
+    text = annotation if isinstance(annotation, str) else getattr(annotation, "__name__", str(annotation))
+    return text.removeprefix("Given[").rpartition(",")[0] if text.startswith("Given[") else text
+
+
+def _merged(classes: Iterable[type]) -> dict[str, Setting]:
+    found: dict[str, Setting] = {}
+    for cls in classes:
+        found |= {name: one for name, one in vars(cls).get("_own_settings", {}).items() if name not in found}
+    return found
+
+
+def _table(settings: Iterable[Setting]) -> str:
+    """Return what `help` shows of settings."""
+    rows = []
+    for one in settings:
+        allowed = f"Allowed: {one.allowed}. " if one.allowed else ""
+        said = f"{one.name}: {one.about} {allowed}Default: {one.usual}."
+        rows.append(textwrap.fill(said, WIDTH, subsequent_indent="    "))
+    return textwrap.indent("\n".join(rows), "    ")
 
 
 def full_signature(cls: type) -> inspect.Signature:
     """Return the signature of a class's constructor, with the keyword arguments that it passes on to its parents."""
-    parameters: dict[str, inspect.Parameter] = {}
+    found: dict[str, inspect.Parameter] = {}
     for base in cls.__mro__:
-        if "__init__" not in vars(base):
-            continue
-        _, *own = inspect.signature(vars(base)["__init__"]).parameters.values()
+        init, own = vars(base).get("__init__"), list[inspect.Parameter]()
+        if inspect.isfunction(init):
+            _, *own = inspect.signature(init).parameters.values()
         open_ended = [p for p in own if p.kind is p.VAR_KEYWORD]
-        parameters = parameters | {p.name: p for p in own if p not in open_ended and p.name not in parameters}
-        if not open_ended:
+        declared = vars(base).get("_own_settings", {}).values()
+        own = [p for p in own if p not in open_ended] + [
+            inspect.Parameter(one.name, inspect.Parameter.KEYWORD_ONLY, default=one.default, annotation=one.type)
+            for one in declared
+        ]
+        found = found | {p.name: p for p in own if p.name not in found}
+        if inspect.isfunction(init) and not open_ended:
             break
-    return inspect.Signature(sorted(parameters.values(), key=lambda p: p.kind))
+    return inspect.Signature(sorted(found.values(), key=lambda p: p.kind))
 
 
-def check_names(cls: type, given: Iterable[str]) -> None:
+def check_names(cls: type, given: Iterable[str], allowed: Iterable[str]) -> None:
     """Check that a class takes keyword arguments of these names.
 
     Raises:
         TypeError: with the unknown name, the closest match and what is allowed, in one line.
     """
-    allowed = list(inspect.signature(cls).parameters)
+    names = list(allowed)
     for name in given:
-        if name not in allowed:
-            close = difflib.get_close_matches(name, allowed, n=1)
+        if name not in names:
+            close = difflib.get_close_matches(name, names, n=1)
             said = trl_names.hint(name) or sb3_names.hint(name) or (f"did you mean {close[0]!r}?" if close else "")
             hint = f"{said}{'' if said.endswith('?') else ';'} " if said else ""
-            raise TypeError(f"{cls.__name__} has no setting {name!r}; {hint}allowed: {', '.join(allowed)}")
+            raise TypeError(f"{cls.__name__} has no setting {name!r}; {hint}allowed: {', '.join(names)}")
 
 
-def saved_settings(agent: Any) -> dict[str, Any]:
-    """Return the settings that a checkpoint keeps: the attributes named like an argument of one of the constructors.
+def default_of(name: str, cls: type[Configured], kind: str) -> Any:
+    """Return the default of a setting for a kind of policy (`Policy.kind`).
 
-    Functions, such as a learning rate, are left out; see `functions_of`.
+    Raises:
+        ValueError: if none is declared, as for a policy class of your own.
     """
-    return {name: _plain(value) for name, value in _kept(agent).items() if not callable(value)}
+    by_kind = cls.declared[name].by_kind if name in cls.declared else {}
+    if kind not in by_kind and ANY not in by_kind:
+        raise ValueError(
+            f"{name} has no default for a policy of kind {kind!r}; pass {name}=..., or name it in the "
+            "`defaults` of the policy's class"
+        )
+    return by_kind[kind] if kind in by_kind else by_kind[ANY]
 
 
-def functions_of(agent: Any) -> list[str]:
+def functions_of(agent: Configured) -> list[str]:
     """Return the settings that are functions, one of those that are the same."""
     functions = {id(value): name for name, value in reversed(_kept(agent).items()) if callable(value)}
     return sorted(functions.values())
 
 
-def _kept(agent: Any) -> dict[str, Any]:
-    names = {name: None for cls in type(agent).__mro__ for name in _arguments(cls) if name not in NOT_SAVED}
-    return {name: getattr(agent, name) for name in names if hasattr(agent, name)}
+def _kept(agent: Configured) -> dict[str, Any]:
+    """Return what a checkpoint keeps: the attributes named like a setting, or like an argument of a constructor."""
+    named = (name for cls in type(agent).__mro__ for name in (*_arguments(cls), *vars(cls).get("_own_settings", ())))
+    return {name: getattr(agent, name) for name in named if is_kept(type(agent), name) and hasattr(agent, name)}
+
+
+def is_kept(cls: type[Configured], name: str) -> bool:
+    """Tell whether a checkpoint may keep an argument of this name."""
+    return name not in ("policy", "env") and (name not in cls.declared or cls.declared[name].saved)
 
 
 def _arguments(cls: type) -> list[str]:
@@ -160,14 +315,3 @@ def _plain(value: Any) -> Any:
     if isinstance(value, bool) or not isinstance(value, Real):
         return value
     return int(value) if isinstance(value, Integral) else float(value)
-
-
-def class_named(name: str | None, *roots: type[T]) -> type[T] | None:
-    """Return the class that defines this `name`, among classes and their subclasses, the newest first."""
-    for root in roots:
-        if name is not None and vars(root).get("name") == name:
-            return root
-        found = class_named(name, *reversed(root.__subclasses__()))
-        if found is not None:
-            return found
-    return None

@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import torch
 
-from ..core.checks import check_choice, check_number
 from ..core.errors import DivergedError
 from ..core.rollout import Rollout
 from ..estimators import kl
@@ -35,9 +34,7 @@ class Anchor:
     """
 
     def __init__(self, coef: float = 0.0, estimator: str = "k1", place: str = "reward") -> None:
-        self.coef = check_number("kl_coef", coef, low=0.0)
-        self.estimator = check_choice("kl_estimator", estimator, [*kl.ESTIMATORS, kl.EXACT])
-        self.place = check_choice("kl_in", place, PLACES)
+        self.coef, self.estimator, self.place = coef, estimator, place
         self.reference = None
 
     @property

@@ -5,16 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import torch
 
-from ..core.checks import LARGEST_SEED, check_count, check_flag, check_number, check_optional_count
-from ..core.defaults import default_of
+from ..core.checks import check_number
 from ..core.devices import to_floats
 from ..core.errors import DivergedError
 from ..core.rollout import EARNED, Batch, Rollout, RolloutT
-from ..core.settings import check_names, full_signature, saved_settings
+from ..core.settings import default_of
 from ..core.stateful import Stateful, load_states, states_of
 from ..distributed import parallel
 from ..distributed.shards import local
@@ -23,8 +22,9 @@ from ..estimators.returns import return_to_go
 from ..policies import Policy
 from .kl_anchor import Anchor
 from .metrics import Reduce, critic_metrics, sampled_metrics
-from .optimizer import BETAS, EPS, PolicyOptimizer, half_precision
+from .optimizer import PolicyOptimizer, half_precision
 from .reward_scale import RewardScale
+from .settings import LearnerSettings
 
 LOG_PROB_TOLERANCE = 0.05  # nats; rounding is a thousand times smaller, the mildest known bug several times larger
 # Weights of 16 bits round the log-probability of an unlikely action by up to 0.7 nats, but few actions are unlikely:
@@ -33,19 +33,15 @@ HALF_KL_TOLERANCE = 0.02
 Figures = dict[str, torch.Tensor]
 
 
-class Learner:
+class Learner(LearnerSettings):
     """What an update is. An algorithm says what its advantages, surrogate and weights are; the rest follows:
 
         L = - Σ_i Σ_t w_{i,t} (surrogate_{i,t} + c_H H_{i,t}) + c_V Σ_i Σ_t w_{i,t} (V(s_{i,t}) - target_{i,t})²
 
-    Args:
-        policy: trained in place.
-
-    The other arguments are explained in `settings.AgentSettings`.
-
     Attributes:
         name: under which checkpoints and commands know this class; empty for a class of your own.
-        settings: the constructor arguments that a checkpoint keeps.
+        policy: trained in place.
+        settings: those that a checkpoint keeps.
         reductions: how each metric of `loss` is put together from micro-batches; those not named are added up.
         uses_critic: whether the policy needs a critic.
         anchor: the KL anchor, with the frozen reference.
@@ -59,9 +55,7 @@ class Learner:
     """
 
     name: ClassVar[str] = ""
-    uses_critic: bool = False
-    settings = property(saved_settings)
-    arrays: dict[str, list[torch.Tensor]] | None = None
+    uses_critic = False
     may_lack: ClassVar[frozenset[str]] = frozenset({"reward_scale"})
     reductions: ClassVar[Mapping[str, Reduce]] = {
         "train/approx_kl": Reduce.MEAN_OF_TRAINED,
@@ -70,73 +64,40 @@ class Learner:
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        cls.__signature__ = full_signature(cls)  # type: ignore[attr-defined]
         own_and_inherited = (vars(base).get("reductions", {}) for base in reversed(cls.__mro__))
         cls.reductions = {name: reduce for named in own_and_inherited for name, reduce in named.items()}
 
-    def __new__(cls, *args: Any, **settings: Any) -> Self:
-        """Refuse unknown keyword arguments before anything is made."""
-        check_names(cls, settings)
-        return super().__new__(cls)
+    def use_policy(self, make: Callable[[], Policy]) -> None:
+        """Make the policy that is trained, and what updates it; the settings have been set.
 
-    def __init__(
-        self,
-        policy: Callable[[], Policy],  # called once the other settings are checked
-        *,
-        seed: int = 0,
-        learning_rate: float | Callable[[float], float] | None = None,
-        lr_schedule: str = "linear",
-        warmup_updates: int = 0,
-        weight_decay: float = 0.0,
-        adam_beta1: float = BETAS[0],
-        adam_beta2: float = BETAS[1],
-        adam_eps: float = EPS,
-        gamma: float | None = None,
-        normalize_rewards: bool = False,
-        max_grad_norm: float = 1.0,
-        ent_coef: float = 0.0,
-        vf_coef: float = 0.5,
-        kl_coef: float = 0.0,
-        kl_estimator: str = "k1",
-        kl_in: str = "reward",
-        micro_batch_size: int | None = None,
-        micro_batch_tokens: int | None = None,
-        skip_idle_rows: bool = True,
-    ) -> None:
-        self.ent_coef = check_number("ent_coef", ent_coef, low=0.0)
-        self.vf_coef = check_number("vf_coef", vf_coef, low=0.0)
-        self.anchor = Anchor(kl_coef, kl_estimator, kl_in)
-        self.kl_coef, self.kl_estimator, self.kl_in = self.anchor.coef, kl_estimator, kl_in
-        self.micro_batch_size = check_optional_count("micro_batch_size", micro_batch_size)
-        self.micro_batch_tokens = check_optional_count("micro_batch_tokens", micro_batch_tokens)
-        self.skip_idle_rows = check_flag("skip_idle_rows", skip_idle_rows)
-        self.seed = check_count("seed", seed, low=0, high=LARGEST_SEED)
+        Raises:
+            ValueError: if a critic is needed and the policy has none, or a setting has no default for its kind.
+        """
         with torch.random.fork_rng(devices=[]):  # initial weights come from the seed; the global state is left alone
             torch.default_generator.manual_seed(self.seed)
-            self.policy = policy()
+            self.policy = make()
         if self.uses_critic and not self.policy.critic_parameters():
             raise ValueError(f"{type(self).__name__} needs a policy with a critic")
-        self.gamma = check_number("gamma", self.or_default("gamma", gamma), low=0.0, high=1.0)
-        self.normalize_rewards = check_flag("normalize_rewards", normalize_rewards)
-        self.reward_scale = RewardScale(self.gamma) if normalize_rewards else None
-        self.learning_rate = self.or_default("learning_rate", learning_rate)
-        self.lr_schedule, self.max_grad_norm = lr_schedule, max_grad_norm
-        self.warmup_updates, self.weight_decay = warmup_updates, weight_decay
-        self.adam_beta1, self.adam_beta2, self.adam_eps = adam_beta1, adam_beta2, adam_eps
+        for name, one in self.declared.items():
+            if one.by_kind:
+                setattr(self, name, one.check(self.or_default(name, getattr(self, name))))
+        self.anchor = Anchor(self.kl_coef, self.kl_estimator, self.kl_in)
+        self.reward_scale = RewardScale(self.gamma) if self.normalize_rewards else None
         self.policy_optimizer = PolicyOptimizer(
             self.policy,
             self.learning_rate,
-            lr_schedule,
-            max_grad_norm,
-            warmup_updates=warmup_updates,
-            weight_decay=weight_decay,
-            betas=(adam_beta1, adam_beta2),
-            eps=adam_eps,
+            self.lr_schedule,
+            self.max_grad_norm,
+            warmup_updates=self.warmup_updates,
+            weight_decay=self.weight_decay,
+            betas=(self.adam_beta1, self.adam_beta2),
+            eps=self.adam_eps,
         )
         parallel.same_start(self.policy)
         self.seed_generators()
         self.num_updates = self.trained_timesteps = 0
         self.watchers: list[Callable[[Batch], None]] = []
+        self.arrays: dict[str, list[torch.Tensor]] | None = None
 
     def or_default(self, name: str, given: Any) -> Any:
         """Return what was given for a setting; for None, what suits the policy's size, else the default of its kind."""

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from ..core.checks import check_choice, check_count, check_number
+from ..core.checks import check_count, check_number
 from ..core.devices import HALVES, to_host
 from ..core.errors import DivergedError
 from ..distributed.shards import clip_gradients, deal_out
@@ -61,19 +61,9 @@ class PolicyOptimizer:
         betas: tuple[float, float] = BETAS,
         eps: float = EPS,
     ) -> None:
-        if not callable(learning_rate):
-            learning_rate = check_number("learning_rate", learning_rate, low=0.0, above=True)
-        self.policy, self.learning_rate = policy, learning_rate
-        self.schedule = check_choice("lr_schedule", schedule, SCHEDULES)
-        self.max_grad_norm = check_number("max_grad_norm", max_grad_norm, low=0.0, above=True)
-        self.warmup_updates = check_count("warmup_updates", warmup_updates, low=0)
-        self.weight_decay = check_number("weight_decay", weight_decay, low=0.0)
-        for i, beta in enumerate(betas, 1):
-            check_number(f"adam_beta{i}", beta, low=0.0, high=1.0, below=True)
-        self.hyperparameters: dict[str, Any] = {
-            "betas": betas,
-            "eps": check_number("adam_eps", eps, low=0.0, above=True),
-        }
+        self.policy, self.learning_rate, self.schedule = policy, learning_rate, schedule
+        self.max_grad_norm, self.warmup_updates, self.weight_decay = max_grad_norm, warmup_updates, weight_decay
+        self.hyperparameters: dict[str, Any] = {"betas": betas, "eps": eps}
         self.remaining = 1.0
         self.rate = self._rate_at(1.0, 0)
         self.weights = MasterWeights(p for p in policy.parameters() if p.requires_grad)

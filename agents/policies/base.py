@@ -7,7 +7,7 @@ import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import gymnasium as gym
 import numpy as np
@@ -46,12 +46,14 @@ class Policy(nn.Module):
     Attributes:
         obs_from_actions: True if every later observation is the first one plus the actions since, so that a rollout
             stores first observations only.
-        kind: the name of this class in checkpoints and in `agents.core.defaults`.
+        kind: the name of this class in checkpoints and in the defaults of settings.
+        defaults: of settings that have none for this kind, and of "total_timesteps", the budget of a run.
         sharded: whether each process holds a part of the weights only; then training passes are of all together.
     """
 
     obs_from_actions: bool = False
     kind: str = ""
+    defaults: ClassVar[Mapping[str, Any]] = {}
     sharded: bool = False
 
     @property
@@ -142,8 +144,8 @@ class Policy(nn.Module):
         raise NotImplementedError
 
     def default(self, setting: str) -> float | None:
-        """Return the default of a setting that depends on the policy's size; None for that of its kind."""
-        return None
+        """Return the default of a setting that depends on this policy; None for that of its kind."""
+        return self.defaults.get(setting)
 
     def costs(self, rollout: Rollout) -> torch.Tensor:
         """Return how many positions are read to evaluate each episode, int64 [N]."""

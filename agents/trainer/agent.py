@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from functools import partial
-from typing import Any, ClassVar, Self, Unpack
+from typing import Any, ClassVar, Self
 
 import numpy as np
-import torch
 from gymnasium.spaces import Box
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.utils import configure_logger
 from typing_extensions import override
 
 from ..checkpoints.checkpoint import COUNTERS
-from ..core.checks import check_count, check_goal, check_number
+from ..core.checks import check_count, check_goal
 from ..core.rollout import Rollout
-from ..core.settings import LearnerSettings
 from ..core.stateful import Stateful, Table
 from ..distributed import parallel
-from ..distributed.shards import check_shard, check_sharded_checkpoints
 from ..learner.metrics import is_logged, rollout_metrics
 from ..learner.optimizer import warn_of_float16
 from ..policies import Policy, SavedPolicy, make_policy
@@ -50,8 +47,6 @@ class Agent(Resumable):
             that comes with a tokenizer brings it to an environment that is given by its id.
         env: an id, a gymnasium.Env, a gymnasium VectorEnv or a `VecEnv` of stable-baselines3.
 
-    The other arguments are explained in `settings.AgentSettings`; None depends on the kind of policy (`defaults.py`).
-
     Attributes:
         num_timesteps: steps of the environment so far, including those of surplus episodes, which environments whose
             slots cannot wait play until the last episode of a rollout is over.
@@ -68,40 +63,20 @@ class Agent(Resumable):
 
     default_group_size: ClassVar[int] = 1
 
-    def __init__(
-        self,
-        policy: Any,
-        env: str | Any,
-        *,
-        env_kwargs: Mapping[str, Any] | None = None,
-        policy_kwargs: Mapping[str, Any] | None = None,
-        episodes_per_update: int | None = None,
-        num_envs: int | None = None,
-        group_size: int | None = None,
-        max_failed_share: float = 0.1,
-        seed: int = 0,
-        device: str | torch.device = "auto",
-        shard: bool = False,
-        sharded_checkpoints: bool = False,
-        tensorboard_log: str | None = None,
-        verbose: int = 0,
-        **learning: Unpack[LearnerSettings],
-    ) -> None:
-        self.max_failed_share = check_number("max_failed_share", max_failed_share, low=0.0, high=1.0)
-        self.tensorboard_log, self.verbose = tensorboard_log, verbose
-        self.shard = check_shard(shard)
-        self.sharded_checkpoints = check_sharded_checkpoints(sharded_checkpoints, self.shard)
-        self.device = resolve_device(device, env)
-        size = check_count("group_size", self.default_group_size if group_size is None else group_size)
+    def __init__(self, policy: Any, env: str | Any, **settings: Any) -> None:
+        self.set_settings(settings)
+        asked, group_size = (self.episodes_per_update, self.num_envs), self.group_size
+        self.device = resolve_device(self.device, env)
+        size = self.default_group_size if group_size is None else group_size
         offers: dict[str, Any] = {"group_size": size, "device": str(self.device), **LOOP_OFFERS}
-        env_kwargs, read = with_tokenizer(env, env_kwargs, policy)
+        env_kwargs, read = with_tokenizer(env, self.env_kwargs, policy)
         self.make_envs = partial(make_envs, env, env_kwargs=read, skip_finished=True, **offers)
-        sizes = partial(budget.sizes, type(self), for_text=takes_tokenizer(env), asked=(episodes_per_update, num_envs))
+        sizes = partial(budget.sizes, type(self), for_text=takes_tokenizer(env), asked=asked)
         _, slots = sizes(policy)
         envs = self.make_envs(num_envs=slots)
         spaces = envs.single_observation_space, envs.single_action_space
-        make = partial(make_policy, policy, *spaces, self.uses_critic, **(policy_kwargs or {}))
-        super().__init__(lambda: self._place(make()), seed=seed, **learning)
+        make = partial(make_policy, policy, *spaces, self.uses_critic, **(self.policy_kwargs or {}))
+        self.use_policy(lambda: self._place(make()))
 
         self.episodes_per_update, needed = sizes(self.policy)
         if isinstance(env, str) and needed != slots:  # a text environment without traits turned "auto" into "tiny"
@@ -110,7 +85,7 @@ class Agent(Resumable):
         self.use_env(envs, group_size)
         if not isinstance(policy, SavedPolicy):  # `load` finds out first whether the problems have changed
             self.policy.adopt_tokenizer(self.env.metadata)
-        given = {"episodes_per_update": episodes_per_update, "num_envs": num_envs if isinstance(env, str) else slots}
+        given = {"episodes_per_update": asked[0], "num_envs": asked[1] if isinstance(env, str) else slots}
         self.left_open = {name for name, value in given.items() if value is None}  # until the first `learn`
         self.failure_watch = FailureWatch(self.max_failed_share)
         self.stability_watch = StabilityWatch(discrete=not isinstance(self.env.single_action_space, Box))

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..core.checks import MOST_SLOTS, check_count
-from ..core.defaults import default_of
+from ..core.settings import Configured, default_of
 from ..policies import Policy, kind_of
 
 SHARE = 1 / 2  # of the budget: what the longest episodes of a rollout may take
 
 
-def sizes(agent: type, policy: Any, for_text: bool, asked: tuple[int | None, int | None]) -> tuple[int, int]:
+def sizes(
+    agent: type[Configured], policy: Any, for_text: bool, asked: tuple[int | None, int | None]
+) -> tuple[int, int]:
     """Return the episodes of an update and the slots of an environment.
 
     Args:
@@ -27,9 +28,8 @@ def sizes(agent: type, policy: Any, for_text: bool, asked: tuple[int | None, int
         return default_of(name, agent, kind) if own is None else own
 
     episodes, slots = asked
-    episodes = check_count("episodes_per_update", usual("episodes_per_update") if episodes is None else episodes)
-    slots = min(usual("num_envs"), episodes) if slots is None else slots
-    return episodes, check_count("num_envs", slots, high=MOST_SLOTS)
+    episodes = usual("episodes_per_update") if episodes is None else episodes
+    return episodes, min(usual("num_envs"), episodes) if slots is None else slots
 
 
 def fitting_episodes(total_timesteps: int, longest: int, unit: int, least: int) -> int:

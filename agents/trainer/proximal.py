@@ -4,37 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any, Unpack
+from typing import Any
 
 import torch
 from typing_extensions import override
 
-from ..core.checks import Scheduled, check_count, check_number, check_optional_count, check_schedule
+from ..core.checks import Scheduled, check_number
 from ..core.rollout import Batch
-from ..core.settings import AgentSettings
+from ..core.settings import ANY, Given, setting
 from ..estimators import losses
 from ..learner.metrics import Reduce
 from .agent import Agent
-
-
-class PassesSettings(AgentSettings, total=False):
-    """Keyword arguments of `PassesAgent`."""
-
-    num_epochs: int | None
-    num_minibatches: int | None
-
-
-class ClipSettings(PassesSettings, total=False):
-    """Keyword arguments of `ProximalAgent` without `clip_range_high`, for subclasses with another default."""
-
-    clip_range: Scheduled
-    max_ratio: float | None
-
-
-class ProximalSettings(ClipSettings, total=False):
-    """Keyword arguments of `ProximalAgent`."""
-
-    clip_range_high: Scheduled | None
 
 
 class PassesAgent(Agent):
@@ -44,29 +24,14 @@ class PassesAgent(Agent):
     Weights are multiplied by the number of parts, so that each part's gradient estimates that of the whole rollout.
     With one pass and one part the ratio is 1, and the gradient is the policy gradient. `train/clip_fraction` is the
     share of steps whose ratio is clipped.
-
-    Args:
-        num_epochs: passes over a rollout. None: 1, except for PPO (`defaults.py`).
-        num_minibatches: optimizer steps per pass, at most the number of episodes (or steps). None: as for
-            `num_epochs`.
     """
 
     reductions = {"train/clip_fraction": Reduce.MEAN}
 
-    def __init__(
-        self,
-        policy: Any,
-        env: Any,
-        *,
-        num_epochs: int | None = None,
-        num_minibatches: int | None = None,
-        **settings: Unpack[AgentSettings],
-    ) -> None:
-        check_optional_count("num_epochs", num_epochs)
-        check_optional_count("num_minibatches", num_minibatches)
-        super().__init__(policy, env, **settings)
-        self.num_epochs = check_count("num_epochs", self.or_default("num_epochs", num_epochs))
-        self.num_minibatches = check_count("num_minibatches", self.or_default("num_minibatches", num_minibatches))
+    num_epochs: Given[int | None, int] = setting(default=None, by_kind={ANY: 1}, help="Passes over a rollout.")
+    num_minibatches: Given[int | None, int] = setting(
+        default=None, by_kind={ANY: 1}, help="Optimizer steps per pass, at most the number of episodes (or steps)."
+    )
 
     def is_clipped(self, log_probs: torch.Tensor, batch: Batch) -> torch.Tensor:
         """Return the steps whose ratio is clipped, bool [N, T]; masked cells may hold anything."""
@@ -95,35 +60,36 @@ class ProximalAgent(PassesAgent):
     """An agent that takes several optimizer steps on a rollout, with the clipped ratio as surrogate.
 
     A clipped step has no gradient.
-
-    Args:
-        clip_range: the ratio may fall to 1 - clip_range, above 0 and below 1; a number or a function of the remaining
-            progress (1 to 0), like the two below.
-        clip_range_high: the ratio may rise to 1 + clip_range_high; None: clip_range.
-        max_ratio: δ, above 1 + clip_range_high: the ratio of an action with a negative advantage counts as δ at most,
-            and has no gradient beyond ("dual clip", Ye et al. 2020, arXiv:1912.09729, who take 3; "two-sided clipping",
-            INTELLECT-2, arXiv:2505.07291, who take 4). None for no bound.
-        settings: those of `PassesAgent`.
     """
 
-    def __init__(
-        self,
-        policy: Any,
-        env: Any,
-        *,
-        clip_range: Scheduled = 0.2,
-        clip_range_high: Scheduled | None = None,
-        max_ratio: float | None = None,
-        **settings: Unpack[PassesSettings],
-    ) -> None:
-        high = clip_range if clip_range_high is None else clip_range_high
-        inside = {"low": 0.0, "high": 1.0, "above": True, "below": True}
-        self.clip_range = check_schedule("clip_range", clip_range, **inside)
-        self.clip_range_high = check_schedule("clip_range_high", high, **inside)
-        if max_ratio is not None:
-            check_number("max_ratio", max_ratio, low=1.0 + (high(1.0) if callable(high) else high), above=True)
-        self.max_ratio = max_ratio
-        super().__init__(policy, env, **settings)
+    clip_range: Scheduled = setting(
+        default=0.2,
+        range="(0, 1)",
+        help="ε: the ratio may fall to 1 - clip_range.",
+        more="A number, or a function of the remaining progress (1 to 0), like the next one.",
+    )
+    clip_range_high: Given[Scheduled | None, Scheduled] = setting(
+        default=None,
+        range="(0, 1)",
+        shown="clip_range",
+        help="The ratio may rise to 1 + clip_range_high.",
+    )
+    max_ratio: float | None = setting(
+        default=None,
+        checked=False,
+        help="δ, above 1 + clip_range_high: the ratio of an action with a negative advantage counts as δ at most.",
+        more='It has no gradient beyond ("dual clip", Ye et al. 2020, arXiv:1912.09729, who take 3; "two-sided '
+        'clipping", INTELLECT-2, arXiv:2505.07291, who take 4). None for no bound.',
+    )
+
+    @override
+    def use_settings(self) -> None:
+        super().use_settings()
+        if self.clip_range_high is None:
+            self.clip_range_high = self.clip_range
+        if self.max_ratio is not None:
+            high = self.clip_range_high
+            check_number("max_ratio", self.max_ratio, low=1.0 + (high(1.0) if callable(high) else high), above=True)
 
     def compared(self, log_probs: torch.Tensor, batch: Batch) -> torch.Tensor:
         """Return what the ratio compares [N, T]: by default, the log-probability of each step."""

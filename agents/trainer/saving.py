@@ -7,6 +7,7 @@ adds its own to `parts` and `own_parts`, and they are walked here.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from inspect import signature
 from pathlib import Path
 from typing import Any, Self, TypeVar, cast
 
@@ -18,7 +19,7 @@ from ..checkpoints.sharded import write_sharded_checkpoint
 from ..checkpoints.spaces import described, space_of
 from ..core.checks import check_optional_count
 from ..core.files import reading
-from ..core.settings import check_names, class_named, functions_of
+from ..core.settings import attribute, check_names, functions_of, is_kept
 from ..core.stateful import Stateful, load_states, states_of
 from ..distributed import parallel
 from ..distributed.parts import whole_parts
@@ -38,8 +39,7 @@ class Resumable(Surface):
         updating: whether an update has begun and not ended, also after an error or Ctrl-C in it; nothing is saved then.
     """
 
-    updating: bool
-    sharded_checkpoints: bool
+    updating: bool = attribute(init=False)
 
     def own_parts(self) -> dict[str, Stateful]:
         """Return what changes while a rollout is collected, by its name in a checkpoint; each process has its own."""
@@ -140,7 +140,10 @@ class Resumable(Surface):
             raise ValueError(f"{str(saved.path)!r} does not name its environment: pass env=...")
         state = saved.training(copied=not settings.get("shard"))
         with reading(saved.path):
-            check_names(known, saved.facts["settings"])
+            check_names(known, saved.facts["settings"], signature(known).parameters)
+        if foreign := sorted(name for name in saved.facts["settings"] if not is_kept(known, name)):
+            named = ", ".join(foreign)
+            raise ValueError(f"{str(saved.path)!r} is damaged: {named} is not a setting that a checkpoint keeps")
         make: Callable[..., Self] = known  # its own arguments are those of an algorithm
         agent = make(saved.policy, device=device, **arguments(saved, env, trust, settings))
         agent.restore(saved, state, env is None, continue_env, settings)
@@ -216,7 +219,7 @@ def class_of(saved: Checkpoint, cls: type[ClassT]) -> type[ClassT]:
     """
     name = saved.facts["agent"]
     roots: tuple[type[Resumable], ...] = (cls, Resumable)
-    known = class_named(name, *roots) or cls
+    known = _class_named(name, *roots) or cls
     if known.advantages is Learner.advantages:  # no algorithm
         named = f", {name!r}" if name else ""
         raise ValueError(f"{str(saved.path)!r} holds an agent of a class of your own{named}: call that class's load()")
@@ -274,3 +277,14 @@ def _missing_env(saved: Checkpoint) -> MissingEnv:
         raise ValueError(f"{str(saved.path)!r} does not name its environment: pass env=...")
     size = check_optional_count("group_size", saved.facts["settings"].get("group_size"))
     return MissingEnv(space_of(spaces["observation"]), space_of(spaces["action"]), size)
+
+
+def _class_named(name: str | None, *roots: type[ClassT]) -> type[ClassT] | None:
+    """Return the class that defines this `name`, among classes and their subclasses, the newest first."""
+    for root in roots:
+        if name is not None and vars(root).get("name") == name:
+            return root
+        found = _class_named(name, *reversed(root.__subclasses__()))
+        if found is not None:
+            return found
+    return None

@@ -11,12 +11,16 @@ import torch
 from gymnasium.vector import VectorEnv
 from stable_baselines3.common.logger import Logger
 from stable_baselines3.common.vec_env import VecEnv, VecNormalize, unwrap_vec_normalize
+from typing_extensions import override
 
 from ..checkpoints import parameters
 from ..checkpoints.checkpoint import Counters
-from ..core.checks import check_count
+from ..core.checks import MOST_SLOTS
+from ..core.settings import Given, attribute, setting
 from ..distributed import parallel
+from ..distributed.shards import check_shard, check_sharded_checkpoints
 from ..learner.learner import Learner
+from ..policies import Policy
 from ..rollouts.collector import Collector
 from ..rollouts.envs.make_envs import (
     MissingEnv,
@@ -48,17 +52,78 @@ class Surface(Learner):
         compares_groups: whether an episode is compared with the others of its prompt.
     """
 
-    compares_groups: bool = False
-    before_rollout: tuple[Counters, dict[str, Any]] | None = None
-    _vec_env: VecEnv | None = None
-    env: VectorEnv
-    device: torch.device
-    make_envs: partial[VectorEnv]
-    origin: dict[str, Any]
-    unwritten: log_entry.Pending
-    episodes_per_update: int
-    num_episodes: int
-    left_open: set[str]
+    compares_groups = False
+    policy: Given[Any, Policy] = attribute(kw_only=False)
+    env: Given[Any, VectorEnv] = attribute(kw_only=False)
+
+    env_kwargs: Mapping[str, Any] | None = setting(
+        default=None, saved=False, help="For the environment's constructor, if `env` is an id."
+    )
+    policy_kwargs: Mapping[str, Any] | None = setting(default=None, saved=False, help="For the policy's constructor.")
+    episodes_per_update: Given[int | None, int] = setting(
+        default=None,
+        by_kind={"control": 16, "language-model": 256},
+        commands=("train", "compare"),
+        help="Episodes per rollout.",
+        more="N; by default fewer if `learn` gets few steps.",
+    )
+    num_envs: Given[int | None, int] = setting(
+        default=None,
+        by_kind={"control": 16, "language-model": 256},
+        range=f"[1, {MOST_SLOTS}]",
+        commands=("train", "compare"),
+        help="Slots of the environment.",
+        more="B; by default at most N.",
+    )
+    group_size: int | None = setting(
+        default=None,
+        shown="the agent's",
+        commands=("train", "compare"),
+        help="Episodes that share a prompt.",
+        more="K, for environments with groups.",
+    )
+    max_failed_share: float = setting(
+        default=0.1,
+        range="[0, 1]",
+        commands=("train",),
+        help="Stop when the verifier fails on more than this share of the last hundred episodes.",
+        more="With a `VerifierError`; timeouts, errors and rewards that are not finite count.",
+    )
+    device: Given[str | torch.device, torch.device] = setting(
+        default="auto", saved=False, help='"auto", "cpu", "cuda", "cuda:1", ...'
+    )
+    shard: bool = setting(
+        default=False,
+        saved=False,
+        commands=("train",),
+        heading="Every run",
+        help="Under torchrun: each process holds a part of the weights, gradients and optimizer state (FSDP2).",
+        more="Does not change the gradient; see `policies/language/sharded.py`.",
+    )
+    sharded_checkpoints: bool = setting(
+        default=False,
+        saved=False,
+        commands=("train",),
+        heading="Every run",
+        help="With --shard: each process writes its part of a checkpoint, for models too large for the main process's "
+        "memory.",
+        more="Both kinds load on any number of processes.",
+    )
+    tensorboard_log: str | None = setting(default=None, saved=False, help="Folder for TensorBoard.")
+    verbose: int = setting(default=0, checked=False, saved=False, help="1 prints a table every `log_interval` updates.")
+
+    before_rollout: tuple[Counters, dict[str, Any]] | None = attribute(init=False)
+    make_envs: partial[VectorEnv] = attribute(init=False)
+    origin: dict[str, Any] = attribute(init=False)
+    unwritten: log_entry.Pending = attribute(init=False)
+    num_episodes: int = attribute(init=False)
+    left_open: set[str] = attribute(init=False)
+    _vec_env: VecEnv | None = attribute(init=False)
+
+    @override
+    def use_settings(self) -> None:
+        check_shard(self.shard)
+        check_sharded_checkpoints(self.sharded_checkpoints, self.shard)
 
     def use_env(self, env: VectorEnv, group_size: int | None = None) -> None:
         """Play in this environment from the next rollout on; `group_size` is what the user asked for."""
@@ -142,7 +207,7 @@ class Surface(Learner):
                 raise ValueError(f"set_env: {shown}")
         self.policy.adopt_tokenizer(made.metadata)
         self.use_env(made)
-        self.make_envs, self.origin = make, origin_of(env, env_kwargs)
+        self.make_envs, self.origin, self.env_kwargs = make, origin_of(env, env_kwargs), env_kwargs
 
     def set_random_seed(self, seed: int | None = None) -> None:
         """Seed the sampling of actions and the environment, as the constructor's `seed` does; None changes nothing.
@@ -150,7 +215,7 @@ class Surface(Learner):
         No global generator is seeded, since none is used.
         """
         if seed is not None:
-            self.seed = check_count("seed", seed, low=0)
+            self.seed = self.declared["seed"].check(seed)
             self.seed_generators()
             self.collector.seed(seed_of(self.env, self.seed))
             self.before_rollout = None

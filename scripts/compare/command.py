@@ -13,7 +13,7 @@ from ..console.command import Command
 from ..console.completions import agents as agent_names
 from ..console.completions import offer, policies
 from ..setup.agent_names import AgentName, agent_class
-from ..setup.options import adapter, common, environment, one_budget, options, setting, text, warm_start
+from ..setup.options import adapter, common, declared, environment, one_budget, options, text, warm_start
 
 EPISODES, TIMESTEPS, GROUP = 60_000, 1_000_000, 4
 
@@ -49,14 +49,13 @@ compare_options = options(
         "--stop-reward", type=float, default=None, show_default="the environment's registered threshold, if any",
         help="A run stops when it reaches this; see train.",
     ),
-    setting(
-        "--group-size", type=int, show_default=f"{GROUP}, if the environment has groups",
-        help="Episodes that share a prompt, for all agents.",
+    declared(
+        "compare",
+        group_size={
+            "show_default": f"{GROUP}, if the environment has groups",
+            "help": "Episodes that share a prompt, for all agents.",
+        },
     ),
-    setting("--episodes-per-update", type=int, help="Episodes per rollout."),
-    setting("--num-envs", type=int, help="Slots of the environment."),
-    setting("--learning-rate", type=float, help="Of Adam."),
-    setting("--kl-coef", type=float, help="KL anchor to the policy that training starts from."),
     click.option(
         "--eval-episodes", type=click.IntRange(min=1), default=None, show_default="2000 for text, 100 for control",
         help="Episodes of each evaluation.",

@@ -38,7 +38,7 @@ def dry_run(given: dict[str, Any]) -> None:
 def workload(given: dict[str, Any]) -> tuple[Any, Any]:
     """Return the configuration of the model that the options name, and what the run does with it."""
     from agents import make_envs
-    from agents.core.defaults import default_of
+    from agents.core.settings import default_of
     from agents.distributed import parallel
     from agents.distributed.shards import check_shard
     from agents.policies.language.models.loading import config_of

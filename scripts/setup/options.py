@@ -15,6 +15,7 @@ from .config_file import read_config
 from .verifier_names import VerifierName
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
+_TYPES: dict[str, type] = {"bool": bool, "int": int, "float": float, "schedule": float}
 
 
 def options(*decorators: Decorator, heading: str | None = None) -> Decorator:
@@ -61,17 +62,37 @@ class Setting(click.Option):
     It has no default: an argument that is not given is not passed. `--help` shows the constructor's default.
     """
 
-    def get_help_extra(self, ctx: click.Context) -> Any:
-        """Return what `--help` shows, without importing the constructors, which takes seconds."""
-        extra = super().get_help_extra(ctx)
-        if self.show_default is None and known()["defaults"][str(self.name)] != "None":
-            extra["default"] = f"({known()['defaults'][str(self.name)]})"
-        return extra
-
 
 def setting(*names: str, **attributes: Any) -> Decorator:
     """Return the decorator that adds a `Setting`; the arguments are those of `click.option`."""
+    name = names[-1].lstrip("-").replace("-", "_")
+    attributes.setdefault("show_default", known()["defaults"].get(name))
     return click.option(*names, cls=Setting, default=None, **attributes)
+
+
+def declared(command: str, heading: str | None = None, **changed: dict[str, Any]) -> Decorator:
+    """Return the options for the settings that the agents declare for a command.
+
+    Args:
+        command: "train", "compare" or "sft".
+        heading: of the settings; None for all.
+        changed: attributes of `click.option` that replace those declared, by setting.
+    """
+
+    def option(name: str, facts: dict[str, Any]) -> Decorator:
+        flag = name.replace("_", "-")
+        kind, shown = _TYPES.get(facts["type"], str), facts["default"]
+        attributes = {"type": kind, "help": facts["help"], "show_default": None if shown == "None" else shown}
+        return setting(f"--{flag}/--no-{flag}" if kind is bool else f"--{flag}", **attributes | changed.get(name, {}))
+
+    found = known()["settings"].items()
+    return options(
+        *(
+            option(name, facts)
+            for name, facts in found
+            if command in facts["commands"] and heading in (None, facts["heading"])
+        )
+    )
 
 
 class KeyValue(click.ParamType):
@@ -301,17 +322,6 @@ tokens = options(
     heading="Prompts, tokens and precision (text)",
 )
 text = options(verifier, problems, tokens)
-
-micro_batches = options(
-    setting(
-        "--micro-batch-size",
-        type=int,
-        show_default="all",
-        help="Episodes (PPO for control: steps) per pass.",
-    ),
-    setting("--micro-batch-tokens", type=int, show_default="all", help="Tokens per pass, in the warm start too."),
-    heading="Updates",
-)
 
 warm_start = options(
     click.option(

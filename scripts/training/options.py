@@ -9,7 +9,7 @@ import click
 from ..console.completions import agents, offer, policies
 from ..setup.agent_names import AgentName
 from ..setup.config_file import read_run
-from ..setup.options import KeyValue, micro_batches, options, setting
+from ..setup.options import KeyValue, declared, options
 
 agent_options = options(
     click.option(
@@ -37,48 +37,7 @@ agent_options = options(
     heading="Agent, policy and budget",
 )  # fmt: skip
 
-update_options = options(
-    setting(
-        "--baseline",
-        help="Of reinforce-baseline: none, running-mean, batch-mean, group-mean, leave-one-out, value. "
-        "Of reinforce-plus-plus: none, group-mean.",
-    ),
-    setting("--returns", help="Of reinforce-baseline: return-to-go, episode."),
-    setting(
-        "--learning-rate",
-        type=float,
-        show_default="3e-4 for tiny, less for larger models, 10 times as much for adapters; control 5e-3, most agents",
-        help="Of Adam.",
-    ),
-    setting("--lr-schedule", help="linear or cosine (to zero at the end), or constant."),
-    setting("--warmup-updates", type=int, help="Updates in which the learning rate rises from zero."),
-    setting("--weight-decay", type=float, help="Of AdamW, for weights but not for norms and biases."),
-    setting("--adam-beta1", type=float, help="Decay of Adam's mean of the gradient."),
-    setting("--adam-beta2", type=float, help="Decay of Adam's mean of its square."),
-    setting("--adam-eps", type=float, help="Added to the root of that mean."),
-    setting("--episodes-per-update", type=int, help="Episodes per rollout."),
-    setting("--num-envs", type=int, help="Slots of the environment."),
-    setting("--group-size", type=int, show_default="the agent's", help="Episodes that share a prompt."),
-    setting("--gamma", type=float, help="Discount per step."),
-    setting(
-        "--normalize-rewards/--no-normalize-rewards",
-        help="Train on rewards divided by the running standard deviation of the return.",
-    ),
-    setting("--max-grad-norm", type=float, help="Gradients are clipped to this norm."),
-    setting("--ent-coef", type=float, help="Entropy bonus."),
-    setting("--vf-coef", type=float, help="Weight of the critic's loss, for agents with a critic."),
-    setting("--kl-coef", type=float, help="KL anchor to the policy that training starts from."),
-    setting("--kl-estimator", help="How the KL is estimated: k1, k2, k3, exact."),
-    setting("--kl-in", help="What the KL is added to: reward, loss."),
-    micro_batches,
-    setting(
-        "--max-failed-share", type=float,
-        help="Stop when the verifier fails on more than this share of the last hundred episodes.",
-    ),
-    heading="Updates",
-)  # fmt: skip
-
-
+update_options = options(declared("train", "Updates"), heading="Updates")
 evaluation = options(
     click.option(
         "--eval-episodes",
@@ -147,15 +106,4 @@ checkpoints = options(
     heading="Run folder and checkpoints",
 )
 
-sharding = options(
-    setting(
-        "--shard/--no-shard",
-        help="Under torchrun: each process holds a part of the weights, gradients and optimizer state (FSDP2).",
-    ),
-    setting(
-        "--sharded-checkpoints/--no-sharded-checkpoints",
-        help="With --shard: each process writes its part of a checkpoint, for models too large for the main process's "
-        "memory.",
-    ),
-    heading="Every run",
-)
+sharding = options(declared("train", "Every run"), heading="Every run")

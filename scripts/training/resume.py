@@ -21,7 +21,6 @@ from ..runs import run_folder
 from ..runs.run_log import place_in
 from ..setup import session, settings
 from ..setup.agent_names import check_trust
-from ..setup.defaults import shown_default
 from ..setup.options import flag_of, typed
 
 # These may differ from what the run began with.
@@ -111,4 +110,4 @@ def _check_options(given: dict[str, Any], begun: dict[str, Any]) -> None:
 def _default(option: click.Parameter) -> str:
     """Return what `--help` says about the default of an option."""
     said = getattr(option, "show_default", None)
-    return f"the default, {said if isinstance(said, str) else shown_default(str(option.name))}"
+    return f"the default, {said if isinstance(said, str) else option.default}"

@@ -17,9 +17,10 @@ from ..console.completions import offer, policies
 from ..setup.options import (
     adapter,
     common,
+    declared,
     environment,
     given_by_user,
-    micro_batches,
+    options,
     processes,
     run_folder,
     text,
@@ -55,7 +56,7 @@ HELD_OUT = 500  # demonstrations of the test split, at most, for eval_loss
     default=None,
     help="Passes over all training problems of the file, instead of --sft-steps.",
 )
-@micro_batches
+@options(declared("sft"), heading="Updates")
 @click.option("--eval-episodes", type=click.IntRange(min=1), default=2000, help="Episodes of the evaluation.")
 @run_folder
 @processes

@@ -24,7 +24,6 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
 from agents import Agent, ReinforceBaseline, Rollout
-from agents.core.defaults import DEFAULTS
 from agents.core.rollout import OK
 
 P, V, T, EOS = 2, 3, 3, 2
@@ -40,7 +39,6 @@ LEVELS = torch.tensor(  # of the completions [P, C]: the first prompt is easy, t
 )
 RUNNING_MEAN = torch.tensor([0.4, -0.3, 0.7], dtype=torch.float64)  # a state for the running mean [T]
 REFERENCE_SEED = 7
-DEFAULTS["tabular"] = {"Agent": {"gamma": 1.0, "learning_rate": 1e-2, "episodes_per_update": 4, "num_envs": 4}}
 
 
 def _reward_tables() -> tuple[torch.Tensor, torch.Tensor]:
@@ -67,6 +65,7 @@ class TabularPolicy(TablePolicy):
     """One logit vector and one value per (prompt, prefix), in float64; an observation is the number p * S + s."""
 
     kind = "tabular"
+    defaults = {**TablePolicy.defaults, "learning_rate": 1e-2}
 
     def __init__(self, seed: int = 0) -> None:
         super().__init__(torch.zeros(S, V), copies=P)

@@ -61,6 +61,7 @@ class ControlPolicy(Policy):
     """
 
     kind = "control"
+    defaults = {"total_timesteps": 1_000_000}
 
     def __init__(
         self,

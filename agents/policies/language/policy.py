@@ -14,7 +14,6 @@ from transformers import PreTrainedModel
 from typing_extensions import override
 
 from ...core.checks import check_choice, check_flag
-from ...core.defaults import rates_of
 from ...core.rollout import Obs, Rollout
 from ..base import Policy, Source, scatter_steps, take_rows
 from . import policy_folder
@@ -27,6 +26,7 @@ from .decoding.step import GeneralStep, Layout, LlamaStep, Step, is_changed, mak
 from .models import adapters
 from .models.attention import without_cudnn
 from .models.loading import has_plain_head, load_model, name_of
+from .models.presets import rates_of
 from .models.supported import row_limit
 from .models.vocabulary import check_size, check_tokens, tokenizer_source
 from .self_check import faults_named, try_out
@@ -72,6 +72,7 @@ class LanguageModelPolicy(Policy):
 
     obs_from_actions = True
     kind = "language-model"
+    defaults = {"total_timesteps": 1_600_000}
 
     def __init__(
         self,
@@ -289,7 +290,7 @@ class LanguageModelPolicy(Policy):
     @override
     def default(self, setting: str) -> float | None:
         rate, warm_rate = rates_of(self.model.num_parameters(), self.adapter is not None)
-        return {"learning_rate": rate, "sft_learning_rate": warm_rate}.get(setting)
+        return {"learning_rate": rate, "sft_learning_rate": warm_rate}.get(setting) or super().default(setting)
 
     @override
     def costs(self, rollout: Rollout) -> torch.Tensor:

@@ -331,6 +331,15 @@ def test_loading_imports_no_module_that_only_the_checkpoint_names(facts, somebod
     assert not somebodys.exists()
 
 
+@pytest.mark.parametrize("name", ["device", "policy_kwargs", "tensorboard_log", "env"])
+def test_a_checkpoint_sets_nothing_that_it_does_not_keep(name, tmp_path):
+    path = tmp_path / "agent"
+    Reinforce("MlpPolicy", "CartPole-v1", **SMALL).save(path)
+    kept = json.loads((path / "agent.json").read_text())["settings"]
+    with pytest.raises(ValueError, match=rf"is damaged: {name} is not a setting that a checkpoint keeps$"):
+        Agent.load(altered(path, settings=kept | {name: "x"}), device="cpu")
+
+
 def test_loading_calls_no_function_that_only_the_checkpoint_names(tmp_path):
     ran = tmp_path / "ran"
     row = {"prompt": "12+34=", "args": f"touch {ran}", "shell": True}

@@ -1,20 +1,19 @@
 """Every agent shows all its settings, names a typo, and can be watched update by update."""
 
+import dataclasses
 import inspect
 import re
-import typing
+from functools import partial
 
+import gymnasium
 import numpy as np
 import pytest
 from stable_baselines3.common.callbacks import BaseCallback
 
-from agents import AGENTS, DAPO, GRPO, GSPO, PPO, Agent, LanguageModelPolicy, Reinforce, ReinforceBaseline
-from agents.algorithms import _actor_critic, gspo, ppo
+from agents import AGENTS, DAPO, GRPO, GSPO, PPO, Agent, DrGRPO, LanguageModelPolicy, Reinforce, ReinforceBaseline
 from agents.core import trl_names
-from agents.core.defaults import default_of
-from agents.core.settings import AgentSettings, LearnerSettings
+from agents.core.settings import default_of, setting
 from agents.learner.metrics import Reduce
-from agents.trainer import proximal
 
 
 def keywords(cls):
@@ -25,27 +24,8 @@ def keywords(cls):
 def test_a_signature_shows_every_setting_with_its_default(cls):
     shown = keywords(cls)
     assert list(inspect.signature(cls).parameters)[:2] == ["policy", "env"]
-    assert set(AgentSettings.__annotations__) <= set(shown)
+    assert set(Agent.declared) <= set(shown) == set(cls.declared)
     assert all(p.default is not p.empty for p in shown.values())
-
-
-def test_type_checkers_are_told_what_the_constructors_take():
-    told = {
-        Agent: AgentSettings,
-        proximal.PassesAgent: proximal.PassesSettings,
-        proximal.ProximalAgent: proximal.ProximalSettings,
-        _actor_critic.ActorCritic: _actor_critic.ActorCriticSettings,
-    }
-    for cls, settings in told.items():
-        types = {name: parameter.annotation for name, parameter in keywords(cls).items()} if cls is not Agent else {}
-        assert set(settings.__annotations__) == set(keywords(cls)) | set(LearnerSettings.__annotations__)
-        for name, kind in types.items():
-            assert settings.__annotations__[name].__forward_arg__ == kind
-    own = set(keywords(PPO)) - {"normalize_advantage", "clip_range_vf"}
-    assert set(typing.get_type_hints(ppo.PPOSettings)) == own
-    assert set(typing.get_type_hints(gspo.GSPOSettings)) == set(keywords(GSPO)) - {"clip_range", "clip_range_high"}
-    assert keywords(DAPO)["clip_range_high"].default == 0.28
-    assert [keywords(GSPO)[name].default for name in ("clip_range", "clip_range_high")] == [3e-4, 4e-4]
 
 
 @pytest.mark.parametrize(
@@ -56,6 +36,75 @@ def test_a_typo_is_one_line_with_what_was_meant_and_what_is_allowed(cls, typo, m
     with pytest.raises(TypeError, match=f"^{cls.__name__} has no setting '{typo}'; did you mean '{meant}'") as error:
         cls("MlpPolicy", "CartPole-v1", **{typo: 1})
     assert "\n" not in str(error.value) and str(error.value).endswith(", ".join(inspect.signature(cls).parameters))
+
+
+class Tilted(GRPO):
+    """GRPO with a setting of its own, and others of its parents."""
+
+    tilt: float = setting(default=0.5, range="(0, 1]", help="Of the advantages.", more="A test's.")
+    where: str | None = setting(default=None, choices=("here", "there"), saved=False, help="Nothing.")
+    gamma = setting(by_kind={"control": 0.5})
+    clip_range = setting(default=0.1)
+
+    def advantages(self, rollout):
+        return self.tilt * super().advantages(rollout)
+
+
+def test_a_declaration_is_all_that_a_setting_needs(tmp_path):
+    shown = keywords(Tilted)
+    assert (shown["tilt"].default, shown["tilt"].annotation) == (0.5, "float")
+    assert Tilted.__signature__ == inspect.signature(Tilted) and next(iter(shown)) == "tilt"
+    assert "    tilt: Of the advantages. A test's. Allowed: above 0 and at most 1. Default: 0.5.\n" in Tilted.__doc__
+    assert Tilted.__doc__.startswith("GRPO with a setting of its own") and "    kl_coef: KL anchor" in Tilted.__doc__
+    make = partial(Tilted, "MlpPolicy", "CartPole-v1", device="cpu")
+    with pytest.raises(ValueError, match=r"^tilt must be a finite number above 0 and at most 1, got 2$"):
+        make(tilt=2)
+    with pytest.raises(ValueError, match=r"^unknown where 'her'; did you mean 'here'\? allowed: here, there$"):
+        make(where="her")
+    with pytest.raises(TypeError, match=r"^Tilted has no setting 'tild'; did you mean 'tilt'"):
+        make(tild=0.3)
+    agent = make(tilt=np.float32(0.25), where="there")
+    assert agent.settings["tilt"] == 0.25 and agent.where == "there" and "where" not in agent.settings
+    agent.save(tmp_path / "agent")
+    again = Tilted.load(tmp_path / "agent", device="cpu")
+    assert (again.tilt, again.where, again.settings) == (0.25, None, agent.settings)
+    assert Tilted.load(tmp_path / "agent", tilt=1, device="cpu").tilt == 1.0
+
+
+def test_a_setting_declared_again_keeps_what_it_leaves_out():
+    tilted, parents = Tilted.declared, GRPO.declared
+    assert tilted["gamma"].by_kind == {"control": 0.5, "language-model": 1.0} and tilted["gamma"].range == "[0, 1]"
+    assert tilted["clip_range"] == dataclasses.replace(parents["clip_range"], default=0.1)
+    agent = Tilted("MlpPolicy", "CartPole-v1", device="cpu")
+    assert (agent.gamma, agent.clip_range, agent.clip_range_high) == (0.5, 0.1, 0.1)
+    assert parents["gamma"].by_kind["control"] == 0.99 and parents["clip_range"].default == 0.2
+    assert keywords(DAPO)["clip_range_high"].default == 0.28
+    assert [keywords(GSPO)[name].default for name in ("clip_range", "clip_range_high")] == [3e-4, 4e-4]
+    with pytest.raises(ValueError, match="clip_range_high must be a finite number above 0 and below 1, got 1"):
+        DAPO("MlpPolicy", "CartPole-v1", clip_range_high=1)
+
+
+def test_a_fact_that_no_setting_has_is_an_error_in_the_class():
+    with pytest.raises(TypeError, match="unexpected keyword argument 'lowest'"):
+
+        class Wrong(GRPO):
+            tilt: float = setting(default=0.5, lowest=0)
+
+
+def test_a_constructor_that_passes_on_an_unknown_name_is_told():
+    class Passing(Reinforce):
+        def __init__(self, policy, env, **settings):
+            super().__init__(policy, env, gama=0.5, **settings)
+
+    with pytest.raises(TypeError, match="Passing has no setting 'gama'; did you mean 'gamma'"):
+        Passing("MlpPolicy", "CartPole-v1", device="cpu")
+
+
+def test_dr_grpo_takes_the_length_of_a_new_environment():
+    agent = DrGRPO("MlpPolicy", "CartPole-v1", device="cpu")
+    assert agent.longest == 500
+    agent.set_env(gymnasium.make("CartPole-v1", max_episode_steps=50))
+    assert agent.longest == 50
 
 
 class Powerful(ReinforceBaseline):

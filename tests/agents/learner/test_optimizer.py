@@ -22,6 +22,10 @@ def optimizer_of(
     return PolicyOptimizer(TabularPolicy(), learning_rate, schedule, max_grad_norm, **settings)
 
 
+def agent_of(**settings: object) -> ReinforceBaseline:
+    return ReinforceBaseline("MlpPolicy", "CartPole-v1", device="cpu", **settings)
+
+
 def set_gradients(optimizer: PolicyOptimizer, actor: float, critic: float) -> None:
     policy = optimizer.policy
     policy.logits.grad, policy.table.grad = torch.full_like(policy.logits, actor), torch.full_like(policy.table, critic)
@@ -235,7 +239,7 @@ def test_settings_given_anew_replace_those_of_a_checkpoint() -> None:
 )
 def test_settings_out_of_range_are_refused(setting: str, value: float, allowed: str) -> None:
     with pytest.raises(ValueError, match=rf"^{setting} must be {allowed}, got {value}$"):
-        ReinforceBaseline("MlpPolicy", "CartPole-v1", device="cpu", **{setting: value})
+        agent_of(**{setting: value})
 
 
 def test_the_first_step_of_adam_moves_every_weight_by_the_rate() -> None:
@@ -248,23 +252,23 @@ def test_the_first_step_of_adam_moves_every_weight_by_the_rate() -> None:
     assert optimizer.rate == 0.01, "a constant rate does not fall"
 
 
-@pytest.mark.parametrize("rate", [0, -1e-3, NAN, INF, "fast", None, True])
+@pytest.mark.parametrize("rate", [0, -1e-3, NAN, INF, "fast", True])
 def test_a_rate_that_is_no_positive_number_is_refused(rate: object) -> None:
     with pytest.raises(ValueError, match=r"^learning_rate must be a finite number above 0, got ") as error:
-        optimizer_of(rate)
+        agent_of(learning_rate=rate)
     assert repr(rate) in str(error.value) and "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize("schedule", ["linaer", "exponential", None, 3])
 def test_an_unknown_schedule_is_refused(schedule: str) -> None:
     with pytest.raises(ValueError, match=r"^unknown lr_schedule .*allowed: linear, cosine, constant$"):
-        optimizer_of(0.1, schedule)
+        agent_of(lr_schedule=schedule)
 
 
 @pytest.mark.parametrize("norm", [0, -1.0, NAN, INF, "1"])
 def test_a_norm_that_is_no_positive_number_is_refused(norm: float) -> None:
     with pytest.raises(ValueError, match=r"^max_grad_norm must be a finite number above 0, got "):
-        optimizer_of(max_grad_norm=norm)
+        agent_of(max_grad_norm=norm)
 
 
 def test_an_agent_with_several_steps_a_rollout_keeps_one_rate_for_all_of_them() -> None:

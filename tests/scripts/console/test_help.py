@@ -114,12 +114,14 @@ def test_what_is_known_without_the_packages_is_what_they_say():
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     assert FILE.read_text(encoding="utf-8") == module.content(), "run python docs/make_known.py"
+    assert module.PAGE.read_text(encoding="utf-8") == module.page(), "run python docs/make_known.py"
 
 
 def test_settings_show_a_default_that_is_known():
-    known = json.loads(FILE.read_text(encoding="utf-8"))["defaults"]
-    settings = [one for command in ALL.values() for one in command.params if isinstance(one, Setting)]
-    assert {one.name for one in settings} >= known.keys() and len(known) > 20
+    known = json.loads(FILE.read_text(encoding="utf-8"))["settings"]
+    shown = {one.name: one.show_default for one in ALL["rlenv", "train"].params if isinstance(one, Setting)}
+    assert len(known) > 20 and shown["test_fraction"] == "0.2" and shown["long_prompts"] == "error"
+    assert {name: shown[name] for name in known} == {name: facts["default"] for name, facts in known.items()}
 
 
 @pytest.mark.parametrize(

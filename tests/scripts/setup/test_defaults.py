@@ -3,11 +3,13 @@
 import inspect
 import json
 
+from _rlenv_scripts.compare.command import compare
 from _rlenv_scripts.main import main
-from _rlenv_scripts.setup.defaults import agent_settings, common_settings, shown_default
+from _rlenv_scripts.setup.defaults import agent_settings, common_settings
 from _rlenv_scripts.setup.options import Setting
 from _rlenv_scripts.setup.settings import agent_arguments, resolved
 from _rlenv_scripts.training.command import train
+from _rlenv_scripts.training.sft import sft
 from click.testing import CliRunner
 
 from agents import AGENTS, Reinforce
@@ -37,9 +39,9 @@ def test_help_shows_the_constructors_defaults():
         assert inspect.signature(Reinforce).parameters[name].default == default
         option = shown[shown.index(f"--{name.replace('_', '-')} ") :]
         assert option[option.index("[default: ") :].startswith(f"[default: ({default})]")
-    assert shown_default("episodes_per_update") == "16 for control, 256 for text"
-    assert "leave-one-out for reinforce-baseline" in shown_default("baseline")
-    assert shown_default("test_fraction") == "0.2"
+    assert SETTINGS["episodes_per_update"].show_default == "16 for control, 256 for text"
+    assert "leave-one-out for reinforce-baseline" in SETTINGS["baseline"].show_default
+    assert SETTINGS["test_fraction"].show_default == "0.2"
 
 
 def test_the_saved_options_hold_the_defaults_and_files_that_hold_them_give_the_same(tmp_path):
@@ -53,3 +55,20 @@ def test_the_saved_options_hold_the_defaults_and_files_that_hold_them_give_the_s
 def test_common_settings_are_those_of_every_agent():
     assert {"gamma", "kl_coef", "seed"} <= common_settings().keys()
     assert not {"baseline", "clip_range"} & common_settings().keys()
+
+
+def test_an_option_comes_from_the_declaration():
+    """Of every agent and command: the name, the type, the choices and the sentence."""
+    kinds = {"int": "integer", "bool": "boolean", "other": "text"}
+    for command, options in {"train": train, "compare": compare, "sft": sft}.items():
+        shown = {str(one.name): one for one in options.params if isinstance(one, Setting)}
+        for cls in AGENTS.values():
+            for name, one in cls.declared.items():
+                assert (command in one.commands) == (name in shown), (command, name)
+                if command in one.commands and (command, name) != ("compare", "group_size"):
+                    option = shown[name]
+                    assert option.heading == ("Comparison" if command == "compare" else one.heading)
+                    assert one.help[:-1] in option.help and all(choice in option.help for choice in one.choices or ())
+                    assert option.opts == [f"--{name.replace('_', '-')}"]
+                    assert bool(option.secondary_opts) == (one.kind == "bool")
+                    assert option.type.name == kinds.get(one.kind, "float")

@@ -1,4 +1,4 @@
-"""Small language models that need no download, made for the spaces of an environment."""
+"""Small language models that need no download, made for the spaces of an environment; learning rates by size."""
 
 from __future__ import annotations
 
@@ -51,3 +51,19 @@ def preset_config(name: str, vocab_size: int, max_length: int) -> Any:
         bos_token_id=None,
         eos_token_id=None,
     )
+
+
+# Of language models by size: most parameters, learning rate, learning rate of the warm start. Larger models move less.
+RATES = ((2e6, 3e-4, 2e-3), (2e7, 3e-5, 5e-4), (1e8, 1e-5, 3e-4), (float("inf"), 1e-6, 1e-5))
+ADAPTER = 10  # an adapter has few weights and starts at zero: its rates are so many times larger
+
+
+def rates_of(parameters: int, adapter: bool) -> tuple[float, float]:
+    """Return the learning rates of a language model for reinforcement learning and for its warm start.
+
+    Args:
+        parameters: of the whole model.
+        adapter: whether only an adapter is trained.
+    """
+    times = ADAPTER if adapter else 1
+    return next((times * rate, times * warm) for most, rate, warm in RATES if parameters <= most)

@@ -1,0 +1,105 @@
+"""The settings that say how every agent learns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ..core.checks import LARGEST_SEED, Scheduled
+from ..core.settings import Configured, Given, setting
+from ..estimators import kl
+from .kl_anchor import PLACES
+from .optimizer import BETAS, EPS, SCHEDULES
+
+BOTH, ALSO_SFT = ("train", "compare"), ("train", "sft")
+TRAIN = ("train",)
+
+
+class LearnerSettings(Configured):
+    """What is declared for every `Learner`."""
+
+    seed: int = setting(default=0, range=f"[0, {LARGEST_SEED}]", help="Of initial weights, environment and sampling.")
+    learning_rate: Given[float | Callable[[float], float] | None, Scheduled] = setting(
+        default=None,
+        by_kind={"control": 5e-3, "language-model": 3e-4},
+        range="(0, inf)",
+        commands=BOTH,
+        shown="3e-4 for tiny, less for larger models, 10 times as much for adapters; control 5e-3, most agents",
+        help="Of Adam.",
+        more="A number, or a function of the remaining progress (1 to 0).",
+    )
+    lr_schedule: str = setting(
+        default="linear",
+        choices=SCHEDULES,
+        commands=TRAIN,
+        help="How a learning rate changes; linear and cosine end at zero.",
+    )
+    warmup_updates: int = setting(
+        default=0, range="[0, inf)", commands=TRAIN, help="Updates in which the learning rate rises from zero."
+    )
+    weight_decay: float = setting(
+        default=0.0, range="[0, inf)", commands=TRAIN, help="Of AdamW, for weights but not for norms and biases."
+    )
+    adam_beta1: float = setting(
+        default=BETAS[0], range="[0, 1)", commands=TRAIN, help="Decay of Adam's mean of the gradient."
+    )
+    adam_beta2: float = setting(
+        default=BETAS[1], range="[0, 1)", commands=TRAIN, help="Decay of Adam's mean of its square."
+    )
+    adam_eps: float = setting(default=EPS, range="(0, inf)", commands=TRAIN, help="Added to the root of that mean.")
+    gamma: Given[float | None, float] = setting(
+        default=None,
+        by_kind={"control": 0.99, "language-model": 1.0},
+        range="[0, 1]",
+        commands=TRAIN,
+        help="Discount per step.",
+    )
+    normalize_rewards: bool = setting(
+        default=False,
+        commands=TRAIN,
+        help="Train on rewards divided by the running standard deviation of the return.",
+        more="See `reward_scale.py`.",
+    )
+    max_grad_norm: float = setting(
+        default=1.0,
+        range="(0, inf)",
+        commands=TRAIN,
+        help="Gradients are clipped to this norm.",
+        more="That of the policy and that of the critic separately.",
+    )
+    ent_coef: float = setting(default=0.0, range="[0, inf)", commands=TRAIN, help="Entropy bonus.", more="c_H.")
+    vf_coef: float = setting(
+        default=0.5,
+        range="[0, inf)",
+        commands=TRAIN,
+        help="Weight of the critic's loss, for agents with a critic.",
+        more="c_V.",
+    )
+    kl_coef: float = setting(
+        default=0.0,
+        range="[0, inf)",
+        commands=BOTH,
+        help="KL anchor to the policy that training starts from.",
+        more="β; see `kl_anchor.Anchor`.",
+    )
+    kl_estimator: str = setting(
+        default="k1", choices=(*kl.ESTIMATORS, kl.EXACT), commands=TRAIN, help="How the KL is estimated."
+    )
+    kl_in: str = setting(default="reward", choices=PLACES, commands=TRAIN, help="What the KL is added to.")
+    micro_batch_size: int | None = setting(
+        default=None,
+        shown="all",
+        commands=ALSO_SFT,
+        help="Episodes (PPO for control: steps) per pass.",
+        more="Does not change the gradient.",
+    )
+    micro_batch_tokens: int | None = setting(
+        default=None,
+        shown="all",
+        commands=ALSO_SFT,
+        help="Tokens per pass, in the warm start too.",
+        more="Prompts are included; for environments without text, steps. Does not change the gradient.",
+    )
+    skip_idle_rows: bool = setting(
+        default=True, help="Skip the training pass of episodes whose advantages are all zero, if no other term of the "
+        "loss needs it.", more="Does not change the gradient.",
+    )  # fmt: skip
