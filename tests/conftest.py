@@ -4,6 +4,7 @@ import os
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # threads that spin while they wait keep other tests from working
 os.environ.setdefault("RLENV_REPORT", "0")  # drawing takes longer than the small runs of the tests
 
 import shutil
