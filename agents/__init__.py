@@ -17,6 +17,7 @@ from .algorithms.reinforce_plus_plus import ReinforcePlusPlus
 from .algorithms.rloo import RLOO
 from .core.errors import DivergedError, VerifierError
 from .core.rollout import Batch, Rollout
+from .core.settings import setting
 from .learner.supervised import warm_start
 from .policies import ControlPolicy, Policy, make_policy
 from .policies.control.token_extractor import TokenExtractor
@@ -65,5 +66,6 @@ __all__ = [
     "find_agent",
     "make_envs",
     "make_policy",
+    "setting",
     "warm_start",
 ]

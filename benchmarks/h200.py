@@ -1,7 +1,7 @@
 """The benchmarks of a GPU: what is taken, each technique with and without it, shares of the floor, other libraries.
 
     rlenv bench h200                                  # ten minutes, three pairs
-    python -m benchmarks.h200 --minutes 5 --out FILE  # from the repository, with a budget of one's own
+    python -m benchmarks.h200 --minutes 5 --out FILE  # from the repository, with another budget
 
 Rows are written as they are made. When the minutes are used up, no other part is begun, and the skipped ones are named.
 """
@@ -100,7 +100,7 @@ def measure(
 def main() -> None:
     """Measure, with the options of the command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--minutes", type=float, default=MINUTES, help="after which nothing new is begun")
+    parser.add_argument("--minutes", type=float, default=MINUTES, help="after which no part is begun")
     parser.add_argument("--pairs", type=int, default=PAIRS, help="measurements of each side")
     parser.add_argument("--out", type=Path, default=OUT, help="JSON, one row per line")
     given = parser.parse_args()

@@ -1,4 +1,4 @@
-"""What carries something from update to update: saving and resuming walk these parts of an agent, whatever they are."""
+"""Parts of an agent that carry something from update to update; saving and resuming walk them."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
 """Agents that differ in their seeds, trained in one process: they act in one batch and learn one by one.
 
-A step of 16 poles takes a third of the time of one of 1,024, so the slots of all agents are stepped together, and their
+A step of 1,024 poles takes three times as long as one of 16, so the slots of all agents are stepped together, and their
 small MLPs act as one product with stacked weights. Each agent plays its own episodes with its own noise and makes its
-own updates: it learns what it learns alone.
+own updates: its training is identical to a separate run.
 
-Every training loop runs in a thread of its own, unchanged, but only one thread works at a time: a loop that wants a
+Every training loop runs in a separate thread, unchanged, but only one thread works at a time: a loop that wants a
 rollout hands over to the thread that steps the environment, and goes on once its episodes are over.
 """
 

@@ -19,7 +19,7 @@ def hint_of(error: click.ClickException) -> str:
 
 
 def said_of(name: str, options: Collection[str]) -> str:
-    """Return how a setting is written on the command line, given a name that is no option; empty for unknown names.
+    """Return how a setting is written on the command line, given a name without an option; empty for unknown names.
 
     Args:
         name: such as "num_generations", "n_steps" or "clip_range".
