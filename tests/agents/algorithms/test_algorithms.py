@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from diagonal import diagonal
 from tiny_models import text_envs, tiny_model
 
 import rlenv  # noqa: F401 (registers TextGen-v0)
@@ -17,7 +18,7 @@ from agents.trainer.proximal import PassesAgent, ProximalAgent
 
 NAN, INF = float("nan"), float("inf")
 names = pytest.mark.parametrize("name", AGENTS)
-kinds = pytest.mark.parametrize("kind", ["control", "text"])
+KINDS = ["control", "text"]
 GROUPED = ("reinforce-baseline", "rloo", "grpo", "dr-grpo", "dapo", "gspo", "cispo")
 PASSES = [name for name, cls in AGENTS.items() if issubclass(cls, PassesAgent)]
 PROXIMAL = [name for name, cls in AGENTS.items() if issubclass(cls, ProximalAgent)]
@@ -39,8 +40,7 @@ def weights_of(agent: Agent) -> dict[str, torch.Tensor]:
 # Training.
 
 
-@kinds
-@names
+@diagonal("name, kind", list(AGENTS), KINDS)
 def test_every_agent_trains_and_says_how_it_went(name: str, kind: str) -> None:
     agent = make_agent(name, kind, ent_coef=0.01, kl_coef=0.01)
     before, losses = weights_of(agent), []
@@ -61,11 +61,7 @@ def test_every_agent_trains_and_says_how_it_went(name: str, kind: str) -> None:
     assert any(id(p) not in actor for p in moved) == (name in CRITICS), "only critics train critics"
 
 
-@kinds
-@pytest.mark.parametrize(
-    "name",
-    [pytest.param(name, marks=[pytest.mark.slow] if name in ("dr-grpo", "gspo", "cispo") else []) for name in AGENTS],
-)
+@diagonal("name, kind", list(AGENTS), KINDS)
 def test_the_same_seed_gives_the_same_weights_and_another_seed_others(name: str, kind: str) -> None:
     runs = []
     for attempt, seed in enumerate((3, 3, 4)):

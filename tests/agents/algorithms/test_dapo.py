@@ -108,9 +108,9 @@ def test_momentum_of_earlier_updates_does_not_move_the_weights_either() -> None:
 
 
 def test_training_on_a_task_that_says_nothing_comes_to_its_end() -> None:
-    agent = dapo(equal_reward, max_rounds=3)
-    agent.learn(total_episodes=4 * 3 * EPISODES)
-    assert agent.num_updates == 4 and agent.num_episodes == 12 * EPISODES
+    agent = dapo(equal_reward, max_rounds=2)
+    agent.learn(total_episodes=3 * 2 * EPISODES)
+    assert agent.num_updates == 3 and agent.num_episodes == 6 * EPISODES
 
 
 def test_unequal_rewards_that_nobody_could_judge_teach_nothing() -> None:

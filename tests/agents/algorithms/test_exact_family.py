@@ -7,6 +7,7 @@ through the real agent.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 from itertools import pairwise
@@ -14,6 +15,7 @@ from typing import Any
 
 import pytest
 import torch
+from diagonal import diagonal
 from family import (
     LENGTHS,
     chances,
@@ -69,7 +71,8 @@ each_size_of_rollouts = pytest.mark.parametrize(
     "size", [2, pytest.param(3, marks=pytest.mark.slow)]
 )  # every joint rollout by itself
 each_centring = pytest.mark.parametrize("baseline", ["none", "group-mean"])
-each_lambda = pytest.mark.parametrize("lam", [0.0, 0.5, 1.0])
+LAMBDAS = [0.0, 0.5, 1.0]
+each_lambda = pytest.mark.parametrize("lam", LAMBDAS)
 
 
 class SummedA2C(A2C):
@@ -109,8 +112,12 @@ def with_values_of_lengths(agent: Agent) -> Agent:
     return agent
 
 
-@cache
-def expected_dapo(size: int) -> tuple[Agent, torch.Tensor]:
+@pytest.fixture(scope="module")
+def expected_dapo() -> Callable[[int], tuple[Agent, torch.Tensor]]:
+    return cache(_expected_dapo)
+
+
+def _expected_dapo(size: int) -> tuple[Agent, torch.Tensor]:
     """Return an agent that takes in every episode of a rollout that teaches, and its expected gradient."""
     agent = make_agent(DAPO, size, episodes_per_update=36)
     return agent, expected_batch_gradient(agent, AT_THE_END, size, EVERY_PROMPT)
@@ -221,36 +228,39 @@ def test_cispo_is_the_token_mean_with_truncated_weights(size: int, most: float) 
 
 
 @pytest.mark.parametrize(
-    ("cls", "settings", "rewards"),
+    ("cls", "settings", "rewards", "size"),
     [
-        pytest.param(DAPO, {"episodes_per_update": 4}, AT_THE_END, marks=pytest.mark.slow),
-        pytest.param(CISPO, {"episodes_per_update": 4}, AT_THE_END, marks=pytest.mark.slow),
-        (ReinforcePlusPlus, {}, AT_THE_END),
-        pytest.param(ReinforcePlusPlus, {"baseline": "group-mean"}, AT_EVERY_LENGTH, marks=pytest.mark.slow),
+        pytest.param(DAPO, {"episodes_per_update": 4}, AT_THE_END, 2, marks=pytest.mark.slow),
+        pytest.param(CISPO, {"episodes_per_update": 4}, AT_THE_END, 2, marks=pytest.mark.slow),
+        (ReinforcePlusPlus, {}, AT_THE_END, 1),
+        pytest.param(ReinforcePlusPlus, {}, AT_THE_END, 2, marks=pytest.mark.slow),
+        pytest.param(ReinforcePlusPlus, {"baseline": "group-mean"}, AT_EVERY_LENGTH, 2, marks=pytest.mark.slow),
     ],
 )
 def test_completions_with_equal_length_and_rewards_are_credited_alike(
-    cls: type[Agent], settings: dict[str, Any], rewards: torch.Tensor
+    cls: type[Agent], settings: dict[str, Any], rewards: torch.Tensor, size: int
 ) -> None:
     """So that K = 3 can be enumerated: 1 960 joint rollouts instead of 462 400.
 
-    One prompt's completions are told apart at a time, so that this is shown with 4 320 joint rollouts of 14 400.
+    One prompt's completions are told apart at a time, so that K = 2 takes 4 320 joint rollouts of 14 400.
     """
     agent = make_agent(cls, **settings)
-    merged, _ = coefficients(agent, rewards, 2, EVERY_PROMPT)
+    merged, _ = coefficients(agent, rewards, size, EVERY_PROMPT)
     for prompt in EVERY_PROMPT:
-        apart, _ = coefficients(agent, rewards, 2, [other for other in EVERY_PROMPT if other != prompt])
+        apart, _ = coefficients(agent, rewards, size, [other for other in EVERY_PROMPT if other != prompt])
         torch.testing.assert_close(apart, merged, rtol=0, atol=1e-14)
 
 
 @each_size_of_rollouts
-def test_dapo_is_the_token_mean_over_informative_groups(size: int) -> None:
+def test_dapo_is_the_token_mean_over_informative_groups(
+    size: int, expected_dapo: Callable[[int], tuple[Agent, torch.Tensor]]
+) -> None:
     agent, found = expected_dapo(size)
     assert relative_error(found, dapo_gradient(agent.policy, size)) < TOLERANCE
 
 
 @each_size_of_rollouts
-def test_dapo_given_an_informative_group(size: int) -> None:
+def test_dapo_given_an_informative_group(size: int, expected_dapo: Callable[[int], tuple[Agent, torch.Tensor]]) -> None:
     """A rollout without one has no gradient, so the condition divides the expectation by its probability."""
     agent, found = expected_dapo(size)
     rollout, probability = every_group(agent.policy, AT_THE_END, size)
@@ -291,9 +301,7 @@ def test_reinforce_plus_plus_credits_every_step_with_what_follows(baseline: str,
 # Identity 2: agents with a critic.
 
 
-@each_reward
-@each_lambda
-@pytest.mark.parametrize("gamma", [1.0, 0.9])
+@diagonal("gamma, lam, rewards", [1.0, 0.9], LAMBDAS, REWARDS)
 def test_a2c_is_the_token_mean_of_lambda_advantages(gamma: float, lam: float, rewards: torch.Tensor) -> None:
     agent = make_agent(A2C, gae_lambda=lam, gamma=gamma)
     advantages = lambda_advantages(agent.policy.table, rewards, lam, gamma)
@@ -318,8 +326,7 @@ def test_a2c_is_so_with_more_episodes_too() -> None:
     assert relative_error(expected_batch_gradient(agent, AT_THE_END, 2, EVERY_PROMPT), wanted) < TOLERANCE
 
 
-@each_lambda
-@each_reward
+@diagonal("lam, rewards", LAMBDAS, REWARDS)
 def test_a2c_with_a_perfect_critic_is_biased_by_the_token_mean_alone(rewards: torch.Tensor, lam: float) -> None:
     agent = with_exact_values(make_agent(A2C, gae_lambda=lam), rewards)
     wanted = token_mean_gradient(agent.policy, 1, lambda_advantages(agent.policy.table, rewards, lam))
@@ -379,8 +386,7 @@ def test_the_critic_is_drawn_to_the_lambda_return(cls: type[Agent], lam: float) 
     assert relative_error(agent.policy.table.grad, -0.7 * 2 / P * wanted) < TOLERANCE
 
 
-@each_reward
-@pytest.mark.parametrize("lam", [0.5, 0.95, 1.0])
+@diagonal("lam, rewards", [0.5, 0.95, 1.0], REWARDS)
 def test_ppo_is_the_token_mean_of_whitened_advantages(lam: float, rewards: torch.Tensor) -> None:
     agent = make_agent(PPO, gae_lambda=lam, gamma=0.9)
     values = of_members(1, lambda_advantages(agent.policy.table, rewards, lam, 0.9))
@@ -395,8 +401,7 @@ def test_ppo_is_so_with_more_episodes_too() -> None:
     assert relative_error(found, whitened_gradient(agent.policy, 2, values)) < TOLERANCE
 
 
-@each_reward
-@each_lambda
+@diagonal("lam, rewards", LAMBDAS, REWARDS)
 def test_ppo_without_whitening_is_a2c_on_average(lam: float, rewards: torch.Tensor) -> None:
     agent = make_agent(PPO, gae_lambda=lam, normalize_advantage=False)
     wanted = token_mean_gradient(agent.policy, 1, lambda_advantages(agent.policy.table, rewards, lam))

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from diagonal import diagonal
 from identity_checks import padded
 from tabular import CarelessPolicy, P, S, T, V, gradient, make_agent, relative_error
 from updates import (
@@ -216,8 +217,7 @@ def test_no_agent_is_missing() -> None:
     assert {settings["cls"] for settings in FAMILY.values()} == set(AGENTS.values())
 
 
-@each_agent
-@pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS)
+@diagonal("settings, layout", FAMILY, LAYOUTS)
 def test_the_layout_leaves_the_gradient_alone(settings: dict[str, Any], layout: Callable[[Rollout], Rollout]) -> None:
     for rollout in (sample(), some_cut_off(sample())):
         whole = update_gradient(settings, rollout)
@@ -225,16 +225,14 @@ def test_the_layout_leaves_the_gradient_alone(settings: dict[str, Any], layout: 
         assert relative_error(update_gradient(settings, layout(rollout)), whole) < 1e-12
 
 
-@each_agent
-@pytest.mark.parametrize("rows", [1, 5, N])
+@diagonal("settings, rows", FAMILY, [1, 5, N])
 def test_micro_batches_leave_the_gradient_alone(settings: dict[str, Any], rows: int) -> None:
     rollout = some_cut_off(sample())
     parts = update_gradient(settings, rollout, micro_batch_size=rows)
     assert relative_error(parts, update_gradient(settings, rollout)) < 1e-12
 
 
-@each_agent
-@pytest.mark.parametrize("rows", [1, 5])
+@diagonal("settings, rows", FAMILY, [1, 5])
 def test_micro_batches_leave_the_gradient_of_a_later_step_alone(settings: dict[str, Any], rows: int) -> None:
     """Ratios are not 1 there. GSPO's is of the whole row, and rows are never split."""
     gradients = []
@@ -288,8 +286,7 @@ def test_whitening_moves_groups_with_equal_rewards_by_the_common_mean() -> None:
     torch.testing.assert_close(equal, torch.full_like(equal, offset), rtol=1e-7, atol=0)
 
 
-@each_agent
-@pytest.mark.parametrize("reward", [0.0, 1e6, torch.nan])
+@diagonal("settings, reward", FAMILY, [0.0, 1e6, torch.nan])
 def test_failed_verdicts_teach_nothing(settings: dict[str, Any], reward: float) -> None:
     rollout, valid = fail(some_cut_off(sample()), reward)
     alone = update_gradient(settings, rollout.select(valid))

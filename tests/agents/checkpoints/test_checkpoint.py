@@ -5,6 +5,7 @@ import sys
 
 import pytest
 import torch
+from diagonal import diagonal
 from gymnasium.envs.registration import registry
 from identity_checks import collect
 from safetensors.torch import load_file, save_file
@@ -138,15 +139,22 @@ CHANGES = {
 }
 
 
-@pytest.mark.parametrize(("change", "message"), CHANGES.values(), ids=CHANGES)
+FILES = {
+    "model": ("TextGen-v0", "policy/model/model.safetensors", "model.norm.weight"),
+    "critic": ("TextGen-v0", "policy/critic.safetensors", "head.0.bias"),
+    "control": ("CartPole-v1", "policy/policy.safetensors", "action_net.bias"),
+}
+
+
 @pytest.mark.parametrize(
-    ("env", "file", "name"),
+    ("env", "file", "name", "change", "message"),
     [
-        ("TextGen-v0", "policy/model/model.safetensors", "model.norm.weight"),
-        ("TextGen-v0", "policy/critic.safetensors", "head.0.bias"),
-        ("CartPole-v1", "policy/policy.safetensors", "action_net.bias"),
+        pytest.param(
+            *file, *change, id=f"{kind}-{how}", marks=[] if kind == "model" or how == "missing" else [pytest.mark.slow]
+        )
+        for kind, file in FILES.items()
+        for how, change in CHANGES.items()
     ],
-    ids=["model", "critic", "control"],
 )
 def test_tensors_that_do_not_fit_are_not_made_up(env, file, name, change, message, tmp_path):
     kwargs = {"verifier": "arith"} if env == "TextGen-v0" else {}
@@ -373,10 +381,10 @@ def test_an_environment_passed_by_the_user_is_the_users_own_statement(somebodys,
     assert again.env.task.verifier.function([""], [""]) == [1.0]
 
 
-@pytest.mark.parametrize("env", ["TextGen-v0", "rlenv:TextGen-v0"])
-@pytest.mark.parametrize(
-    "kwargs", [{"verifier": "length:3"}, weighted({"length": {"weight": 0.1, "maximum": 3}})], ids=["name", "parts"]
-)
+NAMES = {"name": {"verifier": "length:3"}, "parts": weighted({"length": {"weight": 0.1, "maximum": 3}})}
+
+
+@diagonal("env, kwargs", ["TextGen-v0", "rlenv:TextGen-v0"], NAMES)
 def test_registered_names_load_without_further_words(env, kwargs, tmp_path):
     kwargs = {**kwargs, **LISTED}
     Reinforce("tiny", env, env_kwargs=kwargs, **SMALL).save(tmp_path / "agent")
@@ -456,8 +464,7 @@ def test_the_settings_tried_are_those_of_every_agent():
     assert set(UNUSUAL) == set(AGENTS)
 
 
-@pytest.mark.parametrize("kind", ["control", "text"])
-@pytest.mark.parametrize("name", AGENTS)
+@diagonal("name, kind", list(AGENTS), ["control", "text"])
 def test_every_agent_comes_back_and_goes_on_as_it_would_have(name, kind, tmp_path):
     """The environment starts anew, so the update that follows is on episodes given to both."""
     agent = trained(name, kind)

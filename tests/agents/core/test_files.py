@@ -13,8 +13,10 @@ from agents.core.files import Lock, whole_folder, write_folder
 
 # A process of its own that imports nothing large and has one thread, because it forks some thousand times.
 CHILD = """
-import importlib.util, itertools, os, shutil, signal, sys
+import importlib.util, itertools, os, shutil, signal, sys, types
 from pathlib import Path
+
+sys.modules["torch"] = types.ModuleType("torch")  # takes a second to import and is used for weights alone
 
 spec = importlib.util.spec_from_file_location("files", sys.argv[1])
 files = importlib.util.module_from_spec(spec)

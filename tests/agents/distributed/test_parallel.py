@@ -11,6 +11,7 @@ import pytest
 import torch
 from _rlenv_scripts.evaluation.answers import play, rounds
 from _rlenv_scripts.evaluation.completions import Pass, blocks
+from diagonal import diagonal
 from ranks import Ranks
 from tabular import T, make_agent
 from tiny_models import ALPHABET, PROMPTS, text_envs, tiny_policy
@@ -32,6 +33,12 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "KL in the loss": {"kl_coef": 0.3, "kl_in": "loss", "kl_estimator": "exact", "ent_coef": 0.1},
 }
 ARITH = {"verifier": "arith", "verifier_kwargs": {"digits": 1}}
+
+
+@pytest.fixture(scope="module")
+def two(two: Ranks) -> Ranks:
+    """Return those of the session; a file with a fixture of its own goes to one worker, so that one starts them."""
+    return two
 
 
 def updated(name: str, options: dict[str, Any], **more: Any) -> tuple[torch.Tensor, dict[str, float]]:
@@ -60,8 +67,7 @@ def check_same(ranks: Ranks, name: str, options: dict[str, Any]) -> None:
             assert found == pytest.approx(expected, rel=1e-9, abs=1e-12), key
 
 
-@pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
-@pytest.mark.parametrize("name", AGENTS)
+@diagonal("name, options", list(AGENTS), OPTIONS)
 def test_two_processes_make_the_update_of_one(two: Ranks, name: str, options: dict[str, Any]) -> None:
     check_same(two, name, options)
 

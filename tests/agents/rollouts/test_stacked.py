@@ -66,7 +66,7 @@ def together(agents, episodes):
     ids=lambda case: getattr(case, "__name__", None),
 )
 def test_every_seed_learns_what_it_learns_alone(cls, env, settings) -> None:
-    episodes = [24, 16, 16]
+    episodes = [12, 8, 8]
     ours, alone = made(cls, env, **settings), made(cls, env, **settings)
     for i, curve in enumerate(together(ours, episodes)):
         wanted = trained(alone[i], episodes[i])
@@ -86,7 +86,7 @@ def test_it_learns_the_same_to_1e_9_in_double_precision() -> None:
         for agent in agents:
             net = agent.policy.net.double()
             agent.policy._logits = lambda obs, net=net: net.action_net(net.mlp_extractor.forward_actor(obs.double()))
-        curves.append([figures for curve in train(agents, [24, 16, 16]) for _, figures in curve])
+        curves.append([figures for curve in train(agents, [12, 8, 8]) for _, figures in curve])
         weights.append([weight.detach() for agent in agents for weight in agent.policy.parameters()])
     for ours, alone in zip(*curves, strict=True):
         assert ours == pytest.approx(alone, rel=1e-9, abs=1e-9)

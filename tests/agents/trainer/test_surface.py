@@ -7,6 +7,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
+from diagonal import diagonal
 from stable_baselines3.common.callbacks import BaseCallback, CheckpointCallback, EvalCallback
 from stable_baselines3.common.evaluation import evaluate_policy
 from stable_baselines3.common.monitor import Monitor
@@ -53,26 +54,26 @@ def test_evaluate_policy_of_stable_baselines3_works_unchanged(kind):
 
 def test_evaluate_policy_agrees_with_our_own_evaluation():
     agent = make_agent("control").learn(300)
-    figures, rollout = agent.evaluate(gym.make_vec("CartPole-v1", num_envs=2), 100, seed=0)
+    figures, rollout = agent.evaluate(gym.make_vec("CartPole-v1", num_envs=8), 40, seed=0)
     env = make_env("control")
     env.reset(seed=1)
-    mean, _ = evaluate_policy(agent, env, n_eval_episodes=100, warn=False)
-    assert figures["mean_reward"] == pytest.approx(mean, rel=0.2) and len(rollout) == 100
+    mean, _ = evaluate_policy(agent, env, n_eval_episodes=40, warn=False)
+    assert figures["mean_reward"] == pytest.approx(mean, rel=0.2) and len(rollout) == 40
 
 
 @kinds
 def test_eval_and_checkpoint_callbacks_work_unchanged(kind, tmp_path):
-    agent = make_agent(kind)
+    agent, every = make_agent(kind), 4 if kind == "text" else 12
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Training and eval env are not of the same type")
         evaluation = EvalCallback(
             Monitor(make_env(kind)),
             n_eval_episodes=2,
-            eval_freq=4,
+            eval_freq=every,
             best_model_save_path=str(tmp_path / "best"),
             verbose=0,
         )
-        checkpoints = CheckpointCallback(4, str(tmp_path / "all"), name_prefix="agent")
+        checkpoints = CheckpointCallback(every, str(tmp_path / "all"), name_prefix="agent")
         agent.learn(40, callback=[evaluation, checkpoints])
     assert np.isfinite(evaluation.last_mean_reward)
     saved = sorted((tmp_path / "all").iterdir())
@@ -165,8 +166,7 @@ def test_predict_stays_inside_a_box():
 # Saving and loading.
 
 
-@kinds
-@pytest.mark.parametrize("suffix", ["", ".zip"])
+@diagonal("kind, suffix", KINDS, ["", ".zip"])
 def test_everything_saved_comes_back(kind, suffix, tmp_path):
     agent = make_agent(kind, kl_coef=0.1).learn(60)
     path = tmp_path / f"checkpoint{suffix}"
@@ -246,8 +246,7 @@ def test_continuing_without_an_environment_that_has_an_id_says_so(tmp_path):
     assert Reinforce.load(tmp_path / "a", env=gym.make("CartPole-v1")).num_updates == 0
 
 
-@kinds
-@pytest.mark.parametrize("target", ["agents.checkpoints.state.save_file", "json.dumps", "safetensors", "rename"])
+@diagonal("kind, target", KINDS, ["agents.checkpoints.state.save_file", "json.dumps", "safetensors", "rename"])
 def test_a_save_that_fails_half_way_leaves_the_old_checkpoint(kind, target, tmp_path, monkeypatch):
     agent = make_agent(kind).learn(20)
     agent.save(tmp_path / "a")

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import torch
 from counting_env import CountingEnv, CountingPolicy, Ledger, counting_envs
+from diagonal import diagonal
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from gymnasium.wrappers.vector import RecordEpisodeStatistics
 from stable_baselines3.common.callbacks import CheckpointCallback
@@ -71,8 +72,7 @@ def test_text_comes_with_its_verdicts_and_prompts() -> None:
     assert_same(*rollouts)
 
 
-@pytest.mark.parametrize("normalized", [False, True])
-@pytest.mark.parametrize("cls", [Reinforce, PPO, DAPO])
+@diagonal("cls, normalized", [Reinforce, PPO, DAPO], [False, True])
 def test_agents_train_on_them(cls: Any, normalized: bool) -> None:
     venv = make_vec_env("CartPole-v1", n_envs=3, seed=0)
     venv = VecNormalize(venv) if normalized else venv
@@ -158,8 +158,7 @@ def greedy_episodes(agent: Any, env: Any) -> set[tuple[int, ...]]:
     return seen
 
 
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("native", [True, False])
+@diagonal("native, mode", [True, False], MODES)
 def test_evaluate_policy_on_the_agents_own_text_is_that_on_a_single_environment(
     native: bool, mode: AutoresetMode
 ) -> None:
