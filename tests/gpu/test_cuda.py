@@ -55,7 +55,7 @@ def test_a_captured_step_chooses_as_an_eager_one(kind, deterministic):
         collector.seed(0)
         generator = torch.Generator("cuda").manual_seed(0)
         for _ in range(2):  # the second rollout replays what the first captured
-            rollouts.append(collector.collect(policy, 16, generator, deterministic))
+            rollouts.append(collector.collect(policy, 8, generator, deterministic))
         log_probs, _ = policy.evaluate_actions(rollouts[-1])
         assert (log_probs - rollouts[-1].log_probs).abs().max() < 1e-6
     for captured, eager in zip(rollouts[:2], rollouts[2:], strict=True):
@@ -96,15 +96,15 @@ def test_captured_sampling_goes_on_and_follows_its_seed():
 
 
 def test_acting_never_waits_for_the_device():
-    envs = make_envs("cuda", slots=64, max_new_tokens=32)
+    envs = make_envs("cuda", slots=8, max_new_tokens=8)
     policy = LanguageModelPolicy(envs.single_observation_space, envs.single_action_space, "tiny").cuda()
     collector, generator = Collector(envs, torch.device("cuda")), torch.Generator("cuda").manual_seed(0)
-    collector.collect(policy, 64, generator)
-    state = policy.initial_state(64)
+    collector.collect(policy, 8, generator)
+    state = policy.initial_state(8)
     obs, _ = envs.reset()
-    actions, _, state = policy.act(obs, state, torch.ones(64, dtype=torch.bool), False, generator)
+    actions, _, state = policy.act(obs, state, torch.ones(8, dtype=torch.bool), False, generator)
     obs, *_ = envs.step(actions)
-    none = torch.zeros(64, dtype=torch.bool)
+    none = torch.zeros(8, dtype=torch.bool)
     torch.cuda.set_sync_debug_mode("error")
     try:
         policy.act(obs, state, none, False, generator)
@@ -138,7 +138,7 @@ def test_every_agent_trains_on_the_device_with_finite_figures(name):
     settings = {"ent_coef": 0.01, "kl_coef": 0.01, "episodes_per_update": 16, "device": "cuda"}
     agent = AGENTS[name](tiny_model("llama"), text_envs(8, group_size=4, device="cuda"), **settings)
     before = [parameter.detach().clone() for parameter in agent.policy.actor_parameters()]
-    agent.learn(total_episodes=48)
+    agent.learn(total_episodes=32)
     assert all(torch.isfinite(torch.tensor(list(agent.last_metrics.values()))))
     assert not any(torch.equal(old, new) for old, new in zip(before, agent.policy.actor_parameters(), strict=True))
 
@@ -166,7 +166,7 @@ def test_the_global_generator_is_left_alone():
 def test_control_trains_on_the_device():
     agent = PPO("MlpPolicy", "CartPole-v1", episodes_per_update=4, num_envs=2, ent_coef=0.01, device="cuda")
     before = [parameter.detach().clone() for parameter in agent.policy.parameters()]
-    agent.learn(total_episodes=8)
+    agent.learn(total_episodes=4)
     assert all(torch.isfinite(torch.tensor(list(agent.last_metrics.values()))))
     for old, new in zip(before, agent.policy.parameters(), strict=True):
         assert new.is_cuda and not torch.equal(old, new)

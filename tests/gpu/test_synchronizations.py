@@ -4,6 +4,7 @@ import pytest
 import torch
 from synchronizations import CONTROL, TEXT, of_collecting, of_update, trained
 
+UPDATED = TEXT | {"episodes_per_update": 16, "num_envs": 8}
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="a real device does not count")
 
 
@@ -22,7 +23,7 @@ def test_a_step_on_text_waits_once_and_once_more_for_ends_or_restarts(device):
 
 
 def test_an_update_of_grpo_waits_a_few_times(device):
-    found, steps = of_update(trained("grpo", "TextGen-v0", **TEXT), device)
+    found, steps = of_update(trained("grpo", "TextGen-v0", **UPDATED), device)
     assert steps == 1 and found.total() <= 8, found
 
 
@@ -32,7 +33,7 @@ def test_an_update_of_ppo_on_text_waits_four_times_per_optimizer_step(device):
 
 
 def test_control_waits_once_per_step_and_three_times_per_optimizer_step(device):
-    agent = trained("ppo", "CartPole-v1", **CONTROL)
+    agent = trained("ppo", "CartPole-v1", **CONTROL | {"episodes_per_update": 4, "num_envs": 2})
     assert {sum(each.values()) for kind in of_collecting(agent, device).values() for each in kind} == {1}
     found, steps = of_update(agent, device)
     assert steps == 16 and found.total() <= 7 + 3 * steps, found

@@ -188,7 +188,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bandit, "MOST_UPDATES", 60)
 
 
-@pytest.mark.parametrize("lab", [snr, baselines])
+@pytest.mark.parametrize("lab", [snr, pytest.param(baselines, marks=pytest.mark.slow)])
 def test_it_holds_and_can_be_drawn(lab: Any, quick: None, tmp_path: Any) -> None:
     finding = lab.run(0)
     assert finding.held, failed(finding)
@@ -198,7 +198,8 @@ def test_it_holds_and_can_be_drawn(lab: Any, quick: None, tmp_path: Any) -> None
     assert (tmp_path / "figure.png").stat().st_size > 10_000
 
 
-def test_the_seed_decides(quick: None) -> None:
+def test_the_seed_decides(quick: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(snr, "REPLICATIONS", 10)
     first, again, other = (snr.run(seed).rows for seed in (0, 0, 1))
     assert first == again
     assert first != other
@@ -209,11 +210,13 @@ def test_snr_sees_a_biased_baseline(quick: None, monkeypatch: pytest.MonkeyPatch
     assert any("right on average" in text for text in failed(snr.run(0)))
 
 
+@pytest.mark.slow
 def test_snr_sees_a_baseline_that_does_nothing(quick: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(estimators, "leave_one_out", estimators.none)
     assert any("Every variance is the exact one" in text for text in failed(snr.run(0)))
 
 
+@pytest.mark.slow
 def test_snr_sees_a_loss_that_divides_by_length(quick: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Reinforce, "weights", staticmethod(aggregation.sequence_mean))
     assert any("right on average" in text for text in failed(snr.run(0)))
@@ -244,11 +247,13 @@ def test_baselines_sees_one_that_does_nothing(exact_only: None, monkeypatch: pyt
     assert any("Leave-one-out hurts" in text for text in texts)
 
 
+@pytest.mark.slow
 def test_baselines_sees_a_biased_one(exact_only: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(estimators, "leave_one_out", estimators.group_mean)
     assert any("Every baseline's mean is the true gradient" in text for text in failed(baselines.run(0)))
 
 
+@pytest.mark.slow
 def test_baselines_sees_a_loss_that_weighs_steps_otherwise(quick: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(losses, "policy_gradient", lambda log_probs, advantages: 2 * advantages * log_probs)
     texts = failed(baselines.run(0))
@@ -256,6 +261,7 @@ def test_baselines_sees_a_loss_that_weighs_steps_otherwise(quick: None, monkeypa
     assert "sampled gradients of the agent's loss" in texts[0]
 
 
+@pytest.mark.slow
 def test_bandit_sees_a_loss_that_ignores_the_reward(quick: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(losses, "policy_gradient", lambda log_probs, advantages: log_probs)
     monkeypatch.setattr(bandit, "RUNS", 2)

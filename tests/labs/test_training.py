@@ -356,7 +356,7 @@ def test_length_checks_fail_where_they_should(part, name, changed, failing):
 
 
 def test_length_bias_runs(monkeypatch, tmp_path):
-    for name, value in {"STARTS": 1, "WARM_STEPS": 3, "UPDATES": 2, "EPISODES": 64, "LAST": 1}.items():
+    for name, value in {"STARTS": 1, "WARM_STEPS": 3, "UPDATES": 2, "EPISODES": 16, "LAST": 1}.items():
         monkeypatch.setattr(length_bias, name, value)
     finding = length_bias.run(0)
     assert {row["arm"] for row in finding.rows} == set(length_bias.ARMS)
@@ -478,6 +478,7 @@ def test_cost_checks_fail_where_they_should(name, column, figure, failing):
     assert held(cost.checks_of(costs)) == [index != failing for index in range(7)]
 
 
+@pytest.mark.slow
 def test_cost_runs(monkeypatch, tmp_path):
     monkeypatch.setattr(cost, "EPISODES", 8)
     monkeypatch.setattr(cost, "TURNS", 1)

@@ -80,7 +80,7 @@ def own_bytes(model):
     ("name", "dtype", "tolerance"),
     [
         ("llama", "float64", EXACT),
-        ("llama", "float32", ROUNDING),
+        pytest.param("llama", "float32", ROUNDING, marks=pytest.mark.slow),
         ("gpt2", "float32", ROUNDING),
         pytest.param("gpt2", "float64", EXACT, marks=pytest.mark.slow),
         pytest.param("mistral", "float64", EXACT, marks=pytest.mark.slow),
@@ -134,8 +134,14 @@ def load_by_hand(weight, generator):
     weight.detach().view(torch.uint8).numpy()[:] = loaded.to(weight.dtype).view(torch.uint8).numpy()
 
 
-@pytest.mark.parametrize("change", [add_in_data, average_in_data, load_by_hand])
-@pytest.mark.parametrize(("dtype", "tolerance"), [("float64", EXACT), ("bfloat16", 0.25)])
+@pytest.mark.parametrize(
+    ("dtype", "tolerance", "change"),
+    [
+        *(("float64", EXACT, add_in_data), ("float64", EXACT, average_in_data), ("bfloat16", 0.25, load_by_hand)),
+        pytest.param("float64", EXACT, load_by_hand, marks=pytest.mark.slow),
+        *(pytest.param("bfloat16", 0.25, each, marks=pytest.mark.slow) for each in (add_in_data, average_in_data)),
+    ],
+)
 def test_acting_follows_changes_that_torch_does_not_count(change, dtype, tolerance):
     """The merged copy, and in 16 bits the stacked one, were made again only if torch's version counters moved."""
     envs = text_envs(4, group_size=2)
@@ -230,8 +236,13 @@ def test_a_hook_keeps_the_products_apart():
 # The reference.
 
 
-@models
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize(
+    ("name", "dtype"),
+    [
+        *(("gpt2", "float32"), ("llama", "bfloat16")),
+        *(pytest.param(*pair, marks=pytest.mark.slow) for pair in (("gpt2", "bfloat16"), ("llama", "float32"))),
+    ],
+)
 def test_the_reference_of_a_fresh_adapter_is_the_base_bit_for_bit(name, dtype):
     envs = text_envs(4, group_size=2)
     policy = adapted(name, envs, dtype, trained=False)
@@ -370,7 +381,7 @@ def test_without_peft_the_error_names_the_extra(monkeypatch):
 def test_a_checkpoint_names_the_base_and_keeps_the_adapter(tmp_path):
     envs = text_envs(4, group_size=2)
     agent = agent_on(base_folder(tmp_path / "base"), envs, kl_coef=0.1)
-    agent.learn(total_episodes=16)
+    agent.learn(total_episodes=8)
     agent.save(tmp_path / "agent")
     files = {path.relative_to(tmp_path / "agent").as_posix() for path in (tmp_path / "agent").rglob("*.safetensors")}
     assert files == {"policy/model/adapter_model.safetensors", "training.safetensors"}
@@ -387,7 +398,7 @@ def test_a_base_without_a_name_is_written_once(tmp_path):
     envs = text_envs(4, group_size=2)
     policy = adapted("llama", envs, "float32", critic="separate")
     agent = A2C(policy, envs, kl_coef=0.1, **SMALL)
-    agent.learn(total_episodes=16)
+    agent.learn(total_episodes=8)
     agent.save(tmp_path / "agent")
     files = {path.relative_to(tmp_path / "agent").as_posix() for path in (tmp_path / "agent").rglob("*.safetensors")}
     assert files == {
@@ -431,13 +442,13 @@ def test_a_base_that_was_changed_in_memory_is_written(tmp_path):
 def test_training_goes_on_from_the_adapter_in_a_folder(tmp_path):
     envs = text_envs(4, group_size=2)
     first = agent_on(base_folder(tmp_path / "base"), envs)
-    first.learn(total_episodes=16)
+    first.learn(total_episodes=8)
     first.save(tmp_path / "agent")
     folder = tmp_path / "agent" / "policy" / "model"
     agent = agent_on(folder, envs, policy_kwargs={}, kl_coef=0.1)
     assert weights_digest(agent.policy) == weights_digest(first.policy)
     assert agent.policy.adapter.base_name == str((tmp_path / "base").resolve())
-    agent.learn(total_episodes=16)
+    agent.learn(total_episodes=8)
     rollout = collect(agent.policy, envs, 8)
     log_probs, _ = first.policy.evaluate_actions(rollout)
     assert torch.equal(agent.anchor.reference.evaluate_actions(rollout)[0], log_probs), "the adapter is on in it"

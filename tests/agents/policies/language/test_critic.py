@@ -3,11 +3,10 @@
 import pytest
 import torch
 from identity_checks import collect
-from tiny_models import MODELS, text_envs, tiny_policy
+from tiny_models import text_envs, tiny_policy
 
 from agents import A2C, PPO, RLOO, LanguageModelPolicy, make_policy
 
-each_model = pytest.mark.parametrize("model", MODELS)
 each_critic = pytest.mark.parametrize("critic", ["head", "separate"])
 
 
@@ -21,8 +20,14 @@ def gradients(module):
     return [parameter.grad for parameter in module.parameters() if parameter.grad is not None]
 
 
-@each_model
-@each_critic
+@pytest.mark.parametrize(
+    ("model", "critic"),
+    [
+        *(("gpt2", "head"), ("llama", "separate")),
+        *(pytest.param(*pair, marks=pytest.mark.slow) for pair in (("gpt2", "separate"), ("llama", "head"))),
+        *(pytest.param("mistral", critic, marks=pytest.mark.slow) for critic in ("head", "separate")),
+    ],
+)
 def test_a_value_reads_the_prompt_and_the_actions_before_its_step_alone(model, critic):
     envs = text_envs()
     policy = policy_with(critic, envs, model)

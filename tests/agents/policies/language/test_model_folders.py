@@ -26,8 +26,13 @@ def save(model, folder, tokenizer=None):
 # Vocabularies and heads.
 
 
-@pytest.mark.parametrize("tied", [True, False])
-@pytest.mark.parametrize("vocab_size", [10, 16])
+@pytest.mark.parametrize(
+    ("vocab_size", "tied"),
+    [
+        *((10, False), (16, True)),
+        *(pytest.param(*pair, marks=pytest.mark.slow) for pair in ((10, True), (16, False))),
+    ],
+)
 def test_padded_vocabularies_and_tied_heads_act_train_save_and_generate_alike(vocab_size, tied, tmp_path):
     """Tokens beyond the tokenizer's are never chosen and have no share of the probability."""
     model = tiny_model("llama", vocab_size)

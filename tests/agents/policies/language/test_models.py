@@ -5,7 +5,7 @@ import linecache
 import pytest
 import torch
 from identity_checks import ROUNDING, check_acting_equals_training, check_plain_reference, collect
-from tiny_models import CONTEXT, MODELS, SPREAD, text_envs, tiny_model, tiny_policy
+from tiny_models import CONTEXT, SPREAD, text_envs, tiny_model, tiny_policy
 from transformers import (
     AutoModelForCausalLM,
     BertConfig,
@@ -126,7 +126,9 @@ def test_models_that_act_otherwise_than_they_train_are_refused_in_one_line(name)
     assert "\n" not in line and len(line) < 400, line
 
 
-@pytest.mark.parametrize("name", SUPPORTED)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow) if name == "bert" else name for name in SUPPORTED]
+)
 def test_models_at_the_edge_of_what_is_refused_act_as_they_are_trained(name):
     envs = text_envs(8, group_size=8)
     policy = policy_of(SUPPORTED[name](), envs)
@@ -216,8 +218,14 @@ def test_a_checkpoint_keeps_the_precision_that_was_asked_for(stored_in_half, tmp
         assert {parameter.dtype for parameter in loaded.policy.parameters()} == {getattr(torch, dtype)}
 
 
-@pytest.mark.parametrize("temperature", [0.6, 1.0])
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize(
+    ("name", "temperature"),
+    [
+        *(("gpt2", 0.6), ("llama", 1.0)),
+        *(pytest.param(*pair, marks=pytest.mark.slow) for pair in (("gpt2", 1.0), ("llama", 0.6))),
+        *(pytest.param("mistral", temperature, marks=pytest.mark.slow) for temperature in (0.6, 1.0)),
+    ],
+)
 def test_rounding_in_bfloat16_is_well_below_its_own_guard(name, temperature):
     envs = text_envs(8, group_size=4)
     policy = tiny_policy(name, envs, temperature, "bfloat16")

@@ -6,7 +6,7 @@ import gymnasium as gym
 import pytest
 import torch
 from identity_checks import collect
-from tiny_models import MODELS, tiny_model
+from tiny_models import tiny_model
 from transformers import Gemma2Config
 
 import rlenv  # noqa: F401
@@ -17,6 +17,7 @@ from agents.policies.memory import trace
 from agents.policies.memory.plan import Workload
 from verifiers.function import FunctionVerifier
 
+models = pytest.mark.parametrize("name", ["gpt2", "llama", pytest.param("mistral", marks=pytest.mark.slow)])
 LETTERS = "".join(chr(0x4E00 + i) for i in range(500))  # random episodes seldom end before their limit
 PROMPT, COMPLETION, VOCABULARY, ROWS = 8, 24, 502, 16
 MIB = 2**20
@@ -47,7 +48,7 @@ def work(**settings):
     ],
     ids=str,
 )
-@pytest.mark.parametrize("name", MODELS)
+@models
 def test_a_training_pass_takes_what_is_planned(name, settings):
     envs = envs_of()
     options = {key: value for key, value in settings.items() if key != "entropy"}
@@ -66,7 +67,7 @@ def test_a_training_pass_takes_what_is_planned(name, settings):
     assert 0 < planned.held < planned.peak
 
 
-@pytest.mark.parametrize("name", MODELS)
+@models
 def test_acting_takes_what_is_planned(name):
     envs = envs_of()
     policy = LanguageModelPolicy(envs.single_observation_space, envs.single_action_space, tiny_model(name, VOCABULARY))
@@ -160,7 +161,7 @@ def test_the_meter_counts_what_is_alive():
     assert meter.peak_since() == MIB and meter.peak == meter.now
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("dtype", [pytest.param("float32", marks=pytest.mark.slow), "bfloat16"])
 def test_an_adapter_is_all_that_gradients_and_the_optimizer_are_planned_for(dtype):
     config = config_of("llama")
     whole = memory.plan(config, work(dtype=dtype, reference=True))

@@ -37,7 +37,13 @@ from agents.policies.language.decoding.decoder import ContextDecoder, Decoder
 from agents.policies.language.decoding.step import GeneralStep, LlamaStep, make_step
 from agents.policies.language.models.loading import has_plain_head
 
-models = pytest.mark.parametrize("name", MODELS)
+
+def slow(*values):
+    """Return a parameter that is left to the slow tests."""
+    return pytest.param(*values, marks=pytest.mark.slow)
+
+
+models = pytest.mark.parametrize("name", ["gpt2", "llama", slow("mistral")])
 kinds = pytest.mark.parametrize("kind", ["own", "shared", "captured"])
 SLOTS, VOCAB, LENGTH = 6, 10, 20
 
@@ -459,8 +465,13 @@ def test_a_captured_step_finds_everything_where_it_was(name, monkeypatch):
     assert len(set(outputs)) == len(outputs), "every graph leaves its results in a place of its own"
 
 
-@models
-@pytest.mark.parametrize("bucket", [1, 5])
+@pytest.mark.parametrize(
+    ("name", "bucket"),
+    [
+        *(("gpt2", 5), ("llama", 1), slow("gpt2", 1), slow("llama", 5)),
+        *(slow("mistral", 1), slow("mistral", 5)),
+    ],
+)
 def test_a_captured_decoder_equals_a_fresh_one_at_every_step(name, bucket, monkeypatch):
     monkeypatch.setattr(captured, "BUCKET", bucket)
     envs = text_envs(3)
@@ -564,7 +575,6 @@ CONFIGS = {
     "qwen2, mixed": lambda: Qwen2Config(**SHAPE, use_sliding_window=True, sliding_window=4, max_window_layers=1),
     "qwen3": lambda: Qwen3Config(**SHAPE, head_dim=4),
 }
-written_out = pytest.mark.parametrize("config", CONFIGS)
 
 
 def model_of(config, dtype="float64", attention="sdpa"):
@@ -597,9 +607,21 @@ def run(step, model, slots, even=False):
     return torch.stack(made), torch.stack(wanted)
 
 
-@written_out
-@pytest.mark.parametrize("even", [False, True])
-@pytest.mark.parametrize("slots", [3, 20])  # few and many rows attend in different ways
+def in_shapes(fast, *shapes):
+    """Parametrize by the configuration and a shape: in the fast tests by those that `fast` gives a configuration."""
+    chosen = {config: fast(number, config) for number, config in enumerate(CONFIGS)}
+    return [
+        (config, *shape) if shape in chosen[config] else slow(config, *shape) for config in CONFIGS for shape in shapes
+    ]
+
+
+SHAPES = [(3, False), (20, True), (20, False), (3, True)]  # few and many rows attend in different ways
+
+
+@pytest.mark.parametrize(
+    ("config", "slots", "even"),
+    in_shapes(lambda number, config: SHAPES if config == "qwen2, mixed" else SHAPES[number % 2 :: 2][:1], *SHAPES),
+)
 def test_the_step_written_out_is_the_model(config, even, slots):
     model = model_of(CONFIGS[config]())
     ours, wanted = run(LlamaStep(model, LENGTH), model, slots, even)
@@ -609,8 +631,9 @@ def test_the_step_written_out_is_the_model(config, even, slots):
     assert_close(theirs, wanted, EXACT, "the general step and the model")
 
 
-@written_out
-@pytest.mark.parametrize("slots", [3, 20])
+@pytest.mark.parametrize(
+    ("config", "slots"), in_shapes(lambda number, config: [[(20,), (3,)][number % 2]], (3,), (20,))
+)
 def test_the_step_written_out_is_the_model_in_single_precision(config, slots):
     """Here the norms are transformers' own, of which torch's kernel takes the place."""
     model = model_of(CONFIGS[config](), "float32")
@@ -618,8 +641,13 @@ def test_the_step_written_out_is_the_model_in_single_precision(config, slots):
     assert_close(ours, wanted, ROUNDING, "the step written out and the model")
 
 
-@pytest.mark.parametrize("config", ["llama", "mistral", "qwen2, mixed"])
-@pytest.mark.parametrize("slots", [3, 20])
+@pytest.mark.parametrize(
+    ("config", "slots"),
+    [
+        *(("llama", 3), ("mistral", 20), ("qwen2, mixed", 3)),
+        *(slow("llama", 20), slow("mistral", 3), slow("qwen2, mixed", 20)),
+    ],
+)
 def test_steps_know_the_masks_of_eager_attention(config, slots):
     model = model_of(CONFIGS[config](), "float32", "eager")
     for step in (GeneralStep(model), make_step(model, LENGTH)):
@@ -749,8 +777,17 @@ WHERE = [
 ]
 
 
-@pytest.mark.parametrize(("change", "place"), WHERE)
-@pytest.mark.parametrize("late", [False, True], ids=["at once", "while running"])
+ONCE = [  # the fast tests: every change, every place, and whether a state is running
+    *(("hook", PLACES[0], False), ("hook before", PLACES[1], True)),
+    *(("parametrization", PLACES[0], True), ("forward", PLACES[1], False)),
+    *((*pair, number % 2 == 0) for number, pair in enumerate(WHERE[8:])),
+]
+
+
+@pytest.mark.parametrize(
+    ("change", "place", "late"),
+    [*ONCE, *(slow(*pair, late) for pair in WHERE for late in (False, True) if (*pair, late) not in ONCE)],
+)
 def test_whatever_modules_are_given_is_decoded_as_it_is_trained(change, place, late):
     envs = text_envs(4, group_size=2)
     policy = tiny_policy("llama", envs)
@@ -795,7 +832,7 @@ HEADS = {
 }
 
 
-@pytest.mark.parametrize("config", HEADS)
+@pytest.mark.parametrize("config", ["gemma2 with a padding token", "granite", slow("gemma2")])
 def test_a_head_that_caps_or_scales_is_not_plain_and_acts_as_it_is_trained(config):
     """Embeddings of a padding token are zero: nothing can be learned about a head from them."""
     model, envs = model_of(HEADS[config](), "float32", "eager"), text_envs(4, group_size=4)

@@ -10,7 +10,7 @@ from agents import Collector
 EPISODES, SLOTS = 256, 32
 
 
-def play(name, monkeypatch, slots=SLOTS, group_size=1, **switches):
+def play(name, monkeypatch, slots=SLOTS, group_size=1, episodes=EPISODES, **switches):
     """Collect the episodes; return the rollout, the policy and its decode steps."""
     envs = text_envs(slots, group_size=group_size, max_new_tokens=24)
     policy = tiny_policy(name, envs, dtype="float32", **switches)
@@ -23,12 +23,18 @@ def play(name, monkeypatch, slots=SLOTS, group_size=1, **switches):
     monkeypatch.setattr(policy, "act", counted)
     collector = Collector(envs, torch.device("cpu"))
     collector.seed(0)
-    rollout = collector.collect(policy, EPISODES, torch.Generator().manual_seed(0))
+    rollout = collector.collect(policy, episodes, torch.Generator().manual_seed(0))
     return rollout, policy, len(steps)
 
 
-@pytest.mark.parametrize("share", [True, False])
-@pytest.mark.parametrize(("name", "group_size"), [("gpt2", 1), ("llama", 4), ("mistral", 1)])
+@pytest.mark.parametrize(
+    ("name", "group_size", "share"),
+    [
+        *(("gpt2", 1, False), ("llama", 4, True)),
+        *(pytest.param(*case, marks=pytest.mark.slow) for case in (("gpt2", 1, True), ("llama", 4, False))),
+        *(pytest.param("mistral", 1, share, marks=pytest.mark.slow) for share in (True, False)),
+    ],
+)
 def test_256_episodes_over_32_slots_are_what_teacher_forcing_says_in_fewer_steps(name, group_size, share, monkeypatch):
     rollout, policy, steps = play(name, monkeypatch, group_size=group_size, share_contexts=share)
     with torch.no_grad():
@@ -41,6 +47,6 @@ def test_256_episodes_over_32_slots_are_what_teacher_forcing_says_in_fewer_steps
 
 
 def test_the_number_of_slots_does_not_change_which_problems_are_posed(monkeypatch):
-    few, many = (play("gpt2", monkeypatch, slots)[0] for slots in (16, 50))
+    few, many = (play("gpt2", monkeypatch, slots, episodes=128)[0] for slots in (16, 50))
     first = [rollout.observations["tokens"][:, :8].tolist() for rollout in (few, many)]
     assert first[0] == first[1]

@@ -20,7 +20,14 @@ from verifiers.function import FunctionVerifier
 PROMPTS = ["ab", "ababa", "abaab", "b", "abb", "babab"]
 EPISODES, GROUP = 24, 4
 SWITCHES = list(product((False, True), repeat=3))  # skip_idle_rows, merge_rows, share_prefixes
-models = pytest.mark.parametrize("name", MODELS)
+
+
+def slow(*values):
+    """Return a parameter that is left to the slow tests."""
+    return pytest.param(*values, marks=pytest.mark.slow)
+
+
+models = pytest.mark.parametrize("name", ["gpt2", "llama", slow("mistral")])
 
 
 def short_envs(slots=8, **kwargs):
@@ -98,9 +105,12 @@ def agent_of(kind, name, **kwargs):
 # The gradient.
 
 
-@models
+EVERYWHERE = [("grpo, everything", "llama"), ("ppo, everything", "gpt2")]
+
+
 @pytest.mark.parametrize(
-    "kind", [pytest.param(kind, marks=[] if "everything" in kind else [pytest.mark.slow]) for kind in AGENTS]
+    ("kind", "name"),
+    [*EVERYWHERE, *(slow(*pair) for pair in product(AGENTS, MODELS) if pair not in EVERYWHERE)],
 )
 def test_gradient_is_the_same_with_every_combination_of_switches(kind, name):
     agent, rollout = agent_of(kind, name)
@@ -117,8 +127,8 @@ def test_gradient_is_the_same_with_every_combination_of_switches(kind, name):
     ("name", "kind", "share"),
     [
         *(("gpt2", "rloo", False), ("gpt2", "ppo, everything", True)),
-        *(("llama", "rloo", True), ("llama", "ppo, everything", False)),
-        *(("mistral", "rloo", True), ("mistral", "ppo, everything", False)),
+        *(("llama", "rloo", True), slow("llama", "ppo, everything", False)),
+        *(slow("mistral", "rloo", True), slow("mistral", "ppo, everything", False)),
     ],
 )
 def test_gradient_is_the_same_with_activation_checkpointing(kind, name, share):
@@ -151,8 +161,13 @@ def test_weights_are_the_same_after_several_steps_on_a_rollout(cls):
 # What is evaluated.
 
 
-@models
-@pytest.mark.parametrize("critic", ["head", "separate"])
+@pytest.mark.parametrize(
+    ("name", "critic"),
+    [
+        *(("gpt2", "head"), ("llama", "separate"), slow("gpt2", "separate"), slow("llama", "head")),
+        *(slow("mistral", "head"), slow("mistral", "separate")),
+    ],
+)
 def test_values_are_the_same_row_by_row(name, critic):
     envs = short_envs(group_size=GROUP)
     policy = tiny_policy(name, envs, temperature=1.3, critic=critic)
@@ -240,7 +255,10 @@ def rows_evaluated(agent, rollout, monkeypatch):
     return sum(rows)
 
 
-@pytest.mark.parametrize("kind", AGENTS)
+FAST = ("rloo", "rloo, KL charged", "rloo, exact KL in the loss", "rloo, entropy", "grpo", "ppo, head")
+
+
+@pytest.mark.parametrize("kind", [kind if kind in FAST else slow(kind) for kind in AGENTS])
 def test_idle_rows_are_skipped_only_where_nothing_else_needs_them(kind, monkeypatch):
     agent, rollout = agent_of(kind, "gpt2")
     idle = int((agent.prepare(rollout).advantages == 0).all(1).sum())
@@ -307,14 +325,23 @@ def assert_same_play(ours, theirs):
     assert_close(ours.log_probs, theirs.log_probs, EXACT, "log-probabilities while acting")
 
 
-decoders = pytest.mark.parametrize("decoder", [shared, captured])
+SLOTS = [*((mode, 5, 4) for mode in AutoresetMode), (AutoresetMode.DISABLED, 20, 4), (AutoresetMode.DISABLED, 6, 1)]
+KEPT = [
+    *(("gpt2", shared, *SLOTS[0]), ("llama", captured, *SLOTS[1]), ("gpt2", captured, *SLOTS[2])),
+    *(("llama", shared, *SLOTS[2]), ("llama", shared, *SLOTS[3]), ("gpt2", captured, *SLOTS[4])),
+]
 
 
-@models
-@decoders
 @pytest.mark.parametrize(
-    ("mode", "slots", "group_size"),
-    [*((mode, 5, 4) for mode in AutoresetMode), (AutoresetMode.DISABLED, 20, 4), (AutoresetMode.DISABLED, 6, 1)],
+    ("name", "decoder", "mode", "slots", "group_size"),
+    [
+        *KEPT,
+        *(
+            slow(name, decoder, *settings)
+            for name, decoder, settings in product(MODELS, (shared, captured), SLOTS)
+            if (name, decoder, *settings) not in KEPT
+        ),
+    ],
 )
 def test_acting_draws_the_same_tokens_however_contexts_are_kept(name, decoder, mode, slots, group_size):
     settings = {"slots": slots, "group_size": group_size, "autoreset_mode": mode}
@@ -327,8 +354,13 @@ def test_acting_draws_the_same_tokens_however_contexts_are_kept(name, decoder, m
     assert_close(log_probs, ours.log_probs, EXACT, "acting and training")
 
 
-@models
-@decoders
+@pytest.mark.parametrize(
+    ("name", "decoder"),
+    [
+        *(("gpt2", shared), ("llama", captured), slow("gpt2", captured), slow("llama", shared)),
+        *(slow("mistral", shared), slow("mistral", captured)),
+    ],
+)
 def test_acting_takes_the_same_likeliest_tokens_however_contexts_are_kept(name, decoder):
     rollouts = []
     for make in (plain, decoder):
