@@ -3,7 +3,8 @@
 import string
 
 import pytest
-from hypothesis import given, settings
+from drawn import drawn
+from hypothesis import given
 from hypothesis import strategies as st
 
 import verifiers.builtin.code.verifier as code_module
@@ -27,6 +28,20 @@ def reward(problem, completion, **options):
     verdict = Code(**options).verify(problem, completion)
     assert verdict.status == "ok"
     return verdict.reward
+
+
+@pytest.fixture
+def once(monkeypatch):
+    """Run a program once and judge its outcome as often as asked, since every run needs a sandbox."""
+    runs, outcomes = code_module.run, {}
+
+    def run(*args, **options):
+        key = repr((args, options))
+        if key not in outcomes:
+            outcomes[key] = runs(*args, **options)
+        return outcomes[key]
+
+    monkeypatch.setattr(code_module, "run", run)
 
 
 def asks(*tests):
@@ -86,7 +101,7 @@ def test_a_right_program_that_a_wrong_one_follows_is_not_paid_for():
         (RIGHT + "#" * 100_000, 0.0, 0.0),
     ],
 )
-def test_a_program_is_worth_the_tests_it_passes(completion, all_or_nothing, share):
+def test_a_program_is_worth_the_tests_it_passes(completion, all_or_nothing, share, once):
     timeout = 0.5 if "while True" in completion else 5.0
     assert reward(ADD, completion, timeout=timeout) == all_or_nothing
     assert reward(ADD, completion, timeout=timeout, partial=True) == share
@@ -151,6 +166,18 @@ VALUES = [
 ]
 
 
+def test_other_values_than_the_expected_ones_earn_nothing():
+    """All in one program, since every program needs a sandbox, with a right one last that shows that all of it ran."""
+    wrong = [case[:2] for case in VALUES if not case[2]]
+    assert len(wrong) == 22
+    tests = [test.replace("f()", f"f{number}()") for number, (test, _) in enumerate([*wrong, ("assert f()", "1")])]
+    program = "".join(
+        f"def f{number}():\n    return {value}\n" for number, (_, value) in enumerate([*wrong, ("", "1")])
+    )
+    assert reward(asks(*tests), program, partial=True) == 1 / len(tests)
+
+
+@pytest.mark.slow  # a program for each
 @pytest.mark.parametrize(("test", "value"), [case[:2] for case in VALUES if not case[2]])
 def test_another_value_than_the_expected_one_earns_nothing(test, value):
     assert reward(asks(test), f"def f():\n    return {value}\n") == 0.0
@@ -214,7 +241,10 @@ FORGERIES = {
 def test_a_forged_success_is_a_failed_test(name):
     problem = asks(f"assert f('x') == {TOKEN!r}")
     assert reward(problem, FORGERIES[name]) == 0.0
-    assert reward(problem, f"def f(x): return {TOKEN!r}\n") == 1.0
+
+
+def test_what_the_forgeries_forge_is_a_success():
+    assert reward(asks(f"assert f('x') == {TOKEN!r}"), f"def f(x): return {TOKEN!r}\n") == 1.0
 
 
 def test_what_the_forgeries_try_does_fool_an_assertion_in_the_same_process():
@@ -266,8 +296,8 @@ CASES = Problem("sum", "", {"cases": [{"input": "1 2\n", "output": "3"}, {"input
         ("while True: print(3)", 0.0, 0.0),
     ],
 )
-def test_a_program_is_judged_by_its_output(program, all_or_nothing, share):
-    timeout = 0.5 if "while True" in program else 5.0
+def test_a_program_is_judged_by_its_output(program, all_or_nothing, share, once):
+    timeout = 0.3 if "while True" in program else 5.0
     assert reward(CASES, program, timeout=timeout) == all_or_nothing
     assert reward(CASES, program, timeout=timeout, partial=True) == share
 
@@ -338,6 +368,7 @@ plain = st.recursive(
 )
 
 
+@drawn(50)
 @given(plain)
 def test_plain_data_comes_back_as_it_went(value):
     import json
@@ -349,7 +380,7 @@ def test_plain_data_comes_back_as_it_went(value):
 
 
 @given(st.binary() | st.text().map(str.encode) | plain.map(repr).map(lambda text: text.encode("utf-8", "replace")))
-@settings(max_examples=300)
+@drawn(100)
 def test_whatever_comes_back_is_an_answer_and_never_an_error(line):
     call = Call("f", [], {}, TOKEN)
     assert call.is_passed_by(line) is False
@@ -486,7 +517,7 @@ def test_long_texts_of_fences_take_linear_time(text):
 
 
 def test_a_batch_keeps_its_order():
-    completions = [f"import time\ntime.sleep({0.3 if n < 2 else 0})\ndef f(): return {n}\n" for n in range(8)]
+    completions = [f"import time\ntime.sleep({0.15 if n < 2 else 0})\ndef f(): return {n}\n" for n in range(8)]
     problems = [asks(f"assert f() == {n if n % 2 else -1}") for n in range(8)]
     assert [v.reward for v in Code().verify_batch(problems, completions)] == [0.0, 1.0] * 4
     assert Code().verify_batch([], []) == []
@@ -531,7 +562,7 @@ def test_without_isolation_programs_run_only_where_that_is_asked_for(monkeypatch
     ) as caught:
         Code()
     assert "\n" not in str(caught.value)
-    verifier = Code(unsafe_local_exec=True, timeout=1.0)
+    verifier = Code(unsafe_local_exec=True, timeout=0.5)
     assert not verifier.isolating
     assert [v.reward for v in verifier.verify_batch([ADD, ADD, CASES], [RIGHT, "while True: pass", "print(3)"])] == [
         1.0,

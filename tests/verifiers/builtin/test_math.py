@@ -6,6 +6,7 @@ import time
 
 import pytest
 from answers import answers, assert_rates, misjudged
+from drawn import drawn
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -200,7 +201,7 @@ def test_products_unicode_units_and_solutions_are_read(math):
 
 
 def test_answers_of_chat_models_are_judged_as_a_careful_examiner_would():
-    assert misjudged("math", answers("math")[::12]) == ([], [])
+    assert misjudged("math", answers("math")[::25]) == ([], [])
 
 
 @pytest.mark.slow
@@ -248,6 +249,7 @@ def test_no_attack_scores_or_raises(math, answer):
             assert time.perf_counter() - started < 5, (family, text[:80])
 
 
+@drawn(40)
 @given(
     st.text() | st.lists(st.sampled_from(["\\boxed{", "}", "$", "46", " or ", "{", "\\frac", "^", "("])).map("".join)
 )

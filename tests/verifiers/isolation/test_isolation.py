@@ -86,6 +86,7 @@ FAULTS = {
     "wrong length": (lambda: [Verdict(1.0), Verdict(1.0)], "error"),
     "wrong type": (lambda: "1.0", "error"),
 }
+LIKE_OTHERS = {"SystemExit": "os._exit", "hang": "ignored SIGTERM", "None": "NaN", "wrong type": "wrong length"}
 
 
 class Faulty(Verifier):
@@ -120,7 +121,9 @@ def inject(kinds, times, monkeypatch, workers=2):
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="faults are cleared away with Linux's means")
-@pytest.mark.parametrize("kind", FAULTS)
+@pytest.mark.parametrize(
+    "kind", [pytest.param(kind, marks=pytest.mark.slow) if kind in LIKE_OTHERS else kind for kind in FAULTS]
+)
 def test_a_fault_is_counted_contained_and_cleared_away(kind, monkeypatch):
     judged, slowest = inject([kind], 2, monkeypatch)
     for said, verdict in judged.values():

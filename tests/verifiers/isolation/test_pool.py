@@ -27,7 +27,7 @@ def pool():
     verifier.close()
 
 
-@pytest.mark.parametrize("executable", [None, "", "/nowhere/python"])
+@pytest.mark.parametrize("executable", [None, pytest.param("", marks=pytest.mark.slow), "/nowhere/python"])
 def test_without_an_interpreter_there_is_an_error_each_time(executable, pool, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(sys, "executable", executable)

@@ -6,13 +6,14 @@ from pathlib import Path
 
 import pytest
 from host import MARK, ends_at_once, named, output_of, outputs_at_once, processes_named, run, running
-from other_user import call
+from other_user import USERS, call
 
 from verifiers import Code
 from verifiers.isolation.sandbox import run as sandbox
 from verifiers.isolation.sandbox.run import Limits, SandboxError
 
 pytestmark = pytest.mark.usefixtures("user")
+each_user = pytest.mark.parametrize("user", USERS, indirect=True)  # in the fast suite, too
 needs_isolation = pytest.mark.skipif(
     bool(sandbox.unavailable()), reason="see test_without_a_sandbox_programs_are_refused"
 )
@@ -37,6 +38,7 @@ def test_without_a_sandbox_programs_are_refused():
 
 @pytest.mark.parametrize("isolated", [pytest.param(True, marks=needs_isolation), False])
 class TestRunning:
+    @each_user
     def test_a_program_reads_and_writes(self, isolated):
         outcome = run(
             {"main.py": "import b; print(input() + b.B)", "b.py": "B = 'é'"}, "á\n".encode(), isolated=isolated
@@ -81,6 +83,7 @@ class TestRunning:
 
 
 @needs_isolation
+@each_user
 def test_a_bomb_of_processes_or_threads_is_small_and_gone():
     program = (
         "import threading, time\ntry:\n"
@@ -90,15 +93,16 @@ def test_a_bomb_of_processes_or_threads_is_small_and_gone():
     assert output_of(program, processes=10, memory=1 << 30) == "9\n"
     assert output_of(program) == f"{Limits().processes - 1}\n"  # whatever memory allocators reserve per thread
     bomb = f"import os\n{named(f'{MARK}f')}while True:\n    try: os.fork()\n    except OSError: pass\n"
-    assert run({"main.py": bomb}, limits=Limits(seconds=0.5)).ended == "timeout"
+    assert run({"main.py": bomb}, limits=Limits(seconds=0.3)).ended == "timeout"
     assert processes_named(f"{MARK}f") == []
 
 
 @needs_isolation
+@each_user
 def test_threads_are_counted_by_sandbox():
     program = (
         "import threading, time\n"
-        "for _ in range(7): threading.Thread(target=time.sleep, args=(1,)).start()\nprint('all')\n"
+        "for _ in range(7): threading.Thread(target=time.sleep, args=(0.5,)).start()\nprint('all')\n"
     )
     assert call(outputs_at_once, program, 3, processes=8, memory=1 << 30) == ["all\n"] * 3
 
@@ -131,6 +135,7 @@ def test_memory_has_one_end_for_all_of_a_program():
 
 
 @needs_isolation
+@each_user
 def test_the_disk_has_an_end():
     program = (
         "written = 0\ntry:\n    for name in range(100):\n        with open(str(name), 'wb', 0) as file:\n"
@@ -146,12 +151,14 @@ OPTIMIST = "try: open('/proc/self/oom_score_adj', 'w').write('0')\nexcept OSErro
 
 
 @needs_isolation
+@each_user
 def test_where_memory_runs_out_the_program_goes_first():
     with running(OPTIMIST) as pid:
         assert Path(f"/proc/{pid}/oom_score_adj").read_text() == "1000\n"
 
 
 @needs_isolation
+@each_user
 def test_no_core_is_dumped_to_a_file_or_to_a_crash_handler():
     program = "import resource\ntry: resource.setrlimit(4, (0, 0))\nexcept ValueError: pass\n"
     with running(program) as pid:

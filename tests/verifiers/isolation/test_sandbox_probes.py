@@ -22,7 +22,7 @@ from host import (
     running,
     status_of,
 )
-from other_user import OtherUser, call, uid
+from other_user import USERS, OtherUser, call, uid
 
 import verifiers
 from verifiers import Code, Problem, Verdict
@@ -33,6 +33,7 @@ pytestmark = [
     pytest.mark.skipif(bool(sandbox.unavailable()), reason="see test_without_a_sandbox_programs_are_refused"),
     pytest.mark.usefixtures("user"),
 ]
+each_user = pytest.mark.parametrize("user", USERS, indirect=True)  # in the fast suite, too
 SECRET = "GOT the secret"
 
 
@@ -77,6 +78,7 @@ PTRACE = (
 )
 
 
+@each_user
 def test_files_of_this_user_are_out_of_reach(folder):
     (folder / "answers.jsonl").write_text(SECRET)
     os.chown(folder / "answers.jsonl", uid(), -1)
@@ -98,6 +100,7 @@ def test_the_environment_of_other_processes_is_unseen(victim):
     assert output_of("import os; print(sorted(os.environ))") == "['LC_CTYPE', 'MALLOC_ARENA_MAX', 'PYTHONHASHSEED']\n"
 
 
+@each_user
 def test_no_process_can_be_traced(victim):
     program = PTRACE.replace("PID", str(victim.pid))
     assert "GOT" not in output_of(program)
@@ -105,6 +108,7 @@ def test_no_process_can_be_traced(victim):
         assert f"GOT {victim.pid}" in output_of(program, isolated=False)
 
 
+@each_user
 def test_nothing_is_written_outside(folder):
     folders = [str(folder), str(Path(os.__file__).parent), "/", "/usr/lib", "/var/tmp", "/dev", "/proc"]
     folders += [str(path) for path in Path("/usr/lib").iterdir() if path.is_dir()]  # covered by empty ones
@@ -141,6 +145,7 @@ def test_a_server_on_this_machine_is_not_reached(kind):
         server.accept()[0].close()
 
 
+@each_user
 def test_every_namespace_is_a_new_one_and_the_session_too():
     kinds = ("user", "mnt", "pid", "net", "ipc", "uts")
     with running() as pid:
@@ -179,6 +184,7 @@ def test_packages_are_hidden_however_deep_they_are(monkeypatch):
     assert sorted(lines) == sorted([f"{Path(library).name} libx.so", "tool", "x86_64-linux-gnu liby.so"])
 
 
+@each_user
 def test_privileges_are_gone_for_good():
     with running() as pid:
         fields = status_of(pid)
@@ -242,7 +248,19 @@ STOP = "import os\nos.kill(0, 19)\nos.kill(-1, 19)\nos.kill(1, 19)\nos.kill(1, 2
 LIVE_ON = f"{named(f'{MARK}g')}while True: pass\n"
 
 
-@pytest.mark.parametrize("attack", [KILL, ALONE + KILL, STOP, ALONE + STOP], ids=["kill", "live on", "stop", "both"])
+ATTACKS = {"kill": KILL, "live on": ALONE + KILL, "stop": STOP, "both": ALONE + STOP}
+FAST = {"root": {"kill", "live on", "both"}, "ordinary": {"live on", "stop"}}
+
+
+@pytest.mark.parametrize(
+    ("user", "attack"),
+    [
+        pytest.param(user, ATTACKS[name], id=f"{user}-{name}", marks=() if name in FAST[user] else pytest.mark.slow)
+        for user in USERS
+        for name in ATTACKS
+    ],
+    indirect=["user"],
+)
 def test_the_guard_is_out_of_reach(attack):
     start = time.monotonic()
     outcome = run({"main.py": attack + LIVE_ON}, limits=Limits(seconds=0.5))
@@ -317,6 +335,7 @@ def test_what_the_kernel_says_of_a_process_is_unseen(name):
     assert "GOT" in output_of(program, isolated=False)
 
 
+@each_user
 def test_open_files_of_the_trainer_stay_its_own(folder):
     program = "import os\nfor fd in range(64):\n    try: os.fstat(fd); print(fd)\n    except OSError: pass\n"
     with (folder / "answers").open("w") as file:

@@ -130,5 +130,5 @@ class Escapes(Verifier):
 @linux
 @pytest.mark.parametrize("meanwhile", ["hang", "stop the supervisor"])
 def test_no_daemon_outlives_its_worker(meanwhile, judged):
-    verdicts = judged(Escapes(), ["fine", meanwhile, "fine"], timeout=1.0)
+    verdicts = judged(Escapes(), ["fine", meanwhile, "fine"], timeout=0.5)
     assert [verdict.status for verdict in verdicts] == ["ok", "timeout", "ok"]

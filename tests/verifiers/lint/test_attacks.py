@@ -6,6 +6,7 @@ import string
 import unicodedata
 
 import pytest
+from drawn import drawn
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -111,12 +112,14 @@ def test_a_text_that_names_the_number_by_chance_is_left_out(answer):
             assert not any(number(each) == number(answer) for each in numbers)
 
 
+@drawn(40)
 @given(st.integers(-(10**6), 10**6), st.lists(st.integers(-(10**6), 10**6), max_size=5))
 def test_no_attack_is_the_number(answer, others):
     for texts in attacks(Problem("p", str(answer)), [str(other) for other in others]).values():
         assert not any(text.isascii() and number(text) == answer for text in texts)
 
 
+@drawn(40)
 @given(st.text(max_size=20), st.text(max_size=20))
 def test_attacks_are_made_for_any_problem(prompt, answer):
     made = attacks(Problem(prompt, answer))

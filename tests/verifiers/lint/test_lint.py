@@ -24,7 +24,7 @@ class Sums(Verifier):
     alphabet = "0123456789+="
 
     def examples(self):
-        return super().examples()[:4]
+        return super().examples()[:2]
 
     def sample(self, rng):
         a, b = rng.randint(10, 99), rng.randint(10, 99)
@@ -210,7 +210,7 @@ class Slow(Sums):
         return super().examples()[:1]
 
     def reward(self, problem, completion):
-        if "x" in completion[:2] or "4" in completion[:20]:
+        if "4" in completion[:4]:
             time.sleep(0.006)
         return super().reward(problem, completion)
 
@@ -316,7 +316,7 @@ def test_one_fault_is_one_finding_that_names_the_fields_of_a_verdict():
     report = lint(UnknownField())
     [finding] = report.findings
     assert (finding.rule, finding.family) == ("total", "several kinds")
-    assert finding.times == report.attacks + report.honest + 80  # and the answers with a wrong one added
+    assert finding.times == report.attacks + report.honest + 40  # and the answers with a wrong one added
     assert "unexpected keyword argument 'success'; the fields of a Verdict are reward, parts, status, reason" in (
         finding.explanation
     )
@@ -351,7 +351,7 @@ def test_the_alarm_of_somebody_else_is_kept():
 
 def test_false_accepts_and_false_rejects_are_counted():
     paying = lint(Substring())
-    assert paying.false_accepts == sum(f.times for f in paying.findings if f.rule == "attack") > 100
+    assert paying.false_accepts == sum(f.times for f in paying.findings if f.rule == "attack") > 50
     strict = lint(TooStrict())
     assert (strict.false_accepts, strict.false_rejects) == (0, strict.honest * 2 // 3)
 
@@ -397,7 +397,7 @@ def test_counterexamples_of_the_verifier_are_attacks():
             return float(completion.strip().removesuffix(" apples") == problem.answer)
 
     report = lint(Lenient())
-    assert [(f.rule, f.family, f.times) for f in report.findings] == [("attack", "in apples", 4)]
+    assert [(f.rule, f.family, f.times) for f in report.findings] == [("attack", "in apples", 2)]
 
 
 def test_a_slow_verifier_is_tried_in_batches_and_with_fewer_attacks():
@@ -426,12 +426,15 @@ def test_an_isolated_verifier_is_tried_in_worker_processes():
     here = os.getpid()
     report = lint(Apart())
     assert report.findings == []
-    assert report.attacks >= 800
+    assert report.attacks >= 400  # all of them
 
 
 def test_faults_in_worker_processes_are_findings():
     class Exits(Sums):
         isolated = True
+
+        def examples(self):
+            return super().examples()[:1]
 
         def verify(self, problem, completion):
             return os._exit(1) if completion == "?" else super().verify(problem, completion)
