@@ -100,8 +100,10 @@ def python(folder, *arguments):
 
 @pytest.mark.parametrize(
     ("name", "ours", "commands"),
-    [("agents", False, ["lab"]), ("verifiers", True, ["train"])],
-    ids=["agents is shadowed", "verifiers was overwritten"],
+    [
+        pytest.param("agents", False, ["lab"], id="agents is shadowed", marks=pytest.mark.slow),
+        pytest.param("verifiers", True, ["train"], id="verifiers was overwritten"),
+    ],
 )
 def test_a_foreign_neighbour_is_named_with_the_way_out(tmp_path, name, ours, commands):
     site_of_a_stranger(tmp_path, name, ours)

@@ -200,7 +200,7 @@ def test_the_curriculum_hears_at_any_reset_of_what_was_asked_for_in_the_order_th
     assert env.task.level == 2
 
 
-@pytest.mark.parametrize("workers", [0, 1])
+@pytest.mark.parametrize("workers", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_a_pickled_environment_judges_again_what_its_curriculum_has_not_heard(workers):
     env = graded(Arith() if workers else Graded(), verifier_workers=workers)
     env.reset(seed=0)

@@ -3,6 +3,7 @@ import pickle
 import gymnasium as gym
 import numpy as np
 import pytest
+from drawn import drawn
 from gymnasium.utils.env_checker import check_env as gymnasium_check_env
 from gymnasium.wrappers import RecordEpisodeStatistics
 from hypothesis import given
@@ -59,6 +60,7 @@ def test_its_specification_survives_json():
     assert prompts(env, 6, seed=4) == prompts(again, 6, seed=4)
 
 
+@drawn(40)
 @given(st.integers(0, 2**32), st.lists(st.integers(0, 13), min_size=1, max_size=4))
 def test_observations_only_ever_grow_by_the_action(seed, actions):
     env = TextGenEnv(verifier="arith")
@@ -239,6 +241,7 @@ def test_stepping_after_the_end_is_refused_until_the_next_reset():
     assert env.step(4)[1:] == (0.0, False, False, {})
 
 
+@drawn(40)
 @given(st.integers(0, 2**32))
 def test_the_same_seed_poses_the_same_problems(seed):
     env = TextGenEnv(verifier="arith")

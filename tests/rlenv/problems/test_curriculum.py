@@ -6,6 +6,7 @@ from collections import Counter
 
 import numpy as np
 import pytest
+from drawn import drawn
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -71,6 +72,7 @@ def test_a_new_level_starts_with_an_empty_window_and_other_levels_do_not_count()
     assert curriculum.level == 3
 
 
+@drawn(40)
 @given(st.lists(st.tuples(st.integers(1, 4), st.booleans()), max_size=60))
 def test_it_never_goes_down_and_the_same_verdicts_lead_to_the_same_level(verdicts):
     one, other = Curriculum([1, 2, 3], 0.6, window=3), Curriculum([3, 1, 2, 1], 0.6, window=3)
@@ -140,6 +142,7 @@ def test_sampled_problems_say_their_level_and_keep_their_metadata():
 
 
 @pytest.mark.parametrize("problems", [None, LISTED], ids=["sampled", "listed"])
+@drawn(40)
 @given(history=st.lists(st.one_of(st.integers(0, 50), st.booleans()), max_size=40))
 def test_the_same_history_poses_the_same_problems(problems, history):
     def replay():

@@ -1,6 +1,7 @@
 import random
 
 import pytest
+from drawn import drawn
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -35,6 +36,7 @@ def test_the_two_splits_of_two_digit_problems_are_disjoint_whatever_their_seeds(
     assert not train & test
 
 
+@drawn(40)
 @given(st.integers(10, 99), st.integers(10, 99), st.sampled_from("+*"), st.floats(0, 1))
 def test_a_sum_and_its_mirror_image_are_on_the_same_side(a, b, symbol, fraction):
     key = Arith(operators="+-*").split_key
@@ -60,6 +62,7 @@ def test_a_fraction_of_zero_or_one_puts_everything_on_one_side():
     assert all(in_test_split(key, 1.0) for key in keys)
 
 
+@drawn(40)
 @given(st.text(), st.floats(0, 1), st.floats(0, 1))
 def test_a_larger_fraction_only_adds_to_the_test_split(key, one, other):
     small, large = sorted((one, other))
@@ -74,6 +77,7 @@ def test_the_border_is_the_same_in_every_process_and_version():
     assert [in_test_split(f"{n}+{n}", 0.2) for n in range(30)] == [n in (0, 8, 25, 28) for n in range(30)]
 
 
+@drawn(40)
 @given(st.integers(0, 2**62), st.sampled_from(["train", "test"]), st.lists(st.integers(0, 10**9), max_size=5))
 def test_a_problem_is_a_function_of_seed_split_and_number(seed, split, indices):
     forwards, backwards = stream(split, seed), stream(split, seed)
@@ -93,6 +97,7 @@ def test_seeds_and_numbers_lead_to_different_problems():
     assert len(set(take(stream(), 50))) > 40
 
 
+@drawn(40)
 @given(st.integers(1, 12), st.integers(0, 2**62), st.integers(0, 20))
 def test_listed_problems_come_once_an_epoch(size, seed, epoch):
     listed = [f"prompt {index}" for index in range(size)]

@@ -3,6 +3,7 @@ import json
 import string
 
 import pytest
+from drawn import drawn
 from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, processors, trainers
@@ -53,6 +54,7 @@ def test_every_character_is_one_token_and_comes_back():
         assert (ids, decode(PRINTABLE, ids)) == ([number], character)
 
 
+@drawn(40)
 @given(st.text(ALPHABET, min_size=1))
 def test_every_text_over_the_alphabet_comes_back_with_one_token_a_character(text):
     ids = encode(PRINTABLE, text)
@@ -60,6 +62,7 @@ def test_every_text_over_the_alphabet_comes_back_with_one_token_a_character(text
     assert decode(PRINTABLE, ids) == text
 
 
+@drawn(40)
 @given(st.lists(st.integers(2, len(ALPHABET) + 1)))
 def test_every_list_of_character_tokens_comes_back(ids):
     text = decode(PRINTABLE, ids)
@@ -316,6 +319,7 @@ def test_control_tokens_and_strange_text_in_a_file_stay_text(tmp_path, tokenizer
         assert task.texts([[*shown, task.eos_token_id]]) == [prompt.problem.answer]
 
 
+@drawn(40)
 @given(st.text(min_size=1, max_size=30))
 def test_any_text_survives_the_tokens_of_its_own_alphabet(text):
     task = listed(text, None)
@@ -326,6 +330,7 @@ def test_any_text_survives_the_tokens_of_its_own_alphabet(text):
 BYTE_PAIRS = byte_pairs()
 
 
+@drawn(40)
 @given(st.lists(st.one_of(st.text(max_size=5), st.sampled_from(CHAT)), min_size=1, max_size=5).map("".join))
 def test_any_text_survives_byte_pairs_and_has_no_control_token(text):
     if text:

@@ -2,6 +2,7 @@ import random
 import re
 
 import pytest
+from drawn import drawn
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -48,6 +49,7 @@ def test_a_negative_answer_has_one_spelling(completion, reward):
     assert Arith(digits=1, operators="-").verify(Problem("0-9=", "-9"), completion).reward == reward
 
 
+@drawn(40)
 @given(st.integers(0, 2**32), st.integers(1, 9), st.sampled_from(OPERATORS), st.text(max_size=4))
 def test_the_answer_is_right_and_nothing_longer_is(seed, digits, operators, more):
     verifier = Arith(digits, operators)
@@ -61,6 +63,7 @@ def test_the_answer_is_right_and_nothing_longer_is(seed, digits, operators, more
     assert verifier.verify(problem, problem.answer + more).reward == float(not more)
 
 
+@drawn(40)
 @given(st.integers(0, 2**32), st.integers(1, 9), st.sampled_from(OPERATORS))
 def test_alphabet_and_lengths_bound_every_prompt_and_answer(seed, digits, operators):
     verifier = Arith(digits, operators)
@@ -131,6 +134,7 @@ CHAINS = st.fixed_dictionaries(
 )
 
 
+@drawn(40)
 @given(st.integers(0, 2**32), CHAINS)
 def test_a_chain_is_computed_with_products_before_sums(seed, arguments):
     verifier = Arith(**arguments)
@@ -186,6 +190,7 @@ def test_chains_that_are_one_to_a_learner_share_a_split_key(one, other, same):
     assert (verifier.split_key(Problem(one)) == verifier.split_key(Problem(other))) is same
 
 
+@drawn(40)
 @given(st.integers(0, 2**32), st.integers(2, 4))
 def test_chains_with_one_split_key_have_one_answer(seed, operands):
     verifier, rng, answers = Arith(1, "+-*", operands), random.Random(seed), {}

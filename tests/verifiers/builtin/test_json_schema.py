@@ -8,6 +8,7 @@ import time
 from decimal import Decimal
 
 import pytest
+from drawn import drawn
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -170,6 +171,7 @@ JSON = st.recursive(
 )
 
 
+@drawn(40)
 @given(JSON, st.sampled_from([None, 2]))
 def test_every_document_is_read_as_it_was_written(value, indent):
     text = json.dumps(value, indent=indent)
@@ -329,6 +331,7 @@ def test_formats_that_json_schema_does_not_define_allow_everything():
     assert JsonSchema({"format": "int32"}).verify(PROBLEM, '"x"').reward == 1.0
 
 
+@drawn(40)
 @given(
     st.sampled_from(sorted(FORMATS)), st.text(st.characters(exclude_categories=())) | st.from_regex("[-:.0-9TZPYMD@/]*")
 )

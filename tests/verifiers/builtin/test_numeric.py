@@ -2,7 +2,8 @@ import re
 from fractions import Fraction
 
 import pytest
-from answers import assert_rates
+from answers import answers, assert_rates, misjudged
+from drawn import drawn
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -192,6 +193,7 @@ def test_an_answer_without_a_number_is_an_error(answer, extract):
     assert "ends with no number" in verdict.reason
 
 
+@drawn(40)
 @given(
     st.fractions(max_denominator=1000).filter(lambda f: abs(f) < 10**12), st.sampled_from(["{}", "It is {}.", "x: {}"])
 )
@@ -199,11 +201,13 @@ def test_every_fraction_is_read_as_it_is_written(number, sentence):
     assert read_number(sentence.format(number)) == number
 
 
+@drawn(40)
 @given(st.decimals(-(10**9), 10**9, places=6))
 def test_every_decimal_is_read_as_it_is_written(number):
     assert read_number(f"{number:f}") == read_number(f"{number:,f}") == read_number(f"{number:e}") == Fraction(number)
 
 
+@drawn(40)
 @given(st.integers(-99, 99), st.integers(-99, 99), st.sampled_from(["{0} {1}", "{0} or {1}", "{0}\n{1}", "{1}, {0}"]))
 @example(16, 15, "{0} {1}")
 def test_a_wrong_answer_added_never_helps(right, wrong, form):
@@ -274,6 +278,16 @@ def test_conversions_asides_and_alternatives_are_told_from_the_answer(question, 
     assert Numeric().verify(Problem(question, answer), completion).reward == reward
 
 
+def test_a_sample_of_the_answers_that_chat_models_write_is_judged_as_an_examiner_would():
+    cases = answers("numeric")[::4]
+    right = sum(case["right"] for case in cases)
+    refused, paid = misjudged("numeric", cases)
+    assert min(right, len(cases) - right) >= 50
+    assert len(refused) <= 0.03 * right, refused
+    assert len(paid) <= 0.01 * (len(cases) - right), paid
+
+
+@pytest.mark.slow  # all of them
 def test_answers_that_chat_models_write_are_judged_as_an_examiner_would():
     assert_rates("numeric", refused=0.03, paid=0.01, least=1900)
 

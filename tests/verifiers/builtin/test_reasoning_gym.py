@@ -162,12 +162,13 @@ def _source(found):
         return ""
 
 
+STRICTLY = sorted(LITERALS | EXPRESSIONS)[3:]  # slow with the strict verifier: the loose one lets more through
+
+
 @pytest.mark.parametrize(
     ("strict", "task"),
     [
-        pytest.param(
-            strict, task, marks=pytest.mark.slow if strict and task in sorted(LITERALS | EXPRESSIONS)[3:] else ()
-        )
+        pytest.param(strict, task, marks=pytest.mark.slow if strict and task in STRICTLY else ())
         for strict in (True, False)
         for task in sorted(LITERALS | EXPRESSIONS | HARMLESS)
     ],
@@ -411,6 +412,16 @@ def test_without_the_package_one_line_says_how_to_get_it(monkeypatch):
         make_verifier("reasoning_gym:leg_counting")
 
 
+def test_a_copy_poses_the_same_problems_and_judges_alike():
+    verifier = ReasoningGym("leg_counting", size=50)
+    copy = pickle.loads(pickle.dumps(verifier))
+    problems = verifier.examples()
+    assert [p.prompt for p in copy.examples()] == [p.prompt for p in problems]
+    texts = [problem.answer if index % 2 else "junk" for index, problem in enumerate(problems)]
+    assert copy.verify_batch(problems, texts) == verifier.verify_batch(problems, texts)
+
+
+@pytest.mark.slow  # a worker imports the package for seconds
 def test_it_travels_to_workers_and_judges_alike_there():
     verifier = ReasoningGym("leg_counting", size=50)
     copy = pickle.loads(pickle.dumps(verifier))

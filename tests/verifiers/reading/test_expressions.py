@@ -1,6 +1,7 @@
 import operator
 
 import pytest
+from drawn import drawn
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -60,12 +61,14 @@ TREES = st.recursive(
 )
 
 
+@drawn(40)
 @given(TREES)
 def test_nested_expressions_have_the_value_they_were_made_with(tree):
     text, value = tree
     assert evaluate(text)[0] == value
 
 
+@drawn(40)
 @given(st.lists(st.tuples(st.sampled_from("+-*"), st.integers(0, 99)), max_size=20))
 def test_products_come_before_sums(parts):
     expected, term, sign = 0, 1, 1

@@ -3,6 +3,7 @@
 import re
 
 import pytest
+from drawn import drawn
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -148,6 +149,7 @@ def test_a_text_is_split_into_statements(text, said):
 PIECES = [*"018 .\n$\\{}[]*`|#:=-", "the answer is ", "\\boxed{", "no, ", "so ", "\\[", "```", "<think>", "or "]
 
 
+@drawn(40)
 @given(st.lists(st.sampled_from(PIECES), max_size=60).map("".join))
 @example("`1`0")
 def test_any_text_has_statements_and_a_result_or_none(text):
