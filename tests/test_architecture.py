@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from imports import ROOT, SOURCES, circle, floors, house, modules, nodes, rooms
+from imports import ROOT, SOURCES, circle, floors, house, imports, modules, nodes, rooms, tree
 
 SHELVES = {"agents.algorithms", "verifiers.builtin", "labs", "benchmarks"}  # one kind of thing per file
 PRIVATE = {"scripts", "_rlenv_scripts", "labs", "_rlenv_labs", "benchmarks", "_rlenv_benchmarks"}
@@ -41,10 +41,10 @@ PICKLES = {  # what a process sends to the child that it has started, never back
 def imported(source: str) -> set[str]:
     """Return the top-level names of every absolute import in a source text, wherever it stands."""
     names = set()
-    for node in nodes(source):
+    for node in imports(source):
         if isinstance(node, ast.Import):
             names |= {alias.name.split(".")[0] for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
+        elif node.level == 0 and node.module:
             names.add(node.module.split(".")[0])
     return names
 
@@ -60,13 +60,15 @@ def test_no_package_imports_one_above_it():
 def test_what_one_file_may_import_is_imported_where_it_is_used(place):
     source = (ROOT / place).read_text(encoding="utf-8")
     assert ALLOWED[place] <= imported(source)
-    at_once = "\n".join(ast.unparse(node) for node in ast.parse(source).body if "Import" in type(node).__name__)
+    at_once = "\n".join(ast.unparse(node) for node in tree(source).body if "Import" in type(node).__name__)
     assert not ALLOWED[place] & imported(at_once)
 
 
 def test_the_import_rule_sees_every_form():
     source = "import agents.x\nfrom rlenv import y\ndef f():\n    from verifiers.z import w\nfrom . import own\n"
-    assert imported(source) == {"agents", "rlenv", "verifiers"}
+    source += "try:\n    import a\nexcept E:\n    import b\nelse:\n    import c\nfinally:\n    import d\n"
+    source += "match x:\n    case 1:\n        with y:\n            import e\nif x:\n    pass\nelse:\n    import f\n"
+    assert imported(source) == {"agents", "rlenv", "verifiers", *"abcdef"}
 
 
 def test_imports_have_no_circle():
@@ -106,7 +108,7 @@ def test_rooms_that_import_each_other_through_their_files_are_found():
 def test_every_folder_says_what_belongs_there():
     for path in SOURCES:
         if path.name == "__init__.py":
-            said = (ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or "").splitlines()
+            said = (ast.get_docstring(tree(path.read_text(encoding="utf-8"))) or "").splitlines()
             assert said and said[0].endswith("."), path
 
 
@@ -147,10 +149,10 @@ def dangers(source, allowed=frozenset()):
     Calls are meant by the names that they have been imported under.
     """
     found, names = [], {}
-    for node in nodes(source):
+    for node in imports(source):
         if isinstance(node, ast.Import):
             names |= {alias.asname or alias.name.split(".")[0]: alias.name for alias in node.names if alias.asname}
-        elif isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
+        elif node.module and node.level == 0:
             names |= {alias.asname or alias.name: f"{node.module}.{alias.name}" for alias in node.names}
     for node in nodes(source):
         if not isinstance(node, ast.Call):

@@ -25,10 +25,16 @@ from verifiers.plugins import registry
 PAGES = {str(page.relative_to(ROOT)): page.read_text(encoding="utf-8") for page in pages()}
 RUN = [name for name, text in PAGES.items() if any(block.runs(slow=True) for block in blocks(text))]
 SLOW = [name for name in RUN if any({"slow", "in tests"} & set(block.directives) for block in blocks(PAGES[name]))]
+LONG = {  # more than half a second each; their commands and their Python are checked all the same
+    "docs/stable-baselines3.md",
+    "docs/tutorials/from-reinforce-to-grpo.md",
+    "docs/tutorials/reading-the-curves.md",
+    "docs/tutorials/your-own-model-and-data.md",
+}
 WORDS = 1500
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture
 def page_folder(monkeypatch, tmp_path):
     """A folder of its own, and registries that forget what a page adds: other tests list all there are."""
     monkeypatch.setattr("verifiers.plugins.registry._REGISTRY", dict(registry._REGISTRY))
@@ -43,12 +49,14 @@ def page_folder(monkeypatch, tmp_path):
         del AGENTS[name]
 
 
-@pytest.mark.parametrize("name", RUN)
+@pytest.mark.usefixtures("page_folder")
+@pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.slow) if name in LONG else name for name in RUN])
 def test_the_blocks_of_the_page_run(name):
     run_page(PAGES[name], name, slow=False)
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("page_folder")
 @pytest.mark.parametrize("name", SLOW)
 def test_the_page_runs_as_it_is_printed(name):
     assert run_page(PAGES[name], name, slow=True)

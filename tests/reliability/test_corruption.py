@@ -56,7 +56,13 @@ DAMAGE = {"truncated": truncate, "empty": empty, "bit": flip, "last bit": flip_l
 DAMAGE |= {"a folder": make_folder}
 
 
-@pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE)
+@pytest.mark.parametrize(
+    "damage",
+    [
+        pytest.param(damage, id=name, marks=[pytest.mark.slow] * (name in ("empty", "last bit")))
+        for name, damage in DAMAGE.items()
+    ],
+)
 def test_every_file_of_a_checkpoint(damage, text_run, tmp_path, capsys):
     """Over all files: the checkpoint before is found, and one line says why."""
     names = files(text_run / "checkpoint")
@@ -139,8 +145,18 @@ def test_no_whole_checkpoint_is_one_line(text_copy):
     assert line.startswith(f"Error: no whole checkpoint is left in '{text_copy}': ") and line.count("is damaged") == 2
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", "\x00", "[" * 100_000], ids=lambda text: repr(text[:4]))
-@pytest.mark.parametrize("name", ["agent.json", "manifest.json", "config.json"])
+NO_JSON = ["", "{", "[]", "\x00", "[" * 100_000]
+EVERY_NO_JSON = [(name, text) for name in ("agent.json", "manifest.json", "config.json") for text in NO_JSON]
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        (name, text) if name == "agent.json" or text == "{" else pytest.param(name, text, marks=pytest.mark.slow)
+        for name, text in EVERY_NO_JSON
+    ],
+    ids=lambda text: repr(text[:4]),
+)
 def test_json_that_is_none_is_one_line(name, text, pole_copy):
     folder = pole_copy if name == "config.json" else pole_copy / "checkpoint"
     (folder / name).write_text(text)
@@ -162,8 +178,16 @@ WRITES = {
 }
 
 
-@pytest.mark.parametrize("error", [FULL, READ_ONLY], ids=["full", "read-only"])
-@pytest.mark.parametrize(("owner", "name"), WRITES.values(), ids=WRITES)
+@pytest.mark.parametrize(
+    ("owner", "name", "error"),
+    [
+        *(pytest.param(*write, FULL, id=f"{what}-full") for what, write in WRITES.items()),
+        *(
+            pytest.param(*write, READ_ONLY, id=f"{what}-read-only", marks=[pytest.mark.slow] * (what != "the folder"))
+            for what, write in WRITES.items()
+        ),
+    ],
+)
 def test_a_disk_that_fails_while_saving_leaves_the_checkpoint_before(owner, name, error, pole_copy, monkeypatch):
     def fail(*_, **__):
         raise error

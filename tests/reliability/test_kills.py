@@ -129,7 +129,13 @@ def test_no_worker_outlives_its_run(start, tmp_path):
     assert processes.eventually(lambda: not processes.processes_of(mark), 1.0)
 
 
-@pytest.mark.parametrize(("module", "before"), [(job.session, "run_evaluation"), (job, "record_evaluation")])
+@pytest.mark.parametrize(
+    ("module", "before"),
+    [
+        (job.session, "run_evaluation"),
+        pytest.param(job, "record_evaluation", marks=pytest.mark.slow),
+    ],
+)
 def test_a_run_folder_that_vanishes_after_the_warm_start_does_not_take_it_along(module, before, tmp_path, monkeypatch):
     folder = tmp_path / "run"
     real = getattr(module, before)

@@ -136,6 +136,7 @@ def test_a_second_resume_is_refused(run):
     assert content(run) == before
 
 
+@pytest.mark.slow  # in this process: test_a_second_resume_is_refused
 def test_two_resumes_at_once(run, start):
     first = start("train", "--resume", run, "--episodes", 10**6, "--json", sync=False)
     first.wait_until(lambda: (run / ".lock").exists())
@@ -163,7 +164,7 @@ def old_checkpoint(folder, num_updates=None):
     (folder / "agent.json").write_text(json.dumps(facts))
 
 
-@pytest.mark.parametrize("world", WORLDS)
+@pytest.mark.parametrize("world", [pytest.param("CartPole", marks=pytest.mark.slow), "TextGen"])
 def test_a_run_of_an_earlier_version_goes_on(world, tmp_path):
     """Its warm start and first evaluation are not made again, and its log is kept."""
     folder = tmp_path / "run"

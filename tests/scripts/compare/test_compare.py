@@ -17,8 +17,8 @@ from click.testing import CliRunner
 
 from agents import AGENTS
 
-SMALL = ["--agents", "reinforce,rloo", "--seeds", "2", "--sft-steps", "6", "--sft-examples", "64", "--episodes", "64"]
-SMALL += ["--eval-episodes", "16", "--episodes-per-update", "16", "--log-interval", "1", "--verifier-arg", "digits=1"]
+SMALL = ["--agents", "reinforce,rloo", "--seeds", "2", "--sft-steps", "6", "--sft-examples", "16", "--episodes", "32"]
+SMALL += ["--eval-episodes", "8", "--episodes-per-update", "8", "--log-interval", "1", "--verifier-arg", "digits=1"]
 POLES = """
 import os
 import time
@@ -101,7 +101,7 @@ def test_all_runs_start_from_one_checkpoint_and_get_equal_budgets(compared):
     initial = {(run["seed"], run["initial"]) for run in report["runs"]}
     assert len(initial) == 2  # the episodes of an evaluation depend on the seed alone
     assert (0, warm["eval"]["success_rate"]) in initial
-    assert {run["episodes"] for run in report["runs"]} == {64}
+    assert {run["episodes"] for run in report["runs"]} == {32}
     for run in report["runs"]:
         config = json.loads((folder / run["agent"] / f"seed-{run['seed']}" / "config.json").read_text())
         assert (config["model"], config["sft_steps"]) == (str(folder / "warm"), 0)
@@ -111,20 +111,20 @@ def test_all_runs_start_from_one_checkpoint_and_get_equal_budgets(compared):
 def test_the_report_is_a_table_with_curves(compared):
     folder, _ = compared
     text = (folder / "report.md").read_text()
-    assert text.startswith("# TextGen-v0 (arith), 64 episodes per run\n")
+    assert text.startswith("# TextGen-v0 (arith), 32 episodes per run\n")
     assert "| agent | runs | success rate, IQM |" in text
     assert "\n| rloo | 2 |" in text
     assert (folder / "curves.png").read_bytes().startswith(b"\x89PNG")
     with (folder / "rloo" / "seed-1" / "progress.csv").open() as file:
         rows = [row for row in csv.DictReader(file) if row["rollout/ep_rew_mean"]]
-    assert [row["time/episodes"] for row in rows] == ["16", "32", "48", "64"]
+    assert [row["time/episodes"] for row in rows] == ["8", "16", "24", "32"]
     assert all(row["rollout/kl_start"] for row in rows)
 
 
 def test_the_same_command_again_repeats_no_run(compared):
     folder, report = compared
     before = times(folder)
-    outcome = compare(*SMALL, "--log-dir", folder, "--json")
+    outcome = compare(*SMALL, "--log-dir", folder, "--json", "--no-figures")
     assert report_of(outcome) == report
     assert "4 of 4 runs are finished already" in outcome.stderr
     assert times(folder) == before
@@ -132,7 +132,10 @@ def test_the_same_command_again_repeats_no_run(compared):
 
 def test_a_subset_of_the_agents_is_allowed_and_the_report_keeps_the_others(compared):
     folder, report = compared
-    assert report_of(compare(*SMALL, "--agents", "rloo", "--seeds", 1, "--log-dir", folder, "--json")) == report
+    assert (
+        report_of(compare(*SMALL, "--agents", "rloo", "--seeds", 1, "--log-dir", folder, "--json", "--no-figures"))
+        == report
+    )
 
 
 def test_the_saved_settings_repeat_the_comparison(compared):
@@ -143,10 +146,10 @@ def test_the_saved_settings_repeat_the_comparison(compared):
 def test_other_settings_in_the_same_folder_are_an_error_that_names_them(compared):
     folder, _ = compared
     before = times(folder)
-    outcome = compare(*SMALL, "--episodes", 65, "--verifier-arg", "digits=2", "--log-dir", folder)
+    outcome = compare(*SMALL, "--episodes", 33, "--verifier-arg", "digits=2", "--log-dir", folder)
     assert outcome.exit_code == 2
     [line] = outcome.stderr.strip().splitlines()
-    assert "other settings (episodes 64, now 65, verifier_args" in line
+    assert "other settings (episodes 32, now 33, verifier_args" in line
     assert 'verifier_args {"digits": 1}, now {"digits": 2}' in line
     assert times(folder) == before
 
@@ -161,7 +164,7 @@ def test_people_read_the_table(compared):
 def test_a_comparison_goes_on_in_a_folder_that_was_moved(compared, tmp_path):
     folder, report = compared
     moved = shutil.copytree(folder, tmp_path / "moved")
-    again = report_of(compare(*SMALL, "--log-dir", moved, "--json"))
+    again = report_of(compare(*SMALL, "--log-dir", moved, "--json", "--no-figures"))
     assert again["rows"] == report["rows"]
     assert all(Path(run["run_dir"]).is_relative_to(moved) for run in again["runs"])
 

@@ -74,6 +74,7 @@ def test_a_program_that_cannot_be_started_stays_loud():
     assert explain(caught.value) is None
 
 
+@pytest.mark.slow  # in this process: test_a_disk_that_fills_up_during_a_run
 @pytest.mark.parametrize(
     ("size", "what"),
     [
@@ -100,6 +101,7 @@ def test_a_folder_that_cannot_be_written_is_named():
     assert len(outcome.stderr.splitlines()) == 1
 
 
+@pytest.mark.slow  # in this process: tests/reliability/test_kills.py
 def test_a_run_folder_that_vanishes_ends_the_run_and_keeps_what_was_learned(start, tmp_path):
     folder = tmp_path / "run"
     process = start(*SMALL, "--episodes", "100000000", "--log-dir", folder)

@@ -1,5 +1,6 @@
 """`rlenv evaluate` with samples: known rates, the file of completions, several runs, and models without a run."""
 
+import functools
 import itertools
 import json
 import math
@@ -19,10 +20,18 @@ from tiny_models import text_envs
 
 from agents import Policy, Reinforce
 from agents.core.files import seal
+from agents.estimators.pass_at_k import bootstrap_mean
 from agents.policies.base import choose
 
 CHANCES = torch.tensor([0.0, 0.0, 0.5, 0.3, 0.2, *[0.0] * 5], dtype=torch.float64)  # of <pad>, <eos>, a to h
 END = torch.eye(10, dtype=torch.float64)[1]
+
+
+@pytest.fixture(autouse=True)
+def fewer_resamples(monkeypatch):
+    """A tenth of the resamples: how good the intervals are is tested where they are computed."""
+    fewer = functools.partial(bootstrap_mean, resamples=200)
+    monkeypatch.setattr("_rlenv_scripts.evaluation.figures.bootstrap_mean", fewer)
 
 
 class Known(Policy):

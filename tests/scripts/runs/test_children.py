@@ -82,11 +82,11 @@ def test_no_more_than_so_many_run_at_a_time(tmp_path, limit):
 import os, pathlib, time
 here = pathlib.Path({str(tmp_path)!r}) / f"{{os.getpid()}}.here"
 here.touch()
-time.sleep(0.2)
+time.sleep(0.1)
 print(len(list(here.parent.glob("*.here"))))
 here.unlink()
 """
-    jobs = [job(tmp_path, str(number), code) for number in range(4)]
+    jobs = [job(tmp_path, str(number), code) for number in range(2 * limit)]
     assert set(finish(jobs, limit).values()) == {0}
     assert max(int(each.last_line()) for each in jobs) <= limit
 
@@ -94,7 +94,7 @@ here.unlink()
 def test_closing_ends_the_children_that_run_and_starts_no_other(tmp_path):
     pid = tmp_path / "pid"
     code = f"import os, pathlib, time; pathlib.Path({str(pid)!r}).write_text(str(os.getpid())); time.sleep(600)"
-    quick, slow = job(tmp_path, "quick", "import time; time.sleep(0.5)"), job(tmp_path, "slow", code)
+    quick, slow = job(tmp_path, "quick", "import time; time.sleep(0.05)"), job(tmp_path, "slow", code)
     never = job(tmp_path, "never", "")
     ended = run_jobs([quick, slow, job(tmp_path, "slow2", "import time; time.sleep(600)"), never], 2, 1)
     assert next(ended) == (quick, 0)

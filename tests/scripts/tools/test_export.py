@@ -50,7 +50,12 @@ def greedy(agent, envs):
 
 @pytest.mark.parametrize(
     ("name", "padding", "pad_is_eos"),
-    [("gpt2", 0, False), ("llama", 0, True), ("mistral", 0, False), ("llama", 6, True)],
+    [
+        ("gpt2", 0, False),
+        pytest.param("llama", 0, True, marks=pytest.mark.slow),
+        pytest.param("mistral", 0, False, marks=pytest.mark.slow),
+        ("llama", 6, True),
+    ],
 )
 def test_transformers_generates_what_the_policy_does(name, padding, pad_is_eos, tmp_path):
     agent, envs = trained(tmp_path / "run", name, padding, pad_is_eos)
@@ -257,7 +262,16 @@ FAULTS = [
 ]
 
 
-@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: type(fault).__name__)
+@pytest.mark.parametrize(
+    "fault",
+    [
+        FAULTS[0],
+        pytest.param(FAULTS[1], marks=pytest.mark.slow),
+        pytest.param(FAULTS[2], marks=pytest.mark.slow),
+        FAULTS[3],
+    ],
+    ids=lambda fault: type(fault).__name__,
+)
 def test_a_failed_push_is_one_line_and_keeps_the_export(fault, folder, hub, tmp_path, monkeypatch):
     monkeypatch.setattr(hub, "fault", fault)
     line = refusal(folder, tmp_path / "out", "--push", "me/sums")

@@ -78,6 +78,7 @@ def test_samples_of_training_show_what_evaluate_does(folder):
     assert "system: Say it" in (folder / "run" / "report.html").read_text()
 
 
+@pytest.mark.slow  # for sums: tests/reliability/test_resume.py
 def test_a_run_on_conversations_is_resumed_as_if_without_a_break(folder):
     whole = result_of(run("train", *CHAT, "--episodes", 16, "--log-dir", "whole", "--json"))
     result_of(run("train", *CHAT, "--episodes", 8, "--log-dir", "run", "--json"))

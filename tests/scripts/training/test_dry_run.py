@@ -61,8 +61,15 @@ def test_the_options_count():
             20,
             "pass --activation-checkpointing, or lower --max-new-tokens",
         ),
-        (["--max-new-tokens", 30], 20, r"\(warm start\).*; lower --micro-batch-tokens or --sft-batch-size$"),
-        (["--sft-steps", 0, "--num-envs", 5000], 20, r"\(acting\).*; lower --num-envs$"),
+        pytest.param(
+            ["--max-new-tokens", 30],
+            20,
+            r"\(warm start\).*; lower --micro-batch-tokens or --sft-batch-size$",
+            marks=pytest.mark.slow,  # the same table of settings as in the test of runs that run out of memory
+        ),
+        pytest.param(
+            ["--sft-steps", 0, "--num-envs", 5000], 20, r"\(acting\).*; lower --num-envs$", marks=pytest.mark.slow
+        ),
     ],
     ids=["micro-batches", "nothing fits", "warm start", "slots"],
 )

@@ -26,7 +26,13 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
-@pytest.mark.parametrize("spec", ["their_rewards.py:right,their_rewards.py:short=0.5", "their_rewards:right"])
+@pytest.mark.parametrize(
+    "spec",
+    [
+        pytest.param("their_rewards.py:right,their_rewards.py:short=0.5", marks=pytest.mark.slow),
+        "their_rewards:right",
+    ],
+)
 def test_functions_in_a_file_train_and_are_found_again_from_elsewhere(folder, monkeypatch, spec):
     outcome = run("train", "--verifier", spec, *FILE, *SMALL, "--json")
     assert outcome.exit_code == 0, outcome.output

@@ -150,6 +150,7 @@ def test_without_json_people_read_a_table(tmp_path):
     assert "Run folder" in outcome.output
 
 
+@pytest.mark.slow  # signals in every part of a run: tests/reliability/test_signals.py
 def test_an_interrupt_ends_cleanly_with_a_checkpoint(start, tmp_path):
     process = start("train", *SMALL, "--json", "--timesteps", "100000000", "--log-dir", tmp_path / "run")
     progress = tmp_path / "run" / "progress.csv"
