@@ -36,6 +36,10 @@ else:
             return policies.LanguageModelPolicy
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
+    def __dir__() -> list[str]:
+        """Return the names that completion offers, also those that are imported when asked for."""
+        return sorted({*globals(), *__all__})
+
 
 __rlenv_package__ = True
 

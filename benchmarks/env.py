@@ -72,14 +72,14 @@ def _share(label: str, envs: Any, policy: Policy, episodes: int, pairs: int, rep
 
         return call
 
-    actor_of = policy.actor
+    actor_of = policy.make_actor
 
     def timed_actor(*how: Any) -> Any:
         actor = actor_of(*how)
         actor.act = timed(actor.act, "act")  # type: ignore[method-assign]
         return actor
 
-    policy.actor = timed_actor  # type: ignore[method-assign, assignment]
+    policy.make_actor = timed_actor  # type: ignore[method-assign, assignment]
     envs.step, envs.reset = timed(envs.step, "env"), timed(envs.reset, "env")
     taken: list[dict[str, float]] = []  # microseconds per step
     for _ in range(pairs + 1):

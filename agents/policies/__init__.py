@@ -26,6 +26,10 @@ else:
             return resolve_name(f"{__name__}.language.{_PLACES[name]}:{name}")
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
+    def __dir__() -> list[str]:
+        """Return the names that completion offers, also those that are imported when asked for."""
+        return sorted({*globals(), *__all__})
+
 
 __all__ = [
     "KINDS",

@@ -11,7 +11,7 @@ import torch
 
 
 class Actor(ABC):
-    """Acts in the slots of a vector environment during one rollout; `Policy.actor` makes it.
+    """Acts in the slots of a vector environment during one rollout; `Policy.make_actor` makes it.
 
     It knows how to sample and what the policy remembers between steps. It is not used for another rollout, since
     weights may be replaced between them.

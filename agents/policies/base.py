@@ -94,7 +94,7 @@ class Policy(nn.Module):
         """
         raise NotImplementedError
 
-    def actor(
+    def make_actor(
         self,
         obs: Any,
         action_space: gym.Space,

@@ -134,7 +134,7 @@ class Collector:
             options["progress"] = progress
         obs, infos = self.envs.reset(seed=self.take_seed(), options=options or None)
         record.start(starts, infos)
-        actor = policy.actor(obs, self.envs.single_action_space, self.device, deterministic, generator)
+        actor = policy.make_actor(obs, self.envs.single_action_space, self.device, deterministic, generator)
         while record.unfinished:
             seen = record.see(obs, starts)
             for_env, actions, log_probs = actor.act(seen, starts, record.playing)

@@ -40,7 +40,7 @@ class Loop:
     def actor(self, obs: np.ndarray) -> NumpyActor:
         """Return what acts for its agent, given the first observations of its slots."""
         space, device = self.collector.envs.single_action_space, self.collector.device
-        actor = self.policy.actor(obs, space, device, generator=self.generator)
+        actor = self.policy.make_actor(obs, space, device, generator=self.generator)
         assert isinstance(actor, NumpyActor)  # see `seed_stack.check`
         return actor
 

@@ -62,6 +62,7 @@ class Agent(Resumable):
     """
 
     default_group_size: ClassVar[int] = 1
+    is_root: ClassVar[bool] = True  # in this class alone: checkpoints are those of algorithms
 
     def __init__(self, policy: Any, env: str | Any, **settings: Any) -> None:
         self.set_settings(settings)

@@ -24,7 +24,6 @@ from ..core.stateful import Stateful, load_states, states_of
 from ..distributed import parallel
 from ..distributed.parts import whole_parts
 from ..distributed.shards import whole
-from ..learner.learner import Learner
 from ..policies.base import MODEL, Policy, weights_digest
 from ..rollouts.envs.make_envs import MissingEnv, deals_groups, named_by_checkpoint, seed_of
 from .surface import Surface
@@ -220,7 +219,7 @@ def class_of(saved: Checkpoint, cls: type[ClassT]) -> type[ClassT]:
     name = saved.facts["agent"]
     roots: tuple[type[Resumable], ...] = (cls, Resumable)
     known = _class_named(name, *roots) or cls
-    if known.advantages is Learner.advantages:  # no algorithm
+    if vars(known).get("is_root"):
         named = f", {name!r}" if name else ""
         raise ValueError(f"{str(saved.path)!r} holds an agent of a class of your own{named}: call that class's load()")
     if not issubclass(known, cls):

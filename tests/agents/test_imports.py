@@ -33,6 +33,7 @@ def test_public_names_are_there_however_they_are_imported(package):
     exec(f"from {package.__name__} import *", everything)
     for name in package.__all__:
         assert getattr(package, name) is everything[name]
+        assert name in dir(package)
     with pytest.raises(AttributeError, match=f"module '{package.__name__}' has no attribute 'LanguageModelPolicies'"):
         package.LanguageModelPolicies  # noqa: B018
 

@@ -129,7 +129,7 @@ class ControlPolicy(Policy):
         return not subclass and self.act_in_numpy and not self._starts and NumpyActor.reads(self.net)
 
     @override
-    def actor(
+    def make_actor(
         self,
         obs: Any,
         action_space: spaces.Space,
@@ -139,7 +139,7 @@ class ControlPolicy(Policy):
     ) -> Actor:
         if isinstance(obs, np.ndarray) and self.acts_in_numpy:
             return NumpyActor(self.net, action_space, deterministic, generator)
-        return super().actor(obs, action_space, device, deterministic, generator)
+        return super().make_actor(obs, action_space, device, deterministic, generator)
 
     @override
     @torch.no_grad()

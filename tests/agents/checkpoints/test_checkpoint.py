@@ -12,7 +12,7 @@ from safetensors.torch import load_file, save_file
 from tiny_models import tiny_model
 
 import rlenv  # noqa: F401
-from agents import AGENTS, PPO, Agent, DivergedError, Reinforce, ReinforceBaseline
+from agents import AGENTS, PPO, Agent, Batch, DivergedError, Reinforce, ReinforceBaseline
 from agents.checkpoints import checkpoint
 from agents.checkpoints.checkpoint import Checkpoint, read_checkpoint
 from agents.core.files import seal
@@ -555,3 +555,21 @@ def test_a_checkpoint_that_was_found_whole_is_not_hashed_again_unless_it_is_repl
     agent.num_updates = 7
     agent.save(tmp_path / "agent")
     assert Agent.load(found, device="cpu").num_updates == 7 and len(checked) == 2
+
+
+class Prepared(Agent):
+    """Has no advantages, since it makes the whole batch."""
+
+    def prepare(self, rollout):
+        return Batch.of(rollout, advantages=rollout.rewards, weights=rollout.mask.float())
+
+
+def test_an_agent_that_prepares_its_batches_is_loaded_by_its_class(tmp_path):
+    agent = Prepared("MlpPolicy", "CartPole-v1", episodes_per_update=2, num_envs=2, device="cpu").learn(
+        total_episodes=2
+    )
+    agent.save(tmp_path / "saved")
+    loaded = Prepared.load(tmp_path / "saved")
+    assert loaded.num_updates == 1 and type(loaded) is Prepared
+    with pytest.raises(ValueError, match=r"class of your own: call that class's load\(\)"):
+        Agent.load(tmp_path / "saved")

@@ -38,7 +38,7 @@ def test_a_policy_with_act_alone_answers_in_kind(tensors: bool, keyed: bool) -> 
     policy, generator = Remembers(), torch.Generator()
     values: Any = torch.ones(2, 3, dtype=torch.float64) if tensors else np.ones((2, 3))
     obs = {"seen": values} if keyed else values
-    actor = policy.actor(obs, spaces.Box(-1, 1, (1,)), CPU, True, generator)
+    actor = policy.make_actor(obs, spaces.Box(-1, 1, (1,)), CPU, True, generator)
     for step in range(2):
         for_env, actions, log_probs = actor.act(obs, SLOTS, ~SLOTS)
         assert log_probs.tolist() == [step, step]
@@ -59,7 +59,7 @@ class InNumpy(Actor):
 
 
 class ActsInNumpy(CountingPolicy):
-    def actor(self, *args: Any, **kwargs: Any) -> Actor:
+    def make_actor(self, *args: Any, **kwargs: Any) -> Actor:
         return InNumpy()
 
 
@@ -71,3 +71,19 @@ def test_an_actor_of_its_own_makes_the_rollout_that_act_makes(mode: AutoresetMod
     assert ours is not None and theirs is not None
     for name in ("observations", "actions", "log_probs", "rewards", "mask", "terminated", "truncated"):
         assert torch.equal(getattr(ours, name), getattr(theirs, name)), name
+
+
+class Named(CountingPolicy):
+    """Has a network of the most usual name."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.actor = torch.nn.Identity()
+
+    def act(self, obs: Any, state: Any, *args: Any, **kwargs: Any) -> Any:
+        return super().act(self.actor(obs), state)
+
+
+def test_a_network_may_be_called_actor() -> None:
+    rollout = Collector(counting_envs(2, AutoresetMode.DISABLED, [3, 1, 4, 2, 5]), CPU).collect(Named(), 3)
+    assert rollout is not None and len(rollout) == 3

@@ -98,7 +98,7 @@ def test_it_learns_the_same_to_1e_9_in_double_precision() -> None:
 def actors(policies, obs):
     """Return what acts for each policy, with noise of its own."""
     noise = [torch.Generator().manual_seed(i) for i in range(len(policies))]
-    return [policy.actor(obs[i], policy.action_space, torch.device("cpu"), generator=noise[i])
+    return [policy.make_actor(obs[i], policy.action_space, torch.device("cpu"), generator=noise[i])
             for i, policy in enumerate(policies)]  # fmt: skip
 
 

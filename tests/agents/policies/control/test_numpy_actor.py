@@ -23,7 +23,7 @@ def policy_for(env: str, seed: int = 0, **kwargs) -> ControlPolicy:
 
 
 def actor_of(policy: ControlPolicy, obs: np.ndarray, *how):
-    return policy.actor(obs, policy.action_space, CPU, *how)
+    return policy.make_actor(obs, policy.action_space, CPU, *how)
 
 
 def rollouts(env: str, in_numpy: bool, deterministic: bool, **kwargs):
