@@ -9,12 +9,13 @@ from typing import Any
 import pytest
 
 
-def diagonal(names: str, *axes: Collection[Any]) -> pytest.MarkDecorator:
+def diagonal(names: str, *axes: Collection[Any], rare: Collection[Any] = ()) -> pytest.MarkDecorator:
     """Parametrize a test with every combination, fast along the diagonal, where every value occurs, and slow elsewhere.
 
     Args:
         names: those of the parameters, as `pytest.mark.parametrize` takes them.
         axes: the values of each parameter, with their ids if it is a mapping.
+        rare: ids of values that are slow in every combination.
     """
     named = [
         list(axis.items())
@@ -22,16 +23,16 @@ def diagonal(names: str, *axes: Collection[Any]) -> pytest.MarkDecorator:
         else [(getattr(value, "__name__", str(value)), value) for value in axis]
         for axis in axes
     ]
-    longest = max(map(len, named))
-    fast = {tuple(i % len(axis) for axis in named) for i in range(longest)}
+    usual = [[pair for pair in axis if pair[0] not in rare] for axis in named]
+    fast = {tuple(axis[i % len(axis)][0] for axis in usual) for i in range(max(map(len, usual)))}
     return pytest.mark.parametrize(
         names,
         [
             pytest.param(
-                *(axis[i][1] for axis, i in zip(named, chosen, strict=True)),
-                marks=[] if chosen in fast else [pytest.mark.slow],
-                id="-".join(axis[i][0] for axis, i in zip(named, chosen, strict=True)),
+                *(value for _, value in chosen),
+                marks=[] if tuple(name for name, _ in chosen) in fast else [pytest.mark.slow],
+                id="-".join(name for name, _ in chosen),
             )
-            for chosen in itertools.product(*(range(len(axis)) for axis in named))
+            for chosen in itertools.product(*named)
         ],
     )

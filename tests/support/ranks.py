@@ -16,7 +16,13 @@ import cloudpickle
 SECONDS = 120  # for one task of all processes
 # One process imports these and forks the others, which takes seconds less than an import in each.
 multiprocessing.set_forkserver_preload(
-    ["transformers.models.llama.modeling_llama", "_rlenv_scripts.evaluation.answers", "rlenv.envs.vector"]
+    [
+        "transformers.models.llama.modeling_llama",
+        "_rlenv_scripts.evaluation.answers",
+        "agents.policies.language.policy",
+        "rlenv.envs.vector",
+        "verifiers.builtin",
+    ]
 )
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from diagonal import diagonal
 from identity_checks import padded
 from tabular import (
     AT_EVERY_LENGTH,
@@ -128,8 +129,7 @@ def test_reinforce_is_exact(rewards: torch.Tensor, size: int) -> None:
 
 @each_reward
 @each_returns
-@pytest.mark.parametrize("size", [2, 4])
-@pytest.mark.parametrize("baseline", UNBIASED)
+@diagonal("baseline, size", UNBIASED, [2, 4])
 def test_an_unbiased_baseline_leaves_the_gradient_exact(
     baseline: str, size: int, returns: str, rewards: torch.Tensor
 ) -> None:
@@ -172,7 +172,7 @@ def test_batch_mean_scales_the_gradient_by_one_less_than_n_over_n(
     ("baseline", "returns"),
     [
         pytest.param(
-            baseline, returns, marks=[pytest.mark.slow] if baseline in ("running-mean", "leave-one-out") else []
+            baseline, returns, marks=[pytest.mark.slow] if baseline in ("none", "running-mean", "leave-one-out") else []
         )
         for baseline, returns in zip(BASELINES, 3 * RETURNS, strict=True)
     ],

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from counting_env import CountingEnv, CountingPolicy, Ledger
+from diagonal import diagonal
 from drawn import drawn
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
@@ -265,8 +266,7 @@ def test_slots_that_may_not_step_when_finished_restart_at_once() -> None:
     assert len(rollout) == 150 and all(len(playing) == 32 for playing, _, _ in steps), "surplus episodes are played"
 
 
-@modes
-@pytest.mark.parametrize("slots", [6, 40])
+@diagonal("mode, slots", list(AutoresetMode), [6, 40])
 def test_a_policy_knows_which_slots_take_a_step(mode: AutoresetMode, slots: int) -> None:
     rollout, steps = play(text_envs(slots, autoreset_mode=mode), 25)
     if mode is AutoresetMode.DISABLED:
