@@ -14,7 +14,7 @@ from tabular import AT_EVERY_STEP, REFERENCE_SEED, TabularPolicy, make_agent, ra
 from agents.estimators.kl import ESTIMATORS, k1, k2, k3
 from agents.learner.kl_anchor import Anchor
 
-few = drawn(60)
+few = drawn(40)
 logits = st.lists(st.floats(-4, 4), min_size=4, max_size=4)
 
 

@@ -187,7 +187,7 @@ def test_slots_restart_when_a_share_of_them_waits(
     assert np.flatnonzero(record.to_restart(share)).tolist() == wanted
 
 
-@drawn(200)
+@drawn(100)
 @given(st.lists(st.booleans(), min_size=1, max_size=20), st.integers(-5, 30), st.sampled_from([1 / 8, 1 / 3, 1, 2]))
 def test_only_waiting_slots_restart_and_never_do_all_wait_for_ever(
     playing: list[bool], remaining: int, share: float
