@@ -83,18 +83,18 @@ def test_a_right_program_that_a_wrong_one_follows_is_not_paid_for():
         (RIGHT, 1.0, 1.0),
         ("def add(a, b):\n    return 3\n", 0.0, 0.5),
         ("def add(a, b):\n    return 1 / (a != 'a')", 0.0, 0.0),
-        ("def add(a, b):\n    return a - b\n", 0.0, 0.0),
+        pytest.param("def add(a, b):\n    return a - b\n", 0.0, 0.0, marks=pytest.mark.slow),
         ("def add(a, b):\n    if a == 1: return 3\n    raise SystemExit", 0.0, 0.5),
         ("def add(a, b):\n    if a == 1: return 3\n    while True: pass", 0.0, 0.5),
         ("def add(a, b):\n    if a == 1: return 3\n    import os; os._exit(0)", 0.0, 0.5),
-        ("def add(a, b):\n    if a == 'a': return 'ab'\n    exit(0)", 0.0, 0.5),
+        pytest.param("def add(a, b):\n    if a == 'a': return 'ab'\n    exit(0)", 0.0, 0.5, marks=pytest.mark.slow),
         ("print(3)\n" + RIGHT + "print('ab')\n", 1.0, 1.0),
-        ("def plus(a, b):\n    return a + b\n", 0.0, 0.0),
+        pytest.param("def plus(a, b):\n    return a + b\n", 0.0, 0.0, marks=pytest.mark.slow),
         (f"Look:\n```python\n{RIGHT}```\nDone.", 1.0, 1.0),
         (f"```python\n{RIGHT}```\nor\n```python\nadd = None\n```\n", 0.0, 0.0),
         ("", 0.0, 0.0),
-        ("```python\n```", 0.0, 0.0),
-        ("3", 0.0, 0.0),
+        pytest.param("```python\n```", 0.0, 0.0, marks=pytest.mark.slow),
+        pytest.param("3", 0.0, 0.0, marks=pytest.mark.slow),
         ("\0", 0.0, 0.0),
         ("\ud800", 0.0, 0.0),
         ("(" * 5000, 0.0, 0.0),
@@ -237,7 +237,15 @@ FORGERIES = {
 }
 
 
-@pytest.mark.parametrize("name", FORGERIES)
+LIKE_OTHERS = {
+    "an int equal to everything", "a list of what is equal to everything", "hard exit while importing", "deep JSON",
+    "exit by signal",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow) if name in LIKE_OTHERS else name for name in FORGERIES]
+)
 def test_a_forged_success_is_a_failed_test(name):
     problem = asks(f"assert f('x') == {TOKEN!r}")
     assert reward(problem, FORGERIES[name]) == 0.0
@@ -291,7 +299,7 @@ CASES = Problem("sum", "", {"cases": [{"input": "1 2\n", "output": "3"}, {"input
         ("print(3)", 0.0, 0.5),
         ("print(' 3')", 0.0, 0.0),
         ("print('passed')\nraise SystemExit(0)", 0.0, 0.0),
-        ("import os; os._exit(0)", 0.0, 0.0),
+        pytest.param("import os; os._exit(0)", 0.0, 0.0, marks=pytest.mark.slow),
         ("print(sum(map(int, input().split())), flush=True)\nwhile True: pass", 0.0, 0.0),
         ("while True: print(3)", 0.0, 0.0),
     ],

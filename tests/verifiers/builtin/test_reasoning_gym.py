@@ -100,7 +100,13 @@ def hold_to_what_is_stated(task, verifier, problems):
 WITHOUT_WRAPPINGS = {"emoji_mystery", "letter_jumble", "sentence_reordering"}  # whole sentences
 
 
-@pytest.mark.parametrize("task", sorted({*SOME, *EXACT, *FORMS, *VALUES} - SLOW_TO_MAKE))
+HELD = sorted({*SOME, *EXACT, *FORMS, *VALUES} - SLOW_TO_MAKE)
+FAST = {*SOME, *HELD[::2]}  # a slow test holds all tasks to the rules
+
+
+@pytest.mark.parametrize(
+    "task", [task if task in FAST else pytest.param(task, marks=pytest.mark.slow) for task in HELD]
+)
 def test_references_score_and_junk_does_not(task):
     hold_to_the_rules(task, count=2)
 
@@ -249,7 +255,12 @@ LENIENT = {  # a wrong answer that the package gives the full score, made from t
 }
 
 
-@pytest.mark.parametrize("task", LENIENT)
+DEAR = ("figlet_font", "game_of_life")
+
+
+@pytest.mark.parametrize(
+    "task", [pytest.param(task, marks=pytest.mark.slow) if task in DEAR else task for task in LENIENT]
+)
 def test_what_only_a_lenient_scorer_accepts_is_not_paid_for(task):
     settings = {"min_word_len": 11, "max_word_len": 12} if task == "figlet_font" else {}
     loose = ReasoningGym(task, size=12, strict=False, extract="strict", **settings)

@@ -86,7 +86,10 @@ FAULTS = {
     "wrong length": (lambda: [Verdict(1.0), Verdict(1.0)], "error"),
     "wrong type": (lambda: "1.0", "error"),
 }
-LIKE_OTHERS = {"SystemExit": "os._exit", "hang": "ignored SIGTERM", "None": "NaN", "wrong type": "wrong length"}
+LIKE_OTHERS = {  # in what becomes of the worker
+    "SystemExit": "os._exit", "segmentation fault": "os._exit", "hang": "ignored SIGTERM",
+    "swallowed timeout": "ignored SIGTERM", "None": "NaN", "wrong type": "wrong length",
+}  # fmt: skip
 
 
 class Faulty(Verifier):

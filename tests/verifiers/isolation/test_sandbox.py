@@ -98,7 +98,6 @@ def test_a_bomb_of_processes_or_threads_is_small_and_gone():
 
 
 @needs_isolation
-@each_user
 def test_threads_are_counted_by_sandbox():
     program = (
         "import threading, time\n"

@@ -341,7 +341,15 @@ def test_a_daemon_is_not_even_started():
     assert len(survivors) == 1
 
 
-@pytest.mark.parametrize("name", ["mountinfo", "mounts", "mountstats", "maps", "cgroup", "environ", "stat"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "mountinfo",
+        "environ",
+        "cgroup",
+        *(pytest.param(name, marks=pytest.mark.slow) for name in ("mounts", "mountstats", "maps", "stat")),
+    ],
+)
 def test_what_the_kernel_says_of_a_process_is_unseen(name):
     program = f"for task in ('self', 'thread-self', '1'): print('GOT', open(f'/proc/{{task}}/{name}').read())\n"
     assert output_of(program) == ""

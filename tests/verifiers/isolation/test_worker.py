@@ -128,7 +128,7 @@ class Escapes(Verifier):
 
 
 @linux
-@pytest.mark.parametrize("meanwhile", ["hang", "stop the supervisor"])
+@pytest.mark.parametrize("meanwhile", [pytest.param("hang", marks=pytest.mark.slow), "stop the supervisor"])
 def test_no_daemon_outlives_its_worker(meanwhile, judged):
     verdicts = judged(Escapes(), ["fine", meanwhile, "fine"], timeout=0.5)
     assert [verdict.status for verdict in verdicts] == ["ok", "timeout", "ok"]
