@@ -43,6 +43,7 @@ def test_the_example_imitates_what_did_better_than_the_others(imitator):
     assert torch.equal(credit, credit[:, :1].expand_as(credit))
 
 
+@pytest.mark.slow
 def test_the_example_learns(imitator):
     agent = imitator("MlpPolicy", "CartPole-v1", device="cpu").learn(total_episodes=16 * 25)
     assert agent.last_metrics["rollout/ep_rew_mean"] > 60  # a random policy gets 22

@@ -120,6 +120,7 @@ def test_a_folder_of_a_run_that_was_killed_before_it_began_is_free(left, tmp_pat
         choose(tmp_path, overwrite=False, name="run")
 
 
+@pytest.mark.slow  # of workers alone: tests/verifiers/isolation
 def test_no_worker_outlives_its_run(start, tmp_path):
     mark = processes.new_mark()
     process = start(*tiny("workers"), "--episodes", 10**6, "--log-dir", tmp_path / "run", sync=False, mark=mark)

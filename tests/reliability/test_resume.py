@@ -1,6 +1,7 @@
 """Runs that are killed and resumed from the command line end as one without a break does, digest by digest."""
 
 import errno
+import itertools
 import json
 import os
 import random
@@ -22,6 +23,7 @@ from runs import WORLDS, arguments, content, differences, everything, scalars, t
 
 from agents import AGENTS, Agent
 from agents.checkpoints.checkpoint import read_facts
+from agents.core import files
 from agents.core.files import Lock
 
 
@@ -39,9 +41,35 @@ def campaign(start, folder, world, agent, kills, orphans_after=None):
     return count, found
 
 
-@pytest.mark.parametrize(
-    ("world", "agent"), [("CartPole", "reinforce"), pytest.param("TextGen", "dapo", marks=pytest.mark.slow)]
-)
+def test_the_files_of_any_instant_end_as_a_run_without_a_break(tmp_path, monkeypatch):
+    """What lies on the disk while a run steps or saves is what a kill leaves; nobody holds its lock."""
+    whole = tmp_path / "whole"
+
+    def copying(function, name, call):
+        calls = itertools.count(1)
+
+        def copy(*args, **kwargs):
+            if next(calls) == call:
+                shutil.copytree(whole, tmp_path / name)
+            return function(*args, **kwargs)
+
+        return copy
+
+    with monkeypatch.context() as patch:
+        step, sync = callbacks.ShowProgress._on_step, files._sync_tree
+        patch.setattr(callbacks.ShowProgress, "_on_step", copying(step, "stepping", 60))
+        patch.setattr(files, "_sync_tree", copying(sync, "saving", 4))
+        done(*arguments("CartPole", "reinforce", "--log-dir", whole))
+    wanted = everything(whole)
+    for name in ("stepping", "saving"):
+        assert (tmp_path / name / ".lock").exists() and not (tmp_path / name / "result.json").exists()
+        assert 0 < read_facts(tmp_path / name / "checkpoint")["num_updates"] < 8
+        done("train", "--resume", tmp_path / name)
+        assert differences(wanted, everything(tmp_path / name)) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("world", "agent"), [("CartPole", "reinforce"), ("TextGen", "dapo")])
 def test_a_run_that_is_killed_ends_as_one_without_a_break(world, agent, start, tmp_path):
     count, found = campaign(start, tmp_path, world, agent, kills=2)
     assert count.kills == 2

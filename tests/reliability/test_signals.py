@@ -101,6 +101,7 @@ def test_a_signal(phase, number, times, whole, tmp_path, monkeypatch):
     assert differences(whole, everything(folder)) == []
 
 
+@pytest.mark.slow  # in this process: test_a_signal
 def test_a_signal_from_outside(start, tmp_path):
     folder = tmp_path / "run"
     process = start(*TINY, "--episodes", 10**6, "--log-dir", folder, sync=False)

@@ -140,7 +140,9 @@ def test_a_subset_of_the_agents_is_allowed_and_the_report_keeps_the_others(compa
 
 def test_the_saved_settings_repeat_the_comparison(compared):
     folder, report = compared
-    assert report_of(compare("--config", folder / "compare.json", "--log-dir", folder, "--json")) == report
+    assert (
+        report_of(compare("--config", folder / "compare.json", "--log-dir", folder, "--json", "--no-figures")) == report
+    )
 
 
 def test_other_settings_in_the_same_folder_are_an_error_that_names_them(compared):

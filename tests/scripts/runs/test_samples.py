@@ -91,7 +91,7 @@ def test_the_page_has_a_heading_and_the_reference_beside_each_answer():
     assert r"`\u001b[31m\x9b\u202e\n`" in hostile and r"`\ud800`" in hostile
 
 
-@pytest.mark.parametrize("agent", ["reinforce-baseline", "dapo"])
+@pytest.mark.parametrize("agent", [pytest.param("reinforce-baseline", marks=pytest.mark.slow), "dapo"])
 def test_the_reward_of_an_episode_of_training_is_the_verifiers(tmp_path, agent):
     small = ["--sft-steps", 40, "--sft-examples", 8, "--episodes", 32, "--episodes-per-update", 16]
     changed = ["--eval-episodes", 2, "--kl-coef", 1, "--normalize-rewards", "--learning-rate", 0.001, "--group-size", 4]

@@ -133,9 +133,9 @@ def test_the_command_on_the_card_is_one_that_the_command_line_takes(folder, tmp_
     ("verifier", "shown"),
     [
         ("{here}/a.py:f,{here}/b.py:g=0.5,arith", "a.py:f,b.py:g=0.5,arith"),
-        ("{here}/a.py:f", "a.py:f"),
+        pytest.param("{here}/a.py:f", "a.py:f", marks=pytest.mark.slow),
         ("reward_model:{here}/judge", "reward_model:judge"),
-        ("format:plan,code", "format:plan,code"),
+        pytest.param("format:plan,code", "format:plan,code", marks=pytest.mark.slow),
         (["{here}/a.py:f", "arith=2"], "a.py:f,arith=2"),
         (None, None),
     ],

@@ -14,10 +14,30 @@ from tiny_models import text_envs, tiny_model, tiny_policy
 from agents import Agent, LanguageModelPolicy
 from agents.policies.language import policy
 from agents.policies.language.models import loading
+from agents.policies.memory import plan as memory
 
 TASK = ["--verifier-arg", "digits=1", "--eval-episodes", 8, "--sft-examples", 8, "--episodes-per-update", 8]
 ALLOCATOR = RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 bytes")
 ERRORS = [ALLOCATOR, MemoryError(), torch.OutOfMemoryError("CUDA out of memory")]
+
+
+@pytest.fixture(scope="module")
+def plans():
+    return {}
+
+
+@pytest.fixture(autouse=True)
+def planned_once(plans, monkeypatch):
+    """The same plan of several tests is made once."""
+    made = memory.plan
+
+    def plan(config, work):
+        key = config.to_json_string(), repr(work)
+        if key not in plans:
+            plans[key] = made(config, work)
+        return plans[key]
+
+    monkeypatch.setattr(memory, "plan", plan)
 
 
 def result_of(outcome):

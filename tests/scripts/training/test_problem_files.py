@@ -107,6 +107,7 @@ def test_the_options_reach_the_processes_of_a_comparison(folder):
     assert {name: context.params[name] for name in options} == options
 
 
+@pytest.mark.slow  # test_the_options_reach_the_processes_of_a_comparison
 def test_compare_on_a_file(folder, monkeypatch):
     from _rlenv_scripts.compare import study
 

@@ -74,6 +74,7 @@ def test_evaluate_can_sample_and_take_the_other_split(trained):
     assert (figures["split"], figures["deterministic"]) == ("train", False)
 
 
+@pytest.mark.slow  # as does the saved configuration
 def test_the_same_seed_gives_the_same_run(trained, tmp_path):
     _, result = trained
     again = result_of(run("train", *SMALL, "--log-dir", tmp_path / "again", "--json", "--seed", 3))
@@ -162,6 +163,7 @@ def test_an_interrupt_ends_cleanly_with_a_checkpoint(start, tmp_path):
     assert result_of(run("evaluate", tmp_path / "run", "--episodes", 8, "--json"))["episodes"] == 8
 
 
+@pytest.mark.slow  # test_the_folder_of_the_model_may_go_after_the_run_has_begun
 def test_a_run_that_started_from_another_one_stands_on_its_own(tmp_path):
     base = tmp_path / "base"
     run("sft", "--sft-steps", 1, "--sft-examples", 4, "--eval-episodes", 2, "--log-dir", base)
