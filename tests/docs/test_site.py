@@ -32,7 +32,6 @@ build(config)
 """
 
 
-@pytest.mark.slow
 def test_the_site(tmp_path):
     """One test, so that the site is built once however the tests are spread over processes."""
     if importlib.util.find_spec("mkdocs") is None:

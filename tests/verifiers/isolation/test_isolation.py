@@ -18,7 +18,7 @@ from verifiers import Arith, FunctionVerifier, Isolated, Problem, Verdict, Verif
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # so that workers do not import pytest
 
-LIMIT = 0.3
+LIMIT = 0.5
 SLACK = 0.5
 LOCK = threading.Lock()
 
