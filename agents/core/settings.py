@@ -55,6 +55,7 @@ class Setting:
         range: of numbers, "[0, 1)" for at least 0 and below 1; "inf" for no limit. By default any, and counts from 1.
         choices: the allowed names.
         checked: whether `check` does so; otherwise `use_settings`, for what depends on other settings.
+        starts: whether the first value of a function of progress has to be in the range, too.
         help: one sentence.
         more: what only Python's reader needs.
         saved: whether a checkpoint keeps it; not what says where and how an agent runs, rather than how it learns.
@@ -70,6 +71,7 @@ class Setting:
     range: str = ""
     choices: Iterable[str] | None = None
     checked: bool = True
+    starts: bool = True
     help: str = ""
     more: str = ""
     saved: bool = True
@@ -97,6 +99,8 @@ class Setting:
             return check_flag(self.name, value)
         if self.kind == "other":
             return value if self.choices is None else check_choice(self.name, value, self.choices)
+        if callable(value) and self.kind == "schedule" and not self.starts:
+            return value
         low, high, above, below = self._bounds
         if self.kind == "int":
             return check_count(self.name, value, int(low), None if high == math.inf else int(high))

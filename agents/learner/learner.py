@@ -79,8 +79,8 @@ class Learner(LearnerSettings):
         if self.uses_critic and not self.policy.critic_parameters():
             raise ValueError(f"{type(self).__name__} needs a policy with a critic")
         for name, one in self.declared.items():
-            if one.by_kind:
-                setattr(self, name, one.check(self.or_default(name, getattr(self, name))))
+            if one.by_kind and getattr(self, name) is None:  # others were checked before
+                setattr(self, name, one.check(self.or_default(name, None)))
         self.anchor = Anchor(self.kl_coef, self.kl_estimator, self.kl_in)
         self.reward_scale = RewardScale(self.gamma) if self.normalize_rewards else None
         self.policy_optimizer = PolicyOptimizer(

@@ -22,6 +22,7 @@ class LearnerSettings(Configured):
         default=None,
         by_kind={"control": 5e-3, "language-model": 3e-4},
         range="(0, inf)",
+        starts=False,
         commands=BOTH,
         shown="3e-4 for tiny, less for larger models, 10 times as much for adapters; control 5e-3, most agents",
         help="Of Adam.",

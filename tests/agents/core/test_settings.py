@@ -2,6 +2,7 @@
 
 import dataclasses
 import inspect
+import math
 import re
 from functools import partial
 
@@ -82,6 +83,28 @@ def test_a_setting_declared_again_keeps_what_it_leaves_out():
     assert [keywords(GSPO)[name].default for name in ("clip_range", "clip_range_high")] == [3e-4, 4e-4]
     with pytest.raises(ValueError, match="clip_range_high must be a finite number above 0 and below 1, got 1"):
         DAPO("MlpPolicy", "CartPole-v1", clip_range_high=1)
+
+
+def test_functions_are_checked_as_before(tmp_path):
+    """A learning rate may start at zero, as a warm-up does; the limits of a ratio may not. Each is called once."""
+    calls = []
+
+    def warming(progress):
+        calls.append(progress)
+        return 1e-2 * (1 - progress)
+
+    make = partial(PPO, "MlpPolicy", "CartPole-v1", device="cpu", episodes_per_update=2)
+    agent = make(learning_rate=warming)
+    assert calls == [1.0] and agent.policy_optimizer.rate == 0
+    agent.learn(total_episodes=4).save(tmp_path / "agent")
+    assert PPO.load(tmp_path / "agent", learning_rate=warming, device="cpu").learning_rate is warming
+    for wrong in (0, -1.0, math.nan, "fast"):
+        with pytest.raises(ValueError, match="learning_rate must be a finite number above 0, got"):
+            make(learning_rate=wrong)
+    calls.clear()
+    with pytest.raises(ValueError, match=r"clip_range must be a finite number above 0 and below 1, got 0\.0"):
+        make(clip_range=warming)
+    assert calls == [1.0]
 
 
 def test_a_fact_that_no_setting_has_is_an_error_in_the_class():
