@@ -9,7 +9,6 @@ from gymnasium.vector import VectorEnv
 from stable_baselines3.common.callbacks import BaseCallback
 from typing_extensions import override
 
-from ..core.checks import Scheduled
 from ..core.rollout import NOT_APPLICABLE, Batch, Rollout, join
 from ..core.settings import setting
 from ..estimators import aggregation, returns, scaling
@@ -36,7 +35,7 @@ class DAPO(ProximalAgent):
     compares_groups = True
     weights = staticmethod(aggregation.token_mean)
 
-    clip_range_high: Scheduled = setting(
+    clip_range_high = setting(
         default=0.28, shown="", help="ε_high; above ε_low, unlikely actions become likely sooner."
     )
     max_rounds: int = setting(default=4, help="Collections per update; 1 resamples nothing.")

@@ -107,6 +107,12 @@ def test_functions_are_checked_as_before(tmp_path):
     assert calls == [1.0]
 
 
+@pytest.mark.parametrize("cls", [DAPO, GSPO])
+def test_the_upper_limit_of_a_ratio_may_be_that_of_the_lower(cls):
+    agent = cls("MlpPolicy", "CartPole-v1", clip_range=0.1, clip_range_high=None, device="cpu")
+    assert agent.clip_range_high == 0.1
+
+
 def test_a_fact_that_no_setting_has_is_an_error_in_the_class():
     with pytest.raises(TypeError, match="unexpected keyword argument 'lowest'"):
 
