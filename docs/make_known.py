@@ -72,8 +72,8 @@ def shown_default(name: str) -> str:
     """Return the default of a setting for `--help`: the constructors', and for None the one of each kind of policy."""
     of_agents = declared()[name]
     first, values = next(iter(of_agents.values())), {agent: one.default for agent, one in of_agents.items()}
-    if first.shown:
-        return first.shown
+    if first.shown:  # of most agents
+        return Counter(one.shown for one in of_agents.values()).most_common(1)[0][0]
     if first.by_kind:
         return ", ".join(f"{_usual(name, kind)} for {said}" for kind, said in KINDS.items())
     if len(set(values.values())) == 1:

@@ -35,9 +35,7 @@ class DAPO(ProximalAgent):
     compares_groups = True
     weights = staticmethod(aggregation.token_mean)
 
-    clip_range_high = setting(
-        default=0.28, shown="", help="ε_high; above ε_low, unlikely actions become likely sooner."
-    )
+    clip_range_high = setting(default=0.28, help="ε_high; above ε_low, unlikely actions become likely sooner.")
     max_rounds: int = setting(default=4, help="Collections per update; 1 resamples nothing.")
     overlong_buffer: int = setting(
         default=0,

@@ -28,7 +28,7 @@ class GSPO(GRPO):
         help="ε_low, the paper's: 1/T_i in the exponent keeps s_i near 1 in long episodes.",
         more="Short ones and learning rates far above 1e-6 need a wider range.",
     )
-    clip_range_high = setting(default=4e-4, shown="", help="ε_high.")
+    clip_range_high = setting(default=4e-4, help="ε_high.")
 
     @override
     def compared(self, log_probs: torch.Tensor, batch: Batch) -> torch.Tensor:

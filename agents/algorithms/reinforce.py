@@ -22,7 +22,10 @@ class Reinforce(Agent):
     name = "reinforce"
     weights = staticmethod(aggregation.sequence_sum)
     gamma = setting(default=None, by_kind={"control": 1.0})
-    learning_rate = setting(default=None, by_kind={"control": 3e-3})
+    learning_rate = setting(
+        by_kind={"control": 3e-3},
+        shown="3e-4 for tiny, less for larger models, 10 times as much for adapters; control 3e-3",
+    )
 
     @override
     def advantages(self, rollout: Rollout) -> torch.Tensor:

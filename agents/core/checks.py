@@ -46,16 +46,18 @@ def check_schedule(name: str, value: Any, **bounds: Any) -> Any:
     return check_number(name, value, **bounds)
 
 
-def check_count(name: str, value: Any, low: int = 1, high: int | None = None) -> int:
-    """Return a whole number of at least `low` and, if given, at most `high`.
+def check_count(name: str, value: Any, low: int | None = 1, high: int | None = None) -> int:
+    """Return a whole number of at least `low` and at most `high`; None for no limit.
 
     Raises:
         ValueError: naming the parameter, the value and what was allowed.
     """
     whole = isinstance(value, Integral) or (isinstance(value, float) and value.is_integer())  # 1e3 is a count, too
-    if isinstance(value, bool) or not whole or value < low or (high is not None and value > high):
-        most = "" if high is None else f" and at most {high}"
-        raise ValueError(f"{name} must be a whole number of at least {low}{most}, got {value!r:.{SHOWN}}")
+    inside = whole and (low is None or value >= low) and (high is None or value <= high)
+    if isinstance(value, bool) or not inside:
+        limits = [f"at least {low}"] * (low is not None) + [f"at most {high}"] * (high is not None)
+        of = f" of {' and '.join(limits)}" if limits else ""
+        raise ValueError(f"{name} must be a whole number{of}, got {value!r:.{SHOWN}}")
     return int(value)
 
 

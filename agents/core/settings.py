@@ -1,7 +1,7 @@
 """Settings: the keyword arguments of a class, each declared once, in a class body.
 
     class Halved(Reinforce):
-        factor: float = setting(default=0.5, above=0, high=1, help="Of the advantages.")
+        factor: float = setting(default=0.5, range="(0, 1]", help="Of the advantages.")
 
 The constructor takes `factor`, checks it and sets the attribute. The signature, the table under the docstring, what a
 checkpoint keeps, the options of commands and the table in docs/settings.md come from the declaration.
@@ -12,17 +12,20 @@ from __future__ import annotations
 import difflib
 import inspect
 import math
+import re
 import textwrap
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from numbers import Integral, Real
-from typing import Any, ClassVar, Generic, Self, TypeVar, dataclass_transform, overload
+from typing import Any, ClassVar, Generic, Self, TypeVar, dataclass_transform, get_args, get_origin, overload
 
 from . import sb3_names, trl_names
 from .checks import check_choice, check_count, check_flag, check_number, check_schedule
 
 ANY = "any"  # in `by_kind`: every kind of policy that is not named
 WIDTH = 116
+SCHEDULES = {"Scheduled", "Callable[[float], float]"}  # types of functions of the remaining progress
+RANGE = re.compile(r"([\[(])(\S+), (\S+)([\])])")
 G = TypeVar("G")
 V = TypeVar("V")
 
@@ -82,10 +85,12 @@ class Setting:
     @property
     def kind(self) -> str:
         """Whether values are "bool", "int", "float", "schedule" (a number, or a function of progress) or "other"."""
-        words = self.type.replace("|", " ").split()
-        if "Scheduled" in words or "Callable" in self.type:
+        types = set(_alternatives(self.type)) - {"None"}
+        if types & SCHEDULES and types <= SCHEDULES | {"int", "float"}:
             return "schedule"
-        return next((kind for kind in ("bool", "int", "float") if kind in words), "other")
+        if types and types <= {"int", "float"}:
+            return "float" if "float" in types else "int"
+        return "bool" if types == {"bool"} else "other"
 
     def check(self, value: Any) -> Any:
         """Return a value as the type's.
@@ -93,7 +98,7 @@ class Setting:
         Raises:
             ValueError: naming the setting, the value and what is allowed.
         """
-        if not self.checked or (value is None and "None" in self.type):
+        if not self.checked or (value is None and "None" in _alternatives(self.type)):
             return value
         if self.kind == "bool":
             return check_flag(self.name, value)
@@ -103,7 +108,9 @@ class Setting:
             return value
         low, high, above, below = self._bounds
         if self.kind == "int":
-            return check_count(self.name, value, int(low), None if high == math.inf else int(high))
+            least = None if low == -math.inf else math.floor(low) + 1 if above else math.ceil(low)
+            most = None if high == math.inf else math.ceil(high) - 1 if below else math.floor(high)
+            return check_count(self.name, value, least, most)
         check = check_schedule if self.kind == "schedule" else check_number
         return check(self.name, value, low=low, high=high, above=above, below=below)
 
@@ -111,8 +118,13 @@ class Setting:
     def _bounds(self) -> tuple[float, float, bool, bool]:
         """The smallest and the largest value, and whether these are excluded."""
         text = self.range or ("[1, inf)" if self.kind == "int" else "[-inf, inf]")
-        low, high = (int(end) if end.isdecimal() else float(end) for end in text[1:-1].split(", "))
-        return low, high, text[0] == "(", text[-1] == ")"
+        found = RANGE.fullmatch(text)
+        if found is None:
+            raise ValueError(f"range={text!r}")
+        low, high = (int(end) if end.lstrip("-").isdecimal() else float(end) for end in found.group(2, 3))
+        if not low <= high:
+            raise ValueError(f"range={text!r}")
+        return low, high, found[1] == "(", found[4] == ")"
 
     @property
     def allowed(self) -> str:
@@ -174,9 +186,15 @@ class Configured:
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         types = inspect.get_annotations(cls)
-        given = {name: facts for name, facts in vars(cls).items() if isinstance(facts, _Declaration)}
+        given = _declarations(cls)
+        for base in cls.__mro__[1:]:
+            if strays := _declarations(base):
+                raise TypeError(
+                    f"{base.__name__}.{next(iter(strays))} is a setting of a class that is not Configured: "
+                    f"write class {base.__name__}(Configured), from agents.core.settings"
+                )
         parents = _merged(cls.__mro__[1:])
-        cls._own_settings = {name: _made(name, types, facts, parents.get(name)) for name, facts in given.items()}
+        cls._own_settings = {name: _made(cls, name, types, facts, parents.get(name)) for name, facts in given.items()}
         for name in given:
             delattr(cls, name)
         cls.declared = _merged(cls.__mro__)
@@ -210,18 +228,76 @@ class Configured:
         return {name: _plain(value) for name, value in _kept(self).items() if not callable(value)}
 
 
-def _made(name: str, types: Mapping[str, Any], facts: Mapping[str, Any], parent: Setting | None) -> Setting:
-    """Return a declared setting, with the facts of the parents' that it leaves out."""
+def _declarations(cls: type) -> dict[str, _Declaration]:
+    """Return the declarations in a class's body that are not settings yet."""
+    return {name: facts for name, facts in vars(cls).items() if isinstance(facts, _Declaration)}
+
+
+def _made(cls: type, name: str, types: Mapping[str, Any], facts: Mapping[str, Any], parent: Setting | None) -> Setting:
+    """Return a declared setting, with the facts of the parents' that it leaves out.
+
+    Raises:
+        TypeError: for a declaration that is not one, naming the class and the setting.
+    """
+    where = f"{cls.__name__}.{name}"
+    allowed = [one.name for one in fields(Setting) if one.name not in ("name", "type")]
+    for fact in facts:
+        if fact not in allowed:
+            raise TypeError(f"{where}: setting() has no fact {fact!r}; allowed: {', '.join(allowed)}")
+    if name not in types and parent is None:
+        raise TypeError(f"{where} has no type: write {name}: float = setting(...), or another type")
     inherited = {} if parent is None else {one.name: getattr(parent, one.name) for one in fields(parent)}
     if name in types:
         inherited["type"] = _type_of(types[name])
+    if facts.get("default") is not None and inherited.get("by_kind"):  # None still stands for a default
+        inherited |= {"by_kind": {ANY: facts["default"]}, "shown": ""}
+    elif facts.get("default") is not None:
+        inherited["shown"] = ""
+    elif "by_kind" in facts:
+        inherited |= {"default": None, "shown": ""}
     by_kind = {**inherited.get("by_kind", {}), **facts.get("by_kind", {})}
-    return Setting(**{**inherited, **facts, "name": name, "by_kind": by_kind})
+    made = Setting(**{**inherited, **facts, "name": name, "by_kind": by_kind})
+    for value in (made.default, *by_kind.values()):
+        if getattr(value, "__hash__", None) is None:
+            raise TypeError(f"{where}: the default {value!r} can be changed in place; use a tuple, or None")
+    try:
+        _ = made.range and made._bounds
+    except ValueError:
+        raise TypeError(f"{where}: range={made.range!r} is not a range; write one like '[0, 1)'") from None
+    return made
 
 
 def _type_of(annotation: Any) -> str:
-    text = annotation if isinstance(annotation, str) else getattr(annotation, "__name__", str(annotation))
-    return text.removeprefix("Given[").rpartition(",")[0] if text.startswith("Given[") else text
+    """Return the text of an annotation; of `Given`, that of the first part."""
+    if get_origin(annotation) is Given:
+        annotation = get_args(annotation)[0]
+    text = annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
+    return next(_parts(text[len("Given[") : -1], ",")) if text.startswith("Given[") else text
+
+
+def _alternatives(text: str) -> list[str]:
+    """Return the types of a union, without their modules."""
+    found = []
+    for part in _parts(re.sub(r"\s*,\s*", ", ", text), "|"):
+        name, _, inner = re.sub(r"^[\w.]+\.", "", part).partition("[")
+        if name == "Optional":
+            found += [*_alternatives(inner[:-1]), "None"]
+        elif name == "Union":
+            found += [one for each in _parts(inner[:-1], ",") for one in _alternatives(each)]
+        else:
+            found.append(f"{name}[{inner}" if inner else name.replace("NoneType", "None"))
+    return found
+
+
+def _parts(text: str, mark: str) -> Iterator[str]:
+    """Yield the parts of an annotation between marks that are not in brackets."""
+    depth = start = 0
+    for i, character in enumerate(text):
+        depth += (character == "[") - (character == "]")
+        if character == mark and depth == 0:
+            yield text[start:i].strip()
+            start = i + 1
+    yield text[start:].strip()
 
 
 def _merged(classes: Iterable[type]) -> dict[str, Setting]:

@@ -4,7 +4,9 @@ import dataclasses
 import inspect
 import math
 import re
+from collections.abc import Callable
 from functools import partial
+from typing import Optional, Union
 
 import gymnasium
 import numpy as np
@@ -13,7 +15,7 @@ from stable_baselines3.common.callbacks import BaseCallback
 
 from agents import AGENTS, DAPO, GRPO, GSPO, PPO, Agent, DrGRPO, LanguageModelPolicy, Reinforce, ReinforceBaseline
 from agents.core import trl_names
-from agents.core.settings import default_of, setting
+from agents.core.settings import Configured, Given, default_of, setting
 from agents.learner.metrics import Reduce
 
 
@@ -113,11 +115,97 @@ def test_the_upper_limit_of_a_ratio_may_be_that_of_the_lower(cls):
     assert agent.clip_range_high == 0.1
 
 
-def test_a_fact_that_no_setting_has_is_an_error_in_the_class():
-    with pytest.raises(TypeError, match="unexpected keyword argument 'lowest'"):
+class Stray:
+    """Not Configured, but declares a setting."""
 
-        class Wrong(GRPO):
-            tilt: float = setting(default=0.5, lowest=0)
+    tilt: float = setting(default=0.5)
+
+
+@pytest.mark.parametrize(
+    ("annotation", "facts", "said"),
+    [
+        ("float", {"lowest": 0}, "Wrong.tilt: setting() has no fact 'lowest'; allowed: default, by_kind, range, "),
+        ("float", {"type": "int"}, "Wrong.tilt: setting() has no fact 'type'; allowed: default, by_kind, range, "),
+        (None, {"default": 1}, "Wrong.tilt has no type: write tilt: float = setting(...)"),
+        ("float", {"range": "0..1"}, "Wrong.tilt: range='0..1' is not a range; write one like '[0, 1)'"),
+        ("float", {"range": "[1, 0]"}, "Wrong.tilt: range='[1, 0]' is not a range"),
+        ("float", {"range": "[a, b]"}, "Wrong.tilt: range='[a, b]' is not a range"),
+        ("list[str]", {"default": []}, "Wrong.tilt: the default [] can be changed in place; use a tuple, or None"),
+    ],
+)
+def test_a_wrong_declaration_is_one_line_when_the_class_is_made(annotation, facts, said):
+    annotations = {} if annotation is None else {"tilt": annotation}
+    with pytest.raises(TypeError) as error:
+        type("Wrong", (Configured,), {"tilt": setting(**facts), "__annotations__": annotations})
+    assert str(error.value).startswith(said) and "\n" not in str(error.value)
+
+
+def test_a_class_that_is_not_configured_has_no_settings():
+    with pytest.raises(TypeError, match=r"^Stray.tilt is a setting of a class that is not Configured: write class"):
+        type("Mixed", (Stray, Reinforce), {})
+
+
+def test_a_default_declared_again_replaces_those_by_kind_and_their_description():
+    class Patient(Reinforce):
+        """With one rate for all."""
+
+        gamma = setting(default=0.9)
+        learning_rate = setting(default=1e-3)
+
+    class Varied(Patient):
+        gamma = setting(by_kind={"control": 0.8})
+
+    assert default_of("gamma", Patient, "control") == default_of("gamma", Patient, "language-model") == 0.9
+    assert [Patient.declared[name].usual for name in ("gamma", "learning_rate")] == ["0.9", "0.001"]
+    make = partial(Patient, "MlpPolicy", "CartPole-v1", device="cpu")
+    assert make().gamma == make(gamma=None).gamma == 0.9 and make().learning_rate == 1e-3
+    assert Varied("MlpPolicy", "CartPole-v1", device="cpu").gamma == 0.8
+    assert default_of("gamma", Varied, "language-model") == 0.9 and Varied.declared["gamma"].default is None
+    assert "control 3e-3" in Reinforce.declared["learning_rate"].usual
+
+
+@pytest.mark.parametrize(
+    ("annotation", "kind"),
+    [
+        ("int | float", "float"),
+        ("int | str", "other"),
+        ("list[int]", "other"),
+        ("Callable[[Tensor], Tensor]", "other"),
+        ("float | typing.Callable[[float], float]", "schedule"),
+        ("Given[Scheduled | None, Scheduled]", "schedule"),
+        ("Given[Callable[[int], tuple[int, int]], Callable[[int], int]]", "other"),
+        ("Optional[int]", "int"),
+        (Optional[float], "float"),  # noqa: UP045
+        (Union[int, None, float], "float"),  # noqa: UP007
+        (float | Callable[[float], float] | None, "schedule"),
+        (Given[float | None, float], "float"),
+        (bool, "bool"),
+    ],
+)
+def test_the_type_says_how_values_are_checked(annotation, kind):
+    cls = type("Typed", (Configured,), {"tilt": setting(default=None), "__annotations__": {"tilt": annotation}})
+    assert cls.declared["tilt"].kind == kind
+
+
+@pytest.mark.parametrize(
+    ("annotation", "bounds", "right", "wrong"),
+    [
+        ("int", "(0, 10)", (1, 9), (0, 10)),
+        ("int", "[-inf, 10]", (-5, 10), (11,)),
+        ("int", "[-2, 2]", (-2, 2), (-3, 3)),
+        ("int | float", "(0, 1]", (0.5, 1), (0, 1.5)),
+        ("int | str", "", ("auto", 3), ()),
+        (Optional[float], "[0, 1]", (None, 0.5), (2,)),  # noqa: UP045
+        ("Callable[[Tensor], Tensor]", "", (str.lower,), ()),
+    ],
+)
+def test_limits_are_honoured(annotation, bounds, right, wrong):
+    facts = {"tilt": setting(default=1, range=bounds), "__annotations__": {"tilt": annotation}}
+    one = type("Limited", (Configured,), facts).declared["tilt"]
+    assert [one.check(value) for value in right] == list(right)
+    for value in wrong:
+        with pytest.raises(ValueError, match=r"^tilt must be a "):
+            one.check(value)
 
 
 def test_a_constructor_that_passes_on_an_unknown_name_is_told():
