@@ -40,7 +40,7 @@ class CISPO(PassesAgent):
         default="group",
         choices=scaling.SCALES,
         help="Whose standard deviation divides.",
-        more='"batch" for that of all rewards of the rollout, as in arXiv:2510.13786.',
+        more='With "batch", that of all rewards of the rollout, as in arXiv:2510.13786.',
     )
 
     @override

@@ -33,7 +33,7 @@ class GRPO(ProximalAgent):
         default="group",
         choices=scaling.SCALES,
         help="Whose standard deviation divides.",
-        more='"batch" for that of all rewards of the rollout (Liu et al. 2025, "Lite PPO", arXiv:2508.08221), which '
+        more='With "batch", that of all rewards of the rollout (Liu et al. 2025, "Lite PPO", arXiv:2508.08221), which '
         "removes the first bias but for a common factor.",
     )
 

@@ -67,20 +67,22 @@ class LearnerSettings(Configured):
         help="Gradients are clipped to this norm.",
         more="That of the policy and that of the critic separately.",
     )
-    ent_coef: float = setting(default=0.0, range="[0, inf)", commands=TRAIN, help="Entropy bonus.", more="c_H.")
+    ent_coef: float = setting(
+        default=0.0, range="[0, inf)", commands=TRAIN, help="Entropy bonus.", more="In the loss: c_H."
+    )
     vf_coef: float = setting(
         default=0.5,
         range="[0, inf)",
         commands=TRAIN,
         help="Weight of the critic's loss, for agents with a critic.",
-        more="c_V.",
+        more="In the loss: c_V.",
     )
     kl_coef: float = setting(
         default=0.0,
         range="[0, inf)",
         commands=BOTH,
         help="KL anchor to the policy that training starts from.",
-        more="β; see `kl_anchor.Anchor`.",
+        more="In the formulas: β; see `kl_anchor.Anchor`.",
     )
     kl_estimator: str = setting(
         default="k1", choices=(*kl.ESTIMATORS, kl.EXACT), commands=TRAIN, help="How the KL is estimated."

@@ -65,7 +65,7 @@ class Surface(Learner):
         by_kind={"control": 16, "language-model": 256},
         commands=("train", "compare"),
         help="Episodes per rollout.",
-        more="N; by default fewer if `learn` gets few steps.",
+        more="In the formulas: N. By default fewer if `learn` gets few steps.",
     )
     num_envs: Given[int | None, int] = setting(
         default=None,
@@ -73,14 +73,14 @@ class Surface(Learner):
         range=f"[1, {MOST_SLOTS}]",
         commands=("train", "compare"),
         help="Slots of the environment.",
-        more="B; by default at most N.",
+        more="By default at most `episodes_per_update`.",
     )
     group_size: int | None = setting(
         default=None,
         shown="the agent's",
         commands=("train", "compare"),
         help="Episodes that share a prompt.",
-        more="K, for environments with groups.",
+        more="Needs an environment with groups.",
     )
     max_failed_share: float = setting(
         default=0.1,
