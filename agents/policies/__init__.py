@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 from .base import Policy
 from .control.policy import ControlPolicy
 from .language.spaces import text_spaces
-from .make import KINDS, NAMES, SavedPolicy, check_name, kind_of, make_policy, read_tokenizer, tokenizer_of
+from .make import KINDS, NAMES, SavedPolicy, check_name, kind_of, make_policy, remember_tokenizer, tokenizer_of
 
 if TYPE_CHECKING:
     from .language.models.loading import find_config
@@ -43,7 +43,7 @@ __all__ = [
     "find_config",
     "kind_of",
     "make_policy",
-    "read_tokenizer",
+    "remember_tokenizer",
     "text_spaces",
     "tokenizer_of",
 ]

@@ -63,13 +63,9 @@ def tokenizer_of(spec: Any) -> str | None:
     return found
 
 
-def read_tokenizer(source: str) -> Any:
-    """Return the tokenizer that `tokenizer_of` found.
-
-    Raises:
-        ValueError: if it cannot be loaded.
-    """
-    return _vocabulary().read(source)
+def remember_tokenizer(source: str, tokenizer: Any) -> None:
+    """Note which tokens a tokenizer has that was just read from a folder or id: a model's is then not read again."""
+    _vocabulary().remember(source, tokenizer)
 
 
 def _vocabulary() -> Any:

@@ -70,8 +70,8 @@ class Agent(Resumable):
         self.device = resolve_device(self.device, env)
         size = self.default_group_size if group_size is None else group_size
         offers: dict[str, Any] = {"group_size": size, "device": str(self.device), **LOOP_OFFERS}
-        env_kwargs, read = with_tokenizer(env, self.env_kwargs, policy)
-        self.make_envs = partial(make_envs, env, env_kwargs=read, skip_finished=True, **offers)
+        env_kwargs = with_tokenizer(env, self.env_kwargs, policy)
+        self.make_envs = partial(make_envs, env, env_kwargs=env_kwargs, skip_finished=True, **offers)
         sizes = partial(budget.sizes, type(self), for_text=takes_tokenizer(env), asked=asked)
         _, slots = sizes(policy)
         envs = self.make_envs(num_envs=slots)

@@ -193,8 +193,8 @@ class Surface(Learner):
         Raises:
             ValueError: if its spaces, its tokens or its groups do not fit the policy; nothing has changed then.
         """
-        env_kwargs, read = with_tokenizer(env, env_kwargs, self.policy)
-        like = {**self.make_envs.keywords, "env_kwargs": read}
+        named = with_tokenizer(env, env_kwargs, self.policy)
+        like = {**self.make_envs.keywords, "env_kwargs": named}
         make = partial(make_envs, env, **like | ({"group_size": self.group_size} if self.group_size else {}))
         known = not isinstance(self.env, MissingEnv)
         slots = self.num_envs if known else min(self.or_default("num_envs", None), self.episodes_per_update)
@@ -207,7 +207,7 @@ class Surface(Learner):
                 raise ValueError(f"set_env: {shown}")
         self.policy.adopt_tokenizer(made.metadata)
         self.use_env(made)
-        self.make_envs, self.origin, self.env_kwargs = make, origin_of(env, env_kwargs), env_kwargs
+        self.make_envs, self.origin, self.env_kwargs = make, origin_of(env, named), env_kwargs
 
     def set_random_seed(self, seed: int | None = None) -> None:
         """Seed the sampling of actions and the environment, as the constructor's `seed` does; None changes nothing.

@@ -87,7 +87,7 @@ class Subject:
             agent: Any = class_saved(self.saved.facts["agent"], given["trust"]).load(self.saved, **changes)
             return Loaded(agent.policy, agent.device, agent.env, agent)
         device = resolve_device(given["device"], self.env_id)
-        _, env_kwargs = with_tokenizer(self.env_id, self.env_kwargs, self.spec)
+        env_kwargs = with_tokenizer(self.env_id, self.env_kwargs, self.spec)
         envs = make_envs(self.env_id, 1, env_kwargs, device=str(device))
         spaces = (envs.single_observation_space, envs.single_action_space)
         policy = make_policy(self.spec, *spaces, **policy_arguments(given))

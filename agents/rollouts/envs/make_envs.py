@@ -16,7 +16,7 @@ from stable_baselines3.common.vec_env import VecEnv
 
 from ...core.checks import check_count, first_line
 from ...distributed import parallel
-from ...policies import read_tokenizer, tokenizer_of
+from ...policies import remember_tokenizer, tokenizer_of
 from .sb3_envs import FromVecEnv
 from .traits import EnvTraits
 from .waiting_envs import WaitingCartPole, WaitingVectorEnv
@@ -63,10 +63,14 @@ def make_envs(
     try:
         if skip_finished and not kwargs.keys() & _HOW_TO_BATCH and not _slots_wait(env):
             slots = WaitingCartPole if WaitingCartPole.fits(find_spec(env), kwargs) else WaitingVectorEnv
-            return slots([lambda: gym.make(env, **kwargs)] * num_envs)
-        return gym.make_vec(env, num_envs=num_envs, **kwargs)
+            made: VectorEnv = slots([lambda: gym.make(env, **kwargs)] * num_envs)
+        else:
+            made = gym.make_vec(env, num_envs=num_envs, **kwargs)
     except (gym.error.Error, TypeError) as error:
         raise ValueError(f"environment {env!r} with {dict(env_kwargs or {})}: {first_line(error)}") from error
+    if isinstance(name := kwargs.get("tokenizer"), str) and "tokenizer" in made.metadata:
+        remember_tokenizer(name, made.metadata["tokenizer"])
+    return made
 
 
 def takes_tokenizer(env: Any) -> bool:
@@ -74,27 +78,21 @@ def takes_tokenizer(env: Any) -> bool:
     return isinstance(env, str) and "tokenizer" in traits_of(env).agent_settings
 
 
-def with_tokenizer(
-    env: Any, env_kwargs: Mapping[str, Any] | None, policy: Any
-) -> tuple[Mapping[str, Any] | None, Mapping[str, Any] | None]:
+def with_tokenizer(env: Any, env_kwargs: Mapping[str, Any] | None, policy: Any) -> Mapping[str, Any] | None:
     """Return the arguments of an environment, with the tokenizer that a policy brings if the environment takes one.
 
     Args:
         env: as for `make_envs`.
         env_kwargs: another tokenizer among them stays.
         policy: as for `policies.make_policy`.
-
-    Returns:
-        The arguments as a checkpoint keeps them, and as the environment gets them: with the tokenizer itself, so that
-        the policy need not read it again to compare.
     """
     given = env_kwargs or {}
     if not takes_tokenizer(env) or not isinstance(named := given.get("tokenizer"), (str, Path, type(None))):
-        return env_kwargs, env_kwargs
+        return env_kwargs
     brought = tokenizer_of(policy)
     if brought is None or (named is not None and str(named) != brought):
-        return env_kwargs, env_kwargs
-    return {**given, "tokenizer": brought}, {**given, "tokenizer": read_tokenizer(brought)}
+        return env_kwargs
+    return {**given, "tokenizer": brought}
 
 
 class MissingEnv(VectorEnv):

@@ -57,7 +57,7 @@ def check_size(model: PreTrainedModel, vocab_size: int) -> None:
     """
     if vocab_size >= model.config.get_text_config().vocab_size or (source := tokenizer_source(model)) is None:
         return
-    size, _ = _SEEN.get(_place(source)) or _summary(read(source))
+    size, _ = _SEEN.get(_place(source)) or _summary(_read(source))
     if size > vocab_size:
         raise ValueError(
             f"the environment has {vocab_size} tokens, but the tokenizer of the model {source!r} has {size}; "
@@ -81,7 +81,7 @@ def check_tokens(tokenizer: Any, model: PreTrainedModel, known: Any = None) -> N
         return
     if known is None and _SEEN.get(_place(source)) == _summary(tokenizer):
         return
-    own = read(source) if known is None else known
+    own = _read(source) if known is None else known
     meant = {index: token for token, index in own.get_vocab().items()}
     vocabulary = tokenizer.get_vocab().items()
     if others := sorted((index, token) for token, index in vocabulary if meant.get(index, token) != token):
@@ -93,8 +93,17 @@ def check_tokens(tokenizer: Any, model: PreTrainedModel, known: Any = None) -> N
         )
 
 
-def read(source: str) -> Any:
-    """Return the tokenizer in a folder, or of an id, and remember its tokens for later comparisons.
+def remember(source: str, tokenizer: Any) -> None:
+    """Keep a summary of the tokenizer that was just read from a folder or id, for later comparisons.
+
+    One that was made in another way, such as a trained one, is passed over.
+    """
+    if getattr(tokenizer, "name_or_path", None) == source:
+        _SEEN[_place(source)] = _summary(tokenizer)
+
+
+def _read(source: str) -> Any:
+    """Return the tokenizer in a folder, or of an id, and remember it.
 
     Raises:
         ValueError: if it cannot be loaded.
@@ -103,7 +112,7 @@ def read(source: str) -> Any:
         found = AutoTokenizer.from_pretrained(source, trust_remote_code=False)
     except (OSError, ValueError) as error:
         raise ValueError(f"the tokenizer of the model {source!r} cannot be loaded: {first_line(error)}") from error
-    _SEEN[_place(source)] = _summary(found)
+    remember(source, found)
     return found
 
 
