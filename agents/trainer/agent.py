@@ -26,11 +26,10 @@ from ..rollouts.collector import OnStep
 from ..rollouts.envs.make_envs import (
     LOOP_OFFERS,
     MissingEnv,
-    make_envs,
-    origin_of,
+    closed_on_error,
+    env_maker,
     resolve_device,
     takes_tokenizer,
-    with_tokenizer,
 )
 from . import budget, evaluation, log_entry
 from .callbacks import as_callback
@@ -70,22 +69,21 @@ class Agent(Resumable):
         self.device = resolve_device(self.device, env)
         size = self.default_group_size if group_size is None else group_size
         offers: dict[str, Any] = {"group_size": size, "device": str(self.device), **LOOP_OFFERS}
-        env_kwargs = with_tokenizer(env, self.env_kwargs, policy)
-        self.make_envs = partial(make_envs, env, env_kwargs=env_kwargs, skip_finished=True, **offers)
+        self.make_envs, self.origin = env_maker(env, self.env_kwargs, policy, skip_finished=True, **offers)
         sizes = partial(budget.sizes, type(self), for_text=takes_tokenizer(env), asked=asked)
         _, slots = sizes(policy)
-        envs = self.make_envs(num_envs=slots)
-        spaces = envs.single_observation_space, envs.single_action_space
-        make = partial(make_policy, policy, *spaces, self.uses_critic, **(self.policy_kwargs or {}))
-        self.use_policy(lambda: self._place(make()))
-
-        self.episodes_per_update, needed = sizes(self.policy)
-        if isinstance(env, str) and needed != slots:  # a text environment without traits turned "auto" into "tiny"
-            envs.close()
-            envs = self.make_envs(num_envs=needed)
-        self.use_env(envs, group_size)
-        if not isinstance(policy, SavedPolicy):  # `load` finds out first whether the problems have changed
-            self.policy.adopt_tokenizer(self.env.metadata)
+        with closed_on_error(env) as noted:
+            envs = noted(self.make_envs(num_envs=slots))
+            spaces = envs.single_observation_space, envs.single_action_space
+            make = partial(make_policy, policy, *spaces, self.uses_critic, **(self.policy_kwargs or {}))
+            self.use_policy(lambda: self._place(make()))
+            self.episodes_per_update, needed = sizes(self.policy)
+            if isinstance(env, str) and needed != slots:  # a text environment without traits turned "auto" into "tiny"
+                envs.close()
+                envs = noted(self.make_envs(num_envs=needed))
+            self.use_env(envs, group_size)
+            if not isinstance(policy, SavedPolicy):  # `load` finds out first whether the problems have changed
+                self.policy.adopt_tokenizer(self.env.metadata)
         given = {"episodes_per_update": asked[0], "num_envs": asked[1] if isinstance(env, str) else slots}
         self.left_open = {name for name, value in given.items() if value is None}  # until the first `learn`
         self.failure_watch = FailureWatch(self.max_failed_share)
@@ -97,7 +95,6 @@ class Agent(Resumable):
         self.updating = False
         self.extra_state: dict[str, Any] = {}
         self.unwritten = log_entry.Pending()
-        self.origin = origin_of(env, env_kwargs)
 
     def _place(self, policy: Policy) -> Policy:
         """Move a policy to the device, or deal it out to the processes."""

@@ -25,11 +25,10 @@ from ..rollouts.collector import Collector
 from ..rollouts.envs.make_envs import (
     MissingEnv,
     check_groups,
+    closed_on_error,
+    env_maker,
     longest_episode,
-    make_envs,
-    origin_of,
     seed_of,
-    with_tokenizer,
 )
 from ..rollouts.envs.sb3_envs import as_vec_env
 from . import log_entry
@@ -193,21 +192,22 @@ class Surface(Learner):
         Raises:
             ValueError: if its spaces, its tokens or its groups do not fit the policy; nothing has changed then.
         """
-        named = with_tokenizer(env, env_kwargs, self.policy)
-        like = {**self.make_envs.keywords, "env_kwargs": named}
-        make = partial(make_envs, env, **like | ({"group_size": self.group_size} if self.group_size else {}))
+        offers = {name: value for name, value in self.make_envs.keywords.items() if name != "env_kwargs"}
+        offers |= {"group_size": self.group_size} if self.group_size else {}
+        make, origin = env_maker(env, env_kwargs, self.policy, **offers)
         known = not isinstance(self.env, MissingEnv)
         slots = self.num_envs if known else min(self.or_default("num_envs", None), self.episodes_per_update)
-        made = make(num_envs=slots)
-        for name in ("single_observation_space", "single_action_space"):
-            ours, theirs = getattr(self.env, name), getattr(made, name)
-            if ours != theirs:
-                kind = name.split("_")[1]
-                shown = " ".join(f"the {kind} space {theirs} is not that of the policy, {ours}".split())
-                raise ValueError(f"set_env: {shown}")
-        self.policy.adopt_tokenizer(made.metadata)
-        self.use_env(made)
-        self.make_envs, self.origin, self.env_kwargs = make, origin_of(env, named), env_kwargs
+        with closed_on_error(env) as noted:
+            made = noted(make(num_envs=slots))
+            for name in ("single_observation_space", "single_action_space"):
+                ours, theirs = getattr(self.env, name), getattr(made, name)
+                if ours != theirs:
+                    kind = name.split("_")[1]
+                    shown = " ".join(f"the {kind} space {theirs} is not that of the policy, {ours}".split())
+                    raise ValueError(f"set_env: {shown}")
+            self.policy.adopt_tokenizer(made.metadata)
+            self.use_env(made)
+        self.make_envs, self.origin, self.env_kwargs = make, origin, env_kwargs
 
     def set_random_seed(self, seed: int | None = None) -> None:
         """Seed the sampling of actions and the environment, as the constructor's `seed` does; None changes nothing.

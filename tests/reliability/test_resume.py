@@ -383,7 +383,7 @@ def test_errors_of_an_environment_are_not_taken_for_a_damaged_checkpoint(command
     def fail(*_, **__):
         raise error
 
-    monkeypatch.setattr("agents.trainer.agent.make_envs", fail)
+    monkeypatch.setattr("agents.rollouts.envs.make_envs.make_envs", fail)
     outcome = invoke(*command, run)
     assert "cannot be loaded" not in outcome.stderr
     if isinstance(error, OSError):

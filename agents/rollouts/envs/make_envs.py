@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -93,6 +95,39 @@ def with_tokenizer(env: Any, env_kwargs: Mapping[str, Any] | None, policy: Any) 
     if brought is None or (named is not None and str(named) != brought):
         return env_kwargs
     return {**given, "tokenizer": brought}
+
+
+def env_maker(
+    env: Any, env_kwargs: Mapping[str, Any] | None, policy: Any, **offers: Any
+) -> tuple[partial[VectorEnv], dict[str, Any]]:
+    """Return what makes an agent's environment, given `num_envs`, and how a checkpoint says so (see `origin_of`).
+
+    Args:
+        env: as for `make_envs`.
+        env_kwargs: the user's; the tokenizer that the policy brings is added.
+        policy: as for `policies.make_policy`.
+        offers: further arguments of `make_envs`.
+    """
+    named = with_tokenizer(env, env_kwargs, policy)
+    return partial(make_envs, env, env_kwargs=named, **offers), origin_of(env, named)
+
+
+@contextmanager
+def closed_on_error(env: Any) -> Iterator[Callable[[VectorEnv], VectorEnv]]:
+    """Yield a function that notes (and returns) what was made of an environment: an error closes all that it noted.
+
+    Args:
+        env: as for `make_envs`. The user's own object stays open.
+    """
+    with ExitStack() as on_error:
+
+        def note(made: VectorEnv) -> VectorEnv:
+            if isinstance(env, str):
+                on_error.callback(made.close)
+            return made
+
+        yield note
+        on_error.pop_all()
 
 
 class MissingEnv(VectorEnv):

@@ -1,6 +1,7 @@
 """An agent makes its environment once, reads its tokenizer once and its file of problems once."""
 
 import json
+import multiprocessing
 from collections import Counter
 
 import gymnasium as gym
@@ -162,3 +163,29 @@ def test_wrong_arguments_are_refused_in_one_line(model, problems):
             make()
         assert len(str(error.value).splitlines()) == 1
         assert len(str(error.value)) < 500
+
+
+ASYNC = {"vectorization_mode": "async"}
+
+
+def test_a_refused_agent_closes_the_environment_that_it_made():
+    before = set(multiprocessing.active_children())
+    held = []  # the errors hold the frames, and so the environment
+    for wrong, message in (({"policy_kwargs": {"x": 1}}, "argument 'x'"), ({"group_size": 2}, "group_size")):
+        with pytest.raises(ValueError, match=message) as error:
+            PPO("MlpPolicy", "CartPole-v1", env_kwargs=ASYNC, **wrong, **SMALL)
+        held.append(error.value)
+        assert set(multiprocessing.active_children()) == before
+
+
+def test_a_refused_change_closes_only_the_environment_that_it_made():
+    agent = PPO("MlpPolicy", "CartPole-v1", **SMALL)
+    before = set(multiprocessing.active_children())
+    with pytest.raises(ValueError, match="the observation space") as error:
+        agent.set_env("Acrobot-v1", ASYNC)
+    assert error.value.__traceback__, "it holds the environment"
+    assert set(multiprocessing.active_children()) == before
+    given = gym.make_vec("Acrobot-v1", 2)
+    with pytest.raises(ValueError, match="the observation space"):
+        agent.set_env(given)
+    assert not given.closed and not agent.env.closed
