@@ -45,7 +45,7 @@ def check(env: VectorEnv, policy: Policy, episodes: int) -> None:
     """
     if not isinstance(env, WaitingVectorEnv):
         raise ValueError(f"seeds are vectorized for control environments given by their id, got {env!r:.80}")
-    if not getattr(policy, "acts_in_numpy", False):
+    if not policy.acts_in_numpy:
         raise ValueError("seeds are vectorized for policies that act in numpy (see act_in_numpy in docs/speed.md)")
     if env.num_envs != episodes:
         raise ValueError(f"seeds are vectorized if num_envs is episodes_per_update, got {env.num_envs} and {episodes}")

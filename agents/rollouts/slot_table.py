@@ -38,10 +38,18 @@ class Loop:
         self.share = 0.0  # of the seconds in which its episodes were played
 
     def actor(self, obs: np.ndarray) -> NumpyActor:
-        """Return what acts for its agent, given the first observations of its slots."""
+        """Return what acts for its agent, given the first observations of its slots.
+
+        Raises:
+            ValueError: if it does not act in numpy, although the policy says so; see `seed_stack.check`.
+        """
         space, device = self.collector.envs.single_action_space, self.collector.device
         actor = self.policy.make_actor(obs, space, device, generator=self.generator)
-        assert isinstance(actor, NumpyActor)  # see `seed_stack.check`
+        if not isinstance(actor, NumpyActor):
+            raise ValueError(
+                f"acts_in_numpy of {type(self.policy).__name__} is {self.policy.acts_in_numpy}, but its actor is a "
+                f"{type(actor).__name__}; seeds are vectorized with a NumpyActor only"
+            )
         return actor
 
 

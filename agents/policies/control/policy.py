@@ -123,8 +123,8 @@ class ControlPolicy(Policy):
         return actions, distribution.log_prob(actions), held
 
     @property
+    @override
     def acts_in_numpy(self) -> bool:
-        """Whether environments on numpy get their actions from a `NumpyActor`."""
         subclass = type(self) is not ControlPolicy  # it may act in another way
         return not subclass and self.act_in_numpy and not self._starts and NumpyActor.reads(self.net)
 

@@ -12,6 +12,7 @@ from gymnasium import spaces
 from stable_baselines3.common.callbacks import BaseCallback
 
 from agents import A2C, DAPO, PPO, RLOO, ControlPolicy, Reinforce, ReinforceBaseline
+from agents.policies import Policy
 from agents.policies.control.numpy_actor import NumpyActor
 from agents.rollouts import seed_stack
 from agents.rollouts.seed_stack import Stack
@@ -206,6 +207,15 @@ def test_what_cannot_be_vectorized_is_refused_in_one_line(env, settings, said) -
     agent = Reinforce("MlpPolicy", env(), **(SMALL | settings))
     with pytest.raises(ValueError, match=said):
         seed_stack.check(agent.env, agent.policy, agent.episodes_per_update)
+
+
+def test_a_policy_that_acts_otherwise_than_it_says_is_refused(monkeypatch) -> None:
+    """Also under `python -O`."""
+    assert Policy().acts_in_numpy is False
+    agents = made(Reinforce, seeds=2)
+    monkeypatch.setattr(ControlPolicy, "actor", Policy.actor)
+    with pytest.raises(ValueError, match="acts_in_numpy of ControlPolicy is True, but its actor is a PolicyActor"):
+        list(Stack([lambda one=one: trained(one, 8) for one in agents]).run())
 
 
 def test_the_tape_keeps_what_is_still_read() -> None:

@@ -52,7 +52,7 @@ def test_a_run_has_one_to_train_in_and_one_to_evaluate_in(problems, tmp_path, ma
     assert made == {"envs": 2, "tokenizers": 1, "files": 2}
     made.clear()
     assert result_of(run("evaluate", tmp_path / "run", "--samples", 2, "--device", "cpu", "--json"))["episodes"] == 3
-    assert made == {"envs": 3, "tokenizers": 1, "files": 3}, "of the agent, greedy, sampled; all with the saved tokenizer"
+    assert made == {"envs": 3, "tokenizers": 1, "files": 3}, "of the agent, greedy, sampled; one saved tokenizer"
 
 
 def test_supervised_training_reads_the_held_out_answers_where_it_is_judged(problems, tmp_path, made):
