@@ -213,7 +213,7 @@ def test_a_policy_that_acts_otherwise_than_it_says_is_refused(monkeypatch) -> No
     """Also under `python -O`."""
     assert Policy().acts_in_numpy is False
     agents = made(Reinforce, seeds=2)
-    monkeypatch.setattr(ControlPolicy, "actor", Policy.actor)
+    monkeypatch.setattr(ControlPolicy, "make_actor", Policy.make_actor)
     with pytest.raises(ValueError, match="acts_in_numpy of ControlPolicy is True, but its actor is a PolicyActor"):
         list(Stack([lambda one=one: trained(one, 8) for one in agents]).run())
 
