@@ -17,7 +17,7 @@ from click import Context
 
 from agents import AGENTS, Agent
 from agents.core import sb3_names, trl_names
-from agents.core.settings import Setting, default_of
+from agents.core.settings import Setting, declared_by, default_of
 from agents.policies import NAMES
 from rlenv.envs.task import TextGenTask
 
@@ -37,18 +37,17 @@ def content() -> str:
         "agent_args": sorted(declared().keys() - options),
         "foreign": sorted({*trl_names.ALL, *sb3_names.SAID}),
         "settings": {name: option(name) for name, one in declared().items() if any(x.commands for x in one.values())},
-        "defaults": {name: default for name, default in defaults.items() if name not in Agent.declared},
+        "defaults": {name: default for name, default in defaults.items() if name not in declared_by(Agent)},
     }
     return json.dumps(found, indent=1, ensure_ascii=False) + "\n"
 
 
 def declared() -> dict[str, dict[str, Setting]]:
     """Return the declarations of each setting, by agent; first those that only some have."""
-    names = [name for cls in AGENTS.values() for name in cls.declared if name not in Agent.declared]
-    names += [name for name in Agent.declared if name not in NOT_SETTINGS]
-    return {
-        name: {agent: cls.declared[name] for agent, cls in AGENTS.items() if name in cls.declared} for name in names
-    }
+    names = [name for cls in AGENTS.values() for name in declared_by(cls) if name not in declared_by(Agent)]
+    names += [name for name in declared_by(Agent) if name not in NOT_SETTINGS]
+    of_agents = {agent: declared_by(cls) for agent, cls in AGENTS.items()}
+    return {name: {agent: own[name] for agent, own in of_agents.items() if name in own} for name in names}
 
 
 def option(name: str) -> dict[str, Any]:
@@ -83,7 +82,7 @@ def shown_default(name: str) -> str:
 
 def _usual(name: str, kind: str) -> str:
     """Return the default of most agents with this kind of policy."""
-    takers = [cls for cls in AGENTS.values() if name in cls.declared]
+    takers = [cls for cls in AGENTS.values() if name in declared_by(cls)]
     [(value, count), *_] = Counter(default_of(name, cls, kind) for cls in takers).most_common()
     return f"{value:g}" + ("" if count == len(takers) else " (most agents)")
 
@@ -100,7 +99,7 @@ def page() -> str:
 def every() -> str:
     """Return the table of the settings that every agent has."""
     rows = ["| setting | default | allowed | |", "|---|---|---|---|"]
-    for name, one in Agent.declared.items():
+    for name, one in declared_by(Agent).items():
         default = shown_default(name) if name in declared() else f"`{one.usual}`"
         rows.append(f"| `{name}` | {default} | {one.allowed} | {one.about} |")
     return "\n".join(rows)
@@ -114,7 +113,7 @@ def some() -> str:
         for agent, one in of_agents.items():
             said = f"{one.usual} | {one.allowed} | {one.about}"
             alike.setdefault(said, []).append(f"`{agent}`")
-        if name not in Agent.declared:
+        if name not in declared_by(Agent):
             rows += [f"| `{name}` | {', '.join(agents)} | {said} |" for said, agents in alike.items()]
     return "\n".join(rows)
 

@@ -31,7 +31,7 @@ class ReinforcePlusPlus(ProximalAgent):
         choices=("none", "group-mean"),
         commands=("train",),
         help="What is subtracted.",
-        more='In the formulas: b. "group-mean" is the paper\'s REINFORCE++-baseline; needs groups of at least 2.',
+        more='In the formulas: b. "group-mean" is the paper\'s REINFORCE++-baseline, in groups of at least 2.',
     )
 
     @override

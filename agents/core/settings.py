@@ -174,13 +174,9 @@ class _Declaration(dict[str, Any]):
 
 @dataclass_transform(kw_only_default=True, field_specifiers=(setting, attribute))
 class Configured:
-    """A class whose keyword arguments are declared with `setting`, by itself and its parents.
+    """A class whose keyword arguments are declared with `setting`, by itself and its parents; see `declared_by`."""
 
-    Attributes:
-        declared: the settings by name, those of the class itself first.
-    """
-
-    declared: ClassVar[dict[str, Setting]] = {}
+    _declared: ClassVar[dict[str, Setting]] = {}
     _own_settings: ClassVar[dict[str, Setting]] = {}
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -197,10 +193,10 @@ class Configured:
         cls._own_settings = {name: _made(cls, name, types, facts, parents.get(name)) for name, facts in given.items()}
         for name in given:
             delattr(cls, name)
-        cls.declared = _merged(cls.__mro__)
+        cls._declared = _merged(cls.__mro__)
         cls.__signature__ = full_signature(cls)  # type: ignore[attr-defined]
         if vars(cls).get("__doc__"):
-            cls.__doc__ = f"{inspect.cleandoc(cls.__doc__ or '')}\n\nKeyword Args:\n{_table(cls.declared.values())}"
+            cls.__doc__ = f"{inspect.cleandoc(cls.__doc__ or '')}\n\nKeyword Args:\n{_table(cls._declared.values())}"
 
     def __new__(cls, *args: Any, **settings: Any) -> Self:
         """Refuse unknown keyword arguments before anything is made."""
@@ -214,8 +210,8 @@ class Configured:
             TypeError: for an unknown name.
             ValueError: for a value that is not allowed.
         """
-        check_names(type(self), given, self.declared)
-        for name, one in self.declared.items():
+        check_names(type(self), given, self._declared)
+        for name, one in self._declared.items():
             setattr(self, name, one.check(given.get(name, one.default)))
         self.use_settings()
 
@@ -351,13 +347,18 @@ def check_names(cls: type, given: Iterable[str], allowed: Iterable[str]) -> None
             raise TypeError(f"{cls.__name__} has no setting {name!r}; {hint}allowed: {', '.join(names)}")
 
 
+def declared_by(cls: type[Configured]) -> dict[str, Setting]:
+    """Return the settings of a class by name, those that it declares itself first."""
+    return cls._declared
+
+
 def default_of(name: str, cls: type[Configured], kind: str) -> Any:
     """Return the default of a setting for a kind of policy (`Policy.kind`).
 
     Raises:
         ValueError: if none is declared, as for a policy class of your own.
     """
-    by_kind = cls.declared[name].by_kind if name in cls.declared else {}
+    by_kind = cls._declared[name].by_kind if name in cls._declared else {}
     if kind not in by_kind and ANY not in by_kind:
         raise ValueError(
             f"{name} has no default for a policy of kind {kind!r}; pass {name}=..., or name it in the "
@@ -380,7 +381,7 @@ def _kept(agent: Configured) -> dict[str, Any]:
 
 def is_kept(cls: type[Configured], name: str) -> bool:
     """Tell whether a checkpoint may keep an argument of this name."""
-    return name not in ("policy", "env") and (name not in cls.declared or cls.declared[name].saved)
+    return name not in ("policy", "env") and (name not in cls._declared or cls._declared[name].saved)
 
 
 def _arguments(cls: type) -> list[str]:

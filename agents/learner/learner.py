@@ -13,7 +13,7 @@ from ..core.checks import check_number
 from ..core.devices import to_floats
 from ..core.errors import DivergedError
 from ..core.rollout import EARNED, Batch, Rollout, RolloutT
-from ..core.settings import default_of
+from ..core.settings import declared_by, default_of
 from ..core.stateful import Stateful, load_states, states_of
 from ..distributed import parallel
 from ..distributed.shards import local
@@ -78,7 +78,7 @@ class Learner(LearnerSettings):
             self.policy = make()
         if self.uses_critic and not self.policy.critic_parameters():
             raise ValueError(f"{type(self).__name__} needs a policy with a critic")
-        for name, one in self.declared.items():
+        for name, one in declared_by(type(self)).items():
             if one.by_kind and getattr(self, name) is None:  # others were checked before
                 setattr(self, name, one.check(self.or_default(name, None)))
         self.anchor = Anchor(self.kl_coef, self.kl_estimator, self.kl_in)

@@ -16,7 +16,7 @@ from typing_extensions import override
 from ..checkpoints import parameters
 from ..checkpoints.checkpoint import Counters
 from ..core.checks import MOST_SLOTS
-from ..core.settings import Given, attribute, setting
+from ..core.settings import Given, attribute, declared_by, setting
 from ..distributed import parallel
 from ..distributed.shards import check_shard, check_sharded_checkpoints
 from ..learner.learner import Learner
@@ -215,7 +215,7 @@ class Surface(Learner):
         No global generator is seeded, since none is used.
         """
         if seed is not None:
-            self.seed = self.declared["seed"].check(seed)
+            self.seed = declared_by(type(self))["seed"].check(seed)
             self.seed_generators()
             self.collector.seed(seed_of(self.env, self.seed))
             self.before_rollout = None

@@ -3,6 +3,7 @@
 import dataclasses
 import inspect
 import math
+import pydoc
 import re
 from collections.abc import Callable
 from functools import partial
@@ -15,7 +16,7 @@ from stable_baselines3.common.callbacks import BaseCallback
 
 from agents import AGENTS, DAPO, GRPO, GSPO, PPO, Agent, DrGRPO, LanguageModelPolicy, Reinforce, ReinforceBaseline
 from agents.core import trl_names
-from agents.core.settings import Configured, Given, default_of, setting
+from agents.core.settings import Configured, Given, declared_by, default_of, setting
 from agents.learner.metrics import Reduce
 
 
@@ -27,7 +28,7 @@ def keywords(cls):
 def test_a_signature_shows_every_setting_with_its_default(cls):
     shown = keywords(cls)
     assert list(inspect.signature(cls).parameters)[:2] == ["policy", "env"]
-    assert set(Agent.declared) <= set(shown) == set(cls.declared)
+    assert set(declared_by(Agent)) <= set(shown) == set(declared_by(cls))
     assert all(p.default is not p.empty for p in shown.values())
 
 
@@ -75,7 +76,7 @@ def test_a_declaration_is_all_that_a_setting_needs(tmp_path):
 
 
 def test_a_setting_declared_again_keeps_what_it_leaves_out():
-    tilted, parents = Tilted.declared, GRPO.declared
+    tilted, parents = declared_by(Tilted), declared_by(GRPO)
     assert tilted["gamma"].by_kind == {"control": 0.5, "language-model": 1.0} and tilted["gamma"].range == "[0, 1]"
     assert tilted["clip_range"] == dataclasses.replace(parents["clip_range"], default=0.1)
     agent = Tilted("MlpPolicy", "CartPole-v1", device="cpu")
@@ -145,6 +146,11 @@ def test_a_class_that_is_not_configured_has_no_settings():
         type("Mixed", (Stray, Reinforce), {})
 
 
+def test_help_does_not_list_all_declarations_as_data():
+    shown = pydoc.plain(pydoc.render_doc(PPO))
+    assert "Setting(name=" not in shown and "gamma: Discount per step." in shown
+
+
 def test_a_default_declared_again_replaces_those_by_kind_and_their_description():
     class Patient(Reinforce):
         """With one rate for all."""
@@ -156,12 +162,12 @@ def test_a_default_declared_again_replaces_those_by_kind_and_their_description()
         gamma = setting(by_kind={"control": 0.8})
 
     assert default_of("gamma", Patient, "control") == default_of("gamma", Patient, "language-model") == 0.9
-    assert [Patient.declared[name].usual for name in ("gamma", "learning_rate")] == ["0.9", "0.001"]
+    assert [declared_by(Patient)[name].usual for name in ("gamma", "learning_rate")] == ["0.9", "0.001"]
     make = partial(Patient, "MlpPolicy", "CartPole-v1", device="cpu")
     assert make().gamma == make(gamma=None).gamma == 0.9 and make().learning_rate == 1e-3
     assert Varied("MlpPolicy", "CartPole-v1", device="cpu").gamma == 0.8
-    assert default_of("gamma", Varied, "language-model") == 0.9 and Varied.declared["gamma"].default is None
-    assert "control 3e-3" in Reinforce.declared["learning_rate"].usual
+    assert default_of("gamma", Varied, "language-model") == 0.9 and declared_by(Varied)["gamma"].default is None
+    assert "control 3e-3" in declared_by(Reinforce)["learning_rate"].usual
 
 
 @pytest.mark.parametrize(
@@ -184,7 +190,7 @@ def test_a_default_declared_again_replaces_those_by_kind_and_their_description()
 )
 def test_the_type_says_how_values_are_checked(annotation, kind):
     cls = type("Typed", (Configured,), {"tilt": setting(default=None), "__annotations__": {"tilt": annotation}})
-    assert cls.declared["tilt"].kind == kind
+    assert declared_by(cls)["tilt"].kind == kind
 
 
 @pytest.mark.parametrize(
@@ -201,7 +207,7 @@ def test_the_type_says_how_values_are_checked(annotation, kind):
 )
 def test_limits_are_honoured(annotation, bounds, right, wrong):
     facts = {"tilt": setting(default=1, range=bounds), "__annotations__": {"tilt": annotation}}
-    one = type("Limited", (Configured,), facts).declared["tilt"]
+    one = declared_by(type("Limited", (Configured,), facts))["tilt"]
     assert [one.check(value) for value in right] == list(right)
     for value in wrong:
         with pytest.raises(ValueError, match=r"^tilt must be a "):

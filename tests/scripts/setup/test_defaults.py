@@ -13,6 +13,7 @@ from _rlenv_scripts.training.sft import sft
 from click.testing import CliRunner
 
 from agents import AGENTS, Reinforce
+from agents.core.settings import declared_by
 
 SETTINGS = {str(option.name): option for option in train.params if isinstance(option, Setting)}
 
@@ -63,7 +64,7 @@ def test_an_option_comes_from_the_declaration():
     for command, options in {"train": train, "compare": compare, "sft": sft}.items():
         shown = {str(one.name): one for one in options.params if isinstance(one, Setting)}
         for cls in AGENTS.values():
-            for name, one in cls.declared.items():
+            for name, one in declared_by(cls).items():
                 assert (command in one.commands) == (name in shown), (command, name)
                 if command in one.commands and (command, name) != ("compare", "group_size"):
                     option = shown[name]
