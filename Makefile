@@ -16,7 +16,7 @@ demo: .venv/.demo  ## train the main job and show that it learned
 # so that most fixtures are made and most libraries imported in one worker only.
 test: export PYTHONDONTWRITEBYTECODE =
 test: .venv/.dev  ## the fast, offline tests
-	$(BIN)/python -m pytest -n auto --dist worksteal
+	$(BIN)/python -m pytest -n auto
 
 museum: .venv/.dev  ## the bugs planted in the code, and which test catches each
 	$(BIN)/python -m pytest tests/museum -qq --score -n auto
