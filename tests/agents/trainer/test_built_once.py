@@ -2,10 +2,10 @@
 
 import json
 import multiprocessing
-from collections import Counter
 
 import gymnasium as gym
 import pytest
+from counted import counted
 from gymnasium.vector import SyncVectorEnv
 from tiny_models import write_chat_model
 from transformers import AutoTokenizer
@@ -23,23 +23,14 @@ SMALL = {"episodes_per_update": 4, "device": "cpu"}
 @pytest.fixture
 def made(monkeypatch):
     """Count how often things are made or read from now on."""
-    count = Counter()
-
-    def watch(name, place, method):
-        original = getattr(place, method)
-
-        def counted(*args, **kwargs):
-            count[name] += 1
-            return original(*args, **kwargs)
-
-        monkeypatch.setattr(place, method, counted)
-
-    watch("env", gym, "make_vec")
-    watch("env", SyncVectorEnv, "__init__")
-    watch("tokenizer", tokenizers, "character_tokenizer")
-    watch("tokenizer", AutoTokenizer, "from_pretrained")
-    watch("file", files, "read_rows")
-    return count
+    return counted(
+        monkeypatch,
+        ("env", gym, "make_vec"),
+        ("env", SyncVectorEnv, "__init__"),
+        ("tokenizer", tokenizers, "character_tokenizer"),
+        ("tokenizer", AutoTokenizer, "from_pretrained"),
+        ("file", files, "read_rows"),
+    )
 
 
 @pytest.fixture(scope="module")

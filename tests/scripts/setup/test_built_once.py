@@ -1,10 +1,10 @@
 """The commands make no environment only to ask it something, and read a tokenizer once."""
 
 import json
-from collections import Counter
 
 import gymnasium as gym
 import pytest
+from counted import counted
 from inprocess import result_of, run
 from tiny_models import write_chat_model
 from transformers import AutoTokenizer
@@ -16,22 +16,13 @@ from rlenv.text import tokenizer as tokenizers
 @pytest.fixture
 def made(monkeypatch):
     """Count what is made or read from now on."""
-    count = Counter()
-
-    def watch(name, place, method):
-        original = getattr(place, method)
-
-        def counted(*args, **kwargs):
-            count[name] += 1
-            return original(*args, **kwargs)
-
-        monkeypatch.setattr(place, method, counted)
-
-    watch("envs", gym, "make_vec")
-    watch("tokenizers", tokenizers, "character_tokenizer")
-    watch("tokenizers", AutoTokenizer, "from_pretrained")
-    watch("files", files, "read_rows")
-    return count
+    return counted(
+        monkeypatch,
+        ("envs", gym, "make_vec"),
+        ("tokenizers", tokenizers, "character_tokenizer"),
+        ("tokenizers", AutoTokenizer, "from_pretrained"),
+        ("files", files, "read_rows"),
+    )
 
 
 @pytest.fixture
