@@ -7,6 +7,7 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # threads that spin while they wait keep other tests from working
 os.environ.setdefault("RLENV_REPORT", "0")  # drawing takes longer than the small runs of the tests
 
+import gc
 import shutil
 import signal
 from collections.abc import Iterator
@@ -35,6 +36,12 @@ settings.load_profile("same")
 for number, heard in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
     if signal.getsignal(number) == signal.SIG_IGN:  # as under nohup, or in the background of a script
         signal.signal(number, heard)
+
+
+def pytest_collection_finish() -> None:
+    """Spare modules and collected tests, which live to the end, from garbage collection: a tenth of all the time."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.hookimpl(optionalhook=True)
