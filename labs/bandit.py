@@ -132,8 +132,9 @@ def train(name: str, count: int, seed: int) -> torch.Tensor:
     curve = torch.zeros(RUNS, MOST_UPDATES + 1, 3, dtype=torch.float64)
     for number in range(RUNS):
         policy = TablePolicy(PROBABILITIES.log()[None])
+        envs = WorldEnv(WORLD, WORLD.at_the_end(REWARDS[None]), num_envs=count)
         agent = cls(
-            policy, WorldEnv(WORLD, REWARDS, num_envs=count), episodes_per_update=count, learning_rate=RATE,
+            policy, envs, episodes_per_update=count, learning_rate=RATE,
             lr_schedule="constant", seed=seed * RUNS + number, device="cpu", **settings,
         )  # fmt: skip
         _learn(agent, policy, curve[number])

@@ -61,6 +61,21 @@ class World:
             states[c, t], actions[c, t] = self.prefixes.index(sequence[:t]), sequence[t]
         return states, actions, mask
 
+    @cached_property
+    def following(self) -> np.ndarray:
+        """The number of the prefix that a token leads to, [S, V]; -1 where the sequence is finished."""
+        numbers = {prefix: number for number, prefix in enumerate(self.prefixes)}
+        longer = [[(*prefix, token) for token in range(self.tokens)] for prefix in self.prefixes]
+        return np.array([[numbers.get(sequence, -1) for sequence in row] for row in longer])
+
+    def at_the_end(self, rewards: torch.Tensor) -> torch.Tensor:
+        """Return rewards [..., S, V] of the tokens that finish the completions with these rewards [..., C]."""
+        table = rewards.new_zeros(*rewards.shape[:-1], len(self.prefixes), self.tokens)
+        states, actions, mask = self.paths
+        last = mask.sum(1, keepdim=True) - 1  # [C, 1]
+        table[..., states.gather(1, last)[:, 0], actions.gather(1, last)[:, 0]] = rewards
+        return table
+
     def log_probs(self, logits: torch.Tensor) -> torch.Tensor:
         """Return log π(y) of every completion [C] under a table of logits [S, V], differentiable."""
         states, actions, mask = self.paths
@@ -121,47 +136,53 @@ class TablePolicy(Policy):
 
 
 class WorldEnv(VectorEnv):
-    """The world as a vector environment of one prompt; the reward comes with the last token.
+    """The world as a vector environment of P prompts, which the groups of K episodes take in turn.
+
+    An observation is the number p·S + s of prompt p and prefix s.
 
     Args:
         world: what can be said.
-        rewards: of the completions [C].
+        rewards: of each token after each prefix [P, S, V].
         num_envs: B.
+        group_size: K. None: the agent is told of no groups and makes its own.
     """
 
-    def __init__(self, world: World, rewards: torch.Tensor, num_envs: int = 1) -> None:
-        self.metadata = {"autoreset_mode": AutoresetMode.DISABLED}
-        self.num_envs = num_envs
-        self.rewards = dict(zip(world.completions, rewards.tolist(), strict=True))
-        self.numbers = {prefix: number for number, prefix in enumerate(world.prefixes)}
-        self.single_observation_space = spaces.Discrete(len(world.prefixes))
-        self.single_action_space = spaces.Discrete(world.tokens)
+    def __init__(self, world: World, rewards: torch.Tensor, num_envs: int = 1, group_size: int | None = None) -> None:
+        groups = {"group_size": group_size, "traits": {"groups_span_slots": True}} if group_size else {}
+        self.metadata = {"autoreset_mode": AutoresetMode.DISABLED, **groups}
+        self.num_envs, self.group_size = num_envs, group_size
+        self.following, self.rewards = world.following, rewards.numpy()
+        self.prompts, self.states, tokens = rewards.shape
+        self.single_observation_space = spaces.Discrete(self.prompts * self.states)
+        self.single_action_space = spaces.Discrete(tokens)
         self.observation_space = batch_space(self.single_observation_space, num_envs)
         self.action_space = batch_space(self.single_action_space, num_envs)
-        self.said: list[tuple[int, ...]] = [()] * num_envs
+        self.state = np.zeros(num_envs, dtype=np.int64)
+        self.group = np.zeros(num_envs, dtype=np.int64)
+        self.started = 0
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[np.ndarray, dict[str, Any]]:
         """Begin new episodes, in all slots or in those of `options["reset_mask"]`."""
-        chosen = (options or {}).get("reset_mask", np.ones(self.num_envs, dtype=bool))
-        self.said = [() if new else said for new, said in zip(chosen, self.said, strict=True)]
-        return self._observations(), {}
+        slots = np.flatnonzero((options or {}).get("reset_mask", np.ones(self.num_envs, dtype=bool)))
+        self.group[slots] = (self.started + np.arange(len(slots))) // (self.group_size or 1)
+        self.started += len(slots)
+        self.state[slots] = self.group[slots] % self.prompts * self.states
+        return self.state.copy(), {"group": self.group.copy()} if self.group_size else {}
 
     def step(self, actions: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
         """Append a token to every slot's sequence."""
-        self.said = [(*said, int(action)) for said, action in zip(self.said, actions, strict=True)]
-        done = np.array([said in self.rewards for said in self.said])
-        rewards = np.array([self.rewards.get(said, 0.0) for said in self.said])
-        return self._observations(), rewards, done, np.zeros_like(done), {}
-
-    def _observations(self) -> np.ndarray:
-        return np.array([self.numbers.get(said, 0) for said in self.said], dtype=np.int64)
+        prompt, state = np.divmod(self.state, self.states)
+        following = self.following[state, actions]
+        done = following < 0
+        self.state = np.where(done, self.state, prompt * self.states + following)
+        return self.state.copy(), self.rewards[prompt, state, actions], done, np.zeros_like(done), {}
 
 
 def make_agent(cls: type[Agent], world: World, logits: torch.Tensor, copies: int = 1, **settings: Any) -> Agent:
     """Return a real agent with a table of logits [S, V], for rollouts made by hand."""
-    silent = torch.zeros(len(world.completions))
+    silent = torch.zeros(1, len(world.prefixes), world.tokens)
     return cls(TablePolicy(logits, copies), WorldEnv(world, silent), device="cpu", **settings)
 
 

@@ -96,9 +96,11 @@ def test_single_episodes_through_the_real_loss_average_to_the_exact_gradient(
 def test_an_agent_that_plays_meets_the_episodes_that_are_made_by_hand(
     logits: torch.Tensor, rewards: torch.Tensor
 ) -> None:
-    agent = Reinforce(TablePolicy(logits), WorldEnv(WORLD, rewards, num_envs=4), device="cpu", seed=0)
+    envs = WorldEnv(WORLD, WORLD.at_the_end(rewards[None]), num_envs=4)
+    agent = Reinforce(TablePolicy(logits), envs, device="cpu", seed=0)
     played = agent.collector.collect(agent.policy, 60, agent.generator)
     assert played is not None
+    assert not played.groups.any(), "all episodes of one prompt are a group"
     said = [tuple(row[shown].tolist()) for row, shown in zip(played.actions, played.mask, strict=True)]
     chosen = torch.tensor([WORLD.completions.index(sequence) for sequence in said])
     made = episodes(agent.policy, WORLD, chosen, rewards[chosen], copies=torch.zeros(60, dtype=torch.int64))

@@ -16,12 +16,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import torch
-from _rlenv_labs.enumerable import TablePolicy, World
-from gymnasium import spaces
-from gymnasium.vector import AutoresetMode, VectorEnv
-from gymnasium.vector.utils import batch_space
+from _rlenv_labs.enumerable import TablePolicy, World, WorldEnv
 
 from agents import Agent, ReinforceBaseline, Rollout
 from agents.core.rollout import OK
@@ -31,7 +27,7 @@ WORLD = World(V, T, end=EOS)
 PREFIXES, COMPLETIONS = WORLD.prefixes, WORLD.completions
 S, C = len(PREFIXES), len(COMPLETIONS)  # 7, 15
 STATES, ACTIONS, MASK = WORLD.paths  # [C, T]
-NEXT = [[-1 if (*p, a) in COMPLETIONS else PREFIXES.index((*p, a)) for a in range(V)] for p in PREFIXES]  # [S, V]
+NEXT = WORLD.following  # [S, V]
 
 LEVELS = torch.tensor(  # of the completions [P, C]: the first prompt is easy, the second is hard
     [[0.5, 1, 0, 1, 1, 0.5, 1, 0, 1, 0.5, 1, 1, 0, 1, 0.5], [0, 0, 0, 0, 0.5, 0, 0, 1, 0, 0, 0, 0.5, 0, 0, 0]],
@@ -43,10 +39,8 @@ REFERENCE_SEED = 7
 
 def _reward_tables() -> tuple[torch.Tensor, torch.Tensor]:
     """Return rewards of (prompt, state, action) [P, S, V]: at the last step only, and at every step."""
-    last = torch.zeros(P, S, V, dtype=torch.float64)
-    for c, completion in enumerate(COMPLETIONS):
-        last[:, PREFIXES.index(completion[:-1]), completion[-1]] = LEVELS[:, c]
-    goes_on = torch.tensor(NEXT) >= 0  # [S, V]
+    last = WORLD.at_the_end(LEVELS)
+    goes_on = torch.from_numpy(NEXT >= 0)  # [S, V]
     every = (torch.arange(P * S * V).reshape(P, S, V) * 5 % 3) / 2  # three levels again
     return last, torch.where(goes_on, every.double(), last)
 
@@ -78,37 +72,6 @@ class TabularPolicy(TablePolicy):
         return (log_pi.exp() * (log_pi - log_ref)).sum(-1).where(rollout.mask, 0)
 
 
-class TinyWorld(VectorEnv):
-    """The same world as an environment: groups of K episodes take turns between the prompts."""
-
-    def __init__(self, num_envs: int = 4, group_size: int = 2, rewards: torch.Tensor = AT_THE_END) -> None:
-        groups = {"group_size": group_size, "traits": {"groups_span_slots": True}}
-        self.metadata = {"autoreset_mode": AutoresetMode.DISABLED, **groups}
-        self.num_envs, self.group_size, self.rewards = num_envs, group_size, rewards.numpy()
-        self.single_observation_space, self.single_action_space = spaces.Discrete(P * S), spaces.Discrete(V)
-        self.observation_space = batch_space(self.single_observation_space, num_envs)
-        self.action_space = batch_space(self.single_action_space, num_envs)
-        self.state = np.zeros(num_envs, dtype=np.int64)
-        self.group = np.zeros(num_envs, dtype=np.int64)
-        self.started = 0
-
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[np.ndarray, dict[str, Any]]:
-        slots = np.flatnonzero((options or {}).get("reset_mask", np.ones(self.num_envs, dtype=bool)))
-        self.group[slots] = (self.started + np.arange(len(slots))) // self.group_size
-        self.started += len(slots)
-        self.state[slots] = self.group[slots] % P * S
-        return self.state.copy(), {"group": self.group.copy()}
-
-    def step(self, actions: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
-        prompt, state = np.divmod(self.state, S)
-        following = np.array(NEXT)[state, actions]
-        done = following < 0
-        self.state = np.where(done, self.state, prompt * S + following)
-        return self.state.copy(), self.rewards[prompt, state, actions], done, np.zeros_like(done), {}
-
-
 class CarelessPolicy(TabularPolicy):
     """Leaves NaN in masked cells."""
 
@@ -123,6 +86,11 @@ class CarelessPolicy(TabularPolicy):
         return super().kl_divergence(reference, rollout).where(rollout.mask, torch.nan)
 
 
+def tiny_world(group_size: int = 2) -> WorldEnv:
+    """Return the same world as an environment: groups of K episodes take turns between the prompts."""
+    return WorldEnv(WORLD, AT_THE_END, num_envs=4, group_size=group_size)
+
+
 def make_agent(
     cls: type[Agent] = ReinforceBaseline,
     group_size: int = 2,
@@ -130,7 +98,7 @@ def make_agent(
     **settings: Any,
 ) -> Agent:
     """Return a real agent on the tiny world, with a reference of its own and a running mean that is under way."""
-    agent = cls(policy(), TinyWorld(group_size=group_size), device="cpu", **settings)
+    agent = cls(policy(), tiny_world(group_size), device="cpu", **settings)
     if agent.anchor.coef:
         agent.anchor.freeze_reference(policy(REFERENCE_SEED))
     if settings.get("baseline") == "running-mean":
@@ -299,8 +267,8 @@ def visits(log_pi: torch.Tensor) -> torch.Tensor:
     chance = torch.zeros(P, S, dtype=pi.dtype)
     chance[:, 0] = 1.0
     for s, a in itertools.product(range(S), range(V)):  # states are numbered by length
-        if NEXT[s][a] >= 0:
-            chance[:, NEXT[s][a]] += chance[:, s] * pi[:, s, a]
+        if NEXT[s, a] >= 0:
+            chance[:, NEXT[s, a]] += chance[:, s] * pi[:, s, a]
     return chance
 
 
@@ -309,8 +277,8 @@ def action_values(log_pi: torch.Tensor, rewards: torch.Tensor, gamma: float = 1.
     pi, q = log_pi.detach().exp(), rewards.detach().clone()
     for s in reversed(range(S)):
         for a in range(V):
-            if NEXT[s][a] >= 0:
-                q[:, s, a] += gamma * (pi[:, NEXT[s][a]] * q[:, NEXT[s][a]]).sum(-1)
+            if NEXT[s, a] >= 0:
+                q[:, s, a] += gamma * (pi[:, NEXT[s, a]] * q[:, NEXT[s, a]]).sum(-1)
     return q
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import gymnasium as gym
 import pytest
 from gymnasium.vector import SyncVectorEnv
-from tabular import TabularPolicy, TinyWorld
+from tabular import TabularPolicy, tiny_world
 from time_limits import endless_envs
 from tiny_models import text_envs, tiny_model
 
@@ -26,7 +26,7 @@ ENVS = {
 }
 SILENT = {
     "unregistered": endless_envs,
-    "vector": TinyWorld,
+    "vector": tiny_world,
     "without its time limit": lambda: SyncVectorEnv([lambda: gym.make("CartPole-v1").unwrapped]),
 }
 
@@ -75,10 +75,10 @@ def test_agents_that_need_the_longest_episode_take_it_from_the_environment() -> 
 @pytest.mark.parametrize(("cls", "settings"), [(DrGRPO, {}), (DAPO, {"overlong_buffer": 1})])
 def test_agents_that_need_the_longest_episode_ask_for_it_in_one_line(cls: Any, settings: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=r"^the environment does not say how long an episode may be: pass max_steps$"):
-        cls(TabularPolicy(), TinyWorld(), device="cpu", **settings)
-    assert cls(TabularPolicy(), TinyWorld(), device="cpu", max_steps=3, **settings).max_steps == 3
+        cls(TabularPolicy(), tiny_world(), device="cpu", **settings)
+    assert cls(TabularPolicy(), tiny_world(), device="cpu", max_steps=3, **settings).max_steps == 3
 
 
 def test_without_an_overlong_penalty_nobody_has_to_say() -> None:
-    agent = DAPO(TabularPolicy(), TinyWorld(), device="cpu")
+    agent = DAPO(TabularPolicy(), tiny_world(), device="cpu")
     assert agent.max_steps is None and agent.overlong_buffer == 0
