@@ -54,12 +54,13 @@ def test_generate_checks_its_log_probabilities(monkeypatch):
 
 
 def test_waves_and_restarts_play_the_same_lengths(monkeypatch):
-    monkeypatch.setattr(refill, "EPISODES", 16)
-    monkeypatch.setattr(refill, "SLOTS", 8)
+    monkeypatch.setattr(refill, "EPISODES", 8)
+    monkeypatch.setattr(refill, "SLOTS", 4)
     monkeypatch.setattr(refill, "LONGEST", 8)
     monkeypatch.setattr(refill, "acting_floor", lambda *sizes: 1.0)
-    for row in refill.run("refill", 1):
-        assert row.quality.startswith("the same 16 lengths: True")
+    for share, logarithmic in ((False, True), (True, False)):
+        row = refill._compare(share, logarithmic, 1)
+        assert row.quality.startswith("the same 8 lengths: True")
         assert 4 <= row.details["mean_length"] <= 8
 
 
@@ -179,7 +180,8 @@ def plan(trainer):
 )
 def test_users_shapes_are_measured_on_prompts_that_ours_trains_on(name, fake_trl, monkeypatch):
     shape = trl_shapes.SHAPES[name]
-    small = trl_shapes.Shape(shape.prompt // 32, shape.tokens // 16, shape.groups, 4, width=32, layers=1, updates=6)
+    tokens = 2 if name == "trl-prompt" else shape.tokens // 16
+    small = trl_shapes.Shape(shape.prompt // 32, tokens, shape.groups, 4, width=32, layers=1, updates=6)
     monkeypatch.setitem(trl_shapes.SHAPES, name, small)
     [row] = trl_shapes.run(name, 2)
     assert [(call.args.seed, call.args.max_steps, call.callback.steps) for call in fake_trl] == [(0, 6, 3), (1, 6, 3)]

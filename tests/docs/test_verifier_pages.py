@@ -22,7 +22,7 @@ def load_maker():
 
 
 MAKER = load_maker()
-QUICK = {"arith", "exact", "format", "length"}  # the others take seconds
+QUICK = {"arith", "length"}  # one that makes problems, one with a declared false accept
 
 
 def test_the_tables_are_those_of_the_code():

@@ -200,6 +200,16 @@ def test_it_holds_and_can_be_drawn(lab: Any, quick: None, tmp_path: Any) -> None
     assert (tmp_path / "figure.png").stat().st_size > 10_000
 
 
+def test_baselines_holds_for_three_rates_and_two_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
+    small = {"RATES": (0.1, 0.4, 0.9), "SIZES": (2, 3), "SAMPLED_RATES": (0.4,), "SAMPLED_SIZE": 2, "REPLICATIONS": 40}
+    for name, value in small.items():
+        monkeypatch.setattr(baselines, name, value)
+    finding = baselines.run(0)
+    assert finding.held, failed(finding)
+    assert len(finding.checks) == 9
+    assert len(finding.rows) == len(estimators.BASELINES) * 2 * 2 * 3
+
+
 def test_the_seed_decides(quick: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(snr, "REPLICATIONS", 10)
     first, again, other = (snr.run(seed).rows for seed in (0, 0, 1))
@@ -237,7 +247,8 @@ def test_snr_sees_rollouts_that_are_not_independent(quick: None, monkeypatch: py
 @pytest.fixture
 def exact_only(quick: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is sampled where an exact check is to fail."""
-    monkeypatch.setattr(baselines, "SAMPLED_RATES", (0.5,))
+    for name, value in {"RATES": (0.1, 0.4, 0.9), "SIZES": (2,), "SAMPLED_RATES": (0.4,), "SAMPLED_SIZE": 2}.items():
+        monkeypatch.setattr(baselines, name, value)
     monkeypatch.setattr(baselines, "REPLICATIONS", 10)
 
 

@@ -193,7 +193,7 @@ def test_kl_checks_fail_where_they_should(changed, failing):
 
 
 def test_kl_runs(monkeypatch, tmp_path):
-    for name, value in {"BETAS": (0.0, 1.0), "WARM_STEPS": 3, "UPDATES": 2, "EPISODES": 16, "EVALUATION": 16}.items():
+    for name, value in {"BETAS": (0.0, 1.0), "WARM_STEPS": 2, "UPDATES": 1, "EPISODES": 8, "EVALUATION": 8}.items():
         monkeypatch.setattr(kl, name, value)
     finding = kl.run(0)
     assert [row["beta"] for row in finding.rows] == [0.0, 1.0]
@@ -356,7 +356,7 @@ def test_length_checks_fail_where_they_should(part, name, changed, failing):
 
 
 def test_length_bias_runs(monkeypatch, tmp_path):
-    for name, value in {"STARTS": 1, "WARM_STEPS": 3, "UPDATES": 2, "EPISODES": 16, "LAST": 1}.items():
+    for name, value in {"STARTS": 1, "WARM_STEPS": 2, "UPDATES": 1, "EPISODES": 16, "LAST": 1}.items():
         monkeypatch.setattr(length_bias, name, value)
     finding = length_bias.run(0)
     assert {row["arm"] for row in finding.rows} == set(length_bias.ARMS)

@@ -17,8 +17,8 @@ from click.testing import CliRunner
 
 from agents import AGENTS
 
-SMALL = ["--agents", "reinforce,rloo", "--seeds", "2", "--sft-steps", "6", "--sft-examples", "16", "--episodes", "32"]
-SMALL += ["--eval-episodes", "8", "--episodes-per-update", "8", "--log-interval", "1", "--verifier-arg", "digits=1"]
+SMALL = ["--agents", "reinforce,rloo", "--seeds", "2", "--sft-steps", "2", "--sft-examples", "8", "--episodes", "16"]
+SMALL += ["--eval-episodes", "4", "--episodes-per-update", "8", "--log-interval", "1", "--verifier-arg", "digits=1"]
 POLES = """
 import os
 import time
@@ -97,11 +97,11 @@ def test_every_agent_has_its_row_and_every_seed_its_run(compared):
 def test_all_runs_start_from_one_checkpoint_and_get_equal_budgets(compared):
     folder, report = compared
     warm = json.loads((folder / "warm" / "result.json").read_text())
-    assert warm["steps"] == 6
+    assert warm["steps"] == 2
     initial = {(run["seed"], run["initial"]) for run in report["runs"]}
     assert len(initial) == 2  # the episodes of an evaluation depend on the seed alone
     assert (0, warm["eval"]["success_rate"]) in initial
-    assert {run["episodes"] for run in report["runs"]} == {32}
+    assert {run["episodes"] for run in report["runs"]} == {16}
     for run in report["runs"]:
         config = json.loads((folder / run["agent"] / f"seed-{run['seed']}" / "config.json").read_text())
         assert (config["model"], config["sft_steps"]) == (str(folder / "warm"), 0)
@@ -111,13 +111,13 @@ def test_all_runs_start_from_one_checkpoint_and_get_equal_budgets(compared):
 def test_the_report_is_a_table_with_curves(compared):
     folder, _ = compared
     text = (folder / "report.md").read_text()
-    assert text.startswith("# TextGen-v0 (arith), 32 episodes per run\n")
+    assert text.startswith("# TextGen-v0 (arith), 16 episodes per run\n")
     assert "| agent | runs | success rate, IQM |" in text
     assert "\n| rloo | 2 |" in text
     assert (folder / "curves.png").read_bytes().startswith(b"\x89PNG")
     with (folder / "rloo" / "seed-1" / "progress.csv").open() as file:
         rows = [row for row in csv.DictReader(file) if row["rollout/ep_rew_mean"]]
-    assert [row["time/episodes"] for row in rows] == ["8", "16", "24", "32"]
+    assert [row["time/episodes"] for row in rows] == ["8", "16"]
     assert all(row["rollout/kl_start"] for row in rows)
 
 
@@ -148,10 +148,10 @@ def test_the_saved_settings_repeat_the_comparison(compared):
 def test_other_settings_in_the_same_folder_are_an_error_that_names_them(compared):
     folder, _ = compared
     before = times(folder)
-    outcome = compare(*SMALL, "--episodes", 33, "--verifier-arg", "digits=2", "--log-dir", folder)
+    outcome = compare(*SMALL, "--episodes", 17, "--verifier-arg", "digits=2", "--log-dir", folder)
     assert outcome.exit_code == 2
     [line] = outcome.stderr.strip().splitlines()
-    assert "other settings (episodes 32, now 33, verifier_args" in line
+    assert "other settings (episodes 16, now 17, verifier_args" in line
     assert 'verifier_args {"digits": 1}, now {"digits": 2}' in line
     assert times(folder) == before
 

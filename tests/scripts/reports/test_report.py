@@ -20,6 +20,7 @@ from _rlenv_scripts.runs import run_folder
 from _rlenv_scripts.training import callbacks, job
 from inprocess import error_of, result_of, run
 from matplotlib.figure import Figure
+from undrawn import not_drawn
 
 from agents.core.files import Lock
 from agents.learner.learner import Learner
@@ -105,13 +106,19 @@ def test_train_ends_with_a_page_of_curves_completions_credit_and_options(runs):
         assert option in page.text
 
 
-def test_the_module_that_a_run_names_is_not_imported(runs, tmp_path, monkeypatch):
+def test_the_module_that_a_run_names_is_not_imported(runs, undrawn, tmp_path, monkeypatch):
     shutil.copytree(runs / "pole", tmp_path / "run")
     config = json.loads((tmp_path / "run" / "config.json").read_text())
     (tmp_path / "run" / "config.json").write_text(json.dumps(config | {"env_id": "foreign_module:Pole-v0"}))
     (tmp_path / "foreign_module.py").write_text("raise RuntimeError('imported')")
     monkeypatch.syspath_prepend(tmp_path)
     assert result_of(run("report", tmp_path / "run", "--json"))["runs"] == 1
+
+
+@pytest.fixture
+def undrawn(monkeypatch):
+    """Leave the curves empty in tests of the rest of the page."""
+    not_drawn(monkeypatch)
 
 
 def test_names_of_kinds_in_a_chart_are_text(runs, tmp_path):
@@ -131,6 +138,7 @@ def test_without_a_report_the_result_is_shown(tmp_path, monkeypatch):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(page_module, "write_text", full)
+    not_drawn(monkeypatch)
     result = result_of(outcome := run("train", *POLE, *COMMON, "--log-dir", tmp_path / "run"))
     assert result["eval"] is not None
     assert "no report was written: " in outcome.stderr and os.strerror(errno.ENOSPC) in outcome.stderr
@@ -162,7 +170,7 @@ def end_of(path):
     return text.partition("Not at its end")[2].partition("What the doctor finds")[0]
 
 
-def test_a_run_that_a_signal_stopped_says_which_and_how_to_go_on(tmp_path, monkeypatch):
+def test_a_run_that_a_signal_stopped_says_which_and_how_to_go_on(undrawn, tmp_path, monkeypatch):
     folder = tmp_path / "my run"
     stop_at(monkeypatch, lambda: signal.raise_signal(signal.SIGTERM))
     outcome = run("train", *POLE, *COMMON, "--log-dir", folder)
@@ -176,11 +184,12 @@ def test_a_run_that_a_signal_stopped_says_which_and_how_to_go_on(tmp_path, monke
         result_of(run("report", folder, "--json"))
         assert said in end_of(folder / "report.html")
     monkeypatch.undo()
+    not_drawn(monkeypatch)
     result_of(run("train", "--resume", folder, "--json", "--episodes", 16, "--report"))
     assert end_of(folder / "report.html") == ""
 
 
-def test_a_run_that_was_stopped_in_its_warm_start_has_a_report(tmp_path, monkeypatch):
+def test_a_run_that_was_stopped_in_its_warm_start_has_a_report(undrawn, tmp_path, monkeypatch):
     monkeypatch.setattr(job, "log_scalar", lambda *_: signal.raise_signal(signal.SIGINT))
     folder = tmp_path / "run"
     outcome = run("train", *TEXT, *COMMON, "--log-dir", folder)
@@ -193,7 +202,7 @@ def test_a_run_that_was_stopped_in_its_warm_start_has_a_report(tmp_path, monkeyp
 BROKEN = "def broken(completions, **columns):\n    raise ValueError('no such key')\n"
 
 
-def test_a_run_whose_verifier_fails_says_so_and_how_to_go_on(tmp_path):
+def test_a_run_whose_verifier_fails_says_so_and_how_to_go_on(undrawn, tmp_path):
     (tmp_path / "rewards.py").write_text(BROKEN)
     folder = tmp_path / "run"
     verifier = ["--verifier", f"arith,{tmp_path}/rewards.py:broken"]
@@ -208,7 +217,7 @@ def test_a_run_whose_verifier_fails_says_so_and_how_to_go_on(tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["weights", "updates", "gap"])
-def test_a_run_that_diverged_says_so_and_goes_on_with_a_smaller_rate(kind, tmp_path, monkeypatch):
+def test_a_run_that_diverged_says_so_and_goes_on_with_a_smaller_rate(undrawn, kind, tmp_path, monkeypatch):
     def infinite(self, batch, of=Learner.loss):
         value, metrics = of(self, batch)
         return value * torch.inf, metrics
@@ -236,7 +245,7 @@ def test_a_run_that_diverged_says_so_and_goes_on_with_a_smaller_rate(kind, tmp_p
     assert f"rlenv train --resume {folder} --learning-rate 0.001" in end
 
 
-def test_a_run_that_ended_with_an_error_says_which(tmp_path, monkeypatch):
+def test_a_run_that_ended_with_an_error_says_which(undrawn, tmp_path, monkeypatch):
     folder = tmp_path / "run"
     stop_at(monkeypatch, raising(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(tmp_path / "file"))))
     assert run("train", *POLE, *COMMON, "--log-dir", folder).exit_code == 1
@@ -246,7 +255,7 @@ def test_a_run_that_ended_with_an_error_says_which(tmp_path, monkeypatch):
     assert os.strerror(errno.ENOSPC) in end and "free some space" in end and "after update 1" in end
 
 
-def test_a_run_that_could_not_say_why_it_ended_was_killed_or_had_no_space(tmp_path, monkeypatch):
+def test_a_run_that_could_not_say_why_it_ended_was_killed_or_had_no_space(undrawn, tmp_path, monkeypatch):
     folder = tmp_path / "run"
 
     def full(path, value):
@@ -273,7 +282,7 @@ def test_a_run_that_could_not_say_why_it_ended_was_killed_or_had_no_space(tmp_pa
     assert "It is still running" in end and "--resume" not in end
 
 
-def test_a_run_that_went_on_from_its_end_and_was_killed_is_not_at_its_end(runs, tmp_path):
+def test_a_run_that_went_on_from_its_end_and_was_killed_is_not_at_its_end(undrawn, runs, tmp_path):
     shutil.copytree(runs / "pole", tmp_path / "run")
     result_of(run("report", tmp_path / "run", "--json"))
     assert end_of(tmp_path / "run" / "report.html") == ""
@@ -288,7 +297,7 @@ def titles_of(path):
     return re.findall(r"<figcaption><h3>(.*?)</h3>", path.read_text(encoding="utf-8"))
 
 
-def test_rounding_is_not_drawn(runs, tmp_path):
+def test_rounding_is_not_drawn(undrawn, runs, tmp_path):
     shutil.copytree(runs / "text", tmp_path / "run")
     config = json.loads((tmp_path / "run" / "config.json").read_text())
     names = ("time/iterations", "train/entropy_loss", "rollout/kl_start", "train/approx_kl")
@@ -399,7 +408,7 @@ def test_the_running_mean_of_a_line_is_the_line_with_a_band_of_its_spread():
     assert np.allclose(high - low, 6.0)
 
 
-def test_bad_input_is_one_line(runs, tmp_path):
+def test_bad_input_is_one_line(undrawn, runs, tmp_path):
     assert "is not a run folder (no config.json)" in error_of(run("report", tmp_path))
     assert "runs of different environments" in error_of(run("report", runs / "text", runs / "pole"))
     (tmp_path / "sft").mkdir()

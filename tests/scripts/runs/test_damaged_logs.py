@@ -11,6 +11,7 @@ from _rlenv_scripts.reports.figures.curves import read_curve
 from _rlenv_scripts.runs import logged
 from _rlenv_scripts.runs.run_log import cut_log, open_log
 from inprocess import error_of, run
+from undrawn import not_drawn
 
 HEADER = "time/iterations,rollout/ep_rew_mean,rollout/ep_len_mean\n"
 ROWS = [f"{i},{i / 4},{10 * i}\n" for i in range(1, 7)]
@@ -101,13 +102,18 @@ def test_a_table_whose_names_are_damaged_is_put_aside(table, tmp_path, capsys):
 # The commands.
 
 
-def test_commands_name_a_damaged_line_of_the_table_and_go_on(text_copy):
+@pytest.fixture
+def undrawn(monkeypatch):
+    not_drawn(monkeypatch)
+
+
+def test_commands_name_a_damaged_line_of_the_table_and_go_on(text_copy, undrawn):
     table = text_copy / "progress.csv"
     flip(table, line_start(table, 3) + 2, 128)
     for command in (
         ["doctor", text_copy],
         ["report", text_copy],
-        ["train", "--resume", text_copy, "--json", "--episodes", 32],
+        ["train", "--resume", text_copy, "--json", "--episodes", 28],
     ):
         outcome = run(*command)
         assert outcome.exit_code == 0, outcome.output
@@ -117,7 +123,7 @@ def test_commands_name_a_damaged_line_of_the_table_and_go_on(text_copy):
     assert "damaged" not in run("doctor", text_copy).stderr
 
 
-def test_a_damaged_sample_is_left_out_of_the_report(text_copy):
+def test_a_damaged_sample_is_left_out_of_the_report(text_copy, undrawn):
     samples = text_copy / "samples.jsonl"
     flip(samples, line_start(samples, 2) + 9, 128)
     outcome = run("report", text_copy)
@@ -126,7 +132,7 @@ def test_a_damaged_sample_is_left_out_of_the_report(text_copy):
 
 
 @pytest.mark.parametrize("command", ["doctor", "report"])
-def test_a_damaged_result_is_left_out(command, text_copy):
+def test_a_damaged_result_is_left_out(command, text_copy, undrawn):
     flip(text_copy / "result.json", 5, 128)
     outcome = run(command, text_copy)
     assert outcome.exit_code == 0, outcome.output
@@ -142,14 +148,14 @@ def test_a_damaged_configuration_is_one_line(command, text_copy, tmp_path, monke
 
 
 def test_damaged_completions_are_judged_again(text_copy):
-    first = run("evaluate", text_copy, "--samples", 2, "--episodes", 8, "--json")
+    first = run("evaluate", text_copy, "--samples", 2, "--episodes", 4, "--json")
     assert first.exit_code == 0, first.output
     file = Path(json.loads(first.stdout.splitlines()[-1])["completions"])
     whole = file.read_bytes()
     facts = file.with_suffix(".json")
     facts.write_text(json.dumps({"settings": json.loads(facts.read_text())["settings"]}))  # not finished
     flip(file, line_start(file, 3) + 1, 128)
-    again = run("evaluate", text_copy, "--samples", 2, "--episodes", 8, "--json")
+    again = run("evaluate", text_copy, "--samples", 2, "--episodes", 4, "--json")
     assert again.exit_code == 0, again.output
     assert f"line 3 of {str(file)!r} is damaged" in again.stderr
     assert file.read_bytes() == whole

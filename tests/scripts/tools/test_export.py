@@ -180,8 +180,16 @@ def test_no_verifier_is_imported_to_export(tmp_path):
     exported(tmp_path / "run", tmp_path / "out")
 
 
-def test_an_earlier_export_is_replaced_and_nothing_else(folder, tmp_path):
-    out = tmp_path / "out"
+@pytest.fixture(scope="module")
+def checkpoint_alone(tmp_path_factory):
+    """A run folder that is exported quickly: it has no learning curve to draw."""
+    path = tmp_path_factory.mktemp("runs") / "bare"
+    trained(path)
+    return path
+
+
+def test_an_earlier_export_is_replaced_and_nothing_else(checkpoint_alone, tmp_path):
+    folder, out = checkpoint_alone, tmp_path / "out"
     exported(folder, out)
     (out / "leftover").touch()
     exported(folder, out)
@@ -272,13 +280,13 @@ FAULTS = [
     ],
     ids=lambda fault: type(fault).__name__,
 )
-def test_a_failed_push_is_one_line_and_keeps_the_export(fault, folder, hub, tmp_path, monkeypatch):
+def test_a_failed_push_is_one_line_and_keeps_the_export(fault, checkpoint_alone, hub, tmp_path, monkeypatch):
     monkeypatch.setattr(hub, "fault", fault)
-    line = refusal(folder, tmp_path / "out", "--push", "me/sums")
+    line = refusal(checkpoint_alone, tmp_path / "out", "--push", "me/sums")
     assert "was exported but not uploaded to 'me/sums'" in line and "hf auth login" in line
     AutoModelForCausalLM.from_pretrained(tmp_path / "out")
 
 
-def test_a_push_without_network_says_so(folder, tmp_path):
-    line = refusal(folder, tmp_path / "out", "--push", "me/sums")  # tests run with HF_HUB_OFFLINE
+def test_a_push_without_network_says_so(checkpoint_alone, tmp_path):
+    line = refusal(checkpoint_alone, tmp_path / "out", "--push", "me/sums")  # tests run with HF_HUB_OFFLINE
     assert "offline mode is enabled" in line

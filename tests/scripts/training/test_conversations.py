@@ -7,10 +7,11 @@ from _rlenv_scripts.runs.children import rlenv_command
 from _rlenv_scripts.setup import session
 from _rlenv_scripts.training.command import train
 from inprocess import error_of, result_of, run
+from undrawn import not_drawn
 from tiny_models import write_chat_model
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-SMALL = ["--episodes-per-update", 8, "--eval-episodes", 4, "--sft-steps", 1, "--sft-examples", 4]
+SMALL = ["--max-new-tokens", 4, "--episodes-per-update", 8, "--eval-episodes", 4, "--sft-steps", 1, "--sft-examples", 4]
 CHAT = [
     *SMALL,
     "--verifier",
@@ -59,8 +60,9 @@ def test_a_run_on_conversations_is_evaluated_repeated_and_exported(folder, capsy
     assert "Say it [/INST] <eos>." in outcome.stderr
 
 
-def test_samples_of_training_show_what_evaluate_does(folder):
+def test_samples_of_training_show_what_evaluate_does(folder, monkeypatch):
     report = ["--report", "--log-interval", 1]
+    not_drawn(monkeypatch)
     outcome = run("train", *CHAT, "--episodes", 16, "--group-size", 2, "--agent", "grpo", *report, "--log-dir", "run")
     assert outcome.exit_code == 0, outcome.output
     kept = [json.loads(line) for line in (folder / "run" / "samples.jsonl").read_text().splitlines()]
@@ -96,7 +98,7 @@ def test_resuming_with_other_problems_is_refused(folder):
 
 
 def test_a_supervised_start_hands_its_tokenizer_on(folder):
-    result_of(run("sft", *CHAT[2:-2], "--log-dir", "warm", "--json"))
+    result_of(run("sft", *CHAT[:2], *CHAT[4:-2], "--log-dir", "warm", "--json"))
     given = [*SMALL, "--sft-steps", 0, "--verifier", "exact", "--problems", "chat.jsonl", "--episodes", 8]
     result_of(run("train", *given, "--model", "warm", "--log-dir", "run", "--json"))
     saved = [(folder / name / MODEL / "tokenizer.json").read_bytes() for name in ("warm", "run")]
@@ -107,8 +109,8 @@ def test_a_supervised_start_hands_its_tokenizer_on(folder):
 
 def test_the_folder_of_the_model_may_go_after_the_run_has_begun(folder):
     write_chat_model(folder / "own")
-    given = [*SMALL[:4], "--sft-steps", 0, "--verifier", "exact", "--problems", "chat.jsonl", "--model", "own"]
-    result_of(run("train", *given, "--max-new-tokens", 4, "--episodes", 8, "--log-dir", "run", "--json"))
+    given = [*SMALL[:6], "--sft-steps", 0, "--verifier", "exact", "--problems", "chat.jsonl", "--model", "own"]
+    result_of(run("train", *given, "--episodes", 8, "--log-dir", "run", "--json"))
     (folder / "own").rename(folder / "elsewhere")
     result_of(run("train", "--resume", "run", "--episodes", 16, "--json"))
 

@@ -76,10 +76,11 @@ def test_the_options_count():
     ("options", "free", "advice"),
     [
         (["--sft-steps", 0, "--max-new-tokens", 400], 50, r"\(training\).*; pass --micro-batch-tokens \d+$"),
-        (
+        pytest.param(
             ["--sft-steps", 0, "--max-new-tokens", 2000],
             20,
             "pass --activation-checkpointing, or lower --max-new-tokens",
+            marks=pytest.mark.slow,
         ),
         pytest.param(
             ["--max-new-tokens", 30],
@@ -142,7 +143,7 @@ def test_a_run_that_runs_out_of_memory_says_which_setting_to_lower(phase, broken
     monkeypatch.setattr(owner, name, fails)
     more = [
         "--sft-steps",
-        3,
+        2,
         "--save-every-updates",
         1,
         "--eval-every",

@@ -5,7 +5,7 @@ import json
 import pytest
 from inprocess import run
 
-SMALL = ["--sft-steps", 2, "--timesteps", 60, "--eval-episodes", 8, "--episodes-per-update", 8, "--log-dir", "run"]
+SMALL = ["--sft-steps", 1, "--timesteps", 20, "--eval-episodes", 4, "--episodes-per-update", 8, "--log-dir", "run"]
 FILE = ["--problems", "sums.jsonl", "--column", "prompt=question", "--column", "answer=solution"]
 SOURCE = """
 def right(prompts, completions, solution, **kwargs):
@@ -41,10 +41,10 @@ def test_functions_in_a_file_train_and_are_found_again_from_elsewhere(folder, mo
     assert saved == expected.replace("their_rewards:", f"{folder}/their_rewards.py:")
     (folder / "else").mkdir()
     monkeypatch.chdir(folder / "else")
-    assert "if you trust it, pass --trust" in run("train", "--resume", "../run", "--timesteps", 200).stderr
-    outcome = run("train", "--resume", "../run", "--timesteps", 200, "--trust", "--json")
+    assert "if you trust it, pass --trust" in run("train", "--resume", "../run", "--timesteps", 120).stderr
+    outcome = run("train", "--resume", "../run", "--timesteps", 120, "--trust", "--json")
     assert outcome.exit_code == 0, outcome.output
-    assert json.loads(outcome.stdout.splitlines()[-1])["timesteps"] >= 200
+    assert json.loads(outcome.stdout.splitlines()[-1])["timesteps"] >= 120
 
 
 def test_a_configuration_may_list_functions(folder):

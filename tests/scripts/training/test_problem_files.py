@@ -11,7 +11,7 @@ from inprocess import error_of, result_of, run
 from rlenv.envs.demonstrations import demonstrate
 from rlenv.problems.stream import level_of
 
-SMALL = ["--sft-steps", 3, "--sft-examples", 8, "--timesteps", 60, "--eval-episodes", 8, "--episodes-per-update", 8]
+SMALL = ["--sft-steps", 2, "--sft-examples", 8, "--timesteps", 20, "--eval-episodes", 4, "--episodes-per-update", 8]
 FILE = ["--problems", "sums.jsonl", "--column", "prompt=question", "--column", "answer=target"]
 
 
@@ -48,9 +48,9 @@ def test_a_run_on_a_file_is_evaluated_from_another_folder(folder, monkeypatch):
     trained = result_of(run("train", *SMALL, *given, "--log-dir", "run", "--json"))
     (folder / "elsewhere").mkdir()
     monkeypatch.chdir(folder / "elsewhere")
-    evaluated = result_of(run("evaluate", "../run", "--episodes", 8, "--trust", "--json"))
+    evaluated = result_of(run("evaluate", "../run", "--episodes", 4, "--trust", "--json"))
     assert evaluated == trained["eval"]
-    on_train = result_of(run("evaluate", "../run", "--episodes", 8, "--split", "train", "--trust", "--json"))
+    on_train = result_of(run("evaluate", "../run", "--episodes", 4, "--split", "train", "--trust", "--json"))
     assert on_train["split"] == "train"
     again = result_of(run("train", "--config", "../run/config.json", "--log-dir", "again", "--json"))
     assert again["eval"] == trained["eval"]

@@ -26,6 +26,13 @@ def trained(tmp_path_factory):
     return folder, result_of(run("train", *SMALL, "--log-dir", folder, "--json", "--seed", 3))
 
 
+@pytest.fixture(scope="module")
+def supervised(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("runs") / "sft"
+    small = ["--sft-steps", 3, "--sft-examples", 8, "--eval-episodes", 4]
+    return folder, result_of(run("sft", *small, "--log-dir", folder, "--json"))
+
+
 def test_the_result_has_the_documented_keys(trained):
     folder, result = trained
     keys = {"run_dir", "env", "agent", "seed", "timesteps", "episodes", "seconds", "initial_eval", "eval"}
@@ -87,8 +94,9 @@ def test_the_saved_configuration_repeats_the_run_and_the_command_line_wins(train
     config = folder / "config.json"
     again = result_of(run("train", "--config", config, "--log-dir", tmp_path / "again", "--json"))
     assert (again["seed"], again["eval"]) == (3, result["eval"])
-    other = result_of(run("train", "--config", config, "--log-dir", tmp_path / "other", "--json", "--seed", 4))
-    assert other["seed"] == 4
+    less = ["--seed", 4, "--timesteps", 8, "--sft-steps", 0, "--eval-episodes", 2]
+    other = result_of(run("train", "--config", config, "--log-dir", tmp_path / "other", "--json", *less))
+    assert (other["seed"], other["sft_steps"], other["eval"]["episodes"]) == (4, 0, 2)
 
 
 def test_a_toml_configuration_with_verifier_arguments(tmp_path):
@@ -109,15 +117,13 @@ def test_a_yaml_configuration_with_verifier_arguments(tmp_path):
     assert saved["verifier_args"] == {"digits": 1, "operators": "*"} and saved["learning_rate"] == 1e-3
 
 
-def test_training_goes_on_from_a_supervised_run(tmp_path):
-    sft = result_of(
-        run("sft", "--sft-steps", 3, "--sft-examples", 8, "--eval-episodes", 8, "--log-dir", tmp_path / "sft", "--json")
-    )
+def test_training_goes_on_from_a_supervised_run(supervised, tmp_path):
+    folder, sft = supervised
     assert (sft["steps"], sft["examples"]) == (3, 8)
     assert set(sft["eval"]) == EVALUATION
-    assert result_of(run("evaluate", tmp_path / "sft", "--episodes", 8, "--json")) == sft["eval"]
+    assert result_of(run("evaluate", folder, "--episodes", 4, "--json")) == sft["eval"]
     result = result_of(
-        run("train", *SMALL, "--model", tmp_path / "sft", "--sft-steps", 0, "--log-dir", tmp_path / "rl", "--json",
+        run("train", *SMALL, "--model", folder, "--sft-steps", 0, "--log-dir", tmp_path / "rl", "--json",
             "--kl-coef", 0.1, "--baseline", "running-mean", "--returns", "episode")
     )  # fmt: skip
     assert result["sft_steps"] == 0
@@ -126,13 +132,13 @@ def test_training_goes_on_from_a_supervised_run(tmp_path):
 
 def test_the_same_agent_trains_a_controller(tmp_path):
     result = result_of(
-        run("train", "--env", "CartPole-v1", "--timesteps", 500, "--eval-episodes", 5, "--log-dir", tmp_path / "run",
+        run("train", "--env", "CartPole-v1", "--timesteps", 200, "--eval-episodes", 2, "--log-dir", tmp_path / "run",
             "--json")
     )  # fmt: skip
     assert (result["env"], result["agent"]) == ("CartPole-v1", "reinforce-baseline")
     assert result["eval"]["success_rate"] is None
     assert result["eval"]["split"] is None
-    figures = result_of(run("evaluate", tmp_path / "run", "--episodes", 5, "--json"))
+    figures = result_of(run("evaluate", tmp_path / "run", "--episodes", 2, "--json"))
     assert figures == result["eval"]
 
 
@@ -191,8 +197,8 @@ def test_reinforcement_begins_after_the_demonstrated_problems(tmp_path, monkeypa
     session_demonstrate, task_prompts = session.demonstrate, TextGenTask.prompts
     monkeypatch.setattr(session, "demonstrate", demonstrate)
     monkeypatch.setattr(TextGenTask, "prompts", prompts)
-    task = ["--verifier", "exact", "--problems", file, "--eval-episodes", 4, "--episodes-per-update", 16]
-    task += ["--episodes", 16, "--agent", "reinforce", "--seed", 5, "--json"]
+    task = ["--verifier", "exact", "--problems", file, "--eval-episodes", 2, "--episodes-per-update", 8]
+    task += ["--episodes", 8, "--agent", "reinforce", "--seed", 5, "--json"]
     first = result_of(run("train", *task, "--sft-steps", 1, "--sft-examples", 30, "--log-dir", tmp_path / "warm"))
     assert len(demonstrated) == 30 and posed and not posed & demonstrated
     posed.clear()
@@ -208,7 +214,7 @@ def test_a_run_that_diverges_keeps_the_checkpoint_from_before(tmp_path, monkeypa
                 weights.data.fill_(torch.inf)
 
     monkeypatch.setattr(torch.optim.Adam, "step", overflow)
-    pole = ["--env", "CartPole-v1", "--timesteps", 500, "--eval-episodes", 2, "--log-dir", tmp_path / "run"]
+    pole = ["--env", "CartPole-v1", "--timesteps", 100, "--eval-episodes", 2, "--log-dir", tmp_path / "run"]
     outcome = run("train", *pole)
     assert outcome.exit_code == 1, outcome.output
     *_, line = outcome.stderr.strip().splitlines()
@@ -234,12 +240,9 @@ def test_a_second_run_does_not_touch_the_folder_of_one_at_work(tmp_path):
     assert not (folder / ".lock").exists()
 
 
-def test_an_adapter_is_trained_continued_and_evaluated(tmp_path):
-    base, first, second = tmp_path / "base", tmp_path / "first", tmp_path / "second"
-    result_of(
-        run("sft", "--sft-steps", "1", "--sft-examples", "8", "--eval-episodes", "4", "--log-dir", base, "--json")
-    )
-    more = ["--sft-steps", "0", "--kl-coef", "0.1", "--json"]
+def test_an_adapter_is_trained_continued_and_evaluated(supervised, tmp_path):
+    base, first, second = supervised[0], tmp_path / "first", tmp_path / "second"
+    more = ["--sft-steps", "0", "--kl-coef", "0.1", "--timesteps", "8", "--eval-episodes", "2", "--json"]
     result_of(run("train", *SMALL, "--model", base, "--lora-rank", "4", *more, "--log-dir", first))
     saved = json.loads((first / "checkpoint/policy/model/adapter_config.json").read_text())
     assert saved["base_model_name_or_path"] == str((base / "checkpoint/policy/model").resolve())
@@ -247,21 +250,21 @@ def test_an_adapter_is_trained_continued_and_evaluated(tmp_path):
     assert not list((first / "checkpoint").rglob("model*.safetensors")), "the base is not written again"
     result_of(run("train", *SMALL, "--model", first, *more, "--log-dir", second))
     assert (second / "checkpoint/reference/model/adapter_model.safetensors").is_file()
-    result_of(run("train", "--resume", second, "--timesteps", "100", "--json"))
-    assert result_of(run("evaluate", second, "--episodes", "8", "--json"))["episodes"] == 8
+    result_of(run("train", "--resume", second, "--timesteps", "50", "--json"))
+    assert result_of(run("evaluate", second, "--episodes", "2", "--json"))["episodes"] == 2
 
 
 NORMALIZED = ["--env", "MountainCar-v0", "--env-arg", "max_episode_steps=20", "--agent", "ppo", "--normalize-rewards"]
-NORMALIZED += ["--policy-arg", "normalize_observations=true", "--episodes-per-update", "4", "--eval-episodes", "4"]
+NORMALIZED += ["--policy-arg", "normalize_observations=true", "--episodes-per-update", "4", "--eval-episodes", "2"]
 
 
 def test_a_normalized_run_resumes_and_is_evaluated_with_its_statistics(tmp_path):
     constant = ["--lr-schedule", "constant", "--json", "--device", "cpu"]
-    whole = result_of(run("train", *NORMALIZED, *constant, "--timesteps", "240", "--log-dir", tmp_path / "whole"))
+    whole = result_of(run("train", *NORMALIZED, *constant, "--timesteps", "160", "--log-dir", tmp_path / "whole"))
     result_of(run("train", *NORMALIZED, *constant, "--timesteps", "80", "--log-dir", tmp_path / "parts"))
-    parts = result_of(run("train", "--resume", tmp_path / "parts", "--timesteps", "240", "--json"))
-    assert parts["updates"] == whole["updates"] == 3 and parts["eval"] == whole["eval"]
+    parts = result_of(run("train", "--resume", tmp_path / "parts", "--timesteps", "160", "--json"))
+    assert parts["updates"] == whole["updates"] == 2 and parts["eval"] == whole["eval"]
     loaded, again = (Agent.load(tmp_path / name / "checkpoint", device="cpu") for name in ("whole", "parts"))
     assert weights_digest(loaded.policy) == weights_digest(again.policy)
-    assert loaded.policy.net.features_extractor.count == 240
+    assert loaded.policy.net.features_extractor.count == 160
     assert loaded.reward_scale.state_dict() == again.reward_scale.state_dict()
