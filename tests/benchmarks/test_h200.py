@@ -27,6 +27,21 @@ def pretend_gpu(monkeypatch, parts):
     monkeypatch.setattr(h200, "PARTS", parts)
 
 
+def test_parts_run_and_rows_are_written_as_they_are_made(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(h200_parts, "OF_A_STEP", h200_parts.OF_A_STEP[:2])
+    parts = (h200_parts.steps, h200_parts.acting)
+    rows = h200.measure(bench_of(qwen(0.07), batches=(2,)), parts, lambda: True, tmp_path / "h200.jsonl", "a command")
+    written = [json.loads(line) for line in (tmp_path / "h200.jsonl").read_text().splitlines()]
+    assert [row["name"] for row in written] == [row.name for row in rows]
+    assert all(row["command"] == "a command" and row["device"]["bandwidth"] == 1e9 for row in written)
+    names = " | ".join(row.name for row in rows)
+    for words in ("chooses nothing", "greedy", *h200_parts.OF_A_STEP, "all of these"):
+        assert words in names
+    assert all(row.ours > 0 and row.peer > 0 for row in rows)
+    assert len(capsys.readouterr().err.splitlines()) == len(rows), "a line for each, and nothing is skipped"
+
+
+@pytest.mark.slow  # some of them: test_parts_run_and_rows_are_written_as_they_are_made
 def test_every_part_runs_and_rows_are_written_as_they_are_made(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(h200_parts.subprocess, "run", lambda *args, **kwargs: type("Done", (), {"stdout": "1 passed"}))
     bench = bench_of(qwen(0.07), batches=(2,))

@@ -1,5 +1,6 @@
 """The benchmarks' own logic at sizes where seconds mean nothing: what they compare has to be the same thing."""
 
+import functools
 import re
 import sys
 from types import SimpleNamespace
@@ -183,6 +184,7 @@ def test_users_shapes_are_measured_on_prompts_that_ours_trains_on(name, fake_trl
     tokens = 2 if name == "trl-prompt" else shape.tokens // 16
     small = trl_shapes.Shape(shape.prompt // 32, tokens, shape.groups, 4, width=32, layers=1, updates=6)
     monkeypatch.setitem(trl_shapes.SHAPES, name, small)
+    monkeypatch.setattr(floors, "product_speed", functools.partial(floors.product_speed, work=1e7))
     [row] = trl_shapes.run(name, 2)
     assert [(call.args.seed, call.args.max_steps, call.callback.steps) for call in fake_trl] == [(0, 6, 3), (1, 6, 3)]
     first, second = ([each["prompt"] for each in call.rows] for call in fake_trl)
@@ -237,6 +239,7 @@ def test_success_is_compared_over_seeds_and_only_with_the_same_loss(fake_trl, mo
     assert "over 2 seeds" in same.quality and "timed only" in defaults.quality
 
 
+@pytest.mark.slow  # the same trainings on shorter answers: test_success_is_compared_over_seeds
 def test_long_answers_are_compared_over_seeds(fake_trl):
     [row] = trl_long.run("trl-long", 2)
     assert [plan(call) for call in fake_trl] == [(0, 1, 3), (1, 3, 1)]
@@ -244,14 +247,14 @@ def test_long_answers_are_compared_over_seeds(fake_trl):
 
 
 def test_techniques_for_control_change_nothing(monkeypatch):
-    for name, value in {"ROLLOUTS": 1, "SEEDS": 3, "ALONE": 2, "MOST_STEPS": 1_000, "SUMS": (2, 9)}.items():
+    for name, value in {"ROLLOUTS": 1, "SEEDS": 2, "ALONE": 2, "MOST_STEPS": 600, "SUMS": (2, 9)}.items():
         monkeypatch.setattr(control, name, value)
     for name, value in {"THRESHOLD": 12.0, "EVERY": 100, "EPISODES": 4}.items():
         monkeypatch.setattr(sb3, name, value)
     rows = control.run("control", 1)
     assert [row.quality for row in rows[:2]] == ["the same actions: True"] * 2
     assert float(rows[2].quality.split()[-1]) < 1e-5
-    assert rows[3].quality == "3 of 3 solved; the same curves: True"
+    assert rows[3].quality == "2 of 2 solved; the same curves: True"
 
 
 def test_the_share_of_control_counts_acting_in_numpy(monkeypatch):

@@ -58,7 +58,7 @@ def test_the_site(tmp_path):
 
 
 def test_some_pages_of_the_site(tmp_path):
-    """Every page is read, with its links and its place in the navigation; a few are shown, with one documented class."""
+    """Every page is read, with its links and its place in the navigation; a few are shown, with one class."""
     build(tmp_path, *SHOWN)
     assert [page for page in SHOWN if not (tmp_path / page).with_suffix(".html").is_file()] == []
     check_what_pages_show(tmp_path)

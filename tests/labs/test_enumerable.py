@@ -135,7 +135,7 @@ def every_estimate(baseline: str, task: Task) -> tuple[torch.Tensor, torch.Tenso
 
 @pytest.mark.parametrize("baseline", estimators.BASELINES)
 def test_the_formula_agrees_with_every_rollout_there_is(baseline: str) -> None:
-    task = Task("one in four", torch.full((4,), 0.25).double(), torch.tensor([1.0, 0, 0, 0]).double())
+    task = Task("one in three", torch.full((3,), 1 / 3, dtype=torch.float64), torch.tensor([1.0, 0, 0]).double())
     found, chance = every_estimate(baseline, task)
     mean = chance @ found
     variance = float(chance @ found.square().sum(1) - mean.square().sum())

@@ -101,8 +101,17 @@ def test_without_demonstrations_the_way_round_the_warm_start_is_named(command, t
     assert line.endswith("(--sft-steps 0 skips the warm start)")
 
 
-@pytest.mark.parametrize("command", ["train", "sft", "compare"])
-@pytest.mark.parametrize("below", ["thesis.tex", os.devnull], ids=["a file", "a device"])
+@pytest.mark.parametrize(
+    ("below", "command"),
+    [
+        pytest.param("thesis.tex", "train", id="a file-train"),
+        pytest.param("thesis.tex", "sft", id="a file-sft", marks=pytest.mark.slow),
+        pytest.param("thesis.tex", "compare", id="a file-compare"),
+        pytest.param(os.devnull, "train", id="a device-train", marks=pytest.mark.slow),
+        pytest.param(os.devnull, "sft", id="a device-sft"),
+        pytest.param(os.devnull, "compare", id="a device-compare", marks=pytest.mark.slow),
+    ],
+)
 def test_a_folder_below_something_else_is_refused(command, below, tmp_path):
     place = tmp_path / below
     if not place.exists():

@@ -147,8 +147,8 @@ def test_closed_streams():
     assert done.stderr.splitlines() == [
         "Error: standard output is closed, and results are printed there; send it to a file or to /dev/null"
     ]
-    assert closed(">&-", "2>&-", "<&-", arguments=["verifiers", "list"]).returncode == 2
-    assert closed("2>&-", arguments=["verifiers", "show", "nosuch"]).returncode == 2
+    assert closed(">&-", "2>&-", "<&-", arguments=["bench", "--list"]).returncode == 2
+    assert closed("2>&-", arguments=["trian"]).returncode == 2
 
 
 @pytest.mark.slow
@@ -162,7 +162,7 @@ def test_closed_streams_while_training(tmp_path):
 def test_a_reader_who_has_seen_enough_gets_no_traceback():
     reader, writer = os.pipe()
     os.close(reader)
-    command = [sys.executable, "-c", RUN, "verifiers", "list"]
+    command = [sys.executable, "-c", RUN, "bench", "--list"]
     done = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, text=True, timeout=240)
     os.close(writer)
     assert (done.returncode, done.stderr) == (1, "")

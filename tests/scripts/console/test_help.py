@@ -127,22 +127,35 @@ def test_settings_show_a_default_that_is_known():
 @pytest.mark.parametrize(
     "arguments",
     [
-        ["--help"],
-        ["--version"],
+        pytest.param(["--help"], marks=pytest.mark.slow),
+        pytest.param(["--version"], marks=pytest.mark.slow),
         ["train", "--help"],
         pytest.param(["compare", "--help"], marks=pytest.mark.slow),
         pytest.param(["completion", "zsh"], marks=pytest.mark.slow),
         pytest.param(["lab"], marks=pytest.mark.slow),
-        ["bench", "--list"],
-        ["train", "--epsiodes"],
-        [],
+        pytest.param(["bench", "--list"], marks=pytest.mark.slow),
+        pytest.param(["train", "--epsiodes"], marks=pytest.mark.slow),
+        pytest.param([], marks=pytest.mark.slow),
     ],
 )
 def test_help_imports_nothing_that_takes_seconds(arguments):
-    command = "import sys\nfrom _rlenv_scripts.main import main\n"
-    command += (
-        f"try:\n    main({arguments}, prog_name='rlenv')\nexcept SystemExit as end:\n    assert end.code in (0, 2)\n"
-    )
+    say_without_heavy_imports([arguments])
+
+
+def test_no_help_imports_anything_that_takes_seconds():
+    """One process for all, as what one of them imports is there for the others, too."""
+    say_without_heavy_imports([["--help"], ["--version"], ["bench", "--list"], ["train", "--epsiodes"], []])
+
+
+def say_without_heavy_imports(commands):
+    command = f"""import sys
+from _rlenv_scripts.main import main
+for arguments in {commands}:
+    try:
+        main(arguments, prog_name="rlenv")
+    except SystemExit as end:
+        assert end.code in (0, 2)
+"""
     command += "print({'torch', 'transformers', 'gymnasium', 'numpy'} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", command], capture_output=True, text=True, check=True)
     assert done.stdout.endswith("set()\n")

@@ -132,18 +132,18 @@ def test_a_run_says_how_fast_it_is_and_how_long_it_takes(written, is_terminal, t
     from _rlenv_scripts.main import main
 
     monkeypatch.setattr(progress, "LEAST_SECONDS", 0.0)
-    pole = ["train", "--env", "CartPole-v1", "--timesteps", "900", "--eval-episodes", "2", "--device", "cpu"]
+    pole = ["train", "--env", "CartPole-v1", "--timesteps", "300", "--eval-episodes", "2", "--device", "cpu"]
     folder = ["--log-dir", str(tmp_path / "run"), "--json"]
     said = written(lambda: main([*pole, *folder], standalone_mode=False), is_terminal, NO_COLOR="1")
     assert re.search(r"\d steps/s, reward \d", said)
     assert "left" in said
     assert bool(CURSOR.search(said)) == is_terminal
-    outcome = run("evaluate", tmp_path / "run", "--episodes", "40")
+    outcome = run("evaluate", tmp_path / "run", "--episodes", "20")
     assert re.search(r"evaluate: 100%  \d+ s, 0 s left  [\d,]+ steps/s\n", outcome.stderr)
 
 
 def test_text_says_tokens_per_second(tmp_path):
-    small = ["--sft-steps", 3, "--sft-examples", 8, "--eval-episodes", 8, "--log-dir", tmp_path / "run"]
+    small = ["--sft-steps", 3, "--sft-examples", 8, "--eval-episodes", 2, "--log-dir", tmp_path / "run"]
     outcome = run("sft", *small)
     assert re.search(r"warm start: 100%  \d+ s, 0 s left  [1-9][\d,]* tokens/s, loss \d", outcome.stderr), (
         outcome.stderr

@@ -301,7 +301,7 @@ def columns(folder):
 def hard_start(tmp_path_factory):
     """Return the output and the folder of a run that starts without a warm start."""
     folder = tmp_path_factory.mktemp("doctor") / "run"
-    small = ["--episodes", 64, "--episodes-per-update", 8, "--eval-episodes", 20, "--eval-every", 4, "--sft-steps", 0]
+    small = ["--episodes", 48, "--episodes-per-update", 8, "--eval-episodes", 20, "--eval-every", 4, "--sft-steps", 0]
     outcome = run("train", *small, "--agent", "ppo", "--log-kl", "--log-interval", 2, "--log-dir", folder)
     assert outcome.exit_code == 0, outcome.output
     return outcome.stderr, folder

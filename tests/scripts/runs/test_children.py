@@ -76,13 +76,13 @@ def test_threads_are_limited_and_no_child_reads_the_terminal(tmp_path):
     assert one.last_line() == "3 3 False"
 
 
-@pytest.mark.parametrize("limit", [1, 2])
+@pytest.mark.parametrize("limit", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_no_more_than_so_many_run_at_a_time(tmp_path, limit):
     code = f"""
 import os, pathlib, time
 here = pathlib.Path({str(tmp_path)!r}) / f"{{os.getpid()}}.here"
 here.touch()
-time.sleep(0.1)
+time.sleep(0.05)
 print(len(list(here.parent.glob("*.here"))))
 here.unlink()
 """

@@ -17,7 +17,8 @@ from stable_baselines3.common.logger import Logger
 from tensorboard.plugins.custom_scalar import layout_pb2
 
 import rlenv  # noqa: F401
-from agents import DAPO, PPO, Reinforce
+from agents import DAPO, PPO, Agent, Reinforce
+from agents.learner.kl_anchor import weights_digest
 from agents.trainer import log_entry
 
 TEXT = ["--verifier-arg", "digits=1", "--episodes", 30, "--episodes-per-update", 3, "--num-envs", 3, "--device", "cpu"]
@@ -77,6 +78,18 @@ def test_held_out_success_is_a_curve(run):
     assert not (run / "best").exists()
 
 
+def test_the_curve_does_not_change_the_training_of_a_controller(tmp_path):
+    pole = ["train", "--env", "CartPole-v1", "--episodes", "12", "--episodes-per-update", "4", "--num-envs", "4"]
+    pole += ["--eval-episodes", "2", "--device", "cpu"]
+    for every in (1, 0):
+        outcome = CliRunner().invoke(main, [*pole, "--eval-every", str(every), "--log-dir", str(tmp_path / str(every))])
+        assert outcome.exit_code == 0, outcome.output
+    assert [len(scalars(tmp_path / name)["eval/mean_reward"]) for name in "10"] == [4, 2]
+    with_curve, without = (Agent.load(tmp_path / name / "checkpoint", device="cpu") for name in "10")
+    assert weights_digest(with_curve.policy) == weights_digest(without.policy)
+
+
+@pytest.mark.slow  # of a controller: the test above
 def test_the_curve_does_not_change_the_training(run, tmp_path):
     outcome = CliRunner().invoke(main, ["train", *map(str, TEXT), "--log-dir", str(tmp_path), "--eval-every", "0"])
     assert outcome.exit_code == 0, outcome.output

@@ -11,7 +11,7 @@ from _rlenv_scripts.main import main
 from _rlenv_scripts.runs.trackers import MLflow, Tracker, Wandb
 from click.testing import CliRunner
 
-TINY = ["--verifier-arg", "digits=1", "--episodes", 16, "--episodes-per-update", 4, "--num-envs", 4, "--device", "cpu"]
+TINY = ["--verifier-arg", "digits=1", "--episodes", 8, "--episodes-per-update", 4, "--num-envs", 4, "--device", "cpu"]
 TINY += ["--sft-steps", 2, "--sft-examples", 4, "--sft-batch-size", 2, "--eval-episodes", 4, "--log-interval", 1]
 
 
@@ -101,7 +101,7 @@ def test_wandb_gets_configuration_metrics_samples_and_result_and_a_resumed_run_g
     run = tmp_path / "mine"
     result = json.loads(train(*TINY, "--track", "wandb", "--log-dir", run).stdout.splitlines()[-1])
     (begun,) = wandb.inits
-    assert (begun["name"], begun["dir"], begun["config"]["episodes"]) == ("mine", str(run), 16)
+    assert (begun["name"], begun["dir"], begun["config"]["episodes"]) == ("mine", str(run), 8)
     assert wandb.summary["result"]["eval"] == result["eval"] and wandb.exits == [0]
     names = {name for row in wandb.logged for name in row}
     assert {"sft/loss", "train/loss", "rollout/success_rate", "eval/success_rate"} <= names
@@ -111,7 +111,7 @@ def test_wandb_gets_configuration_metrics_samples_and_result_and_a_resumed_run_g
     assert all("time/total_timesteps" in row or "sft/step" in row for row in wandb.logged)
 
     before = len(wandb.logged)
-    train("--resume", run, "--episodes", 24)
+    train("--resume", run, "--episodes", 16)
     assert [settings["id"] for settings in wandb.inits] == [begun["id"]] * 2
     steps = [row["time/total_timesteps"] for row in wandb.logged[before:] if "train/loss" in row]
     assert len(steps) == 2 and min(steps) > result["timesteps"]
@@ -122,12 +122,12 @@ def test_mlflow_gets_configuration_metrics_samples_and_result_and_a_resumed_run_
     run = tmp_path / "mine"
     result = json.loads(train(*TINY, "--track", "mlflow", "--log-dir", run).stdout.splitlines()[-1])
     assert mlflow.of("start_run") == [(None, "mine")] and mlflow.of("end_run") == [("FINISHED",)]
-    assert mlflow.of("log_params")[0][0]["episodes"] == 16
+    assert mlflow.of("log_params")[0][0]["episodes"] == 8
     assert mlflow.of("log_dict") == [(result, "result.json")]
     assert {"eval/success_rate", "sft/loss"} <= {name for figures, _ in mlflow.of("log_metrics") for name in figures}
     text, path = mlflow.of("log_text")[0]
     assert text.startswith("| prompt | completion | answer |") and path == "eval/samples/000000000.md"
-    train("--resume", run, "--episodes", 24)
+    train("--resume", run, "--episodes", 16)
     assert mlflow.of("start_run")[1:] == [("0123456789abcdef", None)] and len(mlflow.of("log_params")) == 1
 
 
@@ -210,7 +210,7 @@ def test_an_id_that_is_none_is_refused(wandb, tmp_path):
 def test_wandb_itself_offline(tmp_path, monkeypatch):
     monkeypatch.setenv("WANDB_MODE", "offline")
     train(*TINY, "--track", "wandb", "--log-dir", tmp_path / "run")
-    train("--resume", tmp_path / "run", "--episodes", 24)
+    train("--resume", tmp_path / "run", "--episodes", 16)
     name = json.loads((tmp_path / "run" / "tracking.json").read_text())["id"]
     written = list((tmp_path / "run" / "wandb").glob(f"offline-run-*-{name}/run-{name}.wandb"))
     assert len(written) == 2 and all(path.stat().st_size for path in written)
@@ -224,10 +224,10 @@ def test_mlflow_itself_in_a_folder(tmp_path, monkeypatch):
     monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
     mlflow.set_tracking_uri((tmp_path / "mlruns").as_uri())
     train(*TINY, "--track", "mlflow", "--log-dir", tmp_path / "run")
-    train("--resume", tmp_path / "run", "--episodes", 24)
+    train("--resume", tmp_path / "run", "--episodes", 16)
     client = mlflow.MlflowClient()
     (run,) = client.search_runs([client.get_experiment_by_name("rlenv").experiment_id])
-    assert (run.info.run_name, run.info.status, run.data.params["episodes"]) == ("run", "FINISHED", "16")
+    assert (run.info.run_name, run.info.status, run.data.params["episodes"]) == ("run", "FINISHED", "8")
     losses = client.get_metric_history(run.info.run_id, "train/loss")
-    assert len(losses) == len({metric.step for metric in losses}) == 6
+    assert len(losses) == len({metric.step for metric in losses}) == 4
     assert {path.path for path in client.list_artifacts(run.info.run_id)} == {"eval", "result.json"}

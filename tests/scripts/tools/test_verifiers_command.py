@@ -89,7 +89,7 @@ def test_list_and_lint_go_on_after_a_plugin_that_ends_while_it_is_imported(tmp_p
 def test_list_and_lint_start_without_the_heavy_libraries():
     code = (
         "import sys; from _rlenv_scripts.main import main\n"
-        "try:\n    main(['verifiers', 'lint', 'arith'])\nexcept SystemExit as end:\n    assert end.code == 0\n"
+        "try:\n    main(['verifiers', 'lint', 'length'])\nexcept SystemExit as end:\n    assert end.code == 0\n"
         "print(sorted({'torch', 'transformers', 'gymnasium'} & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -124,7 +124,7 @@ def test_show_takes_problems_from_a_file(judges):
 
 
 def test_lint_passes_a_good_verifier():
-    outcome = run("lint", "arith")
+    outcome = run("lint", "length")
     assert "passes" in outcome.stdout
     [report] = data("lint", "arith")["verifiers"]
     assert (report["passed"], report["false_accepts"], report["false_rejects"]) == (True, 0, 0)
@@ -155,10 +155,10 @@ def test_lint_all_takes_those_that_need_nothing_else_and_names_the_others(monkey
 
     from verifiers.plugins.registry import _REGISTRY
 
-    monkeypatch.setattr("verifiers.list_verifiers", lambda: ["arith", "needy"])
+    monkeypatch.setattr("verifiers.list_verifiers", lambda: ["length", "needy"])
     monkeypatch.setitem(_REGISTRY, "needy", Needy)
     result = data("lint", "--all")
-    assert [report["verifier"] for report in result["verifiers"]] == ["arith"]
+    assert [report["verifier"] for report in result["verifiers"]] == ["length"]
     assert "number" in result["skipped"]["needy"]
     assert "needy: not linted: verifier Needy: " in run("lint", "--all").stdout
 

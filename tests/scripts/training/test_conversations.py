@@ -7,9 +7,9 @@ from _rlenv_scripts.runs.children import rlenv_command
 from _rlenv_scripts.setup import session
 from _rlenv_scripts.training.command import train
 from inprocess import error_of, result_of, run
-from undrawn import not_drawn
 from tiny_models import write_chat_model
 from transformers import AutoModelForCausalLM, AutoTokenizer
+from undrawn import not_drawn
 
 SMALL = ["--max-new-tokens", 4, "--episodes-per-update", 8, "--eval-episodes", 4, "--sft-steps", 1, "--sft-examples", 4]
 CHAT = [

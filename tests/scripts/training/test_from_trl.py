@@ -41,10 +41,10 @@ def test_functions_in_a_file_train_and_are_found_again_from_elsewhere(folder, mo
     assert saved == expected.replace("their_rewards:", f"{folder}/their_rewards.py:")
     (folder / "else").mkdir()
     monkeypatch.chdir(folder / "else")
-    assert "if you trust it, pass --trust" in run("train", "--resume", "../run", "--timesteps", 120).stderr
-    outcome = run("train", "--resume", "../run", "--timesteps", 120, "--trust", "--json")
+    assert "if you trust it, pass --trust" in run("train", "--resume", "../run", "--timesteps", 400).stderr
+    outcome = run("train", "--resume", "../run", "--timesteps", 400, "--trust", "--json")
     assert outcome.exit_code == 0, outcome.output
-    assert json.loads(outcome.stdout.splitlines()[-1])["timesteps"] >= 120
+    assert json.loads(outcome.stdout.splitlines()[-1])["timesteps"] >= 400
 
 
 def test_a_configuration_may_list_functions(folder):

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from inprocess import error_of, result_of, run
+from undrawn import not_drawn
 
 from agents import Agent
 
@@ -61,11 +62,22 @@ def test_a_class_in_a_file_has_the_life_of_our_agents(file, tmp_path):
         Agent.load(folder / "checkpoint")
 
 
-def test_it_is_compared(file, tmp_path):
+def test_it_is_compared(file, tmp_path, monkeypatch):
+    not_drawn(monkeypatch)
     names = f"reinforce,{file}:Halved"
-    given = ["--env", "CartPole-v1", "--episodes", 8, "--episodes-per-update", 4, "--num-envs", 4, "--eval-episodes", 2]
+    given = ["--env", "CartPole-v1", "--episodes", 4, "--episodes-per-update", 4, "--num-envs", 4, "--eval-episodes", 2]
     outcome = run(
-        "compare", "--agents", names, "--seeds", 2, "--vectorize-seeds", *given, "--log-dir", "study", "--json"
+        "compare",
+        "--agents",
+        names,
+        "--seeds",
+        2,
+        "--vectorize-seeds",
+        *given,
+        "--no-figures",
+        "--log-dir",
+        "study",
+        "--json",
     )
     report = result_of(outcome)
     assert [row["agent"] for row in report["rows"]] == ["reinforce", "my_agent.Halved"]

@@ -28,10 +28,10 @@ def train(folder, *args):
 
 def test_the_kl_to_the_start_is_the_anchors_without_an_anchor(tmp_path):
     """An anchor too weak to move anything measures the same KL, as train/kl_ref, on the same episodes."""
-    train(tmp_path / "free", "--episodes", 80, "--log-kl")
-    train(tmp_path / "held", "--episodes", 80, "--kl-coef", 1e-30)
+    train(tmp_path / "free", "--episodes", 48, "--log-kl")
+    train(tmp_path / "held", "--episodes", 48, "--kl-coef", 1e-30)
     free, held = curve(tmp_path / "free", "rollout/kl_start"), curve(tmp_path / "held", "train/kl_ref")
-    assert len(free) == 5
+    assert len(free) == 3
     assert free == pytest.approx(held, abs=1e-6)
     assert free[0] == pytest.approx(0, abs=1e-6)
     assert abs(free[-1]) > 1e-4
