@@ -355,6 +355,7 @@ def test_length_checks_fail_where_they_should(part, name, changed, failing):
     assert held(length_bias.checks_of(*figures)) == [index != failing for index in range(6)]
 
 
+@pytest.mark.slow  # another lab of this kind: test_kl_runs
 def test_length_bias_runs(monkeypatch, tmp_path):
     for name, value in {"STARTS": 1, "WARM_STEPS": 2, "UPDATES": 1, "EPISODES": 16, "LAST": 1}.items():
         monkeypatch.setattr(length_bias, name, value)
