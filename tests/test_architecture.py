@@ -49,8 +49,14 @@ def imported(source: str) -> set[str]:
     return names
 
 
-def test_no_package_imports_one_above_it():
-    for path in SOURCES:
+@pytest.fixture(scope="module")
+def sources():
+    """Return the files of the code; a fixture for all tests keeps them in one process, which parses the code once."""
+    return SOURCES
+
+
+def test_no_package_imports_one_above_it(sources):
+    for path in sources:
         place = path.relative_to(ROOT)
         forbidden = FORBIDDEN[place.parts[0]] - ALLOWED.get(str(place), set())
         assert not imported(path.read_text(encoding="utf-8")) & forbidden, place

@@ -1,5 +1,6 @@
 """What contributors are told is true: files exist, forms and metadata are valid, hooks call what `make lint` calls."""
 
+import functools
 import re
 import shlex
 from pathlib import Path
@@ -23,6 +24,12 @@ def read(*parts):
     return yaml.safe_load(ROOT.joinpath(*parts).read_text(encoding="utf-8"))
 
 
+@functools.cache
+def below(folder):
+    """Return all paths in a folder, each with a slash before it."""
+    return ["/" + path.relative_to(folder).as_posix() for path in folder.rglob("*")]
+
+
 def test_every_file_that_the_page_names_exists():
     """A bare name is a file in a folder that the same line names, or in one below or above it."""
     for line in PAGE.splitlines():
@@ -30,7 +37,9 @@ def test_every_file_that_the_page_names_exists():
         places = [path for path in map(ROOT.joinpath, named) if path.exists()]
         near = {folder for path in places for folder in (path, *list(path.parents)[:2]) if folder.is_dir()}
         for name in named:
-            found = (ROOT / name).exists() or any(list(folder.rglob(name)) for folder in near - {ROOT})
+            found = (ROOT / name).exists() or any(
+                path.endswith(f"/{name.rstrip('/')}") for folder in near - {ROOT} for path in below(folder)
+            )
             assert found, f"{name} in {line!r}"
 
 

@@ -1,6 +1,7 @@
 """kill -9 at random instants of a warm start, of updates and of saves: what was acknowledged is never lost."""
 
 import itertools
+import os
 import random
 import shutil
 import signal
@@ -15,6 +16,8 @@ from kills import Count, killed_run, seconds_of
 from runs import differences, everything
 
 from agents import Agent
+from agents.checkpoints.checkpoint import read_facts
+from agents.core import files
 
 POLE = ["--env", "CartPole-v1", "--env-arg", "max_episode_steps=40"]
 TINY = {
@@ -76,6 +79,33 @@ def run(folder, *more):
     outcome = CliRunner().invoke(main, [*map(str, tiny("CartPole")), "--log-dir", str(folder), *map(str, more)])
     assert outcome.exit_code == 0, outcome.output
     return folder
+
+
+def test_a_process_that_is_killed_during_a_save_leaves_a_run_that_goes_on(whole, tmp_path):
+    """A fork of this process trains; the third time that it has written the files of a checkpoint, SIGKILL ends it."""
+    folder, calls, sync = tmp_path / "run", itertools.count(1), files._sync_tree
+
+    def killed(*args):
+        if next(calls) == 3:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return sync(*args)
+
+    child = os.fork()
+    if child == 0:
+        try:
+            files._sync_tree = killed
+            run(folder)
+        finally:
+            os._exit(1)  # it was not killed
+    _, status = os.waitpid(child, 0)
+    assert os.waitstatus_to_exitcode(status) == -signal.SIGKILL
+    assert [path for path in folder.iterdir() if path.name.startswith(".checkpoint")], "half a save is there"
+    assert not (folder / "result.json").exists()
+    acknowledged = read_facts(folder / "checkpoint")["num_updates"]
+    assert acknowledged > 0 and Agent.load(folder / "checkpoint", device="cpu").num_updates == acknowledged
+    outcome = CliRunner().invoke(main, ["train", "--resume", str(folder), "--json"])
+    assert outcome.exit_code == 0, outcome.output
+    assert differences(everything(whole), everything(folder)) == []
 
 
 def test_a_run_that_is_killed_before_its_first_checkpoint_begins_again(whole, tmp_path):

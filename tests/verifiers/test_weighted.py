@@ -1,7 +1,9 @@
 import json
 import math
 import random
+import sys
 
+import cloudpickle
 import pytest
 from click.testing import CliRunner
 from hypothesis import given
@@ -9,6 +11,8 @@ from hypothesis import strategies as st
 
 from verifiers import Arith, Problem, Verdict, Verifier, Weighted, make_verifier
 from verifiers.base import checked
+
+cloudpickle.register_pickle_by_value(sys.modules[__name__])  # so that workers do not import pytest
 
 SUM = Problem("1+2=", "3")
 

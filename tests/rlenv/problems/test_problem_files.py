@@ -91,7 +91,7 @@ def test_strange_text_survives_in_every_format(tmp_path, name, write):
 
 
 @pytest.mark.parametrize("name", [name for name in WRITERS if name != "folder"])
-@drawn(30, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@drawn(12, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(texts=st.lists(st.tuples(st.text(min_size=1), st.text(), st.text()), min_size=1, max_size=4))
 def test_any_text_that_was_written_is_read(tmp_path, name, texts):
     write = WRITERS[name]

@@ -59,7 +59,7 @@ def control_of(tokenizer, ids, tokens=control_tokens):
 
 
 @pytest.mark.parametrize("name", FAMILIES)
-@drawn(12)
+@drawn(5)
 @given(
     texts=st.lists(
         st.sampled_from(["What is 12+34= ?", "a", " b\n", "\n\nc", "é🙂字", "  ", "<", "|end", "user"]), min_size=1

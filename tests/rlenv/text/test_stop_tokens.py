@@ -104,7 +104,7 @@ def test_several_stop_tokens_cost_the_device_nothing():
 
 
 @pytest.mark.parametrize("mode", list(AutoresetMode))
-@drawn(12)
+@drawn(5)
 @given(seed=st.integers(0, 2**31), num_envs=st.integers(1, 4), choices=st.randoms(use_true_random=False))
 def test_the_vector_environment_equals_single_ones_with_conversations_and_several_stop_tokens(
     mode, seed, num_envs, choices

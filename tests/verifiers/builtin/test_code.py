@@ -71,7 +71,7 @@ def test_lint_has_two_hundred_right_answers_in_every_way_to_write_a_block():
 
 def test_a_right_program_that_a_wrong_one_follows_is_not_paid_for():
     verifier = Code()
-    for problem in verifier.examples()[:2]:
+    for problem in verifier.examples()[:1]:
         texts = verifier.counterexamples(problem)["superseded"]
         assert len(texts) >= 3
         assert {verdict.reward for verdict in verifier.verify_batch([problem] * len(texts), texts)} == {0.0}
@@ -301,7 +301,7 @@ CASES = Problem("sum", "", {"cases": [{"input": "1 2\n", "output": "3"}, {"input
         ("print('passed')\nraise SystemExit(0)", 0.0, 0.0),
         pytest.param("import os; os._exit(0)", 0.0, 0.0, marks=pytest.mark.slow),
         ("print(sum(map(int, input().split())), flush=True)\nwhile True: pass", 0.0, 0.0),
-        ("while True: print(3)", 0.0, 0.0),
+        pytest.param("while True: print(3)", 0.0, 0.0, marks=pytest.mark.slow),
     ],
 )
 def test_a_program_is_judged_by_its_output(program, all_or_nothing, share, once):
@@ -376,7 +376,7 @@ plain = st.recursive(
 )
 
 
-@drawn(50)
+@drawn(30)
 @given(plain)
 def test_plain_data_comes_back_as_it_went(value):
     import json
@@ -388,7 +388,7 @@ def test_plain_data_comes_back_as_it_went(value):
 
 
 @given(st.binary() | st.text().map(str.encode) | plain.map(repr).map(lambda text: text.encode("utf-8", "replace")))
-@drawn(100)
+@drawn(40)
 def test_whatever_comes_back_is_an_answer_and_never_an_error(line):
     call = Call("f", [], {}, TOKEN)
     assert call.is_passed_by(line) is False
@@ -525,9 +525,9 @@ def test_long_texts_of_fences_take_linear_time(text):
 
 
 def test_a_batch_keeps_its_order():
-    completions = [f"import time\ntime.sleep({0.15 if n < 2 else 0})\ndef f(): return {n}\n" for n in range(8)]
-    problems = [asks(f"assert f() == {n if n % 2 else -1}") for n in range(8)]
-    assert [v.reward for v in Code().verify_batch(problems, completions)] == [0.0, 1.0] * 4
+    completions = [f"import time\ntime.sleep({0.15 if n < 1 else 0})\ndef f(): return {n}\n" for n in range(4)]
+    problems = [asks(f"assert f() == {n if n % 2 else -1}") for n in range(4)]
+    assert [v.reward for v in Code().verify_batch(problems, completions)] == [0.0, 1.0] * 2
     assert Code().verify_batch([], []) == []
     with pytest.raises(ValueError, match="shorter"):
         Code().verify_batch(problems, completions[:3])

@@ -201,7 +201,7 @@ def test_products_unicode_units_and_solutions_are_read(math):
 
 
 def test_answers_of_chat_models_are_judged_as_a_careful_examiner_would():
-    assert misjudged("math", answers("math")[::25]) == ([], [])
+    assert misjudged("math", answers("math")[::50]) == ([], [])
 
 
 @pytest.mark.slow
@@ -226,9 +226,10 @@ def test_what_is_taken_for_the_answer_is_chosen(extract, text, score):
     assert (Math(extract=extract).extract(Problem("q", "3\\pi"), text) == "3\\pi") == bool(score)
 
 
-def test_its_examples_and_their_other_spellings_score(math):
-    for problem in math.examples():
-        for text in (math.demonstration(problem), *math.paraphrases(problem)):
+@pytest.mark.parametrize("step", [3, pytest.param(1, marks=pytest.mark.slow)])
+def test_its_examples_and_their_other_spellings_score(step, math):
+    for number, problem in enumerate(math.examples()):
+        for text in (math.demonstration(problem), *math.paraphrases(problem)[number % step :: step]):
             assert reward(math, problem.answer, text, problem.prompt) == 1.0, text
 
 
@@ -257,6 +258,12 @@ def test_any_text_has_a_final_answer_or_none(text):
     for rule in EXTRACTS:
         answer = given_answer(text, rule, frozenset("x"), in_words=False)
         assert answer is None or answer.words or all(0 < len(part) <= 300 for part in answer.parts)
+
+
+def test_a_vote_has_numbers_and_formulas(math):
+    problem = Problem("?", "46")
+    texts = ("The answer is $\\boxed{46}$.", "46.0", "$x = 46$", "\\boxed{x + 1}", "46 or 47")
+    assert [math.extract(problem, text) for text in texts] == ["46", "46", "46", "x+1", None]
 
 
 def test_a_section_can_be_judged(math):

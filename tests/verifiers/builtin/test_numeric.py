@@ -217,7 +217,14 @@ def test_a_wrong_answer_added_never_helps(right, wrong, form):
             assert verifier.verify(Problem("p", str(right)), form.format(right, wrong)).reward == 0.0
 
 
-@pytest.mark.parametrize("options", [{"strict": False}, {"inside": "answer"}, *({"extract": one} for one in EXTRACTS)])
+@pytest.mark.parametrize(
+    "options",
+    [
+        pytest.param({"strict": False}, marks=pytest.mark.slow),
+        {"inside": "answer"},
+        *({"extract": one} for one in EXTRACTS),
+    ],
+)
 def test_demonstrations_and_paraphrases_of_the_examples_are_right(options):
     verifier = Numeric(**options)
     problems = verifier.examples()
@@ -279,7 +286,7 @@ def test_conversions_asides_and_alternatives_are_told_from_the_answer(question, 
 
 
 def test_a_sample_of_the_answers_that_chat_models_write_is_judged_as_an_examiner_would():
-    cases = answers("numeric")[::4]
+    cases = answers("numeric")[::8]
     right = sum(case["right"] for case in cases)
     refused, paid = misjudged("numeric", cases)
     assert min(right, len(cases) - right) >= 50
@@ -292,6 +299,16 @@ def test_answers_that_chat_models_write_are_judged_as_an_examiner_would():
     assert_rates("numeric", refused=0.03, paid=0.01, least=1900)
 
 
+def test_a_sample_of_the_answers_of_a_small_model_is_judged_as_an_examiner_would():
+    cases = answers("smollm2")[::2]
+    right = sum(case["right"] for case in cases)
+    refused, paid = misjudged("numeric", cases)
+    assert min(right, len(cases) - right) >= 20
+    assert len(refused) <= 0.03 * right, refused
+    assert paid == []
+
+
+@pytest.mark.slow  # all of them
 def test_answers_of_a_small_model_are_judged_as_an_examiner_would():
     assert_rates("numeric", refused=0.03, paid=0.0, file="smollm2")
 

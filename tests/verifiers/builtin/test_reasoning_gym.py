@@ -101,7 +101,7 @@ WITHOUT_WRAPPINGS = {"emoji_mystery", "letter_jumble", "sentence_reordering"}  #
 
 
 HELD = sorted({*SOME, *EXACT, *FORMS, *VALUES} - SLOW_TO_MAKE)
-FAST = {*SOME, *HELD[::2]}  # a slow test holds all tasks to the rules
+FAST = {*SOME, *HELD[::2]} - {"word_ladder"}  # a slow test holds all tasks to the rules
 
 
 @pytest.mark.parametrize(
@@ -170,11 +170,13 @@ def _source(found):
 
 STRICTLY = sorted(LITERALS | EXPRESSIONS)[3:]  # slow with the strict verifier: the loose one lets more through
 
+DEAREST = {(False, "puzzle24"), *((True, task) for task in STRICTLY)}
+
 
 @pytest.mark.parametrize(
     ("strict", "task"),
     [
-        pytest.param(strict, task, marks=pytest.mark.slow if strict and task in STRICTLY else ())
+        pytest.param(strict, task, marks=pytest.mark.slow if (strict, task) in DEAREST else ())
         for strict in (True, False)
         for task in sorted(LITERALS | EXPRESSIONS | HARMLESS)
     ],
@@ -229,12 +231,12 @@ def test_the_holes_that_the_rules_close():
     """What the package gives the full score for, and what is wrong with it."""
     holes = [("puzzle24", "6*4*1*1"), ("coin_flip", "0"), ("complex_arithmetic", "nan"), ("dice", "٣")]
     for task, text in holes:
-        count = 3 if task == "puzzle24" else 30  # a puzzle takes 0.1 s to make
+        count = 1 if task == "puzzle24" else 30  # a puzzle takes 0.1 s to make
         verifier = ReasoningGym(task, size=count + 4)
         problems = [verifier.sample(random.Random(seed)) for seed in range(count)]
         wrong = [problem for problem in problems if problem.answer != text]
         assert wrong and not any(verifier.verify(problem, text).reward for problem in wrong), task
-    loose = ReasoningGym("puzzle24", size=2, strict=False)
+    loose = ReasoningGym("puzzle24", size=1, strict=False)
     assert all(loose.verify(problem, "6*4*1*1").reward == 1.0 for problem in loose.examples())
 
 

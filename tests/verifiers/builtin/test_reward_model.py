@@ -235,4 +235,4 @@ def test_lint_passes_with_a_model_that_knows_the_answers_and_fails_with_one_that
     assert (report.honest >= 200, report.attacks >= 200) == (True, True)
     assert (report.false_accepts, report.false_rejects) == (0, 0)
     verifier.model.is_right = lambda text: "=" in text
-    assert {"attack"} <= {finding.rule for finding in lint(verifier, verifier.examples()[:2]).findings}
+    assert {"attack"} <= {finding.rule for finding in lint(verifier, verifier.examples()[:1]).findings}

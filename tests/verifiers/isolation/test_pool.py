@@ -5,15 +5,23 @@ import sys
 import threading
 import time
 
+import cloudpickle
 import pytest
 from processes import eventually, open_descriptors
 
-from verifiers import Arith, Problem, Verdict, Verifier
+from verifiers import Problem, Verdict, Verifier
 from verifiers.isolation.workers import worker
 from verifiers.isolation.workers.pool import WorkerPool
 
+cloudpickle.register_pickle_by_value(sys.modules[__name__])  # so that workers import nothing but the pool's own
+
 LATE = 60.0  # seconds after which a verdict is lost
 RIGHT = (Problem("1+1=", "2"), "2")
+
+
+class Exact(Verifier):
+    def verify(self, problem, completion):
+        return Verdict(float(completion == problem.answer))
 
 
 def judged(verifier):
@@ -22,7 +30,7 @@ def judged(verifier):
 
 @pytest.fixture
 def pool():
-    verifier = WorkerPool(Arith(), workers=1, timeout=LATE / 2)
+    verifier = WorkerPool(Exact(), workers=1, timeout=LATE / 2)
     yield verifier
     verifier.close()
 
@@ -75,7 +83,7 @@ def test_without_a_thread_there_is_an_error_and_the_pool_still_closes(pool, monk
 
 
 def test_fewer_threads_than_wanted_do_the_work(monkeypatch):
-    verifier = WorkerPool(Arith(), workers=3)
+    verifier = WorkerPool(Exact(), workers=3)
     verdicts = [judged(verifier)]
     with monkeypatch.context() as patch:
         patch.setattr(threading.Thread, "start", refuse)
@@ -100,7 +108,7 @@ def test_verdicts_that_are_no_longer_wanted_hold_nobody_up(pool):
 
 
 def test_a_deadline_may_be_years_away():
-    verifier = WorkerPool(Arith(), workers=1, timeout=1e9)
+    verifier = WorkerPool(Exact(), workers=1, timeout=1e9)
     verdict = judged(verifier)
     verifier.close()
     assert verdict == Verdict(1.0)
@@ -126,7 +134,7 @@ def test_closing_does_not_wait_for_a_worker_that_is_being_started(monkeypatch):
 
 
 def test_a_pool_may_be_closed_by_one_of_its_own_threads():
-    verifier, faults = WorkerPool(Arith(), workers=2), []
+    verifier, faults = WorkerPool(Exact(), workers=2), []
 
     def close(_):
         try:

@@ -67,9 +67,9 @@ class TestRunning:
         "end",
         [
             "import os; os._exit(0)",
-            "raise SystemExit(1)",
+            pytest.param("raise SystemExit(1)", marks=pytest.mark.slow),
             "import os; os.abort()",
-            "import ctypes; ctypes.string_at(0)",
+            pytest.param("import ctypes; ctypes.string_at(0)", marks=pytest.mark.slow),
             "\0",
         ],
     )
@@ -79,11 +79,10 @@ class TestRunning:
         assert not {"returncode", "status", "exit"} & set(vars(outcome))
 
     def test_the_order_of_sets_is_the_same_every_time(self, isolated):
-        assert len({output_of("print({'a', 'b', 'c', 'd', 'e'})", isolated) for _ in range(3)}) == 1
+        assert len({output_of("print(set('abcdefgh'))", isolated) for _ in range(2)}) == 1
 
 
 @needs_isolation
-@each_user
 def test_a_bomb_of_processes_or_threads_is_small_and_gone():
     program = (
         "import threading, time\ntry:\n"
@@ -101,7 +100,7 @@ def test_a_bomb_of_processes_or_threads_is_small_and_gone():
 def test_threads_are_counted_by_sandbox():
     program = (
         "import threading, time\n"
-        "for _ in range(7): threading.Thread(target=time.sleep, args=(0.5,)).start()\nprint('all')\n"
+        "for _ in range(7): threading.Thread(target=time.sleep, args=(0.3,)).start()\nprint('all')\n"
     )
     assert call(outputs_at_once, program, 3, processes=8, memory=1 << 30) == ["all\n"] * 3
 
@@ -111,7 +110,7 @@ import os, time
 read, write = os.pipe()
 for _ in range(4):
     if os.fork() == 0:
-        held = bytearray(b'x') * (100 << 20)
+        held = bytearray(b'x') * (48 << 20)
         os.write(write, b'1')
         time.sleep(60)
 for _ in range(4): os.read(read, 1)
@@ -122,19 +121,18 @@ os.kill(0, 9)
 
 @needs_isolation
 def test_memory_has_an_end():
-    program = "x = bytearray(300 << 20)\nprint('GOT')\n"
-    assert output_of(program, memory=256 << 20) == ""
-    assert output_of(program, memory=512 << 20) == "GOT\n"
+    program = "x = bytearray(100 << 20)\nprint('GOT')\n"
+    assert output_of(program, memory=64 << 20) == ""
+    assert output_of(program, memory=256 << 20) == "GOT\n"
 
 
 @needs_isolation
 def test_memory_has_one_end_for_all_of_a_program():
-    assert output_of(TOTAL, memory=256 << 20) == ""
-    assert output_of(TOTAL, memory=256 << 20, isolated=False) == "GOT\n"
+    assert output_of(TOTAL, memory=128 << 20) == ""
+    assert output_of(TOTAL, memory=128 << 20, isolated=False) == "GOT\n"
 
 
 @needs_isolation
-@each_user
 def test_the_disk_has_an_end():
     program = (
         "written = 0\ntry:\n    for name in range(100):\n        with open(str(name), 'wb', 0) as file:\n"
@@ -150,14 +148,12 @@ OPTIMIST = "try: open('/proc/self/oom_score_adj', 'w').write('0')\nexcept OSErro
 
 
 @needs_isolation
-@each_user
 def test_where_memory_runs_out_the_program_goes_first():
     with running(OPTIMIST) as pid:
         assert Path(f"/proc/{pid}/oom_score_adj").read_text() == "1000\n"
 
 
 @needs_isolation
-@each_user
 def test_no_core_is_dumped_to_a_file_or_to_a_crash_handler():
     program = "import resource\ntry: resource.setrlimit(4, (0, 0))\nexcept ValueError: pass\n"
     with running(program) as pid:

@@ -1,5 +1,6 @@
 """Every rule finds the verifier that breaks it, and only that; a good verifier passes."""
 
+import functools
 import itertools
 import json
 import os
@@ -268,6 +269,12 @@ FAMILIES = {
 }
 
 
+@pytest.fixture(scope="module")
+def linted():
+    """Return a function that gives the report on a class of verifiers, which is made once for all tests."""
+    return functools.cache(lambda bad: lint(bad()))
+
+
 def rules(report):
     return {finding.rule for finding in report.findings}
 
@@ -284,7 +291,7 @@ class Asks(Sums):
         )
 
 
-@pytest.mark.parametrize("good", [Sums, Arith, Asks])
+@pytest.mark.parametrize("good", [Sums, pytest.param(Arith, marks=pytest.mark.slow), Asks])
 def test_a_good_verifier_passes(good):
     report = lint(good())
     assert (report.findings, report.passed) == ([], True)
@@ -297,15 +304,15 @@ def test_a_good_verifier_passes(good):
 
 
 @pytest.mark.parametrize("bad", BAD, ids=lambda cls: cls.__name__)
-def test_a_bad_verifier_breaks_the_rule_it_was_made_to_break(bad):
-    report = lint(bad())
+def test_a_bad_verifier_breaks_the_rule_it_was_made_to_break(bad, linted):
+    report = linted(bad)
     assert rules(report) == BAD[bad]
     assert not report.passed
 
 
 @pytest.mark.parametrize("bad", FAMILIES, ids=lambda cls: cls.__name__)
-def test_a_finding_names_the_attack(bad):
-    assert {finding.family for finding in lint(bad()).findings} == FAMILIES[bad]
+def test_a_finding_names_the_attack(bad, linted):
+    assert {finding.family for finding in linted(bad).findings} == FAMILIES[bad]
 
 
 def test_one_fault_is_one_finding_that_names_the_fields_of_a_verdict():
@@ -349,22 +356,22 @@ def test_the_alarm_of_somebody_else_is_kept():
         signal.setitimer(signal.ITIMER_REAL, before)
 
 
-def test_false_accepts_and_false_rejects_are_counted():
-    paying = lint(Substring())
+def test_false_accepts_and_false_rejects_are_counted(linted):
+    paying = linted(Substring)
     assert paying.false_accepts == sum(f.times for f in paying.findings if f.rule == "attack") > 50
-    strict = lint(TooStrict())
+    strict = linted(TooStrict)
     assert (strict.false_accepts, strict.false_rejects) == (0, strict.honest * 2 // 3)
 
 
-def test_a_declared_weakness_is_no_finding_but_counted():
+def test_a_declared_weakness_is_no_finding_but_counted(linted):
     report = lint(DeclaresSubstring())
     assert report.findings == []
-    assert report.false_accepts == sum(report.declared.values()) == lint(Substring()).false_accepts
+    assert report.false_accepts == sum(report.declared.values()) == linted(Substring).false_accepts
     assert all(report.declared.values())
 
 
-def test_a_declared_family_that_does_not_exist_is_named_with_the_closest():
-    assert "did you mean 'shotgun'?" in lint(DeclaresNonsense()).findings[0].explanation
+def test_a_declared_family_that_does_not_exist_is_named_with_the_closest(linted):
+    assert "did you mean 'shotgun'?" in linted(DeclaresNonsense).findings[0].explanation
 
 
 def test_partial_credit_is_counted_where_answers_earn_it():
@@ -429,6 +436,7 @@ def test_an_isolated_verifier_is_tried_in_worker_processes():
     assert report.attacks >= 400  # all of them
 
 
+@pytest.mark.slow  # Fails is found without workers, and tests of isolation know what becomes of such a fault
 def test_faults_in_worker_processes_are_findings():
     class Exits(Sums):
         isolated = True
@@ -504,16 +512,16 @@ def test_a_verifier_without_problems_is_asked_for_some():
         lint(Sums(), [])
 
 
-def test_a_report_is_json():
-    report = json.loads(json.dumps(lint(FirstNumber()).as_dict()))
+def test_a_report_is_json(linted):
+    report = json.loads(json.dumps(linted(FirstNumber).as_dict()))
     assert report["passed"] is False
     assert report["findings"][0].keys() == {
         "rule", "explanation", "family", "problem", "completion", "reward", "times",
     }  # fmt: skip
 
 
-def test_two_reports_of_one_verifier_are_the_same():
-    first, again = (lint(FirstNumber()).as_dict() for _ in range(2))
+def test_two_reports_of_one_verifier_are_the_same(linted):
+    first, again = linted(FirstNumber).as_dict(), lint(FirstNumber()).as_dict()
     for report in (first, again):
         del report["median"], report["p99"]
     assert first == again

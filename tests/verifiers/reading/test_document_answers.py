@@ -7,7 +7,7 @@ from verifiers import make_verifier
 from verifiers.isolation.sandbox import run as sandbox
 from verifiers.reading.extraction import BEFORE, extracting
 
-SAMPLED = {"code": 29, "reasoning_gym": 11}  # one of so many in the fast suite: the others run a process or make a task
+SAMPLED = {"code": 58, "reasoning_gym": 22}  # one of so many in the fast suite: the others run a process or make a task
 needs_sandbox = pytest.mark.skipif(bool(sandbox.unavailable()), reason="see test_sandbox.py")
 
 

@@ -61,7 +61,7 @@ TREES = st.recursive(
 )
 
 
-@drawn(40)
+@drawn(15)
 @given(TREES)
 def test_nested_expressions_have_the_value_they_were_made_with(tree):
     text, value = tree
