@@ -1,6 +1,7 @@
 """What contributors are told is true: files exist, forms and metadata are valid, hooks call what `make lint` calls."""
 
 import functools
+import os
 import re
 import shlex
 from pathlib import Path
@@ -27,7 +28,11 @@ def read(*parts):
 @functools.cache
 def below(folder):
     """Return all paths in a folder, each with a slash before it."""
-    return ["/" + path.relative_to(folder).as_posix() for path in folder.rglob("*")]
+    return [
+        f"/{os.path.relpath(parent, folder)}/{name}"
+        for parent, folders, files in os.walk(folder)
+        for name in (*folders, *files)
+    ]
 
 
 def test_every_file_that_the_page_names_exists():
@@ -36,9 +41,11 @@ def test_every_file_that_the_page_names_exists():
         named = re.findall(r"`([\w./-]+(?:\.(?:py|md|txt|cfg|json)|/))`", line)
         places = [path for path in map(ROOT.joinpath, named) if path.exists()]
         near = {folder for path in places for folder in (path, *list(path.parents)[:2]) if folder.is_dir()}
+        if ROOT.parent in near:  # the line names a file or folder of the root
+            near |= set(map(ROOT.joinpath, FOLDERS))
         for name in named:
             found = (ROOT / name).exists() or any(
-                path.endswith(f"/{name.rstrip('/')}") for folder in near - {ROOT} for path in below(folder)
+                path.endswith(f"/{name.rstrip('/')}") for folder in near - {ROOT, ROOT.parent} for path in below(folder)
             )
             assert found, f"{name} in {line!r}"
 

@@ -339,15 +339,15 @@ def test_what_is_written_is_forced_to_the_disk(run, monkeypatch):
 @pytest.mark.parametrize("schedule", ["linear", pytest.param("constant", marks=pytest.mark.slow)])
 def test_another_learning_rate_is_used_by_the_schedule_too(schedule, tmp_path):
     run = tmp_path / "run"
-    done(*arguments("CartPole", "reinforce", "--lr-schedule", schedule, "--log-dir", run))
-    done("train", "--resume", run, "--episodes", 64, "--learning-rate", 0.25)
-    remaining = (1 - 32 / 64, 1 - 60 / 64) if schedule == "linear" else (1.0, 1.0)
+    done(*arguments("CartPole", "reinforce", "--lr-schedule", schedule, "--episodes", 16, "--log-dir", run))
+    done("train", "--resume", run, "--episodes", 32, "--learning-rate", 0.25)
+    remaining = (1 - 16 / 32, 1 - 28 / 32) if schedule == "linear" else (1.0, 1.0)
     rates = [float(row["train/learning_rate"]) for row in table(run) if row["train/learning_rate"]]
-    before = rates[-8 * 2 // 2 - 1] if schedule == "constant" else None
+    before = rates[0] if schedule == "constant" else None
     assert rates[-1] == pytest.approx(0.25 * remaining[1])
     assert before is None or before != 0.25
     assert json.loads((run / "config.json").read_text())["learning_rate"] == 0.25
-    done("train", "--resume", run, "--episodes", 72)
+    done("train", "--resume", run, "--episodes", 36)
     assert Agent.load(run / "checkpoint", device="cpu").learning_rate == 0.25
 
 

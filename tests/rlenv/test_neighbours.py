@@ -12,14 +12,20 @@ import rlenv
 from rlenv._neighbours import check_neighbours
 
 
+def without_installed(monkeypatch, folder):
+    """Have Python find a folder first, and look for the owners of packages in no other that has installed ones."""
+    monkeypatch.syspath_prepend(folder)
+    monkeypatch.setattr(sys, "path", [place for place in sys.path if "-packages" not in place])
+    importlib.invalidate_caches()
+
+
 @pytest.fixture
 def foreign(tmp_path, monkeypatch):
     """A package of somebody else, first on the path."""
     package = tmp_path / "rlenv_test_foreign"
     package.mkdir()
     (package / "__init__.py").write_text("raise RuntimeError('never import a stranger to look at it')\n")
-    monkeypatch.syspath_prepend(tmp_path)
-    importlib.invalidate_caches()
+    without_installed(monkeypatch, tmp_path)
     return package / "__init__.py"
 
 
@@ -61,7 +67,7 @@ def test_a_folder_that_has_lost_its_code_is_to_be_reinstalled(tmp_path, monkeypa
 def test_a_foreign_module_that_is_no_text_is_named(tmp_path, monkeypatch):
     binary = tmp_path / f"rlenv_test_binary{importlib.machinery.EXTENSION_SUFFIXES[0]}"
     binary.write_bytes(b"\x7fELF\xff\xfe\x00\x80")
-    monkeypatch.syspath_prepend(tmp_path)
+    without_installed(monkeypatch, tmp_path)
     with pytest.raises(ImportError, match=f"Python finds {re.escape(str(binary))}"):
         check_neighbours("rlenv_test_binary")
 

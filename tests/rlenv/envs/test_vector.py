@@ -47,7 +47,7 @@ def assert_equal_steps(result, expected):
 
 
 @pytest.mark.parametrize("mode", MODES)
-@drawn(12)
+@drawn(6)
 @given(
     seed=st.integers(0, 2**31),
     num_envs=st.integers(1, 5),

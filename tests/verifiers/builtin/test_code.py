@@ -84,7 +84,7 @@ def test_a_right_program_that_a_wrong_one_follows_is_not_paid_for():
         ("def add(a, b):\n    return 3\n", 0.0, 0.5),
         ("def add(a, b):\n    return 1 / (a != 'a')", 0.0, 0.0),
         pytest.param("def add(a, b):\n    return a - b\n", 0.0, 0.0, marks=pytest.mark.slow),
-        ("def add(a, b):\n    if a == 1: return 3\n    raise SystemExit", 0.0, 0.5),
+        pytest.param("def add(a, b):\n    if a == 1: return 3\n    raise SystemExit", 0.0, 0.5, marks=pytest.mark.slow),
         ("def add(a, b):\n    if a == 1: return 3\n    while True: pass", 0.0, 0.5),
         ("def add(a, b):\n    if a == 1: return 3\n    import os; os._exit(0)", 0.0, 0.5),
         pytest.param("def add(a, b):\n    if a == 'a': return 'ab'\n    exit(0)", 0.0, 0.5, marks=pytest.mark.slow),

@@ -77,8 +77,10 @@ def test_the_demonstration_takes_its_sections_from_the_problem():
     assert Format().demonstration(Problem("p", "", {"answer": "5"})) == "<think>...</think><answer>5</answer>"
 
 
-def test_lint_has_two_hundred_right_answers_and_none_of_the_invisible_ones_is_paid_for():
+@pytest.mark.parametrize("fewer", [True, pytest.param(False, marks=pytest.mark.slow)])
+def test_lint_has_two_hundred_right_answers_and_none_of_the_invisible_ones_is_paid_for(fewer):
     verifier = Format()
+    verifier.slow = fewer  # than all attacks
     report = lint(verifier)
     assert [finding for finding in report.findings if finding.rule != "speed"] == []
     assert report.honest >= 200

@@ -270,7 +270,7 @@ def test_a_list_has_one_weight_for_each_member():
 def test_an_import_that_takes_long_is_named(tmp_path, capfd, monkeypatch):
     monkeypatch.setattr(user_code, "PATIENCE", 0.01)
     file = tmp_path / "slow_rewards.py"
-    file.write_text("import time\ntime.sleep(0.3)\ndef f(completions):\n    return [1.0]\n")
+    file.write_text("import time\ntime.sleep(0.1)\ndef f(completions):\n    return [1.0]\n")
     make_verifier(f"{file}:f")
     assert capfd.readouterr().err == (
         f"still importing '{file}' after 0.01 s: it computes or waits outside of its functions\n"
