@@ -128,7 +128,7 @@ def inject(kinds, times, monkeypatch, workers=2):
     "kind", [pytest.param(kind, marks=pytest.mark.slow) if kind in LIKE_OTHERS else kind for kind in FAULTS]
 )
 def test_a_fault_is_counted_contained_and_cleared_away(kind, monkeypatch):
-    judged, slowest = inject([kind], 1, monkeypatch, workers=1)
+    judged, slowest = inject([kind], 2, monkeypatch)
     for said, verdict in judged.values():
         expected = FAULTS[said][1] if said in FAULTS else "ok"
         assert verdict.status == expected, verdict
