@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from agent_kinds import each_agent_once
 from diagonal import diagonal
 from tiny_models import text_envs, tiny_model
 
@@ -18,7 +19,6 @@ from agents.trainer.proximal import PassesAgent, ProximalAgent
 
 NAN, INF = float("nan"), float("inf")
 names = pytest.mark.parametrize("name", AGENTS)
-KINDS = ["control", "text"]
 GROUPED = ("reinforce-baseline", "rloo", "grpo", "dr-grpo", "dapo", "gspo", "cispo")
 PASSES = [name for name, cls in AGENTS.items() if issubclass(cls, PassesAgent)]
 PROXIMAL = [name for name, cls in AGENTS.items() if issubclass(cls, ProximalAgent)]
@@ -40,12 +40,12 @@ def weights_of(agent: Agent) -> dict[str, torch.Tensor]:
 # Training.
 
 
-@diagonal("name, kind", list(AGENTS), KINDS)
+@each_agent_once(text=("ppo", "gspo"))
 def test_every_agent_trains_and_says_how_it_went(name: str, kind: str) -> None:
     agent = make_agent(name, kind, ent_coef=0.01, kl_coef=0.01)
     before, losses = weights_of(agent), []
-    agent.learn(total_episodes=24, callback=lambda local, _: losses.append(dict(agent.last_metrics)) or True)
-    assert agent.num_updates >= 2 and agent.num_episodes >= 24 and agent.policy_optimizer.skipped == 0
+    agent.learn(total_episodes=16, callback=lambda local, _: losses.append(dict(agent.last_metrics)) or True)
+    assert agent.num_updates >= 2 and agent.num_episodes >= 16 and agent.policy_optimizer.skipped == 0
     for metrics in (*losses, agent.last_metrics):
         assert all(math.isfinite(figure) for figure in metrics.values()), metrics
     assert {"train/loss", "train/policy_loss", "train/grad_norm", "train/entropy_loss", "train/kl_ref"} <= set(
@@ -61,7 +61,7 @@ def test_every_agent_trains_and_says_how_it_went(name: str, kind: str) -> None:
     assert any(id(p) not in actor for p in moved) == (name in CRITICS), "only critics train critics"
 
 
-@diagonal("name, kind", list(AGENTS), KINDS, rare=("dr-grpo", "gspo", "cispo"))
+@each_agent_once(text=("ppo", "dapo"), rare=("dr-grpo", "gspo", "cispo"))
 def test_the_same_seed_gives_the_same_weights_and_another_seed_others(name: str, kind: str) -> None:
     runs = []
     for attempt, seed in enumerate((3, 3, 4)):
@@ -87,7 +87,7 @@ def refuses(message: str, name: str, kind: str = "control", **settings: Any) -> 
     assert str(error.value).startswith(message) and "\n" not in str(error.value), error.value
 
 
-@pytest.mark.parametrize("name", GROUPED)
+@diagonal("name", GROUPED, rare=("dr-grpo", "gspo", "cispo"))
 def test_who_compares_within_groups_needs_two_of_a_prompt(name: str) -> None:
     line = f"{AGENTS[name].__name__} compares episodes of a group, so group_size must be at least 2, got 1"
     refuses(line.replace("group_size", "episodes_per_update"), name, episodes_per_update=1)
@@ -112,23 +112,19 @@ def test_a_baseline_of_the_group_needs_a_group_in_reinforce_plus_plus_too() -> N
     assert make_agent("reinforce-plus-plus", "text", baseline="group-mean").group_size == 4
 
 
-@pytest.mark.parametrize("name", PASSES)
-@pytest.mark.parametrize("setting", ["num_epochs", "num_minibatches"])
-@pytest.mark.parametrize("value", [0, -1, 1.5, "2", True])
+@diagonal("name, value, setting", PASSES, [0, -1, 1.5, "2", True], ["num_epochs", "num_minibatches"])
 def test_passes_and_parts_are_positive_whole_numbers(name: str, setting: str, value: Any) -> None:
     refuses(f"{setting} must be a whole number of at least 1, got {value!r}", name, **{setting: value})
 
 
-@pytest.mark.parametrize("name", PROXIMAL)
-@pytest.mark.parametrize("value", [0, 1, -0.1, 1.5, NAN, INF, "x"])
+@diagonal("name, value", PROXIMAL, [0, 1, -0.1, 1.5, NAN, INF, "x"])
 def test_clip_ranges_lie_between_zero_and_one(name: str, value: Any) -> None:
     line = "must be a finite number above 0 and below 1, got"
     refuses(f"clip_range {line} {value!r}", name, clip_range=value)
     refuses(f"clip_range_high {line} {value!r}", name, clip_range_high=value)
 
 
-@pytest.mark.parametrize("name", PROXIMAL)
-@pytest.mark.parametrize("value", [0, 1.3, NAN, INF, "x"])
+@diagonal("name, value", PROXIMAL, [0, 1.3, NAN, INF, "x"])
 def test_the_bound_of_the_ratio_lies_above_the_clip(name: str, value: Any) -> None:
     line = f"max_ratio must be a finite number above 1.3, got {value!r}"
     refuses(line, name, clip_range_high=0.3, max_ratio=value)

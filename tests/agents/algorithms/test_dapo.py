@@ -31,7 +31,7 @@ def mixed_reward(prompts: list[str], completions: list[str]) -> list[float]:
 
 
 def dapo(reward: Any = mixed_reward, **settings: Any) -> DAPO:
-    envs = text_envs(4, reward=reward, group_size=GROUP)
+    envs = text_envs(EPISODES, reward=reward, group_size=GROUP)
     settings = {"episodes_per_update": EPISODES, "lr_schedule": "constant", "seed": 1, "device": "cpu", **settings}
     return DAPO(tiny_policy("gpt2", envs), envs, **settings)
 
@@ -82,7 +82,7 @@ def assert_unchanged(agent: DAPO, before: tuple[dict[str, torch.Tensor], dict[st
 # Groups that say nothing.
 
 
-@pytest.mark.parametrize("max_rounds", [1, 2, 5])
+@pytest.mark.parametrize("max_rounds", [1, 2, pytest.param(5, marks=pytest.mark.slow)])
 def test_where_rewards_are_always_equal_resampling_ends_and_nothing_is_changed(max_rounds: int) -> None:
     agent = dapo(equal_reward, max_rounds=max_rounds)
     rounds, before = rounds_of(agent), snapshot(agent)
@@ -143,7 +143,7 @@ def test_rounds_go_on_until_there_are_enough_informative_episodes_and_no_further
     assert len(prepared[0]) == EPISODES
 
 
-@pytest.mark.parametrize("max_rounds", [1, 2, 20])
+@pytest.mark.parametrize("max_rounds", [1, pytest.param(2, marks=pytest.mark.slow), 20])
 def test_only_informative_groups_are_trained_the_first_ones_and_whole(max_rounds: int) -> None:
     agent = dapo(max_rounds=max_rounds)
     rounds, prepared = rounds_of(agent), trained_by(agent)
@@ -196,7 +196,7 @@ def test_a_pole_has_no_groups_so_the_rollout_is_one() -> None:
 # Ends.
 
 
-@pytest.mark.parametrize("last", [1, 2])
+@pytest.mark.parametrize("last", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_a_callback_that_returns_false_ends_the_training_in_any_round(last: int) -> None:
     agent = dapo(equal_reward, max_rounds=3)
     rounds, before = rounds_of(agent), snapshot(agent)

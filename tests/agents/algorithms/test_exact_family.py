@@ -56,7 +56,7 @@ from tabular import (
 )
 from updates import N, paid_at_the_end, sample
 
-from agents import A2C, CISPO, DAPO, GRPO, GSPO, PPO, RLOO, Agent, DrGRPO, ReinforcePlusPlus
+from agents import A2C, CISPO, DAPO, GRPO, GSPO, PPO, RLOO, Agent, DrGRPO, ReinforcePlusPlus, Rollout
 from agents.estimators import aggregation
 
 TOLERANCE = 1e-10
@@ -67,6 +67,7 @@ each_reward = pytest.mark.parametrize("rewards", REWARDS.values(), ids=REWARDS)
 EVERY_PROMPT = range(P)
 
 each_size = pytest.mark.parametrize("size", [2, 4])
+each_size_and_reward = diagonal("size, rewards", [2, 4], REWARDS)
 each_size_of_rollouts = pytest.mark.parametrize(
     "size", [2, pytest.param(3, marks=pytest.mark.slow)]
 )  # every joint rollout by itself
@@ -126,8 +127,7 @@ def _expected_dapo(size: int) -> tuple[Agent, torch.Tensor]:
 # Identity 2: agents that compare within a group.
 
 
-@each_reward
-@each_size
+@each_size_and_reward
 def test_rloo_is_exact(size: int, rewards: torch.Tensor) -> None:
     agent = make_agent(RLOO, size)
     assert relative_error(expected_gradient(agent, rewards, size), true_gradient(agent.policy, rewards)) < TOLERANCE
@@ -140,16 +140,14 @@ def test_rloo_is_exact_for_the_discounted_objective(size: int) -> None:
     assert relative_error(found, true_gradient(agent.policy, AT_EVERY_STEP, 0.9)) < TOLERANCE
 
 
-@each_reward
-@each_size
+@each_size_and_reward
 def test_dr_grpo_is_exact_up_to_its_two_constants(size: int, rewards: torch.Tensor) -> None:
     agent = make_agent(DrGRPO, size, max_steps=T)
     wanted = (size - 1) / size / T * true_gradient(agent.policy, rewards)
     assert relative_error(expected_gradient(agent, rewards, size), wanted) < TOLERANCE
 
 
-@each_reward
-@each_size
+@each_size_and_reward
 @pytest.mark.parametrize(
     ("cls", "standardized", "per_token"),
     [(GRPO, True, True), (SummedGRPO, True, False), (CentredGRPO, False, True)],
@@ -181,8 +179,7 @@ def move(policy: TabularPolicy) -> TabularPolicy:
     return sampler
 
 
-@each_reward
-@each_size
+@each_size_and_reward
 def test_gspo_is_grpo_where_the_ratio_is_one(size: int, rewards: torch.Tensor) -> None:
     agent = make_agent(GSPO, size)
     wanted = group_gradient(agent.policy, size, rewards=rewards)
@@ -212,18 +209,24 @@ def test_gspo_weighs_and_clips_whole_episodes_away_from_the_sampling_policy(size
 
 
 @each_size_of_rollouts
-@pytest.mark.parametrize("cls", [GRPO, GSPO, CISPO])
+@pytest.mark.parametrize("cls", [GRPO, pytest.param(GSPO, marks=pytest.mark.slow), CISPO])
 def test_the_standard_deviation_of_the_batch(cls: type[Agent], size: int) -> None:
     agent = make_agent(cls, size, scale="batch", episodes_per_update=P * size)
     found = expected_batch_gradient(agent, AT_THE_END, size, EVERY_PROMPT)
     assert relative_error(found, rollout_gradient(agent.policy, size, True, cls is CISPO)) < TOLERANCE
 
 
+@cache
+def cispo_credit(size: int) -> tuple[torch.Tensor, Rollout]:
+    """Return the coefficients of CISPO, which come before its weights are truncated."""
+    return coefficients(make_agent(CISPO, size, episodes_per_update=P * size), AT_THE_END, size, EVERY_PROMPT)
+
+
 @each_size_of_rollouts
 @pytest.mark.parametrize("most", [1.0, 1.5, 5.0])
 def test_cispo_is_the_token_mean_with_truncated_weights(size: int, most: float) -> None:
     agent = make_agent(CISPO, size, max_ratio=most, episodes_per_update=P * size)
-    table, library = coefficients(agent, AT_THE_END, size, EVERY_PROMPT)
+    table, library = cispo_credit(size)
     prepared = replace(agent.prepare(library), advantages=table, weights=library.mask.double())
     on_policy = rollout_gradient(agent.policy, size, False, True)
     assert relative_error(gradient(agent, prepared), on_policy) < TOLERANCE
@@ -400,6 +403,7 @@ def test_ppo_is_the_token_mean_of_whitened_advantages(lam: float, rewards: torch
     assert relative_error(found, whitened_gradient(agent.policy, 1, values)) < TOLERANCE
 
 
+@pytest.mark.slow
 def test_ppo_is_so_with_more_episodes_too() -> None:
     agent = with_values_of_lengths(make_agent(PPO, gae_lambda=0.5))
     values = of_members(2, lambda_advantages(agent.policy.table, AT_THE_END, 0.5))

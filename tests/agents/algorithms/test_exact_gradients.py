@@ -127,9 +127,8 @@ def test_reinforce_is_exact(rewards: torch.Tensor, size: int) -> None:
     assert relative_error(expected_gradient(agent, rewards, size), true_gradient(agent.policy, rewards)) < 1e-10
 
 
-@each_reward
 @each_returns
-@diagonal("baseline, size", UNBIASED, [2, 4])
+@diagonal("baseline, size, rewards", UNBIASED, [2, 4], REWARDS)
 def test_an_unbiased_baseline_leaves_the_gradient_exact(
     baseline: str, size: int, returns: str, rewards: torch.Tensor
 ) -> None:
@@ -137,9 +136,7 @@ def test_an_unbiased_baseline_leaves_the_gradient_exact(
     assert relative_error(expected_gradient(agent, rewards, size), true_gradient(agent.policy, rewards)) < 1e-10
 
 
-@each_reward
-@each_returns
-@pytest.mark.parametrize("size", [2, 4])
+@diagonal("size, returns, rewards", [2, 4], RETURNS, REWARDS)
 def test_group_mean_scales_the_gradient_by_one_less_than_k_over_k(
     size: int, returns: str, rewards: torch.Tensor
 ) -> None:
@@ -152,7 +149,7 @@ def test_group_mean_scales_the_gradient_by_one_less_than_k_over_k(
     ("size", "returns", "rewards"),
     [
         (1, "return-to-go", AT_THE_END),
-        (1, "return-to-go", AT_EVERY_STEP),
+        pytest.param(1, "return-to-go", AT_EVERY_STEP, marks=pytest.mark.slow),
         (1, "episode", AT_EVERY_STEP),
         (2, "return-to-go", AT_EVERY_LENGTH),
     ],
@@ -171,9 +168,7 @@ def test_batch_mean_scales_the_gradient_by_one_less_than_n_over_n(
 @pytest.mark.parametrize(
     ("baseline", "returns"),
     [
-        pytest.param(
-            baseline, returns, marks=[pytest.mark.slow] if baseline in ("none", "running-mean", "leave-one-out") else []
-        )
+        pytest.param(baseline, returns, marks=[pytest.mark.slow] if baseline not in ("batch-mean", "value") else [])
         for baseline, returns in zip(BASELINES, 3 * RETURNS, strict=True)
     ],
 )
@@ -203,8 +198,7 @@ def _without_memory(agent: Any) -> Any:
     return prepare_from_the_same_state
 
 
-@each_returns
-@pytest.mark.parametrize("baseline", ["none", "running-mean", "group-mean", "leave-one-out", "value"])
+@diagonal("baseline, returns", ["none", "running-mean", "group-mean", "leave-one-out", "value"], RETURNS)
 def test_a_group_is_credited_alone_as_among_all_groups(baseline: str, returns: str) -> None:
     agent = make_agent(baseline=baseline, returns=returns, kl_coef=0.3)
     agent.prepare = _without_memory(agent)
@@ -311,15 +305,12 @@ OTHER_SETTINGS: list[dict[str, Any]] = [  # the other halves of the pairs above
         for i, estimator in enumerate(ESTIMATORS)
     ),
 ]
-each_setting = pytest.mark.parametrize(
-    "settings",
-    [*SETTINGS, *(pytest.param(settings, marks=pytest.mark.slow) for settings in OTHER_SETTINGS)],
-    ids=lambda s: "-".join(str(v) for v in s.values()),
-)
+NAMED = {"-".join(map(str, settings.values())): settings for settings in (*SETTINGS, *OTHER_SETTINGS)}
+RARE = list(NAMED)[len(SETTINGS) :]
+each_setting = diagonal("settings", NAMED, rare=RARE)
 
 
-@each_setting
-@pytest.mark.parametrize("rows", [1, 5, 24])
+@diagonal("settings, rows", NAMED, [1, 5, 24], rare=RARE)
 def test_micro_batches_leave_the_gradient_alone(settings: dict[str, Any], rows: int) -> None:
     assert (
         relative_error(update_gradient(settings, sample(), micro_batch_size=rows), update_gradient(settings, sample()))
@@ -350,8 +341,7 @@ def test_what_a_policy_leaves_in_masked_cells_changes_nothing(settings: dict[str
     assert torch.equal(found, update_gradient(settings, sample()))
 
 
-@each_setting
-@pytest.mark.parametrize("group", [0, 99], ids=["in a group", "alone"])
+@diagonal("settings, group", NAMED, {"in a group": 0, "alone": 99}, rare=RARE)
 def test_a_row_that_is_masked_throughout_changes_nothing(settings: dict[str, Any], group: int) -> None:
     found = update_gradient(settings, with_an_empty_row(sample(), group))
     assert relative_error(found, update_gradient(settings, sample())) < 1e-12
@@ -379,8 +369,7 @@ def test_some_rows_are_idle() -> None:
 # Failed verdicts.
 
 
-@each_setting
-@pytest.mark.parametrize("reward", [0.0, 1e6])
+@diagonal("settings, reward", NAMED, [0.0, 1e6], rare=RARE)
 def test_failed_verdicts_teach_nothing(settings: dict[str, Any], reward: float) -> None:
     rollout, valid = fail(sample(), reward)
     assert relative_error(update_gradient(settings, rollout), update_gradient(settings, rollout.select(valid))) < 1e-12
@@ -401,9 +390,7 @@ def test_a_rollout_of_failed_verdicts_alone_has_no_gradient(baseline: str) -> No
 # Identity 7, and groups of one.
 
 
-@each_returns
-@pytest.mark.parametrize("baseline", ["group-mean", "leave-one-out"])
-@pytest.mark.parametrize("reward", [0.0, 1.0, 0.1, 1 / 3, -7.3])
+@diagonal("baseline, reward, returns", ["group-mean", "leave-one-out"], [0.0, 1.0, 0.1, 1 / 3, -7.3], RETURNS)
 def test_equal_rewards_in_a_group_give_exactly_no_gradient(baseline: str, returns: str, reward: float) -> None:
     """Groups of three, whose rewards differ from group to group and whose episodes differ in length."""
     policy = TabularPolicy()

@@ -44,7 +44,6 @@ from agents.core.rollout import ERROR, OK
 from agents.estimators import losses
 
 BETA = 0.3
-each_lambda = pytest.mark.parametrize("lam", [0.0, 0.5, 1.0])
 
 # Clipping.
 
@@ -59,6 +58,20 @@ CLIPPED: dict[str, tuple[dict[str, Any], float, float]] = {  # settings, how far
     "PPO, asymmetric": ({"cls": PPO, **ASYMMETRIC}, 0.1, 0.4),
 }
 each_clipped = pytest.mark.parametrize(("settings", "low", "high"), CLIPPED.values(), ids=CLIPPED)
+
+
+def each_clipped_with(name: str, values: tuple[Any, Any]) -> pytest.MarkDecorator:
+    """Parametrize by what clips and by two values: in the fast tests by one of them each, in turn."""
+    return pytest.mark.parametrize(
+        ("settings", "low", "high", name),
+        [
+            pytest.param(*case, value, marks=[] if (i + k) % 2 == 0 else [pytest.mark.slow], id=f"{value}-{clipped}")
+            for k, value in enumerate(values)
+            for i, (clipped, case) in enumerate(CLIPPED.items())
+        ],
+    )
+
+
 RATIOS = [0.3, 0.61, 0.79, 0.81, 0.89, 0.91, 1.0, 1.09, 1.11, 1.19, 1.21, 1.27, 1.29, 1.39, 1.41, 3.0]
 
 
@@ -77,8 +90,26 @@ def test_the_clipped_ratio_is_the_policy_gradient_on_a_fresh_rollout(
     assert relative_error(found, update_gradient(settings | {"cls": Plain}, sample())) < 1e-12
 
 
-@each_clipped
-@pytest.mark.parametrize("ratio", RATIOS)
+def ratios_that_tell(settings: dict[str, Any], low: float, high: float) -> set[float]:
+    """Return the ratios next to where these settings clip, and some far away for those that are the most usual."""
+    bounds = [1 - low, 1 + high, *([settings["max_ratio"]] if "max_ratio" in settings else [])]
+    near = {max(r for r in RATIOS if r < bound) for bound in bounds}
+    near |= {min(r for r in RATIOS if r > bound) for bound in bounds}
+    return near | (
+        {0.3, 0.61, 1.0, 3.0} if settings == {"cls": GRPO} else {1.09, 1.11} if "clip_range" in settings else set()
+    )
+
+
+@pytest.mark.parametrize(
+    ("settings", "low", "high", "ratio"),
+    [
+        pytest.param(
+            *case, ratio, marks=[] if ratio in ratios_that_tell(*case) else [pytest.mark.slow], id=f"{ratio}-{name}"
+        )
+        for ratio in RATIOS
+        for name, case in CLIPPED.items()
+    ],
+)
 def test_the_clipped_ratio_stops_on_the_improving_side_alone(
     settings: dict[str, Any], low: float, high: float, ratio: float
 ) -> None:
@@ -132,8 +163,7 @@ def clipped_by_hand(
     return loss, ascent, count
 
 
-@each_clipped
-@pytest.mark.parametrize("seed", [0, 1])
+@each_clipped_with("seed", (0, 1))
 def test_away_from_the_sampling_policy_the_loss_is_the_clipped_one(
     settings: dict[str, Any], low: float, high: float, seed: int
 ) -> None:
@@ -147,8 +177,7 @@ def test_away_from_the_sampling_policy_the_loss_is_the_clipped_one(
     assert figures["train/clip_fraction"] == count
 
 
-@each_clipped
-@pytest.mark.parametrize("rows", [None, 5])
+@each_clipped_with("rows", (None, 5))
 def test_the_clip_fraction_is_that_of_all_steps(
     settings: dict[str, Any], low: float, high: float, rows: int | None
 ) -> None:
@@ -202,7 +231,8 @@ FAMILY: dict[str, dict[str, Any]] = {
     "PPO": {"cls": PPO, "gae_lambda": 0.5, "gamma": 0.9, "ent_coef": 0.1},
     "PPO, clipped values": {"cls": PPO, "normalize_advantage": False, "clip_range_vf": 0.2, "kl_coef": BETA},
 }
-each_agent = pytest.mark.parametrize("settings", FAMILY.values(), ids=FAMILY)
+VARIANTS = [name for name in FAMILY if "," in name or name.endswith("-baseline")]  # an agent with another setting
+each_agent = diagonal("settings", FAMILY, rare=VARIANTS)
 LAYOUTS: dict[str, Callable[[Rollout], Rollout]] = {
     "rows in another order": shuffled,
     "more padding": lambda rollout: padded(rollout, junk=1),
@@ -232,7 +262,9 @@ def test_micro_batches_leave_the_gradient_alone(settings: dict[str, Any], rows: 
     assert relative_error(parts, update_gradient(settings, rollout)) < 1e-12
 
 
-@diagonal("settings, rows", FAMILY, [1, 5])
+@diagonal(
+    "settings, rows", FAMILY, [1, 5], rare=[name for name in VARIANTS if not name.startswith(("GSPO", "CISPO", "PPO"))]
+)
 def test_micro_batches_leave_the_gradient_of_a_later_step_alone(settings: dict[str, Any], rows: int) -> None:
     """Ratios are not 1 there. GSPO's is of the whole row, and rows are never split."""
     gradients = []
@@ -286,7 +318,7 @@ def test_whitening_moves_groups_with_equal_rewards_by_the_common_mean() -> None:
     torch.testing.assert_close(equal, torch.full_like(equal, offset), rtol=1e-7, atol=0)
 
 
-@diagonal("settings, reward", FAMILY, [0.0, 1e6, torch.nan])
+@diagonal("settings, reward", FAMILY, [0.0, 1e6, torch.nan], rare=VARIANTS)
 def test_failed_verdicts_teach_nothing(settings: dict[str, Any], reward: float) -> None:
     rollout, valid = fail(some_cut_off(sample()), reward)
     alone = update_gradient(settings, rollout.select(valid))
@@ -302,11 +334,11 @@ def test_a_rollout_of_failed_verdicts_alone_has_no_gradient(settings: dict[str, 
 # Identity 7: equal rewards.
 
 
-@pytest.mark.parametrize(
-    "name",
+@diagonal(
+    "name, reward",
     ["ReinforceBaseline", "RLOO", "GRPO", "DrGRPO", "DAPO", "GSPO", "CISPO", "CISPO, batch", "REINFORCE++-baseline"],
+    [0.0, 1.0, 0.1, 1 / 3, -7.3],
 )
-@pytest.mark.parametrize("reward", [0.0, 1.0, 0.1, 1 / 3, -7.3])
 def test_equal_rewards_in_every_group_give_exactly_no_gradient(name: str, reward: float) -> None:
     """Groups differ in their reward, episodes in their length."""
     rollout = paid_at_the_end(sample(), reward + 0.7 * (sample().groups % 3).double())
@@ -319,9 +351,7 @@ def test_equal_rewards_in_a_rollout_give_exactly_no_gradient_where_it_is_whitene
     assert not update_gradient({"cls": ReinforcePlusPlus}, rollout).any()
 
 
-@each_lambda
-@pytest.mark.parametrize("reward", [0.0, 1.0, 0.1, 1 / 3, -7.3])
-@pytest.mark.parametrize("cls", [A2C, PPO])
+@diagonal("cls, reward, lam", [A2C, PPO], [0.0, 1.0, 0.1, 1 / 3, -7.3], [0.0, 0.5, 1.0])
 def test_rewards_that_the_critic_expects_give_exactly_no_gradient(cls: type[Agent], reward: float, lam: float) -> None:
     """An actor-critic compares with its critic, not with other episodes."""
     agent = make_agent(cls, gae_lambda=lam)

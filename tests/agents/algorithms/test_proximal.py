@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from diagonal import diagonal
 from drawn import drawn
 from hypothesis import given
 from hypothesis import strategies as st
@@ -27,7 +28,7 @@ FAMILY = {
     "reinforce-plus-plus": (ReinforcePlusPlus, {}),
 }
 names = pytest.mark.parametrize("name", FAMILY)
-few = drawn(30)
+few = drawn(15)
 
 
 def proximal(name: str, epochs: int = 2, parts: int = 3, **kwargs: Any) -> Agent:
@@ -97,8 +98,7 @@ def test_passes_are_shuffled_anew() -> None:
     assert len(set(passes)) == 4
 
 
-@names
-@pytest.mark.parametrize("parts", [2, 5, 8])
+@diagonal("name, parts", list(FAMILY), [2, 5, 8])
 def test_the_gradients_of_all_parts_average_to_that_of_the_rollout(name: str, parts: int) -> None:
     agent = proximal(name, 1, parts)
     prepared = agent.prepare(random_episodes(agent.policy, groups=2, size=4))
@@ -108,8 +108,17 @@ def test_the_gradients_of_all_parts_average_to_that_of_the_rollout(name: str, pa
     assert_close(mean, whole, EXACT, "the mean over parts")
 
 
-@names
-@pytest.mark.parametrize(("epochs", "parts", "steps"), [(1, 1, 1), (3, 1, 3), (2, 3, 6), (2, 8, 16), (2, 50, 16)])
+SHAPES = [(1, 1, 1), (3, 1, 3), (2, 3, 6), (2, 8, 16), (2, 50, 16)]  # epochs, parts, steps
+
+
+@pytest.mark.parametrize(
+    ("epochs", "parts", "steps", "name"),
+    [  # in the fast tests one shape each, in turn, and for PPO the one that is special
+        pytest.param(*shape, name, marks=[] if k == (i - 1) % len(SHAPES) else [pytest.mark.slow])
+        for k, shape in enumerate(SHAPES)
+        for i, name in enumerate(FAMILY)
+    ],
+)
 def test_steps_are_passes_times_parts_and_no_more_parts_than_rows(
     name: str, epochs: int, parts: int, steps: int
 ) -> None:
@@ -239,7 +248,9 @@ def test_a_disagreement_on_the_first_step_stops_the_training(name: str) -> None:
 # Seeds.
 
 
-@names
+@diagonal(
+    "name", list(FAMILY), rare=("dr-grpo", "gspo", "cispo", "reinforce-plus-plus")
+)  # their parts are those of GRPO
 def test_the_seed_decides_the_parts_and_global_random_states_do_not(name: str) -> None:
     weights = []
     for attempt, seed in enumerate((0, 0, 1)):

@@ -1,0 +1,31 @@
+"""Agents with text and with control, of which the fast tests take one each and the slow ones the other."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+import pytest
+
+from agents import AGENTS
+
+
+def each_agent_once(text: Collection[str], rare: Collection[str] = ()) -> pytest.MarkDecorator:
+    """Parametrize a test with `name` and `kind`: fast is text for those named and control for the others.
+
+    Args:
+        text: names of the agents that are fast with text, because something of theirs is only there.
+        rare: names of those that are slow with both.
+    """
+    pairs = [(name, kind) for name in AGENTS for kind in ("control", "text")]
+    return pytest.mark.parametrize(
+        ("name", "kind"),
+        [
+            pytest.param(
+                name,
+                kind,
+                marks=[] if (name in text) == (kind == "text") and name not in rare else [pytest.mark.slow],
+                id=f"{name}-{kind}",
+            )
+            for name, kind in pairs
+        ],
+    )
