@@ -1,7 +1,9 @@
 """What is slow to import is imported by those who use it."""
 
+import os
 import subprocess
 import sys
+import traceback
 
 import pytest
 
@@ -20,6 +22,35 @@ assert not {"tokenizers", "peft", "rlenv"} & set(sys.modules)
 """
 
 
+FORKED = f"""
+import sys
+for name in [*sys.modules]:
+    if name.split(".")[0] in ("agents", "transformers", "tokenizers", "peft", "rlenv"):
+        del sys.modules[name]
+    elif name.startswith(("torch.distributed.tensor", "torch.distributed.fsdp")):
+        del sys.modules[name]
+{CHILD}
+"""
+
+
+def test_control_imports_nothing_of_language_models_again(tmp_path):
+    """In a fork that has forgotten all of this: what is imported anew is what our own modules import."""
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            sys.argv[1:] = [str(tmp_path / "saved")]
+            exec(FORKED, {})
+            status = 0
+        except BaseException:
+            (tmp_path / "error").write_text(traceback.format_exc())
+        finally:
+            os._exit(status)
+    _, status = os.waitpid(child, 0)
+    assert status == 0, (tmp_path / "error").read_text()
+
+
+@pytest.mark.slow
 def test_control_needs_nothing_of_language_models(tmp_path):
     done = subprocess.run(
         [sys.executable, "-c", CHILD, tmp_path / "saved"], capture_output=True, text=True, timeout=240

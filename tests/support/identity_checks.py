@@ -47,7 +47,7 @@ def check_acting_equals_training(policy: LanguageModelPolicy, envs: Any, toleran
 
 def check_plain_reference(policy: LanguageModelPolicy, envs: Any, tolerance: float) -> None:
     """Both = log_softmax(model(ids).logits / T), each episode read by itself, without cache or padding."""
-    rollout = collect(policy, envs)
+    rollout = collect(policy, envs, 12)
     plain = plain_log_probs(policy, rollout)
     with torch.no_grad():
         trained, _ = policy.evaluate_actions(rollout)

@@ -5,6 +5,7 @@ import sys
 
 import pytest
 import torch
+from agent_kinds import each_agent_once
 from diagonal import diagonal
 from gymnasium.envs.registration import registry
 from identity_checks import collect
@@ -399,7 +400,9 @@ NUMBERS = {"problems": [{"prompt": "12+34=", "answer": "46"}], "test_fraction": 
     [
         ({"verifier": "numeric"}, "stated", "strict"),
         ({"verifier": "numeric", "verifier_kwargs": {"strict": False}}, "last", "last"),
-        ({"verifier": "numeric", "verifier_kwargs": {"extract": "boxed"}}, "boxed", "boxed"),
+        pytest.param(
+            {"verifier": "numeric", "verifier_kwargs": {"extract": "boxed"}}, "boxed", "boxed", marks=pytest.mark.slow
+        ),
         (weighted({"numeric": 2}), "stated", "strict"),
         ({"verifier": "numeric", "extract": "last"}, "last", "strict"),
     ],
@@ -464,7 +467,7 @@ def test_the_settings_tried_are_those_of_every_agent():
     assert set(UNUSUAL) == set(AGENTS)
 
 
-@diagonal("name, kind", list(AGENTS), ["control", "text"])
+@each_agent_once(text=("ppo",))
 def test_every_agent_comes_back_and_goes_on_as_it_would_have(name, kind, tmp_path):
     """The environment starts anew, so the update that follows is on episodes given to both."""
     agent = trained(name, kind)

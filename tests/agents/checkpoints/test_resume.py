@@ -6,6 +6,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
+from agent_kinds import each_agent_once
 from diagonal import diagonal
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.logger import configure
@@ -27,7 +28,7 @@ SETTINGS = {
     "cispo": {"num_epochs": 2, "num_minibatches": 2},
 }
 ARITH = {"verifier": "arith", "verifier_kwargs": {"digits": 1}}
-UPDATES, BREAK = 3, 1
+UPDATES, BREAK = 2, 1
 
 
 def made(name, kind, **settings):
@@ -73,7 +74,7 @@ def everything(agent):
 LIKE_GRPO = ("dr-grpo", "gspo", "cispo")  # what they keep is what GRPO keeps
 
 
-@diagonal("name, kind", list(AGENTS), ["control", "text"], rare=LIKE_GRPO)
+@each_agent_once(text=("ppo",), rare=LIKE_GRPO)
 def test_a_break_changes_nothing(name, kind, tmp_path):
     whole = made(name, kind)
     wanted = run(whole, UPDATES)
@@ -98,12 +99,12 @@ def test_a_break_changes_nothing_for_normalized_observations_and_rewards(case, t
     settings = {**SMALL, **SETTINGS["ppo"], "kl_coef": 0.05, "normalize_rewards": True, "policy_kwargs": network}
     settings["env_kwargs"] = {"max_episode_steps": 50}
     whole, first = (AGENTS["ppo"]("MlpPolicy", env, **settings) for _ in range(2))
-    wanted = run(whole, 3)
-    begun = run(first, 1)
+    wanted = run(whole, UPDATES)
+    begun = run(first, BREAK)
     first.save(tmp_path / "agent")
     again = Agent.load(tmp_path / "agent", device="cpu")
     assert everything(again) == everything(first) and again.reward_scale.moments.count > 0
-    assert begun + run(again, 2) == wanted
+    assert begun + run(again, UPDATES - BREAK) == wanted
     assert everything(again) == everything(whole)
 
 
@@ -205,7 +206,9 @@ def test_an_update_after_a_rollout_that_was_ended_is_of_its_own_moment(tmp_path)
 
 def test_a_curriculum_continues(tmp_path):
     kwargs = {**ARITH, "verifier_kwargs": {"levels": 2}, "curriculum": 0.01}
-    make = lambda: Reinforce("tiny", "TextGen-v0", env_kwargs=kwargs, **{**SMALL, "episodes_per_update": 16})  # noqa: E731
+    make = lambda: Reinforce(
+        "tiny", "TextGen-v0", env_kwargs=kwargs, **{**SMALL, "episodes_per_update": 16, "num_envs": 16}
+    )  # noqa: E731
     whole, first = make(), make()
     for agent in (whole, first):  # a window of verdicts less those of two updates
         agent.env.reset(seed=1)
@@ -251,7 +254,7 @@ ENVS = {
 }
 
 
-@pytest.mark.parametrize("make", ENVS.values(), ids=ENVS)
+@diagonal("make", ENVS, rare=["processes of stable-baselines3"])  # a fast test of these follows
 def test_environments_of_ones_own_continue(make, tmp_path):
     agent = Reinforce("auto", make(), **{**SMALL, "num_envs": None})
     run(agent, 1)
@@ -373,7 +376,7 @@ def normalized_slots():
     return make_vec_env(make, 1, vec_env_cls=SubprocVecEnv, vec_env_kwargs={"start_method": "fork"})
 
 
-@pytest.mark.parametrize("make", [text_slots, normalized_slots])
+@pytest.mark.parametrize("make", [pytest.param(text_slots, marks=pytest.mark.slow), normalized_slots])
 def test_what_other_processes_hold_is_not_lost_silently(make, tmp_path):
     agent = Reinforce("auto", make(), **{**SMALL, "num_envs": None})
     run(agent, 1)

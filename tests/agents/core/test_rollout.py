@@ -215,7 +215,7 @@ def parts_of(rollout: Rollout, *limits: Any) -> list[list[int]]:
 limit = st.none() | st.integers(1, 12)
 
 
-@drawn(100)
+@drawn(40)
 @given(st.lists(st.integers(0, 9), min_size=1, max_size=12), limit, limit)
 def test_parts_are_all_rows_in_order_within_their_limits_and_none_could_be_longer(
     costs: list[int], rows: int | None, budget: int | None

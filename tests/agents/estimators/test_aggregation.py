@@ -14,7 +14,7 @@ from tabular import make_agent, random_episodes
 
 from agents.estimators.aggregation import constant_length, sequence_mean, sequence_sum, token_mean
 
-few = drawn(40)
+few = drawn(20)
 FUNCTIONS = (sequence_sum, sequence_mean, token_mean, partial(constant_length, length=7))
 MASK = torch.tensor([[True, True, True], [True, False, False], [False, False, False], [True, True, False]])
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from agents.core.rollout import Rollout
 from agents.estimators.baselines import BASELINES, RunningMean, batch_mean, group_mean, leave_one_out, none, value
 
-few = drawn(40)
+few = drawn(20)
 
 RETURNS = torch.tensor([[1.0, 3.0], [5.0, 5.0], [0.0, 1.0], [9.0, 7.0], [4.0, 2.0]], dtype=torch.float64)
 GROUPS = [8, 3, 8, 3, 8]

@@ -20,7 +20,7 @@ from agents.estimators.losses import (
     weighted_log_prob,
 )
 
-few = drawn(40)
+few = drawn(20)
 Clip = tuple[float, float, float | None]
 ranges = st.sampled_from([(0.2, 0.2, None), (0.2, 0.28, 3.0), (0.5, 0.1, 1.2), (0.01, 0.9, None)])
 

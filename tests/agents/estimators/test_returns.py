@@ -24,7 +24,7 @@ NAN = torch.nan
 REWARDS = torch.tensor([[1.0, 2.0, 4.0], [8.0, -2.0, NAN], [3.0, NAN, NAN], [NAN, NAN, NAN]])
 MASK = torch.tensor([[True, True, True], [True, True, False], [True, False, False], [False, False, False]])
 
-few = drawn(40)
+few = drawn(20)
 episode = st.lists(st.integers(-8, 8), min_size=0, max_size=6)
 rollouts = st.lists(episode, min_size=1, max_size=5)
 

@@ -15,7 +15,7 @@ from agents.core.rollout import ERROR
 from agents.estimators.scaling import group_std, standardize_groups, whiten
 
 NAN = torch.nan
-few = drawn(40)
+few = drawn(20)
 sizes = st.lists(st.integers(1, 4), min_size=1, max_size=4)
 numbers = st.floats(-1e6, 1e6, width=32)
 

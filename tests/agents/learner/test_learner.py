@@ -8,6 +8,7 @@ from typing import Any
 import gymnasium as gym
 import pytest
 import torch
+from diagonal import diagonal
 from identity_checks import EXACT, ROUNDING, assert_close, collect
 from tabular import make_agent, random_episodes
 from time_limits import CutOff, endless_envs
@@ -55,8 +56,7 @@ def check_last_targets(prepared: Rollout, gamma: float, tolerance: float) -> Non
     assert_close(targets[over], rewards[over], tolerance, "targets of episodes that are over")
 
 
-@critics
-@pytest.mark.parametrize("critic", ["head", "separate"])
+@diagonal("cls, critic", [A2C, PPO], ["head", "separate"])
 def test_final_values_of_text_are_the_critics_of_prompt_and_completion(cls: type[Agent], critic: str) -> None:
     envs = CutOff(text_envs(4))
     settings = {"policy_kwargs": {"dtype": "float64", "critic": critic}, "gamma": GAMMA}
@@ -171,7 +171,7 @@ def test_the_same_world_is_worth_less_where_it_ends(cls: type[Agent]) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:one update changed the policy")  # every action is worth the same
-@critics
+@pytest.mark.parametrize("cls", [A2C, pytest.param(PPO, marks=pytest.mark.slow)])
 def test_the_critic_learns_what_an_endless_world_is_worth(cls: type[Agent]) -> None:
     """Were the time limit taken for the end, no state would be worth more than 3.5."""
     envs = endless_envs()

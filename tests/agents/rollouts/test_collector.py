@@ -187,7 +187,7 @@ def test_slots_restart_when_a_share_of_them_waits(
     assert np.flatnonzero(record.to_restart(share)).tolist() == wanted
 
 
-@drawn(100)
+@drawn(40)
 @given(st.lists(st.booleans(), min_size=1, max_size=20), st.integers(-5, 30), st.sampled_from([1 / 8, 1 / 3, 1, 2]))
 def test_only_waiting_slots_restart_and_never_do_all_wait_for_ever(
     playing: list[bool], remaining: int, share: float
@@ -248,7 +248,7 @@ def test_slots_whose_environment_lets_them_wait_restart_several_at_a_time() -> N
     assert waits > 0
 
 
-@pytest.mark.parametrize("slots", [8, 3])
+@pytest.mark.parametrize("slots", [8, pytest.param(3, marks=pytest.mark.slow)])
 def test_a_share_of_few_slots_is_one_of_them(slots: int) -> None:
     _, steps = play(text_envs(slots), 30)
     started = slots
@@ -296,7 +296,7 @@ def test_a_device_is_asked_for_ends_only_where_the_infos_say_that_there_are_some
     monkeypatch.setattr(collector, "to_host", count)
     for told in (True, False):
         asked.append(0)
-        rollout, steps = play(text_envs(4, autoreset_mode=mode), 20, ends_are_in_infos=told)
+        rollout, steps = play(text_envs(4, autoreset_mode=mode), 8, ends_are_in_infos=told)
         rollouts.append(rollout)
         assert asked[-1] == (sum(bool(ended) for *_, ended in steps) if told else len(steps))
     assert asked[0] < asked[1]

@@ -308,7 +308,7 @@ def test_a_learning_rate_that_destroys_the_policy_is_warned_of_once(name, rate):
 @pytest.mark.parametrize("name", FAR)
 def test_default_learning_rates_are_not_warned_of(name):
     agent = FAR[name](device="cpu")
-    agent.learn(total_episodes=4 * agent.episodes_per_update)
+    agent.learn(total_episodes=2 * agent.episodes_per_update)
 
 
 def small_agent(kind):
@@ -328,7 +328,7 @@ def test_acting_and_training_that_disagree_stop_the_training():
 
 
 def test_equal_rewards_in_every_group_give_exactly_zero_gradient():
-    envs = text_envs(4, reward=lambda prompts, completions: [0.1] * len(prompts), group_size=4)
+    envs = text_envs(16, reward=lambda prompts, completions: [0.1] * len(prompts), group_size=4)
     policy = tiny_policy("gpt2", envs, dtype="float32")
     agent = ReinforceBaseline(policy, envs, episodes_per_update=16, device="cpu")
     before = [p.clone() for p in policy.parameters()]
@@ -382,12 +382,11 @@ def test_every_action_space_trains(space, baseline):
 
 def test_continuous_actions_move_to_the_target():
     envs = gym.vector.SyncVectorEnv([lambda: OneStep(ACTIONS["box"])] * 8)
-    agent = ReinforceBaseline(
-        "MlpPolicy", envs, baseline="batch-mean", episodes_per_update=32, learning_rate=0.01, device="cpu"
-    )
+    settings = {"episodes_per_update": 16, "learning_rate": 0.01, "lr_schedule": "constant", "device": "cpu"}
+    agent = ReinforceBaseline("MlpPolicy", envs, baseline="batch-mean", **settings)
     action = lambda: agent.predict(np.zeros(2, np.float32), deterministic=True)[0]  # noqa: E731
     before = np.abs(action() - 0.5).sum()
-    agent.learn(10_000)
+    agent.learn(3_000)
     assert np.abs(action() - 0.5).sum() < 0.7 * before
 
 
@@ -398,7 +397,7 @@ def test_every_anchor_trains_on_text_and_control(estimator, place):
         Reinforce("tiny", text_envs(4), episodes_per_update=4, **settings),
         Reinforce("MlpPolicy", "CartPole-v1", episodes_per_update=2, **settings),
     ):
-        agent.learn(60)
+        agent.learn(30)
         assert np.isfinite(agent.last_metrics["train/kl_ref"]) and agent.policy_optimizer.skipped == 0
 
 
@@ -410,7 +409,7 @@ def test_no_anchor_keeps_no_reference():
 
 
 def test_counters_count_what_was_trained():
-    envs = text_envs(4)
+    envs = text_envs(8)
     agent = Reinforce("tiny", envs, episodes_per_update=8, device="cpu")
     lengths = []
     update = agent.update

@@ -12,18 +12,19 @@ from agents import GRPO, PPO, RLOO, Agent, Reinforce, ReinforceBaseline
 from agents.rollouts.envs.make_envs import longest_episode
 
 CPU = {"device": "cpu"}
+SHORT = {"env_kwargs": {"max_episode_steps": 50}, **CPU}
 
 
 @pytest.mark.parametrize("cls", [PPO, Reinforce, RLOO])
 def test_a_small_budget_is_kept_nearly(cls):
-    """With 16 episodes of 200 steps per rollout, it took 3,200."""
-    agent = cls("MlpPolicy", "MountainCar-v0", **CPU).learn(1_000)
-    assert agent.num_timesteps <= 1_200 and agent.num_updates >= 3
+    """With 16 episodes of 50 steps per rollout, it took 800."""
+    agent = cls("MlpPolicy", "MountainCar-v0", **SHORT).learn(250)
+    assert agent.num_timesteps <= 300 and agent.num_updates >= 3
 
 
 def test_a_budget_of_two_episodes_takes_three():
-    agent = PPO("MlpPolicy", "MountainCarContinuous-v0", **CPU).learn(2_000)
-    assert agent.num_timesteps <= 3 * 999, "one episode more than fit; it took 15,222 steps"
+    agent = PPO("MlpPolicy", "MountainCarContinuous-v0", **SHORT).learn(101)
+    assert agent.num_timesteps <= 3 * 50, "one episode more than fit; it took eight times as many steps"
 
 
 @pytest.mark.parametrize(
@@ -87,19 +88,20 @@ def test_the_size_is_fixed_by_the_first_training_and_saved(tmp_path):
 
 
 def test_a_run_that_was_stopped_goes_on_bit_for_bit(tmp_path):
-    whole = PPO("MlpPolicy", "MountainCar-v0", **CPU).learn(1_000)
-    half = PPO("MlpPolicy", "MountainCar-v0", **CPU)
-    for _ in half.updates(1_000):
+    whole = PPO("MlpPolicy", "MountainCar-v0", **SHORT).learn(250)
+    half = PPO("MlpPolicy", "MountainCar-v0", **SHORT)
+    for _ in half.updates(250):
         break
     half.save(tmp_path / "half")
     again = Agent.load(tmp_path / "half")
-    again.learn(1_000 - again.num_timesteps, reset_num_timesteps=False)
+    again.learn(250 - again.num_timesteps, reset_num_timesteps=False)
     assert again.num_updates == whole.num_updates > 1
     for name, weight in whole.policy.state_dict().items():
         assert torch.equal(weight, again.policy.state_dict()[name]), name
 
 
-@pytest.mark.parametrize("total", [300, 2_500])
+@pytest.mark.parametrize("total", [60, 500])
 def test_the_bound_of_the_docstring_holds(total):
-    agent = ReinforceBaseline("MlpPolicy", "CartPole-v1", seed=1, **CPU).learn(total)
-    assert total <= agent.num_timesteps < total + max(total / 2, 2 * 500)
+    agent = ReinforceBaseline("MlpPolicy", "CartPole-v1", seed=1, **SHORT | {"env_kwargs": {"max_episode_steps": 100}})
+    agent.learn(total)
+    assert total <= agent.num_timesteps < total + max(total / 2, 2 * 100)

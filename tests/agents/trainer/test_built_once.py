@@ -6,6 +6,7 @@ import multiprocessing
 import gymnasium as gym
 import pytest
 from counted import counted
+from diagonal import diagonal
 from gymnasium.vector import SyncVectorEnv
 from tiny_models import write_chat_model
 from transformers import AutoTokenizer
@@ -48,17 +49,14 @@ def problems(tmp_path):
     return {"verifier": "exact", "problems": str(file), "test_fraction": 0.0, "max_new_tokens": 4}
 
 
-@pytest.mark.parametrize("settings", [{}, {"num_envs": 2}, SMALL], ids=str)
-@pytest.mark.parametrize("policy", ["auto", "MlpPolicy"])
-@pytest.mark.parametrize("env", ["CartPole-v1", "Acrobot-v1"])
+@diagonal("env, policy, settings", ["CartPole-v1", "Acrobot-v1"], ["auto", "MlpPolicy"], [{}, {"num_envs": 2}, SMALL])
 def test_of_control(env, policy, settings, made):
     agent = PPO(policy, env, **settings)
     assert made == {"env": 1}
     assert agent.num_envs == settings.get("num_envs", settings.get("episodes_per_update", 16))
 
 
-@pytest.mark.parametrize("settings", [{}, {"num_envs": 2, **SMALL}], ids=str)
-@pytest.mark.parametrize("policy", ["auto", "tiny"])
+@diagonal("policy, settings", ["auto", "tiny"], [{}, {"num_envs": 2, **SMALL}])
 def test_of_text(policy, settings, made):
     agent = Reinforce(policy, TEXT, env_kwargs=ARITH, **{"device": "cpu", **settings})
     assert made == {"env": 1, "tokenizer": 1}

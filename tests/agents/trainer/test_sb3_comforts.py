@@ -25,7 +25,8 @@ SMALL = {"episodes_per_update": 4, "learning_rate": 1e-2, **CPU}
 
 
 def pole(cls=PPO, env="CartPole-v1", **settings):
-    return cls("MlpPolicy", env, **{**SMALL, **settings})
+    few = {"num_epochs": 2, "num_minibatches": 2}
+    return cls("MlpPolicy", env, **{**SMALL, **few, **settings})
 
 
 def same_weights(ours, theirs):

@@ -53,7 +53,7 @@ def test_evaluate_policy_of_stable_baselines3_works_unchanged(kind):
 
 
 def test_evaluate_policy_agrees_with_our_own_evaluation():
-    agent = make_agent("control").learn(300)
+    agent = make_agent("control").learn(1)
     figures, rollout = agent.evaluate(gym.make_vec("CartPole-v1", num_envs=8), 40, seed=0)
     env = make_env("control")
     env.reset(seed=1)
@@ -168,7 +168,7 @@ def test_predict_stays_inside_a_box():
 
 @diagonal("kind, suffix", KINDS, ["", ".zip"])
 def test_everything_saved_comes_back(kind, suffix, tmp_path):
-    agent = make_agent(kind, kl_coef=0.1).learn(60)
+    agent = make_agent(kind, kl_coef=0.1).learn(20)
     path = tmp_path / f"checkpoint{suffix}"
     agent.save(path)
     assert (tmp_path / "checkpoint" / "agent.json").is_file()
@@ -246,7 +246,17 @@ def test_continuing_without_an_environment_that_has_an_id_says_so(tmp_path):
     assert Reinforce.load(tmp_path / "a", env=gym.make("CartPole-v1")).num_updates == 0
 
 
-@diagonal("kind, target", KINDS, ["agents.checkpoints.state.save_file", "json.dumps", "safetensors", "rename"])
+FAILING = ("agents.checkpoints.state.save_file", "json.dumps", "safetensors", "rename")
+
+
+@pytest.mark.parametrize(
+    ("kind", "target"),
+    [
+        pytest.param(kind, target, marks=[] if (kind == "text") == (target == "rename") else [pytest.mark.slow])
+        for kind in KINDS
+        for target in FAILING
+    ],
+)
 def test_a_save_that_fails_half_way_leaves_the_old_checkpoint(kind, target, tmp_path, monkeypatch):
     agent = make_agent(kind).learn(20)
     agent.save(tmp_path / "a")
@@ -323,7 +333,7 @@ def test_what_could_not_be_saved_is_refused_before_training(setting, value, mess
 SWITCHES = dict.fromkeys(("merge_rows", "share_prefixes", "share_contexts", "pack_weights", "cuda_graphs"), False)
 
 
-@pytest.mark.parametrize("model", ["tiny", "object", "folder"])
+@pytest.mark.parametrize("model", [pytest.param("tiny", marks=pytest.mark.slow), "object", "folder"])
 def test_switches_and_the_kind_of_attention_come_back(model, tmp_path):
     envs, settings = text_envs(2), {**SWITCHES, "attention": "eager"}
     spec = tiny_model("llama") if model == "object" else "tiny"

@@ -1,11 +1,14 @@
 """What becomes of verdicts in training: late ones, missing ones, parts, levels, and a verifier that keeps failing."""
 
 import sys
+from dataclasses import replace
+from functools import cache
 
 import cloudpickle
 import gymnasium as gym
 import pytest
 import torch
+from diagonal import diagonal
 from gymnasium.vector import AutoresetMode
 from stable_baselines3.common.logger import Logger
 from tiny_models import tiny_model
@@ -66,7 +69,7 @@ def same(a, b):
         assert torch.equal(a.extras[name].nan_to_num(-1), b.extras[name].nan_to_num(-1)), name
 
 
-@pytest.mark.parametrize("verifier", [Arith(digits=1), Graded()])
+@pytest.mark.parametrize("verifier", [pytest.param(Arith(digits=1), marks=pytest.mark.slow), Graded()])
 def test_verdicts_that_come_late_from_worker_processes_are_those_that_come_at_once(verifier):
     at_once, _ = collected(verifier=verifier)
     late, _ = collected(verifier=verifier, verifier_workers=2, late_verdicts=True)
@@ -142,8 +145,7 @@ class Interrupt(gym.Wrapper):
 CUTS = {"gymnasium": lambda env: gym.wrappers.TimeLimit(env, 2), "a wrapper": Interrupt}
 
 
-@pytest.mark.parametrize("mode", AutoresetMode)
-@pytest.mark.parametrize("cut", CUTS)
+@diagonal("cut, mode", list(CUTS), list(AutoresetMode))
 def test_an_episode_cut_off_before_it_was_judged_is_refused_and_not_worth_0(cut, mode):
     make = lambda: CUTS[cut](gym.make("TextGen-v0", verifier=Arith(digits=1)))  # noqa: E731
     envs = gym.vector.SyncVectorEnv([make] * 2, autoreset_mode=mode)
@@ -257,10 +259,16 @@ def test_an_exception_is_an_exception_for_plain_users_of_the_environment():
         env.step([1, 1])
 
 
+@cache
+def judged(episodes):
+    return collected(episodes, verifier=Arith(digits=1))[0]
+
+
 def failing(episodes, timeouts, errors):
-    rollout, _ = collected(episodes, verifier=Arith(digits=1))
-    rollout.status[:timeouts], rollout.status[episodes - errors :] = TIMEOUT, ERROR
-    return rollout
+    rollout = judged(episodes)
+    status = rollout.status.clone()
+    status[:timeouts], status[episodes - errors :] = TIMEOUT, ERROR
+    return replace(rollout, status=status)
 
 
 def statuses(*args):

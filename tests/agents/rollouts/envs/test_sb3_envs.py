@@ -153,8 +153,8 @@ def greedy_episodes(agent: Any, env: Any) -> set[tuple[int, ...]]:
             seen.add(tuple(final["tokens"][: int(final["length"])].tolist()))
             assert info["verdict_status"] == "ok" and not info["TimeLimit.truncated"]
 
-    rewards, _ = evaluate_policy(agent, env, 24, callback=note, return_episode_rewards=True, warn=False)
-    assert len(rewards) == 24 and min(rewards) > 0
+    rewards, _ = evaluate_policy(agent, env, 16, callback=note, return_episode_rewards=True, warn=False)
+    assert len(rewards) == 16 and min(rewards) > 0
     return seen
 
 
