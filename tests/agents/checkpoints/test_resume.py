@@ -206,9 +206,8 @@ def test_an_update_after_a_rollout_that_was_ended_is_of_its_own_moment(tmp_path)
 
 def test_a_curriculum_continues(tmp_path):
     kwargs = {**ARITH, "verifier_kwargs": {"levels": 2}, "curriculum": 0.01}
-    make = lambda: Reinforce(
-        "tiny", "TextGen-v0", env_kwargs=kwargs, **{**SMALL, "episodes_per_update": 16, "num_envs": 16}
-    )  # noqa: E731
+    settings = {**SMALL, "episodes_per_update": 16, "num_envs": 16}
+    make = lambda: Reinforce("tiny", "TextGen-v0", env_kwargs=kwargs, **settings)  # noqa: E731
     whole, first = make(), make()
     for agent in (whole, first):  # a window of verdicts less those of two updates
         agent.env.reset(seed=1)
