@@ -343,7 +343,7 @@ def test_every_group_of_every_rollout_is_complete(mode, slots):
     """Also of later rollouts, whatever was started and not used at the end of the one before."""
     envs = text_envs(slots, group_size=4, autoreset_mode=mode)
     policy, collector = tiny_policy("gpt2", envs), Collector(envs, CPU)
-    for _ in range(2):
+    for _ in range(3):
         rollout = collector.collect(policy, 8, torch.Generator().manual_seed(0))
         assert_groups_share_their_prompt(rollout, 4)
 
