@@ -15,6 +15,10 @@ def slow(*values):
     return pytest.param(*values, marks=pytest.mark.slow)
 
 
+def short_envs(slots, **kwargs):
+    return text_envs(slots, max_new_tokens=6, **kwargs)
+
+
 def make_envs(device, slots=32, **kwargs):
     return gym.make_vec("TextGen-v0", num_envs=slots, verifier="arith", device=device, **kwargs)
 
@@ -48,7 +52,7 @@ def test_acting_equals_training(dtype):
 def test_a_captured_step_chooses_as_an_eager_one(kind, deterministic):
     rollouts = []
     for cuda_graphs in (True, False):
-        envs = text_envs(8, group_size=4, device="cuda")
+        envs = short_envs(8, group_size=4, device="cuda")
         spaces = (envs.single_observation_space, envs.single_action_space)
         policy = LanguageModelPolicy(*spaces, tiny_model(kind), dtype="float64", cuda_graphs=cuda_graphs).cuda()
         collector = Collector(envs, torch.device("cuda"))
@@ -65,7 +69,7 @@ def test_a_captured_step_chooses_as_an_eager_one(kind, deterministic):
 @pytest.mark.slow
 @pytest.mark.parametrize(("dtype", "tolerance"), [("float32", 1e-4), ("bfloat16", 0.5)])
 def test_captured_steps_follow_an_adapter(dtype, tolerance):
-    envs = text_envs(8, group_size=4, device="cuda")
+    envs = short_envs(8, group_size=4, device="cuda")
     spaces = (envs.single_observation_space, envs.single_action_space)
     policy = LanguageModelPolicy(*spaces, tiny_model("llama"), dtype=dtype, lora_rank=4).cuda()
     generator = torch.Generator("cuda").manual_seed(0)
@@ -136,7 +140,7 @@ def test_an_agent_learns_and_its_checkpoint_moves_to_the_cpu(tmp_path):
 @pytest.mark.parametrize("name", [name if name == "grpo" else slow(name) for name in AGENTS])
 def test_every_agent_trains_on_the_device_with_finite_figures(name):
     settings = {"ent_coef": 0.01, "kl_coef": 0.01, "episodes_per_update": 16, "device": "cuda"}
-    agent = AGENTS[name](tiny_model("llama"), text_envs(8, group_size=4, device="cuda"), **settings)
+    agent = AGENTS[name](tiny_model("llama"), short_envs(8, group_size=4, device="cuda"), **settings)
     before = [parameter.detach().clone() for parameter in agent.policy.actor_parameters()]
     agent.learn(total_episodes=32)
     assert all(torch.isfinite(torch.tensor(list(agent.last_metrics.values()))))
@@ -173,7 +177,7 @@ def test_control_trains_on_the_device():
 
 
 def test_a_policy_moves_to_the_cpu_and_back():
-    envs = {device: text_envs(8, group_size=4, device=device) for device in ("cuda", "cpu")}
+    envs = {device: short_envs(8, group_size=4, device=device) for device in ("cuda", "cpu")}
     spaces = (envs["cpu"].single_observation_space, envs["cpu"].single_action_space)
     policy = LanguageModelPolicy(*spaces, tiny_model("llama"), dtype="float64")
     rollouts = []
@@ -192,7 +196,7 @@ def test_a_policy_moves_to_the_cpu_and_back():
 def test_a_second_evaluation_captures_nothing(deterministic, monkeypatch):
     captures, capture = [], torch.cuda.graph
     monkeypatch.setattr(torch.cuda, "graph", lambda *args, **kwargs: captures.append(1) or capture(*args, **kwargs))
-    agent = PPO(tiny_model("llama"), text_envs(4, device="cuda"), episodes_per_update=4, device="cuda")
+    agent = PPO(tiny_model("llama"), short_envs(4, device="cuda"), episodes_per_update=4, device="cuda")
     played = []
     for seed in (0, 1, 1):
         played.append(agent.evaluate(agent.env, 8, deterministic, seed)[1].actions)
@@ -203,7 +207,7 @@ def test_a_second_evaluation_captures_nothing(deterministic, monkeypatch):
 
 @pytest.mark.parametrize("starts", ["cpu", "cuda"])
 def test_single_predictions_and_starts_on_either_device(starts):
-    agent = PPO(tiny_model("llama"), text_envs(4, device="cuda"), episodes_per_update=4, device="cuda")
+    agent = PPO(tiny_model("llama"), short_envs(4, device="cuda"), episodes_per_update=4, device="cuda")
     obs, _ = agent.env.reset(seed=0)
     actions, state = agent.predict(obs, deterministic=True)
     begun = torch.ones(4, dtype=torch.bool, device=starts)

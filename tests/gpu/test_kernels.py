@@ -39,7 +39,7 @@ def attended(monkeypatch):
 
 @pytest.mark.parametrize(("kind", "graphs"), [("llama", True), pytest.param("gpt2", False, marks=pytest.mark.slow)])
 def test_no_attention_is_computed_by_cudnn_and_others_keep_it(kind, graphs, attended):
-    envs = text_envs(8, group_size=4, device="cuda")
+    envs = text_envs(8, group_size=4, max_new_tokens=6, device="cuda")
     policy = policy_on(envs, kind, activation_checkpointing=True, cuda_graphs=graphs)
     attended.clear()
     rollout = collected(policy, envs)
@@ -65,7 +65,7 @@ def test_the_switch_is_put_back_as_it_was(allowed):
 
 
 def test_a_captured_step_chooses_in_parts_what_it_chooses_at_once(monkeypatch):
-    envs, parts, choose = text_envs(8, group_size=4, device="cuda"), [], sampling.choose
+    envs, parts, choose = text_envs(8, group_size=4, max_new_tokens=6, device="cuda"), [], sampling.choose
     policy = policy_on(envs)
     monkeypatch.setitem(sampling.CACHED, "cuda", 3 * policy.vocab_size)
     monkeypatch.setattr(sampling, "choose", lambda law, *args: parts.append(len(law)) or choose(law, *args))
@@ -104,7 +104,7 @@ def test_masks_are_added_and_made_once_per_step(monkeypatch):
 
 
 def test_projections_are_one_product_that_follows_the_optimizer():
-    envs = text_envs(8, group_size=4, device="cuda")
+    envs = text_envs(8, group_size=4, max_new_tokens=6, device="cuda")
     policy = policy_on(envs)
     rollout = collected(policy, envs)
     assert all(isinstance(part, Joined) for layer in policy._step.layers for part in (layer.qkv, layer.gate_up))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
-import os
+import sys
 import traceback
 from collections.abc import Callable
 from datetime import timedelta
@@ -14,16 +14,8 @@ from typing import Any
 import cloudpickle
 
 SECONDS = 120  # for one task of all processes
-# One process imports these and forks the others, which takes seconds less than an import in each.
-multiprocessing.set_forkserver_preload(
-    [
-        "transformers.models.llama.modeling_llama",
-        "_rlenv_scripts.evaluation.answers",
-        "agents.policies.language.policy",
-        "rlenv.envs.vector",
-        "verifiers.builtin",
-    ]
-)
+# Forked from the tests, which have imported everything, they start at once; an import takes seconds.
+START = "fork" if sys.platform == "linux" else "spawn"
 
 
 class Ranks:
@@ -36,8 +28,7 @@ class Ranks:
     """
 
     def __init__(self, size: int, folder: Path, patience: float = SECONDS) -> None:
-        os.environ.setdefault("OMP_NUM_THREADS", "1")  # no threads in the process that forks
-        context = multiprocessing.get_context("forkserver")
+        context = multiprocessing.get_context(START)
         self.pipes: list[Connection] = []
         self.processes = []
         for rank in range(size):

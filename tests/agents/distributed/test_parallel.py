@@ -120,7 +120,7 @@ def test_an_evaluation_has_the_figures_of_one_process(two: Ranks) -> None:
 
 
 def cartpole() -> tuple[str, list[str], int]:
-    agent = AGENTS["ppo"]("MlpPolicy", "CartPole-v1", episodes_per_update=8, num_envs=4, seed=1)
+    agent = AGENTS["ppo"]("MlpPolicy", "CartPole-v1", episodes_per_update=8, num_envs=4, num_epochs=1, seed=1)
     firsts = [str(rollout.observations[:, 0].tolist()) for rollout, _ in agent.updates(total_episodes=16)]
     return weights_digest(agent.policy), firsts, agent.num_episodes
 
@@ -260,7 +260,7 @@ def climbed() -> tuple[list[list[str]], list[int | None], dict[str, Any]]:
     problems = [{"prompt": prompt, "level": 1 + (len(prompt) > 3)} for prompt in PROMPTS]
     verifier = FunctionVerifier(always_right, alphabet=ALPHABET)
     world = {"verifier": verifier, "problems": problems, "test_fraction": 0.0, "max_new_tokens": 1, "curriculum": 1.0}
-    agent = text_agent(env_kwargs=world, episodes_per_update=64, num_envs=32)
+    agent = text_agent(env_kwargs=world, episodes_per_update=64, num_envs=64)
     prompts, levels = [], []
     for rollout, _ in agent.updates(total_episodes=64 * 6):
         prompts.append(prompts_of(agent, rollout))

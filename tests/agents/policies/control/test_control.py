@@ -140,14 +140,15 @@ def test_the_statistics_stand_still_while_a_rollout_is_collected_and_trained_on(
     agent = PPO(
         "MlpPolicy", "Pendulum-v1", episodes_per_update=2, num_envs=2, num_epochs=2, device="cpu",
         policy_kwargs={"normalize_observations": True, "share_features_extractor": False},
+        env_kwargs={"max_episode_steps": 60},
     )  # fmt: skip
     *_, (rollout, metrics) = agent.updates(total_episodes=6)
     assert 0 < metrics["train/logp_gap_max"] < 1e-4
     own, critics = agent.policy.net.pi_features_extractor, agent.policy.net.vf_features_extractor
-    assert own is not critics and torch.equal(own.mean, critics.mean) and own.count == 6 * 200
+    assert own is not critics and torch.equal(own.mean, critics.mean) and own.count == 6 * 60
     reference = agent.policy.frozen_copy()
     agent.policy.observe(rollout)
-    assert own.count == 8 * 200 and reference.net.pi_features_extractor.count == 6 * 200
+    assert own.count == 8 * 60 and reference.net.pi_features_extractor.count == 6 * 60
 
 
 def test_evaluation_prediction_and_a_loaded_agent_use_the_same_statistics(tmp_path):
@@ -204,7 +205,8 @@ def test_the_statistics_are_of_what_the_network_sees_of_an_image(scaled, most):
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])
 def test_numbers_that_are_not_finite_do_not_stay_in_the_statistics(bad):
-    agent = Reinforce("MlpPolicy", "Pendulum-v1", policy_kwargs={"normalize_observations": True}, device="cpu")
+    settings = {"policy_kwargs": {"normalize_observations": True}, "env_kwargs": {"max_episode_steps": 40}}
+    agent = Reinforce("MlpPolicy", "Pendulum-v1", **settings, device="cpu")
     scale, policy = RewardScale(0.9), agent.policy
     extractor = policy.net.pi_features_extractor
     for _ in range(2):

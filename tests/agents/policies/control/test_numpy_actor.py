@@ -6,6 +6,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
+from diagonal import diagonal
 from gymnasium import spaces
 
 from agents import PPO, Collector, ControlPolicy, Reinforce, make_envs
@@ -36,8 +37,7 @@ def rollouts(env: str, in_numpy: bool, deterministic: bool, **kwargs):
     return made, generator.get_state(), policy
 
 
-@pytest.mark.parametrize("deterministic", [False, True])
-@pytest.mark.parametrize("env", WORLDS)
+@diagonal("env, deterministic", WORLDS, [False, True])
 def test_rollouts_are_those_of_the_plain_path(env, deterministic) -> None:
     fast, after, policy = rollouts(env, True, deterministic)
     plain, after_plain, _ = rollouts(env, False, deterministic)
@@ -120,7 +120,7 @@ def test_the_switch_is_kept_in_the_policys_folder(tmp_path) -> None:
     assert not ControlPolicy.load(tmp_path, policy.net.observation_space, policy.action_space).act_in_numpy
 
 
-@pytest.mark.parametrize("agent", [Reinforce, PPO])
+@pytest.mark.parametrize("agent", [Reinforce, pytest.param(PPO, marks=pytest.mark.slow)])
 def test_training_is_the_same_with_and_without(agent) -> None:
     curves = []
     for in_numpy in (True, False):

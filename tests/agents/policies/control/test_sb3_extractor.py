@@ -4,6 +4,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
+from diagonal import diagonal
 from gymnasium import spaces
 from stable_baselines3 import A2C, PPO
 from stable_baselines3.common.env_util import make_vec_env
@@ -60,8 +61,7 @@ def single():
     return make_vec_env("rlenv:TextGen-v0", n_envs=4, env_kwargs={**SUMS, "render_mode": None})
 
 
-@pytest.mark.parametrize("make", [native, single], ids=lambda make: make.__name__)
-@pytest.mark.parametrize("cls", [PPO, A2C])
+@diagonal("cls, make", [PPO, A2C], [native, single])
 def test_an_agent_of_stable_baselines3_trains_it_saves_and_loads(cls, make, tmp_path):
     env = make()
     kwargs = {"features_extractor_class": TokenExtractor, "features_extractor_kwargs": {"embedding_dim": 4}}

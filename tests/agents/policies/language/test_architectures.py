@@ -8,7 +8,8 @@ from tiny_models import text_envs
 
 NAMES = {each.name: each for each in ARCHITECTURES}
 SUPPORTED = [each.name for each in ARCHITECTURES if each.refused is None]
-FAST = ("Gemma 3 (text)", "Qwen3-MoE")  # `tests/agents/test_identities.py` has others
+FAST = ("Gemma 3 (text)",)  # `tests/agents/test_identities.py` has others; experts are compared below
+ALIKE = ("Jamba", "Falcon-H1", "Qwen3-Next")  # hybrids, refused for what Mamba and LFM2 are refused for
 
 
 @pytest.mark.parametrize(
@@ -22,7 +23,10 @@ def test_a_supported_architecture_passes_every_check(name):
             check(policy, envs)
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if name not in SUPPORTED])
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=pytest.mark.slow) if name in ALIKE else name for name in NAMES if name not in SUPPORTED],
+)
 def test_another_architecture_is_refused_by_the_name_of_its_type(name, tmp_path):
     refused = NAMES[name]
     model = refused.model()

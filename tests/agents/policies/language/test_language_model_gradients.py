@@ -77,16 +77,22 @@ def expected_gradient(agent, size):
     return -flat_gradient(agent.policy)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+LOSSES = [
+    (Reinforce, 1, 1.0, {}),
+    (ReinforceBaseline, 2, 1.0, {"baseline": "none"}),
+    (ReinforceBaseline, 2, 1.0, {"baseline": "leave-one-out"}),
+    (ReinforceBaseline, 2, 1.0, {"baseline": "leave-one-out", "returns": "episode"}),
+    (ReinforceBaseline, 3, 1.0, {"baseline": "leave-one-out"}),
+    (ReinforceBaseline, 2, 0.5, {"baseline": "group-mean"}),
+]
+
+
 @pytest.mark.parametrize(
-    ("cls", "size", "scale", "kwargs"),
+    ("kind", "cls", "size", "scale", "kwargs"),
     [
-        (Reinforce, 1, 1.0, {}),
-        (ReinforceBaseline, 2, 1.0, {"baseline": "none"}),
-        (ReinforceBaseline, 2, 1.0, {"baseline": "leave-one-out"}),
-        (ReinforceBaseline, 2, 1.0, {"baseline": "leave-one-out", "returns": "episode"}),
-        (ReinforceBaseline, 3, 1.0, {"baseline": "leave-one-out"}),
-        (ReinforceBaseline, 2, 0.5, {"baseline": "group-mean"}),
+        pytest.param(kind, *loss, marks=[] if (number + turn) % len(KINDS) == 0 else [pytest.mark.slow])
+        for number, kind in enumerate(KINDS)
+        for turn, loss in enumerate(LOSSES)
     ],
 )
 def test_the_expected_gradient_is_the_policy_gradient(kind, cls, size, scale, kwargs):

@@ -40,8 +40,8 @@ def test_padded_vocabularies_and_tied_heads_act_train_save_and_generate_alike(vo
     if tied:
         model.tie_weights()
     save(model.double(), tmp_path / "given")
-    envs = text_envs(8, group_size=4, max_new_tokens=6, tokenizer=str(tmp_path / "given"))
-    agent = RLOO(tmp_path / "given", envs, policy_kwargs={"dtype": "float64"}, group_size=4, **SMALL)
+    envs = text_envs(8, group_size=2, max_new_tokens=6, tokenizer=str(tmp_path / "given"))
+    agent = RLOO(tmp_path / "given", envs, policy_kwargs={"dtype": "float64"}, group_size=2, **SMALL)
     policy = agent.policy
     assert policy.vocab_size == 10
     assert (policy.model.lm_head.weight is policy.model.model.embed_tokens.weight) == tied
@@ -52,7 +52,7 @@ def test_padded_vocabularies_and_tied_heads_act_train_save_and_generate_alike(vo
         theirs = AutoModelForCausalLM.from_pretrained(tmp_path / "made" / "model", dtype="float64")
         assert theirs.config.vocab_size == vocab_size
         assert theirs.config.tie_word_embeddings == tied
-        episodes = greedy_episodes(policy, envs)
+        episodes = greedy_episodes(policy, envs, 16)
         for prompt, written in episodes.items():
             assert written == generated(theirs, list(prompt), 10, 6, envs.task.eos_token_id)
     assert len(episodes) > 4
@@ -80,7 +80,7 @@ def tokenizer_of(kind):
 def test_the_beginning_token_is_read_exactly_once_and_padding_does_not_matter(kind, tmp_path):
     save(tiny_model("llama", 11).double(), tmp_path, tokenizer_of(kind))
     tokenizer = AutoTokenizer.from_pretrained(tmp_path)
-    envs = text_envs(8, group_size=4, max_prompt_tokens=9, max_new_tokens=6, tokenizer=tokenizer)
+    envs = text_envs(8, group_size=2, max_prompt_tokens=9, max_new_tokens=6, tokenizer=tokenizer)
     obs, _ = envs.reset(seed=0)
     for tokens, length in zip(obs["tokens"], obs["length"], strict=True):
         prompt = tokens[:length].tolist()
@@ -89,7 +89,7 @@ def test_the_beginning_token_is_read_exactly_once_and_padding_does_not_matter(ki
     policy = policy_of(AutoModelForCausalLM.from_pretrained(tmp_path, dtype="float64"), envs)
     with InDouble():
         check_plain_reference(policy, envs, 1e-10)
-        for prompt, written in greedy_episodes(policy, envs).items():
+        for prompt, written in greedy_episodes(policy, envs, 16).items():
             assert written == generated(policy.model, list(prompt), 11, 6, tokenizer.eos_token_id)
 
 

@@ -50,17 +50,22 @@ def one_line(error):
     return str(error.value)
 
 
-def models_of(folder):
-    """Return the ways to name a model that comes with a tokenizer."""
+def policy_on(folder):
     envs = make_envs(ENV, 1, {**TEXTS, "tokenizer": CHATML})
-    policy = LanguageModelPolicy(envs.single_observation_space, envs.single_action_space, folder)
-    made = AutoModelForCausalLM.from_pretrained(folder)
-    return {"text": str(folder), "path": folder, "object": made, "policy": policy}
+    return LanguageModelPolicy(envs.single_observation_space, envs.single_action_space, folder)
 
 
-@pytest.mark.parametrize("kind", ["text", "path", "object", "policy"])
+NAMED = {  # the ways to name a model that comes with a tokenizer
+    "text": str,
+    "path": lambda folder: folder,
+    "object": AutoModelForCausalLM.from_pretrained,
+    "policy": policy_on,
+}
+
+
+@pytest.mark.parametrize("kind", NAMED)
 def test_a_model_brings_its_tokenizer(folder, kind):
-    agent = GRPO(models_of(folder)[kind], ENV, env_kwargs=TEXTS, **SMALL)
+    agent = GRPO(NAMED[kind](folder), ENV, env_kwargs=TEXTS, **SMALL)
     assert agent.env.unwrapped.task.tokenizer.get_vocab() == CHATML.get_vocab()
     assert agent.origin["env_kwargs"]["tokenizer"] == str(folder)
     assert (

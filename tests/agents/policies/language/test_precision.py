@@ -97,7 +97,7 @@ def test_copies_of_other_weights_are_refused():
 
 
 def test_the_gap_between_acting_and_training_is_logged_and_small():
-    envs = text_envs(8, group_size=4)
+    envs = text_envs(16, group_size=4, max_new_tokens=6)
     agent = RLOO(half_policy(envs), envs, episodes_per_update=16, learning_rate=1e-3, device="cpu")
     log = [metrics for _, metrics in agent.updates(total_episodes=64)]
     assert len(log) == 4 and all(0 < metrics["train/logp_gap_max"] < 0.3 for metrics in log)
@@ -134,13 +134,13 @@ def test_a_warm_start_in_bfloat16_follows_that_in_float32_and_continues():
     half = half_policy(envs)
     single, again = in_single(half), copy.deepcopy(half)
     demonstrations = [shown(half, envs) for _ in range(3)]
-    wanted = warm_start(single, demonstrations[0], 12, batch_size=8, learning_rate=1e-3)
-    made = warm_start(half, demonstrations[1], 12, batch_size=8, learning_rate=1e-3)
+    wanted = warm_start(single, demonstrations[0], 8, batch_size=8, learning_rate=1e-3)
+    made = warm_start(half, demonstrations[1], 8, batch_size=8, learning_rate=1e-3)
     assert wanted[-1] < wanted[0] - 0.1
     assert made == pytest.approx(wanted, abs=0.03)
-    loop = WarmStart(again, demonstrations[2], 12, 8, 1e-3)
+    loop = WarmStart(again, demonstrations[2], 8, 8, 1e-3)
     loop.run(lambda step, loss: step < 4)
-    rest = WarmStart(again, demonstrations[2], 12, 8, 1e-3)
+    rest = WarmStart(again, demonstrations[2], 8, 8, 1e-3)
     rest.load_state_dict(loop.state_dict())
     assert rest.run() == made
     assert all(torch.equal(p, q) for p, q in zip(again.parameters(), half.parameters(), strict=True))

@@ -1,12 +1,14 @@
 """The plan of memory: known sizes, and the same peaks as the real thing."""
 
 import gc
+from functools import cache
 
 import gymnasium as gym
 import pytest
 import torch
+from diagonal import diagonal
 from identity_checks import collect
-from tiny_models import tiny_model
+from tiny_models import MODELS, tiny_model
 from transformers import Gemma2Config
 
 import rlenv  # noqa: F401
@@ -30,25 +32,29 @@ def envs_of(slots=ROWS):
     return gym.make_vec("TextGen-v0", slots, verifier=verifier, problems=prompts, test_fraction=0.0, **lengths)
 
 
+@cache
 def config_of(name):
     return tiny_model(name, VOCABULARY).config
+
+
+@pytest.fixture(scope="module")
+def llama_plan():
+    """Return plans of runs with a reference, several of which several tests look at."""
+    return cache(lambda **settings: memory.plan(config_of("llama"), work(reference=True, **settings)))
 
 
 def work(**settings):
     return Workload(VOCABULARY, PROMPT, COMPLETION, **{"episodes": ROWS, "slots": ROWS, **settings})
 
 
-@pytest.mark.parametrize(
-    "settings",
-    [
-        {},
-        {"activation_checkpointing": True},
-        pytest.param({"dtype": "bfloat16"}, marks=pytest.mark.slow),
-        pytest.param({"critic": "separate", "entropy": True}, marks=pytest.mark.slow),
-    ],
-    ids=str,
-)
-@models
+SETTINGS = [
+    *({}, {"activation_checkpointing": True}),
+    *({"dtype": "bfloat16"}, {"critic": "separate", "entropy": True}),
+]
+RARE = ["mistral", *map(str, SETTINGS[2:])]
+
+
+@diagonal("name, settings", MODELS, SETTINGS, rare=RARE)
 def test_a_training_pass_takes_what_is_planned(name, settings):
     envs = envs_of()
     options = {key: value for key, value in settings.items() if key != "entropy"}
@@ -80,11 +86,10 @@ def test_acting_takes_what_is_planned(name):
     assert planned.peak <= meter.peak < 1.35 * planned.peak, "the environment's tensors are small, but not here"
 
 
-def test_weights_optimizer_and_reference_have_their_known_sizes():
+def test_weights_optimizer_and_reference_have_their_known_sizes(llama_plan):
     model = tiny_model("llama", VOCABULARY)
     count = sum(parameter.numel() for parameter in model.parameters())
-    single = memory.plan(model.config, work(reference=True))
-    half = memory.plan(model.config, work(reference=True, dtype="bfloat16"))
+    single, half = llama_plan(), llama_plan(dtype="bfloat16")
     assert single.parameters == half.parameters == count
     parts = ("weights", "gradients", "optimizer", "reference")
     assert [single.parts[name] / count for name in parts] == [4, 4, 8, 4]
@@ -94,15 +99,16 @@ def test_weights_optimizer_and_reference_have_their_known_sizes():
     assert set(single.phases) == {"acting", "training", "optimizer step"}
 
 
-def test_shards_are_a_part_of_what_is_held_and_acting_takes_the_whole_weights():
-    config, parts = config_of("llama"), ("weights", "gradients", "optimizer", "reference")
-    one, four = (memory.plan(config, work(shards=shards)) for shards in (1, 4))
+def test_shards_are_a_part_of_what_is_held_and_acting_takes_the_whole_weights(llama_plan):
+    parts = ("weights", "gradients", "optimizer", "reference")
+    one, four = llama_plan(), llama_plan(shards=4)
     saved = sum(one.parts[name] - four.parts[name] for name in parts)
     assert [four.parts[name] * 4 for name in parts] == [one.parts[name] for name in parts]
     assert one.phases["acting"] - four.phases["acting"] == saved - one.parts["weights"]
-    again = [memory.plan(config, work(shards=shards, micro_batch_size=4)).phases["training"] for shards in (1, 4)]
+    again = [llama_plan(shards=shards, micro_batch_size=4).phases["training"] for shards in (1, 4)]
     assert 0 < again[0] - again[1] < saved, "gathered layers take some of it"
-    adapted = [memory.plan(config, work(shards=s, lora_rank=2, reference=True)).parts["reference"] for s in (1, 4)]
+    lora = {"dtype": "bfloat16", "lora_rank": 2, "lora_targets": "q_proj"}
+    adapted = [llama_plan(**lora).parts["reference"], llama_plan(**lora, shards=4).parts["reference"]]
     assert adapted[0] == 0 < adapted[1], "a sharded reference has a base of its own"
 
 
@@ -162,10 +168,9 @@ def test_the_meter_counts_what_is_alive():
 
 
 @pytest.mark.parametrize("dtype", [pytest.param("float32", marks=pytest.mark.slow), "bfloat16"])
-def test_an_adapter_is_all_that_gradients_and_the_optimizer_are_planned_for(dtype):
-    config = config_of("llama")
-    whole = memory.plan(config, work(dtype=dtype, reference=True))
-    plan = memory.plan(config, work(dtype=dtype, reference=True, lora_rank=2, lora_targets="q_proj"))
+def test_an_adapter_is_all_that_gradients_and_the_optimizer_are_planned_for(dtype, llama_plan):
+    whole = llama_plan(dtype=dtype)
+    plan = llama_plan(dtype=dtype, lora_rank=2, lora_targets="q_proj")
     adapter = 2 * 2 * (16 + 16)  # two layers; A [2, 16] and B [16, 2]
     assert plan.parameters == whole.parameters + adapter
     assert plan.parts["gradients"] == 4 * adapter

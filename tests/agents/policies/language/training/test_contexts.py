@@ -83,13 +83,13 @@ batches = st.lists(episode, min_size=1, max_size=7).flatmap(
 )
 
 
-@drawn(150)
+@drawn(80)
 @given(batches, st.sampled_from(WIDTHS), st.sampled_from(FLAGS), st.integers(0, 3))
 def test_every_step_is_predicted_where_exactly_its_own_context_is_seen(episodes, width, chosen, columns):
     check(plan_reading(rollout_of(episodes, columns), *chosen, width), episodes)
 
 
-@drawn(150)
+@drawn(80)
 @given(batches, st.sampled_from(WIDTHS))
 def test_trees_hold_whether_or_not_they_are_less_work(episodes, width):
     """Rows of trees are made for every batch here, and every token of them is checked, not only where a step is."""
@@ -135,7 +135,7 @@ def test_a_group_of_long_prompts_is_read_as_one_row_that_holds_each_context_once
     check(reading, episodes)
 
 
-@drawn(100)
+@drawn(60)
 @given(batches)
 def test_in_one_row_of_trees_each_context_is_read_once(episodes):
     episodes = [([7] * 12 + prompt, done) for prompt, done in episodes] * 2 + [([7] * 12, [0]), ([7] * 12 + [8], [0])]
@@ -162,7 +162,7 @@ def test_merging_reads_equal_episodes_once():
     check(reading, EQUAL)
 
 
-@drawn(100)
+@drawn(60)
 @given(batches)
 def test_merging_alone_reads_a_row_for_every_distinct_chain_of_contexts(episodes):
     reading = plan_reading(rollout_of(episodes), True, False, 1000)
@@ -171,7 +171,7 @@ def test_merging_alone_reads_a_row_for_every_distinct_chain_of_contexts(episodes
     check(reading, episodes)
 
 
-@drawn(100)
+@drawn(60)
 @given(batches, st.sampled_from([(True, True), (False, True)]))
 def test_equal_steps_of_a_tree_are_one_edge(episodes, chosen):
     episodes = [([3] * 12 + prompt, done) for prompt, done in episodes] * 3 + [([3] * 13, [0]), ([3] * 12, [2])]
@@ -218,7 +218,7 @@ def test_trees_that_are_no_less_work_are_not_made():
     assert reading.visible is not None and reading.ids.shape == (1, 8)
 
 
-@drawn(150)
+@drawn(80)
 @given(batches, st.sampled_from(WIDTHS))
 def test_trees_never_cost_more_than_plain_rows(episodes, width):
     def cost(reading):

@@ -62,8 +62,13 @@ def test_every_node_sees_its_own_context_once(contexts):
         assert [context_of_node[n] for n in nodes[: len(context)]] == [context[: n + 1] for n in range(len(context))]
 
 
-@pytest.mark.parametrize("recompute", [False, True])
-@pytest.mark.parametrize(("cls", "critic"), [(GRPO, None), (PPO, "separate"), (PPO, "head")])
+ONCE = [(GRPO, None, False), (PPO, "separate", True), (PPO, "head", False)]
+
+
+@pytest.mark.parametrize(
+    ("cls", "critic", "recompute"),
+    [*ONCE, *(pytest.param(cls, critic, not recompute, marks=pytest.mark.slow) for cls, critic, recompute in ONCE)],
+)
 def test_gradient_is_the_same_as_that_of_plain_rows(cls, critic, recompute, always):
     envs = group_envs()
     policy = tiny_policy("llama", envs, temperature=1.3, critic=critic, activation_checkpointing=recompute)

@@ -3,7 +3,7 @@
 import pytest
 import torch
 from identity_checks import collect
-from tiny_models import MODELS, text_envs, tiny_policy
+from tiny_models import text_envs, tiny_policy
 
 from agents import RLOO
 from agents.policies.language.decoding.step import is_changed
@@ -23,7 +23,7 @@ def saved_bytes(policy, rollout):
     return sum(kept.values()), log_probs
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", ["gpt2", "llama", pytest.param("mistral", marks=pytest.mark.slow)])
 def test_less_is_kept_and_the_model_is_left_as_it_was(name):
     envs = text_envs(4)
     policy = tiny_policy(name, envs)
