@@ -92,13 +92,10 @@ def contexts_are_shared_on_a_gpu(patch):
     cuda.test_every_agent_trains_on_the_device_with_finite_figures, "grpo", error=RuntimeError, match="generator"
 )
 def a_generator_of_the_cpu_draws_for_the_device(patch):
-    made = learner.Learner.__init__
+    def seed_generators(self):
+        self.generator = self.order_generator = torch.Generator().manual_seed(0)
 
-    def init(self, *args, **kwargs):
-        made(self, *args, **kwargs)
-        self.generator = torch.Generator().manual_seed(0)
-
-    patch.setattr(learner.Learner, "__init__", init)
+    patch.setattr(learner.Learner, "seed_generators", seed_generators)
 
 
 @caught_by(*GRPO, error=RuntimeError, match="same device")
