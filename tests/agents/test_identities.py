@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from counting_env import CountingPolicy, counting_envs
-from diagonal import diagonal
+from diagonal import diagonal, slow
 from gymnasium.vector import AutoresetMode
 from gymnasium.wrappers.vector import RecordEpisodeStatistics
 from identity_checks import (
@@ -54,11 +54,6 @@ from verifiers.function import FunctionVerifier
 CPU = torch.device("cpu")
 MODES = list(AutoresetMode)
 TOLERANCE = {"float64": EXACT, "float32": ROUNDING}
-
-
-def slow(*values):
-    """Return a parameter that is left to the slow tests."""
-    return pytest.param(*values, marks=pytest.mark.slow)
 
 
 models = pytest.mark.parametrize("name", ["gpt2", "llama", slow("mistral")])

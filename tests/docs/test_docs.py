@@ -1,6 +1,5 @@
 """What docs/algorithms.md shows is true, and the pages of the labs are those of their results."""
 
-import importlib.util
 import json
 import re
 from pathlib import Path
@@ -9,6 +8,7 @@ import pytest
 import torch
 from _rlenv_scripts.main import main
 from click.testing import CliRunner
+from loaded import loaded
 
 from agents import AGENTS
 
@@ -58,10 +58,7 @@ def test_one_line_makes_it_known_to_the_commands(imitator, tmp_path):
 
 
 def test_the_pages_of_the_labs_are_those_of_their_results():
-    maker = Path(__file__).parents[2] / "docs" / "make_labs.py"
-    spec = importlib.util.spec_from_file_location("make_labs", maker)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    module = loaded("docs/make_labs.py")
     for path, text in module.pages().items():
         assert path.read_text(encoding="utf-8") == text, f"{path.name}: run python docs/make_labs.py --pages"
         assert "| held |" in text or "It **held**" in text, f"{path.name} has no place for its results"

@@ -1,6 +1,5 @@
 """The pages docs/env-*.md say what the environments are."""
 
-import importlib.util
 import math
 import re
 from pathlib import Path
@@ -8,6 +7,7 @@ from pathlib import Path
 import gymnasium as gym
 import numpy as np
 import pytest
+from loaded import loaded
 from PIL import Image
 
 import rlenv  # noqa: F401 (registers TextGen-v0)
@@ -15,21 +15,14 @@ import rlenv  # noqa: F401 (registers TextGen-v0)
 DOCS = Path(__file__).parents[2] / "docs"
 
 
-def load(name):
-    spec = importlib.util.spec_from_file_location(name, DOCS / f"{name}.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 def test_the_tables_are_those_of_the_environments():
-    for path, text in load("make_environments").pages().items():
+    for path, text in loaded("docs/make_environments.py").pages().items():
         assert path.read_text(encoding="utf-8") == text, f"{path.name}: run python docs/make_environments.py"
 
 
 def test_the_picture_of_textgen_is_what_it_draws():
     """Pixels are compared roughly: letters differ a little between versions of pillow."""
-    drawn = load("make_env_pictures").textgen().astype(int)
+    drawn = loaded("docs/make_env_pictures.py").textgen().astype(int)
     with Image.open(DOCS / "env" / "textgen.png") as kept:
         shown = np.asarray(kept.convert("RGB")).astype(int)
     assert shown.shape == drawn.shape

@@ -1,17 +1,15 @@
 """The tables of docs/models.md are those that its command writes where everything holds that the tests assert."""
 
-import importlib.util
 from pathlib import Path
 
 from architectures import ARCHITECTURES, CHECKS, run_checks
+from loaded import loaded
 
 ROOT = Path(__file__).parents[2]
 
 
 def test_the_page_of_the_models_is_what_its_command_writes():
-    spec = importlib.util.spec_from_file_location("make_models", ROOT / "docs" / "make_models.py")
-    command = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(command)
+    command = loaded("docs/make_models.py")
     held = dict.fromkeys(CHECKS, True)  # tests/agents/policies/language/test_architectures.py asserts it
     results = {each.name: held if each.refused is None else run_checks(each) for each in ARCHITECTURES}
     text = (ROOT / "docs" / "models.md").read_text(encoding="utf-8")

@@ -1,19 +1,16 @@
 """The notebook is that of its source, small, and runs: its cells in the fast tests, its kernel in the slow ones."""
 
-import importlib.util
 import json
 import os
 
 import pytest
+from loaded import loaded
 from pages import ROOT
 
 
 @pytest.fixture(scope="module")
 def maker():
-    spec = importlib.util.spec_from_file_location("make_notebook", ROOT / "docs" / "make_notebook.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return loaded("docs/make_notebook.py")
 
 
 def sources(book):

@@ -1,10 +1,10 @@
 """The tables of the pages about performance are those of benchmarks/results, whose rows are complete."""
 
-import importlib.util
 import json
 from pathlib import Path
 
 import pytest
+from loaded import loaded
 
 ROOT = Path(__file__).parents[2]
 RESULTS = sorted((ROOT / "benchmarks" / "results").glob("*.json"))
@@ -13,10 +13,7 @@ KEYS = {"name", "ratio", "ours", "peer", "unit", "pairs", "quality", "machine", 
 
 @pytest.fixture
 def maker():
-    spec = importlib.util.spec_from_file_location("make_performance", ROOT / "docs" / "make_performance.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return loaded("docs/make_performance.py")
 
 
 def test_the_tables_are_those_of_the_results(maker):

@@ -1,10 +1,10 @@
 """The tables of the pages about verifiers are those of the code; every verifier passes lint with the counts there."""
 
-import importlib.util
 import re
 from pathlib import Path
 
 import pytest
+from loaded import loaded
 
 from verifiers import list_verifiers, make_verifier
 from verifiers.lint.report import lint
@@ -14,14 +14,7 @@ PAGE = (ROOT / "docs" / "verifiers.md").read_text(encoding="utf-8")
 EXAMPLE = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)[0]
 
 
-def load_maker():
-    spec = importlib.util.spec_from_file_location("make_verifiers", ROOT / "docs" / "make_verifiers.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-MAKER = load_maker()
+MAKER = loaded("docs/make_verifiers.py")
 QUICK = {"arith", "length"}  # one that makes problems, one with a declared false accept
 
 

@@ -1,25 +1,19 @@
 """docs/wrappers.md says what becomes of TextGen-v0 in each of Gymnasium's wrappers, and that is so."""
 
-import importlib.util
 import re
-import sys
 from pathlib import Path
 
 import pytest
 from gymnasium import wrappers
 from gymnasium.wrappers import vector
+from loaded import loaded
 
 DOCS = Path(__file__).parents[2] / "docs"
 
 
 @pytest.fixture(scope="module")
 def maker():
-    spec = importlib.util.spec_from_file_location("make_wrappers", DOCS / "make_wrappers.py")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # dataclasses look there
-    spec.loader.exec_module(module)
-    yield module
-    del sys.modules[spec.name]
+    return loaded("docs/make_wrappers.py")
 
 
 def test_every_wrapper_of_gymnasium_is_tried(maker):

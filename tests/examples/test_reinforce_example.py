@@ -1,20 +1,17 @@
 """examples/reinforce.py: short, public names only, and it learns."""
 
-import importlib.util
 import math
 from pathlib import Path
 
 import pytest
+from loaded import loaded
 
 PATH = Path(__file__).parents[2] / "examples" / "reinforce.py"
 
 
 @pytest.fixture(scope="module")
 def example():
-    spec = importlib.util.spec_from_file_location("reinforce_example", PATH)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return loaded("examples/reinforce.py")
 
 
 def test_it_fits_on_two_screens():

@@ -1,11 +1,11 @@
 """The example of word problems: its answers are right, its splits share no numbers, and its reward reads them."""
 
-import importlib.util
 import re
 import sys
 from pathlib import Path
 
 import pytest
+from loaded import loaded
 
 from rlenv.problems.files import load_problems
 from verifiers import make_verifier
@@ -13,17 +13,10 @@ from verifiers import make_verifier
 FOLDER = Path(__file__).parents[2] / "examples" / "word_problems"
 
 
-def module(name):
-    spec = importlib.util.spec_from_file_location(name, FOLDER / f"{name}.py")
-    made = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(made)
-    return made
-
-
 @pytest.fixture
 def problems(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "argv", ["make_problems.py", str(tmp_path / "p.jsonl"), "--count", "300"])
-    module("make_problems").main()
+    loaded("examples/word_problems/make_problems.py").main()
     return load_problems(tmp_path / "p.jsonl")
 
 
@@ -47,7 +40,7 @@ def test_a_question_in_one_split_is_not_in_the_other_with_another_name(problems)
 
 def test_the_reward_reads_the_last_number_of_texts_and_of_messages():
     verifier = make_verifier(f"{FOLDER / 'rewards.py'}:correct")
-    correct = module("rewards").correct
+    correct = loaded("examples/word_problems/rewards.py").correct
     assert verifier.name == "correct"
     assert correct(["1+1=2 #### 2", "2", "#### 3", "#### 2 or 3", ""], answer=["1+1=2 #### 2"] * 5) == [1, 0, 0, 0, 0]
     assert correct([[{"role": "assistant", "content": "#### 2"}]], answer=["#### 2"]) == [1]

@@ -3,16 +3,12 @@
 import gymnasium as gym
 import pytest
 import torch
+from diagonal import slow
 from tiny_models import text_envs, tiny_model
 
 import rlenv  # noqa: F401
 from agents import AGENTS, PPO, Collector, ReinforceBaseline
 from agents.policies import LanguageModelPolicy
-
-
-def slow(*values):
-    """Return parameters that are left to the slow tests, and to those on a real device."""
-    return pytest.param(*values, marks=pytest.mark.slow)
 
 
 def short_envs(slots, **kwargs):

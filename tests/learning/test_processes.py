@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from inprocess import run
+from inprocess import result_of, run
 from jobs import Jobs
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600)]
@@ -32,8 +32,7 @@ def learned(jobs: Jobs, seed: int, *options: Any) -> dict[str, Any]:
     assert code == 0, errors
     result: dict[str, Any] = json.loads(out.strip().splitlines()[-1])
     again = run("evaluate", jobs.folder / "run", "--device", "cpu", "--seed", seed, "--json")
-    assert again.exit_code == 0, again.output
-    figures = json.loads(again.stdout.strip().splitlines()[-1])
+    figures = result_of(again)
     rounds = not result["env"].startswith("TextGen")
     for name in MEASURED:
         found, expected = result["eval"][name], figures[name]

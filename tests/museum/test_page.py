@@ -1,9 +1,9 @@
 """The pages of the museum are what their command writes, and every entry names a test that exists."""
 
-import importlib.util
 from pathlib import Path
 
 import pytest
+from loaded import loaded
 from museum import MADE_UP, OURS, Test, entries
 
 ROOT = Path(__file__).parents[2]
@@ -11,10 +11,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture(scope="module")
 def command():
-    spec = importlib.util.spec_from_file_location("make_museum", ROOT / "docs" / "make_museum.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return loaded("docs/make_museum.py")
 
 
 def test_the_pages_are_what_their_command_writes(command):

@@ -10,9 +10,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from _rlenv_scripts.main import main
-from click.testing import CliRunner
 from gymnasium.envs.registration import registry
+from inprocess import run as invoke
 
 from agents.core.files import MANIFEST, seal
 
@@ -30,10 +29,6 @@ Config, Model, Tokenizer = LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFas
 def shout(prompts, completions):
     return [1.0] * len(prompts)
 """
-
-
-def invoke(*arguments):
-    return CliRunner().invoke(main, [str(argument) for argument in arguments])
 
 
 @pytest.fixture(scope="module")

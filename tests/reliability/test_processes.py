@@ -6,11 +6,12 @@ import random
 import re
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from jobs import Jobs, finished, worker
+from processes import until
 
 import rlenv  # noqa: F401 (registers TextGen-v0)
 from agents import Agent
@@ -46,13 +47,6 @@ def test_a_resumed_run_of_two_processes_is_the_run_without_a_break(jobs: Jobs, t
     assert weights_of(tmp_path / "half") == weights_of(tmp_path / "straight")
 
 
-def until(condition: Callable[[], bool], seconds: float = 600) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("victim", [0, 1])
 def test_a_killed_process_ends_the_job_within_30_seconds_and_one_command_goes_on(
@@ -65,7 +59,7 @@ def test_a_killed_process_ends_the_job_within_30_seconds_and_one_command_goes_on
         job = jobs.start(*(["train", "--resume", "run", "--episodes", 10**6] if kill else begin))
         chosen = worker(job, victim)
         if kill == 0:
-            until((run / "checkpoint").exists)
+            until((run / "checkpoint").exists, 600)
         else:
             time.sleep(rng.uniform(2, 14))
         chosen.send_signal(signal.SIGKILL)
@@ -112,7 +106,7 @@ def test_a_comparison_is_shared_and_evaluations_are_equal(jobs: Jobs, tmp_path: 
 def test_torchrun_may_restart_the_processes_which_go_on_in_their_folder(jobs: Jobs, tmp_path: Path) -> None:
     run = tmp_path / "run"
     job = jobs.start(*SMALL, "--episodes", 400, "--save-every-updates", 2, "--log-dir", "run", restarts=1)
-    until((run / "checkpoint-000002").exists)
+    until((run / "checkpoint-000002").exists, 600)
     worker(job, 1).send_signal(signal.SIGKILL)
     code, _, errors = finished(job)
     assert code == 0, errors
@@ -125,7 +119,7 @@ def test_torchrun_may_restart_the_processes_which_go_on_in_their_folder(jobs: Jo
 def test_a_stopped_process_ends_the_job_within_30_seconds(jobs: Jobs, tmp_path: Path, victim: int) -> None:
     run = tmp_path / "run"
     job = jobs.start(*SMALL, "--episodes", 10**6, "--save-every-updates", 2, "--log-dir", "run")
-    until((run / "checkpoint-000002").exists)
+    until((run / "checkpoint-000002").exists, 600)
     worker(job, victim).send_signal(signal.SIGSTOP)
     stopped = time.monotonic()
     code, _, errors = finished(job)
@@ -143,7 +137,7 @@ def test_the_processes_end_within_30_seconds_of_a_killed_torchrun(jobs: Jobs, tm
     run = tmp_path / "run"
     job = jobs.start(*SMALL, "--episodes", 10**6, "--save-every-updates", 2, "--log-dir", "run")
     workers = [worker(job, rank) for rank in (0, 1)]
-    until((run / "checkpoint-000002").exists)
+    until((run / "checkpoint-000002").exists, 600)
     job.kill()
     killed = time.monotonic()
     _, _, errors = finished(job)  # reads until the last process has closed its streams

@@ -9,6 +9,11 @@ from typing import Any
 import pytest
 
 
+def slow(*values: Any) -> Any:
+    """Return a parameter that is left to the slow tests."""
+    return pytest.param(*values, marks=pytest.mark.slow)
+
+
 def diagonal(names: str, *axes: Collection[Any], rare: Collection[Any] = ()) -> pytest.MarkDecorator:
     """Parametrize a test with every combination, fast along the diagonal, where every value occurs, and slow elsewhere.
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from other_user import call
+from processes import eventually
 
 from verifiers.isolation.sandbox import run as sandbox
 from verifiers.isolation.sandbox.run import Limits, Outcome
@@ -78,14 +78,6 @@ def ancestors(pid: int) -> list[int]:
     while pid := int(status_of(pid)["PPid"]):
         found.append(pid)
     return found
-
-
-def eventually(condition: Callable[[], object]) -> bool:
-    """Wait until something holds, and return whether it does."""
-    deadline = time.monotonic() + 30
-    while not condition() and time.monotonic() < deadline:
-        time.sleep(0.05)
-    return bool(condition())
 
 
 @contextlib.contextmanager

@@ -10,9 +10,9 @@ def run(*args):
     return CliRunner().invoke(main, [str(arg) for arg in args])
 
 
-def result_of(outcome):
+def result_of(outcome, code=0):
     """Return what --json printed."""
-    assert outcome.exit_code == 0, outcome.output
+    assert outcome.exit_code == code, outcome.output
     return json.loads(outcome.stdout.strip().splitlines()[-1])
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import importlib.util
 import inspect
 import sys
 from collections.abc import Callable
@@ -14,6 +13,7 @@ from typing import Any, NamedTuple
 
 import pytest
 import torch
+from loaded import loaded
 
 TESTS = Path(__file__).parents[1]
 OURS, MADE_UP = "this project", "made up"
@@ -23,12 +23,7 @@ FAILED = (AssertionError, pytest.fail.Exception)  # the second: an error that wa
 @functools.cache
 def load(file: str) -> ModuleType:
     """Import a file by its path below tests/."""
-    name = "museum_" + file.removesuffix(".py").replace("/", "_")
-    spec = importlib.util.spec_from_file_location(name, TESTS / file)
-    assert spec is not None and spec.loader is not None
-    module = sys.modules[name] = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return loaded(f"tests/{file}")
 
 
 class Test:

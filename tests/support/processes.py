@@ -30,6 +30,11 @@ def open_descriptors():
     return {entry.name for entry in folder.iterdir()} if folder.exists() else set()
 
 
+def until(condition, seconds=60.0):
+    """Wait until a condition holds."""
+    assert eventually(condition, seconds), f"it does not hold after {seconds:.0f} s"
+
+
 def eventually(condition, seconds=60.0):
     """Wait until a condition holds, and tell whether it does."""
     deadline = time.monotonic() + seconds

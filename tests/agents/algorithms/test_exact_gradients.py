@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +11,7 @@ import pytest
 import torch
 from diagonal import diagonal
 from identity_checks import padded
+from loaded import loaded
 from tabular import (
     AT_EVERY_LENGTH,
     AT_EVERY_STEP,
@@ -429,9 +429,7 @@ PAGES = ("gradients.md", "gradients-critics.md", "gradients-estimators.md")
 
 def made() -> dict[str, list[list[str]]]:
     """Return the cells of the pages as the command makes them now."""
-    spec = importlib.util.spec_from_file_location("make_gradients", ROOT / "docs" / "make_gradients.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    module = loaded("docs/make_gradients.py")
     return {name: _cells(text) for name, text in module.pages().items()}
 
 

@@ -8,12 +8,14 @@ import sys
 from pathlib import Path
 
 import gymnasium
+import inprocess
 import pytest
 import torch.distributed as dist
 from _rlenv_scripts.compare.study import finished, hold
 from _rlenv_scripts.main import main
 from _rlenv_scripts.runs import processes
 from click.testing import CliRunner
+from inprocess import result_of
 
 from agents import AGENTS
 
@@ -47,12 +49,7 @@ POLE += ["--timesteps", "100", "--num-envs", "1", "--eval-episodes", "1", "--log
 
 
 def compare(*args):
-    return CliRunner().invoke(main, ["compare", *(str(arg) for arg in args)])
-
-
-def report_of(outcome, code=0):
-    assert outcome.exit_code == code, outcome.output
-    return json.loads(outcome.stdout.strip().splitlines()[-1])
+    return inprocess.run("compare", *args)
 
 
 def in_this_process(jobs, limit, threads):
@@ -73,7 +70,7 @@ def compared(tmp_path_factory):
     folder = tmp_path_factory.mktemp("runs") / "text"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("_rlenv_scripts.compare.study.run_jobs", in_this_process)
-        return folder, report_of(compare(*SMALL, "--jobs", 2, "--log-dir", folder, "--json"))
+        return folder, result_of(compare(*SMALL, "--jobs", 2, "--log-dir", folder, "--json"))
 
 
 def test_every_agent_has_its_row_and_every_seed_its_run(compared):
@@ -125,7 +122,7 @@ def test_the_same_command_again_repeats_no_run(compared):
     folder, report = compared
     before = times(folder)
     outcome = compare(*SMALL, "--log-dir", folder, "--json", "--no-figures")
-    assert report_of(outcome) == report
+    assert result_of(outcome) == report
     assert "4 of 4 runs are finished already" in outcome.stderr
     assert times(folder) == before
 
@@ -133,7 +130,7 @@ def test_the_same_command_again_repeats_no_run(compared):
 def test_a_subset_of_the_agents_is_allowed_and_the_report_keeps_the_others(compared):
     folder, report = compared
     assert (
-        report_of(compare(*SMALL, "--agents", "rloo", "--seeds", 1, "--log-dir", folder, "--json", "--no-figures"))
+        result_of(compare(*SMALL, "--agents", "rloo", "--seeds", 1, "--log-dir", folder, "--json", "--no-figures"))
         == report
     )
 
@@ -141,7 +138,7 @@ def test_a_subset_of_the_agents_is_allowed_and_the_report_keeps_the_others(compa
 def test_the_saved_settings_repeat_the_comparison(compared):
     folder, report = compared
     assert (
-        report_of(compare("--config", folder / "compare.json", "--log-dir", folder, "--json", "--no-figures")) == report
+        result_of(compare("--config", folder / "compare.json", "--log-dir", folder, "--json", "--no-figures")) == report
     )
 
 
@@ -166,7 +163,7 @@ def test_people_read_the_table(compared):
 def test_a_comparison_goes_on_in_a_folder_that_was_moved(compared, tmp_path):
     folder, report = compared
     moved = shutil.copytree(folder, tmp_path / "moved")
-    again = report_of(compare(*SMALL, "--log-dir", moved, "--json", "--no-figures"))
+    again = result_of(compare(*SMALL, "--log-dir", moved, "--json", "--no-figures"))
     assert again["rows"] == report["rows"]
     assert all(Path(run["run_dir"]).is_relative_to(moved) for run in again["runs"])
 
@@ -197,7 +194,7 @@ def test_a_killed_comparison_goes_on_and_a_run_that_fails_is_reported(poles, sta
 
     monkeypatch.setattr("_rlenv_scripts.compare.study.run_jobs", in_this_process)
     outcome = CliRunner().invoke(main, [*POLE, "--log-dir", str(folder), "--json"])
-    report = report_of(outcome, code=1)
+    report = result_of(outcome, code=1)
     assert times(folder).items() > before.items()
     [row] = report["rows"]
     assert (row["agent"], row["runs"], row["wins"]) == ("reinforce", 2, 2)

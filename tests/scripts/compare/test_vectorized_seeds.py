@@ -5,18 +5,13 @@ import json
 import time
 
 import pytest
-from _rlenv_scripts.main import main
-from click.testing import CliRunner
+from inprocess import result_of, run
 
 from agents import Reinforce
 
 POLES = ["compare", "--env", "CartPole-v1", "--agents", "reinforce,ppo", "--seeds", "2", "--seed", "20"]
 POLES += ["--timesteps", "1200", "--episodes-per-update", "4", "--eval-episodes", "5", "--log-interval", "1"]
 POLES += ["--stop-reward", "40", "--no-figures", "--json"]
-
-
-def run(*args):
-    return CliRunner().invoke(main, [str(arg) for arg in args])
 
 
 def in_this_process(jobs, limit, threads):
@@ -33,16 +28,11 @@ def curve(folder):
         return [{name: text for name, text in row.items() if name != "time/fps"} for row in csv.DictReader(file)]
 
 
-def report_of(outcome):
-    assert outcome.exit_code == 0, outcome.output
-    return json.loads(outcome.stdout.strip().splitlines()[-1])
-
-
 @pytest.mark.slow
 def test_results_and_files_are_those_of_separate_runs(tmp_path, monkeypatch):
-    together = report_of(run(*POLES, "--vectorize-seeds", "--log-dir", tmp_path / "together"))
+    together = result_of(run(*POLES, "--vectorize-seeds", "--log-dir", tmp_path / "together"))
     monkeypatch.setattr("_rlenv_scripts.compare.study.run_jobs", in_this_process)
-    alone = report_of(run(*POLES, "--log-dir", tmp_path / "alone"))
+    alone = result_of(run(*POLES, "--log-dir", tmp_path / "alone"))
     assert len(together["runs"]) == len(alone["runs"]) == 4
     for ours, theirs in zip(together["runs"], alone["runs"], strict=True):
         assert {**ours, "seconds": 0, "run_dir": ""} == {**theirs, "seconds": 0, "run_dir": ""}
@@ -54,7 +44,7 @@ def test_results_and_files_are_those_of_separate_runs(tmp_path, monkeypatch):
         log = folders[0].with_name(f"{folders[0].name}.log").read_text().splitlines()
         assert " train " in log[0] and json.loads(log[-1])["seed"] == ours["seed"]
     again = run(*POLES, "--log-dir", tmp_path / "together")
-    assert report_of(again) == together and "4 of 4 runs are finished already" in again.stderr
+    assert result_of(again) == together and "4 of 4 runs are finished already" in again.stderr
 
 
 def test_a_seed_that_fails_is_reported_and_the_others_end(tmp_path, monkeypatch):
@@ -96,7 +86,7 @@ def test_what_cannot_be_vectorized_is_one_line_and_nothing_is_made(args, said, t
 def test_64_seeds_balance_the_pole(tmp_path, capsys):
     args = ["compare", "--env", "CartPole-v1", "--agents", "reinforce-baseline", "--no-figures", "--json"]
     started = time.perf_counter()
-    report = report_of(run(*args, "--seeds", 64, "--vectorize-seeds", "--log-dir", tmp_path / "run"))
+    report = result_of(run(*args, "--seeds", 64, "--vectorize-seeds", "--log-dir", tmp_path / "run"))
     seconds = time.perf_counter() - started
     solved = sum(entry["final"] >= 475 for entry in report["runs"])
     training = sum(entry["seconds"] for entry in report["runs"])

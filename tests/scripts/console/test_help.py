@@ -1,6 +1,5 @@
 """`--help`: quick, grouped, and with examples that the real commands accept."""
 
-import importlib.util
 import json
 import shlex
 import subprocess
@@ -15,6 +14,7 @@ from _rlenv_scripts.console.completions import FILE
 from _rlenv_scripts.main import COMMANDS, main
 from _rlenv_scripts.setup.options import Setting
 from inprocess import error_of, run
+from loaded import loaded
 
 import rlenv  # noqa: F401
 from agents import AGENTS
@@ -110,9 +110,7 @@ def test_the_list_of_commands_is_that_of_the_commands():
 
 
 def test_what_is_known_without_the_packages_is_what_they_say():
-    spec = importlib.util.spec_from_file_location("make_known", DOCS / "make_known.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    module = loaded("docs/make_known.py")
     assert FILE.read_text(encoding="utf-8") == module.content(), "run python docs/make_known.py"
     assert module.PAGE.read_text(encoding="utf-8") == module.page(), "run python docs/make_known.py"
 

@@ -4,7 +4,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from contextlib import closing
 from pathlib import Path
 
@@ -12,6 +11,7 @@ import click
 import pytest
 from _rlenv_scripts.runs.children import Job, available_cores, rlenv_command, run_jobs
 from _rlenv_scripts.training.command import train
+from processes import until
 
 PARENT = """
 import signal
@@ -41,13 +41,6 @@ def job(tmp_path, name, code):
 def finish(jobs, limit=2, threads=1):
     with closing(run_jobs(jobs, limit, threads)) as ended:
         return dict(ended)
-
-
-def wait_for(condition, seconds=60):
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 def alive(pid):
@@ -98,7 +91,7 @@ def test_closing_ends_the_children_that_run_and_starts_no_other(tmp_path):
     never = job(tmp_path, "never", "")
     ended = run_jobs([quick, slow, job(tmp_path, "slow2", "import time; time.sleep(600)"), never], 2, 1)
     assert next(ended) == (quick, 0)
-    wait_for(lambda: pid.exists() and pid.read_text())
+    until(lambda: pid.exists() and pid.read_text())
     ended.close()
     assert not alive(int(pid.read_text()))
     assert not never.log.exists()
@@ -108,12 +101,12 @@ def test_closing_ends_the_children_that_run_and_starts_no_other(tmp_path):
 def test_no_child_outlives_its_parent(tmp_path, number, code):
     parent = subprocess.Popen([sys.executable, "-c", PARENT], cwd=tmp_path)
     try:
-        wait_for(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text())
+        until(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text())
         pid = int((tmp_path / "pid").read_text())
         assert alive(pid)
         parent.send_signal(number)
         assert parent.wait(60) == code
-        wait_for(lambda: not alive(pid))
+        until(lambda: not alive(pid))
     finally:
         parent.kill()
         parent.wait()

@@ -8,7 +8,7 @@ import pytest
 import torch
 from _rlenv_scripts.console.errors import explain
 from _rlenv_scripts.setup import memory_plan
-from inprocess import error_of, run
+from inprocess import error_of, result_of, run
 from tiny_models import text_envs, tiny_model, tiny_policy
 
 from agents import Agent, LanguageModelPolicy
@@ -38,11 +38,6 @@ def planned_once(plans, monkeypatch):
         return plans[key]
 
     monkeypatch.setattr(memory, "plan", plan)
-
-
-def result_of(outcome):
-    assert outcome.exit_code == 0, outcome.output
-    return json.loads(outcome.stdout)
 
 
 def dry_run(*options):

@@ -1,6 +1,5 @@
 """Every recipe in configs/ is a configuration of rlenv train whose agent can be built, and has its row in the docs."""
 
-import importlib.util
 import json
 import re
 from pathlib import Path
@@ -8,21 +7,14 @@ from pathlib import Path
 import pytest
 from _rlenv_scripts.setup import session
 from _rlenv_scripts.training.command import train
+from loaded import loaded
 
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs" / "recipes.md").read_text(encoding="utf-8")
 CONTROL_PAGE = (ROOT / "docs" / "control.md").read_text(encoding="utf-8")
 
 
-def maker_of(name):
-    """Return the module docs/NAME.py."""
-    spec = importlib.util.spec_from_file_location(name, ROOT / "docs" / f"{name}.py")
-    maker = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(maker)
-    return maker
-
-
-RECIPES = maker_of("make_recipes").recipes()
+RECIPES = loaded("docs/make_recipes.py").recipes()
 CONTROL = sorted(set((ROOT / "configs").glob("*.yaml")) - set(RECIPES))
 
 
@@ -56,7 +48,7 @@ def test_the_page_names_no_other_recipe():
 
 
 def test_the_table_is_that_of_the_results():
-    maker = maker_of("make_recipes")
+    maker = loaded("docs/make_recipes.py")
     assert maker.page(PAGE) == PAGE
     results = json.loads((ROOT / "docs" / "recipes.json").read_text(encoding="utf-8"))
     assert set(results) == {path.stem for path in RECIPES} and all(results.values())
@@ -74,7 +66,7 @@ def test_a_control_recipe_builds_its_agent_and_says_how_it_is_run(path):
 
 
 def test_the_table_of_control_is_that_of_the_results():
-    maker = maker_of("make_control")
+    maker = loaded("docs/make_control.py")
     assert {path.stem for path in CONTROL} == set(maker.ZOO) == set(maker.PEER) == set(maker.results())
     assert maker.page(CONTROL_PAGE) == CONTROL_PAGE
     for env, (_, reward, deviation) in maker.ZOO.items():

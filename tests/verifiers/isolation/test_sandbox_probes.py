@@ -13,7 +13,6 @@ import pytest
 from host import (
     MARK,
     ancestors,
-    eventually,
     named,
     output_of,
     processes_named,
@@ -23,6 +22,7 @@ from host import (
     status_of,
 )
 from other_user import USERS, OtherUser, call, uid
+from processes import eventually
 
 import verifiers
 from verifiers import Code, Problem, Verdict

@@ -4,7 +4,7 @@ import copy
 
 import pytest
 import torch
-from diagonal import diagonal
+from diagonal import diagonal, slow
 from drawn import drawn
 from hypothesis import given
 from hypothesis import strategies as st
@@ -37,12 +37,6 @@ from agents.policies.language.decoding.cuda_graph import CapturedDecoder, Captur
 from agents.policies.language.decoding.decoder import ContextDecoder, Decoder
 from agents.policies.language.decoding.step import GeneralStep, LlamaStep, make_step
 from agents.policies.language.models.loading import has_plain_head
-
-
-def slow(*values):
-    """Return a parameter that is left to the slow tests."""
-    return pytest.param(*values, marks=pytest.mark.slow)
-
 
 models = pytest.mark.parametrize("name", ["gpt2", "llama", slow("mistral")])
 KINDS = ["own", "shared", "captured"]

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from diagonal import slow
 from identity_checks import EXACT, assert_close, collect
 from tiny_models import MODELS, text_envs, tiny_policy
 
@@ -14,10 +15,6 @@ from agents.policies.memory import trace
 SLOTS = 9
 
 
-def slow(*values):
-    return [pytest.param(value, marks=pytest.mark.slow) for value in values]
-
-
 def captured(policy):
     """Let a policy act through the captured step, which runs on a CPU as well."""
     parts = policy._actor, policy._step, policy._choose, SLOTS, policy.max_length, policy._captures
@@ -25,8 +22,8 @@ def captured(policy):
     return policy
 
 
-@pytest.mark.parametrize("limit", [9, *slow(1, 30)])
-@pytest.mark.parametrize("kind", ["shared", "captured", *slow("own")])
+@pytest.mark.parametrize("limit", [9, slow(1), slow(30)])
+@pytest.mark.parametrize("kind", ["shared", "captured", slow("own")])
 def test_prompts_in_parts_are_read_as_at_once(kind, limit, monkeypatch):
     envs = text_envs(SLOTS, group_size=3)
     policy = tiny_policy("llama", envs, share_contexts=kind == "shared")
@@ -47,7 +44,7 @@ def test_prompts_in_parts_are_read_as_at_once(kind, limit, monkeypatch):
     assert_close(parts.log_probs, whole.log_probs, EXACT, "prompts in parts and at once")
 
 
-@pytest.mark.parametrize("slots", [7, *slow(4, 6)])
+@pytest.mark.parametrize("slots", [7, slow(4), slow(6)])
 def test_the_plan_reads_prompts_in_parts_too(slots, monkeypatch):
     shape = memory.Workload(vocab_size=8, prompt_length=64, completion_length=2)
     config = tiny_policy("llama", text_envs(1)).model.config
@@ -57,7 +54,7 @@ def test_the_plan_reads_prompts_in_parts_too(slots, monkeypatch):
     assert parts.held == whole.held and parts.peak < 0.8 * whole.peak
 
 
-@pytest.mark.parametrize("name", ["mistral", *slow(*sorted(set(MODELS) - {"mistral"}))])
+@pytest.mark.parametrize("name", ["mistral", *map(slow, sorted(set(MODELS) - {"mistral"}))])
 def test_masks_that_are_added_give_the_same(name, monkeypatch):
     envs = text_envs(4, group_size=2)
     policy = tiny_policy(name, envs)

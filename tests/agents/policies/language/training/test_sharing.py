@@ -8,6 +8,7 @@ from itertools import product
 import gymnasium as gym
 import pytest
 import torch
+from diagonal import slow
 from gymnasium.vector import AutoresetMode
 from identity_checks import EXACT, ROUNDING, assert_close, collect, double, gradient
 from tiny_models import MODELS, hash_reward, tiny_policy
@@ -20,11 +21,6 @@ from verifiers.function import FunctionVerifier
 PROMPTS = ["ab", "ababa", "abaab", "b", "abb", "babab"]
 EPISODES, GROUP = 24, 4
 SWITCHES = list(product((False, True), repeat=3))  # skip_idle_rows, merge_rows, share_prefixes
-
-
-def slow(*values):
-    """Return a parameter that is left to the slow tests."""
-    return pytest.param(*values, marks=pytest.mark.slow)
 
 
 models = pytest.mark.parametrize("name", ["gpt2", "llama", slow("mistral")])
