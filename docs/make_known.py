@@ -17,7 +17,8 @@ from click import Context
 
 from agents import AGENTS, Agent
 from agents.core import sb3_names, trl_names
-from agents.core.settings import Setting, declared_by, default_of
+from agents.core.declaration import Setting
+from agents.core.settings import declared_by, default_of
 from agents.policies import NAMES
 from rlenv.envs.task import TextGenTask
 

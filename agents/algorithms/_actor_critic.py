@@ -5,8 +5,9 @@ from __future__ import annotations
 import torch
 from typing_extensions import override
 
+from ..core.declaration import ANY, Given
 from ..core.rollout import Rollout
-from ..core.settings import ANY, Given, setting
+from ..core.settings import setting
 from ..estimators.returns import generalized_advantage
 from ..trainer.agent import Agent
 

@@ -11,144 +11,16 @@ from __future__ import annotations
 
 import difflib
 import inspect
-import math
-import re
 import textwrap
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, fields
+from collections.abc import Iterable, Mapping
+from dataclasses import fields
 from numbers import Integral, Real
-from typing import Any, ClassVar, Generic, Self, TypeVar, dataclass_transform, get_args, get_origin, overload
+from typing import Any, ClassVar, Self, dataclass_transform
 
 from . import sb3_names, trl_names
-from .checks import check_choice, check_count, check_flag, check_number, check_schedule
+from .declaration import ANY, Setting, type_of
 
-ANY = "any"  # in `by_kind`: every kind of policy that is not named
 WIDTH = 116
-SCHEDULES = {"Scheduled", "Callable[[float], float]"}  # types of functions of the remaining progress
-RANGE = re.compile(r"([\[(])(\S+), (\S+)([\])])")
-G = TypeVar("G")
-V = TypeVar("V")
-
-
-class Given(Generic[G, V]):
-    """The type of an attribute that is given as G and kept as V, in annotations only."""
-
-    @overload
-    def __get__(self, instance: None, owner: type) -> Self: ...
-    @overload
-    def __get__(self, instance: object, owner: type) -> V: ...
-    def __get__(self, instance: Any, owner: type) -> Any:
-        """Tell type checkers what is kept."""
-        raise NotImplementedError
-
-    def __set__(self, instance: object, value: G) -> None:
-        """Tell type checkers what is given."""
-        raise NotImplementedError
-
-
-@dataclass(frozen=True, kw_only=True)
-class Setting:
-    """What is declared of a setting.
-
-    Attributes:
-        name: of the argument and the attribute.
-        type: the annotation, which says how values are checked; of `Given`, the first part.
-        default: of the constructor. None stands for `by_kind`, or for what `shown` says.
-        by_kind: the defaults that depend on the kind of policy (`Policy.kind`, or `ANY`).
-        range: of numbers, "[0, 1)" for at least 0 and below 1; "inf" for no limit. By default any, and counts from 1.
-        choices: the allowed names.
-        checked: whether `check` does so; otherwise `use_settings`, for what depends on other settings.
-        starts: whether the first value of a function of progress has to be in the range, too.
-        help: one sentence.
-        more: what only Python's reader needs.
-        saved: whether a checkpoint keeps it; not what says where and how an agent runs, rather than how it learns.
-        commands: those of "train", "compare" and "sft" that have an option for it; others take `--agent-arg`.
-        heading: of that option in `--help`.
-        shown: how the default is described, if not by its value.
-    """
-
-    name: str
-    type: str
-    default: Any = None
-    by_kind: Mapping[str, Any] = field(default_factory=dict)
-    range: str = ""
-    choices: Iterable[str] | None = None
-    checked: bool = True
-    starts: bool = True
-    help: str = ""
-    more: str = ""
-    saved: bool = True
-    commands: tuple[str, ...] = ()
-    heading: str = "Updates"
-    shown: str = ""
-
-    @property
-    def kind(self) -> str:
-        """Whether values are "bool", "int", "float", "schedule" (a number, or a function of progress) or "other"."""
-        types = set(_alternatives(self.type)) - {"None"}
-        if types & SCHEDULES and types <= SCHEDULES | {"int", "float"}:
-            return "schedule"
-        if types and types <= {"int", "float"}:
-            return "float" if "float" in types else "int"
-        return "bool" if types == {"bool"} else "other"
-
-    def check(self, value: Any) -> Any:
-        """Return a value as the type's.
-
-        Raises:
-            ValueError: naming the setting, the value and what is allowed.
-        """
-        if not self.checked or (value is None and "None" in _alternatives(self.type)):
-            return value
-        if self.kind == "bool":
-            return check_flag(self.name, value)
-        if self.kind == "other":
-            return value if self.choices is None else check_choice(self.name, value, self.choices)
-        if callable(value) and self.kind == "schedule" and not self.starts:
-            return value
-        low, high, above, below = self._bounds
-        if self.kind == "int":
-            least = None if low == -math.inf else math.floor(low) + 1 if above else math.ceil(low)
-            most = None if high == math.inf else math.ceil(high) - 1 if below else math.floor(high)
-            return check_count(self.name, value, least, most)
-        check = check_schedule if self.kind == "schedule" else check_number
-        return check(self.name, value, low=low, high=high, above=above, below=below)
-
-    @property
-    def _bounds(self) -> tuple[float, float, bool, bool]:
-        """The smallest and the largest value, and whether these are excluded."""
-        text = self.range or ("[1, inf)" if self.kind == "int" else "[-inf, inf]")
-        found = RANGE.fullmatch(text)
-        if found is None:
-            raise ValueError(f"range={text!r}")
-        low, high = (int(end) if end.lstrip("-").isdecimal() else float(end) for end in found.group(2, 3))
-        if not low <= high:
-            raise ValueError(f"range={text!r}")
-        return low, high, found[1] == "(", found[4] == ")"
-
-    @property
-    def allowed(self) -> str:
-        """What values may be, in words; empty if the type says it."""
-        if self.choices is not None:
-            return ", ".join(self.choices)
-        if not self.checked or self.kind in ("bool", "other"):
-            return ""
-        low, high, above, below = self._bounds
-        least = "" if low == -math.inf else f"{'above' if above else 'at least'} {low}"
-        most = "" if high == math.inf else f"{'below' if below else 'at most'} {high}"
-        return " and ".join(filter(None, (least, most)))
-
-    @property
-    def about(self) -> str:
-        """What Python's reader is told."""
-        return f"{self.help} {self.more}".strip()
-
-    @property
-    def usual(self) -> str:
-        """The default in words."""
-        own = [f"{value} for {kind}" for kind, value in self.by_kind.items() if kind != ANY]
-        rest = [f"{'else ' if own else ''}{self.by_kind[ANY]}"] if ANY in self.by_kind else []
-        return self.shown or ", ".join(own + rest) or repr(self.default)
 
 
 def setting(**facts: Any) -> Any:
@@ -190,6 +62,7 @@ class Configured:
                     f"write class {base.__name__}(Configured), from agents.core.settings"
                 )
         parents = _merged(cls.__mro__[1:])
+        _check_free(cls, given, parents)
         cls._own_settings = {name: _made(cls, name, types, facts, parents.get(name)) for name, facts in given.items()}
         for name in given:
             delattr(cls, name)
@@ -199,11 +72,16 @@ class Configured:
             cls.__doc__ = f"{inspect.cleandoc(cls.__doc__ or '')}\n\nKeyword Args:\n{_table(cls._declared.values())}"
 
     def __new__(cls, *args: Any, **settings: Any) -> Self:
-        """Refuse unknown keyword arguments before anything is made."""
+        """Refuse unknown, missing and surplus arguments before anything is made."""
         check_names(cls, settings, inspect.signature(cls).parameters)
+        _check_given(cls, args, settings)
         return super().__new__(cls)
 
-    def set_settings(self, given: Mapping[str, Any]) -> None:
+    def __reduce__(self) -> Any:
+        """Let copies be made without the arguments that `__new__` asks for."""
+        return object.__new__, (type(self),), self.__getstate__()
+
+    def _set_settings(self, given: Mapping[str, Any]) -> None:
         """Check settings and set the attributes; those that depend on the kind of policy may stay None.
 
         Raises:
@@ -229,6 +107,41 @@ def _declarations(cls: type) -> dict[str, _Declaration]:
     return {name: facts for name, facts in vars(cls).items() if isinstance(facts, _Declaration)}
 
 
+def _check_free(cls: type, given: Iterable[str], parents: Mapping[str, Setting]) -> None:
+    """Check that what a class's body names does not hide something of its parents.
+
+    Raises:
+        TypeError: for a setting with the name of anything else, and a value with that of a setting or a method.
+    """
+    for name, value in vars(cls).items():
+        where = f"{cls.__name__}.{name}"
+        used = [base for base in cls.__mro__[1:] if issubclass(base, Configured) and name in vars(base)]
+        if name in given and used:
+            raise TypeError(f"{where}: {used[0].__name__} uses this name; choose another for the setting")
+        if name in given or name.startswith("__") or callable(value) or hasattr(value, "__get__"):
+            continue
+        if name in parents:
+            raise TypeError(f"{where} is a setting: write {name} = setting(default={value!r})")
+        if used and inspect.isfunction(vars(used[0])[name]):
+            raise TypeError(f"{where} is {value!r}, but {used[0].__name__} has a method {name}(); choose another name")
+
+
+def _check_given(cls: type, args: tuple[Any, ...], named: Mapping[str, Any]) -> None:
+    """Check that a class gets the arguments that its constructor needs, and no more by position.
+
+    Raises:
+        TypeError: naming the class.
+    """
+    _, *own = inspect.signature(cls.__init__).parameters.values()  # type: ignore[misc]
+    places = [p.name for p in own if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    needed = [p.name for p in own if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
+    how = f"{cls.__name__}({', '.join([*needed, 'name=value', '...'])})"
+    if missing := [name for name in needed if name not in places[: len(args)] and name not in named]:
+        raise TypeError(f"{cls.__name__} needs {' and '.join(missing)}: {how}")
+    if len(args) > len(places) and all(p.kind is not p.VAR_POSITIONAL for p in own):
+        raise TypeError(f"{cls.__name__} takes {' and '.join(places) or 'nothing'}, then names: {how}")
+
+
 def _made(cls: type, name: str, types: Mapping[str, Any], facts: Mapping[str, Any], parent: Setting | None) -> Setting:
     """Return a declared setting, with the facts of the parents' that it leaves out.
 
@@ -244,7 +157,7 @@ def _made(cls: type, name: str, types: Mapping[str, Any], facts: Mapping[str, An
         raise TypeError(f"{where} has no type: write {name}: float = setting(...), or another type")
     inherited = {} if parent is None else {one.name: getattr(parent, one.name) for one in fields(parent)}
     if name in types:
-        inherited["type"] = _type_of(types[name])
+        inherited["type"] = type_of(types[name])
     if facts.get("default") is not None and inherited.get("by_kind"):  # None still stands for a default
         inherited |= {"by_kind": {ANY: facts["default"]}, "shown": ""}
     elif facts.get("default") is not None:
@@ -257,43 +170,17 @@ def _made(cls: type, name: str, types: Mapping[str, Any], facts: Mapping[str, An
         if getattr(value, "__hash__", None) is None:
             raise TypeError(f"{where}: the default {value!r} can be changed in place; use a tuple, or None")
     try:
-        _ = made.range and made._bounds
+        _ = made.range and made.bounds
     except ValueError:
         raise TypeError(f"{where}: range={made.range!r} is not a range; write one like '[0, 1)'") from None
+    if made.default is None and made.checked and not (by_kind or made.takes_none):
+        raise TypeError(f"{where} has no default: write setting(default=...), or the type {made.type} | None")
+    try:
+        for value in by_kind.values() if made.default is None and by_kind else (made.default,):
+            made.check(value)
+    except ValueError as error:
+        raise TypeError(f"{where}: its default is wrong: {error}") from None
     return made
-
-
-def _type_of(annotation: Any) -> str:
-    """Return the text of an annotation; of `Given`, that of the first part."""
-    if get_origin(annotation) is Given:
-        annotation = get_args(annotation)[0]
-    text = annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
-    return next(_parts(text[len("Given[") : -1], ",")) if text.startswith("Given[") else text
-
-
-def _alternatives(text: str) -> list[str]:
-    """Return the types of a union, without their modules."""
-    found = []
-    for part in _parts(re.sub(r"\s*,\s*", ", ", text), "|"):
-        name, _, inner = re.sub(r"^[\w.]+\.", "", part).partition("[")
-        if name == "Optional":
-            found += [*_alternatives(inner[:-1]), "None"]
-        elif name == "Union":
-            found += [one for each in _parts(inner[:-1], ",") for one in _alternatives(each)]
-        else:
-            found.append(f"{name}[{inner}" if inner else name.replace("NoneType", "None"))
-    return found
-
-
-def _parts(text: str, mark: str) -> Iterator[str]:
-    """Yield the parts of an annotation between marks that are not in brackets."""
-    depth = start = 0
-    for i, character in enumerate(text):
-        depth += (character == "[") - (character == "]")
-        if character == mark and depth == 0:
-            yield text[start:i].strip()
-            start = i + 1
-    yield text[start:].strip()
 
 
 def _merged(classes: Iterable[type]) -> dict[str, Setting]:

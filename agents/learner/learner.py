@@ -51,12 +51,12 @@ class Learner(LearnerSettings):
         arrays: a dictionary to have the steps of the next update put there, for histograms: "train/advantages" and
             "train/ratio" (of each training pass, to the policy that sampled), each a list of [n]. None costs nothing.
         watchers: functions called with every prepared rollout, before its first optimizer step; see `prepare`.
-        may_lack: names of `parts` that a checkpoint may lack, since a setting or a later version made them.
     """
 
     name: ClassVar[str] = ""
     uses_critic = False
-    may_lack: ClassVar[frozenset[str]] = frozenset({"reward_scale"})
+    # Names of parts that a checkpoint may lack, since a setting or a later version made them.
+    _may_lack: ClassVar[frozenset[str]] = frozenset({"reward_scale"})
     reductions: ClassVar[Mapping[str, Reduce]] = {
         "train/approx_kl": Reduce.MEAN_OF_TRAINED,
         "train/logp_gap_max": Reduce.MAX,
@@ -67,7 +67,7 @@ class Learner(LearnerSettings):
         own_and_inherited = (vars(base).get("reductions", {}) for base in reversed(cls.__mro__))
         cls.reductions = {name: reduce for named in own_and_inherited for name, reduce in named.items()}
 
-    def use_policy(self, make: Callable[[], Policy]) -> None:
+    def _use_policy(self, make: Callable[[], Policy]) -> None:
         """Make the policy that is trained, and what updates it; the settings have been set.
 
         Raises:
@@ -344,26 +344,26 @@ class Learner(LearnerSettings):
         """Adam over the policy's parameters."""
         return self.policy_optimizer.adam
 
-    def parts(self) -> dict[str, Stateful]:
+    def _parts(self) -> dict[str, Stateful]:
         """Return what is saved as it is now, by its name in a checkpoint; the same in all processes."""
         parts: dict[str, Stateful] = {"optimizer": self.policy_optimizer, "algorithm": self}
         return parts if self.reward_scale is None else parts | {"reward_scale": self.reward_scale}
 
     def training_state(self) -> dict[str, Any]:
-        """Return the states of `parts`."""
-        return states_of(self.parts())
+        """Return the states of `_parts`."""
+        return states_of(self._parts())
 
     def load_training_state(self, state: Mapping[str, Any]) -> None:
         """Restore what `training_state` returned."""
-        load_states(self.parts(), state, self.may_lack)
+        load_states(self._parts(), state, self._may_lack)
 
-    def random_state(self) -> dict[str, Any]:
+    def _random_state(self) -> dict[str, Any]:
         """Return where the generators of this process are."""
         orders = self.order_generator.get_state()
         return {"generator": self.generator.get_state(), "order": orders, "device": self.generator.device.type}
 
-    def load_random_state(self, state: Mapping[str, Any], seed: int | None = None) -> None:
-        """Restore what `random_state` returned, if it is of the same kind of device.
+    def _load_random_state(self, state: Mapping[str, Any], seed: int | None = None) -> None:
+        """Restore what `_random_state` returned, if it is of the same kind of device.
 
         Args:
             state: what it returned.

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ..core.checks import LARGEST_SEED, Scheduled
-from ..core.settings import Configured, Given, setting
+from ..core.declaration import Given
+from ..core.settings import Configured, setting
 from ..estimators import kl
 from .kl_anchor import PLACES
 from .optimizer import BETAS, EPS, SCHEDULES

@@ -61,10 +61,10 @@ class Agent(Resumable):
     """
 
     default_group_size: ClassVar[int] = 1
-    is_root: ClassVar[bool] = True  # in this class alone: checkpoints are those of algorithms
+    _is_root: ClassVar[bool] = True  # in this class alone: checkpoints are those of algorithms
 
     def __init__(self, policy: Any, env: str | Any, **settings: Any) -> None:
-        self.set_settings(settings)
+        self._set_settings(settings)
         asked, group_size = (self.episodes_per_update, self.num_envs), self.group_size
         self.device = resolve_device(self.device, env)
         size = self.default_group_size if group_size is None else group_size
@@ -76,7 +76,7 @@ class Agent(Resumable):
             envs = noted(self.make_envs(num_envs=slots))
             spaces = envs.single_observation_space, envs.single_action_space
             make = partial(make_policy, policy, *spaces, self.uses_critic, **(self.policy_kwargs or {}))
-            self.use_policy(lambda: self._place(make()))
+            self._use_policy(lambda: self._place(make()))
             self.episodes_per_update, needed = sizes(self.policy)
             if isinstance(env, str) and needed != slots:  # a text environment without traits turned "auto" into "tiny"
                 envs.close()
@@ -165,7 +165,7 @@ class Agent(Resumable):
         counter, goal = check_goal(total_timesteps, total_episodes, progress_bar)
         warn_of_float16(self.policy)
         if total_timesteps is not None:
-            self.fit_to_budget(goal)
+            self._fit_to_budget(goal)
         self.left_open = set()
         if reset_num_timesteps:
             self.num_timesteps = self.trained_timesteps = self.num_episodes = self.num_updates = 0
@@ -181,7 +181,7 @@ class Agent(Resumable):
         callback.on_training_start({"total_timesteps": goal}, globals())
         while getattr(self, counter) < goal:
             self.policy_optimizer.set_progress(1.0 - getattr(self, counter) / goal, self.num_updates)
-            self.before_rollout, self.updating = self.moment(), False
+            self.before_rollout, self.updating = self._moment(), False
             rollout = self.collect_rollout(callback)
             if rollout is None:
                 break
@@ -298,10 +298,10 @@ class Agent(Resumable):
             self.evaluation_seconds += time.perf_counter() - started
 
     @override
-    def parts(self) -> dict[str, Stateful]:
-        return super().parts() | {"unwritten": self.unwritten, "extra": Table(self, "extra_state")}
+    def _parts(self) -> dict[str, Stateful]:
+        return super()._parts() | {"unwritten": self.unwritten, "extra": Table(self, "extra_state")}
 
     @override
-    def own_parts(self) -> dict[str, Stateful]:
+    def _own_parts(self) -> dict[str, Stateful]:
         watches: dict[str, Stateful] = {"failures": self.failure_watch, "stability": self.stability_watch}
-        return super().own_parts() | watches | {"metrics": Table(self, "last_metrics")}
+        return super()._own_parts() | watches | {"metrics": Table(self, "last_metrics")}

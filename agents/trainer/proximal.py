@@ -10,8 +10,9 @@ import torch
 from typing_extensions import override
 
 from ..core.checks import Scheduled, check_number
+from ..core.declaration import ANY, Given
 from ..core.rollout import Batch
-from ..core.settings import ANY, Given, setting
+from ..core.settings import setting
 from ..estimators import losses
 from ..learner.metrics import Reduce
 from .agent import Agent

@@ -1,7 +1,7 @@
 """What of an agent is saved, and how it goes on from there; `checkpoint.py` writes and reads the folder.
 
 An agent is made of parts that say for themselves what they carry from update to update (`core/stateful.py`): each class
-adds its own to `parts` and `own_parts`, and they are walked here.
+adds its own to `_parts` and `_own_parts`, and they are walked here.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ class Resumable(Surface):
 
     updating: bool = attribute(init=False)
 
-    def own_parts(self) -> dict[str, Stateful]:
+    def _own_parts(self) -> dict[str, Stateful]:
         """Return what changes while a rollout is collected, by its name in a checkpoint; each process has its own."""
         return {"envs": self.collector}
 
-    def moment(self) -> tuple[Counters, dict[str, Any]]:
-        """Return the counters and the states of `own_parts` as they are now."""
+    def _moment(self) -> tuple[Counters, dict[str, Any]]:
+        """Return the counters and the states of `_own_parts` as they are now."""
         counters = {name: getattr(self, name) for name in COUNTERS}
-        return cast(Counters, counters), {**self.random_state(), **states_of(self.own_parts())}
+        return cast(Counters, counters), {**self._random_state(), **states_of(self._own_parts())}
 
     def save(self, path: str | Path, previous: Path | None = None, whole_policy: bool = False) -> None:
         """Write a checkpoint folder; see `checkpoint.py`. A suffix `.zip` is dropped.
@@ -74,7 +74,7 @@ class Resumable(Surface):
         parallel.together(self.anchor.check_reference)
         if parallel.size() > 1 and not self.policy.sharded:
             parallel.check_equal(weights_digest(self.policy))
-        counters, own = self.before_rollout or self.moment()
+        counters, own = self.before_rollout or self._moment()
         self.collector.warn_of_loss()
         facts, (moment, *others) = {**self._facts(), **counters}, parallel.gather(own)
         state = whole_parts({**self.training_state(), "moment": moment}) | ({"other_moments": others} if others else {})
@@ -145,10 +145,10 @@ class Resumable(Surface):
             raise ValueError(f"{str(saved.path)!r} is damaged: {named} is not a setting that a checkpoint keeps")
         make: Callable[..., Self] = known  # its own arguments are those of an algorithm
         agent = make(saved.policy, device=device, **arguments(saved, env, trust, settings))
-        agent.restore(saved, state, env is None, continue_env, settings)
+        agent._restore(saved, state, env is None, continue_env, settings)
         return agent
 
-    def restore(
+    def _restore(
         self,
         saved: Checkpoint,
         state: Mapping[str, Any],
@@ -183,7 +183,7 @@ class Resumable(Surface):
             policy.adopt_tokenizer(self.env.metadata)
 
     def _continue(self, state: Mapping[str, Any], is_old: bool, continue_env: bool, own_seed: bool) -> None:
-        """Restore what `moment` returned; the generators without a seed of the user's only.
+        """Restore what `_moment` returned; the generators without a seed of the user's only.
 
         The moment of another number of processes has the same place in the stream of problems, if they share one; what
         they sampled is not continued.
@@ -193,17 +193,17 @@ class Resumable(Surface):
         moment = moments[parallel.rank() if own_process else 0]
         fresh = int(np.random.SeedSequence([self.seed, self.num_updates]).generate_state(1)[0] >> 1)
         if not own_seed:
-            self.load_random_state(moment, None if own_process else fresh)
+            self._load_random_state(moment, None if own_process else fresh)
         if is_old:  # format 2 had no more
             return
-        parts = self.own_parts()
+        parts = self._own_parts()
         if continue_env and (own_process or deals_groups(self.env)):
             self.collector.seed(fresh)  # for an environment that did not say where it stood
         else:
             parts = {name: part for name, part in parts.items() if part is not self.collector}
             if continue_env:
                 self.collector.seed(seed_of(self.env, fresh))
-        load_states(parts, moment, self.may_lack)
+        load_states(parts, moment, self._may_lack)
 
 
 def class_of(saved: Checkpoint, cls: type[ClassT]) -> type[ClassT]:
@@ -219,7 +219,7 @@ def class_of(saved: Checkpoint, cls: type[ClassT]) -> type[ClassT]:
     name = saved.facts["agent"]
     roots: tuple[type[Resumable], ...] = (cls, Resumable)
     known = _class_named(name, *roots) or cls
-    if vars(known).get("is_root"):
+    if vars(known).get("_is_root"):
         named = f", {name!r}" if name else ""
         raise ValueError(f"{str(saved.path)!r} holds an agent of a class of your own{named}: call that class's load()")
     if not issubclass(known, cls):

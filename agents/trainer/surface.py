@@ -16,7 +16,8 @@ from typing_extensions import override
 from ..checkpoints import parameters
 from ..checkpoints.checkpoint import Counters
 from ..core.checks import MOST_SLOTS
-from ..core.settings import Given, attribute, declared_by, setting
+from ..core.declaration import Given
+from ..core.settings import attribute, declared_by, setting
 from ..distributed import parallel
 from ..distributed.shards import check_shard, check_sharded_checkpoints
 from ..learner.learner import Learner
@@ -134,7 +135,7 @@ class Surface(Learner):
         self.collector = Collector(env, self.device)
         self.collector.seed(seed_of(env, self.seed))
 
-    def fit_to_budget(self, total_timesteps: int) -> None:
+    def _fit_to_budget(self, total_timesteps: int) -> None:
         """Shrink `episodes_per_update`, and the slots of an environment made from an id, to what a budget has room for.
 
         Only numbers that the user left open change, and only before the first rollout. Groups stay whole, slots that

@@ -520,11 +520,11 @@ class WithParts(ReinforceBaseline):
         super().__init__(*args, **settings)
         self.shared, self.own = Counting(), Counting()
 
-    def parts(self):
-        return super().parts() | {"shared": self.shared}
+    def _parts(self):
+        return super()._parts() | {"shared": self.shared}
 
-    def own_parts(self):
-        return super().own_parts() | {"own": self.own}
+    def _own_parts(self):
+        return super()._own_parts() | {"own": self.own}
 
 
 def test_a_part_is_kept_because_it_is_declared(tmp_path):
@@ -544,7 +544,7 @@ def test_only_parts_that_say_so_may_be_missing(tmp_path, monkeypatch):
     seal(tmp_path / "agent")
     with pytest.raises(ValueError, match="agent' cannot be loaded: KeyError: 'shared'"):
         WithParts.load(tmp_path / "agent", device="cpu")
-    monkeypatch.setattr(WithParts, "may_lack", {"shared", "own"})
+    monkeypatch.setattr(WithParts, "_may_lack", {"shared", "own"})
     assert WithParts.load(tmp_path / "agent", device="cpu").own.count == 0
 
 

@@ -16,7 +16,8 @@ from stable_baselines3.common.callbacks import BaseCallback
 
 from agents import AGENTS, DAPO, GRPO, GSPO, PPO, Agent, DrGRPO, LanguageModelPolicy, Reinforce, ReinforceBaseline
 from agents.core import trl_names
-from agents.core.settings import Configured, Given, declared_by, default_of, setting
+from agents.core.declaration import Given
+from agents.core.settings import Configured, declared_by, default_of, setting
 from agents.learner.metrics import Reduce
 
 
@@ -189,7 +190,7 @@ def test_a_default_declared_again_replaces_those_by_kind_and_their_description()
     ],
 )
 def test_the_type_says_how_values_are_checked(annotation, kind):
-    cls = type("Typed", (Configured,), {"tilt": setting(default=None), "__annotations__": {"tilt": annotation}})
+    cls = type("Typed", (Configured,), {"tilt": setting(checked=False), "__annotations__": {"tilt": annotation}})
     assert declared_by(cls)["tilt"].kind == kind
 
 
