@@ -17,7 +17,7 @@ from click import Context
 
 from agents import AGENTS, Agent
 from agents.core import sb3_names, trl_names
-from agents.core.declaration import Setting
+from agents.core.declaration import ANY, Setting
 from agents.core.settings import declared_by, default_of
 from agents.policies import NAMES
 from rlenv.envs.task import TextGenTask
@@ -60,12 +60,13 @@ def option(name: str) -> dict[str, Any]:
 
 
 def about(of_agents: dict[str, Setting]) -> str:
-    """Return the help of an option, with the agents that have the setting if others do not."""
-    said = {agent: one.help[:-1] for agent, one in of_agents.items()}
-    choices = {agent: "" if one.choices is None else f": {one.allowed}" for agent, one in of_agents.items()}
+    """Return the help of an option, with what is allowed, and the agents that have the setting if others do not."""
+    said = " ".join(dict.fromkeys(one.help for one in of_agents.values()))
+    choices = {agent: "" if one.choices is None else one.allowed for agent, one in of_agents.items()}
     if len(of_agents) == len(AGENTS):
-        return next(f"{said[agent]}{choices[agent]}." for agent in AGENTS)
-    return " ".join(f"{said[agent]}, of {agent}{choices[agent]}." for agent in of_agents)
+        return said + next((f" One of {allowed}." for allowed in choices.values() if allowed), "")
+    named = "; ".join(f"{agent}: {allowed}" if allowed else agent for agent, allowed in choices.items())
+    return f"{said} For {named}."
 
 
 def shown_default(name: str) -> str:
@@ -75,7 +76,7 @@ def shown_default(name: str) -> str:
     if first.shown:  # of most agents
         return Counter(one.shown for one in of_agents.values()).most_common(1)[0][0]
     if first.by_kind:
-        return ", ".join(f"{_usual(name, kind)} for {said}" for kind, said in KINDS.items())
+        return ", ".join(_usual(name, kind) for kind in KINDS)
     if len(set(values.values())) == 1:
         return str(first.default)
     return ", ".join(f"{value} for {agent}" for agent, value in values.items())
@@ -85,7 +86,19 @@ def _usual(name: str, kind: str) -> str:
     """Return the default of most agents with this kind of policy."""
     takers = [cls for cls in AGENTS.values() if name in declared_by(cls)]
     [(value, count), *_] = Counter(default_of(name, cls, kind) for cls in takers).most_common()
-    return f"{value:g}" + ("" if count == len(takers) else " (most agents)")
+    return f"{value:g} for {KINDS[kind]}" + ("" if count == len(takers) else " (most agents)")
+
+
+def default_in_python(one: Setting) -> str:
+    """Return the default of a setting for the tables: values as code, kinds of policies as --help calls them."""
+    if one.shown:
+        return one.shown
+    if one.by_kind:
+        values = [f"{one.by_kind[kind]} for {said}" for kind, said in KINDS.items() if kind in one.by_kind]
+        if ANY in one.by_kind and len(values) < len(KINDS):
+            values.append(f"{'else ' if values else ''}{one.by_kind[ANY]}")
+        return ", ".join(values)
+    return f'`"{one.default}"`' if isinstance(one.default, str) else f"`{one.default}`"
 
 
 def page() -> str:
@@ -101,7 +114,7 @@ def every() -> str:
     """Return the table of the settings that every agent has."""
     rows = ["| setting | default | allowed | |", "|---|---|---|---|"]
     for name, one in declared_by(Agent).items():
-        default = shown_default(name) if name in declared() else f"`{one.usual}`"
+        default = shown_default(name) if one.by_kind or one.shown else default_in_python(one)
         rows.append(f"| `{name}` | {default} | {one.allowed} | {one.about} |")
     return "\n".join(rows)
 
@@ -112,7 +125,7 @@ def some() -> str:
     for name, of_agents in declared().items():
         alike: dict[str, list[str]] = {}
         for agent, one in of_agents.items():
-            said = f"{one.usual} | {one.allowed} | {one.about}"
+            said = f"{default_in_python(one)} | {one.allowed} | {one.about}"
             alike.setdefault(said, []).append(f"`{agent}`")
         if name not in declared_by(Agent):
             rows += [f"| `{name}` | {', '.join(agents)} | {said} |" for said, agents in alike.items()]

@@ -26,7 +26,7 @@ class ActorCritic(Agent):
     uses_critic = True
 
     gae_lambda: Given[float | None, float] = setting(
-        default=None, by_kind={ANY: 1.0}, range="[0, 1]", help="λ, from 0 (one-step error) to 1 (return less value)."
+        default=None, by_kind={ANY: 1.0}, range="[0, 1]", help="λ, from 0 (one-step error) to 1 (return minus value)."
     )
 
     @override

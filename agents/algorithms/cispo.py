@@ -39,7 +39,7 @@ class CISPO(PassesAgent):
     scale: str = setting(
         default="group",
         choices=scaling.SCALES,
-        help="Whose standard deviation divides.",
+        help="Which standard deviation the advantages are divided by.",
         more='With "batch", that of all rewards of the rollout, as in arXiv:2510.13786.',
     )
 

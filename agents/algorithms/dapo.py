@@ -36,7 +36,7 @@ class DAPO(ProximalAgent):
     weights = staticmethod(aggregation.token_mean)
 
     clip_range_high = setting(default=0.28, help="ε_high; above ε_low, unlikely actions become likely sooner.")
-    max_rounds: int = setting(default=4, help="Collections per update; 1 resamples nothing.")
+    max_rounds: int = setting(default=4, help="Most collections per update; 1 for no resampling.")
     overlong_buffer: int = setting(
         default=0,
         range="[0, inf)",

@@ -31,7 +31,7 @@ class DrGRPO(ProximalAgent):
     compares_groups = True
 
     max_steps: int | None = setting(
-        default=None, shown="the longest episode that the environment allows", help="L_max, a constant."
+        default=None, shown="what the environment allows", help="L_max, which the loss is divided by."
     )
 
     @override

@@ -32,7 +32,7 @@ class GRPO(ProximalAgent):
     scale: str = setting(
         default="group",
         choices=scaling.SCALES,
-        help="Whose standard deviation divides.",
+        help="Which standard deviation the advantages are divided by.",
         more='With "batch", that of all rewards of the rollout (Liu et al. 2025, "Lite PPO", arXiv:2508.08221), which '
         "removes the first bias but for a common factor.",
     )

@@ -34,14 +34,14 @@ class ReinforceBaseline(Agent):
         default="leave-one-out",
         choices=BASELINES,
         commands=("train",),
-        help="What is subtracted.",
+        help="What is subtracted from the return.",
         more="The table in `estimators/baselines.py` says what each is and whether it biases the gradient.",
     )
     returns: str = setting(
         default="return-to-go",
         choices=RETURNS,
         commands=("train",),
-        help="The return of a step.",
+        help="Which return a step gets.",
         more="G_t = Σ_{k≥t} γ^{k-t} r_k, or R at every step. With γ < 1 the former leaves out the factor γ^t of the "
         "exact gradient, as the field does.",
     )

@@ -30,7 +30,7 @@ class ReinforcePlusPlus(ProximalAgent):
         default="none",
         choices=("none", "group-mean"),
         commands=("train",),
-        help="What is subtracted.",
+        help="What is subtracted from the return.",
         more='In the formulas: b. "group-mean" is the paper\'s REINFORCE++-baseline, in groups of at least 2.',
     )
 

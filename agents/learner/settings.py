@@ -18,36 +18,40 @@ TRAIN = ("train",)
 class LearnerSettings(Configured):
     """What is declared for every `Learner`."""
 
-    seed: int = setting(default=0, range=f"[0, {LARGEST_SEED}]", help="Of initial weights, environment and sampling.")
+    seed: int = setting(
+        default=0, range=f"[0, {LARGEST_SEED}]", help="Seed of initial weights, environment and sampling."
+    )
     learning_rate: Given[float | Callable[[float], float] | None, Scheduled] = setting(
         default=None,
         by_kind={"control": 5e-3, "language-model": 3e-4},
         range="(0, inf)",
         starts=False,
         commands=BOTH,
-        shown="3e-4 for tiny, less for larger models, 10 times as much for adapters; control 5e-3, most agents",
-        help="Of Adam.",
+        shown="text: 3e-4 for tiny, less for larger models, 10 times as much for adapters; control: 5e-3, most agents",
+        help="Learning rate of Adam.",
         more="A number, or a function of the remaining progress (1 to 0).",
     )
     lr_schedule: str = setting(
         default="linear",
         choices=SCHEDULES,
         commands=TRAIN,
-        help="How a learning rate changes; linear and cosine end at zero.",
+        help="How the learning rate changes; linear and cosine end at zero.",
     )
     warmup_updates: int = setting(
         default=0, range="[0, inf)", commands=TRAIN, help="Updates in which the learning rate rises from zero."
     )
     weight_decay: float = setting(
-        default=0.0, range="[0, inf)", commands=TRAIN, help="Of AdamW, for weights but not for norms and biases."
+        default=0.0, range="[0, inf)", commands=TRAIN, help="Weight decay of AdamW, not for norms and biases."
     )
     adam_beta1: float = setting(
         default=BETAS[0], range="[0, 1)", commands=TRAIN, help="Decay of Adam's mean of the gradient."
     )
     adam_beta2: float = setting(
-        default=BETAS[1], range="[0, 1)", commands=TRAIN, help="Decay of Adam's mean of its square."
+        default=BETAS[1], range="[0, 1)", commands=TRAIN, help="Decay of Adam's mean of the squared gradient."
     )
-    adam_eps: float = setting(default=EPS, range="(0, inf)", commands=TRAIN, help="Added to the root of that mean.")
+    adam_eps: float = setting(
+        default=EPS, range="(0, inf)", commands=TRAIN, help="Added to the root of Adam's mean of the squared gradient."
+    )
     gamma: Given[float | None, float] = setting(
         default=None,
         by_kind={"control": 0.99, "language-model": 1.0},
@@ -69,7 +73,7 @@ class LearnerSettings(Configured):
         more="That of the policy and that of the critic separately.",
     )
     ent_coef: float = setting(
-        default=0.0, range="[0, inf)", commands=TRAIN, help="Entropy bonus.", more="In the loss: c_H."
+        default=0.0, range="[0, inf)", commands=TRAIN, help="Weight of the entropy bonus.", more="In the loss: c_H."
     )
     vf_coef: float = setting(
         default=0.5,
@@ -88,12 +92,12 @@ class LearnerSettings(Configured):
     kl_estimator: str = setting(
         default="k1", choices=(*kl.ESTIMATORS, kl.EXACT), commands=TRAIN, help="How the KL is estimated."
     )
-    kl_in: str = setting(default="reward", choices=PLACES, commands=TRAIN, help="What the KL is added to.")
+    kl_in: str = setting(default="reward", choices=PLACES, commands=TRAIN, help="What the KL penalty is added to.")
     micro_batch_size: int | None = setting(
         default=None,
         shown="all",
         commands=ALSO_SFT,
-        help="Episodes (PPO for control: steps) per pass.",
+        help="Episodes per pass (PPO for control: steps).",
         more="Does not change the gradient.",
     )
     micro_batch_tokens: int | None = setting(

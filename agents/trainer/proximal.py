@@ -67,7 +67,7 @@ class ProximalAgent(PassesAgent):
         default=0.2,
         range="(0, 1)",
         help="ε: the ratio may fall to 1 - clip_range.",
-        more="A number, or a function of the remaining progress (1 to 0), like the next one.",
+        more="A number, or a function of the remaining progress (1 to 0); so may be clip_range_high.",
     )
     clip_range_high: Given[Scheduled | None, Scheduled] = setting(
         default=None,

@@ -57,9 +57,11 @@ class Surface(Learner):
     env: Given[Any, VectorEnv] = attribute(kw_only=False)
 
     env_kwargs: Mapping[str, Any] | None = setting(
-        default=None, saved=False, help="For the environment's constructor, if `env` is an id."
+        default=None, saved=False, help="Keyword arguments of the environment, if `env` is an id."
     )
-    policy_kwargs: Mapping[str, Any] | None = setting(default=None, saved=False, help="For the policy's constructor.")
+    policy_kwargs: Mapping[str, Any] | None = setting(
+        default=None, saved=False, help="Keyword arguments of the policy."
+    )
     episodes_per_update: Given[int | None, int] = setting(
         default=None,
         by_kind={"control": 16, "language-model": 256},
@@ -72,7 +74,7 @@ class Surface(Learner):
         by_kind={"control": 16, "language-model": 256},
         range=f"[1, {MOST_SLOTS}]",
         commands=("train", "compare"),
-        help="Slots of the environment.",
+        help="Episodes that run at once (slots of the environment).",
         more="By default at most `episodes_per_update`.",
     )
     group_size: int | None = setting(
@@ -105,8 +107,8 @@ class Surface(Learner):
         saved=False,
         commands=("train",),
         heading="Every run",
-        help="With --shard: each process writes its part of a checkpoint, for models too large for the main process's "
-        "memory.",
+        help="If weights are sharded: each process writes its part of a checkpoint, for models too large for the main "
+        "process's memory.",
         more="Both kinds load on any number of processes.",
     )
     tensorboard_log: str | None = setting(default=None, saved=False, help="Folder for TensorBoard.")

@@ -43,7 +43,7 @@ compare_options = options(
     ),
     click.option(
         "--timesteps", type=click.IntRange(min=1), default=None, show_default=f"{TIMESTEPS} for control",
-        help="Steps of each run, instead.",
+        help="Steps of each run, instead of --episodes.",
     ),
     click.option(
         "--stop-reward", type=float, default=None, show_default="the environment's registered threshold, if any",

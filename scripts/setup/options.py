@@ -161,7 +161,7 @@ def one_budget(given: dict[str, Any]) -> dict[str, Any]:
 
 common = options(
     click.option("--seed", type=click.IntRange(min=0), default=0, help="Seed of everything random in the run."),
-    click.option("--device", default="auto", help="auto, cpu, cuda, cuda:1, ..."),
+    click.option("--device", default="auto", help="Device: auto, cpu, cuda, cuda:1, ..."),
     click.option(
         "--config",
         type=click.Path(exists=True, dir_okay=False, path_type=Path),
@@ -214,7 +214,7 @@ problem_file = options(
         type=click.Path(resolve_path=True),
         default=None,
         show_default="the verifier's own",
-        help="Problems: a .jsonl, .json, .csv, .tsv or .parquet file, or a folder of datasets' save_to_disk.",
+        help="Problems: a .jsonl, .json, .csv, .tsv or .parquet file, or a folder written by save_to_disk of datasets.",
     ),
     click.option(
         "--column",
@@ -265,7 +265,7 @@ verifier = options(
 problems = options(
     problem_file,
     setting("--test-fraction", type=float, help="Share of the problems in the test split."),
-    setting("--long-prompts", help="What to do with prompts above --max-prompt-tokens: error, skip."),
+    setting("--long-prompts", help="What to do with prompts above --max-prompt-tokens: error or skip."),
     setting(
         "--curriculum",
         type=float,
@@ -279,9 +279,11 @@ tokens = options(
     setting(
         "--tokenizer",
         show_default="the model's, else one token per character",
-        help="Folder or id; train:2000 trains one of 2000 tokens on the training problems, for presets.",
+        help="Tokenizer: a folder or id; train:2000 trains one of 2000 tokens on the training problems, for presets.",
     ),
-    setting("--system-prompt", help="First message of prompts that are conversations or, with it, plain texts."),
+    setting(
+        "--system-prompt", help="System message before each prompt; with it, plain prompts become messages of the user."
+    ),
     setting(
         "--chat-template",
         type=click.Path(resolve_path=True),
@@ -302,17 +304,23 @@ tokens = options(
         help="A further token that ends an episode: its text, or its id if it is a number. Can be repeated.",
     ),
     setting(
-        "--max-prompt-tokens", type=int, show_default="what the problems need, at most 4096", help="Longest prompt."
+        "--max-prompt-tokens",
+        type=int,
+        show_default="what the problems need, at most 4096",
+        help="Longest prompt, in tokens.",
     ),
     setting(
-        "--max-new-tokens", type=int, show_default="what the answers need, at most 4096", help="Longest completion."
+        "--max-new-tokens",
+        type=int,
+        show_default="what the answers need, at most 4096",
+        help="Longest completion, in tokens.",
     ),
-    click.option("--temperature", type=float, default=1.0, help="Of the softmax, while acting and while training."),
+    click.option("--temperature", type=float, default=1.0, help="Temperature of the softmax, in acting and training."),
     click.option(
         "--dtype",
         default=None,
         show_default="float32",
-        help="Of a language model's weights: float32, or bfloat16 with float32 copies in the optimizer.",
+        help="Type of a language model's weights: float32, or bfloat16 with float32 copies in the optimizer.",
     ),
     click.option(
         "--activation-checkpointing",
@@ -338,14 +346,18 @@ warm_start = options(
         type=float,
         default=None,
         show_default="2e-3 for tiny, less for larger models",
-        help="Falls linearly to a tenth.",
+        help="Learning rate of the warm start; it falls linearly to a tenth.",
     ),
     heading="Supervised warm start (text)",
 )
 adapter = options(
     click.option("--lora-rank", type=int, default=None, help="Freeze the model and train a LoRA adapter of this rank."),
     click.option(
-        "--lora-alpha", type=float, default=None, show_default="2 x rank", help="The adapter counts alpha/rank times."
+        "--lora-alpha",
+        type=float,
+        default=None,
+        show_default="2 x rank",
+        help="The adapter is multiplied by alpha/rank.",
     ),
     click.option(
         "--lora-targets",

@@ -64,7 +64,7 @@ evaluation = options(
         "--track",
         type=click.Choice(["wandb", "mlflow"]),
         default=None,
-        help="Send configuration, metrics, samples and result to Weights & Biases or MLflow, too.",
+        help="Also send configuration, metrics, samples and result to Weights & Biases or MLflow.",
     ),
     click.option(
         "--report/--no-report",
