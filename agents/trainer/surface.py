@@ -151,8 +151,10 @@ class Surface(Learner):
         least = max(slots, 1 if self.uses_critic else 2)
         fitting = fitting_episodes(total_timesteps, longest, (self.group_size or 1) * parallel.size(), least)
         if fitting < self.episodes_per_update:
-            self.episodes_per_update = fitting
+            self.episodes_per_update, replaced = fitting, self.env
             self.use_env(self.make_envs(num_envs=min(self.num_envs, fitting)) if remakes else self.env)
+            if remakes:
+                replaced.close()
 
     @property
     def logger(self) -> Logger:

@@ -105,3 +105,17 @@ def test_the_bound_of_the_docstring_holds(total):
     agent = ReinforceBaseline("MlpPolicy", "CartPole-v1", seed=1, **SHORT | {"env_kwargs": {"max_episode_steps": 100}})
     agent.learn(total)
     assert total <= agent.num_timesteps < total + max(total / 2, 2 * 100)
+
+
+def test_the_environment_that_a_smaller_one_replaces_is_closed():
+    agent = Reinforce("MlpPolicy", "CartPole-v1", **CPU)
+    first = agent.env
+    agent.updates(1_000)
+    assert agent.env is not first and first.closed and not agent.env.closed
+
+
+def test_an_environment_that_was_passed_in_stays_open():
+    given = gym.make_vec("CartPole-v1", num_envs=4)
+    agent = Reinforce("MlpPolicy", given, **CPU)
+    agent.updates(1_000)
+    assert agent.env.unwrapped is given.unwrapped and not given.closed
