@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ..reports import page
-from ..reports.figures.curves import draw, figure_size, read_panels
+from ..reports.figures.curves import draw, figure_size, merge_panels, read_panels
 from ..reports.figures.plots import save_figure
 from ..reports.figures.statistics import Row, tabulate
 from ..runs import run_folder
@@ -54,12 +54,13 @@ def write_report(
     table = as_markdown(rows, figure.replace("_", " "), win, digits=3 if text else 1)
     unit, label = ("episodes", "episodes") if given["episodes"] else ("total_timesteps", "time steps")
     files = {agent: [Path(run["run_dir"], CSV) for run in runs if run["agent"] == agent] for agent in agents}
-    _, drawn = read_panels(files, f"time/{unit}")
+    curves = read_panels(files, f"time/{unit}")
+    drawn = merge_panels(curves)
     same = [names for names in drawn.values() if len(names) > 1]
     (folder / "report.md").write_text(_page(table, given, text, failed, same), encoding="utf-8")
     if given["figures"]:
         size = figure_size(len(drawn))
-        save_figure(lambda sheet: draw(sheet, files, f"time/{unit}", label), folder / CURVES, size)
+        save_figure(lambda sheet: draw(sheet, curves, drawn, label), folder / CURVES, size)
     if given["figures"] and runs:
         page.write_report([folder], folder / page.NAME)
     return report

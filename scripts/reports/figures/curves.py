@@ -19,10 +19,11 @@ LONG_NAME = 24  # characters in the heading of a panel
 SAME = " = "  # between the names of agents whose runs coincide
 
 
-def read_curve(path: Path, x: str, y: str) -> np.ndarray:
-    """Return two columns of a progress.csv [2, n], without rows in which one of them is empty."""
-    pairs = np.array([(row.get(x, np.nan), row.get(y, np.nan)) for row in read_rows(path)]).reshape(-1, 2)
-    return pairs[~np.isnan(pairs).any(1)].T
+def read_curves(path: Path, x: str) -> list[np.ndarray]:
+    """Return the curves of all panels from a progress.csv, each [2, n], without rows in which one of them is empty."""
+    rows = list(read_rows(path))
+    pairs = (np.array([(row.get(x, np.nan), row.get(y, np.nan)) for row in rows]).reshape(-1, 2) for y in PANELS)
+    return [pair[~np.isnan(pair).any(1)].T for pair in pairs]
 
 
 def spread(curves: Sequence[np.ndarray]) -> np.ndarray:
@@ -57,12 +58,20 @@ def merge_equal(curves: Mapping[str, Sequence[np.ndarray]]) -> dict[str, list[st
     return {SAME.join(group): group for group in groups}
 
 
-def read_panels(runs: Mapping[str, Sequence[Path]], x: str) -> tuple[dict[str, list[np.ndarray]], dict[str, list[str]]]:
-    """Return the curves of all panels and runs by agent, and which agents share a panel; see `merge_equal`."""
-    curves = {
-        agent: [read_curve(path, x, column) for column in PANELS for path in paths] for agent, paths in runs.items()
-    }
-    return curves, merge_equal(curves)
+def read_panels(runs: Mapping[str, Sequence[Path]], x: str) -> dict[str, list[list[np.ndarray]]]:
+    """Return the curves of each agent's runs, by panel; each file is read once.
+
+    Args:
+        runs: progress.csv files by agent.
+        x: column of the horizontal axis.
+    """
+    curves = {agent: [read_curves(path, x) for path in paths] for agent, paths in runs.items()}
+    return {agent: [[run[panel] for run in own] for panel in range(len(PANELS))] for agent, own in curves.items()}
+
+
+def merge_panels(curves: Mapping[str, Sequence[Sequence[np.ndarray]]]) -> dict[str, list[str]]:
+    """Return which agents share a panel, of what `read_panels` returned; see `merge_equal`."""
+    return merge_equal({agent: [curve for panel in own for curve in panel] for agent, own in curves.items()})
 
 
 def grid_of(panels: int) -> tuple[int, int]:
@@ -77,18 +86,19 @@ def figure_size(panels: int) -> tuple[float, float]:
     return 2.5 * max(columns, 3), len(PANELS) * (2.0 * rows + 0.3)
 
 
-def draw(figure: Any, runs: Mapping[str, Sequence[Path]], x: str, label: str) -> None:
+def draw(
+    figure: Any, curves: Mapping[str, Sequence[Sequence[np.ndarray]]], drawn: Mapping[str, Sequence[str]], label: str
+) -> None:
     """Draw per agent a panel of reward and one of KL: the interquartile mean, and a band from worst to best run.
 
     The other agents' means are grey lines behind. Agents with the same runs share their panels.
 
     Args:
         figure: of matplotlib.
-        runs: progress.csv files by agent.
-        x: column of the horizontal axis.
-        label: of that axis.
+        curves: from `read_panels`.
+        drawn: from `merge_panels`.
+        label: of the horizontal axis.
     """
-    curves, drawn = read_panels(runs, x)
     rows, columns = grid_of(len(drawn))
     blocks = figure.subfigures(len(PANELS), 1)
     for number, (block, title) in enumerate(zip(blocks, PANELS.values(), strict=True)):
@@ -96,8 +106,7 @@ def draw(figure: Any, runs: Mapping[str, Sequence[Path]], x: str, label: str) ->
         panels = list(block.subplots(rows, columns, sharex=True, sharey=True, squeeze=False).flat)
         spreads = {}
         for name, (first, *_) in drawn.items():
-            own = curves[first][number * len(runs[first]) : (number + 1) * len(runs[first])]
-            if found := [curve for curve in own if curve.size]:
+            if found := [curve for curve in curves[first][number] if curve.size]:
                 spreads[name] = spread(found)
         for place, name in enumerate(drawn):
             draw_one(panels[place], name, spreads, PAPER)

@@ -5,9 +5,20 @@ import math
 import numpy as np
 import pytest
 from _rlenv_scripts.compare.report import as_markdown
-from _rlenv_scripts.reports.figures.curves import POINTS, draw, grid_of, merge_equal, read_curve, spread
+from _rlenv_scripts.reports.figures import curves as curves_module
+from _rlenv_scripts.reports.figures.curves import (
+    POINTS,
+    draw,
+    grid_of,
+    merge_equal,
+    merge_panels,
+    read_curves,
+    read_panels,
+    spread,
+)
 from _rlenv_scripts.reports.figures.plots import save_figure
 from _rlenv_scripts.reports.figures.statistics import bootstrap_interval, interquartile_mean, summarize, tabulate
+from _rlenv_scripts.runs.logged import read_rows
 from drawn import drawn
 from hypothesis import given
 from hypothesis import strategies as st
@@ -149,8 +160,15 @@ def progress(tmp_path):
 
 
 def test_a_curve_leaves_out_rows_that_lack_a_figure(progress):
-    assert read_curve(progress, "time/episodes", "rollout/ep_rew_mean").tolist() == [[16, 32], [0.5, 1.5]]
-    assert read_curve(progress, "time/episodes", "rollout/kl_start").shape == (2, 0)
+    rewards, kls = read_curves(progress, "time/episodes")
+    assert rewards.tolist() == [[16, 32], [0.5, 1.5]] and kls.shape == (2, 0)
+
+
+def test_each_file_is_read_once_for_the_figure_and_the_report(progress, monkeypatch):
+    read = []
+    monkeypatch.setattr(curves_module, "read_rows", lambda path: read.append(path) or read_rows(path))
+    curves = read_panels({"rloo": [progress, progress], "grpo": [progress]}, "time/episodes")
+    assert len(read) == 3 and [[len(runs) for runs in own] for own in curves.values()] == [[2, 2], [1, 1]]
 
 
 def test_curves_of_different_lengths_share_an_axis_and_the_shorter_keeps_its_last_figure():
@@ -169,7 +187,8 @@ def test_the_figure_has_a_panel_per_agent_with_the_others_behind_it(progress, tm
     seen = {}
 
     def draw_and_look(figure):
-        draw(figure, {"rloo": [progress], "grpo": [other], "ppo": [progress]}, "time/episodes", "episodes")
+        curves = read_panels({"rloo": [progress], "grpo": [other], "ppo": [progress]}, "time/episodes")
+        draw(figure, curves, merge_panels(curves), "episodes")
         shown = [panel for panel in figure.axes if panel.get_visible()]
         seen["titles"] = [panel.get_title("left") for panel in shown]
         seen["lines"] = [len(panel.lines) for panel in shown]

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from _rlenv_scripts.compare import study
 from _rlenv_scripts.reports.doctor.history import read_metrics
-from _rlenv_scripts.reports.figures.curves import read_curve
+from _rlenv_scripts.reports.figures.curves import read_curves
 from _rlenv_scripts.runs import logged
 from _rlenv_scripts.runs.run_log import cut_log, open_log
 from inprocess import error_of, run
@@ -77,7 +77,7 @@ def test_texts_and_half_written_lines_are_no_damage(table, capsys):
     with table.open("a") as file:
         file.write("7,PPO-2,yes\n8,1")
     assert read_metrics(table)["time/iterations"].last == 7
-    assert read_curve(table, "time/iterations", "rollout/ep_rew_mean").shape == (2, 6)
+    assert read_curves(table, "time/iterations")[0].shape == (2, 6)
     assert capsys.readouterr().err == ""
 
 
