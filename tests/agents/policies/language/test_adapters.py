@@ -526,7 +526,9 @@ def test_an_adapter_that_peft_wrote_is_read(name, tmp_path):
 @wrapped_by_peft
 def test_a_model_that_peft_has_adapted_is_trained_as_it_is():
     config = peft.LoraConfig(r=2, target_modules=["q_proj"], init_lora_weights=False)
-    model = peft.get_peft_model(tiny_model("llama", VOCAB), config).get_base_model()
+    with torch.random.fork_rng(devices=[]):  # peft draws from the global generator
+        torch.manual_seed(0)
+        model = peft.get_peft_model(tiny_model("llama", VOCAB), config).get_base_model()
     envs = few_envs()
     policy = LanguageModelPolicy(*spaces_of(envs), model)
     assert len(policy.actor_parameters()) == 4 and not policy.adapter.is_fresh
