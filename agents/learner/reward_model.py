@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -150,15 +151,9 @@ def train_reward_model(
     check_number("learning_rate", learning_rate, low=0.0, above=True)
     check_number("center_coef", center_coef, low=0.0)
     optimizer = torch.optim.AdamW(model.parameters(), lr=learning_rate, weight_decay=0.0)
-    warm = max(math.ceil(check_count("steps", steps, low=0) / 10), 1)
-    schedule = torch.optim.lr_scheduler.LambdaLR(
-        optimizer, lambda step: min((step + 1) / warm, (steps - step) / max(steps - warm, 1), 1.0)
-    )
+    schedule = _schedule(optimizer, check_count("steps", steps, low=0))
     losses: list[float] = []
-    order = torch.empty(0, dtype=torch.long)
-    for step in range(steps):
-        order = order if len(order) else torch.randperm(len(pairs), generator=generator)
-        rows, order = order[:batch_size], order[batch_size:]
+    for step, rows in enumerate(islice(_batches(len(pairs), batch_size, generator), steps)):
         chosen, rejected = _both(model, pairs.select(rows))
         loss = (bradley_terry(chosen, rejected) + center_coef * (chosen + rejected).square()).mean()
         optimizer.zero_grad(set_to_none=True)
@@ -170,6 +165,20 @@ def train_reward_model(
         if on_step is not None and not on_step(step, losses[-1]):
             break
     return losses
+
+
+def _schedule(optimizer: torch.optim.Optimizer, steps: int) -> torch.optim.lr_scheduler.LambdaLR:
+    """Return a learning rate that rises over the first tenth of the steps and falls linearly to 0."""
+    warm = max(math.ceil(steps / 10), 1)
+    return torch.optim.lr_scheduler.LambdaLR(
+        optimizer, lambda step: min((step + 1) / warm, (steps - step) / max(steps - warm, 1), 1.0)
+    )
+
+
+def _batches(number: int, size: int, generator: torch.Generator) -> Iterator[torch.Tensor]:
+    """Yield indices of batches without end; a pass over all ends before the next one begins, in a new order."""
+    while True:
+        yield from torch.randperm(number, generator=generator).split(size)
 
 
 def _both(model: Any, pairs: Preferences) -> tuple[torch.Tensor, torch.Tensor]:

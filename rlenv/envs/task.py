@@ -143,30 +143,33 @@ class TextGenTask:
         self.group_size = _whole("group_size", group_size)
         self.first_problem = _whole("first_problem", first_problem, low=0)
         self.share = (0, 1) if share is None else _share(*share)
+        skips, self.skipped_prompts = long_prompts == "skip", 0
         lengths = Lengths(made, self.encoder, listed, partial(place_of, problems))
-        prompt = lengths.of_prompts(long_prompts == "skip") if max_prompt_tokens is None else max_prompt_tokens
-        self.max_prompt_tokens = _whole("max_prompt_tokens", prompt, high=LONGEST)
-        new = lengths.of_answers() if max_new_tokens is None else max_new_tokens
-        self.max_new_tokens = _whole("max_new_tokens", new, high=LONGEST)
+        self._make_spaces(lengths, skips, max_prompt_tokens, max_new_tokens)
         self.split = split
         self.progress: Mapping[str, Any] = {}  # of the training, as the last reset told it
-        self.skipped_prompts = 0
-        if long_prompts == "skip" and listed is not None:
+        if skips and listed is not None:
             listed = self._without_long(listed)
-        fits = self._fits if long_prompts == "skip" and listed is None else None
+        fits = self._fits if skips and listed is None else None
         self.stream = ProblemStream(made, split, test_fraction, listed, fits, curriculum)
-        posed = self.stream.listed or [self.stream[0]]
-        self.eos_token_id = self.end_token(posed[0])
-        self._make_spaces()
-        # Find prompts that do not fit before the first episode: all listed ones, or the first sampled one.
-        self.encode([problem.prompt for problem in posed])
-        _check_columns(made, posed)
+        self._begin(self.stream.listed or [self.stream[0]])
 
-    def _make_spaces(self) -> None:
-        self.max_length = self.max_prompt_tokens + self.max_new_tokens
-        self.vocab_size = len(self.tokenizer)
+    def _begin(self, problems: list[Problem]) -> None:
+        """Set the tokens that end and fill episodes, and check the listed problems, or the first sampled one."""
+        self.eos_token_id = self.end_token(problems[0])
         pad = self.tokenizer.pad_token_id
         self.pad_token_id: int = self.eos_token_id if pad is None else pad
+        self.encode([problem.prompt for problem in problems])
+        _check_columns(self.verifier, problems)
+
+    def _make_spaces(self, lengths: Lengths, skips: bool, prompt: int | None, new: int | None) -> None:
+        """Set the longest prompt and completion, as given or as the problems need, and the spaces for them."""
+        prompt = lengths.of_prompts(skips) if prompt is None else prompt
+        self.max_prompt_tokens = _whole("max_prompt_tokens", prompt, high=LONGEST)
+        new = lengths.of_answers() if new is None else new
+        self.max_new_tokens = _whole("max_new_tokens", new, high=LONGEST)
+        self.max_length = self.max_prompt_tokens + self.max_new_tokens
+        self.vocab_size = len(self.tokenizer)
         self.action_space = spaces.Discrete(self.vocab_size)
         self.observation_space = spaces.Dict(
             tokens=spaces.Box(0, self.vocab_size - 1, (self.max_length,), np.int64),
