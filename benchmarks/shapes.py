@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from agents.policies import base
+from agents.policies import choosing
 from agents.policies.language.decoding import decoder, packed
 from agents.policies.language.training import forward
 
@@ -21,7 +21,7 @@ SWITCHES: dict[str, tuple[Any, str, int]] = {  # a constant, and the value that 
     "contexts as a forest": (forward, "MANY_NODES", sys.maxsize),
     "stems of rows": (decoder, "WORTH_IT", sys.maxsize),
     "packed weights": (packed, "LARGE", sys.maxsize),
-    DRAWN: (base, "MANY_ACTIONS", sys.maxsize),
+    DRAWN: (choosing, "MANY_ACTIONS", sys.maxsize),
 }
 ROWS, WORDS, DRAWS = 32, 49_152, 10
 
@@ -97,7 +97,7 @@ def _draws(pairs: int) -> Row:
 
     def milliseconds(on: bool) -> float:
         with switched(DRAWN, on), clock() as seconds:
-            tokens = [base.sample_categorical(log_probs, generator) for _ in range(DRAWS)]
+            tokens = [choosing.sample_categorical(log_probs, generator) for _ in range(DRAWS)]
         drawn[on] += [float(log_probs.gather(1, each[:, None]).mean()) for each in tokens]
         return 1e3 * seconds() / DRAWS
 

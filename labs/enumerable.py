@@ -21,7 +21,7 @@ from gymnasium.vector.utils import batch_space
 from torch import nn
 
 from agents import Agent, Batch, Policy, Rollout
-from agents.policies.base import choose
+from agents.policies.choosing import choose
 
 
 @dataclass(frozen=True)

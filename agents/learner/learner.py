@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, ClassVar
@@ -11,25 +10,20 @@ import torch
 
 from ..core.checks import check_number
 from ..core.devices import to_floats
-from ..core.errors import DivergedError
 from ..core.rollout import EARNED, Batch, Rollout, RolloutT
 from ..core.settings import declared_by, default_of
 from ..core.stateful import Stateful, load_states, states_of
 from ..distributed import parallel
-from ..distributed.shards import local
 from ..estimators import losses
 from ..estimators.returns import return_to_go
 from ..policies import Policy
+from .divergence import check_log_probs, fault_of
 from .kl_anchor import Anchor
 from .metrics import Reduce, critic_metrics, sampled_metrics
-from .optimizer import PolicyOptimizer, half_precision
+from .optimizer import PolicyOptimizer
 from .reward_scale import RewardScale
 from .settings import LearnerSettings
 
-LOG_PROB_TOLERANCE = 0.05  # nats; rounding is a thousand times smaller, the mildest known bug several times larger
-# Weights of 16 bits round the log-probability of an unlikely action by up to 0.7 nats, but few actions are unlikely:
-# their limit is for train/approx_kl. Rounding makes 0.0003 there in the default run, and never more than 0.0025.
-HALF_KL_TOLERANCE = 0.02
 Figures = dict[str, torch.Tensor]
 
 
@@ -166,9 +160,9 @@ class Learner(LearnerSettings):
         learned = False
         for batch in self.batches(prepared):
             metrics = self._backward(batch)
-            fault = self._fault(metrics)
+            fault = fault_of(self.policy, metrics)
             if not fault and not steps:  # later steps train another policy than the one that sampled
-                self._check_log_probs(metrics)
+                check_log_probs(self.policy, metrics)
             steps.append(metrics | {"train/grad_norm": self.policy_optimizer.step(fault, new_update=not steps)})
             learned |= self.policy_optimizer.stepped
         self.policy.observe(prepared)
@@ -308,34 +302,6 @@ class Learner(LearnerSettings):
         if len(rows) == len(batch):
             return slice(None)
         return rows if len(rows) else slice(0, 1)
-
-    def _check_log_probs(self, metrics: Mapping[str, float]) -> None:
-        """Stop if acting and training differ by more than rounding explains.
-
-        Raises:
-            DivergedError: if they do.
-        """
-        gap, limit, said = metrics["train/logp_gap_max"], LOG_PROB_TOLERANCE, "differ by {:.3g} nats"
-        if half_precision(self.policy):
-            gap, limit, said = metrics["train/approx_kl"], HALF_KL_TOLERANCE, "differ by a KL of {:.3g} nats"
-        if not gap <= limit:
-            raise DivergedError(
-                f"log-probabilities while acting and training {said.format(gap)} "
-                f"(at most {limit} is rounding): the policy that sampled is not the one being trained, or "
-                "its actions have become so unlikely that rounding counts; then lower learning_rate"
-            )
-
-    def _fault(self, metrics: Mapping[str, float]) -> str:
-        """Return what is not finite though all weights are; empty if nothing."""
-        names = {"train/logp_gap_max": "log-probabilities", "train/loss": "loss"}
-        fault = next((said for name, said in names.items() if not math.isfinite(metrics[name])), "")
-        broken = sum(int((~local(p).isfinite()).sum()) for p in self.policy.parameters()) if fault else 0
-        broken = sum(parallel.gather(broken)) if fault and self.policy.sharded else broken
-        if broken:
-            raise DivergedError(
-                f"the policy has {broken} weights that are NaN or infinite: load others, or lower learning_rate"
-            )
-        return fault
 
     # What a checkpoint keeps besides the policy.
 

@@ -25,8 +25,6 @@ from .actor import Actor, numpy_actions
 
 State = Any
 MODEL = "model"  # where a language model lies in the folder of its policy, with its tokenizer
-MANY_ACTIONS = 4096  # see `sample_categorical`
-Source = torch.Generator | torch.Tensor | None  # of randomness; see `sample_categorical`
 
 
 class Policy(nn.Module):
@@ -275,48 +273,6 @@ def load_weights(module: nn.Module, file: Path, known: Mapping[str, torch.Tensor
     except (OSError, RuntimeError, SafetensorError) as error:
         reasons = " ".join(str(error).split("\n\t")[-3:]).strip()
         raise ValueError(f"the weights in {str(file)!r} do not fit: {reasons}") from error
-
-
-def sample_categorical(log_probs: torch.Tensor, source: Source) -> torch.Tensor:
-    """Draw from categorical distributions by the Gumbel-max trick: argmax of log p - log E with E ~ Exp(1).
-
-    On a CPU, drawing E for many actions takes longer than a small model. So from `MANY_ACTIONS` on, one number per
-    distribution is drawn there, and its cumulative sums are searched.
-
-    Args:
-        log_probs: [..., V], normalized or not.
-        source: a generator on the same device; None for torch's global one. Or E itself [..., V or more], for a
-            captured step, in which nothing is drawn.
-
-    Returns:
-        Indices [...].
-    """
-    if isinstance(source, torch.Tensor):
-        noise = source[..., : log_probs.shape[-1]]
-    elif log_probs.device.type == "cpu" and log_probs.shape[-1] >= MANY_ACTIONS:
-        return _invert(log_probs, torch.rand(log_probs.shape[:-1], dtype=torch.float64, generator=source))
-    else:
-        noise = torch.empty_like(log_probs).exponential_(generator=source)
-    return (log_probs - noise.log()).argmax(-1)
-
-
-def _invert(log_probs: torch.Tensor, uniform: torch.Tensor) -> torch.Tensor:
-    """Return the first action a of each distribution with p_0 + ... + p_a > u, int64 [...].
-
-    Args:
-        log_probs: [..., V], normalized or not.
-        uniform: u as a share of all p, in [0, 1), float64 [...].
-    """
-    most = log_probs.amax(-1, keepdim=True)
-    sums = (log_probs - most).exp_().cumsum(-1, dtype=torch.float64)  # in float32, rare actions would vanish
-    found = torch.searchsorted(sums, uniform[..., None] * sums[..., -1:], right=True)[..., 0]
-    return found.clamp(max=log_probs.shape[-1] - 1)  # an index, even if something is NaN
-
-
-def choose(log_probs: torch.Tensor, deterministic: bool, source: Source) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the most likely or sampled actions and their log-probabilities [B], given those of all actions [B, V]."""
-    actions = log_probs.argmax(-1) if deterministic else sample_categorical(log_probs, source)
-    return actions, log_probs.gather(1, actions[:, None])[:, 0]
 
 
 def take_rows(values: torch.Tensor, index: torch.Tensor) -> torch.Tensor:

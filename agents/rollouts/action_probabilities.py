@@ -10,7 +10,7 @@ import torch
 
 from ..core.rollout import map_obs
 from ..policies import Policy
-from ..policies.base import choose
+from ..policies.choosing import choose
 
 
 @dataclass(frozen=True)

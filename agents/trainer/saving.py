@@ -25,7 +25,8 @@ from ..distributed import parallel
 from ..distributed.parts import whole_parts
 from ..distributed.shards import whole
 from ..policies.base import MODEL, Policy, weights_digest
-from ..rollouts.envs.make_envs import MissingEnv, deals_groups, named_by_checkpoint, seed_of
+from ..rollouts.envs.make_envs import MissingEnv, deals_groups, seed_of
+from ..rollouts.envs.registered import named_by_checkpoint
 from .surface import Surface
 
 ClassT = TypeVar("ClassT", bound="Resumable")
@@ -234,7 +235,7 @@ def arguments(saved: Checkpoint, env: Any, trust: bool, settings: Mapping[str, A
         saved: the checkpoint.
         env: an environment; None for the saved one, or, if that has no name, one that has its spaces and cannot be
             played. Another one has its own slots and groups.
-        trust: whether names in the checkpoint may import modules; see `make_envs.named_by_checkpoint`.
+        trust: whether names in the checkpoint may import modules; see `registered.named_by_checkpoint`.
         settings: keyword arguments that replace saved ones.
 
     Raises:

@@ -14,13 +14,8 @@ from agents import make_envs, make_policy
 from agents.checkpoints.checkpoint import Checkpoint
 from agents.core.files import MANIFEST, whole_folder
 from agents.policies import check_name, find_config
-from agents.rollouts.envs.make_envs import (
-    LOOP_OFFERS,
-    named_by_checkpoint,
-    named_by_user,
-    resolve_device,
-    with_tokenizer,
-)
+from agents.rollouts.envs.make_envs import LOOP_OFFERS, resolve_device, with_tokenizer
+from agents.rollouts.envs.registered import named_by_checkpoint, named_by_user
 from rlenv.envs.task import TextGenTask
 
 from ..runs import run_folder

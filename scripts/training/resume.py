@@ -14,7 +14,7 @@ from agents import Agent
 from agents.checkpoints.checkpoint import Checkpoint, read_checkpoint
 from agents.core.files import read_table
 from agents.distributed import parallel
-from agents.rollouts.envs.make_envs import named_by_checkpoint
+from agents.rollouts.envs.registered import named_by_checkpoint
 
 from ..console.progress import say
 from ..runs import run_folder

@@ -47,8 +47,8 @@ from tiny_models import (
 
 from agents import Collector, ControlPolicy, LanguageModelPolicy, Reinforce, ReinforceBaseline
 from agents.core.rollout import ERROR
-from agents.policies import base
-from agents.policies.base import sample_categorical
+from agents.policies import choosing
+from agents.policies.choosing import sample_categorical
 from verifiers.function import FunctionVerifier
 
 CPU = torch.device("cpu")
@@ -412,7 +412,7 @@ def chi_square_p(counts, expected):
 @pytest.mark.parametrize("one_number", [False, True])
 @pytest.mark.parametrize("scale", [1.0, 1e-3])
 def test_sample_categorical_draws_by_the_given_law(one_number, scale, generator, monkeypatch):
-    monkeypatch.setattr(base, "MANY_ACTIONS", 6 if one_number else 7)
+    monkeypatch.setattr(choosing, "MANY_ACTIONS", 6 if one_number else 7)
     law = torch.tensor([0.5, 0.2, 0.15, 0.1, 0.03, 0.02], dtype=torch.float64)
     draws = sample_categorical((scale * law).log().expand(50_000, -1), generator)
     assert chi_square_p(draws.bincount(minlength=6).double(), 50_000 * law) > 1e-4
@@ -424,7 +424,7 @@ def test_rare_actions_of_a_large_vocabulary_are_drawn_and_impossible_ones_are_no
     law[0], law[-1] = 1 - rare * each, 0
     steps = torch.tensor([0.5, 70_000.5, rare - 0.5], dtype=torch.float64)
     uniform = torch.cat([torch.tensor([0.0, 0.5], dtype=torch.float64), law[0] + each * steps])
-    drawn = base._invert(law.log().repeat(len(uniform), 1), uniform)
+    drawn = choosing._invert(law.log().repeat(len(uniform), 1), uniform)
     assert drawn.tolist() == [0, 0, 1, 70_001, rare]
 
 

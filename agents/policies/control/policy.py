@@ -25,7 +25,8 @@ from typing_extensions import override
 from ...core.checks import check_choice, check_count, check_flag
 from ...core.rollout import Obs, Rollout, map_obs
 from ..actor import Actor
-from ..base import Policy, State, choose, load_weights, sample_categorical, scatter_steps
+from ..base import Policy, State, load_weights, scatter_steps
+from ..choosing import choose, sample_categorical
 from .gsde import held_sample
 from .normalized import NormalizedObservations
 from .numpy_actor import NumpyActor

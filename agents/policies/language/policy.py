@@ -15,7 +15,8 @@ from typing_extensions import override
 
 from ...core.checks import check_choice, check_flag
 from ...core.rollout import Obs, Rollout
-from ..base import Policy, Source, scatter_steps, take_rows
+from ..base import Policy, scatter_steps, take_rows
+from ..choosing import Source
 from . import policy_folder
 from .critic import CRITICS, Critic
 from .decoding.cuda_graph import CapturedDecoder, Captures

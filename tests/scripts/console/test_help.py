@@ -18,7 +18,7 @@ from loaded import loaded
 
 import rlenv  # noqa: F401
 from agents import AGENTS
-from agents.rollouts.envs.make_envs import find_spec
+from agents.rollouts.envs.registered import find_spec
 from verifiers import list_verifiers, make_verifier
 
 DOCS = Path(__file__).parents[3] / "docs"

@@ -21,7 +21,7 @@ from tiny_models import text_envs
 from agents import Policy, Reinforce
 from agents.core.files import seal
 from agents.estimators.pass_at_k import bootstrap_mean
-from agents.policies.base import choose
+from agents.policies.choosing import choose
 
 CHANCES = torch.tensor([0.0, 0.0, 0.5, 0.3, 0.2, *[0.0] * 5], dtype=torch.float64)  # of <pad>, <eos>, a to h
 END = torch.eye(10, dtype=torch.float64)[1]

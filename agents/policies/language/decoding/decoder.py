@@ -10,7 +10,7 @@ from transformers.cache_utils import DynamicCache
 from typing_extensions import override
 
 from ....core.devices import to_device, to_host
-from ...base import Source
+from ...choosing import Source
 from .kv_cache import SlotCache
 from .prefix_attention import WORTH_IT, Stems
 from .step import LlamaStep, Step

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import torch
 
-from ...base import Source, choose
+from ...choosing import Source, choose
 
 CACHED = {"cuda": 2**21}  # elements of a part, by type of device; three parts in float32 fit into 50 MB of cache
 

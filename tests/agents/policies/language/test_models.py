@@ -24,7 +24,7 @@ from transformers import (
 )
 
 from agents import LanguageModelPolicy, Reinforce
-from agents.learner.learner import HALF_KL_TOLERANCE
+from agents.learner.divergence import HALF_KL_TOLERANCE
 from agents.learner.supervised import warm_start
 from agents.policies.language.decoding.step import GeneralStep
 from agents.policies.language.models.loading import load_model

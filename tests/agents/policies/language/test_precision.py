@@ -8,7 +8,7 @@ from identity_checks import collect
 from tiny_models import hash_reward, text_envs, tiny_policy
 
 from agents import RLOO
-from agents.learner.learner import HALF_KL_TOLERANCE
+from agents.learner.divergence import HALF_KL_TOLERANCE
 from agents.learner.master_weights import MasterWeights
 from agents.learner.optimizer import PolicyOptimizer
 from agents.learner.supervised import WarmStart, warm_start

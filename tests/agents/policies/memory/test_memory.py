@@ -13,7 +13,7 @@ from transformers import Gemma2Config
 
 import rlenv  # noqa: F401
 from agents import LanguageModelPolicy
-from agents.policies.base import choose
+from agents.policies.choosing import choose
 from agents.policies.memory import plan as memory
 from agents.policies.memory import trace
 from agents.policies.memory.plan import Workload

@@ -7,7 +7,7 @@ from tiny_models import text_envs, tiny_policy
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from agents.policies import SampledPolicy
-from agents.policies.base import choose
+from agents.policies.choosing import choose
 from agents.policies.language.decoding import sampling
 from agents.policies.language.decoding.sampling import choose_in_parts
 from agents.policies.language.nucleus import nucleus

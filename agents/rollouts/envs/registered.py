@@ -1,0 +1,78 @@
+"""What is known of an environment by its id, before it is made: its entry in Gymnasium's registry and its traits."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+import gymnasium as gym
+from gymnasium.envs.registration import EnvSpec, load_env_creator
+
+from ...core.checks import first_line
+from .traits import EnvTraits
+
+
+def find_spec(env_id: str) -> EnvSpec:
+    """Return an id's entry in Gymnasium's registry.
+
+    Raises:
+        ValueError: for an unknown id, with the closest match.
+    """
+    module, _, name = env_id.rpartition(":")
+    try:
+        if module:  # "package:Name-v0": importing the package registers the environment
+            importlib.import_module(module)
+        return gym.spec(name or env_id)
+    except (gym.error.Error, ImportError, TypeError) as error:
+        raise ValueError(f"unknown environment {env_id!r}: {first_line(error)}") from error
+
+
+def traits_of(env_id: str) -> EnvTraits:
+    """Return the traits of the vector environment that is registered with an id, without making it.
+
+    Raises:
+        ValueError: for an unknown id, with the closest match.
+    """
+    entry = find_spec(env_id).vector_entry_point
+    return EnvTraits.of(load_env_creator(entry) if isinstance(entry, str) else entry)
+
+
+def named_by_checkpoint(
+    env_id: str, env_kwargs: Mapping[str, Any], trust: bool, saved: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """Return the arguments with which an environment that a checkpoint names is made.
+
+    A dated default (`EnvTraits.dated_defaults`) that is not among them is that of the checkpoint.
+
+    Args:
+        env_id: in the checkpoint.
+        env_kwargs: its arguments.
+        trust: whether names in the checkpoint may import modules. Otherwise an environment with the setting `trust`
+            gets trust=False, and the id may only name rlenv or a module that has been imported already.
+        saved: the arguments in the checkpoint, where `env_kwargs` replace them.
+
+    Raises:
+        ValueError: for the id of another module, without trust; for an unknown id.
+    """
+    module = env_id.rpartition(":")[0]
+    if not trust and module not in ("", "rlenv") and module not in sys.modules:
+        raise ValueError(
+            f"the checkpoint names the environment {env_id!r}, which imports {module!r} and may run any code; "
+            "if you trust it, pass --trust (Python: trust=True)"
+        )
+    traits = traits_of(env_id)
+    then = {name: (saved or {}).get(name, before) for name, (_, before) in traits.dated_defaults.items()}
+    return {**then, **env_kwargs, **({"trust": trust} if "trust" in traits.agent_settings else {})}
+
+
+def named_by_user(env_id: str, env_kwargs: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return the arguments of an environment as a checkpoint keeps them: with those whose default has changed."""
+    now = {name: default for name, (default, _) in traits_of(env_id).dated_defaults.items()}
+    return {**now, **(env_kwargs or {})}
+
+
+def slots_wait(env_id: str) -> bool:
+    """Tell whether slots of the registered vector environment wait, or it is the only one that the id has."""
+    return find_spec(env_id).entry_point is None or traits_of(env_id).finished_slots_may_step
