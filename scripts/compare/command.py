@@ -12,8 +12,9 @@ import click
 from ..console.command import Command
 from ..console.completions import agents as agent_names
 from ..console.completions import offer, policies
+from ..console.parameters import options
 from ..setup.agent_names import AgentName, agent_class
-from ..setup.options import adapter, common, declared, environment, one_budget, options, text, warm_start
+from ..setup.options import adapter, common, declared, environment, one_budget, text, warm_start
 
 EPISODES, TIMESTEPS, GROUP = 60_000, 1_000_000, 4
 

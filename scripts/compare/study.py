@@ -21,6 +21,7 @@ import click
 from agents.core.files import Lock
 from agents.distributed import parallel
 
+from ..console.parameters import names_of
 from ..runs import run_folder
 from ..runs.children import Job, available_cores, rlenv_command, run_jobs
 from ..runs.logged import read_json
@@ -28,7 +29,7 @@ from ..runs.processes import begun, keep_begun
 from ..runs.torchrun import count_here
 from ..setup import session
 from ..setup.agent_names import label
-from ..setup.options import TEXT_ONLY, adapter, names_of
+from ..setup.options import TEXT_ONLY, adapter
 from ..setup.settings import is_text, resolved
 from ..training.command import train
 from ..training.sft import sft

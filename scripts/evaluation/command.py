@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..console.command import Command
-from ..setup.options import KeyValue, common, given_by_user, processes, text, without
+from ..console.parameters import KeyValue, given_by_user, without
+from ..setup.options import common, processes, text
 
 if TYPE_CHECKING:
     from .subject import Loaded, Subject

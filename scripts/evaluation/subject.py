@@ -18,10 +18,10 @@ from agents.rollouts.envs.make_envs import LOOP_OFFERS, resolve_device, with_tok
 from agents.rollouts.envs.registered import named_by_checkpoint, named_by_user
 from rlenv.envs.task import TextGenTask
 
+from ..console.parameters import given_by_user
 from ..runs import run_folder
 from ..setup import session, settings
 from ..setup.agent_names import class_saved
-from ..setup.options import given_by_user
 
 FOLDER = "evaluations"
 TEXT_ENV = "TextGen-v0"

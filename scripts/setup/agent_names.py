@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .options import typed
+from ..console.parameters import typed
 from .verifier_names import absolute, short_name
 
 if TYPE_CHECKING:

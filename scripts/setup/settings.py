@@ -14,9 +14,10 @@ from rlenv.envs.task import TextGenTask
 from rlenv.text.chat import read_template
 
 from ..console.hints import said_of
+from ..console.parameters import flag_of, names_of, typed
 from ..runs import run_folder
 from .defaults import agent_settings, common_settings, keywords
-from .options import TEXT_ONLY, adapter, flag_of, names_of, typed
+from .options import TEXT_ONLY, adapter
 
 POLICY_OPTIONS = ("temperature", "dtype", "activation_checkpointing", *names_of(adapter))  # of language models
 

@@ -12,7 +12,8 @@ import click
 
 from ..console.command import Command
 from ..console.completions import offer, policies
-from ..setup.options import ColumnName, common, run_folder
+from ..console.parameters import ColumnName
+from ..setup.options import common, run_folder
 
 ROOM = 64  # tokens that a completion may be longer than the longest one of the pairs
 SMALL = 10_000_000  # parameters; a larger model was trained before and takes smaller steps

@@ -14,8 +14,9 @@ from rich.table import Table
 from ..console.command import Group
 from ..console.completions import offer
 from ..console.completions import verifiers as verifier_names
+from ..console.parameters import KeyValue
 from ..console.terminal import console, plain
-from ..setup.options import KeyValue, problem_file
+from ..setup.options import problem_file
 
 if TYPE_CHECKING:
     from verifiers import Problem, Verifier

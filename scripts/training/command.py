@@ -14,17 +14,8 @@ from typing import Any
 import click
 
 from ..console.command import Command
-from ..setup.options import (
-    adapter,
-    common,
-    environment,
-    one_budget,
-    processes,
-    run_folder,
-    text,
-    typed,
-    warm_start,
-)
+from ..console.parameters import typed
+from ..setup.options import adapter, common, environment, one_budget, processes, run_folder, text, warm_start
 from .options import agent_options, checkpoints, evaluation, sharding, update_options
 
 

@@ -7,9 +7,10 @@ from pathlib import Path
 import click
 
 from ..console.completions import agents, offer, policies
+from ..console.parameters import KeyValue, options
 from ..setup.agent_names import AgentName
 from ..setup.config_file import read_run
-from ..setup.options import KeyValue, declared, options
+from ..setup.options import declared
 
 agent_options = options(
     click.option(

@@ -16,12 +16,12 @@ from agents.core.files import read_table
 from agents.distributed import parallel
 from agents.rollouts.envs.registered import named_by_checkpoint
 
+from ..console.parameters import flag_of, typed
 from ..console.progress import say
 from ..runs import run_folder
 from ..runs.run_log import place_in
 from ..setup import session, settings
 from ..setup.agent_names import check_trust
-from ..setup.options import flag_of, typed
 
 # These may differ from what the run began with.
 CHANGEABLE = (

@@ -14,19 +14,8 @@ import click
 
 from ..console.command import Command
 from ..console.completions import offer, policies
-from ..setup.options import (
-    adapter,
-    common,
-    declared,
-    environment,
-    given_by_user,
-    options,
-    processes,
-    run_folder,
-    text,
-    typed,
-    warm_start,
-)
+from ..console.parameters import given_by_user, options, typed
+from ..setup.options import adapter, common, declared, environment, processes, run_folder, text, warm_start
 
 HELD_OUT = 500  # demonstrations of the test split, at most, for eval_loss
 

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ...console.command import Command
-from ...setup.options import KeyValue, common, environment, flag_of, given_by_user, options, text, without
+from ...console.parameters import KeyValue, flag_of, given_by_user, options, without
+from ...setup.options import common, environment, text
 
 if TYPE_CHECKING:
     from .session import Played

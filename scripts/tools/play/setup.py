@@ -13,9 +13,9 @@ from agents.core.checks import first_line
 from agents.policies import SampledPolicy
 from agents.rollouts.action_probabilities import Onlooker
 
+from ...console.parameters import flag_of, given_by_user
 from ...evaluation import subject as subjects
 from ...setup import settings
-from ...setup.options import flag_of, given_by_user
 from .film import Film
 from .games import ControlGame, TextGame
 
