@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections import Counter
 from pathlib import Path
@@ -101,6 +102,14 @@ def default_in_python(one: Setting) -> str:
     return f'`"{one.default}"`' if isinstance(one.default, str) else f"`{one.default}`"
 
 
+def allowed(one: Setting) -> str:
+    """Return what values may be, for the tables: a range as an interval."""
+    if one.choices is not None or not one.allowed:
+        return one.allowed
+    low, high, above, _ = one.bounds
+    return f"{'>' if above else '≥'} {low}" if high == math.inf else one.range
+
+
 def page() -> str:
     """Return docs/settings.md with the tables of the settings that every agent has, and of those that some have."""
     text = PAGE.read_text(encoding="utf-8")
@@ -115,7 +124,7 @@ def every() -> str:
     rows = ["| setting | default | allowed | |", "|---|---|---|---|"]
     for name, one in declared_by(Agent).items():
         default = shown_default(name) if one.by_kind or one.shown else default_in_python(one)
-        rows.append(f"| `{name}` | {default} | {one.allowed} | {one.about} |")
+        rows.append(f"| `{name}` | {default} | {allowed(one)} | {one.about} |")
     return "\n".join(rows)
 
 
@@ -125,7 +134,7 @@ def some() -> str:
     for name, of_agents in declared().items():
         alike: dict[str, list[str]] = {}
         for agent, one in of_agents.items():
-            said = f"{default_in_python(one)} | {one.allowed} | {one.about}"
+            said = f"{default_in_python(one)} | {allowed(one)} | {one.about}"
             alike.setdefault(said, []).append(f"`{agent}`")
         if name not in declared_by(Agent):
             rows += [f"| `{name}` | {', '.join(agents)} | {said} |" for said, agents in alike.items()]

@@ -8,6 +8,9 @@ os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # threads that spin while t
 os.environ.setdefault("RLENV_REPORT", "0")  # drawing takes longer than the small runs of the tests
 
 import gc
+
+gc.disable()  # until everything is imported and collected
+
 import shutil
 import signal
 from collections.abc import Iterator
@@ -42,6 +45,7 @@ def pytest_collection_finish() -> None:
     """Spare modules and collected tests, which live to the end, from garbage collection: a tenth of all the time."""
     gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 @pytest.hookimpl(optionalhook=True)

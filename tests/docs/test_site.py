@@ -105,7 +105,7 @@ def check_that_docstrings_are_there(site):
     text = re.sub(r"<[^>]+>", "", (site / "api" / "algorithms.html").read_text(encoding="utf-8"))
     assert "A_i = R_i - 1/(K-1) Σ_{j≠i} R_j" in text
     text = re.sub(r"<[^>]+>", "", (site / "settings.html").read_text(encoding="utf-8"))
-    assert "Whose standard deviation divides" in text
+    assert "Which standard deviation the advantages are divided by" in text
 
 
 def check_that_nothing_is_loaded_from_another_host(site):
