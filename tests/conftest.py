@@ -49,6 +49,12 @@ def pytest_collection_finish() -> None:
 
 
 @pytest.hookimpl(optionalhook=True)
+def pytest_xdist_setupnodes() -> None:
+    """Collect garbage in the process that starts the workers: it collects no tests."""
+    gc.enable()
+
+
+@pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """Give the tests of a file with a fixture for all of them to one process of `-n`, so that it is made once."""
     from xdist.scheduler import LoadScopeScheduling
@@ -72,19 +78,19 @@ def text_run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
     Copy it before you change it, as `text_copy` does.
     """
-    yield from _shared(tmp_path_factory, "TextGen", "ppo")
+    yield from _shared(tmp_path_factory, "text")
 
 
 @pytest.fixture(scope="session")
 def pole_run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """Return the folder of a finished run of control, as `text_run`."""
-    yield from _shared(tmp_path_factory, "CartPole", "ppo", "--lr-schedule", "constant")
+    yield from _shared(tmp_path_factory, "pole")
 
 
-def _shared(factory: pytest.TempPathFactory, *world: str) -> Iterator[Path]:
-    from runs import arguments, content, finished_run
+def _shared(factory: pytest.TempPathFactory, world: str) -> Iterator[Path]:
+    from runs import SHARED, arguments, content, finished_run
 
-    folder = finished_run(factory.mktemp("shared") / "run", *arguments(*world))
+    folder = finished_run(factory.mktemp("shared") / "run", *arguments(*SHARED[world]))
     before = content(folder)
     yield folder
     assert content(folder) == before, "a test has changed a run that others share"

@@ -72,14 +72,9 @@ class Configured:
             cls.__doc__ = f"{inspect.cleandoc(cls.__doc__ or '')}\n\nKeyword Args:\n{_table(cls._declared.values())}"
 
     def __new__(cls, *args: Any, **settings: Any) -> Self:
-        """Refuse unknown, missing and surplus arguments before anything is made."""
+        """Refuse unknown arguments before anything is made."""
         check_names(cls, settings, inspect.signature(cls).parameters)
-        _check_given(cls, args, settings)
         return super().__new__(cls)
-
-    def __reduce__(self) -> Any:
-        """Let copies be made without the arguments that `__new__` asks for."""
-        return object.__new__, (type(self),), self.__getstate__()
 
     def _set_settings(self, given: Mapping[str, Any]) -> None:
         """Check settings and set the attributes; those that depend on the kind of policy may stay None.
@@ -116,30 +111,18 @@ def _check_free(cls: type, given: Iterable[str], parents: Mapping[str, Setting])
     for name, value in vars(cls).items():
         where = f"{cls.__name__}.{name}"
         used = [base for base in cls.__mro__[1:] if issubclass(base, Configured) and name in vars(base)]
-        if name in given and used:
+        if name in given and used and (_is_ours(used[0]) or hasattr(vars(used[0])[name], "__get__")):
             raise TypeError(f"{where}: {used[0].__name__} uses this name; choose another for the setting")
-        if name in given or name.startswith("__") or callable(value) or hasattr(value, "__get__"):
+        if name in given or name.startswith("__"):
             continue
-        if name in parents:
+        if name in parents and not hasattr(value, "__set__"):  # a property may stand for a setting
             raise TypeError(f"{where} is a setting: write {name} = setting(default={value!r})")
-        if used and inspect.isfunction(vars(used[0])[name]):
+        if used and callable(getattr(used[0], name)) and not (callable(value) or hasattr(value, "__get__")):
             raise TypeError(f"{where} is {value!r}, but {used[0].__name__} has a method {name}(); choose another name")
 
 
-def _check_given(cls: type, args: tuple[Any, ...], named: Mapping[str, Any]) -> None:
-    """Check that a class gets the arguments that its constructor needs, and no more by position.
-
-    Raises:
-        TypeError: naming the class.
-    """
-    _, *own = inspect.signature(cls.__init__).parameters.values()  # type: ignore[misc]
-    places = [p.name for p in own if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
-    needed = [p.name for p in own if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
-    how = f"{cls.__name__}({', '.join([*needed, 'name=value', '...'])})"
-    if missing := [name for name in needed if name not in places[: len(args)] and name not in named]:
-        raise TypeError(f"{cls.__name__} needs {' and '.join(missing)}: {how}")
-    if len(args) > len(places) and all(p.kind is not p.VAR_POSITIONAL for p in own):
-        raise TypeError(f"{cls.__name__} takes {' and '.join(places) or 'nothing'}, then names: {how}")
+def _is_ours(cls: type) -> bool:
+    return cls.__module__.partition(".")[0] == __name__.partition(".")[0]
 
 
 def _made(cls: type, name: str, types: Mapping[str, Any], facts: Mapping[str, Any], parent: Setting | None) -> Setting:
@@ -173,11 +156,13 @@ def _made(cls: type, name: str, types: Mapping[str, Any], facts: Mapping[str, An
         _ = made.range and made.bounds
     except ValueError:
         raise TypeError(f"{where}: range={made.range!r} is not a range; write one like '[0, 1)'") from None
-    if made.default is None and made.checked and not (by_kind or made.takes_none):
+    open_to_none = made.takes_none or (made.kind == "other" and made.choices is None)
+    if made.default is None and made.checked and not (by_kind or open_to_none):
         raise TypeError(f"{where} has no default: write setting(default=...), or the type {made.type} | None")
     try:
         for value in by_kind.values() if made.default is None and by_kind else (made.default,):
-            made.check(value)
+            if parent is None or facts.keys() & {"default", "by_kind"}:  # else the class narrows what it inherits
+                made.check(value)
     except ValueError as error:
         raise TypeError(f"{where}: its default is wrong: {error}") from None
     return made

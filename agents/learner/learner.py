@@ -310,18 +310,18 @@ class Learner(LearnerSettings):
         """Adam over the policy's parameters."""
         return self.policy_optimizer.adam
 
-    def _parts(self) -> dict[str, Stateful]:
+    def parts(self) -> dict[str, Stateful]:
         """Return what is saved as it is now, by its name in a checkpoint; the same in all processes."""
         parts: dict[str, Stateful] = {"optimizer": self.policy_optimizer, "algorithm": self}
         return parts if self.reward_scale is None else parts | {"reward_scale": self.reward_scale}
 
     def training_state(self) -> dict[str, Any]:
-        """Return the states of `_parts`."""
-        return states_of(self._parts())
+        """Return the states of `parts`."""
+        return states_of(self.parts())
 
     def load_training_state(self, state: Mapping[str, Any]) -> None:
         """Restore what `training_state` returned."""
-        load_states(self._parts(), state, self._may_lack)
+        load_states(self.parts(), state, self._may_lack)
 
     def _random_state(self) -> dict[str, Any]:
         """Return where the generators of this process are."""

@@ -298,10 +298,10 @@ class Agent(Resumable):
             self.evaluation_seconds += time.perf_counter() - started
 
     @override
-    def _parts(self) -> dict[str, Stateful]:
-        return super()._parts() | {"unwritten": self.unwritten, "extra": Table(self, "extra_state")}
+    def parts(self) -> dict[str, Stateful]:
+        return super().parts() | {"unwritten": self.unwritten, "extra": Table(self, "extra_state")}
 
     @override
-    def _own_parts(self) -> dict[str, Stateful]:
+    def own_parts(self) -> dict[str, Stateful]:
         watches: dict[str, Stateful] = {"failures": self.failure_watch, "stability": self.stability_watch}
-        return super()._own_parts() | watches | {"metrics": Table(self, "last_metrics")}
+        return super().own_parts() | watches | {"metrics": Table(self, "last_metrics")}

@@ -1,7 +1,7 @@
 """What of an agent is saved, and how it goes on from there; `checkpoint.py` writes and reads the folder.
 
 An agent is made of parts that say for themselves what they carry from update to update (`core/stateful.py`): each class
-adds its own to `_parts` and `_own_parts`, and they are walked here.
+adds its own to `parts` and `own_parts`, and they are walked here.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ class Resumable(Surface):
 
     updating: bool = attribute(init=False)
 
-    def _own_parts(self) -> dict[str, Stateful]:
+    def own_parts(self) -> dict[str, Stateful]:
         """Return what changes while a rollout is collected, by its name in a checkpoint; each process has its own."""
         return {"envs": self.collector}
 
     def _moment(self) -> tuple[Counters, dict[str, Any]]:
-        """Return the counters and the states of `_own_parts` as they are now."""
+        """Return the counters and the states of `own_parts` as they are now."""
         counters = {name: getattr(self, name) for name in COUNTERS}
-        return cast(Counters, counters), {**self._random_state(), **states_of(self._own_parts())}
+        return cast(Counters, counters), {**self._random_state(), **states_of(self.own_parts())}
 
     def save(self, path: str | Path, previous: Path | None = None, whole_policy: bool = False) -> None:
         """Write a checkpoint folder; see `checkpoint.py`. A suffix `.zip` is dropped.
@@ -197,7 +197,7 @@ class Resumable(Surface):
             self._load_random_state(moment, None if own_process else fresh)
         if is_old:  # format 2 had no more
             return
-        parts = self._own_parts()
+        parts = self.own_parts()
         if continue_env and (own_process or deals_groups(self.env)):
             self.collector.seed(fresh)  # for an environment that did not say where it stood
         else:

@@ -146,7 +146,7 @@ class Surface(Learner):
         longest = longest_episode(self.env)
         if "episodes_per_update" not in self.left_open or self.num_episodes or longest is None:
             return
-        remakes = "num_envs" in self.left_open and self.group_size is None
+        remakes = "num_envs" in self.left_open and self.group_size is None and self.origin["env"] is not None
         slots = 1 if self.collector.slots_wait or remakes else self.num_envs
         least = max(slots, 1 if self.uses_critic else 2)
         fitting = fitting_episodes(total_timesteps, longest, (self.group_size or 1) * parallel.size(), least)

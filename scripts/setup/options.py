@@ -192,7 +192,8 @@ tokens = options(
         help="Tokenizer: a folder or id; train:2000 trains one of 2000 tokens on the training problems, for presets.",
     ),
     setting(
-        "--system-prompt", help="System message before each prompt; with it, plain prompts become messages of the user."
+        "--system-prompt",
+        help="System message of prompts that have none; with it, plain prompts become messages of the user.",
     ),
     setting(
         "--chat-template",

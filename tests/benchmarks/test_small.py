@@ -27,6 +27,7 @@ from _rlenv_benchmarks import (
     worlds,
 )  # fmt: skip
 from _rlenv_benchmarks.gpu import Bench, Floors, qwen, tokenizer
+from diagonal import slow
 
 from agents import LanguageModelPolicy
 from agents.rollouts.collector import Collector
@@ -54,15 +55,21 @@ def test_generate_checks_its_log_probabilities(monkeypatch):
     assert row.name == "batch 3" and float(row.quality.split()[-1]) < 1e-4
 
 
-def test_waves_and_restarts_play_the_same_lengths(monkeypatch):
+@pytest.mark.parametrize(("share", "logarithmic"), [(False, True), (True, False), slow(True, True), slow(False, False)])
+def test_waves_and_restarts_play_the_same_lengths(share, logarithmic, monkeypatch):
     monkeypatch.setattr(refill, "EPISODES", 8)
     monkeypatch.setattr(refill, "SLOTS", 4)
     monkeypatch.setattr(refill, "LONGEST", 8)
     monkeypatch.setattr(refill, "acting_floor", lambda *sizes: 1.0)
-    for share, logarithmic in ((False, True), (True, False)):
-        row = refill._compare(share, logarithmic, 1)
-        assert row.quality.startswith("the same 8 lengths: True")
-        assert 4 <= row.details["mean_length"] <= 8
+    row = refill._compare(share, logarithmic, 1)
+    assert row.quality.startswith("the same 8 lengths: True")
+    assert 4 <= row.details["mean_length"] <= 8
+
+
+@pytest.mark.slow
+def test_refill_has_four_rows(monkeypatch):
+    monkeypatch.setattr(refill, "_compare", lambda *case: case)
+    assert len(set(refill.run("refill", 1))) == 4
 
 
 def test_acting_is_timed_with_and_without_an_adapter(monkeypatch):

@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 import safetensors.torch
 from _rlenv_scripts.runs import run_folder
+from diagonal import slow
 from inprocess import run as invoke
-from runs import arguments, differences, everything
+from runs import SHARED, arguments, differences, everything
 
 from agents import Agent
 from agents.checkpoints import checkpoint
@@ -111,15 +112,17 @@ def test_another_version(version, text_copy, capsys):
     assert f"has the checkpoint format {version!r}; allowed: 2, 3" in line or "agent.json is not what was" in line
 
 
-def test_a_resumed_run_says_which_checkpoint_it_uses_and_ends_the_same(pole_run, pole_copy):
-    flip(pole_copy / "checkpoint" / "training.safetensors")
-    (pole_copy / "result.json").unlink()
-    outcome = invoke("train", "--resume", pole_copy, "--json")
+@pytest.mark.parametrize("world", ["pole", slow("text")])
+def test_a_resumed_run_says_which_checkpoint_it_uses_and_ends_the_same(world, request):
+    run, copy = (request.getfixturevalue(f"{world}_{what}") for what in ("run", "copy"))
+    flip(copy / "checkpoint" / "training.safetensors")
+    (copy / "result.json").unlink()
+    outcome = invoke("train", "--resume", copy, "--json")
     assert outcome.exit_code == 0, outcome.output
     first, *_ = outcome.stderr.splitlines()
     assert re.search(r"checkpoint' is damaged: training\.safetensors is not .*checkpoint-\d+' is used instead$", first)
-    assert (pole_copy / "damaged" / "training.safetensors").is_file()
-    assert differences(everything(pole_run), everything(pole_copy)) == []
+    assert (copy / "damaged" / "training.safetensors").is_file()
+    assert differences(everything(run), everything(copy)) == []
 
 
 def test_a_whole_checkpoint_beside_a_damaged_one_is_used(text_copy, capsys):
@@ -205,9 +208,11 @@ def test_a_disk_that_fails_while_saving_leaves_the_checkpoint_before(owner, name
     Agent.load(pole_copy / "checkpoint", device="cpu")
 
 
-def test_a_disk_that_fills_up_during_a_run(pole_run, pole_copy, monkeypatch):
+@pytest.mark.parametrize("world", ["pole", slow("text")])
+def test_a_disk_that_fills_up_during_a_run(world, request, monkeypatch):
     """The run ends with one line; with space again it is resumed, and ends as if nothing had happened."""
-    shutil.rmtree(pole_copy)
+    run, copy = (request.getfixturevalue(f"{world}_{what}") for what in ("run", "copy"))
+    shutil.rmtree(copy)
     real, calls = safetensors.torch.save_file, []
 
     def full(*given, **more):
@@ -218,12 +223,12 @@ def test_a_disk_that_fills_up_during_a_run(pole_run, pole_copy, monkeypatch):
 
     with monkeypatch.context() as patch:
         patch.setattr(packing, "save_file", full)
-        outcome = invoke(*arguments("CartPole", "ppo", "--lr-schedule", "constant", "--log-dir", pole_copy))
+        outcome = invoke(*arguments(*SHARED[world], "--log-dir", copy))
     assert outcome.exit_code == 1
     assert outcome.stderr.splitlines()[-1].startswith("Error: cannot read or write a file: No space left on device")
-    outcome = invoke("train", "--resume", pole_copy, "--json")
+    outcome = invoke("train", "--resume", copy, "--json")
     assert outcome.exit_code == 0, outcome.output
-    assert differences(everything(pole_run), everything(pole_copy)) == []
+    assert differences(everything(run), everything(copy)) == []
 
 
 def test_a_file_that_cannot_be_read_is_passed_over(text_copy, monkeypatch, capsys):

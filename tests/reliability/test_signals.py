@@ -68,8 +68,7 @@ PHASES = {
 }
 NUMBERS = [signal.SIGTERM, signal.SIGHUP, signal.SIGINT]
 EVERY = list(itertools.product(PHASES, NUMBERS, [1, 2]))
-FEW = [("warm start", signal.SIGTERM, 1), ("training", signal.SIGINT, 2)]
-FEW += [("saving", signal.SIGHUP, 1)]
+FEW = [("evaluation", signal.SIGHUP, 1), ("training", signal.SIGINT, 2), ("saving", signal.SIGTERM, 1)]
 SLOW = [pytest.param(*each, marks=pytest.mark.slow) for each in EVERY if each not in FEW]
 
 

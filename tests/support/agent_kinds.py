@@ -16,6 +16,7 @@ def each_agent_once(text: Collection[str], rare: Collection[str] = ()) -> pytest
         text: names of the agents that are fast with text, because something of theirs is only there.
         rare: names of those that are slow with both.
     """
+    assert {*text, *rare} <= set(AGENTS)
     pairs = [(name, kind) for name in AGENTS for kind in ("control", "text")]
     return pytest.mark.parametrize(
         ("name", "kind"),

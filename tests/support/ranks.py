@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
+import signal
 import sys
+import threading
+import time
 import traceback
 from collections.abc import Callable
 from datetime import timedelta
@@ -59,10 +63,19 @@ class Ranks:
             process.join()
 
 
+def _end_with(parent: int) -> None:
+    """End this process once its parent has ended, however it ended: a fork holds the other ends of its own pipes."""
+    while os.getppid() == parent:
+        time.sleep(0.5)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
 def _serve(pipe: Connection, rank: int, size: int, store: str, patience: float) -> None:
     import torch
 
+    threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
     torch.set_num_threads(1)
+    torch.manual_seed(0)  # a fork begins with the state that it finds
     torch.distributed.init_process_group(
         "gloo", init_method=f"file://{store}", rank=rank, world_size=size, timeout=timedelta(seconds=patience)
     )

@@ -31,6 +31,7 @@ AGENT_ARGS = {  # what makes an agent carry something from update to update, or 
     "gspo": ["--agent-arg", "num_minibatches=2"],
     "cispo": ["--agent-arg", "num_epochs=2", "--agent-arg", "num_minibatches=2"],
 }
+SHARED = {"text": ("TextGen", "ppo"), "pole": ("CartPole", "ppo", "--lr-schedule", "constant")}  # see conftest.py
 TIMED = ("seconds", "sft_seconds", "run_dir", "interrupted")  # of a result, besides figures
 NOT_COMPARED = ("time/fps",)
 

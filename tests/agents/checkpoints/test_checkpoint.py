@@ -520,11 +520,11 @@ class WithParts(ReinforceBaseline):
         super().__init__(*args, **settings)
         self.shared, self.own = Counting(), Counting()
 
-    def _parts(self):
-        return super()._parts() | {"shared": self.shared}
+    def parts(self):
+        return super().parts() | {"shared": self.shared}
 
-    def _own_parts(self):
-        return super()._own_parts() | {"own": self.own}
+    def own_parts(self):
+        return super().own_parts() | {"own": self.own}
 
 
 def test_a_part_is_kept_because_it_is_declared(tmp_path):

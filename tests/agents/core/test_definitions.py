@@ -10,7 +10,7 @@ from agents import GRPO, PPO, RLOO, Agent, Reinforce
 from agents.core.settings import setting
 
 INTERNAL = (
-    *("is_root", "may_lack", "moment", "own_parts", "parts", "random_state", "load_random_state"),
+    *("is_root", "may_lack", "moment", "random_state", "load_random_state"),
     *("restore", "set_settings", "fit_to_budget", "use_policy"),
 )
 
@@ -47,6 +47,10 @@ def test_a_value_in_the_place_of_a_setting_or_a_method_is_refused():
         type("Wrong", (GRPO,), {"gamma": 0.5})
     with pytest.raises(TypeError, match=r"^Wrong.update is 3, but Agent has a method update\(\); choose another name$"):
         type("Wrong", (GRPO,), {"update": 3})
+    with pytest.raises(TypeError, match=r"^Wrong.weights is 3, but GRPO has a method"):
+        type("Wrong", (GRPO,), {"weights": 3})
+    with pytest.raises(TypeError, match=r"^Wrong.kl_coef is a setting"):
+        type("Wrong", (GRPO,), {"kl_coef": lambda progress: 0.1 * progress})
     assert type("Right", (GRPO,), {"weights": staticmethod(lambda mask: mask.float())})
 
 
@@ -55,7 +59,6 @@ def test_a_value_in_the_place_of_a_setting_or_a_method_is_refused():
     [
         ("float", {}, "Wrong.tilt has no default: write setting(default=...), or the type float | None"),
         ("int", {"help": "Turns."}, "Wrong.tilt has no default: write setting(default=...), or the type int | None"),
-        ("str", {}, "Wrong.tilt has no default: write setting(default=...), or the type str | None"),
         ("float", {"default": 2, "range": "[0, 1]"}, "Wrong.tilt: its default is wrong: tilt must be a finite number "),
         ("float", {"by_kind": {"any": 2}, "range": "[0, 1]"}, "Wrong.tilt: its default is wrong: tilt must be a "),
         ("str", {"default": "up", "choices": ("left",)}, "Wrong.tilt: its default is wrong: unknown tilt 'up'"),
@@ -68,17 +71,22 @@ def test_a_setting_needs_a_default_that_is_allowed(annotation, facts, said):
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
-    [
-        ((), "PPO needs policy and env: PPO(policy, env, name=value, ...)"),
-        (("MlpPolicy",), "PPO needs env: PPO(policy, env, name=value, ...)"),
-        (("MlpPolicy", "CartPole-v1", 3e-4), "PPO takes policy and env, then names: PPO(policy, env, name=value, ...)"),
-    ],
+    ("annotation", "facts"),
+    [("Any", {}), ("object", {}), ("Optional[float]", {}), ("'Alias'", {}), ("Annotated[float | None, 'x']", {})],
 )
-def test_a_missing_argument_is_named_with_the_class(given, said):
-    with pytest.raises(TypeError) as error:
-        PPO(*given)
-    assert str(error.value) == said
+def test_a_type_that_is_not_checked_may_have_no_default(annotation, facts):
+    assert type("Right", (Reinforce,), {"tilt": setting(**facts), "__annotations__": {"tilt": annotation}})
+
+
+def test_a_class_may_narrow_what_it_inherits_and_answer_for_it_when_it_is_made():
+    cls = type("Narrow", (Reinforce,), {"episodes_per_update": setting(range="[32, inf)")})
+    assert cls("MlpPolicy", "CartPole-v1", device="cpu", episodes_per_update=32).episodes_per_update == 32
+
+
+def test_a_value_of_ones_own_may_become_a_setting():
+    base = type("Base", (Reinforce,), {"factor": 0.5})
+    made = type("Made", (base,), {"factor": setting(default=0.25), "__annotations__": {"factor": "float"}})
+    assert made("MlpPolicy", "CartPole-v1", device="cpu").factor == 0.25
 
 
 def test_an_agent_can_be_copied():

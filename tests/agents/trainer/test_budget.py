@@ -115,7 +115,15 @@ def test_the_environment_that_a_smaller_one_replaces_is_closed():
 
 
 def test_an_environment_that_was_passed_in_stays_open():
-    given = gym.make_vec("CartPole-v1", num_envs=4)
+    given = gym.make_vec("CartPole-v1", num_envs=4, vectorization_mode="sync")
     agent = Reinforce("MlpPolicy", given, **CPU)
+    agent.updates(1_000)
+    assert agent.env.unwrapped is given.unwrapped and not given.closed
+
+
+def test_an_environment_that_was_set_later_stays_open():
+    agent = Reinforce("MlpPolicy", "CartPole-v1", **CPU)
+    given = gym.make_vec("CartPole-v1", num_envs=4, vectorization_mode="sync")
+    agent.set_env(given)
     agent.updates(1_000)
     assert agent.env.unwrapped is given.unwrapped and not given.closed

@@ -8,7 +8,7 @@ import pytest
 import torch
 from _rlenv_scripts.console.errors import explain
 from _rlenv_scripts.setup import memory_plan
-from inprocess import error_of, result_of, run
+from inprocess import error_of, run
 from tiny_models import text_envs, tiny_model, tiny_policy
 
 from agents import Agent, LanguageModelPolicy
@@ -56,7 +56,7 @@ def test_what_fits_is_a_table_and_exit_code_0(tmp_path, monkeypatch):
 
 def test_the_options_count():
     plain, other = (
-        result_of(dry_run("--json", *options))
+        json.loads(dry_run("--json", *options).stdout)  # nothing else is printed
         for options in ([], ["--dtype", "bfloat16", "--kl-coef", "0.1", "--sft-steps", 0, "--num-envs", 64])
     )
     assert plain["parameters"] == other["parameters"] > 400_000

@@ -7,7 +7,7 @@ from verifiers import make_verifier
 from verifiers.isolation.sandbox import run as sandbox
 from verifiers.reading.extraction import BEFORE, extracting
 
-SAMPLED = {"code": 58, "reasoning_gym": 22}  # one of so many in the fast suite: the others run a process or make a task
+SAMPLED = {"code": 29, "reasoning_gym": 22}  # one of so many in the fast suite: the others run a process or make a task
 needs_sandbox = pytest.mark.skipif(bool(sandbox.unavailable()), reason="see test_sandbox.py")
 
 
@@ -21,7 +21,7 @@ def test_a_sample_of_the_answers_is_judged_as_an_examiner_does(name):
     cases = answers(name)[:: SAMPLED[name]]
     assert {case["right"] for case in cases} == {True, False}
     refused, paid = misjudged(name, cases)
-    assert len(refused) <= 1, refused
+    assert len(refused) <= 0.1 * sum(case["right"] for case in cases), refused
     assert paid == []
 
 
