@@ -132,6 +132,10 @@ SAYS_YES: dict[str, tuple[re.Pattern[str], str, str]] = {  # a sentence that say
 }
 
 
+# A name beside another one is an answer, too, if the prompt has nobody of that name.
+_PAIRED = r"[A-Z][\w'-]*(?= (?:or|and) [A-Z])|(?<= or )[A-Z][\w'-]*|(?<= and )[A-Z][\w'-]*"
+
+
 def pattern_of(task: str, reference: str, prompt: str) -> re.Pattern[str] | None:
     """Return what an answer to this problem looks like; None for any words."""
     if task == "calendar_arithmetic":
@@ -161,4 +165,6 @@ def _named(task: str, prompt: str) -> re.Pattern[str]:
     else:
         offered = re.findall(r"(?:^|\. |\n)([A-Z][\w'-]*)", prompt)
     names = "|".join(map(re.escape, sorted(set(offered), key=len, reverse=True))) or "(?!)"
-    return re.compile(rf"(?<![\w-])({names})(?![\w-])", re.IGNORECASE if task != "needle_haystack" else re.NOFLAG)
+    if task != "needle_haystack":
+        return re.compile(rf"(?<![\w-])({names})(?![\w-])", re.IGNORECASE)
+    return re.compile(rf"(?<![\w-])({names}|{_PAIRED})(?![\w-])")
