@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 from .base import Policy
 from .control.policy import ControlPolicy
+from .language.models.presets import PACKAGED
 from .language.spaces import text_spaces
 from .make import KINDS, NAMES, SavedPolicy, check_name, kind_of, make_policy, remember_tokenizer, tokenizer_of
 
@@ -34,6 +35,7 @@ else:
 __all__ = [
     "KINDS",
     "NAMES",
+    "PACKAGED",
     "ControlPolicy",
     "LanguageModelPolicy",
     "Policy",

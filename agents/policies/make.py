@@ -15,7 +15,7 @@ from gymnasium import spaces
 from ..core.files import reading
 from .base import Policy
 from .control.policy import CLASSES, ControlPolicy
-from .language.models.presets import PRESETS
+from .language.models.presets import PACKAGED, PRESETS
 from .language.spaces import is_text
 
 LANGUAGE = "language-model"
@@ -39,8 +39,8 @@ def check_name(spec: Any) -> None:
     Raises:
         ValueError: if `spec` is close to one of `NAMES` but neither one of them nor a folder.
     """
-    if isinstance(spec, str) and spec not in NAMES and not Path(spec).is_dir():
-        close = difflib.get_close_matches(spec, NAMES, n=1, cutoff=0.7)
+    if isinstance(spec, str) and spec not in (*NAMES, *PACKAGED) and not Path(spec).is_dir():
+        close = difflib.get_close_matches(spec, (*NAMES, *PACKAGED), n=1, cutoff=0.7)
         if close:
             raise ValueError(f"unknown model {spec!r}; did you mean {close[0]!r}?")
 

@@ -35,8 +35,8 @@ compare_options = options(
     click.option(
         "--model", default="auto", show_default="tiny for text, MlpPolicy for control",
         shell_complete=offer(policies, "dir"),
-        help="Preset (tiny, small, base), policy class, model folder or id; or a run folder, to start from without a "
-        "warm start.",
+        help="Preset (tiny, small, base, smollm2), policy class, model folder, GGUF file or id; or a run folder, to "
+        "start from without a warm start.",
     ),
     click.option(
         "--episodes", type=click.IntRange(min=1), default=None, show_default=f"{EPISODES} for text",

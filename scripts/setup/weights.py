@@ -8,7 +8,7 @@ from pathlib import Path
 from safetensors import SafetensorError, safe_open
 
 from agents.distributed.parts import SUFFIX
-from agents.policies import NAMES
+from agents.policies import NAMES, PACKAGED
 
 from ..console.progress import say
 
@@ -18,6 +18,9 @@ LARGE = 200 * 2**20  # bytes of weights
 def announce(model: str) -> None:
     """Print one line before a model is loaded that takes a while: a large folder, or a model id."""
     if model in NAMES:
+        return
+    if model in PACKAGED or Path(model).suffix == ".gguf":
+        say(f"loading {model}; the first time it is written as a folder, in float32")
         return
     if not Path(model).is_dir():
         say(f"loading {model}; the first time its files are downloaded")

@@ -24,7 +24,7 @@ agent_options = options(
     click.option(
         "--model", default="auto", show_default="tiny for text, MlpPolicy for control",
         shell_complete=offer(policies, "dir"),
-        help="Preset (tiny, small, base), policy class, model folder or id, or a run folder.",
+        help="Preset (tiny, small, base, smollm2), policy class, model folder, GGUF file or id, or a run folder.",
     ),
     click.option(
         "--policy-arg", "policy_args", type=KeyValue(), multiple=True,

@@ -35,7 +35,7 @@ HELD_OUT = 500  # demonstrations of the test split, at most, for eval_loss
     default="auto",
     shell_complete=offer(policies, "dir"),
     show_default="tiny",
-    help="Preset (tiny, small, base), model folder or id, or a run folder.",
+    help="Preset (tiny, small, base, smollm2), model folder, GGUF file or id, or a run folder.",
 )
 @adapter
 @warm_start

@@ -60,7 +60,7 @@ def base_of(folder: str | Path) -> tuple[str | Path, str | None]:
     name = read_table(Path(folder, CONFIG)).get("base_model_name_or_path")
     if not isinstance(name, str) or not name:
         raise ValueError(f"{str(Path(folder, CONFIG))!r} names no base model (base_model_name_or_path)")
-    if Path(name).is_absolute() and not Path(name).is_dir():
+    if Path(name).is_absolute() and not Path(name).exists():
         raise ValueError(
             f"the base model {name!r} of the adapter in {str(folder)!r} is gone; put it back, or a link to it"
         )

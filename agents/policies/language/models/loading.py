@@ -16,7 +16,8 @@ from transformers.initialization import no_init_weights
 from ....core.checks import check_choice, first_line
 from ....distributed.parts import are_parts, read_parts
 from .adapters import base_of, has_adapter
-from .presets import PRESETS, preset_config
+from .gguf import is_gguf, model_folder
+from .presets import PACKAGED, PRESETS, preset_config
 from .supported import ATTENTION, check_config, check_model, check_remote_code
 
 WEIGHTS = "model.safetensors"  # of transformers
@@ -25,12 +26,12 @@ DTYPES = ("float32", "float64", "bfloat16", "float16")
 
 
 def find_config(spec: str | Path) -> PretrainedConfig:
-    """Return the configuration of a model folder or model id.
+    """Return the configuration of a model folder, model id, GGUF file or packaged model.
 
     Raises:
         ValueError: if the model does not exist, or models of this type are not supported.
     """
-    spec = base_of(spec)[0] if has_adapter(spec) else spec
+    spec = model_folder(base_of(spec)[0] if has_adapter(spec) else spec)
     entries, _ = _reading(spec, PretrainedConfig.get_config_dict)
     check_remote_code(spec, entries, known=entries.get("model_type") in CONFIG_MAPPING)
     config = _reading(spec, AutoConfig.from_pretrained, trust_remote_code=False)
@@ -53,7 +54,8 @@ def _reading(spec: str | Path, reader: Callable[..., Any], **options: Any) -> An
         raise ValueError(f"config.json of model {str(spec)!r} is not valid: {reason}; mend it") from error
     except (OSError, ValueError) as error:
         raise ValueError(
-            f"unknown model {str(spec)!r}; allowed: {', '.join(PRESETS)}, a folder or a model id ({first_line(error)})"
+            f"unknown model {str(spec)!r}; allowed: {', '.join([*PRESETS, *PACKAGED])}, a folder, a GGUF file "
+            f"or a model id ({first_line(error)})"
         ) from error
 
 
@@ -134,7 +136,7 @@ def load_model(
     """Return the model that `spec` stands for, in evaluation mode, checked against vocabulary and context.
 
     Args:
-        spec: a preset, folder, id or object.
+        spec: a preset, packaged model, folder, GGUF file, id or object.
         vocab_size: V.
         max_length: L.
         dtype: of the weights; None means float32 whatever the files have, and leaves an object as it is.
@@ -154,7 +156,7 @@ def load_model(
     elif str(spec) in PRESETS:
         model = AutoModelForCausalLM.from_config(preset_config(str(spec), vocab_size, max_length), **how)
     else:
-        model = _read_model(spec, dtype=getattr(torch, dtype or "float32"), **how)
+        model = _read_model(model_folder(spec), dtype=getattr(torch, dtype or "float32"), **how)
     if dtype is not None:
         _convert(model, getattr(torch, dtype))
     if model.dtype is torch.float64:
@@ -167,7 +169,7 @@ def name_of(spec: Any) -> str | None:
     """Return the name by which a checkpoint can refer to a model; None for a preset or an object."""
     if not isinstance(spec, (str, Path)) or str(spec) in PRESETS:
         return None
-    return str(Path(spec).resolve()) if Path(spec).is_dir() else str(spec)
+    return str(Path(spec).resolve()) if Path(spec).is_dir() or is_gguf(spec) else str(spec)
 
 
 def _convert(model: PreTrainedModel, dtype: torch.dtype) -> None:

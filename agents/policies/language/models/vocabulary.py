@@ -13,6 +13,7 @@ from transformers.utils import cached_file
 
 from ....core.checks import first_line
 from .adapters import base_of, has_adapter
+from .gguf import model_folder
 from .loading import find_config
 
 _SEEN: dict[tuple[Any, ...], tuple[int, int]] = {}  # summaries of tokenizers that were read, by place
@@ -28,7 +29,7 @@ def tokenizer_source(model: str | Path | PreTrainedModel) -> str | None:
     if isinstance(model, PreTrainedModel):
         name = model.name_or_path
         return tokenizer_source(name) if name and (Path(name).is_dir() or _is_cached(name)) else None
-    folder = Path(model)
+    folder = Path(model_folder(model))
     if not folder.is_dir():
         return str(model)
     if any((folder / name).is_file() for name in FILES):

