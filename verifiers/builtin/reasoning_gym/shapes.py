@@ -132,8 +132,8 @@ SAYS_YES: dict[str, tuple[re.Pattern[str], str, str]] = {  # a sentence that say
 }
 
 
-# A name beside another one is an answer, too, if the prompt has nobody of that name.
-_PAIRED = r"[A-Z][\w'-]*(?= (?:or|and) [A-Z])|(?<= or )[A-Z][\w'-]*|(?<= and )[A-Z][\w'-]*"
+# A name that is stated, or stands beside another one, is an answer, too, if the prompt has nobody of that name.
+_STATED_NAME = r"[A-Z][\w'-]*(?= (?:or|and) [A-Z])|(?:(?<= or )|(?<= and )|(?<= is ))[A-Z][\w'-]*|^[A-Z][\w'-]*(?=\W*$)"
 
 
 def pattern_of(task: str, reference: str, prompt: str) -> re.Pattern[str] | None:
@@ -167,4 +167,4 @@ def _named(task: str, prompt: str) -> re.Pattern[str]:
     names = "|".join(map(re.escape, sorted(set(offered), key=len, reverse=True))) or "(?!)"
     if task != "needle_haystack":
         return re.compile(rf"(?<![\w-])({names})(?![\w-])", re.IGNORECASE)
-    return re.compile(rf"(?<![\w-])({names}|{_PAIRED})(?![\w-])")
+    return re.compile(rf"(?<![\w-])({names}|{_STATED_NAME})(?![\w-])")
