@@ -153,7 +153,7 @@ REFUSED = {  # made by, the error
     ),
     "unknown type": (
         lambda path: folder_with(path, model_type="somebodys"),
-        r"unknown model .*allowed: tiny, small, base, a folder or a model id .*somebodys",
+        r"unknown model .*allowed: tiny, small, base, smollm2, a folder, a GGUF file or a model id .*somebodys",
     ),
     "images": (
         lambda path: folder_with(path, model_type="vit"),
