@@ -12,8 +12,7 @@ PYTHONS ?= 3.11 3.12 3.13
 demo: .venv/.demo  ## train the main job and show that it learned
 	$(BIN)/rlenv train --log-dir runs/demo --overwrite --seed $(SEED)
 
-# Compiled modules are kept, for the workers and child processes of the tests. Each worker begins with a row of folders,
-# so that most fixtures are made and most libraries imported in one worker only.
+# Compiled modules are kept, for the workers and child processes of the tests.
 test: export PYTHONDONTWRITEBYTECODE =
 test: .venv/.dev  ## the fast, offline tests
 	$(BIN)/python -m pytest -n auto

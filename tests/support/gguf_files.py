@@ -19,12 +19,10 @@ NAMES = {  # of transformers' weights in a layer, and of the file's
 OUTSIDE = {"model.embed_tokens": "token_embd", "model.norm": "output_norm", "lm_head": "output"}
 
 
-def write_gguf(
-    path: Path, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, architecture: str = "llama"
-) -> None:
+def write_gguf(path: Path, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:
     """Write a Llama model and its byte-level BPE tokenizer as one file, weights in float32."""
     config: Any = model.config
-    writer = GGUFWriter(path, architecture)
+    writer = GGUFWriter(path, "llama")
     writer.add_name("tiny")
     writer.add_context_length(config.max_position_embeddings)
     writer.add_embedding_length(config.hidden_size)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import gc
 from functools import cache
 from pathlib import Path
 
@@ -15,13 +14,7 @@ SOURCES = [path for package in PACKAGES for path in sorted((ROOT / package).rglo
 @cache
 def tree(source: str) -> ast.Module:
     """Return the syntax tree of a source text; the whole code is parsed once, not by every test."""
-    collects = gc.isenabled()
-    gc.disable()  # else two thirds of the time go into visits to all that the tests have imported
-    try:
-        return ast.parse(source)
-    finally:
-        if collects:
-            gc.enable()
+    return ast.parse(source)
 
 
 @cache

@@ -425,22 +425,24 @@ def test_without_the_package_one_line_says_how_to_get_it(monkeypatch):
         make_verifier("reasoning_gym:leg_counting")
 
 
-def test_a_copy_poses_the_same_problems_and_judges_alike():
+def copied():
+    """Return a verifier, a copy that poses the same problems, these, and answers to them."""
     verifier = ReasoningGym("leg_counting", size=50)
     copy = pickle.loads(pickle.dumps(verifier))
     problems = verifier.examples()
     assert [p.prompt for p in copy.examples()] == [p.prompt for p in problems]
     texts = [problem.answer if index % 2 else "junk" for index, problem in enumerate(problems)]
+    return verifier, copy, problems, texts
+
+
+def test_a_copy_poses_the_same_problems_and_judges_alike():
+    verifier, copy, problems, texts = copied()
     assert copy.verify_batch(problems, texts) == verifier.verify_batch(problems, texts)
 
 
 @pytest.mark.slow  # a worker imports the package for seconds
 def test_it_travels_to_workers_and_judges_alike_there():
-    verifier = ReasoningGym("leg_counting", size=50)
-    copy = pickle.loads(pickle.dumps(verifier))
-    problems = verifier.examples()
-    assert [p.prompt for p in copy.examples()] == [p.prompt for p in problems]
-    texts = [problem.answer if index % 2 else "junk" for index, problem in enumerate(problems)]
+    verifier, _, problems, texts = copied()
     apart = Isolated(verifier, workers=1)
     try:
         assert apart.verify_batch(problems, texts) == verifier.verify_batch(problems, texts)
