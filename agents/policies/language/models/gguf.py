@@ -6,7 +6,6 @@ beside the models that were downloaded (`HF_HOME`). Weights of a quantized file 
 
 from __future__ import annotations
 
-import hashlib
 import importlib.metadata
 import importlib.util
 import json
@@ -22,7 +21,7 @@ from tokenizers import Tokenizer, pre_tokenizers
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerFast
 
 from ....core.checks import first_line
-from ....core.files import write_folder
+from ....core.files import digest_of, write_folder
 from .presets import PACKAGED
 
 SUFFIX = ".gguf"
@@ -87,8 +86,7 @@ def _converted(file: Path) -> Path:
 @lru_cache
 def _digest(file: Path, size: int, changed: int) -> str:
     """Return the beginning of the SHA-256 of a file; size and time of its last change tell it from an older one."""
-    with file.open("rb") as content:
-        return hashlib.file_digest(content, "sha256").hexdigest()[:NAME_LENGTH]
+    return digest_of(file)[:NAME_LENGTH]
 
 
 def _pre_tokenizer(file: Path) -> str | None:
