@@ -115,6 +115,9 @@ def render(runs: Sequence[Run], kinds: Sequence[Kind], paths: Sequence[str]) -> 
 def _title(runs: Sequence[Run], kinds: Sequence[Kind]) -> str:
     agents = list(dict.fromkeys(label(run.config["agent"]) for run in runs))
     who = agents[0] if len(agents) == 1 else f"{len(agents)} agents"
+    models = {str(run.config.get("model")) for run in runs if run.is_text}
+    if len(models) == 1 and not models & {"None", "auto"}:
+        who += f", {Path(models.pop()).name},"
     return f"{who} on {runs[0].world}" + (f", {len(runs)} runs" if len(runs) > 1 else "")
 
 

@@ -37,9 +37,10 @@ class Token:
 
 @dataclass(frozen=True)
 class Sample:
-    """A completion as it is shown; `name` says when or by whom it was written."""
+    """A completion as it is shown; `name` says when or by whom it was written, `text` is for reading."""
 
     name: str
+    text: str
     tokens: tuple[Token, ...]
     left_out: int
     reward: float
@@ -99,6 +100,7 @@ def sample_of(row: Mapping[str, Any], name: str, scale: float = 0.0) -> Sample:
     notes = ["cut off"] * row["truncated"] + [row["status"].replace("_", " ")] * (row["status"] != "ok")
     return Sample(
         name,
+        visible(row["completion"]),
         tuple(_token(*one, scale) for one in each[:MOST_TOKENS]),
         max(len(each) - MOST_TOKENS, 0),
         row["reward"],

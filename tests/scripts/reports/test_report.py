@@ -1,6 +1,7 @@
 """`rlenv report`: the page stands alone, and what the runs hold is data in it, never markup."""
 
 import errno
+import html
 import json
 import os
 import re
@@ -29,7 +30,7 @@ from agents.policies.control.policy import ControlPolicy
 VOID = {"meta", "link", "input", "br", "img"}
 EVIL = "<script>alert(1)</script><img src=x onerror=alert(1)>{{ 7 * 7 }}&amp;\x00\x1b[31m\u202e"
 TEXT = ["--sft-steps", 2, "--sft-examples", 8, "--episodes", 16, "--episodes-per-update", 8, "--group-size", 4]
-TEXT += ["--agent", "grpo", "--eval-episodes", 4, "--verifier-arg", "digits=1"]
+TEXT += ["--agent", "grpo", "--model", "tiny", "--eval-episodes", 4, "--verifier-arg", "digits=1"]
 POLE = ["--env", "CartPole-v1", "--env-arg", "max_episode_steps=40", "--episodes", 8, "--episodes-per-update", 4]
 POLE += ["--num-envs", 4, "--eval-episodes", 2]
 COMMON = ["--log-interval", 1, "--device", "cpu", "--report", "--json"]
@@ -100,8 +101,12 @@ def test_train_ends_with_a_page_of_curves_completions_credit_and_options(runs):
     assert page.tags.count("svg") >= 4
     for heading in ("What the doctor finds", "Curves", "Before and after", "Credit in training", "Configuration"):
         assert heading in page.text
-    first = json.loads((runs / "text" / "samples.jsonl").read_text().splitlines()[0])
-    assert first["prompt"] in page.text
+    rows = list(map(json.loads, (runs / "text" / "samples.jsonl").read_text().splitlines()))
+    assert rows[0]["prompt"] in page.text
+    assert "grpo, tiny, on TextGen-v0" in page.text
+    source = (runs / "text" / "report.html").read_text(encoding="utf-8")
+    said = {row["completion"] for row in rows}
+    assert any(f'<p class="said">{html.escape(each)}</p>' in source for each in said if each)
     for option in ("learning_rate", "clip_range", "digits"):
         assert option in page.text
 
