@@ -16,6 +16,7 @@ from .prefix_attention import WORTH_IT, Stems
 from .step import LlamaStep, Step
 
 PREFILL = 2**16  # tokens of prompts that are read at once; limits the memory of their activations
+SHARED = 512  # tokens that reading a common beginning once has to save; fewer take less time than a call of the model
 Choose = Callable[[torch.Tensor, bool, Source], tuple[torch.Tensor, torch.Tensor]]
 
 
@@ -89,6 +90,8 @@ class Decoder:
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Read the contexts of these slots [n] into rows [n]; equal neighbours are read once.
 
+        A long beginning that all of them share, such as a system message, is also read once.
+
         Args:
             tokens: the contexts [B, L].
             lengths: of the contexts [B].
@@ -104,13 +107,14 @@ class Decoder:
         first, last = torch.stack(counts.aminmax()).tolist()
         beyond = torch.arange(last) >= counts[:, None]
         distinct, sources = contexts[:, :last].masked_fill(beyond, 0).unique_consecutive(dim=0, return_inverse=True)
-        at_once = max(PREFILL // last, 1)
+        same, at_once = _common_width(distinct, first - 1), max(PREFILL // last, 1)
         starts = torch.arange(0, len(distinct), at_once)
         ends = torch.searchsorted(sources, starts + at_once).tolist()  # sorted: neighbours have neighbouring sources
         distinct, sources = (to_device(each, tokens.device) for each in (distinct, sources))
-        made = []
+        beginning, made = self._read_once(distinct[:1, :same]), []
         for start, begin, end in zip(starts.tolist(), [0, *ends], ends, strict=False):
-            ids, source_rows, read = distinct[start : start + at_once], sources[begin:end] - start, DynamicCache()
+            ids, source_rows = distinct[start : start + at_once, same:], sources[begin:end] - start
+            read = _repeated(beginning, len(ids))
             if head and first == last:
                 logits = self.model(ids, past_key_values=read, use_cache=True, logits_to_keep=1).logits
                 made.append(logits[source_rows, -1])
@@ -118,6 +122,13 @@ class Decoder:
                 self.model.base_model(ids, past_key_values=read, use_cache=True)
             self.cache.place(rows[begin:end], read, source_rows)
         return counts, torch.cat(made) if made else None
+
+    def _read_once(self, beginning: torch.Tensor) -> DynamicCache:
+        """Return the cache of the tokens [1, S] that all contexts begin with; an empty one for none."""
+        read = DynamicCache()
+        if beginning.shape[1]:
+            self.model.base_model(beginning, past_key_values=read, use_cache=True)
+        return read
 
 
 class ContextDecoder(Decoder):
@@ -214,6 +225,20 @@ class ContextDecoder(Decoder):
 def newest_tokens(tokens: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
     """Return the last token of each context [B]."""
     return tokens.gather(1, lengths[:, None] - 1)[:, 0]
+
+
+def _common_width(contexts: torch.Tensor, most: int) -> int:
+    """Return how many first columns, at most so many, are the same in all rows [n, L]; 0 if too few are saved."""
+    width = int((contexts[:, :most] == contexts[:1, :most]).all(0).int().cumprod(0).sum())
+    return width if (len(contexts) - 1) * width >= SHARED else 0
+
+
+def _repeated(read: DynamicCache, rows: int) -> DynamicCache:
+    """Return a cache with this many copies of the only row of another."""
+    copies = DynamicCache()
+    for index, layer in enumerate(read.layers):
+        copies.update(*(states.expand(rows, -1, -1, -1) for states in (layer.keys, layer.values)), index)
+    return copies
 
 
 def _neighbours(tokens: torch.Tensor, lengths: torch.Tensor, slots: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

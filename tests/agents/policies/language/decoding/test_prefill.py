@@ -44,6 +44,27 @@ def test_prompts_in_parts_are_read_as_at_once(kind, limit, monkeypatch):
     assert_close(parts.log_probs, whole.log_probs, EXACT, "prompts in parts and at once")
 
 
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("limit", [2**16, slow(16)])
+def test_a_beginning_that_all_prompts_share_is_read_once(name, limit, monkeypatch):
+    envs = text_envs(SLOTS, problems=["abcdea", "abcdeb", "abcdehg", "abcdecca"], group_size=3)
+    policy = tiny_policy(name, envs)
+    whole, read = collect(policy, envs, 18), []
+
+    def watched(module, args, kwargs):
+        if kwargs.get("past_key_values") is not None:
+            read.append((args[0] if args else kwargs["input_ids"]).shape)
+
+    monkeypatch.setattr(decoding, "SHARED", 1)
+    monkeypatch.setattr(decoding, "PREFILL", limit)
+    policy.model.base_model.register_forward_pre_hook(watched, with_kwargs=True)
+    shared = collect(policy, envs, 18)
+    assert read[0] == (1, 5) and 1 < read[1][1] <= 3
+    assert torch.equal(shared.actions, whole.actions)
+    assert_close(shared.log_probs, whole.log_probs, EXACT, "a common beginning read once and in each row")
+    assert_close(policy.evaluate_actions(shared)[0], shared.log_probs, EXACT, "training and acting")
+
+
 @pytest.mark.parametrize("slots", [7, slow(4), slow(6)])
 def test_the_plan_reads_prompts_in_parts_too(slots, monkeypatch):
     shape = memory.Workload(vocab_size=8, prompt_length=64, completion_length=2)
