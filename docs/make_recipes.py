@@ -40,8 +40,10 @@ def main() -> None:
 
 
 def recipes() -> list[Path]:
-    """Return the recipes for text; those for control are measured by make_control.py."""
-    return [path for path in sorted((ROOT / "configs").glob("*.yaml")) if "\nenv:" not in path.read_text("utf-8")]
+    """Return the recipes for the tiny model; make_control.py measures those for control, make_real.py the others."""
+    others = ("\nenv:", "\nmodel: smollm2")
+    paths = sorted((ROOT / "configs").glob("*.yaml"))
+    return [path for path in paths if not any(other in path.read_text("utf-8") for other in others)]
 
 
 def run(config: Path, seed: int) -> dict[str, float]:

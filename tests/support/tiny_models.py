@@ -68,10 +68,10 @@ def tiny_model(
         return AutoModelForCausalLM.from_config(config).eval()
 
 
-def write_chat_model(folder: Path) -> PreTrainedTokenizerBase:
+def write_chat_model(folder: Path, context: int = CONTEXT) -> PreTrainedTokenizerBase:
     """Write a model of the Qwen kind, whose vocabulary is larger than its tokenizer's; return the tokenizer."""
     tokenizer = chatml()
-    tiny_model("llama", len(tokenizer) + 4).save_pretrained(folder)
+    tiny_model("llama", len(tokenizer) + 4, context=context).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return tokenizer
 

@@ -8,6 +8,7 @@ import pytest
 from _rlenv_scripts.setup import session
 from _rlenv_scripts.training.command import train
 from loaded import loaded
+from tiny_models import write_chat_model
 
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs" / "recipes.md").read_text(encoding="utf-8")
@@ -15,7 +16,8 @@ CONTROL_PAGE = (ROOT / "docs" / "control.md").read_text(encoding="utf-8")
 
 
 RECIPES = loaded("docs/make_recipes.py").recipes()
-CONTROL = sorted(set((ROOT / "configs").glob("*.yaml")) - set(RECIPES))
+REAL = sorted((ROOT / "configs").glob("smollm2-*.yaml"))
+CONTROL = sorted(set((ROOT / "configs").glob("*.yaml")) - {*RECIPES, *REAL})
 
 
 @pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
@@ -52,6 +54,23 @@ def test_the_table_is_that_of_the_results():
     assert maker.page(PAGE) == PAGE
     results = json.loads((ROOT / "docs" / "recipes.json").read_text(encoding="utf-8"))
     assert set(results) == {path.stem for path in RECIPES} and all(results.values())
+
+
+@pytest.mark.parametrize("path", REAL, ids=lambda path: path.stem)
+def test_a_job_of_the_real_model_builds_its_agent_and_says_how_it_is_run(path, tmp_path, monkeypatch):
+    monkeypatch.chdir(ROOT)  # its verifier is a file of examples/
+    write_chat_model(tmp_path, context=512)
+    assert f"rlenv train --config configs/{path.name}" in path.read_text(encoding="utf-8")
+    arguments = ["--config", str(path), "--device", "cpu", "--model", str(tmp_path), "--lora-rank", "2"]
+    with train.make_context("train", arguments) as context:
+        given = context.params
+        agent = session.build_agent(given["agent"], given)
+        try:
+            prompt = agent.env.reset(seed=0)[0]
+            told = agent.env.unwrapped.task.tokenizer.decode(prompt["tokens"][0, : prompt["length"][0]].tolist())
+        finally:
+            agent.env.close()
+    assert not given["sft_steps"] and given["eval_episodes"] >= 200 and "user" in told
 
 
 @pytest.mark.parametrize("path", CONTROL, ids=lambda path: path.stem)
