@@ -16,6 +16,8 @@ from .weights import count_parameters
 
 STEPS = 500  # of the warm start of a preset, which begins with random weights
 LARGE = 20_000_000  # parameters; the passes of smaller models are split only if that is asked for
+MEASURED = 300_000_000  # parameters; up to there LEAST holds
+LEAST = {"adapter": 1e-4, "weights": 1e-5}  # sum of the learning rates below which no success rate rose visibly
 SHARE = 0.8  # of the free memory, that a run may plan with
 
 
@@ -83,4 +85,20 @@ def announce(agent: Agent, given: dict[str, Any]) -> None:
     kind = "adapter on " if policy.adapter is not None else ""
     say(
         f"{kind}{count / 1e6:,.1f} M parameters: {', '.join(said)} (--learning-rate, --sft-steps, --micro-batch-tokens)"
+    )
+    if given.get("episodes") and LARGE <= count <= MEASURED and (why := too_short(agent, given["episodes"])):
+        say(why)
+
+
+def too_short(agent: Agent, episodes: int) -> str:
+    """Return why training on so many episodes cannot show anything; empty if it can."""
+    policy: Any = agent.policy
+    trained = "weights" if policy.adapter is None else "adapter"
+    updates = -(-episodes // agent.episodes_per_update)
+    path = agent.policy_optimizer.path(updates)
+    if path >= LEAST[trained]:
+        return ""
+    return (
+        f"{updates} updates whose learning rates add up to {path:.1g}: below {LEAST[trained]:g} the {trained} of a "
+        "model of this size learned nothing (docs/real-settings.md); raise --episodes or --learning-rate"
     )

@@ -34,7 +34,11 @@ def test_larger_models_move_less_and_adapters_more():
     assert rates_of(500_000, False) == (3e-4, 2e-3), "the preset tiny"
     assert rates_of(494_000_000, False) == (1e-6, 1e-5)
     assert rates_of(494_000_000, True) == pytest.approx((1e-5, 1e-4))
-    assert [row[1] for row in RATES] == sorted((row[1] for row in RATES), reverse=True)
+    assert rates_of(139_000_000, False) == (2e-5, 1e-5) and rates_of(139_000_000, True)[0] == 5e-4, "as measured"
+    for column in (1, 2, 3):
+        rates = [row[column] for row in RATES if row[0] != 3e8]  # of that row: trained models, measured by themselves
+        assert rates == sorted(rates, reverse=True)
+    assert all(row[2] > 9.9 * row[1] for row in RATES)
 
 
 def test_a_model_of_ones_own_is_not_imitated_away(folder, tmp_path):
@@ -67,3 +71,15 @@ def test_passes_of_a_large_model_fit_the_memory_and_are_kept_for_a_repetition(fo
     given = {"env_id": "TextGen-v0", "model": str(folder), "sft_steps": 0, "micro_batch_size": None}
     monkeypatch.setattr(model_defaults, "workload", lambda given: pytest.fail("the plan is made once"))
     assert model_defaults.fill_in(given | {"micro_batch_tokens": 7})["micro_batch_tokens"] == 7
+
+
+@pytest.mark.parametrize("adapter", [True, False])
+def test_a_budget_that_cannot_show_anything_is_named(adapter, folder, tmp_path, monkeypatch):
+    monkeypatch.setattr(model_defaults, "LARGE", 1000)
+    least = model_defaults.LEAST["adapter" if adapter else "weights"]
+    options = ["--model", folder, "--episodes", 32, "--episodes-per-update", 8, *["--lora-rank", 2] * adapter]
+    whole = 1 + 0.75 + 0.5 + 0.25  # four updates of a linear schedule
+    _, said = run(*options, "--learning-rate", 0.9 * least / whole, "--log-dir", tmp_path / "little")
+    assert f"4 updates whose learning rates add up to {0.9 * least:.1g}" in said and "raise --episodes" in said
+    _, said = run(*options, "--learning-rate", 1.1 * least / whole, "--log-dir", tmp_path / "enough")
+    assert "raise --episodes" not in said

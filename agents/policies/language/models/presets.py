@@ -54,9 +54,17 @@ def preset_config(name: str, vocab_size: int, max_length: int) -> Any:
     )
 
 
-# Of language models by size: most parameters, learning rate, learning rate of the warm start. Larger models move less.
-RATES = ((2e6, 3e-4, 2e-3), (2e7, 3e-5, 5e-4), (1e8, 1e-5, 3e-4), (float("inf"), 1e-6, 1e-5))
-ADAPTER = 10  # an adapter has few weights and starts at zero: its rates are so many times larger
+# Of language models by size: most parameters; the learning rates of all weights and of an adapter, and that of all
+# weights in the warm start. Larger models move less; from 100 million on, they are taken to be trained already, and move
+# more than those that have just imitated demonstrations (docs/real-settings.md has the measurements for 135 million).
+RATES = (
+    (2e6, 3e-4, 3e-3, 2e-3),
+    (2e7, 3e-5, 3e-4, 5e-4),
+    (1e8, 1e-5, 1e-4, 3e-4),
+    (3e8, 2e-5, 5e-4, 1e-5),
+    (float("inf"), 1e-6, 1e-5, 1e-5),
+)
+ADAPTER = 10  # times larger is its rate in the warm start: it has few weights and starts at zero
 
 
 def rates_of(parameters: int, adapter: bool) -> tuple[float, float]:
@@ -66,5 +74,5 @@ def rates_of(parameters: int, adapter: bool) -> tuple[float, float]:
         parameters: of the whole model.
         adapter: whether only an adapter is trained.
     """
-    times = ADAPTER if adapter else 1
-    return next((times * rate, times * warm) for most, rate, warm in RATES if parameters <= most)
+    _, rate, adapters, warm = next(row for row in RATES if parameters <= row[0])
+    return (adapters, ADAPTER * warm) if adapter else (rate, warm)
