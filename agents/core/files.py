@@ -23,6 +23,10 @@ MANIFEST = "manifest.json"
 ATTEMPTS = 100  # to lock a file that others lock and remove all the time
 
 
+class BusyError(ValueError):
+    """Another process holds a lock."""
+
+
 class Lock:
     """Keeps other processes out until it is closed or this process ends, however it ends.
 
@@ -33,7 +37,7 @@ class Lock:
         busy: the message if another process holds the lock.
 
     Raises:
-        ValueError: if another process holds it.
+        BusyError: if another process holds it.
     """
 
     def __init__(self, file: Path, busy: str) -> None:
@@ -44,7 +48,7 @@ class Lock:
                 _locks.add(self)
                 return
             self._drop()  # the last owner of the lock removed this file after it was opened
-        raise ValueError(busy)
+        raise BusyError(busy)
 
     def close(self) -> None:
         """Release the lock; a process forked since it was taken does not have it."""
@@ -65,7 +69,7 @@ class Lock:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             os.close(descriptor)
-            raise ValueError(busy) from error
+            raise BusyError(busy) from error
         except OSError:  # no locks on this file system
             return descriptor
         return descriptor
@@ -129,7 +133,7 @@ def fresh_folder(path: Path, previous: Path | None = None) -> Iterator[Path]:
         previous: where the folder that is replaced is moved, in the same parent; None: it is deleted.
 
     Raises:
-        ValueError: if another process is writing the same folder.
+        BusyError: if another process is writing the same folder.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     fresh, old = path.with_name(f".{path.name}-new"), _old(path)

@@ -8,7 +8,8 @@ from pathlib import Path
 from safetensors import SafetensorError, safe_open
 
 from agents.distributed.parts import SUFFIX
-from agents.policies import NAMES, PACKAGED
+from agents.policies import NAMES
+from agents.policies.language.models.gguf import model_folder
 
 from ..console.progress import say
 
@@ -19,16 +20,14 @@ def announce(model: str) -> None:
     """Print one line before a model is loaded that takes a while: a large folder, or a model id."""
     if model in NAMES:
         return
-    if model in PACKAGED or Path(model).suffix == ".gguf":
-        say(f"loading {model}; the first time it is written as a folder, in float32")
-        return
-    if not Path(model).is_dir():
+    folder = Path(model_folder(model))
+    if not folder.is_dir():
         say(f"loading {model}; the first time its files are downloaded")
         return
-    files = [*_safetensors(Path(model)), *Path(model).glob("*.bin")]
+    files = [*_safetensors(folder), *folder.glob("*.bin")]
     size = sum(file.stat().st_size for file in files)
     if size > LARGE:
-        count = count_parameters(Path(model))
+        count = count_parameters(folder)
         say(f"loading {model}: {f'{count / 1e6:,.0f} M parameters, ' if count else ''}{size / 2**30:.1f} GiB of files")
 
 

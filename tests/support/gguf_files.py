@@ -19,7 +19,9 @@ NAMES = {  # of transformers' weights in a layer, and of the file's
 OUTSIDE = {"model.embed_tokens": "token_embd", "model.norm": "output_norm", "lm_head": "output"}
 
 
-def write_gguf(path: Path, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:
+def write_gguf(
+    path: Path, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, end_of_turn: int | None = None
+) -> None:
     """Write a Llama model and its byte-level BPE tokenizer as one file, weights in float32."""
     config: Any = model.config
     writer = GGUFWriter(path, "llama")
@@ -35,6 +37,8 @@ def write_gguf(path: Path, model: PreTrainedModel, tokenizer: PreTrainedTokenize
     writer.add_rope_freq_base(config.rope_parameters["rope_theta"])
     writer.add_vocab_size(config.vocab_size)
     _add_tokenizer(writer, tokenizer)
+    if end_of_turn is not None:
+        writer.add_eot_token_id(end_of_turn)
     for name, weight in model.state_dict().items():
         heads = {"q_proj": config.num_attention_heads, "k_proj": config.num_key_value_heads}.get(name.split(".")[-2])
         if not (name.startswith("lm_head") and config.tie_word_embeddings):

