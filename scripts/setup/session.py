@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from huggingface_hub.utils import logging as hub_logging
 from rich.table import Table
 from rich.text import Text
 from transformers.utils import logging as transformers_logging
@@ -29,6 +30,7 @@ from .settings import agent_arguments, env_arguments, is_text, policy_arguments
 from .weights import announce
 
 transformers_logging.disable_progress_bar()  # the commands show their own
+hub_logging.set_verbosity_error()  # a network that fails is one line, not one per try
 
 EVAL_SLOTS = 256
 MOST_RATE = 1e30  # of learning: with more, Adam's step overflows

@@ -10,6 +10,9 @@ import pytest
 from _rlenv_scripts.console.errors import warnings_in_one_line
 from _rlenv_scripts.main import COMMANDS, main
 from click.testing import CliRunner
+from huggingface_hub import constants as hub
+from huggingface_hub.utils import _http as hub_http
+from inprocess import error_of, run
 from tiny_models import tiny_model
 
 import rlenv.problems.stream
@@ -290,3 +293,15 @@ def test_warnings_of_ours_are_one_line():
             "why", DeprecationWarning, rlenv.problems.stream.__file__, 7
         )
     assert warnings.formatwarning is BEFORE
+
+
+def test_a_model_id_without_a_network_is_one_line(monkeypatch, tmp_path, caplog):
+    """Not one for every time that the hub's library tries again."""
+    tries = []
+    monkeypatch.setattr(hub, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(hub, "HUGGINGFACE_CO_URL_TEMPLATE", "http://127.0.0.1:9/{repo_id}/{revision}/{filename}")
+    monkeypatch.setattr(hub_http.time, "sleep", tries.append)
+    monkeypatch.setattr(hub_http.logger, "handlers", [caplog.handler])
+    line = error_of(run("train", "--model", "somebody/model", "--log-dir", tmp_path / "run", "--device", "cpu"))
+    assert tries and line.startswith("Error: unknown model 'somebody/model'; allowed: tiny, small, base, ")
+    assert caplog.messages == []
