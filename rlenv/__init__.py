@@ -7,10 +7,14 @@ from .version import __version__
 
 check_neighbours("agents", "verifiers")
 
+from verifiers.conversation import register_encoder  # noqa: E402 (the check comes first)
+
 register(
     id="TextGen-v0",
     entry_point="rlenv.envs.textgen:TextGenEnv",
     vector_entry_point="rlenv.envs.vector:TextGenVectorEnv",
 )
+
+register_encoder("rlenv.text.encoder:Encoder")
 
 __all__ = ["__version__"]

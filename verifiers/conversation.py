@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from importlib import import_module
 from typing import Any
 
 Message = dict[str, str]
 ROLES = ("system", "user", "assistant")
+_ENCODER: list[str] = []  # "module:Name" of what knows chat templates, once it has registered
 
 
 def as_conversation(value: Any) -> list[Message]:
@@ -43,6 +45,22 @@ def text_of(prompt: str | Sequence[Message]) -> str:
 def last_of(prompt: str | Sequence[Message]) -> str:
     """Return a prompt that is a text, or the content of a conversation's last message."""
     return prompt if isinstance(prompt, str) else prompt[-1]["content"]
+
+
+def register_encoder(entry_point: str) -> None:
+    """Name the class that renders conversations, as "module:Name"; it is imported when it is asked for."""
+    _ENCODER[:] = [entry_point]
+
+
+def make_encoder(tokenizer: Any) -> Any:
+    """Return what renders conversations with a tokenizer's chat template; None if nothing that can has registered.
+
+    It has `answered(prompts, answers)`, which returns the tokens of each.
+    """
+    if not _ENCODER:
+        return None
+    module, _, name = _ENCODER[0].partition(":")
+    return getattr(import_module(module), name)(tokenizer)
 
 
 def _message(place: str, item: Any) -> Message:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from verifiers.conversation import as_conversation, text_of
 
+from ..text.encoder import Encoder, PromptText
 from ..text.texts import NOT_UNICODE, is_unicode, shown
 from .rows import Row, read_rows
 from .stream import NAMED_SPLITS, in_test_split
@@ -21,7 +22,7 @@ SHOWN_FAULTS = 3
 class Pair:
     """Two completions of a prompt, of which one is better; `split` is train, test or None."""
 
-    prompt: str
+    prompt: PromptText
     chosen: str
     rejected: str
     split: str | None = None
@@ -36,8 +37,7 @@ def load_pairs(path: str | Path, columns: Mapping[str, str] | None = None) -> li
             column of prompts has them in both completions.
 
     A prompt may be a conversation, a list of messages, and a completion a list with the assistant's next message; or
-    both completions are whole conversations without a column of prompts. They are read as `Problem.text` has them,
-    which is what the verifier `reward_model` gives its model.
+    both completions are whole conversations without a column of prompts.
 
     Raises:
         ValueError: in one line, for a file that cannot be read, a missing column, and malformed rows with their lines.
@@ -76,7 +76,7 @@ def split_pairs(pairs: list[Pair], test_fraction: float) -> tuple[list[Pair], li
     def is_held_out(pair: Pair) -> bool:
         if pair.split is not None:
             return pair.split == "test"
-        return in_test_split(pair.prompt or pair.chosen, test_fraction)
+        return in_test_split(text_of(pair.prompt) or pair.chosen, test_fraction)
 
     held_out = [pair for pair in pairs if is_held_out(pair)]
     train = [pair for pair in pairs if not is_held_out(pair)]
@@ -85,14 +85,38 @@ def split_pairs(pairs: list[Pair], test_fraction: float) -> tuple[list[Pair], li
     return train, held_out
 
 
+def encode_pairs(encoder: Encoder, pairs: Sequence[Pair], chat: bool) -> tuple[list[list[int]], list[list[int]]]:
+    """Return the tokens of the chosen and of the rejected texts, prompts included, as a reward model reads them.
+
+    Args:
+        encoder: see `Encoder.answered`.
+        pairs: to encode.
+        chat: whether the chat template renders conversations; else they are the lines of `Problem.text`.
+
+    Raises:
+        ValueError: for a text that the tokenizer cannot spell, or a conversation that its template cannot render.
+    """
+    prompts = [pair.prompt if chat else text_of(pair.prompt) for pair in pairs]
+    sides = [pair.chosen for pair in pairs], [pair.rejected for pair in pairs]
+    for answers in sides if pairs else ():
+        whole = [
+            text if encoder.is_chat(prompt) else f"{prompt}{text}"
+            for prompt, text in zip(prompts, answers, strict=True)
+        ]
+        encoder.spell("text", whole, add_special_tokens=True)
+    chosen, rejected = (encoder.answered(prompts, answers) for answers in sides)
+    return chosen, rejected
+
+
 def _pair(row: Row | str, columns: Mapping[str, str]) -> Pair:
     if isinstance(row, str):
         raise ValueError(row)
     given = [row.get(columns.get(name, name), "" if name == "prompt" else None) for name in COLUMNS[:3]]
-    prompt, chosen, rejected = texts = _texts(*given)
-    if not all(map(is_unicode, texts)):
+    prompt, chosen, rejected = _parts(*given)
+    text = text_of(prompt)
+    if not all(map(is_unicode, (text, chosen, rejected))):
         raise ValueError(NOT_UNICODE)
-    if not prompt + chosen or not prompt + rejected:
+    if not text + chosen or not text + rejected:
         raise ValueError("the text is empty")
     if chosen == rejected:
         raise ValueError("chosen and rejected are the same text")
@@ -102,14 +126,14 @@ def _pair(row: Row | str, columns: Mapping[str, str]) -> Pair:
     return Pair(prompt, chosen, rejected, None if split is None else NAMED_SPLITS[split])
 
 
-def _texts(prompt: Any, chosen: Any, rejected: Any) -> tuple[str, str, str]:
-    """Return a prompt and its completions as text, whichever of them are conversations."""
+def _parts(prompt: Any, chosen: Any, rejected: Any) -> tuple[PromptText, str, str]:
+    """Return a prompt and the texts of its completions, whichever of them are conversations."""
     if prompt == "" and isinstance(chosen, list) and isinstance(rejected, list):
         prompt, chosen, other, rejected = chosen[:-1], chosen[-1:], rejected[:-1], rejected[-1:]
         if prompt != other:
             raise ValueError("chosen and rejected must be the same conversation up to their last message")
     if isinstance(prompt, list):
-        prompt = text_of(as_conversation(prompt))
+        return as_conversation(prompt), _completion("chosen", chosen), _completion("rejected", rejected)
     if not isinstance(prompt, str):
         raise ValueError(f"prompt must be text or a list of messages, got {shown(prompt)}")
     return prompt, _completion("chosen", chosen), _completion("rejected", rejected)

@@ -57,6 +57,24 @@ class Encoder:
                 self._prompts[key], self._texts[key] = self._rendered(prompt)
         return [self._prompts[key] for key in keys]
 
+    def answered(self, prompts: Sequence[PromptText], answers: Sequence[str]) -> list[list[int]]:
+        """Return the tokens of prompts with their answers, as a reward model reads them; answers are not checked.
+
+        A text and its answer are one text. A conversation has the tokens of `prompts`, those of the answer as plain
+        text, and what the chat template writes after a message of the assistant.
+        """
+        chats = list(map(self.is_chat, prompts))
+        pairs = list(zip(prompts, answers, chats, strict=True))
+        read = iter(self.prompts([prompt for prompt, _, chat in pairs if chat]))
+        said = iter(self.ids([answer for _, answer, chat in pairs if chat]))
+        plain = iter(self.ids([f"{prompt}{answer}" for prompt, answer, chat in pairs if not chat], True))
+        return [[*next(read), *next(said), *self._after_answer] if chat else next(plain) for chat in chats]
+
+    @cached_property
+    def _after_answer(self) -> list[int]:
+        after = self.chat.after_answer
+        return self._skeleton_encoder([Piece(after, None)])[0] if after else []
+
     def is_chat(self, prompt: PromptText) -> bool:
         """Tell whether a prompt is rendered with the chat template."""
         return self.chats_texts or not isinstance(prompt, str)
@@ -103,6 +121,8 @@ class Encoder:
 
     def ids(self, texts: list[str], add_special_tokens: bool = False) -> list[list[int]]:
         """Return the tokens of texts without checking them."""
+        if not texts:
+            return []
         return self.tokenizer(
             texts,
             add_special_tokens=add_special_tokens,

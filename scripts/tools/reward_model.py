@@ -133,9 +133,11 @@ def _prepared(given: dict[str, Any]) -> tuple[Any, Any, Any, Any]:
     from agents.learner.reward_model import Preferences, make_reward_model
     from agents.policies import NAMES, check_name
     from agents.rollouts.envs.make_envs import resolve_device
-    from rlenv.problems.preference_pairs import load_pairs, split_pairs
+    from rlenv.problems.preference_pairs import encode_pairs, load_pairs, split_pairs
     from rlenv.text.encoder import Encoder
     from rlenv.text.tokenizer import load_tokenizer
+    from verifiers.builtin.reward_model import CHAT
+    from verifiers.conversation import text_of
 
     from ..runs import run_folder as folder
 
@@ -148,18 +150,14 @@ def _prepared(given: dict[str, Any]) -> tuple[Any, Any, Any, Any]:
     parts = split_pairs(pairs, given["test_fraction"])
     spec = folder.model_of(given["model"])
     check_name(spec)
-    alphabet = "".join(sorted({c for pair in pairs for c in pair.prompt + pair.chosen + pair.rejected}))
+    alphabet = "".join(sorted({c for pair in pairs for c in text_of(pair.prompt) + pair.chosen + pair.rejected}))
     tokenizer = load_tokenizer(given["tokenizer"] or (None if spec in NAMES else spec), alphabet)
-    encoder = Encoder(tokenizer)
-
-    def encoded(texts: list[str]) -> list[list[int]]:
-        return encoder.spell("text", texts, add_special_tokens=True) if texts else []
-
-    rows = [[encoded([p.prompt + p.chosen for p in part]), encoded([p.prompt + p.rejected for p in part])]
-            for part in parts]  # fmt: skip
+    encoder, chat = Encoder(tokenizer), bool(tokenizer.chat_template)
+    rows = [encode_pairs(encoder, part, chat) for part in parts]
     longest = max(len(row) for part in rows for side in part for row in side)
     pad = next(token for token in (tokenizer.pad_token_id, tokenizer.eos_token_id) if token is not None)
     model = make_reward_model(spec, len(tokenizer), longest + ROOM, pad, given["seed"]).to(device)
+    setattr(model.config, CHAT, chat)
     limit = getattr(model.config, "max_position_embeddings", None) or longest
     cut = [[[row[-limit:] for row in side] for side in part] for part in rows]  # as the verifier reads long texts
     train, held_out = (Preferences(chosen, rejected, pad) for chosen, rejected in cut)

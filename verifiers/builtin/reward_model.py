@@ -11,16 +11,21 @@ from typing import Any
 from typing_extensions import override
 
 from ..base import Problem, Verdict, Verifier, first_line
+from ..conversation import make_encoder
+from ..plugins.arguments import flag
 from ..plugins.registry import make_verifier, register_verifier
+
+CHAT = "rlenv_chat"  # in config.json: whether the chat template rendered conversations in training
 
 
 @register_verifier("reward_model")
 class RewardModel(Verifier):
     """The output of a trained reward model, computed in batches on the device.
 
-    The model reads prompt and completion as one text. With one output the reward is that number; with several it is
-    the probability of the label `label`, 0 to 1. Text that looks like a special token stays text. An input that is too
-    long for the model loses its beginning; the model cannot tell unknown characters apart.
+    The model reads prompt and completion as one text, a conversation as the chat template renders it. With one output
+    the reward is that number; with several it is the probability of the label `label`, 0 to 1. Text that looks like a
+    special token stays text. An input that is too long for the model loses its beginning; the model cannot tell unknown
+    characters apart.
 
     Prompts and alphabet: those of the verifier `problems_of`, else of the listed problems. Not caught: a
     learned reward is an estimate, and a policy trained on it long enough finds texts that it overrates; watch the
@@ -29,6 +34,8 @@ class RewardModel(Verifier):
     Args:
         model: a folder or id, a run folder of `rlenv reward-model`, or a model object; it stays in evaluation mode.
         tokenizer: a folder, id or object; None for the model's own.
+        chat: whether the tokenizer's chat template renders conversations; otherwise they are lines such as "user: ...".
+            None for what the model was trained with, else for yes if there is a template.
         label: which of several outputs is the reward; None for the last one.
         success_reward: a reward of at least this is a success; None for 0.5 of a probability, else 0.
         problems_of: the verifier that makes the problems and demonstrations, such as "arith"; None where they are
@@ -54,11 +61,12 @@ class RewardModel(Verifier):
         problem_args: Mapping[str, Any] | None = None,
         batch_size: int = 256,
         device: str = "auto",
+        chat: bool | None = None,
     ) -> None:
         if isinstance(batch_size, bool) or not isinstance(batch_size, int) or batch_size < 1:
             raise ValueError(f"reward_model: batch_size must be a whole number of at least 1, got {batch_size!r}")
         self.batch_size = batch_size
-        model = _model_folder(model)
+        given, model = model, _model_folder(model)
         self.model = _load_model(model)
         self.tokenizer = _load_tokenizer(model if tokenizer is None else tokenizer)
         if len(self.tokenizer) > self.model.config.vocab_size:
@@ -67,6 +75,8 @@ class RewardModel(Verifier):
         self.device = _device(device)
         self.model.to(self.device).eval().requires_grad_(False)
         self._pad = self._padding()
+        self.chat = self._reads_chat(chat, given is not model)
+        self._encoder = make_encoder(self.tokenizer) if self.chat else None  # now: a worker process cannot make one
         labels = self.model.config.num_labels
         if label is not None and (isinstance(label, bool) or not isinstance(label, int) or not 0 <= label < labels):
             raise ValueError(f"reward_model: label must be a whole number from 0 to {labels - 1}, got {label!r}")
@@ -83,7 +93,7 @@ class RewardModel(Verifier):
 
     def verify_batch(self, problems: Sequence[Problem], completions: Sequence[str]) -> list[Verdict]:
         """Judge many completions, sorted by length to reduce padding."""
-        texts = [problem.text + text for problem, text in zip(problems, completions, strict=True)]
+        texts = self._tokens(problems, completions)
         order = sorted(range(len(texts)), key=lambda index: len(texts[index]))
         verdicts: dict[int, Verdict] = {}
         for start in range(0, len(order), self.batch_size):
@@ -91,14 +101,33 @@ class RewardModel(Verifier):
             verdicts |= zip(rows, map(_verdict, self._rewards([texts[row] for row in rows])), strict=True)
         return [verdicts[index] for index in range(len(texts))]
 
-    def _rewards(self, texts: list[str]) -> list[float]:
+    def _tokens(self, problems: Sequence[Problem], completions: Sequence[str]) -> list[list[int]]:
+        """Return what the model reads of each completion, with its prompt, as far as its context reaches."""
+        answers = list(map(_unicode, completions))
+        if self.chat and any(not isinstance(problem.prompt, str) for problem in problems):
+            if self._encoder is None:
+                raise ValueError("rlenv renders conversations, and it was not imported before: import rlenv")
+            ids = self._encoder.answered([problem.prompt for problem in problems], answers)
+        else:
+            texts = [_unicode(problem.text) + text for problem, text in zip(problems, answers, strict=True)]
+            ids = (
+                self.tokenizer(texts, split_special_tokens=True, add_special_tokens=True)["input_ids"] if texts else []
+            )
+        limit = getattr(self.model.config, "max_position_embeddings", None) or 0
+        return [(row or [self._pad])[-limit:] for row in ids]
+
+    def _reads_chat(self, chat: bool | None, from_run: bool) -> bool:
+        """Return whether the chat template renders conversations; earlier runs of `rlenv reward-model` say nothing."""
+        has_template = bool(getattr(self.tokenizer, "chat_template", None))
+        if chat is None:
+            return has_template and bool(getattr(self.model.config, CHAT, not from_run))
+        if flag("reward_model", "chat", chat) and not has_template:
+            raise ValueError("reward_model: chat=True needs a tokenizer with a chat template; pass tokenizer=")
+        return chat
+
+    def _rewards(self, kept: list[list[int]]) -> list[float]:
         import torch
 
-        limit = getattr(self.model.config, "max_position_embeddings", None)
-        # Tokenizers reject half of a surrogate pair.
-        texts = [text.encode("utf-8", "replace").decode("utf-8") for text in texts]
-        ids = self.tokenizer(texts, split_special_tokens=True, add_special_tokens=True)["input_ids"]
-        kept = [(row or [self._pad])[-limit:] if limit else row or [self._pad] for row in ids]
         width = max(map(len, kept))
         tokens = torch.tensor([row + [self._pad] * (width - len(row)) for row in kept], device=self.device)
         mask = torch.tensor([[1] * len(row) + [0] * (width - len(row)) for row in kept], device=self.device)
@@ -139,6 +168,11 @@ class RewardModel(Verifier):
     @override
     def split_key(self, problem: Problem) -> str:
         return problem.text if self.poser is None else self.poser.split_key(problem)
+
+
+def _unicode(text: str) -> str:
+    """Return a text without halves of surrogate pairs, which tokenizers reject."""
+    return text.encode("utf-8", "replace").decode("utf-8")
 
 
 def _verdict(reward: float) -> Verdict:
