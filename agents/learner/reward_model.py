@@ -6,15 +6,21 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import islice
-from pathlib import Path
 from typing import Any
 
 import torch
 
-from ..core.checks import check_count, check_number, first_line
+from ..core.checks import check_count, check_number
 from ..estimators.losses import bradley_terry
-from ..policies.language.models.adapters import has_adapter
-from ..policies.language.models.loading import PRESETS, load_model
+from ..policies.language.decoding.merged_adapter import Merged
+from ..policies.language.models.adapters import adapted_layers
+from ..policies.language.models.presets import rates_of
+from ..policies.language.models.reward_head import make_reward_model, save_reward_model
+
+__all__ = [
+    "Preferences", "default_rate", "make_reward_model", "merged", "preference_figures", "rewards_of",
+    "save_reward_model", "train_reward_model",
+]  # fmt: skip
 
 Tokens = list[list[int]]
 
@@ -42,49 +48,14 @@ class Preferences:
         return Preferences([self.chosen[i] for i in index], [self.rejected[i] for i in index], self.pad)
 
 
-def make_reward_model(spec: str | Path, vocab_size: int, max_length: int, pad: int, seed: int = 0) -> Any:
-    """Return a model with one output per text: a new one, or the trunk of a language model under a new head.
+def default_rate(model: Any) -> float:
+    """Return the learning rate for a model of its size, that of supervised training; see `presets.RATES`."""
+    return rates_of(model.num_parameters(), bool(adapted_layers(model)))[1]
 
-    Args:
-        spec: a preset, or a folder or id.
-        vocab_size: V, of the tokenizer.
-        max_length: the longest text, for a preset.
-        pad: the token that fills rows.
-        seed: of the new weights.
 
-    Raises:
-        ValueError: if there is no such model, it cannot rate texts, or its files lack weights of the trunk.
-    """
-    from transformers import AutoModelForSequenceClassification
-    from transformers.utils import logging
-
-    if has_adapter(spec):
-        raise ValueError(
-            f"{str(spec)!r} holds an adapter; merge it before: rlenv export RUN FOLDER, then --model FOLDER"
-        )
-    with torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(seed)
-        if str(spec) in PRESETS:
-            config = load_model(spec, vocab_size, max_length, None).config
-            config.num_labels, config.pad_token_id = 1, pad
-            return AutoModelForSequenceClassification.from_config(config).eval()
-        options: dict[str, Any] = {"num_labels": 1, "output_loading_info": True, "trust_remote_code": False}
-        verbosity = logging.get_verbosity()
-        logging.set_verbosity_error()  # it would report the new head as missing
-        try:
-            load = AutoModelForSequenceClassification.from_pretrained
-            model, report = load(str(spec), dtype=torch.float32, **options)
-        except (OSError, ValueError) as error:
-            raise ValueError(f"model {str(spec)!r} cannot be made a reward model: {first_line(error)}") from error
-        finally:
-            logging.set_verbosity(verbosity)
-    if lacking := sorted(name for name in report["missing_keys"] if name.startswith(f"{model.base_model_prefix}.")):
-        raise ValueError(f"the weights of model {str(spec)!r} are incomplete: {', '.join(lacking[:3])}")
-    if model.config.vocab_size < vocab_size:
-        sizes = f"{vocab_size}) does not fit the model's ({model.config.vocab_size}"
-        raise ValueError(f"the tokenizer's vocabulary ({sizes})")
-    model.config.pad_token_id = pad
-    return model.eval()
+def merged(model: Any) -> Any:
+    """Return the model with its adapter merged into the weights, if it has one."""
+    return Merged(model).model if adapted_layers(model) else model
 
 
 def rewards_of(model: Any, texts: Tokens, pad: int) -> torch.Tensor:
@@ -123,7 +94,7 @@ def train_reward_model(
     max_grad_norm: float = 1.0,
     on_step: Callable[[int, float], bool] | None = None,
 ) -> list[float]:
-    """Fit a reward model to preferences, in place; dropout stays off.
+    """Fit a reward model, or its adapter and head, to preferences, in place; dropout stays off.
 
         L = mean( -log σ(r_c - r_r) + c (r_c + r_r)² )
 
@@ -150,7 +121,8 @@ def train_reward_model(
     check_count("batch_size", batch_size)
     check_number("learning_rate", learning_rate, low=0.0, above=True)
     check_number("center_coef", center_coef, low=0.0)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=learning_rate, weight_decay=0.0)
+    trained = [weight for weight in model.parameters() if weight.requires_grad]
+    optimizer = torch.optim.AdamW(trained, lr=learning_rate, weight_decay=0.0)
     schedule = _schedule(optimizer, check_count("steps", steps, low=0))
     losses: list[float] = []
     for step, rows in enumerate(islice(_batches(len(pairs), batch_size, generator), steps)):
@@ -158,7 +130,7 @@ def train_reward_model(
         loss = (bradley_terry(chosen, rejected) + center_coef * (chosen + rejected).square()).mean()
         optimizer.zero_grad(set_to_none=True)
         loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), max_grad_norm)
+        torch.nn.utils.clip_grad_norm_(trained, max_grad_norm)
         optimizer.step()
         schedule.step()
         losses.append(loss.item())

@@ -252,6 +252,12 @@ def checkpoint_of(path: Path) -> Checkpoint:
     raise NotARunError(f"{str(path)!r} is not a run folder: there is no {CHECKPOINT}/agent.json in it")
 
 
+def reward_model_of(run: str | Path) -> str | None:
+    """Return the model inside a run folder of `rlenv reward-model`; None for anything else."""
+    model = Path(run) / REWARD_MODEL
+    return str(model) if (model / "config.json").is_file() else None
+
+
 def model_of(spec: str) -> str:
     """Return the language model inside a run or checkpoint folder; any other `spec` is returned unchanged.
 

@@ -1,8 +1,9 @@
-"""rlenv export: a trained language model as a folder that transformers loads, with a model card; and to a hub."""
+"""rlenv export: a trained language model or reward model as a folder for transformers, with a model card; to a hub."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -36,37 +37,77 @@ WEIGHTS = ("*.safetensors", "*.safetensors.index.json", "adapter_config.json", "
 def export(
     run: Path, folder: Path, best: bool, merge: bool, push: str | None, private: bool, overwrite: bool, as_json: bool
 ) -> None:
-    """Export the language model of RUN, a run folder or checkpoint, to FOLDER.
+    """Export the model of RUN, a run folder or checkpoint, to FOLDER.
 
-    AutoModelForCausalLM and AutoTokenizer load it, and its greedy generation is that of `rlenv evaluate`.
+    AutoModelForCausalLM and AutoTokenizer load a language model, and its greedy generation is that of `rlenv evaluate`.
+    AutoModelForSequenceClassification loads the reward model of a run of `rlenv reward-model`.
     """
-    from agents.policies.language.models.export import end_tokens, write_generation_config
-
     from ..runs import run_folder
-    from .model_card import write_card
 
     if private and push is None:
         raise ValueError("--private is about the repository of --push, which was not given")
     if best and not (run / run_folder.BEST).is_dir():
         raise ValueError(f"{str(run)!r} has no best checkpoint; a run with --eval-every writes one")
-    saved = run_folder.checkpoint_of(run / run_folder.BEST if best else run)
-    checkpoint = saved.path
-    check_target(folder, checkpoint, overwrite)
+    judge = run_folder.reward_model_of(run)
+    saved = run_folder.checkpoint_of(run / run_folder.BEST if best else run) if judge is None else None
+    source = Path(judge or "") if saved is None else saved.path
+    check_target(folder, source, overwrite)
+    name = folder.resolve().name
+    fill = _language_model(saved, name, merge) if saved is not None else _reward_model(source, name, merge)
+
+    def marked(target: Path) -> None:
+        fill(target)
+        (target / MARK).write_text(json.dumps({"checkpoint": source.name}) + "\n", encoding="utf-8")
+
+    _write(folder, marked)
+    result = {"folder": str(folder), "checkpoint": str(source)}
+    if push is not None:
+        result["url"] = upload(folder, push, private)
+    click.echo(json.dumps(result) if as_json else f"Exported to {result.get('url', folder)}")
+
+
+def _language_model(saved: Checkpoint, name: str, merge: bool) -> Callable[[Path], None]:
+    """Return what writes the policy of a checkpoint into a folder."""
+    from agents.policies.language.models.export import end_tokens, write_generation_config
+
+    from ..runs import run_folder
+    from .model_card import write_card
+
     policy = load_policy(saved)
 
     def fill(target: Path) -> None:
         policy.export(target, merge=merge)
-        ends = end_tokens(checkpoint / run_folder.MODEL, policy.tokenizer)
+        ends = end_tokens(saved.path / run_folder.MODEL, policy.tokenizer)
         width = policy.model.config.get_text_config().vocab_size
         write_generation_config(target, policy.tokenizer, ends, policy.vocab_size, width)
-        write_card(checkpoint, target, folder.resolve().name, merge)
-        (target / MARK).write_text(json.dumps({"checkpoint": checkpoint.name}) + "\n", encoding="utf-8")
+        write_card(saved.path, target, name, merge)
 
-    _write(folder, fill)
-    result = {"folder": str(folder), "checkpoint": str(checkpoint)}
-    if push is not None:
-        result["url"] = upload(folder, push, private)
-    click.echo(json.dumps(result) if as_json else f"Exported to {result.get('url', folder)}")
+    return fill
+
+
+def _reward_model(source: Path, name: str, merge: bool) -> Callable[[Path], None]:
+    """Return what writes a reward model into a folder.
+
+    Raises:
+        ValueError: if its adapter is to be written alone, and it has none.
+    """
+    from agents.learner.reward_model import make_reward_model, merged, save_reward_model
+    from agents.policies.language.models.adapters import has_adapter
+    from rlenv.text.tokenizer import load_tokenizer
+
+    from .model_card import write_reward_card
+
+    if not merge and not has_adapter(source):
+        raise ValueError("this reward model has no adapter to write alone; omit --adapter")
+    tokenizer = load_tokenizer(source, "")
+    model = make_reward_model(source, len(tokenizer), 0, None)
+
+    def fill(target: Path) -> None:
+        save_reward_model(merged(model) if merge else model, target)
+        tokenizer.save_pretrained(target)
+        write_reward_card(source.parent, target, name, merge)
+
+    return fill
 
 
 def check_target(folder: Path, checkpoint: Path, overwrite: bool) -> None:

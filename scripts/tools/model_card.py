@@ -18,7 +18,7 @@ from ..evaluation.subject import FOLDER
 from ..reports.figures import plots
 from ..runs import run_folder
 from ..runs.logged import read_result, read_rows
-from ..runs.run_files import CSV
+from ..runs.run_files import CSV, RESULT
 from ..setup.defaults import common_settings
 from ..setup.verifier_names import without_folders
 
@@ -36,9 +36,10 @@ def write_card(checkpoint: Path, target: Path, name: str, merged: bool) -> None:
     """
     run = checkpoint.parent
     config = read_table(run / run_folder.CONFIG) if (run / run_folder.CONFIG).is_file() else {}
-    result = read_result(run / run_folder.RESULT)
+    result = read_result(run / RESULT)
     parts = [
-        _header(name, merged),
+        _header(name, merged, "text-generation", "A language model trained with reinforcement learning"),
+        _USE if merged else "",
         _data(read_facts(checkpoint)),
         _command(config) if config else "",
         _figures(checkpoint, result, _evaluations(checkpoint)),
@@ -47,16 +48,26 @@ def write_card(checkpoint: Path, target: Path, name: str, merged: bool) -> None:
     (target / "README.md").write_text("\n".join(part for part in parts if part), encoding="utf-8")
 
 
-def _header(name: str, merged: bool) -> str:
-    front = ["library_name: transformers" if merged else "library_name: peft", "pipeline_tag: text-generation"]
+def write_reward_card(run: Path, target: Path, name: str, merged: bool) -> None:
+    """Write README.md of a reward model; the arguments are those of `write_card`, with the run folder first."""
+    config, result = (read_table(run / file) if (run / file).is_file() else {} for file in (run_folder.CONFIG, RESULT))
+    figures = ""
+    if result.get("eval"):
+        before, after = (result[when]["accuracy"] for when in ("initial_eval", "eval"))
+        said = f"{result['held_out_pairs']} held-out pairs: {before:.3f} before training, {after:.3f} after"
+        figures = f"## Evaluation\n\nAccuracy on {said}.\n"
+    header = _header(name, merged, "text-classification", "A reward model trained on preferences")
+    parts = [header, _command(config) if config else "", figures]
+    (target / "README.md").write_text("\n".join(part for part in parts if part), encoding="utf-8")
+
+
+def _header(name: str, merged: bool, task: str, about: str) -> str:
+    front = ["library_name: transformers" if merged else "library_name: peft", f"pipeline_tag: {task}"]
     front += ["tags:", "- reinforcement-learning", "- rlenv", "# license: choose one before you share this model"]
-    return "\n".join(["---", *front, "---", "", f"# {name}", ""]) + (
-        f"\nA language model trained with reinforcement learning by rlenv {__version__}.\n" + (_USE if merged else "")
-    )
+    return "\n".join(["---", *front, "---", "", f"# {name}", "", f"{about} by rlenv {__version__}.", ""])
 
 
-_USE = """
-```python
+_USE = """```python
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 tokenizer = AutoTokenizer.from_pretrained(FOLDER)
@@ -95,8 +106,9 @@ def _command(config: Mapping[str, Any]) -> str:
     """Return the command of the run, with the options that differ from their defaults."""
     from ..training.command import train
     from ..training.sft import sft
+    from .reward_model import reward_model
 
-    command = train if "agent" in config else sft
+    command = train if "agent" in config else reward_model if "pairs" in config else sft
     usual = common_settings() | {option.name: option.default for option in command.params if option.default is not None}
     words = ["rlenv", str(command.name)]
     for option in command.params:

@@ -12,11 +12,10 @@ import click
 
 from ..console.command import Command
 from ..console.completions import offer, policies
-from ..console.parameters import ColumnName
-from ..setup.options import common, run_folder
+from ..console.parameters import ColumnName, names_of
+from ..setup.options import adapter, common, run_folder
 
 ROOM = 64  # tokens that a completion may be longer than the longest one of the pairs
-SMALL = 10_000_000  # parameters; a larger model was trained before and takes smaller steps
 
 
 @click.command(
@@ -25,6 +24,7 @@ SMALL = 10_000_000  # parameters; a larger model was trained before and takes sm
     examples={
         "rlenv reward-model --pairs FILE --log-dir runs/judge": "Learn from the columns prompt, chosen and rejected",
         "rlenv reward-model --pairs FILE --model runs/warm": "Start from the network of an rlenv sft run",
+        "rlenv reward-model --pairs FILE --model smollm2 --lora-rank 16": "An adapter on a pretrained model",
         "rlenv train --verifier reward_model:runs/judge --problems FILE": "Use it as the reward",
     },
 )
@@ -46,7 +46,8 @@ SMALL = 10_000_000  # parameters; a larger model was trained before and takes sm
     "--model",
     default="tiny",
     shell_complete=offer(policies, "dir"),
-    help="Preset, model folder or id, or a run folder, such as that of rlenv sft.",
+    help="Preset (tiny, small, base, smollm2), model folder, GGUF file or id, or a run of rlenv sft; a run of "
+    "rlenv reward-model goes on from its reward model.",
 )
 @click.option(
     "--tokenizer", default=None, show_default="the model's, else one token per character", help="Folder or id."
@@ -60,21 +61,23 @@ SMALL = 10_000_000  # parameters; a larger model was trained before and takes sm
     "--learning-rate",
     type=float,
     default=None,
-    show_default="1e-3; 1e-5 above ten million parameters",
+    show_default="2e-3 for tiny, less for larger models, 10 times as much for adapters",
     help="Of AdamW; it rises over the first tenth and falls to 0.",
 )
 @click.option("--center-coef", type=float, default=0.01, help="Weight of (r_chosen + r_rejected)² in the loss.")
+@adapter
 @run_folder
 @common
 def reward_model(**given: Any) -> None:
     """Train a reward model on preference pairs; `rlenv train --verifier reward_model:RUN` then learns from it.
 
-    The model reads prompt and completion as one text and returns one number. The loss is that of Bradley and Terry:
+    The model reads prompt and completion as one text, a conversation as the chat template renders it, and returns one
+    number. With --lora-rank, an adapter and the head are trained and saved. The loss is that of Bradley and Terry:
     the chosen completion of a pair should have the higher number. Figures are those of held-out pairs.
     """
     import torch
 
-    from agents.learner.reward_model import preference_figures, train_reward_model
+    from agents.learner.reward_model import default_rate, preference_figures, save_reward_model, train_reward_model
 
     from ..console.progress import Interrupt, progress_bar
     from ..runs import run_folder as folder
@@ -82,7 +85,7 @@ def reward_model(**given: Any) -> None:
 
     model, tokenizer, train, held_out = _prepared(given)
     steps = given["steps"] if given["epochs"] is None else given["epochs"] * -(-len(train) // given["batch_size"])
-    rate = given["learning_rate"] or (1e-3 if model.num_parameters() < SMALL else 1e-5)
+    rate = given["learning_rate"] or default_rate(model)
     run_dir = folder.choose(given["log_dir"], given["overwrite"], f"reward-model-{Path(given['pairs']).stem}")
     folder.create(run_dir, settings.resolved({**given, "learning_rate": rate}), given["overwrite"])
     before = preference_figures(model, held_out) if len(held_out) else None
@@ -97,7 +100,7 @@ def reward_model(**given: Any) -> None:
         size, center = given["batch_size"], given["center_coef"]
         losses = train_reward_model(model, train, steps, size, rate, generator, center, on_step=on_step)
     seconds = time.perf_counter() - started
-    model.save_pretrained(run_dir / folder.REWARD_MODEL)
+    save_reward_model(model, run_dir / folder.REWARD_MODEL)
     tokenizer.save_pretrained(run_dir / folder.REWARD_MODEL)
     after = preference_figures(model, held_out) if len(held_out) else None
     result = {
@@ -132,6 +135,7 @@ def _prepared(given: dict[str, Any]) -> tuple[Any, Any, Any, Any]:
     from agents.core.checks import check_number
     from agents.learner.reward_model import Preferences, make_reward_model
     from agents.policies import NAMES, check_name
+    from agents.policies.language.models.vocabulary import tokenizer_source
     from agents.rollouts.envs.make_envs import resolve_device
     from rlenv.problems.preference_pairs import encode_pairs, load_pairs, split_pairs
     from rlenv.text.encoder import Encoder
@@ -148,15 +152,16 @@ def _prepared(given: dict[str, Any]) -> tuple[Any, Any, Any, Any]:
     device = resolve_device(given["device"], "TextGen-v0")
     pairs = load_pairs(given["pairs"], dict(given["column_args"]))
     parts = split_pairs(pairs, given["test_fraction"])
-    spec = folder.model_of(given["model"])
+    spec = folder.reward_model_of(given["model"]) or folder.model_of(given["model"])
     check_name(spec)
     alphabet = "".join(sorted({c for pair in pairs for c in text_of(pair.prompt) + pair.chosen + pair.rejected}))
-    tokenizer = load_tokenizer(given["tokenizer"] or (None if spec in NAMES else spec), alphabet)
+    tokenizer = load_tokenizer(given["tokenizer"] or (None if spec in NAMES else tokenizer_source(spec)), alphabet)
     encoder, chat = Encoder(tokenizer), bool(tokenizer.chat_template)
     rows = [encode_pairs(encoder, part, chat) for part in parts]
     longest = max(len(row) for part in rows for side in part for row in side)
     pad = next(token for token in (tokenizer.pad_token_id, tokenizer.eos_token_id) if token is not None)
-    model = make_reward_model(spec, len(tokenizer), longest + ROOM, pad, given["seed"]).to(device)
+    lora = {name: given[name] for name in names_of(adapter)}
+    model = make_reward_model(spec, len(tokenizer), longest + ROOM, pad, given["seed"], **lora).to(device)
     setattr(model.config, CHAT, chat)
     limit = getattr(model.config, "max_position_embeddings", None) or longest
     cut = [[[row[-limit:] for row in side] for side in part] for part in rows]  # as the verifier reads long texts

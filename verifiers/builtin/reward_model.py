@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import math
 import random
+import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,8 +15,10 @@ from typing_extensions import override
 from ..base import Problem, Verdict, Verifier, first_line
 from ..conversation import make_encoder
 from ..plugins.arguments import flag
+from ..plugins.extras import require
 from ..plugins.registry import make_verifier, register_verifier
 
+ADAPTER = "adapter_config.json"  # of peft
 CHAT = "rlenv_chat"  # in config.json: whether the chat template rendered conversations in training
 
 
@@ -32,7 +36,8 @@ class RewardModel(Verifier):
     success rate of a verifier beside it, and anchor the policy with --kl-coef.
 
     Args:
-        model: a folder or id, a run folder of `rlenv reward-model`, or a model object; it stays in evaluation mode.
+        model: a folder or id, a run folder of `rlenv reward-model`, or a model object; it stays in evaluation mode. A
+            folder may hold a LoRA adapter in peft's format, which is merged into its base model.
         tokenizer: a folder, id or object; None for the model's own.
         chat: whether the tokenizer's chat template renders conversations; otherwise they are lines such as "user: ...".
             None for what the model was trained with, else for yes if there is a template.
@@ -195,8 +200,12 @@ def _load_model(model: Any) -> Any:
         return model
     from transformers import AutoModelForSequenceClassification
 
+    is_adapter = Path(model, ADAPTER).is_file()
+    peft = require("peft", "lora", f"reward_model: the adapter in {str(model)!r}") if is_adapter else None
+    options: dict[str, Any] = {"output_loading_info": True, "trust_remote_code": False}
     try:
-        options: dict[str, Any] = {"output_loading_info": True, "trust_remote_code": False}
+        if peft is not None:
+            return _load_adapter(Path(model), options, peft)
         loaded, report = AutoModelForSequenceClassification.from_pretrained(str(model), **options)
     except Exception as error:  # whatever is wrong with the folder
         raise ValueError(f"reward_model: {str(model)!r} cannot be loaded: {first_line(error)}") from error
@@ -204,6 +213,46 @@ def _load_model(model: Any) -> Any:
         lacks = ", ".join(sorted(report["missing_keys"])[:3])
         raise ValueError(f"reward_model: {str(model)!r} was not trained as a reward model: it lacks {lacks}")
     return loaded
+
+
+def _load_adapter(folder: Path, options: dict[str, Any], peft: Any) -> Any:
+    """Return the model whose adapter is in a folder, with the adapter merged into its weights."""
+    from transformers import AutoModelForSequenceClassification
+    from transformers.utils import logging
+
+    settings = json.loads((folder / ADAPTER).read_text(encoding="utf-8"))
+    base, verbosity = _base(folder, settings), logging.get_verbosity()
+    logging.set_verbosity_error()  # it would report the base's head as missing, which the adapter brings
+    try:
+        model, report = AutoModelForSequenceClassification.from_pretrained(base, **options, **_trained_as(folder))
+    finally:
+        logging.set_verbosity(verbosity)
+    heads = tuple(settings.get("modules_to_save") or ())
+    if lacking := sorted(name for name in report["missing_keys"] if not name.startswith(heads)):
+        raise ValueError(f"neither it nor its base model {base!r} has {', '.join(lacking[:3])}")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # peft asks transformers by an old name
+        return peft.PeftModel.from_pretrained(model, str(folder)).merge_and_unload()
+
+
+def _base(folder: Path, settings: Mapping[str, Any]) -> str:
+    """Return where the base model of an adapter is: inside its folder, or where its settings say."""
+    base = folder / "base" if (folder / "base").is_dir() else settings.get("base_model_name_or_path")
+    if not base:
+        raise ValueError(f"{ADAPTER} names no base model (base_model_name_or_path)")
+    if Path(base).is_absolute() and not Path(base).exists():
+        raise ValueError(f"its base model {str(base)!r} is gone; put it back, or a link to it")
+    return str(base)
+
+
+def _trained_as(folder: Path) -> dict[str, Any]:
+    """Return how the base model of an adapter was loaded in training; one that says nothing has one output."""
+    import torch
+    from transformers import AutoConfig
+
+    if not (folder / "config.json").is_file():
+        return {"num_labels": 1, "dtype": torch.float32}
+    return {"config": AutoConfig.from_pretrained(str(folder), trust_remote_code=False), "dtype": torch.float32}
 
 
 def _load_tokenizer(tokenizer: Any) -> Any:

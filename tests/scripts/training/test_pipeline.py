@@ -3,8 +3,10 @@
 import json
 
 import pytest
-from inprocess import result_of, run
+from inprocess import error_of, result_of, run
+from tiny_models import write_chat_model
 
+from agents.policies.language.models.presets import rates_of
 from verifiers import Problem, make_verifier
 
 WORDS = [f"{a}{b}" for a in "abcdef" for b in "abcdef"]
@@ -66,7 +68,67 @@ def test_the_trunk_may_be_that_of_a_supervised_run(folder):
     outcome = run("reward-model", *args)
     assert outcome.exit_code == 0, outcome.output
     assert "trained on 1 pairs; none is held out" in outcome.stdout
-    assert json.loads((folder / "judge" / "config.json").read_text())["learning_rate"] == 1e-3
+    assert json.loads((folder / "judge" / "config.json").read_text())["learning_rate"] == rates_of(500_000, False)[1]
+
+
+def asked(word):
+    return [{"role": "system", "content": "Say it."}, {"role": "user", "content": word}]
+
+
+@pytest.fixture
+def talks(folder):
+    """A model with a chat template in `model`, pairs of conversations and problems that are conversations."""
+    write_chat_model(folder / "model")
+    split = {word: "test" if word[0] == "c" else "train" for word in WORDS}
+    pairs = [{"prompt": asked(w), "chosen": w, "rejected": f"{w}x", "split": side} for w, side in split.items()]
+    (folder / "pairs.jsonl").write_text("".join(json.dumps(row) + "\n" for row in pairs))
+    rows = [{"prompt": asked(word), "split": side} for word, side in split.items()]
+    (folder / "talks.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return folder
+
+
+def rates(spec):
+    """Return the mean rewards of the chosen and of the rejected answers of the test split, by a verifier."""
+    judge, words = make_verifier(f"reward_model:{spec}"), [word for word in WORDS if word[0] == "c"]
+    assert judge.chat
+    sides = [
+        judge.verify_batch([Problem(asked(word)) for word in words], texts)
+        for texts in (words, [f"{w}x" for w in words])
+    ]
+    return [sum(verdict.reward for verdict in side) / len(words) for side in sides]
+
+
+def test_an_adapter_learns_from_conversations_and_judges_a_run_of_them(talks):
+    learn = ["reward-model", "--pairs", "pairs.jsonl", "--batch-size", 10, "--json"]
+    start = ["--model", "model", "--lora-rank", 4, "--steps", 6]
+    learned = result_of(run(*learn, *start, "--log-dir", "judge"))
+    assert learned["learning_rate"] == rates_of(20_000, True)[1]
+    assert learned["eval"]["loss"] < learned["initial_eval"]["loss"]
+    means = [learned["eval"]["mean_chosen"], learned["eval"]["mean_rejected"]]
+    assert rates("judge") == pytest.approx(means, abs=1e-4), "the verifier rates as the training measured"
+    assert not (talks / "judge/model/model.safetensors").exists()
+
+    small = ["--timesteps", 40, "--episodes-per-update", 8, "--eval-episodes", 6, "--max-new-tokens", 3, "--json"]
+    small += ["--problems", "talks.jsonl", "--verifier", "reward_model:judge", "--model", "model"]
+    trained = result_of(run("train", *small, "--log-dir", "rl"))
+    assert result_of(run("evaluate", "rl", "--episodes", 6, "--json")) == trained["eval"]
+
+    more = result_of(run(*learn, "--model", "judge", "--steps", 1, "--log-dir", "more"))
+    assert more["initial_eval"] == pytest.approx(learned["eval"], abs=1e-5), "it goes on from the first one"
+    for options in ([], ["--adapter"]):
+        assert run("export", "judge", "out", *options).exit_code == 0
+        assert rates("out") == pytest.approx(means, abs=1e-4)
+        card = (talks / "out/README.md").read_text()
+        assert "held-out pairs: " in card and "rlenv reward-model --pairs pairs.jsonl" in card
+    assert (talks / "out/adapter_model.safetensors").is_file() and not (talks / "out/model.safetensors").exists()
+
+
+def test_a_reward_model_without_an_adapter_is_exported_whole(talks):
+    learned = run("reward-model", "--pairs", "pairs.jsonl", "--model", "model", "--steps", 0, "--log-dir", "judge")
+    assert learned.exit_code == 0, learned.output
+    assert run("export", "judge", "out").exit_code == 0
+    assert rates("out") == pytest.approx(rates("judge"), abs=1e-6)
+    assert "no adapter to write alone; omit --adapter" in error_of(run("export", "judge", "out", "--adapter"))
 
 
 BAD = {
@@ -77,6 +139,11 @@ BAD = {
     "columns": (["reward-model", "--pairs", "words.jsonl"], "has no column 'chosen'"),
     "model": (["reward-model", "--pairs", "pairs.jsonl", "--model", "tinny"], "unknown model 'tinny'; did you mean"),
     "rate": (["reward-model", "--pairs", "pairs.jsonl", "--learning-rate", 0], "learning_rate must be"),
+    "rank": (["reward-model", "--pairs", "pairs.jsonl", "--lora-rank", 999], "lora_rank=999 is above the width"),
+    "alpha": (
+        ["reward-model", "--pairs", "pairs.jsonl", "--lora-alpha", 2],
+        "lora_alpha is of an adapter: pass lora_rank",
+    ),
     "fraction": (["reward-model", "--pairs", "pairs.jsonl", "--test-fraction", 2], "test_fraction must be from 0 to 1"),
 }
 

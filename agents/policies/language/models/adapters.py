@@ -73,11 +73,12 @@ class Adapter:
     Args:
         model: with peft's layers in it; the base weights are frozen.
         base_name: folder or id that the base was read from; None if it has no name.
+        head: names of the model's parts that are trained and saved whole beside the adapter.
     """
 
-    def __init__(self, model: PreTrainedModel, base_name: str | None) -> None:
-        self.model, self.base_name = model, base_name
-        self._base = [weight for name, weight in model.named_parameters() if not is_adapters(name)]
+    def __init__(self, model: PreTrainedModel, base_name: str | None, head: tuple[str, ...] = ()) -> None:
+        self.model, self.base_name, self.head = model, base_name, head
+        self._base = [weight for name, weight in model.named_parameters() if not is_adapters(name, head)]
         self._digest: tuple[int, str] | None = None
         self._read = self._version()
 
@@ -123,6 +124,8 @@ class Adapter:
         config.base_model_name_or_path = self.base_name if self.has_named_base else None
         if not isinstance(config.target_modules, str):  # a set
             config.target_modules = sorted(config.target_modules)
+        config.task_type = "SEQ_CLS" if self.head else config.task_type
+        config.modules_to_save = list(self.head) or None
         config.inference_mode = True
         config.save_pretrained(str(folder))
 
@@ -148,7 +151,10 @@ class Adapter:
     def named_weights(self) -> dict[str, nn.Parameter]:
         """Return the adapter's weights under their names in peft's files."""
         parts = ("lora_A", "lora_B")
-        return {
+        whole = {
+            f"{_PREFIX}{name}": weight for name, weight in self.model.named_parameters() if _is_in(name, self.head)
+        }
+        return whole | {
             f"{_PREFIX}{name}.{part}.weight": getattr(layer, part)[NAME].weight
             for name, layer in adapted_layers(self.model)
             for part in parts
@@ -166,6 +172,7 @@ def adapt(
     rank: int | None,
     alpha: float | None,
     targets: str | None,
+    head: tuple[str, ...] = (),
 ) -> Adapter | None:
     """Put an adapter into a model, in place, and freeze everything else; None if none is asked for.
 
@@ -176,6 +183,7 @@ def adapt(
         rank: r, from 1 to the width of the model; None for no new adapter.
         alpha: α, above 0; None for 2 r.
         targets: names of linear layers, separated by commas; None or "all-linear" for all of attention and MLP.
+        head: names of the model's parts outside its trunk that are trained, too, as those of a classifier.
 
     Raises:
         ValueError: for values out of range, unknown targets, or an adapter that is not plain LoRA.
@@ -191,19 +199,17 @@ def adapt(
             raise ValueError(f"{named[0]} is of an adapter: pass lora_rank, too")
         return None
     if not changed:
-        _inject(model, _new_settings(model, rank, alpha, targets) if folder is None else _saved_settings(folder))
+        saved = None if folder is None else _saved_settings(folder, list(head))
+        _inject(model, _new_settings(model, rank, alpha, targets) if saved is None else saved)
     for name, parameter in model.named_parameters():
-        parameter.requires_grad_(is_adapters(name))
+        parameter.requires_grad_(is_adapters(name, head))
     for name, layer in adapted_layers(model):
         plain = isinstance(layer.base_layer, (nn.Linear, Conv1D)) and not layer.lora_variant
         if not plain or list(layer.lora_A) != [NAME]:
             raise ValueError(f"the adapter of {name} is not supported; supported: one plain LoRA of linear layers")
-        for part in (
-            layer.lora_A,
-            layer.lora_B,
-        ):  # peft makes float32 ones on a 16-bit base; the optimizer keeps its own
+        for part in (layer.lora_A, layer.lora_B):  # float32 of peft on a 16-bit base; the optimizer keeps its own
             part.to(layer.base_layer.weight.dtype)
-    adapter = Adapter(model.eval(), base_name)
+    adapter = Adapter(model.eval(), base_name, head)
     if folder is not None:
         adapter.load(folder)
     return adapter
@@ -224,12 +230,12 @@ def _new_settings(model: PreTrainedModel, rank: Any, alpha: float | None, target
     }
 
 
-def _saved_settings(folder: Path) -> dict[str, Any]:
+def _saved_settings(folder: Path, head: list[str]) -> dict[str, Any]:
     """Return the settings of the adapter in a folder."""
     saved = read_table(folder / CONFIG)
     kind = saved.get("peft_type")
     refused = [] if kind == "LORA" else [f"peft_type {kind}"]
-    refused += [name for name, value in saved.items() if name not in (*_READ, *_IGNORED) and value not in _OFF]
+    refused += [name for name, value in saved.items() if name not in (*_READ, *_IGNORED) and value not in (*_OFF, head)]
     if refused:
         raise ValueError(
             f"the adapter in {str(folder)!r} is not supported: {', '.join(refused)}; supported: plain LoRA"
@@ -256,9 +262,13 @@ def _linear_layers(model: PreTrainedModel) -> dict[str, nn.Module]:
     return {name.rpartition(".")[2]: part for name, part in named if isinstance(part, (nn.Linear, Conv1D))}
 
 
-def is_adapters(name: str) -> bool:
-    """Whether a weight of this name in a module belongs to an adapter."""
-    return ".lora_" in name
+def is_adapters(name: str, head: tuple[str, ...] = ()) -> bool:
+    """Whether a weight of this name in a module belongs to an adapter, or to a head that is trained with it."""
+    return ".lora_" in name or _is_in(name, head)
+
+
+def _is_in(name: str, head: tuple[str, ...]) -> bool:
+    return name.partition(".")[0] in head
 
 
 def adapted_layers(model: nn.Module) -> list[tuple[str, Any]]:

@@ -68,7 +68,9 @@ ADAPTER = 10  # times larger is its rate in the warm start: it has few weights a
 
 
 def rates_of(parameters: int, adapter: bool) -> tuple[float, float]:
-    """Return the learning rates of a language model for reinforcement learning and for its warm start.
+    """Return the learning rates of a language model for reinforcement learning and for supervised training.
+
+    The latter is that of a warm start, of `rlenv sft` and of a reward model.
 
     Args:
         parameters: of the whole model.
