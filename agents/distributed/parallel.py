@@ -245,7 +245,7 @@ def same_start(module: nn.Module) -> None:
     if size() > 1:
         with exchange():
             for tensor in (*module.parameters(), *module.buffers()):
-                if not is_dealt_out(tensor):  # those are parts of what was the same
+                if not is_dealt_out(tensor) and not tensor.is_meta:  # parts of what is the same
                     dist.broadcast(tensor, 0)
 
 

@@ -101,6 +101,16 @@ def read_parts(into: Mapping[str, torch.Tensor], file: Path, some: bool = False)
         ValueError: for other names or another shape, or if a part is missing.
     """
     dcp = library()
+    check_parts(into, file, some)
+    reader = dcp.HuggingFaceStorageReader(str(place_of(file)))
+    held = {name: tensor.detach() for name, tensor in into.items()}
+    with torch.no_grad(), warnings.catch_warnings(), _readable(file):
+        warnings.filterwarnings("ignore", "torch.distributed is disabled")  # alone on purpose
+        _unwrapped(lambda: dcp.load(held, storage_reader=reader, no_dist=True))
+
+
+def check_parts(into: Mapping[str, torch.Tensor], file: Path, some: bool = False) -> None:
+    """Check that `read_parts` can fill these tensors; for arguments and errors see there."""
     found = {name: tuple(about.size) for name, about in _described(file).items()}
     wanted = {name: tuple(tensor.shape) for name, tensor in into.items()}
     wrong = [name for name in wanted if found.get(name) != wanted[name]]
@@ -108,11 +118,6 @@ def read_parts(into: Mapping[str, torch.Tensor], file: Path, some: bool = False)
     if wrong:
         shapes = f"{found.get(wrong[0], 'missing')} there, {wanted.get(wrong[0], 'unknown')} here"
         raise ValueError(f"the parts in {str(place_of(file))!r} do not fit: {wrong[0]} is {shapes}")
-    reader = dcp.HuggingFaceStorageReader(str(place_of(file)))
-    held = {name: tensor.detach() for name, tensor in into.items()}
-    with torch.no_grad(), warnings.catch_warnings(), _readable(file):
-        warnings.filterwarnings("ignore", "torch.distributed is disabled")  # alone on purpose
-        _unwrapped(lambda: dcp.load(held, storage_reader=reader, no_dist=True))
 
 
 def load_parts(file: Path, *names: str) -> dict[str, torch.Tensor]:

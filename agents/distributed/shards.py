@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
@@ -11,6 +11,8 @@ from ..core.checks import check_flag
 from . import parallel
 from .parallel import is_dealt_out
 from .parts import Part, library, put_in
+
+Origin = Part | Callable[[int, int], torch.Tensor]  # of a tensor's values; the latter returns the rows [start, stop)
 
 
 def check_shard(value: Any) -> bool:
@@ -46,6 +48,38 @@ def check_sharded_checkpoints(value: Any, sharded: bool) -> bool:
 def local(tensor: Any) -> torch.Tensor:
     """Return what this process holds of a tensor, in the same memory."""
     return tensor.to_local() if is_dealt_out(tensor) else tensor
+
+
+def own_rows(length: int) -> tuple[int, int]:
+    """Return the first of the rows that this process holds of a tensor of so many, and the one after the last."""
+    most = -(-length // parallel.size())  # as FSDP2 and `torch.chunk` do it
+    return min(parallel.rank() * most, length), min((parallel.rank() + 1) * most, length)
+
+
+@torch.no_grad()
+def read_rows(origins: Mapping[tuple[torch.nn.Module, str], Origin], device: torch.device) -> dict[Part, torch.Tensor]:
+    """Give shards without memory the rows that this process keeps, in place.
+
+    Args:
+        origins: where their values come from, by the module that has them and their name there.
+        device: of the shards.
+
+    Returns:
+        Shards that are still to be read, from parts.
+    """
+    made: dict[int, torch.nn.Parameter] = {}  # a tied weight has several places
+    left: dict[Part, torch.Tensor] = {}
+    for (module, name), origin in origins.items():
+        empty: Any = module._parameters[name]
+        if id(empty) not in made:
+            made[id(empty)] = torch.nn.Parameter(torch.empty_like(empty, device=device), empty.requires_grad)
+            start, stop = own_rows(len(empty))
+            if isinstance(origin, Part):
+                left[origin] = made[id(empty)]
+            elif start < stop:
+                local(made[id(empty)]).copy_(origin(start, stop))
+        module._parameters[name] = made[id(empty)]
+    return left
 
 
 def is_sharded(tensors: Iterable[torch.Tensor]) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, ClassVar, Self
 
@@ -76,7 +76,7 @@ class Agent(Resumable):
             envs = noted(self.make_envs(num_envs=slots))
             spaces = envs.single_observation_space, envs.single_action_space
             make = partial(make_policy, policy, *spaces, self.uses_critic, **(self.policy_kwargs or {}))
-            self._use_policy(lambda: self._place(make()))
+            self._use_policy(lambda: self._placed(make))
             self.episodes_per_update, needed = sizes(self.policy)
             if isinstance(env, str) and needed != slots:  # a text environment without traits turned "auto" into "tiny"
                 envs.close()
@@ -96,13 +96,13 @@ class Agent(Resumable):
         self.extra_state: dict[str, Any] = {}
         self.unwritten = log_entry.Pending()
 
-    def _place(self, policy: Policy) -> Policy:
-        """Move a policy to the device, or deal it out to the processes."""
+    def _placed(self, make: Callable[[], Policy]) -> Policy:
+        """Make a policy on the device, or dealt out to the processes."""
         if not self.shard:
-            return policy.to(self.device)
-        from ..policies.language.sharded import shard  # slow to import
+            return make().to(self.device)
+        from ..policies.language.sharded import made_in_parts  # slow to import
 
-        return shard(policy, self.device)
+        return made_in_parts(make, self.device)
 
     def learn(
         self,

@@ -11,6 +11,7 @@ from transformers import PreTrainedModel
 
 from ..base import load_weights
 from .models.adapters import adapted_layers, is_adapters, share_frozen
+from .models.unread import is_unread, read_later
 from .training.forward import Reading
 
 CRITICS = ("head", "separate")
@@ -53,7 +54,10 @@ class Critic(nn.Module):
 
     def load(self, folder: Path) -> None:
         """Read what `save` wrote."""
-        load_weights(self, folder / WEIGHTS, self._shared())
+        if is_unread(self):
+            read_later(self.own_weights(), folder / WEIGHTS)
+        else:
+            load_weights(self, folder / WEIGHTS, self._shared())
 
     @torch.no_grad()
     def renew(self, model: PreTrainedModel) -> None:

@@ -29,6 +29,7 @@ from .models.attention import without_cudnn
 from .models.loading import has_plain_head, load_model, name_of
 from .models.presets import rates_of
 from .models.supported import row_limit
+from .models.unread import is_unread
 from .models.vocabulary import check_size, check_tokens, tokenizer_source
 from .self_check import faults_named, try_out
 from .spaces import check_text_spaces
@@ -107,8 +108,7 @@ class LanguageModelPolicy(Policy):
         check_size(self.model, self.vocab_size)
         self.adapter = adapters.adapt(self.model, name, trained, lora_rank, lora_alpha, lora_targets)
         self.borrows_base = False  # a copy's is from another policy, which saves it
-        with faults_named(self.model):
-            self._head_is_plain = has_plain_head(self.model)
+        self.own_base: policy_folder.OwnBase | None = None  # of an adapter; to be checked once it is read
         self.merge_rows = check_flag("merge_rows", merge_rows)
         self.share_prefixes = check_flag("share_prefixes", share_prefixes)
         self.share_contexts = check_flag("share_contexts", share_contexts)
@@ -117,12 +117,13 @@ class LanguageModelPolicy(Policy):
         self._layout: Layout | None = None
         self._acting: Merged | Apart | None = None
         self._step: Step = GeneralStep(self.model)
+        self._captures = Captures()
         self.activation_checkpointing = check_flag("activation_checkpointing", activation_checkpointing)
         if activation_checkpointing:
             layers_of(self.model)
-        self._renew_step()
-        logits_of = lambda reading: self._logits(self._states(reading))  # noqa: E731
-        try_out(self.model, self._step, logits_of, self.vocab_size, self.max_length)
+        self.head_is_plain = self.tried = False
+        if not is_unread(self.model):
+            self.try_out()
         # `save` writes these beside the model; see `adopt_tokenizer`.
         self.tokenizer: Any = None
         self.stop_token_ids: tuple[int, ...] = ()  # the tokenizer's end token if empty
@@ -130,6 +131,21 @@ class LanguageModelPolicy(Policy):
         if critic is not None:
             self.critic = Critic(self.model, check_choice("critic", critic, CRITICS) == "separate")
         self.eval()
+
+    def try_out(self) -> None:
+        """Check the model, unless that was done, and find out how it is used; for this it needs its weights.
+
+        Raises:
+            ValueError: if acting, training and a plain forward pass do not agree; see `self_check.try_out`.
+        """
+        if self.tried:
+            return
+        with faults_named(self.model):
+            self.head_is_plain = has_plain_head(self.model)
+        self._renew_step()
+        logits_of = lambda reading: self._logits(self._states(reading))  # noqa: E731
+        try_out(self.model, self._step, logits_of, self.vocab_size, self.max_length)
+        self.tried = True
 
     @override
     def train(self, mode: bool = True) -> Self:
@@ -333,7 +349,7 @@ class LanguageModelPolicy(Policy):
     @property
     def _reads_trunk(self) -> bool:
         """Whether training reads the trunk and applies the head itself; not if the whole model has a hook."""
-        return self._head_is_plain and not is_changed(self.model)
+        return self.head_is_plain and not is_changed(self.model)
 
     def _states(self, reading: Reading) -> torch.Tensor:
         """Return the input of `_logits` for each edge [E, ...]: the trunk's output, or the logits themselves."""

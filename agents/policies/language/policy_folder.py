@@ -9,18 +9,21 @@ from __future__ import annotations
 import copy
 import json
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from ...core.devices import HALVES
+from ...distributed.shards import local
 from ..base import MODEL
 from .critic import CRITICS
 from .critic import WEIGHTS as CRITIC_WEIGHTS
 from .decoding.merged_adapter import Merged
 from .models import adapters
 from .models.loading import WEIGHTS, saved_tensors
+from .models.unread import is_unread
 
 _CONFIG = "policy.json"
 _BORROWS, _DIGEST = "borrows_base", "base_sha256"  # in policy.json
@@ -32,6 +35,32 @@ _SWITCHES = (
     "cuda_graphs",
     "activation_checkpointing",
 )
+
+
+@dataclass(frozen=True)
+class OwnBase:
+    """What the base was that an adapter was trained on.
+
+    Attributes:
+        folder: of the policy.
+        digest: SHA-256 of the base weights.
+    """
+
+    folder: Path
+    digest: str
+
+    def check(self, adapter: adapters.Adapter | None, of: Callable[[torch.Tensor], torch.Tensor] = local) -> None:
+        """Check that the base is still the same; `of` as elsewhere.
+
+        Raises:
+            ValueError: if it has changed.
+        """
+        if adapter is None or adapter.base_digest(of) != self.digest:
+            name = adapter and adapter.base_name
+            raise ValueError(
+                f"the base model {name!r} is not the one that the adapter in {str(self.folder)!r} was trained on: its "
+                "weights have changed; put the old ones back"
+            )
 
 
 def write(policy: Any, folder: Path) -> None:
@@ -138,12 +167,12 @@ def read(cls: Any, folder: Path, observation_space: Any, action_space: Any) -> A
         raise ValueError(f"{str(folder)!r} is a reference on the base of the policy beside it; load that checkpoint")
     digest = config.pop(_DIGEST, None)
     policy = cls(observation_space, action_space, folder / MODEL, **config)
-    if digest is not None and (policy.adapter is None or policy.adapter.base_digest() != digest):
-        name = policy.adapter and policy.adapter.base_name
-        raise ValueError(
-            f"the base model {name!r} is not the one that the adapter in {str(folder)!r} was trained on: its "
-            "weights have changed; put the old ones back"
-        )
+    if digest is not None:
+        own_base = OwnBase(folder, digest)
+        if is_unread(policy.model):
+            policy.own_base = own_base
+        else:
+            own_base.check(policy.adapter)
     if policy.critic is not None:
         policy.critic.load(folder)
     return policy

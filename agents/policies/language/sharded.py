@@ -8,7 +8,9 @@ its fast paths work.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import copy
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, Self, cast
 
@@ -20,19 +22,29 @@ from typing_extensions import override
 from ...core.devices import HALVES
 from ...core.rollout import Obs, Rollout
 from ...distributed import parallel, parts
-from ...distributed.shards import gathered
+from ...distributed.parts import Part, put_in
+from ...distributed.shards import gathered, local, read_rows
 from ..base import Policy
 from . import policy_folder
 from .decoding.decoder import Decoder
+from .models.unread import Unread, as_it_is, check_same_files, unread, weights_unread
 from .policy import LanguageModelPolicy
 from .training.forward import Reading
+
+
+def made_in_parts(make: Callable[[], Any], device: torch.device) -> ShardedPolicy:
+    """Deal out the policy that `make` makes; each process reads its part of the weights only, if files allow that."""
+    with weights_unread():
+        policy = make()
+    return shard(policy, device)
 
 
 def shard(policy: Any, device: torch.device) -> ShardedPolicy:
     """Deal a policy out to the processes, in place; one that is dealt out already stays as it is.
 
     Args:
-        policy: a plain one, whole in every process, best on the host: its layers move to the device one by one.
+        policy: a plain one. Of weights that were not read, each process reads its part; others are whole in every
+            process, best on the host: its layers move to the device one by one.
         device: of the shards.
 
     Raises:
@@ -50,6 +62,7 @@ def shard(policy: Any, device: torch.device) -> ShardedPolicy:
         raise ValueError(f"shard has no meaning for {type(policy.model).__name__}: it has no known layers; omit it")
     if policy.critic is not None:
         units.append(policy.critic.head)  # may have another precision than the model
+    check_same_files(policy)
     weights = _Weights(policy, device)
     policy.__class__ = ShardedPolicy
     sharded = cast(ShardedPolicy, policy)
@@ -57,14 +70,24 @@ def shard(policy: Any, device: torch.device) -> ShardedPolicy:
     sharded.adapter, sharded.weights = weights.outline.adapter, weights
     _unshare(sharded)
     mesh = init_device_mesh(device.type, (parallel.size(),))
+    in_parts: dict[Part, torch.Tensor] = {}
     for unit in (*units, sharded):
-        parallel.same_start(unit.to(device))
+        for tensor in (*unit.parameters(), *unit.buffers()):
+            if not tensor.is_meta and not parallel.is_dealt_out(tensor):
+                tensor.data = tensor.data.to(device)
+        parallel.same_start(unit)
+        origins = {(part, name): each.origin for part, name, each in _places(unit) if isinstance(each, Unread)}
         halves = any(parameter.dtype in HALVES for parameter in unit.parameters())
         exact = MixedPrecisionPolicy(reduce_dtype=torch.float32 if halves else None)  # of the sum of gradients
         dealt: FSDPModule = cast(Any, fully_shard(unit, mesh=mesh, mp_policy=exact))
         dealt.set_gradient_divide_factor(1.0)
         dealt.set_force_sum_reduction_for_comms(True)  # never a mean: the weights of the loss have the denominators
+        in_parts |= read_rows(origins, device)
+    put_in(in_parts)
     weights.take(sharded)
+    if sharded.own_base is not None:
+        sharded.own_base.check(weights.outline.adapter, weights.gathered)
+        sharded.own_base = weights.outline.own_base = None
     return sharded
 
 
@@ -83,7 +106,18 @@ class ShardedPolicy(LanguageModelPolicy):
         cast(Any, self).reshard()  # embeddings and head stay gathered after a pass without a backward one
         plain = self.weights.whole()
         plain.tokenizer, plain.stop_token_ids = self.tokenizer, self.stop_token_ids
+        if not self.tried:
+            plain.try_out()
+            for each in (self, self.weights.outline):
+                each.tried, each.head_is_plain = True, plain.head_is_plain
         return plain
+
+    @override
+    def try_out(self) -> None:
+        """Check the model, before its first use, with the whole weights."""
+        if not self.tried:
+            self.whole()
+            self.release()
 
     @override
     def to_save(self) -> LanguageModelPolicy | None:
@@ -149,9 +183,11 @@ class ShardedPolicy(LanguageModelPolicy):
 
     @override
     def load_frozen(self, folder: Path, observation_space: Any, action_space: Any) -> Self:
-        frozen = self.whole().load_frozen(folder, observation_space, action_space)
-        self.release()
-        return cast(Self, shard(frozen, self.device))
+        if policy_folder.borrows_base(folder):
+            frozen = self.weights.unread().load_frozen(folder, observation_space, action_space)
+            return cast(Self, shard(frozen, self.device))
+        read = partial(LanguageModelPolicy.load, folder, observation_space, action_space)
+        return cast(Self, made_in_parts(lambda: read().requires_grad_(False), self.device))
 
     # Training.
 
@@ -166,6 +202,7 @@ class ShardedPolicy(LanguageModelPolicy):
     @override
     def kl_divergence(self, reference: Policy, rollout: Rollout) -> torch.Tensor:
         if torch.is_grad_enabled():
+            cast(ShardedPolicy, reference).try_out()
             reference.release()
             return self._together("kl_divergence", reference, rollout)
         return self._together("kl_divergence", reference.whole(), rollout)
@@ -179,6 +216,7 @@ class ShardedPolicy(LanguageModelPolicy):
     def _together(self, method: str, *args: Any) -> Any:
         if not torch.is_grad_enabled():
             return getattr(self.whole(), method)(*args)
+        self.try_out()
         self.release()
         return self(method, *args)
 
@@ -229,6 +267,12 @@ class _Weights:
         """Return the whole parameter of which the outline has the shape; all processes call this together."""
         return gathered(self.held(tensor))
 
+    def unread(self) -> LanguageModelPolicy:
+        """Return a copy whose values come from the shards of this one."""
+        empty = {id(parameter): parameter for parameter in self.outline.parameters()}
+        rows = {key: unread(empty[key], as_it_is(local(shard).detach())) for key, shard in self._shards.items()}
+        return self.outline.with_parameters(dict(rows))
+
     def whole(self) -> LanguageModelPolicy:
         """Return the copy with the present weights; another one only if they have changed since the last call."""
         version = sum(shard._version for shard in self._shards.values())
@@ -264,7 +308,7 @@ def _unshare(policy: LanguageModelPolicy) -> None:
     models = {id(parameter) for parameter in policy.model.parameters()}
     for module, name, parameter in _places(policy.critic):
         if id(parameter) in models:
-            module._parameters[name] = nn.Parameter(parameter.detach().clone(), parameter.requires_grad)
+            module._parameters[name] = copy.deepcopy(parameter)
 
 
 def _places(module: nn.Module) -> Iterator[tuple[nn.Module, str, nn.Parameter]]:

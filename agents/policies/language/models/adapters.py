@@ -26,6 +26,7 @@ from ....core.files import read_table
 from ....distributed.parts import are_parts, load_parts
 from ....distributed.shards import local
 from ...base import weights_digest
+from .unread import Unread, rows_of, with_stand_ins
 
 ALL = "all-linear"
 BASE = "base"  # in an adapter's folder: its base model, if that has no name
@@ -146,7 +147,10 @@ class Adapter:
             raise ValueError(f"the adapter in {str(folder / WEIGHTS)!r} does not fit its model: {min(wrong)}")
         with torch.no_grad():
             for name, weight in weights.items():
-                weight.copy_(found[name])
+                if isinstance(weight, Unread):
+                    weight.origin = rows_of(found[name])
+                else:
+                    weight.copy_(found[name])
 
     def named_weights(self) -> dict[str, nn.Parameter]:
         """Return the adapter's weights under their names in peft's files."""
@@ -313,6 +317,7 @@ def _inject(model: PreTrainedModel, settings: dict[str, Any]) -> None:
     """Let peft put its layers into a model."""
     peft = library()
     try:
-        peft.inject_adapter_in_model(peft.LoraConfig(**settings), model, NAME)
+        with with_stand_ins(model):
+            peft.inject_adapter_in_model(peft.LoraConfig(**settings), model, NAME)
     except (TypeError, ValueError) as error:
         raise ValueError(f"peft cannot adapt {type(model).__name__}: {first_line(error)}") from error
