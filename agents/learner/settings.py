@@ -11,7 +11,7 @@ from ..estimators import kl
 from .kl_anchor import PLACES
 from .optimizer import BETAS, EPS, SCHEDULES
 
-BOTH, ALSO_SFT = ("train", "compare"), ("train", "sft")
+BOTH, ALL = ("train", "compare"), ("train", "compare", "sft")
 TRAIN = ("train",)
 
 
@@ -96,14 +96,14 @@ class LearnerSettings(Configured):
     micro_batch_size: int | None = setting(
         default=None,
         shown="all",
-        commands=ALSO_SFT,
+        commands=ALL,
         help="Episodes per pass (PPO for control: steps).",
         more="Does not change the gradient.",
     )
     micro_batch_tokens: int | None = setting(
         default=None,
         shown="all",
-        commands=ALSO_SFT,
+        commands=ALL,
         help="Tokens per pass, in the warm start too.",
         more="Prompts are included; for environments without text, steps. Does not change the gradient.",
     )

@@ -29,6 +29,7 @@ from ..runs.processes import begun, keep_begun
 from ..runs.torchrun import count_here
 from ..setup import session
 from ..setup.agent_names import label
+from ..setup.model_defaults import passes
 from ..setup.options import TEXT_ONLY, adapter
 from ..setup.settings import is_text, resolved
 from ..training.command import train
@@ -104,7 +105,9 @@ class Study:
         """Run what is this process's, and say how each run ended; return those that failed."""
         cores = max(1, available_cores() // count_here())
         limit = self.given["jobs"] or (cores if parallel.size() == 1 else 1)
-        jobs = {self._job(run, model): run for run in missing}
+        together = min(limit, len(missing))
+        options = {agent: self._options(agent, model, together) for agent in {run.agent for run in missing}}
+        jobs = {self._job(run, options[run.agent]): run for run in missing}
         failed = []
         ended = run_jobs(list(jobs), limit, max(1, cores // limit))
         if self.given["vectorize_seeds"]:
@@ -148,20 +151,22 @@ class Study:
                 click.echo(f"checkpoint: {session.describe(result['eval'])}", err=True)
         return str(warm)
 
-    def _job(self, run: Run, model: str) -> Job:
+    def _options(self, agent: str, model: str, together: int) -> dict[str, Any]:
+        """Return the options of an agent's runs; several at a time share the free memory in their passes."""
+        options = {name: value for name, value in self.given.items() if self.text or name not in TEXT_ONLY}
+        options |= {"agent": agent, "model": model, "device": self.device}
+        options |= {"as_json": True, "overwrite": False, "log_kl": True, "report": False}
+        if self.text:
+            options["sft_steps"] = 0
+            with parallel.alone():  # as each run is
+                options["micro_batch_tokens"] = passes(options, together)
+        return options
+
+    def _job(self, run: Run, options: dict[str, Any]) -> Job:
         """Return the command of a run; delete what an interrupted one left."""
         shutil.rmtree(run.folder, ignore_errors=True)
         run.folder.parent.mkdir(exist_ok=True)  # another process may have made it
-        options = {name: value for name, value in self.given.items() if self.text or name not in TEXT_ONLY}
-        own = {"agent": run.agent, "seed": run.seed, "model": model, "log_dir": run.folder, "device": self.device}
-        how = {
-            "as_json": True,
-            "overwrite": False,
-            "log_kl": True,
-            "report": False,
-            **({"sft_steps": 0} if self.text else {}),
-        }
-        return Job(rlenv_command(train, options | own | how), run.log)
+        return Job(rlenv_command(train, options | {"seed": run.seed, "log_dir": run.folder}), run.log)
 
     def report(self, failed: list[dict[str, Any]]) -> dict[str, Any]:
         """Write the report about every finished run; return what is in report.json."""

@@ -30,20 +30,25 @@ def fill_in(given: dict[str, Any]) -> dict[str, Any]:
     if not is_text(given["env_id"]):
         return given
     given = {**given, "sft_steps": warm_start_steps(given)}
-    return {**given, "micro_batch_tokens": _passes(given)}
+    return {**given, "micro_batch_tokens": passes(given)}
 
 
 def passes_of_imitation(given: dict[str, Any]) -> int | None:
     """Return the tokens per pass of `rlenv sft`: those of a run that trains on as many episodes at once."""
     alike = {"agent": "reinforce", "log_kl": False, "episodes_per_update": given["sft_batch_size"]}
-    return _passes({**given, **alike})
+    return passes({**given, **alike})
 
 
-def _passes(given: dict[str, Any]) -> int | None:
-    """Return the tokens per pass: what was asked for, else what fits; None for one pass, or for passes by rows."""
+def passes(given: dict[str, Any], together: int = 1) -> int | None:
+    """Return the tokens per pass: what was asked for, else what fits; None for one pass, or for passes by rows.
+
+    Args:
+        given: the options of a run.
+        together: how many such runs share the memory.
+    """
     if given["micro_batch_size"] is not None or given["micro_batch_tokens"] is not None:
         return given["micro_batch_tokens"]
-    return _fitting_tokens(given)
+    return _fitting_tokens(given, together)
 
 
 def warm_start_steps(given: dict[str, Any]) -> int:
@@ -53,7 +58,7 @@ def warm_start_steps(given: dict[str, Any]) -> int:
     return STEPS if given["model"] in NAMES else 0
 
 
-def _fitting_tokens(given: dict[str, Any]) -> int | None:
+def _fitting_tokens(given: dict[str, Any], together: int) -> int | None:
     """Return how many tokens of a large model fit into one pass; None if all do, or it is unknown."""
     from agents.policies.memory import plan as memory
 
@@ -62,10 +67,13 @@ def _fitting_tokens(given: dict[str, Any]) -> int | None:
         return None  # the plan takes seconds
     config, work = workload(given)
     plan, free = memory.plan(config, work), available(work.device)
-    if free is None or plan.parameters < LARGE or plan.peak <= SHARE * free:
+    if free is None or plan.parameters < LARGE:
+        return None
+    budget = int(SHARE * free / together)
+    if plan.peak <= budget:
         return None
     longest = work.context - 1
-    return max(memory.fitting_micro_batch_tokens(config, work, int(SHARE * free)), longest)
+    return max(memory.fitting_micro_batch_tokens(config, work, budget), longest)
 
 
 def announce(agent: Agent, given: dict[str, Any]) -> None:

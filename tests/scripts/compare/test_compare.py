@@ -14,6 +14,7 @@ import torch.distributed as dist
 from _rlenv_scripts.compare.study import finished, hold
 from _rlenv_scripts.main import main
 from _rlenv_scripts.runs import processes
+from _rlenv_scripts.setup import model_defaults
 from click.testing import CliRunner
 from inprocess import result_of
 
@@ -264,6 +265,35 @@ def test_jobs_are_the_cores_there_are(tmp_path, monkeypatch):
     commands, limit, threads = jobs_of(monkeypatch, *options)
     assert (limit, threads) == (6, 1)
     assert ["--seed=3" in commands[0], "--seed=4" in commands[1]] == [True, True]
+
+
+def test_runs_at_the_same_time_share_the_free_memory(tmp_path, monkeypatch):
+    plan, planned = model_defaults.passes, []
+
+    def noted(options, together):
+        planned.append((options["agent"], options["log_kl"], options["sft_steps"], together))
+        assert plan(options, together) == options["micro_batch_tokens"], "what was asked for, or all in one pass"
+        return 40 if options["agent"] == "ppo" else None
+
+    monkeypatch.setattr("_rlenv_scripts.compare.study.passes", noted)
+    runs = ["--model", "tiny", "--sft-steps", 0, "--agents", "rloo,ppo", "--log-dir", tmp_path / "run"]
+    commands, *_ = jobs_of(monkeypatch, *runs, "--seeds", 2, "--jobs", 3)
+    assert sorted(planned) == [("ppo", True, 0, 3), ("rloo", True, 0, 3)], "once for each agent"
+    assert [("--micro-batch-tokens=40" in each, "--agent=ppo" in each) for each in commands] == [
+        (False, False),
+        (True, True),
+    ] * 2
+    jobs_of(monkeypatch, *runs, "--seeds", 1, "--jobs", 8, "--overwrite")
+    assert {together for *_, together in planned[2:]} == {2}, "no more than there are runs"
+
+
+@pytest.mark.parametrize("asked", ["--micro-batch-tokens=77", "--micro-batch-size=5"])
+def test_passes_that_were_asked_for_are_kept(asked, tmp_path, monkeypatch):
+    monkeypatch.setattr(model_defaults, "workload", lambda given: pytest.fail("nothing is planned"))
+    runs = ["--model", "base", "--sft-steps", 0, "--agents", "rloo", "--seeds", 1, "--log-dir", tmp_path / "run"]
+    monkeypatch.setattr("_rlenv_scripts.compare.command._check", lambda agents, given: None)
+    [command], *_ = jobs_of(monkeypatch, *runs, asked)
+    assert [word for word in command if word.startswith("--micro")] == [asked]
 
 
 @pytest.mark.parametrize("given", ["run folder", "no warm start"])

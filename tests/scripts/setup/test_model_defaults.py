@@ -1,6 +1,7 @@
 """What a model of one's own gets where nobody says otherwise."""
 
 import json
+from dataclasses import replace
 
 import pytest
 from _rlenv_scripts.main import main
@@ -9,6 +10,8 @@ from click.testing import CliRunner
 from tiny_models import tiny_model
 
 from agents.policies.language.models.presets import RATES, rates_of
+from agents.policies.memory import plan as memory
+from agents.policies.memory.plan import Workload
 from rlenv.text.tokenizer import character_tokenizer
 from verifiers import make_verifier
 
@@ -83,3 +86,16 @@ def test_a_budget_that_cannot_show_anything_is_named(adapter, folder, tmp_path, 
     assert f"4 updates whose learning rates add up to {0.9 * least:.1g}" in said and "raise --episodes" in said
     _, said = run(*options, "--learning-rate", 1.1 * least / whole, "--log-dir", tmp_path / "enough")
     assert "raise --episodes" not in said
+
+
+def test_runs_at_the_same_time_plan_with_their_share_of_the_memory(monkeypatch):
+    work = Workload(10, 8, 24, episodes=32, slots=4, device="cpu")
+    config, free = tiny_model("llama").config, 4 * 2**20
+    monkeypatch.setattr(model_defaults, "LARGE", 1)
+    monkeypatch.setattr(model_defaults, "available", lambda device: free)
+    monkeypatch.setattr(model_defaults, "workload", lambda given: (config, work))
+    given = {"model": "someone/model", "micro_batch_size": None, "micro_batch_tokens": None}
+    tokens = model_defaults.passes(given, together=3)
+    peak = memory.plan(config, replace(work, micro_batch_tokens=tokens)).peak
+    assert 0.6 * free < 3 * peak <= 0.8 * free
+    assert model_defaults.passes(given) is None, "all in one pass"
