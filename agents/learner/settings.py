@@ -27,7 +27,7 @@ class LearnerSettings(Configured):
         range="(0, inf)",
         starts=False,
         commands=BOTH,
-        shown="text: 3e-4 for tiny, less for larger models, at least 10 times as much for adapters; control: 5e-3, most agents",
+        shown="text: 3e-4 for tiny, others by size, at least 10 times as much for adapters; control: 5e-3, most agents",
         help="Learning rate of Adam.",
         more="A number, or a function of the remaining progress (1 to 0).",
     )
