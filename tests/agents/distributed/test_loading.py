@@ -219,7 +219,11 @@ def peak_of(path: str, options: dict[str, Any], resumed: bool, in_parts: bool) -
     return peak.most, sum(read), sum(local(p).nbytes for p in parameters), max(p.nbytes for p in parameters)
 
 
-@pytest.mark.parametrize("options", [{}, {"dtype": "bfloat16"}, {"lora_rank": 2}], ids=str)
+@pytest.mark.parametrize(
+    "options",
+    [{}, *(pytest.param(more, marks=pytest.mark.slow) for more in ({"dtype": "bfloat16"}, {"lora_rank": 2}))],
+    ids=str,
+)
 def test_a_process_needs_memory_for_its_part_and_one_weight(
     two: Ranks, tmp_path: Path, options: dict[str, Any]
 ) -> None:
