@@ -108,7 +108,7 @@ def _parameters_unread() -> Iterator[None]:
     def hook(module: nn.Module, name: str, parameter: nn.Parameter) -> Unread | None:
         return None if isinstance(parameter, Unread) else unread(parameter, _from_nowhere)
 
-    handle = register_module_parameter_registration_hook(hook)
+    handle = register_module_parameter_registration_hook(cast(Any, hook))  # its annotation allows no new parameter
     try:
         yield
     finally:
@@ -248,7 +248,7 @@ def check_same_files(module: nn.Module) -> None:
     digest, files = hashlib.sha256(), set()
     for parameter in module.parameters():
         if isinstance(parameter, Unread) and isinstance(parameter.origin, Stored):
-            digest.update(parameter.origin(0, 1).contiguous().flatten().view(torch.uint8).numpy())
+            digest.update(parameter.origin(0, 1).contiguous().flatten().view(torch.uint8).numpy().tobytes())
             files.add(str(parameter.origin.file.parent))
     digests = parallel.gather(digest.hexdigest())
     if others := [number for number, each in enumerate(digests) if each != digests[0]]:
