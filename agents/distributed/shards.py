@@ -57,7 +57,9 @@ def own_rows(length: int) -> tuple[int, int]:
 
 
 @torch.no_grad()
-def read_rows(origins: Mapping[tuple[torch.nn.Module, str], Origin], device: torch.device) -> dict[Part, torch.Tensor]:
+def read_rows(
+    origins: Mapping[tuple[torch.nn.Module, str], Origin], device: torch.device
+) -> list[tuple[Part, torch.Tensor]]:
     """Give shards without memory the rows that this process keeps, in place.
 
     Args:
@@ -65,21 +67,31 @@ def read_rows(origins: Mapping[tuple[torch.nn.Module, str], Origin], device: tor
         device: of the shards.
 
     Returns:
-        Shards that are still to be read, from parts.
+        Shards that are still to be read, from parts, with `read_equal`.
     """
     made: dict[int, torch.nn.Parameter] = {}  # a tied weight has several places
-    left: dict[Part, torch.Tensor] = {}
+    left: list[tuple[Part, torch.Tensor]] = []
     for (module, name), origin in origins.items():
         empty: Any = module._parameters[name]
         if id(empty) not in made:
             made[id(empty)] = torch.nn.Parameter(torch.empty_like(empty, device=device), empty.requires_grad)
             start, stop = own_rows(len(empty))
             if isinstance(origin, Part):
-                left[origin] = made[id(empty)]
+                left.append((origin, made[id(empty)]))
             elif start < stop:
                 local(made[id(empty)]).copy_(origin(start, stop))
         module._parameters[name] = made[id(empty)]
     return left
+
+
+@torch.no_grad()
+def read_equal(wanted: Iterable[tuple[Part, torch.Tensor]]) -> None:
+    """Fill tensors with the parts that stand for them, of which several may have the same: a model and its critic."""
+    first: dict[Part, torch.Tensor] = {}
+    others = [(part, tensor) for part, tensor in wanted if first.setdefault(part, tensor) is not tensor]
+    put_in(first)
+    for part, tensor in others:
+        local(tensor).copy_(local(first[part]))
 
 
 def is_sharded(tensors: Iterable[torch.Tensor]) -> bool:

@@ -22,8 +22,8 @@ from typing_extensions import override
 from ...core.devices import HALVES
 from ...core.rollout import Obs, Rollout
 from ...distributed import parallel, parts
-from ...distributed.parts import Part, put_in
-from ...distributed.shards import gathered, local, read_rows
+from ...distributed.parts import Part
+from ...distributed.shards import gathered, local, read_equal, read_rows
 from ..base import Policy
 from . import policy_folder
 from .decoding.decoder import Decoder
@@ -70,7 +70,7 @@ def shard(policy: Any, device: torch.device) -> ShardedPolicy:
     sharded.adapter, sharded.weights = weights.outline.adapter, weights
     _unshare(sharded)
     mesh = init_device_mesh(device.type, (parallel.size(),))
-    in_parts: dict[Part, torch.Tensor] = {}
+    in_parts: list[tuple[Part, torch.Tensor]] = []
     for unit in (*units, sharded):
         for tensor in (*unit.parameters(), *unit.buffers()):
             if not tensor.is_meta and not parallel.is_dealt_out(tensor):
@@ -82,8 +82,8 @@ def shard(policy: Any, device: torch.device) -> ShardedPolicy:
         dealt: FSDPModule = cast(Any, fully_shard(unit, mesh=mesh, mp_policy=exact))
         dealt.set_gradient_divide_factor(1.0)
         dealt.set_force_sum_reduction_for_comms(True)  # never a mean: the weights of the loss have the denominators
-        in_parts |= read_rows(origins, device)
-    put_in(in_parts)
+        in_parts += read_rows(origins, device)
+    read_equal(in_parts)
     weights.take(sharded)
     if sharded.own_base is not None:
         sharded.own_base.check(weights.outline.adapter, weights.gathered)

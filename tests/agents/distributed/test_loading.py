@@ -19,11 +19,12 @@ from torch.utils._pytree import tree_leaves
 from transformers import AutoModelForCausalLM, LlamaConfig
 
 from agents import AGENTS, Agent, LanguageModelPolicy
-from agents.distributed import parallel
+from agents.distributed import parallel, parts
 from agents.distributed.parallel import alone
 from agents.distributed.shards import local, own_rows
 from agents.policies.base import weights_digest
 from agents.policies.language.models import unread
+from agents.policies.language.models.loading import saved_tensors
 
 V = 10  # of the text environments
 
@@ -167,6 +168,28 @@ def test_parts_make_up_the_policy_of_one_process(
     two: Ranks, tmp_path: Path, write: Callable[[Path], None] | None, options: dict[str, Any]
 ) -> None:
     two(alike, written(tmp_path, write), options)
+
+
+def in_parts(folder: Path) -> None:
+    """Write a model as a sharded checkpoint has it, of one process."""
+    model = tiny_model("mistral")
+    model.save_pretrained(folder)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch.distributed is disabled
+        parts.write_parts(saved_tensors(model), folder / unread.FILE)
+    (folder / unread.FILE).unlink()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"critic": "separate"}, pytest.param({"critic": "separate", "lora_rank": 2}, marks=pytest.mark.slow)],
+    ids=str,
+)
+def test_a_critic_and_the_model_are_read_from_the_same_parts(
+    two: Ranks, tmp_path: Path, options: dict[str, Any]
+) -> None:
+    in_parts(tmp_path)
+    two(alike, str(tmp_path), options)
 
 
 # Memory.
