@@ -32,6 +32,8 @@ def label(claim):
         ("The answer is 18. 9 + 8 = 17.", 18),
         ("\\boxed{18}\n\n9 + 8 = 17", 18),
         ("#### 18\n9 + 8 = 17", 18),
+        ("9+9=18, 18-1=17 #### 17", 17),
+        ("9 + 8 = 17 #### 18", 18),
         ("18 is the answer. 9 + 8 = 17.", 18),
         ("17\n9 + 9 = 18", None),  # it begins with another answer
         ("First this.\n17\n9 + 9 = 18", 18),

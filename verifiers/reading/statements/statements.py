@@ -24,6 +24,7 @@ _CODE = re.compile(r"(?<!\w)`([^`\n]{1,200})`(?!\w)")  # "`1`0" is not 10
 _END = re.compile(
     r"(?<=[.?;])[\"')\]*]*[ ]+(?=[^a-z ])|(?<=[^0-9 ]!)[\"')\]*]*[ ]+(?=[^a-z =<>])|(?<=[0-9]!) +(?=[A-Z])"
     r"|[,;] +(?=(?:and )?(?:so(?! that| much| many| far| on)|therefore|thus|hence)\b)"
+    r"|(?<=\S) ++(?=#### *[^ #])"
     r"|, +(?=(?:but|or) (?:it|that|this|maybe|perhaps|possibly|could|might)\b|otherwise\b|alternatively\b)"
     r"|(?:\.\.\.|…|[,;:–—]| -)[ ]*(?=(?:no, )?(?:wait|actually|scratch that|oops)\b)"
 )
