@@ -44,16 +44,22 @@ STORIES: tuple[tuple[Callable[[int, int, int], tuple[str, str]], int], ...] = (
 )
 
 
-def problem(rng: random.Random, largest: int) -> dict[str, Any]:
-    """Return one problem: its conversation, its worked answer, its level (number of steps) and its split."""
-    story, level = rng.choice(STORIES)
+def problem(rng: random.Random, largest: int, steps: int = 2) -> dict[str, Any]:
+    """Return one problem: its conversation, its worked answer, its level (number of steps) and its split.
+
+    Args:
+        rng: what decides.
+        largest: of the numbers in the question.
+        steps: the most steps of a solution, 1 or 2.
+    """
+    story, level = rng.choice([each for each in STORIES if each[1] <= steps])
     a, b, c = (rng.randint(1, largest) for _ in range(3))
-    text, steps = story(a, b, c)
+    text, working = story(a, b, c)
     question = text.format(name=rng.choice(NAMES), things=rng.choice(THINGS), a=a, b=b, c=c, t=a + b, u=b + c)
     numbers = f"{story.__name__} {a} {b} {c if level == 2 else ''}"
     return {
         "prompt": [{"role": "user", "content": f"{question} How many are there now?"}],
-        "answer": f"{steps} #### {steps.rpartition('=')[2]}",
+        "answer": f"{working} #### {working.rpartition('=')[2]}",
         "level": level,
         "split": "test" if zlib.crc32(numbers.encode()) % 5 == 0 else "train",
     }
@@ -65,10 +71,11 @@ def main() -> None:
     parser.add_argument("file", type=Path)
     parser.add_argument("--count", type=int, default=4000)
     parser.add_argument("--largest", type=int, default=20, help="of the numbers in a question")
+    parser.add_argument("--steps", type=int, choices=(1, 2), default=2, help="of a solution, at most")
     parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args()
     rng = random.Random(given.seed)
-    lines = [json.dumps(problem(rng, given.largest)) for _ in range(given.count)]
+    lines = [json.dumps(problem(rng, given.largest, given.steps)) for _ in range(given.count)]
     given.file.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 

@@ -13,11 +13,16 @@ from verifiers import make_verifier
 FOLDER = Path(__file__).parents[2] / "examples" / "word_problems"
 
 
+def made(monkeypatch, path, *options):
+    """Return what the script writes."""
+    monkeypatch.setattr(sys, "argv", ["make_problems.py", str(path), "--count", "300", *options])
+    loaded("examples/word_problems/make_problems.py").main()
+    return load_problems(path)
+
+
 @pytest.fixture
 def problems(tmp_path, monkeypatch):
-    monkeypatch.setattr(sys, "argv", ["make_problems.py", str(tmp_path / "p.jsonl"), "--count", "300"])
-    loaded("examples/word_problems/make_problems.py").main()
-    return load_problems(tmp_path / "p.jsonl")
+    return made(monkeypatch, tmp_path / "p.jsonl")
 
 
 def test_every_step_of_an_answer_is_right_and_follows_from_the_question(problems):
@@ -44,3 +49,13 @@ def test_the_reward_reads_the_last_number_of_texts_and_of_messages():
     assert verifier.name == "correct"
     assert correct(["1+1=2 #### 2", "2", "#### 3", "#### 2 or 3", ""], answer=["1+1=2 #### 2"] * 5) == [1, 0, 0, 0, 0]
     assert correct([[{"role": "assistant", "content": "#### 2"}]], answer=["#### 2"]) == [1]
+
+
+def test_problems_of_one_step_are_judged_by_their_number(tmp_path, monkeypatch, problems):
+    one = made(monkeypatch, tmp_path / "one.jsonl", "--steps", "1")
+    assert {problem.metadata["level"] for problem in one} == {1} != {problem.metadata["level"] for problem in problems}
+    numeric = make_verifier("numeric")
+    for problem in one[:20]:
+        number = int(problem.answer.split()[-1])
+        for said, reward in ((number, 1.0), (number + 1, 0.0)):
+            assert numeric.verify(problem, f"There are {said} now.").reward == reward
