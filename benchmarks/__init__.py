@@ -15,7 +15,10 @@ BENCHMARKS = {  # name: its module, which has `run(name, pairs) -> list[Row]`, a
     "trl-balanced": ("trl_shapes", "an update on prompts four times as long as answers, against TRL"),
     "trl-reasoning": ("trl_shapes", "an update on short prompts with long answers, against TRL"),
     "trl-30m": ("trl_shapes", "an update of a model of 30 million parameters, against TRL"),
+    "trl-smollm2": ("trl_smollm2", "an update of SmolLM2-135M on sums, against TRL; ten minutes per pair"),
+    "trl-smollm2-story": ("trl_smollm2", "an update of SmolLM2-135M on 64-token stories, against TRL"),
     "generate": ("generate", "tokens per second through reset and step, against Hugging Face's generate"),
+    "generate-smollm2": ("generate_smollm2", "tokens per second of SmolLM2-135M, against generate; with an adapter"),
     "refill": ("refill", "slots that restart at once, against waves that wait for their longest episode"),
     "sb3": ("sb3", "CartPole to 475, against stable-baselines3's PPO and A2C"),
     "control": ("control", "CartPole: acting in numpy, slots stepped together, 64 seeds at once, each against without"),
@@ -32,6 +35,10 @@ BENCHMARKS = {  # name: its module, which has `run(name, pairs) -> list[Row]`, a
     "h200-train": ("h200", "an update of a 0.5 B model on a GPU, against TRL"),
 }
 NEEDS_GPU = ("h200", "h200-decode", "h200-train")  # `run(name, pairs, command, folder)` writes rows as they are made
+BY_SEED = (
+    "trl-smollm2",
+    "trl-smollm2-story",
+)  # `run(name, pairs, folder, updates, resume)` writes each seed as measured
 
 
 def find_benchmark(name: str) -> Any:

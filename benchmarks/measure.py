@@ -6,16 +6,18 @@ import datetime
 import json
 import os
 import platform
+import resource
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import torch
 
@@ -97,6 +99,71 @@ def in_a_process(module: str, *arguments: str) -> dict[str, float]:
     if done.returncode:
         raise RuntimeError(f"{' '.join(command[2:])} failed: {done.stderr[-500:]}")
     return json.loads(done.stdout.splitlines()[-1])
+
+
+class Side:
+    """A process of its own that takes turns: for every line it gets it answers with the figures of a turn, as JSON.
+
+    So the sides of a comparison have a peak of memory each, and still run in turn.
+
+    Args:
+        module: which loops over `wait_for_turns`.
+        arguments: of its command line.
+
+    Raises:
+        RuntimeError: from any call if the process has failed, with the end of what it said.
+    """
+
+    def __init__(self, module: str, *arguments: str) -> None:
+        self.said = tempfile.TemporaryFile("w+", encoding="utf-8")  # noqa: SIM115 (closed at the end)
+        command = [sys.executable, "-m", module, *arguments]
+        self.name = " ".join(command[2:])
+        pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": self.said}
+        self.process = subprocess.Popen(command, text=True, **pipes)
+
+    def __enter__(self) -> Self:
+        self._answer()  # it is ready
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if error[0] is not None:
+            self.process.kill()
+        self.process.communicate()
+        self.said.close()
+
+    def turn(self) -> dict[str, Any]:
+        """Let it take a turn; return the figures."""
+        assert self.process.stdin is not None
+        with suppress(BrokenPipeError):  # the answer says why
+            self.process.stdin.write("\n")
+            self.process.stdin.flush()
+        return self._answer()
+
+    def _answer(self) -> dict[str, Any]:
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        if not line:
+            status = self.process.wait()
+            self.said.seek(0)
+            raise RuntimeError(f"{self.name} failed with status {status}: {self.said.read()[-500:]}")
+        return json.loads(line)
+
+
+def wait_for_turns() -> Iterator[Callable[[dict[str, Any]], None]]:
+    """In a `Side`, yield once for every turn: a function that answers with its figures, to which its peak is added."""
+    answers, sys.stdout = sys.stdout, sys.stderr  # what libraries print is no answer
+
+    def answer(figures: dict[str, Any]) -> None:
+        print(json.dumps(figures), file=answers, flush=True)
+
+    answer({})
+    for _ in sys.stdin:
+        yield lambda figures: answer(figures | {"peak": peak_memory()})
+
+
+def peak_memory() -> float:
+    """Return the largest memory of this process so far (RSS), in GB."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e9
 
 
 @contextmanager

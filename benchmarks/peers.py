@@ -104,11 +104,11 @@ def learned(what: str, updates: int, before: list[float], ours: list[float], the
     )
 
 
-def problems(agent: Agent, count: int) -> list[Any]:
-    """Return the first problems that the agent's environment will present."""
-    task = copy.copy(agent.env.task)
+def problems(task: Any, seed: int, count: int) -> list[Any]:
+    """Return the first problems that an environment of this task will present to an agent with this seed."""
+    task = copy.copy(task)
     task.stream = copy.copy(task.stream)
-    generator, _ = seeding.np_random(agent.seed)
+    generator, _ = seeding.np_random(seed)
     task.reseed(generator)
     return [task.stream[i] for i in range(count)]
 
@@ -131,12 +131,9 @@ def train_beside(
         reward: TRL's reward function; it gets `answer` beside prompts and completions.
         steps: updates per block.
         turns: number of blocks.
-        settings: for TRL's configuration; they replace the defaults below.
+        settings: for TRL's configuration; they replace those of `peer_trainer`.
     """
-    trl = require_trl()
-    import datasets
-
-    batch, task, kept = agent.episodes_per_update, agent.env.task, Rewards()
+    batch, kept = agent.episodes_per_update, Rewards()
 
     def ours() -> float:
         with clock() as seconds:
@@ -144,28 +141,61 @@ def train_beside(
         return seconds() / steps
 
     callback = Turns(ours, steps, turns)
-    posed = problems(agent, batch // task.group_size * steps * turns)
-    tokenizer = copy.deepcopy(task.tokenizer)
-    tokenizer.padding_side = "left"
+    settings = {"learning_rate": agent.learning_rate, "seed": agent.seed, **settings}
     with TemporaryDirectory() as folder:
         model.save_pretrained(folder)  # TRL loads a reference from the folder of the model
         started = AutoModelForCausalLM.from_pretrained(folder, dtype=model.dtype)
-        config = getattr(trl, f"{trainer}Config")(
-            output_dir=folder, **{
-                "use_cpu": True, "bf16": False, "report_to": "none", "disable_tqdm": True, "save_strategy": "no",
-                "dataloader_pin_memory": False, "shuffle_dataset": False, "lr_scheduler_type": "constant",
-                "adam_beta1": 0.9, "adam_beta2": 0.95, "adam_epsilon": 1e-5, "weight_decay": 0.0, "temperature": 1.0,
-                "max_grad_norm": 1.0, "max_steps": steps * turns, "logging_steps": steps, "top_k": 0,
-                "per_device_train_batch_size": batch, "num_generations": task.group_size, "seed": agent.seed,
-                "max_completion_length": task.max_new_tokens, "learning_rate": agent.learning_rate, **settings,
-            },
-        )  # fmt: skip
-        peer = getattr(trl, f"{trainer}Trainer")(
-            model=started, reward_funcs=reward, args=config, processing_class=tokenizer, callbacks=[callback],
-            train_dataset=datasets.Dataset.from_list([{"prompt": p.prompt, "answer": p.answer} for p in posed]),
-        )  # fmt: skip
-        peer.remove_callback(PrinterCallback)
+        peer = peer_trainer(trainer, started, agent.env.task, batch, reward, callback, folder, **settings)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", FutureWarning)  # TRL uses names that transformers has deprecated
             peer.train()
     return callback, kept, peer.model
+
+
+def peer_trainer(
+    trainer: str,
+    model: PreTrainedModel,
+    task: Any,
+    batch: int,
+    reward: Callable[..., list[float]],
+    callback: Turns,
+    folder: str,
+    *,
+    seed: int,
+    **settings: Any,
+) -> Any:
+    """Return TRL's trainer for the problems that ours would be given.
+
+    Args:
+        trainer: "GRPO" or "RLOO".
+        model: trained in place.
+        task: of our environment; TRL gets its problems, tokenizer, group size and longest answer.
+        batch: episodes per update.
+        reward: TRL's reward function; it gets `answer` beside prompts and completions.
+        callback: says how many updates there are.
+        folder: for what TRL writes.
+        seed: of both sides.
+        settings: for TRL's configuration; they replace the defaults below.
+    """
+    trl = require_trl()
+    import datasets
+
+    posed = problems(task, seed, batch // task.group_size * callback.steps * callback.turns)
+    tokenizer = copy.deepcopy(task.tokenizer)
+    tokenizer.padding_side = "left"
+    config = getattr(trl, f"{trainer}Config")(
+        output_dir=folder, **{
+            "use_cpu": True, "bf16": False, "report_to": "none", "disable_tqdm": True, "save_strategy": "no",
+            "dataloader_pin_memory": False, "shuffle_dataset": False, "lr_scheduler_type": "constant",
+            "adam_beta1": 0.9, "adam_beta2": 0.95, "adam_epsilon": 1e-5, "weight_decay": 0.0, "temperature": 1.0,
+            "max_grad_norm": 1.0, "max_steps": callback.steps * callback.turns, "logging_steps": callback.steps,
+            "top_k": 0, "per_device_train_batch_size": batch, "num_generations": task.group_size, "seed": seed,
+            "max_completion_length": task.max_new_tokens, **settings,
+        },
+    )  # fmt: skip
+    peer = getattr(trl, f"{trainer}Trainer")(
+        model=model, reward_funcs=reward, args=config, processing_class=tokenizer, callbacks=[callback],
+        train_dataset=datasets.Dataset.from_list([{"prompt": p.prompt, "answer": p.answer} for p in posed]),
+    )  # fmt: skip
+    peer.remove_callback(PrinterCallback)
+    return peer

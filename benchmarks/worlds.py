@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import functools
+from collections.abc import Sequence
 from typing import Any
 
 import gymnasium as gym
@@ -67,12 +68,19 @@ def endless_model(vocab_size: int, max_length: int, end: int, seed: int = 0) -> 
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         model = load_model("tiny", vocab_size, max_length, None)
-    head = torch.nn.Linear(model.config.hidden_size, vocab_size)
+    with torch.no_grad():
+        model.get_input_embeddings().weight.mul_(3)  # far from uniform, so that a wrong context changes results
+    return never_ends(model, [end])
+
+
+def never_ends(model: PreTrainedModel, ends: Sequence[int]) -> PreTrainedModel:
+    """Return the model with a head that never chooses these tokens."""
+    embedding: Any = model.get_input_embeddings()
+    head = torch.nn.Linear(1, len(embedding.weight)).to(embedding.weight.dtype)
     with torch.no_grad():
         head.bias.zero_()
-        head.bias[end] = -1e4
-        model.get_input_embeddings().weight.mul_(3)  # far from uniform, so that a wrong context changes results
-    head.weight = model.get_input_embeddings().weight
+        head.bias[list(ends)] = -1e4
+    head.in_features, head.weight = embedding.embedding_dim, embedding.weight
     model.lm_head = head
     return model.eval()
 

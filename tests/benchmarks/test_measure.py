@@ -63,7 +63,7 @@ def test_ours_takes_its_turn_after_every_block_of_the_peers_steps():
 @pytest.fixture
 def fake(monkeypatch):
     """Register a benchmark that measures nothing."""
-    module = SimpleNamespace(run=lambda name, pairs: [Row.of(name, [1.0] * pairs, [2.0] * pairs, "s", "same")])
+    module = SimpleNamespace(run=lambda name, pairs, **more: [Row.of(name, [1.0] * pairs, [2.0] * pairs, "s", "same")])
     monkeypatch.setattr(_rlenv_benchmarks, "find_benchmark", lambda name: module)
 
 
@@ -75,6 +75,13 @@ def test_the_command_writes_rows_with_machine_versions_and_command(fake, tmp_pat
     assert row["pairs"] == 7 and row["command"] == "rlenv bench generate --pairs 7"
     assert row["machine"]["cores"] >= 1 and {"processor", "gpu"} <= set(row["machine"]) and "torch" in row["versions"]
     assert json.loads(outcome.stdout.splitlines()[-1]) == {"generate": [row]}
+
+
+def test_updates_are_in_the_command_of_what_is_measured_by_seed(fake, tmp_path):
+    options = ["--updates", "8", "--resume", "--out", str(tmp_path)]
+    assert CliRunner().invoke(main, ["bench", "trl-smollm2", *options]).exit_code == 0
+    [row] = json.loads((tmp_path / "trl-smollm2.json").read_text())
+    assert row["command"] == "rlenv bench trl-smollm2 --updates 8"
 
 
 def test_without_a_name_everything_that_this_machine_can_run_is_run(fake, tmp_path, monkeypatch):
