@@ -34,7 +34,7 @@ from .models.vocabulary import check_size, check_tokens, tokenizer_source
 from .self_check import faults_named, try_out
 from .spaces import check_text_spaces
 from .training.checkpointing import layers_of
-from .training.forward import Reading, by_chunks, plan_reading
+from .training.forward import ChosenLogProbs, Reading, by_chunks, plan_reading
 from .training.tree_attention import takes_forests
 
 
@@ -258,7 +258,7 @@ class LanguageModelPolicy(Policy):
     def _renew_step(self) -> None:
         """Make the decode step for the model as it is now, and drop graphs captured of the last one."""
         self._captures = Captures()
-        self._acting = for_acting(self.model)
+        self._acting = for_acting(self.model, self.pack_weights)
         if self._acting is None:
             self._step = make_step(self.model, self.max_length)
         else:
@@ -282,20 +282,25 @@ class LanguageModelPolicy(Policy):
 
     def _log_softmax(self, logits: torch.Tensor) -> torch.Tensor:
         """Return log pi from logits [..., V'], for acting and training alike."""
-        logits = logits[..., : self.vocab_size]  # some models pad their vocabulary
-        precision = torch.promote_types(logits.dtype, torch.float32)
-        if self.temperature != 1:
-            logits = logits.to(precision) / self.temperature
-        return torch.log_softmax(logits, dim=-1, dtype=precision)  # on a GPU one kernel, from 16 bits too
+        precision = torch.promote_types(logits.dtype, torch.float32)  # on a GPU one kernel, from 16 bits too
+        return torch.log_softmax(self._tempered(logits), dim=-1, dtype=precision)
+
+    def _tempered(self, logits: torch.Tensor) -> torch.Tensor:
+        """Return what pi is the softmax of [..., V], given logits [..., V']: some models pad their vocabulary."""
+        logits = logits[..., : self.vocab_size]
+        if self.temperature == 1:
+            return logits
+        return logits.to(torch.promote_types(logits.dtype, torch.float32)) / self.temperature
 
     # Training. An edge is a context and the token chosen in it; equal steps share one (see `Reading`).
 
     @override
     def evaluate_actions(self, rollout: Rollout, entropy: bool = True) -> tuple[torch.Tensor, torch.Tensor | None]:
         def per_edge(states: torch.Tensor, actions: torch.Tensor) -> tuple[torch.Tensor, ...]:
+            if not entropy:
+                return (ChosenLogProbs.apply(self._tempered(self._logits(states)), actions),)
             log_probs = self._log_softmax(self._logits(states))  # [E, V]
-            chosen = log_probs.gather(1, actions[:, None])[:, 0]
-            return (chosen, -(log_probs.exp() * log_probs).sum(-1)) if entropy else (chosen,)
+            return log_probs.gather(1, actions[:, None])[:, 0], -(log_probs.exp() * log_probs).sum(-1)
 
         reading = self._reading(rollout)
         made = by_chunks(per_edge, self.vocab_size, self._states(reading), reading.actions)

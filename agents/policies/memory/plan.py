@@ -190,8 +190,14 @@ def _rollout(work: Workload) -> int:
 
 def _packed(config: PretrainedConfig, sizes: trace.Weights, work: Workload) -> int:
     """Return the bytes of the packed copies that decode steps on a CPU use; see `packed.py`."""
-    packs = work.pack_weights and work.device == "cpu" and work.dtype == "float32" and config.model_type in WRITTEN_OUT
-    return 4 * sizes.count - sizes.rest if packs else 0
+    size = {"float32": 4, "bfloat16": 2}.get(work.dtype, 0)
+    if not (size and work.pack_weights and work.device == "cpu" and config.model_type in WRITTEN_OUT):
+        return 0
+    text = config.get_text_config()
+    head = size * text.vocab_size * text.hidden_size
+    if work.dtype == "bfloat16" and work.lora_rank:  # the second copy of the layers is the packed one
+        return head
+    return size * sizes.count - sizes.rest + head
 
 
 def _pass(held: _Held, sizes: trace.Weights, made: trace.Traced, again: bool) -> int:

@@ -31,7 +31,7 @@ from ..language.decoding.kv_cache import SlotCache
 from ..language.decoding.sampling import choose_in_parts
 from ..language.decoding.step import make_step
 from ..language.models.adapters import adapted_layers, target_names
-from ..language.training.forward import Reading, by_chunks
+from ..language.training.forward import ChosenLogProbs, Reading, by_chunks
 
 # Settings of a configuration that change logits after the head, with the value that does not: the logits of all
 # positions are then made at once (see `loading.has_plain_head`).
@@ -237,9 +237,10 @@ def training(config: PretrainedConfig, shape: Shape, rows: int, again: bool = Fa
 
         def per_edge(states: torch.Tensor, actions: torch.Tensor) -> tuple[torch.Tensor, ...]:
             logits = model.get_output_embeddings()(states) if plain else states
+            if not shape.entropy:
+                return (ChosenLogProbs.apply(logits[..., : shape.vocab_size], actions),)
             log_probs = _log_softmax(logits, shape)
-            chosen = log_probs.gather(1, actions[:, None])[:, 0]
-            return (chosen, -(log_probs.exp() * log_probs).sum(-1)) if shape.entropy else (chosen,)
+            return log_probs.gather(1, actions[:, None])[:, 0], -(log_probs.exp() * log_probs).sum(-1)
 
         loss = torch.stack([made.sum() for made in by_chunks(per_edge, shape.vocab_size, states, reading.actions)])
         if critic is not None:

@@ -11,8 +11,11 @@ from torch import nn
 from transformers import PreTrainedModel
 
 from ..models.adapters import NAME, adapted_layers, without_adapter
+from .packed import may_pack, pack, product
 from .products import Products
 from .step import Step, is_changed, make_step
+
+USUAL_ROWS = 32  # of a decode step, which packing may take into account
 
 
 class Merged:
@@ -68,12 +71,8 @@ class Stacked:
 
     def __init__(self, parts: Sequence[Any]) -> None:
         self.parts, self.sizes = parts, [part.out_features for part in parts]
-        ranks = sum(part.r[NAME] for part in parts if hasattr(part, "r"))
-        like, self.width = _base(parts[0]).weight, sum(self.sizes)
-        self.down = like.new_zeros(self.width + ranks, like.shape[1])
-        self.up = like.new_zeros(ranks, self.width)
-        biased = any(_base(part).bias is not None for part in parts)
-        self.bias = like.new_zeros(len(self.down)) if biased else None
+        self.width = sum(self.sizes)
+        self.down, self.up, self.bias = _stacked(parts)
 
     def __call__(self, x: torch.Tensor) -> Sequence[torch.Tensor]:
         """Return each layer's output [R, out], given x [R, in]."""
@@ -81,21 +80,50 @@ class Stacked:
         return torch.addmm(made[:, : self.width], made[:, self.width :], self.up).split(self.sizes, -1)
 
     def refresh(self) -> None:
-        """Copy the weights as they are now."""
-        row, column = self.width, 0
-        for part, size in zip(self.parts, self.sizes, strict=True):
-            ends = slice(column, column + size)
-            self.down[ends] = _base(part).weight
-            if self.bias is not None and _base(part).bias is not None:
-                self.bias[ends] = _base(part).bias
-            if hasattr(part, "r"):
-                rank = part.r[NAME]
-                self.down[row : row + rank] = part.lora_A[NAME].weight
-                self.up[row - self.width : row - self.width + rank, ends] = (
-                    part.lora_B[NAME].weight.T * part.scaling[NAME]
-                )
-                row += rank
-            column += size
+        """Copy the weights as they are now, in place: captured graphs know them by their address."""
+        for mine, now in zip((self.down, self.up, self.bias), _stacked(self.parts), strict=True):
+            if mine is not None and now is not None:
+                mine.copy_(now)
+
+
+class StackedAndPacked:
+    """The same on a CPU, as a small product and one with packed weights (see `packed.py`):
+
+    u = [A₁; A₂] x        [y₁; y₂] = [W, diag(s B₁, s B₂)] [x; u]
+    """
+
+    def __init__(self, parts: Sequence[Any]) -> None:
+        self.parts, self.sizes = parts, [part.out_features for part in parts]
+        self.made: tuple[Any, ...] = ()
+
+    def __call__(self, x: torch.Tensor) -> Sequence[torch.Tensor]:
+        """Return each layer's output [R, out], given x [R, in]."""
+        weight, a, bias = self.made
+        return product(torch.cat([x, F.linear(x, a)], 1), weight, bias).split(self.sizes, -1)
+
+    @torch.inference_mode()
+    def refresh(self) -> None:
+        """Pack the weights as they are now."""
+        self.made = ()  # freed first
+        down, up, bias = _stacked(self.parts)
+        width = sum(self.sizes)
+        weight = pack(torch.cat([down[:width], up.T], 1), USUAL_ROWS)
+        self.made = weight, down[width:].clone(), None if bias is None else bias[:width].clone()
+
+
+def _stacked(parts: Sequence[Any]) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
+    """Return [W₁; W₂; A₁; A₂] [out + ranks, in], diag(s B₁, s B₂) [ranks, out], and the bias [out + ranks], if any."""
+    bases, adapted = [_base(part) for part in parts], [part for part in parts if hasattr(part, "r")]
+    down = torch.cat([*(base.weight for base in bases), *(part.lora_A[NAME].weight for part in adapted)]).detach()
+    ups = [
+        part.lora_B[NAME].weight.T * part.scaling[NAME] if part in adapted else down.new_zeros(0, part.out_features)
+        for part in parts
+    ]
+    up = torch.block_diag(*ups).detach()
+    if all(base.bias is None for base in bases):
+        return down, up, None
+    biases = [down.new_zeros(len(base.weight)) if base.bias is None else base.bias for base in bases]
+    return down, up, torch.cat([*biases, down.new_zeros(len(up))]).detach()
 
 
 class Apart:
@@ -103,13 +131,14 @@ class Apart:
 
     Costs the memory of the adapted projections, too.
 
-    Attributes:
+    Args:
         model: the adapted one.
+        packs: whether to pack large weights on a CPU.
     """
 
-    def __init__(self, model: PreTrainedModel) -> None:
-        self.model = model
-        self._stacks: list[Stacked] = []
+    def __init__(self, model: PreTrainedModel, packs: bool = True) -> None:
+        self.model, self._packs = model, packs
+        self._stacks: list[Stacked | StackedAndPacked] = []
         self._sources = [weight for _, layer in adapted_layers(model) for weight in layer.parameters()]
         self._version = -1
 
@@ -119,11 +148,12 @@ class Apart:
         self.refresh()
         return step
 
-    def _products(self, parts: Sequence[Any]) -> Products | Stacked:
+    def _products(self, parts: Sequence[Any]) -> Products | Stacked | StackedAndPacked:
         """Return what computes some projections that read the same input."""
         if not any(hasattr(part, "lora_A") for part in parts):
             return Products(parts)
-        self._stacks.append(Stacked(parts))
+        packs = self._packs and may_pack([(_base(part).weight, _base(part).bias) for part in parts])
+        self._stacks.append(StackedAndPacked(parts) if packs else Stacked(parts))
         return self._stacks[-1]
 
     def forget(self) -> None:
@@ -140,15 +170,19 @@ class Apart:
                 stack.refresh()
 
 
-def for_acting(model: PreTrainedModel) -> Merged | Apart | None:
+def for_acting(model: PreTrainedModel, packs: bool = True) -> Merged | Apart | None:
     """Return what acts in place of a model: with an adapter, a faster form of it; None for the model itself.
+
+    Args:
+        model: with an adapter or without.
+        packs: whether to pack large weights on a CPU.
 
     In 16 bits W + s B A rounds to W while the adapter is small: the policy that acts would not be the one that is
     trained. So there the two products stay apart, as in training. A hook may read or change anything.
     """
     if not adapted_layers(model) or any(map(is_changed, model.modules())):
         return None
-    return Merged(model) if model.dtype in (torch.float32, torch.float64) else Apart(model)
+    return Merged(model) if model.dtype in (torch.float32, torch.float64) else Apart(model, packs)
 
 
 def _base(part: Any) -> Any:

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 LARGE = 2**17  # weights of a product; with fewer, other libraries are as fast
+ROWS = {torch.float32: 16, torch.bfloat16: 1}  # of a product, from which on it is faster with packed weights
 Linear = tuple[torch.Tensor, torch.Tensor | None]  # weight and bias of a layer
 
 
@@ -32,15 +33,15 @@ class Packed:
         """Free the copy."""
         self.made = None
 
-    def product(self, x: torch.Tensor) -> torch.Tensor:
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
         """Return W x + b [R, out] of all layers, given x [R, in]."""
         version = sum(part._version for layer in self.layers for part in layer if part is not None)
         if self.made is None or self.version != version:
             weights, biases = zip(*self.layers, strict=True)
             weight = torch.cat([each.detach() for each in weights]) if len(weights) > 1 else weights[0].detach()
             bias = None if biases[0] is None else torch.cat([each.detach() for each in biases])
-            self.made, self.version = (torch.ops.mkldnn._reorder_linear_weight(weight, len(x)), bias), version
-        return _product(x, *self.made)
+            self.made, self.version = (pack(weight, len(x)), bias), version
+        return product(x, *self.made)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Packed:
         return Packed(copy.deepcopy(self.layers, memo))
@@ -48,26 +49,34 @@ class Packed:
 
 def may_pack(layers: Sequence[Linear]) -> bool:
     """Whether the products of these layers, which read the same input, become faster."""
+    dtype = layers[0][0].dtype
     known = all(
-        weight.device.type == "cpu" and weight.dtype is torch.float32 and not weight.is_inference()
-        for weight, _ in layers
+        weight.device.type == "cpu" and weight.dtype is dtype and not weight.is_inference() for weight, _ in layers
     )
     alike = len({bias is None for _, bias in layers}) == 1
-    return known and alike and sum(weight.numel() for weight, _ in layers) >= LARGE and can_pack()
+    return known and alike and sum(weight.numel() for weight, _ in layers) >= LARGE and can_pack(dtype)
 
 
 @functools.cache
-def can_pack() -> bool:
-    """Whether torch can pack weights here, tried on a small product."""
-    x, weight, bias = (torch.arange(n, dtype=torch.float32).sin() for n in (4 * 8, 6 * 8, 6))
+def can_pack(dtype: torch.dtype) -> bool:
+    """Whether torch can pack weights of this type here, tried on a small product."""
+    if dtype not in ROWS:
+        return False
+    x, weight, bias = (torch.arange(n, dtype=torch.float32).sin().to(dtype) for n in (4 * 8, 6 * 8, 6))
     x, weight = x.view(4, 8), weight.view(6, 8)
     try:
         with torch.inference_mode():
-            made = _product(x, torch.ops.mkldnn._reorder_linear_weight(weight, 4), bias)
+            made = product(x, pack(weight, 4), bias)
     except (AttributeError, NotImplementedError, RuntimeError, TypeError):
         return False
-    return torch.allclose(made, torch.nn.functional.linear(x, weight, bias), atol=1e-5)
+    return torch.allclose(made, torch.nn.functional.linear(x, weight, bias), atol=16 * torch.finfo(dtype).eps)
 
 
-def _product(x: torch.Tensor, packed: Any, bias: torch.Tensor | None) -> torch.Tensor:
+def pack(weight: torch.Tensor, rows: int) -> Any:
+    """Return a copy of a weight [out, in] in the kernel's order, for products with about so many rows."""
+    return torch.ops.mkldnn._reorder_linear_weight(weight, rows)
+
+
+def product(x: torch.Tensor, packed: Any, bias: torch.Tensor | None) -> torch.Tensor:
+    """Return W x + b [R, out], given x [R, in] and W packed."""
     return torch.ops.mkldnn._linear_pointwise(x, packed, bias, "none", [], "")

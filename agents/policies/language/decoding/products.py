@@ -9,9 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from .packed import Packed, may_pack
+from .packed import ROWS, Packed, may_pack
 
-ROWS_TO_PACK = 16  # from here on, packed weights are faster
 JOINED_ON = ("cuda",)  # types of devices on which projections of the same input are one product; a CPU gains nothing
 
 
@@ -25,8 +24,8 @@ class Products:
 
     def __call__(self, x: torch.Tensor) -> Sequence[torch.Tensor]:
         """Return W x + b of each layer [R, out], given x [R, in]."""
-        if self.packed is not None and len(x) >= ROWS_TO_PACK and torch.is_inference_mode_enabled():
-            return self.packed.product(x).split(self.sizes, -1)
+        if self.packed is not None and len(x) >= ROWS[x.dtype] and torch.is_inference_mode_enabled():
+            return self.packed(x).split(self.sizes, -1)
         return [F.linear(x, weight, bias) for weight, bias in self.layers]
 
     def forget(self) -> None:

@@ -105,7 +105,8 @@ class LlamaStep(Step):
     """
 
     def __init__(self, model: PreTrainedModel, max_length: int, products: Callable[..., Any] = products_for) -> None:
-        self.model, self.trunk, self.head = model, model.base_model, model.get_output_embeddings()
+        self.model, self.trunk, head = model, model.base_model, model.get_output_embeddings()
+        self.head = Products([head]) if type(head) is nn.Linear else None
         self.max_length = max_length
         self.layers = [_LayerStep(layer, products) for layer in self.trunk.layers]
         self.kinds = layer_kinds(model)
@@ -124,7 +125,8 @@ class LlamaStep(Step):
         cos, sin = (table[positions][:, None] for table in self._rotary_tables(x))
         for layer, kind, memory in zip(self.layers, self.kinds, cache.layers, strict=True):
             x = layer(x, cos, sin, memory, masks.get(kind))
-        return self.head(_norm(self.trunk.norm, x))
+        x = _norm(self.trunk.norm, x)
+        return self.model.get_output_embeddings()(x) if self.head is None else self.head(x)[0]
 
     def forget(self) -> None:
         """Free packed copies of weights."""
@@ -137,6 +139,8 @@ class LlamaStep(Step):
             products.packed = None
 
     def _packing(self) -> Iterator[Products]:
+        if self.head is not None:
+            yield self.head
         for layer in self.layers:
             yield from (each for each in (layer.qkv, layer.o, layer.gate_up, layer.down) if isinstance(each, Products))
 

@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.autograd.function import once_differentiable
 from torch.utils.checkpoint import checkpoint
 from transformers import PreTrainedModel
 
@@ -30,7 +31,7 @@ from .tree_attention import Forest, attention_over, plant, size_of
 WORTH_IT = 0.8  # trees are read if they are at most this share of the plain rows' work: their masks cost time, too
 MANY_NODES = 1024  # from here on, a forest saves more than its operations take longer than those of rows of trees
 HOST = torch.device("cpu")
-ELEMENTS = 2**25  # of a chunk of `by_chunks`; 128 MiB in float32
+ELEMENTS = 3 * 2**24  # of a chunk of `by_chunks`; 192 MiB in float32
 GPU_ELEMENTS = 2**28  # products of few rows would read a large head again and again
 
 
@@ -273,6 +274,29 @@ def _fill(lengths: list[int], shared: list[int], width: int) -> tuple[list[int],
         row.append(len(used) - 1)
         here.append(common)
     return row, here, used
+
+
+class ChosenLogProbs(torch.autograd.Function):
+    """log π(a) of chosen actions [E], given logits [E, V] and actions [E]:  ∂ log π(a) / ∂ logits = 1_a - π
+
+    Autograd would make two more tensors [E, V] for the gradient, and read them several times.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, logits: torch.Tensor, actions: torch.Tensor) -> torch.Tensor:
+        """Return them in at least float32."""
+        ctx.dtype, precision = logits.dtype, torch.promote_types(logits.dtype, torch.float32)
+        log_probs = torch.log_softmax(logits, dim=-1, dtype=precision)
+        ctx.save_for_backward(log_probs, actions)
+        return log_probs.gather(1, actions[:, None])[:, 0]
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None]:
+        """Return the gradient of the logits."""
+        log_probs, actions = ctx.saved_tensors
+        made = log_probs.exp().mul_(-gradient[:, None])
+        return made.scatter_add_(1, actions[:, None], gradient[:, None]).to(ctx.dtype), None
 
 
 def by_chunks(

@@ -23,9 +23,10 @@ from transformers import AutoModelForCausalLM, Qwen2Config
 from agents import A2C, RLOO, Agent, DivergedError, LanguageModelPolicy, Reinforce
 from agents.policies.base import weights_digest
 from agents.policies.language import policy as language_model
-from agents.policies.language.decoding import merged_adapter
+from agents.policies.language.decoding import merged_adapter, packed
 from agents.policies.language.decoding.cuda_graph import CapturedDecoder
-from agents.policies.language.decoding.step import LlamaStep
+from agents.policies.language.decoding.packed import can_pack
+from agents.policies.language.decoding.step import PROJECTIONS, LlamaStep
 from agents.policies.language.models import adapters
 from rlenv.text.tokenizer import character_tokenizer
 
@@ -224,6 +225,34 @@ def test_stacked_products_are_those_of_the_adapter(model, targets, monkeypatch):
     assert any(
         isinstance(each, merged_adapter.Stacked) for layer in policy._step.layers for each in vars(layer).values()
     )
+
+
+@pytest.mark.parametrize("targets", ["all-linear", "k_proj,down_proj,up_proj"])
+def test_packed_products_are_those_of_the_adapter(targets, monkeypatch):
+    """In 16 bits on a CPU; Qwen2 has biases in some projections."""
+    if not can_pack(torch.bfloat16):
+        pytest.skip("this torch cannot pack weights of 16 bits")
+    monkeypatch.setattr(packed, "LARGE", 1)
+    sizes = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 4}
+    with torch.no_grad(), torch.random.fork_rng():
+        torch.manual_seed(0)
+        model = AutoModelForCausalLM.from_config(Qwen2Config(vocab_size=VOCAB, num_key_value_heads=2, **sizes))
+        policy = LanguageModelPolicy(*spaces_of(few_envs()), model.bfloat16(), lora_rank=3, lora_targets=targets)
+        for weight in policy.parameters():
+            weight.normal_(std=0.3)
+        for name, group in zip(("qkv", "o", "gate_up", "down"), PROJECTIONS, strict=True):
+            acting = getattr(policy._step.layers[0], name)
+            parts = [policy.model.base_model.layers[0].get_submodule(part) for part in group]
+            if not any(hasattr(part, "lora_A") for part in parts):
+                continue
+            assert isinstance(acting, merged_adapter.StackedAndPacked)
+            acting.refresh()
+            for rows in (1, 20):
+                x = torch.randn(rows, parts[0].in_features).bfloat16()
+                for mine, part in zip(acting(x), parts, strict=True):
+                    torch.testing.assert_close(mine, part(x), atol=0.05, rtol=0.03)
+    without = LanguageModelPolicy(*spaces_of(few_envs()), policy.model, pack_weights=False)
+    assert isinstance(without._step.layers[0].down, merged_adapter.Stacked), "pack_weights says no"
 
 
 def test_a_hook_keeps_the_products_apart():

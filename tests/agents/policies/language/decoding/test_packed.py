@@ -15,16 +15,17 @@ from agents.policies.language.decoding.products import Products
 @pytest.fixture
 def renewed(monkeypatch):
     """Pack small weights, too; return the packed copies in the order in which they are made and used."""
-    if not can_pack():
+    can_pack(torch.bfloat16)  # tried before it is watched
+    if not can_pack(torch.float32):
         pytest.skip("this torch cannot pack weights")
-    made, product = [], packed._product
+    made, product = [], packed.product
 
     def watch(x, copied, bias):
         made.append(copied)
         return product(x, copied, bias)
 
     monkeypatch.setattr(packed, "LARGE", 1)
-    monkeypatch.setattr(packed, "_product", watch)
+    monkeypatch.setattr(packed, "product", watch)
     return made
 
 
@@ -90,6 +91,29 @@ def test_packing_can_be_switched_off(renewed):
 def test_double_precision_small_weights_and_single_biases_are_not_packed():
     small, large, bias = torch.zeros(511, 256), torch.zeros(512, 256), torch.zeros(512)
     alone = [packed.may_pack([(weight, None)]) for weight in (small, large, large.double())]
-    assert alone == [False, can_pack(), False]
-    assert packed.may_pack([(small, None), (small, None)]) == can_pack(), "together they are large"
+    assert alone == [False, can_pack(torch.float32), False]
+    assert packed.may_pack([(small, None), (small, None)]) == can_pack(torch.float32), "together they are large"
     assert not packed.may_pack([(large, None), (large, bias)])
+
+
+def test_16_bits_are_packed_for_any_number_of_rows(renewed):
+    if not can_pack(torch.bfloat16):
+        pytest.skip("this torch cannot pack weights of 16 bits")
+    layers = [torch.nn.Linear(8, 6), torch.nn.Linear(8, 4)]
+    with torch.no_grad():
+        for weight in (*layers[0].parameters(), *layers[1].parameters()):
+            weight.copy_(torch.arange(weight.numel()).sin().view_as(weight))
+    products = Products([layer.bfloat16() for layer in layers])
+    for rows in (1, 16):
+        x = torch.arange(rows * 8).cos().view(rows, 8).bfloat16()
+        expected = torch.cat([layer(x) for layer in layers], 1)
+        torch.testing.assert_close(product(products, x), expected.detach(), atol=2e-2, rtol=2e-2)
+    assert len(renewed) == 2 and renewed[0] is renewed[1]
+
+
+def test_the_head_is_packed_too(renewed):
+    policy = tiny_policy("llama", text_envs(24), dtype="float32", share_contexts=False)
+    collect(policy, text_envs(24))
+    assert policy._step.head.packed.made is not None
+    policy.release()
+    assert policy._step.head.packed.made is None

@@ -72,6 +72,20 @@ def test_chunks_of_any_size_give_the_same_values_and_gradients(rows, monkeypatch
     assert len(calls) == (1 if number == 1 else 2 * number), "computed again for the gradient, and only then"
 
 
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+def test_chosen_log_probabilities_and_their_gradient_are_those_of_autograd(dtype):
+    generator = torch.Generator().manual_seed(0)
+    logits = (3 * torch.randn(ROWS, WIDTH, generator=generator, dtype=torch.float64)).to(dtype).requires_grad_()
+    actions = torch.randint(WIDTH, (ROWS,), generator=generator)
+    coefficients = torch.randn(ROWS, generator=generator, dtype=torch.promote_types(dtype, torch.float32))
+    precise = logits.log_softmax(-1, dtype=coefficients.dtype).gather(1, actions[:, None])[:, 0]
+    ours = chunks.ChosenLogProbs.apply(logits, actions)
+    assert torch.equal(ours, precise) and ours.dtype == coefficients.dtype
+    (mine,), (theirs,) = (torch.autograd.grad((made * coefficients).sum(), logits) for made in (ours, precise))
+    assert mine.dtype == theirs.dtype == dtype
+    torch.testing.assert_close(mine, theirs)
+
+
 def test_a_row_wider_than_a_chunk_is_computed_by_itself(monkeypatch):
     monkeypatch.setattr(chunks, "ELEMENTS", WIDTH - 1)
     calls, weight = [], WEIGHT.clone().requires_grad_()
