@@ -507,6 +507,23 @@ def test_a_script_is_the_last_block_that_reads_or_prints():
     assert program_of(parts) == "def total(line):\n    return 3\n\nprint(total(input()))\n"
 
 
+@pytest.mark.parametrize(
+    ("completion", "program"),
+    [
+        ("{0}```", "{0}"),
+        ("{0}```\n\nThis function adds its arguments.", "{0}"),
+        ("import math\n\n{0}```\n\nExample:\n```python\nadd(1, 2)\n```", "import math\n\n{0}"),
+        ("{0}```\n\nOutput:\n```\n3\n```", "{0}"),
+        ("{0}```\nNo, it is\n```python\ndef add(a, b):\n    return a\n```", "def add(a, b):\n    return a\n"),
+        ("Define the function add:\n```\n{0}", "{0}"),
+        ("def other():\n    return 3\n\n```\nas above\n```\n", "as above\n"),
+    ],
+)
+def test_a_fence_may_be_missing_above_a_program(completion, program):
+    right = "def add(a, b):\n    return a + b\n"
+    assert program_of(completion.replace("{0}", right), {"add"}) == program.replace("{0}", right)
+
+
 @given(
     st.lists(st.sampled_from(["```", "```python", "~~~py", "    ```", '"""', "x = 1", "", "\r", "````"])).map("\n".join)
 )

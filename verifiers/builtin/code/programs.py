@@ -5,12 +5,16 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Sequence
 
-from ...reading.statements.documents import in_language, split
+from ...reading.statements.documents import in_language, opened, split
 from ...reading.text import conclusion
 
 _NAMES = ("python", "python3", "py", "py3")
 _DEFINED = re.compile(r"^(?:(?:async[ \t]+)?def|class)[ \t]+(\w+)|^(\w+)[ \t]*(?::[^=\n]*)?=(?!=)", re.MULTILINE)
 _IMPORTED = re.compile(r"^(?:from[ \t]+[\w.]+[ \t]+)?import[ \t]+([^\n#]+)", re.MULTILINE)
+_BEGINS = re.compile(
+    r"\s*(?:(?:async[ \t]+)?def[ \t]+\w+[ \t]*\(|class[ \t]+\w+[ \t]*[(:]|@\w|import[ \t]+\w"
+    r"|from[ \t]+[\w.]+[ \t]+import\b)"
+)
 _TALKS = re.compile(r"\b(?:print|input|stdout|stdin)\b")
 _WITHDRAWN = re.compile(r"^(?:pass|(?:raise|return)\b.*|\.\.\.)\s*$", re.MULTILINE)  # in place of a program
 
@@ -26,12 +30,16 @@ def program_of(completion: str, functions: Collection[str] = (), last: bool = Fa
     if last:
         fitting = in_language(split(completion)[0], _NAMES)
         return fitting[-1].text if fitting else completion
-    text = conclusion(completion)
+    text = opened(conclusion(completion), _is_program)
     texts = [block.text for block in in_language(split(text)[0], _NAMES)]
     if not texts:
         return text
     chosen = _chosen(texts, functions)
     return "\n".join([*_needed(texts[:chosen], texts[chosen]), texts[chosen]])
+
+
+def _is_program(text: str) -> bool:
+    return _BEGINS.match(text) is not None
 
 
 def _chosen(texts: Sequence[str], functions: Collection[str]) -> int:

@@ -10,7 +10,7 @@ import re
 from fractions import Fraction
 from typing import Any
 
-from ...reading.statements.documents import in_language, split
+from ...reading.statements.documents import in_language, opened, split
 from ...reading.text import WHITESPACE, conclusion
 
 DEEPEST = 32  # arrays and objects inside each other
@@ -35,7 +35,7 @@ def find_document(completion: str) -> str:
     Raises:
         ValueError: if there is none, or none that `read_json` accepts.
     """
-    text = conclusion(completion).strip(WHITESPACE)
+    text = opened(conclusion(completion).strip(WHITESPACE), _is_json)
     blocks, outside = split(text)
     with contextlib.suppress(ValueError):
         read_json(text)
@@ -52,6 +52,14 @@ def find_document(completion: str) -> str:
     if len(found) != 1:
         raise ValueError(f"{len(found)} documents")
     return found[0][0]
+
+
+def _is_json(text: str) -> bool:
+    try:
+        read_json(text)
+    except ValueError:
+        return False
+    return True
 
 
 def unfenced(text: str) -> str:

@@ -7,7 +7,7 @@ that the same completion gives the same document to all of them. Every function 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from ...plugins.arguments import one_of
@@ -73,6 +73,30 @@ def split(text: str) -> tuple[list[Block], str]:
     A block stands between fences of three or more backticks or tildes, indented or not. Fences in a string of three
     quotes do not count.
     """
+    found, outside = _blocks(text)
+    return [block for block in found if block.text.strip()], "\n".join(outside)
+
+
+def opened(text: str, is_document: Callable[[str], bool]) -> str:
+    """Return a text whose first fence only closes a document with the fence that is missing above it.
+
+    Args:
+        text: any completion. Without that fence, a block in it does not end, or has the beginning of another one in it.
+        is_document: whether what stands above the first fence may be the document.
+    """
+    found, _ = _blocks(text)
+    if not found or found[0].name or not is_document(found[0].before):
+        return text
+    torn = any(not block.closed or any(_opens(line) for line in block.lines) for block in found)
+    return f"{found[0].fence}\n{text}" if torn else text
+
+
+def _opens(line: str) -> bool:
+    fence = _FENCE.fullmatch(line.rstrip())
+    return fence is not None and bool(fence[3])
+
+
+def _blocks(text: str) -> tuple[list[Block], list[str]]:
     found: list[Block] = []
     outside: list[str] = []
     last = 0  # where the words before the next block begin
@@ -96,7 +120,7 @@ def split(text: str) -> tuple[list[Block], str]:
         block = Block(len(opened[1]), opened[2], name, "\n".join(outside[last:]))
         last = len(outside)
         found.append(block)
-    return [block for block in found if block.text.strip()], "\n".join(outside)
+    return found, outside
 
 
 def in_language(blocks: Sequence[Block], names: Sequence[str]) -> list[Block]:
