@@ -109,6 +109,8 @@ def _their_side(job: Job, seed: int, updates: int) -> None:
     task = text_envs(job, job.batch, job.groups * updates, seed, group_size=job.k).task
     model, turns = AutoModelForCausalLM.from_pretrained(model_place(), dtype=torch.float32), wait_for_turns()
 
+    answer: Any  # of the present turn
+
     def others() -> float:
         nonlocal answer
         answer({"seconds": callback.theirs[-1]})
