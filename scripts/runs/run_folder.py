@@ -255,7 +255,7 @@ def checkpoint_of(path: Path) -> Checkpoint:
 def reward_model_of(run: str | Path) -> str | None:
     """Return the model inside a run folder of `rlenv reward-model`; None for anything else."""
     model = Path(run) / REWARD_MODEL
-    return str(model) if (model / "config.json").is_file() else None
+    return str(model) if (Path(run) / CONFIG).is_file() and (model / "config.json").is_file() else None
 
 
 def model_of(spec: str) -> str:
