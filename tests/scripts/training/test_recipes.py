@@ -56,6 +56,13 @@ def test_the_table_is_that_of_the_results():
     assert set(results) == {path.stem for path in RECIPES} and all(results.values())
 
 
+def test_the_table_of_settings_is_that_of_the_results(monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "docs")  # it uses make_recipes
+    maker, text = loaded("docs/make_real_settings.py"), (ROOT / "docs" / "real-settings.md").read_text(encoding="utf-8")
+    assert maker.page(text) == text
+    assert set(json.loads(maker.RESULTS.read_text(encoding="utf-8"))) == set(maker.VARIED)
+
+
 @pytest.mark.parametrize("path", REAL, ids=lambda path: path.stem)
 def test_a_job_of_the_real_model_builds_its_agent_and_says_how_it_is_run(path, tmp_path, monkeypatch):
     monkeypatch.chdir(ROOT)  # its verifier is a file of examples/
