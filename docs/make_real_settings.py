@@ -25,11 +25,12 @@ BEGIN, END = "<!-- made by make_real_settings.py -->", "<!-- end -->"
 HEAD = "| sums | held-out, greedy: before | after | sampled, last 4 updates | processor minutes |"
 UPDATES, LAST = 16, 4
 OPTIONS = {
-    "model": "smollm2", "verifier": "examples/real_model/sums.py:Sums", "agent": "rloo", "max-new-tokens": 16,
+    "model": "smollm2", "verifier": "examples/real_model/sums.py:Sums", "verifier-arg": "most=50", "agent": "rloo",
+    "max-new-tokens": 16,
     "group-size": 8, "episodes-per-update": 64, "num-envs": 64, "episodes": 64 * UPDATES,
     "eval-episodes": 200, "eval-every": 0, "log-interval": 1,
 }  # fmt: skip
-ADAPTER, SMALL = {"lora-rank": 16, "learning-rate": 5e-4}, {"verifier-arg": "most=30"}
+ADAPTER, SMALL = {"lora-rank": 16, "learning-rate": 5e-4}, {"verifier-arg": "most=30"}  # else 50
 VARIED: dict[str, dict[str, Any]] = {
     "to 30, adapter, 5e-5": SMALL | ADAPTER | {"learning-rate": 5e-5},
     "to 30, adapter, 2e-4": SMALL | ADAPTER | {"learning-rate": 2e-4},

@@ -24,7 +24,7 @@ class Sums(Numeric):
     prompt_length = len("What is 999 plus 999? Answer with a number.")
     answer_length = len("999 + 999 = 1998")
 
-    def __init__(self, most: int = 50) -> None:
+    def __init__(self, most: int = 40) -> None:
         super().__init__()
         self.most = whole_number("sums", "most", most, 2, 999)
 
