@@ -1,6 +1,7 @@
-"""Train the picture's run and draw docs/picture-light.svg and -dark.svg: python docs/make_picture.py [--redraw].
+"""Draw docs/picture-light.svg and -dark.svg: what a real model answered before and after, and how it learned.
 
-The run is `rlenv train --agent ppo --episodes 120000`. Its figures are in docs/picture.json, from which --redraw draws.
+make real && python docs/make_picture.py runs/real
+python docs/make_picture.py    # draws again what was read last, which is in docs/picture.json
 """
 
 from __future__ import annotations
@@ -8,144 +9,117 @@ from __future__ import annotations
 import csv
 import json
 import sys
-import tempfile
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from matplotlib import rcParams
+from matplotlib.axes import Axes
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
-from matplotlib.patches import FancyBboxPatch
 
 DOCS = Path(__file__).resolve().parent
-OPTIONS = ["train", "--agent", "ppo", "--episodes", "120000", "--seed", "0", "--json"]
 COLORS = {
-    "light": {"text": "#1f2328", "soft": "#656d76", "grid": "#d0d7de", "line": "#0969da", "box": "#eaeef2"},
-    "dark": {"text": "#e6edf3", "soft": "#9198a1", "grid": "#3d444d", "line": "#4493f8", "box": "#21262d"},
+    "light": {"text": "#1f2328", "soft": "#656d76", "grid": "#d0d7de", "line": "#0969da"},
+    "dark": {"text": "#e6edf3", "soft": "#9198a1", "grid": "#3d444d", "line": "#4493f8"},
 }
-GOOD, BAD = "#2da44e", "#cf222e"
+RIGHT = {"light": {True: "#1a7f37", False: "#cf222e"}, "dark": {True: "#3fb950", False: "#f85149"}}
+SHOWN, LONGEST = 4, 27  # answers; characters of one
+AROUND = 3  # neighbours on each side, in the running mean of the curve
 
 
-def measure(folder: Path) -> dict[str, Any]:
-    """Return what the picture shows: one wrong and one right episode with their credit, and the learning curve."""
+def read(folder: Path) -> dict[str, Any]:
+    """Return what the picture shows of a run: held-out answers before and after, and the curve of its training."""
     result = json.loads((folder / "result.json").read_text(encoding="utf-8"))
     with (folder / "progress.csv").open(newline="", encoding="utf-8") as file:
-        rows = [row for row in csv.DictReader(file) if row["rollout/success_rate"] and row["time/episodes"]]
+        rows = [row for row in csv.DictReader(file) if row["rollout/success_rate"]]
     return {
-        "command": "rlenv " + " ".join(OPTIONS[:-1]),
+        "minutes": round(result["seconds"] / 60, 1),
         "before": result["initial_eval"]["success_rate"],
         "after": result["eval"]["success_rate"],
         "episodes": [int(row["time/episodes"]) for row in rows],
         "success": [round(float(row["rollout/success_rate"]), 4) for row in rows],
-        "shown": credited_episodes(folder),
+        "answers": answers(folder / "samples.jsonl"),
     }
 
 
-def credited_episodes(folder: Path) -> list[dict[str, Any]]:
-    """Return a wrong and a right episode of one rollout, each token with its advantage from the trained critic."""
-    import rlenv  # noqa: F401 (registers TextGen-v0)
-    from agents import PPO
-
-    agent = PPO.load(folder / "checkpoint", device="cpu")
-    batch = agent.prepare(agent.collector.collect(agent.policy, agent.episodes_per_update, agent.generator))
-    tokenizer = agent.env.unwrapped.task.tokenizer
-    episodes = []
-    for i in range(len(batch)):
-        length, steps = int(batch.observations["length"][i]), int(batch.mask[i].sum())  # of the prompt, of the answer
-        tokens = batch.actions[i, :steps].tolist()
-        credit = batch.advantages[i, :steps].tolist()
-        prompt = tokenizer.decode(batch.observations["tokens"][i, :length].tolist())
-        words = ["end" if token == tokenizer.eos_token_id else tokenizer.decode([token]) for token in tokens]
-        episodes.append(
-            {
-                "prompt": prompt,
-                "reward": float(batch.rewards[i].sum()),
-                "tokens": words,
-                "credit": [round(value, 2) for value in credit],
-            }
-        )
-    longest = [episode for episode in episodes if len(episode["tokens"]) == 4 and episode["tokens"][-1] == "end"]
-
-    def contrast(episode: dict[str, Any]) -> float:
-        return max(map(abs, episode["credit"])) - abs(episode["credit"][-1])
-
-    return [max((one for one in longest if one["reward"] == reward), key=contrast) for reward in (1, 0)]
+def answers(path: Path) -> list[dict[str, Any]]:
+    """Return the first prompts, each with what was answered to it before and after training, and its success."""
+    with path.open(encoding="utf-8") as file:
+        rows = [row for row in map(json.loads, file) if row["kind"] == "evaluation"]
+    told: dict[str, dict[str, Any]] = {}
+    for row in rows:
+        if row["when"] in ("before", "after"):
+            told.setdefault(row["prompt"], {})[row["when"]] = {"text": row["completion"], "right": row["success"]}
+    return [{"prompt": prompt} | both for prompt, both in told.items() if len(both) == 2][:SHOWN]
 
 
 def draw(data: dict[str, Any], mode: str) -> None:
     """Write docs/picture-MODE.svg."""
-    color = COLORS[mode]
-    figure = Figure(figsize=(7.2, 3.3), layout="constrained")
+    figure = Figure(figsize=(8.2, 3.1), layout="constrained")
     FigureCanvasSVG(figure)
-    left, right = figure.subplots(1, 2, width_ratios=(1.15, 1))
-    left.set_axis_off()
-    left.set_xlim(0, 7.4)
-    left.set_ylim(0, 4.6)
-    left.set_title("every token is an action with its credit", color=color["text"], fontsize=11)
-    for episode, bottom in zip(data["shown"], (2.45, 0.25), strict=True):
-        place = {"ha": "center", "va": "center", "fontsize": 15, "family": "monospace", "color": color["text"]}
-        left.text(1.3, bottom + 0.95, episode["prompt"], **place)
-        for column, (token, credit) in enumerate(zip(episode["tokens"], episode["credit"], strict=True)):
-            x = 2.75 + 1.2 * column
-            shade = (GOOD if credit > 0 else BAD) + f"{int(40 + 160 * min(1, abs(credit) / data_scale(data))):02x}"
-            left.add_patch(
-                FancyBboxPatch(
-                    (x, bottom + 0.5), 1.0, 0.9, boxstyle="round,pad=0,rounding_size=0.12", fc=shade, ec="none"
-                )
-            )
-            left.text(x + 0.5, bottom + 0.95, token, **place | {"fontsize": 11 if token == "end" else 15})
-            left.text(x + 0.5, bottom + 0.2, f"{credit:+.2f}", **place | {"fontsize": 10})
-        text = f"reward {episode['reward']:g}"
-        left.text(2.75, bottom + 1.7, text, color=color["soft"], fontsize=10, va="center")
-    left.text(0.2, 0.25 + 0.2, "credit", color=color["soft"], fontsize=10, va="center")
-    left.text(0.2, 2.45 + 0.2, "credit", color=color["soft"], fontsize=10, va="center")
-
-    last = data["episodes"][-1]
-    right.plot(data["episodes"], data["success"], color=color["line"], linewidth=1.4)
-    for where, name, align in ((0, "before", "left"), (last, "after", "right")):
-        right.plot([where], [data[name]], "o", color=color["text"], markersize=6, clip_on=False, zorder=3)
-        note = f"{name}: {100 * data[name]:.0f} %"
-        right.annotate(
-            note, (where, data[name]), (8 if where == 0 else -2, -16 if where == 0 else -46),
-            textcoords="offset points", ha=align, color=color["text"], fontsize=11,
-        )  # fmt: skip
-    right.set_ylim(0, 1.05)
-    right.set_xticks([0, last / 2, last], ["0", f"{last / 2000:.0f}k", f"{last / 1000:.0f}k episodes"])
-    right.set_yticks([0, 0.5, 1], ["0", "50 %", "100 %"])
-    right.get_xticklabels()[-1].set_ha("right")
-    right.set_title("two-digit sums solved", color=color["text"], fontsize=11)
-    right.grid(color=color["grid"], linewidth=0.6)
-    right.tick_params(colors=color["soft"], labelsize=10, length=0)
-    for spine in right.spines.values():
-        spine.set_visible(False)
-    right.set_facecolor("none")
+    left, right = figure.subplots(1, 2, width_ratios=(1.5, 1))
+    draw_answers(left, data, COLORS[mode], RIGHT[mode])
+    draw_curve(right, data, COLORS[mode])
     path = DOCS / f"picture-{mode}.svg"
     figure.savefig(path, transparent=True, metadata={"Date": None})
     path.write_text("\n".join(line.rstrip() for line in path.read_text("utf-8").splitlines()) + "\n", encoding="utf-8")
 
 
-def data_scale(data: dict[str, Any]) -> float:
-    """Return the largest credit in the picture, which has the strongest color."""
-    return max(abs(value) for episode in data["shown"] for value in episode["credit"])
+def draw_answers(axes: Axes, data: dict[str, Any], color: dict[str, str], right: dict[bool, str]) -> None:
+    """Write each prompt, with the answer before on the left and the answer after on the right."""
+    axes.set_axis_off()
+    axes.set_xlim(0, 10)
+    axes.set_ylim(0, SHOWN)
+    axes.set_title("held-out questions, before and after", color=color["text"], fontsize=11)
+    for row, told in enumerate(data["answers"]):
+        top = SHOWN - row - 0.2
+        axes.text(0, top, told["prompt"], color=color["soft"], fontsize=9.5, va="center")
+        for when, x in (("before", 0.3), ("after", 6.0)):
+            place = {"color": right[told[when]["right"]], "fontsize": 10, "va": "center"}
+            axes.text(x, top - 0.38, shortened(told[when]["text"]), family="monospace", **place)
+
+
+def shortened(text: str) -> str:
+    """Return a completion in one line that fits."""
+    line = " ".join(text.split())
+    return line if len(line) <= LONGEST else line[: LONGEST - 2].rstrip() + " \N{HORIZONTAL ELLIPSIS}"
+
+
+def draw_curve(axes: Axes, data: dict[str, Any], color: dict[str, str]) -> None:
+    """Draw the success of the sampled answers and its running mean, and that of the greedy ones before and after."""
+    last = data["episodes"][-1]
+    axes.plot(data["episodes"], data["success"], color=color["line"], linewidth=0.8, alpha=0.35)
+    axes.plot(data["episodes"], smoothed(data["success"]), color=color["line"], linewidth=1.8)
+    for where, name, align in ((0, "before", "left"), (last, "after", "right")):
+        axes.plot([where], [data[name]], "o", color=color["text"], markersize=6, clip_on=False, zorder=3)
+        place = (8 if where == 0 else -4, 8), {"textcoords": "offset points", "ha": align, "fontsize": 10.5}
+        axes.annotate(f"{100 * data[name]:.0f} %", (where, data[name]), place[0], color=color["text"], **place[1])
+    axes.set_ylim(0, 1)
+    axes.set_xticks([0, last], ["0", f"{last:,} answers"])
+    axes.set_yticks([0, 0.5, 1], ["0", "50 %", "100 %"])
+    axes.get_xticklabels()[-1].set_ha("right")
+    axes.set_title(f"right answers, {data['minutes']:.0f} minutes", color=color["text"], fontsize=11)
+    axes.grid(color=color["grid"], linewidth=0.6)
+    axes.tick_params(colors=color["soft"], labelsize=10, length=0)
+    for spine in axes.spines.values():
+        spine.set_visible(False)
+    axes.set_facecolor("none")
+
+
+def smoothed(values: list[float]) -> list[float]:
+    """Return the mean of each value and its neighbours."""
+    return [fmean(values[max(at - AROUND, 0) : at + AROUND + 1]) for at in range(len(values))]
 
 
 def main(arguments: list[str]) -> None:
-    """Train, measure and draw; with --redraw draw what was measured last; with --run FOLDER measure that run."""
+    """Read the run that is named, if one is, and draw."""
     store = DOCS / "picture.json"
-    if arguments[:1] == ["--run"]:
-        data = measure(Path(arguments[1]))
-    elif arguments == ["--redraw"]:
-        data = json.loads(store.read_text(encoding="utf-8"))
-    else:
-        from _rlenv_scripts.main import main as rlenv
-
-        with tempfile.TemporaryDirectory() as folder:
-            rlenv([*OPTIONS, "--log-dir", f"{folder}/run"], standalone_mode=False)
-            data = measure(Path(folder, "run"))
-    store.write_text(json.dumps(data) + "\n", encoding="utf-8")
+    if arguments:
+        store.write_text(json.dumps(read(Path(arguments[0]))) + "\n", encoding="utf-8")
     rcParams["svg.hashsalt"] = "rlenv"  # the same data give the same file
     for mode in COLORS:
-        draw(data, mode)
+        draw(json.loads(store.read_text(encoding="utf-8")), mode)
 
 
 if __name__ == "__main__":

@@ -146,8 +146,8 @@ def check_rlenv(words: list[str]) -> None:
 def run_page(text: str, name: str, slow: bool) -> int:
     """Run the blocks of a page in the current folder; return how many."""
     scope, printed, count, as_printed = {"__name__": "page"}, None, 0, True
-    if any(str(MODEL) in block.text and block.runs(slow) for block in blocks(text)):
-        write_chat_model(MODEL)
+    if any(block.runs(slow) and str(MODEL) in block.source(slow) for block in blocks(text)):
+        write_chat_model(MODEL, context=256)
     for block in blocks(text):
         if "output" in block.directives:
             if printed is not None:
