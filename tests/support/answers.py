@@ -1,7 +1,9 @@
 """Answers in the form that chat models use, right and wrong: how many of them does a verifier refuse or pay?
 
-A line of tests/verifiers/answers/NAME.jsonl is an answer to a problem; those in smollm2.jsonl were written by a model:
+A line of tests/verifiers/answers/NAME.jsonl is an answer to a problem:
 {"prompt", "answer", "metadata" (optional), "completion", "right", "kwargs" (optional: of the verifier)}.
+Those in smollm2.jsonl and sampled.jsonl were written by a model. sampled.jsonl has mistakes of several verifiers, each
+with "verifier", and "open" if it has not been mended.
 """
 
 import json

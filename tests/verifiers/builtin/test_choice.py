@@ -143,6 +143,33 @@ def test_labels_have_to_be_different_letters_or_digits(labels):
         Choice(labels)
 
 
+@pytest.mark.parametrize(
+    ("question", "choices", "answer", "right", "wrong"),
+    [
+        ("Which is faster?", ["car", "bicycle"], "A", "The answer is A.", "The answer is a classic example."),
+        ("Is a whale a mammal or a fish?", ["mammal", "fish"], "A", "It is actually a mammal.", "It is a mystery."),
+        ("Which country is in Africa?", ["Egypt", "Brazil"], "A", "A) Egypt (Cairo)", "A) England (London)"),
+        (
+            "Which country is in Africa?",
+            ["Egypt", "Brazil"],
+            "A",
+            "A) is correct.",
+            "Zimbabwe is the correct answer. A",
+        ),
+        (
+            "Is fire hot or cold?",
+            ["hot", "cold"],
+            "A",
+            "Anybody who has touched it knows that fire feels very hot indeed.",
+            "Spraying in the sunshine is unlike the hot desert that burned.",
+        ),
+    ],
+)
+def test_words_of_a_small_model_are_told_from_the_choice(question, choices, answer, right, wrong):
+    problem = Problem(question, answer, {"choices": choices})
+    assert [Choice().verify(problem, text).reward for text in (right, wrong)] == [1.0, 0.0]
+
+
 def test_answers_of_chat_models_are_judged_as_a_careful_examiner_would():
     assert_rates("choice", refused=0.0, paid=0.0, least=200)
 

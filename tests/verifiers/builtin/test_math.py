@@ -200,6 +200,22 @@ def test_products_unicode_units_and_solutions_are_read(math):
     assert [case for case in wrong if reward(math, *case) != 0.0] == []
 
 
+@pytest.mark.parametrize(
+    ("question", "answer", "right", "wrong"),
+    [
+        ("Simplify x * x.", "x^2", "x * x = x^2", "Simplify: x * x."),
+        ("Simplify 6/8.", "3/4", "6/8 = 3/4", "The answer is 6/8."),
+        ("Simplify a + a + b.", "2a + b", "a + a + b = b + 2a", 'The answer is "a + a + b."'),
+        ("Write 0.5 as a fraction.", "1/2", "0.5 = 1/2", "0.5 is a mixed number."),
+        ("Which is larger, 1/2 or 1/3?", "1/2", "1/2", "1/3"),
+        ("Write 0.00005 in scientific notation.", "5 \\times 10^{-5}", "0.00005 is 5 × 10⁻⁵.", "50"),
+    ],
+)
+def test_a_formula_that_only_repeats_the_question_is_no_answer(question, answer, right, wrong, math):
+    problem = Problem(question, answer)
+    assert [math.verify(problem, text).reward for text in (right, wrong)] == [1.0, 0.0]
+
+
 def test_answers_of_chat_models_are_judged_as_a_careful_examiner_would():
     assert misjudged("math", answers("math")[::50]) == ([], [])
 

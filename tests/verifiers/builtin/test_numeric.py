@@ -285,6 +285,26 @@ def test_conversions_asides_and_alternatives_are_told_from_the_answer(question, 
     assert Numeric().verify(Problem(question, answer), completion).reward == reward
 
 
+@pytest.mark.parametrize(
+    ("question", "answer", "completion", "reward"),
+    [
+        ("What is 1% of 500?", "5", "1% of 500 is 0.1 * 500 = 5.00.", 0.0),
+        ("What is 1% of 500?", "5", "1% of 500 is 0.01 * 500 = 5.00.", 1.0),
+        ("What is 14 plus 9?", "23", "14 plus 9 = 13\n\n14 + 9 = 23", 0.0),
+        ("What is 14 plus 9?", "23", "14 plus 9 = 23\n\n14 + 9 = 23", 1.0),
+        ("What is 6 times 4?", "24", "6 times 4 is 25.\n6 × 4 is 24.", 0.0),
+        ("What is 81 divided by 9?", "9", "It is 9.5. This is a fraction with a denominator of 9.", 0.0),
+        ("What is 81 divided by 9?", "9", "81 is 9 decimal places to the", 0.0),
+        ("What percent of 50 is 25?", "50%", "To find the percentage of 50, divide by the total.", 0.0),
+        ("How many degrees are in a right angle?", "90 degrees", "It is determined by the sine of 90 degrees.", 0.0),
+        ("How many chambers does the heart have?", "4", "It has four chambers. These three chambers are lower.", 1.0),
+        ("What is 75% of 4?", "3", "3. A ratio of paint.\n1. A joke.\n1. So, a 3-", 0.0),
+    ],
+)
+def test_working_of_a_small_model_is_told_from_its_answer(question, answer, completion, reward):
+    assert Numeric().verify(Problem(question, answer), completion).reward == reward
+
+
 def test_a_sample_of_the_answers_that_chat_models_write_is_judged_as_an_examiner_would():
     cases = answers("numeric")[::8]
     right = sum(case["right"] for case in cases)

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from enum import IntEnum
 from typing import NamedTuple
 
+from ...reading.numbers.question import words_of
 from ...reading.statements.stated import claims
 from ...reading.statements.statements import LONGEST_TEXT, statements
 from ...reading.statements.wording import denied
@@ -14,6 +15,7 @@ from ...reading.text import conclusion
 from .names import Names, normal
 
 _MOST_LINES = 2_000
+_LONG = 7  # spaces of a sentence that mentions a choice and has to be about the question
 _FEWEST_WORDS = 3  # of a sentence that mentions a choice
 _LONGEST_OTHER = 3  # words: "the answer is in Peru" gives another answer, "the answer is found by adding" none
 
@@ -50,7 +52,13 @@ _VERDICT = re.compile(
     r",? (?:is|are|would be|must be|has to be|should be)(?: [a-z]+ly)? (?:the )?(?:only |single )?"
     r"(?:correct|right|best|true|answer)\b(?! about)"
 )
-_IS = re.compile(r"\b(?:is|are|was|were|by|be|means|called|named|namely|equals)\b|[:=≈]")
+_ANOTHER = re.compile(  # Zimbabwe [is the answer], which is no choice
+    r"(?!(?:it|this|that|which|these|those|he|she|they|you|i|none|neither|both|one|what|there|here)\b)[a-z][\w'-]{2,}"
+)
+_IS = re.compile(
+    r"\b(?:(?:is|are|was|were|be) (?:actually|indeed|in fact|really|clearly|definitely|certainly|simply|just)"
+    r"|is|are|was|were|by|be|means|called|named|namely|equals)\b|[:=≈]"
+)
 _CLAUSE = re.compile(r"[.,;:!?] |\b(?:so|thus|hence|therefore|but|however|and|that|then|yet)\b")
 _NOT_SAID = re.compile(
     r"\b(?:if|whether|unless|suppose|assuming|might|may|could|eliminate[sd]?|rule[sd]? out|exclude[sd]?)\b"
@@ -96,8 +104,14 @@ class _Said(NamedTuple):
     kind: _Kind
 
 
-def given(text: str, names: Names) -> str | None:
-    """Return the label of the choice that a completion gives; None where it gives none or several."""
+def given(text: str, names: Names, about: frozenset[str] = frozenset()) -> str | None:
+    """Return the label of the choice that a completion gives; None where it gives none or several.
+
+    Args:
+        text: the completion.
+        names: of the choices.
+        about: the words of the question; a choice that is only mentioned has to be beside one of them.
+    """
     text = conclusion(text)
     if text.count("\n") > _MOST_LINES or not names.stand_in(normal(text[-LONGEST_TEXT:])):
         return None
@@ -113,13 +127,21 @@ def given(text: str, names: Names) -> str | None:
     strong = [each for each in said if each.kind >= _Kind.LISTED]
     if strong and all(each.kind == _Kind.ALONE for each in strong) and _lines_with(text, names) > 1:
         return None  # "B" again and again
-    for found in (
-        strong,
-        *([each for each in said if each.kind == kind] for kind in (_Kind.LEADING, _Kind.TEXT, _Kind.MENTION)),
-    ):
-        if found:
-            return found[0].label if len({each.label for each in found}) == 1 else None
-    return None
+    weak = ([each for each in said if each.kind == kind] for kind in (_Kind.LEADING, _Kind.TEXT, _Kind.MENTION))
+    found = next(filter(None, (strong, *weak)), [])
+    if len({each.label for each in found}) != 1:
+        return None
+    if found[0].kind == _Kind.MENTION and not any(_is_about(part, names, about) for part in parts):
+        return None
+    return found[0].label
+
+
+def _is_about(statement: str, names: Names, about: frozenset[str]) -> bool:
+    """Tell whether a statement that mentions a choice is short, or has a word of the question, and denies nothing."""
+    if denied(statement) or not names.mentioned(statement):
+        return False
+    words = (words_of(statement) & about) - words_of(" ".join(names.texts))
+    return statement.count(" ") < _LONG or any(len(word) > 2 for word in words)
 
 
 def _lines_with(text: str, names: Names) -> int:
@@ -217,6 +239,8 @@ def _judged(statement: str, names: Names) -> Iterator[_Said]:
         named = names.at(clause, noun.end() if noun else 0)
         if named and not clause[named.end :].strip(_END) and "?" not in statement[verdict.end() :]:
             yield _Said(named.label, _Kind.ANSWER)
+        elif not named and _ANOTHER.fullmatch(clause) and not names.stand_in(clause):
+            yield _Said(None, _Kind.ANSWER)
 
 
 def _gives_another(rest: str) -> bool:
@@ -228,6 +252,9 @@ def _gives_another(rest: str) -> bool:
 def _mentioned(statement: str, names: Names) -> Iterator[_Said]:
     """Yield a choice at the beginning of a statement, or as what something is."""
     named = names.at(statement, 0)
+    if named is not None and named.label is None and named.by == "both":
+        yield _Said(None, _Kind.LEADING)
+        return
     if named is not None and named.label is not None:
         rest = statement[named.end :]
         answers = named.by != "text" or names.is_word(statement[: named.end])

@@ -27,7 +27,15 @@ _OPENING = re.compile(r"[\"'(\[{*_ ]*")
 _CLOSING = re.compile(r"[\"')\]}*_]*")
 _BETWEEN = re.compile(r"[\"')\]}*_]*(?: ?[.:,=] ?| - ?|-)?[\"'(\[{*_ ]*")  # B) 4, (B): 4, B - 4, B = 4
 _LABEL_AFTER = re.compile(r"[\"'*_]* ?[(\[,] ?(?:which is |that is |i\.e\.,? )?(?:option |choice |answer )?[(\[]?")
-_REASON = re.compile(r" (?:because|since|as|which|for|due|where|-)\b|[^\w]")
+_REASON = re.compile(r" (?:because|since|as|which|for|due|where)\b| -|[^\w ]|$")
+_SAYS = (
+    "is|it|this|that|correct|right|true|answer|final|sure|i|yes|no|not|never|because|since|can|cannot|need|needs|does|do|"
+    "must|would"
+)
+_OTHER_TEXT = re.compile(  # "A) England", where A is Egypt
+    rf"[\"'*_]*[)\]][\"'*_]* ?(?!(?:[\w'-]+ ){{0,2}}(?:{_SAYS})\b)[a-z][\w'-]*(?: [\w'-]+){{0,2}} ?(?=[.,;(]|$)"
+)
+_VERB = re.compile(r" (?:is|was|would)\b")
 _OTHERS = re.compile(
     r"[\"')\]}*_., ]*(?:or|and|nor|/|,|;|&|\+|versus|vs\.?)+ *(?:maybe |perhaps |possibly |also |even )*"
     r"(?:(?:the )?(?:option|choice|answer|letter)s? )?"
@@ -125,9 +133,11 @@ class Names:
             return Named(label, _skip(_CLOSING, text, place + len(known)), "both")
         if known is not None and not (". " in text[end:place] and re.match(r" [a-z]", text[place + len(known) :])):
             return Named(None, place + len(known), "both")
-        end = _skip(_CLOSING, text, end)
+        if label in self.texts.values() and (other := _OTHER_TEXT.match(text, end)):
+            return Named(None, other.end(), "both")
+        bare, end = end, _skip(_CLOSING, text, end)
         rest = text[end:]
-        if rest and not _REASON.match(rest) and not _OTHERS.match(rest) and not re.match(r" (?:is|was|would)\b", rest):
+        if bare == end and not any(each.match(rest) for each in (_REASON, _OTHERS, _VERB)):
             return None  # "a dog" is not the choice A
         return Named(label, end, "label")
 

@@ -9,6 +9,7 @@ from typing_extensions import override
 
 from ...base import Problem
 from ...plugins.registry import register_verifier
+from ...reading.numbers.question import words_of
 from ...reading.reference import ReferenceVerifier
 from .claims import given
 from .corpus import EXAMPLES, RIGHT, RIGHT_WITH_TEXT, WRONG, WRONG_WITH_TEXT
@@ -65,11 +66,11 @@ class Choice(ReferenceVerifier):
         """Tell whether the right choice is named, and no other."""
         names = self._names(problem)
         right = names.called(problem.answer)
-        return right is not None and given(text, names) == right
+        return right is not None and given(text, names, words_of(problem.text)) == right
 
     @override
     def answer_in(self, problem: Problem, text: str) -> str | None:
-        return given(text, self._names(problem))
+        return given(text, self._names(problem), words_of(problem.text))
 
     def spellings(self, problem: Problem) -> list[str]:
         """Return the label in the usual forms, the text, and an answer under some working."""

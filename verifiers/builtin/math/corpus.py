@@ -5,7 +5,7 @@ from __future__ import annotations
 EXAMPLES = [
     ("What is 18 + 28?", "46", "46.0", "x=46"),
     ("What is 3 divided by 4?", "\\frac{3}{4}", "0.75", "3/4"),
-    ("Factor x^2 - 1.", "(x-1)(x+1)", "x^2-1", "(x+1)(x-1)"),
+    ("Factor x^2 - 1.", "(x-1)(x+1)", "(1+x)(x-1)", "(x+1)(x-1)"),
     ("What is the length of the diagonal of a square of side 3?", "3\\sqrt{2}", "\\sqrt{18}"),
     ("Solve x^2 = 4.", "\\{-2,2\\}", "\\{2,-2\\}"),
     ("At which point do y=x+1 and y=3-x meet?", "(1,2)"),
@@ -28,7 +28,7 @@ EXAMPLES = [
     ("What is 3.5 halved?", "1.75", "7/4", "1\\frac{3}{4}", "1 3/4", "\\frac{7}{4}", "1.750"),
     ("Which share is 3 of 8?", "37.5\\%", "0.375", "\\frac{3}{8}", "37.5%"),
     ("How long is the way from 0 to (3,4)?", "5", "\\frac{10}{2}", "5.00", "x=5", "d = 5"),
-    ("Expand (x+2)^2.", "x^2+4x+4", "4+4x+x^2", "(x+2)^2", "(x+2)^2=x^2+4x+4", "f(x)=x^2+4x+4"),
+    ("Expand (x+2)^2.", "x^2+4x+4", "4+4x+x^2", "x^2+4+4x", "(x+2)^2=x^2+4x+4", "f(x)=x^2+4x+4"),
     ("What is the integral of 2x?", "x^2+C", "C+x^2"),
     (
         "How is the golden ratio written?",

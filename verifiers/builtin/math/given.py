@@ -181,6 +181,12 @@ def _in_prompt(prompt: str, letters: frozenset[str]) -> frozenset[str]:
     return frozenset(bare(latex(each.text)) for each in formulas(prompt[-_LONGEST_LINE:], letters))
 
 
+def repeats(answer: Answer, reference: Reference, prompt: str) -> bool:
+    """Tell whether an answer only repeats a formula of the question: 6/8, where that is to be simplified to 3/4."""
+    known = _in_prompt(prompt, reference.letters)
+    return len(answer.parts) == 1 and bare(answer.parts[0]) in known and bare(latex(reference.formula)) not in known
+
+
 def _same(one: Answer, other: Answer) -> bool:
     return one == other or voted_formula(one) == voted_formula(other) or equal(one, other, lenient=True)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from functools import lru_cache
@@ -13,13 +14,13 @@ from ...plugins.extras import require
 from ...plugins.registry import register_verifier
 from ...reading.extraction import STRICT, extract_rule
 from ...reading.numbers.asked import meanings, voted
-from ...reading.numbers.quantities import Quantity
+from ...reading.numbers.quantities import Quantity, numbers_in
 from ...reading.quiet import quiet
 from ...reading.reference import ReferenceVerifier
 from .answers import Answer, name_of, sides
 from .corpus import EXAMPLES, RIGHT, RIGHT_NUMBERS, WRONG, WRONG_NUMBERS
 from .equal import PLACES, equal, is_too_short
-from .given import Reference, given, number_or_formula, reference_of, voted_formula
+from .given import Reference, given, number_or_formula, reference_of, repeats, voted_formula
 
 
 @register_verifier("math")
@@ -41,8 +42,9 @@ class Math(ReferenceVerifier):
     A reference may be a number, a formula, a list, "x = 3, y = 4", an equation, an inequality, or words in `\text{}`.
     One that cannot be read is the verdict "error". Prompts and alphabet: those of the listed problems. The parser can
     take very long (10^10^10^10) or crash, so verdicts are reached in worker processes; nothing in a completion is
-    evaluated as Python. What it does not catch: an expression that restates the question where the reference is an
-    expression, too; capital letters for small ones; denials in other languages.
+    evaluated as Python. A formula that only repeats one of the question scores 0 (6/8 for "Simplify 6/8."). What it
+    does not catch: one that restates it in another form where the reference is an expression, too; capital letters for
+    small ones; denials in other languages.
 
     Args:
         inside: judge only the section in this tag, such as "answer", or with "/think" what follows `</think>`.
@@ -80,7 +82,8 @@ class Math(ReferenceVerifier):
             return False
         found = self._given(problem, text, reference)
         if isinstance(found, Answer):
-            return equal(found, reference.answer, lenient=self.rule != STRICT)
+            right = equal(found, reference.answer, lenient=self.rule != STRICT)
+            return right and not repeats(found, reference, problem.text)
         return found is not None and self._number_is_right(problem, text, found, reference)
 
     def _number_is_right(self, problem: Problem, text: str, found: Quantity, reference: Reference) -> bool:
@@ -88,13 +91,17 @@ class Math(ReferenceVerifier):
         wanted, places = reference.quantity, 0 if is_too_short(found) else found.places
         if wanted is None:
             return False
+        if found.places and re.search(r"/|frac", reference.formula) and found.value in numbers_in(problem.text):
+            return False  # "Write 0.5 as a fraction."
         values = meanings(found, wanted, problem.text)
         right = any(_is(value, places, wanted.value) for value in values)
         if not right and not any(_is_rounded(value, found.places, wanted.value) for value in values):
             return False
         formula = given(text, self.rule, reference.letters, False, problem.text)
         if right:
-            return formula is None or not _is_false(formula, reference.answer)
+            return formula is None or not (
+                _is_false(formula, reference.answer) or repeats(formula, reference, problem.text)
+            )
         return formula is not None and equal(formula, reference.answer, lenient=self.rule != STRICT)
 
     @override

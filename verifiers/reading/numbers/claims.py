@@ -273,10 +273,12 @@ def _odd_one(text: str, claim: Claim, question: Question) -> Quantity | None:
     if not found or (claim.rank == Rank.CONCLUSION and VERB.search(text) and not _IS.match(text[found[0].end :])):
         return None
     asked = [each for each in found if question.asks_for(each, text)]
-    odd = [each for each in found if each.value not in question.known] or asked or found[:1]
+    odd = [each for each in found if each.value not in question.known] or asked
+    only = len(found) == 1 or not odd
+    odd = odd or found[:1]
     lead, tail = text[: odd[-1].start], text[odd[-1].end :]
     if question.is_undone(odd[-1], text):
         return None
-    if len({each.value for each in odd}) > 1 or is_spoiled(lead, tail) or (len(found) == 1 and is_operand(lead)):
+    if len({each.value for each in odd}) > 1 or is_spoiled(lead, tail) or (only and is_operand(lead)):
         return None
     return odd[-1]

@@ -12,6 +12,7 @@ from .units import SIGN, UNIT, converted
 
 EQUAL = re.compile(r"(?<![<>!≠:=])==?(?![=>])|\\(?:approx|equiv|cong|simeq)(?![a-z])|≅")
 _CONVERSION = Fraction(2, 100)  # 5 miles = 8 km
+_CLAUSE = re.compile(r"[,;:](?= )|\b(?:and|is|are|equals|becomes?|gives?|makes?)\b")  # 10% of 50 is 0.1 * 50
 _CALCULATES = re.compile(r"[-+*/×÷·^]")
 _WORDS = re.compile(rf"(?<=[0-9]) ?{UNIT}|{SIGN}|\\[a-z]+|[A-Za-z]+(?: of)?|[{{}}\\]")
 _ARITHMETIC = re.compile(r"-?[0-9(][-0-9+*/(). ]*")
@@ -31,7 +32,7 @@ _REWRITES = [
 def is_chain(sides: list[str], result: Quantity) -> bool:
     """Tell whether no side of an equation before its result is another number: "64 × 25 m = 1600 m = 1.6 km"."""
     for side in reversed(sides):
-        *others, last = re.split(r"[,;:](?= )|\band\b", side)
+        *others, last = _CLAUSE.split(side)
         agrees = is_result(last, result)
         if agrees is False:
             return False

@@ -50,10 +50,14 @@ BOUNDARY = re.compile(
 )
 _FUNCTION = re.compile(
     r"\b(?:root|squares?|cubes?|half|third|quarter|factors?|multiples?|reciprocal|opposite|value|double|triple|factorial|"
-    r"logs?|logarithm|digits?|power|inverse|negative|percent|fraction|parts?|out|sum|product|difference|quotient|row|pairs?)"
+    r"logs?|logarithm|digits?|power|inverse|negative|percent(?:age)?|fraction|parts?|out|sum|product|difference|quotient|row|pairs?|"
+    r"numerator|denominator)"
     r"(?: \w+){0,2} of\W*$|%\s*of\W*$",
     re.IGNORECASE,
 )
+_OF_ANOTHER = re.compile(r"\b(?:sine|cosine|tangent) of\W*$|\b(?:these|those)\W*$", re.IGNORECASE)
+_PLACES = re.compile(r"\W*(?:decimal|significant) (?:places?|digits?|figures?)\b", re.IGNORECASE)
+_TORN = re.compile(r"[-–—][\s\"']*")  # "a 3-", where the completion was cut off
 _BY = re.compile(
     r"\b(?:by|adding|add|subtracting|subtract|multiplying|multiply|dividing|divide|added to|multiplied|divided|"
     r"between|step|steps|into|number of digits|than|from|with|after|until|every|each|per)\W*$",
@@ -78,6 +82,8 @@ ADVERBIAL = re.compile(
 def is_spoiled(lead: str, tail: str) -> bool:
     """Tell whether the words around a quantity deny it, bound it or make another one of it."""
     if changed(lead, tail) or DENIED_AFTER.match(tail) or re.search(r"\w\($", lead):
+        return True
+    if _OF_ANOTHER.search(lead) or _PLACES.match(tail) or _TORN.fullmatch(tail):
         return True
     return _DENIAL.search(_CLAUSE.split(lead)[-1]) is not None
 

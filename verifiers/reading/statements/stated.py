@@ -49,6 +49,15 @@ from .statements import statements
 Result = TypeVar("Result")
 _MOST_VERBS = 8  # of a statement, the last ones
 _LABELLED = re.compile(r"[a-z][\w']* ?[:=–-] *[0-9]+")  # "or: 0" in a list of words
+_SIGNS = [  # 14 plus 9 is 14 + 9
+    (re.compile(words), sign)
+    for words, sign in (
+        (r"\bplus\b", "+"),
+        (r"\bminus\b|(?<=[0-9] )−", "-"),
+        (r"\b(?:times|multiplied by)\b|×|(?<=[0-9]) x (?=[0-9])", " * "),
+        (r"\bdivided by\b|÷", "/"),
+    )
+]
 _LASTING = frozenset({"is", "are", "equals", "=", ":", "'s"})
 
 
@@ -187,7 +196,10 @@ def _subject(claim: Claim) -> str:
     if claim.verb.lower() not in _LASTING:
         return ""
     lead = LEAD.match(claim.before)
-    return re.sub(r"[^\w+*/^-]+", " ", claim.before[lead.end() if lead else 0 :]).strip().casefold()
+    subject = claim.before[lead.end() if lead else 0 :].casefold()
+    for words, sign in _SIGNS:
+        subject = words.sub(sign, subject)
+    return re.sub(r"[^\w+*/^-]+", " ", subject).strip()
 
 
 def claims(statement: str) -> Iterator[list[Claim]]:

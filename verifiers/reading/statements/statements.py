@@ -101,12 +101,13 @@ def _lines(text: str) -> list[tuple[str, bool]]:
     """Return the lines without marks of markdown, each with whether it is an item of a list."""
     lines = [_unquoted(line) for line in text.split("\n")[-_MOST_LINES:]]
     items = [_ITEM.match(line) for line in lines]
-    numbers = {int(item[3]) for item in items if item and item[3]}
+    numbered = [int(item[3]) for item in items if item and item[3]]
     dashes = sum(bool(item and item[2]) for item in items)
     found = []
     for line, item in zip(lines, items, strict=True):
         number = int(item[3]) if item and item[3] else None
-        listed = item and (item[1] or (item[2] and dashes > 1) or (number and {number - 1, number + 1} & numbers))
+        in_list = number is not None and (len(numbered) > 2 or not {number - 1, number + 1}.isdisjoint(numbered))
+        listed = item and (item[1] or (item[2] and dashes > 1) or in_list)
         rest = line[item.end() :] if item and listed else line
         step = _STEP.match(rest)
         found.append((_plain(rest[step.end() :] if step else rest), bool(listed)))
