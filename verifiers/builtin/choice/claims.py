@@ -66,16 +66,17 @@ _NOT_SAID = re.compile(
 )
 _LISTED_BEFORE = re.compile(r"\b(?:or|either)\W*$")
 _REASON = re.compile(r"[, ]*(?:\b(?:because|since|as|for|due to|given|i hope|let me know)\b|[(-])")
+_ASIDE = r"(?: ?\([^()]*\))?"  # Lima (the capital) is wrong
 _OF_A_CHOICE = re.compile(
-    r",? (?:(?:is|are|was|would be)(?: not|n't)|(?:isn|aren|wasn)'t|can|cannot|might|may|could)\b"
-    r"|,? (?:is|are|was|seems?|looks?) "
+    rf"{_ASIDE},? (?:(?:is|are|was|would be)(?: not|n't)|(?:isn|aren|wasn)'t|can|cannot|might|may|could)\b"
+    rf"|{_ASIDE},? (?:is|are|was|seems?|looks?) "
 )
 _SET_OFF = re.compile(r"[).:\]-] ?$")
 _ELIMINATES = re.compile(  # A, B and D are not guaranteed
     r"(?P<labels>\(?[a-z]\)?(?:(?:,|,? and|,? or) \(?[a-z]\b\)?)+) "
     r"(?:(?:are|do|can|could|need)(?: not|n't)|can't|cannot|are (?:wrong|incorrect|false|out))\b"
 )
-_REFUSED = re.compile(r",? (?:is|are|was)(?: not|n't| wrong| incorrect| false| out)\b|[^.]*\?")
+_REFUSED = re.compile(rf"{_ASIDE},? (?:is|are|was)(?: not|n't| wrong| incorrect| false| out)\b|[^.]*\?")
 _ANSWER = re.compile(r"\b(?:answer|ans|final|solution|correct|right|best)\b")
 _MAY_SAY = re.compile(rf"{_ANSWER.pattern}|\\boxed|^\W*(?:not?|nope|wrong|false|incorrect|just kidding|or not)\b")
 _TAKEN_BACK = re.compile(r"\W*(?:not|no|nope|wrong|false|incorrect|just kidding|or not)\W*")
