@@ -14,6 +14,7 @@ from ..core.devices import HALVES, to_host
 from ..core.errors import DivergedError
 from ..distributed.shards import clip_gradients, deal_out
 from ..policies import Policy
+from .adam import Adam
 from .master_weights import MasterWeights
 
 MAX_SKIPPED = 5
@@ -41,7 +42,7 @@ class PolicyOptimizer:
         eps: added to the root of the second moment.
 
     Attributes:
-        adam: the optimizer of torch.
+        adam: the optimizer of torch; see `adam.py`.
         weights: what it trains; see `master_weights.py`.
         rate: the present learning rate.
         remaining: the progress that remains, 1 at the start and 0 at the end.
@@ -67,7 +68,7 @@ class PolicyOptimizer:
         self.remaining = 1.0
         self.rate = self._rate_at(1.0, 0)
         self.weights = MasterWeights(p for p in policy.parameters() if p.requires_grad)
-        self.adam = torch.optim.Adam(self.weights.masters, lr=self.rate, **self.hyperparameters)
+        self.adam = Adam(self.weights.masters, lr=self.rate, **self.hyperparameters)
         critic = [p for p in policy.critic_parameters() if p.requires_grad]
         self.sides = (self.weights.of(policy.actor_parameters()), self.weights.of(critic))
         self.skipped = self.total_skipped = 0
@@ -165,8 +166,6 @@ class PolicyOptimizer:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore what `state_dict` returned."""
-        for group in state["adam"]["param_groups"]:
-            group["fused"] = None  # True in older checkpoints, which hides changes from autograd
         self.adam.load_state_dict(deal_out(state["adam"], self.weights.masters))
         for group in self.adam.param_groups:
             for name, value in zip(

@@ -16,6 +16,7 @@ from ..policies.language.decoding.merged_adapter import Merged
 from ..policies.language.models.adapters import adapted_layers
 from ..policies.language.models.presets import rates_of
 from ..policies.language.models.reward_head import make_reward_model, save_reward_model
+from .adam import Adam
 
 __all__ = [
     "Preferences", "default_rate", "make_reward_model", "merged", "preference_figures", "rewards_of",
@@ -106,7 +107,7 @@ def train_reward_model(
         pairs: to learn from.
         steps: optimizer steps.
         batch_size: pairs per step; a pass over all pairs ends before the next one begins, each in a new order.
-        learning_rate: of AdamW without weight decay; it rises over the first tenth and falls linearly to 0.
+        learning_rate: of Adam; it rises over the first tenth and falls linearly to 0.
         generator: of the order.
         center_coef: c, at least 0.
         max_grad_norm: gradients are clipped to this norm.
@@ -122,7 +123,7 @@ def train_reward_model(
     check_number("learning_rate", learning_rate, low=0.0, above=True)
     check_number("center_coef", center_coef, low=0.0)
     trained = [weight for weight in model.parameters() if weight.requires_grad]
-    optimizer = torch.optim.AdamW(trained, lr=learning_rate, weight_decay=0.0)
+    optimizer = Adam(trained, lr=learning_rate)
     schedule = _schedule(optimizer, check_count("steps", steps, low=0))
     losses: list[float] = []
     for step, rows in enumerate(islice(_batches(len(pairs), batch_size, generator), steps)):

@@ -13,6 +13,7 @@ from ..distributed import parallel
 from ..distributed.shards import clip_gradients, deal_out
 from ..estimators.aggregation import token_mean
 from ..policies import Policy
+from .adam import Adam
 from .master_weights import MasterWeights
 from .optimizer import warn_of_float16
 
@@ -37,7 +38,7 @@ def warm_start(
         demonstrations: returns a rollout with this many demonstrated episodes.
         steps: optimizer steps; 0 does nothing.
         batch_size: episodes per step.
-        learning_rate: of AdamW without weight decay; it falls linearly to a tenth.
+        learning_rate: of Adam; it falls linearly to a tenth.
         max_grad_norm: gradients are clipped to this norm.
         on_step: called after every step with its number and loss; returning False ends the training.
         micro_batch_size: episodes per pass; None for all. Does not change the gradient.
@@ -94,7 +95,7 @@ class WarmStart:
         self.micro_batch_tokens = check_optional_count("micro_batch_tokens", micro_batch_tokens)
         warn_of_float16(policy, stacklevel=4)
         self.weights = MasterWeights(policy.actor_parameters())
-        self.optimizer = torch.optim.AdamW(self.weights.masters, lr=learning_rate, weight_decay=0.0)
+        self.optimizer = Adam(self.weights.masters, lr=learning_rate)
         self.decay = torch.optim.lr_scheduler.LinearLR(self.optimizer, 1.0, 0.1, total_iters=max(steps, 1))
         self.losses: list[float] = []
 

@@ -62,7 +62,7 @@ ROOM = 64  # tokens that a completion may be longer than the longest one of the 
     type=float,
     default=None,
     show_default="2e-3 for tiny, less for larger models, 10 times as much for adapters",
-    help="Of AdamW; it rises over the first tenth and falls to 0.",
+    help="Of Adam; it rises over the first tenth and falls to 0.",
 )
 @click.option("--center-coef", type=float, default=0.01, help="Weight of (r_chosen + r_rejected)² in the loss.")
 @adapter

@@ -87,7 +87,7 @@ class Stacked:
 
 
 class StackedAndPacked:
-    """The same on a CPU, as a small product and one with packed weights (see `packed.py`):
+    """The same on a CPU, as two products with packed weights (see `packed.py`), a small one and a large one:
 
     u = [A₁; A₂] x        [y₁; y₂] = [W, diag(s B₁, s B₂)] [x; u]
     """
@@ -99,7 +99,7 @@ class StackedAndPacked:
     def __call__(self, x: torch.Tensor) -> Sequence[torch.Tensor]:
         """Return each layer's output [R, out], given x [R, in]."""
         weight, a, bias = self.made
-        return product(torch.cat([x, F.linear(x, a)], 1), weight, bias).split(self.sizes, -1)
+        return product(torch.cat([x, product(x, a, None)], 1), weight, bias).split(self.sizes, -1)
 
     @torch.inference_mode()
     def refresh(self) -> None:
@@ -107,8 +107,8 @@ class StackedAndPacked:
         self.made = ()  # freed first
         down, up, bias = _stacked(self.parts)
         width = sum(self.sizes)
-        weight = pack(torch.cat([down[:width], up.T], 1), USUAL_ROWS)
-        self.made = weight, down[width:].clone(), None if bias is None else bias[:width].clone()
+        weight, a = torch.cat([down[:width], up.T], 1), down[width:].clone()
+        self.made = pack(weight, USUAL_ROWS), pack(a, USUAL_ROWS), None if bias is None else bias[:width].clone()
 
 
 def _stacked(parts: Sequence[Any]) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:

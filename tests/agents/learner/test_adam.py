@@ -1,0 +1,91 @@
+"""Adam in one pass over the weights of a large model: the same steps, seen by whatever depends on the weights."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+from agents.learner import adam
+from agents.learner.adam import Adam
+
+SETTINGS = {"lr": 0.01, "betas": (0.8, 0.9), "eps": 1e-5}
+
+
+@pytest.fixture
+def large(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a tiny model count as a large one."""
+    monkeypatch.setattr(adam, "LARGE", 1)
+
+
+def weights_of(seed: int = 0) -> list[nn.Parameter]:
+    generator = torch.Generator().manual_seed(seed)
+    return [nn.Parameter(torch.randn(shape, generator=generator)) for shape in ((7, 5), (5,), (3, 2, 4))]
+
+
+def step(optimizer: torch.optim.Optimizer, seed: int) -> None:
+    for weight, gradient in zip(optimizer.param_groups[0]["params"], weights_of(seed), strict=True):
+        weight.grad = gradient.detach()
+    optimizer.step()
+
+
+@pytest.mark.usefixtures("large")
+def test_one_pass_takes_the_steps_of_torchs_plain_adam() -> None:
+    mine, plain = weights_of(), weights_of()
+    fast, slow = Adam(mine, **SETTINGS), torch.optim.Adam(plain, **SETTINGS)
+    for seed in range(5):
+        step(fast, seed)
+        step(slow, seed)
+    assert fast.param_groups[0]["fused"] is True
+    for ours, theirs in zip(mine, plain, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-6)
+
+
+def test_small_models_and_other_devices_keep_the_plain_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert not Adam(weights_of(), **SETTINGS).param_groups[0]["fused"]
+    monkeypatch.setattr(adam, "LARGE", 1)
+    elsewhere = [nn.Parameter(torch.empty(3, device="meta"))]
+    assert not Adam(elsewhere, **SETTINGS).param_groups[0]["fused"]
+
+
+@pytest.mark.usefixtures("large")
+def test_a_step_counts_as_a_change_of_the_weights_it_changes() -> None:
+    weights = weights_of()
+    optimizer = Adam(weights, **SETTINGS)
+    before = [weight._version for weight in weights]
+    for weight in weights[:2]:
+        weight.grad = torch.ones_like(weight)
+    optimizer.step()
+    changed = [weight._version > version for weight, version in zip(weights, before, strict=True)]
+    assert changed == [True, True, False]
+
+
+@pytest.mark.usefixtures("large")
+def test_a_backward_pass_over_weights_that_changed_since_is_an_error() -> None:
+    weights = weights_of()
+    optimizer = Adam(weights, **SETTINGS)
+    loss = weights[0].square().prod()
+    step(optimizer, 1)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        loss.backward()
+
+
+@pytest.mark.usefixtures("large")
+@pytest.mark.parametrize("saved_by_one_pass", [True, False])
+def test_the_state_of_either_kernel_goes_on_in_one_pass(saved_by_one_pass: bool) -> None:
+    mine, theirs = weights_of(), weights_of()
+    first = Adam(mine, **SETTINGS) if saved_by_one_pass else torch.optim.Adam(mine, **SETTINGS)
+    step(first, 1)
+    again = Adam(theirs, **SETTINGS)
+    again.load_state_dict(copy.deepcopy(first.state_dict()))
+    for ours, other in zip(theirs, mine, strict=True):
+        ours.data.copy_(other.data)
+    step(first, 2)
+    step(again, 2)
+    assert again.param_groups[0]["fused"] is True
+    for ours, other in zip(theirs, mine, strict=True):
+        torch.testing.assert_close(
+            ours, other, rtol=1e-5 * (not saved_by_one_pass), atol=1e-6 * (not saved_by_one_pass)
+        )
