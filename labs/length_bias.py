@@ -77,8 +77,8 @@ class Opening(Verifier):
 class SlippingPolicy(LanguageModelPolicy):
     """π(a | s) = (1 - ε) softmax(logits)[a] + ε/V, with ε = `SLIP`, for acting and training alike."""
 
-    def _log_softmax(self, logits: torch.Tensor) -> torch.Tensor:
-        chosen = super()._log_softmax(logits) + math.log1p(-SLIP)
+    def _tempered(self, logits: torch.Tensor) -> torch.Tensor:
+        chosen = super()._tempered(logits).log_softmax(-1) + math.log1p(-SLIP)
         return torch.logaddexp(chosen, torch.full_like(chosen, math.log(SLIP / self.vocab_size)))
 
 

@@ -310,6 +310,17 @@ def test_a_slipping_policy_is_a_mixture():
     assert torch.allclose(slipping._log_softmax(logits).exp(), expected, atol=1e-6)
 
 
+@pytest.mark.parametrize("entropy", [False, True])
+def test_a_slipping_policy_trains_the_mixture_that_it_acts_with(entropy):
+    verifier = length_bias.Opening()
+    task = task_of(verifier)
+    model = training.warm_model(verifier, 0, 0, width=16)
+    policy = length_bias.SlippingPolicy(task.observation_space, task.action_space, model)
+    rollout = training.sample(training.make_agent(RLOO, policy, verifier, 0), 8)
+    log_probs = policy.evaluate_actions(rollout, entropy)[0]
+    torch.testing.assert_close(log_probs[rollout.mask], rollout.log_probs[rollout.mask], rtol=0, atol=1e-5)
+
+
 def test_the_exact_push_of_the_length_weight_is_jensens():
     q, length = length_bias.STOP, length_bias.LENGTH
     chances = [(1 - q) ** (n - 1) * q for n in range(1, length + 1)]

@@ -51,7 +51,7 @@ def completions(verifier, problem):
 
 
 def fuzz(name, examples):
-    """Judge that many completions, and return the seconds that each took."""
+    """Judge that many completions, and return the seconds of the processor that each took."""
     verifier = make_verifier(name)
     low, high = verifier.reward_range
     seconds = []
@@ -60,9 +60,9 @@ def fuzz(name, examples):
     @given(st.one_of([st.tuples(st.just(each), completions(verifier, each)) for each in verifier.examples()]))
     def judge(pair):
         problem, completion = pair
-        start = time.perf_counter()
+        start = time.thread_time()  # other processes do not count
         verdict = verifier.verify(problem, completion)
-        seconds.append(time.perf_counter() - start)
+        seconds.append(time.thread_time() - start)
         assert verdict.status == "ok"
         assert math.isfinite(verdict.reward)
         assert low <= verdict.reward <= high
