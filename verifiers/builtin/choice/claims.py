@@ -114,7 +114,8 @@ def given(text: str, names: Names, about: frozenset[str] = frozenset()) -> str |
         about: the words of the question; a choice that is only mentioned has to be beside one of them.
     """
     text = conclusion(text)
-    if text.count("\n") > _MOST_LINES or not names.stand_in(normal(text[-LONGEST_TEXT:])):
+    lines, text = text.count("\n"), text[-LONGEST_TEXT:]
+    if lines > _MOST_LINES or not names.stand_in(normal(text)):
         return None
     parts = [normal(each).strip() for each in statements(names.with_brackets(text))]
     said = [
