@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
+from torch import nn
+from torch.autograd.graph import increment_version
 
 from ..core.checks import check_count, check_number
 from ..core.devices import HALVES, to_host
 from ..core.errors import DivergedError
+from ..distributed.parallel import is_dealt_out
 from ..distributed.shards import clip_gradients, deal_out
 from ..policies import Policy
-from .adam import Adam
 from .master_weights import MasterWeights
 
 MAX_SKIPPED = 5
+LARGE = 2**24  # weights; with fewer a step takes milliseconds, and figures stay those of earlier versions to the digit
 BETAS = (0.9, 0.95)  # of Adam; policy gradients are noisy and change fast, so their scale is remembered for ~20 steps
 EPS = 1e-5
 SCHEDULES: dict[str, Callable[[float], float]] = {  # share of the learning rate, given the remaining progress
@@ -42,7 +45,7 @@ class PolicyOptimizer:
         eps: added to the root of the second moment.
 
     Attributes:
-        adam: the optimizer of torch; see `adam.py`.
+        adam: the optimizer.
         weights: what it trains; see `master_weights.py`.
         rate: the present learning rate.
         remaining: the progress that remains, 1 at the start and 0 at the end.
@@ -191,6 +194,38 @@ class PolicyOptimizer:
         else:
             rate = self.learning_rate * SCHEDULES[self.schedule](remaining)
         return rate * min((updates + 1) / self.warmup_updates, 1.0) if self.warmup_updates else rate
+
+
+class Adam(torch.optim.Adam):
+    """torch's Adam; for a large model on a CPU with the fused kernel, which rounds differently in the last digit.
+
+    torch does not count that kernel's changes of a weight. Here they are counted, because whoever keeps something made
+    of the weights, such as a KV cache or a packed copy, asks for the count.
+
+    Args:
+        weights: to be trained.
+        settings: of `torch.optim.Adam`.
+    """
+
+    def __init__(self, weights: Iterable[nn.Parameter], **settings: Any) -> None:
+        weights = list(weights)
+        plain = all(weight.device.type == "cpu" and not is_dealt_out(weight) for weight in weights)
+        self._one_pass = plain and sum(weight.numel() for weight in weights) >= LARGE
+        super().__init__(weights, fused=self._one_pass or None, **settings)
+
+    def step(self, closure: Any = None) -> Any:
+        """Take a step on the gradients, as torch's Adam does."""
+        result = super().step(closure)
+        if self._one_pass:
+            increment_version(
+                weight for group in self.param_groups for weight in group["params"] if weight.grad is not None
+            )
+        return result
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restore what `state_dict` returned, of either kernel."""
+        groups = [{**group, "fused": self._one_pass or None} for group in state["param_groups"]]
+        super().load_state_dict({**state, "param_groups": groups})
 
 
 def half_precision(policy: Policy) -> str:

@@ -16,7 +16,7 @@ from ..policies.language.decoding.merged_adapter import Merged
 from ..policies.language.models.adapters import adapted_layers
 from ..policies.language.models.presets import rates_of
 from ..policies.language.models.reward_head import make_reward_model, save_reward_model
-from .adam import Adam
+from .optimizer import Adam
 
 __all__ = [
     "Preferences", "default_rate", "make_reward_model", "merged", "preference_figures", "rewards_of",

@@ -13,9 +13,8 @@ from ..distributed import parallel
 from ..distributed.shards import clip_gradients, deal_out
 from ..estimators.aggregation import token_mean
 from ..policies import Policy
-from .adam import Adam
 from .master_weights import MasterWeights
-from .optimizer import warn_of_float16
+from .optimizer import Adam, warn_of_float16
 
 
 def warm_start(

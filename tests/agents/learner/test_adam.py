@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import nn
 
-from agents.learner import adam
-from agents.learner.adam import Adam
+from agents.learner import optimizer as module
+from agents.learner.optimizer import Adam
 
 SETTINGS = {"lr": 0.01, "betas": (0.8, 0.9), "eps": 1e-5}
 
@@ -17,7 +17,7 @@ SETTINGS = {"lr": 0.01, "betas": (0.8, 0.9), "eps": 1e-5}
 @pytest.fixture
 def large(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let a tiny model count as a large one."""
-    monkeypatch.setattr(adam, "LARGE", 1)
+    monkeypatch.setattr(module, "LARGE", 1)
 
 
 def weights_of(seed: int = 0) -> list[nn.Parameter]:
@@ -45,7 +45,7 @@ def test_one_pass_takes_the_steps_of_torchs_plain_adam() -> None:
 
 def test_small_models_and_other_devices_keep_the_plain_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not Adam(weights_of(), **SETTINGS).param_groups[0]["fused"]
-    monkeypatch.setattr(adam, "LARGE", 1)
+    monkeypatch.setattr(module, "LARGE", 1)
     elsewhere = [nn.Parameter(torch.empty(3, device="meta"))]
     assert not Adam(elsewhere, **SETTINGS).param_groups[0]["fused"]
 
