@@ -12,7 +12,7 @@ RESULTS = ROOT / "benchmarks" / "results"
 IN_README = ("trl-prompt", "trl-grpo", "sb3")
 AGAINST_PEERS = (  # in docs/performance.md; the others are in docs/speed-results.md
     "trl-prompt", "trl-balanced", "trl-reasoning", "trl-30m", "trl-smollm2", "trl-smollm2-story", "trl-grpo",
-    "trl-rloo", "trl-long", "generate", "generate-smollm2", "refill", "sb3", "memory", "h200-decode", "h200-train",
+    "trl-rloo", "trl-long", "generate", "generate-smollm2", "sb3", "memory", "h200-decode", "h200-train",
 )  # fmt: skip
 MARKS = re.compile(r"(<!-- results -->\n).*?(<!-- end of results -->)", re.DOTALL)
 

@@ -2,6 +2,7 @@
 
 import json
 import re
+import sys
 from pathlib import Path
 
 import pytest
@@ -69,6 +70,11 @@ def test_a_job_of_the_real_model_builds_its_agent_and_says_how_it_is_run(path, t
     write_chat_model(tmp_path, context=512)
     assert f"rlenv train --config configs/{path.name}" in path.read_text(encoding="utf-8")
     arguments = ["--config", str(path), "--device", "cpu", "--model", str(tmp_path), "--lora-rank", "2"]
+    if "make_problems.py" in path.read_text(encoding="utf-8"):
+        command = ["make_problems.py", str(tmp_path / "problems.jsonl"), "--steps", "1", "--count", "100"]
+        monkeypatch.setattr(sys, "argv", command)
+        loaded("examples/word_problems/make_problems.py").main()
+        arguments += ["--problems", command[1]]
     with train.make_context("train", arguments) as context:
         given = context.params
         agent = session.build_agent(given["agent"], given)
