@@ -1,6 +1,6 @@
 """Updates of all weights of SmolLM2-135M-Instruct against TRL's: time, reward and peak memory from the same runs.
 
-Each side is a process of its own, and each pair is a seed. The sides take a few updates in turn, from the same weights,
+Each side is a separate process, and each pair is a seed. The sides take a few updates in turn, from the same weights,
 on the same prompts. Every seed is written down when it is measured, so that a later call can go on with the others.
 """
 

@@ -118,8 +118,9 @@ def main(arguments: list[str]) -> None:
     if arguments:
         store.write_text(json.dumps(read(Path(arguments[0]))) + "\n", encoding="utf-8")
     rcParams["svg.hashsalt"] = "rlenv"  # the same data give the same file
+    data = json.loads(store.read_text(encoding="utf-8"))
     for mode in COLORS:
-        draw(json.loads(store.read_text(encoding="utf-8")), mode)
+        draw(data, mode)
 
 
 if __name__ == "__main__":

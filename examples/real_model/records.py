@@ -42,7 +42,7 @@ class Records(Verifier):
     """A person's name, age and city as a JSON object; reward 1.0 if it is exactly that.
 
     Another JSON object earns 0.2 for each right value, so that a model that is seldom right all over has something to
-    go by; it is no success. Whatever is not one JSON object, and nothing else, earns 0.0.
+    go by; it does not count as a success. Whatever is not one JSON object, and nothing else, earns 0.0.
 
     The name decides between training and test, so no name of a test problem is in a training problem.
     """

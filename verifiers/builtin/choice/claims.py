@@ -52,7 +52,7 @@ _VERDICT = re.compile(
     r",? (?:is|are|would be|must be|has to be|should be)(?: [a-z]+ly)? (?:the )?(?:only |single )?"
     r"(?:correct|right|best|true|answer)\b(?! about)"
 )
-_ANOTHER = re.compile(  # Zimbabwe [is the answer], which is no choice
+_ANOTHER = re.compile(  # Zimbabwe [is the answer], which is not among the choices
     r"(?!(?:it|this|that|which|these|those|he|she|they|you|i|none|neither|both|one|what|there|here)\b)[a-z][\w'-]{2,}"
 )
 _IS = re.compile(

@@ -64,9 +64,8 @@ class Choice(ReferenceVerifier):
 
     def matches(self, problem: Problem, text: str) -> bool:
         """Tell whether the right choice is named, and no other."""
-        names = self._names(problem)
-        right = names.called(problem.answer)
-        return right is not None and given(text, names, words_of(problem.text)) == right
+        right = self._names(problem).called(problem.answer)
+        return right is not None and self.answer_in(problem, text) == right
 
     @override
     def answer_in(self, problem: Problem, text: str) -> str | None:

@@ -107,7 +107,7 @@ class StackedAndPacked:
         self.made = ()  # freed first
         down, up, bias = _stacked(self.parts)
         width = sum(self.sizes)
-        weight, a = torch.cat([down[:width], up.T], 1), down[width:].clone()
+        weight, a = torch.cat([down[:width], up.T], 1), down[width:]
         self.made = pack(weight, USUAL_ROWS), pack(a, USUAL_ROWS), None if bias is None else bias[:width].clone()
 
 
