@@ -88,7 +88,7 @@ def _compare(dtype: str, batch: int, pairs: int) -> list[Row]:
     rows = []
     for sides, own, peer, rank, more in (
         (plain, without, theirs, 0, ""),
-        (adapted, with_it, theirs_with_it, RANK, f"; {cost:.0%} less than ours without it"),
+        (adapted, with_it, theirs_with_it, RANK, f"; {-cost:+.0%} beside ours without it"),
     ):
         floor = acting_floor(sides.policy.model, batch, sides.task.max_prompt_tokens, sides.tokens)
         label = f"{dtype}, batch {batch}{f', adapter of rank {rank}' if rank else ''}"

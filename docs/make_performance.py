@@ -1,4 +1,4 @@
-"""Write the tables of benchmarks/results into the README and docs/performance.md, docs/speed-results.md."""
+"""Write the tables of benchmarks/results into the README and the pages of docs/ about speed."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "benchmarks" / "results"
 IN_README = ("trl-prompt", "trl-grpo", "sb3")
 AGAINST_PEERS = (  # in docs/performance.md; the others are in docs/speed-results.md
-    "trl-prompt", "trl-balanced", "trl-reasoning", "trl-30m", "trl-smollm2", "trl-smollm2-story", "trl-grpo",
-    "trl-rloo", "trl-long", "generate", "generate-smollm2", "sb3", "memory", "h200-decode", "h200-train",
+    "trl-prompt", "trl-balanced", "trl-reasoning", "trl-30m", "trl-grpo", "trl-rloo", "trl-long", "generate",
+    "sb3", "memory", "h200-decode", "h200-train",
 )  # fmt: skip
+REAL = ("trl-smollm2", "trl-smollm2-story", "generate-smollm2")  # in docs/real-speed.md
 MARKS = re.compile(r"(<!-- results -->\n).*?(<!-- end of results -->)", re.DOTALL)
 
 
@@ -48,10 +49,11 @@ def page(text: str, written: str) -> str:
 
 def pages() -> dict[Path, str]:
     """Return the pages with the tables of the present results."""
-    others = tuple(path.stem for path in sorted(RESULTS.glob("*.json")) if path.stem not in AGAINST_PEERS)
+    others = tuple(path.stem for path in sorted(RESULTS.glob("*.json")) if path.stem not in AGAINST_PEERS + REAL)
     tables = {
         ROOT / "README.md": table(IN_README, floors=False),
         ROOT / "docs" / "performance.md": table(AGAINST_PEERS, floors=True),
+        ROOT / "docs" / "real-speed.md": table(REAL, floors=True),
         ROOT / "docs" / "speed-results.md": table(others, floors=False),
     }
     return {path: page(path.read_text(encoding="utf-8"), written) for path, written in tables.items()}
