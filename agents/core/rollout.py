@@ -19,7 +19,7 @@ OK, TIMEOUT, ERROR, NOT_APPLICABLE = range(len(STATUSES))
 FAILURES = STATUSES[1:]  # for which an episode has no verdict
 EARNED = "earned"  # in `extras`
 STEPWISE = {"observations", "actions", "log_probs", "rewards", "mask", "values", "ref_log_probs"}  # [N, T, ...]
-STEPWISE |= {"advantages", "weights", "value_targets"}  # of a batch
+STEPWISE |= {"positions", "advantages", "weights", "value_targets"}  # the last three of a batch
 
 
 def map_obs(function: Any, obs: Obs) -> Obs:
@@ -52,6 +52,9 @@ class Rollout:
         values: of the critic, if any [N, T].
         final_values: of the final observations [N], 0 for the other episodes.
         ref_log_probs: of the KL anchor's reference, if any [N, T].
+        positions: of text with replies between the actions, the column of each action in the final tokens, int64
+            [N, T]; then observations["tokens"] are the final tokens and observations["length"] is the first
+            observation's. None if the actions follow the first observation without gaps.
     """
 
     observations: Obs
@@ -69,6 +72,7 @@ class Rollout:
     values: torch.Tensor | None = None
     final_values: torch.Tensor | None = None
     ref_log_probs: torch.Tensor | None = None
+    positions: torch.Tensor | None = None
 
     @classmethod
     def of_demonstrations(cls, observations: Obs, actions: torch.Tensor, mask: torch.Tensor) -> Rollout:
@@ -97,6 +101,14 @@ class Rollout:
     def lengths(self) -> torch.Tensor:
         """Steps of each episode, int64 [N]."""
         return self.mask.sum(1)
+
+    @property
+    def columns(self) -> torch.Tensor:
+        """Of text, the column of each action in the final tokens, int64 [N, T]; anything in masked cells."""
+        if self.positions is not None:
+            return self.positions
+        assert isinstance(self.observations, dict)
+        return self.observations["length"][:, None] + torch.arange(self.mask.shape[1], device=self.mask.device)
 
     @property
     def returns(self) -> torch.Tensor:
@@ -224,6 +236,8 @@ def join(rollouts: Sequence[RolloutT], obs_from_actions: bool) -> RolloutT:
     """
     stepwise = STEPWISE - {"observations"} if obs_from_actions else STEPWISE
     steps = max(rollout.mask.shape[1] for rollout in rollouts)
+    if any(rollout.positions is not None for rollout in rollouts):
+        rollouts = [replace(rollout, positions=rollout.columns) for rollout in rollouts]
     parts: dict[str, list[Any]] = {entry.name: [] for entry in fields(rollouts[0])}
     offset = 0
     for rollout in rollouts:

@@ -316,8 +316,10 @@ class LanguageModelPolicy(Policy):
 
     @override
     def costs(self, rollout: Rollout) -> torch.Tensor:
-        """Return the number of tokens read per episode [N], including its prompt's."""
+        """Return the number of tokens read per episode [N], including those of its prompt and of replies."""
         assert isinstance(rollout.observations, dict)
+        if rollout.positions is not None:
+            return rollout.positions.where(rollout.mask, 1).amax(1)
         return rollout.observations["length"] + rollout.lengths - 1
 
     @override

@@ -1,10 +1,11 @@
 """Teacher forcing in which a language model reads every distinct context of a batch only once.
 
-A context is a prompt and the tokens chosen after it. Episodes of one prompt share their contexts up to the token where
-they differ, so the contexts of a batch form trees. A tree is read as one row: each token occurs once, its position is
-its depth, and it attends to its ancestors only. So it depends on exactly the tokens that it depends on in a row of one
-episode: log-probabilities and gradients are the same, with less work. Many tokens are read as one row with attention of
-its own (`tree_attention.py`), few tokens or models with other attention as rows of trees with a mask.
+A context is a prompt and the tokens after it: those chosen, and replies of the environment. Episodes of one prompt
+share their contexts up to the token where they differ, so the contexts of a batch form trees. A tree is read as one
+row: each token occurs once, its position is its depth, and it attends to its ancestors only. So it depends on exactly
+the tokens that it depends on in a row of one episode: log-probabilities and gradients are the same, with less work.
+Many tokens are read as one row with attention of its own (`tree_attention.py`), few tokens or models with other
+attention as rows of trees with a mask.
 """
 
 from __future__ import annotations
@@ -100,7 +101,7 @@ def plan_reading(
     """Plan how the contexts of a rollout are read: on the host, from one copy of its tokens.
 
     Args:
-        rollout: its observations are first observations, `tokens` [N, L] and `length` [N].
+        rollout: its observations are `tokens` [N, L] and `length` [N]; see `Rollout`.
         merge_rows: whether equal episodes are read once.
         share_prefixes: whether equal beginnings are read once, too, if that is less work.
         width: number of tokens in a row of trees, unless an episode is longer; attention costs the square of it.
@@ -127,7 +128,7 @@ def plan_reading(
 
 
 def _sequences(rollout: Rollout) -> tuple[torch.Tensor, ...]:
-    """Join prompts and actions, on the host.
+    """Put actions into their contexts, on the host.
 
     Returns:
         ids: the tokens to read [N, W], right-padded, without the last action.
@@ -138,15 +139,16 @@ def _sequences(rollout: Rollout) -> tuple[torch.Tensor, ...]:
     """
     assert isinstance(rollout.observations, dict)
     first = rollout.observations["tokens"], rollout.observations["length"]
-    tokens, prompt_lengths, actions, mask = to_host(*first, rollout.actions, rollout.mask)
+    gaps = () if rollout.positions is None else (rollout.positions,)
+    tokens, prompt_lengths, actions, mask, *positions = to_host(*first, rollout.actions, rollout.mask, *gaps)
     steps = mask.nonzero()  # [M, 2]
     actions = actions[mask]
-    columns = prompt_lengths[steps[:, 0]] + steps[:, 1] - 1
+    columns = positions[0][mask] - 1 if positions else prompt_lengths[steps[:, 0]] + steps[:, 1] - 1
     ids = torch.nn.functional.pad(tokens, (0, 1))  # a truncated episode may fill the context
     ids[steps[:, 0], columns + 1] = actions
     width = int(columns.max()) + 1 if len(columns) else 1
-    taken = mask.sum(1)
-    return ids[:, :width], (prompt_lengths + taken - 1).where(taken > 0, 0), steps, columns, actions
+    lengths = torch.zeros_like(prompt_lengths).scatter_reduce(0, steps[:, 0], columns + 1, "amax")
+    return ids[:, :width], lengths, steps, columns, actions
 
 
 def _edges(

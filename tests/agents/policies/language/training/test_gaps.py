@@ -1,0 +1,143 @@
+"""Replies between the sampled tokens: `Rollout.positions` says where actions are; nothing else is evaluated."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from diagonal import slow
+from gaps import GROUP, gapped, plain_laws, positions_explicit
+from identity_checks import EXACT, assert_close, gradient
+from ranks import Ranks
+from tiny_models import text_envs, tiny_policy
+
+from agents import GRPO, PPO, RLOO
+from agents.core.rollout import Batch, join
+from agents.distributed import parallel
+from agents.policies.language.training import forward
+
+SWITCHES = [(False, False), (True, False), (True, True)]
+EVERYTHING = {"ent_coef": 0.1, "kl_coef": 0.5, "kl_in": "loss", "kl_estimator": "exact"}
+ONE_STEP = {"num_epochs": 1, "num_minibatches": 1, "gamma": 0.9}
+models = pytest.mark.parametrize("name", ["gpt2", "llama", slow("mistral")])
+
+
+@pytest.fixture(params=["trees", "forest"])
+def layout(request, monkeypatch):
+    """Read shared beginnings as rows of trees or as a forest, however few they are."""
+    monkeypatch.setattr(forward, "WORTH_IT", 100.0)
+    if request.param == "forest":
+        monkeypatch.setattr(forward, "MANY_NODES", 1)
+
+
+def agent_of(cls, name="gpt2", critic=None, **settings):
+    envs = text_envs(4, group_size=GROUP)
+    policy = tiny_policy(name, envs, critic=critic)
+    return cls(policy, envs, episodes_per_update=24, max_grad_norm=1e9, device="cpu", **settings)
+
+
+@models
+@pytest.mark.parametrize("switches", SWITCHES)
+def test_only_actions_are_evaluated_each_after_all_tokens_before_it(name, switches, layout):
+    policy = tiny_policy(name, text_envs(4), 0.7)
+    policy.merge_rows, policy.share_prefixes = switches
+    rollout = gapped(policy)
+    log_probs, entropies = policy.evaluate_actions(rollout)
+    plain, plain_entropies = plain_laws(policy, rollout)
+    assert_close(log_probs, plain, EXACT, "log-probabilities")
+    assert_close(entropies, plain_entropies, EXACT, "entropies")
+
+
+@pytest.mark.parametrize("critic", ["head", "separate"])
+def test_the_critic_values_what_is_seen_after_the_reply(critic):
+    policy = tiny_policy("llama", text_envs(4), critic=critic)
+    rollout = gapped(policy)
+    values = policy.predict_values(rollout)
+    trunk = policy.model.base_model if policy.critic.trunk is None else policy.critic.trunk
+    for row in range(len(rollout)):
+        at = rollout.positions[row][rollout.mask[row]]
+        hidden = trunk(rollout.observations["tokens"][row, : int(at.max())][None]).last_hidden_state[0]
+        assert_close(values[row, : len(at)], policy.critic.head(hidden[at - 1])[:, 0], EXACT, "values")
+
+
+@models
+def test_positions_without_gaps_change_nothing(name):
+    policy = tiny_policy(name, text_envs(4))
+    rollout = gapped(policy, gaps=False)
+    ours, theirs = (policy.evaluate_actions(each)[0] for each in (rollout, positions_explicit(rollout)))
+    assert torch.equal(ours, theirs)
+    assert torch.equal(policy.costs(rollout), policy.costs(positions_explicit(rollout)))
+
+
+@pytest.mark.parametrize(
+    ("cls", "settings"),
+    [
+        (RLOO, {}),
+        (GRPO, EVERYTHING),
+        (PPO, ONE_STEP | {"critic": "head"}),
+        slow(PPO, ONE_STEP | {"critic": "separate"}),
+    ],
+)
+def test_the_gradient_depends_neither_on_passes_nor_on_masked_cells(cls, settings, layout):
+    agent = agent_of(cls, "llama", **settings)
+    rollout = gapped(agent.policy)
+    whole = gradient(agent, rollout)
+    assert whole.abs().max() > 1e-3
+    junk = {"actions": 2, "positions": 63, "log_probs": torch.nan, "rewards": torch.nan}
+    cells = {name: getattr(rollout, name).where(rollout.mask, value) for name, value in junk.items()}
+    others = {"masked cells": replace(rollout, **cells)}
+    rows = torch.randperm(len(rollout), generator=torch.Generator().manual_seed(1))
+    others["row order"] = rollout.select(rows)
+    for what, other in others.items():
+        assert_close(gradient(agent, other) / whole.abs().max(), whole / whole.abs().max(), EXACT, what)
+    for size, budget in ((1, None), (5, None), (None, 30)):
+        agent.micro_batch_size, agent.micro_batch_tokens = size, budget
+        assert_close(gradient(agent, rollout) / whole.abs().max(), whole / whole.abs().max(), EXACT, "micro-batches")
+
+
+def test_a_row_costs_what_is_read_of_it_replies_included():
+    policy = tiny_policy("gpt2", text_envs(4))
+    rollout = gapped(policy)
+    last = [int(row[mask].max()) for row, mask in zip(rollout.positions, rollout.mask, strict=True)]
+    assert policy.costs(rollout).tolist() == last
+    policy.merge_rows = policy.share_prefixes = False
+    assert policy._reading(rollout).ids.shape == (len(rollout), max(last))
+    for part in rollout.split(None, policy.costs(rollout), 30):
+        assert int(policy.costs(part).sum()) <= 30 or len(part) == 1
+        assert part.positions.shape == part.mask.shape
+
+
+@pytest.mark.parametrize("first", ["with replies", "without"])
+def test_rollouts_with_and_without_replies_are_joined(first):
+    policy = tiny_policy("llama", text_envs(4))
+    parts = [gapped(policy, 8), gapped(policy, 8, gaps=False, seed=1)]
+    parts = parts if first == "with replies" else parts[::-1]
+    joined = join(parts, obs_from_actions=True)
+    expected = torch.cat([each.log_probs[each.mask] for each in parts])
+    assert_close(policy.evaluate_actions(joined)[0][joined.mask], expected, EXACT, "joined")
+    assert join(parts[:1] * 2, True).positions is None or first == "with replies"
+    assert torch.equal(policy.costs(joined), torch.cat([policy.costs(part) for part in parts]))
+
+
+def test_a_batch_keeps_positions():
+    policy = tiny_policy("gpt2", text_envs(4))
+    rollout = gapped(policy, 8)
+    batch = Batch.of(rollout, advantages=rollout.rewards, weights=rollout.rewards)
+    assert torch.equal(batch.select(torch.tensor([3, 1])).positions, rollout.positions[[3, 1]])
+
+
+def updated() -> tuple[torch.Tensor, int]:
+    """Return the gradient of an update on 8 episodes with replies and 8 without, each collected in one process."""
+    agent = agent_of(RLOO)
+    parts = [gapped(agent.policy, 8), gapped(agent.policy, 8, gaps=False, seed=1)]
+    groups = [parts[0].groups, parts[1].groups + 2]
+    parts = [replace(part, groups=group) for part, group in zip(parts, groups, strict=True)]
+    own = parallel.gather(parallel.on_host(parts[parallel.rank()])) if parallel.size() > 1 else parts
+    joined = join(own, True) if parallel.size() == 1 else parallel.whole(own, True, torch.device("cpu"), True)
+    return gradient(agent, joined), len(joined)
+
+
+def test_two_processes_of_which_one_got_no_reply_make_the_update_of_one(two: Ranks) -> None:
+    whole, _ = updated()
+    for shared, rows in two(updated):
+        assert rows == 16
+        assert_close(shared / whole.abs().max(), whole / whole.abs().max(), EXACT, "two processes")
