@@ -15,7 +15,13 @@ class Actor(ABC):
 
     It knows how to sample and what the policy remembers between steps. It is not used for another rollout, since
     weights may be replaced between them.
+
+    Attributes:
+        appended: how many tokens the environment appended to each context after the last action, int [B] on the CPU; 0
+            for none; None if it does not say.
     """
+
+    appended: torch.Tensor | int | None = None
 
     @abstractmethod
     def act(self, obs: Any, starts: np.ndarray, playing: np.ndarray) -> tuple[Any, Any, Any]:

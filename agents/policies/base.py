@@ -47,12 +47,14 @@ class Policy(nn.Module):
         kind: the name of this class in checkpoints and in the defaults of settings.
         defaults: of settings that have none for this kind, and of "total_timesteps", the budget of a run.
         sharded: whether each process holds a part of the weights only; then training passes are of all together.
+        takes_appended: whether `act` takes `Actor.appended`, by name.
     """
 
     obs_from_actions: bool = False
     kind: str = ""
     defaults: ClassVar[Mapping[str, Any]] = {}
     sharded: bool = False
+    takes_appended: bool = False
 
     @property
     def device(self) -> torch.device:
@@ -237,7 +239,8 @@ class PolicyActor(Actor):
     @override
     def act(self, obs: Any, starts: np.ndarray, playing: np.ndarray) -> tuple[Any, torch.Tensor, torch.Tensor]:
         seen, begins, plays = map_obs(self._seen, obs), torch.from_numpy(starts), torch.from_numpy(playing)
-        actions, log_probs, self.state = self.policy.act(seen, self.state, begins, *self.how, playing=plays)
+        more = {"appended": self.appended} if self.policy.takes_appended else {}
+        actions, log_probs, self.state = self.policy.act(seen, self.state, begins, *self.how, playing=plays, **more)
         for_env = self.policy.for_env(actions)
         return for_env if self.env_takes_tensors else numpy_actions(for_env, self.action_space), actions, log_probs
 

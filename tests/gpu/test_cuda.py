@@ -107,7 +107,7 @@ def test_acting_never_waits_for_the_device():
     none = torch.zeros(8, dtype=torch.bool)
     torch.cuda.set_sync_debug_mode("error")
     try:
-        policy.act(obs, state, none, False, generator)
+        policy.act(obs, state, none, False, generator, appended=0)
     finally:
         torch.cuda.set_sync_debug_mode("default")
 

@@ -73,6 +73,7 @@ class LanguageModelPolicy(Policy):
     """
 
     obs_from_actions = True
+    takes_appended = True
     kind = "language-model"
     defaults = {"total_timesteps": 1_600_000}
 
@@ -193,12 +194,20 @@ class LanguageModelPolicy(Policy):
         deterministic: bool = False,
         generator: torch.Generator | None = None,
         playing: torch.Tensor | None = None,
+        appended: torch.Tensor | int | None = None,
     ) -> tuple[torch.Tensor, torch.Tensor, Decoder]:
-        """Return tokens [B], their log-probabilities [B] and the state, which has read everything but those tokens."""
+        """Return tokens [B], their log-probabilities [B] and the state, which has read everything but those tokens.
+
+        Contexts that grew by more than the last action, with a reply of the environment, are read anew. `appended`, as
+        in `Actor`, only saves comparing lengths, for which the host would wait for a GPU.
+        """
         assert isinstance(obs, dict)
         tokens, lengths = obs["tokens"], obs["length"].clamp(min=1)  # a slot that has not started may get any token
         state, stale = self._up_to_date(state, len(lengths), episode_start)
+        answered = state.answered(lengths, appended)
         starts = torch.ones_like(episode_start) if stale else episode_start
+        if answered is not None:
+            starts = starts | answered
         with without_cudnn(self.device):
             return *state.act(tokens, lengths, starts, playing, deterministic, generator), state
 
@@ -216,6 +225,8 @@ class LanguageModelPolicy(Policy):
             state = Decoder(self._actor, self._step, self._choose, len(lengths), self.max_length)
             self._is_stale(state)  # from here on, whether the weights change
             starts = torch.ones_like(episode_start)
+        answered = state.answered(lengths.clone(), None)
+        starts = starts if answered is None else starts | answered
         with without_cudnn(self.device):
             return self._distribution(state.logits(tokens, lengths, starts, None)), state
 

@@ -155,8 +155,9 @@ class ShardedPolicy(LanguageModelPolicy):
         deterministic: bool = False,
         generator: torch.Generator | None = None,
         playing: torch.Tensor | None = None,
+        appended: torch.Tensor | int | None = None,
     ) -> tuple[torch.Tensor, torch.Tensor, Decoder]:
-        return self.whole().act(obs, state, episode_start, deterministic, generator, playing)
+        return self.whole().act(obs, state, episode_start, deterministic, generator, playing, appended)
 
     @override
     def action_log_probs(

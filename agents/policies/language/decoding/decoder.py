@@ -37,11 +37,24 @@ class Decoder:
         self.model, self.step, self.choose, self.num_slots = model, step, choose, num_slots
         self.cache = SlotCache(model.config.get_text_config().num_hidden_layers, num_slots, max_length)
         self._weights, self._version = list(model.parameters()), -1
+        self._lengths: torch.Tensor | None = None  # of the contexts of the last call [B]
 
     def is_stale(self) -> bool:
         """Return whether the cache must be filled again: the weights have changed since the last call."""
         version, self._version = self._version, sum(weight._version for weight in self._weights)
         return version != self._version
+
+    def answered(self, lengths: torch.Tensor, appended: torch.Tensor | int | None) -> torch.Tensor | None:
+        """Return which contexts are not at most one token longer than in the last call, bool [B]; None for none.
+
+        Args:
+            lengths: of the contexts [B]; kept.
+            appended: see `Actor`; if it is None, the lengths are compared.
+        """
+        before, self._lengths = self._lengths, lengths
+        if appended is None:
+            return None if before is None else ((lengths < before) | (lengths > before + 1)).cpu()
+        return None if isinstance(appended, int) else appended > 0
 
     def act(
         self,
