@@ -239,7 +239,7 @@ class PolicyActor(Actor):
     @override
     def act(self, obs: Any, starts: np.ndarray, playing: np.ndarray) -> tuple[Any, torch.Tensor, torch.Tensor]:
         seen, begins, plays = map_obs(self._seen, obs), torch.from_numpy(starts), torch.from_numpy(playing)
-        more = {"appended": self.appended} if self.policy.takes_appended else {}
+        more: dict[str, Any] = {"appended": self.appended} if self.policy.takes_appended else {}
         actions, log_probs, self.state = self.policy.act(seen, self.state, begins, *self.how, playing=plays, **more)
         for_env = self.policy.for_env(actions)
         return for_env if self.env_takes_tensors else numpy_actions(for_env, self.action_space), actions, log_probs

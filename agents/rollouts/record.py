@@ -54,6 +54,9 @@ class Record:
         self.steps: dict[str, list[Any]] = {"observations": [], "actions": [], "log_probs": [], "rewards": []}
         self.first: list[tuple[np.ndarray, Obs]] = []
         self.last: list[tuple[np.ndarray, Obs]] = []
+        self.answered = np.zeros(num_slots, dtype=bool)  # whose episode the environment has appended something to
+        self.appended: dict[int, np.ndarray] = {}  # how much, after which step [B]
+        self.whole: list[tuple[np.ndarray, Obs]] = []  # the last observations of those episodes
         self.ends = {name: np.zeros(num_episodes, dtype=bool) for name in ("terminated", "truncated")}
         self.status = np.full(num_episodes, OK)
         self.success = np.full(num_episodes, np.nan)
@@ -128,6 +131,10 @@ class Record:
         """Keep what these slots see after the last step of their episodes, which is in these rows of `obs`."""
         self.last.append((self.episode[slots], self._rows(obs, rows)))
 
+    def final_tokens(self, slots: np.ndarray, obs: Any, rows: np.ndarray) -> None:
+        """Keep the tokens of these slots, whose episodes are over and had replies, from these rows of `obs`."""
+        self.whole.append((self.episode[slots], self._rows(obs, rows)))
+
     def _rows(self, obs: Any, rows: np.ndarray) -> Obs:
         index = to_device(rows, self.device)
         return map_obs(lambda x: to_single(to_device(x, self.device)[index]), obs)
@@ -143,6 +150,12 @@ class Record:
         self.count += 1
         return int(np.count_nonzero(self.playing))
 
+    def reply(self, appended: np.ndarray) -> torch.Tensor:
+        """Note how many tokens the environment appended after the step just added [B]; return it as a tensor."""
+        self.appended[self.count - 1] = appended
+        self.answered |= appended > 0
+        return torch.as_tensor(appended)
+
     def finish(
         self, dones: np.ndarray, terminated: np.ndarray, truncated: np.ndarray, info: dict[str, np.ndarray]
     ) -> None:
@@ -156,6 +169,7 @@ class Record:
         else:
             self._add_outcomes(numbers, slots, info)
         self.episode[slots] = -1
+        self.answered[slots] = False
         self._playing = None
         self.finished += len(slots)
 
@@ -206,6 +220,9 @@ class Record:
             return out.unflatten(0, exists.shape)
 
         seen = self._by_episode(self.first) if self.first_only else map_many(place, self.steps["observations"])
+        positions = None
+        if self.whole:
+            seen, positions = self._with_replies(seen, np.where(exists, cells, -1))
         actions, log_probs, paid = (place(self.steps[name]) for name in ("actions", "log_probs", "rewards"))
         mask = to_device(exists, self.device)
         if self.late:
@@ -224,7 +241,25 @@ class Record:
             success=to_device(self.success.astype(np.float32), self.device),
             extras={name: to_device(figures.astype(np.float32), self.device) for name, figures in self.extras.items()},
             final_observations=self._by_episode(self.last) if self.last else None,
+            positions=positions,
         )
+
+    def _with_replies(self, first: Any, cells: np.ndarray) -> tuple[Obs, torch.Tensor]:
+        """Return first observations with final tokens where replies came, and the columns of actions [N, T].
+
+        Args:
+            first: observations of text.
+            cells: which of [S · B] each step is [N, T]; -1 for none.
+        """
+        appended = np.zeros((self.count + 1, len(self.episode)), dtype=np.int64)  # the last row: after no step
+        for step, counts in self.appended.items():
+            appended[step] = counts
+        grown = appended.reshape(-1)[cells]
+        before = to_device(np.arange(cells.shape[1]) + grown.cumsum(1) - grown, self.device)
+        numbers = to_device(np.concatenate([numbers for numbers, _ in self.whole]), self.device)
+        last: Any = map_many(torch.cat, [obs for _, obs in self.whole])
+        tokens = first["tokens"].index_copy(0, numbers, last["tokens"])
+        return {**first, "tokens": tokens}, first["length"][:, None] + before
 
     def _without_bad_rewards(self, rewards: torch.Tensor) -> torch.Tensor:
         """Count episodes whose rewards [N, T] are not finite as errors; return the rewards with 0 in their rows."""

@@ -33,7 +33,7 @@ class TextGenEnv(gym.Env[dict[str, Any], np.int64]):
     metadata: dict[str, Any] = {
         "render_modes": ["ansi", "human", "rgb_array"],
         "render_fps": 4,
-        "traits": {"verdicts_in_infos": True, "reset_options": ("progress",)},
+        "traits": {"verdicts_in_infos": True, "replies_in_infos": True, "reset_options": ("progress",)},
     }
 
     def __init__(self, render_mode: str | None = None, **task: Any) -> None:

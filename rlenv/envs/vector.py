@@ -60,6 +60,7 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
             "finished_slots_may_step": True,
             "ends_are_in_infos": True,
             "verdicts_in_infos": True,
+            "replies_in_infos": True,
             "groups_span_slots": True,
             "reset_options": ("progress",),
             "agent_settings": ("device", "group_size", "late_verdicts", "flag_errors", "trust", "share", "tokenizer"),

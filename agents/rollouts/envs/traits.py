@@ -17,6 +17,8 @@ class EnvTraits:
         finished_slots_may_step: without autoreset, stepping a finished slot does nothing and pays 0.
         ends_are_in_infos: a step whose infos have no "completion" ends no episode.
         verdicts_in_infos: the infos of every end have a "verdict_status", or a "verdict_future" for a later one.
+        replies_in_infos: tokens that the environment appends to a text after an action are in the infos of that step,
+            as their number "appended".
         groups_span_slots: group numbers in the infos are unique over all slots.
         reset_options: what `reset` takes in `options` at the start of each rollout: "progress", a mapping with
             `num_updates` and `max_updates` (None if unknown).
@@ -28,6 +30,7 @@ class EnvTraits:
     finished_slots_may_step: bool = False
     ends_are_in_infos: bool = False
     verdicts_in_infos: bool = False
+    replies_in_infos: bool = False
     groups_span_slots: bool = False
     reset_options: tuple[str, ...] = ()
     agent_settings: tuple[str, ...] = ()

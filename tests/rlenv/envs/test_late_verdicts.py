@@ -221,6 +221,7 @@ def test_the_environments_declare_their_traits_on_the_class_and_on_what_is_made(
         "finished_slots_may_step": True,
         "ends_are_in_infos": True,
         "verdicts_in_infos": True,
+        "replies_in_infos": True,
         "groups_span_slots": True,
         "reset_options": ("progress",),
         "agent_settings": ("device", "group_size", "late_verdicts", "flag_errors", "trust", "share", "tokenizer"),
@@ -229,7 +230,7 @@ def test_the_environments_declare_their_traits_on_the_class_and_on_what_is_made(
     made = TextGenVectorEnv(2, verifier="arith", group_size=2)
     assert TextGenVectorEnv.metadata["traits"] == made.metadata["traits"] == expected
     assert (made.metadata["group_size"], made.metadata["max_episode_steps"]) == (2, made.task.max_new_tokens)
-    alone = {"verdicts_in_infos": True, "reset_options": ("progress",)}
+    alone = {"verdicts_in_infos": True, "replies_in_infos": True, "reset_options": ("progress",)}
     assert TextGenEnv.metadata["traits"] == TextGenEnv(verifier="arith").metadata["traits"] == alone
     assert not expected.keys() & made.metadata.keys(), "traits are in one place"
 
