@@ -4,7 +4,7 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from .base import Problem, Verdict, Verifier
+from .base import Dialogue, Problem, Reply, Verdict, Verifier
 from .function import FunctionVerifier
 from .isolation.workers.pool import Isolated, isolate
 from .plugins.registry import list_verifiers, make_verifier, register_verifier
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 __rlenv_package__ = True
 
 _OWN = [  # `__all__` has the built-in ones, too
-    "FunctionVerifier", "Isolated", "Problem", "Verdict", "Verifier", "Weighted", "isolate", "list_verifiers",
-    "make_verifier", "register_verifier",
+    "Dialogue", "FunctionVerifier", "Isolated", "Problem", "Reply", "Verdict", "Verifier", "Weighted", "isolate",
+    "list_verifiers", "make_verifier", "register_verifier",
 ]  # fmt: skip
 
 

@@ -6,10 +6,10 @@ import math
 import random
 import string
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal, get_args
 
-from .conversation import Message, as_conversation, text_of
+from .conversation import Message, as_conversation, as_reply, text_of
 
 MAX_REWARD = 3.4028234663852886e38  # of float32, which trainers calculate in
 ROUNDING = 1e-6  # relative; a reward this little outside its range is inside
@@ -75,6 +75,54 @@ class Verdict:
             raise ValueError(f"unknown status {self.status!r}; allowed: {', '.join(STATUSES)}")
 
 
+@dataclass(frozen=True)
+class Reply:
+    """What the other side of a dialogue answers to a turn.
+
+    Args:
+        content: what the model reads next: a text, which in a conversation is a message of the user, or messages of
+            the roles "user" and "tool".
+        reward: of the turn just taken, a finite number, also in float32.
+        verdict: ends the episode; its reward is added to that of the turn, and the content is not read any more.
+
+    Raises:
+        ValueError: for malformed messages, or a reward that is NaN or beyond ±3.4e38.
+    """
+
+    content: str | list[Message] = ""
+    reward: float = 0.0
+    verdict: Verdict | None = None
+
+    def __post_init__(self) -> None:
+        if not abs(self.reward) <= MAX_REWARD:
+            raise ValueError(f"a reply's reward must be a finite number in float32, got {self.reward!r}")
+        if not isinstance(self.content, str):
+            object.__setattr__(self, "content", as_reply(self.content))
+
+
+class Dialogue:
+    """The other side of one episode of several turns; `Verifier.dialogue` makes it.
+
+    Equal problems and equal turns must give equal replies, so that worker processes can replay a dialogue.
+
+    Attributes:
+        deterministic: False if they do not; such a dialogue is not run in worker processes.
+    """
+
+    deterministic: bool = True
+
+    def reply(self, turn: str) -> Reply:
+        """Answer the next turn of the model, a text of any kind."""
+        raise NotImplementedError(f"{type(self).__name__} does not implement reply")
+
+    def out_of_budget(self) -> Verdict:
+        """Judge an episode that ends because turns or the context run out, after the last reply."""
+        return WRONG
+
+    def close(self) -> None:
+        """Release what the dialogue holds; called when its episode is over or given up."""
+
+
 class Completion(str):
     """A completion's text, with what the verifiers that ask for it (`Verifier.wants`) learn besides.
 
@@ -119,6 +167,8 @@ class Verifier:
     Attributes:
         alphabet: the characters of prompts and answers; the default tokenizer has one token for each.
         prompt_length: longest prompt in characters, of a conversation its last message; None if unknown.
+        max_turns: turns of the model in an episode, for verifiers with dialogues.
+        reply_length: longest reply of a dialogue in characters; None if unknown.
         answer_length: longest right answer in characters; None if unknown.
         success_reward: the least reward that counts as a success.
         reward_range: lowest and highest possible reward; a reward outside is an error of the verifier.
@@ -137,6 +187,8 @@ class Verifier:
     alphabet: str = string.printable
     prompt_length: int | None = None
     answer_length: int | None = None
+    max_turns: int = 1
+    reply_length: int | None = None
     success_reward: float = 1.0
     reward_range: tuple[float, float] = (0.0, 1.0)
     levels: int = 1
@@ -175,9 +227,27 @@ class Verifier:
         """Return wrong completions that could fool this kind of verifier, by name of the attack, for lint."""
         return {}
 
+    def dialogue(self, problem: Problem) -> Dialogue | None:
+        """Return the other side of an episode in which the environment answers; None for one completion, then judged.
+
+        Override it for tasks of several turns.
+        """
+        return None
+
+    @property
+    def has_dialogues(self) -> bool:
+        """Whether it answers what the model says, at least for some problems."""
+        return type(self).dialogue is not Verifier.dialogue
+
     def verify(self, problem: Problem, completion: str) -> Verdict:
-        """Judge one completion."""
-        if type(self).verify_batch is Verifier.verify_batch:
+        """Judge one completion; by default, of a verifier with dialogues, as an episode of one turn."""
+        batched = type(self).verify_batch is not Verifier.verify_batch
+        if not batched and self.has_dialogues and (dialogue := self.dialogue(problem)) is not None:
+            reply = dialogue.reply(completion)
+            verdict = dialogue.out_of_budget() if reply.verdict is None else reply.verdict
+            dialogue.close()
+            return replace(verdict, reward=reply.reward + verdict.reward)
+        if not batched:
             raise NotImplementedError(f"{type(self).__name__} implements neither verify nor verify_batch")
         return self.verify_batch([problem], [completion])[0]
 

@@ -8,6 +8,7 @@ from typing import Any
 
 Message = dict[str, str]
 ROLES = ("system", "user", "assistant")
+REPLYING = ("user", "tool")
 _ENCODER: list[str] = []  # "module:Name" of what knows chat templates, once it has registered
 
 
@@ -31,6 +32,17 @@ def as_conversation(value: Any) -> list[Message]:
             "the completion is the assistant's next message, and a right one belongs into the answer"
         )
     return messages
+
+
+def as_reply(value: Any) -> list[Message]:
+    """Return the messages that answer a turn of the assistant, after checking them.
+
+    Raises:
+        ValueError: in one line that names the message.
+    """
+    if not isinstance(value, Sequence) or not value:
+        raise ValueError(f"a reply must be text or a list of messages, got {_shown(value)}")
+    return [_message(f"message {number} of the reply", item, REPLYING) for number, item in enumerate(value, 1)]
 
 
 def text_of(prompt: str | Sequence[Message]) -> str:
@@ -63,7 +75,7 @@ def make_encoder(tokenizer: Any) -> Any:
     return getattr(import_module(module), name)(tokenizer)
 
 
-def _message(place: str, item: Any) -> Message:
+def _message(place: str, item: Any, roles: Sequence[str] = ROLES) -> Message:
     if not isinstance(item, Mapping):
         raise ValueError(f"{place} must have a role and a content, got {_shown(item)}")
     for key in ("role", "content"):
@@ -72,8 +84,8 @@ def _message(place: str, item: Any) -> Message:
     more = [key for key, value in item.items() if key not in ("role", "content") and value is not None]
     if more:
         raise ValueError(f"{place} has the key {more[0]!r}; allowed: role, content")
-    if item["role"] not in ROLES:
-        raise ValueError(f"{place} has the unknown role {_shown(item['role'])}; allowed: {', '.join(ROLES)}")
+    if item["role"] not in roles:
+        raise ValueError(f"{place} has the unknown role {_shown(item['role'])}; allowed: {', '.join(roles)}")
     content = item["content"]
     if not isinstance(content, str) or not content.strip():
         raise ValueError(f"{place} must have text as its content, got {_shown(content)}")

@@ -49,6 +49,8 @@ class Weighted(Verifier):
             weight = settings.pop("weight", None)
             self.weights[name] = _weight(name, weight)
             part = self.parts[name] = make_verifier(settings.pop("verifier", name), **settings)
+            if part.has_dialogues:
+                raise ValueError(f"weighted: {name!r} has dialogues, and a sum judges single completions; use it alone")
             if (pool := make_pool(part)) is not None:
                 self.pools[name] = pool
         members = list(self.parts.values())

@@ -8,19 +8,21 @@ import pickle
 import queue
 import threading
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import Any
 
 import cloudpickle
 from typing_extensions import override
 
-from ...base import Problem, Verdict, Verifier
+from ...base import Dialogue, Problem, Reply, Verdict, Verifier
+from ...dialogues import InWorkers
 from ...plugins.user_code import WithUserCode
 from .supervisor import describe
 from .worker import Worker, WorkerError, WorkerTimeoutError
 
 MEMORY_MB = 2048
+Reader = Callable[[dict[str, Any]], Any]  # makes a verdict or a reply of a worker's answer
 
 
 class WorkerPool:
@@ -68,7 +70,7 @@ class WorkerPool:
         Raises:
             RuntimeError: if the pool was closed.
         """
-        return [self._threads.submit(pair) for pair in zip(problems, completions, strict=True)]
+        return [self._threads.submit(pair, _verdict) for pair in zip(problems, completions, strict=True)]
 
     def verify_batch(self, problems: Sequence[Problem], completions: Sequence[str]) -> list[Verdict]:
         """Judge many completions in parallel."""
@@ -77,6 +79,18 @@ class WorkerPool:
     def verify(self, problem: Problem, completion: str) -> Verdict:
         """Judge one completion."""
         return self.verify_batch([problem], [completion])[0]
+
+    def replies(self, asked: Sequence[tuple[Problem, Sequence[str], bool]]) -> list[Reply]:
+        """Return the replies to the last turns of dialogues, in parallel; it never raises.
+
+        Workers keep nothing of a dialogue: each gets the problem and all turns, and replays them. A reply that fails
+        ends the episode: its verdict says how, as that of a completion.
+
+        Args:
+            asked: of each dialogue the problem, its turns so far, and whether to judge it because it is out of budget.
+        """
+        futures = [self._threads.submit((problem, tuple(turns), out), _reply) for problem, turns, out in asked]
+        return [future.result() for future in futures]
 
     def close(self) -> None:
         """Kill the workers; verdicts that are still being waited for get the status "error"."""
@@ -134,6 +148,15 @@ class Isolated(Verifier):
     def verify_batch(self, problems: Sequence[Problem], completions: Sequence[str]) -> list[Verdict]:
         return self.pool.verify_batch(problems, completions)
 
+    @property
+    @override
+    def has_dialogues(self) -> bool:
+        return self.verifier.has_dialogues
+
+    @override
+    def dialogue(self, problem: Problem) -> Dialogue | None:
+        return InWorkers(self.pool, problem) if self.has_dialogues else None
+
     @override
     def close(self) -> None:
         self.pool.close()
@@ -146,28 +169,28 @@ class _Threads:
 
     def __init__(self, verifier: bytes, workers: int, timeout: float, memory_mb: int) -> None:
         self.verifier, self.workers, self.timeout, self.memory_mb = verifier, workers, timeout, memory_mb
-        self.jobs: queue.SimpleQueue[tuple[Future[Verdict], bytes] | None] = queue.SimpleQueue()
+        self.jobs: queue.SimpleQueue[tuple[Future[Any], bytes, Reader] | None] = queue.SimpleQueue()
         self.threads: list[threading.Thread] = []
         self.busy: set[Worker] = set()
         self.lock = threading.RLock()  # garbage collection may close a pool in any thread
         self.waiting = 0
         self.closed = False
 
-    def submit(self, pair: tuple[Problem, str]) -> Future[Verdict]:
-        future: Future[Verdict] = Future()
+    def submit(self, question: tuple[Any, ...], read: Reader) -> Future[Any]:
+        future: Future[Any] = Future()
         try:
-            message = pickle.dumps(pair)
+            message = pickle.dumps(question)
         except Exception as error:  # metadata may hold anything
-            future.set_result(_failure(f"the problem cannot be pickled: {describe(error)}"))
+            future.set_result(read(_failure(f"the problem cannot be pickled: {describe(error)}")))
             return future
         with self.lock:
             if self.closed:
                 raise RuntimeError("the verifier was closed")
             if len(self.threads) < min(self.workers, self.waiting + 1) and (reason := self._grow()):
-                future.set_result(_failure(reason))
+                future.set_result(read(_failure(reason)))
                 return future
             self.waiting += 1
-            self.jobs.put((future, message))
+            self.jobs.put((future, message, read))
         return future
 
     def close(self) -> None:
@@ -198,14 +221,14 @@ class _Threads:
         """Judge until the pool closes. Every future gets a verdict, because somebody may wait for it."""
         worker: Worker | None = None
         while (job := self.jobs.get()) is not None:
-            future, message = job
+            future, message, read = job
             wanted = future.set_running_or_notify_cancel()
             if wanted:
-                verdict, worker = self._judge(worker, message)
+                result, worker = self._judge(worker, message, read)
             with self.lock:
                 self.waiting -= 1
             if wanted:
-                future.set_result(verdict)
+                future.set_result(result)
             del job, future  # whoever waited for the verdict may be garbage now, and this pool with them
             if worker is None and not self.closed:  # now, so that the next verdict need not wait for it
                 with contextlib.suppress(WorkerError):  # the next verdict reports it
@@ -213,23 +236,23 @@ class _Threads:
         if worker is not None:
             self._retire(worker)
 
-    def _judge(self, worker: Worker | None, message: bytes) -> tuple[Verdict, Worker | None]:
-        """Return a verdict, whatever happens, and the worker if it can be used again."""
+    def _judge(self, worker: Worker | None, message: bytes, read: Reader) -> tuple[Any, Worker | None]:
+        """Return a verdict or reply, whatever happens, and the worker if it can be used again."""
         try:
             if self.closed:
                 raise WorkerError("the verifier was closed")
             worker = worker or self._hire()
             answer = worker.ask(message, self.timeout)
             leftover = answer.pop("leftover")  # processes that the verifier left running are killed with the worker
-            verdict = Verdict(**{"reward": 0.0, **answer})
+            result = read(answer)
         except WorkerError as gone:
-            verdict, leftover = _failure(str(gone), late=isinstance(gone, WorkerTimeoutError)), True
+            result, leftover = read(_failure(str(gone), late=isinstance(gone, WorkerTimeoutError))), True
         except Exception as error:
-            verdict, leftover = _failure(f"the worker's answer is not a verdict: {describe(error)}"), True
+            result, leftover = read(_failure(f"the worker's answer is not a verdict: {describe(error)}")), True
         if leftover and worker is not None:
             self._retire(worker)
             worker = None
-        return verdict, worker
+        return result, worker
 
     def _hire(self) -> Worker:
         worker = Worker(self.memory_mb)
@@ -250,8 +273,19 @@ class _Threads:
         worker.kill()
 
 
-def _failure(reason: str, late: bool = False) -> Verdict:
-    return Verdict(0.0, status="timeout" if late else "error", reason=reason)
+def _failure(reason: str, late: bool = False) -> dict[str, Any]:
+    return {"status": "timeout" if late else "error", "reason": reason}
+
+
+def _verdict(answer: dict[str, Any]) -> Verdict:
+    return Verdict(**{"reward": 0.0, **answer})
+
+
+def _reply(answer: dict[str, Any]) -> Reply:
+    if "status" in answer:  # it failed
+        return Reply(verdict=_verdict(answer))
+    verdict = answer.pop("verdict")
+    return Reply(**answer, verdict=None if verdict is None else _verdict(verdict))
 
 
 def _cores() -> int:

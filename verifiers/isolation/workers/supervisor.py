@@ -147,7 +147,7 @@ def work(jobs: int, results: int) -> None:
                 verifier = pickle.loads(body)
                 answer: dict[str, object] = {"status": "ready"}
             else:
-                answer = _verdict(verifier, *pickle.loads(body))
+                answer = _answer(verifier, *pickle.loads(body))
         except BaseException as error:  # also SystemExit and KeyboardInterrupt: this process goes on
             answer, raised = {"status": "error", "reason": describe(error)}, error
         if os.getpid() != worker:
@@ -166,10 +166,20 @@ def _leave(error: BaseException | None) -> NoReturn:
     os._exit(0 if code is None else code & 0xFF if isinstance(code, int) else 1)
 
 
-def _verdict(verifier: Any, problem: object, completion: str) -> dict[str, object]:
-    from ...base import checked
+def _answer(verifier: Any, problem: Any, said: Any, *out_of_budget: bool) -> dict[str, object]:
+    """Return the verdict on a completion, or the reply to the last turn of a dialogue, as plain data."""
+    if not out_of_budget:
+        from ...base import checked
 
-    (verdict,) = checked(verifier, verifier.verify_batch([problem], [completion]), 1)
+        return _plain(*checked(verifier, verifier.verify_batch([problem], [said]), 1))
+    from ...dialogues import replay
+
+    reply = replay(verifier, problem, said, *out_of_budget)
+    verdict = None if reply.verdict is None else _plain(reply.verdict)
+    return {"content": reply.content, "reward": float(reply.reward), "verdict": verdict}
+
+
+def _plain(verdict: Any) -> dict[str, object]:
     return {
         "reward": float(verdict.reward),
         "parts": {str(name): float(value) for name, value in verdict.parts.items()},

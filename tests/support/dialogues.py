@@ -1,0 +1,54 @@
+"""Verifiers with dialogues whose replies, rewards and ends are hashes of all that was said."""
+
+from __future__ import annotations
+
+import random
+import zlib
+from typing import Any
+
+from verifiers import Dialogue, Problem, Reply, Verdict, Verifier
+
+LETTERS = "abcd"
+
+
+def number_of(*values: Any) -> int:
+    return zlib.crc32(repr(values).encode())
+
+
+class Hashing(Dialogue):
+    """Ends about every fourth turn, pays for about every second one."""
+
+    def __init__(self, problem: Problem, longest: int = 3) -> None:
+        self.said, self.longest = [problem.text], longest
+
+    def reply(self, turn: str) -> Reply:
+        self.said.append(turn)
+        chance = number_of(self.said)
+        reward = chance // 8 % 64 / 64 if chance % 2 else 0.0
+        if chance // 4 % 4 == 0:
+            return Reply(reward=reward, verdict=Verdict(chance % 16 / 16, {"said": len(self.said)}))
+        words = "".join(LETTERS[chance // 5**place % 4] for place in range(chance // 16 % (self.longest + 1)))
+        self.said.append(words)
+        return Reply(words, reward)
+
+    def out_of_budget(self) -> Verdict:
+        return Verdict(number_of(self.said, "budget") % 8 / 64)
+
+
+class Echoing(Verifier):
+    """Prompts of one to five letters; with `alone`, every problem that begins with an "a" has no dialogue."""
+
+    alphabet = LETTERS
+    prompt_length, answer_length, reply_length, max_turns = 5, 4, 3, 4
+
+    def __init__(self, alone: bool = False, longest: int = 3) -> None:
+        self.alone, self.longest = alone, longest
+
+    def sample(self, rng: random.Random) -> Problem:
+        return Problem("".join(rng.choice(LETTERS) for _ in range(rng.randint(1, 5))), "b")
+
+    def dialogue(self, problem: Problem) -> Dialogue | None:
+        return None if self.alone and problem.text.startswith("a") else Hashing(problem, self.longest)
+
+    def verify(self, problem: Problem, completion: str) -> Verdict:
+        return Verdict(number_of(problem.text, completion) % 64 / 64)

@@ -1,0 +1,152 @@
+"""Dialogues: what a reply may be, one turn as a completion, and worker processes that replay all turns."""
+
+import time
+
+import pytest
+from dialogues import Echoing, Hashing
+
+from verifiers import Dialogue, Problem, Reply, Verdict, Verifier, Weighted, isolate
+from verifiers.dialogues import begin, replay, reply_to
+from verifiers.isolation.workers.pool import WorkerPool
+
+TURNS = ["a", "bb", "", "dcba", "c"]
+
+
+def live(verifier, problem, turns=TURNS):
+    """Return the replies of one dialogue, up to its end."""
+    dialogue, replies = begin(verifier, problem), []
+    for turn in turns:
+        replies.append(reply_to(verifier, dialogue, turn))
+        if replies[-1].verdict is not None:
+            break
+    return replies
+
+
+@pytest.mark.parametrize("reward", [float("nan"), float("inf"), 1e39])
+def test_a_reply_pays_a_finite_reward(reward):
+    with pytest.raises(ValueError, match="a reply's reward must be a finite number in float32"):
+        Reply("", reward)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ([], "must be text or a list of messages"),
+        ([{"role": "assistant", "content": "x"}], "message 1 of the reply has the unknown role 'assistant'"),
+        ([{"role": "tool"}], "message 1 of the reply has no content"),
+        (7, "must be text or a list of messages, got 7"),
+    ],
+)
+def test_a_reply_is_text_or_messages_to_the_model(content, message):
+    with pytest.raises(ValueError, match=message):
+        Reply(content)
+
+
+def test_a_completion_is_a_dialogue_of_one_turn():
+    class Guess(Verifier):
+        def dialogue(self, problem):
+            class Yes(Dialogue):
+                def reply(self, turn):
+                    return Reply("no", 0.25, Verdict(0.5) if turn == problem.answer else None)
+
+            return Yes()
+
+    problem = Problem("?", "7")
+    assert Guess().has_dialogues and not Verifier().has_dialogues
+    assert [Guess().verify(problem, turn).reward for turn in ("7", "8")] == [0.75, 0.25]
+    assert Verifier().dialogue(problem) is None
+    (reply,) = live(Echoing(alone=True), Problem("ab"))
+    assert reply.verdict == Echoing().verify(Problem("ab"), "a")
+
+
+def test_a_dialogue_that_returns_something_else_is_refused():
+    class Wrong(Verifier):
+        def dialogue(self, problem):
+            return "yes"
+
+    class Mute(Dialogue):
+        def reply(self, turn):
+            return "yes"
+
+    with pytest.raises(ValueError, match=r"Wrong\.dialogue must return a Dialogue or None, got 'yes'"):
+        begin(Wrong(), Problem("?"))
+    with pytest.raises(ValueError, match=r"Mute\.reply must return a Reply, got 'yes'"):
+        reply_to(Verifier(), Mute(), "")
+
+
+def test_a_verdict_outside_the_range_is_an_error():
+    class Rich(Dialogue):
+        def reply(self, turn):
+            return Reply(verdict=Verdict(2.0))
+
+    assert reply_to(Verifier(), Rich(), "").verdict.status == "error"
+
+
+def test_a_replayed_dialogue_gives_the_replies_of_a_live_one():
+    verifier = Echoing()
+    for number in range(40):
+        problem = Problem("abcd"[number % 4] * (1 + number // 4))
+        replies = live(verifier, problem)
+        assert [replay(verifier, problem, TURNS[: n + 1], False) for n in range(len(replies))] == replies
+
+
+def test_workers_give_the_replies_of_live_dialogues_and_a_wrapped_verifier_is_asked_there():
+    verifier = Echoing(alone=True)
+    problems = [Problem(text) for text in ("ab", "b", "cd", "dd", "bcd")]
+    expected = [live(verifier, problem) for problem in problems]
+    assert len({len(replies) for replies in expected}) > 1
+    isolated = isolate(verifier, workers=1)
+    try:
+        assert [live(isolated, problem) for problem in problems] == expected
+        asked = [(problem, TURNS[: len(replies)], False) for problem, replies in zip(problems, expected, strict=True)]
+        assert isolated.pool.replies(asked) == [replies[-1] for replies in expected]
+        hashing = Hashing(problems[1])
+        hashing.reply("a")
+        dialogue = isolated.dialogue(problems[1])
+        dialogue.reply("a")
+        assert type(dialogue) is not Hashing and dialogue.out_of_budget() == hashing.out_of_budget()
+        assert isolated.max_turns == 4 and isolated.has_dialogues
+    finally:
+        isolated.close()
+
+
+class Faulty(Verifier):
+    """Does what the problem asks for, in the second turn."""
+
+    def dialogue(self, problem):
+        class Bad(Dialogue):
+            deterministic = problem.text != "random"
+            turns = 0
+
+            def reply(self, turn):
+                self.turns += 1
+                if self.turns < 2:
+                    return Reply("go on")
+                if problem.text == "hang":
+                    time.sleep(60)
+                if problem.text == "raise":
+                    raise KeyError("lost")
+                if problem.text == "flood":
+                    return Reply("x" * (1 << 21))
+                return Reply(problem.text)
+
+        return Bad()
+
+
+def test_replies_that_fail_in_a_worker_end_the_episode_with_their_status():
+    pool = WorkerPool(Faulty(), workers=1, timeout=1.0)
+    try:
+        names = ["fine", "raise", "flood", "random", "hang", "fine"]
+        fine, raised, flood, chance, hang, again = pool.replies([(Problem(name), ["", ""], False) for name in names])
+        assert fine == again == Reply("fine")
+        assert raised.verdict.status == "error" and "KeyError" in raised.verdict.reason
+        assert flood.verdict.status == "error" and "bytes" in flood.verdict.reason
+        assert chance.verdict.status == "error" and "not deterministic" in chance.verdict.reason
+        assert hang.verdict.status == "timeout"
+    finally:
+        pool.close()
+
+
+def test_a_sum_refuses_parts_with_dialogues():
+    with pytest.raises(ValueError, match="weighted: 'talk' has dialogues"):
+        Weighted({"talk": {"verifier": Echoing(), "weight": 1}})

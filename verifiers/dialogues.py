@@ -1,0 +1,96 @@
+"""Dialogues as they are run: checked, replayed from their turns, or kept by worker processes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
+
+from typing_extensions import override
+
+from .base import Dialogue, Problem, Reply, Verdict, Verifier, checked
+
+
+class OneTurn(Dialogue):
+    """A completion as a dialogue of one turn, for problems of which `Verifier.dialogue` returns None."""
+
+    def __init__(self, verifier: Verifier, problem: Problem) -> None:
+        self.verifier, self.problem = verifier, problem
+
+    @override
+    def reply(self, turn: str) -> Reply:
+        (verdict,) = checked(self.verifier, self.verifier.verify_batch([self.problem], [turn]), 1)
+        return Reply(verdict=verdict)
+
+
+def begin(verifier: Verifier, problem: Problem) -> Dialogue:
+    """Return the other side of an episode.
+
+    Raises:
+        ValueError: if the verifier returns something else.
+    """
+    made = verifier.dialogue(problem)
+    if made is not None and not isinstance(made, Dialogue):
+        raise ValueError(f"{type(verifier).__name__}.dialogue must return a Dialogue or None, got {made!r:.60}")
+    return OneTurn(verifier, problem) if made is None else made
+
+
+def reply_to(verifier: Verifier, dialogue: Dialogue, turn: str) -> Reply:
+    """Return the reply to a turn, whose verdict, if any, is as `checked` returns it.
+
+    Raises:
+        ValueError: if it is not a Reply.
+    """
+    reply = dialogue.reply(turn)
+    if not isinstance(reply, Reply):
+        raise ValueError(f"{type(dialogue).__name__}.reply must return a Reply, got {reply!r:.60}")
+    return reply if reply.verdict is None else replace(reply, verdict=checked(verifier, [reply.verdict], 1)[0])
+
+
+def verdict_without_budget(verifier: Verifier, dialogue: Dialogue) -> Verdict:
+    """Return the verdict on an episode whose turns or context ran out."""
+    return checked(verifier, [dialogue.out_of_budget()], 1)[0]
+
+
+def replay(verifier: Verifier, problem: Problem, turns: Sequence[str], out_of_budget: bool) -> Reply:
+    """Return the reply to the last of these turns, or the verdict after it, from a dialogue that begins anew.
+
+    Raises:
+        ValueError: for a dialogue that cannot be replayed.
+    """
+    dialogue = begin(verifier, problem)
+    try:
+        if not dialogue.deterministic:
+            name = type(dialogue).__name__
+            raise ValueError(f"{name} is not deterministic, which worker processes need; use verifier_workers=0")
+        for turn in turns:
+            reply = reply_to(verifier, dialogue, turn)
+        return Reply(verdict=verdict_without_budget(verifier, dialogue)) if out_of_budget else reply
+    finally:
+        dialogue.close()
+
+
+class RepliesInWorkers(Protocol):
+    """The part of a worker pool that dialogues need."""
+
+    def replies(self, asked: Sequence[tuple[Problem, Sequence[str], bool]]) -> list[Reply]:
+        """Return what `replay` does, of several dialogues at once; it never raises."""
+
+
+@dataclass
+class InWorkers(Dialogue):
+    """A dialogue that worker processes replay, turn by turn."""
+
+    pool: RepliesInWorkers
+    problem: Problem
+    turns: list[str] = field(default_factory=list)
+
+    @override
+    def reply(self, turn: str) -> Reply:
+        self.turns.append(turn)
+        return self.pool.replies([(self.problem, self.turns, False)])[0]
+
+    @override
+    def out_of_budget(self) -> Verdict:
+        verdict: Any = self.pool.replies([(self.problem, self.turns, True)])[0].verdict
+        return verdict
