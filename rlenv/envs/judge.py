@@ -6,16 +6,44 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from verifiers import Problem, Verdict, Verifier
+from verifiers import Dialogue, Problem, Reply, Verdict, Verifier
 from verifiers.base import VERIFIER_FAILED, checked
+from verifiers.conversation import Message
+from verifiers.dialogues import begin, reply_to, verdict_without_budget
 from verifiers.isolation.workers.pool import WorkerPool
 from verifiers.isolation.workers.supervisor import describe
 
 from ..problems.stream import is_level
+
+
+@dataclass
+class Exchange:
+    """The dialogue of one episode, as far as it has come.
+
+    Attributes:
+        problem: that it is about.
+        chat: whether it is rendered with the chat template.
+        messages: all that was said, prompt included.
+        turns: the texts of the model's turns.
+        partner: the other side, once it has been asked; None if worker processes replay it.
+    """
+
+    problem: Problem
+    chat: bool
+    messages: list[Message]
+    turns: list[str] = field(default_factory=list)
+    partner: Dialogue | None = None
+
+    def close(self) -> None:
+        """Release the other side."""
+        if self.partner is not None:
+            self.partner.close()
+        self.partner = None
 
 
 class Judge:
@@ -48,6 +76,33 @@ class Judge:
             if len(completions) == 1:
                 return [Verdict(0.0, status="error", reason=describe(error))]
         return [self([problem], [text])[0] for problem, text in zip(problems, completions, strict=True)]
+
+    @property
+    def flags_errors(self) -> bool:
+        """Whether an exception becomes a verdict with the status "error"."""
+        return self.flag_errors or self.pool is not None
+
+    def replies(self, exchanges: Sequence[Exchange], out_of_budget: bool = False) -> list[Reply]:
+        """Return the replies to the last turns of dialogues, or the verdicts on dialogues that are out of budget.
+
+        Raises:
+            ValueError: if a dialogue returns something else.
+        """
+        if self.pool is not None:
+            return self.pool.replies([(each.problem, each.turns, out_of_budget) for each in exchanges])
+        return [self._reply(each, out_of_budget) for each in exchanges]
+
+    def _reply(self, exchange: Exchange, out_of_budget: bool) -> Reply:
+        try:
+            if exchange.partner is None:
+                exchange.partner = begin(self.verifier, exchange.problem)
+            if out_of_budget:
+                return Reply(verdict=verdict_without_budget(self.verifier, exchange.partner))
+            return reply_to(self.verifier, exchange.partner, exchange.turns[-1])
+        except Exception as error:  # whatever a plugin raises
+            if not self.flag_errors:
+                raise
+            return Reply(verdict=Verdict(0.0, status="error", reason=describe(error)))
 
 
 def verdict_info(verifier: Verifier, problem: Problem, verdict: Verdict) -> dict[str, Any]:
@@ -205,7 +260,11 @@ def vector_info(num_envs: int, rows: Sequence[int], infos: Sequence[dict[str, An
         else:
             number = isinstance(values[0], (bool, int, float))
             columns[key] = np.zeros(num_envs, type(values[0])) if number else np.full(num_envs, None, dtype=object)
-            columns[key][having] = values
+            if isinstance(values[0], list):  # numpy would make several columns of them
+                for row, value in zip(having, values, strict=True):
+                    columns[key][row] = value
+            else:
+                columns[key][having] = values
         columns[f"_{key}"] = np.zeros(num_envs, dtype=np.bool_)
         columns[f"_{key}"][having] = True
     return columns

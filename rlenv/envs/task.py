@@ -28,6 +28,7 @@ from ..text.lengths import Lengths
 from ..text.stop_tokens import stop_token_ids
 from ..text.texts import shown
 from ..text.tokenizer import decode
+from .dialogues import Dialogues
 from .judge import Judge, verdict_info
 from .language import make_encoder
 
@@ -81,7 +82,14 @@ class TextGenTask:
         max_prompt_tokens: longest prompt; None for the longest listed prompt (at most 4096 tokens), else for what the
             verifier declares, else 128.
         max_new_tokens: longest completion with its end token; None for what the verifier declares (else 64), or for
-            the longest demonstration of a listed problem if that is longer (at most 4096 tokens).
+            the longest demonstration of a listed problem if that is longer (at most 4096 tokens). With dialogues, the
+            longest turn.
+        max_turns: of an episode with a dialogue; None for what the verifier declares.
+        max_reply_tokens: longest reply of a dialogue, with what the chat template writes around it; an episode ends
+            before a longer one. None for what the verifier declares, else 128 and the template's.
+        max_context_tokens: longest context, replies included; None for as many tokens as prompt, turns and replies can
+            have together.
+        stop_strings: texts that end a turn like a stop token; what follows them in the last token is cut from its text.
         long_prompts: "error" refuses longer prompts, "skip" leaves them out and counts them in `skipped_prompts`.
         curriculum: success rate at which training adds the next level of difficulty, see
             `rlenv.problems.curriculum.Curriculum`; None for all levels from the start.
@@ -118,6 +126,10 @@ class TextGenTask:
         share: tuple[int, int] | None = None,
         max_prompt_tokens: int | None = None,
         max_new_tokens: int | None = None,
+        max_turns: int | None = None,
+        max_reply_tokens: int | None = None,
+        max_context_tokens: int | None = None,
+        stop_strings: str | Sequence[str] = (),
         long_prompts: str = "error",
         curriculum: float | None = None,
         verifier_workers: int | None = None,
@@ -145,7 +157,10 @@ class TextGenTask:
         self.share = (0, 1) if share is None else _share(*share)
         skips, self.skipped_prompts = long_prompts == "skip", 0
         lengths = Lengths(made, self.encoder, listed, partial(place_of, problems))
-        self._make_spaces(lengths, skips, max_prompt_tokens, max_new_tokens)
+        self.stop_strings = _stop_strings(stop_strings)
+        self._limit(lengths, skips, max_prompt_tokens, max_new_tokens)
+        self.dialogues = self._dialogues(lengths, max_turns, max_reply_tokens, max_context_tokens)
+        self._make_spaces()
         self.split = split
         self.progress: Mapping[str, Any] = {}  # of the training, as the last reset told it
         if skips and listed is not None:
@@ -162,13 +177,32 @@ class TextGenTask:
         self.encode([problem.prompt for problem in problems])
         _check_columns(self.verifier, problems)
 
-    def _make_spaces(self, lengths: Lengths, skips: bool, prompt: int | None, new: int | None) -> None:
-        """Set the longest prompt and completion, as given or as the problems need, and the spaces for them."""
+    def _limit(self, lengths: Lengths, skips: bool, prompt: int | None, new: int | None) -> None:
+        """Set the longest prompt and completion, as given or as the problems need, and the context for them."""
         prompt = lengths.of_prompts(skips) if prompt is None else prompt
         self.max_prompt_tokens = _whole("max_prompt_tokens", prompt, high=LONGEST)
         new = lengths.of_answers() if new is None else new
         self.max_new_tokens = _whole("max_new_tokens", new, high=LONGEST)
         self.max_length = self.max_prompt_tokens + self.max_new_tokens
+
+    def _dialogues(
+        self, lengths: Lengths, turns: int | None, reply: int | None, context: int | None
+    ) -> Dialogues | None:
+        """Return what answers turns, if the verifier has dialogues, and set the context for all of an episode."""
+        given = {"max_turns": turns, "max_reply_tokens": reply, "max_context_tokens": context}
+        if not self.verifier.has_dialogues:
+            if named := [name for name, value in given.items() if value is not None]:
+                name = type(self.verifier).__name__
+                raise ValueError(f"{named[0]}={given[named[0]]} is for dialogues, and {name} judges one completion")
+            return None
+        turns = _whole("max_turns", self.verifier.max_turns if turns is None else turns)
+        reply = _whole("max_reply_tokens", lengths.of_replies() if reply is None else reply, high=LONGEST)
+        most = self.max_length + (turns - 1) * (reply + self.max_new_tokens)
+        low = self.max_prompt_tokens + 1
+        self.max_length = min(most, _whole("max_context_tokens", most if context is None else context, low, LONGEST))
+        return Dialogues(self.judge, self.encoder, turns, reply, self.texts, self.conclude)
+
+    def _make_spaces(self) -> None:
         self.vocab_size = len(self.tokenizer)
         self.action_space = spaces.Discrete(self.vocab_size)
         self.observation_space = spaces.Dict(
@@ -186,7 +220,7 @@ class TextGenTask:
         """What the metadata of the single and of the batched environment say about the task."""
         return {
             "group_size": self.group_size,
-            "max_episode_steps": self.max_new_tokens,
+            "max_episode_steps": self.max_new_tokens * (1 if self.dialogues is None else self.dialogues.max_turns),
             "tokenizer": self.tokenizer,
             "stop_token_ids": self.stop_token_ids,
         }
@@ -251,12 +285,22 @@ class TextGenTask:
         return fits
 
     def texts(self, completions: Sequence[Sequence[int]]) -> list[str]:
-        """Return the texts of finished episodes, given all the tokens each has generated; without a last stop token."""
+        """Return the texts of finished turns, given all their tokens; without a last stop token.
+
+        Of a completion, which is one turn, too.
+        """
         stops = self.stop_token_ids
         texts = decode(self.tokenizer, [list(ids[:-1] if ids[-1] in stops else ids) for ids in completions])
+        if self.stop_strings:
+            texts = [text[: _end_of(self.stop_strings, text)] for text in texts]
         if not self.verifier.wants:
             return texts
         return [Completion.of(text, ids, self.progress) for text, ids in zip(texts, completions, strict=True)]
+
+    def at_stop_string(self, turns: Sequence[Sequence[int]]) -> list[bool]:
+        """Return whether the texts of running turns have a stop string, given their tokens."""
+        texts = decode(self.tokenizer, [list(ids) for ids in turns])
+        return [_end_of(self.stop_strings, text) is not None for text in texts]
 
     def end_token(self, problem: Problem) -> int:
         """Return the stop token that ends a demonstration: of a conversation, the chat template's, if it has one."""
@@ -322,6 +366,19 @@ def _check_columns(verifier: Verifier, problems: Sequence[Problem]) -> None:
     if lacking := [name for name in verifier.columns if name not in there]:
         allowed = ", ".join(["answer", *sorted(there)])
         raise ValueError(f"the reward function asks for the columns {lacking}; the problems have: {allowed}")
+
+
+def _stop_strings(given: str | Sequence[str]) -> tuple[str, ...]:
+    several = (given,) if isinstance(given, str) and given else tuple(given)
+    if not all(isinstance(each, str) and each for each in several):
+        raise ValueError(f"stop_strings must be texts of at least one character, got {shown(given)}")
+    return several
+
+
+def _end_of(stops: Sequence[str], text: str) -> int | None:
+    """Return where the first stop string in a text ends; None without one."""
+    ends = [place + len(stop) for stop in stops if (place := text.find(stop)) >= 0]
+    return min(ends, default=None)
 
 
 def _whole(name: str, value: Any, low: int = 1, high: float = math.inf) -> int:

@@ -9,6 +9,9 @@ import numpy as np
 
 from verifiers import Problem
 
+from ..text.encoder import CUT, STOP, STRING
+from .dialogues import Turn
+from .judge import Exchange
 from .picture import Picture, outcome_of
 from .task import Prompt, TextGenTask
 
@@ -23,6 +26,12 @@ class TextGenEnv(gym.Env[dict[str, Any], np.int64]):
     Info at the end: `completion`, `verdict` (named parts), `is_success`, `verifier_failed` (timeout or error),
     `verdict_status`, `verdict_reason`, and `level` if the problems have one. The key `episode` is left to
     Gymnasium's `RecordEpisodeStatistics`.
+
+    If the verifier has dialogues (`verifiers.Verifier.dialogue`), an episode has several turns. A turn ends with a stop
+    token, a stop string or at `max_new_tokens`; then the reply is appended, and `length` grows by 1 and the tokens of
+    the reply, which are never actions. Every turn may be rewarded. The episode ends with a verdict, or when turns or
+    context run out (`terminated` and `truncated`). Info at a turn's end: `turn`, `reply` and `appended`, the number of
+    tokens; at the end also `messages` and `turns`, and `completion` is the last turn.
 
     Args:
         render_mode: None, "ansi" (`render` returns the text), "human" (episodes are printed as they end) or "rgb_array"
@@ -47,6 +56,8 @@ class TextGenEnv(gym.Env[dict[str, Any], np.int64]):
         self._prompt: Prompt | None = None
         self._tokens: list[int] = []
         self._done = False
+        self._turn_began = 0  # column of the turn's first token
+        self._exchange: Exchange | None = None  # with the other side of a dialogue
         self._next_episode, self._posed = 0, False
         self._outcome = ""
         self._success: bool | None = None
@@ -72,11 +83,14 @@ class TextGenEnv(gym.Env[dict[str, Any], np.int64]):
         self._prompt = self.task.prompts([self._next_episode])[0]
         self._next_episode += 1
         self._tokens, self._done, self._outcome = list(self._prompt.tokens), False, ""
-        self._success = None
+        self._success, self._turn_began = None, len(self._tokens)
+        self._leave()
+        if self.task.dialogues is not None:
+            self._exchange = self.task.dialogues.begin(self._prompt.problem)
         return self._observation(), {"group": self._prompt.group, "prompt": self._prompt.text}
 
     def step(self, action: Any) -> tuple[dict[str, Any], float, bool, bool, dict[str, Any]]:
-        """Append a token; if it ends the episode, judge the completion.
+        """Append a token; if it ends the episode, judge the completion; if it ends a turn of a dialogue, the reply.
 
         Raises:
             ValueError: for an action outside the vocabulary.
@@ -89,12 +103,45 @@ class TextGenEnv(gym.Env[dict[str, Any], np.int64]):
             raise ValueError(f"action {action} is outside the vocabulary; allowed: 0 to {self.task.vocab_size - 1}")
         token = int(action)
         self._tokens.append(token)
-        generated = self._tokens[len(self._prompt.tokens) :]
-        ended = token in self.task.stop_token_ids
-        cut = not ended and len(generated) == self.task.max_new_tokens
-        self._done = ended or cut
-        reward, info = self._finish(self._prompt, generated) if self._done else (0.0, {})
+        turn = self._tokens[self._turn_began :]
+        ending = self._ending(turn)
+        if ending is None:
+            return self._observation(), 0.0, False, False, {}
+        if self._exchange is not None:
+            reward, cut, info = self._answer(
+                Turn(self._exchange, turn, ending, self.task.max_length - len(self._tokens))
+            )
+        else:
+            self._done, cut = True, ending == CUT
+            reward, info = self._finish(self._prompt, turn)
         return self._observation(), reward, self._done, cut, info
+
+    def _ending(self, turn: list[int]) -> str | None:
+        """Return how a turn ends with its last token; None if it goes on."""
+        if turn[-1] in self.task.stop_token_ids:
+            return STOP
+        if self.task.stop_strings and self.task.at_stop_string([turn])[0]:
+            return STRING
+        used_up = len(turn) == self.task.max_new_tokens or len(self._tokens) == self.task.max_length
+        return CUT if used_up else None
+
+    def _answer(self, turn: Turn) -> tuple[float, bool, dict[str, Any]]:
+        """Append the reply to a turn, or end the episode; return the reward, whether it was cut off, and the info."""
+        assert self.task.dialogues is not None
+        (answer,) = self.task.dialogues.answer([turn])
+        if answer.tokens is None:
+            self._done = True
+            self._show(answer.reward, answer.info)
+        else:
+            self._tokens += answer.tokens
+            self._turn_began = len(self._tokens)
+        return answer.reward, answer.cut, answer.info
+
+    def _leave(self) -> None:
+        """Give up the dialogue under way, if any."""
+        if self._exchange is not None:
+            self._exchange.close()
+        self._exchange = None
 
     def render(self) -> str | np.ndarray | None:
         """Return the prompt, the completion so far and the reward: as text ("ansi"), printed ("human"), or a picture.
@@ -116,11 +163,15 @@ class TextGenEnv(gym.Env[dict[str, Any], np.int64]):
         text = self.task.texts([generated])[0]
         (verdict,) = self.task.judge([prompt.problem], [text])
         info = {"completion": text, **self.task.conclude(prompt.problem, verdict)}
-        outcome, self._success = outcome_of(float(verdict.reward), info)
+        self._show(float(verdict.reward), info)
+        return float(verdict.reward), info
+
+    def _show(self, reward: float, info: dict[str, Any]) -> None:
+        """Keep how the episode ended, for `render`; with the mode "human", print it."""
+        outcome, self._success = outcome_of(reward, info)
         self._outcome = f"  {outcome}"
         if self.render_mode == "human":
             self.render()
-        return float(verdict.reward), info
 
     def state_dict(self) -> dict[str, Any]:
         """Return the place in the stream of problems, in plain values; the next `reset` goes on from it."""
@@ -137,6 +188,7 @@ class TextGenEnv(gym.Env[dict[str, Any], np.int64]):
 
     def close(self) -> None:
         """Stop worker processes and close the verifier."""
+        self._leave()
         self.task.close()
 
     def _observation(self) -> dict[str, Any]:

@@ -12,8 +12,10 @@ from gymnasium.vector.utils import batch_space
 
 from verifiers.reading.extraction import BEFORE, STATED
 
+from ..text.encoder import CUT, STOP, STRING
+from .dialogues import Turn
 from .host_tensor import for_numpy
-from .judge import LateVerdicts, vector_info
+from .judge import Exchange, LateVerdicts, vector_info
 from .picture import Picture, outcome_of
 from .task import Prompt, TextGenTask
 from .transfer import to_device
@@ -85,7 +87,8 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
         self.task = TextGenTask(**task)
         shared = self.task.shared_curriculum is not None
         hear = self.task.hear if self.task.stream.curriculum is not None and not shared else None
-        late = late_verdicts and (hear is not None or LateVerdicts.help(self.task.judge))
+        self._dialogues = self.task.dialogues  # which say with a verdict that an episode is over: it cannot come later
+        late = late_verdicts and not self._dialogues and (hear is not None or LateVerdicts.help(self.task.judge))
         self._late = LateVerdicts(self.task.judge, hear) if late else None
         self.metadata = {
             **self.metadata,
@@ -111,7 +114,9 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
         self._rows = torch.arange(num_envs, device=self.device)
         # The host decides who ends: it keeps what it needs for that, and learns the actions of each step.
         self._running = np.zeros(num_envs, dtype=bool)  # [B]
-        self._taken = np.zeros(num_envs, dtype=np.int64)  # actions of each episode [B]
+        self._taken = np.zeros(num_envs, dtype=np.int64)  # actions of each turn, of which a completion is one [B]
+        self._held = np.zeros(num_envs, dtype=np.int64)  # with dialogues, tokens of each context [B]
+        self._exchanges: list[Exchange | None] = [None] * num_envs
         self._completions = np.zeros((num_envs, self.task.max_new_tokens), dtype=np.int64)
         self._stops = np.array(self.task.stop_token_ids)
         self._prompts: list[Prompt | None] = [None] * num_envs
@@ -159,16 +164,21 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
         if self.mode is AutoresetMode.NEXT_STEP:
             restarting = np.flatnonzero(~self._running).tolist()
         ended, cut = self._append(actions)
-        finished = np.flatnonzero(ended | cut).tolist()
+        finished = np.flatnonzero(ended).tolist()
         rewards = np.zeros(self.num_envs, dtype=np.float32)
         info: Info = {}
-        if finished:
+        replied: Info = {}
+        if finished and self._dialogues is not None:
+            info, replied, ended, cut = self._answer(finished, cut, rewards)
+            finished = np.flatnonzero(ended).tolist()
+        elif finished:
             info, rewards[finished] = self._finish(finished)
         if restarting:
             info = {**self._start(restarting), **info}
         if self.mode is AutoresetMode.SAME_STEP and finished:
             info = self._restart_ended(finished, info)
-        paid, over, short = (for_numpy(to_device(each, self.device)) for each in (rewards, ended | cut, cut))
+        info |= replied
+        paid, over, short = (for_numpy(to_device(each, self.device)) for each in (rewards, ended, cut))
         return self._observation(), paid, over, short, info
 
     def hear(self, levels: Iterable[float], successes: Iterable[float]) -> None:
@@ -215,7 +225,7 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
             return tuple(map(self._frame, range(self.num_envs)))
         texts = []
         for row, prompt in enumerate(self._prompts):
-            completion = self.task.tokenizer.decode(self._generated(row))
+            completion = self.task.tokenizer.decode(self._after_prompt(row))
             texts.append(f"{prompt.text if prompt else ''}│{completion}")
         return tuple(texts)
 
@@ -223,11 +233,18 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
         assert self._picture is not None
         prompt = self._prompts[row]
         read = [] if prompt is None else prompt.tokens
-        return self._picture.frame([*read, *self._generated(row)], len(read), *self._outcomes[row])
+        return self._picture.frame([*read, *self._after_prompt(row)], len(read), *self._outcomes[row])
 
     def _generated(self, row: int) -> list[int]:
-        """Return the tokens of a slot's completion so far."""
+        """Return the tokens of a slot's turn so far, of which a completion is one."""
         return self._completions[row, : self._taken[row]].tolist()
+
+    def _after_prompt(self, row: int) -> list[int]:
+        """Return the tokens of a slot's episode after its prompt, replies included."""
+        prompt = self._prompts[row]
+        if self._dialogues is None or prompt is None:
+            return self._generated(row)
+        return self._tokens[row, len(prompt.tokens) : self._held[row]].tolist()
 
     def _groups_begun(self) -> int:
         return -(-self._next_episode // self.task.group_size)
@@ -258,12 +275,20 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
         index, sent = to_device(np.array(rows), self.device), to_device(block, self.device)
         self._tokens[index], self._lengths[index] = sent[:, :-1], sent[:, -1]
         self._taken[rows] = 0
+        if self._dialogues is not None:
+            self._leave(rows)
+            for row, prompt in zip(rows, prompts, strict=True):
+                self._exchanges[row] = self._dialogues.begin(prompt.problem)
+                self._held[row] = len(prompt.tokens)
         self._set_running(rows, True)
         starts = [{"group": self._first_group + each.group, "prompt": each.text} for each in prompts]
         return vector_info(self.num_envs, rows, starts)
 
     def _append(self, actions: torch.Tensor) -> tuple[np.ndarray, np.ndarray]:
-        """Write one token into every running slot; return who ended [B] and who was cut [B]."""
+        """Write one token into every running slot; return whose turn is over [B] and whose was cut [B].
+
+        Without dialogues, these episodes are over.
+        """
         running = self._running
         tokens = actions.cpu().numpy()  # the only wait for the device
         self._check(tokens[running])
@@ -271,15 +296,21 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
         self._completions[rows, self._taken[rows]] = tokens[rows]
         self._taken[rows] += 1
         ended = running & (tokens[:, None] == self._stops).any(axis=1)
+        if self.task.stop_strings:
+            asked = np.flatnonzero(running & ~ended).tolist()
+            ended[asked] = self.task.at_stop_string([self._generated(row) for row in asked])
         cut = running & ~ended & (self._taken >= self.task.max_new_tokens)
+        if self._dialogues is not None:
+            self._held[rows] += 1
+            cut |= running & ~ended & (self._held >= self.task.max_length)
         column = self._lengths.clamp(max=self.task.max_length - 1)
         if len(rows) < self.num_envs:  # finished slots keep their tokens
             actions = actions.where(self._playing > 0, self._tokens[self._rows, column])
         self._tokens[self._rows, column] = actions
         self._lengths += self._playing
-        if (over := np.flatnonzero(ended | cut)).size:
+        if self._dialogues is None and (over := np.flatnonzero(ended | cut)).size:
             self._set_running(over, False)
-        return ended, cut
+        return ended | cut, cut
 
     def _set_running(self, rows: Any, running: bool) -> None:
         self._running = self._running.copy()
@@ -312,8 +343,67 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
             self._outcomes[row] = outcome_of(float(verdict.reward), info)
         return vector_info(self.num_envs, rows, infos), [float(verdict.reward) for verdict in verdicts]
 
+    def _answer(
+        self, rows: list[int], cut: np.ndarray, rewards: np.ndarray
+    ) -> tuple[Info, Info, np.ndarray, np.ndarray]:
+        """Ask for the replies to the turns that ended in these slots, and append them; close the episodes that end.
+
+        Args:
+            rows: of the slots.
+            cut: whose turn is cut at its limit, bool [B].
+            rewards: of the step, to write [B].
+
+        Returns:
+            The infos of episodes that end (without restarts at once, of all), those of the others, and which slots
+            ended and were cut off [B].
+        """
+        assert self._dialogues is not None
+        turns = [self._turn(row, bool(cut[row])) for row in rows]
+        answers = self._dialogues.answer(turns)
+        over, short = np.zeros((2, self.num_envs), dtype=bool)
+        appended = np.zeros(self.num_envs, dtype=np.int64)
+        for row, answer in zip(rows, answers, strict=True):
+            rewards[row], over[row], short[row] = answer.reward, answer.tokens is None, answer.cut
+            self._taken[row] = 0 if answer.tokens is not None else self._taken[row]
+            appended[row] = len(answer.tokens or ())
+            if answer.tokens is None:
+                self._outcomes[row] = outcome_of(answer.reward, answer.info)
+        self._append_replies(appended, [token for answer in answers for token in answer.tokens or ()])
+        if over.any():
+            self._set_running(np.flatnonzero(over), False)
+        infos = {row: answer.info for row, answer in zip(rows, answers, strict=True)}
+        going = [row for row in rows if not over[row] and self.mode is AutoresetMode.SAME_STEP]  # not in `final_info`
+        parts = [[row for row in rows if row not in going], going]
+        ends, others = (vector_info(self.num_envs, part, [infos[row] for row in part]) for part in parts)
+        return ends, others, over, short
+
+    def _turn(self, row: int, cut: bool) -> Turn:
+        exchange, ids = self._exchanges[row], self._generated(row)
+        assert exchange is not None
+        ending = CUT if cut else STOP if ids[-1] in self.task.stop_token_ids else STRING
+        return Turn(exchange, ids, ending, self.task.max_length - int(self._held[row]))
+
+    def _append_replies(self, appended: np.ndarray, tokens: list[int]) -> None:
+        """Write replies of these lengths [B] behind the contexts, all in one copy; their tokens follow each other."""
+        if not tokens:
+            return
+        rows = np.repeat(np.arange(self.num_envs), appended)
+        place = np.arange(len(tokens)) - np.repeat(appended.cumsum() - appended, appended)  # in its reply
+        cells = to_device(np.stack([rows, self._held[rows] + place, np.array(tokens)]), self.device)
+        self._tokens[cells[0], cells[1]] = cells[2]
+        self._held += appended
+        self._lengths += to_device(appended, self.device)
+
+    def _leave(self, rows: Iterable[int]) -> None:
+        """Give up the dialogues of these slots that are not over."""
+        for row in rows:
+            if (exchange := self._exchanges[row]) is not None:
+                exchange.close()
+            self._exchanges[row] = None
+
     def close_extras(self, **kwargs: Any) -> None:
         """Stop worker processes and close the verifier."""
+        self._leave(range(self.num_envs))
         self.task.close()
 
     def _restart_ended(self, rows: list[int], info: Info) -> Info:

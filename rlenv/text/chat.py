@@ -76,6 +76,20 @@ class Chat:
             return ""
         return skeleton[-1] if isinstance(skeleton[-1], str) else ""
 
+    def after_turn(self, said: Sequence[Message], reply: Sequence[Message]) -> list[Piece]:
+        """Return the pieces between a turn of the assistant and its next one.
+
+        Args:
+            said: the conversation, whose last message is that turn; only the roles matter.
+            reply: the messages that answer it.
+
+        Raises:
+            ValueError: as `pieces`.
+        """
+        pieces = self.pieces([*(_message(message["role"]) for message in self._messages(said)), *reply])
+        turns = [index for index, piece in enumerate(pieces) if piece.role == "assistant"]
+        return pieces[turns[-1] + 1 :]
+
     def own_texts(self, roles: Sequence[str]) -> Iterator[tuple[str, bool]]:
         """Yield the template's own texts around the messages of these roles, until it refuses a conversation.
 

@@ -16,6 +16,7 @@ from .chat_tokens import ChatTokens, any_of
 from .texts import NOT_UNICODE, is_unicode, shown
 from .tokenizer import control_tokens
 
+STOP, STRING, CUT = "a stop token", "a stop string", "its limit"  # how a turn ends
 REMEMBERED = 65_536  # prompts in the cache
 PromptText = str | list[Message]
 
@@ -70,6 +71,29 @@ class Encoder:
         plain = iter(self.ids([f"{prompt}{answer}" for prompt, answer, chat in pairs if not chat], True))
         return [[*next(read), *next(said), *self._after_answer] if chat else next(plain) for chat in chats]
 
+    def reply(self, said: Sequence[Message], content: str | list[Message], ending: str, chat: bool) -> list[int]:
+        """Return the tokens that the environment appends to a turn: what is missing of its end, and the reply.
+
+        Args:
+            said: the conversation so far, of which the last message is that turn.
+            content: of the reply.
+            ending: of the turn: `STOP`, `STRING` or `CUT`.
+            chat: whether the conversation is rendered with the chat template.
+
+        Raises:
+            ValueError: if the template cannot render the reply, or the tokenizer cannot spell it.
+        """
+        text = text_of(content)
+        _check_unicode("reply", text)
+        if not chat:
+            end = [int(self.tokenizer.eos_token_id)] if ending == CUT else []
+            return [*end, *(self.spell("reply", [text])[0] if text else ())]
+        messages = [{"role": "user", "content": content}] if isinstance(content, str) else content
+        ids = self._checked("reply", text, self.chat.after_turn(said, messages))
+        if ending == STOP and self.end_of_turn in ids:  # the model has written one
+            return ids[ids.index(self.end_of_turn) + 1 :]
+        return ids
+
     @cached_property
     def _after_answer(self) -> list[int]:
         after = self.chat.after_answer
@@ -99,7 +123,7 @@ class Encoder:
         """Return the tokens of texts, and check them.
 
         Args:
-            what: "prompt" or "demonstration", for the error message.
+            what: "prompt", "demonstration" or "reply", for the error message.
             texts: at least one.
             add_special_tokens: whether the tokenizer adds its own tokens around each text.
 
@@ -136,15 +160,18 @@ class Encoder:
         text = text_of(prompt)
         _check_unicode("prompt", text)
         pieces = self.chat.pieces(prompt)
-        whole = "".join(piece.text for piece in pieces)
+        return self._checked("prompt", text, pieces), "".join(piece.text for piece in pieces)
+
+    def _checked(self, what: str, text: str, pieces: Sequence[Piece]) -> list[int]:
+        """Return the tokens of these pieces, which have no other control tokens than they may have."""
         ids, written = self._skeleton_encoder(pieces)
         control = set(self._skeleton_encoder.control.values())
         found = [token for token in ids if token in control]
         if found != written:
             if self._unknown is not None and found.count(self._unknown) > written.count(self._unknown):
-                raise self._outside("prompt", whole)
-            raise _reads_control("prompt", text)
-        return ids, whole
+                raise self._outside(what, "".join(piece.text for piece in pieces))
+            raise _reads_control(what, text)
+        return ids
 
     def _outside(self, what: str, text: str) -> ValueError:
         outside = [c for c in dict.fromkeys(text) if self._unknown in self.ids([c])[0]]

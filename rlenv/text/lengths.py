@@ -8,11 +8,12 @@ from collections.abc import Callable, Sequence
 from verifiers import Problem, Verifier
 from verifiers.conversation import last_of
 
-from .encoder import Encoder, PromptText
+from .encoder import CUT, Encoder, PromptText
 from .texts import shown
 
 DEFAULT_PROMPT_TOKENS = 128
 DEFAULT_NEW_TOKENS = 64
+DEFAULT_REPLY_TOKENS = 128
 MOST_TOKENS = 4096  # of a listed prompt or demonstration, unless the user asks for more: it sizes every buffer
 _FOR_MORE = {
     "prompt": "a larger max_prompt_tokens (--max-prompt-tokens), "
@@ -44,6 +45,7 @@ class Lengths:
         # A text has at most as many tokens as characters, plus the end token and what this tokenizer adds.
         text = last_of(first)
         (plain,) = encoder.spell("prompt", [text], add_special_tokens=True)
+        self._first = first
         self._room = 1 + max(0, len(plain) - len(text))
         self._template = len(encoder.prompts([first])[0]) - len(plain) if encoder.is_chat(first) else 0
 
@@ -63,6 +65,15 @@ class Lengths:
             return needed
         lengths = [len(ids) + 1 for ids in self.encoder.ids(answers)]
         return max(needed, self._longest("demonstration", answers, lengths))
+
+    def of_replies(self) -> int:
+        """Return the length of the longest reply, with what the chat template writes around it."""
+        declared = self._declared(self.verifier.reply_length, DEFAULT_REPLY_TOKENS)
+        if not self.encoder.is_chat(self._first):
+            return declared
+        asked = [{"role": "user", "content": self._first}] if isinstance(self._first, str) else self._first
+        said = [*asked, {"role": "assistant", "content": "-"}]
+        return declared + len(self.encoder.reply(said, "-", CUT, chat=True))
 
     def _declared(self, characters: int | None, default: int) -> int:
         return default if characters is None else characters + self._room

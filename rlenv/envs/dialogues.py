@@ -1,0 +1,126 @@
+"""Episodes of several turns: what the environment appends after a turn, and when it ends an episode."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from verifiers import Problem, Reply, Verdict
+from verifiers.conversation import Message, text_of
+
+from ..text.encoder import CUT, Encoder
+from .judge import Exchange, Judge
+
+
+@dataclass(frozen=True)
+class Turn:
+    """A turn that is over.
+
+    Attributes:
+        exchange: that it belongs to.
+        ids: its tokens.
+        ending: `STOP`, `STRING` or `CUT`.
+        room: how many tokens the context has left.
+    """
+
+    exchange: Exchange
+    ids: Sequence[int]
+    ending: str
+    room: int
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What the environment does after a turn.
+
+    Attributes:
+        reward: of the step that ended the turn.
+        info: of that step.
+        tokens: appended to the context; None if the episode is over.
+        cut: whether the episode was cut off: its last turn at its limit, or out of turns or context.
+    """
+
+    reward: float
+    info: dict[str, Any]
+    tokens: list[int] | None
+    cut: bool = False
+
+
+@dataclass(frozen=True)
+class Dialogues:
+    """What a task with dialogues does after turns.
+
+    Args:
+        judge: asks for replies.
+        encoder: of replies.
+        max_turns: of an episode.
+        max_reply_tokens: of a reply.
+        texts: returns the texts of turns, given their tokens.
+        conclude: returns the infos of a verdict; see `TextGenTask`.
+    """
+
+    judge: Judge
+    encoder: Encoder
+    max_turns: int
+    max_reply_tokens: int
+    texts: Callable[[Sequence[Sequence[int]]], list[str]]
+    conclude: Callable[[Problem, Verdict], dict[str, Any]]
+
+    def begin(self, problem: Problem) -> Exchange:
+        """Return the dialogue of an episode that begins."""
+        prompt = problem.prompt
+        messages = [_user(prompt)] if isinstance(prompt, str) else list(prompt)
+        return Exchange(problem, self.encoder.is_chat(prompt), messages)
+
+    def answer(self, turns: Sequence[Turn]) -> list[Answer]:
+        """Ask for the replies to turns that ended in one step, all together, and return what follows from each."""
+        texts = self.texts([turn.ids for turn in turns])
+        for turn, text in zip(turns, texts, strict=True):
+            turn.exchange.turns.append(text)
+            turn.exchange.messages.append({"role": "assistant", "content": str(text)})
+        exchanges = [turn.exchange for turn in turns]
+        replies = [self._spelled(*pair) for pair in zip(turns, self.judge.replies(exchanges), strict=True)]
+        spent = [row for row, (reply, tokens) in enumerate(replies) if reply.verdict is None and tokens is None]
+        last = self.judge.replies([exchanges[row] for row in spent], out_of_budget=True)
+        verdicts = {row: reply.verdict for row, reply in zip(spent, last, strict=True)}
+        answers = []
+        for row, (turn, (reply, tokens)) in enumerate(zip(turns, replies, strict=True)):
+            if tokens is not None:
+                turn.exchange.messages += _messages(reply)
+                info = {"reply": text_of(reply.content), "turn": texts[row], "appended": len(tokens)}
+                answers.append(Answer(float(reply.reward), info, tokens))
+            else:
+                verdict = verdicts.get(row, reply.verdict)
+                assert verdict is not None
+                cut = row in verdicts or turn.ending == CUT
+                answers.append(Answer(float(reply.reward + verdict.reward), self._end(turn, verdict), None, cut))
+        return answers
+
+    def _end(self, turn: Turn, verdict: Verdict) -> dict[str, Any]:
+        """Close a dialogue; return the infos of its end."""
+        said = turn.exchange
+        said.close()
+        info = {"completion": said.turns[-1], "messages": said.messages, "turns": len(said.turns)}
+        return info | self.conclude(said.problem, verdict)
+
+    def _spelled(self, turn: Turn, reply: Reply) -> tuple[Reply, list[int] | None]:
+        """Return a reply and its tokens; None if it ends the episode, or the turns or the context are used up."""
+        if reply.verdict is not None or len(turn.exchange.turns) == self.max_turns:
+            return reply, None
+        said = turn.exchange
+        try:
+            tokens = self.encoder.reply(said.messages, reply.content, turn.ending, said.chat)
+        except ValueError as error:
+            if not self.judge.flags_errors:
+                raise
+            return replace(reply, verdict=Verdict(0.0, status="error", reason=str(error))), None
+        return reply, tokens if len(tokens) <= self.max_reply_tokens and len(tokens) < turn.room else None
+
+
+def _messages(reply: Reply) -> list[Message]:
+    return [_user(reply.content)] if isinstance(reply.content, str) else list(reply.content)
+
+
+def _user(content: str) -> Message:
+    return {"role": "user", "content": content}

@@ -1,0 +1,78 @@
+"""The identities with replies between the actions: what was sampled is what is trained, in all decoders and modes."""
+
+import gymnasium as gym
+import pytest
+from diagonal import slow
+from dialogues import Echoing
+from gymnasium.vector import AutoresetMode
+from identity_checks import EXACT, assert_close, check_running_equals_fresh, collect, double, gradient
+from tiny_models import tiny_policy
+
+import rlenv  # noqa: F401
+from agents import GRPO, PPO, RLOO, Agent
+from agents.policies.base import weights_digest
+
+
+def talking(slots=6, mode=AutoresetMode.DISABLED, **kwargs):
+    settings = {"max_new_tokens": 4, "max_turns": 4, "autoreset_mode": mode, **kwargs}
+    return gym.make_vec("TextGen-v0", slots, verifier=Echoing(alone=True), **settings)
+
+
+@pytest.mark.parametrize("mode", list(AutoresetMode))
+@pytest.mark.parametrize(
+    ("name", "shared"), [("gpt2", True), slow("llama", True), slow("gpt2", False), slow("mistral", True)]
+)
+def test_acting_equals_training_over_all_turns(name, shared, mode):
+    envs = talking(mode=mode, group_size=2)
+    policy = tiny_policy(name, envs, 0.7, share_contexts=shared)
+    rollout = collect(policy, envs, 24)
+    gaps = (rollout.positions[:, 1:] - rollout.positions[:, :-1])[rollout.mask[:, 1:]]
+    assert (gaps > 1).sum() > 8, "there are replies"
+    assert (rollout.rewards.where(rollout.mask, 0)[:, :-1] > 0).any(), "turns are paid"
+    log_probs, _ = policy.evaluate_actions(rollout)
+    assert_close(log_probs[rollout.mask], rollout.log_probs[rollout.mask], EXACT, "acting and training")
+
+
+@pytest.mark.parametrize("name", ["llama", slow("gpt2")])
+def test_a_running_state_equals_a_fresh_one(name):
+    envs = talking(5)
+    check_running_equals_fresh(tiny_policy(name, envs), envs, EXACT, steps=24)
+
+
+@pytest.mark.parametrize(
+    ("cls", "settings"),
+    [(RLOO, {"kl_coef": 0.3}), slow(GRPO, {"ent_coef": 0.1}), slow(PPO, {"num_epochs": 1, "num_minibatches": 1})],
+)
+def test_the_gradient_depends_on_no_layout(cls, settings):
+    envs = talking(group_size=4)
+    critic = "head" if cls is PPO else None
+    agent = cls(
+        tiny_policy("llama", envs, critic=critic),
+        envs,
+        episodes_per_update=16,
+        max_grad_norm=1e9,
+        device="cpu",
+        **settings,
+    )
+    rollout = double(collect(agent.policy, envs, 16))
+    whole = gradient(agent, rollout)
+    agent.micro_batch_tokens = 40
+    assert_close(gradient(agent, rollout) / whole.abs().max(), whole / whole.abs().max(), EXACT, "micro-batches")
+
+
+def trained(agent, updates):
+    """Train for some updates of a long run."""
+    steps = agent.updates(10**6 - agent.num_timesteps, reset_num_timesteps=agent.num_updates == 0)
+    for _ in range(updates):
+        next(steps)
+    steps.close()
+    return agent
+
+
+def test_a_break_changes_nothing(tmp_path):
+    made = lambda: RLOO("tiny", talking(8, group_size=4), episodes_per_update=8, seed=3, device="cpu")  # noqa: E731
+    straight = trained(made(), 2)
+    trained(made(), 1).save(tmp_path / "agent")
+    again = trained(Agent.load(tmp_path / "agent", env=talking(8, group_size=4), continue_env=True, device="cpu"), 1)
+    assert weights_digest(again.policy) == weights_digest(straight.policy)
+    assert again.num_timesteps == straight.num_timesteps

@@ -1,0 +1,285 @@
+"""Episodes of several turns: the single environment by hand, and the batched one, which must do the same."""
+
+import copy
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from chat_families import chatml
+from dialogues import LETTERS, Echoing, number_of
+from gymnasium.utils.env_checker import check_env
+from gymnasium.vector import AutoresetMode
+from stable_baselines3.common.env_checker import check_env as check_env_sb3
+
+import rlenv  # noqa: F401
+from verifiers import Dialogue, Problem, Reply, Verdict, Verifier
+
+EOS = 1
+
+
+class Scripted(Verifier):
+    """Answers every turn as the test says, and remembers what it heard and how often dialogues were closed."""
+
+    alphabet = LETTERS
+    prompt_length, answer_length, reply_length, max_turns = 2, 3, 4, 3
+
+    def __init__(self, *replies, last=0.25):
+        self.replies, self.last, self.heard, self.closed = replies, Verdict(last), [], 0
+
+    def sample(self, rng):
+        return Problem("ab")
+
+    def dialogue(self, problem):
+        outer = self
+
+        class Script(Dialogue):
+            def __init__(self):
+                self.left = list(outer.replies)
+
+            def reply(self, turn):
+                outer.heard.append(turn)
+                reply = self.left.pop(0)
+                if isinstance(reply, Exception):
+                    raise reply
+                return reply
+
+            def out_of_budget(self):
+                return outer.last
+
+            def close(self):
+                outer.closed += 1
+
+        return Script()
+
+
+def single(verifier, **kwargs):
+    settings = {"max_new_tokens": 3, "test_fraction": 0.0, "disable_env_checker": True, **kwargs}
+    return gym.make("TextGen-v0", verifier=verifier, **settings).unwrapped
+
+
+def play(env, text):
+    """Take the tokens of a text, "$" for the end token; return what the last step returned."""
+    env.reset(seed=0) if env._prompt is None else None
+    for letter in text:
+        token = EOS if letter == "$" else env.task.tokenizer.convert_tokens_to_ids(letter)
+        out = env.step(token)
+    return out
+
+
+def context(env, obs):
+    return env.task.tokenizer.decode(obs["tokens"][: obs["length"]]).replace("<eos>", "$")
+
+
+def test_a_reply_is_appended_after_a_turn_and_pays_for_it():
+    verifier = Scripted(Reply("dd", 0.5), Reply(reward=0.125, verdict=Verdict(1.0, {"right": 1.0})))
+    env = single(verifier)
+    obs, reward, over, cut, info = play(env, "c$")
+    assert context(env, obs) == "abc$dd" and (reward, over, cut) == (0.5, False, False)
+    assert info == {"turn": "c", "reply": "dd", "appended": 2}
+    obs, reward, over, cut, info = play(env, "b$")
+    assert context(env, obs) == "abc$ddb$" and (reward, over, cut) == (1.125, True, False)
+    assert info["completion"] == "b" and info["turns"] == 2 and info["verdict"] == {"right": 1.0} and info["is_success"]
+    said = [("user", "ab"), ("assistant", "c"), ("user", "dd"), ("assistant", "b")]
+    assert info["messages"] == [{"role": role, "content": content} for role, content in said]
+    assert verifier.heard == ["c", "b"] and verifier.closed == 1
+
+
+def test_a_turn_that_was_cut_off_gets_its_end_token():
+    env = single(Scripted(Reply("d"), Reply(), Reply()))
+    obs, _, over, _, info = play(env, "ccc")
+    assert context(env, obs) == "abccc$d" and not over and info["appended"] == 2
+    assert play(env, "c$")[4]["appended"] == 0, "an empty reply"
+
+
+def test_turns_run_out():
+    verifier = Scripted(Reply("d"), Reply("d"), Reply("d", 0.5), last=0.25)
+    env = single(verifier)
+    play(env, "a$a$")
+    obs, reward, over, cut, info = play(env, "a$")
+    assert (reward, over, cut) == (0.75, True, True) and info["turns"] == 3 and "appended" not in info
+    assert context(env, obs) == "aba$da$da$", "the last reply is not read"
+
+
+@pytest.mark.parametrize(("limits", "turns"), [({"max_context_tokens": 8}, 2), ({"max_reply_tokens": 1}, 1), ({}, 3)])
+def test_the_context_runs_out(limits, turns):
+    env = single(Scripted(Reply("dd"), Reply("dd"), Reply("dd")), **limits)
+    obs, _ = env.reset(seed=0)
+    over = False
+    while not over:
+        obs, reward, over, cut, info = play(env, "a$")
+    assert info["turns"] == turns and cut and reward == 0.25
+    assert env.observation_space.contains(obs)
+
+
+def test_a_turn_ends_where_the_context_does():
+    env = single(Scripted(Reply("dd"), Reply("dd")), max_context_tokens=7)
+    play(env, "a$")
+    obs, _, over, cut, info = play(env, "b")
+    assert context(env, obs) == "aba$ddb" and over and cut and info["completion"] == "b"
+
+
+def test_a_stop_string_ends_a_turn_and_stays_in_its_text():
+    verifier = Scripted(Reply("d"), Reply(verdict=Verdict(1.0)))
+    env = single(verifier, stop_strings=["bc", "dd"])
+    obs, _, over, _, info = play(env, "bc")
+    assert context(env, obs) == "abbcd" and info["turn"] == "bc" and not over
+    assert play(env, "dd")[2] and verifier.heard == ["bc", "dd"]
+    plain = gym.make("TextGen-v0", verifier="arith", stop_strings="+", disable_env_checker=True).unwrapped
+    plain.reset(seed=0)
+    *_, over, cut, info = plain.step(plain.task.tokenizer.convert_tokens_to_ids("+"))
+    assert over and not cut and info["completion"] == "+"
+
+
+def test_what_follows_a_stop_string_in_its_token_is_cut():
+    env = single(Scripted(Reply("d")), stop_strings="b")
+    assert env.task.texts([[3, 2, 4]]) == ["b"]
+
+
+def test_failing_replies_are_errors_of_the_verifier():
+    with pytest.raises(KeyError):
+        play(single(Scripted(KeyError("lost"))), "$")
+    *_, reward, over, cut, info = play(single(Scripted(KeyError("lost")), flag_errors=True), "$")
+    assert (reward, over, cut) == (0, True, False) and info["verdict_status"] == "error"
+    assert "KeyError" in info["verdict_reason"] and info["verifier_failed"]
+
+
+def test_a_reply_that_cannot_be_spelled_is_an_error():
+    with pytest.raises(ValueError, match="reply 'xyz' has characters outside the tokenizer's alphabet"):
+        play(single(Scripted(Reply("xyz"))), "$")
+    *_, info = play(single(Scripted(Reply("xyz")), flag_errors=True), "$")
+    assert info["verdict_status"] == "error" and "xyz" in info["verdict_reason"]
+
+
+def test_a_dialogue_that_is_given_up_is_closed():
+    verifier = Scripted(Reply("d"), Reply("d"))
+    env = single(verifier)
+    play(env, "c$")
+    env.reset()
+    assert verifier.closed == 1
+    play(env, "c$")
+    env.close()
+    assert verifier.closed == 2
+
+
+@pytest.mark.parametrize("name", ["max_turns", "max_reply_tokens", "max_context_tokens"])
+def test_limits_of_dialogues_are_refused_for_completions(name):
+    with pytest.raises(ValueError, match=f"{name}=9 is for dialogues, and Arith judges one completion"):
+        gym.make("TextGen-v0", verifier="arith", **{name: 9})
+
+
+def test_the_context_holds_everything_by_default():
+    task = single(Echoing(), max_turns=5, max_reply_tokens=7).task
+    assert task.max_length == task.max_prompt_tokens + 5 * 3 + 4 * 7
+    assert task.metadata["max_episode_steps"] == 15
+    with pytest.raises(ValueError, match="max_context_tokens must be a whole number of at least 7"):
+        single(Echoing(), max_context_tokens=6)
+
+
+def test_environments_with_dialogues_pass_the_checks_of_gymnasium_and_stable_baselines3():
+    check_env(single(Echoing()), skip_render_check=True)
+    check_env_sb3(single(Echoing()))
+
+
+# Single = batched.
+
+
+def choose(tokens, length, vocab):
+    """Return an action that depends on the whole context: the end token, or any token but the padding."""
+    chance = number_of(tokens[:length].tolist())
+    return EOS if chance % 3 == 0 else 1 + chance // 3 % (vocab - 1)
+
+
+def plain(obs):
+    return obs["tokens"][: int(obs["length"])].tolist()
+
+
+def of_single(episodes, **kwargs):
+    """Return the transcript of each episode: what every step returned."""
+    env, transcripts = gym.make("TextGen-v0", disable_env_checker=True, **kwargs).unwrapped, []
+    for episode in range(episodes):
+        obs, info = env.reset(seed=0 if episode == 0 else None)
+        transcript, over = [(plain(obs), dict(info))], False
+        while not over:
+            obs, reward, over, cut, info = env.step(choose(obs["tokens"], obs["length"], env.task.vocab_size))
+            transcript.append((plain(obs), reward, over, cut, copy.deepcopy(info)))
+        transcripts.append(transcript)
+    return transcripts
+
+
+def row_of(info, row):
+    """Return the infos of a slot."""
+    return {
+        key: row_of(value, row) if isinstance(value, dict) else value[row]
+        for key, value in info.items()
+        if key[0] != "_" and info[f"_{key}"][row]
+    }
+
+
+def of_batched(episodes, slots, mode, **kwargs):
+    """Return the same of a batched environment, whose episodes are numbered as they start."""
+    envs = gym.make_vec("TextGen-v0", slots, autoreset_mode=mode, **kwargs)
+    obs, infos = envs.reset(seed=0)
+    transcripts, playing = [], [None] * slots
+
+    def begin(rows, obs, infos):
+        for row in rows:
+            info = {key: value for key, value in row_of(infos, row).items() if key in ("group", "prompt")}
+            transcripts.append([(plain({k: v[row] for k, v in obs.items()}), info)])
+            playing[row] = transcripts[-1]
+
+    begin(range(slots), obs, infos)
+    is_over = lambda transcript: len(transcript[-1]) == 5 and transcript[-1][2]  # noqa: E731
+    while len(transcripts) < episodes or not all(map(is_over, transcripts[:episodes])):
+        actions = [
+            choose(obs["tokens"][row].numpy(), int(obs["length"][row]), envs.task.vocab_size) for row in range(slots)
+        ]
+        resting = [row for row in range(slots) if playing[row] is None]
+        obs, rewards, over, cut, infos = envs.step(torch.tensor(actions))
+        final = infos.get("final_info", infos)
+        for row in range(slots):
+            if row in resting:
+                continue
+            ended = bool(over[row])
+            seen = infos["final_obs"][row] if ended and "final_obs" in infos else {k: v[row] for k, v in obs.items()}
+            told = row_of(
+                final if ended else {k: v for k, v in infos.items() if not k.lstrip("_").startswith("final")}, row
+            )
+            playing[row].append((plain(seen), float(rewards[row]), ended, bool(cut[row]), told))
+            playing[row] = None if ended else playing[row]
+        ended = np.flatnonzero(over.numpy()).tolist()
+        if mode is AutoresetMode.SAME_STEP:
+            begin(ended, obs, infos)
+        elif mode is AutoresetMode.NEXT_STEP:
+            begin(resting, obs, infos)
+        elif ended:
+            obs, infos = envs.reset(options={"reset_mask": over})
+            begin(ended, obs, infos)
+    envs.close()
+    return transcripts[:episodes]
+
+
+WORLDS = {
+    "plain": {"verifier": Echoing(), "max_new_tokens": 3},
+    "short context": {"verifier": Echoing(), "max_new_tokens": 4, "max_context_tokens": 13},
+    "groups, stop strings": {"verifier": Echoing(), "max_new_tokens": 5, "stop_strings": ["ab", "c"], "group_size": 3},
+    "some alone": {"verifier": Echoing(alone=True), "max_new_tokens": 3, "max_turns": 6, "max_reply_tokens": 2},
+    "chat": {"verifier": Echoing(), "max_new_tokens": 4, "tokenizer": chatml(), "chat": True},
+}
+
+
+@pytest.mark.parametrize("mode", list(AutoresetMode))
+@pytest.mark.parametrize("world", WORLDS)
+def test_the_batched_environment_does_what_the_single_one_does(world, mode):
+    episodes = 12 if world == "chat" else 70
+    expected = of_single(episodes, **WORLDS[world])
+    assert sum(len(step) == 5 and "appended" in step[4] for t in expected for step in t) > episodes // 4, "replies"
+    for transcript, found in zip(expected, of_batched(episodes, 6, mode, **WORLDS[world]), strict=True):
+        assert found == transcript
+
+
+def test_workers_give_the_same_episodes():
+    kwargs = {"verifier": Echoing(), "max_new_tokens": 3}
+    expected = of_single(12, **kwargs)
+    assert of_single(12, **kwargs, verifier_workers=1) == expected
+    assert of_batched(12, 4, AutoresetMode.DISABLED, **kwargs, verifier_workers=2) == expected
