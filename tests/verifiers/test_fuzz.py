@@ -12,7 +12,7 @@ import verifiers.plugins.registry as registry
 from verifiers import make_verifier
 
 OURS = "verifiers."
-PURE = ["arith", "choice", "countdown", "exact", "format", "json_schema", "length", "numeric"]
+PURE = ["arith", "choice", "countdown", "exact", "format", "guess", "json_schema", "length", "numeric"]
 
 FRAGMENTS = [
     *"0123456789+-*/=()[]{}<>:,.%$\"'`\\ \t\n\r",

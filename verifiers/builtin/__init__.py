@@ -6,6 +6,7 @@ from .code.verifier import Code
 from .countdown import Countdown
 from .exact.verifier import Exact
 from .format import Format
+from .guess import Guess
 from .json_schema.verifier import JsonSchema
 from .length import Length
 from .math.verifier import Math
@@ -15,6 +16,6 @@ from .regex.verifier import Regex
 from .reward_model import RewardModel
 
 __all__ = [
-    "Arith", "Choice", "Code", "Countdown", "Exact", "Format", "JsonSchema", "Length", "Math", "Numeric",
-    "ReasoningGym", "Regex", "RewardModel",
+    "Arith", "Choice", "Code", "Countdown", "Exact", "Format", "Guess", "JsonSchema", "Length", "Math",
+    "Numeric", "ReasoningGym", "Regex", "RewardModel",
 ]  # fmt: skip

@@ -27,7 +27,7 @@ PLAIN = ["arith", "choice", "code", "countdown", "exact", "length", "math", "num
 MADE = {
     **{
         name: (name, {}, None)
-        for name in ("arith", "choice", "countdown", "exact", "length", "math", "numeric", "code")
+        for name in ("arith", "choice", "countdown", "exact", "guess", "length", "math", "numeric", "code")
     },
     **{task: (task, {"strict": False, "size": 50}, None) for task in TASKS},
     "format": ("format", {}, Problem("?")),

@@ -1,0 +1,97 @@
+"""guess: a whole number between 1 and N; each guess is answered with higher or lower."""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Mapping, Sequence
+
+from typing_extensions import override
+
+from ..base import RIGHT, Dialogue, Problem, Reply, Verifier
+from ..plugins.arguments import whole_number
+from ..plugins.registry import register_verifier
+
+HIGHER, LOWER, UNREADABLE = ">", "<", "?"
+
+
+@register_verifier("guess")
+class Guess(Verifier):
+    """Find a whole number in a few guesses; reward 1.0 for the number, else 0.0.
+
+    Prompt: `1-64:`. A turn is one guess, such as `32`; the replies are `>` (the number is higher), `<` (it is lower)
+    and `?` for anything but a whole number, with or without spaces around it. An episode is over with the right guess,
+    or when the turns have run out. Bisection finds every number in the turns that are given by default, and one of
+    1 to 64 in 5.1 turns on average. The split is by the number. A demonstration is the number itself, which teaches
+    what a guess looks like.
+
+    Alphabet: the digits, `-`, `:` and the replies. No known holes.
+
+    Args:
+        largest: the largest number, 2 to 1,000,000; with several levels, of the highest.
+        turns: guesses per episode, 1 to 100; None for those that bisection needs.
+        levels: number of difficulty levels, drawn uniformly: each has half the numbers of the next, and at least 2.
+    """
+
+    alphabet = "0123456789-:" + HIGHER + LOWER + UNREADABLE
+    reply_length = 1
+
+    def __init__(self, largest: int = 64, turns: int | None = None, levels: int = 1) -> None:
+        self.largest = whole_number("guess", "largest", largest, 2, 1_000_000)
+        self.levels = whole_number("guess", "levels", levels, 1, self.largest.bit_length() - 1)
+        needed = self.largest.bit_length()
+        self.max_turns = needed if turns is None else whole_number("guess", "turns", turns, 1, 100)
+        self.answer_length = len(str(self.largest))
+        self.prompt_length = self.answer_length + 3
+
+    @override
+    def sample(self, rng: random.Random) -> Problem:
+        return self.sample_at(rng, 1 if self.levels == 1 else rng.randint(1, self.levels))
+
+    @override
+    def sample_at(self, rng: random.Random, level: int) -> Problem:
+        most = self.largest >> (self.levels - level)
+        return Problem(f"1-{most}:", str(rng.randint(1, most)), {} if self.levels == 1 else {"level": level})
+
+    @override
+    def dialogue(self, problem: Problem) -> Dialogue:
+        return Guessing(int(problem.answer))
+
+    @override
+    def split_key(self, problem: Problem) -> str:
+        return problem.answer
+
+    @override
+    def extract(self, problem: Problem, completion: str) -> str | None:
+        number = read_guess(completion)
+        return None if number is None else str(number)
+
+    @override
+    def paraphrases(self, problem: Problem) -> list[str]:
+        return [f" {problem.answer}", f"{problem.answer}\n"]
+
+    @override
+    def counterexamples(self, problem: Problem) -> Mapping[str, Sequence[str]]:
+        number, every = int(problem.answer), range(1, min(self.largest, 100) + 1)
+        lists = [separator.join(map(str, every)) for separator in (" ", "\n", ",")]
+        return {"many-guesses": lists, "near": [str(number + 1), str(number - 1), f"-{number}", f"{number}.5"]}
+
+
+class Guessing(Dialogue):
+    """The other side, which has a number in mind."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    @override
+    def reply(self, turn: str) -> Reply:
+        guess = read_guess(turn)
+        if guess == self.number:
+            return Reply(verdict=RIGHT)
+        return Reply(UNREADABLE if guess is None else HIGHER if guess < self.number else LOWER)
+
+
+def read_guess(turn: str) -> int | None:
+    """Return the whole number that a turn consists of; None for anything else."""
+    text = turn.strip()
+    return int(text) if re.fullmatch("[1-9][0-9]{0,6}", text) else None
