@@ -198,18 +198,18 @@ class LanguageModelPolicy(Policy):
     ) -> tuple[torch.Tensor, torch.Tensor, Decoder]:
         """Return tokens [B], their log-probabilities [B] and the state, which has read everything but those tokens.
 
-        Contexts that grew by more than the last action, with a reply of the environment, are read anew. `appended`, as
+        A reply of the environment after the last action is read in one pass, while other slots run on. `appended`, as
         in `Actor`, only saves comparing lengths, for which the host would wait for a GPU.
         """
         assert isinstance(obs, dict)
         tokens, lengths = obs["tokens"], obs["length"].clamp(min=1)  # a slot that has not started may get any token
         state, stale = self._up_to_date(state, len(lengths), episode_start)
-        answered = state.answered(lengths, appended)
+        appended = state.appended(lengths, appended)
         starts = torch.ones_like(episode_start) if stale else episode_start
-        if answered is not None:
-            starts = starts | answered
+        if appended is not None:
+            starts = starts | (appended < -1)
         with without_cudnn(self.device):
-            return *state.act(tokens, lengths, starts, playing, deterministic, generator), state
+            return *state.act(tokens, lengths, starts, playing, deterministic, generator, appended), state
 
     @override
     @torch.no_grad()
@@ -225,10 +225,10 @@ class LanguageModelPolicy(Policy):
             state = Decoder(self._actor, self._step, self._choose, len(lengths), self.max_length)
             self._is_stale(state)  # from here on, whether the weights change
             starts = torch.ones_like(episode_start)
-        answered = state.answered(lengths.clone(), None)
-        starts = starts if answered is None else starts | answered
+        appended = state.appended(lengths.clone(), None)
+        starts = starts if appended is None else starts | (appended < -1)
         with without_cudnn(self.device):
-            return self._distribution(state.logits(tokens, lengths, starts, None)), state
+            return self._distribution(state.logits(tokens, lengths, starts, None, appended)), state
 
     def _up_to_date(self, state: Decoder | None, num_slots: int, starts: torch.Tensor) -> tuple[Decoder, bool]:
         """Return a decoder that fits the model as it is now, and whether its cache must be filled again."""

@@ -9,6 +9,7 @@ import torch
 from transformers import PreTrainedModel
 
 from ...core.checks import first_line
+from ...core.devices import to_device
 from .decoding.decoder import Decoder
 from .decoding.step import Step
 from .models.supported import SUPPORTED, model_type, row_limit
@@ -84,12 +85,17 @@ def try_out(
 def _decoded(
     model: PreTrainedModel, step: Step, contexts: torch.Tensor, plain: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Decode two steps from beginnings of unequal length; return these logits and the plain pass's, both [4, V']."""
+    """Decode from beginnings of unequal length, and go on after replies; return logits and the plain pass's [4, V']."""
     rows, starts = torch.arange(2, device=contexts.device), torch.ones(2, dtype=torch.bool)
-    lengths = torch.tensor([1, max(contexts.shape[1] // 2, 1)], device=contexts.device)
-    decoder = Decoder(model, step, lambda *_: (rows, rows), 2, contexts.shape[1])
-    made = [decoder.logits(contexts, lengths, starts, None), decoder.logits(contexts, lengths + 1, ~starts, None)]
-    return torch.cat(made), torch.cat([plain[rows, lengths - 1], plain[rows, lengths]])
+    full = contexts.shape[1]
+    first, then = torch.tensor([[1, full // 2], [max(full - 1, 2), full]])
+    decoder = Decoder(model, step, lambda *_: (rows, rows), 2, full)
+    made, wanted = [], []
+    for lengths, starting, appended in ((first, starts, None), (then, ~starts, then - first - 1)):
+        ends = to_device(lengths, contexts.device)
+        made.append(decoder.logits(contexts, ends, starting, None, appended))
+        wanted.append(plain[rows, ends - 1])
+    return torch.cat(made), torch.cat(wanted)
 
 
 def _gap(made: torch.Tensor, wanted: torch.Tensor) -> float:

@@ -18,6 +18,7 @@ from typing_extensions import override
 from ....core.devices import to_device
 from .decoder import Choose, Decoder, newest_tokens
 from .kv_cache import SlotCache
+from .replies import answered_slots
 from .step import Step
 
 BUCKET = 64  # columns
@@ -93,8 +94,12 @@ class CapturedDecoder(Decoder):
         playing: torch.Tensor | None,
         deterministic: bool,
         generator: torch.Generator | None,
+        appended: torch.Tensor | None = None,
     ) -> tuple[torch.Tensor, torch.Tensor]:
         self.held += 1
+        answered = answered_slots(starts, appended)
+        if len(answered):
+            self.held[answered] = self._extend(tokens, lengths, answered, answered, appended)
         slots = starts.cpu().nonzero()[:, 0]
         if len(slots):
             there = to_device(slots, tokens.device)

@@ -13,9 +13,10 @@ from ....core.devices import to_device, to_host
 from ...choosing import Source
 from .kv_cache import SlotCache
 from .prefix_attention import WORTH_IT, Stems
+from .replies import answered_slots, read_replies, unread_tokens
 from .step import LlamaStep, Step
 
-PREFILL = 2**16  # tokens of prompts that are read at once; limits the memory of their activations
+PREFILL = 2**16  # tokens of prompts or replies that are read at once; limits the memory of their activations
 SHARED = 512  # tokens that reading a common beginning once has to save; fewer take less time than a call of the model
 Choose = Callable[[torch.Tensor, bool, Source], tuple[torch.Tensor, torch.Tensor]]
 
@@ -44,17 +45,20 @@ class Decoder:
         version, self._version = self._version, sum(weight._version for weight in self._weights)
         return version != self._version
 
-    def answered(self, lengths: torch.Tensor, appended: torch.Tensor | int | None) -> torch.Tensor | None:
-        """Return which contexts are not at most one token longer than in the last call, bool [B]; None for none.
+    def appended(self, lengths: torch.Tensor, said: torch.Tensor | int | None) -> torch.Tensor | None:
+        """Return how many tokens each context has beyond the last call's and one more, int [B] on the host.
 
         Args:
             lengths: of the contexts [B]; kept.
-            appended: see `Actor`; if it is None, the lengths are compared.
+            said: by the environment, see `Actor`; if it is None, the lengths are compared.
+
+        Returns:
+            Numbers of tokens, below -1 for a context that is another one; None for at most one more in all slots.
         """
         before, self._lengths = self._lengths, lengths
-        if appended is None:
-            return None if before is None else ((lengths < before) | (lengths > before + 1)).cpu()
-        return None if isinstance(appended, int) else appended > 0
+        if said is None:
+            return None if before is None else (lengths - before - 1).cpu()
+        return None if isinstance(said, int) else said
 
     def act(
         self,
@@ -64,25 +68,33 @@ class Decoder:
         playing: torch.Tensor | None,
         deterministic: bool,
         generator: torch.Generator | None,
+        appended: torch.Tensor | None = None,
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Choose the next token of every slot.
 
         Args:
             tokens: the contexts [B, L].
             lengths: of the contexts [B].
-            starts: which contexts are not the last call's context plus one token, bool [B].
+            starts: which contexts do not begin with the last call's, bool [B].
             playing: which slots matter, bool [B]; None for all. The others may get any token.
             deterministic: whether to choose the most likely token instead of sampling.
             generator: for sampling.
+            appended: how many tokens the other contexts have beyond the last call's and one more, int [B] on the host;
+                0 or less for none, None for none in all slots.
 
         Returns:
             Tokens and their log-probabilities [B].
         """
-        return self.choose(self.logits(tokens, lengths, starts, playing), deterministic, generator)
+        return self.choose(self.logits(tokens, lengths, starts, playing, appended), deterministic, generator)
 
     @torch.inference_mode()
     def logits(
-        self, tokens: torch.Tensor, lengths: torch.Tensor, starts: torch.Tensor, playing: torch.Tensor | None
+        self,
+        tokens: torch.Tensor,
+        lengths: torch.Tensor,
+        starts: torch.Tensor,
+        playing: torch.Tensor | None,
+        appended: torch.Tensor | None = None,
     ) -> torch.Tensor:
         """Read what is new and return the logits after each slot's context [B, V]; arguments as in `act`."""
         slots = starts.cpu().nonzero()[:, 0]
@@ -91,7 +103,23 @@ class Decoder:
             _, begun = self._prefill(tokens, lengths, slots, slots)
             if begun is not None and len(slots) == self.num_slots:
                 return begun
+        slots = answered_slots(starts, appended)
+        if len(slots):
+            self._extend(tokens, lengths, slots, slots, appended)
         return self._step(newest_tokens(tokens, lengths), lengths - 1)
+
+    def _extend(
+        self,
+        tokens: torch.Tensor,
+        lengths: torch.Tensor,
+        slots: torch.Tensor,
+        rows: torch.Tensor,
+        appended: torch.Tensor | None,
+    ) -> torch.Tensor:
+        """Read the replies to these slots [n] into rows [n]; return the lengths of their contexts, on the host."""
+        assert appended is not None
+        there = (to_device(each, tokens.device) for each in (slots, rows))
+        return read_replies(self.model, self.cache, tokens, lengths, *there, appended[slots], PREFILL)
 
     def _step(self, tokens: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
         """Read one token at its position in each of the first R rows; return the logits [R, V]."""
@@ -162,16 +190,24 @@ class ContextDecoder(Decoder):
     @override
     @torch.inference_mode()
     def logits(
-        self, tokens: torch.Tensor, lengths: torch.Tensor, starts: torch.Tensor, playing: torch.Tensor | None
+        self,
+        tokens: torch.Tensor,
+        lengths: torch.Tensor,
+        starts: torch.Tensor,
+        playing: torch.Tensor | None,
+        appended: torch.Tensor | None = None,
     ) -> torch.Tensor:
         if playing is None or not playing.any():
             playing = torch.ones_like(starts)
         starts, playing = starts.to(tokens.device), playing.to(tokens.device)
         newest = newest_tokens(tokens, lengths)
         if self.one_to_one and playing.all() and not starts.any():
+            answered = answered_slots(starts, appended)
+            if len(answered):
+                self._extend(tokens, lengths, answered, answered, appended)
             return self._step(newest, lengths - 1)
         going = playing & self.has_row & ~starts
-        parents, child_of_slot = self._children(newest, going)
+        parents, child_of_slot = self._children(unread_tokens(tokens, lengths, ~going, appended), going)
         slots = (playing & ~going).nonzero()[:, 0]
         firsts, prompt_of_slot = _neighbours(tokens, lengths, slots)
         rows = self._assign(parents, len(firsts), int(lengths.max()))
@@ -181,6 +217,10 @@ class ContextDecoder(Decoder):
             self._begin_stems(int(counts.min()) - 1, slots, prompt_of_slot)
         self.row_of_slot = torch.zeros_like(lengths)
         self.row_of_slot[going] = rows[child_of_slot]
+        answered = answered_slots(~going, appended)
+        if len(answered):  # equal contexts are read once
+            held, place = self.row_of_slot[answered].unique(return_inverse=True)
+            self._extend(tokens, lengths, torch.empty_like(held).index_copy_(0, place, answered), held, appended)
         self.row_of_slot[slots] = rows[len(parents) + prompt_of_slot]
         self.has_row = playing.clone()
         self.one_to_one = torch.equal(self.row_of_slot, torch.arange(self.num_slots, device=rows.device))
@@ -211,11 +251,18 @@ class ContextDecoder(Decoder):
         for index, layer in enumerate(self.cache.layers):
             layer.stem = None if self.stems is None else self.stems.of_layer(index)
 
-    def _children(self, newest: torch.Tensor, going: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Group the going slots [G] by context: the old row of each group, sorted [C], and the group of each slot."""
-        vocab = int(newest.max()) + 1
-        keys, child_of_slot = (self.row_of_slot[going] * vocab + newest[going]).unique(return_inverse=True)
-        return keys // vocab, child_of_slot
+    def _children(self, unread: torch.Tensor, going: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Group the going slots [G] by context: the old row of each group, sorted [C], and the group of each slot.
+
+        What was not read of their contexts [B, Q] counts whole: replies may end in the same token.
+        """
+        old, suffixes = self.row_of_slot[going], unread[going]
+        if unread.shape[1] == 1:
+            vocab = int(unread.max()) + 1
+            keys, child_of_slot = (old * vocab + suffixes[:, 0]).unique(return_inverse=True)
+            return keys // vocab, child_of_slot
+        keys, child_of_slot = torch.cat([old[:, None], suffixes], 1).unique(dim=0, return_inverse=True)
+        return keys[:, 0], child_of_slot
 
     def _assign(self, parents: torch.Tensor, num_new: int, width: int) -> torch.Tensor:
         """Give rows to the contexts that go on from these old rows (sorted [C]) and to new ones.

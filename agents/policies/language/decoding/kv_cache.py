@@ -24,6 +24,7 @@ class SlotLayer(CacheLayerMixin):
         self.num_rows, self.max_length = num_rows, max_length
         self.window, self.ragged = 0, True
         self.positions = torch.empty(0, dtype=torch.int64)
+        self.reading: tuple[torch.Tensor, torch.Tensor] | None = None  # rows and cells; see `begin_reading`
         self.stem: Any = None  # a `prefix_attention.Stem`: first columns that some rows share
 
     @override
@@ -39,9 +40,14 @@ class SlotLayer(CacheLayerMixin):
     def update(
         self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **kwargs: Any
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Write one token per row [R, H, 1, D] at its position; return the columns of the window [R, H, W, D]."""
+        """Write one token per row [R, H, 1, D] at its position; return the columns of the window [R, H, W, D].
+
+        After `begin_reading`, write some tokens per row [n, H, Q, D] instead; return their rows [n, H, W, D].
+        """
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
+        if self.reading is not None:
+            return self._read(self.keys, key_states), self._read(self.values, value_states)
         rows, columns = len(key_states), self.positions[:, None, None, None]
         visible = []
         for buffer, states in ((self.keys[:rows], key_states), (self.values[:rows], value_states)):
@@ -51,6 +57,12 @@ class SlotLayer(CacheLayerMixin):
                 buffer[:, :, self.window - 1 : self.window] = states
             visible.append(buffer[:, :, : self.window])
         return visible[0], visible[1]
+
+    def _read(self, buffer: torch.Tensor, states: torch.Tensor) -> torch.Tensor:
+        assert self.reading is not None
+        rows, (places, queries, columns) = self.reading
+        buffer[rows[places], :, columns] = states[places, :, queries]
+        return buffer[rows, :, : self.window]
 
     @override
     def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
@@ -84,7 +96,18 @@ class SlotCache(Cache):
         If not `ragged`, every position is the window's last.
         """
         for layer in self.layers:
-            layer.positions, layer.window, layer.ragged = positions, window, ragged
+            layer.positions, layer.window, layer.ragged, layer.reading = positions, window, ragged, None
+
+    def begin_reading(self, rows: torch.Tensor, cells: torch.Tensor, window: int) -> None:
+        """Prepare for a pass over Q tokens of each of some contexts.
+
+        Args:
+            rows: of these contexts [n].
+            cells: the tokens to write, those that were not read before: place in `rows`, in Q, and column [3, M].
+            window: how many columns the pass reads.
+        """
+        for layer in self.layers:
+            layer.window, layer.reading = window, (rows, cells)
 
     def copy(self, sources: torch.Tensor, rows: torch.Tensor, width: int) -> None:
         """Copy the first columns of rows `sources` [n] to `rows` [n]."""

@@ -88,7 +88,7 @@ class GeneralStep(Step):
         cache.begin(positions, window, ragged)
         return self.model(
             tokens[:, None],
-            attention_mask=attention_mask(self.model, *_looks_back(positions, window)),
+            attention_mask=attention_mask(self.model, *looks_back(positions[:, None], window)),
             position_ids=positions[:, None],
             past_key_values=cache,
             use_cache=True,
@@ -121,7 +121,7 @@ class LlamaStep(Step):
         masks: dict[str, torch.Tensor] = {}  # not needed if all contexts are as long as the window
         x = self.trunk.embed_tokens(tokens)  # [R, D]
         if ragged or self.windowed:
-            masks = masks_by_kind(self.model, *_looks_back(positions, window), x.dtype)
+            masks = masks_by_kind(self.model, *looks_back(positions[:, None], window), x.dtype)
         cos, sin = (table[positions][:, None] for table in self._rotary_tables(x))
         for layer, kind, memory in zip(self.layers, self.kinds, cache.layers, strict=True):
             x = layer(x, cos, sin, memory, masks.get(kind))
@@ -183,9 +183,9 @@ class _LayerStep:
         return self.o(attention(q, keys, values, mask, self.scaling).reshape(rows, -1))[0]
 
 
-def _looks_back(positions: torch.Tensor, window: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return which columns each row's token attends to, bool [R, 1, 1, W], and their distance from it."""
-    distance = (positions[:, None] - torch.arange(window, device=positions.device))[:, None, None]
+def looks_back(positions: torch.Tensor, window: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return which columns tokens at positions [R, Q] attend to, bool [R, 1, Q, W], and their distance from them."""
+    distance = (positions[..., None] - torch.arange(window, device=positions.device))[:, None]
     return distance >= 0, distance
 
 

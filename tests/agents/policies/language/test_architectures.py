@@ -1,9 +1,11 @@
 """Small models of many architectures: acting, training, restarting, saving and generating agree, or a refusal."""
 
+import gymnasium as gym
 import pytest
 import torch
-from architectures import ARCHITECTURES, CHECKS, InDouble, policy_of, small_envs
-from identity_checks import collect
+from architectures import ARCHITECTURES, CHECKS, TEXT, TOLERANCE, InDouble, policy_of, small_envs
+from dialogues import Echoing
+from identity_checks import check_running_equals_fresh, collect
 from tiny_models import text_envs
 
 NAMES = {each.name: each for each in ARCHITECTURES}
@@ -21,6 +23,19 @@ def test_a_supported_architecture_passes_every_check(name):
         policy = policy_of(NAMES[name].model(), envs)
         for check in CHECKS.values():
             check(policy, envs)
+
+
+@pytest.mark.parametrize(
+    "name", [name if name in FAST else pytest.param(name, marks=pytest.mark.slow) for name in SUPPORTED]
+)
+def test_a_supported_architecture_reads_replies_of_unequal_length_into_its_cache(name):
+    settings = {"max_new_tokens": 3, "max_turns": 4, "group_size": 2}
+    envs = gym.make_vec("TextGen-v0", 6, verifier=Echoing(alone=True), **settings)
+    vocabulary = {"vocab_size": int(envs.single_action_space.n)}
+    sizes = {"text_config": TEXT | vocabulary} if "text_config" in NAMES[name].sizes else vocabulary
+    with InDouble():
+        policy = policy_of(NAMES[name].model(**sizes), envs)
+        check_running_equals_fresh(policy, envs, TOLERANCE, steps=20)
 
 
 @pytest.mark.parametrize(

@@ -103,6 +103,20 @@ def test_one_position_for_all_rows_is_written_like_many(position):
     assert seen[0][:, -1].tolist() == [71, 72, 73]
 
 
+def test_reading_a_reply_writes_only_what_is_new():
+    """Row 3 gets two tokens and row 1 one; its other query was read before."""
+    cache = filled()
+    rows, cells = torch.tensor([3, 1]), torch.tensor([[0, 0, 1], [0, 1, 1], [3, 4, 5]])
+    cache.begin_reading(rows, cells, 6)
+    states = of_numbers([[71, 72], [81, 82]])
+    seen = [cache.update(states + 100 * layer, -states - 100 * layer, layer)[0] for layer in range(LAYERS)]
+    wanted = ten(ROWS, LENGTH)
+    wanted[3, 3], wanted[3, 4], wanted[1, 5] = 71, 72, 82
+    assert torch.equal(contents(cache), wanted)
+    assert torch.equal(seen[0][:, 0, :, 0], wanted[rows, :6]) and cache.layers[0].get_mask_sizes(2) == (6, 0)
+    assert torch.equal(write(cache, [7, 8], [0, 0], 2)[:, 1], wanted[:2, 1]), "a step reads the first rows again"
+
+
 def test_copying_takes_the_first_columns_and_nothing_else():
     cache = filled()
     cache.copy(torch.tensor([0]), torch.tensor([2]), 3)

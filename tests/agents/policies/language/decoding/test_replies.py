@@ -1,10 +1,12 @@
 """Contexts that grow by a reply between two actions: the cache holds what was appended, in every decoder."""
 
 import pytest
+import tiny_models
 import torch
 from diagonal import slow
 from identity_checks import EXACT, assert_close
-from tiny_models import text_envs, tiny_policy
+from tiny_models import SPREAD, text_envs, tiny_policy
+from transformers import AutoModelForCausalLM, GPTNeoConfig
 
 from agents.policies.language.decoding import cuda_graph
 from agents.policies.language.decoding import decoder as decoding
@@ -17,11 +19,11 @@ kinds = pytest.mark.parametrize("kind", KINDS)
 told = pytest.mark.parametrize("tells", [True, False], ids=["told", "compared"])
 
 
-def policy_with(kind, name="llama"):
-    policy = tiny_policy(name, text_envs(SLOTS, max_new_tokens=52), 0.8)
+def policy_with(kind, name="llama", **kwargs):
+    policy = tiny_policy(name, text_envs(SLOTS, max_new_tokens=52), 0.8, **kwargs)
 
     def initial_state(slots):
-        parts = (policy.model, policy._step, policy._choose, slots, policy.max_length)
+        parts = (policy._actor, policy._step, policy._choose, slots, policy.max_length)
         return CapturedDecoder(*parts, Captures()) if kind == "captured" else KINDS[kind](*parts)
 
     policy.initial_state = initial_state
@@ -31,7 +33,7 @@ def policy_with(kind, name="llama"):
 class World:
     """Contexts of `SLOTS` slots in groups of 2 that begin alike, with replies after every fourth action or so."""
 
-    def __init__(self, policy, seed=0, longest=4):
+    def __init__(self, policy, seed=0, longest=12):
         self.rng = torch.Generator().manual_seed(seed)
         self.tokens = torch.zeros(SLOTS, policy.max_length, dtype=torch.int64)
         self.lengths = torch.zeros(SLOTS, dtype=torch.int64)
@@ -60,7 +62,7 @@ class World:
                 appended[slot] = 1 + int(torch.randint(self.longest, (), generator=self.rng))
                 self.append(slot, self.draw(int(appended[slot])))
         self.replies += int((appended > 0).sum())
-        starts |= self.lengths > 40
+        starts |= self.lengths > self.tokens.shape[1] - 2 - self.longest
         self.begin(starts.nonzero()[:, 0].tolist())
         appended[starts] = 0
         return appended, starts
@@ -70,28 +72,129 @@ class World:
         return {"tokens": self.tokens.clone(), "length": self.lengths.clone()}
 
 
-@kinds
-@told
-@pytest.mark.parametrize("name", ["gpt2", slow("llama"), slow("mistral")])
-def test_the_running_state_equals_a_fresh_one_after_replies(kind, tells, name):
-    policy = policy_with(kind, name)
-    world, state = World(policy), policy.initial_state(SLOTS)
+def check_running(policy, tells=True, limit=EXACT, steps=40, seed=0):
+    """Act with a running state and with fresh ones while contexts grow by replies; return the running one."""
+    world, state = World(policy, seed), policy.initial_state(SLOTS)
     starts, appended, restarts = torch.ones(SLOTS, dtype=torch.bool), 0, 0
-    for step in range(40):
+    for step in range(steps):
         noise = torch.Generator().manual_seed(step)
         more = {"appended": appended} if tells else {}
         actions, log_probs, state = policy.act(world.obs, state, starts, False, noise.clone_state(), **more)
         every = torch.ones(SLOTS, dtype=torch.bool)
         again, fresh, _ = policy.act(world.obs, policy_state(policy), every, False, noise)
-        assert_close(log_probs, fresh, EXACT, f"running and fresh state in step {step}")
-        assert torch.equal(actions, again)
+        same = actions == again  # by rounding, another token may be drawn
+        assert_close(log_probs[same], fresh[same], limit, f"running and fresh state in step {step}")
+        assert same.all() or limit > 1e-4
         appended, starts = world.step(actions)
         restarts += int(starts.sum())
-    assert world.replies > 20 and restarts > 3
+    assert world.replies > steps / 2 and restarts > 3
+    return state
+
+
+@kinds
+@told
+@pytest.mark.parametrize("name", ["gpt2", "mistral", slow("llama")])
+@pytest.mark.parametrize("seed", [0, *map(slow, range(1, 9))])
+def test_the_running_state_equals_a_fresh_one_after_replies(kind, tells, name, seed):
+    check_running(policy_with(kind, name), tells, seed=seed)
+
+
+@kinds
+@pytest.mark.parametrize(("dtype", "limit"), [("float64", EXACT), ("float32", 1e-4), ("bfloat16", 0.1)])
+def test_replies_are_read_by_an_adapted_model_in_any_precision(kind, dtype, limit):
+    policy = policy_with(kind, dtype=dtype, lora_rank=2)
+    with torch.no_grad():
+        for name, weight in policy.named_parameters():
+            if "lora_B" in name:
+                weight.copy_(torch.linspace(-0.3, 0.3, weight.numel()).view_as(weight))
+    policy._renew_step()
+    assert (policy._actor is policy.model) == (dtype == "bfloat16"), "merged, if that rounds nothing away"
+    check_running(policy, limit=limit, steps=24)
+
+
+@kinds
+def test_only_what_is_new_is_read(kind, monkeypatch):
+    """Of a reply of k tokens, k queries per context: the action before it, and all of it but the last token."""
+    policy, read = policy_with(kind), []
+    world, state = World(policy, longest=4), policy.initial_state(SLOTS)
+    starts, appended = torch.ones(SLOTS, dtype=torch.bool), 0
+    reading = decoding.read_replies
+    monkeypatch.setattr(decoding, "read_replies", lambda *a: read.append((len(a[4]), a[6])) or reading(*a))
+    for _ in range(8):
+        actions, _, state = policy.act(world.obs, state, starts, True, appended=appended)
+        if not len(read):
+            monkeypatch.setattr(decoding.Decoder, "_prefill", None)  # nothing is read anew
+        appended, starts = world.step(actions)
+        assert not starts.any()
+    assert sum(contexts for contexts, _ in read) > 5
+    assert all(contexts == len(replies) and replies.min() > 0 for contexts, replies in read)
+
+
+def test_equal_replies_to_equal_contexts_are_read_once(monkeypatch):
+    policy, read = policy_with("shared"), []
+    tokens, lengths = torch.zeros(SLOTS, policy.max_length, dtype=torch.int64), torch.full((SLOTS,), 4)
+    state, starts = policy.initial_state(SLOTS), torch.ones(SLOTS, dtype=torch.bool)
+    policy.act({"tokens": tokens, "length": lengths}, state, starts, True)
+    tokens[:3, 4:8] = torch.tensor([1, 2, 0, 1])
+    reading = decoding.read_replies
+    monkeypatch.setattr(decoding, "read_replies", lambda *a: read.append(len(a[4])) or reading(*a))
+    obs, appended = {"tokens": tokens, "length": lengths + 4}, torch.full((SLOTS,), 3)
+    _, log_probs, _ = policy.act(obs, state, ~starts, True, appended=appended)
+    _, fresh, _ = policy.act(obs, policy_state(policy), starts, True)
+    assert read == [2]
+    assert_close(log_probs, fresh, EXACT, "running and fresh state")
+
+
+def test_slots_that_do_not_play_have_replies_too():
+    """Some slots rest while others are answered, and return with what was said meanwhile."""
+    for kind in KINDS:
+        policy = policy_with(kind)
+        world, state = World(policy, longest=5), policy.initial_state(SLOTS)
+        starts, appended = torch.ones(SLOTS, dtype=torch.bool), 0
+        for step in range(24):
+            playing = torch.rand(SLOTS, generator=torch.Generator().manual_seed(step)) < 0.7
+            _, log_probs, state = policy.act(world.obs, state, starts, True, playing=playing, appended=appended)
+            actions, fresh, _ = policy.act(world.obs, policy_state(policy), torch.ones_like(starts), True)
+            assert_close(log_probs[playing], fresh[playing], EXACT, f"{kind} in step {step}")
+            appended, starts = world.step(actions)
+
+
+def test_stems_stay_valid_when_contexts_are_answered(monkeypatch):
+    monkeypatch.setattr(decoding, "WORTH_IT", 1)
+    policy = policy_with("shared")
+    world, state = World(policy), policy.initial_state(SLOTS)
+    starts, appended = torch.ones(SLOTS, dtype=torch.bool), 0
+    for step in range(8):
+        actions, log_probs, state = policy.act(world.obs, state, starts, True, appended=appended)
+        _, fresh, _ = policy.act(world.obs, policy_state(policy), torch.ones_like(starts), True)
+        assert_close(log_probs, fresh, EXACT, f"running and fresh state in step {step}")
+        assert state.stems is not None
+        appended, starts = world.step(actions)
+    assert world.replies > 5
+
+
+def test_many_replies_are_read_in_parts(monkeypatch):
+    monkeypatch.setattr(decoding, "PREFILL", 16)
+    check_running(policy_with("own"), steps=24)
+
+
+@pytest.mark.parametrize("kind", ["own", "captured"])
+def test_a_model_whose_mask_counts_columns_reads_replies_up_to_its_last_column(kind, monkeypatch):
+    """Its buffer of masks is as wide as its context: the window of a short and a long reply together must not be."""
+    layers = {"num_layers": 2, "attention_types": [[["global"], 2]], "max_position_embeddings": 60}
+    sizes = {"vocab_size": 10, "hidden_size": 16, "num_heads": 4, "initializer_range": SPREAD}
+    ends = {"bos_token_id": None, "eos_token_id": None}
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model = AutoModelForCausalLM.from_config(GPTNeoConfig(**layers, **sizes, **ends)).eval()
+    monkeypatch.setattr(tiny_models, "tiny_model", lambda *args: model)
+    policy = policy_with(kind)
+    assert policy.max_length == 60
+    check_running(policy, limit=1e-6, steps=24)  # its attention is computed in float32
 
 
 def policy_state(policy):
-    return Decoder(policy.model, policy._step, policy._choose, SLOTS, policy.max_length)
+    return Decoder(policy._actor, policy._step, policy._choose, SLOTS, policy.max_length)
 
 
 @kinds
@@ -114,7 +217,7 @@ def test_equal_turns_with_replies_that_end_alike_stay_apart(kind):
 def test_a_reply_beyond_the_captured_window_is_read_by_a_wider_one(monkeypatch):
     monkeypatch.setattr(cuda_graph, "BUCKET", 8)
     policy = policy_with("captured")
-    world, state = World(policy, longest=9), policy.initial_state(SLOTS)
+    world, state = World(policy), policy.initial_state(SLOTS)
     starts, appended = torch.ones(SLOTS, dtype=torch.bool), 0
     for step in range(20):
         actions, log_probs, state = policy.act(world.obs, state, starts, True, None, appended=appended)
