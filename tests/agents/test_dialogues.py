@@ -1,21 +1,14 @@
 """The identities with replies between the actions: what was sampled is what is trained, in all decoders and modes."""
 
-import gymnasium as gym
 import pytest
 from diagonal import slow
-from dialogues import Echoing
+from dialogues import talking
 from gymnasium.vector import AutoresetMode
 from identity_checks import EXACT, assert_close, check_running_equals_fresh, collect, double, gradient
 from tiny_models import tiny_policy
 
-import rlenv  # noqa: F401
 from agents import GRPO, PPO, RLOO, Agent
 from agents.policies.base import weights_digest
-
-
-def talking(slots=6, mode=AutoresetMode.DISABLED, **kwargs):
-    settings = {"max_new_tokens": 4, "max_turns": 4, "autoreset_mode": mode, **kwargs}
-    return gym.make_vec("TextGen-v0", slots, verifier=Echoing(alone=True), **settings)
 
 
 @pytest.mark.parametrize("mode", list(AutoresetMode))

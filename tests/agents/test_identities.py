@@ -9,6 +9,7 @@ import pytest
 import torch
 from counting_env import CountingPolicy, counting_envs
 from diagonal import diagonal, slow
+from dialogues import talking
 from gymnasium.vector import AutoresetMode
 from gymnasium.wrappers.vector import RecordEpisodeStatistics
 from identity_checks import (
@@ -56,7 +57,16 @@ MODES = list(AutoresetMode)
 TOLERANCE = {"float64": EXACT, "float32": ROUNDING}
 
 
+WORLDS = {"completions": text_envs, "dialogues": talking}
+
 models = pytest.mark.parametrize("name", ["gpt2", "llama", slow("mistral")])
+each_world = pytest.mark.parametrize(
+    ("name", "world"),
+    [
+        *(("gpt2", "completions"), ("llama", "completions"), slow("mistral", "completions")),
+        *(("llama", "dialogues"), slow("gpt2", "dialogues"), slow("mistral", "dialogues")),
+    ],
+)
 
 
 def each_mode_once(*numbers):
@@ -125,24 +135,24 @@ def test_acting_equals_training_in_every_mode_and_number_of_slots(mode, slots):
     check_acting_equals_training(tiny_policy("gpt2", envs), envs, EXACT, episodes=12)
 
 
-@models
-def test_state_is_not_reused_after_the_weights_changed(name):
-    envs = text_envs(3)
+@each_world
+def test_state_is_not_reused_after_the_weights_changed(name, world):
+    envs = WORLDS[world](3)
     check_state_forgets_old_weights(tiny_policy(name, envs), envs, EXACT)
 
 
 # 3. The first pass is on policy; the reference stays.
 
 
-@models
-def test_ratio_is_one_on_the_first_pass(name):
-    envs = text_envs(4)
+@each_world
+def test_ratio_is_one_on_the_first_pass(name, world):
+    envs = WORLDS[world](4)
     check_first_pass_is_on_policy(tiny_policy(name, envs, 1.3, "float32"), envs, ROUNDING)
 
 
-@diagonal("name, place", ["gpt2", "llama", "mistral"], ["reward", "loss"], rare=["mistral"])
-def test_kl_is_zero_before_the_first_update_and_the_reference_never_changes(name, place):
-    envs = text_envs(8)
+@diagonal("name, place, world", ["gpt2", "llama", "mistral"], ["reward", "loss"], WORLDS, rare=["mistral"])
+def test_kl_is_zero_before_the_first_update_and_the_reference_never_changes(name, place, world):
+    envs = world(8)
     agent = Reinforce(
         tiny_policy(name, envs), envs, episodes_per_update=8, kl_coef=0.1, kl_in=place, learning_rate=0.02, device="cpu"
     )
@@ -193,12 +203,13 @@ AGENTS = {
     "group-mean": (ReinforceBaseline, {"baseline": "group-mean", "kl_coef": 0.1, "kl_in": "reward"}),
     "batch-mean": (ReinforceBaseline, {"baseline": "batch-mean", "gamma": 0.9, "ent_coef": 0.1}),
     "value": (ReinforceBaseline, {"baseline": "value", "kl_coef": 0.1, "kl_in": "loss", "kl_estimator": "k3"}),
+    "dialogues": (ReinforceBaseline, {"baseline": "value", "gamma": 0.9, "ent_coef": 0.1, "kl_coef": 0.1}),
 }
 
 
 def text_agent(name, model="gpt2", **kwargs):
     cls, settings = AGENTS[name]
-    envs = text_envs(8, group_size=2)
+    envs = WORLDS["dialogues" if name == "dialogues" else "completions"](8, group_size=2)
     policy = tiny_policy(model, envs, critic="head" if settings.get("baseline") == "value" else None)
     settings = {"episodes_per_update": 8, "max_grad_norm": 1e9, "device": "cpu", **settings, **kwargs}
     agent = cls(policy, envs, **settings)
@@ -213,7 +224,7 @@ def text_agent(name, model="gpt2", **kwargs):
 layouts = pytest.mark.parametrize(
     ("agent_name", "model"),
     [
-        *(("group-mean", "gpt2"), ("value", "gpt2"), ("reinforce", "llama")),
+        *(("group-mean", "gpt2"), ("value", "gpt2"), ("reinforce", "llama"), ("dialogues", "llama")),
         *(slow("reinforce", "gpt2"), slow("batch-mean", "gpt2"), slow("leave-one-out", "gpt2")),
     ],
 )
@@ -243,7 +254,7 @@ def test_gradient_does_not_depend_on_skipping_idle_rows(agent_name, model):
     assert_close(gradient(agent, rollout), every_row, EXACT * every_row.abs().max().item(), "idle rows")
 
 
-@pytest.mark.parametrize("agent_name", [slow("reinforce"), "leave-one-out", "value"])
+@pytest.mark.parametrize("agent_name", [slow("reinforce"), "leave-one-out", "value", "dialogues"])
 def test_an_episode_without_a_verdict_teaches_nothing(agent_name):
     agent, rollout = text_agent(agent_name)
     failed = copy.deepcopy(rollout)

@@ -6,6 +6,9 @@ import random
 import zlib
 from typing import Any
 
+import gymnasium as gym
+
+import rlenv  # noqa: F401
 from verifiers import Dialogue, Problem, Reply, Verdict, Verifier
 
 LETTERS = "abcd"
@@ -52,3 +55,9 @@ class Echoing(Verifier):
 
     def verify(self, problem: Problem, completion: str) -> Verdict:
         return Verdict(number_of(problem.text, completion) % 64 / 64)
+
+
+def talking(slots: int = 6, mode: Any = "Disabled", **kwargs: Any) -> Any:
+    """Return TextGen-v0 in which some problems have a dialogue, others one turn."""
+    settings = {"max_new_tokens": 4, "max_turns": 4, "autoreset_mode": mode, **kwargs}
+    return gym.make_vec("TextGen-v0", slots, verifier=Echoing(alone=True), **settings)

@@ -164,9 +164,12 @@ def padded(rollout: Rollout, steps: int = 5, columns: int = 7, junk: int = 3) ->
         if isinstance(value, torch.Tensor) and value.dim() >= 2 and field.name != "observations":
             wider[field.name] = widen(value, steps, False if value.dtype is torch.bool else junk)
     observations = rollout.observations
-    if isinstance(observations, dict):  # text: the first observations
+    if isinstance(observations, dict):  # text: the first observations, or the final tokens
         column = torch.arange(observations["tokens"].shape[1])
-        inside = column < observations["length"][:, None]
+        known = observations["length"]
+        if rollout.positions is not None:  # up to the last action, replies included
+            known = rollout.positions.where(rollout.mask, 0).amax(1)
+        inside = column < known[:, None]
         tokens = widen(observations["tokens"].where(inside, torch.tensor(junk)), columns, junk)
         wider["observations"] = {**observations, "tokens": tokens}
     else:
