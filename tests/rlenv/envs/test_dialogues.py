@@ -1,6 +1,8 @@
 """Episodes of several turns: the single environment by hand, and the batched one, which must do the same."""
 
 import copy
+import random
+from collections import Counter
 
 import gymnasium as gym
 import numpy as np
@@ -271,11 +273,45 @@ WORLDS = {
 @pytest.mark.parametrize("mode", list(AutoresetMode))
 @pytest.mark.parametrize("world", WORLDS)
 def test_the_batched_environment_does_what_the_single_one_does(world, mode):
-    episodes = 12 if world == "chat" else 70
+    episodes = 12 if world == "chat" else 24
     expected = of_single(episodes, **WORLDS[world])
     assert sum(len(step) == 5 and "appended" in step[4] for t in expected for step in t) > episodes // 4, "replies"
     for transcript, found in zip(expected, of_batched(episodes, 6, mode, **WORLDS[world]), strict=True):
         assert found == transcript
+
+
+def random_world(seed):
+    """Return the number of slots and the settings of an environment, drawn at random."""
+    rng = random.Random(seed)
+    new, longest = rng.randint(1, 5), rng.randint(0, 5)
+    settings = {
+        "verifier": Echoing(alone=rng.random() < 0.3, longest=longest),
+        "max_new_tokens": new,
+        "max_turns": rng.randint(1, 7),
+        "max_reply_tokens": max(1, longest - rng.randint(-1, 1)),
+        "group_size": rng.randint(1, 3),
+        "stop_strings": rng.choice([(), (), ["a"], ["bc", "dd"], ["abc", "b"]]),
+        "test_fraction": 0.0,
+    }
+    if rng.random() < 0.5:
+        settings["max_context_tokens"] = 5 + new + rng.randint(0, 12)
+    return rng.randint(1, 9), settings
+
+
+def test_a_thousand_random_dialogues_are_the_same_batched():
+    found = Counter()
+    for seed in range(25):
+        slots, settings = random_world(seed)
+        expected = of_single(40, **settings)
+        assert of_batched(40, slots, list(AutoresetMode)[seed % 3], **settings) == expected, f"world {seed}"
+        for transcript in expected:
+            steps = transcript[1:]
+            found["dialogues"] += 1
+            found["replies"] += sum("appended" in step[4] for step in steps)
+            found["empty replies"] += sum(step[4].get("appended") == 0 for step in steps)
+            found["paid before the end"] += any(step[1] for step in steps[:-1])
+            found["cut off"] += steps[-1][3]
+    assert found["dialogues"] == 1000 and min(found.values()) > 80, found
 
 
 def test_workers_give_the_same_episodes():
