@@ -32,7 +32,7 @@ def _warm_model() -> PreTrainedModel:
     task = envs.task
     task.reseed(np.random.default_rng(0))
     shown = demonstrate(task, 0, 650, torch.device("cpu"))
-    episodes = Rollout.of_demonstrations(shown.observations, shown.actions, shown.mask)
+    episodes = Rollout.of_demonstrations(shown.observations, shown.actions, shown.mask, shown.positions)
     generator = torch.Generator().manual_seed(0)
 
     def batch(size: int) -> Rollout:

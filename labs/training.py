@@ -48,7 +48,7 @@ def warm_model(
     task.reseed(np.random.default_rng(seed))
     policy = LanguageModelPolicy(task.observation_space, task.action_space, small_model(task, seed, **shape))
     shown = demonstrate(task, 0, examples)
-    episodes = Rollout.of_demonstrations(shown.observations, shown.actions, shown.mask)
+    episodes = Rollout.of_demonstrations(shown.observations, shown.actions, shown.mask, shown.positions)
     generator = torch.Generator().manual_seed(seed)
     draw = lambda size: episodes.select(torch.randint(examples, (size,), generator=generator))  # noqa: E731
     warm_start(policy, draw, steps, batch_size=64, learning_rate=learning_rate)

@@ -259,6 +259,25 @@ class Verifier:
         """Return a right completion for the supervised warm start; the reference answer by default."""
         return problem.answer
 
+    def demonstration_turns(self, problem: Problem, rng: random.Random) -> Sequence[str]:
+        """Return the model's turns in a right episode, for the warm start; by default, `demonstration` is the only one.
+
+        The dialogue is asked for the replies in between. Listed problems may have the turns in a column `turns`.
+
+        Args:
+            problem: to solve.
+            rng: for verifiers that choose between several right episodes.
+
+        Raises:
+            ValueError: if that column is not a list of texts.
+        """
+        turns = problem.metadata.get("turns") if self.has_dialogues else None
+        if turns is None:
+            return [self.demonstration(problem)]
+        if not isinstance(turns, (list, tuple)) or not all(isinstance(turn, str) for turn in turns):
+            raise ValueError(f"the column 'turns' of {problem.text!r:.60} must be a list of texts, got {turns!r:.60}")
+        return turns
+
     def extract(self, problem: Problem, completion: str) -> str | None:
         """Return the answer that a completion gives, None if it gives none, for a majority vote over completions.
 

@@ -75,8 +75,10 @@ class Rollout:
     positions: torch.Tensor | None = None
 
     @classmethod
-    def of_demonstrations(cls, observations: Obs, actions: torch.Tensor, mask: torch.Tensor) -> Rollout:
-        """Return episodes of another source as a rollout: observations as above, actions [N, T], their mask [N, T]."""
+    def of_demonstrations(
+        cls, observations: Obs, actions: torch.Tensor, mask: torch.Tensor, positions: torch.Tensor | None = None
+    ) -> Rollout:
+        """Return episodes of another source as a rollout: observations as above, the others [N, T]."""
         n, device = mask.shape[0], mask.device
         zeros = torch.zeros(mask.shape, device=device)
         yes = torch.ones(n, dtype=torch.bool, device=device)
@@ -91,6 +93,7 @@ class Rollout:
             groups=torch.arange(n, device=device),
             status=torch.full((n,), OK, device=device),
             success=torch.full((n,), torch.nan, device=device),
+            positions=positions,
         )
 
     def __len__(self) -> int:

@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import random
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 
+from verifiers import Problem
+
+from ..text.encoder import STOP, STRING
+from ..text.texts import shown
+from .dialogues import Turn
+from .judge import Exchange
 from .task import TextGenTask
 
 
@@ -14,35 +23,125 @@ class Demonstrations:
     """Episodes in the shape of the batched environment.
 
     Attributes:
-        observations: `tokens` [N, L] and `length` [N] at reset: the prompts.
+        observations: `tokens` [N, L] and `length` [N] at reset: the prompts; with `positions`, `tokens` are the final
+            ones.
         actions: the tokens of the answers, with their end token [N, T].
         mask: which of them are real, bool [N, T].
+        positions: where replies stand between the actions, the column of each in `tokens` [N, T]; else None.
     """
 
     observations: dict[str, torch.Tensor]
     actions: torch.Tensor
     mask: torch.Tensor
+    positions: torch.Tensor | None = None
+
+
+@dataclass
+class _Episode:
+    """An episode, as far as it has been demonstrated."""
+
+    problem: Problem
+    turns: Sequence[str]
+    tokens: list[int]
+    length: int  # of the prompt
+    exchange: Exchange | None
+    actions: list[int] = field(default_factory=list)
+    positions: list[int] = field(default_factory=list)
 
 
 def demonstrate(task: TextGenTask, start: int, count: int, device: str | torch.device = "cpu") -> Demonstrations:
     """Return the demonstrations of the problems `start` to `start + count` of the task's stream.
 
+    The replies between turns are what the dialogue answers; the last turn is not answered.
+
     Raises:
-        ValueError: if the verifier has no demonstration, or one is longer than a completion may be.
+        ValueError: if the verifier has no demonstration, or one is longer than its episode may be.
     """
-    problems = [task.stream[index] for index in range(start, start + count)]
-    prompts = task.encode([problem.prompt for problem in problems])
-    answers = [task.demonstration(problem) for problem in problems]
-    lengths = torch.tensor([len(answer) for answer in answers])
+    episodes = _begun(task, range(start, start + count))
+    try:
+        taken = 0
+        while going := [each for each in episodes if len(each.turns) > taken]:
+            taken += 1
+            said = [_say(task, each, each.turns[taken - 1]) for each in going]
+            _answer(task, [pair for pair in zip(going, said, strict=True) if len(pair[0].turns) > taken], taken)
+    finally:
+        for each in episodes:
+            if each.exchange is not None:
+                each.exchange.close()
+    return _as_tensors(task, episodes, device)
+
+
+def _begun(task: TextGenTask, numbers: Iterable[int]) -> list[_Episode]:
+    """Return the episodes of these problems before their first turns."""
+    problems = {number: task.stream[number] for number in numbers}
+    prompts = task.encode([problem.prompt for problem in problems.values()])
+    begun, name = [], type(task.verifier).__name__
+    for (number, problem), prompt in zip(problems.items(), prompts, strict=True):
+        rng = random.Random(f"{task.stream.seed}/{task.stream.split}/{number}/turns")
+        turns: Any = task.verifier.demonstration_turns(problem, rng)
+        if isinstance(turns, str):
+            raise ValueError(f"{name}.demonstration_turns must return the turns as a list of texts, got {shown(turns)}")
+        if len(turns) > 1 and task.dialogues is None:
+            raise ValueError(
+                f"the demonstration of {shown(problem.prompt)} has {len(turns)} turns, and {name} judges one completion"
+            )
+        exchange = None if task.dialogues is None else task.dialogues.begin(problem)
+        begun.append(_Episode(problem, turns or [""], list(prompt), len(prompt), exchange))
+    return begun
+
+
+def _say(task: TextGenTask, episode: _Episode, turn: str) -> list[int]:
+    """Add a turn to an episode; return its tokens."""
+    ids = task.demonstration(episode.problem, turn)
+    episode.positions += range(len(episode.tokens), len(episode.tokens) + len(ids))
+    episode.tokens += ids
+    episode.actions += ids
+    if len(episode.tokens) > task.max_length:
+        what = f"the demonstration of {shown(episode.problem.prompt)}"
+        raise ValueError(f"{what} has more than {task.max_length} tokens of context (max_context_tokens)")
+    return ids
+
+
+def _answer(task: TextGenTask, going: Sequence[tuple[_Episode, list[int]]], taken: int) -> None:
+    """Append the replies to the turns with these tokens, with which no episode may end.
+
+    Args:
+        task: of the episodes.
+        going: the episodes, and the tokens of their last turns.
+        taken: how many turns each has taken.
+    """
+    turns = []
+    for episode, ids in going:
+        assert episode.exchange is not None
+        ending = STOP if ids[-1] in task.stop_token_ids else STRING
+        turns.append(Turn(episode.exchange, ids, ending, task.max_length - len(episode.tokens)))
+    if not turns:
+        return
+    assert task.dialogues is not None
+    for (episode, _), answer in zip(going, task.dialogues.answer(turns), strict=True):
+        if answer.tokens is None:
+            what = f"the demonstration of {shown(episode.problem.prompt)} has {len(episode.turns)} turns"
+            limits = f"max_turns={task.dialogues.max_turns}, max_reply_tokens={task.dialogues.max_reply_tokens}"
+            reason = answer.info["verdict_reason"] or f"allowed: {limits}, max_context_tokens={task.max_length}"
+            raise ValueError(f"{what}, but its episode ends after {taken}; {reason}")
+        episode.tokens += answer.tokens
+
+
+def _as_tensors(task: TextGenTask, episodes: Sequence[_Episode], device: str | torch.device) -> Demonstrations:
+    several = any(len(each.turns) > 1 for each in episodes)
+    lengths = torch.tensor([len(each.actions) for each in episodes])
+    width = int(lengths.max())
+    contexts = [each.tokens if several else each.tokens[: each.length] for each in episodes]
     return Demonstrations(
         observations={
-            "tokens": _padded(prompts, task.max_length, task.pad_token_id).to(device),
-            "length": torch.tensor([len(prompt) for prompt in prompts], device=device),
+            "tokens": _padded(contexts, task.max_length, task.pad_token_id).to(device),
+            "length": torch.tensor([each.length for each in episodes], device=device),
         },
-        actions=_padded(answers, int(lengths.max()), task.pad_token_id).to(device),
-        mask=(torch.arange(int(lengths.max())) < lengths[:, None]).to(device),
+        actions=_padded([each.actions for each in episodes], width, task.pad_token_id).to(device),
+        mask=(torch.arange(width) < lengths[:, None]).to(device),
+        positions=_padded([each.positions for each in episodes], width, 1).to(device) if several else None,
     )
 
 
-def _padded(rows: list[list[int]], width: int, pad: int) -> torch.Tensor:
+def _padded(rows: Sequence[list[int]], width: int, pad: int) -> torch.Tensor:
     return torch.tensor([row + [pad] * (width - len(row)) for row in rows])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import random
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -57,7 +58,7 @@ def make_encoder(
 
 def _alphabet(verifier: Verifier, listed: list[Problem] | None, further: Iterable[str]) -> str:
     """Return the verifier's characters, followed by the others in the listed problems and in further texts."""
-    answers = [text for each in listed or () for text in (each.answer, verifier.demonstration(each))]
+    answers = [text for each in listed or () for text in _answers(verifier, each)]
     texts = [*(problem.text for problem in listed or ()), *answers, *further]
     return verifier.alphabet + "".join(sorted(set().union(*texts) - set(verifier.alphabet)))
 
@@ -71,7 +72,11 @@ def _training_texts(verifier: Verifier, listed: list[Problem] | None, test_fract
         problems = (problem for problem in listed if side_of(problem, verifier, test_fraction) == "train")
     for problem in problems:
         yield from _contents(problem)
-        yield from dict.fromkeys((problem.answer, verifier.demonstration(problem)))
+        yield from dict.fromkeys(_answers(verifier, problem))
+
+
+def _answers(verifier: Verifier, problem: Problem) -> list[str]:
+    return [problem.answer, *verifier.demonstration_turns(problem, random.Random(0))]
 
 
 def _contents(problem: Problem) -> Sequence[str]:

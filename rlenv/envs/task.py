@@ -335,19 +335,21 @@ class TextGenTask:
         for each in self._owned:
             each.close()
 
-    def demonstration(self, problem: Problem) -> list[int]:
-        """Return the tokens of the verifier's demonstration with its end token.
+    def demonstration(self, problem: Problem, turn: str | None = None) -> list[int]:
+        """Return the tokens of a demonstrated turn with its end token; of the verifier's demonstration by default.
 
         Raises:
-            ValueError: if there is none, it is longer than a completion may be, or has a stop token before its end.
+            ValueError: if there is none, it is longer than a completion may be, or ends before its last token.
         """
-        text = self.verifier.demonstration(problem)
+        text = self.verifier.demonstration(problem) if turn is None else turn
         if not text:
             raise ValueError(
                 f"{type(self.verifier).__name__} has no demonstration for {shown(problem.prompt)}, and a warm start "
                 "needs one (--sft-steps 0 skips the warm start)"
             )
-        tokens = [*self.encoder.spell("demonstration", [text])[0], self.end_token(problem)]
+        tokens = self.encoder.spell("demonstration", [text])[0]
+        if not self._stops_at_string(text, tokens):
+            tokens = [*tokens, self.end_token(problem)]
         if len(tokens) > self.max_new_tokens:
             raise ValueError(
                 f"demonstration {shown(text)} has {len(tokens)} tokens; allowed: {self.max_new_tokens} (max_new_tokens)"
@@ -356,6 +358,14 @@ class TextGenTask:
             stop = self.tokenizer.convert_ids_to_tokens(min(stops))
             raise ValueError(f"demonstration {shown(text)} goes on after the stop token {stop!r}")
         return tokens
+
+    def _stops_at_string(self, text: str, tokens: Sequence[int]) -> bool:
+        """Return whether a demonstrated turn ends with a stop string, and needs no end token."""
+        if not self.stop_strings or _end_of(self.stop_strings, text) is None:
+            return False
+        if any(self.at_stop_string([tokens[:-1]])):
+            raise ValueError(f"demonstration {shown(text)} goes on after the stop string of {self.stop_strings}")
+        return True
 
 
 def _check_columns(verifier: Verifier, problems: Sequence[Problem]) -> None:

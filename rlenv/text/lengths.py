@@ -60,11 +60,13 @@ class Lengths:
     def of_answers(self) -> int:
         """Return the length of the longest answer with its end token."""
         needed = self._declared(self.verifier.answer_length, DEFAULT_NEW_TOKENS)
-        answers = [self.verifier.demonstration(problem) for problem in self.listed]
-        if not any(answers):
+        turns = [self.verifier.demonstration_turns(problem, random.Random(0)) for problem in self.listed]
+        if not any(map(any, turns)):
             return needed
-        lengths = [len(ids) + 1 for ids in self.encoder.ids(answers)]
-        return max(needed, self._longest("demonstration", answers, lengths))
+        longest = [max(each, key=len, default="") for each in turns]
+        ids = iter(self.encoder.ids([turn for each in turns for turn in each]))
+        lengths = [1 + max((len(next(ids)) for _ in each), default=0) for each in turns]
+        return max(needed, self._longest("demonstration", longest, lengths))
 
     def of_replies(self) -> int:
         """Return the length of the longest reply, with what the chat template writes around it."""

@@ -125,7 +125,7 @@ def first_demonstrations(task: TextGenTask, count: int, seed: int, device: Any) 
     task.stream.curriculum = None  # the policy has to have seen every level
     task.reseed(np.random.default_rng(seed))
     shown = demonstrate(task, 0, count, device)
-    return Rollout.of_demonstrations(shown.observations, shown.actions, shown.mask)
+    return Rollout.of_demonstrations(shown.observations, shown.actions, shown.mask, shown.positions)
 
 
 class Imitation:

@@ -22,8 +22,10 @@ class Guess(Verifier):
     Prompt: `1-64:`. A turn is one guess, such as `32`; the replies are `>` (the number is higher), `<` (it is lower)
     and `?` for anything but a whole number, with or without spaces around it. An episode is over with the right guess,
     or when the turns have run out. Bisection finds every number in the turns that are given by default, and one of
-    1 to 64 in 5.1 turns on average. The split is by the number. A demonstration is the number itself, which teaches
-    what a guess looks like.
+    1 to 64 in 5.1 turns on average. The split is by the number; with `test_fraction` 0, each number is one to find.
+
+    Demonstrations teach to use the replies, not which guess is good: a guess is any number that the replies so far
+    allow, all with equal chances, and the last turn is the number.
 
     Alphabet: the digits, `-`, `:` and the replies. No known holes.
 
@@ -56,6 +58,19 @@ class Guess(Verifier):
     @override
     def dialogue(self, problem: Problem) -> Dialogue:
         return Guessing(int(problem.answer))
+
+    @override
+    def demonstration_turns(self, problem: Problem, rng: random.Random) -> Sequence[str]:
+        number, asked = int(problem.answer), re.fullmatch("1-([0-9]+):", problem.text)
+        low, high = 1, max(number, int(asked[1]) if asked else self.largest)
+        turns: list[str] = []
+        while len(turns) < self.max_turns - 1:
+            guess = rng.randint(low, high)
+            turns.append(str(guess))
+            if guess == number:
+                return turns
+            low, high = (guess + 1, high) if guess < number else (low, guess - 1)
+        return [*turns, problem.answer]
 
     @override
     def split_key(self, problem: Problem) -> str:

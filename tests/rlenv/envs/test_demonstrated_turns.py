@@ -1,0 +1,201 @@
+"""Demonstrations of dialogues: the turns are the verifier's, the replies are what the environment answers."""
+
+import random
+
+import gymnasium as gym
+import pytest
+import torch
+from chat_families import chatml
+from dialogues import LETTERS
+from identity_checks import assert_close
+from tiny_models import tiny_policy
+
+from agents import Rollout
+from agents.learner.supervised import warm_start
+from rlenv.envs.demonstrations import demonstrate
+from rlenv.envs.task import TextGenTask
+from verifiers import Dialogue, Guess, Problem, Reply, Verdict, Verifier
+
+
+class Talker(Verifier):
+    """Echoes every turn twice; over after the turn "d"."""
+
+    alphabet, prompt_length, answer_length, reply_length, max_turns = LETTERS, 3, 3, 6, 4
+
+    def __init__(self, *turns):
+        self.turns = turns
+
+    def sample(self, rng):
+        return Problem("".join(rng.choice("ab") for _ in range(rng.randint(1, 3))), "d")
+
+    def dialogue(self, problem):
+        class Twice(Dialogue):
+            def reply(self, turn):
+                return Reply(verdict=Verdict(1.0)) if turn == "d" else Reply(turn + turn)
+
+        return Twice()
+
+    def demonstration_turns(self, problem, rng):
+        return self.turns
+
+
+def task_of(verifier, **kwargs):
+    return TextGenTask(verifier, **{"test_fraction": 0.0, **kwargs})
+
+
+def play_back(env, shown):
+    """Take the demonstrated actions; return the last observation's tokens and the info of every step."""
+    told = []
+    for action in shown.actions[0][shown.mask[0]].tolist():
+        obs, _, over, _, info = env.step(action)
+        told.append((over, info))
+    return obs, told
+
+
+KINDS = {
+    "plain": {},
+    "chat": {"tokenizer": chatml(), "chat": True},
+    "stop strings": {"stop_strings": ["c"]},
+    "workers": {"verifier_workers": 1},
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_playing_the_turns_back_gives_the_same_context(kind):
+    settings = {"verifier": Talker("ab", "c", "d"), "test_fraction": 0.0, "disable_env_checker": True, **KINDS[kind]}
+    env = gym.make("TextGen-v0", **settings).unwrapped
+    env.reset(seed=3)
+    shown = demonstrate(env.task, 0, 1)
+    obs, told = play_back(env, shown)
+    length = int(shown.positions[0][shown.mask[0]][-1]) + 1
+    assert obs["tokens"][:length].tolist() == shown.observations["tokens"][0, :length].tolist()
+    assert [info["turn"] for over, info in told if "turn" in info] == ["ab", "c"] and told[-1][0]
+    assert [info["reply"] for over, info in told if "reply" in info] == ["abab", "cc"]
+    ends = shown.positions[0][shown.mask[0]]
+    assert shown.observations["tokens"][0][ends].tolist() == shown.actions[0][shown.mask[0]].tolist()
+    assert int(shown.observations["length"][0]) == int(ends[0])
+    env.close()
+
+
+def test_episodes_of_several_lengths_stand_beside_each_other():
+    class Uneven(Talker):
+        def demonstration_turns(self, problem, rng):
+            return ["a"] * rng.randint(0, 3) + ["d"]
+
+    task = task_of(Uneven())
+    shown = demonstrate(task, 0, 30)
+    turns = (shown.positions[:, 1:] - shown.positions[:, :-1] > 1)[:, :].logical_and(shown.mask[:, 1:]).sum(1) + 1
+    assert set(turns.tolist()) == {1, 2, 3, 4}
+    again = demonstrate(task, 7, 3)
+    assert torch.equal(again.mask.sum(1), shown.mask[7:10].sum(1)), "problem i is demonstrated alike"
+
+
+def test_completions_have_no_positions():
+    assert demonstrate(TextGenTask("arith"), 0, 4).positions is None
+    assert demonstrate(task_of(Talker("d")), 0, 4).positions is None
+
+
+def test_replies_are_not_trained_on():
+    task = task_of(Talker("ab", "d"))
+    policy = tiny_policy("llama", gym.make_vec("TextGen-v0", 1, verifier=task.verifier, test_fraction=0.0))
+    shown = demonstrate(task, 0, 6)
+    rollout = Rollout.of_demonstrations(shown.observations, shown.actions, shown.mask, shown.positions)
+    losses = warm_start(policy, lambda size: rollout, 1, batch_size=6)
+    assert (~shown.mask | (shown.actions != task.pad_token_id)).all()
+    said = [task.tokenizer.decode(row[keep].tolist()) for row, keep in zip(shown.actions, shown.mask, strict=True)]
+    assert set(said) == {"ab<eos>d<eos>"} and losses[0] > 0
+
+
+def test_the_loss_is_that_of_the_turns_in_their_contexts():
+    task = task_of(Talker("ab", "c", "d"))
+    policy = tiny_policy("llama", gym.make_vec("TextGen-v0", 1, verifier=task.verifier, test_fraction=0.0))
+    shown = demonstrate(task, 0, 5)
+    rollout = Rollout.of_demonstrations(shown.observations, shown.actions, shown.mask, shown.positions)
+    found, _ = policy.evaluate_actions(rollout)
+    ids = shown.observations["tokens"]
+    logits = policy.model(ids, torch.ones_like(ids)).logits.log_softmax(-1)
+    expected = logits[torch.arange(5)[:, None], shown.positions - 1].gather(2, shown.actions[..., None])[..., 0]
+    assert_close(found[shown.mask].double(), expected[shown.mask].double(), 1e-5, "teacher forcing")
+
+
+def test_listed_problems_may_have_a_column_of_turns(tmp_path):
+    path = tmp_path / "turns.jsonl"
+    path.write_text('{"prompt": "a", "answer": "d", "turns": ["abcabc", "d"]}\n{"prompt": "b", "answer": "d"}\n')
+
+    class FromFile(Talker):
+        demonstration_turns = Verifier.demonstration_turns
+
+    task = TextGenTask(FromFile(), problems=str(path), test_fraction=0.0, max_reply_tokens=12)
+    shown = demonstrate(task, 0, 2)
+    said = [task.tokenizer.decode(row[keep].tolist()) for row, keep in zip(shown.actions, shown.mask, strict=True)]
+    assert sorted(said) == ["abcabc<eos>d<eos>", "d<eos>"] and task.max_new_tokens == 7
+    path.write_text('{"prompt": "a", "answer": "d", "turns": "abc"}\n')
+    with pytest.raises(ValueError, match="'turns' of 'a' must be a list of texts, got 'abc'"):
+        TextGenTask(FromFile(), problems=str(path), test_fraction=0.0)
+
+
+@pytest.mark.parametrize(
+    ("turns", "settings", "message"),
+    [
+        (("d", "a"), {}, r"has 2 turns, but its episode ends after 1; .*"),
+        (("a", "a", "d"), {"max_turns": 2}, r"has 3 turns, but its episode ends after 2; allowed: max_turns=2"),
+        (("abc", "d"), {"max_reply_tokens": 5}, "but its episode ends after 1; .*max_reply_tokens=5"),
+        (("a", "ab"), {"max_context_tokens": 8, "max_prompt_tokens": 3}, "more than 8 tokens of context"),
+        (("a", ""), {}, "Talker has no demonstration for"),
+        ((), {}, "Talker has no demonstration for"),
+        ("ab", {}, "must return the turns as a list of texts, got 'ab'"),
+        (("cba", "d"), {"stop_strings": ["b"]}, "'cba' goes on after the stop string"),
+    ],
+)
+def test_demonstrations_that_cannot_be_are_refused(turns, settings, message):
+    verifier = Talker()
+    verifier.turns = turns
+    with pytest.raises(ValueError, match=message):
+        demonstrate(task_of(verifier, **settings), 0, 8)
+
+
+def test_a_completion_is_one_turn():
+    class Alone(Verifier):
+        alphabet, prompt_length, answer_length = "ab", 1, 1
+
+        def sample(self, rng):
+            return Problem("a", "b")
+
+        def verify(self, problem, completion):
+            return Verdict(0.0)
+
+        def demonstration_turns(self, problem, rng):
+            return ["a", "b"]
+
+    with pytest.raises(ValueError, match="has 2 turns, and Alone judges one completion"):
+        demonstrate(task_of(Alone()), 0, 1)
+
+
+def test_dialogues_are_closed():
+    closed = []
+
+    class Closing(Talker):
+        def dialogue(self, problem):
+            dialogue = super().dialogue(problem)
+            dialogue.close = lambda: closed.append(1)
+            return dialogue
+
+    demonstrate(task_of(Closing("a", "d")), 0, 5)
+    assert len(closed) == 5
+
+
+def test_demonstrated_guesses_are_consistent_and_find_the_number():
+    verifier = Guess()
+    lengths = []
+    for seed in range(300):
+        problem = verifier.sample(random.Random(seed))
+        turns = verifier.demonstration_turns(problem, random.Random(f"{seed}/turns"))
+        low, high = 1, 64
+        for turn in turns:
+            guess = int(turn)
+            assert low <= guess <= high
+            low, high = (guess + 1, high) if guess < int(problem.answer) else (low, guess - 1)
+        assert turns[-1] == problem.answer and len(turns) <= verifier.max_turns == 7
+        lengths.append(len(turns))
+    assert max(lengths) == 7 and min(lengths) <= 2
+    assert Guess(turns=1).demonstration_turns(problem, random.Random(0)) == [problem.answer]
