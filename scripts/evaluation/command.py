@@ -74,8 +74,8 @@ if TYPE_CHECKING:
 def evaluate(runs: tuple[Path, ...], **given: Any) -> None:
     """Evaluate RUNS: run folders, checkpoints, or with --verifier any language model (a folder or id).
 
-    A run is evaluated on the problems it was trained for. The options from --verifier to --max-new-tokens replace what
-    it says about them; their defaults are those for a model.
+    A run is evaluated on the problems it was trained for. The options from --verifier to --max-context-tokens replace
+    what it says about them; their defaults are those for a model.
     """
     from ..runs.processes import join
     from ..setup import session

@@ -224,7 +224,20 @@ tokens = options(
         "--max-new-tokens",
         type=int,
         show_default="what the answers need, at most 4096",
-        help="Longest completion, in tokens.",
+        help="Longest completion, in tokens; of a dialogue, the longest turn.",
+    ),
+    setting("--max-turns", type=int, show_default="the verifier's", help="Turns of a dialogue."),
+    setting(
+        "--max-reply-tokens",
+        type=int,
+        show_default="the verifier's, else 128",
+        help="Longest reply of a dialogue, in tokens; an episode ends before a longer one.",
+    ),
+    setting(
+        "--max-context-tokens",
+        type=int,
+        show_default="all that an episode can need",
+        help="Longest dialogue with its prompt and replies, in tokens.",
     ),
     click.option("--temperature", type=float, default=1.0, help="Temperature of the softmax, in acting and training."),
     click.option(

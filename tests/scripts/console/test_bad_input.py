@@ -65,6 +65,13 @@ CASES = {
         ["--max-new-tokens", "10000000"],
         "max_new_tokens must be a whole number of at least 1 and",
     ),
+    "turns of a completion": (["--max-turns", "3"], "max_turns=3 is for dialogues, and Arith judges one completion"),
+    "no turns": (["--verifier", "guess", "--max-turns", "0"], "max_turns must be a whole number of at least 1, got 0"),
+    "a reply of no tokens": (["--verifier", "guess", "--max-reply-tokens", "0"], "max_reply_tokens must be a whole"),
+    "a context below the prompt": (
+        ["--verifier", "guess", "--max-context-tokens", "5"],
+        "max_context_tokens must be a whole number of at least 7",
+    ),
     "a huge prompt": (["--max-prompt-tokens", "10" * 11], "'--max-prompt-tokens': must be at most 92233"),
     "slots": (["--num-envs", "10000000"], "num_envs must be a whole number of at least 1 and at most 1048576"),
     "slots of a pole": (["--env", "CartPole-v1", "--num-envs", "1" * 18], "num_envs must be a whole number of at"),
