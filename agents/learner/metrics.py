@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from enum import Enum
 from typing import Any
 
@@ -10,7 +11,7 @@ import torch
 
 from ..core.devices import to_floats, to_host
 from ..core.errors import VerifierError
-from ..core.rollout import FAILURES, OK, STATUSES, Batch, Rollout
+from ..core.rollout import FAILURES, OK, PER_EPISODE, STATUSES, Batch, Rollout
 
 ENTRIES = 10_000  # of the log, before it is thinned
 _NO_COLUMN = re.compile(r'[,"\x00-\x1f\x7f]')  # what would split the heading of progress.csv
@@ -75,10 +76,26 @@ def rollout_metrics(rollout: Rollout) -> dict[str, float]:
         metrics["rollout/success_rate"] = _mean(success[ok & known])
         by_level = mean_by_level(extras["level"], success, ok) if "level" in extras else {}
         metrics |= {f"rollout/success_rate/level_{level}": rate for level, rate in by_level.items()}
+    for name in PER_EPISODE:
+        if name in extras:
+            metrics[f"rollout/{name}"] = _mean(extras[name][ok & ~extras[name].isnan()])
+    if rollout.positions is not None:
+        metrics["rollout/reply_max_frac"] = _most_frequent_reply(rollout)
     for name, figures in extras.items():
         if name.startswith("parts/") and bool((has := ~figures[ok].isnan()).any()):
             metrics[f"rollout/{_NO_COLUMN.sub('_', name)}"] = _mean(figures[ok][has])
     return metrics
+
+
+def _most_frequent_reply(rollout: Rollout) -> float:
+    """Return the share of the reply that comes most often among the replies of all dialogues."""
+    assert isinstance(rollout.observations, dict)
+    tokens, columns, mask = to_host(rollout.observations["tokens"], rollout.columns, rollout.mask)
+    gaps = (columns[:, 1:] > columns[:, :-1] + 1) & mask[:, 1:]
+    rows = gaps.nonzero()[:, 0].tolist()
+    bounds = zip(rows, (columns[:, :-1][gaps] + 1).tolist(), columns[:, 1:][gaps].tolist(), strict=True)
+    counts = Counter(tuple(tokens[row, begin:end].tolist()) for row, begin, end in bounds)
+    return max(counts.values(), default=0) / max(sum(counts.values()), 1)
 
 
 def success_by_level(rollout: Rollout) -> dict[int, float]:
@@ -105,7 +122,13 @@ def evaluation_metrics(rollout: Rollout, failure: str = "") -> dict[str, Any]:
         VerifierError: if none got one.
     """
     return outcome_metrics(
-        rollout.ok, rollout.success, rollout.returns, rollout.lengths, success_by_level(rollout), failure
+        rollout.ok,
+        rollout.success,
+        rollout.returns,
+        rollout.lengths,
+        success_by_level(rollout),
+        failure,
+        rollout.extras.get("turns"),
     )
 
 
@@ -116,6 +139,7 @@ def outcome_metrics(
     lengths: torch.Tensor,
     levels: dict[int, float],
     failure: str = "",
+    turns: torch.Tensor | None = None,
 ) -> dict[str, Any]:
     """Return the same from the outcomes [N] of episodes, which need not be in memory any more."""
     if not bool(ok.any()):
@@ -130,7 +154,22 @@ def outcome_metrics(
         "mean_ep_length": _mean(lengths[ok]),
         **({"failed": int((~ok).sum())} if bool((~ok).any()) else {}),
         **({"success_by_level": {str(level): rate for level, rate in levels.items()}} if levels else {}),
+        **({} if turns is None else _by_turns(turns[ok], success[ok])),
     }
+
+
+def _by_turns(turns: torch.Tensor, success: torch.Tensor) -> dict[str, Any]:
+    """Return the mean number of turns of dialogues, and by number of turns how many there are and their success."""
+    counted = turns[~turns.isnan()]
+    if not len(counted):
+        return {}
+    by_turns = {}
+    for number in counted.unique().tolist():
+        known = success[turns == number]
+        known = known[~known.isnan()]
+        rate = _mean(known) if len(known) else None
+        by_turns[str(int(number))] = {"episodes": int((turns == number).sum()), "success_rate": rate}
+    return {"mean_turns": _mean(counted), "by_turns": by_turns}
 
 
 def _equal_groups(returns: torch.Tensor, groups: torch.Tensor) -> float:

@@ -13,7 +13,9 @@ import numpy as np
 import torch
 
 from ..core.devices import to_device
-from ..core.rollout import ERROR, OK, STATUSES, Obs, Rollout, map_many, map_obs
+from ..core.rollout import ERROR, OK, PER_EPISODE, STATUSES, Obs, Rollout, map_many, map_obs
+
+TOLD = ("level", *PER_EPISODE)  # by infos of an end, numbers
 
 
 class Record:
@@ -191,8 +193,8 @@ class Record:
         self.status[numbers[has]] = np.where(failed.astype(bool), ERROR, OK)
         has, success = _told(info, "is_success", rows)
         self.success[numbers[has]] = success.astype(float)
-        level: dict[str, Any] = {key: info[key] for key in ("level", "_level") if key in info}
-        for prefix, columns in (("", level), ("parts/", info.get("verdict", {}))):
+        own: dict[str, Any] = {key: value for key, value in info.items() if key.removeprefix("_") in TOLD}
+        for prefix, columns in (("", own), ("parts/", info.get("verdict", {}))):
             for name in [name for name in columns if not name.startswith("_")]:
                 has, values = _told(columns, name, rows)
                 column = self.extras.setdefault(prefix + name, np.full(self.num_episodes, np.nan))

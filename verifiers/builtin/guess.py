@@ -22,7 +22,8 @@ class Guess(Verifier):
     Prompt: `1-64:`. A turn is one guess, such as `32`; the replies are `>` (the number is higher), `<` (it is lower)
     and `?` for anything but a whole number, with or without spaces around it. An episode is over with the right guess,
     or when the turns have run out. Bisection finds every number in the turns that are given by default, and one of
-    1 to 64 in 5.1 turns on average. The split is by the number; with `test_fraction` 0, each number is one to find.
+    1 to 64 in 5.1 turns on average. Both splits have every number, since one that is never
+    right in training would never be guessed: the split is by `metadata["game"]`, a random number.
 
     Demonstrations teach to use the replies, not which guess is good: a guess is any number that the replies so far
     allow, all with equal chances, and the last turn is the number.
@@ -53,7 +54,8 @@ class Guess(Verifier):
     @override
     def sample_at(self, rng: random.Random, level: int) -> Problem:
         most = self.largest >> (self.levels - level)
-        return Problem(f"1-{most}:", str(rng.randint(1, most)), {} if self.levels == 1 else {"level": level})
+        number, game = rng.randint(1, most), rng.randrange(10**9)
+        return Problem(f"1-{most}:", str(number), {"game": game} | ({} if self.levels == 1 else {"level": level}))
 
     @override
     def dialogue(self, problem: Problem) -> Dialogue:
@@ -74,7 +76,7 @@ class Guess(Verifier):
 
     @override
     def split_key(self, problem: Problem) -> str:
-        return problem.answer
+        return f"{problem.answer}/{problem.metadata.get('game', '')}"
 
     @override
     def extract(self, problem: Problem, completion: str) -> str | None:
