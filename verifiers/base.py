@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import random
 import string
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal, get_args
 
@@ -84,6 +84,7 @@ class Reply:
             the roles "user" and "tool".
         reward: of the turn just taken, a finite number, also in float32.
         verdict: ends the episode; its reward is added to that of the turn, and the content is not read any more.
+        counts: of events in this turn, such as "tool_calls"; the infos at the end of the episode have their sums.
 
     Raises:
         ValueError: for malformed messages, or a reward that is NaN or beyond ±3.4e38.
@@ -92,6 +93,7 @@ class Reply:
     content: str | list[Message] = ""
     reward: float = 0.0
     verdict: Verdict | None = None
+    counts: Mapping[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if not abs(self.reward) <= MAX_REWARD:
@@ -115,6 +117,10 @@ class Dialogue:
         """Answer the next turn of the model, a text of any kind."""
         raise NotImplementedError(f"{type(self).__name__} does not implement reply")
 
+    def recall(self, turn: str) -> None:
+        """Take note of a turn that another process has answered; by default it is answered again."""
+        self.reply(turn)
+
     def out_of_budget(self) -> Verdict:
         """Judge an episode that ends because turns or the context run out, after the last reply."""
         return WRONG
@@ -129,17 +135,25 @@ class Completion(str):
     Attributes:
         token_ids: the sampled tokens, with the end token if there is one; None if unknown.
         progress: of the training: `num_updates` so far and `max_updates`; empty if unknown. Values may be None.
+        calls: of tools, if the tokenizer says how they are written; else None.
     """
 
     token_ids: tuple[int, ...] | None = None
     progress: Mapping[str, Any] = {}
+    calls: Sequence[Any] | None = None
 
     @classmethod
-    def of(cls, text: str, token_ids: Sequence[int] | None, progress: Mapping[str, Any]) -> Completion:
+    def of(
+        cls,
+        text: str,
+        token_ids: Sequence[int] | None,
+        progress: Mapping[str, Any],
+        calls: Sequence[Any] | None = None,
+    ) -> Completion:
         """Return a text with these attributes."""
         made = cls(text)
         made.token_ids = None if token_ids is None else tuple(token_ids)
-        made.progress = progress
+        made.progress, made.calls = progress, calls
         return made
 
 
@@ -169,6 +183,7 @@ class Verifier:
         prompt_length: longest prompt in characters, of a conversation its last message; None if unknown.
         max_turns: turns of the model in an episode, for verifiers with dialogues.
         reply_length: longest reply of a dialogue in characters; None if unknown.
+        tools: functions that the model may call; chat templates show it what they are.
         answer_length: longest right answer in characters; None if unknown.
         success_reward: the least reward that counts as a success.
         reward_range: lowest and highest possible reward; a reward outside is an error of the verifier.
@@ -179,7 +194,7 @@ class Verifier:
         slow: a verdict may take longer than 5 ms, because it runs a program or a model.
         does_not_catch: known holes: the name of an attack in `lint/attacks.py` or in `counterexamples`, and why wrong
             completions of that kind are rewarded.
-        wants: what completions should carry besides their text: "token_ids", "progress"; see `Completion`.
+        wants: what completions should carry besides their text: "token_ids", "progress", "calls"; see `Completion`.
         columns: metadata that it cannot judge without, by name.
         needs: optional modules that it requires, each with the extra of this package that installs it.
     """
@@ -189,6 +204,7 @@ class Verifier:
     answer_length: int | None = None
     max_turns: int = 1
     reply_length: int | None = None
+    tools: Sequence[Callable[..., Any]] = ()
     success_reward: float = 1.0
     reward_range: tuple[float, float] = (0.0, 1.0)
     levels: int = 1
@@ -238,6 +254,17 @@ class Verifier:
     def has_dialogues(self) -> bool:
         """Whether it answers what the model says, at least for some problems."""
         return type(self).dialogue is not Verifier.dialogue
+
+    def instead(self, problem: Problem, turn: str, fault: str) -> Reply | None:
+        """Return what to reply to a turn if the reply of a dialogue cannot be used; None to end the episode.
+
+        Args:
+            problem: of the dialogue.
+            turn: the last one.
+            fault: the worker process that made the reply died or took too long, or the reply is longer than
+                `max_reply_tokens`, or the tokenizer cannot spell it.
+        """
+        return None
 
     def verify(self, problem: Problem, completion: str) -> Verdict:
         """Judge one completion; by default, of a verifier with dialogues, as an episode of one turn."""

@@ -129,7 +129,7 @@ class FunctionVerifier(Verifier):
             )
         rewards = self.function(**columns)
         if inspect.isawaitable(rewards):
-            rewards = _wait_for(rewards)
+            rewards = wait_for(rewards)
         if not isinstance(rewards, Iterable) or isinstance(rewards, (str, bytes)):
             raise ValueError(f"reward function {self.name} returned {rewards!r}, which is not a list of numbers")
         rewards = list(rewards)
@@ -173,12 +173,12 @@ def _as_asked(prompt: Any, text: str) -> Any:
     return text if isinstance(prompt, str) else [{"role": "assistant", "content": text}]
 
 
-def _wait_for(rewards: Awaitable[Any]) -> Any:
+def wait_for(result: Awaitable[Any]) -> Any:
     """Run a coroutine to its end, even if an event loop is already running (as in a notebook)."""
     import asyncio  # slow, and every worker process would wait for it
 
     async def finish() -> Any:
-        return await rewards
+        return await result
 
     with ThreadPoolExecutor(1) as thread:
         return thread.submit(asyncio.run, finish()).result()

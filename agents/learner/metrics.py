@@ -11,7 +11,7 @@ import torch
 
 from ..core.devices import to_floats, to_host
 from ..core.errors import VerifierError
-from ..core.rollout import FAILURES, OK, PER_EPISODE, STATUSES, Batch, Rollout
+from ..core.rollout import COUNTS, FAILURES, OK, STATUSES, Batch, Rollout
 
 ENTRIES = 10_000  # of the log, before it is thinned
 _NO_COLUMN = re.compile(r'[,"\x00-\x1f\x7f]')  # what would split the heading of progress.csv
@@ -76,13 +76,10 @@ def rollout_metrics(rollout: Rollout) -> dict[str, float]:
         metrics["rollout/success_rate"] = _mean(success[ok & known])
         by_level = mean_by_level(extras["level"], success, ok) if "level" in extras else {}
         metrics |= {f"rollout/success_rate/level_{level}": rate for level, rate in by_level.items()}
-    for name in PER_EPISODE:
-        if name in extras:
-            metrics[f"rollout/{name}"] = _mean(extras[name][ok & ~extras[name].isnan()])
     if rollout.positions is not None:
         metrics["rollout/reply_max_frac"] = _most_frequent_reply(rollout)
     for name, figures in extras.items():
-        if name.startswith("parts/") and bool((has := ~figures[ok].isnan()).any()):
+        if (name.startswith("parts/") or name in COUNTS) and bool((has := ~figures[ok].isnan()).any()):
             metrics[f"rollout/{_NO_COLUMN.sub('_', name)}"] = _mean(figures[ok][has])
     return metrics
 

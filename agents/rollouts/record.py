@@ -13,9 +13,9 @@ import numpy as np
 import torch
 
 from ..core.devices import to_device
-from ..core.rollout import ERROR, OK, PER_EPISODE, STATUSES, Obs, Rollout, map_many, map_obs
+from ..core.rollout import COUNTS, ERROR, OK, STATUSES, Obs, Rollout, map_many, map_obs
 
-TOLD = ("level", *PER_EPISODE)  # by infos of an end, numbers
+TOLD = ("level", *COUNTS)  # by infos of an end, numbers
 
 
 class Record:

@@ -12,6 +12,12 @@ from verifiers.conversation import Message, text_of
 from ..text.encoder import CUT, Encoder
 from .judge import Exchange, Judge
 
+UNSPELLABLE = "the reply has characters that cannot be written here"
+
+
+class TooLongError(ValueError):
+    """A reply has more tokens than it may have."""
+
 
 @dataclass(frozen=True)
 class Turn:
@@ -86,6 +92,7 @@ class Dialogues:
         verdicts = {row: reply.verdict for row, reply in zip(spent, last, strict=True)}
         answers = []
         for row, (turn, (reply, tokens)) in enumerate(zip(turns, replies, strict=True)):
+            turn.exchange.counts.update(reply.counts)
             if tokens is not None:
                 turn.exchange.messages += _messages(reply)
                 info = {"reply": text_of(reply.content), "turn": texts[row], "appended": len(tokens)}
@@ -102,20 +109,37 @@ class Dialogues:
         said = turn.exchange
         said.close()
         info = {"completion": said.turns[-1], "messages": said.messages, "turns": len(said.turns)}
-        return info | self.conclude(said.problem, verdict)
+        return {**said.counts, **info, **self.conclude(said.problem, verdict)}
 
     def _spelled(self, turn: Turn, reply: Reply) -> tuple[Reply, list[int] | None]:
         """Return a reply and its tokens; None if it ends the episode, or the turns or the context are used up."""
         if reply.verdict is not None or len(turn.exchange.turns) == self.max_turns:
             return reply, None
+        tokens = self._tokens(turn, reply)
+        if isinstance(tokens, ValueError):
+            fault, said = tokens, turn.exchange
+            why = str(fault) if isinstance(fault, TooLongError) else UNSPELLABLE
+            other = self.judge.verifier.instead(said.problem, said.turns[-1], why)
+            if other is not None and isinstance(tokens := self._tokens(turn, other), list):
+                reply = other
+            elif isinstance(fault, TooLongError):
+                return reply, None
+            elif not self.judge.flags_errors:
+                raise fault
+            else:
+                return replace(reply, verdict=Verdict(0.0, status="error", reason=str(fault))), None
+        return reply, tokens if isinstance(tokens, list) and len(tokens) < turn.room else None
+
+    def _tokens(self, turn: Turn, reply: Reply) -> list[int] | ValueError:
+        """Return the tokens of a reply, or why it cannot be appended."""
         said = turn.exchange
         try:
             tokens = self.encoder.reply(said.messages, reply.content, turn.ending, said.chat)
         except ValueError as error:
-            if not self.judge.flags_errors:
-                raise
-            return replace(reply, verdict=Verdict(0.0, status="error", reason=str(error))), None
-        return reply, tokens if len(tokens) <= self.max_reply_tokens and len(tokens) < turn.room else None
+            return error
+        if len(tokens) > self.max_reply_tokens:
+            return TooLongError(f"the reply has {len(tokens)} tokens; allowed: {self.max_reply_tokens}")
+        return tokens
 
 
 def _messages(reply: Reply) -> list[Message]:

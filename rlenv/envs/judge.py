@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
@@ -11,10 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from verifiers import Dialogue, Problem, Reply, Verdict, Verifier
+from verifiers import Dialogue, Isolated, Problem, Reply, Verdict, Verifier
 from verifiers.base import VERIFIER_FAILED, checked
 from verifiers.conversation import Message
 from verifiers.dialogues import begin, reply_to, verdict_without_budget
+from verifiers.dialogues.tools.verifier import WithTools
 from verifiers.isolation.workers.pool import WorkerPool
 from verifiers.isolation.workers.supervisor import describe
 
@@ -30,6 +31,7 @@ class Exchange:
         chat: whether it is rendered with the chat template.
         messages: all that was said, prompt included.
         turns: the texts of the model's turns.
+        counts: the sums of what replies counted.
         partner: the other side, once it has been asked; None if worker processes replay it.
     """
 
@@ -37,6 +39,7 @@ class Exchange:
     chat: bool
     messages: list[Message]
     turns: list[str] = field(default_factory=list)
+    counts: Counter[str] = field(default_factory=Counter)
     partner: Dialogue | None = None
 
     def close(self) -> None:
@@ -103,6 +106,14 @@ class Judge:
             if not self.flag_errors:
                 raise
             return Reply(verdict=Verdict(0.0, status="error", reason=describe(error)))
+
+
+def with_tools(verifier: Verifier, tools: Sequence[Any]) -> Verifier:
+    """Return a verifier whose model may call these tools, and that has the same worker processes; itself for none."""
+    if isinstance(verifier, Isolated) and tools:
+        inner = WithTools(verifier.verifier, tools)
+        return Isolated(inner, verifier.workers, verifier.timeout, verifier.memory_mb)
+    return WithTools(verifier, tools) if tools else verifier
 
 
 def verdict_info(verifier: Verifier, problem: Problem, verdict: Verdict) -> dict[str, Any]:

@@ -53,7 +53,7 @@ def make_encoder(
         found = copy.copy(found)  # the caller's own object keeps its template
         found.chat_template = template
     chats_texts = (system_prompt is not None or template is not None) if chat is None else chat
-    return Encoder(found, Chat(found, system_prompt), chats_texts)
+    return Encoder(found, Chat(found, system_prompt, verifier.tools), chats_texts)
 
 
 def _alphabet(verifier: Verifier, listed: list[Problem] | None, further: Iterable[str]) -> str:

@@ -6,7 +6,7 @@ import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +28,9 @@ from ..text.lengths import Lengths
 from ..text.stop_tokens import stop_token_ids
 from ..text.texts import shown
 from ..text.tokenizer import decode
+from ..text.tools import CallReader
 from .dialogues import Dialogues
-from .judge import Judge, verdict_info
+from .judge import Judge, verdict_info, with_tools
 from .language import make_encoder
 
 LONG_PROMPTS = ("error", "skip")
@@ -89,6 +90,8 @@ class TextGenTask:
             before a longer one. None for what the verifier declares, else 128 and the template's.
         max_context_tokens: longest context, replies included; None for as many tokens as prompt, turns and replies can
             have together.
+        tools: functions that the model may call before it answers: functions, "calculator", "python", "file.py:name"
+            or "module:name"; see `verifiers.dialogues.tools.verifier.WithTools`.
         stop_strings: texts that end a turn like a stop token; what follows them in the last token is cut from its text.
         long_prompts: "error" refuses longer prompts, "skip" leaves them out and counts them in `skipped_prompts`.
         curriculum: success rate at which training adds the next level of difficulty, see
@@ -101,7 +104,8 @@ class TextGenTask:
             "error", as it does with them.
         extract: what verifiers take for the answer of a completion, where their own argument `extract` does not say
             it: "stated", "strict", "last" or "boxed"; see `verifiers.reading.extraction`.
-        trust: False refuses verifiers that are not registered; for names that come from a checkpoint.
+        trust: False refuses verifiers that are not registered, and tools of files and modules; for names that come from
+            a checkpoint.
 
     Raises:
         ValueError: for a value out of range; one line that names it and what is allowed.
@@ -129,6 +133,7 @@ class TextGenTask:
         max_turns: int | None = None,
         max_reply_tokens: int | None = None,
         max_context_tokens: int | None = None,
+        tools: Sequence[Callable[..., Any] | str] = (),
         stop_strings: str | Sequence[str] = (),
         long_prompts: str = "error",
         curriculum: float | None = None,
@@ -142,9 +147,11 @@ class TextGenTask:
         if long_prompts not in LONG_PROMPTS:
             raise ValueError(f"unknown long_prompts {long_prompts!r}; allowed: {', '.join(LONG_PROMPTS)}")
         with trusting(trust), extracting(extract):
-            made = make_verifier(verifier, **(verifier_kwargs or {}))
+            own = make_verifier(verifier, **(verifier_kwargs or {}))
+            made = with_tools(own, tools)
         pool = make_pool(made, verifier_workers, verifier_timeout, verifier_memory_mb)
-        self._owned = [each for each in (pool, made) if each is not None and each is not verifier]
+        closed = made if isinstance(made, Isolated) else own
+        self._owned = [each for each in (pool, closed) if each is not None and each is not verifier]
         if isinstance(made, Isolated):
             pool, made = made.pool, made.verifier
         self.verifier, self.judge = made, Judge(made, pool, flag_errors)
@@ -295,7 +302,17 @@ class TextGenTask:
             texts = [text[: _end_of(self.stop_strings, text)] for text in texts]
         if not self.verifier.wants:
             return texts
-        return [Completion.of(text, ids, self.progress) for text, ids in zip(texts, completions, strict=True)]
+        read = self._read_calls or (lambda text: None)
+        return [Completion.of(*each, self.progress, read(each[0])) for each in zip(texts, completions, strict=True)]
+
+    @cached_property
+    def _read_calls(self) -> CallReader | None:
+        """What reads calls of tools, if the tokenizer says how they are written; else the verifier knows some forms."""
+        if "calls" not in self.verifier.wants or getattr(self.tokenizer, "response_template", None) is None:
+            return None
+        chat = self.encoder.chat
+        before = "".join(piece.text for piece in chat.pieces("-")) if self.tokenizer.chat_template else ""
+        return CallReader(self.tokenizer, before, chat.schemas)
 
     def at_stop_string(self, turns: Sequence[Sequence[int]]) -> list[bool]:
         """Return whether the texts of running turns have a stop string, given their tokens."""

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
+from itertools import groupby
 from pathlib import Path
+from typing import Any
 
 from transformers import PreTrainedTokenizerBase
 
@@ -16,10 +18,13 @@ from verifiers.conversation import Message
 
 from .texts import shown
 from .tokenizer import added_tokens
+from .tools import described, schema
 
 TODAY = datetime(2024, 7, 26)  # for templates that print the date: a prompt must be the same when a run is resumed
 _DATES = "".join(f".replace('%{code}', '{TODAY:%{code}}')" for code in "dbBYymaAjHIMSp")
 _FIXED_DATE = f"{{% macro strftime_now(form) %}}{{{{ form{_DATES} }}}}{{% endmacro %}}{{{{ '' }}}}"
+_ANSWERING = ("tool", "assistant")
+_CALL_ID = "0" * 9  # of each result, for templates that write one
 _STAND_IN = re.compile("7301946285(\\d{4})5829164037")  # digits, which no filter of a template changes
 
 
@@ -37,10 +42,16 @@ class Chat:
     Args:
         tokenizer: has the template.
         system_prompt: the first message of conversations without a system message; None for none.
+        tools: functions that the model may call: the template shows them, else the system message does.
     """
 
-    def __init__(self, tokenizer: PreTrainedTokenizerBase, system_prompt: str | None = None) -> None:
-        self.tokenizer, self.system_prompt = tokenizer, system_prompt
+    def __init__(
+        self,
+        tokenizer: PreTrainedTokenizerBase,
+        system_prompt: str | None = None,
+        tools: Sequence[Callable[..., Any]] = (),
+    ) -> None:
+        self.tokenizer, self.system_prompt, self.tools = tokenizer, system_prompt, tools
         self._skeletons: dict[tuple[str, ...], list[str | int]] = {}
 
     def pieces(self, prompt: str | Sequence[Message]) -> list[Piece]:
@@ -86,7 +97,8 @@ class Chat:
         Raises:
             ValueError: as `pieces`.
         """
-        pieces = self.pieces([*(_message(message["role"]) for message in self._messages(said)), *reply])
+        before = [_message(message["role"]) for message in self._known(self._messages(said))]
+        pieces = self.pieces([*before, *self._known(reply)])
         turns = [index for index, piece in enumerate(pieces) if piece.role == "assistant"]
         return pieces[turns[-1] + 1 :]
 
@@ -111,11 +123,39 @@ class Chat:
                 yield asking.removeprefix(text), asking.startswith(text)
             before = text
 
+    @cached_property
+    def schemas(self) -> list[dict[str, Any]]:
+        """What the tools are; see `tools.schema`."""
+        return list(map(schema, self.tools))
+
+    @cached_property
+    def _shows_tools(self) -> bool:
+        """Whether the template writes what it is told about tools."""
+        asking = [_message("user")]
+        return self._render(asking) != self._render(asking, tools=False)
+
+    @cached_property
+    def _knows_tools(self) -> bool:
+        """Whether the template has a form for results of tools, other than the one for the assistant's messages."""
+        try:
+            after = [self._skeleton([_message("user"), _message("assistant"), _message(role)]) for role in _ANSWERING]
+        except ValueError:
+            return False
+        return after[0] != after[1]
+
+    def _known(self, messages: Sequence[Message]) -> list[Message]:
+        """Return messages of roles that the template has: results of tools are the user's for one without that role."""
+        if any(message["role"] == "tool" for message in messages) and not self._knows_tools:
+            return _of_user(messages)
+        return list(messages)
+
     def _messages(self, prompt: str | Sequence[Message]) -> list[Message]:
         messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else list(prompt)
-        if self.system_prompt is not None and messages[0]["role"] != "system":
-            return [{"role": "system", "content": self.system_prompt}, *messages]
-        return messages
+        has_system = messages[0]["role"] == "system"
+        said = [messages[0]["content"]] if has_system else [] if self.system_prompt is None else [self.system_prompt]
+        if self.tools and not self._shows_tools:
+            said.append(described(self.schemas))
+        return [_message("system", "\n\n".join(said)), *messages[has_system:]] if said else messages
 
     def _skeleton(self, messages: list[Message], generation: bool = True) -> list[str | int]:
         """Return the template's own texts, and in between the numbers of the messages whose contents stand there."""
@@ -150,7 +190,7 @@ class Chat:
             )
         return found
 
-    def _render(self, messages: list[Message], generation: bool = True) -> str:
+    def _render(self, messages: list[Message], generation: bool = True, tools: bool = True) -> str:
         if not self.tokenizer.chat_template:
             raise ValueError(
                 "prompts are to be rendered as conversations, but the tokenizer has no chat template; "
@@ -161,7 +201,11 @@ class Chat:
             if "strftime_now" in template:
                 template = _FIXED_DATE + template
             return self.tokenizer.apply_chat_template(
-                messages, chat_template=template, tokenize=False, add_generation_prompt=generation
+                [each | {"tool_call_id": _CALL_ID} if each["role"] == "tool" else each for each in messages],
+                tools=(self.schemas or None) if tools else None,
+                chat_template=template,
+                tokenize=False,
+                add_generation_prompt=generation,
             )
         except Exception as error:  # whatever a template raises
             raise ValueError(f"the chat template cannot render {_roles(messages)}: {first_line(error)}") from error
@@ -187,6 +231,15 @@ def read_template(template: str | Path) -> str:
 
 def _message(role: str, content: str = "-") -> Message:
     return {"role": role, "content": content}
+
+
+def _of_user(messages: Sequence[Message]) -> list[Message]:
+    """Return messages with results of tools that follow each other as one message of the user."""
+    made: list[Message] = []
+    for is_result, run in groupby(messages, key=lambda message: message["role"] == "tool"):
+        several = list(run)
+        made += [_message("user", "\n".join(each["content"] for each in several))] if is_result else several
+    return made
 
 
 def _stand_ins(messages: Sequence[Message]) -> list[Message]:

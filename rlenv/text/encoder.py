@@ -83,7 +83,10 @@ class Encoder:
         Raises:
             ValueError: if the template cannot render the reply, or the tokenizer cannot spell it.
         """
-        text = text_of(content)
+        if isinstance(content, str) or chat:
+            text = text_of(content)
+        else:  # messages, in a plain text
+            text = "".join(f"{message['content']}\n" for message in content)
         _check_unicode("reply", text)
         if not chat:
             end = [int(self.tokenizer.eos_token_id)] if ending == CUT else []

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 
 from verifiers import Problem, Verifier
 from verifiers.conversation import last_of
+from verifiers.dialogues.tools.verifier import MOST_CALLS
 
 from .encoder import CUT, Encoder, PromptText
 from .texts import shown
@@ -75,7 +76,8 @@ class Lengths:
             return declared
         asked = [{"role": "user", "content": self._first}] if isinstance(self._first, str) else self._first
         said = [*asked, {"role": "assistant", "content": "-"}]
-        return declared + len(self.encoder.reply(said, "-", CUT, chat=True))
+        results = [{"role": "tool", "content": "-"}] * MOST_CALLS
+        return declared + len(self.encoder.reply(said, results if self.verifier.tools else "-", CUT, chat=True))
 
     def _declared(self, characters: int | None, default: int) -> int:
         return default if characters is None else characters + self._room

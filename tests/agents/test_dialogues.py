@@ -1,14 +1,19 @@
 """The identities with replies between the actions: what was sampled is what is trained, in all decoders and modes."""
 
+import gymnasium as gym
 import pytest
+import torch
 from diagonal import slow
-from dialogues import talking
+from dialogues import Echoing, talking
 from gymnasium.vector import AutoresetMode
 from identity_checks import EXACT, assert_close, check_running_equals_fresh, collect, double, gradient
 from tiny_models import tiny_policy
 
-from agents import GRPO, PPO, RLOO, Agent
+from agents import GRPO, PPO, RLOO, Agent, Collector, Rollout
+from agents.learner.metrics import rollout_metrics
 from agents.policies.base import weights_digest
+from verifiers.dialogues.tools.calls import Call
+from verifiers.dialogues.tools.verifier import WithTools
 
 
 @pytest.mark.parametrize("mode", list(AutoresetMode))
@@ -69,3 +74,35 @@ def test_a_break_changes_nothing(tmp_path):
     again = trained(Agent.load(tmp_path / "agent", env=talking(8, group_size=4), continue_env=True, device="cpu"), 1)
     assert weights_digest(again.policy) == weights_digest(straight.policy)
     assert again.num_timesteps == straight.num_timesteps
+
+
+class Ringing(WithTools):
+    """Every turn with an "a" calls a tool, one with a "b" a tool that is not there."""
+
+    def calls(self, turn):
+        return [Call(name) for name in ("ring",) * turn.count("a") + ("no",) * turn.count("b")]
+
+
+def ring():
+    return "ab"
+
+
+def test_turns_and_calls_are_counted_per_episode():
+    verifier = Ringing(Echoing(), [ring], alphabet="abcd\n", failed="c")
+    limits = {"max_new_tokens": 4, "max_reply_tokens": 17, "max_context_tokens": 60}
+    envs = gym.make_vec("TextGen-v0", 4, verifier=verifier, verifier_workers=0, **limits)
+    ended = []
+
+    def note(taken, local):
+        infos = local["infos"]
+        rows = [row for row in range(4) if "_turns" in infos and infos["_turns"][row]]
+        ended.extend([infos[name][row] for name in ("turns", "tool_calls", "tool_errors")] for row in rows)
+        return True
+
+    collector = Collector(envs, torch.device("cpu"))
+    rollout = collector.collect(tiny_policy("gpt2", envs), 24, torch.Generator().manual_seed(0), on_step=note)
+    means = torch.tensor(ended, dtype=torch.float64).mean(0).tolist()
+    metrics = rollout_metrics(rollout)
+    assert [metrics[f"rollout/{name}"] for name in ("turns", "tool_calls", "tool_errors")] == pytest.approx(means)
+    assert len(ended) == 24 and means[0] > 1.5 and means[1] > means[2] > 0.5
+    assert "rollout/turns" not in rollout_metrics(Rollout(**{**vars(rollout), "extras": {}}))

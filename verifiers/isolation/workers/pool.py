@@ -10,6 +10,7 @@ import threading
 import weakref
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from functools import partial
 from typing import Any
 
 import cloudpickle
@@ -83,13 +84,14 @@ class WorkerPool:
     def replies(self, asked: Sequence[tuple[Problem, Sequence[str], bool]]) -> list[Reply]:
         """Return the replies to the last turns of dialogues, in parallel; it never raises.
 
-        Workers keep nothing of a dialogue: each gets the problem and all turns, and replays them. A reply that fails
-        ends the episode: its verdict says how, as that of a completion.
+        Workers keep nothing of a dialogue: each gets the problem and all turns, and replays them. Instead of a reply
+        that fails there is the verifier's (`Verifier.instead`), else a verdict that says how, as that of a completion.
 
         Args:
             asked: of each dialogue the problem, its turns so far, and whether to judge it because it is out of budget.
         """
-        futures = [self._threads.submit((problem, tuple(turns), out), _reply) for problem, turns, out in asked]
+        questions = [(problem, tuple(turns), out) for problem, turns, out in asked]
+        futures = [self._threads.submit(each, partial(_reply, self.verifier, *each)) for each in questions]
         return [future.result() for future in futures]
 
     def close(self) -> None:
@@ -281,9 +283,12 @@ def _verdict(answer: dict[str, Any]) -> Verdict:
     return Verdict(**{"reward": 0.0, **answer})
 
 
-def _reply(answer: dict[str, Any]) -> Reply:
+def _reply(
+    verifier: Verifier, problem: Problem, turns: Sequence[str], out_of_budget: bool, answer: dict[str, Any]
+) -> Reply:
     if "status" in answer:  # it failed
-        return Reply(verdict=_verdict(answer))
+        other = None if out_of_budget else verifier.instead(problem, turns[-1], answer["reason"])
+        return Reply(verdict=_verdict(answer)) if other is None else other
     verdict = answer.pop("verdict")
     return Reply(**answer, verdict=None if verdict is None else _verdict(verdict))
 

@@ -176,7 +176,8 @@ def _answer(verifier: Any, problem: Any, said: Any, *out_of_budget: bool) -> dic
 
     reply = replay(verifier, problem, said, *out_of_budget)
     verdict = None if reply.verdict is None else _plain(reply.verdict)
-    return {"content": reply.content, "reward": float(reply.reward), "verdict": verdict}
+    counts = {name: int(count) for name, count in reply.counts.items()}
+    return {"content": reply.content, "reward": float(reply.reward), "verdict": verdict, "counts": counts}
 
 
 def _plain(verdict: Any) -> dict[str, object]:

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from typing_extensions import override
 
-from .base import Dialogue, Problem, Reply, Verdict, Verifier, checked
+from ..base import Dialogue, Problem, Reply, Verdict, Verifier, checked
 
 
 class OneTurn(Dialogue):
@@ -63,9 +63,11 @@ def replay(verifier: Verifier, problem: Problem, turns: Sequence[str], out_of_bu
         if not dialogue.deterministic:
             name = type(dialogue).__name__
             raise ValueError(f"{name} is not deterministic, which worker processes need; use verifier_workers=0")
-        for turn in turns:
-            reply = reply_to(verifier, dialogue, turn)
-        return Reply(verdict=verdict_without_budget(verifier, dialogue)) if out_of_budget else reply
+        for turn in turns if out_of_budget else turns[:-1]:
+            dialogue.recall(turn)
+        if out_of_budget:
+            return Reply(verdict=verdict_without_budget(verifier, dialogue))
+        return reply_to(verifier, dialogue, turns[-1])
     finally:
         dialogue.close()
 

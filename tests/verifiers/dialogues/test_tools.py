@@ -1,0 +1,289 @@
+"""Tools around verifiers: results, everything that can fail, and processes that a tool ends."""
+
+import asyncio
+import os
+import pickle
+import time
+from typing import Literal
+
+import pytest
+
+from verifiers import Arith, Dialogue, Problem, Reply, Verifier, make_verifier
+from verifiers.dialogues import begin, replay, reply_to
+from verifiers.dialogues.tools.calculator import LONGEST, calc
+from verifiers.dialogues.tools.calls import Call
+from verifiers.dialogues.tools.tool import make_tool
+from verifiers.dialogues.tools.verifier import MOST_CALLS, NO_OUTPUT, WithTools
+from verifiers.isolation.workers.pool import WorkerPool
+from verifiers.plugins.registry import trusting
+
+PROBLEM = Problem("12+34=", "46")
+
+
+def add(a: int, b: int = 1) -> int:
+    """Add two numbers."""
+    return a + b
+
+
+async def late(word: str) -> str:
+    """Return a word a little later."""
+    await asyncio.sleep(0)
+    return f"{word}, at last"
+
+
+def pick(one: Literal["a", "b"], many: list[int] | None = None, share: float = 0.5) -> list:
+    return [one, many, share]
+
+
+def fail(how: str) -> str:
+    """Fail in one of many ways."""
+    if how == "exit":
+        raise SystemExit(3)
+    if how == "kill":
+        os._exit(3)
+    if how == "hang":
+        time.sleep(60)
+    if how == "flood":
+        return "x" * 100_000
+    raise {"key": KeyError("lost"), "empty": RuntimeError(), "lines": RuntimeError("one\ntwo")}[how]
+
+
+def answers(turn, *tools, verifier=None, **kwargs):
+    """Return the results of a turn, and how many calls failed."""
+    around = WithTools(verifier or Arith(), tools, **kwargs)
+    reply = reply_to(around, begin(around, PROBLEM), turn)
+    assert reply.verdict is None and reply.reward == 0
+    calls, errors = reply.counts["tool_calls"], reply.counts["tool_errors"]
+    assert [message["role"] for message in reply.content] == ["tool"] * len(reply.content)
+    return [message["content"] for message in reply.content], calls, errors
+
+
+def test_a_turn_with_calls_is_answered_and_one_without_is_judged():
+    around = WithTools(Arith(), [add])
+    dialogue = begin(around, PROBLEM)
+    reply = reply_to(around, dialogue, "add(12, 34)")
+    assert reply == Reply([{"role": "tool", "content": "46"}], counts={"tool_calls": 1, "tool_errors": 0})
+    assert reply_to(around, dialogue, "46").verdict.reward == 1
+    assert reply_to(around, begin(around, PROBLEM), "47").verdict.reward == 0
+    assert dialogue.out_of_budget().reward == 0
+    assert [around.verify(PROBLEM, text).reward for text in ("46", "add(12, 34)")] == [1, 0]
+
+
+@pytest.mark.parametrize(
+    ("turn", "result"),
+    [
+        ("add(1, b=2)", "3"),
+        ("add(1)", "2"),
+        ("late('word')", "word, at last"),
+        ("late(word)", "word, at last"),
+        ("late(7)", "7, at last"),
+        ("pick('a', [1, 2])", '["a", [1, 2], 0.5]'),
+        ('<tool_call>{"name": "pick", "arguments": {"one": "b", "share": 1}}</tool_call>', '["b", null, 1]'),
+        ("calc((12+34)*5)", "230"),
+        ("late('')", ", at last"),
+    ],
+)
+def test_results_are_text(turn, result):
+    assert answers(turn, add, late, pick, "calculator") == ([result], 1, 0)
+
+
+def test_an_empty_result_says_so():
+    def quiet() -> str:
+        return " \n"
+
+    assert answers("quiet()", quiet)[0] == [NO_OUTPUT]
+
+
+def test_several_calls_have_several_results():
+    turn = '<tool_call>{"name": "add", "arguments": {"a": 1}}</tool_call><tool_call>{"name": "no"}</tool_call>'
+    assert answers(turn, add) == (["2", "Error: there is no tool 'no'; there is add"], 2, 1)
+
+
+@pytest.mark.parametrize(
+    ("turn", "message"),
+    [
+        ('<tool_call>{"name": "sub", "arguments": {}}</tool_call>', "there is no tool 'sub'; there is add"),
+        ('<tool_call>{"name": "add", </tool_call>', "the call is not JSON"),
+        ("add()", "the arguments cannot be read: add()"),
+        ("add(1, 2, 3)", "the arguments cannot be read: add(1, 2, 3)"),
+        ("add(one)", "the arguments cannot be read: add(one)"),
+        ("add(1) + add(2)", "the arguments cannot be read: add(1) + add(2)"),
+        ("add(" + "(" * 300 + ")", "the arguments cannot be read"),
+        ("add(" + "-" * 20_000 + "1)", "the arguments cannot be read"),
+        ("add(a='1')", "the argument a must be int, got '1'"),
+        ("add(True)", "the argument a must be int, got True"),
+        ('{"name": "add", "parameters": {"c": 1}}', "missing a required argument: 'a'; the arguments of add: a, b"),
+        ('{"name": "pick", "parameters": {"one": "c"}}', "the argument one must be Literal['a', 'b'], got 'c'"),
+        ('{"name": "pick", "parameters": {"one": "a", "many": 3}}', "the argument many must be"),
+        ("fail(exit)", "SystemExit: 3"),
+        ("fail(key)", "KeyError: 'lost'"),
+        ("fail(empty)", "RuntimeError"),
+        ("fail(lines)", "RuntimeError: one"),
+        ("fail(flood)", "the result has 100000 characters, more than 499"),
+        ("calc(1/0)", "division by zero"),
+    ],
+)
+def test_a_call_that_fails_is_answered_with_a_short_message(turn, message):
+    (text,), calls, errors = answers(turn, add, pick, fail, "calculator") if "sub" not in turn else answers(turn, add)
+    assert text.startswith(f"Error: {message}") and len(text) < 250 and (calls, errors) == (1, 1)
+
+
+def test_the_message_can_be_one_word():
+    assert answers("calc(1+)", "calculator", failed="?") == (["?"], 1, 1)
+
+
+def test_results_share_the_room_of_a_turn():
+    call = '<tool_call>{"name": "late", "arguments": {"word": "%s"}}</tool_call>'
+    texts, calls, errors = answers(call % ("x" * 90) + call % "y", late, result_length=100)
+    assert texts == ["Error: the result has 99 characters, more than 49"[:49], "y, at last"] and errors == 1
+    texts, calls, errors = answers(call % "y" * (MOST_CALLS + 1), late)
+    assert texts == [f"Error: at most {MOST_CALLS} calls in a turn"] and calls == errors == MOST_CALLS + 1
+
+
+class Asking(Verifier):
+    """Wants two turns without a call."""
+
+    max_turns = 2
+
+    def dialogue(self, problem):
+        class Two(Dialogue):
+            heard = ""
+
+            def reply(self, turn):
+                self.heard += turn
+                if problem.answer == "kill" and len(self.heard) == 2:
+                    os._exit(3)
+                return Reply("more") if len(self.heard) < 2 else Reply(verdict=Arith().verify(problem, self.heard))
+
+        return Two()
+
+
+def test_a_dialogue_goes_on_where_the_model_calls_nothing():
+    around = WithTools(Asking(), [add])
+    dialogue = begin(around, PROBLEM)
+    assert reply_to(around, dialogue, "4").content == "more"
+    assert reply_to(around, dialogue, "add(1)").counts == {"tool_calls": 1, "tool_errors": 0}
+    assert reply_to(around, dialogue, "6").verdict.reward == 1
+    assert around.max_turns == 6 and around.has_dialogues
+
+
+def test_a_replayed_dialogue_does_not_call_again():
+    heard = []
+
+    def tell(word: str) -> str:
+        heard.append(word)
+        return "ok"
+
+    around = WithTools(Asking(), [tell])
+    assert replay(around, PROBLEM, ["tell(a)", "4", "tell(b)"], False).content[0]["content"] == "ok"
+    assert replay(around, PROBLEM, ["tell(c)", "4", "6"], False).verdict.reward == 1
+    assert replay(around, PROBLEM, ["4", "tell(d)"], True).verdict.reward == 0
+    assert heard == ["b"]
+
+
+def test_a_tool_that_ends_or_stops_its_process_is_answered(request):
+    pool = WorkerPool(WithTools(Asking(), [add, fail]), workers=1, timeout=1.0)
+    request.addfinalizer(pool.close)
+    turns = ["fail(kill)", "add(1)", "fail(hang)", "fail(exit)", "add(2)"]
+    *replies, lost = pool.replies(
+        [*((PROBLEM, ["4", turn], False) for turn in turns), (Problem("", "kill"), ["4", "6"], False)]
+    )
+    assert lost.verdict.status == "error", "the verifier's own end is not a tool's"
+    assert [reply.verdict for reply in replies] == [None] * 5
+    killed, one, hung, left, two = (reply.content[0]["content"] for reply in replies)
+    assert killed == "Error: the worker exited with code 3" and hung == "Error: no verdict within 1 s"
+    assert (one, left, two) == ("2", "Error: SystemExit: 3", "3")
+    assert [reply.counts["tool_errors"] for reply in replies] == [1, 0, 1, 1, 0]
+
+
+def test_only_tools_that_may_hang_ask_for_workers():
+    assert not WithTools(Arith(), ["calculator"]).isolated
+    assert WithTools(Arith(), ["calculator", add]).isolated
+
+
+def test_a_wrapped_verifier_keeps_its_own_ways():
+    inner = Arith(digits=3, levels=2)
+    around = pickle.loads(pickle.dumps(WithTools(inner, ["calculator"])))
+    assert (around.levels, around.prompt_length) == (2, inner.prompt_length) and around.makes_problems
+    assert around.split_key(PROBLEM) == inner.split_key(PROBLEM) and around.demonstration(PROBLEM) == "46"
+    assert set(inner.alphabet) < set(around.alphabet) and around.answer_length == 128
+    assert around.tools == [calc]
+    assert not WithTools(Verifier(), ["calculator"]).makes_problems
+
+
+@pytest.mark.parametrize(
+    ("tools", "message"),
+    [
+        ([], "tools must be a list of functions or names"),
+        ("calculator", "tools must be a list of functions or names, got 'calculator'"),
+        (["calculater"], "unknown tool 'calculater'; did you mean 'calculator'"),
+        (["file.py"], "name the function in it: file.py:my_function"),
+        (["nowhere.py:f"], "tool 'nowhere.py:f' cannot be loaded: the file"),
+        ([7], "a tool is a function with a name, or the name of one, got 7"),
+        ([add, add], "tools must have different names, got add, add"),
+    ],
+)
+def test_other_tools_are_refused_in_one_line(tools, message):
+    with pytest.raises(ValueError, match=message) as refused:
+        WithTools(Arith(), tools)
+    assert "\n" not in str(refused.value)
+
+
+def test_a_tool_in_a_file_needs_trust(tmp_path):
+    (tmp_path / "my_tools.py").write_text("def double(x: int) -> int:\n    return 2 * x\n")
+    name = f"{tmp_path}/my_tools.py:double"
+    assert make_tool(name).run(Call("double", {"x": 4})) == "8"
+    with trusting(False):
+        assert make_tool("calculator").name == "calc"
+        with pytest.raises(ValueError, match=r"the checkpoint names the tool .* pass --trust"):
+            make_tool(name)
+
+
+def test_python_runs_in_the_sandbox():
+    tool = make_tool("python")
+    assert tool.isolated and tool.run(Call("python", {"code": "import math\nprint(math.factorial(10))"})) == "3628800"
+    assert tool.run(Call("python", {"code": "import sys; print('aside', file=sys.stderr)"})) == "aside"
+    for code, message in (
+        ("1 +", "SyntaxError: invalid syntax"),
+        ("print(1)\n[][1]", "IndexError: list index out of range"),
+        ("import numpy", "ModuleNotFoundError: No module named 'numpy'"),
+        ("open('/etc/passwd')", "FileNotFoundError: .*"),
+        ("print('x' * (1 << 21))", "the program printed more than 1048576 bytes"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            tool.run(Call("python", {"code": code}))
+    assert answers("python(print(6*7))", "python") == (["42"], 1, 0)
+
+
+# The calculator.
+
+
+@pytest.mark.parametrize(
+    ("expression", "result"),
+    [
+        ("12*34", "408"), ("(1+2)*3", "9"), ("2**10", "1024"), ("2^10", "1024"), ("7/2", "3.5"), ("6/3", "2"),
+        ("0.1+0.2", "0.3"), ("-3", "-3"), ("2--3", "5"), ("7//2", "3"), ("-7 % 3", "2"), ("1/3", "0.333333333333"),
+        ("12×34÷2", "204"), ("007+1", "8"), ("2**-1", "0.5"), ("(-1)**999999999999", "-1"), ("1**(10**300)", "1"),
+        ("99999999999999999999*99999999999999999999", "9999999999999999999800000000000000000001"), ("0**0", "1"),
+    ],
+)  # fmt: skip
+def test_the_calculator_is_exact(expression, result):
+    assert calc(expression) == result
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "", "1+", "a", "1e9", "__import__('os')", "1 2", "1,2", "()", "1/0", "0**-1", "5%0", "2**0.5", "9**9**9**9",
+        "10**100000", "(" * 150, "-" * 199 + "", "9" * (LONGEST + 1), "1.2.3", "1<2", "'1'", "1_0", "5//0",
+        "*".join(["9" * 90] * 2) + "**9",
+    ],
+)  # fmt: skip
+def test_the_calculator_refuses_everything_else_at_once(expression):
+    with pytest.raises(ValueError) as refused:
+        calc(expression)
+    assert len(str(refused.value)) < 120 and "\n" not in str(refused.value)
+
+
+def test_a_verifier_with_tools_is_made_of_names():
+    assert make_verifier(WithTools(Arith(), ["calculator"])).max_turns == 5

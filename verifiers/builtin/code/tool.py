@@ -1,0 +1,40 @@
+"""The tool `python`: runs a program in the sandbox of the verifier `code`."""
+
+from __future__ import annotations
+
+import re
+
+from ...dialogues.tools.tool import Tool
+from ...isolation.sandbox.run import Limits, run, unavailable
+
+LIMITS = Limits(seconds=4.0)
+_RAISED = re.compile(r"[A-Za-z_][\w.]*(?:Error|Exception|Exit|Interrupt|Iteration)\b.*")
+
+
+def python(code: str) -> str:
+    """Run a Python program, which has the standard library and no network, and return what it prints.
+
+    Args:
+        code: The program; print what you want to know.
+    """
+    outcome = run({"main.py": code}, limits=LIMITS)
+    if outcome.ended == "timeout":
+        raise ValueError(f"the program took longer than {LIMITS.seconds:g} s")
+    if outcome.ended == "flood":
+        raise ValueError(f"the program printed more than {LIMITS.output} bytes")
+    output, errors = (text.decode("utf-8", "replace").strip() for text in (outcome.output, outcome.errors))
+    last = errors.splitlines()[-1] if errors else ""
+    if _RAISED.fullmatch(last):
+        raise ValueError(last)
+    return output or errors
+
+
+def python_tool() -> Tool:
+    """Return the tool.
+
+    Raises:
+        ValueError: where programs cannot be isolated.
+    """
+    if reason := unavailable():
+        raise ValueError(f"tool 'python': programs cannot be isolated here ({reason})")
+    return Tool(python)

@@ -1,0 +1,1 @@
+"""Tools: functions that the model may call before it answers."""

@@ -1,0 +1,120 @@
+"""Calls of tools in a turn of the model: as families of models write them, and in plain text."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ...reading.text import conclusion
+
+_TAGGED = re.compile(r"<tool_call>(.*?)(?:</tool_call>|(?=<tool_call>)|\Z)", re.DOTALL)
+_PYTHON_TAG, _MISTRAL = "<|python_tag|>", "[TOOL_CALLS]"
+_NAMED = re.compile(r"\s*([\w.-]+)\s*(?:\[CALL_ID\]\s*\w+\s*)?(?:\[ARGS\]\s*)?(?=\{)")
+_LINE = re.compile(r"\s*(\w+)\((.*)\)\s*")
+_JSON = json.JSONDecoder()
+_KEYS = ("arguments", "parameters")
+
+
+@dataclass(frozen=True)
+class Call:
+    """A call of a tool.
+
+    Attributes:
+        name: of the tool.
+        arguments: by name; of the plain form, the text between the parentheses.
+        fault: why the call cannot be read; empty if it can.
+    """
+
+    name: str = ""
+    arguments: Mapping[str, Any] | str = field(default_factory=dict)
+    fault: str = ""
+
+
+def read_calls(turn: str, names: Collection[str]) -> list[Call]:
+    """Return the calls in a turn, in order; none if it has none. Thoughts, `<think>...</think>`, are passed over.
+
+    The forms, of which the first that occurs counts:
+
+    - Hermes and Qwen: `<tool_call>{"name": "f", "arguments": {"a": 1}}</tool_call>`, of which the last may be open;
+    - Mistral: `[TOOL_CALLS][{"name": "f", "arguments": {"a": 1}}]`, or `[TOOL_CALLS]f[ARGS]{"a": 1}`;
+    - Llama: `{"name": "f", "parameters": {"a": 1}}` and nothing else, or after `<|python_tag|>`;
+    - in plain text: a line `f(1)` or `f(a=1)`, if f is the name of a tool.
+
+    Args:
+        turn: any text, in which special tokens are spelled out.
+        names: of the tools.
+    """
+    text = conclusion(turn)
+    for read in (_tagged, _mistral, _llama):
+        if calls := read(text):
+            return list(calls)
+    lines = map(_LINE.fullmatch, text.splitlines())
+    return [Call(found[1], found[2]) for found in lines if found is not None and found[1] in names]
+
+
+def as_call(found: Any) -> Call:
+    """Return the call that a JSON value is; one with a fault for any other value."""
+    if isinstance(found, Mapping) and isinstance(found.get("function"), Mapping):  # as OpenAI's interface has it
+        found = found["function"]
+    if not isinstance(found, Mapping) or not isinstance(found.get("name"), str):
+        return Call(fault='a call is {"name": ..., "arguments": {...}}')
+    arguments: Any = next((found[key] for key in _KEYS if found.get(key) is not None), {})
+    if isinstance(arguments, str):
+        try:
+            arguments = json.loads(arguments)
+        except (ValueError, RecursionError):
+            return Call(found["name"], fault="the arguments are not JSON")
+    if not isinstance(arguments, Mapping):
+        return Call(found["name"], fault="the arguments must be a JSON object")
+    return Call(found["name"], dict(arguments))
+
+
+def _tagged(text: str) -> list[Call]:
+    return [call for found in _TAGGED.finditer(text) for call in _values(found[1].strip())]
+
+
+def _mistral(text: str) -> list[Call]:
+    return [call for part in text.split(_MISTRAL)[1:] for call in _named(part)]
+
+
+def _named(part: str) -> Sequence[Call]:
+    named = _NAMED.match(part)
+    if named is None:
+        return _values(part.strip())
+    try:
+        arguments, _ = _JSON.raw_decode(part, named.end())
+    except (ValueError, RecursionError):
+        return [Call(named[1], fault="the arguments are not JSON")]
+    return [as_call({"name": named[1], "arguments": arguments})]
+
+
+def _llama(text: str) -> Sequence[Call]:
+    if _PYTHON_TAG in text:
+        return _values(text.partition(_PYTHON_TAG)[2].strip())
+    if not (text.strip().startswith("{") and '"name"' in text):
+        return []
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        return []
+    keys = set(found) - {"type"}
+    is_call = any(keys == {"name", key} for key in _KEYS) and isinstance(found["name"], str)
+    return [as_call(found)] if is_call else []
+
+
+def _values(text: str) -> Sequence[Call]:
+    """Return the calls in JSON values, lists of them included, that follow each other, perhaps with a semicolon."""
+    calls: list[Call] = []
+    place = 0
+    while place < len(text) or not calls:
+        try:
+            found, place = _JSON.raw_decode(text, place)
+        except (ValueError, RecursionError):
+            return [*calls, Call(fault="the call is not JSON")]
+        calls += map(as_call, found if isinstance(found, list) and found else [found])
+        while place < len(text) and text[place] in "; \t\r\n":
+            place += 1
+    return calls
