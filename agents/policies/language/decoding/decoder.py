@@ -118,8 +118,8 @@ class Decoder:
     ) -> torch.Tensor:
         """Read the replies to these slots [n] into rows [n]; return the lengths of their contexts, on the host."""
         assert appended is not None
-        there = (to_device(each, tokens.device) for each in (slots, rows))
-        return read_replies(self.model, self.cache, tokens, lengths, *there, appended[slots], PREFILL)
+        there, held = to_device(slots, tokens.device), to_device(rows, tokens.device)
+        return read_replies(self.model, self.cache, tokens, lengths, there, held, appended[slots], PREFILL)
 
     def _step(self, tokens: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
         """Read one token at its position in each of the first R rows; return the logits [R, V]."""
