@@ -3,6 +3,7 @@
 import asyncio
 import os
 import pickle
+import random
 import time
 from typing import Literal
 
@@ -208,6 +209,9 @@ def test_a_wrapped_verifier_keeps_its_own_ways():
     assert around.split_key(PROBLEM) == inner.split_key(PROBLEM) and around.demonstration(PROBLEM) == "46"
     assert set(inner.alphabet) < set(around.alphabet) and around.answer_length == 128
     assert around.tools == [calc]
+    turns = ["calc(1+1)", "2"]
+    assert around.demonstration_turns(Problem("1+1=", "2", {"turns": turns}), random.Random(0)) == turns
+    assert around.demonstration_turns(PROBLEM, random.Random(0)) == ["46"]
     assert not WithTools(Verifier(), ["calculator"]).makes_problems
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import string
 from collections.abc import Sequence
 from dataclasses import replace
@@ -93,6 +94,11 @@ class WithTools(Verifier):
     @override
     def dialogue(self, problem: Problem) -> Dialogue:
         return Calling(self, begin(self.verifier, problem))
+
+    @override
+    def demonstration_turns(self, problem: Problem, rng: random.Random) -> Sequence[str]:
+        own = super() if "turns" in problem.metadata else self.verifier  # turns of a file may call tools
+        return own.demonstration_turns(problem, rng)
 
     @override
     def instead(self, problem: Problem, turn: str, fault: str) -> Reply | None:
