@@ -87,6 +87,9 @@ def workload(given: dict[str, Any]) -> tuple[Any, Any]:
         imitated=-(-given["sft_batch_size"] // processes) if given["sft_steps"] else 0,
         evaluated=-(-min(given["eval_episodes"] or session.evaluation_episodes(True), session.EVAL_SLOTS) // processes),
         shards=processes if settings.get("shard") else 1,
+        turns=1 if task.dialogues is None else task.dialogues.max_turns,
+        reply_length=0 if task.dialogues is None else task.dialogues.max_reply_tokens,
+        context_length=task.max_length,
     )
     return config_of(run_folder.model_of(given["model"]), vocabulary, task.max_length), work
 

@@ -184,8 +184,9 @@ def fitting_micro_batch_tokens(config: PretrainedConfig, work: Workload, budget:
 
 
 def _rollout(work: Workload) -> int:
-    """Return the bytes of an update's episodes."""
-    return work.episodes * (8 * work.context + 48 * work.completion_length)
+    """Return the bytes of an update's episodes: with replies, also of first observations, and of positions."""
+    tokens, steps = (8, 48) if work.turns == 1 else (16, 56)
+    return work.episodes * (tokens * work.context + steps * work.sampled)
 
 
 def _packed(config: PretrainedConfig, sizes: trace.Weights, work: Workload) -> int:

@@ -28,6 +28,7 @@ from typing_extensions import override
 from ..language.critic import Critic
 from ..language.decoding.decoder import PREFILL
 from ..language.decoding.kv_cache import SlotCache
+from ..language.decoding.replies import read_tokens
 from ..language.decoding.sampling import choose_in_parts
 from ..language.decoding.step import make_step
 from ..language.models.adapters import adapted_layers, target_names
@@ -83,7 +84,7 @@ class Shape:
     Attributes:
         vocab_size: of the environment.
         prompt_length: tokens of the longest prompt.
-        completion_length: tokens of the longest completion.
+        completion_length: tokens of the longest completion, or turn of a dialogue.
         dtype: of the weights.
         attention: "sdpa", "eager" or None.
         critic: "head", "separate" or None.
@@ -92,6 +93,9 @@ class Shape:
         lora_rank: of an adapter, see `adapters.py`; None without one.
         lora_targets: its layers.
         device: where the run takes place.
+        turns: of a dialogue at most; 1 without dialogues.
+        reply_length: tokens of the longest reply.
+        context_length: tokens of the longest context, replies included; None for what all turns and replies can take.
     """
 
     vocab_size: int
@@ -105,11 +109,20 @@ class Shape:
     lora_rank: int | None = None
     lora_targets: str | None = None
     device: str = "cpu"
+    turns: int = 1
+    reply_length: int = 0
+    context_length: int | None = None
 
     @property
     def context(self) -> int:
         """L, the longest context."""
-        return self.prompt_length + self.completion_length
+        most = self.prompt_length + self.turns * self.completion_length + (self.turns - 1) * self.reply_length
+        return most if self.context_length is None else min(most, self.context_length)
+
+    @property
+    def sampled(self) -> int:
+        """T, the most tokens that are sampled in an episode."""
+        return min(self.turns * self.completion_length, self.context - self.prompt_length)
 
 
 @dataclass(frozen=True)
@@ -271,6 +284,9 @@ def acting(config: PretrainedConfig, shape: Shape, slots: int, prompts: int) -> 
         del ids, read, logits, made, source
         held = meter.now - before
         reading_peak = meter.peak_since() - before
+        if shape.turns > 1:
+            _reply(model, cache, shape, slots)
+            reading_peak = max(reading_peak, meter.peak_since() - before)
         positions = torch.full((slots,), shape.context - 2)
         step = make_step(model, shape.context)
         logits = step(positions, positions, cache, shape.context - 1)
@@ -279,10 +295,19 @@ def acting(config: PretrainedConfig, shape: Shape, slots: int, prompts: int) -> 
         return Traced(held, step_peak - held, max(reading_peak, step_peak))
 
 
+def _reply(model: Any, cache: SlotCache, shape: Shape, slots: int) -> None:
+    """Read the longest replies to all slots at once, at the end of the context."""
+    queries, window = min(shape.reply_length, shape.context - 2), shape.context - 2
+    rows = torch.arange(min(slots, max(PREFILL // queries, 1)))
+    cells = torch.zeros(3, len(rows) * queries, dtype=torch.int64)
+    positions = torch.arange(window - queries, window).expand(len(rows), -1)
+    read_tokens(model, cache, torch.zeros_like(positions), positions, rows, cells, window)
+
+
 def _reading(shape: Shape, rows: int) -> Reading:
     width = shape.context - 1
     first = torch.arange(rows)[:, None] * width + shape.prompt_length - 1  # [N, 1]
-    nodes = (first + torch.arange(shape.completion_length)).flatten()
+    nodes = (first + torch.arange(shape.sampled)).flatten()  # the same number between replies
     return Reading(torch.zeros(rows, width, dtype=torch.int64), None, None, nodes, nodes, nodes)
 
 

@@ -54,6 +54,16 @@ def test_what_fits_is_a_table_and_exit_code_0(tmp_path, monkeypatch):
     assert not list(tmp_path.iterdir()), "nothing is written"
 
 
+def test_turns_and_replies_count():
+    """A dialogue of 7 turns takes the cache of its whole context, and the logits of all turns."""
+    one, many = (
+        json.loads(run("train", "--dry-run", "--json", "--verifier", "guess", "--sft-steps", 0, *options).stdout)
+        for options in (["--verifier-arg", "turns=1"], ["--verifier-arg", "turns=7"])
+    )
+    assert all(many["bytes"][name] > 2 * one["bytes"][name] for name in ("KV cache", "activations"))
+    assert all(many["peaks"][name] > one["peaks"][name] for name in ("acting", "training"))
+
+
 def test_the_options_count():
     plain, other = (
         json.loads(dry_run("--json", *options).stdout)  # nothing else is printed

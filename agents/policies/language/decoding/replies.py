@@ -51,16 +51,29 @@ def read_replies(
         window = int(ends[part].max()) - 1
         places, queries = unread[begin:end].nonzero().unbind(1)
         cells = to_device(torch.stack([places, queries, columns[part][places, queries]]), device)
-        cache.begin_reading(rows[begin:end], cells, window)
         at = positions[begin:end]
-        model.base_model(
-            tokens[slots[begin:end, None], at],
-            attention_mask=attention_mask(model, *looks_back(at, window)),
-            position_ids=at,
-            past_key_values=cache,
-            use_cache=True,
-        )
+        read_tokens(model, cache, tokens[slots[begin:end, None], at], at, rows[begin:end], cells, window)
     return ends
+
+
+def read_tokens(
+    model: PreTrainedModel,
+    cache: SlotCache,
+    ids: torch.Tensor,
+    positions: torch.Tensor,
+    rows: torch.Tensor,
+    cells: torch.Tensor,
+    window: int,
+) -> None:
+    """Read these tokens [n, Q] at their positions [n, Q]; the others as in `SlotCache.begin_reading`."""
+    cache.begin_reading(rows, cells, window)
+    model.base_model(
+        ids,
+        attention_mask=attention_mask(model, *looks_back(positions, window)),
+        position_ids=positions,
+        past_key_values=cache,
+        use_cache=True,
+    )
 
 
 def answered_slots(starts: torch.Tensor, appended: torch.Tensor | None) -> torch.Tensor:

@@ -1,6 +1,7 @@
 """The plan of memory: known sizes, and the same peaks as the real thing."""
 
 import gc
+from dataclasses import replace
 from functools import cache
 
 import gymnasium as gym
@@ -17,6 +18,7 @@ from agents.policies.choosing import choose
 from agents.policies.memory import plan as memory
 from agents.policies.memory import trace
 from agents.policies.memory.plan import Workload
+from verifiers import Dialogue, Reply
 from verifiers.function import FunctionVerifier
 
 models = pytest.mark.parametrize("name", ["gpt2", "llama", pytest.param("mistral", marks=pytest.mark.slow)])
@@ -84,6 +86,67 @@ def test_acting_takes_what_is_planned(name):
     heads = 4 if name == "gpt2" else 2
     assert planned.held == pytest.approx(2 * 2 * heads * 4 * (PROMPT + COMPLETION) * ROWS * 4, abs=2048)
     assert planned.peak <= meter.peak < 1.35 * planned.peak, "the environment's tensors are small, but not here"
+
+
+REPLY, TURNS = 12, 3
+TALK = {"turns": TURNS, "reply_length": REPLY, "completion_length": 6}
+
+
+class Insisting(Dialogue):
+    def reply(self, turn):
+        return Reply(LETTERS[: REPLY - 1])  # and the end token of the turn that was cut off
+
+
+class Talking(FunctionVerifier):
+    """Answers every turn with `REPLY` tokens, until turns run out."""
+
+    reply_length, max_turns = REPLY - 1, TURNS
+
+    def dialogue(self, problem):
+        return Insisting()
+
+
+def talking_envs(slots=ROWS):
+    prompts = [LETTERS[i : i + PROMPT] for i in range(0, 400, PROMPT)]
+    verifier = Talking(lambda prompts, completions: [1.0] * len(prompts), alphabet=LETTERS)
+    lengths = {"max_prompt_tokens": PROMPT, "max_new_tokens": 6}
+    return gym.make_vec("TextGen-v0", slots, verifier=verifier, problems=prompts, test_fraction=0.0, **lengths)
+
+
+def talking_work(**settings):
+    shape = {"vocab_size": VOCABULARY, "prompt_length": PROMPT, **TALK}
+    return Workload(**shape, **{"episodes": ROWS, "slots": ROWS, **settings})
+
+
+def test_contexts_hold_replies_and_sampled_tokens_do_not():
+    work = talking_work()
+    assert (work.context, work.sampled) == (PROMPT + 3 * 6 + 2 * REPLY, 18)
+    cut = talking_work(context_length=20)
+    assert (cut.context, cut.sampled) == (20, 12), "turns may fill the context without replies"
+    assert talking_work(micro_batch_tokens=3 * (work.context - 1)).rows(16) == 3
+    envs = talking_envs()
+    assert envs.task.max_length == work.context
+
+
+@models
+def test_dialogues_take_what_is_planned(name):
+    envs = talking_envs()
+    model = tiny_model(name, VOCABULARY)
+    policy = LanguageModelPolicy(envs.single_observation_space, envs.single_action_space, model)
+    with trace.Meter() as meter:
+        rollout = collect(policy, envs, ROWS)
+    gc.collect()
+    config, work = tiny_model(name, VOCABULARY).config, talking_work()
+    planned = trace.acting(config, work, ROWS, ROWS)
+    assert int(rollout.lengths.max()) == work.sampled and rollout.positions is not None
+    assert 0.9 * planned.peak < meter.peak < 1.35 * planned.peak, "the last reply is not at the end of the context"
+    assert planned.peak > 1.2 * trace.acting(config, replace(work, turns=1, reply_length=0), ROWS, ROWS).peak
+    policy.share_prefixes = False
+    with trace.Meter() as meter:
+        policy.evaluate_actions(rollout, False)[0].sum().backward()
+    planned = trace.training(config, work, ROWS)
+    assert 0.85 * planned.peak < meter.peak < 1.05 * planned.peak, "some turns end before their limit"
+    assert sum(x.nbytes for x in (rollout.observations["tokens"], rollout.positions)) < memory._rollout(work)
 
 
 def test_weights_optimizer_and_reference_have_their_known_sizes(llama_plan):
