@@ -141,14 +141,14 @@ class Collector:
             obs, rewards, terminated, truncated, infos = self.envs.step(for_env)
             taken = record.add(actions, log_probs, rewards)
             if self.traits.replies_in_infos:
-                actor.appended = record.reply(infos["appended"]) if "appended" in infos else 0
+                actor.appended = record.reply(infos)
             ended, cut, dones = self._ends(terminated, truncated, infos)
             if np.count_nonzero(dones):  # `any` takes four times as long
                 self._check_judged(dones, _end_info(infos))
                 cut_off = record.counting(cut & ~ended)
                 if len(cut_off):
                     record.final_observations(cut_off, *self._final_observations(obs, infos, cut_off))
-                answered = record.counting(dones & record.answered)
+                answered = record.counting(dones & record.replies.answered)
                 if len(answered):
                     record.final_tokens(answered, *self._final_observations(obs, infos, answered))
                 record.finish(dones, ended, cut, _end_info(infos))

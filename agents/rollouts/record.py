@@ -14,6 +14,7 @@ import torch
 
 from ..core.devices import to_device
 from ..core.rollout import COUNTS, ERROR, OK, STATUSES, Obs, Rollout, map_many, map_obs
+from .replies import Replies
 
 TOLD = ("level", *COUNTS)  # by infos of an end, numbers
 
@@ -56,9 +57,8 @@ class Record:
         self.steps: dict[str, list[Any]] = {"observations": [], "actions": [], "log_probs": [], "rewards": []}
         self.first: list[tuple[np.ndarray, Obs]] = []
         self.last: list[tuple[np.ndarray, Obs]] = []
-        self.answered = np.zeros(num_slots, dtype=bool)  # whose episode the environment has appended something to
-        self.appended: dict[int, np.ndarray] = {}  # how much, after which step [B]
-        self.whole: list[tuple[np.ndarray, Obs]] = []  # the last observations of those episodes
+        self.replies = Replies(num_slots)
+        self.whole: list[tuple[np.ndarray, Obs]] = []  # the last observations of episodes with replies
         self.ends = {name: np.zeros(num_episodes, dtype=bool) for name in ("terminated", "truncated")}
         self.status = np.full(num_episodes, OK)
         self.success = np.full(num_episodes, np.nan)
@@ -75,7 +75,7 @@ class Record:
 
     @property
     def playing(self) -> np.ndarray:
-        """Which slots take the coming step, bool [B]: not those that wait or are only reset by it."""
+        """Which slots are in an episode in the coming step, bool [B]: not the finished ones or those that it resets."""
         if self._playing is None:
             self._playing = self.episode >= 0 if self.slots_wait else ~self.resting
         return self._playing
@@ -103,6 +103,7 @@ class Record:
         counts = numbers < self.num_episodes
         self.episode[slots] = np.where(counts, numbers, -1)
         self.slot[numbers[counts]], self.began[numbers[counts]] = slots[counts], self.count
+        self.replies.start(slots)
         self._playing = None
         if "group" in infos:
             group = np.asarray(infos["group"])[slots[counts]]
@@ -149,14 +150,20 @@ class Record:
         """
         for name, values in (("actions", actions), ("log_probs", log_probs), ("rewards", to_single(rewards))):
             self.steps[name].append(values)
+        acting, waiting = self.playing, self.replies.waiting
+        if waiting is not None:
+            acting = acting & ~waiting
+        self.replies.add(self.count)
         self.count += 1
-        return int(np.count_nonzero(self.playing))
+        return int(np.count_nonzero(acting))
 
-    def reply(self, appended: np.ndarray) -> torch.Tensor:
-        """Note how many tokens the environment appended after the step just added [B]; return it as a tensor."""
-        self.appended[self.count - 1] = appended
-        self.answered |= appended > 0
-        return torch.as_tensor(appended)
+    def reply(self, infos: dict[str, Any]) -> torch.Tensor | int:
+        """Note what the step just added says of replies; return how many tokens were appended [B], 0 for none."""
+        self.replies.waiting = infos.get("waiting")
+        if "appended" not in infos:
+            return 0
+        self.replies.append(self.count - 1, infos["appended"])
+        return torch.as_tensor(infos["appended"])
 
     def finish(
         self, dones: np.ndarray, terminated: np.ndarray, truncated: np.ndarray, info: dict[str, np.ndarray]
@@ -164,14 +171,13 @@ class Record:
         """Close the episodes that ended with the step just added."""
         slots = self.counting(dones)
         numbers = self.episode[slots]
-        self.lengths[numbers] = self.count - self.began[numbers]
+        self.lengths[numbers] = self.count - self.began[numbers] - self.replies.idle[slots]
         self.ends["terminated"][numbers], self.ends["truncated"][numbers] = terminated[slots], truncated[slots]
         if "verdict_future" in info:
             self.late |= zip(numbers.tolist(), info["verdict_future"][slots], strict=True)
         else:
             self._add_outcomes(numbers, slots, info)
         self.episode[slots] = -1
-        self.answered[slots] = False
         self._playing = None
         self.finished += len(slots)
 
@@ -211,12 +217,16 @@ class Record:
         """Put every stored step into its place [N, T]."""
         times = np.arange(self.lengths.max())
         exists = times < self.lengths[:, None]
-        cells = (self.began[:, None] + times) * len(self.episode) + self.slot[:, None]  # of [S · B]
+        steps = self.replies.steps(self.began, self.slot, self.lengths, self.count)
+        cells = steps * len(self.episode) + self.slot[:, None]  # of [S · B]
         source, target = to_device(np.stack([cells[exists], np.flatnonzero(exists)]), self.device)
 
-        def place(steps: list[Any]) -> torch.Tensor:
+        def place(steps: list[Any], owed: tuple[np.ndarray, np.ndarray] | None = None) -> torch.Tensor:
             joined = torch.cat(steps) if isinstance(steps[0], torch.Tensor) else np.concatenate(steps)
             every = to_device(joined, self.device)  # [S · B, ...]
+            if owed is not None:
+                idle, last = to_device(np.stack(owed), self.device)
+                every = every.index_add(0, last, every[idle])
             out = torch.zeros(exists.size, *every.shape[1:], dtype=every.dtype, device=self.device)
             out[target] = every[source]
             return out.unflatten(0, exists.shape)
@@ -225,7 +235,8 @@ class Record:
         positions = None
         if self.whole:
             seen, positions = self._with_replies(seen, np.where(exists, cells, -1))
-        actions, log_probs, paid = (place(self.steps[name]) for name in ("actions", "log_probs", "rewards"))
+        actions, log_probs = (place(self.steps[name]) for name in ("actions", "log_probs"))
+        paid = place(self.steps["rewards"], self.replies.owed(self.count))
         mask = to_device(exists, self.device)
         if self.late:
             self._add_late_verdicts(paid, mask.sum(1))
@@ -253,10 +264,7 @@ class Record:
             first: observations of text.
             cells: which of [S · B] each step is [N, T]; -1 for none.
         """
-        appended = np.zeros((self.count + 1, len(self.episode)), dtype=np.int64)  # the last row: after no step
-        for step, counts in self.appended.items():
-            appended[step] = counts
-        grown = appended.reshape(-1)[cells]
+        grown = self.replies.grown(self.count)[cells]
         before = to_device(np.arange(cells.shape[1]) + grown.cumsum(1) - grown, self.device)
         numbers = to_device(np.concatenate([numbers for numbers, _ in self.whole]), self.device)
         last: Any = map_many(torch.cat, [obs for _, obs in self.whole])

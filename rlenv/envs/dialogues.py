@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -64,6 +65,7 @@ class Dialogues:
         max_reply_tokens: of a reply.
         texts: returns the texts of turns, given their tokens.
         conclude: returns the infos of a verdict; see `TextGenTask`.
+        stop_token_ids: that end turns.
     """
 
     judge: Judge
@@ -72,6 +74,7 @@ class Dialogues:
     max_reply_tokens: int
     texts: Callable[[Sequence[Sequence[int]]], list[str]]
     conclude: Callable[[Problem, Verdict], dict[str, Any]]
+    stop_token_ids: Sequence[int]
 
     def begin(self, problem: Problem) -> Exchange:
         """Return the dialogue of an episode that begins."""
@@ -81,12 +84,24 @@ class Dialogues:
 
     def answer(self, turns: Sequence[Turn]) -> list[Answer]:
         """Ask for the replies to turns that ended in one step, all together, and return what follows from each."""
+        self.say(turns)
+        return self.follow(turns, self.judge.replies([turn.exchange for turn in turns]))
+
+    def say(self, turns: Sequence[Turn]) -> None:
+        """Add turns that ended to their dialogues."""
         texts = self.texts([turn.ids for turn in turns])
         for turn, text in zip(turns, texts, strict=True):
             turn.exchange.turns.append(text)
             turn.exchange.messages.append({"role": "assistant", "content": str(text)})
+
+    def ask(self, turns: Sequence[Turn]) -> list[Future[Reply]]:
+        """Have worker processes reply to turns that were said, and return at once."""
+        return self.judge.ask([turn.exchange for turn in turns])
+
+    def follow(self, turns: Sequence[Turn], given: Sequence[Reply]) -> list[Answer]:
+        """Return what follows from the replies to turns."""
         exchanges = [turn.exchange for turn in turns]
-        replies = [self._spelled(*pair) for pair in zip(turns, self.judge.replies(exchanges), strict=True)]
+        replies = [self._spelled(*pair) for pair in zip(turns, given, strict=True)]
         spent = [row for row, (reply, tokens) in enumerate(replies) if reply.verdict is None and tokens is None]
         last = self.judge.replies([exchanges[row] for row in spent], out_of_budget=True)
         verdicts = {row: reply.verdict for row, reply in zip(spent, last, strict=True)}
@@ -95,7 +110,7 @@ class Dialogues:
             turn.exchange.counts.update(reply.counts)
             if tokens is not None:
                 turn.exchange.messages += _messages(reply)
-                info = {"reply": text_of(reply.content), "turn": texts[row], "appended": len(tokens)}
+                info = {"reply": text_of(reply.content), "turn": turn.exchange.turns[-1], "appended": len(tokens)}
                 answers.append(Answer(float(reply.reward), info, tokens))
             else:
                 verdict = verdicts.get(row, reply.verdict)

@@ -1,4 +1,4 @@
-"""Tensors on the CPU that Gymnasium's vector wrappers, which are written for numpy, can compute with."""
+"""Between numpy and tensors: copies to a device, and CPU tensors that Gymnasium's wrappers can compute with."""
 
 from __future__ import annotations
 
@@ -33,3 +33,9 @@ class HostTensor(torch.Tensor):
 def for_numpy(tensor: torch.Tensor) -> torch.Tensor:
     """Return the same tensor, as a `HostTensor` if it is on the CPU."""
     return tensor.as_subclass(HostTensor) if tensor.device.type == "cpu" else tensor
+
+
+def to_device(values: np.ndarray, device: torch.device) -> torch.Tensor:
+    """Return an array as a tensor on a device; a GPU reads it by itself, from memory that it can access."""
+    tensor = torch.from_numpy(values)
+    return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor

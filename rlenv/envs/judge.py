@@ -92,8 +92,13 @@ class Judge:
             ValueError: if a dialogue returns something else.
         """
         if self.pool is not None:
-            return self.pool.replies([(each.problem, each.turns, out_of_budget) for each in exchanges])
+            return [future.result() for future in self.ask(exchanges, out_of_budget)]
         return [self._reply(each, out_of_budget) for each in exchanges]
+
+    def ask(self, exchanges: Sequence[Exchange], out_of_budget: bool = False) -> list[Future[Reply]]:
+        """Have the worker processes make `replies`, and return at once."""
+        assert self.pool is not None
+        return self.pool.ask([(each.problem, each.turns, out_of_budget) for each in exchanges])
 
     def _reply(self, exchange: Exchange, out_of_budget: bool) -> Reply:
         try:

@@ -207,7 +207,8 @@ class TextGenTask:
         most = self.max_length + (turns - 1) * (reply + self.max_new_tokens)
         low = self.max_prompt_tokens + 1
         self.max_length = min(most, _whole("max_context_tokens", most if context is None else context, low, LONGEST))
-        return Dialogues(self.judge, self.encoder, turns, reply, self.texts, self.conclude)
+        limits = turns, reply
+        return Dialogues(self.judge, self.encoder, *limits, self.texts, self.conclude, self.stop_token_ids)
 
     def _make_spaces(self) -> None:
         self.vocab_size = len(self.tokenizer)

@@ -12,13 +12,11 @@ from gymnasium.vector.utils import batch_space
 
 from verifiers.reading.extraction import BEFORE, STATED
 
-from ..text.encoder import CUT, STOP, STRING
-from .dialogues import Turn
-from .host_tensor import for_numpy
-from .judge import Exchange, LateVerdicts, vector_info
+from .host_tensor import for_numpy, to_device
+from .judge import LateVerdicts, vector_info
 from .picture import Picture, outcome_of
+from .slot_dialogues import SlotDialogues
 from .task import Prompt, TextGenTask
-from .transfer import to_device
 
 Obs = dict[str, torch.Tensor]
 Info = dict[str, Any]
@@ -48,6 +46,11 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
             `verdict_future`, one `concurrent.futures.Future` per slot. Its result is a dictionary: `reward`, and the
             keys that the infos would have had. A curriculum learns of these verdicts at the next reset, in the order
             the episodes ended: of all at a reset without a mask, else of those before the first that nobody asked for.
+        late_replies: do not wait for the replies of dialogues, if the verifier has worker processes. The slot waits for
+            its reply while others go on: its actions are ignored, its observation stays, its reward is 0, and the
+            infos have `waiting`, until the step that brings the reply, with its reward. When more than half of the
+            slots wait, or no other slot goes on, the oldest eighth of the replies is waited for, in the order in which
+            their turns ended, so episodes do not depend on the clock.
         task: everything else, see `rlenv.envs.task.TextGenTask`.
 
     Raises:
@@ -65,7 +68,10 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
             "replies_in_infos": True,
             "groups_span_slots": True,
             "reset_options": ("progress",),
-            "agent_settings": ("device", "group_size", "late_verdicts", "flag_errors", "trust", "share", "tokenizer"),
+            "agent_settings": (
+                *("device", "group_size", "late_verdicts", "late_replies", "flag_errors", "trust", "share"),
+                "tokenizer",
+            ),
             "dated_defaults": {"extract": (STATED, BEFORE)},
         },
     }
@@ -77,6 +83,7 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
         autoreset_mode: str | AutoresetMode = AutoresetMode.DISABLED,
         render_mode: str | None = None,
         late_verdicts: bool = False,
+        late_replies: bool = False,
         **task: Any,
     ) -> None:
         if isinstance(num_envs, bool) or not isinstance(num_envs, int) or num_envs < 1:
@@ -87,12 +94,14 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
         self.task = TextGenTask(**task)
         shared = self.task.shared_curriculum is not None
         hear = self.task.hear if self.task.stream.curriculum is not None and not shared else None
-        self._dialogues = self.task.dialogues  # which say with a verdict that an episode is over: it cannot come later
+        self._dialogues = SlotDialogues.of(self.task, num_envs, late_replies, self.mode is AutoresetMode.SAME_STEP)
+        # Dialogues say with a verdict that an episode is over: it cannot come later.
         late = late_verdicts and not self._dialogues and (hear is not None or LateVerdicts.help(self.task.judge))
         self._late = LateVerdicts(self.task.judge, hear) if late else None
         self.metadata = {
             **self.metadata,
             "late_verdicts": late,
+            "late_replies": bool(self._dialogues and self._dialogues.late),
             "autoreset_mode": self.mode,
             **self.task.metadata,
             "share": self.task.share,
@@ -110,13 +119,12 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
             raise ValueError(f"device {str(device)!r} cannot be used: {str(error).splitlines()[0]}") from error
         self.device = self._tokens.device
         self._lengths = torch.zeros(num_envs, dtype=torch.int64, device=self.device)  # [B]
-        self._playing = torch.zeros(num_envs, dtype=torch.int64, device=self.device)  # 1 in running slots, else 0 [B]
+        self._playing = torch.zeros(num_envs, dtype=torch.int64, device=self.device)  # 1 in slots that act, else 0 [B]
         self._rows = torch.arange(num_envs, device=self.device)
         # The host decides who ends: it keeps what it needs for that, and learns the actions of each step.
-        self._running = np.zeros(num_envs, dtype=bool)  # [B]
+        self._running = np.zeros(num_envs, dtype=bool)  # whose episode is not over [B]
+        self._acting = self._running  # and who does not wait for a reply [B]
         self._taken = np.zeros(num_envs, dtype=np.int64)  # actions of each turn, of which a completion is one [B]
-        self._held = np.zeros(num_envs, dtype=np.int64)  # with dialogues, tokens of each context [B]
-        self._exchanges: list[Exchange | None] = [None] * num_envs
         self._completions = np.zeros((num_envs, self.task.max_new_tokens), dtype=np.int64)
         self._stops = np.array(self.task.stop_token_ids)
         self._prompts: list[Prompt | None] = [None] * num_envs
@@ -168,8 +176,8 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
         rewards = np.zeros(self.num_envs, dtype=np.float32)
         info: Info = {}
         replied: Info = {}
-        if finished and self._dialogues is not None:
-            info, replied, ended, cut = self._answer(finished, cut, rewards)
+        if self._dialogues is not None and (finished or self._dialogues.waiting.any()):
+            info, replied, ended, cut = self._answer(finished, cut, rewards, len(restarting))
             finished = np.flatnonzero(ended).tolist()
         elif finished:
             info, rewards[finished] = self._finish(finished)
@@ -215,6 +223,8 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
         self._next_episode = state["next_episode"] if alone else begun * self.task.group_size
         self._first_group = state["first_group"]
         self._posed = state["posed"]
+        if self._dialogues is not None:
+            self._dialogues.leave(range(self.num_envs))
         self._set_running(list(range(self.num_envs)), False)
 
     def render(self) -> tuple[Any, ...] | None:
@@ -244,7 +254,7 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
         prompt = self._prompts[row]
         if self._dialogues is None or prompt is None:
             return self._generated(row)
-        return self._tokens[row, len(prompt.tokens) : self._held[row]].tolist()
+        return self._tokens[row, len(prompt.tokens) : self._dialogues.held[row]].tolist()
 
     def _groups_begun(self) -> int:
         return -(-self._next_episode // self.task.group_size)
@@ -276,10 +286,7 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
         self._tokens[index], self._lengths[index] = sent[:, :-1], sent[:, -1]
         self._taken[rows] = 0
         if self._dialogues is not None:
-            self._leave(rows)
-            for row, prompt in zip(rows, prompts, strict=True):
-                self._exchanges[row] = self._dialogues.begin(prompt.problem)
-                self._held[row] = len(prompt.tokens)
+            self._dialogues.begin(rows, prompts)
         self._set_running(rows, True)
         starts = [{"group": self._first_group + each.group, "prompt": each.text} for each in prompts]
         return vector_info(self.num_envs, rows, starts)
@@ -289,7 +296,7 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
 
         Without dialogues, these episodes are over.
         """
-        running = self._running
+        running = self._acting
         tokens = actions.cpu().numpy()  # the only wait for the device
         self._check(tokens[running])
         rows = np.flatnonzero(running)
@@ -301,10 +308,10 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
             ended[asked] = self.task.at_stop_string([self._generated(row) for row in asked])
         cut = running & ~ended & (self._taken >= self.task.max_new_tokens)
         if self._dialogues is not None:
-            self._held[rows] += 1
-            cut |= running & ~ended & (self._held >= self.task.max_length)
+            self._dialogues.held[rows] += 1
+            cut |= running & ~ended & (self._dialogues.held >= self.task.max_length)
         column = self._lengths.clamp(max=self.task.max_length - 1)
-        if len(rows) < self.num_envs:  # finished slots keep their tokens
+        if len(rows) < self.num_envs:  # the other slots keep their tokens
             actions = actions.where(self._playing > 0, self._tokens[self._rows, column])
         self._tokens[self._rows, column] = actions
         self._lengths += self._playing
@@ -315,7 +322,10 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
     def _set_running(self, rows: Any, running: bool) -> None:
         self._running = self._running.copy()
         self._running[rows] = running
-        self._playing = to_device(self._running.astype(np.int64), self.device)
+        self._acting = self._running
+        if self._dialogues is not None and self._dialogues.late:
+            self._acting = self._running & ~self._dialogues.waiting
+        self._playing = to_device(self._acting.astype(np.int64), self.device)
 
     def _check(self, tokens: np.ndarray) -> None:
         outside = tokens[(tokens < 0) | (tokens >= self.task.vocab_size)]
@@ -344,44 +354,42 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
         return vector_info(self.num_envs, rows, infos), [float(verdict.reward) for verdict in verdicts]
 
     def _answer(
-        self, rows: list[int], cut: np.ndarray, rewards: np.ndarray
+        self, rows: list[int], cut: np.ndarray, rewards: np.ndarray, restarting: int
     ) -> tuple[Info, Info, np.ndarray, np.ndarray]:
-        """Ask for the replies to the turns that ended in these slots, and append them; close the episodes that end.
+        """Ask for the replies to the turns that ended in these slots; append those that came, close episodes that end.
 
         Args:
             rows: of the slots.
             cut: whose turn is cut at its limit, bool [B].
             rewards: of the step, to write [B].
+            restarting: how many slots this step resets.
 
         Returns:
             The infos of episodes that end (without restarts at once, of all), those of the others, and which slots
             ended and were cut off [B].
         """
         assert self._dialogues is not None
-        turns = [self._turn(row, bool(cut[row])) for row in rows]
-        answers = self._dialogues.answer(turns)
+        turn = self._dialogues.turn
+        turns = {row: turn(row, self._generated(row), bool(cut[row]), self.task.max_length) for row in rows}
+        going = int(np.count_nonzero(self._acting)) - len(rows) + restarting
+        answers = self._dialogues.answer(turns, going)
         over, short = np.zeros((2, self.num_envs), dtype=bool)
         appended = np.zeros(self.num_envs, dtype=np.int64)
-        for row, answer in zip(rows, answers, strict=True):
+        for row, answer in answers.items():
             rewards[row], over[row], short[row] = answer.reward, answer.tokens is None, answer.cut
             self._taken[row] = 0 if answer.tokens is not None else self._taken[row]
             appended[row] = len(answer.tokens or ())
             if answer.tokens is None:
                 self._outcomes[row] = outcome_of(answer.reward, answer.info)
-        self._append_replies(appended, [token for answer in answers for token in answer.tokens or ()])
-        if over.any():
+        self._append_replies(appended, [token for row in sorted(answers) for token in answers[row].tokens or ()])
+        if over.any() or self._dialogues.late:
             self._set_running(np.flatnonzero(over), False)
-        infos = {row: answer.info for row, answer in zip(rows, answers, strict=True)}
-        going = [row for row in rows if not over[row] and self.mode is AutoresetMode.SAME_STEP]  # not in `final_info`
-        parts = [[row for row in rows if row not in going], going]
-        ends, others = (vector_info(self.num_envs, part, [infos[row] for row in part]) for part in parts)
+        going_on = [row for row in answers if not over[row] and self.mode is AutoresetMode.SAME_STEP]
+        parts = [[row for row in answers if row not in going_on], going_on]  # these are not in `final_info`
+        ends, others = (vector_info(self.num_envs, part, [answers[row].info for row in part]) for part in parts)
+        if self._dialogues.waiting.any():
+            others["waiting"] = others["_waiting"] = self._dialogues.waiting.copy()
         return ends, others, over, short
-
-    def _turn(self, row: int, cut: bool) -> Turn:
-        exchange, ids = self._exchanges[row], self._generated(row)
-        assert exchange is not None
-        ending = CUT if cut else STOP if ids[-1] in self.task.stop_token_ids else STRING
-        return Turn(exchange, ids, ending, self.task.max_length - int(self._held[row]))
 
     def _append_replies(self, appended: np.ndarray, tokens: list[int]) -> None:
         """Write replies of these lengths [B] behind the contexts, all in one copy; their tokens follow each other."""
@@ -389,21 +397,16 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
             return
         rows = np.repeat(np.arange(self.num_envs), appended)
         place = np.arange(len(tokens)) - np.repeat(appended.cumsum() - appended, appended)  # in its reply
-        cells = to_device(np.stack([rows, self._held[rows] + place, np.array(tokens)]), self.device)
+        assert self._dialogues is not None
+        cells = to_device(np.stack([rows, self._dialogues.held[rows] + place, np.array(tokens)]), self.device)
         self._tokens[cells[0], cells[1]] = cells[2]
-        self._held += appended
+        self._dialogues.held += appended
         self._lengths += to_device(appended, self.device)
-
-    def _leave(self, rows: Iterable[int]) -> None:
-        """Give up the dialogues of these slots that are not over."""
-        for row in rows:
-            if (exchange := self._exchanges[row]) is not None:
-                exchange.close()
-            self._exchanges[row] = None
 
     def close_extras(self, **kwargs: Any) -> None:
         """Stop worker processes and close the verifier."""
-        self._leave(range(self.num_envs))
+        if self._dialogues is not None:
+            self._dialogues.leave(range(self.num_envs))
         self.task.close()
 
     def _restart_ended(self, rows: list[int], info: Info) -> Info:

@@ -22,7 +22,7 @@ from .traits import EnvTraits
 from .waiting_envs import WaitingCartPole, WaitingVectorEnv
 
 # What an agent's loop asks for and other users of the environment would not expect.
-LOOP_OFFERS = {"late_verdicts": True, "flag_errors": True}
+LOOP_OFFERS = {"late_verdicts": True, "late_replies": True, "flag_errors": True}
 _HOW_TO_BATCH = {"vectorization_mode", "vector_kwargs"}  # arguments of gymnasium.make_vec
 
 

@@ -18,7 +18,8 @@ class EnvTraits:
         ends_are_in_infos: a step whose infos have no "completion" ends no episode.
         verdicts_in_infos: the infos of every end have a "verdict_status", or a "verdict_future" for a later one.
         replies_in_infos: tokens that the environment appends to a text after an action are in the infos of that step,
-            as their number "appended".
+            as their number "appended"; slots that wait for them after a step, whose next action is ignored, are in its
+            infos as "waiting". A reward while a slot waits is its last action's.
         groups_span_slots: group numbers in the infos are unique over all slots.
         reset_options: what `reset` takes in `options` at the start of each rollout: "progress", a mapping with
             `num_updates` and `max_updates` (None if unknown).

@@ -19,7 +19,14 @@ from ...setup import settings
 from .film import Film
 from .games import ControlGame, TextGame
 
-BATCHED = ("vectorization_mode", "vector_kwargs", "autoreset_mode", "late_verdicts", "device")  # not of one episode
+BATCHED = (
+    "vectorization_mode",
+    "vector_kwargs",
+    "autoreset_mode",
+    "late_verdicts",
+    "late_replies",
+    "device",
+)  # not of one episode
 
 
 def open_subject(run: Path | None, given: dict[str, Any]) -> tuple[gym.Env, Onlooker | None]:

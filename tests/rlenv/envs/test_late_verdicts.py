@@ -224,7 +224,10 @@ def test_the_environments_declare_their_traits_on_the_class_and_on_what_is_made(
         "replies_in_infos": True,
         "groups_span_slots": True,
         "reset_options": ("progress",),
-        "agent_settings": ("device", "group_size", "late_verdicts", "flag_errors", "trust", "share", "tokenizer"),
+        "agent_settings": (
+            *("device", "group_size", "late_verdicts", "late_replies", "flag_errors", "trust", "share"),
+            "tokenizer",
+        ),
         "dated_defaults": {"extract": ("stated", "strict")},
     }
     made = TextGenVectorEnv(2, verifier="arith", group_size=2)

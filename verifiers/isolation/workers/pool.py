@@ -82,7 +82,11 @@ class WorkerPool:
         return self.verify_batch([problem], [completion])[0]
 
     def replies(self, asked: Sequence[tuple[Problem, Sequence[str], bool]]) -> list[Reply]:
-        """Return the replies to the last turns of dialogues, in parallel; it never raises.
+        """Return the replies to the last turns of dialogues, in parallel; it never raises."""
+        return [future.result() for future in self.ask(asked)]
+
+    def ask(self, asked: Sequence[tuple[Problem, Sequence[str], bool]]) -> list[Future[Reply]]:
+        """Have the workers reply to the last turns of dialogues, and return at once; the futures never raise.
 
         Workers keep nothing of a dialogue: each gets the problem and all turns, and replays them. Instead of a reply
         that fails there is the verifier's (`Verifier.instead`), else a verdict that says how, as that of a completion.
@@ -91,8 +95,7 @@ class WorkerPool:
             asked: of each dialogue the problem, its turns so far, and whether to judge it because it is out of budget.
         """
         questions = [(problem, tuple(turns), out) for problem, turns, out in asked]
-        futures = [self._threads.submit(each, partial(_reply, self.verifier, *each)) for each in questions]
-        return [future.result() for future in futures]
+        return [self._threads.submit(each, partial(_reply, self.verifier, *each)) for each in questions]
 
     def close(self) -> None:
         """Kill the workers; verdicts that are still being waited for get the status "error"."""

@@ -207,7 +207,7 @@ class ContextDecoder(Decoder):
                 self._extend(tokens, lengths, answered, answered, appended)
             return self._step(newest, lengths - 1)
         going = playing & self.has_row & ~starts
-        parents, child_of_slot = self._children(unread_tokens(tokens, lengths, ~going, appended), going)
+        parents, child_of_slot = self._children(unread_tokens(tokens, lengths, ~going, appended), lengths, going)
         slots = (playing & ~going).nonzero()[:, 0]
         firsts, prompt_of_slot = _neighbours(tokens, lengths, slots)
         rows = self._assign(parents, len(firsts), int(lengths.max()))
@@ -251,17 +251,22 @@ class ContextDecoder(Decoder):
         for index, layer in enumerate(self.cache.layers):
             layer.stem = None if self.stems is None else self.stems.of_layer(index)
 
-    def _children(self, unread: torch.Tensor, going: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def _children(
+        self, unread: torch.Tensor, lengths: torch.Tensor, going: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
         """Group the going slots [G] by context: the old row of each group, sorted [C], and the group of each slot.
 
-        What was not read of their contexts [B, Q] counts whole: replies may end in the same token.
+        Contexts of one row differ in what was not read of them [B, Q], which counts whole since replies may end in the
+        same token, or in length: a slot that waits for a reply does not grow.
         """
-        old, suffixes = self.row_of_slot[going], unread[going]
+        old, held, suffixes = self.row_of_slot[going], lengths[going], unread[going]
         if unread.shape[1] == 1:
-            vocab = int(unread.max()) + 1
-            keys, child_of_slot = (old * vocab + suffixes[:, 0]).unique(return_inverse=True)
-            return keys // vocab, child_of_slot
-        keys, child_of_slot = torch.cat([old[:, None], suffixes], 1).unique(dim=0, return_inverse=True)
+            vocab, longest = torch.stack([unread.max(), lengths.max()]).tolist()
+            rows, places = (longest + 1) * (vocab + 1), vocab + 1
+            keys, child_of_slot = (old * rows + held * places + suffixes[:, 0]).unique(return_inverse=True)
+            return keys // rows, child_of_slot
+        parts = [old[:, None], held[:, None], suffixes]
+        keys, child_of_slot = torch.cat(parts, 1).unique(dim=0, return_inverse=True)
         return keys[:, 0], child_of_slot
 
     def _assign(self, parents: torch.Tensor, num_new: int, width: int) -> torch.Tensor:

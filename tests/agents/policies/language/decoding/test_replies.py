@@ -251,3 +251,19 @@ def test_looking_at_a_policy_reads_replies():
         assert_close(law, fresh, EXACT, "looking")
         _, starts = world.step(law.argmax(1))
     assert world.replies > 5
+
+
+@kinds
+def test_who_waits_for_a_reply_stays_apart_from_who_goes_on_with_the_same_token(kind):
+    """Both have the same context; one gets an empty reply and repeats its last token, the other still waits."""
+    policy = policy_with(kind)
+    tokens, lengths = torch.zeros(SLOTS, policy.max_length, dtype=torch.int64), torch.full((SLOTS,), 4)
+    tokens[:, :2] = torch.tensor([1, 2])
+    state, starts = policy.initial_state(SLOTS), torch.ones(SLOTS, dtype=torch.bool)
+    for _ in range(3):
+        obs = {"tokens": tokens, "length": lengths.clone()}
+        _, log_probs, state = policy.act(obs, state, starts, True, appended=0)
+        _, fresh, _ = policy.act(obs, policy_state(policy), torch.ones_like(starts), True)
+        assert_close(log_probs, fresh, EXACT, "running and fresh state")
+        starts = torch.zeros_like(starts)
+        lengths[::2] += 1  # all further tokens are 0
