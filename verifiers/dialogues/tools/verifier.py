@@ -97,8 +97,9 @@ class WithTools(Verifier):
 
     @override
     def demonstration_turns(self, problem: Problem, rng: random.Random) -> Sequence[str]:
-        own = super() if "turns" in problem.metadata else self.verifier  # turns of a file may call tools
-        return own.demonstration_turns(problem, rng)
+        if "turns" in problem.metadata:  # of a file, whose turns may call tools
+            return super().demonstration_turns(problem, rng)
+        return self.verifier.demonstration_turns(problem, rng)
 
     @override
     def instead(self, problem: Problem, turn: str, fault: str) -> Reply | None:
