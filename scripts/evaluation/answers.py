@@ -22,6 +22,7 @@ from agents.rollouts.collector import OnStep
 from rlenv.envs.task import TextGenTask
 
 from ..console.progress import Rate
+from ..runs.turns import turns_of
 from .completions import Block, Pass, Row
 
 
@@ -133,6 +134,8 @@ def rows_of(task: TextGenTask, rollout: Rollout, block: Block) -> list[Row]:
     lengths = rollout.lengths.tolist()
     actions = rollout.actions.tolist()
     texts = task.texts([tokens[:length] for tokens, length in zip(actions, lengths, strict=True)])
+    dialogues = turns_of(task, rollout)
+    texts = [turns[-1]["text"] if turns else text for turns, text in zip(dialogues, texts, strict=True)]
     extras = {name: values.tolist() for name, values in rollout.extras.items()}
     returns, success, cut = rollout.returns.tolist(), rollout.success.tolist(), rollout.truncated.tolist()
     status = rollout.status.tolist()
@@ -141,7 +144,7 @@ def rows_of(task: TextGenTask, rollout: Rollout, block: Block) -> list[Row]:
         problem = task.stream[block.start + offset]
         for sample in range(block.of.samples):
             i = offset * block.of.samples + sample
-            level = extras.get("level", {i: math.nan})[i]
+            level, turns = (extras.get(name, {i: math.nan})[i] for name in ("level", "turns"))
             rows.append(
                 {
                     "problem": block.start + offset,
@@ -162,6 +165,11 @@ def rows_of(task: TextGenTask, rollout: Rollout, block: Block) -> list[Row]:
                         for name, values in extras.items()
                         if name.startswith("parts/") and not math.isnan(values[i])
                     },
+                    **(
+                        {"turns": None if math.isnan(turns) else int(turns), "dialogue": dialogues[i]}
+                        if dialogues[i]
+                        else {}
+                    ),
                 }
             )
     return rows

@@ -50,12 +50,15 @@ def _outcomes(rows: Sequence[Row], failure: str) -> dict[str, Any]:
     """Return the figures that `Agent.evaluate` computes from a rollout, from its rows."""
 
     def column(name: str) -> torch.Tensor:
-        return torch.tensor([math.nan if row[name] is None else float(row[name]) for row in rows], dtype=torch.float64)
+        return torch.tensor(
+            [math.nan if row.get(name) is None else float(row[name]) for row in rows], dtype=torch.float64
+        )
 
     ok = torch.tensor([row["status"] == "ok" for row in rows])
     success = column("success")
     levels = mean_by_level(column("level"), success, ok)
-    return outcome_metrics(ok, success, column("reward"), column("tokens"), levels, failure)
+    turns = column("turns") if any("turns" in row for row in rows) else None
+    return outcome_metrics(ok, success, column("reward"), column("tokens"), levels, failure, turns)
 
 
 def _shares(rows: Sequence[Row], seed: int) -> dict[str, Any]:
@@ -126,6 +129,7 @@ FIGURES: dict[str, Callable[[Mapping[str, Any]], str | None]] = {
     "success": lambda figures: _with_interval(figures.get("success_rate"), figures.get("success_interval")),
     "mean reward": lambda figures: f"{figures['mean_reward']:.3f}",
     "mean length": lambda figures: f"{figures['mean_ep_length']:.1f}",
+    "mean turns": lambda figures: None if "mean_turns" not in figures else f"{figures['mean_turns']:.2f}",
     "truncated": lambda figures: None if "truncated_share" not in figures else f"{figures['truncated_share']:.3f}",
     "sampled success": lambda figures: (
         None
@@ -141,6 +145,8 @@ def table(results: Mapping[str, Mapping[str, Any]]) -> str:
     for name, title in (("pass_at_k", "pass"), ("maj_at_k", "maj")):
         ks = {k for found in results.values() for k in found.get("sampled", {}).get(name, {})}
         figures |= {f"{title}@{k}": _cell(name, k) for k in sorted(ks, key=int)}
+    numbers = {number for found in results.values() for number in found.get("by_turns", {})}
+    figures |= {f"success in {number} turns": _of_turns(number) for number in sorted(numbers, key=int)}
     lines = [["", *results]]
     for title, cell in figures.items():
         cells = [cell(found) for found in results.values()]
@@ -149,6 +155,15 @@ def table(results: Mapping[str, Mapping[str, Any]]) -> str:
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     rows = ["| " + " | ".join(map(str.ljust, line, widths)) + " |" for line in lines]
     return "\n".join([rows[0], "|" + "|".join("-" * (width + 2) for width in widths) + "|", *rows[1:]])
+
+
+def _of_turns(number: str) -> Callable[[Mapping[str, Any]], str | None]:
+    def cell(figures: Mapping[str, Any]) -> str | None:
+        found = figures.get("by_turns", {}).get(number)
+        rate = None if found is None or found["success_rate"] is None else f"{found['success_rate']:.3f}"
+        return rate and f"{rate} of {found['episodes']}"
+
+    return cell
 
 
 def _cell(name: str, k: str) -> Callable[[Mapping[str, Any]], str | None]:

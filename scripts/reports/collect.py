@@ -176,8 +176,14 @@ def _checked(row: dict[str, Any]) -> dict[str, Any]:
         "parts": {str(name): float(value) for name, value in row["parts"].items()},
         "texts": [str(text) for text in row["texts"]],
         "log_probs": [math.nan if value is None else float(value) for value in row["log_probs"]],
+        "dialogue": [_turn(turn) for turn in row.get("dialogue", ())],
         "advantages": None if credit is None else [math.nan if value is None else float(value) for value in credit],
     }
+
+
+def _turn(row: Mapping[str, Any]) -> dict[str, Any]:
+    reward = None if row["reward"] is None else float(row["reward"])
+    return {"text": str(row["text"]), "tokens": int(row["tokens"]), "reply": str(row["reply"]), "reward": reward}
 
 
 def kinds_of(runs: Sequence[Run]) -> list[Kind]:

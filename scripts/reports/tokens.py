@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ..runs.turns import said
 from .collect import Kind
 
 MOST_TOKENS, MOST_CHARACTERS = 400, 1500  # of a completion and of a prompt are shown
@@ -22,6 +23,8 @@ class Token:
 
     Attributes:
         text: visible, see `visible`.
+        kind: "sampled", or "reply" for all that the environment wrote after a turn, of which only the text is known.
+        paid: the reward of the turn, after the last token of one that was rewarded before the end; else empty.
         probability, credit: as numbers to read; credit is empty outside training.
         doubt: opacity of the shade for an unlikely token.
         sign: "up", "down" or empty, for the shade of the credit; strength is its opacity.
@@ -33,6 +36,8 @@ class Token:
     doubt: float
     sign: str
     strength: float
+    kind: str = "sampled"
+    paid: str = ""
 
 
 @dataclass(frozen=True)
@@ -97,17 +102,32 @@ def sample_of(row: Mapping[str, Any], name: str, scale: float = 0.0) -> Sample:
     """
     credit = row["advantages"] or [None] * len(row["texts"])
     each = list(zip(row["texts"], row["log_probs"], credit, strict=True))
+    tokens = _with_replies([_token(*one, scale) for one in each[:MOST_TOKENS]], row["dialogue"])
     notes = ["cut off"] * row["truncated"] + [row["status"].replace("_", " ")] * (row["status"] != "ok")
     return Sample(
         name,
-        visible(row["completion"]),
-        tuple(_token(*one, scale) for one in each[:MOST_TOKENS]),
+        visible(said(row)),
+        tuple(tokens),
         max(len(each) - MOST_TOKENS, 0),
         row["reward"],
         row["success"],
         tuple(notes),
         tuple(row["parts"].items()),
     )
+
+
+def _with_replies(tokens: Sequence[Token], turns: Sequence[Mapping[str, Any]]) -> Iterator[Token]:
+    """Yield the tokens of an episode, and after each turn but the last what was replied and what the turn earned."""
+    begin = 0
+    for turn in turns[:-1]:
+        end = begin + turn["tokens"]
+        if end > len(tokens):
+            break  # the rest is left out
+        yield from tokens[begin:end]
+        paid = f"{turn['reward']:+g}" if turn["reward"] else ""
+        yield Token(visible(turn["reply"].strip()) or "·", "", "", 0.0, "", 0.0, "reply", paid)
+        begin = end
+    yield from tokens[begin:]
 
 
 def _token(text: str, log_prob: float, credit: float | None, scale: float) -> Token:

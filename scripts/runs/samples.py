@@ -24,6 +24,7 @@ from verifiers import Problem
 from verifiers.conversation import text_of
 
 from .run_log import as_code
+from .turns import said, turns_of
 
 SHOWN, CONTRASTED = 10, 4  # held-out episodes before and after training; episodes of an update that is kept
 UNFINISHED = "\N{REPLACEMENT CHARACTER}"
@@ -59,7 +60,8 @@ def episode_rows(task: TextGenTask, rollout: Rollout, rows: Sequence[int], **fac
         Per episode `prompt` and `completion` as `rlenv evaluate` shows them (roles and words, without an end token),
         `answer` (the reference; None if unknown), `reward`, `success` (None if the verifier does not say), `truncated`,
         `status`, `parts` of the reward, and per token `tokens` (ids), `texts`, `log_probs` in nats and `advantages`
-        (None outside training); None stands for a number that is not finite.
+        (None outside training); None stands for a number that is not finite. Of a dialogue also `dialogue`, its turns
+        (see `turns_of`), of which `completion` is the last.
     """
     part = rollout.select(torch.as_tensor(rows, dtype=torch.long, device=rollout.mask.device))
     lengths, returns, success = part.lengths.tolist(), earned(part).tolist(), part.success.tolist()
@@ -70,6 +72,7 @@ def episode_rows(task: TextGenTask, rollout: Rollout, rows: Sequence[int], **fac
     assert isinstance(part.observations, dict)
     prompts, sizes = part.observations["tokens"].tolist(), part.observations["length"].tolist()
     completions = task.texts([ids[:steps] for ids, steps in zip(actions, lengths, strict=True)])
+    dialogues = turns_of(task, part)
     found = []
     for i, steps in enumerate(lengths):
         ids, prompt = actions[i][:steps], prompts[i][: sizes[i]]
@@ -78,7 +81,7 @@ def episode_rows(task: TextGenTask, rollout: Rollout, rows: Sequence[int], **fac
         row = {
             "prompt": shown_prompt(task, problem, prompt),
             "answer": None if problem is None else problem.answer,
-            "completion": completions[i],
+            "completion": dialogues[i][-1]["text"] if dialogues[i] else completions[i],
             "reward": round(returns[i], DIGITS),
             "success": None if math.isnan(success[i]) else bool(success[i]),
             "truncated": cut[i],
@@ -89,7 +92,7 @@ def episode_rows(task: TextGenTask, rollout: Rollout, rows: Sequence[int], **fac
             "log_probs": list(map(_rounded, log_probs[i][:steps])),
             "advantages": None if credit is None else list(map(_rounded, credit[i][:steps])),
         }
-        found.append(facts | row)
+        found.append(facts | row | ({"dialogue": dialogues[i]} if dialogues[i] else {}))
     return found
 
 
@@ -158,7 +161,7 @@ def table(rows: Sequence[Row]) -> tuple[list[str], list[list[Any]]]:
     cells = []
     for row in rows:
         notes = ["cut off"] * row["truncated"] + [row["status"]] * (row["status"] != "ok")
-        texts = [row["prompt"], row["completion"], *(row[name] or "" for name in answer)]
+        texts = [row["prompt"], said(row), *(row[name] or "" for name in answer)]
         figures = [row["reward"], *(row["parts"].get(name, math.nan) for name in parts)]
         cells.append([*texts, *figures, ", ".join(notes)])
     return ["prompt", "completion", *answer, "reward", *parts, ""], cells
@@ -222,7 +225,7 @@ def markdown(rows: Sequence[Row]) -> str:
     ]
     for row in rows:
         answer = as_code(row["answer"]) if row["answer"] else ""
-        completion = as_code(row["completion"]) if row["completion"] else ""
+        completion = as_code(said(row)) if said(row) else ""
         cut = " (cut off)" * row["truncated"]
         lines.append(f"| {as_code(row['prompt'])} | {answer} | {completion}{cut} | {row['reward']:g} |")
     return "\n".join(lines) + "\n"

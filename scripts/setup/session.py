@@ -242,6 +242,8 @@ def describe(figures: dict[str, Any]) -> str:
     """Return an evaluation in one line."""
     success = figures["success_rate"]
     parts = [f"mean reward {figures['mean_reward']:.3f}", f"mean length {figures['mean_ep_length']:.1f}"]
+    if "mean_turns" in figures:
+        parts.append(f"mean turns {figures['mean_turns']:.2f}")
     if success is not None:
         known = f" (known of {figures['success_known']:.0%})" if "success_known" in figures else ""
         parts.insert(0, f"success {success:.3f}{known}")

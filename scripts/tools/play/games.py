@@ -40,17 +40,19 @@ class TextGame:
             f"{UNDO} takes back the last line, {QUIT} stops, {HELP} repeats this."
         )
         self._written: list[int] = []
+        self._turn = 0  # where in them the turn begins
 
     def begin(self, observation: Any, info: Mapping[str, Any]) -> None:
         """Show the start of an episode."""
-        self._written = []
+        self._written, self._turn = [], 0
         show(f"prompt  {quoted(info['prompt'])}", bold=True)
-        show(f"        at most {self.task.max_new_tokens} tokens")
+        turns = "" if self.task.dialogues is None else f" per turn, {self.task.dialogues.max_turns} turns"
+        show(f"        at most {self.task.max_new_tokens} tokens{turns}")
 
     def offer(self, observation: Any, choices: Choices | None) -> None:
         """Show what can be chosen now."""
-        if self._written:
-            show(f"so far  {self._names(self._written)}")
+        if self._written[self._turn :]:
+            show(f"so far  {self._names(self._written[self._turn :])}")
         if choices is not None:
             tokens, probabilities = zip(*choices.likeliest(self.top), strict=True)
             for line in table([self.name(token) for token in tokens], probabilities):
@@ -88,9 +90,14 @@ class TextGame:
         text = token_text(self.task.tokenizer, action)
         return text if action in self.task.tokenizer.all_special_ids else quoted(text)
 
-    def played(self, action: int, observation: Any) -> None:
-        """Keep what was played."""
+    def played(self, action: int, reward: float, info: Mapping[str, Any]) -> None:
+        """Keep what was played; show the reply to a turn, and what it earned."""
         self._written.append(action)
+        if "reply" in info:
+            earned = f"  (reward {reward:g})" if reward else ""
+            show(f"turn    {quoted(str(info['turn']))}")
+            show(f"reply   {quoted(str(info['reply']))}{earned}", bold=True)
+            self._turn = len(self._written)
 
     def start(self, seed: int | None) -> tuple[Any, dict[str, Any]]:
         """Begin the next episode of the stream, or with a seed the first one; return what `reset` returns."""
@@ -101,9 +108,10 @@ class TextGame:
     def take_back(self, count: int) -> Any:
         """Play the episode again without the last tokens, nothing of which is judged yet; return the observation."""
         observation, _ = self._begin_again()
-        self._written = self._written[:-count]
-        for token in self._written:
-            observation, *_ = self.env.step(token)
+        self._written, self._turn = self._written[:-count], 0
+        for length, token in enumerate(self._written, 1):
+            observation, *_, info = self.env.step(token)
+            self._turn = length if "reply" in info else self._turn
         return observation
 
     def _reset(self, seed: int | None, place: dict[str, Any] | None) -> tuple[Any, dict[str, Any]]:
@@ -113,7 +121,10 @@ class TextGame:
 
     def finish(self, reward: float, info: Mapping[str, Any], cut: bool) -> None:
         """Show the reward and its parts."""
-        show(f"answer  {self._names(self._written)}" + ("  (cut: no token is left)" if cut else ""))
+        left = "token" if self.task.dialogues is None else "turn or token"
+        if "turns" in info:
+            show(f"turns   {info['turns']}")
+        show(f"answer  {self._names(self._written[self._turn :])}" + (f"  (cut: no {left} is left)" if cut else ""))
         ok = info["verdict_status"] == "ok"
         said = f"{reward:g}  {'solved' if info['is_success'] else 'not solved'}" if ok else info["verdict_status"]
         show(f"reward  {said}", fg="green" if info["is_success"] else "red" if ok else "yellow")
@@ -191,7 +202,7 @@ class ControlGame:
         """Return how an action is shown."""
         return str(self.first + action)
 
-    def played(self, action: int, observation: Any) -> None:
+    def played(self, action: int, reward: float, info: Mapping[str, Any]) -> None:
         """Count the step."""
         self._steps += 1
 

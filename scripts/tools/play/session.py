@@ -191,7 +191,7 @@ def _episode(
             continue
         observation, reward, terminated, truncated, info = env.step(game.first + action)
         total, steps = total + float(reward), steps + 1
-        game.played(action, observation)
+        game.played(action, float(reward), info)
         if film is not None:
             film.take()
     game.finish(total, info, truncated)

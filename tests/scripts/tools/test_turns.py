@@ -1,0 +1,114 @@
+"""Dialogues for people: a run of `guess` as play, evaluate, the samples and the report show it."""
+
+import json
+
+import pytest
+from _rlenv_scripts.main import main
+from _rlenv_scripts.reports.collect import _checked
+from _rlenv_scripts.reports.tokens import sample_of
+from _rlenv_scripts.runs.turns import Segment, said, segments
+from click.testing import CliRunner
+from inprocess import result_of, run
+
+SMALL = ["--sft-steps", 30, "--sft-examples", 64, "--sft-batch-size", 16, "--episodes", 16, "--episodes-per-update", 8]
+SMALL += ["--group-size", 4, "--eval-episodes", 8, "--device", "cpu", "--verifier-arg", "largest=9"]
+SMALL += ["--verifier-arg", "turns=3"]
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("guess") / "run"
+    shown = run("train", "--verifier", "guess", *SMALL, "--log-dir", folder, "--report", "--json")
+    return folder, result_of(shown)
+
+
+def test_turns_end_at_gaps_and_stop_tokens():
+    context = [9, 5, 1, 7, 7, 6, 1, 4, 1]
+    assert segments([1, 2, 5, 6, 7, 8], context, [1]) == [Segment(0, 2, [7, 7]), Segment(2, 4, []), Segment(4, 6, [])]
+    assert segments([1, 2], context, [1]) == [Segment(0, 2, [])]
+
+
+def test_the_run_says_how_many_turns_there_were(trained):
+    _, result = trained
+    figures = result["eval"]
+    assert 1 <= figures["mean_turns"] <= 3 and set(figures["by_turns"]) <= {"1", "2", "3"}
+    assert sum(each["episodes"] for each in figures["by_turns"].values()) == 8
+
+
+def test_samples_have_the_turns_with_their_replies_and_rewards(trained):
+    folder, _ = trained
+    rows = [json.loads(line) for line in (folder / "samples.jsonl").read_text().splitlines()]
+    long = [row for row in rows if len(row["dialogue"]) > 1]
+    assert long
+    for row in rows:
+        assert sum(turn["tokens"] for turn in row["dialogue"]) == len(row["tokens"])
+        assert sum(turn["reward"] for turn in row["dialogue"]) == row["reward"]
+        assert row["completion"] == row["dialogue"][-1]["text"]
+        assert all(turn["reply"] in ("<", ">", "?") for turn in row["dialogue"][:-1])
+    assert said(long[0]).startswith(f"{long[0]['dialogue'][0]['text']} [{long[0]['dialogue'][0]['reply']}]")
+
+
+def test_the_report_shows_each_reply_behind_its_turn_and_the_reward_of_the_turn(trained):
+    folder, _ = trained
+    assert '<span class="reply"' in (folder / "report.html").read_text()
+    rows = [json.loads(line) for line in (folder / "samples.jsonl").read_text().splitlines()]
+    row = next(row for row in rows if len(row["dialogue"]) > 1)
+    first = row["dialogue"][0]
+    tokens = sample_of(_checked(row | {"dialogue": [first | {"reward": 0.5}, *row["dialogue"][1:]]}), "").tokens
+    assert [token.kind for token in tokens].index("reply") == first["tokens"]
+    assert tokens[first["tokens"]].text == first["reply"] and tokens[first["tokens"]].paid == "+0.5"
+    replies = len(row["dialogue"]) - 1
+    assert len(tokens) == len(row["tokens"]) + replies
+    assert not any(token.kind == "reply" for token in sample_of(_checked(row | {"dialogue": []}), "").tokens)
+
+
+def test_an_evaluation_has_success_by_turns_and_all_that_was_said(trained, tmp_path):
+    folder, _ = trained
+    out = tmp_path / "said.jsonl"
+    asked = ("evaluate", folder, "--episodes", 6, "--samples", 2, "--out", out, "--device", "cpu")
+    shown = run(*asked)
+    assert "| mean turns" in shown.stdout and "| success in " in shown.stdout
+    rows = [json.loads(line) for line in out.read_text().splitlines()]
+    assert len(rows) == 18
+    for row in rows:
+        assert row["turns"] == len(row["dialogue"]) and row["completion"] == row["dialogue"][-1]["text"]
+        assert bool(row["success"]) == (row["completion"].strip() == row["answer"])
+    assert "mean turns" in run("evaluate", folder, "--episodes", 6, "--device", "cpu").stdout
+
+
+def test_limits_replace_those_of_the_run(trained):
+    folder, _ = trained
+    figures = result_of(run("evaluate", folder, "--episodes", 6, "--max-turns", 1, "--device", "cpu", "--json"))
+    assert figures["mean_turns"] == 1
+
+
+GAME = """\
+episode 1
+prompt  "1-9:"
+        at most 2 tokens per turn, 3 turns
+> 0
+so far  "0"
+> /end
+turn    "0"
+reply   "?"
+> 1
+so far  "1"
+> /undo
+> 8
+so far  "8"
+> /end
+turn    "8"
+reply   ">"
+> 12
+turns   3
+answer  "1" "2"  (cut: no turn or token is left)
+reward  0  not solved
+"""
+
+
+def test_a_game_is_played_turn_by_turn():
+    lines = ["0", "/end", "1", "/undo", "8", "/end", "12"]
+    asked = ["play", "--verifier", "guess", "--verifier-arg", "largest=9", "--max-turns", "3", "--episodes", "1"]
+    shown = CliRunner().invoke(main, asked, input="".join(f"{line}\n" for line in lines))
+    assert shown.exit_code == 0, shown.output
+    assert GAME in shown.stdout
