@@ -106,3 +106,40 @@ def test_turns_and_calls_are_counted_per_episode():
     assert [metrics[f"rollout/{name}"] for name in ("turns", "tool_calls", "tool_errors")] == pytest.approx(means)
     assert len(ended) == 24 and means[0] > 1.5 and means[1] > means[2] > 0.5
     assert "rollout/turns" not in rollout_metrics(Rollout(**{**vars(rollout), "extras": {}}))
+
+
+@pytest.mark.parametrize("mode", [AutoresetMode.DISABLED, slow(AutoresetMode.NEXT_STEP), slow(AutoresetMode.SAME_STEP)])
+def test_a_kill_in_the_middle_of_a_rollout_with_late_replies_changes_nothing(mode, tmp_path):
+    """Replies come when the clock says; that they do not decide anything makes the rollout a replay."""
+
+    def made():
+        return talking(8, mode, group_size=4, verifier_workers=1, late_replies=True)
+
+    def agent(**settings):
+        return RLOO("tiny", made(), episodes_per_update=16, seed=3, device="cpu", **settings)
+
+    class Killed(BaseException):
+        pass
+
+    straight, killed = trained(agent(), 2), trained(agent(), 1)
+    killed.save(tmp_path / "agent")
+    waited, step = [], killed.env.step
+
+    def kill(actions):
+        out = step(actions)
+        waited.append("waiting" in out[4])
+        if len(waited) > 6 and waited[-1]:
+            raise Killed
+        return out
+
+    killed.env.step = kill
+    with pytest.raises(Killed):
+        trained(killed, 1)
+    again = trained(Agent.load(tmp_path / "agent", env=made(), continue_env=True, device="cpu"), 1)
+    assert weights_digest(again.policy) == weights_digest(straight.policy)
+    assert again.num_timesteps == straight.num_timesteps
+    del killed.env.step  # the same process can go on, too: nothing of the broken rollout is left
+    killed = Agent.load(tmp_path / "agent", env=killed.env, continue_env=True, device="cpu")
+    assert weights_digest(trained(killed, 1).policy) == weights_digest(straight.policy)
+    for each in (straight, again, killed):
+        each.env.close()

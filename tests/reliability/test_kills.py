@@ -24,14 +24,17 @@ TINY = {
     "CartPole": [*POLE, "--episodes", 12, "--eval-episodes", 2, "--num-envs", 2],
     "warm start": ["--episodes", 4, "--sft-steps", 8, "--sft-examples", 8, "--sft-batch-size", 4],
     "workers": ["--episodes", 8, "--sft-steps", 2, "--sft-examples", 4, "--verifier-workers", 2],
+    "late replies": ["--episodes", 8, "--sft-steps", 0, "--verifier", "guess", "--verifier-workers", 2],
 }
 SETTINGS = ["--episodes-per-update", 2, "--log-interval", 1, "--seed", 1, "--device", "cpu", "--json"]
 # Saving all the time, also within the warm start, which has no updates to count.
 SAVES = {"CartPole": ["--save-every-updates", 1], "warm start": ["--save-every", 0], "workers": ["--save-every", 0]}
+SAVES["late replies"] = SAVES["CartPole"]
 
 
 def tiny(world):
-    text = [] if world == "CartPole" else ["--eval-episodes", 2, "--verifier-arg", "digits=1", "--group-size", 2]
+    size = "largest=8" if world == "late replies" else "digits=1"
+    text = [] if world == "CartPole" else ["--eval-episodes", 2, "--verifier-arg", size, "--group-size", 2]
     return ["train", *TINY[world], *text, *SETTINGS, *SAVES[world]]
 
 
@@ -51,7 +54,7 @@ def campaign(start, folder, world, kills, rng, per_run=5):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("world", ["warm start", "workers"])
+@pytest.mark.parametrize("world", ["warm start", "workers", "late replies"])
 def test_a_kill(world, start, tmp_path):
     count, found = campaign(start, tmp_path, world, 1, random.Random(world))
     assert count.kills == 1
@@ -60,7 +63,9 @@ def test_a_kill(world, start, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize(("world", "kills"), [("CartPole", 200), ("warm start", 200), ("workers", 100)])
+@pytest.mark.parametrize(
+    ("world", "kills"), [("CartPole", 200), ("warm start", 200), ("workers", 100), ("late replies", 50)]
+)
 def test_five_hundred_kills(world, kills, start, tmp_path, capsys):
     count, found = campaign(start, tmp_path, world, kills, random.Random(world))
     with capsys.disabled():

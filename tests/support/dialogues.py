@@ -6,9 +6,6 @@ import random
 import zlib
 from typing import Any
 
-import gymnasium as gym
-
-import rlenv  # noqa: F401
 from verifiers import Dialogue, Problem, Reply, Verdict, Verifier
 
 LETTERS = "abcd"
@@ -59,5 +56,7 @@ class Echoing(Verifier):
 
 def talking(slots: int = 6, mode: Any = "Disabled", **kwargs: Any) -> Any:
     """Return TextGen-v0 in which some problems have a dialogue, others one turn."""
+    import gymnasium as gym  # not in worker processes, which import the verifier from here
+
     settings = {"max_new_tokens": 4, "max_turns": 4, "autoreset_mode": mode, **kwargs}
-    return gym.make_vec("TextGen-v0", slots, verifier=Echoing(alone=True), **settings)
+    return gym.make_vec("rlenv:TextGen-v0", slots, verifier=Echoing(alone=True), **settings)
