@@ -17,6 +17,7 @@ from _rlenv_benchmarks import (
     measure,
     peers,
     refill,
+    replies,
     sb3,
     scale,
     shapes,
@@ -71,6 +72,16 @@ def test_waves_and_restarts_play_the_same_lengths(share, logarithmic, monkeypatc
 def test_refill_has_four_rows(monkeypatch):
     monkeypatch.setattr(refill, "_compare", lambda *case: case)
     assert len(set(refill.run("refill", 1))) == 4
+
+
+@pytest.mark.parametrize("together", [False, True])
+def test_turns_and_completions_have_the_same_lengths_and_tokens(together, monkeypatch):
+    for name, number in {"EPISODES": 6, "SLOTS": 4, "TURNS": 3, "LONGEST": 6, "REPLY": 3}.items():
+        monkeypatch.setattr(replies, name, number)
+    monkeypatch.setattr(replies.Answered, "max_turns", 3)
+    row = replies._compare("tiny", together, 1)
+    told = re.fullmatch(r"the same 6 lengths: True; tokens read: (\d+) and (\d+)", row.quality)
+    assert told is not None and told[1] == told[2]
 
 
 def test_acting_is_timed_with_and_without_an_adapter(monkeypatch):
