@@ -53,12 +53,12 @@ class ForcedTurns(LanguageModelPolicy):
     together: bool
     taken: torch.Tensor
 
-    def act(self, obs: Any, state: Any, starts: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+    def act(self, obs: Any, state: Any, episode_start: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
         """Choose as the model does until a turn has its length, then the end token."""
-        actions, log_probs, state = super().act(obs, state, starts, *args, **kwargs)
-        if starts.all():
+        actions, log_probs, state = super().act(obs, state, episode_start, *args, **kwargs)
+        if episode_start.all():
             self.taken = torch.zeros(len(actions), dtype=torch.int64)
-        self.taken[starts] = 0
+        self.taken[episode_start] = 0
         self.taken += 1
         turn = 1 if self.together else torch.arange(len(actions)) % 17
         ends = self._ends(turn)  # steps at which each slot's turns end [B, TURNS]

@@ -17,7 +17,7 @@ import click
 from .console.command import Group
 from .console.errors import explain, reader_gone, take_streams, thread_faults, warnings_in_one_line
 from .console.hints import hint_of
-from .runs import torchrun
+from .runs.torchrun import environment as torchrun
 
 COMMANDS = {  # name: its module and attribute, imported when it is used, and its line in `rlenv --help`
     "train": ("training.command:train", "Train an agent: a warm start, reinforcement learning, evaluation."),
@@ -93,7 +93,7 @@ class Commands(Group):
                 sys.exit(1)
             explained = explain(error)
             if explained is None and torchrun.count() > 1:
-                from .runs.processes import LOST, is_lost
+                from .runs.torchrun.processes import LOST, is_lost
 
                 explained = (LOST, 1) if is_lost(error) else None
             if explained is None:
@@ -105,7 +105,7 @@ class Commands(Group):
 
 def _fail(message: str, code: int) -> NoReturn:
     if torchrun.count() > 1:
-        from .runs.processes import said_once
+        from .runs.torchrun.processes import said_once
 
         message = said_once(message)
     if len(message) > LONGEST:  # it quotes what is in a file; the advice is at the end

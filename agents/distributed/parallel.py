@@ -74,7 +74,7 @@ def is_dealt_out(value: Any) -> bool:
 
 @contextmanager
 def exchange() -> Iterator[None]:
-    """Count an exchange, for `scripts/runs/watch.py`."""
+    """Count an exchange, for `scripts/runs/torchrun/watch.py`."""
     global exchanges
     exchanges += 1
     try:

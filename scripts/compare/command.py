@@ -96,7 +96,7 @@ def compare(**given: Any) -> None:  # fmt: skip
     """
     from agents.distributed import parallel
 
-    from ..runs.processes import join
+    from ..runs.torchrun.processes import join
     from .study import Study
 
     agents = _agents(given["agents"])

@@ -25,8 +25,8 @@ from ..console.parameters import names_of
 from ..runs import run_folder
 from ..runs.children import Job, available_cores, rlenv_command, run_jobs
 from ..runs.logged import read_json
-from ..runs.processes import begun, keep_begun
-from ..runs.torchrun import count_here
+from ..runs.torchrun.environment import count_here
+from ..runs.torchrun.processes import begun, keep_begun
 from ..setup import session
 from ..setup.agent_names import label
 from ..setup.model_defaults import passes

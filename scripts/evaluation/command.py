@@ -77,7 +77,7 @@ def evaluate(runs: tuple[Path, ...], **given: Any) -> None:
     A run is evaluated on the problems it was trained for. The options from --verifier to --max-context-tokens replace
     what it says about them; their defaults are those for a model.
     """
-    from ..runs.processes import join
+    from ..runs.torchrun.processes import join
     from ..setup import session
     from .figures import MORE, table
 

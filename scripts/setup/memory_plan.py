@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from ..console.errors import LOWER
-from ..runs.torchrun import count_here
+from ..runs.torchrun.environment import count_here
 
 
 def dry_run(given: dict[str, Any]) -> None:

@@ -56,7 +56,7 @@ def train(**given: Any) -> None:
 
     from ..console.progress import Interrupt
     from ..runs import run_folder as folder
-    from ..runs.processes import begun, join, keep_begun, own_folder
+    from ..runs.torchrun.processes import begun, join, keep_begun, own_folder
     from ..setup import model_defaults
     from ..setup.memory_plan import dry_run
     from . import resume

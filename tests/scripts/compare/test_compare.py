@@ -13,7 +13,7 @@ import pytest
 import torch.distributed as dist
 from _rlenv_scripts.compare.study import finished, hold
 from _rlenv_scripts.main import main
-from _rlenv_scripts.runs import processes
+from _rlenv_scripts.runs.torchrun import processes
 from _rlenv_scripts.setup import model_defaults
 from click.testing import CliRunner
 from inprocess import result_of

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 import torch.distributed as dist
-from _rlenv_scripts.runs import processes
-from _rlenv_scripts.runs.processes import begun, join, keep_begun, said_once
+from _rlenv_scripts.runs.torchrun import processes
+from _rlenv_scripts.runs.torchrun.processes import begun, join, keep_begun, said_once
 
 
 @pytest.mark.parametrize(

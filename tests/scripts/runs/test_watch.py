@@ -7,8 +7,8 @@ import sys
 from typing import Any
 
 import pytest
-from _rlenv_scripts.runs import watch
-from _rlenv_scripts.runs.watch import NOTICE, SILENT, Watch, place_of
+from _rlenv_scripts.runs.torchrun import watch
+from _rlenv_scripts.runs.torchrun.watch import NOTICE, SILENT, Watch, place_of
 
 from agents.distributed import parallel
 

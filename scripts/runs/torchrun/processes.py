@@ -15,8 +15,8 @@ import click
 import torch
 import torch.distributed as dist
 
-from .run_files import CONFIG
-from .torchrun import count, count_here, number, number_here, restarts
+from ..run_files import CONFIG
+from .environment import count, count_here, number, number_here, restarts
 from .watch import Watch
 
 _EVER = 1e8  # seconds

@@ -26,8 +26,8 @@ import torch.distributed as dist
 
 from agents.distributed import parallel
 
-from ..console.progress import say
-from .torchrun import number_here
+from ...console.progress import say
+from .environment import number_here
 
 BEAT = 2.0  # seconds between two heartbeats
 SILENT = 11  # heartbeats that may be missing: with what torchrun needs to end, less than 30 s

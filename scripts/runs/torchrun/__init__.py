@@ -1,0 +1,1 @@
+"""Runs of several processes, as torchrun starts them."""
