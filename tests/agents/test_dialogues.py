@@ -143,3 +143,11 @@ def test_a_kill_in_the_middle_of_a_rollout_with_late_replies_changes_nothing(mod
     assert weights_digest(trained(killed, 1).policy) == weights_digest(straight.policy)
     for each in (straight, again, killed):
         each.env.close()
+
+
+def test_agents_choose_late_replies():
+    kwargs = {"verifier": "guess", "verifier_workers": 1}
+    for env_kwargs, late in ((kwargs, True), ({**kwargs, "late_replies": False}, False)):
+        agent = RLOO("tiny", "TextGen-v0", env_kwargs=env_kwargs, group_size=2, episodes_per_update=4, device="cpu")
+        assert agent.env.metadata["late_replies"] == late
+        agent.env.close()

@@ -267,3 +267,24 @@ def test_who_waits_for_a_reply_stays_apart_from_who_goes_on_with_the_same_token(
         assert_close(log_probs, fresh, EXACT, "running and fresh state")
         starts = torch.zeros_like(starts)
         lengths[::2] += 1  # all further tokens are 0
+
+
+@kinds
+@told
+def test_a_reply_that_comes_late_is_read_after_the_turn(kind, tells):
+    """All slots have one context and wait; then some get replies of one or several tokens, and others wait on."""
+    policy = policy_with(kind)
+    rng = torch.Generator().manual_seed(0)
+    tokens = torch.randint(0, LETTERS, (1, policy.max_length), generator=rng).repeat(SLOTS, 1)
+    lengths, state = torch.full((SLOTS,), 4), policy.initial_state(SLOTS)
+    none, first, others = [0] * 6, [0, 0, 1, 3, 5, 0], [0, 2, 0, 0, 0, 2]
+    acting = [[1] * 6, none, none, [1, 0, 1, 1, 1, 0], [1, 0, 1, 1, 1, 0], [1] * 6, none]
+    starts, before = torch.ones(SLOTS, dtype=torch.bool), none
+    for acts, appended in zip(acting, (none, none, first, none, others, none, none), strict=True):
+        obs = {"tokens": tokens, "length": lengths}
+        more = {"appended": torch.tensor(before)} if tells else {}
+        _, log_probs, state = policy.act(obs, state, starts, True, **more)
+        _, fresh, _ = policy.act(obs, policy_state(policy), torch.ones_like(starts), True)
+        assert_close(log_probs, fresh, EXACT, "running and fresh state")
+        starts, before = torch.zeros_like(starts), appended
+        lengths = lengths + torch.tensor(acts) + torch.tensor(appended)
