@@ -287,16 +287,10 @@ class Verifier:
         return problem.answer
 
     def demonstration_turns(self, problem: Problem, rng: random.Random) -> Sequence[str]:
-        """Return the model's turns in a right episode, for the warm start; by default, `demonstration` is the only one.
+        """Return the model's turns in a right episode; `rng` is for verifiers that choose one of several.
 
-        The dialogue is asked for the replies in between. Listed problems may have the turns in a column `turns`.
-
-        Args:
-            problem: to solve.
-            rng: for verifiers that choose between several right episodes.
-
-        Raises:
-            ValueError: if that column is not a list of texts.
+        The dialogue is asked for the replies in between. By default, the turns are those in the problem's column
+        `turns`, else `demonstration` alone.
         """
         turns = problem.metadata.get("turns") if self.has_dialogues else None
         if turns is None:

@@ -22,7 +22,7 @@ from agents.rollouts.collector import OnStep
 from rlenv.envs.task import TextGenTask
 
 from ..console.progress import Rate
-from ..runs.turns import turns_of
+from ..runs.samples import turns_of
 from .completions import Block, Pass, Row
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import csv
 import json
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -158,3 +158,9 @@ def _was_number(cell: str) -> bool:
 
 def _is_number(text: str) -> bool:
     return text == "nan" or not math.isnan(_number(text))
+
+
+def said(row: Mapping[str, Any]) -> str:
+    """Return a completion; of a dialogue, all of its turns, each reply in brackets behind its turn."""
+    turns = row.get("dialogue") or [{"text": row["completion"], "reply": ""}]
+    return " ".join(f"{turn['text']} [{turn['reply'].strip()}]" if turn["reply"] else turn["text"] for turn in turns)

@@ -9,6 +9,7 @@ import copy
 import json
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,8 +24,8 @@ from rlenv.envs.task import TextGenTask
 from verifiers import Problem
 from verifiers.conversation import text_of
 
+from .logged import said
 from .run_log import as_code
-from .turns import said, turns_of
 
 SHOWN, CONTRASTED = 10, 4  # held-out episodes before and after training; episodes of an update that is kept
 UNFINISHED = "\N{REPLACEMENT CHARACTER}"
@@ -93,6 +94,66 @@ def episode_rows(task: TextGenTask, rollout: Rollout, rows: Sequence[int], **fac
             "advantages": None if credit is None else list(map(_rounded, credit[i][:steps])),
         }
         found.append(facts | row | ({"dialogue": dialogues[i]} if dialogues[i] else {}))
+    return found
+
+
+@dataclass(frozen=True)
+class Segment:
+    """A turn of an episode.
+
+    Attributes:
+        begin, end: its actions, from the first to behind the last.
+        reply: the tokens that the environment appended to it.
+    """
+
+    begin: int
+    end: int
+    reply: list[int]
+
+
+def segments(columns: Sequence[int], context: Sequence[int], stops: Sequence[int]) -> list[Segment]:
+    """Return the turns of an episode, which end where the environment wrote something, and with a stop token.
+
+    Args:
+        columns: of its actions in the context.
+        context: its final tokens.
+        stops: tokens that end a turn.
+    """
+    cuts = [
+        step
+        for step in range(1, len(columns))
+        if columns[step] > columns[step - 1] + 1 or context[columns[step - 1]] in stops
+    ]
+    ends = [*cuts, len(columns)]
+    replies = [list(context[columns[end - 1] + 1 : columns[end]]) for end in cuts]
+    return [Segment(*each) for each in zip([0, *cuts], ends, [*replies, []], strict=True)]
+
+
+def turns_of(task: TextGenTask, rollout: Rollout) -> list[list[Row]]:
+    """Return the turns of each episode of a rollout of dialogues.
+
+    Returns:
+        Per turn `text`, `tokens` (how many), `reply` (the text, as a model reads it; empty after the last turn) and
+        `reward`, without the verdict's parts; None if the rewards of the rollout have been changed for training.
+    """
+    if task.dialogues is None:
+        return [[] for _ in range(len(rollout))]
+    assert isinstance(rollout.observations, dict)
+    lengths, rewards = rollout.lengths.tolist(), rollout.rewards.tolist()
+    changed = not torch.allclose(rollout.extras.get(EARNED, rollout.returns), rollout.returns, atol=1e-5)
+    actions, columns = rollout.actions.tolist(), rollout.columns.tolist()
+    contexts = rollout.observations["tokens"].tolist()
+    found = []
+    for row, length in enumerate(lengths):
+        for step in range(length):  # without replies, observations are first ones
+            contexts[row][columns[row][step]] = actions[row][step]
+        parts = segments(columns[row][:length], contexts[row], task.stop_token_ids)
+        texts = task.texts([actions[row][part.begin : part.end] for part in parts])
+        paid = [None if changed else sum(rewards[row][part.begin : part.end]) for part in parts]
+        replies = [task.tokenizer.decode(part.reply, skip_special_tokens=True) for part in parts]
+        counts = [part.end - part.begin for part in parts]
+        names = ("text", "tokens", "reply", "reward")
+        found.append([dict(zip(names, each, strict=True)) for each in zip(texts, counts, replies, paid, strict=True)])
     return found
 
 

@@ -6,7 +6,8 @@ import pytest
 from _rlenv_scripts.main import main
 from _rlenv_scripts.reports.collect import _checked
 from _rlenv_scripts.reports.tokens import sample_of
-from _rlenv_scripts.runs.turns import Segment, said, segments
+from _rlenv_scripts.runs.logged import said
+from _rlenv_scripts.runs.samples import Segment, segments
 from click.testing import CliRunner
 from inprocess import result_of, run
 
