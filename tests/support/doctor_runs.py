@@ -27,6 +27,9 @@ from click.testing import CliRunner
 from agents.learner.kl_anchor import Anchor
 from agents.learner.learner import Learner
 from agents.policies.language.policy import LanguageModelPolicy
+from rlenv.envs.dialogues import Dialogues
+from verifiers import Reply
+from verifiers.builtin.guess import Guessing
 
 RECORDED = Path(__file__).parent.parent / "scripts" / "doctor"
 REWARDS = Path(__file__).with_name("planted_rewards.py")
@@ -49,6 +52,13 @@ KINDS = {
     "ppo": ["--agent", "ppo", *TEXT, "--timesteps", 30_000, "--agent-arg", "num_epochs=2"],
 }
 HEALTHY = {f"{kind}-{seed}": [*args, "--seed", seed] for seed in SEEDS for kind, args in KINDS.items()}
+
+
+GUESS_WARM = "{runs}/guess-warm"
+GUESS = ["--verifier", "guess", "--agent", "rloo", "--episodes-per-update", 128, "--group-size", 8]
+LEARNED = [*GUESS, "--model", GUESS_WARM, "--sft-steps", 0, "--timesteps", 800_000, "--learning-rate", 5e-4]
+TALKING = {f"guess-{seed}": [*LEARNED, "--eval-episodes", 500, "--seed", seed] for seed in range(3)}
+BRIEF = [*GUESS, "--timesteps", 30_000, "--eval-episodes", 200, "--log-interval", 1]
 
 
 @dataclass
@@ -111,6 +121,34 @@ def sometimes_infinite():
         yield
 
 
+@contextmanager
+def unused_tools():
+    """The infos of each end say that there are tools, none of which was called."""
+    end = Dialogues._end
+    with patch.object(Dialogues, "_end", lambda *args: end(*args) | {"tool_calls": 0, "tool_errors": 0}):
+        yield
+
+
+@contextmanager
+def deaf():
+    """The other side of `guess` understands no guess but the right one."""
+    answer = Guessing.reply
+
+    def reply(self, turn):
+        right = answer(self, turn)
+        return right if right.verdict is not None else Reply("?")
+
+    with patch.object(Guessing, "reply", reply):
+        yield
+
+
+def guess_warm_start(folder):
+    """Imitate guesses, as docs/guess.md does."""
+    if not (folder / "result.json").is_file():
+        long = ["--sft-steps", 1200, "--sft-examples", 20_000]
+        called("sft", "--verifier", "guess", *long, "--log-dir", folder, "--overwrite", *COMMON)
+
+
 def paid(name, weight):
     """Return options for a reward that pays a function of planted_rewards.py besides right answers."""
     return ["--verifier", f"arith=1,{REWARDS}:{name}={weight}"]
@@ -151,6 +189,9 @@ PLANTED = {
     "reward-never-seen": Planted(["--env", "MountainCar-v0", "--timesteps", 100_000, "--log-interval", 1]),
     "all-rewards-equal": Planted([*SHORT, "--verifier", f"arith=0,{REWARDS}:constant=1"]),
     "answers-cut-off": Planted([*SHORT, "--max-new-tokens", 2]),
+    "turns-run-out": Planted([*BRIEF, "--verifier-arg", "turns=2", "--sft-steps", 150]),
+    "one-reply-dominates": Planted([*BRIEF, "--sft-steps", 150], deaf),
+    "tool-never-called": Planted([*BRIEF, "--sft-steps", 150], unused_tools),
     "warm-start-too-flat": Planted([*COLD, "--sft-steps", 20]),
     "warm-start-too-sharp": Planted([*COLD, "--sft-steps", 1500, "--sft-examples", 30]),
     "kl-before-first-update": Planted([*SHORT, "--kl-coef", 0.01], another_reference),
@@ -172,6 +213,7 @@ LIMIT = ["--verifier", "exact", "--max-new-tokens", 2, "--episodes-per-update", 
 LIMIT += ["--agent", "rloo", "--sft-steps", 0, "--eval-episodes", 200, "--log-interval", 3]
 LIMITED = {f"cut-{share}": Planted(["--problems", MIXED[share], "--model", MIXED_WARM[share], *LIMIT]) for share in CUT}
 NEEDED = {WARM: warm_start, SUMS: write_sums}  # what runs are made from, and what makes it
+NEEDED[GUESS_WARM] = guess_warm_start
 NEEDED |= {MIXED[share]: partial(write_mixed, share=share) for share in CUT}
 NEEDED |= {MIXED_WARM[share]: partial(warm_start, problems=MIXED[share]) for share in CUT}
 
@@ -180,7 +222,7 @@ def train(name, runs):
     """Train one of the runs, into RUNS/NAME; return its folder."""
     folder = Path(runs, name)
     folder.parent.mkdir(parents=True, exist_ok=True)
-    planted = (PLANTED | LIMITED).get(name) or Planted(HEALTHY[name])
+    planted = (PLANTED | LIMITED).get(name) or Planted((HEALTHY | TALKING)[name])
     args = [Path(runs, Path(part).name) if part in NEEDED else part for part in planted.args]
     for place, part in zip(args, planted.args, strict=True):
         if part in NEEDED:
@@ -242,6 +284,6 @@ if __name__ == "__main__":
             )
         sys.exit()
     runs, *names = sys.argv[1:]
-    for each in names or [*PLANTED, *LIMITED, *HEALTHY]:
+    for each in names or [*PLANTED, *LIMITED, *HEALTHY, *TALKING]:
         record(train(each, runs), RECORDED / each)
         print(each, flush=True)

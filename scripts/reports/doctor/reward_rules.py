@@ -25,10 +25,11 @@ CURVE_EPISODES = 64  # at least, in each evaluation of the curve that a run make
 def answers_cut_off(run: History) -> Finding | None:
     """Most texts, or ever more of them, are cut at max_new_tokens: the verdict is on a part of the answer.
 
-    Episodes of control may run to their time limit, and right texts may be cut off, too.
+    Episodes of control may run to their time limit, dialogues run out of turns (`turns_run_out`), and right texts may
+    be cut off, too.
     """
     cut = run["rollout/truncated_frac"]
-    if not run.is_text or not cut or run.solved:
+    if not run.is_text or run["rollout/turns"] or not cut or run.solved:
         return None
     rise, error = cut.trend()
     mends = run.improved and cut.end < MENDED * cut.start

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from . import policy_rules, reward_rules, training_rules
+from . import dialogue_rules, policy_rules, reward_rules, training_rules
 from .findings import Finding
 from .history import History
 
@@ -16,6 +16,9 @@ RULES: tuple[Rule, ...] = (
     reward_rules.all_rewards_equal,
     reward_rules.reward_collapse,
     reward_rules.answers_cut_off,
+    dialogue_rules.turns_run_out,
+    dialogue_rules.one_reply_dominates,
+    dialogue_rules.tool_never_called,
     reward_rules.warm_start_too_flat,
     policy_rules.warm_start_too_sharp,
     policy_rules.kl_before_first_update,
@@ -34,7 +37,8 @@ RULES: tuple[Rule, ...] = (
 )
 GRAVITY = ("error", "warning", "note")
 CONSEQUENCES = {  # of a finding: what it explains is not said as well
-    "reward-collapse": {"all-rewards-equal", "answers-cut-off"},
+    "reward-collapse": {"all-rewards-equal", "answers-cut-off", "turns-run-out"},
+    "one-reply-dominates": {"turns-run-out"},
     "reward-hacking": {"reward-collapse", "answers-cut-off"},
     "length-explosion": {"answers-cut-off"},
     "warm-start-too-flat": {"all-rewards-equal"},

@@ -15,7 +15,7 @@ from _rlenv_scripts.main import COMMANDS, main
 from _rlenv_scripts.reports.doctor import examine_run, live, reward_rules, rules
 from _rlenv_scripts.reports.doctor.history import History, Series, read_run
 from _rlenv_scripts.training import job
-from doctor_runs import HEALTHY, KINDS, LIMITED, PLANTED, RECORDED, SEEDS, train
+from doctor_runs import HEALTHY, KINDS, LIMITED, PLANTED, RECORDED, SEEDS, TALKING, train
 from inprocess import error_of, result_of, run
 
 DOCS = Path(__file__).parents[3] / "docs"
@@ -43,7 +43,7 @@ def test_answers_of_which_most_are_cut_off_are_named(name):
 
 def test_every_rule_names_a_planted_failure_or_is_a_note():
     assert set(PLANTED) | NOTES == ALL
-    assert len(PLANTED) == 21
+    assert len(PLANTED) == 24
 
 
 @pytest.mark.parametrize("name", SOUND)
@@ -54,6 +54,12 @@ def test_a_healthy_run_raises_no_alarm(name):
 
 def test_the_healthy_runs_are_of_five_kinds():
     assert (len(KINDS), len(HEALTHY), len(SEEDS)) == (5, 20, 4)
+
+
+@pytest.mark.parametrize("name", TALKING)
+def test_dialogues_that_are_learned_break_no_rule_about_dialogues(name):
+    assert alarms(RECORDED / name) <= {"gradient-always-clipped"}, "RLOO's norm grows with the length of episodes"
+    assert read_run(RECORDED / name).success.end > 0.85
 
 
 @pytest.mark.slow
