@@ -151,3 +151,23 @@ def test_agents_choose_late_replies():
         agent = RLOO("tiny", "TextGen-v0", env_kwargs=env_kwargs, group_size=2, episodes_per_update=4, device="cpu")
         assert agent.env.metadata["late_replies"] == late
         agent.env.close()
+
+
+def sharded_runs(folder):
+    """Return the weights after two updates of sharded processes, in one run and with a break, and their numbers."""
+
+    def made(shard=True):
+        envs = talking(4, group_size=2)
+        return RLOO("tiny", envs, episodes_per_update=8, seed=3, device="cpu", shard=shard)
+
+    straight = trained(made(), 2)
+    trained(made(), 1).save(folder)
+    again = Agent.load(folder, env=talking(4, group_size=2), continue_env=True, device="cpu", shard=True)
+    again = trained(again, 1)
+    return [(weights_digest(agent.policy.whole()), agent.num_timesteps) for agent in (straight, again)]
+
+
+def test_a_break_changes_nothing_in_sharded_processes_that_are_answered(two, tmp_path):
+    ours, theirs = two(sharded_runs, tmp_path / "agent")
+    assert ours[0] == ours[1] and theirs[0] == theirs[1]
+    assert ours[0][0] == theirs[0][0], "both processes have put the same weights together"

@@ -120,8 +120,8 @@ def a_captured_step_draws_random_numbers(patch):
 def a_captured_step_reads_a_number(patch):
     step = decode_step.LlamaStep.__call__
 
-    def reading(self, tokens, positions, cache, window, ragged=True):
-        return step(self, tokens, positions, cache, int(positions.max()) + 1, ragged)
+    def reading(self, tokens, positions, cache, window, ragged=True, unread=None):
+        return step(self, tokens, positions, cache, int(positions.max()) + 1, ragged, unread)
 
     patch.setattr(decode_step.LlamaStep, "__call__", reading)
 

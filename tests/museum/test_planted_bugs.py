@@ -146,8 +146,8 @@ def test_positions_of_the_longest_slot_for_all(name, caught):
 
         def spoiled(*args):
             step = make(*args)
-            return lambda tokens, positions, cache, window, ragged: step(
-                tokens, torch.full_like(positions, window - 1), cache, window, ragged
+            return lambda tokens, positions, cache, window, ragged, unread: step(
+                tokens, torch.full_like(positions, window - 1), cache, window, ragged, unread
             )
 
         patch.setattr(language_model, "make_step", spoiled)
@@ -159,12 +159,12 @@ def test_positions_of_the_longest_slot_for_all(name, caught):
 @models
 def test_attention_mask_missing_while_acting(name, caught):
     """Acting attends to padding."""
-    looks_back = steps._looks_back
+    looks_back = steps.looks_back
 
     def sees_all(positions, window):
         return tuple(torch.ones_like(x) for x in looks_back(positions, window))
 
-    caught(parity(name), lambda patch: patch.setattr(steps, "_looks_back", sees_all))
+    caught(parity(name), lambda patch: patch.setattr(steps, "looks_back", sees_all))
 
 
 @caught_by(
@@ -258,8 +258,8 @@ def test_forked_contexts_without_what_they_share(name, caught):
 def test_slots_share_a_context_after_they_have_parted(name, caught):
     """Slots that chose different tokens still share a context."""
 
-    def never_parted(self, newest, going, children=ContextDecoder._children):
-        return children(self, torch.zeros_like(newest), going)
+    def never_parted(self, unread, lengths, going, children=ContextDecoder._children):
+        return children(self, torch.zeros_like(unread), lengths, going)
 
     caught(parity(name), lambda patch: patch.setattr(ContextDecoder, "_children", never_parted))
 

@@ -26,11 +26,11 @@ from transformers.pytorch_utils import Conv1D
 from typing_extensions import override
 
 from ..language.critic import Critic
-from ..language.decoding.decoder import PREFILL
+from ..language.decoding.decoder import PREFILL, TOGETHER
 from ..language.decoding.kv_cache import SlotCache
-from ..language.decoding.replies import read_tokens
+from ..language.decoding.replies import Unread, read_replies
 from ..language.decoding.sampling import choose_in_parts
-from ..language.decoding.step import make_step
+from ..language.decoding.step import LlamaStep, make_step
 from ..language.models.adapters import adapted_layers, target_names
 from ..language.training.forward import ChosenLogProbs, Reading, by_chunks
 
@@ -284,24 +284,25 @@ def acting(config: PretrainedConfig, shape: Shape, slots: int, prompts: int) -> 
         del ids, read, logits, made, source
         held = meter.now - before
         reading_peak = meter.peak_since() - before
-        if shape.turns > 1:
-            _reply(model, cache, shape, slots)
-            reading_peak = max(reading_peak, meter.peak_since() - before)
         positions = torch.full((slots,), shape.context - 2)
         step = make_step(model, shape.context)
-        logits = step(positions, positions, cache, shape.context - 1)
+        unread = _longest_replies(shape, slots) if shape.turns > 1 else None
+        if unread is not None and (unread.ids.numel() > TOGETHER or not isinstance(step, LlamaStep)):
+            read_replies(model, cache, unread)
+            reading_peak, unread = max(reading_peak, meter.peak_since() - before), None
+        logits = step(positions, positions, cache, shape.context - 1, unread=unread)
         choose_in_parts(lambda part: _log_softmax(part, shape), logits, shape.vocab_size, False, None)
         step_peak = meter.peak_since() - before
         return Traced(held, step_peak - held, max(reading_peak, step_peak))
 
 
-def _reply(model: Any, cache: SlotCache, shape: Shape, slots: int) -> None:
-    """Read the longest replies to all slots at once, at the end of the context."""
+def _longest_replies(shape: Shape, slots: int) -> Unread:
+    """Return replies to as many slots as are read at once, at the end of the context."""
     queries, window = min(shape.reply_length, shape.context - 2), shape.context - 2
     rows = torch.arange(min(slots, max(PREFILL // queries, 1)))
     cells = torch.zeros(3, len(rows) * queries, dtype=torch.int64)
     positions = torch.arange(window - queries, window).expand(len(rows), -1)
-    read_tokens(model, cache, torch.zeros_like(positions), positions, rows, cells, window)
+    return Unread(torch.zeros_like(positions), positions, rows, cells, window)
 
 
 def _reading(shape: Shape, rows: int) -> Reading:

@@ -15,10 +15,10 @@ import torch
 from transformers import PreTrainedModel
 from typing_extensions import override
 
-from ....core.devices import to_device
-from .decoder import Choose, Decoder, newest_tokens
+from ....core.devices import to_device, to_host
+from .decoder import PREFILL, Choose, Decoder, newest_tokens
 from .kv_cache import SlotCache
-from .replies import answered_slots
+from .replies import answered_slots, read_replies, unread_parts
 from .step import Step
 
 BUCKET = 64  # columns
@@ -99,7 +99,11 @@ class CapturedDecoder(Decoder):
         self.held += 1
         answered = answered_slots(starts, appended)
         if len(answered):
-            self.held[answered] = self._extend(tokens, lengths, answered, answered, appended)
+            assert appended is not None
+            there = to_device(answered, tokens.device)
+            self.held[answered] = ends = to_host(lengths[there])[0]
+            for part in unread_parts(tokens, ends, there, there, appended[answered], PREFILL):
+                read_replies(self.model, self.cache, part)
         slots = starts.cpu().nonzero()[:, 0]
         if len(slots):
             there = to_device(slots, tokens.device)

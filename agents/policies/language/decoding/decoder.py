@@ -13,10 +13,11 @@ from ....core.devices import to_device, to_host
 from ...choosing import Source
 from .kv_cache import SlotCache
 from .prefix_attention import WORTH_IT, Stems
-from .replies import answered_slots, read_replies, unread_tokens
+from .replies import Unread, answered_slots, read_replies, unread_parts, unread_tokens
 from .step import LlamaStep, Step
 
 PREFILL = 2**16  # tokens of prompts or replies that are read at once; limits the memory of their activations
+TOGETHER = 1024  # tokens of replies that a step reads with its own; more gain nothing by it
 SHARED = 512  # tokens that reading a common beginning once has to save; fewer take less time than a call of the model
 Choose = Callable[[torch.Tensor, bool, Source], tuple[torch.Tensor, torch.Tensor]]
 
@@ -104,9 +105,8 @@ class Decoder:
             if begun is not None and len(slots) == self.num_slots:
                 return begun
         slots = answered_slots(starts, appended)
-        if len(slots):
-            self._extend(tokens, lengths, slots, slots, appended)
-        return self._step(newest_tokens(tokens, lengths), lengths - 1)
+        unread = self._extend(tokens, lengths, slots, slots, appended)
+        return self._step(newest_tokens(tokens, lengths), lengths - 1, unread)
 
     def _extend(
         self,
@@ -115,16 +115,22 @@ class Decoder:
         slots: torch.Tensor,
         rows: torch.Tensor,
         appended: torch.Tensor | None,
-    ) -> torch.Tensor:
-        """Read the replies to these slots [n] into rows [n]; return the lengths of their contexts, on the host."""
-        assert appended is not None
+    ) -> Unread | None:
+        """Read the replies to these slots [n] into rows [n]; or return them, if few, for the step to read."""
+        if appended is None or len(slots) == 0:
+            return None
         there, held = to_device(slots, tokens.device), to_device(rows, tokens.device)
-        return read_replies(self.model, self.cache, tokens, lengths, there, held, appended[slots], PREFILL)
+        parts = unread_parts(tokens, to_host(lengths[there])[0], there, held, appended[slots], PREFILL)
+        if isinstance(self.step, LlamaStep) and len(parts) == 1 and parts[0].ids.numel() <= TOGETHER:
+            return parts[0]
+        for part in parts:
+            read_replies(self.model, self.cache, part)
+        return None
 
-    def _step(self, tokens: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
+    def _step(self, tokens: torch.Tensor, positions: torch.Tensor, unread: Unread | None = None) -> torch.Tensor:
         """Read one token at its position in each of the first R rows; return the logits [R, V]."""
         first, last = torch.stack(positions.aminmax()).tolist()
-        return self.step(tokens, positions, self.cache, last + 1, ragged=first != last)
+        return self.step(tokens, positions, self.cache, last + 1, ragged=first != last, unread=unread)
 
     def _prefill(
         self, tokens: torch.Tensor, lengths: torch.Tensor, slots: torch.Tensor, rows: torch.Tensor, head: bool = True
@@ -203,9 +209,7 @@ class ContextDecoder(Decoder):
         newest = newest_tokens(tokens, lengths)
         if self.one_to_one and playing.all() and not starts.any():
             answered = answered_slots(starts, appended)
-            if len(answered):
-                self._extend(tokens, lengths, answered, answered, appended)
-            return self._step(newest, lengths - 1)
+            return self._step(newest, lengths - 1, self._extend(tokens, lengths, answered, answered, appended))
         going = playing & self.has_row & ~starts
         parents, child_of_slot = self._children(unread_tokens(tokens, lengths, ~going, appended), lengths, going)
         slots = (playing & ~going).nonzero()[:, 0]
@@ -218,22 +222,22 @@ class ContextDecoder(Decoder):
         self.row_of_slot = torch.zeros_like(lengths)
         self.row_of_slot[going] = rows[child_of_slot]
         answered = answered_slots(~going, appended)
-        if len(answered):  # equal contexts are read once
-            held, place = self.row_of_slot[answered].unique(return_inverse=True)
-            self._extend(tokens, lengths, torch.empty_like(held).index_copy_(0, place, answered), held, appended)
+        held, place = self.row_of_slot[answered].unique(return_inverse=True)  # equal contexts are read once
+        firsts_of_rows = torch.empty_like(held).index_copy_(0, place, answered)
+        unread = self._extend(tokens, lengths, firsts_of_rows, held, appended)
         self.row_of_slot[slots] = rows[len(parents) + prompt_of_slot]
         self.has_row = playing.clone()
         self.one_to_one = torch.equal(self.row_of_slot, torch.arange(self.num_slots, device=rows.device))
         if begun is not None and len(parents) == 0:
             return begun[self.row_of_slot]
         used = self.row_of_slot[playing]
-        read, positions = torch.empty_like(rows), torch.empty_like(rows)
-        read[used], positions[used] = newest[playing], lengths[playing] - 1
+        newest_of_row, positions = torch.empty_like(rows), torch.empty_like(rows)
+        newest_of_row[used], positions[used] = newest[playing], lengths[playing] - 1
         if self.stems is not None:
             group_of_row = torch.empty_like(rows)
             group_of_row[used] = self.prompt_of_slot[playing]
             self.stems.arrange(group_of_row)
-        return self._step(read, positions)[self.row_of_slot]
+        return self._step(newest_of_row, positions, unread)[self.row_of_slot]
 
     def _begin_stems(self, width: int, slots: torch.Tensor, prompt_of_slot: torch.Tensor) -> None:
         """Let slots [n] that have just read their prompts share stems, if no other slot has a context.

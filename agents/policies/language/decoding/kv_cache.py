@@ -47,7 +47,7 @@ class SlotLayer(CacheLayerMixin):
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
         if self.reading is not None:
-            return self._read(self.keys, key_states), self._read(self.values, value_states)
+            return self.read(*self.reading, self.window, key_states, value_states)
         rows, columns = len(key_states), self.positions[:, None, None, None]
         visible = []
         for buffer, states in ((self.keys[:rows], key_states), (self.values[:rows], value_states)):
@@ -58,11 +58,21 @@ class SlotLayer(CacheLayerMixin):
             visible.append(buffer[:, :, : self.window])
         return visible[0], visible[1]
 
-    def _read(self, buffer: torch.Tensor, states: torch.Tensor) -> torch.Tensor:
-        assert self.reading is not None
-        rows, (places, queries, columns) = self.reading
-        buffer[rows[places], :, columns] = states[places, :, queries]
-        return buffer[rows, :, : self.window]
+    def read(
+        self,
+        rows: torch.Tensor,
+        cells: torch.Tensor,
+        window: int,
+        key_states: torch.Tensor,
+        value_states: torch.Tensor,
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Write some tokens per row [n, H, Q, D]; return their rows [n, H, W, D]. Arguments as in `begin_reading`."""
+        places, queries, columns = cells
+        visible = []
+        for buffer, states in ((self.keys, key_states), (self.values, value_states)):
+            buffer[rows[places], :, columns] = states[places, :, queries]
+            visible.append(buffer[rows, :, :window])
+        return visible[0], visible[1]
 
     @override
     def get_mask_sizes(self, query_length: int) -> tuple[int, int]:

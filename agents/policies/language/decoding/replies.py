@@ -1,76 +1,82 @@
-"""Replies of the environment: tokens after an action that a decoder has not read, in one pass into its cache."""
+"""Replies of the environment: tokens after an action that a decoder has not read."""
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 import torch
 from transformers import PreTrainedModel
 
-from ....core.devices import to_device, to_host
-from ..models.attention import attention_mask
+from ....core.devices import to_device
+from ..models.attention import attention_mask, looks_back
 from .kv_cache import SlotCache
-from .step import looks_back
 
 
-@torch.no_grad()
-def read_replies(
-    model: PreTrainedModel,
-    cache: SlotCache,
+@dataclass(frozen=True)
+class Unread:
+    """Some contexts' tokens before their newest, which a step reads, that are not in the cache yet.
+
+    All contexts end with the last query; the queries of a shorter reply begin with tokens that were read before, whose
+    keys and values stay as they are. So no query is beyond the window, also of models whose mask counts columns from
+    its end.
+
+    Attributes:
+        ids: the tokens [n, Q].
+        positions: of them [n, Q].
+        rows: of the cache [n].
+        cells: those to write: place in `rows`, in Q, and column [3, M].
+        window: how many columns to read.
+    """
+
+    ids: torch.Tensor
+    positions: torch.Tensor
+    rows: torch.Tensor
+    cells: torch.Tensor
+    window: int
+
+
+def unread_parts(
     tokens: torch.Tensor,
-    lengths: torch.Tensor,
+    ends: torch.Tensor,
     slots: torch.Tensor,
     rows: torch.Tensor,
     appended: torch.Tensor,
     at_once: int,
-) -> torch.Tensor:
-    """Read an action and its reply without the last token, which a step reads, into the rows of some contexts.
-
-    All contexts end with the last query of the pass; the queries of a shorter reply begin with tokens that were read
-    before, whose keys and values stay as they are. So no query is beyond the window, also of models whose mask counts
-    columns from its end.
+) -> list[Unread]:
+    """Return an action and its reply without the last token, of some contexts.
 
     Args:
-        model: without its head.
-        cache: its rows hold these contexts, without the last action and the reply.
         tokens: the contexts [B, L].
-        lengths: of the contexts [B].
-        slots: to read [n].
-        rows: of the cache [n].
+        ends: lengths of those to read, on the host [n].
+        slots: which to read [n].
+        rows: of the cache that hold them without the last action and the reply [n].
         appended: how many tokens each reply has, 1 or more, on the host [n].
-        at_once: tokens in a pass; limits the memory of their activations.
-
-    Returns:
-        The lengths of these contexts [n], on the host.
+        at_once: tokens in a part; limits the memory of their activations.
     """
-    ends, device, most = to_host(lengths[slots])[0], tokens.device, int(appended.max())
+    device, most = tokens.device, int(appended.max())
     behind = torch.arange(most) - most
     columns = (ends - 1)[:, None] + behind  # [n, Q]
     unread = behind >= -appended[:, None]
     positions = to_device(columns.clamp(min=0), device)
+    made = []
     for part in torch.arange(len(ends)).split(max(at_once // most, 1)):
         begin, end = int(part[0]), int(part[-1]) + 1
-        window = int(ends[part].max()) - 1
         places, queries = unread[begin:end].nonzero().unbind(1)
         cells = to_device(torch.stack([places, queries, columns[part][places, queries]]), device)
         at = positions[begin:end]
-        read_tokens(model, cache, tokens[slots[begin:end, None], at], at, rows[begin:end], cells, window)
-    return ends
+        ids = tokens[slots[begin:end, None], at]
+        made.append(Unread(ids, at, rows[begin:end], cells, int(ends[part].max()) - 1))
+    return made
 
 
-def read_tokens(
-    model: PreTrainedModel,
-    cache: SlotCache,
-    ids: torch.Tensor,
-    positions: torch.Tensor,
-    rows: torch.Tensor,
-    cells: torch.Tensor,
-    window: int,
-) -> None:
-    """Read these tokens [n, Q] at their positions [n, Q]; the others as in `SlotCache.begin_reading`."""
-    cache.begin_reading(rows, cells, window)
+@torch.no_grad()
+def read_replies(model: PreTrainedModel, cache: SlotCache, unread: Unread) -> None:
+    """Read these tokens in a pass of their own; the model needs no head."""
+    cache.begin_reading(unread.rows, unread.cells, unread.window)
     model.base_model(
-        ids,
-        attention_mask=attention_mask(model, *looks_back(positions, window)),
-        position_ids=positions,
+        unread.ids,
+        attention_mask=attention_mask(model, *looks_back(unread.positions, unread.window)),
+        position_ids=unread.positions,
         past_key_values=cache,
         use_cache=True,
     )

@@ -1,4 +1,4 @@
-"""One decode step of a language model: it reads one token per row, with a `SlotCache`.
+"""One decode step of a language model: it reads one token per row, and replies before it, with a `SlotCache`.
 
 `GeneralStep` is the plain path, the model's forward pass. `LlamaStep` is optional and faster: it computes the same for
 models with Llama's layers, without the Python overhead that dominates a small step, and a captured graph can replay it.
@@ -15,9 +15,10 @@ from torch import nn
 from transformers import PreTrainedModel
 from typing_extensions import override
 
-from ..models.attention import SLIDING, attention_mask, layer_kinds, masks_by_kind
+from ..models.attention import SLIDING, attention_mask, layer_kinds, looks_back, masks_by_kind
 from .kv_cache import SlotCache
 from .products import Products, products_for
+from .replies import Unread, read_replies
 
 WRITTEN_OUT = ("llama", "mistral", "qwen2", "qwen3")  # model types
 PROJECTIONS = (  # those in a row read the same input
@@ -34,7 +35,13 @@ class Step(Protocol):
     """Reads one token per row."""
 
     def __call__(
-        self, tokens: torch.Tensor, positions: torch.Tensor, cache: SlotCache, window: int, ragged: bool = True
+        self,
+        tokens: torch.Tensor,
+        positions: torch.Tensor,
+        cache: SlotCache,
+        window: int,
+        ragged: bool = True,
+        unread: Unread | None = None,
     ) -> torch.Tensor:
         """Return the logits after these tokens [R, V].
 
@@ -44,6 +51,7 @@ class Step(Protocol):
             cache: its first R rows hold the tokens before them.
             window: how many columns to read, more than any position.
             ragged: False if every position is the window's last.
+            unread: tokens of some rows before these, which are read, too.
         """
 
 
@@ -83,8 +91,16 @@ class GeneralStep(Step):
 
     @override
     def __call__(
-        self, tokens: torch.Tensor, positions: torch.Tensor, cache: SlotCache, window: int, ragged: bool = True
+        self,
+        tokens: torch.Tensor,
+        positions: torch.Tensor,
+        cache: SlotCache,
+        window: int,
+        ragged: bool = True,
+        unread: Unread | None = None,
     ) -> torch.Tensor:
+        if unread is not None:
+            read_replies(self.model, cache, unread)
         cache.begin(positions, window, ragged)
         return self.model(
             tokens[:, None],
@@ -115,17 +131,29 @@ class LlamaStep(Step):
 
     @override
     def __call__(
-        self, tokens: torch.Tensor, positions: torch.Tensor, cache: SlotCache, window: int, ragged: bool = True
+        self,
+        tokens: torch.Tensor,
+        positions: torch.Tensor,
+        cache: SlotCache,
+        window: int,
+        ragged: bool = True,
+        unread: Unread | None = None,
     ) -> torch.Tensor:
         cache.begin(positions, window, ragged)
-        masks: dict[str, torch.Tensor] = {}  # not needed if all contexts are as long as the window
-        x = self.trunk.embed_tokens(tokens)  # [R, D]
+        rows, masks, wide = len(tokens), {}, {}  # masks: none if all contexts are as long as the window
+        every = positions
+        if unread is not None:
+            tokens = torch.cat([tokens, unread.ids.flatten()])
+            every = torch.cat([positions, unread.positions.flatten()])
+        x = self.trunk.embed_tokens(tokens)  # [R + n · Q, D]
         if ragged or self.windowed:
             masks = masks_by_kind(self.model, *looks_back(positions[:, None], window), x.dtype)
-        cos, sin = (table[positions][:, None] for table in self._rotary_tables(x))
+        if unread is not None:
+            wide = masks_by_kind(self.model, *looks_back(unread.positions, unread.window), x.dtype)
+        cos, sin = (table[every][:, None] for table in self._rotary_tables(x))
         for layer, kind, memory in zip(self.layers, self.kinds, cache.layers, strict=True):
-            x = layer(x, cos, sin, memory, masks.get(kind))
-        x = _norm(self.trunk.norm, x)
+            x = layer(x, cos, sin, memory, masks.get(kind), unread, wide.get(kind))
+        x = _norm(self.trunk.norm, x[:rows])
         return self.model.get_output_embeddings()(x) if self.head is None else self.head(x)[0]
 
     def forget(self) -> None:
@@ -165,28 +193,48 @@ class _LayerStep:
         self.input_norm, self.mlp_norm = layer.input_layernorm, layer.post_attention_layernorm
         self.act = layer.mlp.act_fn
 
-    def __call__(self, x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, memory: Any, mask: Any) -> torch.Tensor:
-        """Return the next hidden states [R, D]; writes keys and values to `memory`, the layer's cache."""
-        x = x + self._attend(_norm(self.input_norm, x), cos, sin, memory, mask)
+    def __call__(
+        self,
+        x: torch.Tensor,
+        cos: torch.Tensor,
+        sin: torch.Tensor,
+        memory: Any,
+        mask: Any,
+        unread: Unread | None = None,
+        wide: Any = None,
+    ) -> torch.Tensor:
+        """Return the next hidden states [R + n · Q, D]; writes keys and values to `memory`, the layer's cache."""
+        x = x + self._attend(_norm(self.input_norm, x), cos, sin, memory, mask, unread, wide)
         gate, up = self.gate_up(_norm(self.mlp_norm, x))
         return x + self.down(self.act(gate) * up)[0]
 
-    def _attend(self, x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, memory: Any, mask: Any) -> torch.Tensor:
-        rows = len(x)
-        q, k, v = (made.view(rows, -1, self.head_dim) for made in self.qkv(x))
+    def _attend(
+        self, x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, memory: Any, mask: Any, unread: Any, wide: Any
+    ) -> torch.Tensor:
+        q, k, v = (made.view(len(x), -1, self.head_dim) for made in self.qkv(x))
         if self.head_norms is not None:
             q, k = _norm(self.head_norms[0], q), _norm(self.head_norms[1], k)
         q, k = _rotate(torch.cat([q, k], 1), cos, sin).split((q.shape[1], k.shape[1]), 1)
-        keys, values = memory.update(k[:, :, None], v[:, :, None])
-        q = q.reshape(rows, keys.shape[1], -1, self.head_dim)  # [R, heads of keys, queries of each, D]
+        rows, late = len(x), []
+        if unread is not None:  # before the step, which attends to what is written here
+            rows -= unread.ids.numel()
+            late = [self._attend_late(q[rows:], k[rows:], v[rows:], memory, unread, wide)]
+        keys, values = memory.update(k[:rows, :, None], v[:rows, :, None])
+        q = q[:rows].reshape(rows, keys.shape[1], -1, self.head_dim)  # [R, heads of keys, queries of each, D]
         attention = _attention if memory.stem is None else memory.stem.attention
-        return self.o(attention(q, keys, values, mask, self.scaling).reshape(rows, -1))[0]
+        seen = attention(q, keys, values, mask, self.scaling).reshape(rows, -1)
+        return self.o(torch.cat([seen, *late]) if late else seen)[0]
 
-
-def looks_back(positions: torch.Tensor, window: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return which columns tokens at positions [R, Q] attend to, bool [R, 1, Q, W], and their distance from them."""
-    distance = (positions[..., None] - torch.arange(window, device=positions.device))[:, None]
-    return distance >= 0, distance
+    def _attend_late(
+        self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, memory: Any, unread: Unread, mask: Any
+    ) -> torch.Tensor:
+        """Return what Q queries of each of n rows see [n · Q, heads · D]; a query and its heads are as many queries."""
+        q, k, v = (each.unflatten(0, unread.ids.shape).transpose(1, 2) for each in (q, k, v))  # [n, heads, Q, D]
+        keys, values = memory.read(unread.rows, unread.cells, unread.window, k, v)
+        of_each = q.shape[1] // k.shape[1]
+        grouped = q.reshape(len(q), k.shape[1], -1, self.head_dim)  # [n, heads of keys, queries of each · Q, D]
+        seen = _attention(grouped, keys, values, mask.repeat(1, 1, of_each, 1), self.scaling)
+        return seen.view_as(q).transpose(1, 2).flatten(2).flatten(0, 1)
 
 
 def _norm(norm: Any, x: torch.Tensor) -> torch.Tensor:

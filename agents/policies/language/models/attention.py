@@ -53,6 +53,12 @@ def visible_by_kind(model: PreTrainedModel, visible: torch.Tensor, distance: tor
     return {kind: visible & (distance < config.sliding_window) if kind == SLIDING else visible for kind in kinds}
 
 
+def looks_back(positions: torch.Tensor, window: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return which columns tokens at positions [R, Q] attend to, bool [R, 1, Q, W], and their distance from them."""
+    distance = (positions[..., None] - torch.arange(window, device=positions.device))[:, None]
+    return distance >= 0, distance
+
+
 def masks_by_kind(
     model: PreTrainedModel, visible: torch.Tensor, distance: torch.Tensor, dtype: torch.dtype
 ) -> dict[str, torch.Tensor]:

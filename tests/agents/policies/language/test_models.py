@@ -254,8 +254,8 @@ def test_a_policy_that_acts_otherwise_than_it_trains_is_stopped_in_either_precis
     agent.update(collect(agent.policy, agent.env, 8))
     step = GeneralStep(agent.policy.model)
 
-    def off_by_one(tokens, positions, cache, window, ragged=True):
-        return step(tokens.roll(1), positions, cache, window, ragged)
+    def off_by_one(tokens, positions, cache, window, ragged=True, unread=None):
+        return step(tokens.roll(1), positions, cache, window, ragged, unread)
 
     monkeypatch.setattr(agent.policy, "_step", off_by_one)
     with pytest.raises(RuntimeError, match="acting and training differ"):

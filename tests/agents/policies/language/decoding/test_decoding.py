@@ -82,10 +82,10 @@ class Watched:
     def __init__(self, step):
         self.step, self.read, self.windows = step, [], []
 
-    def __call__(self, tokens, positions, cache, window, ragged=True):
+    def __call__(self, tokens, positions, cache, window, ragged=True, unread=None):
         self.read.append(list(zip(tokens.tolist(), positions.tolist(), strict=True)))
         self.windows.append(window)
-        return self.step(tokens, positions, cache, window, ragged)
+        return self.step(tokens, positions, cache, window, ragged, unread)
 
 
 def watched(policy):

@@ -99,8 +99,20 @@ def test_the_running_state_equals_a_fresh_one_after_replies(kind, tells, name, s
     check_running(policy_with(kind, name), tells, seed=seed)
 
 
+@pytest.mark.parametrize("together", [0, 8, 1024])
+@pytest.mark.parametrize("kind", ["own", "shared"])
+def test_few_replies_are_read_in_the_pass_of_a_step(kind, together, monkeypatch):
+    """Also beside stems, which have no copy of a reply."""
+    passes, reading = [], decoding.read_replies
+    monkeypatch.setattr(decoding, "read_replies", lambda *a: passes.append(a[2].ids.numel()) or reading(*a))
+    monkeypatch.setattr(decoding, "TOGETHER", together)
+    monkeypatch.setattr(decoding, "WORTH_IT", 1)
+    check_running(policy_with(kind, "mistral"), steps=24)
+    assert bool(passes) == (together < 1024) and all(tokens > together for tokens in passes)
+
+
 @kinds
-@pytest.mark.parametrize(("dtype", "limit"), [("float64", EXACT), ("float32", 1e-4), ("bfloat16", 0.1)])
+@pytest.mark.parametrize(("dtype", "limit"), [("float64", EXACT), ("float32", 1e-4), ("bfloat16", 0.2)])
 def test_replies_are_read_by_an_adapted_model_in_any_precision(kind, dtype, limit):
     policy = policy_with(kind, dtype=dtype, lora_rank=2)
     with torch.no_grad():
@@ -118,8 +130,9 @@ def test_only_what_is_new_is_read(kind, monkeypatch):
     policy, read = policy_with(kind), []
     world, state = World(policy, longest=4), policy.initial_state(SLOTS)
     starts, appended = torch.ones(SLOTS, dtype=torch.bool), 0
-    reading = decoding.read_replies
-    monkeypatch.setattr(decoding, "read_replies", lambda *a: read.append((len(a[4]), a[6])) or reading(*a))
+    reading = decoding.unread_parts
+    for module in (decoding, cuda_graph):
+        monkeypatch.setattr(module, "unread_parts", lambda *a: read.append((len(a[2]), a[4])) or reading(*a))
     for _ in range(8):
         actions, _, state = policy.act(world.obs, state, starts, True, appended=appended)
         if not len(read):
@@ -136,8 +149,8 @@ def test_equal_replies_to_equal_contexts_are_read_once(monkeypatch):
     state, starts = policy.initial_state(SLOTS), torch.ones(SLOTS, dtype=torch.bool)
     policy.act({"tokens": tokens, "length": lengths}, state, starts, True)
     tokens[:3, 4:8] = torch.tensor([1, 2, 0, 1])
-    reading = decoding.read_replies
-    monkeypatch.setattr(decoding, "read_replies", lambda *a: read.append(len(a[4])) or reading(*a))
+    reading = decoding.unread_parts
+    monkeypatch.setattr(decoding, "unread_parts", lambda *a: read.append(len(a[2])) or reading(*a))
     obs, appended = {"tokens": tokens, "length": lengths + 4}, torch.full((SLOTS,), 3)
     _, log_probs, _ = policy.act(obs, state, ~starts, True, appended=appended)
     _, fresh, _ = policy.act(obs, policy_state(policy), starts, True)
