@@ -12,7 +12,18 @@ import verifiers.plugins.registry as registry
 from verifiers import make_verifier
 
 OURS = "verifiers."
-PURE = ["arith", "choice", "countdown", "exact", "format", "guess", "json_schema", "length", "numeric"]
+PURE = [
+    "arith",
+    "calculator-sums",
+    "choice",
+    "countdown",
+    "exact",
+    "format",
+    "guess",
+    "json_schema",
+    "length",
+    "numeric",
+]
 
 FRAGMENTS = [
     *"0123456789+-*/=()[]{}<>:,.%$\"'`\\ \t\n\r",

@@ -1,7 +1,9 @@
 """The built-in verifiers, one file or folder each. To add one, write a file and add its class here."""
 
 from .arith import Arith
+from .calculator_sums import CalculatorSums
 from .choice.verifier import Choice
+from .code.feedback import CodeFeedback
 from .code.verifier import Code
 from .countdown import Countdown
 from .exact.verifier import Exact
@@ -16,6 +18,6 @@ from .regex.verifier import Regex
 from .reward_model import RewardModel
 
 __all__ = [
-    "Arith", "Choice", "Code", "Countdown", "Exact", "Format", "Guess", "JsonSchema", "Length", "Math",
-    "Numeric", "ReasoningGym", "Regex", "RewardModel",
+    "Arith", "CalculatorSums", "Choice", "Code", "CodeFeedback", "Countdown", "Exact", "Format", "Guess",
+    "JsonSchema", "Length", "Math", "Numeric", "ReasoningGym", "Regex", "RewardModel",
 ]  # fmt: skip

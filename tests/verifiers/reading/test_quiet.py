@@ -25,10 +25,7 @@ TASKS = [f"reasoning_gym:{name}" for name in ("string_insertion", "spiral_matrix
 
 PLAIN = ["arith", "choice", "code", "countdown", "exact", "length", "math", "numeric"]
 MADE = {
-    **{
-        name: (name, {}, None)
-        for name in ("arith", "choice", "countdown", "exact", "guess", "length", "math", "numeric", "code")
-    },
+    **{name: (name, {}, None) for name in (*PLAIN, "calculator-sums", "code-feedback", "guess")},
     **{task: (task, {"strict": False, "size": 50}, None) for task in TASKS},
     "format": ("format", {}, Problem("?")),
     "regex": ("regex", {}, Problem("?", "", {"pattern": "[[a&&b]+"})),
@@ -49,7 +46,7 @@ def test_no_verifier_warns_of_what_a_model_wrote(name):
     problem = problem or verifier.examples()[0]
     quoted = [f'"{line}"' for line in WARNS if '"' not in line and "\\" not in line]
     texts = [*WARNS, *quoted, f"[{', '.join(quoted)}]", *(f"${line}$" for line in WARNS)]
-    for text in FENCED[-3:] if name == "code" else texts:
+    for text in FENCED[-3:] if name.startswith("code") else texts:
         with warnings.catch_warnings(record=True) as seen:
             warnings.simplefilter("always")
             assert verifier.verify(problem, text).status == "ok"

@@ -118,8 +118,16 @@ def call(program: Any, name: str, arguments: Any, keywords: Any) -> str:
     try:
         return json.dumps([encode(getattr(program, name)(*arguments, **keywords))])
     except BaseException as error:  # SystemExit too: one failed call says nothing about the next one
-        print(f"{name}: {type(error).__name__}", file=sys.stderr)
+        print(f"{name}: {type(error).__name__}: {_said(error)}", file=sys.stderr)
         return "[]"
+
+
+def _said(error: BaseException) -> str:
+    """Return what an exception says, in one line; a program may raise one that fails when it is asked."""
+    try:
+        return " ".join(str(error).split())[:200]
+    except BaseException:
+        return ""
 
 
 if __name__ == "__main__":

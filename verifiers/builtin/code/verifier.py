@@ -14,7 +14,7 @@ from pathlib import Path
 from typing_extensions import override
 
 from ...base import Problem, Verdict, Verifier
-from ...isolation.sandbox.run import Limits, SandboxError, run, unavailable
+from ...isolation.sandbox.run import Limits, Outcome, SandboxError, run, unavailable
 from ...plugins.registry import register_verifier, require_trust
 from ...reading.extraction import STRICT
 from ...reading.statements.documents import document_rule
@@ -25,13 +25,13 @@ from .examples import EXAMPLES
 from .paraphrases import WAYS_TO_WRITE
 from .programs import program_of
 
-_HARNESS = Path(harness.__file__).read_text(encoding="utf-8")
-_SCRIPT = """\
+HARNESS = Path(harness.__file__).read_text(encoding="utf-8")
+SCRIPT = """\
 import builtins, runpy, sys
 builtins.exit = builtins.quit = sys.exit
 runpy.run_path("solution.py", run_name="__main__")
 """
-_LONGEST_PROGRAM = 100_000
+LONGEST_PROGRAM = 100_000
 
 
 @register_verifier("code")
@@ -129,7 +129,7 @@ class Code(Verifier):
         tests = read_tests(problem)
         called = {test.function for test in tests if isinstance(test, Call)}
         program = program_of(completion, called, last=self.rule == STRICT)
-        if not program.strip() or len(program) > _LONGEST_PROGRAM:
+        if not program.strip() or len(program) > LONGEST_PROGRAM:
             return Verdict(0.0)
         try:
             share = self._count(tests, program) / len(tests)
@@ -145,19 +145,26 @@ class Code(Verifier):
 
     def _count(self, tests: list[Call] | list[Case], program: str) -> int:
         """Return how many tests a program passes; if all are needed, stop after the first failed run."""
-        files = {"solution.py": program}
         calls = [test for test in tests if isinstance(test, Call)]
         if calls:
-            stdin = marshal.dumps([call.request() for call in calls])
-            outcome = run({"main.py": _HARNESS} | files, stdin, self._limits, self.isolating)
-            return sum(map(Call.is_passed_by, calls, outcome.output.split(b"\n")[:-1]))
-        return self._count_cases([test for test in tests if isinstance(test, Case)], files)
+            return sum(map(Call.is_passed_by, calls, self._called(calls, program).output.split(b"\n")[:-1]))
+        return self._count_cases([test for test in tests if isinstance(test, Case)], program)
 
-    def _count_cases(self, cases: list[Case], files: dict[str, str]) -> int:
+    def _called(self, calls: list[Call], program: str) -> Outcome:
+        """Run the functions of a program; see `harness`."""
+        stdin = marshal.dumps([call.request() for call in calls])
+        return run({"main.py": HARNESS, "solution.py": program}, stdin, self._limits, self.isolating)
+
+    def _given(self, case: Case, program: str) -> tuple[bool, Outcome]:
+        """Run a program on an input; return whether it passes, too."""
+        files = {"main.py": SCRIPT, "solution.py": program}
+        outcome = run(files, case.input.encode(), self._limits, self.isolating)
+        return outcome.ended == "itself" and case.is_passed_by(outcome.output), outcome
+
+    def _count_cases(self, cases: list[Case], program: str) -> int:
         passed = 0
         for case in cases:
-            outcome = run({"main.py": _SCRIPT} | files, case.input.encode(), self._limits, self.isolating)
-            right = outcome.ended == "itself" and case.is_passed_by(outcome.output)
+            right, _ = self._given(case, program)
             if not (right or self.partial):
                 break
             passed += right

@@ -66,7 +66,7 @@ class WithTools(Verifier):
             raise ValueError(f"tools must have different names, got {names}")
         if result_length < 2 * MOST_CALLS:
             raise ValueError(f"result_length must be at least {2 * MOST_CALLS}, got {result_length!r}")
-        self.settings = (verifier, made, turns, result_length, alphabet, failed)
+        self.settings: tuple[Any, ...] = (verifier, made, turns, result_length, alphabet, failed)
         self.verifier, self.result_length, self.failed = verifier, result_length, failed
         for name, value in vars(Verifier).items():  # all that is not overridden here
             if name[0] != "_" and name not in OWN and getattr(type(self), name) is value:

@@ -1,0 +1,54 @@
+"""calculator-sums: the demonstrated turns solve every problem, and calls that fail cost a turn only."""
+
+import pickle
+import random
+
+import gymnasium as gym
+import pytest
+
+import rlenv  # noqa: F401
+from rlenv.envs.demonstrations import demonstrate
+from verifiers import CalculatorSums, make_verifier
+from verifiers.dialogues import begin, reply_to
+
+
+@pytest.mark.parametrize("kwargs", [{}, {"digits": 9, "operands": 9}, {"digits": 3, "levels": 3}])
+def test_the_demonstration_is_right_and_fits(kwargs):
+    verifier = pickle.loads(pickle.dumps(CalculatorSums(**kwargs)))
+    for seed in range(50):
+        problem = verifier.sample(random.Random(seed))
+        call, answer = verifier.demonstration_turns(problem, random.Random(0))
+        dialogue = begin(verifier, problem)
+        reply = reply_to(verifier, dialogue, call)
+        assert reply.content == [{"role": "tool", "content": answer}] and len(answer) < verifier.reply_length
+        assert reply_to(verifier, dialogue, answer).verdict.reward == 1
+        assert max(len(call), len(answer)) <= verifier.answer_length
+        assert set(problem.text + call + answer + "?\n") <= set(verifier.alphabet)
+        assert [verifier.verify(problem, text).reward for text in (answer, call, answer + "0")] == [1, 0, 0]
+
+
+def test_a_warm_start_has_the_results_between_the_turns():
+    task = gym.make_vec("TextGen-v0", 1, verifier="calculator-sums").task
+    shown = demonstrate(task, 0, 8)
+    text = task.tokenizer.decode(shown.observations["tokens"][0])
+    prompt, call, result, answer = text.replace("=", "=|").replace("<eos>", "|").replace("\n", "|").split("|")[:4]
+    assert call == f"calc({prompt[:-1]})" and result == answer == str(sum(map(int, prompt[:-1].split("+"))))
+    places = shown.positions[0][shown.mask[0]]
+    steps = (places[1:] - places[:-1]).tolist()
+    assert sorted(steps)[-2:] == [1, len(result) + 2], "the result and its new line are no actions"
+    task.close()
+
+
+def test_a_bad_call_is_answered_in_the_alphabet():
+    verifier = CalculatorSums(digits=2)
+    problem = verifier.sample(random.Random(0))
+    for turn in ("calc()", "calc(12+)", "calc(calc(1))", "calc(?)", "calc(1)\n" * 9, "calc(99999999999999999999)"):
+        reply = reply_to(verifier, begin(verifier, problem), turn)
+        assert {message["content"] for message in reply.content} == {"?"} and reply.counts["tool_errors"] >= 1
+    assert verifier.max_turns == 2 and not verifier.isolated
+
+
+def test_arguments_out_of_range_are_refused():
+    for kwargs in ({"digits": 0}, {"turns": 0}, {"levels": 7}):
+        with pytest.raises(ValueError, match="must be a whole number"):
+            make_verifier("calculator-sums", **kwargs)

