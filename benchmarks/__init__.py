@@ -21,6 +21,7 @@ BENCHMARKS = {  # name: its module, which has `run(name, pairs) -> list[Row]`, a
     "generate-smollm2": ("generate_smollm2", "tokens per second of SmolLM2-135M, against generate; with an adapter"),
     "refill": ("refill", "slots that restart at once, against waves that wait for their longest episode"),
     "replies": ("replies", "sampled tokens per second with replies in between, against the same tokens without"),
+    "slow-replies": ("replies", "replies of half a second that slots wait for alone, against steps that wait for all"),
     "sb3": ("sb3", "CartPole to 475, against stable-baselines3's PPO and A2C"),
     "control": ("control", "CartPole: acting in numpy, slots stepped together, 64 seeds at once, each against without"),
     "env": ("env", "the environment's and the collector's share of a step"),
