@@ -66,7 +66,7 @@ if TYPE_CHECKING:
 @click.option(
     "--trust",
     is_flag=True,
-    help="Import the agent, environment or verifier that the checkpoint names, module:Name; this runs their code.",
+    help="Import the agent, environment, verifier or tools that the checkpoint names; this runs their code.",
 )
 @without(text, "temperature", "curriculum")
 @processes
@@ -264,8 +264,9 @@ def _concluded(file: Any, settings: dict[str, Any], seed: int, failure: str) -> 
 def _show_samples(file: Any, given: dict[str, Any]) -> None:
     from verifiers.conversation import text_of
 
+    from ..runs.logged import said
     from ..setup import session
 
     if not given["as_json"]:
-        rows = [(text_of(row["prompt"]), row["completion"], row["reward"]) for row in file.rows()[:10]]
+        rows = [(text_of(row["prompt"]), said(row), row["reward"]) for row in file.rows()[:10]]
         session.print_samples(rows, given["split"])

@@ -138,9 +138,10 @@ def _of_checkpoint(spec: Path, found: Checkpoint, given: Mapping[str, Any]) -> S
     saved, checkpoint = found.facts, found.path
     if saved["env"] is None:
         raise ValueError(f"{str(checkpoint)!r} does not name its environment: it was trained on an object")
-    own_verifier = given_by_user("verifier")  # then nothing that the checkpoint names is imported
+    kept, own_verifier = saved["env_kwargs"] or {}, given_by_user("verifier")
+    own = own_verifier and (given_by_user("tools") or not kept.get("tools"))  # nothing of the checkpoint is imported
     named_by_checkpoint(saved["env"], {}, given["trust"])
-    env_kwargs = named_by_checkpoint(saved["env"], saved["env_kwargs"] or {}, given["trust"] or own_verifier)
+    env_kwargs = named_by_checkpoint(saved["env"], kept, given["trust"] or own)
     if settings.is_text(saved["env"]):
         if (checkpoint / "policy" / "model" / "tokenizer_config.json").is_file():
             env_kwargs["tokenizer"] = str(checkpoint / "policy" / "model")  # the folder of the run may have moved

@@ -13,6 +13,7 @@ import click
 import yaml
 
 from ..console.hints import said_of
+from ..console.parameters import KeyValue
 from ..runs.run_files import runs_in
 
 
@@ -42,7 +43,8 @@ def read_config(ctx: click.Context, param: click.Parameter, value: Path | None) 
     names = {flag.lstrip("-"): option.name for option in ctx.command.params for flag in option.opts if option.name}
     config = {names.get(str(key).replace("_", "-"), str(key)): option for key, option in config.items()}
     known = [option.name for option in ctx.command.params if option.name]
-    repeated = [one.name for one in ctx.command.params if getattr(one, "multiple", False) and one.type is click.STRING]
+    several = [one for one in ctx.command.params if getattr(one, "multiple", False)]
+    repeated = [one.name for one in several if not isinstance(one.type, KeyValue)]
     if isinstance(config.get("verifier"), list):
         config["verifier"] = ",".join(map(str, config["verifier"]))
     for key, option in config.items():

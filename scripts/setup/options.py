@@ -10,7 +10,7 @@ import click
 from ..console.completions import environment_ids, known, offer, verifiers
 from ..console.parameters import ColumnName, Decorator, KeyValue, names_of, options, typed
 from .config_file import read_config
-from .verifier_names import VerifierName
+from .verifier_names import ToolName, VerifierName
 
 _TYPES: dict[str, type] = {"bool": bool, "int": int, "float": float, "schedule": float}
 
@@ -151,6 +151,15 @@ verifier = options(
         help="Verifier: a name, file.py:function or module:Name; several with weights: a.py:f,a.py:g=0.5.",
     ),
     click.option("--verifier-arg", "verifier_args", type=KeyValue(), multiple=True, help="Argument of the verifier."),
+    setting(
+        "--tool",
+        "tools",
+        type=ToolName(),
+        multiple=True,
+        callback=lambda ctx, param, value: list(value) or None,
+        show_default="none",
+        help="Tool that the model may call before it answers: calculator, python or file.py:function. Can be repeated.",
+    ),
     setting(
         "--verifier-workers",
         type=click.IntRange(min=0),

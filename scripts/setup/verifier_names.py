@@ -20,6 +20,16 @@ class VerifierName(click.ParamType):
         return absolute(str(value))
 
 
+class ToolName(click.ParamType):
+    """A tool by name; a file in it becomes absolute."""
+
+    name = "NAME"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Return the same tool; a module of the current directory is named by its file."""
+        return _absolute(str(value))
+
+
 def absolute(spec: str) -> str:
     """Return the names of verifiers with absolute paths: of files, and of folders with reward models."""
     return _renamed(spec, _absolute)

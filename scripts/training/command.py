@@ -207,13 +207,14 @@ def _show(result: dict[str, Any], samples: list[Any], given: dict[str, Any]) -> 
     """Write the result into the run folder, and print it."""
     from ..console.progress import say
     from ..runs import run_folder as folder
+    from ..runs.logged import said
     from ..setup import session
 
     run_dir = Path(result["run_dir"])
     folder.write_json(run_dir / folder.RESULT, result)
     reported = given["report"] and _report(run_dir)
     if samples and not given["as_json"]:
-        session.print_samples([(row["prompt"], row["completion"], row["reward"]) for row in samples], "test")
+        session.print_samples([(row["prompt"], said(row), row["reward"]) for row in samples], "test")
     if missing := {name: count for name, count in result["failures"].items() if count}:
         say(f"failures: {', '.join(f'{count} {name}' for name, count in missing.items())}")
     if given["as_json"]:

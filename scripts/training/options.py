@@ -102,7 +102,7 @@ checkpoints = options(
         "--trust",
         "trust_checkpoint",
         is_flag=True,
-        help="With --resume: import the agent, environment or verifier that the checkpoint names, module:Name.",
+        help="With --resume: import the agent, environment, verifier or tools that the checkpoint names, module:Name.",
     ),
     heading="Run folder and checkpoints",
 )

@@ -41,7 +41,7 @@ of_a_policy = options(
     click.option(
         "--trust",
         is_flag=True,
-        help="Import the agent, environment or verifier that the checkpoint names, module:Name; this runs their code.",
+        help="Import the agent, environment, verifier or tools that the checkpoint names; this runs their code.",
     ),
 )
 
