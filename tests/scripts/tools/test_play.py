@@ -187,9 +187,11 @@ def test_the_transcript_of_a_watched_policy(text_run):
 
 def test_the_page_shows_what_happens(capsys):
     page = (Path(__file__).parents[3] / "docs" / "play.md").read_text(encoding="utf-8")
-    [shown] = re.findall(r"```text\n\$ rlenv (.*?)\n(.*?)```", page, re.DOTALL)
-    lines = re.findall(r"^> (.*)$", shown[1], re.MULTILINE)
-    assert transcript(typed(*shown[0].split(), lines=lines)) == shown[1]
+    shown = re.findall(r"```text\n\$ rlenv (.*?)\n(.*?)```", page, re.DOTALL)
+    assert len(shown) == 2
+    for command, output in shown:
+        lines = re.findall(r"^> (.*)$", output, re.MULTILINE)
+        assert transcript(typed(*command.split(), lines=lines)) == output
     [code] = re.findall(r"```py\n(.*?)```", page, re.DOTALL)
     exec(compile(code, "play.md", "exec"), {})
     assert capsys.readouterr().out.count("(") >= 3
