@@ -33,12 +33,13 @@ SLOW = [
 LONG = {  # more than half a second each; their commands and their Python are checked all the same
     "docs/environments.md",
     "docs/stable-baselines3.md",
+    "docs/tutorials/a-tool.md",
     "docs/tutorials/from-reinforce-to-grpo.md",
     "docs/tutorials/reading-the-curves.md",
     "docs/tutorials/teach-a-real-model.md",
     "docs/tutorials/your-own-algorithm.md",
     "docs/tutorials/your-own-model-and-data.md",
-    "docs/verifiers.md",
+    "docs/writing-verifiers.md",
 }
 WORDS = 1500
 

@@ -10,7 +10,7 @@ from verifiers import list_verifiers, make_verifier
 from verifiers.lint.report import lint
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs" / "verifiers.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "writing-verifiers.md").read_text(encoding="utf-8")
 EXAMPLE = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)[0]
 
 
@@ -58,7 +58,7 @@ def test_the_pages_verifier_passes_lint(monkeypatch):
     import verifiers.plugins.registry as registry
 
     monkeypatch.setattr(registry, "_REGISTRY", dict(registry._REGISTRY))
-    exec(compile(EXAMPLE, "verifiers.md", "exec"), {"__name__": "page"})
+    exec(compile(EXAMPLE, "writing-verifiers.md", "exec"), {"__name__": "page"})
     assert "reversed" in list_verifiers()
     report = lint(make_verifier("reversed"))
     assert report.findings == []
