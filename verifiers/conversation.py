@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from importlib import import_module
+from itertools import pairwise
 from typing import Any
 
-Message = dict[str, str]
-ROLES = ("system", "user", "assistant")
+Message = dict[
+    str, Any
+]  # a role and a content; of the assistant perhaps "tool_calls", of a tool "tool_call_id", "name"
+ROLES = ("system", "user", "assistant", "tool")
+MORE = {"assistant": ("tool_calls",), "tool": ("tool_call_id", "name")}  # keys of messages in prompts
 REPLYING = ("user", "tool")
 _ENCODER: list[str] = []  # "module:Name" of what knows chat templates, once it has registered
 
@@ -24,11 +29,16 @@ def as_conversation(value: Any) -> list[Message]:
     if not value:
         raise ValueError("the conversation is empty: it needs at least one message of the user")
     messages = [_message(f"message {number}", item) for number, item in enumerate(value, 1)]
+    for number, (before, message) in enumerate(pairwise([{"role": ""}, *messages]), 1):
+        if message["role"] == "tool" and before["role"] != "tool" and "tool_calls" not in before:
+            raise ValueError(f"message {number} is a tool's result, but the message before it calls no tool")
     if any(message["role"] == "system" for message in messages[1:]):
         raise ValueError("only the first message of a conversation may have the role 'system'")
-    if messages[-1]["role"] != "user":
+    if messages[-1]["role"] == "tool" and not any(message["role"] == "user" for message in messages):
+        raise ValueError("a conversation needs at least one message of the user")
+    if messages[-1]["role"] not in REPLYING:
         raise ValueError(
-            f"the last message of a conversation must have the role 'user', got {messages[-1]['role']!r}; "
+            f"the last message of a conversation must have the role 'user' or 'tool', got {messages[-1]['role']!r}; "
             "the completion is the assistant's next message, and a right one belongs into the answer"
         )
     return messages
@@ -42,7 +52,7 @@ def as_reply(value: Any) -> list[Message]:
     """
     if not isinstance(value, Sequence) or not value:
         raise ValueError(f"a reply must be text or a list of messages, got {_shown(value)}")
-    return [_message(f"message {number} of the reply", item, REPLYING) for number, item in enumerate(value, 1)]
+    return [_message(f"message {number} of the reply", item, REPLYING, {}) for number, item in enumerate(value, 1)]
 
 
 def text_of(prompt: str | Sequence[Message]) -> str:
@@ -51,7 +61,14 @@ def text_of(prompt: str | Sequence[Message]) -> str:
         return prompt
     if len(prompt) == 1:
         return prompt[0]["content"]
-    return "\n".join(f"{message['role']}: {message['content']}" for message in prompt)
+    return "\n".join(f"{message['role']}: {with_calls(message)}" for message in prompt)
+
+
+def with_calls(message: Message) -> str:
+    """Return a message's content, followed by the calls of tools in it as Hermes writes them, a line each."""
+    calls = [json.dumps(each["function"], ensure_ascii=False) for each in message.get("tool_calls", ())]
+    written = [f"<tool_call>{call}</tool_call>" for call in calls]
+    return "\n".join([message["content"], *written] if message["content"] else written)
 
 
 def last_of(prompt: str | Sequence[Message]) -> str:
@@ -75,21 +92,54 @@ def make_encoder(tokenizer: Any) -> Any:
     return getattr(import_module(module), name)(tokenizer)
 
 
-def _message(place: str, item: Any, roles: Sequence[str] = ROLES) -> Message:
+def _message(place: str, item: Any, roles: Sequence[str] = ROLES, more: Mapping[str, Sequence[str]] = MORE) -> Message:
     if not isinstance(item, Mapping):
         raise ValueError(f"{place} must have a role and a content, got {_shown(item)}")
+    given = {str(key): value for key, value in item.items() if value is not None}
     for key in ("role", "content"):
-        if item.get(key) is None:
+        if key not in given and not (key == "content" and "tool_calls" in given):
             raise ValueError(f"{place} has no {key}: {_shown(dict(item))}")
-    more = [key for key, value in item.items() if key not in ("role", "content") and value is not None]
-    if more:
-        raise ValueError(f"{place} has the key {more[0]!r}; allowed: role, content")
-    if item["role"] not in roles:
-        raise ValueError(f"{place} has the unknown role {_shown(item['role'])}; allowed: {', '.join(roles)}")
-    content = item["content"]
-    if not isinstance(content, str) or not content.strip():
+    role, content = given["role"], given.get("content", "")
+    if role not in roles:
+        raise ValueError(f"{place} has the unknown role {_shown(role)}; allowed: {', '.join(roles)}")
+    allowed = ("role", "content", *more.get(role, ()))
+    if unknown := [key for key in given if key not in allowed]:
+        raise ValueError(f"{place} has the key {unknown[0]!r}; allowed: {', '.join(allowed)}")
+    if not isinstance(content, str) or not (content.strip() or "tool_calls" in given):
         raise ValueError(f"{place} must have text as its content, got {_shown(content)}")
-    return {"role": str(item["role"]), "content": content}
+    made: Message = {"role": role, "content": content if content.strip() else ""}
+    for key in more.get(role, ()):
+        if key in given:
+            made[key] = _calls(place, given[key]) if key == "tool_calls" else _text(f"{key} of {place}", given[key])
+    return made
+
+
+def _calls(place: str, value: Any) -> list[dict[str, Any]]:
+    """Return the calls of a message as OpenAI's interface has them, with the arguments as an object."""
+    if not isinstance(value, Sequence) or isinstance(value, str) or not value:
+        raise ValueError(f"the tool_calls of {place} must be a list of calls, got {_shown(value)}")
+    return [_call(f"call {number} of {place}", item) for number, item in enumerate(value, 1)]
+
+
+def _call(place: str, item: Any) -> dict[str, Any]:
+    call = item.get("function", item) if isinstance(item, Mapping) else item
+    arguments = call.get("arguments") if isinstance(call, Mapping) else None
+    if isinstance(arguments, str):
+        try:
+            arguments = json.loads(arguments)
+        except (ValueError, RecursionError) as error:
+            raise ValueError(f"the arguments of {place} are not JSON: {_shown(arguments)}") from error
+    if not isinstance(call, Mapping) or not isinstance(arguments, Mapping):
+        raise ValueError(f'{place} must be {{"name": ..., "arguments": {{...}}}}, got {_shown(item)}')
+    name = _text(f"the name of {place}", call.get("name"))
+    made = {"type": "function", "function": {"name": name, "arguments": dict(arguments)}}
+    return made if item.get("id") is None else made | {"id": _text(f"the id of {place}", item["id"])}
+
+
+def _text(what: str, value: Any) -> str:
+    if not isinstance(value, str) or not value.strip():
+        raise ValueError(f"{what} must be a text, got {_shown(value)}")
+    return value
 
 
 def _shown(value: Any) -> str:

@@ -14,7 +14,7 @@ from typing import Any
 from transformers import PreTrainedTokenizerBase
 
 from verifiers.base import first_line
-from verifiers.conversation import Message
+from verifiers.conversation import Message, with_calls
 
 from .texts import shown
 from .tokenizer import added_tokens
@@ -24,7 +24,8 @@ TODAY = datetime(2024, 7, 26)  # for templates that print the date: a prompt mus
 _DATES = "".join(f".replace('%{code}', '{TODAY:%{code}}')" for code in "dbBYymaAjHIMSp")
 _FIXED_DATE = f"{{% macro strftime_now(form) %}}{{{{ form{_DATES} }}}}{{% endmacro %}}{{{{ '' }}}}"
 _ANSWERING = ("tool", "assistant")
-_CALL_ID = "0" * 9  # of each result, for templates that write one
+_CALL_ID = "0" * 9  # of calls and results without one, for templates that write it
+_PROBE = "tool4815162342"  # the name of a function, to see whether a template writes calls
 _STAND_IN = re.compile("7301946285(\\d{4})5829164037")  # digits, which no filter of a template changes
 
 
@@ -64,12 +65,12 @@ class Chat:
             ValueError: in one line, without a template, if it fails, leaves out or repeats a message, or mixes
                 contents with its own text.
         """
-        messages = self._messages(prompt)
+        messages = self._known(self._messages(prompt))
         contents = [message["content"] for message in messages]
         skeleton = self._skeleton(messages)
         whole = self._render(messages)
         if whole != _joined(skeleton, contents):
-            contents = [self._changed(messages, skeleton, index) for index in range(len(messages))]
+            contents = [self._changed(messages, skeleton, index) if said else "" for index, said in enumerate(contents)]
             if whole != _joined(skeleton, contents):
                 raise ValueError(f"the chat template changes with what the messages of {shown(prompt)} say")
         parts = [
@@ -97,7 +98,8 @@ class Chat:
         Raises:
             ValueError: as `pieces`.
         """
-        before = [_message(message["role"]) for message in self._known(self._messages(said))]
+        known = self._known([_message(message["role"]) for message in self._messages(said)])
+        before = [_message(message["role"]) for message in known]
         pieces = self.pieces([*before, *self._known(reply)])
         turns = [index for index, piece in enumerate(pieces) if piece.role == "assistant"]
         return pieces[turns[-1] + 1 :]
@@ -143,8 +145,33 @@ class Chat:
             return False
         return after[0] != after[1]
 
+    @cached_property
+    def _knows_calls(self) -> bool:
+        """Whether the template writes calls that a message holds beside its content."""
+        calls = [{"type": "function", "function": {"name": _PROBE, "arguments": {}}}]
+        asked = [_message("user"), {**_message("assistant", ""), "tool_calls": calls}, _message("tool")]
+        try:
+            return _PROBE in self._render(asked)
+        except ValueError:
+            return False
+
+    @cached_property
+    def _knows_system(self) -> bool:
+        """Whether the template has a form for a message of the system."""
+        try:
+            self._skeleton([_message("system"), _message("user")])
+        except ValueError:
+            return False
+        return True
+
     def _known(self, messages: Sequence[Message]) -> list[Message]:
-        """Return messages of roles that the template has: results of tools are the user's for one without that role."""
+        """Return messages that the template has a form for.
+
+        For one without the role "tool", results are the user's; for one without calls, they are text, as `described`
+        says.
+        """
+        if any("tool_calls" in message for message in messages) and not self._knows_calls:
+            messages = [_message(each["role"], with_calls(each)) if "tool_calls" in each else each for each in messages]
         if any(message["role"] == "tool" for message in messages) and not self._knows_tools:
             return _of_user(messages)
         return list(messages)
@@ -154,24 +181,31 @@ class Chat:
         has_system = messages[0]["role"] == "system"
         said = [messages[0]["content"]] if has_system else [] if self.system_prompt is None else [self.system_prompt]
         if self.tools and not self._shows_tools:
+            if not said and not self._knows_system:
+                return _told(messages, described(self.schemas))
             said.append(described(self.schemas))
         return [_message("system", "\n\n".join(said)), *messages[has_system:]] if said else messages
 
     def _skeleton(self, messages: list[Message], generation: bool = True) -> list[str | int]:
         """Return the template's own texts, and in between the numbers of the messages whose contents stand there."""
+        if any(len(message) > 2 for message in messages):  # calls and names are the template's text, and differ
+            return self._split(messages, generation)
         roles = (*(message["role"] for message in messages), str(generation))
         if roles not in self._skeletons:
-            rendered = self._render(_stand_ins(messages), generation)
-            parts: list[str | int] = [
-                int(part) if place % 2 else part for place, part in enumerate(_STAND_IN.split(rendered))
-            ]
-            found = [part for part in parts if isinstance(part, int)]
-            for index, message in enumerate(messages):
-                if found.count(index) != 1:
-                    fault = "repeats" if index in found else "leaves out or rewrites"
-                    raise ValueError(f"the chat template {fault} message {index + 1} (role {message['role']!r})")
-            self._skeletons[roles] = parts
+            self._skeletons[roles] = self._split(messages, generation)
         return self._skeletons[roles]
+
+    def _split(self, messages: list[Message], generation: bool) -> list[str | int]:
+        rendered = self._render(_stand_ins(messages), generation)
+        parts: list[str | int] = [
+            int(part) if place % 2 else part for place, part in enumerate(_STAND_IN.split(rendered))
+        ]
+        found = [part for part in parts if isinstance(part, int)]
+        for index, message in enumerate(messages):
+            if found.count(index) != bool(message["content"]):
+                fault = "repeats" if index in found else "leaves out or rewrites"
+                raise ValueError(f"the chat template {fault} message {index + 1} (role {message['role']!r})")
+        return parts
 
     def _changed(self, messages: list[Message], skeleton: list[str | int], index: int) -> str:
         """Return what the template makes of one content: only this one is unknown in the rendering."""
@@ -201,7 +235,7 @@ class Chat:
             if "strftime_now" in template:
                 template = _FIXED_DATE + template
             return self.tokenizer.apply_chat_template(
-                [each | {"tool_call_id": _CALL_ID} if each["role"] == "tool" else each for each in messages],
+                list(map(_with_ids, messages)),
                 tools=(self.schemas or None) if tools else None,
                 chat_template=template,
                 tokenize=False,
@@ -242,8 +276,26 @@ def _of_user(messages: Sequence[Message]) -> list[Message]:
     return made
 
 
+def _told(messages: Sequence[Message], text: str) -> list[Message]:
+    """Return messages with a text before what the user says first."""
+    first = next(index for index, message in enumerate(messages) if message["role"] == "user")
+    content = f"{text}\n\n{messages[first]['content']}"
+    return [*messages[:first], _message("user", content), *messages[first + 1 :]]
+
+
+def _with_ids(message: Message) -> Message:
+    if message["role"] == "tool":
+        return {"tool_call_id": _CALL_ID, **message}
+    if "tool_calls" in message:
+        return message | {"tool_calls": [{"id": _CALL_ID, **call} for call in message["tool_calls"]]}
+    return message
+
+
 def _stand_ins(messages: Sequence[Message]) -> list[Message]:
-    return [_message(message["role"], f"7301946285{index:04}5829164037") for index, message in enumerate(messages)]
+    return [
+        message | {"content": f"7301946285{index:04}5829164037"} if message["content"] else message
+        for index, message in enumerate(messages)
+    ]
 
 
 def _joined(skeleton: Sequence[str | int], contents: Sequence[str]) -> str:

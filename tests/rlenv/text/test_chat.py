@@ -398,3 +398,90 @@ def test_equal_roles_share_a_skeleton():
     for text in "abcd":
         chat.pieces([user(text)])
     assert len(renders) == 1 + 4
+
+
+def calling(name="add", **arguments):
+    call = {"type": "function", "function": {"name": name, "arguments": arguments}}
+    return {"role": "assistant", "content": "", "tool_calls": [call]}
+
+
+def result(text):
+    return {"role": "tool", "content": text}
+
+
+WITH_CALLS = {  # a family, what its template is to write of calls, and of results
+    "qwen3": (
+        "{% for c in m.tool_calls %}<tool_call>\n{{ c.function | tojson }}\n</tool_call>{% endfor %}",
+        "<tool_response>\n{{ m.content }}\n</tool_response>",
+    ),
+    "llama3": (
+        "{% if m.tool_calls | length > 1 %}{{ raise_exception('one call only') }}{% endif %}"
+        "{% set f = m.tool_calls[0].function %}{{ {'name': f.name, 'parameters': f.arguments} | tojson }}",
+        "{{ m.content | tojson }}",
+    ),
+    "mistral": (
+        "{% for c in m.tool_calls %}{% if c.id | length != 9 %}{{ raise_exception('nine characters') }}{% endif %}"
+        "[TOOL_CALLS]{{ c.function | tojson }}{{ c.id }}{% endfor %}",
+        "{{ m.tool_call_id }}{{ m.content }}",
+    ),
+}
+
+
+def with_calls_template(name):
+    """Return a tokenizer of a family whose template writes calls, in a form as that family's."""
+    tokenizer, (calls, results) = FAMILIES[name](), WITH_CALLS[name]
+    tokenizer.chat_template = (
+        "{% for m in messages %}<{{ m.role }}>{% if m.tool_calls %}" + calls + "{% elif m.role == 'tool' %}" + results
+        + "{% else %}{{ m.content }}{% endif %}{{ eos_token }}{% endfor %}<assistant>"
+    )  # fmt: skip
+    return tokenizer
+
+
+@pytest.mark.parametrize("name", WITH_CALLS)
+def test_earlier_turns_of_tools_are_what_the_template_writes(name):
+    tokenizer = with_calls_template(name)
+    asked = [user("12+34="), calling(a=12, b=34), result("46")]
+    several = [*asked, assistant("It is 46."), user("And 1+1?"), calling(a=1, b=1), result("2"), result("2")]
+    encoder = Encoder(tokenizer)
+    for prompt in (asked, several):
+        ids = {"mistral": {"id": "0" * 9}}.get(name, {})
+        full = [
+            message | {"tool_calls": [call | ids for call in message["tool_calls"]]} if "tool_calls" in message
+            else {"tool_call_id": "0" * 9, **message}
+            for message in prompt
+        ]  # fmt: skip
+        whole = tokenizer.apply_chat_template(full, return_dict=False)
+        assert encoder.prompts([Problem(prompt).prompt]) == [whole]
+    other = [user("12+34="), calling(a=12, b=35), result("46")]
+    assert encoder.prompts([other]) != encoder.prompts([asked]), "the cache tells calls apart"
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_a_template_that_knows_no_calls_shows_them_as_text(name):
+    encoder = Encoder(MADE[name])
+    prompt = Problem([user("12+34="), calling(a=12, b=34), result("46"), result("47")]).prompt
+    encoder.prompts([prompt])
+    text = encoder.shown_text(prompt)
+    places = [text.index(part) for part in ("12+34=", '{"name": "add", "arguments": {"a": 12, "b": 34}}', "46", "47")]
+    assert places == sorted(places)
+
+
+@pytest.mark.parametrize("name", WITH_CALLS)
+def test_a_call_with_the_text_of_a_control_token_is_refused(name):
+    tokenizer = with_calls_template(name)
+    for spelled in control_tokens(tokenizer):
+        for spoiled in (calling(a=spelled), calling(name=f"f{spelled}"), calling(**{spelled: {"b": [f"x{spelled}"]}})):
+            with pytest.raises(ValueError, match="text that this tokenizer reads as a control token"):
+                Encoder(tokenizer).prompts([[user("12+34="), spoiled, result("46")]])
+
+
+def test_a_file_may_hold_earlier_turns_of_tools(tmp_path):
+    path = tmp_path / "rows.jsonl"
+    prompt = [user("12+34="), calling(a=12, b=34), result("46")]
+    broken = [user("12+34="), result("46")]
+    path.write_text(json.dumps({"prompt": prompt, "answer": "46"}) + "\n")
+    task = silent(str(path), tokenizer=with_calls_template("qwen3"))
+    assert '{"name": "add", "arguments": {"a": 12, "b": 34}}' in task.prompts([0])[0].text
+    path.write_text(json.dumps({"prompt": broken, "answer": "46"}) + "\n")
+    with pytest.raises(ValueError, match=r"rows.jsonl.*line 1.*message 2 is a tool's result"):
+        silent(str(path), tokenizer=with_calls_template("qwen3"))
