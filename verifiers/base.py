@@ -25,7 +25,8 @@ class Problem:
     Args:
         prompt: what the model reads: a text, or a conversation, which is a list of messages such as
             {"role": "user", "content": "1+1="}. Roles are "system" (first message only), "user", "assistant", whose
-            messages may have `tool_calls`, and "tool"; the last message is the user's or a tool's. The environment renders conversations with the tokenizer's chat template.
+            messages may have `tool_calls`, and "tool"; the last message is the user's or a tool's. The environment
+            renders conversations with the tokenizer's chat template.
         answer: the reference answer; empty if there is none.
         metadata: further columns, passed on to reward functions by name.
 

@@ -63,7 +63,7 @@ class Dialogues:
         encoder: of replies.
         max_turns: of an episode.
         max_reply_tokens: of a reply.
-        texts: returns the texts of turns, given their tokens.
+        texts: returns the texts of turns, given their tokens, and which are rendered with the chat template.
         conclude: returns the infos of a verdict; see `TextGenTask`.
         stop_token_ids: that end turns.
     """
@@ -72,7 +72,7 @@ class Dialogues:
     encoder: Encoder
     max_turns: int
     max_reply_tokens: int
-    texts: Callable[[Sequence[Sequence[int]]], list[str]]
+    texts: Callable[[Sequence[Sequence[int]], Sequence[bool]], list[str]]
     conclude: Callable[[Problem, Verdict], dict[str, Any]]
     stop_token_ids: Sequence[int]
 
@@ -89,7 +89,7 @@ class Dialogues:
 
     def say(self, turns: Sequence[Turn]) -> None:
         """Add turns that ended to their dialogues."""
-        texts = self.texts([turn.ids for turn in turns])
+        texts = self.texts([turn.ids for turn in turns], [turn.exchange.chat for turn in turns])
         for turn, text in zip(turns, texts, strict=True):
             turn.exchange.turns.append(text)
             turn.exchange.messages.append({"role": "assistant", "content": str(text)})

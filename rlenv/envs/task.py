@@ -292,10 +292,14 @@ class TextGenTask:
             warnings.warn(f"sampled prompts of more than {allowed} are skipped", stacklevel=2)
         return fits
 
-    def texts(self, completions: Sequence[Sequence[int]]) -> list[str]:
+    def texts(self, completions: Sequence[Sequence[int]], chats: Sequence[bool] | None = None) -> list[str]:
         """Return the texts of finished turns, given all their tokens; without a last stop token.
 
         Of a completion, which is one turn, too.
+
+        Args:
+            completions: the tokens of each.
+            chats: which of them belong to conversations that the chat template renders; None for none.
         """
         stops = self.stop_token_ids
         texts = decode(self.tokenizer, [list(ids[:-1] if ids[-1] in stops else ids) for ids in completions])
@@ -303,17 +307,18 @@ class TextGenTask:
             texts = [text[: _end_of(self.stop_strings, text)] for text in texts]
         if not self.verifier.wants:
             return texts
-        read = self._read_calls or (lambda text: None)
-        return [Completion.of(*each, self.progress, read(each[0])) for each in zip(texts, completions, strict=True)]
+        reads = [chat and "calls" in self.verifier.wants for chat in chats or [False] * len(texts)]
+        calls = [self._read_calls(text) if read else None for text, read in zip(texts, reads, strict=True)]
+        return [
+            Completion.of(text, ids, self.progress, called)
+            for text, ids, called in zip(texts, completions, calls, strict=True)
+        ]
 
     @cached_property
-    def _read_calls(self) -> CallReader | None:
-        """What reads calls of tools, if the tokenizer says how they are written; else the verifier knows some forms."""
-        if "calls" not in self.verifier.wants or getattr(self.tokenizer, "response_template", None) is None:
-            return None
+    def _read_calls(self) -> CallReader:
+        """What reads calls of tools in conversations, as far as the tokenizer says how they are written."""
         chat = self.encoder.chat
-        before = "".join(piece.text for piece in chat.pieces("-")) if self.tokenizer.chat_template else ""
-        return CallReader(self.tokenizer, before, chat.schemas)
+        return CallReader(self.tokenizer, "".join(piece.text for piece in chat.pieces("-")), chat.schemas)
 
     def at_stop_string(self, turns: Sequence[Sequence[int]]) -> list[bool]:
         """Return whether the texts of running turns have a stop string, given their tokens."""

@@ -41,11 +41,11 @@ def described(schemas: Sequence[dict[str, Any]]) -> str:
 
 @dataclass(frozen=True)
 class CallReader:
-    """Reads calls out of turns with a tokenizer's `response_template`.
+    """Reads calls out of the turns of conversations, as far as the tokenizer says what they are.
 
     Args:
-        tokenizer: has one.
-        prompt: what the chat template writes before a turn, for it may begin the turn.
+        tokenizer: perhaps with a `response_template`.
+        prompt: what the chat template writes before a turn, for it may begin the turn, or a thought.
         schemas: of the tools.
     """
 
@@ -54,7 +54,11 @@ class CallReader:
     schemas: Sequence[dict[str, Any]]
 
     def __call__(self, turn: str) -> list[Call] | None:
-        """Return the calls in a turn; None for a turn that does not follow the template."""
+        """Return the calls in a turn; None if the tokenizer does not say, or the turn does not follow its template."""
+        if self.prompt.rstrip().endswith("<think>") and "</think>" not in turn:
+            return []  # all of it is a thought
+        if getattr(self.tokenizer, "response_template", None) is None:
+            return None
         try:
             message = self.tokenizer.parse_response(turn, prefix=self.prompt, tools=list(self.schemas))
         except (ValueError, KeyError, TypeError, RecursionError):

@@ -3,7 +3,7 @@
 import gymnasium as gym
 import pytest
 import torch
-from chat_families import chatml, llama2, llama3, mistral, qwen3
+from chat_families import chatml, deepseek_r1, llama2, llama3, mistral, qwen3
 
 import rlenv  # noqa: F401
 from verifiers import Arith, Problem, isolate
@@ -184,11 +184,23 @@ def test_a_tokenizer_may_say_how_calls_are_written():
     }
     env = env_of(problems=PROBLEMS, tokenizer=tokenizer)
     env.reset(seed=0)
-    assert env.task.texts([tokenizer.encode('@add{"a": 1, "b": 2}@')])[0].calls == [Call("add", {"a": 1, "b": 2})]
+    assert env.task.texts([tokenizer.encode('@add{"a": 1, "b": 2}@')], [True])[0].calls == [
+        Call("add", {"a": 1, "b": 2})
+    ]
     assert say(env, '@add{"a": 12, "b": 34}@@shout{"text": "ok"}@')[3]["reply"] == "tool: 46\ntool: OK"
     assert "arguments" in say(env, '@add{"a": 12}@')[3]["reply"]
     _, _, over, info = say(env, "@add{broken@ 46")
     assert over and info["tool_calls"] == 3
+
+
+def test_a_call_in_a_thought_that_the_template_began_is_none():
+    env = env_of(problems=PROBLEMS, tokenizer=deepseek_r1(), max_new_tokens=300)
+    env.reset(seed=0)
+    _, _, over, info = say(env, f"I could say {HERMES}")
+    assert over and info["tool_calls"] == 0 and info["turns"] == 1
+    env.reset(seed=0)
+    _, _, over, info = say(env, f"Hm.</think>{HERMES}")
+    assert not over and info["reply"] == "46"
 
 
 def test_tools_need_a_schema_for_templates_only():
@@ -196,6 +208,11 @@ def test_tools_need_a_schema_for_templates_only():
         return a
 
     assert env_of(tools=[bare]).reset(seed=0)
+    tokenizer = chatml()  # its template and its form of calls are for conversations
+    tokenizer.response_template = {"defaults": {"role": "assistant"}, "fields": {"content": {"content": "text"}}}
+    env = env_of(tools=[bare], problems=[Problem("12+34=", "46")], tokenizer=tokenizer)
+    env.reset(seed=0)
+    assert say(env, "bare(1)")[3]["reply"] == "1"
     with pytest.raises(ValueError, match=r"tool 'bare': .*; chat templates show a tool's docstring") as refused:
         env_of(tools=[bare], problems=PROBLEMS, tokenizer=chatml())
     assert "\n" not in str(refused.value)

@@ -280,7 +280,7 @@ def test_a_schema_that_takes_for_ever_ends_at_the_deadline(kind):
     verifier = Isolated(JsonSchema(schema), workers=1, timeout=0.3)
     verdict = verifier.verify(Problem("p"), completion)
     verifier.close()
-    assert (verdict.reward, verdict.status, verdict.reason) == (0.0, "timeout", "no verdict within 0.3 s")
+    assert (verdict.reward, verdict.status, verdict.reason) == (0.0, "timeout", "no answer within 0.3 s")
 
 
 FORMATS = {

@@ -56,6 +56,22 @@ def test_plain_calls_are_lines_with_the_name_of_a_tool():
         assert read_calls(text, NAMES) == [], text
 
 
+@pytest.mark.parametrize("form", FORMS.values())
+def test_what_is_quoted_is_no_call(form):
+    assert read_calls(form, NAMES)
+    for quoting in ("```\n{}\n```", "So:\n  ~~~text\n{}\n~~~\nis a call.", "```python\nx = 1\n{}"):
+        assert read_calls(quoting.replace("{}", form), NAMES) == [], quoting
+    for quote in "`'\"":
+        assert read_calls(f"I would write {quote}{form.removeprefix('I count.').strip()}{quote} to ask.", NAMES) == []
+    assert read_calls(f"```python\nx = 1\n```\n{form}", NAMES) == read_calls(form, NAMES)
+
+
+def test_arguments_may_hold_quoted_tags():
+    text = "Say '<tool_call>' or `[TOOL_CALLS]`"
+    call = json.dumps({"name": "look", "arguments": {"at": text}})
+    assert read_calls(f"<tool_call>{call}</tool_call>", NAMES) == [Call("look", {"at": text})]
+
+
 @pytest.mark.parametrize(
     ("turn", "fault"),
     [

@@ -44,9 +44,19 @@ def fail(how: str) -> str:
         os._exit(3)
     if how == "hang":
         time.sleep(60)
+    if how == "cancel":
+        raise asyncio.CancelledError
     if how == "flood":
         return "x" * 100_000
     raise {"key": KeyError("lost"), "empty": RuntimeError(), "lines": RuntimeError("one\ntwo")}[how]
+
+
+def several(*numbers: int) -> int:
+    return sum(numbers)
+
+
+def positional(x, /):
+    return x
 
 
 def answers(turn, *tools, verifier=None, **kwargs):
@@ -120,6 +130,7 @@ def test_several_calls_have_several_results():
         ("fail(key)", "KeyError: 'lost'"),
         ("fail(empty)", "RuntimeError"),
         ("fail(lines)", "RuntimeError: one"),
+        ("fail(cancel)", "CancelledError"),
         ("fail(flood)", "the result has 100000 characters, more than 499"),
         ("calc(1/0)", "division by zero"),
     ],
@@ -192,7 +203,7 @@ def test_a_tool_that_ends_or_stops_its_process_is_answered(request):
     assert lost.verdict.status == "error", "the verifier's own end is not a tool's"
     assert [reply.verdict for reply in replies] == [None] * 5
     killed, one, hung, left, two = (reply.content[0]["content"] for reply in replies)
-    assert killed == "Error: the worker exited with code 3" and hung == "Error: no verdict within 1 s"
+    assert killed == "Error: the worker exited with code 3" and hung == "Error: no answer within 1 s"
     assert (one, left, two) == ("2", "Error: SystemExit: 3", "3")
     assert [reply.counts["tool_errors"] for reply in replies] == [1, 0, 1, 1, 0]
 
@@ -224,6 +235,9 @@ def test_a_wrapped_verifier_keeps_its_own_ways():
         (["file.py"], "name the function in it: file.py:my_function"),
         (["nowhere.py:f"], "tool 'nowhere.py:f' cannot be loaded: the file"),
         ([7], "a tool is a function with a name, or the name of one, got 7"),
+        ([lambda x: x], "a tool is a function with a name"),
+        ([several], r"tool 'several': the parameter \*numbers: int cannot be given by name"),
+        ([positional], "tool 'positional': the parameter x cannot be given by name"),
         ([add, add], "tools must have different names, got add, add"),
     ],
 )

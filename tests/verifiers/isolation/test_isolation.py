@@ -155,7 +155,7 @@ def test_reasons_say_what_happened():
     }
     verifier.close()
     assert reason["raise"].startswith("KeyError: 'mine' (test_isolation.py:")
-    assert reason["hang"] == "no verdict within 0.3 s"
+    assert reason["hang"] == "no answer within 0.3 s"
     assert reason["os._exit"] == "the worker exited with code 0"
     assert reason["wrong length"].startswith("ValueError: Faulty.verify_batch must return 1 verdicts, got [Verdict(")
 

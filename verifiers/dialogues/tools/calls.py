@@ -10,8 +10,10 @@ from typing import Any
 
 from ...reading.text import conclusion
 
-_TAGGED = re.compile(r"<tool_call>(.*?)(?:</tool_call>|(?=<tool_call>)|\Z)", re.DOTALL)
-_PYTHON_TAG, _MISTRAL = "<|python_tag|>", "[TOOL_CALLS]"
+_FENCED = re.compile(r"^[ \t]*(```|~~~).*?(?:^[ \t]*\1|\Z)", re.DOTALL | re.MULTILINE)
+_UNQUOTED = "(?<![\"'`])"  # what stands in quotes is spoken of
+_TAGGED = re.compile(rf"{_UNQUOTED}<tool_call>(.*?)(?:</tool_call>|(?={_UNQUOTED}<tool_call>)|\Z)", re.DOTALL)
+_PYTHON_TAG, _MISTRAL = (re.compile(_UNQUOTED + re.escape(tag)) for tag in ("<|python_tag|>", "[TOOL_CALLS]"))
 _NAMED = re.compile(r"\s*([\w.-]+)\s*(?:\[CALL_ID\]\s*\w+\s*)?(?:\[ARGS\]\s*)?(?=\{)")
 _LINE = re.compile(r"\s*(\w+)\((.*)\)\s*")
 _JSON = json.JSONDecoder()
@@ -34,7 +36,9 @@ class Call:
 
 
 def read_calls(turn: str, names: Collection[str]) -> list[Call]:
-    """Return the calls in a turn, in order; none if it has none. Thoughts, `<think>...</think>`, are passed over.
+    """Return the calls in a turn, in order; none if it has none.
+
+    Thoughts, `<think>...</think>`, and blocks between fences are passed over, and tags right after a quotation mark.
 
     The forms, of which the first that occurs counts:
 
@@ -47,7 +51,7 @@ def read_calls(turn: str, names: Collection[str]) -> list[Call]:
         turn: any text, in which special tokens are spelled out.
         names: of the tools.
     """
-    text = conclusion(turn)
+    text = _FENCED.sub("", conclusion(turn))
     for read in (_tagged, _mistral, _llama):
         if calls := read(text):
             return list(calls)
@@ -77,7 +81,7 @@ def _tagged(text: str) -> list[Call]:
 
 
 def _mistral(text: str) -> list[Call]:
-    return [call for part in text.split(_MISTRAL)[1:] for call in _named(part)]
+    return [call for part in _MISTRAL.split(text)[1:] for call in _named(part)]
 
 
 def _named(part: str) -> Sequence[Call]:
@@ -92,8 +96,8 @@ def _named(part: str) -> Sequence[Call]:
 
 
 def _llama(text: str) -> Sequence[Call]:
-    if _PYTHON_TAG in text:
-        return _values(text.partition(_PYTHON_TAG)[2].strip())
+    if tag := _PYTHON_TAG.search(text):
+        return _values(text[tag.end() :].strip())
     if not (text.strip().startswith("{") and '"name"' in text):
         return []
     try:

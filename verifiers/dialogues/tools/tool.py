@@ -44,9 +44,14 @@ class Tool:
             raise ValueError(f"a tool is a function with a name, or the name of one, got {function!r:.60}")
         self.function, self.isolated, self.name = function, isolated, name
         try:
-            inspect.signature(function)
+            parameters = inspect.signature(function).parameters.values()
         except ValueError as error:
             raise ValueError(f"tool {name!r}: {error}") from error
+        for each in parameters:
+            if each.kind not in (each.POSITIONAL_OR_KEYWORD, each.KEYWORD_ONLY):
+                raise ValueError(
+                    f"tool {name!r}: the parameter {each} cannot be given by name, as models give arguments"
+                )
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Tool, (self.function, self.isolated)

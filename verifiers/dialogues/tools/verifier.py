@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 import string
 from collections.abc import Sequence
@@ -142,7 +143,7 @@ class WithTools(Verifier):
             return False, f"there is no tool {call.name[:40]!r}; there is {', '.join(self.by_name)}"
         try:
             return True, tool.run(call)
-        except (Exception, SystemExit) as error:  # whatever the function raises
+        except (Exception, SystemExit, asyncio.CancelledError) as error:  # whatever the function raises
             return False, first_line(error) if isinstance(error, ValueError) else _named(error)
 
 

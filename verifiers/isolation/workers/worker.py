@@ -96,7 +96,7 @@ class Worker:
             return self._answer(deadline)
         except TimeoutError:
             self.kill()
-            raise WorkerTimeoutError(f"no verdict within {seconds:g} s") from None
+            raise WorkerTimeoutError(f"no answer within {seconds:g} s") from None
         except EOFError:
             raise WorkerError(self._end()) from None
         except WorkerError:
