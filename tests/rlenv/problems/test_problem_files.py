@@ -497,7 +497,7 @@ def test_messages_in_a_list_are_what_they_are_in_a_file(tmp_path):
     answer = {"role": "assistant", "content": "2"}
     write_lines(tmp_path / "q.jsonl", [{"messages": [USER, answer]}])
     for listed in ([{"messages": [USER, answer]}], tmp_path / "q.jsonl"):
-        with pytest.raises(ValueError, match="must have the role 'user', got 'assistant'; the completion is"):
+        with pytest.raises(ValueError, match="must have the role 'user' or 'tool', got 'assistant'; the completion is"):
             listed_problems(listed, None, None)
 
 
