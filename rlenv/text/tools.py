@@ -12,6 +12,9 @@ from transformers.utils import get_json_schema
 
 from verifiers.base import first_line
 from verifiers.dialogues.tools.calls import Call, as_call
+from verifiers.reading.text import conclusion
+
+THINK = "<think>"
 
 _HERMES = (
     "You may call functions. Their signatures, in JSON:\n{tools}\nTo call one, answer with "
@@ -55,7 +58,7 @@ class CallReader:
 
     def __call__(self, turn: str) -> list[Call] | None:
         """Return the calls in a turn; None if the tokenizer does not say, or the turn does not follow its template."""
-        if self.prompt.rstrip().endswith("<think>") and "</think>" not in turn:
+        if self.prompt.rstrip().endswith(THINK) and not conclusion(f"{THINK}{turn}"):
             return []  # all of it is a thought
         if getattr(self.tokenizer, "response_template", None) is None:
             return None

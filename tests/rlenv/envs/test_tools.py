@@ -196,9 +196,10 @@ def test_a_tokenizer_may_say_how_calls_are_written():
 def test_a_call_in_a_thought_that_the_template_began_is_none():
     env = env_of(problems=PROBLEMS, tokenizer=deepseek_r1(), max_new_tokens=300)
     env.reset(seed=0)
-    _, _, over, info = say(env, f"I could say {HERMES}")
-    assert over and info["tool_calls"] == 0 and info["turns"] == 1
-    env.reset(seed=0)
+    for thought in ("I could say", 'After "</think>" I would say'):
+        _, _, over, info = say(env, f"{thought} {HERMES}")
+        assert over and info["tool_calls"] == 0 and info["turns"] == 1
+        env.reset(seed=0)
     _, _, over, info = say(env, f"Hm.</think>{HERMES}")
     assert not over and info["reply"] == "46"
 
