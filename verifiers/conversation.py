@@ -8,9 +8,7 @@ from importlib import import_module
 from itertools import pairwise
 from typing import Any
 
-Message = dict[
-    str, Any
-]  # a role and a content; of the assistant perhaps "tool_calls", of a tool "tool_call_id", "name"
+Message = dict[str, Any]  # a role and a content, and perhaps what MORE names
 ROLES = ("system", "user", "assistant", "tool")
 MORE = {"assistant": ("tool_calls",), "tool": ("tool_call_id", "name")}  # keys of messages in prompts
 REPLYING = ("user", "tool")
@@ -34,13 +32,13 @@ def as_conversation(value: Any) -> list[Message]:
             raise ValueError(f"message {number} is a tool's result, but the message before it calls no tool")
     if any(message["role"] == "system" for message in messages[1:]):
         raise ValueError("only the first message of a conversation may have the role 'system'")
-    if messages[-1]["role"] == "tool" and not any(message["role"] == "user" for message in messages):
-        raise ValueError("a conversation needs at least one message of the user")
     if messages[-1]["role"] not in REPLYING:
         raise ValueError(
             f"the last message of a conversation must have the role 'user' or 'tool', got {messages[-1]['role']!r}; "
             "the completion is the assistant's next message, and a right one belongs into the answer"
         )
+    if not any(message["role"] == "user" for message in messages):
+        raise ValueError("a conversation needs at least one message of the user")
     return messages
 
 

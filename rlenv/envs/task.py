@@ -307,7 +307,7 @@ class TextGenTask:
             texts = [text[: _end_of(self.stop_strings, text)] for text in texts]
         if not self.verifier.wants:
             return texts
-        reads = [chat and "calls" in self.verifier.wants for chat in chats or [False] * len(texts)]
+        reads = chats if chats and "calls" in self.verifier.wants else [False] * len(texts)
         calls = [self._read_calls(text) if read else None for text, read in zip(texts, reads, strict=True)]
         return [
             Completion.of(text, ids, self.progress, called)

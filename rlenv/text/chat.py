@@ -98,9 +98,7 @@ class Chat:
         Raises:
             ValueError: as `pieces`.
         """
-        known = self._known([_message(message["role"]) for message in self._messages(said)])
-        before = [_message(message["role"]) for message in known]
-        pieces = self.pieces([*before, *self._known(reply)])
+        pieces = self.pieces([*(_message(message["role"]) for message in said), *reply])
         turns = [index for index, piece in enumerate(pieces) if piece.role == "assistant"]
         return pieces[turns[-1] + 1 :]
 

@@ -163,8 +163,8 @@ class Encoder:
         text = text_of(prompt)
         _check_unicode("prompt", text)
         pieces = self.chat.pieces(prompt)
-        more = [] if isinstance(prompt, str) else [str(value) for each in prompt for value in _beside(each)]
-        if any(control in each for control in self._skeleton_encoder.control for each in more):
+        more = () if isinstance(prompt, str) else (text for message in prompt for text in _beside(message))
+        if any(control in each for each in more for control in self._skeleton_encoder.control):
             raise _reads_control("prompt", text)  # for the template writes calls, and its own text may hold them
         return self._checked("prompt", text, pieces), "".join(piece.text for piece in pieces)
 
@@ -239,16 +239,14 @@ class SkeletonEncoder:
 
 def _key(prompt: PromptText) -> Any:
     """Return what the cache knows a prompt by."""
-    return (
-        prompt
-        if isinstance(prompt, str)
-        else tuple((each["role"], each["content"], *map(str, _beside(each))) for each in prompt)
-    )
+    if isinstance(prompt, str):
+        return prompt
+    return tuple((message["role"], message["content"], *_beside(message)) for message in prompt)
 
 
-def _beside(message: Message) -> list[Any]:
-    """Return what a message holds beside its role and content, such as calls of tools."""
-    return [] if len(message) == 2 else [message[key] for key in message if key not in ("role", "content")]
+def _beside(message: Message) -> list[str]:
+    """Return as text what a message holds beside its role and content, such as calls of tools."""
+    return [str(value) for key, value in message.items() if key not in ("role", "content")]
 
 
 def _check_unicode(what: str, text: str) -> None:

@@ -15,11 +15,9 @@ from ...base import RIGHT, Dialogue, Problem, Reply, Verdict
 from ...isolation.sandbox.run import Outcome, SandboxError
 from ...plugins.arguments import one_of, whole_number
 from ...plugins.registry import register_verifier
-from ...reading.extraction import STRICT
 from .cases import Call, Case, read_tests
 from .harness import decode
-from .programs import program_of
-from .verifier import LONGEST_PROGRAM, Code
+from .verifier import Code
 
 OWN, HUMAN_EVAL = "own", "humaneval"
 LONGEST_REPLY = 300  # characters
@@ -85,11 +83,10 @@ class CodeFeedback(Code):
             SandboxError: if it cannot be run.
         """
         tests = read_tests(problem)
-        calls = [test for test in tests if isinstance(test, Call)]
-        program = program_of(completion, {call.function for call in calls}, last=self.rule == STRICT)
-        if not program.strip() or len(program) > LONGEST_PROGRAM:
+        program = self._program(tests, completion)
+        if not program:
             return "there is no program"
-        if calls:
+        if calls := [test for test in tests if isinstance(test, Call)]:
             return _of_calls(calls, self._called(calls, program))
         for case in (test for test in tests if isinstance(test, Case)):
             right, outcome = self._given(case, program)

@@ -25,13 +25,13 @@ from .examples import EXAMPLES
 from .paraphrases import WAYS_TO_WRITE
 from .programs import program_of
 
-HARNESS = Path(harness.__file__).read_text(encoding="utf-8")
-SCRIPT = """\
+_HARNESS = Path(harness.__file__).read_text(encoding="utf-8")
+_SCRIPT = """\
 import builtins, runpy, sys
 builtins.exit = builtins.quit = sys.exit
 runpy.run_path("solution.py", run_name="__main__")
 """
-LONGEST_PROGRAM = 100_000
+_LONGEST_PROGRAM = 100_000
 
 
 @register_verifier("code")
@@ -127,9 +127,8 @@ class Code(Verifier):
     @override
     def verify(self, problem: Problem, completion: str) -> Verdict:
         tests = read_tests(problem)
-        called = {test.function for test in tests if isinstance(test, Call)}
-        program = program_of(completion, called, last=self.rule == STRICT)
-        if not program.strip() or len(program) > LONGEST_PROGRAM:
+        program = self._program(tests, completion)
+        if not program:
             return Verdict(0.0)
         try:
             share = self._count(tests, program) / len(tests)
@@ -143,6 +142,12 @@ class Code(Verifier):
         with ThreadPoolExecutor(os.cpu_count()) as pool:  # its threads wait for processes
             return list(pool.map(lambda pair: self.verify(*pair), pairs))
 
+    def _program(self, tests: list[Call] | list[Case], completion: str) -> str:
+        """Return the program in a completion; empty if there is none, or it is too long."""
+        called = {test.function for test in tests if isinstance(test, Call)}
+        program = program_of(completion, called, last=self.rule == STRICT)
+        return program if program.strip() and len(program) <= _LONGEST_PROGRAM else ""
+
     def _count(self, tests: list[Call] | list[Case], program: str) -> int:
         """Return how many tests a program passes; if all are needed, stop after the first failed run."""
         calls = [test for test in tests if isinstance(test, Call)]
@@ -153,11 +158,11 @@ class Code(Verifier):
     def _called(self, calls: list[Call], program: str) -> Outcome:
         """Run the functions of a program; see `harness`."""
         stdin = marshal.dumps([call.request() for call in calls])
-        return run({"main.py": HARNESS, "solution.py": program}, stdin, self._limits, self.isolating)
+        return run({"main.py": _HARNESS, "solution.py": program}, stdin, self._limits, self.isolating)
 
     def _given(self, case: Case, program: str) -> tuple[bool, Outcome]:
         """Run a program on an input; return whether it passes, too."""
-        files = {"main.py": SCRIPT, "solution.py": program}
+        files = {"main.py": _SCRIPT, "solution.py": program}
         outcome = run(files, case.input.encode(), self._limits, self.isolating)
         return outcome.ended == "itself" and case.is_passed_by(outcome.output), outcome
 

@@ -71,7 +71,7 @@ def unread_parts(
 
 @torch.no_grad()
 def read_replies(model: PreTrainedModel, cache: SlotCache, unread: Unread) -> None:
-    """Read these tokens in a pass of their own; the model needs no head."""
+    """Read these tokens in a separate pass; the model needs no head."""
     cache.begin_reading(unread.rows, unread.cells, unread.window)
     model.base_model(
         unread.ids,
