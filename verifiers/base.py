@@ -16,6 +16,10 @@ ROUNDING = 1e-6  # relative; a reward this little outside its range is inside
 Status = Literal["ok", "timeout", "error", "not_applicable"]
 STATUSES: tuple[Status, ...] = get_args(Status)
 VERIFIER_FAILED = ("error", "timeout")
+INFOS = (  # at the end of an episode
+    "completion", "messages", "turns", "verdict", "is_success", "verifier_failed", "verdict_status", "verdict_reason",
+    "level",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -86,9 +90,10 @@ class Reply:
         reward: of the turn just taken, a finite number, also in float32.
         verdict: ends the episode; its reward is added to that of the turn, and the content is not read any more.
         counts: of events in this turn, such as "tool_calls"; the infos at the end of the episode have their sums.
+            Whole numbers, by names that no other info has.
 
     Raises:
-        ValueError: for malformed messages, or a reward that is NaN or beyond ±3.4e38.
+        ValueError: for malformed messages or counts, or a reward that is NaN or beyond ±3.4e38.
     """
 
     content: str | list[Message] = ""
@@ -99,6 +104,10 @@ class Reply:
     def __post_init__(self) -> None:
         if not abs(self.reward) <= MAX_REWARD:
             raise ValueError(f"a reply's reward must be a finite number in float32, got {self.reward!r}")
+        for name, count in self.counts.items():
+            if not isinstance(name, str) or name in INFOS or type(count) is not int:
+                allowed = f"whole numbers by names other than {', '.join(INFOS)}"
+                raise ValueError(f"a reply's counts must be {allowed}; got {name!r:.40}: {count!r:.40}")
         if not isinstance(self.content, str):
             object.__setattr__(self, "content", as_reply(self.content))
 
@@ -109,7 +118,7 @@ class Dialogue:
     Equal problems and equal turns must give equal replies, so that worker processes can replay a dialogue.
 
     Attributes:
-        deterministic: False if they do not; such a dialogue is not run in worker processes.
+        deterministic: False if they do not; an environment with worker processes refuses such a dialogue.
     """
 
     deterministic: bool = True
@@ -187,7 +196,8 @@ class Verifier:
         tools: functions that the model may call; chat templates show it what they are.
         answer_length: longest right answer in characters; None if unknown.
         success_reward: the least reward that counts as a success.
-        reward_range: lowest and highest possible reward; a reward outside is an error of the verifier.
+        reward_range: lowest and highest possible reward of an episode, which in a dialogue is the sum over its turns;
+            a reward outside is an error of the verifier.
         levels: number of difficulty levels. With more than one, a problem has `metadata["level"]`, from 1.
         isolated: run in worker processes by default, because it may hang, crash or take long; see `workers/pool.py`.
         timeout: seconds per verdict in a worker process.
@@ -271,9 +281,11 @@ class Verifier:
         """Judge one completion; by default, of a verifier with dialogues, as an episode of one turn."""
         batched = type(self).verify_batch is not Verifier.verify_batch
         if not batched and self.has_dialogues and (dialogue := self.dialogue(problem)) is not None:
-            reply = dialogue.reply(completion)
-            verdict = dialogue.out_of_budget() if reply.verdict is None else reply.verdict
-            dialogue.close()
+            try:
+                reply = dialogue.reply(completion)
+                verdict = dialogue.out_of_budget() if reply.verdict is None else reply.verdict
+            finally:
+                dialogue.close()
             return replace(verdict, reward=reply.reward + verdict.reward)
         if not batched:
             raise NotImplementedError(f"{type(self).__name__} implements neither verify nor verify_batch")
@@ -335,18 +347,22 @@ def checked(verifier: Verifier, verdicts: object, count: int) -> list[Verdict]:
     if len(right) != len(made) or len(made) != count:
         shown = repr(made)[:200]
         raise ValueError(f"{type(verifier).__name__}.verify_batch must return {count} verdicts, got {shown}")
+    return [in_range(verifier, verdict) for verdict in right]
+
+
+def in_range(verifier: Verifier, verdict: Verdict, paid: float = 0.0) -> Verdict:
+    """Return a verdict, or an error in its place if the reward of the episode is outside the `reward_range`.
+
+    Args:
+        verifier: that judged.
+        verdict: on an episode.
+        paid: the rewards of its turns.
+    """
     low, high = verifier.reward_range
+    reward = float(paid + verdict.reward)
     slack = ROUNDING * max((abs(end) for end in (low, high) if math.isfinite(end)), default=0.0)
-    return [
-        verdict
-        if verdict.status != "ok" or low - slack <= verdict.reward <= high + slack
-        else _outside(verifier, verdict)
-        for verdict in right
-    ]
-
-
-def _outside(verifier: Verifier, verdict: Verdict) -> Verdict:
-    low, high = verifier.reward_range
-    name = type(verifier).__name__
-    reason = f"the reward {float(verdict.reward)} is outside reward_range ({float(low)}, {float(high)}) of {name}"
+    if verdict.status != "ok" or low - slack <= reward <= high + slack:
+        return verdict
+    what = f"the reward {reward}" + (f" (of its turns: {float(paid)})" if paid else "")
+    reason = f"{what} is outside reward_range ({float(low)}, {float(high)}) of {type(verifier).__name__}"
     return Verdict(0.0, status="error", reason=f"{reason}; declare another reward_range")

@@ -67,7 +67,7 @@ def demonstrate(task: TextGenTask, start: int, count: int, device: str | torch.d
     finally:
         for each in episodes:
             if each.exchange is not None:
-                each.exchange.close()
+                task.judge.close(each.exchange)
     return _as_tensors(task, episodes, device)
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from verifiers import Problem, Reply, Verdict
+from verifiers.base import in_range
 from verifiers.conversation import Message, text_of
 
 from ..text.encoder import CUT, Encoder
@@ -108,6 +109,7 @@ class Dialogues:
         answers = []
         for row, (turn, (reply, tokens)) in enumerate(zip(turns, replies, strict=True)):
             turn.exchange.counts.update(reply.counts)
+            turn.exchange.paid += reply.reward
             if tokens is not None:
                 turn.exchange.messages += _messages(reply)
                 info = {"reply": text_of(reply.content), "turn": turn.exchange.turns[-1], "appended": len(tokens)}
@@ -115,6 +117,7 @@ class Dialogues:
             else:
                 verdict = verdicts.get(row, reply.verdict)
                 assert verdict is not None
+                verdict = in_range(self.judge.verifier, verdict, turn.exchange.paid)
                 cut = row in verdicts or turn.ending == CUT
                 answers.append(Answer(float(reply.reward + verdict.reward), self._end(turn, verdict), None, cut))
         return answers
@@ -122,7 +125,7 @@ class Dialogues:
     def _end(self, turn: Turn, verdict: Verdict) -> dict[str, Any]:
         """Close a dialogue; return the infos of its end."""
         said = turn.exchange
-        said.close()
+        self.judge.close(said)
         info = {"completion": said.turns[-1], "messages": said.messages, "turns": len(said.turns)}
         return {**said.counts, **info, **self.conclude(said.problem, verdict)}
 
@@ -138,7 +141,7 @@ class Dialogues:
             if other is not None and isinstance(tokens := self._tokens(turn, other), list):
                 reply = other
             elif isinstance(fault, TooLongError):
-                return reply, None
+                return reply if other is None else other, None
             elif not self.judge.flags_errors:
                 raise fault
             else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import warnings
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
@@ -31,6 +32,7 @@ class Exchange:
         chat: whether it is rendered with the chat template.
         messages: all that was said, prompt included.
         turns: the texts of the model's turns.
+        paid: the sum of the rewards of its turns.
         counts: the sums of what replies counted.
         partner: the other side, once it has been asked; None if worker processes replay it.
     """
@@ -39,14 +41,9 @@ class Exchange:
     chat: bool
     messages: list[Message]
     turns: list[str] = field(default_factory=list)
+    paid: float = 0.0
     counts: Counter[str] = field(default_factory=Counter)
     partner: Dialogue | None = None
-
-    def close(self) -> None:
-        """Release the other side."""
-        if self.partner is not None:
-            self.partner.close()
-        self.partner = None
 
 
 class Judge:
@@ -100,13 +97,24 @@ class Judge:
         assert self.pool is not None
         return self.pool.ask([(each.problem, each.turns, out_of_budget) for each in exchanges])
 
+    def close(self, exchange: Exchange) -> None:
+        """Release the other side of a dialogue that is over or given up; where errors are flagged, warn of one."""
+        partner, exchange.partner = exchange.partner, None
+        try:
+            if partner is not None:
+                partner.close()
+        except Exception as error:  # whatever a plugin raises
+            if not self.flag_errors:
+                raise
+            warnings.warn(f"{type(partner).__name__}.close failed: {describe(error)}", stacklevel=2)
+
     def _reply(self, exchange: Exchange, out_of_budget: bool) -> Reply:
         try:
             if exchange.partner is None:
                 exchange.partner = begin(self.verifier, exchange.problem)
             if out_of_budget:
-                return Reply(verdict=verdict_without_budget(self.verifier, exchange.partner))
-            return reply_to(self.verifier, exchange.partner, exchange.turns[-1])
+                return Reply(verdict=verdict_without_budget(exchange.partner))
+            return reply_to(exchange.partner, exchange.turns[-1])
         except Exception as error:  # whatever a plugin raises
             if not self.flag_errors:
                 raise

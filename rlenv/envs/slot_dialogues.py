@@ -69,7 +69,7 @@ class SlotDialogues:
             if pending is not None:
                 pending.cancel()
             if (exchange := self._exchanges[row]) is not None:
-                exchange.close()
+                self.dialogues.judge.close(exchange)
             self._exchanges[row] = None
             self.waiting[row] = False
 

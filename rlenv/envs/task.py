@@ -16,6 +16,7 @@ from transformers import PreTrainedTokenizerBase
 
 from verifiers import Isolated, Problem, Verdict, Verifier, make_verifier
 from verifiers.base import Completion
+from verifiers.dialogues import check_replays
 from verifiers.isolation.workers.pool import make_pool
 from verifiers.plugins.registry import trusting
 from verifiers.reading.extraction import STATED, extracting
@@ -23,7 +24,7 @@ from verifiers.reading.extraction import STATED, extracting
 from ..problems.curriculum import Curriculum
 from ..problems.files import listed_problems, place_of
 from ..problems.stream import ProblemStream, level_of
-from ..text.encoder import PromptText
+from ..text.encoder import STOP, STRING, PromptText
 from ..text.lengths import Lengths
 from ..text.stop_tokens import stop_token_ids
 from ..text.texts import shown
@@ -183,6 +184,8 @@ class TextGenTask:
         self.pad_token_id: int = self.eos_token_id if pad is None else pad
         self.encode([problem.prompt for problem in problems])
         _check_columns(self.verifier, problems)
+        if self.dialogues is not None and self.judge.pool is not None:
+            check_replays(self.verifier, problems[0])
 
     def _limit(self, lengths: Lengths, skips: bool, prompt: int | None, new: int | None) -> None:
         """Set the longest prompt and completion, as given or as the problems need, and the context for them."""
@@ -205,6 +208,10 @@ class TextGenTask:
         turns = _whole("max_turns", self.verifier.max_turns if turns is None else turns)
         reply = _whole("max_reply_tokens", lengths.of_replies() if reply is None else reply, high=LONGEST)
         most = self.max_length + (turns - 1) * (reply + self.max_new_tokens)
+        if context is None and most > LONGEST:
+            what = f"{turns} turns of {self.max_new_tokens} tokens with replies of {reply}"
+            fewer = "give fewer turns (max_turns) or a limit for all of them (max_context_tokens)"
+            raise ValueError(f"{what} need a context of {most} tokens; allowed: {LONGEST}; {fewer}")
         low = self.max_prompt_tokens + 1
         self.max_length = min(most, _whole("max_context_tokens", most if context is None else context, low, LONGEST))
         limits = turns, reply
@@ -324,6 +331,12 @@ class TextGenTask:
         """Return whether the texts of running turns have a stop string, given their tokens."""
         texts = decode(self.tokenizer, [list(ids) for ids in turns])
         return [_end_of(self.stop_strings, text) is not None for text in texts]
+
+    def ending(self, turn: Sequence[int]) -> str | None:
+        """Return how the last of these tokens ends a turn, `STOP` or `STRING`; None if it does not."""
+        if turn[-1] in self.stop_token_ids:
+            return STOP
+        return STRING if self.stop_strings and self.at_stop_string([turn])[0] else None
 
     def end_token(self, problem: Problem) -> int:
         """Return the stop token that ends a demonstration: of a conversation, the chat template's, if it has one."""

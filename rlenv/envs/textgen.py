@@ -9,7 +9,7 @@ import numpy as np
 
 from verifiers import Problem
 
-from ..text.encoder import CUT, STOP, STRING
+from ..text.encoder import CUT
 from .dialogues import Turn
 from .judge import Exchange
 from .picture import Picture, outcome_of
@@ -118,12 +118,8 @@ class TextGenEnv(gym.Env[dict[str, Any], np.int64]):
 
     def _ending(self, turn: list[int]) -> str | None:
         """Return how a turn ends with its last token; None if it goes on."""
-        if turn[-1] in self.task.stop_token_ids:
-            return STOP
-        if self.task.stop_strings and self.task.at_stop_string([turn])[0]:
-            return STRING
         used_up = len(turn) == self.task.max_new_tokens or len(self._tokens) == self.task.max_length
-        return CUT if used_up else None
+        return self.task.ending(turn) or (CUT if used_up else None)
 
     def _answer(self, turn: Turn) -> tuple[float, bool, dict[str, Any]]:
         """Append the reply to a turn, or end the episode; return the reward, whether it was cut off, and the info."""
@@ -140,7 +136,7 @@ class TextGenEnv(gym.Env[dict[str, Any], np.int64]):
     def _leave(self) -> None:
         """Give up the dialogue under way, if any."""
         if self._exchange is not None:
-            self._exchange.close()
+            self.task.judge.close(self._exchange)
         self._exchange = None
 
     def render(self) -> str | np.ndarray | None:

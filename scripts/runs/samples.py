@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -111,19 +112,22 @@ class Segment:
     reply: list[int]
 
 
-def segments(columns: Sequence[int], context: Sequence[int], stops: Sequence[int]) -> list[Segment]:
-    """Return the turns of an episode, which end where the environment wrote something, and with a stop token.
+def segments(
+    columns: Sequence[int], context: Sequence[int], ends_turn: Callable[[Sequence[int]], bool]
+) -> list[Segment]:
+    """Return the turns of an episode, which end where the environment wrote something, and where the model ended them.
 
     Args:
         columns: of its actions in the context.
         context: its final tokens.
-        stops: tokens that end a turn.
+        ends_turn: whether a turn that has these tokens is over.
     """
-    cuts = [
-        step
-        for step in range(1, len(columns))
-        if columns[step] > columns[step - 1] + 1 or context[columns[step - 1]] in stops
-    ]
+    cuts: list[int] = []
+    begin = columns[0]
+    for step, (before, column) in enumerate(pairwise(columns), start=1):
+        if column > before + 1 or ends_turn(context[begin:column]):
+            cuts.append(step)
+            begin = column
     ends = [*cuts, len(columns)]
     replies = [list(context[columns[end - 1] + 1 : columns[end]]) for end in cuts]
     return [Segment(*each) for each in zip([0, *cuts], ends, [*replies, []], strict=True)]
@@ -147,7 +151,7 @@ def turns_of(task: TextGenTask, rollout: Rollout) -> list[list[Row]]:
     for row, length in enumerate(lengths):
         for step in range(length):  # without replies, observations are first ones
             contexts[row][columns[row][step]] = actions[row][step]
-        parts = segments(columns[row][:length], contexts[row], task.stop_token_ids)
+        parts = segments(columns[row][:length], contexts[row], lambda turn: task.ending(turn) is not None)
         texts = task.texts([actions[row][part.begin : part.end] for part in parts])
         paid = [None if changed else sum(rewards[row][part.begin : part.end]) for part in parts]
         replies = [task.tokenizer.decode(part.reply, skip_special_tokens=True) for part in parts]

@@ -40,6 +40,7 @@ class Echoing(Verifier):
 
     alphabet = LETTERS
     prompt_length, answer_length, reply_length, max_turns = 5, 4, 3, 4
+    reward_range = (0.0, 100.0)  # of many turns
 
     def __init__(self, alone: bool = False, longest: int = 3) -> None:
         self.alone, self.longest = alone, longest

@@ -42,6 +42,7 @@ class TwoTurns(Verifier):
 
     alphabet = "b"
     prompt_length, answer_length, reply_length, max_turns = 2, 2, 3, 2
+    reward_range = (0.0, 3.0)
 
     def sample(self, rng: random.Random) -> Problem:
         return Problem(rng.choice(PROMPTS))

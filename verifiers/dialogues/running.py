@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from typing_extensions import override
@@ -22,6 +22,11 @@ class OneTurn(Dialogue):
         (verdict,) = checked(self.verifier, self.verifier.verify_batch([self.problem], [turn]), 1)
         return Reply(verdict=verdict)
 
+    @override
+    def out_of_budget(self) -> Verdict:
+        low, high = self.verifier.reward_range
+        return Verdict(min(max(0.0, low), high))  # no answer: as little as a verdict may pay, if 0 is too little
+
 
 def begin(verifier: Verifier, problem: Problem) -> Dialogue:
     """Return the other side of an episode.
@@ -35,21 +40,49 @@ def begin(verifier: Verifier, problem: Problem) -> Dialogue:
     return OneTurn(verifier, problem) if made is None else made
 
 
-def reply_to(verifier: Verifier, dialogue: Dialogue, turn: str) -> Reply:
-    """Return the reply to a turn, whose verdict, if any, is as `checked` returns it.
+def reply_to(dialogue: Dialogue, turn: str) -> Reply:
+    """Return the reply to a turn.
 
     Raises:
-        ValueError: if it is not a Reply.
+        ValueError: if it is not a Reply, or its verdict is something else.
     """
     reply = dialogue.reply(turn)
     if not isinstance(reply, Reply):
         raise ValueError(f"{type(dialogue).__name__}.reply must return a Reply, got {reply!r:.60}")
-    return reply if reply.verdict is None else replace(reply, verdict=checked(verifier, [reply.verdict], 1)[0])
+    if reply.verdict is not None and not isinstance(reply.verdict, Verdict):
+        raise ValueError(f"the verdict of a Reply must be a Verdict or None, got {reply.verdict!r:.60}")
+    return reply
 
 
-def verdict_without_budget(verifier: Verifier, dialogue: Dialogue) -> Verdict:
-    """Return the verdict on an episode whose turns or context ran out."""
-    return checked(verifier, [dialogue.out_of_budget()], 1)[0]
+def verdict_without_budget(dialogue: Dialogue) -> Verdict:
+    """Return the verdict on an episode whose turns or context ran out.
+
+    Raises:
+        ValueError: if the dialogue returns something else.
+    """
+    verdict = dialogue.out_of_budget()
+    if not isinstance(verdict, Verdict):
+        raise ValueError(f"{type(dialogue).__name__}.out_of_budget must return a Verdict, got {verdict!r:.60}")
+    return verdict
+
+
+def check_replays(verifier: Verifier, problem: Problem) -> None:
+    """Check that worker processes can replay the dialogue about a problem.
+
+    Raises:
+        ValueError: if it says that it is not deterministic.
+    """
+    dialogue = begin(verifier, problem)
+    try:
+        _must_be_deterministic(dialogue)
+    finally:
+        dialogue.close()
+
+
+def _must_be_deterministic(dialogue: Dialogue) -> None:
+    if not dialogue.deterministic:
+        name = type(dialogue).__name__
+        raise ValueError(f"{name} is not deterministic, which worker processes need; use verifier_workers=0")
 
 
 def replay(verifier: Verifier, problem: Problem, turns: Sequence[str], out_of_budget: bool) -> Reply:
@@ -60,14 +93,12 @@ def replay(verifier: Verifier, problem: Problem, turns: Sequence[str], out_of_bu
     """
     dialogue = begin(verifier, problem)
     try:
-        if not dialogue.deterministic:
-            name = type(dialogue).__name__
-            raise ValueError(f"{name} is not deterministic, which worker processes need; use verifier_workers=0")
+        _must_be_deterministic(dialogue)
         for turn in turns if out_of_budget else turns[:-1]:
             dialogue.recall(turn)
         if out_of_budget:
-            return Reply(verdict=verdict_without_budget(verifier, dialogue))
-        return reply_to(verifier, dialogue, turns[-1])
+            return Reply(verdict=verdict_without_budget(dialogue))
+        return reply_to(dialogue, turns[-1])
     finally:
         dialogue.close()
 

@@ -25,9 +25,11 @@ class Scripted(Verifier):
 
     alphabet = LETTERS
     prompt_length, answer_length, reply_length, max_turns = 2, 3, 4, 3
+    reward_range = (-1.0, 2.0)
 
-    def __init__(self, *replies, last=0.25):
+    def __init__(self, *replies, last=0.25, deterministic=True, closing=None):
         self.replies, self.last, self.heard, self.closed = replies, Verdict(last), [], 0
+        self.deterministic, self.closing = deterministic, closing
 
     def sample(self, rng):
         return Problem("ab")
@@ -36,6 +38,8 @@ class Scripted(Verifier):
         outer = self
 
         class Script(Dialogue):
+            deterministic = outer.deterministic
+
             def __init__(self):
                 self.left = list(outer.replies)
 
@@ -51,6 +55,8 @@ class Scripted(Verifier):
 
             def close(self):
                 outer.closed += 1
+                if outer.closing is not None:
+                    raise outer.closing
 
         return Script()
 
@@ -162,6 +168,53 @@ def test_a_dialogue_that_is_given_up_is_closed():
     play(env, "c$")
     env.close()
     assert verifier.closed == 2
+
+
+def test_a_dialogue_that_cannot_be_closed_is_an_error_or_a_warning():
+    replies = [Reply(verdict=Verdict(1.0))]
+    with pytest.raises(OSError, match="gone"):
+        play(single(Scripted(*replies, closing=OSError("gone"))), "a$")
+    verifier = Scripted(*replies, closing=OSError("gone"))
+    env = single(verifier, flag_errors=True)
+    with pytest.warns(UserWarning, match=r"^Script\.close failed: OSError: gone"):
+        assert play(env, "a$")[1] == 1.0
+    env.close()
+    assert verifier.closed == 1
+
+
+@pytest.mark.parametrize(("first", "second", "total"), [(1.5, 1.0, 2.5), (-0.75, -0.5, -1.25)])
+def test_the_reward_of_all_turns_must_be_in_the_declared_range(first, second, total):
+    env = single(Scripted(Reply("d", first), Reply(reward=second, verdict=Verdict(0.0))))
+    play(env, "a$")
+    info = play(env, "a$")[4]
+    said = f"the reward {total} (of its turns: {total}) is outside reward_range (-1.0, 2.0) of Scripted"
+    assert info["verdict_status"] == "error" and info["verdict_reason"] == f"{said}; declare another reward_range"
+
+
+def test_a_verdict_may_be_outside_the_range_if_the_sum_is_not():
+    env = single(Scripted(Reply("d", 1.5), Reply(verdict=Verdict(-2.0))))
+    play(env, "a$")
+    _, reward, over, _, info = play(env, "a$")
+    assert over and reward == -2.0 and info["verdict_status"] == "ok"
+
+
+@pytest.mark.parametrize("last", [0.5, 1.0])
+def test_the_verdict_without_budget_counts_too(last):
+    env = single(Scripted(Reply("d", 1.25), last=last), max_turns=1)
+    info = play(env, "a$")[4]
+    assert info["verdict_status"] == ("ok" if last == 0.5 else "error")
+
+
+def test_workers_refuse_a_dialogue_that_cannot_be_replayed():
+    with pytest.raises(ValueError, match="Script is not deterministic, which worker processes need; use verifier_work"):
+        single(Scripted(deterministic=False), verifier_workers=1)
+    assert play(single(Scripted(Reply("d"), deterministic=False)), "a$")[4]["reply"] == "d"
+
+
+def test_a_context_that_would_be_too_long_names_what_was_given():
+    words = "200000 turns of 3 tokens with replies of 4 need a context of 1400004 tokens; allowed: 1048576; give fewer"
+    with pytest.raises(ValueError, match=words):
+        single(Scripted(), max_turns=200000)
 
 
 @pytest.mark.parametrize("name", ["max_turns", "max_reply_tokens", "max_context_tokens"])

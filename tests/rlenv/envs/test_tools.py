@@ -144,6 +144,13 @@ def test_characters_outside_of_the_alphabet_are_a_message():
     assert not over and info["reply"] == "Error: the reply has characters that cannot be written here"
 
 
+def test_a_refusal_that_is_too_long_ends_the_episode_and_is_counted():
+    env = env_of(max_reply_tokens=5)
+    env.reset(seed=0)
+    *_, over, info = say(env, "shout(long)")
+    assert over and (info["tool_calls"], info["tool_errors"]) == (1, 1)
+
+
 def test_special_tokens_of_calls_stay_in_the_text_of_a_turn():
     turn = '<|python_tag|>{"name": "add", "parameters": {"a": 12, "b": 34}}'
     tokenizer = llama3()

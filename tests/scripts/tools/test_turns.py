@@ -23,10 +23,18 @@ def trained(tmp_path_factory):
     return folder, result_of(shown)
 
 
-def test_turns_end_at_gaps_and_stop_tokens():
+def test_turns_end_at_gaps_and_where_the_model_ended_them():
+    stopped = lambda turn: turn[-1] == 1  # noqa: E731
     context = [9, 5, 1, 7, 7, 6, 1, 4, 1]
-    assert segments([1, 2, 5, 6, 7, 8], context, [1]) == [Segment(0, 2, [7, 7]), Segment(2, 4, []), Segment(4, 6, [])]
-    assert segments([1, 2], context, [1]) == [Segment(0, 2, [])]
+    parts = [Segment(0, 2, [7, 7]), Segment(2, 4, []), Segment(4, 6, [])]
+    assert segments([1, 2, 5, 6, 7, 8], context, stopped) == parts
+    assert segments([1, 2], context, stopped) == [Segment(0, 2, [])]
+
+
+def test_a_turn_may_end_with_a_stop_string_and_an_empty_reply():
+    string = lambda turn: list(turn[-2:]) == [7, 7]  # noqa: E731
+    context = [9, 7, 7, 7, 5, 7, 7]
+    assert segments([1, 2, 3, 4, 5, 6], context, string) == [Segment(0, 2, []), Segment(2, 6, [])], "not across turns"
 
 
 def test_the_run_says_how_many_turns_there_were(trained):

@@ -19,9 +19,9 @@ def test_the_demonstration_is_right_and_fits(kwargs):
         problem = verifier.sample(random.Random(seed))
         call, answer = verifier.demonstration_turns(problem, random.Random(0))
         dialogue = begin(verifier, problem)
-        reply = reply_to(verifier, dialogue, call)
+        reply = reply_to(dialogue, call)
         assert reply.content == [{"role": "tool", "content": answer}] and len(answer) < verifier.reply_length
-        assert reply_to(verifier, dialogue, answer).verdict.reward == 1
+        assert reply_to(dialogue, answer).verdict.reward == 1
         assert max(len(call), len(answer)) <= verifier.answer_length
         assert set(problem.text + call + answer + "?\n") <= set(verifier.alphabet)
         assert [verifier.verify(problem, text).reward for text in (answer, call, answer + "0")] == [1, 0, 0]
@@ -43,7 +43,7 @@ def test_a_bad_call_is_answered_in_the_alphabet():
     verifier = CalculatorSums(digits=2)
     problem = verifier.sample(random.Random(0))
     for turn in ("calc()", "calc(12+)", "calc(calc(1))", "calc(?)", "calc(1)\n" * 9, "calc(99999999999999999999)"):
-        reply = reply_to(verifier, begin(verifier, problem), turn)
+        reply = reply_to(begin(verifier, problem), turn)
         assert {message["content"] for message in reply.content} == {"?"} and reply.counts["tool_errors"] >= 1
     assert verifier.max_turns == 2 and not verifier.isolated
 

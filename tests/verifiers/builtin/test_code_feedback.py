@@ -38,24 +38,24 @@ def verifier():
 )
 def test_a_wrong_program_comes_back_with_its_first_fault(verifier, problem, program, reply):
     dialogue = begin(verifier, problem)
-    answer = reply_to(verifier, dialogue, program)
+    answer = reply_to(dialogue, program)
     assert answer.verdict is None and answer.content == f"Wrong: {reply}\n"
     assert len(answer.content) <= verifier.reply_length
 
 
 def test_a_mended_program_is_right(verifier):
     dialogue = begin(verifier, CLAMP)
-    assert reply_to(verifier, dialogue, "pass").verdict is None
-    assert reply_to(verifier, dialogue, f"```python\n{CLAMP.answer}```").verdict.reward == 1
+    assert reply_to(dialogue, "pass").verdict is None
+    assert reply_to(dialogue, f"```python\n{CLAMP.answer}```").verdict.reward == 1
     assert dialogue.out_of_budget().reward == 0 and verifier.verify(CLAMP, CLAMP.answer).reward == 1
     assert verifier.max_turns == 3 and verifier.makes_problems and len(verifier.examples()) > 8
 
 
 def test_replies_are_ascii_and_short_whatever_a_program_says(verifier):
     program = 'class Odd(Exception):\n    def __str__(self): raise self\ndef clamp(*a):\n    raise Odd("é" * 1000)'
-    assert reply_to(verifier, begin(verifier, CLAMP), program).content == "Wrong: clamp(5, 0, 10) raised Odd\n"
+    assert reply_to(begin(verifier, CLAMP), program).content == "Wrong: clamp(5, 0, 10) raised Odd\n"
     program = 'def clamp(*a):\n    raise ValueError("é" * 1000)'
-    content = reply_to(verifier, begin(verifier, CLAMP), program).content
+    content = reply_to(begin(verifier, CLAMP), program).content
     assert content.isascii() and len(content) <= verifier.reply_length
 
 

@@ -15,7 +15,7 @@ def bisect(verifier, number, largest):
     dialogue, low, high = begin(verifier, Problem("", str(number))), 1, largest
     for turn in range(1, verifier.max_turns + 1):
         middle = (low + high) // 2
-        reply = reply_to(verifier, dialogue, str(middle))
+        reply = reply_to(dialogue, str(middle))
         if reply.verdict is not None:
             return turn if reply.verdict.reward == 1 else None
         low, high = (middle + 1, high) if reply.content == ">" else (low, middle - 1)
@@ -37,13 +37,13 @@ def test_bisection_finds_every_number_in_the_turns_there_are(largest):
 )
 def test_a_guess_is_one_whole_number(turn, reply):
     verifier = Guess()
-    answer = reply_to(verifier, begin(verifier, Problem("1-64:", "42")), turn)
+    answer = reply_to(begin(verifier, Problem("1-64:", "42")), turn)
     assert answer.content == reply and answer.verdict is None and answer.reward == 0
 
 
 def test_the_right_number_ends_the_episode_and_one_guess_is_a_completion():
     verifier, problem = Guess(), Problem("1-64:", "42")
-    assert reply_to(verifier, begin(verifier, problem), "42").verdict.reward == 1
+    assert reply_to(begin(verifier, problem), "42").verdict.reward == 1
     assert [verifier.verify(problem, text).reward for text in ("42", "41", "x")] == [1, 0, 0]
 
 

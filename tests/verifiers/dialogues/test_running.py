@@ -6,7 +6,7 @@ import pytest
 from dialogues import Echoing, Hashing
 
 from verifiers import Dialogue, Problem, Reply, Verdict, Verifier, Weighted, isolate
-from verifiers.dialogues import begin, replay, reply_to
+from verifiers.dialogues import begin, replay, reply_to, verdict_without_budget
 from verifiers.isolation.workers.pool import WorkerPool
 
 TURNS = ["a", "bb", "", "dcba", "c"]
@@ -16,7 +16,7 @@ def live(verifier, problem, turns=TURNS):
     """Return the replies of one dialogue, up to its end."""
     dialogue, replies = begin(verifier, problem), []
     for turn in turns:
-        replies.append(reply_to(verifier, dialogue, turn))
+        replies.append(reply_to(dialogue, turn))
         if replies[-1].verdict is not None:
             break
     return replies
@@ -71,15 +71,53 @@ def test_a_dialogue_that_returns_something_else_is_refused():
     with pytest.raises(ValueError, match=r"Wrong\.dialogue must return a Dialogue or None, got 'yes'"):
         begin(Wrong(), Problem("?"))
     with pytest.raises(ValueError, match=r"Mute\.reply must return a Reply, got 'yes'"):
-        reply_to(Verifier(), Mute(), "")
+        reply_to(Mute(), "")
 
 
-def test_a_verdict_outside_the_range_is_an_error():
+def test_a_verdict_that_is_something_else_is_refused():
     class Rich(Dialogue):
         def reply(self, turn):
-            return Reply(verdict=Verdict(2.0))
+            return Reply(verdict=2.0)
 
-    assert reply_to(Verifier(), Rich(), "").verdict.status == "error"
+        def out_of_budget(self):
+            return 0.0
+
+    with pytest.raises(ValueError, match=r"the verdict of a Reply must be a Verdict or None, got 2\.0"):
+        reply_to(Rich(), "")
+    with pytest.raises(ValueError, match=r"Rich\.out_of_budget must return a Verdict, got 0\.0"):
+        verdict_without_budget(Rich())
+
+
+@pytest.mark.parametrize("counts", [{"turns": 1}, {"calls": 0.5}, {"calls": True}, {"verdict": 1}, {7: 1}])
+def test_counts_are_whole_numbers_by_names_of_their_own(counts):
+    with pytest.raises(ValueError, match="a reply's counts must be whole numbers by names other than completion, mess"):
+        Reply(counts=counts)
+
+
+@pytest.mark.parametrize(("low", "high", "least"), [(0.0, 1.0, 0.0), (0.5, 2.0, 0.5), (-2.0, -1.0, -1.0)])
+def test_without_an_answer_a_verifier_of_completions_pays_what_is_nearest_to_nothing(low, high, least):
+    verifier = Verifier()
+    verifier.reward_range = (low, high)
+    assert verdict_without_budget(begin(verifier, Problem("?"))) == Verdict(least)
+
+
+def test_verify_closes_a_dialogue_that_fails():
+    closed = []
+
+    class Failing(Dialogue):
+        def reply(self, turn):
+            raise OSError("gone")
+
+        def close(self):
+            closed.append(self)
+
+    class Talking(Verifier):
+        def dialogue(self, problem):
+            return Failing()
+
+    with pytest.raises(OSError, match="gone"):
+        Talking().verify(Problem("?"), "a")
+    assert len(closed) == 1
 
 
 def test_a_replayed_dialogue_gives_the_replies_of_a_live_one():

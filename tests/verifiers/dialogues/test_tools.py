@@ -62,7 +62,7 @@ def positional(x, /):
 def answers(turn, *tools, verifier=None, **kwargs):
     """Return the results of a turn, and how many calls failed."""
     around = WithTools(verifier or Arith(), tools, **kwargs)
-    reply = reply_to(around, begin(around, PROBLEM), turn)
+    reply = reply_to(begin(around, PROBLEM), turn)
     assert reply.verdict is None and reply.reward == 0
     calls, errors = reply.counts["tool_calls"], reply.counts["tool_errors"]
     assert [message["role"] for message in reply.content] == ["tool"] * len(reply.content)
@@ -72,10 +72,10 @@ def answers(turn, *tools, verifier=None, **kwargs):
 def test_a_turn_with_calls_is_answered_and_one_without_is_judged():
     around = WithTools(Arith(), [add])
     dialogue = begin(around, PROBLEM)
-    reply = reply_to(around, dialogue, "add(12, 34)")
+    reply = reply_to(dialogue, "add(12, 34)")
     assert reply == Reply([{"role": "tool", "content": "46"}], counts={"tool_calls": 1, "tool_errors": 0})
-    assert reply_to(around, dialogue, "46").verdict.reward == 1
-    assert reply_to(around, begin(around, PROBLEM), "47").verdict.reward == 0
+    assert reply_to(dialogue, "46").verdict.reward == 1
+    assert reply_to(begin(around, PROBLEM), "47").verdict.reward == 0
     assert dialogue.out_of_budget().reward == 0
     assert [around.verify(PROBLEM, text).reward for text in ("46", "add(12, 34)")] == [1, 0]
 
@@ -173,9 +173,9 @@ class Asking(Verifier):
 def test_a_dialogue_goes_on_where_the_model_calls_nothing():
     around = WithTools(Asking(), [add])
     dialogue = begin(around, PROBLEM)
-    assert reply_to(around, dialogue, "4").content == "more"
-    assert reply_to(around, dialogue, "add(1)").counts == {"tool_calls": 1, "tool_errors": 0}
-    assert reply_to(around, dialogue, "6").verdict.reward == 1
+    assert reply_to(dialogue, "4").content == "more"
+    assert reply_to(dialogue, "add(1)").counts == {"tool_calls": 1, "tool_errors": 0}
+    assert reply_to(dialogue, "6").verdict.reward == 1
     assert around.max_turns == 6 and around.has_dialogues
 
 
