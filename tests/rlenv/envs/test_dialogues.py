@@ -212,7 +212,7 @@ def test_workers_refuse_a_dialogue_that_cannot_be_replayed():
 
 
 def test_a_context_that_would_be_too_long_names_what_was_given():
-    words = "200000 turns of 3 tokens with replies of 4 need a context of 1400004 tokens; allowed: 1048576; give fewer"
+    words = "200000 turns of 3 tokens with replies of 5 need a context of 1599998 tokens; allowed: 1048576; give fewer"
     with pytest.raises(ValueError, match=words):
         single(Scripted(), max_turns=200000)
 
