@@ -14,6 +14,7 @@ AGAINST_PEERS = (  # in docs/performance.md; the others are in docs/speed-result
     "trl-prompt", "trl-balanced", "trl-reasoning", "trl-30m", "trl-grpo", "trl-rloo", "trl-long", "generate",
     "sb3", "memory", "h200-decode", "h200-train",
 )  # fmt: skip
+DIALOGUES = ("replies", "slow-replies")  # in docs/tools.md
 REAL = ("trl-smollm2", "trl-smollm2-story", "generate-smollm2")  # in docs/real-speed.md
 MARKS = re.compile(r"(<!-- results -->\n).*?(<!-- end of results -->)", re.DOTALL)
 
@@ -49,11 +50,12 @@ def page(text: str, written: str) -> str:
 
 def pages() -> dict[Path, str]:
     """Return the pages with the tables of the present results."""
-    others = tuple(path.stem for path in sorted(RESULTS.glob("*.json")) if path.stem not in AGAINST_PEERS + REAL)
+    others = tuple(path.stem for path in sorted(RESULTS.glob("*.json")) if path.stem not in AGAINST_PEERS + DIALOGUES + REAL)
     tables = {
         ROOT / "README.md": table(IN_README, floors=False),
         ROOT / "docs" / "performance.md": table(AGAINST_PEERS, floors=True),
         ROOT / "docs" / "real-speed.md": table(REAL, floors=True),
+        ROOT / "docs" / "tools.md": table(DIALOGUES, floors=False),
         ROOT / "docs" / "speed-results.md": table(others, floors=False),
     }
     return {path: page(path.read_text(encoding="utf-8"), written) for path, written in tables.items()}
