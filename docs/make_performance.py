@@ -50,7 +50,9 @@ def page(text: str, written: str) -> str:
 
 def pages() -> dict[Path, str]:
     """Return the pages with the tables of the present results."""
-    others = tuple(path.stem for path in sorted(RESULTS.glob("*.json")) if path.stem not in AGAINST_PEERS + DIALOGUES + REAL)
+    others = tuple(
+        path.stem for path in sorted(RESULTS.glob("*.json")) if path.stem not in AGAINST_PEERS + DIALOGUES + REAL
+    )
     tables = {
         ROOT / "README.md": table(IN_README, floors=False),
         ROOT / "docs" / "performance.md": table(AGAINST_PEERS, floors=True),

