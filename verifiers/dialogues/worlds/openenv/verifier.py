@@ -18,7 +18,7 @@ from ....plugins.extras import require
 from ....plugins.registry import register_verifier, require_trust
 from ..world import SEEDS, World
 from .actions import ActionForm, text_of
-from .client import ServerError, InvalidActionError, Server, Session, Step
+from .client import InvalidActionError, Server, ServerError, Session, Step
 
 FAULT = "fault"  # the column that says why a problem has no observation
 PAUSE = 0.2  # seconds between attempts
