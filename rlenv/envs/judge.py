@@ -21,6 +21,8 @@ from verifiers.isolation.workers.supervisor import describe
 
 from ..problems.stream import is_level
 
+MOST_THREADS = 64  # that wait for replies
+
 
 @dataclass
 class Exchange:
@@ -117,7 +119,7 @@ class Judge:
 
 def _in_threads(reply: Callable[[Exchange], Reply], exchanges: Sequence[Exchange]) -> list[Reply]:
     """Call a function that waits with each exchange, all at once; an interrupt does not wait for the threads."""
-    threads = ThreadPoolExecutor(len(exchanges))
+    threads = ThreadPoolExecutor(min(len(exchanges), MOST_THREADS))
     try:
         return list(threads.map(reply, exchanges))
     finally:

@@ -10,6 +10,7 @@ import json
 import math
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from http.client import HTTPException
 from typing import Any
@@ -33,11 +34,13 @@ class ServerError(ValueError):
     Attributes:
         status: of the verdict, if the episode ends with it.
         again: whether a new session may succeed.
+        is_full: whether the server has as many sessions as it allows.
     """
 
     def __init__(self, message: str, status: Status = "error", again: bool = False) -> None:
         super().__init__(message)
         self.status, self.again = status, again
+        self.is_full = False
 
 
 class InvalidActionError(Exception):
@@ -176,8 +179,10 @@ class Session:
 
     def _ask(self, kind: str, data: Mapping[str, Any]) -> Step:
         """Send a message and return the answer to it."""
+        client: Any = require("websockets", "openenv", "verifier 'openenv'")
         try:
-            self._socket.send(json.dumps({"type": kind, "data": data}))
+            with suppress(client.ConnectionClosed):  # a server that is full says so before it closes: read that
+                self._socket.send(json.dumps({"type": kind, "data": data}))
             answer = self._socket.recv(timeout=self.server.timeout)
         except TimeoutError as error:
             message = f"the server took longer than {self.server.timeout:g} s for a {kind}"
@@ -208,7 +213,8 @@ def _error(data: Mapping[str, Any]) -> ServerError | InvalidActionError:
         found = [each for each in errors if isinstance(each, dict)] if isinstance(errors, list) else []
         named = [f"{'.'.join(map(str, each.get('loc') or ['it']))}: {each.get('msg')}" for each in found]
         return InvalidActionError("; ".join(named) or said)
-    hint = "; let the server have more sessions at once" if code == "CAPACITY_REACHED" else ""
-    return ServerError(
-        f"the server says {code}: {said:.200}{hint}", again=code in ("CAPACITY_REACHED", "SESSION_ERROR")
-    )
+    full = code == "CAPACITY_REACHED"
+    hint = "; let the server have more sessions at once" if full else ""
+    error = ServerError(f"the server says {code}: {said:.200}{hint}", again=full or code == "SESSION_ERROR")
+    error.is_full = full
+    return error

@@ -7,6 +7,7 @@ import random
 import string
 import time
 from collections.abc import Callable
+from threading import Lock
 from typing import Any, TypeVar
 from weakref import WeakSet
 
@@ -38,9 +39,10 @@ class OpenEnv(World):
     An observation is shown as its only text field, else as JSON; longer ones are cut, and counted as
     `cut_observations`. Reward: that of each step; the last one is the verdict's.
 
-    A session that is lost is repeated on a new one, from the reset with the same seed, and counted as `reconnects`. An
-    environment that fails or is too slow ends its episode with the status "error" or "timeout". The token of a server
-    is read from the environment variable OPENENV_TOKEN.
+    If the server allows fewer sessions than there are episodes, they take turns: an episode that goes on repeats its
+    actions in a new session. So does one whose session is lost, which is counted as `reconnects`. An environment that
+    fails or is too slow ends its episode with the status "error" or "timeout". The token of a server is read from the
+    environment variable OPENENV_TOKEN.
 
     Args:
         url: of the server, such as "http://127.0.0.1:8000".
@@ -118,10 +120,15 @@ class OpenEnv(World):
                 if not error.again or time.monotonic() >= deadline:
                     self._is_down = error.again
                     raise
-                time.sleep(PAUSE)
+                if not (error.is_full and self._give_up_one()):
+                    time.sleep(PAUSE)
             else:
                 self._is_down = False
                 return result
+
+    def _give_up_one(self) -> bool:
+        """Close the session that has been idle for longest; its episode repeats its actions in another one later."""
+        return any(episode.pause() for episode in sorted(self._open, key=lambda one: one.used))
 
     def shown(self, step: Step) -> tuple[str, bool]:
         """Return an observation as text, and whether it was cut."""
@@ -166,9 +173,26 @@ class Episode(Dialogue):
         self._actions: list[dict[str, Any]] = []
         self._session: Session | None = None
         self._sessions, self._closed = 0, False
+        self._busy, self.used = Lock(), 0.0
 
     @override
     def reply(self, turn: str) -> Reply:
+        with self._busy:
+            self.used = time.monotonic()
+            return self._reply(turn)
+
+    def pause(self) -> bool:
+        """Close the session, unless there is none or it is being used; return whether it did."""
+        if self._session is None or not self._busy.acquire(blocking=False):
+            return False
+        try:
+            self._leave()
+            self._sessions -= 1  # which is not a reconnect
+        finally:
+            self._busy.release()
+        return True
+
+    def _reply(self, turn: str) -> Reply:
         before = max(self._sessions, 1)
         action = self.world.form.read(turn)
         try:
@@ -226,7 +250,10 @@ class Episode(Dialogue):
         self._leave()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_session": None}
+        return {name: value for name, value in self.__dict__.items() if name not in ("_session", "_busy")}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, _session=None, _busy=Lock())
 
 
 def _counts(**changed: int) -> dict[str, int]:
