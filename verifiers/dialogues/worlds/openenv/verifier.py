@@ -227,8 +227,8 @@ class Episode(Dialogue):
     def _repeat(self) -> None:
         """Open a session and repeat what was done."""
         self._session = Session(self.world.server)
-        self._sessions += 1
         self._session.reset(self.seed)
+        self._sessions += 1
         for past in self._actions:
             try:
                 over = self._session.step(past).done
