@@ -142,7 +142,7 @@ def make_app(posed: Posed, limits: Limits) -> Gate:
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """Return a socket bound to an address.
+    """Return a socket that listens at an address.
 
     Raises:
         ValueError: if it cannot be bound.
@@ -152,6 +152,7 @@ def listen(host: str, port: int) -> socket.socket:
         bound = socket.socket(family, kind, protocol)
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         bound.bind(address)
+        bound.listen(MOST_CONNECTIONS)  # whoever connects from now on waits until the app is there
     except OSError as error:
         raise ValueError(f"cannot serve at {host}:{port}: {error.strerror}; choose another --host or --port") from error
     return bound
