@@ -253,7 +253,7 @@ class Episode(Dialogue):
         return {name: value for name, value in self.__dict__.items() if name not in ("_session", "_busy")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state, _session=None, _busy=Lock())
+        self.__dict__.update(state, _session=None, _sessions=0, _busy=Lock())
 
 
 def _counts(**changed: int) -> dict[str, int]:
