@@ -14,7 +14,7 @@ URL = "http://127.0.0.1:8000"
 TEXT = {"properties": {"guess": {"type": "string"}, "metadata": {"type": "object"}}, "required": ["guess"]}
 
 
-class Closed(Exception):
+class ClosedError(Exception):
     """What the package raises when a connection is closed."""
 
 
@@ -47,7 +47,7 @@ class PretendServer:
 
     def install(self, monkeypatch: Any) -> None:
         """Have the client of the verifier speak to this server, in place of a network."""
-        package = SimpleNamespace(ConnectionClosed=Closed)
+        package = SimpleNamespace(ConnectionClosed=ClosedError)
         monkeypatch.setitem(sys.modules, "websockets", package)
         monkeypatch.setitem(sys.modules, "websockets.sync", SimpleNamespace())
         monkeypatch.setitem(sys.modules, "websockets.sync.client", SimpleNamespace(connect=self.connect))
@@ -67,7 +67,7 @@ class PretendSession:
     def send(self, text: str) -> None:
         if self.full:
             self.answer = _error("CAPACITY_REACHED", message="no session is free")
-            raise Closed
+            raise ClosedError
         message = json.loads(text)
         self.answer = self._reset(message["data"]) if message["type"] == "reset" else self._step(message["data"])
 
@@ -94,8 +94,14 @@ class PretendSession:
             server.lose -= 1
             self.close()
         if self not in server.sessions and not self.full:
-            raise Closed("no close frame received")
+            raise ClosedError("no close frame received")
         return server.raw.pop(0) if server.raw else self.answer
+
+    def __enter__(self) -> PretendSession:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def close(self) -> None:
         self.server.sessions.discard(self)

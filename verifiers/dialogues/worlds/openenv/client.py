@@ -10,7 +10,7 @@ import json
 import math
 import os
 from collections.abc import Mapping
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from http.client import HTTPException
 from typing import Any
@@ -127,8 +127,8 @@ class Server:
             raise ServerError(f"openenv: {address} has no schema of actions; is it an OpenEnv server?")
         return action
 
-    def connect(self) -> Any:
-        """Return a WebSocket to a new session.
+    def connect(self, stack: ExitStack) -> Any:
+        """Return a WebSocket to a new session, which the stack closes.
 
         Raises:
             ServerError: if the server does not answer.
@@ -136,10 +136,11 @@ class Server:
         client: Any = require("websockets.sync.client", "openenv", "verifier 'openenv'")
         options: dict[str, Any] = {"proxy": None} if self._local else {}
         try:
-            return client.connect(
+            socket = client.connect(
                 f"ws{'s' * self._secure}://{self._rest}/ws", additional_headers=self.headers, max_size=MOST_BYTES,
                 open_timeout=self.timeout, close_timeout=CLOSING, ping_interval=None, **options,
             )  # fmt: skip
+            return stack.enter_context(socket)
         except Exception as error:  # whatever the protocol, the system or a proxy raise
             raise ServerError(f"no connection to {self.url}: {first_line(error)}", again=True) from error
 
@@ -155,7 +156,8 @@ class Session:
     """
 
     def __init__(self, server: Server) -> None:
-        self.server, self._socket = server, server.connect()
+        self.server, self._stack = server, ExitStack()
+        self._socket = server.connect(self._stack)
 
     def reset(self, seed: int) -> Step:
         """Begin the episode of a seed.
@@ -202,7 +204,7 @@ class Session:
 
     def close(self) -> None:
         """Leave the session."""
-        self._socket.close()
+        self._stack.close()
 
 
 def _error(data: Mapping[str, Any]) -> ServerError | InvalidActionError:
