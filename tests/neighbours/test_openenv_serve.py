@@ -116,7 +116,7 @@ def test_idle_sessions_are_closed_and_a_token_is_asked_for(monkeypatch):
     playing.reply("50")
     from websockets.exceptions import ConnectionClosed
 
-    with pytest.raises(ConnectionClosed, match="idle for 0.5 s"):
+    with pytest.raises(ConnectionClosed, match="idle for"):
         playing._session._socket.recv(timeout=30)
     assert playing.reply("50").counts["reconnects"] == 1
     assert served.end()[0] == 0
@@ -125,7 +125,8 @@ def test_idle_sessions_are_closed_and_a_token_is_asked_for(monkeypatch):
 def test_an_address_that_is_taken(guess):
     port = guess.url.rpartition(":")[2]
     again = Served("--verifier", "guess", "--port", port)
-    assert again.process.wait(60) == 2 and again.line.startswith(f"Error: cannot serve at 127.0.0.1:{port}: ")
+    again.process.communicate(timeout=60)
+    assert again.process.returncode == 2 and again.line.startswith(f"Error: cannot serve at 127.0.0.1:{port}: ")
 
 
 def test_ours_comes_in_as_it_goes_out(guess):
