@@ -32,6 +32,7 @@ COMMANDS = {  # name: its module and attribute, imported when it is used, and it
     "lab": ("tools.lab:lab", "Run an experiment about one claim."),
     "bench": ("tools.bench:bench", "Time rlenv and other libraries in turn."),
     "verifiers": ("tools.verifiers:verifiers", "List, show and attack verifiers."),
+    "serve": ("tools.serve:serve", "Offer a verifier to other libraries, as an OpenEnv server."),
     "info": ("tools.info:info", "Print versions, devices and settings for a bug report."),
     "completion": ("tools.completion:completion", "Print the script that completes commands in your shell."),
 }

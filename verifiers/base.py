@@ -203,6 +203,8 @@ class Verifier:
         timeout: seconds per verdict in a worker process.
         prefers_batches: one large batch is cheaper than several small ones.
         slow: a verdict may take longer than 5 ms, because it runs a program or a model.
+        waits: its dialogues wait for something outside this process, such as a server; without worker processes,
+            those whose turns end together reply in threads.
         does_not_catch: known holes: the name of an attack in `lint/attacks.py` or in `counterexamples`, and why wrong
             completions of that kind are rewarded.
         wants: what completions should carry besides their text: "token_ids", "progress", "calls"; see `Completion`.
@@ -223,6 +225,7 @@ class Verifier:
     timeout: float = 5.0
     prefers_batches: bool = False
     slow: bool = False
+    waits: bool = False
     does_not_catch: Mapping[str, str] = {}
     wants: tuple[str, ...] = ()
     columns: tuple[str, ...] = ()

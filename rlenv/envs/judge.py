@@ -6,7 +6,7 @@ import threading
 import warnings
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,6 +21,8 @@ from verifiers.isolation.workers.pool import WorkerPool
 from verifiers.isolation.workers.supervisor import describe
 
 from ..problems.stream import is_level
+
+MOST_THREADS = 64  # that wait for replies
 
 
 @dataclass
@@ -90,6 +92,8 @@ class Judge:
         """
         if self.pool is not None:
             return [future.result() for future in self.ask(exchanges, out_of_budget)]
+        if self.verifier.waits and len(exchanges) > 1:
+            return _in_threads(lambda each: self._reply(each, out_of_budget), exchanges)
         return [self._reply(each, out_of_budget) for each in exchanges]
 
     def ask(self, exchanges: Sequence[Exchange], out_of_budget: bool = False) -> list[Future[Reply]]:
@@ -119,6 +123,15 @@ class Judge:
             if not self.flag_errors:
                 raise
             return Reply(verdict=Verdict(0.0, status="error", reason=describe(error)))
+
+
+def _in_threads(reply: Callable[[Exchange], Reply], exchanges: Sequence[Exchange]) -> list[Reply]:
+    """Call a function that waits with each exchange, all at once; an interrupt does not wait for the threads."""
+    threads = ThreadPoolExecutor(min(len(exchanges), MOST_THREADS))
+    try:
+        return list(threads.map(reply, exchanges))
+    finally:
+        threads.shutdown(wait=False, cancel_futures=True)
 
 
 def with_tools(verifier: Verifier, tools: Sequence[Any]) -> Verifier:

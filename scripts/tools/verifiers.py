@@ -109,7 +109,7 @@ def show(
     from verifiers.isolation.workers.pool import isolate
 
     verifier = make_verifier(name, **dict(verifier_args))
-    problems = (_from_file(file) or _sampled(name, verifier, count, seed))[:count]
+    problems = (from_file(file) or _sampled(name, verifier, count, seed))[:count]
     judge = isolate(verifier)
     try:
         rows = [row for problem in problems for row in _judged(judge, problem, problems, completions)]
@@ -121,7 +121,7 @@ def show(
         _show_rows(rows)
 
 
-def _from_file(file: dict[str, Any]) -> list[Problem] | None:
+def from_file(file: dict[str, Any]) -> list[Problem] | None:
     """Return the problems of --problems, None without the option."""
     if not any(file.values()):
         return None  # without the imports below, which take seconds
@@ -212,7 +212,7 @@ def lint(names: tuple[str, ...], everything: bool, verifier_args: Any, as_json: 
 
     if everything == bool(names):
         raise ValueError("pass the names of verifiers, or --all")
-    problems, reports, skipped = _from_file(file), [], {}
+    problems, reports, skipped = from_file(file), [], {}
     for name in list_verifiers() if everything else names:
         try:
             verifier = make_verifier(name, **dict(verifier_args))

@@ -1,5 +1,6 @@
 """The built-in verifiers, one file or folder each. To add one, write a file and add its class here."""
 
+from ..dialogues.worlds.openenv.verifier import OpenEnv
 from .arith import Arith
 from .calculator_sums import CalculatorSums
 from .choice.verifier import Choice
@@ -19,5 +20,5 @@ from .reward_model import RewardModel
 
 __all__ = [
     "Arith", "CalculatorSums", "Choice", "Code", "CodeFeedback", "Countdown", "Exact", "Format", "Guess",
-    "JsonSchema", "Length", "Math", "Numeric", "ReasoningGym", "Regex", "RewardModel",
+    "JsonSchema", "Length", "Math", "Numeric", "OpenEnv", "ReasoningGym", "Regex", "RewardModel",
 ]  # fmt: skip

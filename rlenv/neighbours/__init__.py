@@ -1,0 +1,1 @@
+"""What offers ours to other libraries."""

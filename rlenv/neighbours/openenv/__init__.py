@@ -1,0 +1,1 @@
+"""Verifiers as an OpenEnv server."""

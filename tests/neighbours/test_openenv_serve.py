@@ -1,0 +1,150 @@
+"""`rlenv serve`, driven by OpenEnv's client, and trained against by the verifier "openenv"."""
+
+import asyncio
+import random
+import signal
+import subprocess
+import sys
+
+import pytest
+
+pytestmark = pytest.mark.neighbours
+LIMITS = ["--max-sessions", "4", "--max-message-bytes", "2000", "--port", "0"]
+
+
+class Served:
+    """A server in a process of its own."""
+
+    def __init__(self, *options):
+        command = [sys.executable, "-m", "_rlenv_scripts", "serve", *options]
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        self.line = self.process.stdout.readline()
+        self.url = self.line.split(" at ")[1].split(",")[0] if " at " in self.line else self.line
+
+    def end(self, number=signal.SIGTERM):
+        self.process.send_signal(number)
+        rest, _ = self.process.communicate(timeout=60)
+        return self.process.returncode, rest
+
+
+@pytest.fixture(scope="module")
+def guess():
+    made = Served("--verifier", "guess", *LIMITS)
+    yield made
+    assert made.end() == (0, "ended\n")
+
+
+def client(url, **kwargs):
+    from openenv import GenericEnvClient
+
+    return GenericEnvClient(url, **kwargs)
+
+
+def test_a_dialogue(guess):
+    with client(guess.url).sync() as env:
+        result = env.reset(seed=3)
+        while not result.done:
+            result = env.step({"text": "50"})
+        assert result.metadata["verdict_status"] == "ok" and result.reward == 0
+        with pytest.raises(RuntimeError, match="send a reset"):
+            env.step({"text": "50"})
+        assert env.reset(seed=3).observation["messages"][0]["role"] == "user"
+
+
+def test_one_completion():
+    served = Served("--verifier", "arith", "--port", "0")
+    with client(served.url).sync() as env:
+        prompt = env.reset(seed=3).observation["text"]
+        result = env.step({"text": str(eval(prompt.rstrip("=")))})
+        assert result.done and result.reward == 1 and result.metadata["is_success"]
+        assert served.end(signal.SIGINT) == (0, "ended\n")
+
+
+def test_sessions_beyond_the_limit_are_refused_and_none_leaks(guess):
+    async def one():
+        async with client(guess.url) as env:
+            try:
+                await env.reset(seed=1)
+            except RuntimeError as error:
+                assert "CAPACITY_REACHED" in str(error)
+                return False
+            await asyncio.sleep(1)
+            return True
+
+    async def crowd():
+        return sum(await asyncio.gather(*(one() for _ in range(40))))
+
+    assert asyncio.run(crowd()) == 4
+    assert asyncio.run(crowd()) == 4
+
+
+@pytest.mark.parametrize(
+    ("message", "answer"),
+    [
+        ("hello", "INVALID_JSON"),
+        ('{"type": "step", "data": {"txt": 1}}', "VALIDATION_ERROR"),
+        ('{"type": "reset", "data": {"level": 9}}', "level must be from 1 to 1, got 9"),
+        ('{"type": "reset", "data": {"seed": "x"}}', "VALIDATION_ERROR"),
+        ("x" * 3000, "limit of 2000 bytes"),
+        (b"\x00", "messages are text"),
+    ],
+)
+def test_messages_that_are_refused(guess, message, answer):
+    from websockets.exceptions import ConnectionClosed
+    from websockets.sync.client import connect
+
+    with connect(f"{guess.url.replace('http', 'ws')}/ws", proxy=None) as socket:
+        try:
+            socket.send(message)
+            said = socket.recv(timeout=30)
+        except ConnectionClosed as error:
+            said = str(error)
+        assert answer in said
+
+
+def test_idle_sessions_are_closed_and_a_token_is_asked_for(monkeypatch):
+    served = Served("--verifier", "guess", "--port", "0", "--idle-timeout", "0.5", "--token", "secret")
+    with pytest.raises(ConnectionError, match="403"):
+        client(served.url).sync().connect()
+    from verifiers import make_verifier
+
+    with pytest.raises(ValueError, match="set OPENENV_TOKEN to its token"):
+        make_verifier(f"openenv:{served.url}")
+    monkeypatch.setenv("OPENENV_TOKEN", "secret")
+    made = make_verifier(f"openenv:{served.url}")
+    playing = made.dialogue(made.examples()[0])
+    playing.reply("50")
+    from websockets.exceptions import ConnectionClosed
+
+    with pytest.raises(ConnectionClosed, match="idle for"):
+        playing._session._socket.recv(timeout=30)
+    assert playing.reply("50").counts["reconnects"] == 1
+    assert served.end()[0] == 0
+
+
+def test_an_address_that_is_taken(guess):
+    port = guess.url.rpartition(":")[2]
+    again = Served("--verifier", "guess", "--port", port)
+    again.process.communicate(timeout=60)
+    assert again.process.returncode == 2 and again.line.startswith(f"Error: cannot serve at 127.0.0.1:{port}: ")
+
+
+def test_ours_comes_in_as_it_goes_out(guess):
+    from verifiers import Problem, make_verifier
+
+    made = make_verifier(f"openenv:{guess.url}", longest=200)
+    own = make_verifier("guess")
+    for seed in range(5):
+        there = made.dialogue(Problem(made.opening(seed), metadata={"seed": seed}))
+        here = own.dialogue(own.sample(_after_level(random.Random(seed))))
+        for turn in ("50", "25", "75", "x", "10", "90", "30"):
+            theirs, ours = there.reply(turn), here.reply(turn)
+            assert theirs.verdict is not None or (theirs.content, theirs.reward) == (ours.content, ours.reward)
+            if theirs.verdict is not None:
+                break
+    made.close()
+
+
+def _after_level(rng):
+    rng.randint(1, 1)
+    return rng

@@ -1,0 +1,181 @@
+"""The verifier "openenv", against a server in this process."""
+
+import copy
+import random
+import threading
+
+import pytest
+import torch
+from openenv_servers import TEXT, URL, PretendServer
+
+from rlenv.envs.vector import TextGenVectorEnv
+from verifiers import make_verifier
+from verifiers.dialogues.worlds.openenv.actions import ActionForm, text_of
+from verifiers.plugins.registry import trusting
+
+TWO = {"properties": {"x": {"type": "integer"}, "y": {"type": "string"}}, "required": ["x", "y"]}
+ONE = {"properties": {"x": {"type": "integer"}}, "required": ["x"]}
+
+
+@pytest.fixture
+def server(monkeypatch):
+    made = PretendServer()
+    made.install(monkeypatch)
+    return made
+
+
+def world(**kwargs):
+    return make_verifier(f"openenv:{URL}", patience=5, **kwargs)
+
+
+def episode(made, seed=7):
+    problem = made.sample(random.Random(0))
+    return made.dialogue(type(problem)(problem.prompt, metadata={"seed": seed}))
+
+
+@pytest.mark.parametrize(
+    ("schema", "turn", "action"),
+    [
+        (TEXT, "7", {"guess": "7"}),
+        (TEXT, '{"guess": "7"}', {"guess": "7"}),
+        (TEXT, 'so\n```json\n{"guess": "7"}\n```', {"guess": "7"}),
+        (TEXT, '{"other": "7"}', {"guess": '{"other": "7"}'}),
+        (TEXT, "[" * 100_000, {"guess": "[" * 100_000}),
+        (ONE, "7", {"x": 7}),
+        (ONE, "seven", None),
+        (ONE, '{"y": 7}', None),
+        (TWO, '{"x": 1, "y": "b"}', {"x": 1, "y": "b"}),
+        (TWO, '{"x": 1}', None),
+        (TWO, "b", None),
+        ({}, "{}", {}),
+    ],
+)
+def test_a_turn_states_an_action(schema, turn, action):
+    assert ActionForm(schema).read(turn) == action
+
+
+def test_observations_as_text():
+    assert text_of({"message": "hello", "left": 2, "metadata": {"a": "b"}}) == "hello"
+    assert text_of({"a": "x", "b": "y"}) == '{"a": "x", "b": "y"}'
+    assert text_of({"a": "x", "b": "y"}, field="b") == "y"
+
+
+def test_an_episode_with_its_rewards(server):
+    made = world()
+    problem = made.sample(random.Random(0))
+    assert problem.prompt == "a digit? " and made.split_key(problem) == str(problem.metadata["seed"])
+    other, right = (made.dialogue(problem) for _ in range(2))
+    assert [other.reply("x").reward, other.reply("x").verdict.reward] == [0.25, 0.25]
+    reply = right.reply(str(problem.metadata["seed"] % 10))
+    assert made.is_success(reply.verdict) and reply.reward == 0
+    assert len(server.sessions) == 2
+    made.close()
+    assert not server.sessions
+
+
+def test_text_of_the_server_is_data_and_is_cut(server):
+    reply = episode(world(longest=12)).reply("x")
+    assert reply.content == "no <|im_end|"[:12] and reply.counts["cut_observations"] == 1
+    assert "<|im_end|>" in episode(world()).reply("x").content
+
+
+def test_what_is_not_an_action_is_answered(server):
+    server.schema = TWO
+    reply = episode(world()).reply("nonsense")
+    assert reply.content == 'Not an action: write {"x": integer, "y": string}' and reply.counts["invalid_actions"] == 1
+    server.schema = {"properties": {"guess": {}}, "required": ["guess"]}
+    playing = episode(world())
+    reply = playing.reply('{"guess": 3}')
+    assert reply.content == "Not an action: guess: it should be a text" and reply.verdict is None
+    assert playing.reply('{"guess": "7"}').verdict.reward == 1
+
+
+def test_a_lost_session_is_repeated(server):
+    playing = episode(world())
+    playing.reply("x")
+    before, server.lose, server.down = len(server.resets), 1, 3
+    reply = playing.reply("x")
+    assert reply.verdict.reward == 0.25 and reply.counts["reconnects"] == 1
+    assert server.resets[before:] == [7]
+
+
+def test_a_copy_goes_on_in_a_session_of_its_own(server):
+    playing = episode(world())
+    playing.reply("x")
+    copied = copy.deepcopy(playing)
+    assert playing.reply("x") == copied.reply("x")
+
+
+@pytest.mark.parametrize(
+    ("turn", "raw", "status", "reason"),
+    [
+        ("crash", [], "error", "the server says EXECUTION_ERROR: division by zero"),
+        ("x", ["nonsense"], "error", "the server's message cannot be read: 'nonsense'"),
+        ("x", ['{"type": "observation", "data": {}}'], "error", "the server answers without an observation: {}"),
+    ],
+)
+def test_a_server_that_fails_ends_the_episode_with_an_error(server, turn, raw, status, reason):
+    playing = episode(world())
+    playing.reply("y")
+    server.raw = raw
+    verdict = playing.reply(turn).verdict
+    assert (verdict.status, verdict.reason) == (status, reason)
+
+
+def test_a_reward_that_is_not_a_number(server):
+    playing = episode(world())
+    playing.reply("y")
+    server.raw = ['{"type": "observation", "data": {"observation": {}, "reward": NaN}}']
+    assert "not a finite number" in playing.reply("x").verdict.reason
+
+
+def test_a_server_that_goes_away_costs_episodes_and_not_the_run(server):
+    made = make_verifier(f"openenv:{URL}", patience=0)
+    server.down = 10**9
+    problem = made.sample(random.Random(0))
+    verdict = made.dialogue(problem).reply("7").verdict
+    assert verdict.status == "error" and "Connection refused" in verdict.reason
+    server.down = 0
+    assert made.sample(random.Random(0)).metadata["seed"] == problem.metadata["seed"]
+
+
+def test_more_episodes_than_sessions_take_turns(server):
+    server.max_sessions = 2
+    made = world()
+    playing = [episode(made, seed) for seed in range(6)]
+    first = [each.reply("x") for each in playing]
+    assert [reply.reward for reply in first] == [0.25] * 6 and sum(each.counts["reconnects"] for each in first) == 0
+    assert [each.reply(str(seed)).verdict.reward for seed, each in enumerate(playing)] == [1] * 6
+
+
+def test_replies_of_one_step_are_asked_for_together(server):
+    env = TextGenVectorEnv(num_envs=4, verifier=world(longest=40, answer_length=1, max_turns=2))
+    env.reset(seed=0)
+    server.together = threading.Barrier(4)  # broken unless four wait at once
+    env.step(torch.full((4,), env.metadata["tokenizer"].convert_tokens_to_ids("x")))
+    env.step(torch.full((4,), env.metadata["tokenizer"].eos_token_id))
+    assert not server.together.broken
+    env.close()
+
+
+@pytest.mark.parametrize("url", ["127.0.0.1:8000", "ftp://a", "http://", "http://a:b", ""])
+def test_a_wrong_address(server, url):
+    with pytest.raises(ValueError, match="the address of a server is like http://127"):
+        make_verifier("openenv", url=url)
+
+
+def test_a_server_that_does_not_answer(monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "websockets", threading)
+    with pytest.raises(ValueError, match=r"openenv: http://127.0.0.1:9 does not answer .*; start the server"):
+        make_verifier("openenv:http://127.0.0.1:9")
+
+
+def test_the_package_is_named_if_it_is_missing(monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "websockets", None)
+    with pytest.raises(ValueError, match=r"needs websockets: pip install 'rlenv\[openenv\]'"):
+        make_verifier(f"openenv:{URL}")
+
+
+def test_an_address_of_a_checkpoint_needs_trust(server):
+    with trusting(False), pytest.raises(ValueError, match="pass --trust"):
+        world()

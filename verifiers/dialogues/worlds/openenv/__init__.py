@@ -1,0 +1,1 @@
+"""The verifier "openenv": environments that an OpenEnv server runs."""

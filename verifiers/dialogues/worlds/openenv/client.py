@@ -1,0 +1,222 @@
+"""A client of OpenEnv servers: the schema over HTTP, and one WebSocket per episode.
+
+The package's GenericEnvClient connects again by itself when its socket has closed, and then sends a step to a session
+that was never reset. Here a lost session is an error, so that the dialogue can repeat its turns.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Mapping
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from http.client import HTTPException
+from typing import Any
+from urllib.error import HTTPError
+from urllib.parse import urlsplit
+from urllib.request import ProxyHandler, Request, build_opener
+
+from ....base import MAX_REWARD, Status, first_line
+from ....plugins.extras import require
+
+TOKEN = "OPENENV_TOKEN"  # the environment variable whose value is sent as the bearer token, if any
+MOST_BYTES = 2**24  # of a message from the server
+CLOSING = 0.5  # seconds
+_SCHEMES = {"http": "ws", "https": "wss", "ws": "ws", "wss": "wss"}
+_LOOPBACK = ("localhost", "127.0.0.1", "::1")  # never asked through a proxy
+
+
+class ServerError(ValueError):
+    """A server failed.
+
+    Attributes:
+        status: of the verdict, if the episode ends with it.
+        again: whether a new session may succeed.
+        is_full: whether the server has as many sessions as it allows.
+    """
+
+    def __init__(self, message: str, status: Status = "error", again: bool = False) -> None:
+        super().__init__(message)
+        self.status, self.again = status, again
+        self.is_full = False
+
+
+class InvalidActionError(Exception):
+    """The server refused an action; the session goes on."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """What a server answers to a reset or an action."""
+
+    observation: Mapping[str, Any]
+    reward: float
+    done: bool
+
+    @classmethod
+    def of(cls, data: Any) -> Step:
+        """Return the step that the data of a message describe.
+
+        Raises:
+            ServerError: if they are malformed.
+        """
+        observation = data.get("observation") if isinstance(data, dict) else None
+        if not isinstance(observation, dict):
+            raise ServerError(f"the server answers without an observation: {data!r:.100}")
+        reward = data.get("reward")
+        if not (reward is None or isinstance(reward, (bool, int, float))):
+            raise ServerError(f"the server's reward is not a number: {reward!r:.60}")
+        reward = 0.0 if reward is None else float(reward)
+        if not (math.isfinite(reward) and abs(reward) <= MAX_REWARD):
+            raise ServerError(f"the server's reward is not a finite number in float32: {reward!r}")
+        return cls(observation, reward, data.get("done") is True)
+
+
+class Server:
+    """The address of a server, and how long to wait for it.
+
+    Args:
+        url: such as "http://127.0.0.1:8000".
+        timeout: seconds per answer.
+
+    Raises:
+        ValueError: for something else.
+    """
+
+    def __init__(self, url: str, timeout: float) -> None:
+        parts = urlsplit(url if isinstance(url, str) else "")
+        try:
+            right = parts.scheme in _SCHEMES and parts.hostname and (parts.port or True)
+        except ValueError:  # the port
+            right = False
+        if not right:
+            raise ValueError(f"openenv: the address of a server is like http://127.0.0.1:8000, got {url!r}")
+        self.url, self.timeout = url.rstrip("/"), timeout
+        self._local = parts.hostname in _LOOPBACK
+        self._rest = self.url.partition("://")[2]
+        self._secure = _SCHEMES[parts.scheme] == "wss"
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """The headers of requests."""
+        token = os.environ.get(TOKEN)
+        return {"Authorization": f"Bearer {token}"} if token else {}
+
+    def schema(self) -> dict[str, Any]:
+        """Return the schema of actions.
+
+        Raises:
+            ServerError: if there is no such server.
+        """
+        address = f"http{'s' * self._secure}://{self._rest}/schema"
+        opener = build_opener(*([ProxyHandler({})] if self._local else []))
+        try:
+            with opener.open(Request(address, headers=self.headers), timeout=self.timeout) as answer:
+                found = json.loads(answer.read(MOST_BYTES))
+        except HTTPError as error:
+            hint = f"set {TOKEN} to its token" if error.code in (401, 403) else "is it an OpenEnv server?"
+            raise ServerError(f"openenv: {address} answers with the HTTP status {error.code}; {hint}") from error
+        except (OSError, HTTPException) as error:
+            raise ServerError(f"openenv: {self.url} does not answer ({first_line(error)}); start the server") from error
+        except ValueError:  # not JSON
+            found = None
+        action = found.get("action") if isinstance(found, dict) else None
+        if not isinstance(action, dict) or not isinstance(action.get("properties", {}), dict):
+            raise ServerError(f"openenv: {address} has no schema of actions; is it an OpenEnv server?")
+        return action
+
+    def connect(self, stack: ExitStack) -> Any:
+        """Return a WebSocket to a new session, which the stack closes.
+
+        Raises:
+            ServerError: if the server does not answer.
+        """
+        client: Any = require("websockets.sync.client", "openenv", "verifier 'openenv'")
+        options: dict[str, Any] = {"proxy": None} if self._local else {}
+        try:
+            socket = client.connect(
+                f"ws{'s' * self._secure}://{self._rest}/ws", additional_headers=self.headers, max_size=MOST_BYTES,
+                open_timeout=self.timeout, close_timeout=CLOSING, ping_interval=None, **options,
+            )  # fmt: skip
+            return stack.enter_context(socket)
+        except Exception as error:  # whatever the protocol, the system or a proxy raise
+            raise ServerError(f"no connection to {self.url}: {first_line(error)}", again=True) from error
+
+
+class Session:
+    """One episode on a server.
+
+    Args:
+        server: where it is.
+
+    Raises:
+        ServerError: if the server does not answer.
+    """
+
+    def __init__(self, server: Server) -> None:
+        self.server, self._stack = server, ExitStack()
+        self._socket = server.connect(self._stack)
+
+    def reset(self, seed: int) -> Step:
+        """Begin the episode of a seed.
+
+        Raises:
+            ServerError: if the server does not, or closes the session.
+        """
+        try:
+            return self._ask("reset", {"seed": seed})
+        except InvalidActionError as error:
+            raise ServerError(f"the server refuses reset(seed={seed}): {error}") from error
+
+    def step(self, action: Mapping[str, Any]) -> Step:
+        """Take an action.
+
+        Raises:
+            ServerError: if the server fails or closes the session.
+            InvalidActionError: if it refuses the action.
+        """
+        return self._ask("step", action)
+
+    def _ask(self, kind: str, data: Mapping[str, Any]) -> Step:
+        """Send a message and return the answer to it."""
+        client: Any = require("websockets", "openenv", "verifier 'openenv'")
+        try:
+            with suppress(client.ConnectionClosed):  # a server that is full says so before it closes: read that
+                self._socket.send(json.dumps({"type": kind, "data": data}))
+            answer = self._socket.recv(timeout=self.server.timeout)
+        except TimeoutError as error:
+            message = f"the server took longer than {self.server.timeout:g} s for a {kind}"
+            raise ServerError(message, status="timeout") from error
+        except Exception as error:  # of the connection; the package has many
+            huge = getattr(getattr(error, "sent", None), "code", None) == 1009
+            lost = f"a message of more than {MOST_BYTES:,} bytes" if huge else f"lost: {first_line(error)}"
+            raise ServerError(f"the session on {self.server.url}: {lost}", again=not huge) from error
+        try:
+            message = json.loads(answer)
+            failed, content = message["type"] == "error", message["data"]
+        except (ValueError, TypeError, KeyError, RecursionError) as error:
+            raise ServerError(f"the server's message cannot be read: {answer!r:.100}") from error
+        if failed:
+            raise _error(content if isinstance(content, dict) else {})
+        return Step.of(content)
+
+    def close(self) -> None:
+        """Leave the session."""
+        self._stack.close()
+
+
+def _error(data: Mapping[str, Any]) -> ServerError | InvalidActionError:
+    """Return what the server's message about an error means."""
+    code, said = data.get("code"), " ".join(str(data.get("message", "")).split())
+    if code == "VALIDATION_ERROR":
+        errors = data.get("errors")
+        found = [each for each in errors if isinstance(each, dict)] if isinstance(errors, list) else []
+        named = [f"{'.'.join(map(str, each.get('loc') or ['it']))}: {each.get('msg')}" for each in found]
+        return InvalidActionError("; ".join(named) or said)
+    full = code == "CAPACITY_REACHED"
+    hint = "; let the server have more sessions at once" if full else ""
+    error = ServerError(f"the server says {code}: {said:.200}{hint}", again=full or code == "SESSION_ERROR")
+    error.is_full = full
+    return error
