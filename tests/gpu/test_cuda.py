@@ -4,6 +4,7 @@ import gymnasium as gym
 import pytest
 import torch
 from diagonal import slow
+from dialogues import talking
 from tiny_models import text_envs, tiny_model
 
 import rlenv  # noqa: F401
@@ -60,6 +61,27 @@ def test_a_captured_step_chooses_as_an_eager_one(kind, deterministic):
         assert (log_probs - rollouts[-1].log_probs).abs().max() < 1e-6
     for captured, eager in zip(rollouts[:2], rollouts[2:], strict=True):
         assert torch.equal(captured.actions, eager.actions)
+
+
+@pytest.mark.parametrize("deterministic", [True, False])
+def test_captured_steps_go_on_after_replies(deterministic):
+    """Some slots have a reply in a step, others go on, and the pass that reads both is not the one captured."""
+    rollouts = []
+    for cuda_graphs in (True, False):
+        envs = talking(8, group_size=4, device="cuda")
+        spaces = (envs.single_observation_space, envs.single_action_space)
+        policy = LanguageModelPolicy(*spaces, tiny_model("llama"), dtype="float64", cuda_graphs=cuda_graphs).cuda()
+        collector = Collector(envs, torch.device("cuda"))
+        collector.seed(0)
+        generator = torch.Generator("cuda").manual_seed(0)
+        for _ in range(2):  # the second rollout replays what the first captured
+            rollouts.append(collector.collect(policy, 16, generator, deterministic))
+        assert rollouts[-1].positions is not None, "there were replies"
+        log_probs, _ = policy.evaluate_actions(rollouts[-1])
+        mask = rollouts[-1].mask
+        assert (log_probs - rollouts[-1].log_probs)[mask].abs().max() < 1e-6
+    for captured, eager in zip(rollouts[:2], rollouts[2:], strict=True):
+        assert not deterministic or torch.equal(captured.actions, eager.actions), "the draws of the two are others"
 
 
 @pytest.mark.slow
