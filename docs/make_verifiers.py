@@ -23,7 +23,8 @@ WITH_ARGUMENTS: dict[str, tuple[str, dict[str, Any]]] = {
     "weighted": ("weighted (countdown, length)", {"parts": {"countdown": 1, "length": {"weight": 0.1, "maximum": 12}}}),
 }
 COUNTED = ("problems", "attacks", "false_accepts", "declared", "honest", "false_rejects", "passed")
-OF_OTHERS = {  # what verifiers that rest on a model or on other verifiers do not catch
+OF_OTHERS = {  # what verifiers that rest on a model, a server or other verifiers do not catch
+    "openenv": "what the environment does not catch",
     "reward_model": "what its model overlooks",
     "weighted": "what its verifiers do not catch",
 }

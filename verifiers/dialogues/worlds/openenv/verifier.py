@@ -21,7 +21,7 @@ from ..world import SEEDS, World
 from .actions import ActionForm, text_of
 from .client import InvalidActionError, Server, ServerError, Session, Step
 
-FAULT = "fault"  # the column that says why a problem has no observation
+FAULT = "fault"  # the column that says why the reset of a problem failed
 PAUSE = 0.2  # seconds between attempts
 PROBED = 4  # openings whose characters are in the alphabet
 FAULT_LENGTH = 200  # characters of what was wrong with an action
@@ -107,7 +107,7 @@ class OpenEnv(World):
         return self.shown(self.persist(attempt))[0]
 
     def persist(self, attempt: Callable[[], Result]) -> Result:
-        """Return what an attempt returns, after others if connections fail; once it was in vain, try only once.
+        """Return what an attempt returns, after others if connections fail; once all have failed, try only once.
 
         Raises:
             ServerError: if none succeeds.
@@ -164,7 +164,7 @@ class Episode(Dialogue):
 
     Args:
         world: the environment.
-        problem: its metadata have the seed of the reset, or why there is no observation.
+        problem: its metadata have the seed of the reset, or why the reset failed.
     """
 
     def __init__(self, world: OpenEnv, problem: Problem) -> None:
