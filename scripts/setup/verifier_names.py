@@ -41,8 +41,8 @@ def without_folders(spec: str) -> str:
 
 
 def last_part(text: str) -> str:
-    """Return the last part of an absolute path; any other text unchanged."""
-    return Path(text).name if Path(text).is_absolute() else text
+    """Return the last part of an absolute path; any other text unchanged, also what follows the colon of a URL."""
+    return Path(text).name if Path(text).is_absolute() and not text.startswith("//") else text
 
 
 def short_name(spec: str) -> str:

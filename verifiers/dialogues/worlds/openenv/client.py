@@ -119,7 +119,9 @@ class Server:
             hint = f"set {TOKEN} to its token" if error.code in (401, 403) else "is it an OpenEnv server?"
             raise ServerError(f"openenv: {address} answers with the HTTP status {error.code}; {hint}") from error
         except (OSError, HTTPException) as error:
-            raise ServerError(f"openenv: {self.url} does not answer ({first_line(error)}); start the server") from error
+            reason = getattr(error, "reason", error)  # of a URLError
+            why = first_line(reason) if isinstance(reason, BaseException) else reason
+            raise ServerError(f"openenv: {self.url} does not answer ({why}); start the server") from error
         except ValueError:  # not JSON
             found = None
         action = found.get("action") if isinstance(found, dict) else None

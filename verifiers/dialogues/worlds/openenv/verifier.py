@@ -60,7 +60,7 @@ class OpenEnv(World):
 
     needs = {"websockets": "openenv"}
     reward_range = (-math.inf, math.inf)
-    waits = True
+    waits = slow = True
 
     def __init__(
         self,
