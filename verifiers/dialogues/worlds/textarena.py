@@ -20,6 +20,7 @@ from .textarena_games import game_of
 from .world import World
 
 PROBED = 8  # games whose openings the lengths are read off
+GAME = -1  # what messages of the game have for a sender; three games mix up the fields of the player's
 FAULT = 256  # characters of what is said of an invalid move
 
 
@@ -112,7 +113,7 @@ class Playing(Dialogue):
         The messages are read before TextArena's wrappers join them to all that was said before.
         """
         messages = self.env.state.get_current_player_observation()
-        return [(kind.name, text) for _, text, kind in messages if kind.name != "PLAYER_ACTION"]
+        return [(kind.name, text) for sender, text, kind in messages if sender == GAME]
 
     def _written(self, texts: list[str]) -> str:
         kept = [text.strip("\n") for text in texts if text.strip()]
