@@ -11,7 +11,7 @@ from typing import Any
 from typing_extensions import override
 
 from ...base import Dialogue, Problem, Reply, Verdict
-from ...plugins.arguments import whole_number
+from ...plugins.arguments import flag, whole_number
 from ...plugins.extras import require
 from ...plugins.registry import register_verifier
 from .randomness import Randomness
@@ -41,6 +41,8 @@ class TextArena(World):
         game: its id, such as "GuessTheNumber-v0" or "FrozenLake-v0-random".
         rules: the text in place of the game's rules, which are long and the same in all problems; empty for none.
         turns: actions per episode; by default the game's own limit.
+        wins_only: pay 1.0 for a reward of at least 1.0, and 0.0 for less. Many games pay for parts of a win even when
+            an invalid move ends them, so that learning the game's rewards may be learning to lose near the goal.
 
     Raises:
         ValueError: if textarena is not installed, for an unknown game (with the closest matches), or one that needs
@@ -49,10 +51,11 @@ class TextArena(World):
 
     needs = {"textarena": "textarena"}
 
-    def __init__(self, game: str, rules: str | None = None, turns: int | None = None) -> None:
+    def __init__(self, game: str, rules: str | None = None, turns: int | None = None, wins_only: bool = False) -> None:
         if rules is not None and not isinstance(rules, str):
             raise ValueError(f"textarena: rules must be a text, got {rules!r:.60}")
         self.game, self.rules = game, rules
+        self.wins_only = flag("textarena", "wins_only", wins_only)
         self.known = game_of(game, _registry())
         games = [Playing(self, seed) for seed in range(PROBED)]
         limit = self.known.turns or games[0].env.state.max_turns
@@ -60,7 +63,7 @@ class TextArena(World):
         self.prompt_length = max(len(one.opening) for one in games) + 64
         self.reply_length = max(len(one.board) for one in games) + FAULT
         self.answer_length = self.known.answer_length
-        self.reward_range = (self.known.low, self.known.high)
+        self.reward_range = (0.0, 1.0) if self.wins_only else (self.known.low, self.known.high)
 
     @override
     def opening(self, seed: int) -> str:
@@ -104,8 +107,8 @@ class Playing(Dialogue):
         if not done:
             return Reply(self._written([text for _, text in self._said()]))
         rewards, _ = self.env.close()
-        reward = rewards[0]
-        return Reply(verdict=Verdict(float(reward) if isinstance(reward, (int, float)) else 0.0))
+        reward = float(rewards[0]) if isinstance(rewards[0], (int, float)) else 0.0
+        return Reply(verdict=Verdict(float(reward >= 1.0) if self.verifier.wins_only else reward))
 
     def _said(self) -> list[tuple[str, str]]:
         """Return kind and text of what the game has said since the last call.

@@ -24,6 +24,9 @@ class Guess:
         self.state, self.said = self, [(-1, "Guess ♠!", Kind.PROMPT), (-1, "| 1-20 |", Kind.GAME_BOARD)]
 
     def step(self, action):
+        if action == "near":
+            self.rewards = {0: 0.9}
+            return True, {}
         self.said.append((0, action, Kind.PLAYER_ACTION))
         self.rewards = {0: 1.0 if action == f"[{self.game_number}]" else "what?"}
         self.said.append((-1, f"No. {random.random()}", Kind.GAME_MESSAGE))
@@ -87,3 +90,9 @@ def test_a_missing_package_is_named_with_its_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "textarena", None)
     with pytest.raises(ValueError, match=r"rlenv\[textarena\]"):
         make_verifier("textarena:GuessTheNumber-v0")
+
+
+@pytest.mark.parametrize(("wins_only", "reward"), [(False, 0.9), (True, 0.0)])
+def test_parts_of_a_win_can_be_left_unpaid(wins_only, reward):
+    verifier = make_verifier("textarena:GuessTheNumber-v0", wins_only=wins_only)
+    assert verifier.dialogue(verifier.sample(random.Random(0))).reply("near").verdict.reward == reward
