@@ -25,7 +25,9 @@ def test_a_game_repeats_for_its_seed_and_can_be_spelled(game):
     assert len(replies[0][0].content) <= verifier.reply_length
 
 
-@pytest.mark.parametrize("game", ["GuessTheNumber-v0", "GuessTheNumber-v0-hardcore", "FrozenLake-v0-random"])
+@pytest.mark.parametrize(
+    "game", ["GuessTheNumber-v0", "GuessTheNumber-v0-hardcore", "FrozenLake-v0-random", "Secretary-v0"]
+)
 def test_demonstrations_win(game):
     verifier, rng = make_verifier(f"textarena:{game}"), random.Random(0)
     for _ in range(30):

@@ -1,4 +1,4 @@
-"""gem: the environments of the package gem-llm, "gem:game:GuessTheNumber-v0" and others."""
+"""gem: the environments of the package gem-llm, "gem:game:GuessTheNumber-v0-easy" and others."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Gem(SteppedWorld):
     ours. The package gem-llm 0.1.0 allows Python 3.11 and 3.12. Environments of lists of questions download them.
 
     Args:
-        env: its id, such as "game:GuessTheNumber-v0"; it is played as `gem.make` makes it.
+        env: its id, such as "game:GuessTheNumber-v0-easy"; it is played as `gem.make` makes it.
         turns: actions per episode; an episode with more ends with a reward of 0.
         reply_length: longest observation in characters; by default twice the longest opening of a few.
         reward_range: lowest and highest reward of an episode.
@@ -53,7 +53,8 @@ class Gem(SteppedWorld):
         try:
             library.make(env, **settings)
         except Exception as error:  # whatever its constructor raises
-            raise ValueError(f"gem:{env} cannot be made with {settings}: {error}") from error
+            lines = [line.strip() for line in str(error).splitlines() if any(map(str.isalpha, line))]
+            raise ValueError(f"gem:{env} cannot be made with {settings}: {' '.join(lines[:1])}") from error
         super().__init__(f"gem:{env}", turns, reply_length, reward_range, success_reward)
 
     @override

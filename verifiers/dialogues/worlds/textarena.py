@@ -35,7 +35,8 @@ class TextArena(World):
     place of a reward, as four games do at invalid moves, the reward is 0.
 
     Characters other than printable ASCII are transliterated: `♠` is S. TextArena draws from Python's global random
-    state, which each game has for itself here. Demonstrations: GuessTheNumber and FrozenLake.
+    state, which each game has for itself here. Demonstrations: FrozenLake, GuessTheNumber,
+    Secretary.
 
     Args:
         game: its id, such as "GuessTheNumber-v0" or "FrozenLake-v0-random".

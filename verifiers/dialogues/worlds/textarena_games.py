@@ -62,6 +62,12 @@ def frozen_lake(game: Any, rng: random.Random) -> list[str]:
     return ways[goal]
 
 
+def secretary(game: Any, rng: random.Random) -> list[str]:
+    """Return the turns that pick the highest value, which a player cannot know."""
+    draws = game.state.game_state["draws"]
+    return ["[continue]"] * draws.index(max(draws)) + ["[accept]"]
+
+
 GAMES: Mapping[str, Game] = {
     "2048": Game(turns=300, answer_length=7),
     "Blackjack": Game(turns=40, answer_length=7),
@@ -77,7 +83,7 @@ GAMES: Mapping[str, Game] = {
     "Minesweeper": Game(),
     "PegJump": Game(turns=14),
     "RushHour": Game(turns=60),
-    "Secretary": Game(answer_length=10, low=-1.0),
+    "Secretary": Game(answer_length=10, low=-1.0, player=secretary),
     "Set": Game(answer_length=14, high=20.0),
     "Slitherlink": Game(),
     "Sokoban": Game(answer_length=7),
