@@ -87,7 +87,10 @@ def fuzz(name, examples):
 def test_every_pure_verifier_of_ours_is_here():
     registered = registry._REGISTRY.items()
     pure = {name for name, cls in registered if cls.__module__.startswith(OURS) and not (cls.isolated or cls.slow)}
-    assert pure - {"reward_model", "weighted"} | {"json_schema"} == set(PURE)  # it is a schema that may take for ever
+    worlds = {"gem", "gym", "textarena"}  # judge by the rewards of somebody else's environment
+    assert pure - {"reward_model", "weighted"} - worlds | {"json_schema"} == set(
+        PURE
+    )  # it is a schema that may take for ever
 
 
 @pytest.mark.hypothesis

@@ -77,7 +77,7 @@ class TextArena(World):
     @override
     def demonstration_turns(self, problem: Problem, rng: random.Random) -> Sequence[str]:
         if self.known.player is None:
-            raise ValueError(f"textarena: there are no demonstrations of {self.game}; use --sft-steps 0")
+            raise ValueError(f"textarena: {self.game} has no demonstrations; use --sft-steps 0")
         game = Playing(self, problem.metadata["seed"]).env
         return self.known.player(_innermost(game), rng)
 

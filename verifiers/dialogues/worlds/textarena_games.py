@@ -13,7 +13,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Game:
-    """What TextArena does not say of a game.
+    """What TextArena does not tell about a game.
 
     Args:
         turns: per episode, if the game has no limit.
@@ -116,7 +116,7 @@ def game_of(name: str, registered: Collection[str]) -> Game:
     """
     base = name.partition("-v0")[0]
     if name not in registered:
-        close = difflib.get_close_matches(name, [one for one in registered if one.partition("-v0")[0] in GAMES], n=3)
+        close = difflib.get_close_matches(name, _offered(registered), n=3)
         games = ", ".join(f"{game}-v0" for game in GAMES)
         raise ValueError(
             f"textarena: unknown game {name!r}; "
@@ -126,3 +126,8 @@ def game_of(name: str, registered: Collection[str]) -> Game:
         games = ", ".join(f"{game}-v0" for game in GAMES)
         raise ValueError(f"textarena: {name} is not supported: {REFUSED.get(base, SEVERAL)}; games: {games}")
     return GAMES[base]
+
+
+def _offered(registered: Collection[str]) -> list[str]:
+    """Return the supported ids, without those that differ by TextArena's wrappers only."""
+    return [one for one in registered if one.partition("-v0")[0] in GAMES and not one.endswith(("-raw", "-train"))]
