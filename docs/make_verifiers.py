@@ -19,15 +19,23 @@ from verifiers.plugins.registry import find_verifier, verifier_origin
 FOLDER = Path(__file__).resolve().parent
 RESULTS = FOLDER / "verifiers.json"
 WITH_ARGUMENTS: dict[str, tuple[str, dict[str, Any]]] = {
+    "gem": ("gem:game:GuessTheNumber-v0-easy", {}),
+    "gym": ("gym:my_module:MyEnv-v0", {}),
     "reasoning_gym": ("reasoning_gym:leg_counting", {}),
+    "textarena": ("textarena:GuessTheNumber-v0", {}),
     "weighted": ("weighted (countdown, length)", {"parts": {"countdown": 1, "length": {"weight": 0.1, "maximum": 12}}}),
 }
 COUNTED = ("problems", "attacks", "false_accepts", "declared", "honest", "false_rejects", "passed")
-OF_OTHERS = {  # what verifiers that rest on a model, a server or other verifiers do not catch
+OF_OTHERS = {  # what verifiers that rest on a model, a server, a game or other verifiers do not catch
+    "gem": "what the environment does not catch",
+    "gym": "what the environment does not catch",
     "openenv": "what the environment does not catch",
     "reward_model": "what its model overlooks",
+    "textarena": "what the game does not catch",
     "weighted": "what its verifiers do not catch",
 }
+
+WORLDS = ("gem", "gym", "textarena")  # which judge by the rewards of somebody else's environment
 
 
 def main(names: list[str]) -> None:
@@ -65,6 +73,8 @@ def results() -> dict[str, dict[str, Any]]:
 
 def counts(name: str) -> dict[str, Any]:
     """Return what lint counts for a verifier, or why it cannot be made here."""
+    if name.partition(":")[0] in WORLDS:
+        return {"skipped": "its rewards are those of another library's environment"}
     try:
         report = lint(make(name), name=name)
     except ValueError as error:

@@ -1,6 +1,9 @@
 """The built-in verifiers, one file or folder each. To add one, write a file and add its class here."""
 
+from ..dialogues.worlds.gem import Gem
+from ..dialogues.worlds.gym import Gym
 from ..dialogues.worlds.openenv.verifier import OpenEnv
+from ..dialogues.worlds.textarena import TextArena
 from .arith import Arith
 from .calculator_sums import CalculatorSums
 from .choice.verifier import Choice
@@ -19,6 +22,7 @@ from .regex.verifier import Regex
 from .reward_model import RewardModel
 
 __all__ = [
-    "Arith", "CalculatorSums", "Choice", "Code", "CodeFeedback", "Countdown", "Exact", "Format", "Guess",
-    "JsonSchema", "Length", "Math", "Numeric", "OpenEnv", "ReasoningGym", "Regex", "RewardModel",
+    "Arith", "CalculatorSums", "Choice", "Code", "CodeFeedback", "Countdown", "Exact", "Format", "Gem", "Guess",
+    "Gym", "JsonSchema", "Length", "Math", "Numeric", "OpenEnv", "ReasoningGym", "Regex", "RewardModel",
+    "TextArena",
 ]  # fmt: skip

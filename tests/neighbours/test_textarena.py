@@ -1,0 +1,51 @@
+"""The games of the real package: the same for a seed, kept apart, won by their demonstrations."""
+
+import random
+
+import pytest
+
+from verifiers import make_verifier
+from verifiers.dialogues.worlds.textarena_games import GAMES
+
+pytestmark = [pytest.mark.neighbours, pytest.mark.filterwarnings("ignore")]
+pytest.importorskip("textarena")
+
+
+@pytest.mark.parametrize("game", GAMES)
+def test_a_game_repeats_for_its_seed_and_can_be_spelled(game):
+    verifier = make_verifier(f"textarena:{game}-v0")
+    before = random.getstate()
+    problem = verifier.sample(random.Random(3))
+    first, second = verifier.dialogue(problem), verifier.dialogue(problem)
+    assert first.opening == second.opening == problem.prompt and set(problem.prompt) <= set(verifier.alphabet)
+    replies = [(first.reply("junk"), second.reply("junk")) for _ in range(2)]
+    assert all(one == other for one, other in replies) and random.getstate() == before
+    low, high = verifier.reward_range
+    assert replies[0][0].verdict is None and low <= replies[1][0].verdict.reward <= high
+    assert len(replies[0][0].content) <= verifier.reply_length
+
+
+@pytest.mark.parametrize(
+    "game", ["GuessTheNumber-v0", "GuessTheNumber-v0-hardcore", "FrozenLake-v0-random", "Secretary-v0"]
+)
+def test_demonstrations_win(game):
+    verifier, rng = make_verifier(f"textarena:{game}"), random.Random(0)
+    for _ in range(30):
+        problem = verifier.sample(rng)
+        dialogue = verifier.dialogue(problem)
+        replies = [dialogue.reply(turn) for turn in verifier.demonstration_turns(problem, rng)]
+        assert replies[-1].verdict.reward == 1 and all(one.verdict is None for one in replies[:-1])
+
+
+@pytest.mark.parametrize(
+    ("game", "message"),
+    [
+        ("GuesTheNumber-v0", "did you mean GuessTheNumber-v0"),
+        ("Chess-v0", "several players"),
+        ("Wordle-v0", "NLTK"),
+        ("TwentyQuestions-v0", "API key"),
+    ],
+)
+def test_other_games_are_refused_with_the_reason(game, message):
+    with pytest.raises(ValueError, match=message):
+        make_verifier(f"textarena:{game}")

@@ -1,0 +1,140 @@
+"""textarena: the games of TextArena that one player can play offline, "textarena:GuessTheNumber-v0" and others."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from contextlib import redirect_stdout
+from io import StringIO
+from typing import Any
+
+from typing_extensions import override
+
+from ...base import Dialogue, Problem, Reply, Verdict
+from ...plugins.arguments import flag, whole_number
+from ...plugins.extras import require
+from ...plugins.registry import register_verifier
+from .randomness import Randomness
+from .spelling import spelled
+from .textarena_games import game_of
+from .world import World
+
+PROBED = 8  # games whose openings the lengths are read off
+GAME = -1  # what messages of the game have for a sender; three games mix up the fields of the player's
+FAULT = 256  # characters of what is said of an invalid move
+
+
+@register_verifier("textarena")
+class TextArena(World):
+    """A game of TextArena; its reward is the player's at the end, mostly 1.0 for a win, and less for a part of one.
+
+    A problem is a seed, and the prompt is the game's rules and its first board. A turn is an action such as `[7]`; the
+    brackets may be left out where the game's own wrapper adds them. The reply is what the game says since, without the
+    player's own words. TextArena allows an invalid move and ends the game at the next one; invalid moves count as
+    turns. An episode whose turns run out before the game ends has a reward of 0. Where TextArena returns a message in
+    place of a reward, as four games do at invalid moves, the reward is 0.
+
+    Characters other than printable ASCII are transliterated: `♠` is S. TextArena draws from Python's global random
+    state, which each game has for itself here. Demonstrations: FrozenLake, GuessTheNumber,
+    Secretary.
+
+    Args:
+        game: its id, such as "GuessTheNumber-v0" or "FrozenLake-v0-random".
+        rules: the text in place of the game's rules, which are long and the same in all problems; empty for none.
+        turns: actions per episode; by default the game's own limit.
+        wins_only: pay 1.0 for a reward of at least 1.0, and 0.0 for less. Many games pay for parts of a win even when
+            an invalid move ends them, so that learning the game's rewards may be learning to lose near the goal.
+
+    Raises:
+        ValueError: if textarena is not installed, for an unknown game (with the closest matches), or one that needs
+            other players, downloads or services.
+    """
+
+    needs = {"textarena": "textarena"}
+
+    def __init__(self, game: str, rules: str | None = None, turns: int | None = None, wins_only: bool = False) -> None:
+        if rules is not None and not isinstance(rules, str):
+            raise ValueError(f"textarena: rules must be a text, got {rules!r:.60}")
+        self.game, self.rules = game, rules
+        self.wins_only = flag("textarena", "wins_only", wins_only)
+        self.known = game_of(game, _registry())
+        games = [Playing(self, seed) for seed in range(PROBED)]
+        limit = self.known.turns or games[0].env.state.max_turns
+        self.max_turns = limit if turns is None else whole_number("textarena", "turns", turns, 1, 10_000)
+        self.prompt_length = max(len(one.opening) for one in games) + 64
+        self.reply_length = max(len(one.board) for one in games) + FAULT
+        self.answer_length = self.known.answer_length
+        self.reward_range = (0.0, 1.0) if self.wins_only else (self.known.low, self.known.high)
+
+    @override
+    def opening(self, seed: int) -> str:
+        return Playing(self, seed).opening
+
+    @override
+    def dialogue(self, problem: Problem) -> Dialogue:
+        return Playing(self, problem.metadata["seed"])
+
+    @override
+    def demonstration_turns(self, problem: Problem, rng: random.Random) -> Sequence[str]:
+        if self.known.player is None:
+            raise ValueError(f"textarena: {self.game} has no demonstrations; use --sft-steps 0")
+        game = Playing(self, problem.metadata["seed"]).env
+        return self.known.player(_innermost(game), rng)
+
+
+class Playing(Dialogue):
+    """A game.
+
+    Attributes:
+        opening: what it says first, with its rules.
+        board: what it says first besides.
+    """
+
+    def __init__(self, verifier: TextArena, seed: int) -> None:
+        self.verifier, self.randomness = verifier, Randomness(seed)
+        self.deterministic = verifier.known.deterministic
+        with self.randomness(), redirect_stdout(StringIO()):  # RushHour prints its progress
+            self.env = _library().make(verifier.game)
+            self.env.reset(num_players=1, seed=seed)
+        said = self._said()
+        rules = [text for kind, text in said if kind == "PROMPT"] if verifier.rules is None else [verifier.rules]
+        boards = [text for kind, text in said if kind != "PROMPT"]
+        self.opening, self.board = self._written([*rules, *boards]), self._written(boards)
+
+    @override
+    def reply(self, turn: str) -> Reply:
+        with self.randomness(), redirect_stdout(StringIO()):
+            done, _ = self.env.step(turn)
+        if not done:
+            return Reply(self._written([text for _, text in self._said()]))
+        rewards, _ = self.env.close()
+        reward = float(rewards[0]) if isinstance(rewards[0], (int, float)) else 0.0
+        return Reply(verdict=Verdict(float(reward >= 1.0) if self.verifier.wins_only else reward))
+
+    def _said(self) -> list[tuple[str, str]]:
+        """Return kind and text of what the game has said since the last call.
+
+        The messages are read before TextArena's wrappers join them to all that was said before.
+        """
+        messages = self.env.state.get_current_player_observation()
+        return [(kind.name, text) for sender, text, kind in messages if sender == GAME]
+
+    def _written(self, texts: list[str]) -> str:
+        kept = [text.strip("\n") for text in texts if text.strip()]
+        return spelled("\n".join(kept) + "\n", self.verifier.alphabet)
+
+
+def _library() -> Any:
+    return require("textarena", "textarena", "verifier 'textarena'")
+
+
+def _registry() -> Any:
+    _library()
+    return require("textarena.envs.registration", "textarena", "verifier 'textarena'").ENV_REGISTRY
+
+
+def _innermost(game: Any) -> Any:
+    """Return a game without its wrappers."""
+    while "env" in vars(game):
+        game = game.env
+    return game
