@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import inspect
 import math
+import os
 import string
+import threading
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
 
 from typing_extensions import override
 
 from .base import MAX_REWARD, Completion, Problem, Verdict, Verifier
-from .plugins.coroutines import wait_for
+
+if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop
 
 WANTS = {"completion_ids": "token_ids", "trainer_state": "progress"}  # parameters, and what completions carry for them
 GIVEN = ("prompts", "completions", "answer", *WANTS, "log_metric", "log_extra")
@@ -193,3 +198,40 @@ def _as_asked(prompt: Any, text: str) -> Any:
     """Return a completion in the form of its prompt: plain text, or a list of messages."""
     text = str(text) if isinstance(text, Completion) else text
     return text if isinstance(prompt, str) else [{"role": "assistant", "content": text}]
+
+
+def wait_for(result: Awaitable[Any]) -> Any:
+    """Run a coroutine to its end, even if an event loop is already running (as in a notebook).
+
+    All coroutines of a process share one loop, so that a connection which one call opens serves the next.
+    """
+    import asyncio  # slow, and every worker process would wait for it
+
+    async def finish() -> tuple[Any, BaseException | None]:
+        try:
+            return await result, None
+        except (SystemExit, KeyboardInterrupt) as error:  # they would end the loop
+            return None, error
+
+    future = asyncio.run_coroutine_threadsafe(finish(), _loop())
+    try:
+        value, error = future.result()
+    finally:
+        future.cancel()  # if waiting was interrupted
+    if error is not None:
+        raise error
+    return value
+
+
+@lru_cache(maxsize=1)
+def _loop() -> AbstractEventLoop:
+    """Return the loop, which runs in a thread of its own until the process ends."""
+    import asyncio
+
+    loop = asyncio.new_event_loop()
+    threading.Thread(target=loop.run_forever, name="coroutines", daemon=True).start()
+    return loop
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_loop.cache_clear)  # threads do not survive a fork

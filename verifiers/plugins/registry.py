@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeGuard, TypeVar
 
 from ..base import Verifier
 from ..function import FunctionVerifier
@@ -165,7 +165,7 @@ def _weighted(members: Sequence[Any], reward_weights: Any = None, **kwargs: Any)
     return _construct(_load("weighted"), "weighted", parts, success_of=next(iter(parts), None))
 
 
-def is_environment(found: Any) -> bool:
+def is_environment(found: Any) -> TypeGuard[type]:
     """Tell whether this is a class as TRL takes it for an environment: not a verifier, with a method `reset`."""
     return isinstance(found, type) and callable(getattr(found, "reset", None)) and not issubclass(found, Verifier)
 

@@ -12,7 +12,7 @@ from functools import cached_property
 from importlib import import_module
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from ...plugins.coroutines import wait_for
+from ...function import wait_for
 from ...plugins.registry import reason_of, require_trust
 from ...plugins.user_code import SUFFIX, import_user_module
 from .calls import Call

@@ -16,9 +16,8 @@ from typing_extensions import override
 
 from ...base import VERIFIER_FAILED, Completion, Dialogue, Problem, Reply, Verdict, Verifier, first_line
 from ...conversation import Message
-from ...function import ENVIRONMENTS, FunctionVerifier, as_verdict
+from ...function import ENVIRONMENTS, FunctionVerifier, as_verdict, wait_for
 from ...plugins.arguments import whole_number
-from ...plugins.coroutines import wait_for
 from ...plugins.registry import find_verifier, register_verifier
 from ..tools.tool import Tool
 from ..tools.toolbox import CALL_LENGTH, CALLS, ERRORS, RESULT_LENGTH, Toolbox
@@ -135,7 +134,7 @@ class EnvironmentClass(World):
 
     @override
     def split_key(self, problem: Problem) -> str:
-        return problem.text
+        return problem.text if _is_listed(problem) else super().split_key(problem)
 
     @override
     def instead(self, problem: Problem, turn: str, fault: str) -> Reply | None:
@@ -277,10 +276,14 @@ def _sum(verdicts: Mapping[str, Verdict], weights: Sequence[float]) -> Verdict:
     return Verdict(total, parts)
 
 
+def _is_listed(problem: Problem) -> bool:
+    """Tell whether a problem comes from a list; a sampled one has a seed and no prompt of its own."""
+    return PROMPT in problem.metadata or "seed" not in problem.metadata
+
+
 def _columns(problem: Problem) -> dict[str, Any]:
     """Return the columns of a problem as its dataset has them."""
-    listed = PROMPT in problem.metadata or "seed" not in problem.metadata
-    columns = {PROMPT: problem.prompt if listed else EMPTY, **problem.metadata}
+    columns = {PROMPT: problem.prompt if _is_listed(problem) else EMPTY, **problem.metadata}
     return columns | ({"answer": problem.answer} if problem.answer else {})
 
 

@@ -73,6 +73,8 @@ def test_without_listed_problems_a_problem_is_a_seed():
     assert random.getstate() == before and problem.prompt.startswith("1 to 9") and set(problem.metadata) == {"seed"}
     playing = [made.dialogue(problem) for _ in range(8)]
     assert len({each.instance.env.number for each in playing}) == 1
+    assert made.split_key(problem) == str(problem.metadata["seed"])
+    assert made.split_key(made.opened(Problem("Play: ", metadata={"seed": 1, "target": 7}))) == "Play: 1 to 9, odd? "
     others = [made.dialogue(made.sample(random.Random(seed))) for seed in range(20)]
     assert len({each.instance.env.number for each in others}) > 3
     assert playing[0].instance.env.resets[-1].keys() == {"prompt", "seed"}
