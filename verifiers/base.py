@@ -280,6 +280,13 @@ class Verifier:
         """
         return None
 
+    def opened(self, problem: Problem) -> Problem:
+        """Return a listed problem with the prompt that its episodes begin with; by default, its own.
+
+        Override it if the other side of a dialogue speaks first. Equal problems must stay equal.
+        """
+        return problem
+
     def verify(self, problem: Problem, completion: str) -> Verdict:
         """Judge one completion; by default, of a verifier with dialogues, as an episode of one turn."""
         batched = type(self).verify_batch is not Verifier.verify_batch

@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import inspect
 import math
+import os
 import string
+import threading
 import warnings
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from typing import Any
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
 
 from typing_extensions import override
 
 from .base import MAX_REWARD, Completion, Problem, Verdict, Verifier
 
+if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop
+
 WANTS = {"completion_ids": "token_ids", "trainer_state": "progress"}  # parameters, and what completions carry for them
 GIVEN = ("prompts", "completions", "answer", *WANTS, "log_metric", "log_extra")
-REFUSED = {
-    "environments": "TRL's environments with tools have no counterpart; judge the text of the completion instead",
-}
+ENVIRONMENTS = "environments"  # TRL's name for the objects that were played with
 
 
 @dataclass(frozen=True)
@@ -86,16 +89,21 @@ class FunctionVerifier(Verifier):
         function: `f(prompts, completions, **columns) -> list[float | None]`, sync or async.
         success_reward: the least reward that counts as a success.
         alphabet: characters for a character tokenizer; printable ASCII by default.
+        has_environments: whether `judge` is given the environments that the function may ask for.
 
     Raises:
-        ValueError: for a parameter that has no counterpart here; when judging, if the function returns a list of the
-            wrong length, or something other than numbers.
+        ValueError: for a function that asks for environments where there are none; when judging, if it returns a list
+            of the wrong length, or something other than numbers.
     """
 
     reward_range = (-math.inf, math.inf)
 
     def __init__(
-        self, function: Callable[..., Any], success_reward: float = 1.0, alphabet: str = string.printable
+        self,
+        function: Callable[..., Any],
+        success_reward: float = 1.0,
+        alphabet: str = string.printable,
+        has_environments: bool = False,
     ) -> None:
         self.function = function
         self.name = getattr(function, "__name__", type(function).__name__)
@@ -110,17 +118,26 @@ class FunctionVerifier(Verifier):
         self._takes_all = any(p.kind is p.VAR_KEYWORD for p in parameters)
         self._names = {p.name for p in parameters if p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)}
         required = [p.name for p in parameters if p.name in self._names and p.default is p.empty]
-        for name in required:
-            if name in REFUSED:
-                raise ValueError(f"reward function {self.name} asks for {name!r}: {REFUSED[name]}")
+        if ENVIRONMENTS in required and not has_environments:
+            raise ValueError(
+                f"reward function {self.name} asks for {ENVIRONMENTS!r}: list it after the class of the environment, "
+                "as in --verifier my_env.py:Environment,rewards.py:f"
+            )
         self._required = set(required)
-        self.columns = tuple(name for name in required if name not in GIVEN)
+        self.columns = tuple(name for name in required if name not in (*GIVEN, ENVIRONMENTS))
         self.wants = tuple(want for name, want in WANTS.items() if self._takes_all or name in self._names)
 
     @override
     def verify_batch(self, problems: Sequence[Problem], completions: Sequence[str]) -> list[Verdict]:
+        return self.judge(problems, completions, {})
+
+    def judge(
+        self, problems: Sequence[Problem], completions: Sequence[str], others: Mapping[str, Any]
+    ) -> list[Verdict]:
+        """Judge many completions, with other columns beside or in place of those that `verify_batch` makes."""
         notes = _Notes(len(completions))
         columns = self._columns(problems, completions) | {"log_metric": notes.log_metric, "log_extra": notes.log_extra}
+        columns |= others
         if not self._takes_all:
             columns = {name: values for name, values in columns.items() if name in self._names}
         if missing := sorted(self._required - columns.keys()):
@@ -135,7 +152,7 @@ class FunctionVerifier(Verifier):
         rewards = list(rewards)
         if len(rewards) != len(completions):
             raise ValueError(f"reward function {self.name} returned {len(rewards)} rewards for {len(completions)}")
-        verdicts = [self._verdict(reward) for reward in rewards]
+        verdicts = [as_verdict(f"reward function {self.name}", reward) for reward in rewards]
         return [notes.added_to(verdict, row) for row, verdict in enumerate(verdicts)] if notes.parts else verdicts
 
     def _columns(self, problems: Sequence[Problem], completions: Sequence[str]) -> dict[str, Any]:
@@ -155,16 +172,26 @@ class FunctionVerifier(Verifier):
             "answer": [problem.answer for problem in problems],
         }
 
-    def _verdict(self, reward: Any) -> Verdict:
-        if reward is None:
-            return Verdict(0.0, status="not_applicable")
-        try:
-            value = float(None if isinstance(reward, (str, bytes)) else reward)  # type: ignore[arg-type]  # no text
-        except (TypeError, ValueError) as error:
-            raise ValueError(f"reward function {self.name} returned {reward!r:.200}, which is not a number") from error
-        if not abs(value) <= MAX_REWARD:
-            return Verdict(0.0, status="error", reason=f"reward function {self.name} returned {value}")
-        return Verdict(value)
+
+def as_verdict(owner: str, reward: Any) -> Verdict:
+    """Return what was returned as a reward: a number, or None for a completion that it does not judge.
+
+    Args:
+        owner: who returned it, for messages.
+        reward: anything.
+
+    Raises:
+        ValueError: for something else.
+    """
+    if reward is None:
+        return Verdict(0.0, status="not_applicable")
+    try:
+        value = float(None if isinstance(reward, (str, bytes)) else reward)  # type: ignore[arg-type]  # no text
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{owner} returned {reward!r:.200}, which is not a number") from error
+    if not abs(value) <= MAX_REWARD:
+        return Verdict(0.0, status="error", reason=f"{owner} returned {value}")
+    return Verdict(value)
 
 
 def _as_asked(prompt: Any, text: str) -> Any:
@@ -174,11 +201,37 @@ def _as_asked(prompt: Any, text: str) -> Any:
 
 
 def wait_for(result: Awaitable[Any]) -> Any:
-    """Run a coroutine to its end, even if an event loop is already running (as in a notebook)."""
+    """Run a coroutine to its end, even if an event loop is already running (as in a notebook).
+
+    All coroutines of a process share one loop, so that a connection which one call opens serves the next.
+    """
     import asyncio  # slow, and every worker process would wait for it
 
-    async def finish() -> Any:
-        return await result
+    async def finish() -> tuple[Any, BaseException | None]:
+        try:
+            return await result, None
+        except (SystemExit, KeyboardInterrupt) as error:  # they would end the loop
+            return None, error
 
-    with ThreadPoolExecutor(1) as thread:
-        return thread.submit(asyncio.run, finish()).result()
+    future = asyncio.run_coroutine_threadsafe(finish(), _loop())
+    try:
+        value, error = future.result()
+    finally:
+        future.cancel()  # if waiting was interrupted
+    if error is not None:
+        raise error
+    return value
+
+
+@lru_cache(maxsize=1)
+def _loop() -> AbstractEventLoop:
+    """Return the loop, which runs in a thread of its own until the process ends."""
+    import asyncio
+
+    loop = asyncio.new_event_loop()
+    threading.Thread(target=loop.run_forever, name="coroutines", daemon=True).start()
+    return loop
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_loop.cache_clear)  # threads do not survive a fork

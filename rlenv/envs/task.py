@@ -157,6 +157,8 @@ class TextGenTask:
             pool, made = made.pool, made.verifier
         self.verifier, self.judge = made, Judge(made, pool, flag_errors)
         listed = listed_problems(problems, columns, template)
+        if listed is not None:
+            listed = [made.opened(problem) for problem in listed]
         self.encoder = make_encoder(tokenizer, made, listed, test_fraction, system_prompt, chat_template, chat)
         self.tokenizer = self.encoder.tokenizer
         self.stop_token_ids = stop_token_ids(self.tokenizer, self.encoder.end_of_turn, stop_tokens)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from verifiers import Problem, Verifier
 from verifiers.conversation import last_of
-from verifiers.dialogues.tools.verifier import MOST_CALLS
+from verifiers.dialogues.tools.toolbox import MOST_CALLS
 
 from .encoder import CUT, Encoder, PromptText
 from .texts import shown

@@ -69,10 +69,12 @@ def _renamed(spec: str, rename: Callable[[str], str]) -> str:
 
 
 def _absolute(name: str) -> str:
-    from verifiers.plugins.registry import is_listed
+    from verifiers.plugins.registry import ENVIRONMENT, is_listed
     from verifiers.plugins.user_code import find_module_file
 
     module, _, attribute = name.rpartition(":")
+    if module.startswith(f"{ENVIRONMENT}:"):
+        return f"{ENVIRONMENT}:{_absolute(name.partition(':')[2])}"
     if module == "reward_model" and Path(attribute).is_dir():
         return f"{module}:{Path(attribute).absolute()}"
     file = find_module_file(module) if module and not is_listed(module) else None

@@ -55,13 +55,14 @@ def serve(
     from .verifiers import from_file
 
     require("openenv.core.env_server", "openenv", "rlenv serve")
-    from rlenv.neighbours.openenv.environment import Posed
     from rlenv.neighbours.openenv.server import Limits, listen, make_app
     from rlenv.neighbours.openenv.server import serve as run
+    from rlenv.neighbours.posing import Posed
 
     bound = listen(host, port)
     posed = Posed(make_verifier(verifier, **dict(verifier_args)), from_file(file))
     try:
+        posed.problem(0)  # whatever is wrong with the problems is said before anybody connects
         app = make_app(posed, Limits(max_sessions, idle_timeout, max_message_bytes, token or None))
         click.echo(
             f"{verifier} at http://{host}:{bound.getsockname()[1]}, {max_sessions} sessions at once; Ctrl-C ends"

@@ -202,11 +202,11 @@ def test_texts_are_not_logged_and_that_is_said():
         assert FunctionVerifier(reward).verify_batch(PROBLEMS, ["a", "b"]) == [Verdict(1.0)] * 2
 
 
-def test_an_environment_of_trl_is_refused_by_name():
+def test_a_function_that_asks_for_environments_needs_some():
     def reward(completions, environments):
         return [0.0]
 
-    with pytest.raises(ValueError, match="reward function reward asks for 'environments': TRL's environments"):
+    with pytest.raises(ValueError, match="reward function reward asks for 'environments': list it after the class"):
         FunctionVerifier(reward)
 
 

@@ -87,7 +87,13 @@ def fuzz(name, examples):
 def test_every_pure_verifier_of_ours_is_here():
     registered = registry._REGISTRY.items()
     pure = {name for name, cls in registered if cls.__module__.startswith(OURS) and not (cls.isolated or cls.slow)}
-    worlds = {"gem", "gym", "openenv", "textarena"}  # judge by the rewards of somebody else's environment
+    worlds = {
+        "environment",
+        "gem",
+        "gym",
+        "openenv",
+        "textarena",
+    }  # judge by others' rewards
     needed = pure - {"reward_model", "weighted"} - worlds  # json_schema is here for its endless schemas
     assert needed | {"json_schema"} == set(PURE)
 

@@ -1,5 +1,6 @@
 """The built-in verifiers, one file or folder each. To add one, write a file and add its class here."""
 
+from ..dialogues.worlds.environment import EnvironmentClass
 from ..dialogues.worlds.gem import Gem
 from ..dialogues.worlds.gym import Gym
 from ..dialogues.worlds.openenv.verifier import OpenEnv
@@ -22,7 +23,7 @@ from .regex.verifier import Regex
 from .reward_model import RewardModel
 
 __all__ = [
-    "Arith", "CalculatorSums", "Choice", "Code", "CodeFeedback", "Countdown", "Exact", "Format", "Gem", "Guess",
-    "Gym", "JsonSchema", "Length", "Math", "Numeric", "OpenEnv", "ReasoningGym", "Regex", "RewardModel",
-    "TextArena",
+    "Arith", "CalculatorSums", "Choice", "Code", "CodeFeedback", "Countdown", "EnvironmentClass", "Exact",
+    "Format", "Gem", "Guess", "Gym", "JsonSchema", "Length", "Math", "Numeric", "OpenEnv", "ReasoningGym",
+    "Regex", "RewardModel", "TextArena",
 ]  # fmt: skip

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeGuard, TypeVar
 
 from ..base import Verifier
 from ..function import FunctionVerifier
@@ -23,6 +23,7 @@ ENTRY_POINT_GROUP = "rlenv.verifiers"
 _REGISTRY: dict[str, type[Verifier]] = {}
 _TRUST: ContextVar[bool] = ContextVar("trust", default=True)
 PACKAGE = "verifiers."
+ENVIRONMENT = "environment"  # the verifier around environment classes
 VerifierType = TypeVar("VerifierType", bound=type[Verifier])
 
 
@@ -87,9 +88,10 @@ def make_verifier(spec: str | Verifier | Callable[..., Any] | Sequence[Any], **k
 
     Args:
         spec: a registered name ("arith"), a name with its first argument ("reasoning_gym:leg_counting"),
-            "module:Name", "path/to/file.py:name", a Verifier object or class, or a reward function
-            `f(prompts, completions, **columns) -> list[float | None]`. A list of these, or names with weights in one
-            text ("rewards.py:right,rewards.py:short=0.1"), is their weighted sum; the first one says what a success is.
+            "module:Name", "path/to/file.py:name", a Verifier object or class, an environment class of TRL, or a reward
+            function `f(prompts, completions, **columns) -> list[float | None]`. A list of these, or names with weights
+            in one text ("rewards.py:right,rewards.py:short=0.1"), is their weighted sum; the first one says what a
+            success is. What follows an environment class in a list are reward functions for its episodes.
         kwargs: arguments of the verifier's constructor. For a list: `reward_weights`, one number each (1 by default).
 
     Raises:
@@ -104,6 +106,8 @@ def make_verifier(spec: str | Verifier | Callable[..., Any] | Sequence[Any], **k
         if argument and is_listed(name):
             return _construct(_load(name), name, argument, **kwargs)
     found = find_verifier(spec) if isinstance(spec, str) else spec
+    if is_environment(found):
+        return _construct(_load(ENVIRONMENT), found.__name__, found, **kwargs)
     if isinstance(found, Verifier):
         if kwargs:
             raise ValueError(f"verifier arguments {sorted(kwargs)} given together with a finished verifier object")
@@ -149,6 +153,9 @@ def _weighted(members: Sequence[Any], reward_weights: Any = None, **kwargs: Any)
         if any(isinstance(one, str) and split_weight(one)[0] != one.strip() for one in members):
             raise ValueError("weights are given twice, in the names (name=0.5) and as reward_weights")
         pairs = [(spec, weight) for (spec, _), weight in zip(pairs, reward_weights, strict=True)]
+    if (env := _environment_of(pairs[0][0])) is not None:
+        functions, weights = [spec for spec, _ in pairs[1:]], [weight for _, weight in pairs]
+        return _construct(_load(ENVIRONMENT), ENVIRONMENT, env, functions, weights)
     parts: dict[str, Mapping[str, Any]] = {}
     for spec, weight in pairs:
         label = name = _label(spec)
@@ -156,6 +163,21 @@ def _weighted(members: Sequence[Any], reward_weights: Any = None, **kwargs: Any)
             label = f"{name}-{len(parts) + 1}"
         parts[label] = {"verifier": spec, "weight": weight}
     return _construct(_load("weighted"), "weighted", parts, success_of=next(iter(parts), None))
+
+
+def is_environment(found: Any) -> TypeGuard[type]:
+    """Tell whether this is a class as TRL takes it for an environment: not a verifier, with a method `reset`."""
+    return isinstance(found, type) and callable(getattr(found, "reset", None)) and not issubclass(found, Verifier)
+
+
+def _environment_of(spec: Any) -> Any:
+    """Return the environment class that a member of a list is or names; None for anything else."""
+    if isinstance(spec, str):
+        name, _, argument = spec.partition(":")
+        if not argument or is_listed(name):
+            return argument if name == ENVIRONMENT and argument else None
+        spec = find_verifier(spec)
+    return spec if is_environment(spec) else None
 
 
 def _label(spec: Any) -> str:

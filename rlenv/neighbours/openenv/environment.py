@@ -3,23 +3,16 @@
 from __future__ import annotations
 
 import random
-import threading
-from collections.abc import Sequence
-from contextlib import nullcontext
-from dataclasses import replace
 from typing import Any
 
 from openenv.core.env_server import Action, Environment, Observation, State
 from pydantic import Field
 from typing_extensions import override
 
-from rlenv.envs.judge import Exchange, Judge, verdict_info
-from verifiers import Problem, Reply, Verdict, Verifier
-from verifiers.base import in_range
+from rlenv.envs.judge import verdict_info
+from rlenv.neighbours.posing import SEEDS, Episode, Posed
+from verifiers import Problem, Reply, Verdict
 from verifiers.conversation import Message, text_of
-from verifiers.isolation.workers.pool import make_pool
-
-SEEDS = 2**31
 
 
 class TurnAction(Action):
@@ -41,58 +34,6 @@ class EpisodeState(State):
     seed: int | None = Field(default=None, description="of the problem")
 
 
-class Posed:
-    """A verifier for the sessions of a server, several at once.
-
-    Args:
-        verifier: judges. Without worker processes it is asked by one session at a time, since few are thread-safe.
-        problems: to choose from; None to have the verifier make them.
-
-    Raises:
-        ValueError: for a verifier that makes no problems, without problems.
-    """
-
-    def __init__(self, verifier: Verifier, problems: Sequence[Problem] | None = None) -> None:
-        if not problems and not verifier.makes_problems:
-            raise ValueError(f"{type(verifier).__name__} makes no problems: pass --problems FILE")
-        self.verifier, self.problems = verifier, problems
-        self.pool = make_pool(verifier)
-        self.judge = Judge(verifier, self.pool, flag_errors=True)
-        self._lock = threading.Lock()
-
-    def problem(self, seed: int, level: int | None) -> Problem:
-        """Return the problem of a seed, of one level if it is given.
-
-        Raises:
-            ValueError: for a level that the verifier does not have.
-        """
-        rng = random.Random(seed)
-        if self.problems:
-            return rng.choice(self.problems)
-        if level is not None and not 1 <= level <= self.verifier.levels:
-            raise ValueError(f"level must be from 1 to {self.verifier.levels}, got {level}")
-        with self._lock:
-            level = rng.randint(1, self.verifier.levels) if level is None else level
-            return self.verifier.sample_at(rng, level)
-
-    def reply(self, exchange: Exchange) -> Reply:
-        """Return the reply to the last turn; it has a verdict if the episode is over, also for want of turns."""
-        with nullcontext() if self.pool is not None or self.verifier.waits else self._lock:
-            (reply,) = self.judge.replies([exchange])
-            exchange.paid += reply.reward
-            verdict = reply.verdict
-            if verdict is None and len(exchange.turns) >= self.verifier.max_turns:
-                (last,) = self.judge.replies([exchange], out_of_budget=True)
-                verdict = last.verdict
-            return reply if verdict is None else replace(reply, verdict=in_range(self.verifier, verdict, exchange.paid))
-
-    def close(self) -> None:
-        """Stop the worker processes and close the verifier."""
-        for each in (self.pool, self.verifier):
-            if each is not None:
-                each.close()
-
-
 class VerifierEnvironment(Environment[TurnAction, TurnObservation, EpisodeState]):
     """One session: episodes of one verifier, one after the other.
 
@@ -105,7 +46,7 @@ class VerifierEnvironment(Environment[TurnAction, TurnObservation, EpisodeState]
     def __init__(self, posed: Posed) -> None:
         super().__init__()
         self.posed = posed
-        self._exchange: Exchange | None = None
+        self._episode: Episode | None = None
         self._state = EpisodeState()
 
     @override
@@ -115,23 +56,22 @@ class VerifierEnvironment(Environment[TurnAction, TurnObservation, EpisodeState]
         self.close()
         seed = random.SystemRandom().randrange(SEEDS) if seed is None else seed
         problem = self.posed.problem(seed, level)
-        self._exchange = Exchange(problem, False, [])
+        self._episode = self.posed.begin(problem)
         self._state = EpisodeState(episode_id=episode_id, seed=seed)
         known = {name: problem.metadata[name] for name in ("level",) if name in problem.metadata}
         return _observed(problem.prompt, metadata={"seed": seed, "max_turns": self.posed.verifier.max_turns, **known})
 
     @override
     def step(self, action: TurnAction, timeout_s: float | None = None, **kwargs: Any) -> TurnObservation:
-        exchange = self._exchange
-        if exchange is None:
+        episode = self._episode
+        if episode is None:
             raise ValueError("the episode is over or has not begun: send a reset")
-        exchange.turns.append(action.text)
-        self._state.step_count = len(exchange.turns)
-        reply = self.posed.reply(exchange)
+        self._state.step_count += 1
+        reply = episode.say(action.text)
         if reply.verdict is None:
             return _observed(reply.content, reward=float(reply.reward), metadata={"counts": dict(reply.counts)})
         self.close()
-        return self._last(exchange.problem, reply, reply.verdict)
+        return self._last(episode.exchange.problem, reply, reply.verdict)
 
     def _last(self, problem: Problem, reply: Reply, verdict: Verdict) -> TurnObservation:
         """Return the observation that ends an episode; without a reward if the verifier failed."""
@@ -147,9 +87,9 @@ class VerifierEnvironment(Environment[TurnAction, TurnObservation, EpisodeState]
 
     @override
     def close(self) -> None:
-        if self._exchange is not None:
-            self.posed.judge.close(self._exchange)
-        self._exchange = None
+        if self._episode is not None:
+            self._episode.close()
+        self._episode = None
 
 
 def _observed(content: str | list[Message], **fields: Any) -> TurnObservation:

@@ -16,7 +16,9 @@ import uvicorn
 from openenv.core.env_server import ServerMode
 from openenv.core.env_server.http_server import create_fastapi_app
 
-from .environment import EpisodeState, Posed, TurnAction, TurnObservation, VerifierEnvironment
+from rlenv.neighbours.posing import Posed
+
+from .environment import EpisodeState, TurnAction, TurnObservation, VerifierEnvironment
 
 PATHS = ("/ws", "/schema", "/metadata", "/health", "/reset", "/step", "/state")  # not /mcp, whose sessions stay open
 REFUSED, TOO_OLD, TOO_LONG = 1008, 1001, 1009  # codes that WebSockets are closed with

@@ -14,7 +14,8 @@ from verifiers.dialogues import begin, replay, reply_to
 from verifiers.dialogues.tools.calculator import LONGEST, calc
 from verifiers.dialogues.tools.calls import Call
 from verifiers.dialogues.tools.tool import make_tool
-from verifiers.dialogues.tools.verifier import MOST_CALLS, NO_OUTPUT, WithTools
+from verifiers.dialogues.tools.toolbox import MOST_CALLS, NO_OUTPUT
+from verifiers.dialogues.tools.verifier import WithTools
 from verifiers.isolation.workers.pool import WorkerPool
 from verifiers.plugins.registry import trusting
 

@@ -36,7 +36,7 @@ MADE = {
 
 def test_every_verifier_that_judges_here_is_looked_at():
     ours = {name for name, cls in registry._REGISTRY.items() if cls.__module__.startswith("verifiers.")}
-    elsewhere = {"gem", "gym", "openenv", "reward_model", "textarena", "weighted"}
+    elsewhere = {"environment", "gem", "gym", "openenv", "reward_model", "textarena", "weighted"}
     assert {kind.partition(":")[0] for kind, _, _ in MADE.values()} == ours - elsewhere
 
 

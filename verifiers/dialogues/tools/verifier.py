@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import random
 import string
 from collections.abc import Sequence
@@ -11,20 +10,14 @@ from typing import Any
 
 from typing_extensions import override
 
-from ...base import Completion, Dialogue, Problem, Reply, Verdict, Verifier, first_line
-from ...conversation import Message
+from ...base import Dialogue, Problem, Reply, Verdict, Verifier
 from ..running import begin
-from .calls import Call, read_calls
+from .calls import Call
 from .tool import make_tool
+from .toolbox import CALL_LENGTH, CALLS, ERRORS, RESULT_LENGTH, Toolbox
 
-CALLS, ERRORS = "tool_calls", "tool_errors"  # in the infos
 TURNS = 4  # with calls
-CALL_LENGTH = 128  # characters that the default length of a turn has room for
-RESULT_LENGTH = 500  # characters of all results of a turn
-MOST_CALLS = 8  # in a turn
-FAULT_LENGTH = 200  # characters of what went wrong
 OWN = ("verify", "verify_batch", "has_dialogues")  # not the wrapped verifier's, though the class does not override it
-NO_OUTPUT = "(no output)"
 
 
 class WithTools(Verifier):
@@ -61,14 +54,9 @@ class WithTools(Verifier):
         if isinstance(tools, str) or not isinstance(tools, Sequence) or not tools:
             raise ValueError(f"tools must be a list of functions or names, got {tools!r:.60}")
         made = [make_tool(tool) for tool in tools]
-        self.by_name = {tool.name: tool for tool in made}
-        if len(self.by_name) < len(made):
-            names = ", ".join(tool.name for tool in made)
-            raise ValueError(f"tools must have different names, got {names}")
-        if result_length < 2 * MOST_CALLS:
-            raise ValueError(f"result_length must be at least {2 * MOST_CALLS}, got {result_length!r}")
+        self.box = Toolbox(made, result_length, failed)
         self.settings: tuple[Any, ...] = (verifier, made, turns, result_length, alphabet, failed)
-        self.verifier, self.result_length, self.failed = verifier, result_length, failed
+        self.verifier = verifier
         for name, value in vars(Verifier).items():  # all that is not overridden here
             if name[0] != "_" and name not in OWN and getattr(type(self), name) is value:
                 setattr(self, name, getattr(verifier, name))
@@ -105,46 +93,11 @@ class WithTools(Verifier):
     @override
     def instead(self, problem: Problem, turn: str, fault: str) -> Reply | None:
         calls = self.calls(turn)
-        return self.refusal(len(calls), fault) if calls else self.verifier.instead(problem, turn, fault)
+        return self.box.refusal(len(calls), fault) if calls else self.verifier.instead(problem, turn, fault)
 
     def calls(self, turn: str) -> Sequence[Call]:
         """Return the calls in a turn."""
-        found = turn.calls if isinstance(turn, Completion) else None
-        return read_calls(turn, self.by_name) if found is None else found
-
-    def results(self, calls: Sequence[Call]) -> Reply:
-        """Run the calls of a turn and return the reply with their results."""
-        if len(calls) > MOST_CALLS:
-            return self.refusal(len(calls), f"at most {MOST_CALLS} calls in a turn")
-        room = self.result_length // len(calls) - 1  # a line of a plain text has one character more
-        outcomes = [self._fitting(room, *self._run(call)) for call in calls]
-        messages = [_message(text if good else self._failure(text)[:room]) for good, text in outcomes]
-        return Reply(messages, counts={CALLS: len(calls), ERRORS: sum(not good for good, _ in outcomes)})
-
-    def refusal(self, calls: int, fault: str) -> Reply:
-        """Return the reply to a turn whose calls all failed, for one reason."""
-        return Reply([_message(self._failure(fault))], counts={CALLS: calls, ERRORS: calls})
-
-    def _failure(self, fault: str) -> str:
-        return f"Error: {fault[:FAULT_LENGTH]}" if self.failed is None else self.failed
-
-    @staticmethod
-    def _fitting(room: int, good: bool, text: str) -> tuple[bool, str]:
-        if good and len(text) > room:
-            return False, f"the result has {len(text)} characters, more than {room}"
-        return good, text.strip() or NO_OUTPUT
-
-    def _run(self, call: Call) -> tuple[bool, str]:
-        """Return whether a call succeeded, and its result or what went wrong."""
-        if call.fault:
-            return False, call.fault
-        tool = self.by_name.get(call.name)
-        if tool is None:
-            return False, f"there is no tool {call.name[:40]!r}; there is {', '.join(self.by_name)}"
-        try:
-            return True, tool.run(call)
-        except (Exception, SystemExit, asyncio.CancelledError) as error:  # whatever the function raises
-            return False, first_line(error) if isinstance(error, ValueError) else _named(error)
+        return self.box.calls(turn)
 
 
 class Calling(Dialogue):
@@ -163,7 +116,7 @@ class Calling(Dialogue):
     def reply(self, turn: str) -> Reply:
         calls = self.around.calls(turn)
         if calls:
-            return self.around.results(calls)
+            return self.around.box.results(calls)
         reply = self.inner.reply(turn)
         return replace(reply, counts={CALLS: 0, ERRORS: 0, **reply.counts}) if isinstance(reply, Reply) else reply
 
@@ -179,11 +132,3 @@ class Calling(Dialogue):
     @override
     def close(self) -> None:
         self.inner.close()
-
-
-def _message(text: str) -> Message:
-    return {"role": "tool", "content": text}
-
-
-def _named(error: BaseException) -> str:
-    return f"{type(error).__name__}: {first_line(error)}" if str(error).strip() else type(error).__name__

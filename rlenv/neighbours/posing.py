@@ -1,0 +1,117 @@
+"""A verifier for other libraries: problems by seed, and episodes turn by turn."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+
+from verifiers import Problem, Reply, Verdict, Verifier
+from verifiers.base import in_range
+from verifiers.isolation.workers.pool import make_pool
+
+from ..envs.judge import Exchange, Judge
+
+SEEDS = 2**31
+
+
+class Posed:
+    """A verifier whose problems are numbered by seeds, for several episodes at once.
+
+    Args:
+        verifier: judges. Without worker processes it is asked by one episode at a time, since few are thread-safe.
+        problems: to choose from; None to have the verifier make them.
+    """
+
+    def __init__(self, verifier: Verifier, problems: Sequence[Problem] | None = None) -> None:
+        self.verifier, self.problems = verifier, problems
+        self.pool = make_pool(verifier)
+        self.judge = Judge(verifier, self.pool, flag_errors=True)
+        self._lock = threading.Lock()
+
+    def problem(self, seed: int, level: int | None = None) -> Problem:
+        """Return the problem of a seed, of one level if it is given.
+
+        Raises:
+            ValueError: for a level that the verifier does not have, or a verifier that makes no problems, without any.
+        """
+        rng = random.Random(seed)
+        if self.problems:
+            return self.verifier.opened(rng.choice(self.problems))
+        if not self.verifier.makes_problems:
+            raise ValueError(f"{type(self.verifier).__name__} makes no problems: pass problems (--problems FILE)")
+        if level is not None and not 1 <= level <= self.verifier.levels:
+            raise ValueError(f"level must be from 1 to {self.verifier.levels}, got {level}")
+        with self._lock:
+            level = rng.randint(1, self.verifier.levels) if level is None else level
+            return self.verifier.sample_at(rng, level)
+
+    def begin(self, problem: Problem) -> Episode:
+        """Return an episode about a problem."""
+        return Episode(self, Exchange(problem, False, []))
+
+    def ask(self, exchange: Exchange, out_of_budget: bool = False) -> Reply:
+        """Return the reply to the last turn, or the verdict on an episode that is out of budget."""
+        with nullcontext() if self.pool is not None or self.verifier.waits else self._lock:
+            return self.judge.replies([exchange], out_of_budget)[0]
+
+    def close(self) -> None:
+        """Stop the worker processes and close the verifier."""
+        for each in (self.pool, self.verifier):
+            if each is not None:
+                each.close()
+
+
+@dataclass
+class Episode:
+    """One episode.
+
+    Attributes:
+        posed: the verifier.
+        exchange: its problem and turns.
+        verdict: once it is over.
+    """
+
+    posed: Posed
+    exchange: Exchange
+    verdict: Verdict | None = None
+
+    @property
+    def reward(self) -> float | None:
+        """The sum of all rewards so far; None if the verifier failed."""
+        if self.verdict is None:
+            return self.exchange.paid
+        return float(self.exchange.paid + self.verdict.reward) if self.verdict.status == "ok" else None
+
+    def say(self, turn: str) -> Reply:
+        """Take a turn; return the reply, which has a verdict if the episode is over, also for want of turns.
+
+        Raises:
+            ValueError: after the end.
+        """
+        if self.verdict is not None:
+            raise ValueError("the episode is over")
+        said = self.exchange
+        said.turns.append(turn)
+        reply = self.posed.ask(said)
+        said.paid += reply.reward
+        if reply.verdict is not None:
+            return replace(reply, verdict=self._end(reply.verdict))
+        return replace(reply, verdict=self.give_up()) if len(said.turns) >= self.posed.verifier.max_turns else reply
+
+    def give_up(self) -> Verdict:
+        """End the episode before its dialogue does, and return the verdict."""
+        verdict = self.posed.ask(self.exchange, out_of_budget=True).verdict
+        assert verdict is not None
+        return self._end(verdict)
+
+    def close(self) -> None:
+        """Release what the other side holds."""
+        self.posed.judge.close(self.exchange)
+
+    def _end(self, verdict: Verdict) -> Verdict:
+        self.close()
+        self.verdict = in_range(self.posed.verifier, verdict, self.exchange.paid)
+        return self.verdict

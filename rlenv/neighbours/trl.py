@@ -1,0 +1,182 @@
+"""Verifiers for TRL's GRPOTrainer: as a reward function, or a dialogue as an environment class."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from verifiers import Problem, Verifier, make_verifier
+from verifiers.base import Completion
+from verifiers.conversation import Message, text_of
+
+from .posing import SEEDS, Episode, Posed
+
+SEED = "problem_seed"  # the column that says which problem of the verifier a row is
+TAKEN = ("prompts", "completions", "completion_ids", "trainer_state", "log_extra", "log_metric", "environments")
+
+
+def rows(verifier: str | Verifier, count: int, first_seed: int = 0, **kwargs: Any) -> list[dict[str, Any]]:
+    """Return problems of a verifier as rows of a dataset: `Dataset.from_list(rows("guess", 500))`.
+
+    A row has a `prompt` of one message, an `answer`, and the `problem_seed` by which `reward_function` and
+    `environment` know the problem again. TRL's `num_generations` completions of a row share its problem.
+
+    Args:
+        verifier: that makes problems, or its name.
+        count: how many.
+        first_seed: of the first row; take others for evaluation.
+        kwargs: arguments of the verifier's constructor.
+
+    Raises:
+        ValueError: for a verifier that makes no problems.
+    """
+    posed = Posed(make_verifier(verifier, **kwargs))
+    try:
+        problems = {seed: posed.problem(seed) for seed in range(first_seed, first_seed + count)}
+        return [
+            {"prompt": _messages(problem.prompt), "answer": problem.answer, SEED: seed}
+            for seed, problem in problems.items()
+        ]
+    finally:
+        posed.close()
+
+
+def reward_function(verifier: Any, **kwargs: Any) -> Callable[..., list[float | None]]:
+    """Return a verifier of single completions as one of TRL's `reward_funcs`.
+
+    A row with a `problem_seed` is that problem of the verifier. Any other row is a problem with its prompt, `answer`
+    and other columns. A verdict that could not be reached is None, which TRL leaves out. Success and the named parts
+    are logged with TRL's `log_metric`. Verifiers that ask for worker processes have them, until `close()` of the
+    function is called or the process ends.
+
+    Args:
+        verifier: what `verifiers.make_verifier` takes.
+        kwargs: arguments of the verifier's constructor.
+
+    Raises:
+        ValueError: for a verifier with dialogues, and as `make_verifier` says.
+    """
+    made = make_verifier(verifier, **kwargs)
+    if made.has_dialogues:
+        raise ValueError(f"{type(made).__name__} has dialogues: pass environment(...) as environment_factory instead")
+    posed = Posed(made)
+
+    def reward(prompts: Sequence[Any], completions: Sequence[Any], **columns: Any) -> list[float | None]:
+        problems = _problems(posed, prompts, columns)
+        verdicts = posed.judge(problems, _completions(made, completions, columns))
+        log: Callable[[str, float], None] | None = columns.get("log_metric")
+        if log is not None:
+            log(f"{name}/success", math.fsum(map(made.is_success, verdicts)) / len(verdicts))
+            for part in dict.fromkeys(part for each in verdicts for part in each.parts):
+                values = [each.parts[part] for each in verdicts if part in each.parts]
+                log(f"{name}/{part}", math.fsum(values) / len(values))
+        return [float(each.reward) if each.status == "ok" else None for each in verdicts]
+
+    name = verifier.partition(":")[0] if isinstance(verifier, str) else type(made).__name__
+    reward.__name__ = reward.__qualname__ = name
+    reward.close = posed.close  # type: ignore[attr-defined]
+    return reward
+
+
+def environment(verifier: Any, **kwargs: Any) -> type:
+    """Return a verifier with dialogues as a class for TRL's `environment_factory`.
+
+    The model takes its turns in the dialogue by calls of the tool `say`, whose result is the reply. The reward is the
+    sum of the dialogue's rewards; a dialogue that the model leaves has that of an episode out of turns. Take `rows` as
+    the dataset: without it, the completions of a group would have different problems.
+
+    Args:
+        verifier: what `verifiers.make_verifier` takes.
+        kwargs: arguments of the verifier's constructor.
+
+    Raises:
+        ValueError: for a verifier that judges single completions, and as `make_verifier` says.
+    """
+    made = make_verifier(verifier, **kwargs)
+    if not made.has_dialogues:
+        raise ValueError(f"{type(made).__name__} judges single completions: pass reward_function(...) as reward_funcs")
+    name = type(made).__name__
+    return type(name, (_Playing,), {"posed": Posed(made), "__module__": __name__, "__doc__": _Playing.__doc__})
+
+
+class _Playing:
+    """One dialogue at a time; TRL makes the objects and resets them."""
+
+    posed: Posed
+    _episode: Episode | None = None
+
+    def reset(self, prompt: Any = "", answer: str = "", problem_seed: int | None = None, **columns: Any) -> str | None:
+        """Begin an episode; return the problem's prompt, unless the row has it already.
+
+        Raises:
+            ValueError: for a row that says nothing of a problem.
+        """
+        self._close()
+        if problem_seed is None and not text_of(prompt).strip():
+            raise ValueError(f"the dataset needs a column {SEED!r}: take rlenv.neighbours.trl.rows(verifier, count)")
+        row = {"answer": answer, **columns, **({} if problem_seed is None else {SEED: problem_seed})}
+        (problem,) = _problems(self.posed, [prompt], {name: [value] for name, value in row.items()})
+        self._episode = self.posed.begin(problem)
+        asked = text_of(problem.prompt)
+        return None if text_of(prompt).endswith(asked) else asked
+
+    def say(self, text: str) -> str:
+        """Take your next turn in the dialogue and read the reply.
+
+        Args:
+            text: What you say.
+        """
+        if self._episode is None:
+            raise ValueError("no episode has begun")
+        reply = self._episode.say(text)
+        over = "" if reply.verdict is None else "The dialogue is over."
+        return "\n".join(each for each in (text_of(reply.content) if reply.content else "", over) if each)
+
+    def get_reward(self) -> float | None:
+        """Return the reward of the episode; None if the verifier failed."""
+        episode = self._episode
+        if episode is None:
+            return None
+        if episode.verdict is None:
+            episode.give_up()
+        return episode.reward
+
+    def _close(self) -> None:
+        if self._episode is not None:
+            self._episode.close()
+        self._episode = None
+
+
+def _messages(prompt: str | list[Message]) -> list[Message]:
+    return [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
+
+
+def _problems(posed: Posed, prompts: Sequence[Any], columns: Mapping[str, Sequence[Any]]) -> list[Problem]:
+    """Return the problems of a batch: those of their seeds, or what the rows say."""
+    if SEED in columns:
+        return [posed.problem(int(seed) % SEEDS) for seed in columns[SEED]]
+    others = [name for name in columns if name not in (*TAKEN, "answer")]
+    answers = columns.get("answer", [""] * len(prompts))
+    return [
+        Problem(prompt, str(answers[row]), {name: columns[name][row] for name in others})
+        for row, prompt in enumerate(prompts)
+    ]
+
+
+def _completions(verifier: Verifier, completions: Sequence[Any], columns: Mapping[str, Any]) -> list[str]:
+    """Return the texts of a batch, with what the verifier wants to know besides."""
+    texts = [_text(each) for each in completions]
+    if not verifier.wants:
+        return texts
+    ids, state = columns.get("completion_ids", [None] * len(texts)), columns.get("trainer_state")
+    progress = {} if state is None else {"num_updates": state.global_step, "max_updates": state.max_steps}
+    return [Completion.of(text, tokens, progress) for text, tokens in zip(texts, ids, strict=True)]
+
+
+def _text(completion: Any) -> str:
+    """Return the text of a completion: itself, or what the assistant's last message says."""
+    if isinstance(completion, str):
+        return completion
+    said = [message.get("content") for message in completion if message.get("role") == "assistant"]
+    return (said[-1] if said else "") or ""
