@@ -10,6 +10,8 @@ from .algorithms.dapo import DAPO
 from .algorithms.dr_grpo import DrGRPO
 from .algorithms.grpo import GRPO
 from .algorithms.gspo import GSPO
+from .algorithms.maxrl import MaxRL
+from .algorithms.pkpo import PKPO
 from .algorithms.ppo import PPO
 from .algorithms.reinforce import Reinforce
 from .algorithms.reinforce_baseline import ReinforceBaseline
@@ -50,6 +52,7 @@ __all__ = [
     "DAPO",
     "GRPO",
     "GSPO",
+    "PKPO",
     "PPO",
     "RLOO",
     "Agent",
@@ -59,6 +62,7 @@ __all__ = [
     "DivergedError",
     "DrGRPO",
     "LanguageModelPolicy",
+    "MaxRL",
     "Policy",
     "Reinforce",
     "ReinforceBaseline",

@@ -56,6 +56,22 @@ def standardize_groups(
     return (returns - group_mean(returns, rollout)) / (SCALES[scale](returns, rollout) + eps)
 
 
+def over_group_mean(returns: torch.Tensor, rollout: Rollout) -> torch.Tensor:
+    """Return each return less its group's mean, divided by that mean; 0 where the mean is not above 0.
+
+        A_i = (R_i - mean(R)) / mean(R)                                         (Tajwar et al. 2026, arXiv:2602.02710)
+
+    Args:
+        returns: [N, T]; masked cells do not change other steps.
+        rollout: for its groups and which episodes count.
+
+    Returns:
+        A [N, T].
+    """
+    mean = group_mean(returns, rollout)
+    return ((returns - mean) / mean).where(mean > 0, 0)
+
+
 def whiten(values: torch.Tensor, mask: torch.Tensor, eps: float = 1e-8) -> torch.Tensor:
     """Return the values less their mean, divided by their standard deviation, over all steps that count.
 
