@@ -8,6 +8,7 @@ from .algorithms.a2c import A2C
 from .algorithms.cispo import CISPO
 from .algorithms.dapo import DAPO
 from .algorithms.dr_grpo import DrGRPO
+from .algorithms.gdpo import GDPO
 from .algorithms.grpo import GRPO
 from .algorithms.gspo import GSPO
 from .algorithms.maxrl import MaxRL
@@ -50,6 +51,7 @@ __all__ = [
     "AGENTS",
     "CISPO",
     "DAPO",
+    "GDPO",
     "GRPO",
     "GSPO",
     "PKPO",

@@ -8,6 +8,7 @@ from .a2c import A2C
 from .cispo import CISPO
 from .dapo import DAPO
 from .dr_grpo import DrGRPO
+from .gdpo import GDPO
 from .grpo import GRPO
 from .gspo import GSPO
 from .maxrl import MaxRL
@@ -34,6 +35,7 @@ AGENTS: dict[str, type[Agent]] = {  # in the order in which one would learn them
         CISPO,
         MaxRL,
         PKPO,
+        GDPO,
     )
 }
 

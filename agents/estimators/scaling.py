@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import torch
 
-from ..core.rollout import Rollout
+from ..core.rollout import NOT_APPLICABLE, Rollout
 from .baselines import counted, group_mean, group_sum
 
 
@@ -70,6 +71,29 @@ def over_group_mean(returns: torch.Tensor, rollout: Rollout) -> torch.Tensor:
     """
     mean = group_mean(returns, rollout)
     return ((returns - mean) / mean).where(mean > 0, 0)
+
+
+def standardize_parts(parts: Sequence[tuple[torch.Tensor, float]], rollout: Rollout) -> torch.Tensor:
+    """Return the weighted sum of the parts of the reward, each standardized in its group, whitened over the rollout.
+
+        A_i = Σ_c w_c (r_{i,c} - mean(r_c)) / (std(r_c) + 1e-4)        A ← (A - mean(A)) / (std(A) + 1e-8)
+
+    (Liu et al. 2026, arXiv:2601.05242, eqs. 4 to 6.) The mean and the deviation of the second step are of episodes.
+
+    Args:
+        parts: r_c [N] and w_c; NaN where an episode lacks a part, which then adds 0 and enters no mean.
+        rollout: for its groups and which episodes count.
+
+    Returns:
+        A [N], 0 for episodes that do not count.
+    """
+    total = torch.zeros_like(parts[0][0])
+    for values, weight in parts:
+        has = ~values.isnan()
+        of_those = replace(rollout, status=rollout.status.where(has, NOT_APPLICABLE))
+        column = standardize_groups(values.where(has, 0)[:, None], of_those)[:, 0]
+        total = total + weight * column.where(has, 0)
+    return whiten(total[:, None], counted(rollout)[:, None])[:, 0]
 
 
 def whiten(values: torch.Tensor, mask: torch.Tensor, eps: float = 1e-8) -> torch.Tensor:
