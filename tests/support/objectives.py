@@ -12,11 +12,13 @@ from functools import partial
 
 import torch
 from family import ascent, chances, paid
-from tabular import AT_THE_END, MASK, C, P, T, TabularPolicy, completion_log_probs
+from tabular import AT_THE_END, MASK, WORLD, C, P, T, TabularPolicy, completion_log_probs
 
 Objective = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]  # of π [C] and R [C]
 LENGTHS = MASK.sum(1)
+WEIGHTS = {"right": 1.0, "short": 0.5}  # of the parts "right", R, and "short", 1/T_i
 SOLVED = (AT_THE_END == 1).double()  # rewards of 0 and 1 [P, S, V]
+SUM = AT_THE_END + WORLD.at_the_end((WEIGHTS["short"] / LENGTHS.double()).expand(P, C))  # the parts' sum [P, S, V]
 
 
 def objective_gradient(policy: TabularPolicy, objective: Objective, rewards: torch.Tensor) -> torch.Tensor:
@@ -81,6 +83,37 @@ def best_of_subsets(gains: list[float], k: int, baseline: str) -> list[float]:
         without = sum(max(gains[j] for j in rest) for rest in compared) / max(len(compared), 1)
         out.append(k * (best - without))
     return out
+
+
+def parts_gradient(policy: TabularPolicy, size: int, weights: dict[str, float] = WEIGHTS) -> torch.Tensor:
+    """Return E Σ_i 1/(N T_i) Σ_t A_i ∇log π of GDPO over rollouts with one group of each prompt.
+
+    A_i is Σ_c w_c (r_c - mean) / (std + 1e-4) in the group, then (A - mean) / (std + 1e-8) over the N = PK episodes.
+    """
+    chosen = torch.cartesian_prod(*[torch.arange(C)] * size).reshape(-1, size)  # [M, K]
+    odds = [chances(policy)[p][chosen].prod(1) for p in range(P)]  # of [M]
+    values = []  # of [M, K]
+    for p in range(P):
+        columns = {"right": paid(AT_THE_END)[p].sum(-1), "short": 1 / LENGTHS.double()}  # [C]
+        scores = torch.zeros(chosen.shape, dtype=torch.float64)
+        for name, weight in weights.items():
+            part = columns[name][chosen]
+            spread = (part.var(1, correction=1, keepdim=True)).sqrt()
+            scores += weight * (part - part.mean(1, keepdim=True)) / (spread + 1e-4)
+        values.append(scores)
+    sums = [torch.stack([v.sum(1), v.square().sum(1)], 1).round(decimals=13) for v in values]  # of [M, 2]
+    credit = torch.zeros(P, C, dtype=torch.float64)
+    for p in range(P):
+        others, which = sums[1 - p].unique(dim=0, return_inverse=True)  # [U, 2]
+        other_odds = torch.zeros(len(others), dtype=torch.float64).index_add(0, which, odds[1 - p])
+        total, squares = (sums[p][:, None] + others).unbind(-1)  # [M, U]
+        mean = total / (P * size)
+        deviation = (squares / (P * size) - mean.square()).clamp(min=0).sqrt()
+        scale = (other_odds / (deviation + 1e-8)).where(deviation > 1e-9, 0)  # equal values have no advantage
+        advantages = values[p] * scale.sum(1)[:, None] - (scale * mean).sum(1)[:, None]
+        share = odds[p][:, None] * advantages / (P * size * LENGTHS[chosen])
+        credit[p].index_add_(0, chosen.flatten(), share.flatten())
+    return ascent(policy, credit[..., None].expand(-1, -1, T))
 
 
 truncated = {order: partial(truncated_log_likelihood, order=order) for order in range(1, 8)}

@@ -3,25 +3,29 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import pytest
 import torch
 from objectives import (
     SOLVED,
+    WEIGHTS,
     best_of_subsets,
     expected_best,
     group_advantage_gradient,
     objective_gradient,
     over_mean,
+    parts_gradient,
     truncated,
 )
-from tabular import AT_THE_END, expected_gradient, make_agent, relative_error, true_gradient
-from updates import N, paid_at_the_end, sample
+from tabular import AT_THE_END, P, expected_batch_gradient, expected_gradient, make_agent, relative_error, true_gradient
+from updates import N, paid_at_the_end, sample, with_parts
 
-from agents import PKPO, RLOO, Agent, MaxRL, Rollout
+from agents import GDPO, GRPO, PKPO, RLOO, Agent, MaxRL, Rollout
 from agents.core.rollout import ERROR, OK
 from agents.estimators.best_of_k import BASELINES, best_of_k
 
@@ -167,10 +171,95 @@ def test_pkpo_takes_the_best_of_the_verdicts_there_are(baseline: str) -> None:
     assert not found[status == ERROR].any()
 
 
-# Both.
+# GDPO.
 
 
-@pytest.mark.parametrize("cls", [MaxRL, PKPO])
+@pytest.mark.parametrize("size", [2, pytest.param(3, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("weights", [WEIGHTS, {"right": 1.0}, {"short": -2.0, "right": 1.0}], ids=str)
+def test_gdpo_standardizes_every_part_and_whitens_their_sum(size: int, weights: dict[str, float]) -> None:
+    agent = with_parts(make_agent(GDPO, size, part_weights=weights, episodes_per_update=36))
+    found = expected_batch_gradient(agent, AT_THE_END, size, range(P))
+    assert relative_error(found, parts_gradient(agent.policy, size, weights)) < TOLERANCE
+
+
+def gdpo_advantages(rollout: Rollout, **settings: Any) -> list[float]:
+    return make_agent(GDPO, 4, **settings).prepare(rollout).advantages[:, 0].tolist()
+
+
+def with_columns(**columns: list[float]) -> Rollout:
+    """Return a rollout of groups of 4 whose verdicts have these parts; NaN for none."""
+    rows = len(next(iter(columns.values())))
+    rollout = sample().select(torch.arange(rows))
+    return replace(rollout, extras={f"parts/{name}": torch.tensor(part) for name, part in columns.items()})
+
+
+def test_gdpo_by_hand() -> None:
+    """Two parts of different sizes: their sum is 1 for all but the last, which GRPO could not tell apart."""
+    rollout = with_columns(right=[1.0, 0, 1, 0], tidy=[0.0, 10, 0, 0])
+    sums = [gap / (math.sqrt(1 / 3) + 1e-4) for gap in (0.5, -0.5, 0.5, -0.5)]
+    sums = [one + 0.1 * gap / (5 + 1e-4) for one, gap in zip(sums, (-2.5, 7.5, -2.5, -2.5), strict=True)]
+    wanted = [one / math.sqrt(sum(each**2 for each in sums) / 4) for one in sums]
+    found = gdpo_advantages(rollout, part_weights={"right": 1, "tidy": 0.1})
+    assert found == pytest.approx(wanted, abs=1e-6)
+
+
+def test_gdpo_has_exactly_no_gradient_from_equal_parts() -> None:
+    rollout = with_columns(right=[0.1] * 4 + [0.7] * 4, tidy=[0.3] * 8)
+    assert not any(gdpo_advantages(rollout, part_weights={"right": 1.0, "tidy": 3.0}))
+
+
+def test_a_part_that_a_verdict_lacks_adds_nothing_and_enters_no_mean() -> None:
+    nan = float("nan")
+    rollout = with_columns(right=[1.0, 0, 1, 0, 1, 0, 1, 0], tidy=[nan, 1.0, 0.0, nan, nan, nan, nan, 5.0])
+    right, tidy = 0.5 / (math.sqrt(1 / 3) + 1e-4), 0.5 / (math.sqrt(1 / 2) + 1e-4)
+    sums = [right, tidy - right, right - tidy, -right, right, -right, right, -right]
+    wanted = [one / math.sqrt(sum(each**2 for each in sums) / 8) for one in sums]
+    assert gdpo_advantages(rollout, part_weights={"right": 1, "tidy": 1}) == pytest.approx(wanted, abs=1e-6)
+
+
+def test_gdpo_leaves_out_episodes_without_a_verdict() -> None:
+    rollout = with_columns(right=[1.0, 0, 1, 9, 1, 0, 1, 0])
+    status = torch.tensor([OK, OK, OK, ERROR, ERROR, ERROR, ERROR, OK])
+    found = gdpo_advantages(replace(rollout, status=status), part_weights={"right": 1})
+    scores = [1 / 3, -2 / 3, 1 / 3]
+    wanted = [one / math.sqrt(sum(each**2 for each in scores) / 4) for one in scores]  # the group of one counts, with 0
+    assert found == pytest.approx([*wanted, 0, 0, 0, 0, 0], abs=1e-6)
+
+
+def test_without_parts_the_return_is_the_only_one() -> None:
+    rollout = sample()
+    plain = make_agent(GDPO, 4).prepare(rollout)
+    named = make_agent(GDPO, 4, part_weights={"all": 3.0})
+    parts = replace(rollout, extras={"parts/all": rollout.returns, "parts/other": torch.zeros(N)})
+    torch.testing.assert_close(plain.advantages, named.prepare(parts).advantages, rtol=0, atol=1e-7)  # but for 1e-8
+    grpo = make_agent(GRPO, 4).prepare(rollout).advantages[:, 0]
+    wanted = (grpo - grpo.mean()) / (grpo.std(correction=0) + 1e-8)
+    torch.testing.assert_close(plain.advantages[:, 0], wanted, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("given", [{}, {"right": "1"}, {"right": True}, {"right": float("inf")}, ["right"], 1.0])
+def test_weights_of_parts_are_numbers_by_name(given: Any) -> None:
+    with pytest.raises(ValueError, match=r"^part_weights must map parts to numbers, as in .*; got .*$"):
+        make_agent(GDPO, part_weights=given)
+
+
+def test_a_part_that_no_verdict_has_is_named_in_the_first_update() -> None:
+    agent = make_agent(GDPO, 4, part_weights={"right": 1.0, "tody": 1.0})
+    with pytest.raises(ValueError) as error:
+        agent.update(with_columns(right=[1.0, 0, 1, 0], tidy=[0.0, 10, 0, 0]))
+    line = "part_weights names 'tody', but the verdicts of this environment have "
+    assert str(error.value) == line + "the parts right, tidy"
+    with pytest.raises(ValueError) as error:
+        agent.update(sample())
+    assert str(error.value) == line.replace("tody", "right") + "no named parts"
+    failed = replace(sample(), status=torch.full((N,), ERROR))
+    assert agent.update(failed)["train/grad_norm"] == 0  # they say nothing of names
+
+
+# All three.
+
+
+@pytest.mark.parametrize("cls", [MaxRL, PKPO, GDPO])
 def test_the_anchor_is_in_the_loss(cls: type[Agent]) -> None:
     agent = make_agent(cls, kl_coef=0.1, **({"k": 2} if cls is PKPO else {}))
     assert (agent.kl_in, agent.kl_estimator) == ("loss", "k2")
