@@ -76,9 +76,11 @@ def over_group_mean(returns: torch.Tensor, rollout: Rollout) -> torch.Tensor:
 def standardize_parts(parts: Sequence[tuple[torch.Tensor, float]], rollout: Rollout) -> torch.Tensor:
     """Return the weighted sum of the parts of the reward, each standardized in its group, whitened over the rollout.
 
-        A_i = Σ_c w_c (r_{i,c} - mean(r_c)) / (std(r_c) + 1e-4)        A ← (A - mean(A)) / (std(A) + 1e-8)
+        A_i = Σ_c w_c (r_{i,c} - mean(r_c)) / (std(r_c) + 1e-4)             (Liu et al. 2026, arXiv:2601.05242, eqs. 4 and 5)
+        A ← A / (sqrt(mean(A²)) + 1e-8)                                     (eq. 6; the mean is over episodes)
 
-    (Liu et al. 2026, arXiv:2601.05242, eqs. 4 to 6.) The mean and the deviation of the second step are of episodes.
+    The second step is a whitening: mean(A) is 0, since every part's is 0 in every group. So it is not subtracted, and
+    groups of equal rewards have exactly A = 0.
 
     Args:
         parts: r_c [N] and w_c; NaN where an episode lacks a part, which then adds 0 and enters no mean.
@@ -93,7 +95,8 @@ def standardize_parts(parts: Sequence[tuple[torch.Tensor, float]], rollout: Roll
         of_those = replace(rollout, status=rollout.status.where(has, NOT_APPLICABLE))
         column = standardize_groups(values.where(has, 0)[:, None], of_those)[:, 0]
         total = total + weight * column.where(has, 0)
-    return whiten(total[:, None], counted(rollout)[:, None])[:, 0]
+    total = total.where(counted(rollout), 0)
+    return total / ((total.square().sum() / counted(rollout).sum().clamp(min=1)).sqrt() + 1e-8)
 
 
 def whiten(values: torch.Tensor, mask: torch.Tensor, eps: float = 1e-8) -> torch.Tensor:
