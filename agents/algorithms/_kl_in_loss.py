@@ -16,6 +16,6 @@ class KLInLoss(LearnerSettings):
     kl_in = setting(
         default="loss",
         choices=("loss",),
-        help="What the KL penalty is added to; in the reward, it would change what the rewards are compared with.",
+        more="In the reward, it would change what rewards are divided by or compared with.",
     )
-    kl_estimator = setting(default="k2", help="How the KL is estimated; k1 has no gradient in the loss.")
+    kl_estimator = setting(default="k2", more="k1 has no gradient in the loss.")

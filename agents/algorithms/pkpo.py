@@ -44,8 +44,8 @@ class PKPO(KLInLoss, Agent):
     baseline: str = setting(
         default="loo-1",
         choices=best_of_k.BASELINES,
-        help="b_i: the mean best of k - 1 others (loo-1), that of k others (loo), or nothing.",
-        more="The paper recommends loo-1. Two or more equal rewards of a group cancel with loo-1 and loo.",
+        help="What is subtracted from the return.",
+        more="b_i is the mean best of k - 1 others (loo-1, which the paper recommends), of k others (loo), or nothing.",
     )
 
     @override
