@@ -44,6 +44,7 @@ class PKPO(KLInLoss, Agent):
     baseline: str = setting(
         default="loo-1",
         choices=best_of_k.BASELINES,
+        commands=("train",),
         help="What is subtracted from the return.",
         more="b_i is the mean best of k - 1 others (loo-1, which the paper recommends), of k others (loo), or nothing.",
     )
