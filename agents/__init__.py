@@ -8,8 +8,11 @@ from .algorithms.a2c import A2C
 from .algorithms.cispo import CISPO
 from .algorithms.dapo import DAPO
 from .algorithms.dr_grpo import DrGRPO
+from .algorithms.gdpo import GDPO
 from .algorithms.grpo import GRPO
 from .algorithms.gspo import GSPO
+from .algorithms.maxrl import MaxRL
+from .algorithms.pkpo import PKPO
 from .algorithms.ppo import PPO
 from .algorithms.reinforce import Reinforce
 from .algorithms.reinforce_baseline import ReinforceBaseline
@@ -48,8 +51,10 @@ __all__ = [
     "AGENTS",
     "CISPO",
     "DAPO",
+    "GDPO",
     "GRPO",
     "GSPO",
+    "PKPO",
     "PPO",
     "RLOO",
     "Agent",
@@ -59,6 +64,7 @@ __all__ = [
     "DivergedError",
     "DrGRPO",
     "LanguageModelPolicy",
+    "MaxRL",
     "Policy",
     "Reinforce",
     "ReinforceBaseline",

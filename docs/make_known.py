@@ -80,7 +80,10 @@ def shown_default(name: str) -> str:
         return ", ".join(_usual(name, kind) for kind in KINDS)
     if len(set(values.values())) == 1:
         return str(first.default)
-    return ", ".join(f"{value} for {agent}" for agent, value in values.items())
+    agents = {value: [agent for agent in values if values[agent] == value] for value in values.values()}
+    usual = max(agents, key=lambda value: len(agents[value])) if len(values) == len(AGENTS) else None
+    said = {value: "most agents" if value == usual else ", ".join(those) for value, those in agents.items()}
+    return ", ".join(f"{value} for {those}" for value, those in said.items())
 
 
 def _usual(name: str, kind: str) -> str:
@@ -123,7 +126,8 @@ def every() -> str:
     """Return the table of the settings that every agent has."""
     rows = ["| setting | default | allowed | |", "|---|---|---|---|"]
     for name, one in declared_by(Agent).items():
-        default = shown_default(name) if one.by_kind or one.shown else default_in_python(one)
+        same = len({of_agent.default for of_agent in declared()[name].values()}) == 1 if name in declared() else True
+        default = shown_default(name) if one.by_kind or one.shown or not same else default_in_python(one)
         rows.append(f"| `{name}` | {default} | {allowed(one)} | {one.about} |")
     return "\n".join(rows)
 

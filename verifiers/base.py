@@ -198,6 +198,7 @@ class Verifier:
         success_reward: the least reward that counts as a success.
         reward_range: lowest and highest possible reward of an episode, which in a dialogue is the sum over its turns;
             a reward outside is an error of the verifier.
+        part_weights: if the reward is a weighted sum of named parts of the verdict, their weights by name.
         levels: number of difficulty levels. With more than one, a problem has `metadata["level"]`, from 1.
         isolated: run in worker processes by default, because it may hang, crash or take long; see `workers/pool.py`.
         timeout: seconds per verdict in a worker process.
@@ -220,6 +221,7 @@ class Verifier:
     tools: Sequence[Callable[..., Any]] = ()
     success_reward: float = 1.0
     reward_range: tuple[float, float] = (0.0, 1.0)
+    part_weights: Mapping[str, float] = {}
     levels: int = 1
     isolated: bool = False
     timeout: float = 5.0

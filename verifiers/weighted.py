@@ -53,6 +53,7 @@ class Weighted(Verifier):
                 raise ValueError(f"weighted: {name!r} has dialogues, and a sum judges single completions; use it alone")
             if (pool := make_pool(part)) is not None:
                 self.pools[name] = pool
+        self.part_weights = self.weights
         members = list(self.parts.values())
         self.first = next((part for part in members if part.makes_problems), members[0])
         named = [part.alphabet for part in members if part.alphabet != Verifier.alphabet]  # other parts accept any text

@@ -8,8 +8,11 @@ from .a2c import A2C
 from .cispo import CISPO
 from .dapo import DAPO
 from .dr_grpo import DrGRPO
+from .gdpo import GDPO
 from .grpo import GRPO
 from .gspo import GSPO
+from .maxrl import MaxRL
+from .pkpo import PKPO
 from .ppo import PPO
 from .reinforce import Reinforce
 from .reinforce_baseline import ReinforceBaseline
@@ -18,7 +21,22 @@ from .rloo import RLOO
 
 AGENTS: dict[str, type[Agent]] = {  # in the order in which one would learn them
     cls.name: cls
-    for cls in (Reinforce, ReinforceBaseline, RLOO, ReinforcePlusPlus, A2C, PPO, GRPO, DrGRPO, DAPO, GSPO, CISPO)
+    for cls in (
+        Reinforce,
+        ReinforceBaseline,
+        RLOO,
+        ReinforcePlusPlus,
+        A2C,
+        PPO,
+        GRPO,
+        DrGRPO,
+        DAPO,
+        GSPO,
+        CISPO,
+        MaxRL,
+        PKPO,
+        GDPO,
+    )
 }
 
 

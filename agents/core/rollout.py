@@ -18,6 +18,7 @@ STATUSES = ("ok", "timeout", "error", "not_applicable")  # of verdicts; `Rollout
 OK, TIMEOUT, ERROR, NOT_APPLICABLE = range(len(STATUSES))
 FAILURES = STATUSES[1:]  # for which an episode has no verdict
 EARNED = "earned"  # in `extras`
+PARTS = "parts/"  # in `extras`, before the name of a part of the verdict
 COUNTS = ("turns", "tool_calls", "tool_errors")  # in the infos at an episode's end, and in `extras`
 STEPWISE = {"observations", "actions", "log_probs", "rewards", "mask", "values", "ref_log_probs"}  # [N, T, ...]
 STEPWISE |= {"positions", "advantages", "weights", "value_targets"}  # the last three of a batch

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import torch
 
-from ..core.rollout import Rollout
+from ..core.rollout import NOT_APPLICABLE, Rollout
 from .baselines import counted, group_mean, group_sum
 
 
@@ -54,6 +55,48 @@ def standardize_groups(
         A [N, T].
     """
     return (returns - group_mean(returns, rollout)) / (SCALES[scale](returns, rollout) + eps)
+
+
+def over_group_mean(returns: torch.Tensor, rollout: Rollout) -> torch.Tensor:
+    """Return each return less its group's mean, divided by that mean; 0 where the mean is not above 0.
+
+        A_i = (R_i - mean(R)) / mean(R)                                         (Tajwar et al. 2026, arXiv:2602.02710)
+
+    Args:
+        returns: [N, T]; masked cells do not change other steps.
+        rollout: for its groups and which episodes count.
+
+    Returns:
+        A [N, T].
+    """
+    mean = group_mean(returns, rollout)
+    return ((returns - mean) / mean).where(mean > 0, 0)
+
+
+def standardize_parts(parts: Sequence[tuple[torch.Tensor, float]], rollout: Rollout) -> torch.Tensor:
+    """Return the weighted sum of the parts of the reward, each standardized in its group, whitened over the rollout.
+
+        A_i = Σ_c w_c (r_{i,c} - mean(r_c)) / (std(r_c) + 1e-4)        (Liu et al. 2026, arXiv:2601.05242, eqs. 4 and 5)
+        A ← A / (sqrt(mean(A²)) + 1e-8)                                (eq. 6; the mean is over episodes)
+
+    The second step is a whitening: mean(A) is 0, since every part's is 0 in every group. So it is not subtracted, and
+    groups of equal rewards have exactly A = 0.
+
+    Args:
+        parts: r_c [N] and w_c; NaN where an episode lacks a part, which then adds 0 and enters no mean.
+        rollout: for its groups and which episodes count.
+
+    Returns:
+        A [N], 0 for episodes that do not count.
+    """
+    total = torch.zeros_like(parts[0][0])
+    for values, weight in parts:
+        has = ~values.isnan()
+        of_those = replace(rollout, status=rollout.status.where(has, NOT_APPLICABLE))
+        column = standardize_groups(values.where(has, 0)[:, None], of_those)[:, 0]
+        total = total + weight * column.where(has, 0)
+    total = total.where(counted(rollout), 0)
+    return total / ((total.square().sum() / counted(rollout).sum().clamp(min=1)).sqrt() + 1e-8)
 
 
 def whiten(values: torch.Tensor, mask: torch.Tensor, eps: float = 1e-8) -> torch.Tensor:

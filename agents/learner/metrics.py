@@ -11,7 +11,7 @@ import torch
 
 from ..core.devices import to_floats, to_host
 from ..core.errors import VerifierError
-from ..core.rollout import COUNTS, FAILURES, OK, STATUSES, Batch, Rollout
+from ..core.rollout import COUNTS, FAILURES, OK, PARTS, STATUSES, Batch, Rollout
 
 ENTRIES = 10_000  # of the log, before it is thinned
 _NO_COLUMN = re.compile(r'[,"\x00-\x1f\x7f]')  # what would split the heading of progress.csv
@@ -79,9 +79,14 @@ def rollout_metrics(rollout: Rollout) -> dict[str, float]:
     if rollout.positions is not None:
         metrics["rollout/reply_max_frac"] = _most_frequent_reply(rollout)
     for name, figures in extras.items():
-        if (name.startswith("parts/") or name in COUNTS) and bool((has := ~figures[ok].isnan()).any()):
-            metrics[f"rollout/{_NO_COLUMN.sub('_', name)}"] = _mean(figures[ok][has])
+        if (name.startswith(PARTS) or name in COUNTS) and bool((has := ~figures[ok].isnan()).any()):
+            metrics[f"rollout/{column_name(name)}"] = _mean(figures[ok][has])
     return metrics
+
+
+def column_name(name: str) -> str:
+    """Return the name of a part of a verdict without what would split the heading of progress.csv."""
+    return _NO_COLUMN.sub("_", name)
 
 
 def _most_frequent_reply(rollout: Rollout) -> float:

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from ..core.devices import to_device
-from ..core.rollout import COUNTS, ERROR, OK, STATUSES, Obs, Rollout, map_many, map_obs
+from ..core.rollout import COUNTS, ERROR, OK, PARTS, STATUSES, Obs, Rollout, map_many, map_obs
 from .replies import Replies
 
 TOLD = ("level", *COUNTS)  # by infos of an end, numbers
@@ -200,7 +200,7 @@ class Record:
         has, success = _told(info, "is_success", rows)
         self.success[numbers[has]] = success.astype(float)
         own: dict[str, Any] = {key: value for key, value in info.items() if key.removeprefix("_") in TOLD}
-        for prefix, columns in (("", own), ("parts/", info.get("verdict", {}))):
+        for prefix, columns in (("", own), (PARTS, info.get("verdict", {}))):
             for name in [name for name in columns if not name.startswith("_")]:
                 has, values = _told(columns, name, rows)
                 column = self.extras.setdefault(prefix + name, np.full(self.num_episodes, np.nan))

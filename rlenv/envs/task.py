@@ -240,6 +240,7 @@ class TextGenTask:
             "max_episode_steps": self.max_new_tokens * (1 if self.dialogues is None else self.dialogues.max_turns),
             "tokenizer": self.tokenizer,
             "stop_token_ids": self.stop_token_ids,
+            "part_weights": dict(self.verifier.part_weights),
         }
 
     @property

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from tabular import AT_EVERY_STEP, P, S, T, TabularPolicy, make_agent, random_episodes
 
-from agents import Rollout
+from agents import Agent, Batch, Rollout
 from agents.core.rollout import ERROR, OK
 
 N = 24  # episodes of a sample: 6 groups of 4
@@ -41,6 +41,24 @@ def paid_at_the_end(rollout: Rollout, rewards: torch.Tensor) -> Rollout:
     """Return the rollout with these rewards [N], each at the last step."""
     last = torch.arange(T) == rollout.lengths[:, None] - 1
     return replace(rollout, rewards=(rewards[:, None] * last).double())
+
+
+def with_parts(agent: Agent, **constant: float) -> Agent:
+    """Return the agent in an environment whose verdicts have the parts "right", R, and "short", 1/T_i.
+
+    Args:
+        agent: of the tiny world.
+        constant: further parts that are the same for all.
+    """
+    prepare = agent.prepare
+
+    def prepared(rollout: Rollout) -> Batch:
+        parts = {"right": rollout.returns, "short": 1 / rollout.lengths.double()}
+        parts |= {name: torch.full_like(rollout.returns, value) for name, value in constant.items()}
+        return prepare(replace(rollout, extras={f"parts/{name}": part for name, part in parts.items()}))
+
+    agent.prepare = prepared
+    return agent
 
 
 def shuffled(rollout: Rollout) -> Rollout:

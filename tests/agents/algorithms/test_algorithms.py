@@ -19,7 +19,7 @@ from agents.trainer.proximal import PassesAgent, ProximalAgent
 
 NAN, INF = float("nan"), float("inf")
 names = pytest.mark.parametrize("name", AGENTS)
-GROUPED = ("reinforce-baseline", "rloo", "grpo", "dr-grpo", "dapo", "gspo", "cispo")
+GROUPED = [name for name, cls in AGENTS.items() if cls.compares_groups or cls is ReinforceBaseline]
 PASSES = [name for name, cls in AGENTS.items() if issubclass(cls, PassesAgent)]
 PROXIMAL = [name for name, cls in AGENTS.items() if issubclass(cls, ProximalAgent)]
 CRITICS = [name for name, cls in AGENTS.items() if issubclass(cls, ActorCritic)]

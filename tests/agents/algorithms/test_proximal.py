@@ -15,8 +15,9 @@ from identity_checks import EXACT, ROUNDING, assert_close, collect
 from tabular import gradient, make_agent, random_episodes
 from tiny_models import text_envs, tiny_model
 
-from agents import CISPO, DAPO, GRPO, GSPO, PPO, Agent, DrGRPO, ReinforcePlusPlus, Rollout
+from agents import AGENTS, CISPO, DAPO, GRPO, GSPO, PPO, Agent, DrGRPO, ReinforcePlusPlus, Rollout
 from agents.core.rollout import ERROR
+from agents.trainer.proximal import PassesAgent
 
 FAMILY = {
     "ppo": (PPO, {"gae_lambda": 0.9}),
@@ -27,6 +28,7 @@ FAMILY = {
     "cispo": (CISPO, {"max_ratio": 1.2}),
     "reinforce-plus-plus": (ReinforcePlusPlus, {}),
 }
+FAMILY |= {name: (cls, {}) for name, cls in AGENTS.items() if name not in FAMILY and issubclass(cls, PassesAgent)}
 names = pytest.mark.parametrize("name", FAMILY)
 few = drawn(15)
 

@@ -450,6 +450,9 @@ UNUSUAL = {
     "dapo": {"max_rounds": 2, "overlong_buffer": 2, "clip_range_high": 0.4, "max_steps": 9, "mask_truncated": True},
     "gspo": {"num_minibatches": 2, "clip_range": 0.05, "scale": "batch", "max_ratio": 2.5},
     "cispo": {"num_epochs": 2, "max_ratio": 4.0, "scale": "batch"},
+    "maxrl": {"num_minibatches": 2, "clip_range": 0.15, "kl_estimator": "k3"},
+    "pkpo": {"k": 2, "baseline": "loo"},
+    "gdpo": {"num_epochs": 2, "clip_range_high": 0.3},
 }  # fmt: skip
 TEXT = {"verifier": "arith", "verifier_kwargs": {"digits": 1}}
 

@@ -36,12 +36,13 @@ def test_only_what_was_given_is_passed():
 
 def test_help_shows_the_constructors_defaults():
     shown = " ".join(CliRunner().invoke(main, ["train", "--help"], terminal_width=500).stdout.split())
-    for name, default in {"max_grad_norm": 1.0, "kl_estimator": "k1", "max_failed_share": 0.1}.items():
+    for name, default in {"max_grad_norm": 1.0, "lr_schedule": "linear", "max_failed_share": 0.1}.items():
         assert inspect.signature(Reinforce).parameters[name].default == default
         option = shown[shown.index(f"--{name.replace('_', '-')} ") :]
         assert option[option.index("[default: ") :].startswith(f"[default: ({default})]")
     assert SETTINGS["episodes_per_update"].show_default == "16 for control, 256 for text"
     assert "leave-one-out for reinforce-baseline" in SETTINGS["baseline"].show_default
+    assert SETTINGS["kl_in"].show_default.startswith("reward for most agents, loss for ")
     assert SETTINGS["test_fraction"].show_default == "0.2"
 
 

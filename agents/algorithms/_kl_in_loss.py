@@ -1,0 +1,21 @@
+"""What agents share whose advantages are no linear function of the rewards: the KL anchor is in the loss."""
+
+from __future__ import annotations
+
+from ..core.settings import setting
+from ..learner.settings import LearnerSettings
+
+
+class KLInLoss(LearnerSettings):
+    """An agent that takes no KL penalty in the reward.
+
+    What it does to the rewards of a group (division by their mean, their best, the standard deviation of each part) it
+    would do to the penalty, too. In the loss, k2 has the gradient of KL(π ‖ ref) state by state (`estimators/kl.py`).
+    """
+
+    kl_in = setting(
+        default="loss",
+        choices=("loss",),
+        more="In the reward, it would change what rewards are divided by or compared with.",
+    )
+    kl_estimator = setting(default="k2", more="k1 has no gradient in the loss.")

@@ -1,0 +1,89 @@
+"""Group reward-decoupled normalization policy optimization."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from gymnasium.vector import VectorEnv
+from typing_extensions import override
+
+from ..core.rollout import PARTS, Rollout
+from ..core.settings import setting
+from ..estimators import aggregation, returns, scaling
+from ..learner.metrics import column_name
+from ..trainer.proximal import ProximalAgent
+from ._kl_in_loss import KLInLoss
+
+
+class GDPO(KLInLoss, ProximalAgent):
+    """Group reward-decoupled normalization policy optimization (Liu et al. 2026, arXiv:2601.05242, eqs. 4 to 6).
+
+        A_i = whitened Σ_c w_c (r_{i,c} - mean(r_c)) / (std(r_c) + 1e-4)
+        L = - 1/N Σ_i 1/T_i Σ_t min(ρ_{i,t} A_i, clip(ρ_{i,t}, 1 ± ε) A_i)
+
+    Each part r_c of the reward is standardized in its group before the sum, which is then whitened over the episodes of
+    the rollout: a part that varies little counts as much as one that varies much, and answers that earn the same sum in
+    different ways are told apart. With one part, it is `GRPO` but for the whitening.
+
+    The parts are those of a verifier that is a weighted sum, as in `--verifier a.py:f,a.py:g=0.5`, with its weights.
+    For other verifiers whose verdicts have named parts, name them in `part_weights`; what else is paid is then not
+    trained on. Where neither is the case, as in control, the return is the only part. A part that a verdict lacks, as
+    one that is not applicable, adds 0 and does not enter the part's mean. `gamma` discounts the return, not parts.
+
+    `group_size` is at least 2. Without groups, the rollout is one group.
+
+    Raises:
+        ValueError: for weights that are no numbers, or, in the first update, a part that the verdicts do not have.
+    """
+
+    name = "gdpo"
+    default_group_size = 4
+    compares_groups = True
+    weights = staticmethod(aggregation.sequence_mean)
+
+    part_weights: Mapping[str, float] | None = setting(
+        default=None,
+        shown="the verifier's, if it is a weighted sum",
+        help="Parts of the verdict to train on, and the weight of each standardized part.",
+    )
+
+    @override
+    def use_settings(self) -> None:
+        super().use_settings()
+        given = self.part_weights
+        if given is not None and (
+            not isinstance(given, Mapping) or not given or not all(map(_is_number, given.values()))
+        ):
+            raise ValueError(
+                f'part_weights must map parts to numbers, as in {{"right": 1, "short": 0.5}}; got {given!r}'
+            )
+
+    @override
+    def use_env(self, env: VectorEnv, group_size: int | None = None) -> None:
+        super().use_env(env, group_size)
+        declared: Mapping[str, float] = self.env.metadata.get("part_weights", {})
+        self.weight_of = dict(declared if self.part_weights is None else self.part_weights)
+
+    @override
+    def update(self, rollout: Rollout) -> dict[str, float]:
+        if self.num_updates == 0 and self.part_weights is not None and bool(rollout.ok.any()):
+            known = [name.removeprefix(PARTS) for name in rollout.extras if name.startswith(PARTS)]
+            if unknown := [name for name in self.weight_of if name not in known]:
+                have = f"the parts {', '.join(known)}" if known else "no named parts"
+                raise ValueError(f"part_weights names {unknown[0]!r}, but the verdicts of this environment have {have}")
+        weights = {f"train/part_weight/{column_name(name)}": float(w) for name, w in self.weight_of.items()}
+        return super().update(rollout) | weights
+
+    @override
+    def advantages(self, rollout: Rollout) -> torch.Tensor:
+        gains = returns.episode_return(rollout.rewards, rollout.mask, self.gamma)
+        lacking = torch.full_like(gains[:, 0], torch.nan)
+        parts = [(rollout.extras.get(PARTS + name, lacking).to(gains), w) for name, w in self.weight_of.items()]
+        return scaling.standardize_parts(parts or [(gains[:, 0], 1.0)], rollout)[:, None].expand_as(gains)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)

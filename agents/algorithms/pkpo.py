@@ -1,0 +1,65 @@
+"""Pass-at-k policy optimization."""
+
+from __future__ import annotations
+
+import torch
+from gymnasium.vector import VectorEnv
+from typing_extensions import override
+
+from ..core.rollout import Rollout
+from ..core.settings import setting
+from ..estimators import aggregation, best_of_k, returns
+from ..trainer.agent import Agent
+from ._kl_in_loss import KLInLoss
+
+USUAL = 4
+
+
+class PKPO(KLInLoss, Agent):
+    """Pass-at-k policy optimization (Walder & Karkhanis 2025, arXiv:2505.15201).
+
+        A_i = k (mean_{I∋i, |I|=k} max_{j∈I} R_j - b_i)        L = - 1/N Σ_i Σ_t A_i log π(a_{i,t} | s_{i,t})
+
+    over subsets I of the episodes of a group. Unbiased for the expected highest reward of k samples, which is pass@k if
+    rewards are 0 and 1, for any k up to the number of verdicts of the group; with fewer verdicts, for the best of
+    those. With k = 1 and a baseline, it is `RLOO`. The default b_i, the best of the others in I, leaves A_i ≥ 0 for
+    k ≥ 2: an episode is paid for what it adds, and wrong answers are not pushed down.
+
+    `group_size` is at least 2, and at least k. Without groups, the rollout is one group.
+
+    Raises:
+        ValueError: if k is larger than the groups.
+    """
+
+    name = "pkpo"
+    default_group_size = 8
+    compares_groups = True
+    weights = staticmethod(aggregation.sequence_sum)
+
+    k: int | None = setting(
+        default=None,
+        shown="4, or the size of a smaller group",
+        help="Of how many samples the best counts, at most the size of a group.",
+    )
+    baseline: str = setting(
+        default="loo-1",
+        choices=best_of_k.BASELINES,
+        commands=("train",),
+        help="What is subtracted from the return.",
+        more="b_i is the mean best of k - 1 others (loo-1, which the paper recommends), of k others (loo), or nothing.",
+    )
+
+    @override
+    def use_env(self, env: VectorEnv, group_size: int | None = None) -> None:
+        super().use_env(env, group_size)
+        size = self.group_size or self.episodes_per_update
+        if (self.k or 0) > size:
+            raise ValueError(
+                f"k={self.k} is more than the {size} episodes of a group; use k=1 to {size}, or larger groups"
+            )
+        self.best_of = self.k or min(USUAL, size)
+
+    @override
+    def advantages(self, rollout: Rollout) -> torch.Tensor:
+        gains = returns.episode_return(rollout.rewards, rollout.mask, self.gamma)
+        return best_of_k.best_of_k(gains, rollout, self.best_of, self.baseline)
