@@ -15,10 +15,11 @@ from .reinforce import Reinforce
 from .reinforce_baseline import ReinforceBaseline
 from .reinforce_plus_plus import ReinforcePlusPlus
 from .rloo import RLOO
+from .vapo import VAPO
 
 AGENTS: dict[str, type[Agent]] = {  # in the order in which one would learn them
     cls.name: cls
-    for cls in (Reinforce, ReinforceBaseline, RLOO, ReinforcePlusPlus, A2C, PPO, GRPO, DrGRPO, DAPO, GSPO, CISPO)
+    for cls in (Reinforce, ReinforceBaseline, RLOO, ReinforcePlusPlus, A2C, PPO, VAPO, GRPO, DrGRPO, DAPO, GSPO, CISPO)
 }
 
 

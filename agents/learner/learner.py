@@ -116,6 +116,11 @@ class Learner(LearnerSettings):
             return check_number(name, value(self.policy_optimizer.remaining), low=0.0, above=True)
         return value
 
+    @property
+    def actor_waits(self) -> bool:
+        """Whether an update made now trains the critic alone: by default never."""
+        return False
+
     # What an algorithm says.
 
     def advantages(self, rollout: Rollout) -> torch.Tensor:
@@ -242,6 +247,8 @@ class Learner(LearnerSettings):
         if self.anchor.is_in_loss:
             objective = objective - self.anchor.coef * self.anchor.penalty(self.policy, batch, log_probs)
         loss = -batch.total(batch.weights * objective)
+        if self.actor_waits:
+            loss = torch.zeros_like(loss)
         metrics = {"train/policy_loss": loss.detach()} | self.diagnose(log_probs.detach(), batch)
         if self.uses_critic:
             value_loss = batch.total(batch.weights * self.critic_loss(self.policy.predict_values(batch), batch))

@@ -30,10 +30,13 @@ def test_every_link_of_the_pages_leads_to_a_file():
         assert not missing, f"{page.name}: {missing}"
 
 
-def test_the_table_of_algorithms_names_every_agent():
+def test_the_table_of_algorithms_names_agents_and_leads_to_all_of_them():
     from agents import AGENTS
 
-    assert {cls.__name__ for cls in AGENTS.values()} <= set(re.findall(r"^\| `(\w+)` \|", README, re.MULTILINE))
+    table = README[README.index("## The algorithms") : README.index("## A verifier")]
+    listed = re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE)
+    assert len(listed) > 10 and set(listed) <= {cls.__name__ for cls in AGENTS.values()}
+    assert "(docs/algorithms.md)" in README
 
 
 def test_the_readmes_verifier_can_be_used():

@@ -285,6 +285,15 @@ def lambda_advantages(values: torch.Tensor, rewards: torch.Tensor, lam: float, g
     return out
 
 
+def length_adaptive_advantages(values: torch.Tensor, rewards: torch.Tensor, alpha: float) -> torch.Tensor:
+    """Return the same with λ = 1 - 1/(α T) of each completion's own length T, at least 0 [P, C, T]."""
+    out = zeros(P, C, T)
+    for length in LENGTHS.unique().tolist():
+        own = length == LENGTHS
+        out[:, own] = lambda_advantages(values, rewards, max(0.0, 1 - 1 / (alpha * length)))[:, own]
+    return out
+
+
 def of_members(size: int, values: torch.Tensor) -> list[torch.Tensor]:
     """Return values of completions [P, C, T] as those of groups, one tensor [M, K, T] a prompt."""
     return list(values[:, _tuples(size)])
