@@ -18,6 +18,7 @@ from .algorithms.reinforce import Reinforce
 from .algorithms.reinforce_baseline import ReinforceBaseline
 from .algorithms.reinforce_plus_plus import ReinforcePlusPlus
 from .algorithms.rloo import RLOO
+from .algorithms.vapo import VAPO
 from .core.errors import DivergedError, VerifierError
 from .core.rollout import Batch, Rollout
 from .core.settings import setting
@@ -57,6 +58,7 @@ __all__ = [
     "PKPO",
     "PPO",
     "RLOO",
+    "VAPO",
     "Agent",
     "Batch",
     "Collector",

@@ -19,9 +19,11 @@ from family import (  # noqa: E402 (its folder is no package)
     LENGTHS,
     chances,
     dapo_gradient,
+    episode_sum_gradient,
     group_gradient,
     group_values,
     lambda_advantages,
+    length_adaptive_advantages,
     of_members,
     rollout_gradient,
     token_mean_gradient,
@@ -45,7 +47,7 @@ from tabular import (  # noqa: E402
     true_gradient,
 )
 
-from agents import A2C, CISPO, DAPO, GRPO, GSPO, PPO, RLOO, DrGRPO, Reinforce, ReinforcePlusPlus  # noqa: E402
+from agents import A2C, CISPO, DAPO, GRPO, GSPO, PPO, RLOO, VAPO, DrGRPO, Reinforce, ReinforcePlusPlus  # noqa: E402
 
 TOLERANCE = 1e-10
 INTRODUCTION = """\
@@ -119,7 +121,7 @@ completions that agree in both are merged: 1 960 joint rollouts instead of 462 4
 CRITICS_PAGE = """\
 # The gradient, exactly: agents with a critic
 
-What a critic, GAE and whitening do to the policy gradient of `A2C` and `PPO`. The table is made as in
+What a critic, GAE and whitening do to the policy gradient of `A2C`, `PPO` and `VAPO`. The table is made as in
 [gradients.md](gradients.md#how-to-read-the-tables), which explains its columns.
 
     python docs/make_gradients.py    # from the repository root
@@ -132,7 +134,10 @@ reward comes with the last step, the discount is 1, and the ratio is 1.
   rollouts grow: by the closed form, the cosine of `A2C` with the given critic and λ = 1 is
   {fading} for {sizes} episodes per rollout.
   With a sum over each episode instead, λ = 1 and the perfect critic are both exact (asserted in the tests).
-- **Whitening** (`PPO`) takes a mean and a standard deviation that include the token itself."""
+- **A λ that depends on the episode's length** (`VAPO`, λ = 1 - 1/(α T_i)) biases the gradient, however good the critic
+  is: how long an episode will be goes with what is still to come. With a sum over each episode, the perfect critic and
+  α = {alphas}, the cosine is {adaptive}. With a fixed λ it is 1.
+- **Whitening** (`PPO`, `VAPO`) takes a mean and a standard deviation that include the token itself."""
 
 ESTIMATORS = """\
 # The gradient, exactly: baselines, returns and KL estimators
@@ -167,6 +172,8 @@ BASELINES = {
     "running-mean": "exact",
     "value": "exact",
     "leave-one-out": "exact",
+    "length-weighted": "exact",
+    "optimal-token": "exact",
     "group-mean": "scaled by (K-1)/K",
     "batch-mean": "scaled by (N-1)/N",
 }
@@ -192,6 +199,7 @@ DRAWN = {  # rows of the table of agents: agent, settings, K
 }
 SIZES = (2, 4)
 SIZES_OF_ROLLOUTS = (2, 3)  # every joint rollout is prepared by itself
+ALPHAS = (0.4, 1.0, 3.0)  # of VAPO; with at most three steps, the paper's 0.05 is λ = 0
 CRITICS = (("given", 1.0), ("given", 0.5), ("perfect", 0.5))
 Case = tuple[str, str, int, torch.Tensor, torch.Tensor, str]  # agent, settings, K, found, wanted, documented
 FIGURES = ("error", "cosine", "scale", "documented", "off by (tolerance 1e-10)", "holds")
@@ -264,7 +272,16 @@ def critics_text() -> str:
     return CRITICS_PAGE.format(
         fading=_listed(f"{float(torch.cosine_similarity(found, true, 0)):.4f}" for found in gradients),
         sizes=_listed(str(2 * size) for size in sizes),
+        alphas=_listed(f"{alpha:g}" for alpha in ALPHAS),
+        adaptive=_listed(f"{float(torch.cosine_similarity(found, true, 0)):.4f}" for found in _adaptive(policy)),
     )
+
+
+def _adaptive(policy: TabularPolicy) -> Iterator[torch.Tensor]:
+    """Yield the expected gradient with each λ that depends on the length, a perfect critic and no mean over tokens."""
+    values = exact_values(policy, AT_THE_END)
+    for alpha in ALPHAS:
+        yield episode_sum_gradient(policy, length_adaptive_advantages(values, AT_THE_END, alpha)).flatten()
 
 
 def agent_rows(cases: Iterable[Case]) -> Iterator[list[str]]:
@@ -338,6 +355,16 @@ def critic_cases() -> Iterator[Case]:
                 wanted = token_mean_gradient(agent.policy, 1, credit)
             plain = ", not whitened" if settings else ""
             yield cls.__name__, f"{critic} critic, λ = {lam:g}{plain}", 1, expected_batch_gradient(agent), wanted, words
+    for critic, whitened in (("given", False), ("given", True), ("perfect", False), ("perfect", True)):
+        agent = make_agent(VAPO, length_alpha=1.0, normalize_advantage=whitened)
+        if critic == "perfect":
+            agent.policy.table.data = exact_values(agent.policy, AT_THE_END)
+        credit = length_adaptive_advantages(agent.policy.table, AT_THE_END, 1.0)
+        wanted = token_mean_gradient(agent.policy, 1, credit)
+        words, plain = "token mean; λ by length", ", not whitened"
+        if whitened:
+            wanted, words, plain = whitened_gradient(agent.policy, 1, of_members(1, credit)), f"{words}; whitened", ""
+        yield "VAPO", f"{critic} critic, α = 1{plain}", 1, expected_batch_gradient(agent), wanted, words
 
 
 def gain_rows() -> Iterator[list[str]]:

@@ -15,6 +15,7 @@ from agents import Agent, Batch, ReinforceBaseline
 from agents.core.rollout import join
 from agents.estimators.baselines import BASELINES
 
+from . import lengths
 from .base import Check, Finding
 from .enumerable import TablePolicy, World, episodes, gradients, make_agent
 from .verdicts import (
@@ -40,7 +41,7 @@ MOST_ERRORS = 4.5  # standard errors a sampled variance may be off
 EXACT = 1e-9  # relative difference of two computations of the same figure
 CLAIM = (
     "Every baseline has the variance that theory gives it. Leave-one-out removes most noise on easy "
-    "prompts, and adds some where fewer than 1 in K answers are right."
+    "prompts, and adds some where fewer than 1 in K answers are right. Weights by the norms of scores remove more."
 )
 
 
@@ -55,7 +56,11 @@ def run(seed: int) -> Finding:
     nearly = _nearly_learnt()
     checks = [*_theory_checks(rows), *_ratio_checks(rows), *_harm_checks(rows), _score_check(nearly)]
     figures = {"variance_without_over_variance_with": _ratio_figures(rows), "nearly_learnt": nearly}
-    return Finding(CLAIM, checks, rows, figures, lambda figure: _draw(figure, rows))
+    longer = list(lengths.rows(generator))
+    checks += lengths.checks(longer)
+    figures["variance_times_K_of_several_steps"] = lengths.figures(longer)
+    every = rows + [dict.fromkeys(rows[0]) | row for row in longer]
+    return Finding(CLAIM, checks, every, figures, lambda figure: _draw(figure, rows, longer))
 
 
 def _rows(baseline: str, size: int) -> Iterator[dict[str, Any]]:
@@ -260,11 +265,13 @@ def _score_check(nearly: dict[str, float]) -> Check:
     )
 
 
-def _draw(figure: Any, rows: list[dict[str, Any]]) -> None:
-    left, right = figure.subplots(1, 2, sharey=True)
+def _draw(figure: Any, rows: list[dict[str, Any]], longer: list[dict[str, Any]]) -> None:
+    figure.set_size_inches(13.5, 4)
+    left, right, several = figure.subplots(1, 3)
+    lengths.draw(several, longer)
     for number, baseline in enumerate(["value", "running-mean", "batch-mean", "leave-one-out"]):
-        label = {"leave-one-out": "leave-one-out, group-mean", "value": "value, perfect"}.get(baseline, baseline)
-        _curve(left, rows, baseline, SAMPLED_SIZE, f"C{number}", label)
+        labels = {"leave-one-out": "leave-one-out, group-mean, weighted", "value": "value, perfect"}
+        _curve(left, rows, baseline, SAMPLED_SIZE, f"C{number}", labels.get(baseline, baseline))
     left.set_title(f"K = {SAMPLED_SIZE}, rescaled to equal means: dots exact, lines theory", fontsize=10)
     for number, size in enumerate(SIZES, start=4):
         _curve(right, rows, "leave-one-out", size, f"C{number}", f"K = {size}")

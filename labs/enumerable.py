@@ -21,6 +21,7 @@ from gymnasium.vector.utils import batch_space
 from torch import nn
 
 from agents import Agent, Batch, Policy, Rollout
+from agents.policies.base import score_norms
 from agents.policies.choosing import choose
 
 
@@ -94,6 +95,7 @@ class TablePolicy(Policy):
     """
 
     kind = "table"
+    is_categorical = True
     defaults = {"gamma": 1.0, "learning_rate": 0.05, "episodes_per_update": 4, "num_envs": 4}
 
     def __init__(self, logits: torch.Tensor, copies: int = 1) -> None:
@@ -124,6 +126,12 @@ class TablePolicy(Policy):
         log_probs = log_pi.gather(2, rollout.actions[..., None])[..., 0]
         entropies = -(log_pi.exp() * log_pi).sum(-1)
         return log_probs.where(rollout.mask, 0), entropies.where(rollout.mask, 0)
+
+    @torch.no_grad()
+    def score_norms(self, rollout: Rollout) -> torch.Tensor:
+        """Return |∇ log π(a)|² in the logits [N, T]."""
+        assert isinstance(rollout.observations, torch.Tensor)
+        return score_norms(self._log_pi(rollout.observations), rollout.actions).where(rollout.mask, 0)
 
     def predict_values(self, rollout: Any) -> torch.Tensor:
         """Return the values [N, T]."""

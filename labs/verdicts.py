@@ -82,7 +82,9 @@ def constant_of(baseline: str, p: float) -> float:
 def theory(baseline: str, size: int, task: Task) -> float:
     """Return the variance of the gradient estimate g = 1/K Σ_i A_i s_i, where |s|² does not depend on the reward.
 
-    Every baseline gives A_i = a R_i - b Σ_{j≠i} R_j - b Σ_k R'_k - c, with the other prompt's rewards R' or without:
+    Weighted baselines are leave-one-out: lengths are 1 here, and with answers that are equally likely all scores have
+    the same norm. Every baseline gives A_i = a R_i - b Σ_{j≠i} R_j - b Σ_k R'_k - c, with the other prompt's rewards R'
+    or without:
 
         none           1           0          c = 0          leave-one-out  1           1/(K-1)    without R'
         running mean   1           0          c = 1/2        group mean     (K-1)/K     1/K        without R'
@@ -100,7 +102,7 @@ def theory(baseline: str, size: int, task: Task) -> float:
         "none": (1.0, 0.0, 0),
         "running-mean": (1.0, 0.0, 0),
         "value": (1.0, 0.0, 0),
-        "leave-one-out": (1.0, 1 / (size - 1), 0),
+        **dict.fromkeys(("leave-one-out", "length-weighted", "optimal-token"), (1.0, 1 / (size - 1), 0)),
         "group-mean": (1 - 1 / size, 1 / size, 0),
         "batch-mean": (1 - 1 / both, 1 / both, size),
     }[baseline]

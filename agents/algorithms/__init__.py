@@ -18,6 +18,7 @@ from .reinforce import Reinforce
 from .reinforce_baseline import ReinforceBaseline
 from .reinforce_plus_plus import ReinforcePlusPlus
 from .rloo import RLOO
+from .vapo import VAPO
 
 AGENTS: dict[str, type[Agent]] = {  # in the order in which one would learn them
     cls.name: cls
@@ -33,6 +34,7 @@ AGENTS: dict[str, type[Agent]] = {  # in the order in which one would learn them
         DAPO,
         GSPO,
         CISPO,
+        VAPO,
         MaxRL,
         PKPO,
         GDPO,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from gymnasium.vector import VectorEnv
 from typing_extensions import override
 
 from ..core.rollout import Rollout
@@ -14,7 +15,7 @@ from ..estimators.baselines import BASELINES, RunningMean
 from ..trainer.agent import Agent
 
 RETURNS = {"return-to-go": returns.return_to_go, "episode": returns.episode_return}
-OF_A_GROUP = ("group-mean", "leave-one-out")
+OF_A_GROUP = ("group-mean", "leave-one-out", "length-weighted", "optimal-token")
 
 
 class ReinforceBaseline(Agent):
@@ -23,7 +24,8 @@ class ReinforceBaseline(Agent):
         A_{i,t} = G_{i,t} - b_{i,t}        L = - 1/N Σ_i Σ_t A_{i,t} log π(a_{i,t} | s_{i,t})
 
     Raises:
-        ValueError: for an unknown baseline or return, or a group baseline over groups of one.
+        ValueError: for an unknown baseline or return, a group baseline over groups of one, or "optimal-token" for
+            actions that are not one choice out of A.
     """
 
     name = "reinforce-baseline"
@@ -50,7 +52,17 @@ class ReinforceBaseline(Agent):
     def use_settings(self) -> None:
         super().use_settings()
         self.uses_critic, self.compares_groups = self.baseline == "value", self.baseline in OF_A_GROUP
+        self.uses_score_norms = self.baseline == "optimal-token"
         self.subtracted = BASELINES[self.baseline]()
+
+    @override
+    def use_env(self, env: VectorEnv, group_size: int | None = None) -> None:
+        if self.uses_score_norms and not self.policy.is_categorical:
+            raise ValueError(
+                f"baseline='optimal-token' needs one discrete action per step, got actions in "
+                f"{env.single_action_space}; use baseline='leave-one-out'"
+            )
+        super().use_env(env, group_size)
 
     @override
     def advantages(self, rollout: Rollout) -> torch.Tensor:

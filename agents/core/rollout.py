@@ -21,6 +21,7 @@ EARNED = "earned"  # in `extras`
 PARTS = "parts/"  # in `extras`, before the name of a part of the verdict
 COUNTS = ("turns", "tool_calls", "tool_errors")  # in the infos at an episode's end, and in `extras`
 STEPWISE = {"observations", "actions", "log_probs", "rewards", "mask", "values", "ref_log_probs"}  # [N, T, ...]
+STEPWISE |= {"score_norms"}
 STEPWISE |= {"positions", "advantages", "weights", "value_targets"}  # the last three of a batch
 
 
@@ -54,6 +55,8 @@ class Rollout:
         values: of the critic, if any [N, T].
         final_values: of the final observations [N], 0 for the other episodes.
         ref_log_probs: of the KL anchor's reference, if any [N, T].
+        score_norms: |∇ log π(a)|² in the logits of each step, if the algorithm asks for it (`Policy.score_norms`)
+            [N, T].
         positions: of text with replies between the actions, the column of each action in the final tokens, int64
             [N, T]; then observations["tokens"] are the final tokens and observations["length"] is the first
             observation's. None if the actions follow the first observation without gaps.
@@ -74,6 +77,7 @@ class Rollout:
     values: torch.Tensor | None = None
     final_values: torch.Tensor | None = None
     ref_log_probs: torch.Tensor | None = None
+    score_norms: torch.Tensor | None = None
     positions: torch.Tensor | None = None
 
     @classmethod
@@ -146,8 +150,8 @@ class Rollout:
         """
         found = getattr(self, name)
         if found is None:
-            need = "a KL anchor" if name == "ref_log_probs" else "a policy with a critic"
-            raise ValueError(f"this rollout has no {name}: they need {need}")
+            needs = {"ref_log_probs": "a KL anchor", "score_norms": "an agent with uses_score_norms"}
+            raise ValueError(f"this rollout has no {name}: they need {needs.get(name, 'a policy with a critic')}")
         return found
 
     def after_truncation(self, obs_from_actions: bool) -> Rollout | None:

@@ -224,7 +224,7 @@ def with_parts(rollout: Rollout, rows: slice, evaluate: Callable[[Rollout], Roll
     """
     if size() == 1:
         return evaluate(rollout)
-    names = ("rewards", "values", "final_values", "ref_log_probs")
+    names = ("rewards", "values", "final_values", "ref_log_probs", "score_norms")
     mine: dict[str, torch.Tensor] = {}
     if rows.stop > rows.start:
         part = evaluate(rollout.select(rows))

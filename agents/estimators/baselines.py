@@ -12,6 +12,8 @@ baseline may depend on the step. Episodes without a verdict (`rollout.ok` False)
 | batch mean | mean of G_t over the rollout's N episodes | scales by (N-1)/N |
 | group mean | mean of G_t over the K episodes of the prompt | scales by (K-1)/K |
 | leave-one-out | mean of G_t over the other K-1 episodes of the prompt | none |
+| length-weighted | mean of G_t over the others, each weighted with its length | none |
+| optimal-token | mean of G_t over the others, each weighted with its squared score norms up to t | none |
 | value | V(s_t) of a critic | none: the critic was fitted before this rollout |
 """
 
@@ -57,6 +59,29 @@ def leave_one_out(returns: torch.Tensor, rollout: Rollout) -> torch.Tensor:
     total = group_sum(centred.where(rows[:, None], 0), rollout.groups)
     others = (counts - 1).clamp(min=1)
     return (anchor + (total - centred) / others).where(counts > 1, 0)
+
+
+def length_weighted(returns: torch.Tensor, rollout: Rollout) -> torch.Tensor:
+    """Return b_{i,t} = Σ_{j≠i} l_j G_{j,t} / Σ_{j≠i} l_j over the other episodes of the prompt; 0 if there is none.
+
+    The baseline of least variance where the squared norm of an episode's score grows with its length l_j, and does not
+    depend on its reward (Hao et al. 2025, "OPO", arXiv:2505.23585). The paper's sums include the episode itself, which
+    makes longer episodes, also right ones, count for more in their own baseline: it bends the expected gradient.
+    """
+    return _weighted_mean_of_others(returns, rollout.lengths[:, None].to(returns.dtype), rollout)
+
+
+def optimal_token(returns: torch.Tensor, rollout: Rollout) -> torch.Tensor:
+    """Return a mean of the other episodes of the prompt whose weights W grow with the step; 0 if there is none.
+
+        b_{i,t} = Σ_{j≠i} W_{j,t} G_{j,t} / Σ_{j≠i} W_{j,t}
+        W_{j,t} = Σ_{s≤t} |∇ log π(a_s)|² = Σ_{s≤t} (1 - 2 π(a_s) + Σ_v π(v)²), the gradient in the logits
+
+    "Optimal token baseline" (arXiv:2602.07078), whose sums include the episode itself. An ended episode keeps its last
+    W, as it keeps its last return. If all W of the others are zero, as of certain actions, their plain mean is taken.
+    """
+    norms = rollout.required("score_norms").to(returns.dtype)
+    return _weighted_mean_of_others(returns, norms.where(rollout.mask, 0).cumsum(1), rollout)
 
 
 def value(returns: torch.Tensor, rollout: Rollout) -> torch.Tensor:
@@ -107,6 +132,8 @@ BASELINES: dict[str, Callable[[], Baseline]] = {
     "batch-mean": lambda: batch_mean,
     "group-mean": lambda: group_mean,
     "leave-one-out": lambda: leave_one_out,
+    "length-weighted": lambda: length_weighted,
+    "optimal-token": lambda: optimal_token,
     "value": lambda: value,
 }
 
@@ -120,6 +147,50 @@ def _extend(values: torch.Tensor, steps: int) -> torch.Tensor:
 def _group_mean(returns: torch.Tensor, groups: torch.Tensor, ok: torch.Tensor) -> torch.Tensor:
     anchor, centred, counts = _centred(returns, groups, ok)
     return anchor + group_sum(centred.where(ok[:, None], 0), groups) / counts.clamp(min=1)
+
+
+def _weighted_mean_of_others(returns: torch.Tensor, weights: torch.Tensor, rollout: Rollout) -> torch.Tensor:
+    """Return the weighted mean of the other episodes of the group [N, T], the plain one if their weights are all zero.
+
+    Args:
+        returns: [N, T].
+        weights: at least 0 [N, 1] or [N, T].
+        rollout: with the groups.
+    """
+    rows = counted(rollout)
+    anchor, centred, _ = _centred(returns, rollout.groups, rows)
+    centred, weights, one = (x.where(rows[:, None], 0) for x in (centred, weights, torch.ones_like(returns[:, :1])))
+    parts = (weights * centred, centred, one, weights)
+    widths = [part.shape[1] for part in parts]
+    weighted, plain, count, total = _sum_of_others(torch.cat(parts, 1), rollout.groups).split(widths, 1)
+    mean = torch.where(total > 0, weighted / total.where(total > 0, 1), plain / count.clamp(min=1))
+    return (anchor + mean).where(count > 0, 0)
+
+
+def _sum_of_others(values: torch.Tensor, groups: torch.Tensor) -> torch.Tensor:
+    """Return, for each row, the sum of the other rows of its group [N, M].
+
+    The group's sum less the row itself would leave rounding errors of that row, and with them a trace of the episode in
+    its own baseline. So the rows before and those after it are added up, in log2 N sums.
+    """
+    order = groups.argsort(stable=True)
+    values, groups = values[order], groups[order]
+    found = _sum_before(values, groups) + _sum_before(values.flip(0), groups.flip(0)).flip(0)
+    return torch.empty_like(found).index_copy(0, order, found)
+
+
+def _sum_before(values: torch.Tensor, groups: torch.Tensor) -> torch.Tensor:
+    """Return, for each row, the sum of the earlier rows of its group [N, M]; the rows of a group are neighbours."""
+
+    def moved_down(rows: torch.Tensor, by: int) -> torch.Tensor:
+        same = (groups[by:] == groups[:-by])[:, None]
+        return torch.cat([torch.zeros_like(rows[:by]), rows[:-by].where(same, 0)])
+
+    found, span = moved_down(values, 1), 1
+    while span < len(values):
+        found = found + moved_down(found, span)
+        span *= 2
+    return found
 
 
 def _centred(

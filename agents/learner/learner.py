@@ -38,6 +38,7 @@ class Learner(LearnerSettings):
         settings: those that a checkpoint keeps.
         reductions: how each metric of `loss` is put together from micro-batches; those not named are added up.
         uses_critic: whether the policy needs a critic.
+        uses_score_norms: whether `advantages` reads `Rollout.score_norms`; one more pass without gradient, if so.
         anchor: the KL anchor, with the frozen reference.
         policy_optimizer: applies gradients.
         generator: for sampling actions.
@@ -49,6 +50,7 @@ class Learner(LearnerSettings):
 
     name: ClassVar[str] = ""
     uses_critic = False
+    uses_score_norms = False
     # Names of parts that a checkpoint may lack, since a setting or a later version made them.
     _may_lack: ClassVar[frozenset[str]] = frozenset({"reward_scale"})
     reductions: ClassVar[Mapping[str, Reduce]] = {
@@ -113,6 +115,11 @@ class Learner(LearnerSettings):
         if callable(value):
             return check_number(name, value(self.policy_optimizer.remaining), low=0.0, above=True)
         return value
+
+    @property
+    def actor_waits(self) -> bool:
+        """Whether an update made now trains the critic alone: by default never."""
+        return False
 
     # What an algorithm says.
 
@@ -193,8 +200,12 @@ class Learner(LearnerSettings):
         )
 
     def _evaluated(self, rollout: Rollout) -> Rollout:
-        """Return the rollout with the reference's KL and the critic's values."""
+        """Return the rollout with the reference's KL, the norms of the scores and the critic's values."""
         rollout = self.anchor.add_kl_penalty(self.policy, rollout, self.micro_batches)
+        if self.uses_score_norms:
+            with torch.no_grad():
+                norms = torch.cat([self.policy.score_norms(part) for part in self.micro_batches(rollout)])
+            rollout = replace(rollout, score_norms=norms)
         return self._add_values(rollout) if self.uses_critic else rollout
 
     def _own_rows(self, rollout: Rollout) -> slice:
@@ -236,6 +247,8 @@ class Learner(LearnerSettings):
         if self.anchor.is_in_loss:
             objective = objective - self.anchor.coef * self.anchor.penalty(self.policy, batch, log_probs)
         loss = -batch.total(batch.weights * objective)
+        if self.actor_waits:
+            loss = torch.zeros_like(loss)
         metrics = {"train/policy_loss": loss.detach()} | self.diagnose(log_probs.detach(), batch)
         if self.uses_critic:
             value_loss = batch.total(batch.weights * self.critic_loss(self.policy.predict_values(batch), batch))

@@ -46,6 +46,7 @@ class Policy(nn.Module):
             stores first observations only.
         kind: the name of this class in checkpoints and in the defaults of settings.
         defaults: of settings that have none for this kind, and of "total_timesteps", the budget of a run.
+        is_categorical: whether an action is one choice out of A, so that there are `score_norms`.
         sharded: whether each process holds a part of the weights only; then training passes are of all together.
         takes_appended: whether `act` takes `Actor.appended`, by name.
     """
@@ -53,6 +54,7 @@ class Policy(nn.Module):
     obs_from_actions: bool = False
     kind: str = ""
     defaults: ClassVar[Mapping[str, Any]] = {}
+    is_categorical: bool = False
     sharded: bool = False
     takes_appended: bool = False
 
@@ -147,6 +149,13 @@ class Policy(nn.Module):
             entropy: whether entropies are needed; if False, they may be None.
         """
         raise NotImplementedError
+
+    def score_norms(self, rollout: Rollout) -> torch.Tensor:
+        """Return |∇ log π(a)|² in the logits of each step's distribution [N, T]; 0 in masked cells.
+
+        See `score_norms` of this module. Where `is_categorical`, a policy has it.
+        """
+        raise ValueError(f"{type(self).__name__} has no score norms; supported: one discrete action per step")
 
     def default(self, setting: str) -> float | None:
         """Return the default of a setting that depends on this policy; None for that of its kind."""
@@ -276,6 +285,22 @@ def load_weights(module: nn.Module, file: Path, known: Mapping[str, torch.Tensor
     except (OSError, RuntimeError, SafetensorError) as error:
         reasons = " ".join(str(error).split("\n\t")[-3:]).strip()
         raise ValueError(f"the weights in {str(file)!r} do not fit: {reasons}") from error
+
+
+def score_norms(log_probs: torch.Tensor, actions: torch.Tensor) -> torch.Tensor:
+    """Return how far a choice can move the logits that it was drawn with: |∇ log π(a)|² in the logits [...].
+
+        |1_a - π|² = (1 - π(a))² + Σ_{v≠a} π(v)² = 1 - 2 π(a) + Σ_v π(v)²
+
+    The sum in the middle keeps its digits where π(a) is near 1; the last form would be rounding errors there.
+
+    Args:
+        log_probs: log π of every action [..., A].
+        actions: the chosen ones, int64 [...].
+    """
+    index = actions[..., None]
+    others = log_probs.scatter(-1, index, -torch.inf).exp().square().sum(-1)
+    return log_probs.gather(-1, index)[..., 0].expm1().square() + others
 
 
 def take_rows(values: torch.Tensor, index: torch.Tensor) -> torch.Tensor:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from _rlenv_labs import bandit, baselines, snr
+from _rlenv_labs import bandit, baselines, lengths, snr
 from _rlenv_labs.base import Finding
 from _rlenv_labs.enumerable import TablePolicy, World, WorldEnv, episodes, exact_gradient, gradients, make_agent, scores
 from _rlenv_labs.verdicts import Task, binomial, coin, constant_of, right_answers, short_ratio, theory
@@ -25,6 +25,7 @@ from agents.estimators import losses
 
 WORLD = World(tokens=3, steps=3, end=2)
 PREFIXES, COMPLETIONS = 7, 15
+LONG_TASKS = lengths.tasks()
 
 
 @pytest.fixture
@@ -186,6 +187,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(baselines, "RATES", (0.1, 0.4, 0.5, 0.9))
     monkeypatch.setattr(baselines, "SIZES", (2, 4))
     monkeypatch.setattr(baselines, "REPLICATIONS", 100)
+    few_lengths(monkeypatch, 2048)
     monkeypatch.setattr(bandit, "RUNS", 12)
     monkeypatch.setattr(bandit, "MOST_UPDATES", 60)
 
@@ -204,10 +206,70 @@ def test_baselines_holds_for_three_rates_and_two_sizes(monkeypatch: pytest.Monke
     small = {"RATES": (0.1, 0.4, 0.9), "SIZES": (2, 3), "SAMPLED_RATES": (0.4,), "SAMPLED_SIZE": 2, "REPLICATIONS": 40}
     for name, value in small.items():
         monkeypatch.setattr(baselines, name, value)
+    few_lengths(monkeypatch, 2048)
     finding = baselines.run(0)
     assert finding.held, failed(finding)
-    assert len(finding.checks) == 9
-    assert len(finding.rows) == len(estimators.BASELINES) * 2 * 2 * 3
+    assert len(finding.checks) == 13
+    assert len(finding.rows) == len(estimators.BASELINES) * (2 * 2 * 3 + 2 * 4)
+
+
+def few_lengths(monkeypatch: pytest.MonkeyPatch, episodes: int) -> None:
+    """Let answers of several steps take two tasks and four K."""
+    monkeypatch.setattr(lengths, "tasks", lambda: [LONG_TASKS[1], LONG_TASKS[3]])
+    monkeypatch.setattr(lengths, "SIZES", (2, 4, 8, 32))
+    monkeypatch.setattr(lengths, "EPISODES", episodes)
+
+
+@pytest.mark.parametrize("baseline", estimators.BASELINES)
+def test_the_noise_of_answers_of_several_steps_is_that_of_its_definition(baseline: str) -> None:
+    """|1/K Σ_i Σ_t (R_i - b_{i,t}) ∇log π - g*|², with each baseline written out."""
+    task, groups, size = lengths.tasks()[3], 12, 4
+    draws = torch.multinomial(task.pi, 2 * groups * size, replacement=True, generator=torch.Generator().manual_seed(0))
+    answers, others = draws.view(2, groups, size)
+    found = lengths.distances(baseline, task, answers, others)
+    states, actions, mask = lengths.WORLD.paths
+    pi = task.logits.softmax(-1)
+    norm = (1 - 2 * pi[states, actions] + pi.square().sum(-1)[states]).where(mask, 0)  # [C, T]
+    true = exact_gradient(lengths.WORLD, task.logits, task.rewards)
+    for group in range(groups):
+        mine, gains = answers[group], task.rewards[answers[group]]
+        every = torch.cat([gains, 1 - task.rewards[others[group]]])
+        estimate = torch.zeros_like(true)
+        for i in range(size):
+            for t in range(int(mask[mine[i]].sum())):
+                state, action = states[mine[i], t], actions[mine[i], t]
+                score = torch.nn.functional.one_hot(action, 3) - pi[state]
+                rest = [j for j in range(size) if j != i]
+                norms = [float(norm[mine[j], : t + 1].sum()) for j in rest]
+                weights = {"length-weighted": [float(mask[mine[j]].sum()) for j in rest], "optimal-token": norms}
+                shares = torch.tensor(weights.get(baseline, [1.0] * len(rest)), dtype=torch.float64)
+                mean = float(shares @ gains[rest] / shares.sum())
+                known = {"none": 0.0, "running-mean": 0.5, "value": float(task.values[state])}
+                own = {"group-mean": (gains.mean(), size), "batch-mean": (every.mean(), 2 * size)}
+                if baseline in own:  # scaled to the true gradient
+                    whole, n = own[baseline]
+                    advantage = float(gains[i] - whole) * n / (n - 1)
+                else:
+                    advantage = float(gains[i]) - known.get(baseline, mean)
+                estimate[state] += advantage * score / size
+        assert float(found[group]) == pytest.approx(float((estimate - true).square().sum()), rel=1e-9)
+
+
+def test_tasks_of_several_steps_are_what_they_are_called() -> None:
+    uneven, right, wrong, certain, other = lengths.tasks()
+    for task in (uneven, right, wrong, certain, other):
+        assert 0.3 < task.rate < 0.75
+        assert float(task.pi.sum()) == pytest.approx(1, abs=1e-12)
+        assert float(task.values[0]) == pytest.approx(task.rate, abs=1e-12)
+    assert torch.equal(right.rewards, 1 - wrong.rewards)
+    chosen = certain.pi.where(certain.rewards == 1, 0)
+    assert float(chosen.max() / chosen.sum()) > 0.9  # one certain answer
+    assert float(other.pi.where(other.rewards == 1, 0).max() / other.rate) < 0.5
+
+
+def test_baselines_sees_weights_that_are_all_the_same(exact_only: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(estimators, "optimal_token", estimators.leave_one_out)
+    assert any("optimal-token has 1.00 to 1.00 times" in text for text in failed(baselines.run(0)))
 
 
 def test_the_seed_decides(quick: None, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -250,6 +312,7 @@ def exact_only(quick: None, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in {"RATES": (0.1, 0.4, 0.9), "SIZES": (2,), "SAMPLED_RATES": (0.4,), "SAMPLED_SIZE": 2}.items():
         monkeypatch.setattr(baselines, name, value)
     monkeypatch.setattr(baselines, "REPLICATIONS", 10)
+    few_lengths(monkeypatch, 64)
 
 
 def test_baselines_sees_one_that_does_nothing(exact_only: None, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -270,8 +333,8 @@ def test_baselines_sees_a_biased_one(exact_only: None, monkeypatch: pytest.Monke
 def test_baselines_sees_a_loss_that_weighs_steps_otherwise(quick: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(losses, "policy_gradient", lambda log_probs, advantages: 2 * advantages * log_probs)
     texts = failed(baselines.run(0))
-    assert len(texts) == 1
     assert "sampled gradients of the agent's loss" in texts[0]
+    assert all("Answers of 1 to" in text or "as good as" in text for text in texts[1:]), "nothing exact"
 
 
 @pytest.mark.slow

@@ -170,6 +170,49 @@ def test_an_episode_is_its_own_baseline(patch):
 
 
 @planted(
+    None,
+    MADE_UP,
+    Test(
+        "agents/algorithms/test_exact_gradients.py::test_an_unbiased_baseline_leaves_the_gradient_exact",
+        baseline="length-weighted",
+        size=2,
+        returns="episode",
+        rewards=AT_THE_END,
+    ),
+)
+def test_an_episode_weighs_in_its_own_baseline(patch):
+    """The mean weighted with lengths includes the episode itself, and the expected gradient has another direction."""
+
+    def length_weighted(gains, rollout):
+        lengths = rollout.lengths[:, None]
+        whole = baselines.group_sum(lengths * gains, rollout.groups)
+        return whole / baselines.group_sum(lengths, rollout.groups)
+
+    patch.setitem(baselines.BASELINES, "length-weighted", lambda: length_weighted)
+
+
+@planted(
+    None,
+    MADE_UP,
+    Test(
+        "agents/algorithms/test_exact_gradients.py::test_an_unbiased_baseline_leaves_the_gradient_exact",
+        baseline="optimal-token",
+        size=4,
+        returns="episode",
+        rewards=AT_THE_END,
+    ),
+)
+def test_norms_are_added_up_over_the_group(patch):
+    """The norms of the scores are added up over the episodes of the rollout instead of over the steps of each."""
+
+    def optimal_token(gains, rollout):
+        weights = rollout.score_norms.where(rollout.mask, 0).cumsum(0)
+        return baselines._weighted_mean_of_others(gains, weights, rollout)
+
+    patch.setitem(baselines.BASELINES, "optimal-token", lambda: optimal_token)
+
+
+@planted(
     23,
     "sail-sg/understand-r1-zero#10, huggingface/trl#3256, verl-project/verl#2435",
     Test(

@@ -63,6 +63,28 @@ def group_gradient(
     return ascent(policy, credit[..., None].expand(-1, -1, T))
 
 
+def own_part_gradient(policy: TabularPolicy, size: int, by_step: bool) -> torch.Tensor:
+    """Return E Σ_i 1/N Σ_t (R_i - b_{i,t}) ∇log π, with b a weighted mean of the group in which i itself takes part.
+
+        b = Σ_j l_j R_j / Σ_j l_j (arXiv:2505.23585), or by step b_t = Σ_j W_{j,t} R_j / Σ_j W_{j,t} (arXiv:2602.07078)
+        W_{j,t} = Σ_{s≤t} (1 - 2 π(a_s) + Σ_v π(v)²), where an ended episode keeps its last
+
+    Args:
+        policy: of the tiny world.
+        size: K.
+        by_step: which of the two.
+    """
+    chosen, pi = _tuples(size), policy.logits.detach().softmax(-1)
+    norms = (1 - 2 * pi[:, STATES, ACTIONS] + pi.square().sum(-1)[:, STATES]).where(MASK, 0)  # [P, C, T]
+    weights = norms.cumsum(-1) if by_step else LENGTHS[:, None].double().expand(P, C, T)
+    credit = zeros(P, C, T)
+    for p in range(P):
+        gains, weight = _totals(AT_THE_END)[p][chosen][..., None], weights[p][chosen]  # [M, K, 1], [M, K, T]
+        advantages = gains - (weight * gains).sum(1, keepdim=True) / weight.sum(1, keepdim=True)
+        credit[p] = _collect(chosen, _odds(policy, p, chosen)[:, None, None] * advantages / (P * size))
+    return ascent(policy, credit)
+
+
 def k3_gradient(policy: TabularPolicy, reference: TabularPolicy) -> torch.Tensor:
     """Return -E Σ_i 1/(N T_i) Σ_t ∇k3, with ∇k3 = (1 - ref/π) ∇log π: GRPO's anchor for β = 1."""
     log_ratio = reference.logits.detach().log_softmax(-1) - policy.logits.detach().log_softmax(-1)
@@ -260,6 +282,15 @@ def lambda_advantages(values: torch.Tensor, rewards: torch.Tensor, lam: float, g
                     errors.append(sum(gamma**k * earned[p][c][t + k] for k in range(n)) + ahead - table[p][c][t])
                 mixed = (1 - lam) * sum(lam**n * error for n, error in enumerate(errors[:-1]))
                 out[p, c, t] = mixed + lam ** (left - 1) * errors[-1]
+    return out
+
+
+def length_adaptive_advantages(values: torch.Tensor, rewards: torch.Tensor, alpha: float) -> torch.Tensor:
+    """Return the same with λ = 1 - 1/(α T) of each completion's own length T, at least 0 [P, C, T]."""
+    out = zeros(P, C, T)
+    for length in LENGTHS.unique().tolist():
+        own = length == LENGTHS
+        out[:, own] = lambda_advantages(values, rewards, max(0.0, 1 - 1 / (alpha * length)))[:, own]
     return out
 
 

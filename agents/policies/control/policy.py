@@ -25,7 +25,7 @@ from typing_extensions import override
 from ...core.checks import check_choice, check_count, check_flag
 from ...core.rollout import Obs, Rollout, map_obs
 from ..actor import Actor
-from ..base import Policy, State, load_weights, scatter_steps
+from ..base import Policy, State, load_weights, scatter_steps, score_norms
 from ..choosing import choose, sample_categorical
 from .gsde import held_sample
 from .normalized import NormalizedObservations
@@ -97,7 +97,7 @@ class ControlPolicy(Policy):
             network["features_extractor_class"] = NormalizedObservations
         self.net = CLASSES[name](observation_space, action_space, lambda _: 0.0, **network)
         self.net.set_training_mode(False)
-        self._is_categorical = type(self.net.action_dist) is CategoricalDistribution
+        self.is_categorical = type(self.net.action_dist) is CategoricalDistribution
         del self.net.optimizer  # the agent owns the optimizer
 
     @override
@@ -110,7 +110,7 @@ class ControlPolicy(Policy):
         generator: torch.Generator | None = None,
         playing: torch.Tensor | None = None,
     ) -> tuple[torch.Tensor, torch.Tensor, State]:
-        if self._is_categorical:
+        if self.is_categorical:
             return *choose(self._logits(obs).log_softmax(-1), deterministic, generator), None
         distribution = self.net.get_distribution(obs)
         held = None
@@ -145,7 +145,7 @@ class ControlPolicy(Policy):
     @override
     @torch.no_grad()
     def action_log_probs(self, obs: Obs, state: State, episode_start: torch.Tensor) -> tuple[torch.Tensor, State]:
-        if not self._is_categorical:
+        if not self.is_categorical:
             raise ValueError(f"actions in {self.action_space} cannot be listed; supported: Discrete")
         return self._logits(obs).log_softmax(-1), None
 
@@ -161,7 +161,7 @@ class ControlPolicy(Policy):
     def evaluate_actions(self, rollout: Rollout, entropy: bool = True) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Return log-probabilities and entropies [N, T]; the entropy is 0 if it has no closed form."""
         mask = rollout.mask
-        if self._is_categorical:
+        if self.is_categorical:
             every = self._logits(map_obs(rollout.existing, rollout.observations)).log_softmax(-1)  # [M, A]
             log_probs = scatter_steps(every.gather(1, rollout.existing(rollout.actions)[:, None])[:, 0], mask)
             return log_probs, scatter_steps(-(every.exp() * every).sum(-1), mask) if entropy else None
@@ -173,6 +173,14 @@ class ControlPolicy(Policy):
         return scatter_steps(log_probs, mask), scatter_steps(
             torch.zeros_like(log_probs) if entropies is None else entropies, mask
         )
+
+    @override
+    @torch.no_grad()
+    def score_norms(self, rollout: Rollout) -> torch.Tensor:
+        if not self.is_categorical:
+            return super().score_norms(rollout)
+        every = self._logits(map_obs(rollout.existing, rollout.observations)).log_softmax(-1)  # [M, A]
+        return scatter_steps(score_norms(every, rollout.existing(rollout.actions)), rollout.mask)
 
     @override
     def predict_values(self, rollout: Rollout | Obs) -> torch.Tensor:

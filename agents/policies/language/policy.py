@@ -15,7 +15,7 @@ from typing_extensions import override
 
 from ...core.checks import check_choice, check_flag
 from ...core.rollout import Obs, Rollout
-from ..base import Policy, scatter_steps, take_rows
+from ..base import Policy, scatter_steps, score_norms, take_rows
 from ..choosing import Source
 from . import policy_folder
 from .critic import CRITICS, Critic
@@ -74,6 +74,7 @@ class LanguageModelPolicy(Policy):
 
     obs_from_actions = True
     takes_appended = True
+    is_categorical = True
     kind = "language-model"
     defaults = {"total_timesteps": 1_600_000}
 
@@ -319,6 +320,16 @@ class LanguageModelPolicy(Policy):
             scatter_steps(take_rows(values, reading.edge_of_step), rollout.mask) for values in made
         )
         return log_probs, entropies[0] if entropies else None
+
+    @override
+    @torch.no_grad()
+    def score_norms(self, rollout: Rollout) -> torch.Tensor:
+        def per_edge(states: torch.Tensor, actions: torch.Tensor) -> tuple[torch.Tensor]:
+            return (score_norms(self._log_softmax(self._logits(states)), actions),)
+
+        reading = self._reading(rollout)
+        (norms,) = by_chunks(per_edge, self.vocab_size, self._states(reading), reading.actions)
+        return scatter_steps(take_rows(norms, reading.edge_of_step), rollout.mask)
 
     @override
     def default(self, setting: str) -> float | None:

@@ -197,6 +197,11 @@ class ShardedPolicy(LanguageModelPolicy):
         return self._together("evaluate_actions", rollout, entropy)
 
     @override
+    def score_norms(self, rollout: Rollout) -> torch.Tensor:
+        with torch.no_grad():
+            return self._together("score_norms", rollout)
+
+    @override
     def predict_values(self, rollout: Rollout | Obs) -> torch.Tensor:
         return self._together("predict_values", rollout)
 

@@ -18,6 +18,7 @@ import torch
 from diagonal import diagonal
 from family import (
     LENGTHS,
+    MASK,
     chances,
     dapo_gradient,
     episode_sum_gradient,
@@ -26,6 +27,7 @@ from family import (
     informative,
     k3_gradient,
     lambda_advantages,
+    length_adaptive_advantages,
     of_members,
     rollout_gradient,
     sequence_ratio_gradient,
@@ -56,7 +58,7 @@ from tabular import (
 )
 from updates import N, paid_at_the_end, sample
 
-from agents import A2C, CISPO, DAPO, GRPO, GSPO, PPO, RLOO, Agent, DrGRPO, ReinforcePlusPlus, Rollout
+from agents import A2C, CISPO, DAPO, GRPO, GSPO, PPO, RLOO, VAPO, Agent, DrGRPO, ReinforcePlusPlus, Rollout
 from agents.estimators import aggregation
 
 TOLERANCE = 1e-10
@@ -83,6 +85,10 @@ class SummedA2C(A2C):
 
 
 class SummedPPO(PPO):
+    weights = staticmethod(aggregation.sequence_sum)
+
+
+class SummedVAPO(VAPO):
     weights = staticmethod(aggregation.sequence_sum)
 
 
@@ -416,6 +422,40 @@ def test_ppo_without_whitening_is_a2c_on_average(lam: float, rewards: torch.Tens
     agent = make_agent(PPO, gae_lambda=lam, normalize_advantage=False)
     wanted = token_mean_gradient(agent.policy, 1, lambda_advantages(agent.policy.table, rewards, lam))
     assert relative_error(expected_batch_gradient(agent, rewards), wanted) < TOLERANCE
+
+
+@diagonal("alpha, rewards, whitened", [0.4, 1.0, 3.0], REWARDS, {"whitened": True, "as it is": False})
+def test_vapo_is_the_token_mean_of_advantages_whose_lambda_grows_with_the_length(
+    alpha: float, rewards: torch.Tensor, whitened: bool
+) -> None:
+    agent = make_agent(VAPO, length_alpha=alpha, normalize_advantage=whitened)
+    credit = length_adaptive_advantages(agent.policy.table, rewards, alpha)
+    if whitened:
+        wanted = whitened_gradient(agent.policy, 1, of_members(1, credit))
+    else:
+        wanted = token_mean_gradient(agent.policy, 1, credit)
+    assert relative_error(expected_batch_gradient(agent, rewards), wanted) < TOLERANCE
+
+
+@each_reward
+def test_a_lambda_of_the_length_biases_the_gradient_with_a_perfect_critic_too(rewards: torch.Tensor) -> None:
+    """A fixed λ does not, as asserted above: a step's length is not known there, and goes with what comes later."""
+    agent = with_exact_values(make_agent(SummedVAPO, length_alpha=1.0, normalize_advantage=False), rewards)
+    found, true = expected_gradient(agent, rewards), true_gradient(agent.policy, rewards)
+    credit = length_adaptive_advantages(agent.policy.table, rewards, 1.0)
+    assert relative_error(found, episode_sum_gradient(agent.policy, credit)) < TOLERANCE
+    assert relative_error(found, true) > 0.02
+    agent = with_exact_values(make_agent(SummedVAPO, length_alpha=1e13, normalize_advantage=False), rewards)
+    assert relative_error(expected_gradient(agent, rewards), true) < TOLERANCE  # λ is 1 there
+
+
+@pytest.mark.parametrize("lam", [0.5, 1.0])
+def test_the_critic_of_vapo_is_drawn_to_returns_of_a_lambda_of_its_own(lam: float) -> None:
+    agent = make_agent(VAPO, length_alpha=0.4, gae_lambda=lam, gamma=0.9, vf_coef=0.7)
+    rollout, _ = every_group(agent.policy, AT_EVERY_STEP, 1)
+    targets = agent.prepare(rollout).value_targets.reshape(P, -1, T)
+    wanted = lambda_advantages(agent.policy.table, AT_EVERY_STEP, lam, 0.9) + agent.policy.table.detach()[:, STATES]
+    torch.testing.assert_close(targets, wanted.where(MASK, 0), rtol=0, atol=1e-12)
 
 
 # Identity 2: the KL anchor.

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 import torch
-from diagonal import diagonal
+from diagonal import diagonal, slow
+from family import own_part_gradient
 from identity_checks import padded
 from loaded import loaded
 from tabular import (
@@ -44,10 +45,13 @@ from updates import fail, paid_at_the_end, poisoned, sample, shuffled, update_gr
 
 from agents import Reinforce, Rollout
 from agents.core.rollout import ERROR, OK
+from agents.estimators import baselines
+from agents.estimators.baselines import group_sum
 
 RETURNS = ("return-to-go", "episode")
-BASELINES = ("none", "running-mean", "batch-mean", "group-mean", "leave-one-out", "value")
-UNBIASED = ("none", "running-mean", "leave-one-out", "value")
+OF_OTHERS = ("leave-one-out", "length-weighted", "optimal-token")  # means of the other episodes of the group
+BASELINES = ("none", "running-mean", "batch-mean", "group-mean", *OF_OTHERS, "value")
+UNBIASED = ("none", "running-mean", *OF_OTHERS, "value")
 REWARDS = {"reward at the end": AT_THE_END, "reward at every step": AT_EVERY_STEP}
 ESTIMATORS = ("k1", "k2", "k3", "exact")
 NO_REWARD = torch.zeros_like(AT_THE_END)
@@ -136,6 +140,35 @@ def test_an_unbiased_baseline_leaves_the_gradient_exact(
     assert relative_error(expected_gradient(agent, rewards, size), true_gradient(agent.policy, rewards)) < 1e-10
 
 
+def with_the_own_episode(name: str) -> Any:
+    """Return a weighted baseline as its paper has it: a mean of the whole group."""
+
+    def baseline(returns: torch.Tensor, rollout: Rollout) -> torch.Tensor:
+        weights = rollout.lengths[:, None] if name == "length-weighted" else rollout.score_norms.cumsum(1)
+        shares = [group_sum(each, rollout.groups) for each in (weights * returns, weights)]
+        return shares[0] / shares[1]
+
+    return baseline
+
+
+@pytest.mark.parametrize(
+    ("name", "size", "cosine"),
+    [
+        *(("length-weighted", 2, 0.9969), ("optimal-token", 2, 0.9922)),
+        *(slow("length-weighted", 4, 0.9991), slow("optimal-token", 4, 0.9976)),
+    ],
+)
+def test_a_weighted_mean_with_the_own_episode_in_it_bends_the_gradient(
+    name: str, size: int, cosine: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As the papers write it; the baselines of this library leave the episode out."""
+    monkeypatch.setitem(baselines.BASELINES, name, lambda: with_the_own_episode(name))
+    agent = make_agent(baseline=name, group_size=size)
+    found, true = expected_gradient(agent, AT_THE_END, size), true_gradient(agent.policy)
+    assert relative_error(found, own_part_gradient(agent.policy, size, name == "optimal-token")) < 1e-10
+    assert float(torch.cosine_similarity(found.flatten(), true.flatten(), 0)) == pytest.approx(cosine, abs=5e-5)
+
+
 @diagonal("size, returns, rewards", [2, 4], RETURNS, REWARDS)
 def test_group_mean_scales_the_gradient_by_one_less_than_k_over_k(
     size: int, returns: str, rewards: torch.Tensor
@@ -169,7 +202,7 @@ def test_batch_mean_scales_the_gradient_by_one_less_than_n_over_n(
     ("baseline", "returns"),
     [
         pytest.param(baseline, returns, marks=[pytest.mark.slow] if baseline not in ("batch-mean", "value") else [])
-        for baseline, returns in zip(BASELINES, 3 * RETURNS, strict=True)
+        for baseline, returns in zip(BASELINES, 4 * RETURNS, strict=True)
     ],
 )
 def test_both_ways_of_enumerating_agree(baseline: str, returns: str) -> None:
@@ -198,7 +231,7 @@ def _without_memory(agent: Any) -> Any:
     return prepare_from_the_same_state
 
 
-@diagonal("baseline, returns", ["none", "running-mean", "group-mean", "leave-one-out", "value"], RETURNS)
+@diagonal("baseline, returns", ["none", "running-mean", "group-mean", *OF_OTHERS, "value"], RETURNS)
 def test_a_group_is_credited_alone_as_among_all_groups(baseline: str, returns: str) -> None:
     agent = make_agent(baseline=baseline, returns=returns, kl_coef=0.3)
     agent.prepare = _without_memory(agent)
@@ -390,7 +423,7 @@ def test_a_rollout_of_failed_verdicts_alone_has_no_gradient(baseline: str) -> No
 # Identity 7, and groups of one.
 
 
-@diagonal("baseline, reward, returns", ["group-mean", "leave-one-out"], [0.0, 1.0, 0.1, 1 / 3, -7.3], RETURNS)
+@diagonal("baseline, reward, returns", ["group-mean", *OF_OTHERS], [0.0, 1.0, 0.1, 1 / 3, -7.3], RETURNS)
 def test_equal_rewards_in_a_group_give_exactly_no_gradient(baseline: str, returns: str, reward: float) -> None:
     """Groups of three, whose rewards differ from group to group and whose episodes differ in length."""
     policy = TabularPolicy()
@@ -406,10 +439,10 @@ def test_equal_rewards_in_a_rollout_give_exactly_no_gradient_by_batch_mean(retur
     assert not update_gradient({"baseline": "batch-mean", "returns": returns}, equal).any()
 
 
-@each_returns
-def test_a_group_of_one_has_no_others_to_be_compared_with(returns: str) -> None:
+@diagonal("baseline, returns", OF_OTHERS, RETURNS)
+def test_a_group_of_one_has_no_others_to_be_compared_with(baseline: str, returns: str) -> None:
     rollout = random_episodes(TabularPolicy(), groups=8, size=1, rewards=AT_EVERY_STEP)
-    alone = update_gradient({"baseline": "leave-one-out", "returns": returns}, rollout)
+    alone = update_gradient({"baseline": baseline, "returns": returns}, rollout)
     assert torch.equal(alone, update_gradient({"baseline": "none", "returns": returns}, rollout))
 
 
@@ -447,7 +480,7 @@ def test_every_row_of_the_pages_holds() -> None:
     """The test above compares the verdicts of these pages with those that the command gives now."""
     kept = [row for name in PAGES for row in _cells((ROOT / "docs" / name).read_text(encoding="utf-8"))]
     verdicts = [row[-1] for row in kept if row[-1] in ("yes", "NO")]
-    assert len(verdicts) == 68
+    assert len(verdicts) == 80
     assert set(verdicts) == {"yes"}
 
 

@@ -32,6 +32,7 @@ from agents import (
     GSPO,
     PPO,
     RLOO,
+    VAPO,
     Agent,
     DrGRPO,
     Reinforce,
@@ -56,6 +57,7 @@ CLIPPED: dict[str, tuple[dict[str, Any], float, float]] = {  # settings, how far
     "PPO": ({"cls": PPO, "gae_lambda": 0.5}, 0.2, 0.2),
     "GRPO, bounded": ({"cls": GRPO, "max_ratio": 1.25}, 0.2, 0.2),
     "PPO, asymmetric": ({"cls": PPO, **ASYMMETRIC}, 0.1, 0.4),
+    "VAPO": ({"cls": VAPO, "length_alpha": 1.0}, 0.2, 0.28),
 }
 each_clipped = pytest.mark.parametrize(("settings", "low", "high"), CLIPPED.values(), ids=CLIPPED)
 
@@ -116,7 +118,7 @@ def test_the_clipped_ratio_stops_on_the_improving_side_alone(
     agent = make_agent(**settings)
     low, high = (
         settings.get("clip_range", 0.2),
-        settings.get("clip_range_high", 0.28 if settings["cls"] is DAPO else 0.2),
+        settings.get("clip_range_high", 0.28 if settings["cls"] in (DAPO, VAPO) else 0.2),
     )
     most = settings.get("max_ratio", math.inf)
     prepared = agent.prepare(sample())
@@ -229,6 +231,8 @@ FAMILY: dict[str, dict[str, Any]] = {
     "REINFORCE++-baseline": {"cls": ReinforcePlusPlus, "baseline": "group-mean"},
     "A2C": {"cls": A2C, "gae_lambda": 0.5, "gamma": 0.9},
     "PPO": {"cls": PPO, "gae_lambda": 0.5, "gamma": 0.9, "ent_coef": 0.1},
+    "VAPO": {"cls": VAPO, "length_alpha": 1.0, "gamma": 0.9},
+    "VAPO, warming up": {"cls": VAPO, "value_warmup": 1, "ent_coef": 0.1, "kl_coef": BETA, "kl_in": "loss"},
     "PPO, clipped values": {"cls": PPO, "normalize_advantage": False, "clip_range_vf": 0.2, "kl_coef": BETA},
 }
 FAMILY = {cls.__name__: {"cls": cls} for cls in AGENTS.values()} | FAMILY

@@ -445,6 +445,7 @@ UNUSUAL = {
         "gae_lambda": 0.6, "num_epochs": 3, "num_minibatches": 2, "clip_range": 0.1, "clip_range_vf": 0.4,
         "normalize_advantage": False,
     },
+    "vapo": {"length_alpha": 0.3, "value_warmup": 1, "gae_lambda": 0.9, "clip_range_high": 0.3},
     "grpo": {"num_epochs": 2, "num_minibatches": 2, "clip_range_high": 0.3},
     "dr-grpo": {"max_steps": 40, "clip_range": 0.15},
     "dapo": {"max_rounds": 2, "overlong_buffer": 2, "clip_range_high": 0.4, "max_steps": 9, "mask_truncated": True},

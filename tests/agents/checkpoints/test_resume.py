@@ -23,6 +23,7 @@ SETTINGS = {
     "reinforce-baseline": {"baseline": "running-mean"},
     "reinforce-plus-plus": {"num_epochs": 2, "num_minibatches": 2},
     "ppo": {"num_epochs": 2, "num_minibatches": 2},
+    "vapo": {"value_warmup": 1},
     "dapo": {"max_rounds": 2},
     "gspo": {"num_minibatches": 2},
     "cispo": {"num_epochs": 2, "num_minibatches": 2},

@@ -72,6 +72,11 @@ def test_two_processes_make_the_update_of_one(two: Ranks, name: str, options: di
     check_same(two, name, options)
 
 
+def test_two_processes_weigh_a_group_as_one_does(two: Ranks) -> None:
+    """Each evaluates the norms of the scores for some of the episodes."""
+    check_same(two, "reinforce-baseline", {"baseline": "optimal-token"})
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["ppo", "dapo"])
 def test_four_processes_make_the_update_of_one(four: Ranks, name: str) -> None:

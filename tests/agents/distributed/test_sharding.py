@@ -40,6 +40,9 @@ CASES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {  # agent, its s
     "PPO with a head": ("ppo", {"num_epochs": 2}, {"critic": "head"}),
     "exact KL in the loss": ("grpo", {"kl_coef": 0.3, "kl_in": "loss", "kl_estimator": "exact", "ent_coef": 0.1}, {}),
     "exact KL in the reward": ("rloo", {"kl_coef": 0.3, "kl_estimator": "exact", "weight_decay": 0.1}, {}),
+    "score norms": ("reinforce-baseline", {"baseline": "optimal-token"}, {}),
+    "a critic that warms up": ("vapo", {"value_warmup": 1, "length_alpha": 1.0}, {"critic": "separate"}),
+    "a head that warms up": ("vapo", {"value_warmup": 1, "length_alpha": 1.0}, {"critic": "head"}),
     "an adapter": ("grpo", {"kl_coef": 0.1, "kl_in": "loss"}, {"lora_rank": 2}),
     "an adapter with a critic": ("ppo", {"kl_coef": 0.1}, {"lora_rank": 2, "critic": "separate"}),
 }

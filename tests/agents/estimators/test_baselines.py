@@ -11,19 +11,36 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agents.core.rollout import Rollout
-from agents.estimators.baselines import BASELINES, RunningMean, batch_mean, group_mean, leave_one_out, none, value
+from agents.estimators.baselines import (
+    BASELINES,
+    RunningMean,
+    batch_mean,
+    group_mean,
+    leave_one_out,
+    length_weighted,
+    none,
+    optimal_token,
+    value,
+)
+from agents.estimators.returns import hold_last
+from agents.policies.base import score_norms
 
 few = drawn(20)
+OF_OTHERS = (leave_one_out, length_weighted, optimal_token)
 
 RETURNS = torch.tensor([[1.0, 3.0], [5.0, 5.0], [0.0, 1.0], [9.0, 7.0], [4.0, 2.0]], dtype=torch.float64)
 GROUPS = [8, 3, 8, 3, 8]
 
 
-def rollout_of(groups: list[int], steps: int = 2, valid: list[bool] | None = None) -> Rollout:
+def rollout_of(
+    groups: list[int], steps: int = 2, valid: list[bool] | None = None, lengths: list[int] | None = None
+) -> Rollout:
     n = len(groups)
-    made = Rollout.of_demonstrations(torch.zeros(n), torch.zeros(n, steps), torch.ones(n, steps, dtype=torch.bool))
+    mask = torch.arange(steps) < torch.tensor(lengths or [steps] * n)[:, None]
+    made = Rollout.of_demonstrations(torch.zeros(n), torch.zeros(n, steps), mask)
     valid_rows = torch.tensor(valid if valid is not None else [True] * n)
-    return replace(made, groups=torch.tensor(groups), status=(~valid_rows).long())
+    norms = torch.ones(n, steps, dtype=torch.float64)
+    return replace(made, groups=torch.tensor(groups), status=(~valid_rows).long(), score_norms=norms)
 
 
 @st.composite
@@ -35,6 +52,22 @@ def cases(draw: st.DrawFn) -> tuple[torch.Tensor, Rollout]:
     groups = draw(st.lists(st.integers(0, 3), min_size=n, max_size=n))
     valid = draw(st.lists(st.booleans(), min_size=n, max_size=n))
     return torch.tensor(returns, dtype=torch.float64), rollout_of(groups, steps, valid)
+
+
+@st.composite
+def played_cases(draw: st.DrawFn) -> tuple[torch.Tensor, Rollout, torch.Tensor, torch.Tensor]:
+    """Return the same with episodes of different lengths, with π [N, T, A] at every step and the chosen actions."""
+    _, plain = draw(cases())
+    n, steps = plain.mask.shape
+    lengths = draw(st.lists(st.integers(1, steps), min_size=n, max_size=n))
+    rollout = rollout_of(plain.groups.tolist(), steps, plain.ok.tolist(), lengths)
+    generator = torch.Generator().manual_seed(draw(st.integers(0, 1000)))
+    scale = draw(st.sampled_from([0.1, 1.0, 8.0]))  # from nearly uniform to nearly certain
+    pi = (scale * torch.randn(n, steps, 4, generator=generator, dtype=torch.float64)).softmax(-1)
+    actions = torch.randint(4, (n, steps), generator=generator)
+    returns = hold_last(torch.randn(n, steps, generator=generator, dtype=torch.float64), rollout.mask)
+    norms = score_norms(pi.log(), actions).where(rollout.mask, torch.nan)
+    return returns, replace(rollout, score_norms=norms), pi, actions
 
 
 def mean(rows: list[torch.Tensor], otherwise: float = 0.0) -> torch.Tensor:
@@ -49,6 +82,20 @@ def test_by_hand() -> None:
     assert group_mean(RETURNS, rollout).tolist() == [eight, three, eight, three, eight]
     others = [[2.0, 1.5], [9.0, 7.0], [2.5, 2.5], [5.0, 5.0], [0.5, 2.0]]
     assert leave_one_out(RETURNS, rollout).tolist() == others
+    assert length_weighted(RETURNS, rollout).tolist() == others  # of equal lengths
+    assert optimal_token(RETURNS, rollout).tolist() == others  # of equal norms
+
+
+def test_weights_by_hand() -> None:
+    rollout = rollout_of(GROUPS, lengths=[2, 1, 1, 2, 2])
+    returns = hold_last(RETURNS, rollout.mask)  # the third is [0, 0]
+    found = length_weighted(returns, rollout)
+    assert found[0].tolist() == pytest.approx([(1 * 0 + 2 * 4) / 3, (1 * 0 + 2 * 2) / 3])
+    assert found[2].tolist() == pytest.approx([2.5, 2.5])
+    norms = torch.tensor([[1.0, 5.0], [1.0, 1.0], [2.0, torch.nan], [1.0, 1.0], [0.5, 0.25]], dtype=torch.float64)
+    found = optimal_token(returns, replace(rollout, score_norms=norms))
+    assert found[0].tolist() == pytest.approx([0.5 * 4 / 2.5, 0.75 * 2 / 2.75])  # the third keeps its 2, and its 0
+    assert found[2].tolist() == pytest.approx([(1 * 1 + 0.5 * 4) / 1.5, (6 * 3 + 0.75 * 2) / 6.75])
 
 
 def test_failed_verdicts_by_hand() -> None:
@@ -56,7 +103,8 @@ def test_failed_verdicts_by_hand() -> None:
     returns = torch.where(rollout.ok[:, None], RETURNS, torch.nan)
     assert batch_mean(returns, rollout)[rollout.ok].tolist() == [pytest.approx([10 / 3, 10 / 3])] * 3
     assert group_mean(returns, rollout)[rollout.ok].tolist() == [[2.5, 2.5], [5.0, 5.0], [2.5, 2.5]]
-    assert leave_one_out(returns, rollout)[rollout.ok].tolist() == [[4.0, 2.0], [0.0, 0.0], [1.0, 3.0]]
+    for baseline in OF_OTHERS:
+        assert baseline(returns, rollout)[rollout.ok].tolist() == [[4.0, 2.0], [0.0, 0.0], [1.0, 3.0]]
 
 
 def test_the_value_is_the_critics_and_takes_no_gradient() -> None:
@@ -83,6 +131,44 @@ def test_leave_one_out_against_a_plain_loop(case: tuple[torch.Tensor, Rollout]) 
 
 
 @few
+@given(played_cases())
+def test_the_weighted_means_against_their_formulas(
+    case: tuple[torch.Tensor, Rollout, torch.Tensor, torch.Tensor],
+) -> None:
+    """Those of the papers, over the other episodes: Σ l R / Σ l and Σ G W / Σ W, W = Σ (1 - 2π + Σ_v π²)."""
+    returns, rollout, pi, actions = case
+    by_length, by_norm = length_weighted(returns, rollout), optimal_token(returns, rollout)
+    lengths, n = rollout.mask.sum(1).tolist(), len(returns)
+    for i in range(n):
+        others = [j for j in range(n) if j != i and rollout.ok[j] and rollout.groups[j] == rollout.groups[i]]
+        for t in range(lengths[i]) if rollout.ok[i] and others else ():
+            weights = dict.fromkeys(others, 0.0)
+            for j in others:
+                for s in range(min(t + 1, lengths[j])):
+                    weights[j] += float(1 - 2 * pi[j, s, actions[j, s]] + pi[j, s].square().sum())
+            gains = {j: float(returns[j, min(t, lengths[j] - 1)]) for j in others}
+            wanted = sum(gains[j] * lengths[j] for j in others) / sum(lengths[j] for j in others)
+            assert float(by_length[i, t]) == pytest.approx(wanted, abs=1e-12)
+            wanted = sum(gains[j] * weights[j] for j in others) / sum(weights.values())
+            if sum(weights.values()) > 1e-3:  # below, 1 - 2π + Σ π² has lost digits
+                assert float(by_norm[i, t]) == pytest.approx(wanted, abs=1e-12)
+
+
+@few
+@given(played_cases(), st.floats(-1e6, 1e6), st.floats(0, 1e12))
+def test_an_episode_has_no_part_in_its_own_baseline(
+    case: tuple[torch.Tensor, Rollout, torch.Tensor, torch.Tensor], gain: float, norm: float
+) -> None:
+    """Bit for bit: a difference of the group's sum and the episode's own would leave rounding errors of it."""
+    returns, rollout, _, _ = case
+    others = torch.arange(len(returns))[:, None] < len(returns) - 1
+    changed = replace(rollout, score_norms=rollout.score_norms.where(others, norm))
+    for baseline in (length_weighted, optimal_token):
+        before, after = baseline(returns, rollout), baseline(returns.where(others, gain), changed)
+        assert torch.equal(after[-1], before[-1])
+
+
+@few
 @given(cases())
 def test_means_against_a_plain_loop(case: tuple[torch.Tensor, Rollout]) -> None:
     returns, rollout = case
@@ -101,7 +187,7 @@ def test_a_group_does_not_feel_other_groups(case: tuple[torch.Tensor, Rollout], 
     ours = rollout.groups == rollout.groups[0]
     taught = ours & rollout.ok
     changed = torch.where(ours[:, None], returns, returns * 2 + shift)
-    for baseline in (group_mean, leave_one_out):
+    for baseline in (group_mean, *OF_OTHERS):
         found = baseline(returns, rollout)[taught]
         assert torch.equal(found, baseline(changed, rollout)[taught])
         assert torch.equal(found, baseline(returns[ours], rollout.select(ours))[rollout.ok[ours]])
@@ -128,14 +214,49 @@ def test_equal_returns_are_their_own_baseline_bit_for_bit(reward: float, n: int,
     valid = rollout.ok
     assert torch.equal(batch_mean(returns, rollout)[valid], returns[valid])
     assert torch.equal(group_mean(returns, rollout)[valid], returns[valid])
-    if valid.sum() > 1:
-        assert torch.equal(leave_one_out(returns, rollout)[valid], returns[valid])
+    norms = torch.rand(n, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(n))
+    for baseline in OF_OTHERS if valid.sum() > 1 else ():
+        assert torch.equal(baseline(returns, replace(rollout, score_norms=norms))[valid], returns[valid])
 
 
 def test_a_group_of_one_is_defined() -> None:
     rollout = rollout_of([0, 1, 2, 3, 4])
-    assert not leave_one_out(RETURNS, rollout).any()
+    assert not any(baseline(RETURNS, rollout).any() for baseline in OF_OTHERS)
     assert torch.equal(group_mean(RETURNS, rollout), RETURNS)
+
+
+def test_if_the_others_chose_with_certainty_their_plain_mean_is_taken() -> None:
+    rollout = rollout_of(GROUPS)
+    certain = replace(rollout, score_norms=torch.zeros(5, 2, dtype=torch.float64))
+    assert torch.equal(optimal_token(RETURNS, certain), leave_one_out(RETURNS, rollout))
+    certain.score_norms[0] = 1.0  # the first was not certain: its baseline is the others', theirs is its return
+    found = optimal_token(RETURNS, certain)
+    assert found[[0, 2, 4]].tolist() == [[2.0, 1.5], [1.0, 3.0], [1.0, 3.0]]
+
+
+def test_a_rollout_without_score_norms_is_refused() -> None:
+    with pytest.raises(ValueError, match="has no score_norms: they need an agent with uses_score_norms"):
+        optimal_token(RETURNS, replace(rollout_of(GROUPS), score_norms=None))
+
+
+@pytest.mark.parametrize("spread", [1.0, 30.0])
+def test_a_score_norm_is_that_of_the_gradient_in_the_logits(spread: float) -> None:
+    logits = spread * torch.randn(50, 7, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    actions = torch.arange(50) % 7
+    logits.requires_grad_()
+    log_probs = logits.log_softmax(-1)
+    chosen = log_probs.gather(1, actions[:, None]).sum()
+    wanted = torch.autograd.grad(chosen, logits)[0].square().sum(1)
+    torch.testing.assert_close(score_norms(log_probs.detach(), actions), wanted, rtol=1e-9, atol=0)
+
+
+def test_a_score_norm_keeps_its_digits_near_certainty() -> None:
+    log_probs = torch.tensor([[0.0, -30.0, -40.0]]).log_softmax(-1)  # float32: 1 - 2π + Σ π² is 0 there, or negative
+    rest = torch.tensor([-30.0, -40.0], dtype=torch.float64).exp()
+    wanted = rest.sum().square() + rest.square().sum()
+    found = score_norms(log_probs, torch.tensor([0]))
+    assert float(found) == pytest.approx(float(wanted), rel=1e-5)
+    assert float(score_norms(log_probs, torch.tensor([2]))) == pytest.approx(2.0, abs=1e-6)
 
 
 @pytest.mark.parametrize("name", [name for name in BASELINES if name != "value"])

@@ -16,6 +16,7 @@ from agents.estimators.returns import (
     episode_return,
     generalized_advantage,
     hold_last,
+    length_adaptive_lambda,
     overlong_penalty,
     return_to_go,
 )
@@ -243,6 +244,40 @@ def test_a_time_limit_is_no_end_of_the_world(gae_lambda: float) -> None:
 
 
 # The overlong penalty.
+
+
+@few
+@given(rollouts, st.integers(0, 99), st.sampled_from([1.0, 0.9]), st.booleans())
+def test_each_episode_may_have_its_own_lambda(rows: list[list[int]], seed: int, gamma: float, column: bool) -> None:
+    rewards, mask = pad(rows)
+    generator = torch.Generator().manual_seed(seed)
+    values, finals = torch.randn(rewards.shape, generator=generator).double(), torch.randn(len(rows)).double()
+    lambdas = torch.rand(len(rows), generator=generator).double().round(decimals=1)  # 0 and 1 among them
+    found = generalized_advantage(rewards, values, mask, gamma, lambdas[:, None] if column else lambdas, finals)
+    for row, own in enumerate(lambdas.tolist()):
+        one = slice(row, row + 1)
+        alone = generalized_advantage(rewards[one], values[one], mask[one], gamma, own, finals[one])
+        torch.testing.assert_close(found[one], alone, rtol=0, atol=1e-12)
+
+
+def test_lambdas_do_not_change_the_precision() -> None:
+    ones, mask = torch.ones(2, 3), torch.ones(2, 3, dtype=torch.bool)
+    assert generalized_advantage(ones, ones, mask, 1.0, torch.tensor([0.5, 1.0]).double()).dtype == torch.float32
+
+
+def test_the_length_adaptive_lambda_by_hand() -> None:
+    lengths = torch.tensor([0, 1, 20, 21, 40, 2000])
+    wanted = [0.0, 0.0, 0.0, 1 - 20 / 21, 0.5, 0.99]
+    assert length_adaptive_lambda(lengths, 0.05).tolist() == pytest.approx(wanted, abs=1e-15)
+    assert length_adaptive_lambda(lengths, 1e9)[1:].min() > 1 - 1e-8
+
+
+@few
+@given(st.integers(1, 10_000), st.floats(0.001, 10))
+def test_a_steps_advantage_reaches_over_a_share_of_the_episode(length: int, alpha: float) -> None:
+    """Σ_k λ^k = α T, the rule that the paper derives λ from."""
+    (own,) = length_adaptive_lambda(torch.tensor([length]), alpha).tolist()
+    assert 1 / (1 - own) == pytest.approx(max(alpha * length, 1.0), rel=1e-6)
 
 
 def test_overlong_penalty_by_hand() -> None:

@@ -84,6 +84,8 @@ LOSSES = [
     (ReinforceBaseline, 2, 1.0, {"baseline": "leave-one-out", "returns": "episode"}),
     (ReinforceBaseline, 3, 1.0, {"baseline": "leave-one-out"}),
     (ReinforceBaseline, 2, 0.5, {"baseline": "group-mean"}),
+    (ReinforceBaseline, 2, 1.0, {"baseline": "length-weighted"}),
+    (ReinforceBaseline, 2, 1.0, {"baseline": "optimal-token"}),
 ]
 
 
@@ -101,7 +103,7 @@ def test_the_expected_gradient_is_the_policy_gradient(kind, cls, size, scale, kw
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("baseline", ["leave-one-out", "group-mean"])
+@pytest.mark.parametrize("baseline", ["leave-one-out", "group-mean", "optimal-token"])
 def test_equal_rewards_in_a_group_give_exactly_no_gradient(kind, baseline):
     agent = make(ReinforceBaseline, kind, 2, baseline=baseline)
     completions = torch.tensor([0, 5, 3, 14])

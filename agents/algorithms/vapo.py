@@ -1,0 +1,86 @@
+"""PPO with a critic that is made for long answers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from typing_extensions import override
+
+from ..core.rollout import Rollout
+from ..core.settings import setting
+from ..estimators.returns import generalized_advantage, length_adaptive_lambda
+from .ppo import PPO
+
+
+class VAPO(PPO):
+    """Value-based augmented PPO (Yue et al. 2025, arXiv:2504.05118, sections 4.1 and 4.2).
+
+        λ_i = max(0, 1 - 1/(α T_i))        Â_{i,t} = Σ_k (γ λ_i)^k δ_{i,t+k}        target_{i,t} = Σ_k γ^k r_{i,t+k}
+        L = - 1/Σ_i T_i Σ_i Σ_t (min(ρ_{i,t} Â_{i,t}, clip(ρ_{i,t}, 1 - ε_low, 1 + ε_high) Â_{i,t})
+                                 - c_V (V(s_{i,t}) - target_{i,t})²)
+
+    PPO with two λ: that of the actor grows with the episode's length T_i, so that a reward reaches the first steps of
+    long episodes too, and that of the critic is 1, so that its targets are returns, which no other value biases. The
+    length of an episode is not known at its steps: where T_i is random, λ_i biases the gradient, however good the
+    critic is.
+
+    In the first `value_warmup` updates the critic alone is trained, on episodes of the policy as it is.
+
+    Raises:
+        ValueError: for a warm-up of a critic whose loss has no weight (`vf_coef=0`).
+    """
+
+    name = "vapo"
+
+    clip_range_high = setting(default=0.28, help="ε_high; above ε_low, unlikely actions become likely sooner.")
+    gae_lambda = setting(by_kind={"control": 1.0}, help="λ of the critic's targets.")
+    length_alpha: float = setting(
+        default=0.05,
+        range="(0, inf)",
+        help="α: λ of the actor is 1 - 1/(α T_i), and 0 up to 1/α steps.",
+        more="Short answers need a larger one than the paper's.",
+    )
+    value_warmup: int = setting(
+        default=0,
+        range="[0, inf)",
+        help="First updates that train the critic alone; the paper takes 50.",
+    )
+
+    @override
+    def use_settings(self) -> None:
+        super().use_settings()
+        if self.value_warmup and not self.vf_coef:
+            raise ValueError(f"value_warmup={self.value_warmup} trains a critic, but vf_coef=0; raise vf_coef")
+        self.warmed_up = 0
+
+    @property
+    @override
+    def actor_waits(self) -> bool:
+        return self.warmed_up < self.value_warmup
+
+    @override
+    def update(self, rollout: Rollout) -> dict[str, float]:
+        metrics = super().update(rollout)
+        self.warmed_up += self.actor_waits
+        return metrics
+
+    @override
+    def advantages(self, rollout: Rollout) -> torch.Tensor:
+        return self._advantages(rollout, length_adaptive_lambda(rollout.lengths, self.length_alpha))
+
+    @override
+    def critic_targets(self, rollout: Rollout, advantages: torch.Tensor) -> torch.Tensor:
+        return super().critic_targets(rollout, self._advantages(rollout, self.gae_lambda))
+
+    def _advantages(self, rollout: Rollout, gae_lambda: float | torch.Tensor) -> torch.Tensor:
+        values, final_values = rollout.required("values"), rollout.final_values
+        return generalized_advantage(rollout.rewards, values, rollout.learnable, self.gamma, gae_lambda, final_values)
+
+    @override
+    def state_dict(self) -> dict[str, Any]:
+        return {"warmed_up": self.warmed_up}
+
+    @override
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.warmed_up = state["warmed_up"]

@@ -1,0 +1,116 @@
+"""The norms of the scores that a policy gives, from the probabilities of all actions at each step."""
+
+import gymnasium as gym
+import pytest
+import torch
+from identity_checks import EXACT, assert_close, collect
+from tabular import TabularPolicy, random_episodes
+from tiny_models import text_envs, tiny_policy
+
+from agents import ControlPolicy, LanguageModelPolicy, Policy, Reinforce, ReinforceBaseline, make_envs
+from agents.policies.language.training import forward as chunks
+
+
+def norm(pi, action):
+    """Return 1 - 2π(a) + Σ_v π(v)²."""
+    return 1 - 2 * pi[action] + pi.square().sum()
+
+
+@pytest.mark.parametrize(("name", "temperature", "rows"), [("gpt2", 1.0, 1000), ("llama", 0.6, 3)])
+def test_of_a_language_model_they_are_those_of_the_sampled_softmax(name, temperature, rows, monkeypatch):
+    """Each episode is read by itself here, there with others and in chunks."""
+    envs = text_envs(4)
+    policy = tiny_policy(name, envs, temperature)
+    rollout = collect(policy, envs, 12)
+    monkeypatch.setattr(chunks, "ELEMENTS", rows * policy.vocab_size)
+    found = policy.score_norms(rollout)
+    assert not found.requires_grad
+    wanted = torch.zeros_like(found)
+    for row, length in enumerate(rollout.observations["length"].tolist()):
+        steps = int(rollout.lengths[row])
+        context = torch.cat([rollout.observations["tokens"][row, :length], rollout.actions[row, :steps]])
+        with torch.no_grad():
+            logits = policy.model(context[None]).logits[0, :, : policy.vocab_size] / temperature
+        for t in range(steps):
+            wanted[row, t] = norm(logits[length + t - 1].softmax(-1), rollout.actions[row, t])
+    assert_close(found, wanted, EXACT, "score norms")
+    assert found[rollout.mask].min() > 0
+
+
+def test_of_control_they_are_those_of_the_categorical_distribution():
+    envs = make_envs("CartPole-v1", 4, {})
+    policy = ControlPolicy(envs.single_observation_space, envs.single_action_space)
+    rollout = collect(policy, envs, 6)
+    wanted = torch.zeros(rollout.mask.shape)
+    for row, t in rollout.mask.nonzero().tolist():
+        pi = policy.net.get_distribution(rollout.observations[row, t][None]).distribution.probs[0]
+        wanted[row, t] = norm(pi.detach(), rollout.actions[row, t])
+    assert_close(policy.score_norms(rollout), wanted, 1e-6, "score norms")
+    envs.close()
+
+
+def test_of_a_table_they_are_those_of_its_rows():
+    policy = TabularPolicy()
+    rollout = random_episodes(policy)
+    pi = policy.logits.detach().flatten(0, 1).softmax(-1)
+    for row, t in rollout.mask.nonzero().tolist():
+        wanted = norm(pi[rollout.observations[row, t]], rollout.actions[row, t])
+        assert float(policy.score_norms(rollout)[row, t]) == pytest.approx(float(wanted), abs=1e-14)
+
+
+@pytest.mark.parametrize(
+    ("env", "actions"),
+    [("Pendulum-v1", "actions in Box"), (gym.spaces.MultiDiscrete([2, 3]), "actions in MultiDiscrete")],
+)
+def test_other_actions_than_one_of_a_few_are_refused_in_one_line(env, actions):
+    if not isinstance(env, str):
+        space = env
+
+        class Either(gym.Env):
+            observation_space, action_space = gym.spaces.Box(-1, 1, (2,)), space
+
+        env = Either()
+    with pytest.raises(ValueError, match=actions) as error:
+        ReinforceBaseline("MlpPolicy", env, baseline="optimal-token", device="cpu")
+    assert str(error.value).startswith("baseline='optimal-token' needs one discrete action per step, got ")
+    assert str(error.value).endswith("; use baseline='leave-one-out'")
+
+
+def test_a_policy_without_them_says_so():
+    class Own(Policy):
+        pass
+
+    with pytest.raises(ValueError, match="Own has no score norms; supported: one discrete action per step"):
+        Own().score_norms(None)
+    envs = make_envs("Pendulum-v1", 1, {})
+    policy = ControlPolicy(envs.single_observation_space, envs.single_action_space)
+    with pytest.raises(ValueError, match="ControlPolicy has no score norms"):
+        policy.score_norms(None)
+    envs.close()
+
+
+def test_images_with_discrete_actions_have_them():
+    seen = gym.spaces.Box(0, 255, (3, 36, 36), dtype="uint8")
+    policy = ControlPolicy(seen, gym.spaces.Discrete(4), "CnnPolicy")
+    rollout = policy.episodes_of(torch.randint(256, (5, 3, 36, 36), dtype=torch.uint8))
+    log_probs, _ = policy.evaluate_actions(rollout)
+    found = policy.score_norms(rollout)
+    assert found.shape == (5, 1)
+    assert (found >= (1 - log_probs.exp()).square()).all() and (found <= 2).all()
+
+
+def test_nobody_asks_for_them_unless_the_baseline_needs_them(monkeypatch):
+    asked = []
+    original = LanguageModelPolicy.score_norms
+    monkeypatch.setattr(
+        LanguageModelPolicy, "score_norms", lambda self, part: asked.append(len(part)) or original(self, part)
+    )
+    envs = text_envs(4, group_size=2)
+    policy, known = tiny_policy("gpt2", envs), {"episodes_per_update": 12, "micro_batch_size": 5, "device": "cpu"}
+    rollout = collect(policy, envs, 12)
+    for agent in (Reinforce(policy, envs, **known), ReinforceBaseline(policy, envs, **known)):
+        assert agent.prepare(rollout).score_norms is None
+    assert not asked
+    agent = ReinforceBaseline(policy, envs, baseline="optimal-token", **known)
+    assert_close(agent.prepare(rollout).score_norms, original(policy, rollout), EXACT, "micro-batches and the whole")
+    assert asked == [5, 5, 2]
