@@ -79,8 +79,8 @@ class KLCov(CovarianceAgent):
         A_i = (R_i - mean(R)) / (std(R) + 1e-4)        cov_{i,t} = (log π_{i,t} - mean(log π)) (A_i - mean(A))
         L = - 1/Σ_i T_i Σ_i Σ_t (ρ_{i,t} A_i - β_{i,t} (ρ_{i,t} - 1 - log ρ_{i,t}))
 
-    β_{i,t} is β for the steps with the largest cov, else 0; its factor estimates KL(π_old ‖ π) without bias, and so does
-    its gradient. With one pass in one part ρ = 1, and the penalty has no gradient. `train/clip_fraction` is the
+    β_{i,t} is β for the steps with the largest cov, else 0; its factor estimates KL(π_old ‖ π) without bias, and its
+    gradient that of it. With one pass in one part ρ = 1, and the penalty has no gradient. `train/clip_fraction` is the
     share of steps with the penalty.
     """
 

@@ -19,8 +19,8 @@ class TOPR(PassesAgent):
 
     Good episodes are imitated whatever the ratio, bad ones count less the less likely they have become, so that later
     passes do not push them down for ever. The ratio is that of the whole episode. With one pass in one part α = 1: the
-    gradient is that of REINFORCE with a constant baseline, and exact. `train/clip_fraction` is the share of steps in
-    bad episodes whose weight is cut at 1.
+    gradient is that of REINFORCE with a constant baseline, and exact. `train/clip_fraction` is the share of steps whose
+    weight is below 1/2.
     """
 
     name = "topr"
@@ -44,5 +44,4 @@ class TOPR(PassesAgent):
 
     @override
     def is_clipped(self, log_probs: torch.Tensor, batch: Batch) -> torch.Tensor:
-        new, old = (losses.per_sequence(each, batch.learnable) for each in (log_probs, batch.log_probs))
-        return (batch.advantages < 0) & (new > old)
+        return gates.taper(log_probs, batch.log_probs, batch.advantages, batch.learnable) < 0.5

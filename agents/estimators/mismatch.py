@@ -7,7 +7,7 @@ weights give other probabilities. With μ the one that acted and π the one that
 |---|---|---|
 | token-truncate | min(π/μ, high), of its action | without a bound, right for the action, not for the states before it |
 | token-mask | π/μ, or 0 where it is outside [low, high] | the same |
-| sequence-truncate | min(Π_t π/μ, high), of the whole episode | without a bound, exact; its variance grows with length |
+| sequence-truncate | min(Π_t π/μ, high), of the whole episode | without a bound, exact; varies more with length |
 | sequence-mask | Π_t π/μ, or 0 where it is outside [low, high] | the same |
 
 Where both agree, every weight is 1. A weight is at least `low` when truncated, too.

@@ -28,12 +28,17 @@ from agents import (
     A2C,
     CISPO,
     DAPO,
+    DPPO,
     GRPO,
     GSPO,
     PPO,
     RLOO,
+    SAPO,
+    TOPR,
     Agent,
+    ClipCov,
     DrGRPO,
+    KLCov,
     Reinforce,
     ReinforceBaseline,
     ReinforcePlusPlus,
@@ -225,6 +230,21 @@ FAMILY: dict[str, dict[str, Any]] = {
     "GSPO, batch": {"cls": GSPO, "scale": "batch", "max_ratio": 1.3, "kl_coef": BETA},
     "CISPO": {"cls": CISPO, "max_ratio": 1.3},
     "CISPO, batch": {"cls": CISPO, "scale": "batch"},
+    "SAPO": {"cls": SAPO, "temperature_negative": 3.0},
+    "DPPO": {"cls": DPPO, "max_moved": 0.05},
+    "TOPR": {"cls": TOPR},
+    "ClipCov": {"cls": ClipCov, "share": 0.1, "min_covariance": 0.1},
+    "KLCov": {"cls": KLCov, "share": 0.1},
+    "RLOO, mismatch": {"cls": RLOO, "mismatch": "sequence-truncate"},
+    "PPO, mismatch": {"cls": PPO, "gae_lambda": 0.5, "mismatch": "token-mask", "off_policy_mask": 0.02},
+    "GRPO, off-policy": {"cls": GRPO, "off_policy_mask": 0.02},
+    "GRPO, k3 ratio": {
+        "cls": GRPO,
+        "kl_coef": BETA,
+        "kl_estimator": "k3",
+        "kl_in": "loss",
+        "kl_ratio": "differentiated",
+    },
     "REINFORCE++": {"cls": ReinforcePlusPlus, "gamma": 0.9, "kl_coef": BETA},
     "REINFORCE++-baseline": {"cls": ReinforcePlusPlus, "baseline": "group-mean"},
     "A2C": {"cls": A2C, "gae_lambda": 0.5, "gamma": 0.9},
@@ -232,6 +252,7 @@ FAMILY: dict[str, dict[str, Any]] = {
     "PPO, clipped values": {"cls": PPO, "normalize_advantage": False, "clip_range_vf": 0.2, "kl_coef": BETA},
 }
 VARIANTS = [name for name in FAMILY if "," in name or name.endswith("-baseline")]  # an agent with another setting
+COMPARING = [name for name, each in FAMILY.items() if each["cls"].default_group_size > 1 and "," not in name]
 each_agent = diagonal("settings", FAMILY, rare=VARIANTS)
 LAYOUTS: dict[str, Callable[[Rollout], Rollout]] = {
     "rows in another order": shuffled,
@@ -298,7 +319,7 @@ def test_leaving_out_idle_rows_leaves_the_gradient_alone(settings: dict[str, Any
     assert relative_error(update_gradient(settings, rollout), every) < 1e-12
 
 
-@pytest.mark.parametrize("name", ["ReinforceBaseline", "RLOO", "GRPO", "DrGRPO", "DAPO", "GSPO", "CISPO"])
+@pytest.mark.parametrize("name", COMPARING)
 def test_groups_with_equal_rewards_need_no_pass(name: str) -> None:
     agent = make_agent(**FAMILY[name])
     prepared = agent.prepare(half_informative())
@@ -336,7 +357,7 @@ def test_a_rollout_of_failed_verdicts_alone_has_no_gradient(settings: dict[str, 
 
 @diagonal(
     "name, reward",
-    ["ReinforceBaseline", "RLOO", "GRPO", "DrGRPO", "DAPO", "GSPO", "CISPO", "CISPO, batch", "REINFORCE++-baseline"],
+    [*COMPARING, "CISPO, batch", "REINFORCE++-baseline"],
     [0.0, 1.0, 0.1, 1 / 3, -7.3],
 )
 def test_equal_rewards_in_every_group_give_exactly_no_gradient(name: str, reward: float) -> None:
