@@ -27,21 +27,25 @@ class SAPO(PassesAgent, GroupRelative):
     name = "sapo"
     weights = staticmethod(aggregation.sequence_mean)
 
-    temperature: float = setting(
+    gate_temperature: float = setting(
         default=1.0, range="(0, inf)", help="τ_pos, of actions with a positive advantage; the larger, the narrower."
     )
-    temperature_negative: float = setting(
+    gate_temperature_negative: float = setting(
         default=1.05, range="(0, inf)", help="τ_neg, of the other actions; the paper's, as τ_pos is."
     )
 
     @override
     def surrogate(self, log_probs: torch.Tensor, batch: Batch) -> torch.Tensor:
         return gates.soft_gate(
-            log_probs, batch.log_probs, batch.advantages, self.temperature, self.temperature_negative
+            log_probs, batch.log_probs, batch.advantages, self.gate_temperature, self.gate_temperature_negative
         )
 
     @override
     def is_clipped(self, log_probs: torch.Tensor, batch: Batch) -> torch.Tensor:
         moved = (log_probs - batch.log_probs).expm1()
-        gate = (moved * self.temperature).where(batch.advantages > 0, moved * self.temperature_negative).sigmoid()
+        gate = (
+            (moved * self.gate_temperature)
+            .where(batch.advantages > 0, moved * self.gate_temperature_negative)
+            .sigmoid()
+        )
         return 4 * gate * (1 - gate) < 0.5

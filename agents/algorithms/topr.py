@@ -26,7 +26,7 @@ class TOPR(PassesAgent):
     name = "topr"
     weights = staticmethod(aggregation.sequence_sum)
 
-    baseline: float = setting(
+    threshold: float = setting(
         default=0.5,
         range="(-inf, inf)",
         help="c, subtracted from the return: episodes below it are bad.",
@@ -35,7 +35,7 @@ class TOPR(PassesAgent):
 
     @override
     def advantages(self, rollout: Rollout) -> torch.Tensor:
-        return returns.episode_return(rollout.rewards, rollout.mask, self.gamma) - self.baseline
+        return returns.episode_return(rollout.rewards, rollout.mask, self.gamma) - self.threshold
 
     @override
     def surrogate(self, log_probs: torch.Tensor, batch: Batch) -> torch.Tensor:

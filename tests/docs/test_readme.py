@@ -30,10 +30,12 @@ def test_every_link_of_the_pages_leads_to_a_file():
         assert not missing, f"{page.name}: {missing}"
 
 
-def test_the_table_of_algorithms_names_every_agent():
+def test_the_table_of_algorithms_names_agents_and_the_page_that_has_all():
     from agents import AGENTS
 
-    assert {cls.__name__ for cls in AGENTS.values()} <= set(re.findall(r"^\| `(\w+)` \|", README, re.MULTILINE))
+    rows = re.findall(r"^\| `(\w+)` \|", README, re.MULTILINE)
+    assert len(rows) > 10 and set(rows) <= {cls.__name__ for cls in AGENTS.values()}
+    assert "[All agents](docs/algorithms.md)" in README
 
 
 def test_the_readmes_verifier_can_be_used():

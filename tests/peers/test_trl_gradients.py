@@ -46,7 +46,7 @@ OURS = {
     "dapo, masked": (DAPO, {"mask_truncated": True}),
     "gspo": (GSPO, {"clip_range": 0.03, "clip_range_high": 0.04}),
     "cispo": (CISPO, {"max_ratio": 1.1}),
-    "sapo": (SAPO, {"temperature": 2.0, "temperature_negative": 5.0}),
+    "sapo": (SAPO, {"gate_temperature": 2.0, "gate_temperature_negative": 5.0}),
     "grpo, off-policy": (GRPO, {"off_policy_mask": 0.005}),
 }
 GRPO_THEIRS = {"loss_type": "grpo", "scale_rewards": "group", "learning_rate": 0.05}

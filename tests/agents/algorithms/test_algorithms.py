@@ -159,9 +159,13 @@ def test_the_ends_of_lambda_are_allowed(name: str, value: float) -> None:
         ("grpo", {"scale": "bach"}, "unknown scale 'bach'; did you mean 'batch'? allowed: group, batch"),
         ("gspo", {"scale": 1}, "unknown scale 1; allowed: group, batch"),
         ("dppo", {"max_moved": 0}, "max_moved must be a finite number above 0, got 0"),
-        ("sapo", {"temperature": 0}, "temperature must be a finite number above 0, got 0"),
-        ("sapo", {"temperature_negative": INF}, "temperature_negative must be a finite number above 0, got inf"),
-        ("topr", {"baseline": NAN}, "baseline must be a finite number, got nan"),
+        ("sapo", {"gate_temperature": 0}, "gate_temperature must be a finite number above 0, got 0"),
+        (
+            "sapo",
+            {"gate_temperature_negative": INF},
+            "gate_temperature_negative must be a finite number above 0, got inf",
+        ),
+        ("topr", {"threshold": NAN}, "threshold must be a finite number, got nan"),
         ("kl-cov", {"share": 1.5}, "share must be a finite number above 0 and at most 1, got 1.5"),
         ("clip-cov", {"max_covariance": "x"}, "max_covariance must be a finite number, got 'x'"),
         (

@@ -71,7 +71,7 @@ def later_gradient(agent: Agent, size: int) -> tuple[torch.Tensor, TabularPolicy
 
 @pytest.mark.parametrize("size", [2, 4])
 def test_sapo_is_grpo_where_the_ratio_is_one(size: int) -> None:
-    agent = make_agent(SAPO, size, temperature=2.0)
+    agent = make_agent(SAPO, size, gate_temperature=2.0)
     assert relative_error(expected_gradient(agent, size=size), group_gradient(agent.policy, size)) < TOLERANCE
 
 
@@ -96,7 +96,7 @@ def on_the_first_pass(agent: KLCov) -> torch.Tensor:
 
 @pytest.mark.parametrize("baseline", [0.5, 0.2])
 def test_topr_is_exact_where_the_ratio_is_one(baseline: float) -> None:
-    agent = make_agent(TOPR, baseline=baseline)
+    agent = make_agent(TOPR, threshold=baseline)
     assert relative_error(expected_gradient(agent), true_gradient(agent.policy)) < TOLERANCE
 
 
@@ -105,7 +105,7 @@ def test_topr_is_exact_where_the_ratio_is_one(baseline: float) -> None:
 
 @pytest.mark.parametrize(("positive", "negative"), [(1.0, 1.05), (5.0, 20.0)])
 def test_sapo_away_from_the_sampling_policy(positive: float, negative: float) -> None:
-    agent = make_agent(SAPO, 2, temperature=positive, temperature_negative=negative)
+    agent = make_agent(SAPO, 2, gate_temperature=positive, gate_temperature_negative=negative)
     found, sampler = later_gradient(agent, 2)
     assert relative_error(found, sapo_gradient(agent.policy, sampler, 2, positive, negative)) < TOLERANCE
     assert relative_error(found, sapo_gradient(agent.policy, sampler, 2, negative, positive)) > 1e-3
@@ -121,7 +121,7 @@ def test_dppo_away_from_the_sampling_policy(most: float, bound: float) -> None:
 
 @pytest.mark.parametrize("baseline", [0.5, 0.2])
 def test_topr_away_from_the_sampling_policy(baseline: float) -> None:
-    agent = make_agent(TOPR, baseline=baseline)
+    agent = make_agent(TOPR, threshold=baseline)
     found, sampler = later_gradient(agent, 1)
     assert relative_error(found, topr_gradient(agent.policy, sampler, baseline)) < TOLERANCE
     assert relative_error(found, topr_gradient(sampler, sampler, baseline)) > 0.1

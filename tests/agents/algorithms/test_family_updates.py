@@ -230,7 +230,7 @@ FAMILY: dict[str, dict[str, Any]] = {
     "GSPO, batch": {"cls": GSPO, "scale": "batch", "max_ratio": 1.3, "kl_coef": BETA},
     "CISPO": {"cls": CISPO, "max_ratio": 1.3},
     "CISPO, batch": {"cls": CISPO, "scale": "batch"},
-    "SAPO": {"cls": SAPO, "temperature_negative": 3.0},
+    "SAPO": {"cls": SAPO, "gate_temperature_negative": 3.0},
     "DPPO": {"cls": DPPO, "max_moved": 0.05},
     "TOPR": {"cls": TOPR},
     "ClipCov": {"cls": ClipCov, "share": 0.1, "min_covariance": 0.1},
@@ -437,7 +437,7 @@ def test_without_advantages_nothing_is_chosen() -> None:
 
 
 def test_the_clip_fraction_of_sapo_is_that_of_gates_less_than_half_open() -> None:
-    agent, prepared = moved({"cls": SAPO, "temperature": 4.0, "temperature_negative": 8.0}, sample())
+    agent, prepared = moved({"cls": SAPO, "gate_temperature": 4.0, "gate_temperature_negative": 8.0}, sample())
     moves = (agent.policy.evaluate_actions(prepared)[0] - prepared.log_probs).exp() - 1
     tau = torch.where(prepared.advantages > 0, 4.0, 8.0)
     slope = 4 * (-tau * moves).exp() / (1 + (-tau * moves).exp()) ** 2
@@ -447,7 +447,7 @@ def test_the_clip_fraction_of_sapo_is_that_of_gates_less_than_half_open() -> Non
 
 
 def test_the_clip_fraction_of_topr_and_dppo() -> None:
-    agent, prepared = moved({"cls": TOPR, "baseline": 2.0}, sample())
+    agent, prepared = moved({"cls": TOPR, "threshold": 2.0}, sample())
     gap = (agent.policy.evaluate_actions(prepared)[0] - prepared.log_probs).where(prepared.mask, 0).sum(1)
     small = (prepared.returns < 2.0) & (gap < -math.log(2))
     assert 0 < int(small.sum()) < len(prepared)
