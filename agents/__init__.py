@@ -6,7 +6,9 @@ from . import policies
 from .algorithms import AGENTS, find_agent
 from .algorithms.a2c import A2C
 from .algorithms.cispo import CISPO
+from .algorithms.covariance import ClipCov, KLCov
 from .algorithms.dapo import DAPO
+from .algorithms.dppo import DPPO
 from .algorithms.dr_grpo import DrGRPO
 from .algorithms.gdpo import GDPO
 from .algorithms.grpo import GRPO
@@ -18,6 +20,8 @@ from .algorithms.reinforce import Reinforce
 from .algorithms.reinforce_baseline import ReinforceBaseline
 from .algorithms.reinforce_plus_plus import ReinforcePlusPlus
 from .algorithms.rloo import RLOO
+from .algorithms.sapo import SAPO
+from .algorithms.topr import TOPR
 from .algorithms.vapo import VAPO
 from .core.errors import DivergedError, VerifierError
 from .core.rollout import Batch, Rollout
@@ -52,19 +56,24 @@ __all__ = [
     "AGENTS",
     "CISPO",
     "DAPO",
+    "DPPO",
     "GDPO",
     "GRPO",
     "GSPO",
     "PKPO",
     "PPO",
     "RLOO",
+    "SAPO",
+    "TOPR",
     "VAPO",
     "Agent",
     "Batch",
+    "ClipCov",
     "Collector",
     "ControlPolicy",
     "DivergedError",
     "DrGRPO",
+    "KLCov",
     "LanguageModelPolicy",
     "MaxRL",
     "Policy",

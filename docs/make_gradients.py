@@ -1,4 +1,4 @@
-"""Measure every agent's gradient against the exact one; write docs/gradients.md, its picture, and two pages beside it.
+"""Measure every agent's gradient against the exact one; write docs/gradients.md, its picture, and the pages beside it.
 
 python docs/make_gradients.py [--redraw]    # --redraw: the picture alone, from the tables of the pages
 """
@@ -29,6 +29,15 @@ from family import (  # noqa: E402 (its folder is no package)
     token_mean_gradient,
     whitened_gradient,
 )
+from off_policy import (  # noqa: E402
+    dppo_gradient,
+    episode_ratios,
+    sapo_gradient,
+    signed_credit,
+    token_ratios,
+    topr_gradient,
+    weighted_gradient,
+)
 from tabular import (  # noqa: E402
     AT_EVERY_LENGTH,
     AT_EVERY_STEP,
@@ -37,17 +46,41 @@ from tabular import (  # noqa: E402
     T,
     TabularPolicy,
     documented_kl_gradient,
+    every_group,
     exact_values,
     expected_batch_gradient,
     expected_gradient,
+    gradient,
     kl_gradient,
     make_agent,
+    moved_policy,
+    off_policy_kl_gradient,
     relative_error,
     return_to_go_gradient,
     true_gradient,
 )
 
-from agents import A2C, CISPO, DAPO, GRPO, GSPO, PPO, RLOO, VAPO, DrGRPO, Reinforce, ReinforcePlusPlus  # noqa: E402
+from agents import (  # noqa: E402
+    A2C,
+    CISPO,
+    DAPO,
+    DPPO,
+    GRPO,
+    GSPO,
+    PPO,
+    RLOO,
+    SAPO,
+    TOPR,
+    VAPO,
+    Agent,
+    DrGRPO,
+    KLCov,
+    Reinforce,
+    ReinforcePlusPlus,
+)
+from agents.estimators import aggregation  # noqa: E402
+from agents.estimators.kl import RATIOS  # noqa: E402
+from agents.estimators.mismatch import MODES  # noqa: E402
 
 TOLERANCE = 1e-10
 INTRODUCTION = """\
@@ -55,9 +88,10 @@ INTRODUCTION = """\
 
 Which agents follow the true policy gradient, and how far the others are from it: the *expected* gradient of each
 agent's real loss beside the true gradient. [gradients-critics.md](gradients-critics.md) shows the same for agents with
-a critic, [gradients-estimators.md](gradients-estimators.md) for baselines, returns, discount and KL estimators.
+a critic, [gradients-estimators.md](gradients-estimators.md) for baselines, returns, discount and KL estimators,
+[gradients-off-policy.md](gradients-off-policy.md) for episodes that another policy sampled.
 
-    python docs/make_gradients.py    # writes the three pages and the picture; from the repository root
+    python docs/make_gradients.py    # writes the pages and the picture; from the repository root
 
 ![The expected gradient of eight agents, each beside the true gradient](gradients.svg)
 
@@ -66,7 +100,7 @@ along the true gradient acts like a learning rate.
 
 The figures are exact, not sampled: every possible rollout goes through `Agent.prepare` and `Agent.loss` and is weighted
 by its probability. `tests/agents/algorithms/test_exact_gradients.py` and
-`tests/agents/algorithms/test_exact_family.py` assert these rows and more.
+`tests/agents/algorithms/test_exact_family.py` and `test_exact_off_policy.py` assert these rows and more.
 
 ## How to read the tables
 
@@ -94,8 +128,8 @@ last step, as in text. A rollout is one group of K episodes per prompt. The rati
 
 | agent | where its bias comes from |
 | --- | --- |
-| `GRPO`, `GSPO` | prompts with a small standard deviation have more weight, steps of long episodes less |
-| `CISPO` | prompts with a small standard deviation have more weight; the mean is over the tokens of all groups |
+| `GRPO`, `GSPO`, `SAPO` | prompts with a small standard deviation have more weight, steps of long episodes less |
+| `CISPO`, `DPPO`, `KLCov` | prompts with a small standard deviation have more weight; the mean is over all tokens |
 | `DAPO` | the mean is over the tokens of groups with unequal rewards |
 | `ReinforcePlusPlus` | the mean and the standard deviation of the rollout include the token itself |
 
@@ -105,8 +139,10 @@ last step, as in text. A rollout is one group of K episodes per prompt. The rati
   shows what a bias does to the direction.
 - **A mean over tokens** divides by a number of tokens to which the episode itself contributes. This bias vanishes as
   rollouts grow; [gradients-critics.md](gradients-critics.md) has figures.
-- **`GSPO`** has the gradient of `GRPO` where the ratio is 1. Its gradient away from the sampling policy, and that of
-  `CISPO`, are compared with closed forms in `tests/agents/algorithms/test_exact_family.py`.
+- **`GSPO`** and **`SAPO`** have the gradient of `GRPO` where the ratio is 1, **`DPPO`** and **`KLCov`** that of
+  `CISPO`: their gates, masks and penalties are idle there. Away from the sampling policy they are compared with closed
+  forms, as `CISPO` and `TOPR` are, in `test_exact_family.py` and `test_exact_off_policy.py`.
+- **`ClipCov`** is not in the table: which steps it leaves out depends on the whole rollout. Without them it is `CISPO`.
 - **The standard deviation of the batch** (`scale="batch"`) is the same factor for all prompts of a rollout, but the
   episode's own reward moves it, by about 1/N. In rollouts as small as these it biases the direction more than the
   group's does.
@@ -167,6 +203,42 @@ Rewards are 0 and β = 1, so the whole gradient is the anchor's. The objective i
 return-to-go. In the column *documented*, d is the direct part: the gradient of the penalty itself, for states and
 actions that are already sampled."""
 
+OFF_POLICY = """\
+# The gradient, exactly: episodes of another policy
+
+What importance weights, gates and masks do to the expected gradient when the episodes are not those of the policy that
+is trained: because it acts with other numerics, or because earlier passes have moved it. The tables are made as in
+[gradients.md](gradients.md#how-to-read-the-tables), which explains their columns; here the episodes have the
+probabilities of the policy μ that sampled, whose logits differ by 0.4 times a normal number each.
+
+    python docs/make_gradients.py    # from the repository root"""
+
+ACTING = """\
+## Acting and training differ: `mismatch`
+
+The objective is the expected return of the policy π that trains; K = 2. Where acting and training agree (to about 1e-5
+in float32), all weights are 1 and every row is that of [gradients.md](gradients.md). A weight costs one pass without
+gradient per update. For agents with a ratio, π_old is then the policy of that pass, and the weight multiplies.
+
+- **By episode**, without a bound, the gradient is exact whatever acted; its variance grows with the length.
+- **By step**, the weight is right for the action, but the states before it are those of μ.
+- **A bound** biases the gradient, and limits the variance. Masked steps still count in the denominators."""
+
+LATER = """\
+## Later passes: gates, masks and tapers
+
+The episodes come from μ = π_old, and π has moved since, as after `num_epochs` passes. K = 2, but 1 for `TOPR`. `DPPO`
+is averaged over each episode here, so that no weight looks at the whole rollout."""
+
+LATER_KL = """\
+## Later passes: the KL in the loss
+
+Rewards are 0 and β = 1; the sampled actions are those of π_old. The objective is -Σ_t E[KL(π(·|s_t) ‖ ref(·|s_t))] of
+the present π. `kl_ratio` multiplies the estimate by ρ = π/π_old of its step. A ratio per step leaves the states to
+π_old, and lacks the effect on later states, which only `kl_in="reward"` has. With a constant ratio the first pass is
+the one of [gradients-estimators.md](gradients-estimators.md); a differentiated one makes k1 and k3 the KL(π, ref) state
+by state there, too."""
+
 BASELINES = {
     "none": "exact",
     "running-mean": "exact",
@@ -186,6 +258,17 @@ KL_TERMS = {
     ("k2", "loss"): "∇KL(π, ref) state by state",
     ("k3", "loss"): "∇KL(ref, π) state by state",
     ("exact", "loss"): "∇KL(π, ref) state by state",
+}
+LATER_KL_TERMS = {
+    ("k1", "none"): "-∇KL(π_old, π): away from π_old",
+    ("k1", "constant"): "zero",
+    ("k1", "differentiated"): "∇KL(π, ref) state by state",
+    ("k2", "none"): "E_old[log(π/ref) ∇log π]",
+    ("k2", "constant"): "∇KL(π, ref) state by state",
+    ("k2", "differentiated"): "∇E[k2] state by state",
+    ("k3", "none"): "E_old[(1 - r) ∇log π]",
+    ("k3", "constant"): "∇KL(ref, π) state by state",
+    ("k3", "differentiated"): "∇KL(π, ref) state by state",
 }
 DRAWN = {  # rows of the table of agents: agent, settings, K
     ("RLOO", "-", "4"): "RLOO",
@@ -255,6 +338,15 @@ def pages() -> dict[str, str]:
             table(("estimator", "in the"), anchor_rows()),
         ],
     }
+    parts["gradients-off-policy.md"] = [
+        OFF_POLICY,
+        ACTING,
+        table(("agent", "weights", "bounds"), acting_rows()),
+        LATER,
+        table(("agent", "settings"), later_rows()),
+        LATER_KL,
+        table(("estimator", "ratio"), later_kl_rows()),
+    ]
     return {name: "\n\n".join(texts) + "\n" for name, texts in parts.items()}
 
 
@@ -308,7 +400,9 @@ def group_cases(true: torch.Tensor) -> Iterator[Case]:
     for size in SIZES:
         found = expected_gradient(make_agent(DrGRPO, size, max_steps=T), size=size)
         yield "DrGRPO", f"L_max = {T}", size, found, (size - 1) / size / T * true, "scaled by (K-1)/(K L_max)"
-    for cls in (GRPO, GSPO):
+    for size in SIZES:
+        yield "TOPR", "-", size, expected_gradient(make_agent(TOPR), size=size), true, "exact"
+    for cls in (GRPO, GSPO, SAPO):
         for size in SIZES:
             agent = make_agent(cls, size)
             wanted = group_gradient(agent.policy, size)
@@ -321,12 +415,13 @@ def rollout_cases() -> Iterator[Case]:
         agent = make_agent(DAPO, size, episodes_per_update=36)
         found = expected_batch_gradient(agent, AT_THE_END, size, range(P))
         yield "DAPO", "-", size, found, dapo_gradient(agent.policy, size), "token mean of groups kept; the group's std"
-    for cls, scale in ((GRPO, "batch"), (CISPO, "group"), (CISPO, "batch")):
+    scaled = ((GRPO, "batch"), (CISPO, "group"), (CISPO, "batch"), (DPPO, "group"), (KLCov, "group"))
+    for cls, scale in scaled:
         for size in SIZES_OF_ROLLOUTS:
             agent = make_agent(cls, size, scale=scale, episodes_per_update=P * size)
             found = expected_batch_gradient(agent, AT_THE_END, size, range(P))
-            wanted = rollout_gradient(agent.policy, size, scale == "batch", cls is CISPO)
-            weights = "token mean" if cls is CISPO else "1/T_i"
+            wanted = rollout_gradient(agent.policy, size, scale == "batch", cls is not GRPO)
+            weights = "1/T_i" if cls is GRPO else "token mean"
             yield cls.__name__, f"scale {scale}", size, found, wanted, f"{weights}; the {scale}'s std"
     for baseline in ("none", "group-mean"):
         for size in SIZES_OF_ROLLOUTS:
@@ -408,6 +503,87 @@ def anchor_rows() -> Iterator[list[str]]:
         wanted = documented_kl_gradient(estimator, place, agent.policy, agent.anchor.reference)
         found = expected_gradient(agent, torch.zeros_like(AT_THE_END), 2)
         yield [estimator, place, *figures(found, true, wanted, words)]
+
+
+class SpreadDPPO(DPPO):
+    """DPPO whose steps are averaged over each episode."""
+
+    weights = staticmethod(aggregation.sequence_mean)
+
+
+def sampled_gradient(agent: Agent, size: int, rewards: torch.Tensor, acts: bool) -> tuple[torch.Tensor, TabularPolicy]:
+    """Return the expected gradient of the agent on another policy's episodes, and that policy.
+
+    Args:
+        agent: its policy is moved.
+        size: K.
+        rewards: [P, S, V].
+        acts: whether the other policy acts for it; else it is the agent's own before it moved.
+    """
+    sampler = moved_policy(agent.policy) if acts else agent.policy
+    rollout, probability = every_group(sampler, rewards, size)
+    prepared = agent.prepare(rollout)
+    if not acts:
+        sampler = moved_policy(agent.policy)
+    prepared.weights = prepared.weights * (len(rollout) / (P * size) * probability)[:, None]
+    return gradient(agent, prepared), sampler
+
+
+def acting_rows() -> Iterator[list[str]]:
+    """Yield a row per mode and bound of the weights of what another policy sampled."""
+    cases = [("-", 0.0, None), *((mode, 0.0, None) for mode in MODES if "truncate" in mode)]
+    cases += [(mode, low, high) for mode in MODES for low, high in ((0.0, 3.0), (0.7, 1.4))]
+    for mode, low, high in cases:
+        settings = {} if mode == "-" else {"mismatch": mode, "mismatch_min": low, "mismatch_max": high}
+        agent = make_agent(RLOO, 2, **settings)
+        found, sampler = sampled_gradient(agent, 2, AT_THE_END, acts=True)
+        ratio = (token_ratios if mode.startswith("token") else episode_ratios)(agent.policy, sampler)
+        most = math.inf if high is None else high
+        inside = (ratio >= low) & (ratio <= most)
+        weight = ratio.clamp(low, most) if mode.endswith("truncate") else ratio * inside
+        if mode == "-":
+            weight = torch.ones_like(ratio)
+        credit = signed_credit(sampler, 2, False, False)
+        wanted = 2 * weighted_gradient(agent.policy, *credit, weight, weight)
+        exact = mode == "sequence-truncate" and high is None
+        words = "exact" if exact else "no weights" if mode == "-" else f"the weights, by {mode.split('-')[0]}"
+        bounds = "-" if high is None else f"{low:g} to {high:g}"
+        yield ["`RLOO`", mode, bounds, *figures(found, true_gradient(agent.policy), wanted, words)]
+
+
+def later_rows() -> Iterator[list[str]]:
+    """Yield a row per agent with a limit on later passes, and setting."""
+    for settings in ({}, {"gate_temperature": 5.0, "gate_temperature_negative": 5.0}):
+        agent = make_agent(SAPO, 2, **settings)
+        found, sampler = sampled_gradient(agent, 2, AT_THE_END, acts=False)
+        taus = agent.gate_temperature, agent.gate_temperature_negative
+        wanted = sapo_gradient(agent.policy, sampler, 2, *taus)
+        true = true_gradient(agent.policy)
+        yield ["`SAPO`", f"τ = {taus[0]:g}, {taus[1]:g}", *figures(found, true, wanted, "GRPO's, gated")]
+    for most in (0.2, 0.05):
+        agent = make_agent(SpreadDPPO, 2, max_moved=most)
+        found, sampler = sampled_gradient(agent, 2, AT_THE_END, acts=False)
+        wanted = dppo_gradient(agent.policy, sampler, 2, most, agent.max_ratio)
+        true = true_gradient(agent.policy)
+        yield ["`DPPO`", f"δ = {most:g}", *figures(found, true, wanted, "GRPO's, masked")]
+    for baseline in (0.5, 0.2):
+        agent = make_agent(TOPR, threshold=baseline)
+        found, sampler = sampled_gradient(agent, 1, AT_THE_END, acts=False)
+        wanted = topr_gradient(agent.policy, sampler, baseline)
+        true = true_gradient(agent.policy)
+        yield ["`TOPR`", f"c = {baseline:g}", *figures(found, true, wanted, "tapered")]
+
+
+def later_kl_rows() -> Iterator[list[str]]:
+    """Yield a row per KL estimator in the loss and ratio."""
+    for estimator in ("k1", "k2", "k3"):
+        for ratio in RATIOS:
+            agent = make_agent(RLOO, 2, kl_coef=1.0, kl_estimator=estimator, kl_in="loss", kl_ratio=ratio)
+            found, sampler = sampled_gradient(agent, 2, torch.zeros_like(AT_THE_END), acts=False)
+            reference = agent.anchor.reference
+            wanted = off_policy_kl_gradient(estimator, ratio, agent.policy, sampler, reference)
+            true = kl_gradient(agent.policy, reference)
+            yield [estimator, ratio, *figures(found, true, wanted, LATER_KL_TERMS[estimator, ratio])]
 
 
 def figures(found: torch.Tensor, true: torch.Tensor, wanted: torch.Tensor, words: str) -> list[str]:

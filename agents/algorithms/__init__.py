@@ -6,7 +6,9 @@ from ..core.checks import check_choice
 from ..trainer.agent import Agent
 from .a2c import A2C
 from .cispo import CISPO
+from .covariance import ClipCov, KLCov
 from .dapo import DAPO
+from .dppo import DPPO
 from .dr_grpo import DrGRPO
 from .gdpo import GDPO
 from .grpo import GRPO
@@ -18,26 +20,15 @@ from .reinforce import Reinforce
 from .reinforce_baseline import ReinforceBaseline
 from .reinforce_plus_plus import ReinforcePlusPlus
 from .rloo import RLOO
+from .sapo import SAPO
+from .topr import TOPR
 from .vapo import VAPO
 
 AGENTS: dict[str, type[Agent]] = {  # in the order in which one would learn them
     cls.name: cls
     for cls in (
-        Reinforce,
-        ReinforceBaseline,
-        RLOO,
-        ReinforcePlusPlus,
-        A2C,
-        PPO,
-        GRPO,
-        DrGRPO,
-        DAPO,
-        GSPO,
-        CISPO,
-        VAPO,
-        MaxRL,
-        PKPO,
-        GDPO,
+        *(Reinforce, ReinforceBaseline, RLOO, ReinforcePlusPlus, A2C, PPO, GRPO, DrGRPO, DAPO, GSPO, CISPO),
+        *(VAPO, MaxRL, PKPO, GDPO, SAPO, DPPO, TOPR, ClipCov, KLCov),
     )
 }
 

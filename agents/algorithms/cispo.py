@@ -7,13 +7,14 @@ import math
 import torch
 from typing_extensions import override
 
-from ..core.rollout import Batch, Rollout
+from ..core.rollout import Batch
 from ..core.settings import setting
-from ..estimators import aggregation, losses, returns, scaling
+from ..estimators import aggregation, losses
 from ..trainer.proximal import PassesAgent
+from ._group_relative import GroupRelative
 
 
-class CISPO(PassesAgent):
+class CISPO(PassesAgent, GroupRelative):
     """Clipped importance-sampling-weight policy optimization (MiniMax 2025, "MiniMax-M1", arXiv:2506.13585, eqs. 4, 5).
 
         A_i = (R_i - mean(R)) / (std(R) + 1e-4)
@@ -21,13 +22,9 @@ class CISPO(PassesAgent):
 
     REINFORCE with a truncated importance weight, which is a constant (sg): unlike with PPO's clip, every step keeps a
     gradient, also one whose probability has changed much. The weight has no lower bound, as in the paper.
-
-    `group_size` is at least 2. Without groups, the rollout is one group.
     """
 
     name = "cispo"
-    default_group_size = 4
-    compares_groups = True
     weights = staticmethod(aggregation.token_mean)
 
     max_ratio: float = setting(
@@ -36,17 +33,6 @@ class CISPO(PassesAgent):
         help="ρ_max, the paper's 1 + ε_high.",
         more="The paper gives no figure; 5 is that of Khatri et al. 2025 (arXiv:2510.13786).",
     )
-    scale: str = setting(
-        default="group",
-        choices=scaling.SCALES,
-        help="Which standard deviation the advantages are divided by.",
-        more='With "batch", that of all rewards of the rollout, as in arXiv:2510.13786.',
-    )
-
-    @override
-    def advantages(self, rollout: Rollout) -> torch.Tensor:
-        gains = returns.episode_return(rollout.rewards, rollout.mask, self.gamma)
-        return scaling.standardize_groups(gains, rollout, self.scale)
 
     @override
     def surrogate(self, log_probs: torch.Tensor, batch: Batch) -> torch.Tensor:

@@ -21,8 +21,8 @@ EARNED = "earned"  # in `extras`
 PARTS = "parts/"  # in `extras`, before the name of a part of the verdict
 COUNTS = ("turns", "tool_calls", "tool_errors")  # in the infos at an episode's end, and in `extras`
 STEPWISE = {"observations", "actions", "log_probs", "rewards", "mask", "values", "ref_log_probs"}  # [N, T, ...]
-STEPWISE |= {"score_norms"}
-STEPWISE |= {"positions", "advantages", "weights", "value_targets"}  # the last three of a batch
+STEPWISE |= {"positions", "acting_log_probs", "score_norms"}
+STEPWISE |= {"advantages", "weights", "value_targets", "importance", "marked"}  # of a batch
 
 
 def map_obs(function: Any, obs: Obs) -> Obs:
@@ -38,7 +38,7 @@ class Rollout:
         observations: what the policy needs to evaluate the actions again: all observations [N, T, ...], or the first
             one only [N, ...] for policies whose later observations follow from it and the actions.
         actions: [N, T] or [N, T, A].
-        log_probs: of the actions, while acting [N, T].
+        log_probs: of the actions, while acting [N, T]; in an update with `mismatch`, of a training pass before it.
         rewards: [N, T].
         mask: which steps exist, bool [N, T].
         terminated: whether the episode is over for good, bool [N].
@@ -60,6 +60,7 @@ class Rollout:
         positions: of text with replies between the actions, the column of each action in the final tokens, int64
             [N, T]; then observations["tokens"] are the final tokens and observations["length"] is the first
             observation's. None if the actions follow the first observation without gaps.
+        acting_log_probs: while acting, if `log_probs` are those of a training pass [N, T].
     """
 
     observations: Obs
@@ -79,6 +80,7 @@ class Rollout:
     ref_log_probs: torch.Tensor | None = None
     score_norms: torch.Tensor | None = None
     positions: torch.Tensor | None = None
+    acting_log_probs: torch.Tensor | None = None
 
     @classmethod
     def of_demonstrations(
@@ -209,11 +211,15 @@ class Batch(Rollout):
         advantages: credit of each step [N, T].
         weights: of each step in the loss [N, T].
         value_targets: what the critic, if any, is fitted to [N, T].
+        importance: what the surrogate is multiplied by, a constant, if another policy acted [N, T].
+        marked: steps that the algorithm treats differently, if it does, bool [N, T].
     """
 
     advantages: torch.Tensor
     weights: torch.Tensor
     value_targets: torch.Tensor | None = None
+    importance: torch.Tensor | None = None
+    marked: torch.Tensor | None = None
 
     @classmethod
     def of(cls, rollout: Rollout, **tensors: Any) -> Batch:

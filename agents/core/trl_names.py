@@ -13,6 +13,15 @@ NAMES = {
     "num_iterations": "num_epochs",
     "delta": "max_ratio",
     "mask_truncated_completions": "mask_truncated",
+    "vllm_importance_sampling_mode": "mismatch",
+    "vllm_importance_sampling_correction": "mismatch",
+    "vllm_importance_sampling_clip_min": "mismatch_min",
+    "vllm_importance_sampling_clip_max": "mismatch_max",
+    "vllm_importance_sampling_cap": "mismatch_max",
+    "off_policy_mask_threshold": "off_policy_mask",
+    "use_bias_correction_kl": "kl_ratio",
+    "sapo_temperature_pos": "gate_temperature",
+    "sapo_temperature_neg": "gate_temperature_negative",
     "warmup_steps": "warmup_updates",
     "adam_epsilon": "adam_eps",
     "entropy_coef": "ent_coef",
@@ -41,6 +50,8 @@ LOOP = {  # settings of a run: the argument of `learn` in Python, and the option
     "report_to": ("tensorboard_log=FOLDER, or a callback", "track"),
 }
 _OF_ALL = "which counts all: per_device_train_batch_size x gradient_accumulation_steps x devices"
+_MODES = "which is token-truncate, token-mask, sequence-truncate or sequence-mask"
+_RATIO = "which is 'differentiated' for TRL's true"
 UNITS = {  # what else changes with the name: in Python (of `LOOP`, the expression says it), on the command line
     "max_steps": ("", "which counts episodes: max_steps x --episodes-per-update"),
     "num_train_epochs": ("", "which counts episodes: epochs x problems x --group-size"),
@@ -49,6 +60,8 @@ UNITS = {  # what else changes with the name: in Python (of `LOOP`, the expressi
         "which counts the episodes of a pass: --episodes-per-update / gradient_accumulation_steps",
     ),
     "per_device_train_batch_size": (_OF_ALL, _OF_ALL),
+    **dict.fromkeys(("vllm_importance_sampling_mode", "vllm_importance_sampling_correction"), (_MODES, _MODES)),
+    "use_bias_correction_kl": (_RATIO, _RATIO),
     "report_to": ("", "wandb or mlflow; the files of TensorBoard are always written"),
 }
 POLICY: dict[str, dict[str, Any]] = {  # arguments of the policy, with the value that TRL's setting stands for
@@ -63,7 +76,7 @@ POLICY: dict[str, dict[str, Any]] = {  # arguments of the policy, with the value
 }
 SHORT = {"lr": "learning_rate"}  # not TRL's, but close to no name of ours
 SAID = {  # not a setting here, and why
-    "loss_type": "the loss belongs to the agent: grpo, dr-grpo, dapo, cispo, rloo, ppo, ...",
+    "loss_type": "the loss belongs to the agent: grpo, dr-grpo, dapo, cispo, sapo, rloo, ppo, ...",
     "importance_sampling_level": "the ratio belongs to the agent: gspo has one per episode, grpo one per token",
     "scale_rewards": "grpo divides by the group's standard deviation, with scale=batch by that of all; dr-grpo by none",
     "reward_weights": "weights are written with the verifiers: a.py:f,a.py:g=0.5, or verifier_kwargs reward_weights",

@@ -27,14 +27,23 @@ class Anchor:
         coef: β, at least 0; with 0 no reference is kept and nothing is computed.
         estimator: "k1", "k2", "k3" or "exact".
         place: "reward" or "loss".
+        ratio: what the estimate in the loss is multiplied by, a name in `kl.RATIOS`.
+
+    Raises:
+        ValueError: for a ratio where it has no meaning.
 
     Attributes:
         reference: frozen; None until `freeze_reference` was called or a checkpoint set it. A reference that is kept
             though β is 0, for a callback that measures the KL, changes nothing.
     """
 
-    def __init__(self, coef: float = 0.0, estimator: str = "k1", place: str = "reward") -> None:
-        self.coef, self.estimator, self.place = coef, estimator, place
+    def __init__(self, coef: float = 0.0, estimator: str = "k1", place: str = "reward", ratio: str = "none") -> None:
+        if ratio != "none" and (place != "loss" or estimator == kl.EXACT):
+            raise ValueError(
+                f"kl_ratio={ratio!r} needs kl_in='loss' and an estimate from the sampled actions, got "
+                f"kl_in={place!r} and kl_estimator={estimator!r}; use kl_ratio='none', or k2 in the loss"
+            )
+        self.coef, self.estimator, self.place, self.ratio = coef, estimator, place, ratio
         self.reference = None
 
     @property
@@ -83,6 +92,11 @@ class Anchor:
             penalty = torch.cat([self.penalty(policy, part, part.log_probs) for part in split(rollout)])
             rollout = replace(rollout, rewards=rollout.rewards - self.coef * penalty)
         return rollout
+
+    def loss_term(self, policy: Policy, batch: Rollout, log_probs: torch.Tensor) -> torch.Tensor:
+        """Return β times the estimate of the KL at every step, with its ratio to the policy that sampled [N, T]."""
+        ratio = kl.RATIOS[self.ratio](log_probs, batch.log_probs)
+        return self.coef * ratio * self.penalty(policy, batch, log_probs)
 
     def penalty(self, policy: Policy, rollout: Rollout, log_probs: torch.Tensor) -> torch.Tensor:
         """Return the estimate of the KL at every step [N, T], differentiable if `log_probs` are.

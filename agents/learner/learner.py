@@ -15,11 +15,12 @@ from ..core.settings import declared_by, default_of
 from ..core.stateful import Stateful, load_states, states_of
 from ..distributed import parallel
 from ..estimators import losses
+from ..estimators.mismatch import importance_weights
 from ..estimators.returns import return_to_go
 from ..policies import Policy
 from .divergence import check_log_probs, fault_of
 from .kl_anchor import Anchor
-from .metrics import Reduce, critic_metrics, sampled_metrics
+from .metrics import Reduce, critic_metrics, mismatch_metrics, sampled_metrics
 from .optimizer import PolicyOptimizer
 from .reward_scale import RewardScale
 from .settings import LearnerSettings
@@ -30,7 +31,9 @@ Figures = dict[str, torch.Tensor]
 class Learner(LearnerSettings):
     """What an update is. An algorithm says what its advantages, surrogate and weights are; the rest follows:
 
-        L = - Σ_i Σ_t w_{i,t} (surrogate_{i,t} + c_H H_{i,t}) + c_V Σ_i Σ_t w_{i,t} (V(s_{i,t}) - target_{i,t})²
+        L = - Σ_i Σ_t w_{i,t} (m_{i,t} surrogate_{i,t} + c_H H_{i,t}) + c_V Σ_i Σ_t w_{i,t} (V(s_{i,t}) - target_{i,t})²
+
+    m is 1, unless another policy acted and `mismatch` corrects for it, or an option masks steps; see `correction`.
 
     Attributes:
         name: under which checkpoints and commands know this class; empty for a class of your own.
@@ -77,7 +80,7 @@ class Learner(LearnerSettings):
         for name, one in declared_by(type(self)).items():
             if one.by_kind and getattr(self, name) is None:  # others were checked before
                 setattr(self, name, one.check(self.or_default(name, None)))
-        self.anchor = Anchor(self.kl_coef, self.kl_estimator, self.kl_in)
+        self.anchor = Anchor(self.kl_coef, self.kl_estimator, self.kl_in, self.kl_ratio)
         self.reward_scale = RewardScale(self.gamma) if self.normalize_rewards else None
         self.policy_optimizer = PolicyOptimizer(
             self.policy,
@@ -134,6 +137,15 @@ class Learner(LearnerSettings):
         """Return what is differentiated at each step [N, T], by default A log π; masked cells may hold anything."""
         return losses.policy_gradient(log_probs, batch.advantages)
 
+    def correction(self, log_probs: torch.Tensor, batch: Batch) -> torch.Tensor | None:
+        """Return what the surrogate is multiplied by at each step, a constant [N, T]; None for 1.
+
+        Args:
+            log_probs: of the policy as it is, without gradient [N, T].
+            batch: has the importance weights of `mismatch`, if any.
+        """
+        return batch.importance
+
     def weights(self, mask: torch.Tensor) -> torch.Tensor:
         """Return the weight of each step in the loss [N, T], given which steps count (bool [N, T]); 0 elsewhere."""
         raise NotImplementedError
@@ -178,7 +190,7 @@ class Learner(LearnerSettings):
         means = {name: sum(step[name] for step in steps) / len(steps) for name in steps[0]}
         skipped = float(self.policy_optimizer.total_skipped)
         first = {"train/logp_gap_max": steps[0]["train/logp_gap_max"], "train/skipped_updates": skipped}
-        return sampled_metrics(prepared) | critic_metrics(prepared) | means | first
+        return sampled_metrics(prepared) | critic_metrics(prepared) | means | first | mismatch_metrics(prepared)
 
     def prepare(self, rollout: Rollout) -> Batch:
         """Return everything that an update needs: rewards with the KL penalty, values, advantages and weights."""
@@ -197,16 +209,35 @@ class Learner(LearnerSettings):
             value_targets=targets,
             advantages=advantages,
             weights=self.weights(steps).to(advantages.dtype),
+            importance=self._importance(rollout),
         )
 
     def _evaluated(self, rollout: Rollout) -> Rollout:
-        """Return the rollout with the reference's KL, the norms of the scores and the critic's values."""
+        """Return the rollout with what passes over it say.
+
+        Log-probabilities of a training pass, the reference's KL, the norms of the scores, the critic's values.
+        """
+        if self.mismatch is not None:
+            trained = torch.cat([self._log_probs(part) for part in self.micro_batches(rollout)])
+            rollout = replace(rollout, log_probs=trained, acting_log_probs=rollout.log_probs)
         rollout = self.anchor.add_kl_penalty(self.policy, rollout, self.micro_batches)
         if self.uses_score_norms:
             with torch.no_grad():
                 norms = torch.cat([self.policy.score_norms(part) for part in self.micro_batches(rollout)])
             rollout = replace(rollout, score_norms=norms)
         return self._add_values(rollout) if self.uses_critic else rollout
+
+    @torch.no_grad()
+    def _log_probs(self, rollout: Rollout) -> torch.Tensor:
+        return self.policy.evaluate_actions(rollout, entropy=False)[0]
+
+    def _importance(self, rollout: Rollout) -> torch.Tensor | None:
+        """Return the weights of steps that another policy sampled [N, T], if `mismatch` asks for them."""
+        acting = rollout.acting_log_probs
+        if self.mismatch is None or acting is None:
+            return None
+        bounds = self.mismatch_min, self.mismatch_max
+        return importance_weights(rollout.log_probs, acting, rollout.learnable, self.mismatch, *bounds)
 
     def _own_rows(self, rollout: Rollout) -> slice:
         """Return the rows that this process evaluates and trains on: all of them if it is the only one."""
@@ -242,10 +273,13 @@ class Learner(LearnerSettings):
         log_probs, entropy = self.policy.evaluate_actions(batch, entropy=bool(self.ent_coef))
         log_probs = log_probs.where(batch.learnable, 0)
         objective = self.surrogate(log_probs, batch)
+        correction = self.correction(log_probs.detach(), batch)
+        if correction is not None:
+            objective = correction * objective
         if entropy is not None:
             objective = objective + self.ent_coef * entropy
         if self.anchor.is_in_loss:
-            objective = objective - self.anchor.coef * self.anchor.penalty(self.policy, batch, log_probs)
+            objective = objective - self.anchor.loss_term(self.policy, batch, log_probs)
         loss = -batch.total(batch.weights * objective)
         if self.actor_waits:
             loss = torch.zeros_like(loss)

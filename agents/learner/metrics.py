@@ -200,6 +200,27 @@ def sampled_metrics(rollout: Rollout) -> dict[str, float]:
     return found if counted["steps"] else {}
 
 
+def mismatch_metrics(batch: Batch) -> dict[str, float]:
+    """Return how far acting was from a training pass, and the mean weight of a step that makes up for it.
+
+    The KL is that from the policy that acted to the one trained (estimator k3). Empty if nothing makes up for it, and
+    if no step counts.
+    """
+    acting, weights, steps = batch.acting_log_probs, batch.importance, batch.learnable
+    if acting is None or weights is None:
+        return {}
+    gap = (batch.log_probs - acting).where(steps, 0)
+    figures = {"gap": gap.abs().max(), "kl": (gap.expm1() - gap).sum(), "weight": batch.total(weights)}
+    (found,) = to_floats([figures | {"steps": steps.sum()}])
+    if not found["steps"]:
+        return {}
+    return {
+        "train/logp_gap_max": found["gap"],
+        "train/mismatch_kl": found["kl"] / found["steps"],
+        "train/mismatch_weight": found["weight"] / found["steps"],
+    }
+
+
 def critic_metrics(batch: Batch) -> dict[str, float]:
     """Return how well the critic predicted what it is fitted to, before it was: 1 - Var(target - value) / Var(target).
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from ..core.checks import LARGEST_SEED, Scheduled
 from ..core.declaration import Given
 from ..core.settings import Configured, setting
-from ..estimators import kl
+from ..estimators import kl, mismatch
 from .kl_anchor import PLACES
 from .optimizer import BETAS, EPS, SCHEDULES
 
@@ -93,6 +93,34 @@ class LearnerSettings(Configured):
         default="k1", choices=(*kl.ESTIMATORS, kl.EXACT), commands=TRAIN, help="How the KL is estimated."
     )
     kl_in: str = setting(default="reward", choices=PLACES, commands=TRAIN, help="What the KL penalty is added to.")
+    kl_ratio: str = setting(
+        default="none",
+        choices=kl.RATIOS,
+        commands=TRAIN,
+        help="What multiplies a KL penalty in the loss, whose actions are the sampling policy's in later passes.",
+        more="The ratio π/π_old of the step, as a constant (1 in a first pass) or differentiated; the tables in "
+        "`estimators/kl.py` say what each does to the gradient.",
+    )
+    mismatch: str | None = setting(
+        default=None,
+        choices=mismatch.MODES,
+        commands=TRAIN,
+        help="Weights for steps to which acting and training give unequal probabilities, as with 16 bits.",
+        more="The ratio of the training pass's probability to the acting policy's, by step or by episode, truncated "
+        "or masked; see `estimators/mismatch.py`. It costs a pass without gradient per update, and the limit on the "
+        "gap between both no longer ends the run.",
+    )
+    mismatch_min: float = setting(
+        default=0.0,
+        range="[0, 1]",
+        help="The smallest weight of `mismatch`: smaller ones are raised to it, or masked.",
+    )
+    mismatch_max: float | None = setting(
+        default=3.0,
+        range="[1, inf)",
+        help="The largest weight of `mismatch`: larger ones are lowered to it, or masked.",
+        more="None for no bound.",
+    )
     micro_batch_size: int | None = setting(
         default=None,
         shown="all",

@@ -14,6 +14,7 @@ from ..core.declaration import ANY, Given
 from ..core.rollout import Batch
 from ..core.settings import setting
 from ..estimators import losses
+from ..estimators.mismatch import off_policy_mask
 from ..learner.metrics import Reduce
 from .agent import Agent
 
@@ -24,7 +25,7 @@ class PassesAgent(Agent):
     A pass visits every episode once, in `num_minibatches` random parts of whole episodes; PPO's may be parts of steps.
     Weights are multiplied by the number of parts, so that each part's gradient estimates that of the whole rollout.
     With one pass and one part the ratio is 1, and the gradient is the policy gradient. `train/clip_fraction` is the
-    share of steps whose ratio is clipped.
+    share of steps whose ratio is clipped, as the agent means it, or that `off_policy_mask` leaves out.
     """
 
     reductions = {"train/clip_fraction": Reduce.MEAN}
@@ -34,9 +35,31 @@ class PassesAgent(Agent):
         default=None, by_kind={ANY: 1}, help="Optimizer steps per pass, at most the number of episodes (or steps)."
     )
 
+    off_policy_mask: float | None = setting(
+        default=None,
+        range="(0, inf)",
+        help="Leave bad episodes out of the loss whose log-probability per step has fallen by more than this.",
+        more="Steps with a negative advantage, of an episode with a mean of log π_old - log π above δ (DeepSeek-V3.2, "
+        "arXiv:2512.02556); π_old is the policy that acted. None for no mask.",
+    )
+
     def is_clipped(self, log_probs: torch.Tensor, batch: Batch) -> torch.Tensor:
         """Return the steps whose ratio is clipped, bool [N, T]; masked cells may hold anything."""
         raise NotImplementedError
+
+    def kept(self, log_probs: torch.Tensor, batch: Batch) -> torch.Tensor | None:
+        """Return the steps that `off_policy_mask` leaves in the loss, bool [N, T]; None for all."""
+        if self.off_policy_mask is None:
+            return None
+        acting = batch.log_probs if batch.acting_log_probs is None else batch.acting_log_probs
+        return off_policy_mask(log_probs, acting, batch.advantages, batch.learnable, self.off_policy_mask)
+
+    @override
+    def correction(self, log_probs: torch.Tensor, batch: Batch) -> torch.Tensor | None:
+        weights, kept = super().correction(log_probs, batch), self.kept(log_probs, batch)
+        if kept is None:
+            return weights
+        return kept.to(log_probs) if weights is None else weights * kept
 
     @override
     def batches(self, batch: Batch) -> Iterator[Batch]:
@@ -53,8 +76,9 @@ class PassesAgent(Agent):
     @torch.no_grad()
     @override
     def diagnose(self, log_probs: torch.Tensor, batch: Batch) -> dict[str, torch.Tensor]:
-        clipped = self.is_clipped(log_probs, batch) & batch.learnable
-        return super().diagnose(log_probs, batch) | {"train/clip_fraction": clipped.sum()}
+        clipped, kept = self.is_clipped(log_probs, batch), self.kept(log_probs, batch)
+        stopped = (clipped if kept is None else clipped | ~kept) & batch.learnable
+        return super().diagnose(log_probs, batch) | {"train/clip_fraction": stopped.sum()}
 
 
 class ProximalAgent(PassesAgent):

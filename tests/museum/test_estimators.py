@@ -10,7 +10,7 @@ from tabular import AT_THE_END
 
 from agents import A2C, DAPO, GRPO, DrGRPO, LanguageModelPolicy, ReinforceBaseline
 from agents.algorithms import _actor_critic
-from agents.estimators import aggregation, baselines, kl, losses, returns, scaling
+from agents.estimators import aggregation, baselines, gates, kl, losses, mismatch, returns, scaling
 from agents.learner.kl_anchor import Anchor
 from agents.learner.learner import Learner
 from agents.trainer import proximal
@@ -48,7 +48,7 @@ def test_old_log_probs_are_those_of_now(patch):
 def test_k1_is_differentiated(patch):
     """The KL estimate k1 is put into the loss: its expected gradient is zero, and the reference is ignored."""
 
-    def init(self, coef=0.0, estimator="k1", place="reward", make=Anchor.__init__):
+    def init(self, coef=0.0, estimator="k1", place="reward", ratio="none", make=Anchor.__init__):
         make(self, coef, estimator, "loss")
 
     patch.setattr(Anchor, "__init__", init)
@@ -73,6 +73,71 @@ def test_kl_is_rewarded(patch):
 def test_the_ratio_of_k3_is_a_constant(patch):
     """The ratio in the KL estimate k3 is taken from the policy that sampled, so it has no gradient."""
     patch.setitem(kl.ESTIMATORS, "k3", lambda log_probs, ref: torch.expm1(ref - log_probs.detach()) - (ref - log_probs))
+
+
+@planted(
+    19,
+    "huggingface/trl#3025",
+    Test(
+        "agents/algorithms/test_exact_off_policy.py::test_every_ratio_of_the_kl_does_what_its_table_says",
+        estimator="k2",
+        ratio="constant",
+    ),
+)
+def test_the_ratio_of_the_kl_is_forgotten(patch):
+    """The KL in the loss of later passes is of actions of the sampling policy, without their ratio."""
+    patch.setitem(kl.RATIOS, "constant", kl.no_ratio)
+
+
+@planted(
+    16,
+    "verl-project/verl#4105",
+    Test("agents/algorithms/test_exact_off_policy.py::test_dppo_away_from_the_sampling_policy", most=0.05, bound=20.0),
+)
+def test_the_truncated_weight_has_a_gradient(patch):
+    """The importance weight of log π is not a constant, so that the loss has a gradient through it, too."""
+
+    def weighted(log_probs, old_log_probs, advantages, most):
+        return (log_probs - old_log_probs).exp().clamp(max=most) * advantages * log_probs
+
+    patch.setattr(losses, "weighted_log_prob", weighted)
+
+
+@planted(
+    None,
+    MADE_UP,
+    Test("agents/algorithms/test_exact_off_policy.py::test_topr_away_from_the_sampling_policy", baseline=0.5),
+)
+def test_the_taper_has_a_gradient(patch):
+    """The ratio of a bad episode is differentiated, as it is in PPO, where its weight is a constant."""
+
+    def taper(log_probs, old_log_probs, advantages, mask):
+        log_ratio = (log_probs - old_log_probs).where(mask, 0).sum(1, keepdim=True)
+        return log_ratio.clamp(max=0).exp().where(advantages < 0, 1)
+
+    patch.setattr(gates, "taper", taper)
+
+
+@planted(
+    None,
+    MADE_UP,
+    Test(
+        "agents/algorithms/test_exact_off_policy.py::test_weights_are_truncated_or_masked_by_step_or_by_episode",
+        mode=mismatch.MODES["token-truncate"],
+        bounds=(0.0, 3.0),
+        cls=GRPO,
+    ),
+)
+def test_the_mismatch_counts_twice(patch):
+    """Steps are weighed with the ratio to the policy that acted, and the clipped ratio starts from that one, too."""
+    prepare = Learner.prepare
+
+    def from_acting(self, rollout):
+        batch = prepare(self, rollout)
+        batch.log_probs = batch.acting_log_probs.where(batch.learnable, 0)
+        return batch
+
+    patch.setattr(Learner, "prepare", from_acting)
 
 
 @planted(20, "OpenRLHF/OpenRLHF#515, verl-project/verl#882", EXACT_KL)

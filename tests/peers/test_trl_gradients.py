@@ -23,7 +23,8 @@ from tabular import relative_error
 from tiny_models import text_envs, tiny_policy
 from transformers import TrainerCallback
 
-from agents import CISPO, DAPO, GRPO, GSPO, RLOO, DrGRPO, LanguageModelPolicy, Rollout
+from agents import CISPO, DAPO, GRPO, GSPO, RLOO, SAPO, DrGRPO, LanguageModelPolicy, Rollout
+from agents.estimators.mismatch import MODES
 
 trl = pytest.importorskip("trl", reason="the extra 'peers' is not installed (make test-peers)")
 datasets = pytest.importorskip("datasets")  # comes with it
@@ -45,6 +46,8 @@ OURS = {
     "dapo, masked": (DAPO, {"mask_truncated": True}),
     "gspo": (GSPO, {"clip_range": 0.03, "clip_range_high": 0.04}),
     "cispo": (CISPO, {"max_ratio": 1.1}),
+    "sapo": (SAPO, {"gate_temperature": 2.0, "gate_temperature_negative": 5.0}),
+    "grpo, off-policy": (GRPO, {"off_policy_mask": 0.005}),
 }
 GRPO_THEIRS = {"loss_type": "grpo", "scale_rewards": "group", "learning_rate": 0.05}
 DAPO_THEIRS = {"loss_type": "dapo", "scale_rewards": "group", "epsilon_high": 0.28, "learning_rate": 0.05}
@@ -58,6 +61,8 @@ THEIRS = {  # TRL's settings, and a learning rate that moves the policy far enou
     "dapo, masked": {**DAPO_THEIRS, "mask_truncated_completions": True},
     "gspo": {**GRPO_THEIRS, "importance_sampling_level": "sequence", "epsilon": 0.03, "epsilon_high": 0.04},
     "cispo": {**GRPO_THEIRS, "loss_type": "cispo", "epsilon_high": 1.1},
+    "sapo": {**GRPO_THEIRS, "loss_type": "sapo", "sapo_temperature_pos": 2.0, "sapo_temperature_neg": 5.0},
+    "grpo, off-policy": {**GRPO_THEIRS, "off_policy_mask_threshold": 0.005},
 }
 SEEDS = {"dapo, masked": 23}  # TRL counts an episode whose last token happens to be the padding token as finished
 MODELS = [("llama", "float32", 1e-5), ("gpt2", "float32", 1e-5), ("gpt2", "float64", 1e-12)]
@@ -90,7 +95,13 @@ class SameCompletions:
     def _generate_single_turn(self, prompt_ids, *rest):
         assert prompt_ids == prompts_of(self.rollout)
         completions = completions_of(self.rollout)
-        return completions if isinstance(self, trl.RLOOTrainer) else (completions, None)
+        return completions if isinstance(self, trl.RLOOTrainer) else (completions, self.said())
+
+    def said(self):
+        """Return the log-probabilities while acting, as vLLM says them to TRL; None without a mismatch."""
+        if not self.use_vllm:
+            return None
+        return [row[:n].tolist() for row, n in zip(self.rollout.log_probs, self.rollout.lengths, strict=True)]
 
 
 class RLOOPeer(SameCompletions, trl.RLOOTrainer): ...
@@ -120,10 +131,13 @@ class Match:
 
     def our_gradient(self, cls, step, **settings):
         """Return our gradient with the weights that TRL had at this step."""
-        self.policy.model.load_state_dict(step.weights)
+        self.policy.model.load_state_dict(self.peer.steps[0].weights)
         agent = cls(self.policy, self.envs, episodes_per_update=len(self.rollout), device="cpu", **settings)
+        agent.anchor.freeze_reference(self.policy)
+        prepared = agent.prepare(self.rollout)
+        self.policy.model.load_state_dict(step.weights)
         self.policy.zero_grad()
-        agent.loss(agent.prepare(self.rollout))[0].backward()
+        agent.loss(prepared)[0].backward()
         return flat_gradient(self.policy.model)
 
 
@@ -173,7 +187,7 @@ def sample(envs, policy, rewards, seed=1):
     return replace(rollout, rewards=torch.tensor(rewards, dtype=policy.model.dtype).reshape(-1, 1) * last)
 
 
-def train_peer(loss, policy, rollout, tokenizer, micro_batches, folder):
+def train_peer(loss, policy, rollout, tokenizer, micro_batches, folder, correction=None, beta=0.0):
     """Let TRL train a copy of the policy's model on a rollout; return what it recorded."""
     trainer_class, config_class = (RLOOPeer, trl.RLOOConfig) if loss == "rloo" else (GRPOPeer, trl.GRPOConfig)
     iterations = 1 if loss == "rloo" else 2
@@ -188,7 +202,7 @@ def train_peer(loss, policy, rollout, tokenizer, micro_batches, folder):
         num_generations=K, max_completion_length=LONGEST, temperature=TEMPERATURE, beta=0.0,
         num_iterations=iterations, max_steps=iterations, gradient_accumulation_steps=micro_batches,
         per_device_train_batch_size=len(rollout) // micro_batches, optim="sgd", lr_scheduler_type="constant",
-        max_grad_norm=0.0, **{"epsilon": 0.2, **THEIRS[loss]},
+        max_grad_norm=0.0, **{"epsilon": 0.2, **THEIRS[loss], **(correction or {})},
     )  # fmt: skip
     model = copy.deepcopy(policy.model)
     if model.config.model_type == "gpt2":
@@ -204,6 +218,9 @@ def train_peer(loss, policy, rollout, tokenizer, micro_batches, folder):
         callbacks=[recorder],
     )
     trainer.rollout = rollout
+    if beta:  # TRL would load the reference from a folder
+        trainer.beta, trainer.ref_model = beta, copy.deepcopy(trainer.model).eval()
+    trainer.use_vllm = correction is not None and "vllm_importance_sampling_mode" in correction
     trainer.train()
     assert len(recorder.steps) == iterations
     return recorder
@@ -214,15 +231,18 @@ def match(tmp_path, monkeypatch):
     """Return a function that makes a `Match`. TRL seeds every global generator there is; they are put back."""
     states = random.getstate(), np.random.get_state(), torch.get_rng_state()  # noqa: NPY002
 
-    def make(loss, kind="llama", dtype="float32", micro_batches=1, rewards=REWARDS):
+    def make(loss, kind="llama", dtype="float32", micro_batches=1, rewards=REWARDS, noise=0.0, **more):
         envs = text_envs(group_size=K, max_new_tokens=LONGEST)
         policy = tiny_policy(kind, envs, TEMPERATURE, dtype)
         switch_dropout_off(policy.model)
         rollout = sample(envs, policy, rewards, SEEDS.get(loss, 1))
+        if noise:
+            said = noise * torch.randn(rollout.mask.shape, generator=torch.Generator().manual_seed(3))
+            rollout = replace(rollout, log_probs=rollout.log_probs + said.to(rollout.log_probs))
         if dtype == "float64":
             monkeypatch.setattr("trl.trainer.utils._ChunkedLogProbFunction", TorchLogProbs)
             torch.set_default_dtype(torch.float64)
-        peer = train_peer(loss, policy, rollout, envs.task.tokenizer, micro_batches, tmp_path)
+        peer = train_peer(loss, policy, rollout, envs.task.tokenizer, micro_batches, tmp_path, **more)
         torch.set_default_dtype(torch.float32)
         return Match(policy, envs, rollout, peer)
 
@@ -240,11 +260,38 @@ def test_our_gradient_is_trls(match, loss, kind, dtype, tolerance, micro_batches
     seen = match(loss, kind, dtype, micro_batches)
     if loss == "cispo":
         assert seen.peer.logs["cispo_clip_ratio"] > 0
-    elif loss != "rloo":
+    elif loss not in ("rloo", "sapo"):
         assert seen.peer.logs["clip_ratio/low_mean"] > 0 and seen.peer.logs["clip_ratio/high_mean"] > 0
     cls, settings = OURS[loss]
     for step in seen.peer.steps:
         assert relative_error(seen.our_gradient(cls, step, **settings), step.gradient) <= tolerance
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("loss", ["grpo", "sapo"])
+def test_our_weights_of_what_another_policy_sampled_are_trls(match, loss, mode):
+    """Acting said other log-probabilities than a training pass; TRL's weight for vLLM is that of the same name."""
+    theirs = {
+        "vllm_importance_sampling_mode": mode.replace("-", "_"),
+        "vllm_importance_sampling_clip_min": 0.7,
+        "vllm_importance_sampling_clip_max": 1.4,
+    }
+    seen = match(loss, "gpt2", "float64", noise=0.2, correction=theirs)
+    cls, settings = OURS[loss]
+    ours = {"mismatch": mode, "mismatch_min": 0.7, "mismatch_max": 1.4}
+    for step in seen.peer.steps:
+        assert relative_error(seen.our_gradient(cls, step, **settings, **ours), step.gradient) <= 1e-12
+        assert relative_error(seen.our_gradient(cls, step, **settings), step.gradient) > 1e-3
+
+
+@pytest.mark.parametrize(("theirs", "ours"), [(True, "differentiated"), (False, "none")])
+def test_our_kl_in_the_loss_is_trls_with_and_without_a_ratio(match, theirs, ours):
+    """The reference of both is the model before training, so the first step's KL is 0."""
+    seen = match("grpo", "gpt2", "float64", correction={"use_bias_correction_kl": theirs}, beta=0.3)
+    settings = {"kl_coef": 0.3, "kl_estimator": "k3", "kl_in": "loss", "kl_ratio": ours}
+    later = seen.peer.steps[1]
+    assert relative_error(seen.our_gradient(GRPO, later, **settings), later.gradient) <= 1e-12
+    assert relative_error(seen.our_gradient(GRPO, later), later.gradient) > 1e-3
 
 
 @pytest.mark.parametrize("loss", OURS)

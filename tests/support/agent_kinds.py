@@ -6,7 +6,15 @@ from collections.abc import Collection
 
 import pytest
 
-from agents import AGENTS
+from agents import AGENTS, DrGRPO
+from agents.algorithms._group_relative import GroupRelative
+from agents.trainer.proximal import PassesAgent
+
+PASSES = [name for name, cls in AGENTS.items() if issubclass(cls, PassesAgent)]
+GROUPED = [name for name, cls in AGENTS.items() if cls.default_group_size > 1]
+LIKE_GRPO = [  # what they keep and compare is what GRPO keeps and compares
+    name for name, cls in AGENTS.items() if issubclass(cls, (GroupRelative, DrGRPO)) and name != "grpo"
+]
 
 
 def each_agent_once(text: Collection[str], rare: Collection[str] = ()) -> pytest.MarkDecorator:

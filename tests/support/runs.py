@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import inprocess
+from agent_kinds import PASSES
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from agents.checkpoints.state import read_state
@@ -24,12 +25,9 @@ WORLDS = {
 COMMON = ["--episodes-per-update", 4, "--log-interval", 2, "--save-every-updates", 1, "--keep", 2, "--kl-coef", 0.05]
 COMMON += ["--seed", 3, "--device", "cpu", "--json"]
 AGENT_ARGS = {  # what makes an agent carry something from update to update, or take several steps
+    **{name: ["--agent-arg", "num_epochs=2", "--agent-arg", "num_minibatches=2"] for name in PASSES},
     "reinforce-baseline": ["--baseline", "running-mean"],
-    "reinforce-plus-plus": ["--agent-arg", "num_epochs=2", "--agent-arg", "num_minibatches=2"],
-    "ppo": ["--agent-arg", "num_epochs=2", "--agent-arg", "num_minibatches=2"],
     "dapo": ["--agent-arg", "max_rounds=2"],
-    "gspo": ["--agent-arg", "num_minibatches=2"],
-    "cispo": ["--agent-arg", "num_epochs=2", "--agent-arg", "num_minibatches=2"],
 }
 SHARED = {"text": ("TextGen", "ppo"), "pole": ("CartPole", "ppo", "--lr-schedule", "constant")}  # see conftest.py
 TIMED = ("seconds", "sft_seconds", "run_dir", "interrupted")  # of a result, besides figures

@@ -331,6 +331,46 @@ def documented_kl_gradient(estimator: str, place: str, policy: TabularPolicy, re
     return -forms[estimator, place]()
 
 
+def off_policy_kl_gradient(
+    estimator: str, ratio: str, policy: TabularPolicy, sampler: TabularPolicy, reference: TabularPolicy
+) -> torch.Tensor:
+    """Return the same of its table of ratios: the episodes are the sampler's, the KL is in the loss [P, S, V]."""
+    log_pi, log_ref = policy.logits.log_softmax(-1), reference.logits.detach().log_softmax(-1)
+    log_old = sampler.logits.detach().log_softmax(-1)
+    pi, gap = log_pi.exp(), log_pi - log_ref
+    d = visits(log_old)  # [P, S]
+
+    def sampled(slope: torch.Tensor) -> torch.Tensor:
+        """E_old[slope ∇log π]: states and actions are the sampler's."""
+        return _grad((d[..., None] * log_old.exp() * slope.detach() * log_pi).sum((1, 2)).mean(), policy)
+
+    def state_by_state(divergence: torch.Tensor) -> torch.Tensor:
+        return _grad((d * divergence).sum(1).mean(), policy)
+
+    reverse, forward = (pi * gap).sum(-1), (log_ref.exp() * -gap).sum(-1)  # KL(π || ref), KL(ref || π) [P, S]
+    forms = {
+        ("k1", "none"): lambda: -state_by_state((log_old.exp() * (log_old - log_pi)).sum(-1)),
+        ("k2", "none"): lambda: sampled(gap),
+        ("k3", "none"): lambda: sampled(1 - (-gap).exp()),
+        ("k1", "constant"): lambda: torch.zeros_like(log_pi),
+        ("k2", "constant"): lambda: state_by_state(reverse),
+        ("k3", "constant"): lambda: state_by_state(forward),
+        ("k1", "differentiated"): lambda: state_by_state(reverse),
+        ("k2", "differentiated"): lambda: state_by_state((pi * gap.square() / 2).sum(-1)),
+        ("k3", "differentiated"): lambda: state_by_state(reverse),
+    }
+    return -forms[estimator, ratio]()
+
+
+def moved_policy(policy: TabularPolicy, seed: int = 5) -> TabularPolicy:
+    """Move the policy away from the one that sampled; return that one."""
+    sampler = TabularPolicy()
+    sampler.logits.data = policy.logits.detach().clone()
+    with torch.no_grad():
+        policy.logits += 0.4 * torch.randn(policy.logits.shape, generator=torch.Generator().manual_seed(seed))
+    return sampler
+
+
 def relative_error(found: torch.Tensor, wanted: torch.Tensor) -> float:
     """Return |found - wanted| / |wanted|, or |found| where nothing is wanted."""
     return float((found - wanted).norm() / (wanted.norm() if wanted.any() else 1.0))

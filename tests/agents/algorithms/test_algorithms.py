@@ -8,19 +8,17 @@ from typing import Any
 
 import pytest
 import torch
-from agent_kinds import each_agent_once
+from agent_kinds import GROUPED, LIKE_GRPO, PASSES, each_agent_once
 from diagonal import diagonal
 from tiny_models import text_envs, tiny_model
 
 import rlenv  # noqa: F401 (registers TextGen-v0)
 from agents import AGENTS, Agent, ReinforceBaseline, ReinforcePlusPlus, find_agent
 from agents.algorithms._actor_critic import ActorCritic
-from agents.trainer.proximal import PassesAgent, ProximalAgent
+from agents.trainer.proximal import ProximalAgent
 
 NAN, INF = float("nan"), float("inf")
 names = pytest.mark.parametrize("name", AGENTS)
-GROUPED = [name for name, cls in AGENTS.items() if cls.compares_groups or cls is ReinforceBaseline]
-PASSES = [name for name, cls in AGENTS.items() if issubclass(cls, PassesAgent)]
 PROXIMAL = [name for name, cls in AGENTS.items() if issubclass(cls, ProximalAgent)]
 CRITICS = [name for name, cls in AGENTS.items() if issubclass(cls, ActorCritic)]
 
@@ -61,7 +59,7 @@ def test_every_agent_trains_and_says_how_it_went(name: str, kind: str) -> None:
     assert any(id(p) not in actor for p in moved) == (name in CRITICS), "only critics train critics"
 
 
-@each_agent_once(text=("dapo",), rare=("dr-grpo", "gspo", "cispo"))
+@each_agent_once(text=("dapo",), rare=LIKE_GRPO)
 def test_the_same_seed_gives_the_same_weights_and_another_seed_others(name: str, kind: str) -> None:
     runs = []
     for attempt, seed in enumerate((3, 3, 4)):
@@ -87,7 +85,7 @@ def refuses(message: str, name: str, kind: str = "control", **settings: Any) -> 
     assert str(error.value).startswith(message) and "\n" not in str(error.value), error.value
 
 
-@diagonal("name", GROUPED, rare=("dr-grpo", "gspo", "cispo"))
+@diagonal("name", GROUPED, rare=LIKE_GRPO)
 def test_who_compares_within_groups_needs_two_of_a_prompt(name: str) -> None:
     line = f"{AGENTS[name].__name__} compares episodes of a group, so group_size must be at least 2, got 1"
     refuses(line.replace("group_size", "episodes_per_update"), name, episodes_per_update=1)
@@ -160,6 +158,25 @@ def test_the_ends_of_lambda_are_allowed(name: str, value: float) -> None:
         ("cispo", {"scale": "std"}, "unknown scale 'std'; allowed: group, batch"),
         ("grpo", {"scale": "bach"}, "unknown scale 'bach'; did you mean 'batch'? allowed: group, batch"),
         ("gspo", {"scale": 1}, "unknown scale 1; allowed: group, batch"),
+        ("dppo", {"max_moved": 0}, "max_moved must be a finite number above 0, got 0"),
+        ("sapo", {"gate_temperature": 0}, "gate_temperature must be a finite number above 0, got 0"),
+        (
+            "sapo",
+            {"gate_temperature_negative": INF},
+            "gate_temperature_negative must be a finite number above 0, got inf",
+        ),
+        ("topr", {"threshold": NAN}, "threshold must be a finite number, got nan"),
+        ("kl-cov", {"share": 1.5}, "share must be a finite number above 0 and at most 1, got 1.5"),
+        ("clip-cov", {"max_covariance": "x"}, "max_covariance must be a finite number, got 'x'"),
+        (
+            "rloo",
+            {"mismatch": "tokens"},
+            "unknown mismatch 'tokens'; did you mean 'token-mask'?",
+        ),
+        ("rloo", {"mismatch_max": 0.5}, "mismatch_max must be a finite number of at least 1, got 0.5"),
+        ("rloo", {"mismatch_min": 1.5}, "mismatch_min must be a finite number of at least 0 and at most 1, got 1.5"),
+        ("grpo", {"off_policy_mask": 0}, "off_policy_mask must be a finite number above 0, got 0"),
+        ("rloo", {"kl_ratio": "constant"}, "kl_ratio='constant' needs kl_in='loss' and an estimate from the sampled"),
         ("dr-grpo", {"max_steps": -3}, "max_steps must be a whole number of at least 1, got -3"),
     ],
 )

@@ -28,13 +28,18 @@ from agents import (
     A2C,
     CISPO,
     DAPO,
+    DPPO,
     GRPO,
     GSPO,
     PPO,
     RLOO,
+    SAPO,
+    TOPR,
     VAPO,
     Agent,
+    ClipCov,
     DrGRPO,
+    KLCov,
     Reinforce,
     ReinforceBaseline,
     ReinforcePlusPlus,
@@ -228,6 +233,21 @@ FAMILY: dict[str, dict[str, Any]] = {
     "CISPO": {"cls": CISPO, "max_ratio": 1.3},
     "CISPO, batch": {"cls": CISPO, "scale": "batch"},
     "ReinforcePlusPlus": {"cls": ReinforcePlusPlus, "gamma": 0.9, "kl_coef": BETA},
+    "SAPO": {"cls": SAPO, "gate_temperature_negative": 3.0},
+    "DPPO": {"cls": DPPO, "max_moved": 0.05},
+    "TOPR": {"cls": TOPR},
+    "ClipCov": {"cls": ClipCov, "share": 0.1, "min_covariance": 0.1},
+    "KLCov": {"cls": KLCov, "share": 0.1},
+    "RLOO, mismatch": {"cls": RLOO, "mismatch": "sequence-truncate"},
+    "PPO, mismatch": {"cls": PPO, "gae_lambda": 0.5, "mismatch": "token-mask", "off_policy_mask": 0.02},
+    "GRPO, off-policy": {"cls": GRPO, "off_policy_mask": 0.02},
+    "GRPO, k3 ratio": {
+        "cls": GRPO,
+        "kl_coef": BETA,
+        "kl_estimator": "k3",
+        "kl_in": "loss",
+        "kl_ratio": "differentiated",
+    },
     "REINFORCE++-baseline": {"cls": ReinforcePlusPlus, "baseline": "group-mean"},
     "A2C": {"cls": A2C, "gae_lambda": 0.5, "gamma": 0.9},
     "PPO": {"cls": PPO, "gae_lambda": 0.5, "gamma": 0.9, "ent_coef": 0.1},
@@ -372,3 +392,84 @@ def test_rewards_that_the_critic_expects_give_exactly_no_gradient(cls: type[Agen
 def test_equal_rewards_that_the_critic_does_not_expect_do(cls: type[Agent]) -> None:
     agent = make_agent(cls)
     assert gradient(agent, agent.prepare(paid_at_the_end(sample(), torch.ones(N)))).any()
+
+
+# Clip-Cov and KL-Cov.
+
+
+def chosen_by_hand(batch: Rollout, share: float, low: float, high: float) -> list[tuple[int, int]]:
+    """Return the steps with the largest (log π - mean)(A - mean) in the range, a share of all steps."""
+    steps = [(i, t) for i in range(len(batch)) for t in range(int(batch.lengths[i]))]
+    old, credit = batch.log_probs.tolist(), batch.advantages.tolist()
+    mean_l, mean_a = (sum(table[i][t] for i, t in steps) / len(steps) for table in (old, credit))
+    values = {(i, t): (old[i][t] - mean_l) * (credit[i][t] - mean_a) for i, t in steps}
+    inside = [step for step in steps if low < values[step] < high and credit[step[0]][step[1]]]
+    ordered = sorted(inside, key=lambda step: -values[step])
+    least = values[ordered[max(1, int(share * len(steps))) - 1]]
+    return [step for step in inside if values[step] >= least]
+
+
+@pytest.mark.parametrize("share", [0.05, 0.3])
+@pytest.mark.parametrize("cls", [ClipCov, KLCov])
+def test_the_steps_with_the_largest_covariance_are_left_out_or_held_back(cls: type[Agent], share: float) -> None:
+    low, high = (0.1, 1.2) if cls is ClipCov else (0.0, math.inf)
+    settings = {"min_covariance": low, "max_covariance": high} if cls is ClipCov else {"penalty": 0.7}
+    agent, prepared = moved({"cls": cls, "share": share, **settings}, sample())
+    chosen = chosen_by_hand(prepared, share, low, high)
+    assert 1 < len(chosen) < int(prepared.mask.sum()) / 2
+    logits, wanted = agent.policy.logits.tolist(), torch.zeros(P, S, V, dtype=torch.float64)
+    for i in range(len(prepared)):
+        for t in range(int(prepared.lengths[i])):
+            prompt, state = divmod(int(prepared.observations[i, t]), S)
+            action, powers = int(prepared.actions[i, t]), [math.exp(logit) for logit in logits[prompt][state]]
+            pi = [power / sum(powers) for power in powers]
+            ratio = pi[action] / math.exp(float(prepared.log_probs[i, t]))
+            slope = ratio * float(prepared.advantages[i, t])
+            if (i, t) in chosen:
+                slope = 0.0 if cls is ClipCov else slope - 0.7 * (ratio - 1)  # of KL(π_old || π), sampled by π_old
+            for a in range(V):
+                wanted[prompt, state, a] += float(prepared.weights[i, t]) * slope * ((a == action) - pi[a])
+    assert relative_error(gradient(agent, prepared), wanted) < 1e-12
+    assert agent.loss(prepared)[1]["train/clip_fraction"] == len(chosen)
+
+
+def test_without_advantages_nothing_is_chosen() -> None:
+    agent = make_agent(KLCov, share=0.5)
+    assert not agent.prepare(paid_at_the_end(sample(), torch.ones(N))).marked.any()
+
+
+# What the figure of clipped steps means where there is no clip.
+
+
+def test_the_clip_fraction_of_sapo_is_that_of_gates_less_than_half_open() -> None:
+    agent, prepared = moved({"cls": SAPO, "gate_temperature": 4.0, "gate_temperature_negative": 8.0}, sample())
+    moves = (agent.policy.evaluate_actions(prepared)[0] - prepared.log_probs).exp() - 1
+    tau = torch.where(prepared.advantages > 0, 4.0, 8.0)
+    slope = 4 * (-tau * moves).exp() / (1 + (-tau * moves).exp()) ** 2
+    wanted = int((slope < 0.5)[prepared.mask].sum())
+    assert 2 < wanted < int(prepared.mask.sum())
+    assert agent.loss(prepared)[1]["train/clip_fraction"] == wanted
+
+
+def test_the_clip_fraction_of_topr_and_dppo() -> None:
+    agent, prepared = moved({"cls": TOPR, "threshold": 2.0}, sample())
+    gap = (agent.policy.evaluate_actions(prepared)[0] - prepared.log_probs).where(prepared.mask, 0).sum(1)
+    small = (prepared.returns < 2.0) & (gap < -math.log(2))
+    assert 0 < int(small.sum()) < len(prepared)
+    assert agent.loss(prepared)[1]["train/clip_fraction"] == int(prepared.lengths[small].sum())
+    agent, prepared = moved({"cls": DPPO, "max_moved": 0.1}, sample())
+    now = agent.policy.evaluate_actions(prepared)[0].exp()
+    far = (now - prepared.log_probs.exp()) * prepared.advantages.sign() > 0.1
+    assert agent.loss(prepared)[1]["train/clip_fraction"] == int(far[prepared.mask].sum()) > 0
+
+
+def test_the_clip_fraction_counts_what_the_off_policy_mask_leaves_out() -> None:
+    agent, prepared = moved({"cls": GRPO, "off_policy_mask": 0.05}, sample())
+    alone = make_agent(GRPO)
+    alone.policy.load_state_dict(agent.policy.state_dict())
+    now = agent.policy.evaluate_actions(prepared)[0]
+    fall = (prepared.log_probs - now).where(prepared.mask, 0).sum(1) / prepared.lengths
+    dropped = ((fall > 0.05) & (prepared.advantages[:, 0] < 0))[:, None] & prepared.mask
+    wanted = int((dropped | (alone.is_clipped(now.detach(), prepared) & prepared.mask)).sum())
+    assert 0 < int(dropped.sum()) < wanted
+    assert agent.loss(prepared)[1]["train/clip_fraction"] == wanted

@@ -454,6 +454,11 @@ UNUSUAL = {
     "maxrl": {"num_minibatches": 2, "clip_range": 0.15, "kl_estimator": "k3"},
     "pkpo": {"k": 2, "baseline": "loo"},
     "gdpo": {"num_epochs": 2, "clip_range_high": 0.3},
+    "sapo": {"num_epochs": 2, "gate_temperature": 2.0, "gate_temperature_negative": 3.0, "off_policy_mask": 0.1},
+    "dppo": {"num_epochs": 2, "max_moved": 0.1, "max_ratio": 3.0},
+    "topr": {"num_epochs": 2, "threshold": 0.25, "mismatch": "sequence-mask", "mismatch_min": 0.1, "mismatch_max": 2.0},
+    "clip-cov": {"num_epochs": 2, "share": 0.1, "min_covariance": 0.1, "max_covariance": 3.0},
+    "kl-cov": {"num_epochs": 2, "share": 0.1, "penalty": 0.5, "kl_in": "loss", "kl_ratio": "constant"},
 }  # fmt: skip
 TEXT = {"verifier": "arith", "verifier_kwargs": {"digits": 1}}
 

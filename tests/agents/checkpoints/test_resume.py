@@ -6,7 +6,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
-from agent_kinds import each_agent_once
+from agent_kinds import LIKE_GRPO, PASSES, each_agent_once
 from diagonal import diagonal
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.logger import configure
@@ -20,13 +20,10 @@ from agents.trainer.callbacks import as_callback
 
 SMALL = {"episodes_per_update": 4, "num_envs": 4, "seed": 5, "learning_rate": 2e-3, "device": "cpu"}
 SETTINGS = {
+    **{name: {"num_epochs": 2, "num_minibatches": 2} for name in PASSES},
     "reinforce-baseline": {"baseline": "running-mean"},
-    "reinforce-plus-plus": {"num_epochs": 2, "num_minibatches": 2},
-    "ppo": {"num_epochs": 2, "num_minibatches": 2},
-    "vapo": {"value_warmup": 1},
+    "vapo": {"num_epochs": 2, "num_minibatches": 2, "value_warmup": 1},
     "dapo": {"max_rounds": 2},
-    "gspo": {"num_minibatches": 2},
-    "cispo": {"num_epochs": 2, "num_minibatches": 2},
 }
 ARITH = {"verifier": "arith", "verifier_kwargs": {"digits": 1}}
 UPDATES, BREAK = 2, 1
@@ -70,9 +67,6 @@ def everything(agent):
         "counters": (agent.num_timesteps, agent.trained_timesteps, agent.num_episodes, agent.num_updates),
         "watches": (agent.failure_watch.state_dict(), agent.stability_watch.state_dict()),
     }
-
-
-LIKE_GRPO = ("dr-grpo", "gspo", "cispo")  # what they keep is what GRPO keeps
 
 
 @each_agent_once(text=("ppo",), rare=LIKE_GRPO)

@@ -1,0 +1,36 @@
+"""What agents share that compare the episodes of a prompt: standardized returns."""
+
+from __future__ import annotations
+
+import torch
+from typing_extensions import override
+
+from ..core.rollout import Rollout
+from ..core.settings import setting
+from ..estimators import returns, scaling
+from ..trainer.agent import Agent
+
+
+class GroupRelative(Agent):
+    """An agent whose advantages are the returns of a group, standardized.
+
+        A_i = (R_i - mean(R)) / (std(R) + 1e-4)
+
+    `group_size` is at least 2. Without groups, the rollout is one group.
+    """
+
+    default_group_size = 4
+    compares_groups = True
+
+    scale: str = setting(
+        default="group",
+        choices=scaling.SCALES,
+        help="Which standard deviation the advantages are divided by.",
+        more='With "batch", that of all rewards of the rollout ("Lite PPO", arXiv:2508.08221; "ScaleRL", '
+        "arXiv:2510.13786): then easy and hard prompts do not gain weight, but for a common factor.",
+    )
+
+    @override
+    def advantages(self, rollout: Rollout) -> torch.Tensor:
+        gains = returns.episode_return(rollout.rewards, rollout.mask, self.gamma)
+        return scaling.standardize_groups(gains, rollout, self.scale)

@@ -1,0 +1,95 @@
+"""Clip-Cov and KL-Cov: steps that would lower the entropy most are left out, or held back."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+from typing_extensions import override
+
+from ..core.rollout import Batch, Rollout
+from ..core.settings import setting
+from ..estimators import aggregation, gates, kl
+from ..trainer.proximal import PassesAgent
+from ._group_relative import GroupRelative
+
+
+class CovarianceAgent(PassesAgent, GroupRelative):
+    """An agent that treats the steps differently whose log-probability and advantage are both far above the mean.
+
+    They are chosen once per rollout, among steps with an advantage, by the policy that sampled.
+    """
+
+    weights = staticmethod(aggregation.token_mean)
+
+    share: float = setting(
+        default=2e-4, range="(0, 1]", help="How many steps are chosen, of all of the rollout; at least one."
+    )
+    min_covariance: float = setting(
+        default=0.0, range="(-inf, inf)", help="Steps are chosen above this (log π - mean)(A - mean)."
+    )
+    max_covariance: float | None = setting(
+        default=None, range="(-inf, inf)", help="Steps are chosen below this one.", more="None for no bound."
+    )
+
+    def chosen(self, batch: Batch) -> torch.Tensor:
+        """Return the steps with the largest covariance in its range, bool [N, T]."""
+        steps = batch.learnable
+        values = gates.covariance(batch.log_probs, batch.advantages, steps)
+        candidates = steps & (batch.advantages != 0) & (values > self.min_covariance)
+        if self.max_covariance is not None:
+            candidates &= values < self.max_covariance
+        return gates.largest(values, candidates, max(1, int(self.share * int(steps.sum()))))
+
+    @override
+    def prepare(self, rollout: Rollout) -> Batch:
+        batch = super().prepare(rollout)
+        return replace(batch, marked=self.chosen(batch))
+
+    @override
+    def is_clipped(self, log_probs: torch.Tensor, batch: Batch) -> torch.Tensor:
+        assert batch.marked is not None
+        return batch.marked
+
+
+class ClipCov(CovarianceAgent):
+    """Clip-Cov (Cui et al. 2025, "The entropy mechanism", arXiv:2505.22617).
+
+        A_i = (R_i - mean(R)) / (std(R) + 1e-4)        cov_{i,t} = (log π_{i,t} - mean(log π)) (A_i - mean(A))
+        L = - 1/Σ_i T_i Σ_i Σ_t ρ_{i,t} A_i, less the steps with the largest cov in (cov_low, cov_high)
+
+    Likely actions with a high advantage lower the entropy most; a few of them get no gradient, which holds entropy up.
+    It acts in the first pass, too. `train/clip_fraction` is the share of steps left out.
+    """
+
+    name = "clip-cov"
+
+    min_covariance = setting(default=1.0, help="cov_low: steps are chosen above it.")
+    max_covariance = setting(default=5.0, help="cov_high: steps are chosen below it.")
+
+    @override
+    def surrogate(self, log_probs: torch.Tensor, batch: Batch) -> torch.Tensor:
+        ratio = gates.ratio(log_probs, batch.log_probs, batch.advantages)
+        return ratio.where(~self.is_clipped(log_probs, batch), 0)
+
+
+class KLCov(CovarianceAgent):
+    """KL-Cov (Cui et al. 2025, "The entropy mechanism", arXiv:2505.22617).
+
+        A_i = (R_i - mean(R)) / (std(R) + 1e-4)        cov_{i,t} = (log π_{i,t} - mean(log π)) (A_i - mean(A))
+        L = - 1/Σ_i T_i Σ_i Σ_t (ρ_{i,t} A_i - β_{i,t} (ρ_{i,t} - 1 - log ρ_{i,t}))
+
+    β_{i,t} is β for the steps with the largest cov, else 0; its factor estimates KL(π_old ‖ π) without bias, and its
+    gradient that of it. With one pass in one part ρ = 1, and the penalty has no gradient. `train/clip_fraction` is the
+    share of steps with the penalty.
+    """
+
+    name = "kl-cov"
+
+    penalty: float = setting(default=1.0, range="[0, inf)", help="β, the weight of the KL of the chosen steps.")
+
+    @override
+    def surrogate(self, log_probs: torch.Tensor, batch: Batch) -> torch.Tensor:
+        held = self.penalty * kl.k3(batch.log_probs, log_probs)
+        ratio = gates.ratio(log_probs, batch.log_probs, batch.advantages)
+        return ratio - held.where(self.is_clipped(log_probs, batch), 0)

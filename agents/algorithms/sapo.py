@@ -1,0 +1,51 @@
+"""Soft adaptive policy optimization."""
+
+from __future__ import annotations
+
+import torch
+from typing_extensions import override
+
+from ..core.rollout import Batch
+from ..core.settings import setting
+from ..estimators import aggregation, gates
+from ..trainer.proximal import PassesAgent
+from ._group_relative import GroupRelative
+
+
+class SAPO(PassesAgent, GroupRelative):
+    """Soft adaptive policy optimization (Gao et al. 2025, arXiv:2511.20347).
+
+        A_i = (R_i - mean(R)) / (std(R) + 1e-4)        τ_i = τ_pos where A_i > 0, else τ_neg
+        L = - 1/N Σ_i 1/T_i Σ_t 4/τ_i σ(τ_i (ρ_{i,t} - 1)) A_i
+
+    GRPO with a gate that closes smoothly as the ratio leaves 1, to both sides, in place of the clip. The gradient is
+    weighted with 4 σ (1 - σ), sooner small for bad actions, whose gradient spreads over all other tokens. With one pass
+    in one part ρ = 1, the gate is open, and the gradient is that of GRPO. `train/clip_fraction` is the share of steps
+    whose gate is less than half open: 4 σ (1 - σ) < 1/2.
+    """
+
+    name = "sapo"
+    weights = staticmethod(aggregation.sequence_mean)
+
+    gate_temperature: float = setting(
+        default=1.0, range="(0, inf)", help="τ_pos, of actions with a positive advantage; the larger, the narrower."
+    )
+    gate_temperature_negative: float = setting(
+        default=1.05, range="(0, inf)", help="τ_neg, of the other actions; the paper's, as τ_pos is."
+    )
+
+    @override
+    def surrogate(self, log_probs: torch.Tensor, batch: Batch) -> torch.Tensor:
+        return gates.soft_gate(
+            log_probs, batch.log_probs, batch.advantages, self.gate_temperature, self.gate_temperature_negative
+        )
+
+    @override
+    def is_clipped(self, log_probs: torch.Tensor, batch: Batch) -> torch.Tensor:
+        moved = (log_probs - batch.log_probs).expm1()
+        gate = (
+            (moved * self.gate_temperature)
+            .where(batch.advantages > 0, moved * self.gate_temperature_negative)
+            .sigmoid()
+        )
+        return 4 * gate * (1 - gate) < 0.5

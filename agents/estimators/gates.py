@@ -1,0 +1,105 @@
+"""Surrogates and masks that limit how far a step moves the policy, other than the clipped ratio; [N, T] each."""
+
+from __future__ import annotations
+
+import torch
+
+
+def ratio(log_probs: torch.Tensor, old_log_probs: torch.Tensor, advantages: torch.Tensor) -> torch.Tensor:
+    """Return ρ_t A_t, the surrogate without any limit; its gradient at ρ = 1 is A_t ∇log π.
+
+    Args:
+        log_probs: differentiable [N, T].
+        old_log_probs: of the policy that sampled, constants [N, T].
+        advantages: constants [N, T].
+    """
+    return (log_probs - old_log_probs.detach()).exp() * advantages.detach()
+
+
+def soft_gate(
+    log_probs: torch.Tensor, old_log_probs: torch.Tensor, advantages: torch.Tensor, positive: float, negative: float
+) -> torch.Tensor:
+    """Return a smooth counterpart of the clipped ratio, whose gradient fades on both sides of ρ = 1.
+
+        4/τ σ(τ (ρ_t - 1)) A_t        τ = positive where A_t > 0, else negative                  (arXiv:2511.20347)
+
+    Its gradient is 4 σ (1 - σ) ρ_t A_t ∇log π: at ρ = 1 that of the policy gradient.
+
+    Args:
+        log_probs: differentiable [N, T].
+        old_log_probs: of the policy that sampled, constants [N, T].
+        advantages: constants [N, T].
+        positive: τ of good actions, above 0; the larger, the sooner the gradient fades.
+        negative: τ of bad actions, above 0.
+    """
+    advantages = advantages.detach()
+    moved = (log_probs - old_log_probs.detach()).expm1()  # ρ - 1
+    temperature = torch.full_like(advantages, negative).masked_fill(advantages > 0, positive)
+    return 4 / temperature * torch.sigmoid(temperature * moved) * advantages
+
+
+def moved_too_far(
+    log_probs: torch.Tensor, old_log_probs: torch.Tensor, advantages: torch.Tensor, most: float
+) -> torch.Tensor:
+    """Return where the probability of an action has moved by more than a bound to where its advantage points.
+
+        sign(A_t) (π(a_t|s_t) - π_old(a_t|s_t)) > δ        (arXiv:2602.04879, binary total variation)
+
+    Args:
+        log_probs: [N, T].
+        old_log_probs: of the policy that sampled [N, T].
+        advantages: [N, T].
+        most: δ.
+
+    Returns:
+        bool [N, T].
+    """
+    return advantages.sign() * (log_probs.exp() - old_log_probs.exp()) > most
+
+
+def taper(
+    log_probs: torch.Tensor, old_log_probs: torch.Tensor, advantages: torch.Tensor, mask: torch.Tensor
+) -> torch.Tensor:
+    """Return the ratio of each episode as a constant weight, at most 1, and 1 for good episodes.
+
+        1 where A_i ≥ 0, else min(1, Π_t π(a_t|s_t)/μ(a_t|s_t))                                       (arXiv:2503.14286)
+
+    Args:
+        log_probs: log π [N, T].
+        old_log_probs: log μ, of the policy that sampled [N, T].
+        advantages: of each step's episode [N, T].
+        mask: steps that count, bool [N, T].
+    """
+    log_ratio = (log_probs - old_log_probs).detach().where(mask, 0).sum(1, keepdim=True)  # [N, 1]
+    return log_ratio.clamp(max=0).exp().where(advantages < 0, 1)
+
+
+def covariance(log_probs: torch.Tensor, advantages: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    """Return each step's part of the covariance of log π and A, which is how much it lowers the entropy.
+
+        (log π_t - mean(log π)) (A_t - mean(A)), means over all steps that count        (arXiv:2505.22617)
+
+    Args:
+        log_probs: [N, T]; masked cells are ignored.
+        advantages: [N, T]; masked cells are ignored.
+        mask: steps that count, bool [N, T].
+
+    Returns:
+        [N, T]; masked cells may hold anything.
+    """
+    count = mask.sum().clamp(min=1)
+    return (log_probs - log_probs.where(mask, 0).sum() / count) * (advantages - advantages.where(mask, 0).sum() / count)
+
+
+def largest(values: torch.Tensor, mask: torch.Tensor, count: int) -> torch.Tensor:
+    """Return the steps with the largest values, and all that are equal to the least of them, bool [N, T].
+
+    Args:
+        values: [N, T].
+        mask: steps to choose from, bool [N, T].
+        count: how many, at least 1; fewer if there are not so many.
+    """
+    found = values[mask]
+    if not len(found):
+        return torch.zeros_like(mask)
+    return mask & (values >= found.topk(min(count, len(found))).values[-1])
