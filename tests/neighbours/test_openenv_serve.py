@@ -1,6 +1,7 @@
 """`rlenv serve`, driven by OpenEnv's client, and trained against by the verifier "openenv"."""
 
 import asyncio
+import json
 import random
 import signal
 import subprocess
@@ -49,6 +50,15 @@ def test_a_dialogue(guess):
         with pytest.raises(RuntimeError, match="send a reset"):
             env.step({"text": "50"})
         assert env.reset(seed=3).observation["messages"][0]["role"] == "user"
+
+
+@pytest.mark.parametrize("value", [50, 50.0, [50], True])
+def test_clients_that_read_a_turn_as_json_send_its_value(guess, value):
+    with client(guess.url).sync() as env:
+        env.reset(seed=3)
+        said = env.step({"text": value}).observation
+        env.reset(seed=3)
+        assert said == env.step({"text": json.dumps(value)}).observation
 
 
 def test_one_completion():

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import random
-from typing import Any
+from typing import Annotated, Any
 
 from openenv.core.env_server import Action, Environment, Observation, State
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 from typing_extensions import override
 
 from rlenv.envs.judge import verdict_info
@@ -15,10 +16,15 @@ from verifiers import Problem, Reply, Verdict
 from verifiers.conversation import Message, text_of
 
 
+def as_text(value: Any) -> Any:
+    """Return JSON for what is not text: clients that read a turn such as "32" as JSON send a number."""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
 class TurnAction(Action):
     """A turn of the model: a completion, or what it says next in a dialogue."""
 
-    text: str = Field(description="what the model writes")
+    text: Annotated[str, BeforeValidator(as_text)] = Field(description="what the model writes")
 
 
 class TurnObservation(Observation):

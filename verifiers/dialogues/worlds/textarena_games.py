@@ -98,9 +98,10 @@ REFUSED: Mapping[str, str] = {
     **dict.fromkeys(("DontSayIt", "Hangman", "LetterAuction", "SpellingBee", "WordChains"), WORDS),
     **dict.fromkeys(("Codenames", "WordLadder", "WordSearch", "Wordle"), WORDS),
     **dict.fromkeys(("Debate", "GuessWho", "ScenarioPlanning", "TwentyQuestions"), MODEL),
-    **dict.fromkeys(("Klondike", "UltimateTexasHoldem"), "its code needs Python 3.12 or later"),
+    "Klondike": "its code has a syntax error",
+    "UltimateTexasHoldem": "its code needs Python 3.12, and a game has 1,000 rounds",
     "BabyAiText": "it needs packages that TextArena does not install",
-    "Bandit": "it pays most for the worst choice",
+    "Bandit": "it pays nothing for the best choice, and most for the worst",
 }
 
 
