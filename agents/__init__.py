@@ -7,6 +7,7 @@ from .algorithms import AGENTS, find_agent
 from .algorithms.a2c import A2C
 from .algorithms.cispo import CISPO
 from .algorithms.dapo import DAPO
+from .algorithms.distillation import Distillation
 from .algorithms.dr_grpo import DrGRPO
 from .algorithms.grpo import GRPO
 from .algorithms.gspo import GSPO
@@ -56,6 +57,7 @@ __all__ = [
     "Batch",
     "Collector",
     "ControlPolicy",
+    "Distillation",
     "DivergedError",
     "DrGRPO",
     "LanguageModelPolicy",

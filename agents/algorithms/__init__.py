@@ -7,6 +7,7 @@ from ..trainer.agent import Agent
 from .a2c import A2C
 from .cispo import CISPO
 from .dapo import DAPO
+from .distillation import Distillation
 from .dr_grpo import DrGRPO
 from .grpo import GRPO
 from .gspo import GSPO
@@ -18,7 +19,10 @@ from .rloo import RLOO
 
 AGENTS: dict[str, type[Agent]] = {  # in the order in which one would learn them
     cls.name: cls
-    for cls in (Reinforce, ReinforceBaseline, RLOO, ReinforcePlusPlus, A2C, PPO, GRPO, DrGRPO, DAPO, GSPO, CISPO)
+    for cls in (
+        *(Reinforce, ReinforceBaseline, RLOO, ReinforcePlusPlus, A2C, PPO, GRPO, DrGRPO, DAPO, GSPO, CISPO),
+        Distillation,
+    )
 }
 
 
