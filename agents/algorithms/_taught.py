@@ -23,6 +23,8 @@ class Taught(PassesAgent):
         ValueError: for a teacher with other tokens, a preset, or one that does not exist; from `learn`, without one.
     """
 
+    needs_teacher = True
+
     teacher: Any = setting(
         default=None,
         saved=False,

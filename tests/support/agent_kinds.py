@@ -3,10 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from typing import Any
 
 import pytest
+import torch
 
-from agents import AGENTS
+from agents import AGENTS, Agent
+from agents.algorithms._taught import Taught
+
+
+def is_taught(name: str) -> bool:
+    """Tell whether an agent needs a teacher, which takes the place of the policy that a KL anchor holds on to."""
+    return AGENTS[name].needs_teacher
+
+
+def fitting(name: str, settings: dict[str, Any]) -> dict[str, Any]:
+    """Return the settings without those of the KL anchor, for an agent that has a teacher instead."""
+    anchors = ("kl_coef", "kl_in", "kl_estimator")
+    return {key: value for key, value in settings.items() if not (is_taught(name) and key in anchors)}
+
+
+def with_teacher(agent: Agent) -> Agent:
+    """Return the agent, with a copy of its policy that was moved a little as its teacher, if it needs one."""
+    if isinstance(agent, Taught):
+        teacher = agent.policy.frozen_copy()
+        with torch.no_grad():
+            for weight in teacher.parameters():
+                weight.add_(0.1 * torch.randn(weight.shape, generator=torch.Generator().manual_seed(1)))
+        agent.anchor.reference = teacher
+    return agent
 
 
 def each_agent_once(text: Collection[str], rare: Collection[str] = ()) -> pytest.MarkDecorator:

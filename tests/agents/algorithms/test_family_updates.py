@@ -33,6 +33,7 @@ from agents import (
     PPO,
     RLOO,
     Agent,
+    Distillation,
     DrGRPO,
     Reinforce,
     ReinforceBaseline,
@@ -229,6 +230,9 @@ FAMILY: dict[str, dict[str, Any]] = {
     "REINFORCE++-baseline": {"cls": ReinforcePlusPlus, "baseline": "group-mean"},
     "A2C": {"cls": A2C, "gae_lambda": 0.5, "gamma": 0.9},
     "PPO": {"cls": PPO, "gae_lambda": 0.5, "gamma": 0.9, "ent_coef": 0.1},
+    "Distillation": {"cls": Distillation, "max_ratio": 1.3},
+    "Distillation, centred": {"cls": Distillation, "estimator": "centred", "reward_coef": 0.5},
+    "Distillation, exact": {"cls": Distillation, "estimator": "exact"},
     "PPO, clipped values": {"cls": PPO, "normalize_advantage": False, "clip_range_vf": 0.2, "kl_coef": BETA},
 }
 VARIANTS = [name for name in FAMILY if "," in name or name.endswith("-baseline")]  # an agent with another setting

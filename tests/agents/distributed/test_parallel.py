@@ -11,6 +11,7 @@ import pytest
 import torch
 from _rlenv_scripts.evaluation.answers import play, rounds
 from _rlenv_scripts.evaluation.completions import Pass, blocks
+from agent_kinds import fitting, is_taught
 from diagonal import diagonal
 from ranks import Ranks
 from tabular import T, make_agent
@@ -46,6 +47,7 @@ def updated(name: str, options: dict[str, Any], **more: Any) -> tuple[torch.Tens
     cls = AGENTS[name]
     passes = {"num_epochs": 2, "num_minibatches": 2} if issubclass(cls, PassesAgent) else {}
     longest = {"max_steps": T} if name == "dr-grpo" else {}
+    options = fitting(name, options) | ({"estimator": "centred"} if is_taught(name) else {})
     agent = make_agent(cls, 4, episodes_per_update=32, **passes, **longest, **options, **more)
     metrics = agent.update(some_cut_off(sample()))
     return torch.cat([p.detach().flatten() for p in agent.policy.parameters()]), metrics
