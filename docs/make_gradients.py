@@ -45,7 +45,19 @@ from tabular import (  # noqa: E402
     true_gradient,
 )
 
-from agents import A2C, CISPO, DAPO, GRPO, GSPO, PPO, RLOO, DrGRPO, Reinforce, ReinforcePlusPlus  # noqa: E402
+from agents import (  # noqa: E402
+    A2C,
+    CISPO,
+    DAPO,
+    GRPO,
+    GSPO,
+    PPO,
+    RLOO,
+    Distillation,
+    DrGRPO,
+    Reinforce,
+    ReinforcePlusPlus,
+)
 
 TOLERANCE = 1e-10
 INTRODUCTION = """\
@@ -162,6 +174,13 @@ Rewards are 0 and β = 1, so the whole gradient is the anchor's. The objective i
 return-to-go. In the column *documented*, d is the direct part: the gradient of the penalty itself, for states and
 actions that are already sampled."""
 
+TEACHER = """\
+## Distillation
+
+`Distillation` maximizes no reward: here g* is ∇ of -KL(π ‖ π_T) of whole completions, and the teacher π_T is another
+random table. Its gradient is that of -Σ_t E[KL(π(·|s_t) ‖ π_T(·|s_t))] with the distribution of the states held fixed:
+it lacks what an action does to later states. The three estimators have the same expectation."""
+
 BASELINES = {
     "none": "exact",
     "running-mean": "exact",
@@ -235,7 +254,10 @@ def draw(tables: str, path: Path) -> None:
 def pages() -> dict[str, str]:
     """Return the pages by the names of their files."""
     parts = {
-        "gradients.md": [INTRODUCTION, family_text(), table(("agent", "settings", "K"), agent_rows(family_cases()))],
+        "gradients.md": [
+            *(INTRODUCTION, family_text(), table(("agent", "settings", "K"), agent_rows(family_cases()))),
+            *(TEACHER, table(("agent", "estimator", "K"), teacher_rows())),
+        ],
         "gradients-critics.md": [critics_text(), table(("agent", "settings", "K"), agent_rows(critic_cases()))],
         "gradients-estimators.md": [
             ESTIMATORS,
@@ -371,6 +393,16 @@ def discount_rows() -> Iterator[list[str]]:
         wanted = true if returns == "episode" else return_to_go_gradient(agent.policy, AT_THE_END, 0.9)
         found = expected_gradient(agent, size=4)
         yield ["`ReinforceBaseline`", "leave-one-out", returns, "4", *figures(found, true, wanted, words)]
+
+
+def teacher_rows() -> Iterator[list[str]]:
+    """Yield a row per estimator of distillation."""
+    for estimator in ("sampled", "centred", "exact"):
+        agent = make_agent(Distillation, 1, estimator=estimator)
+        teacher = agent.anchor.reference
+        wanted = documented_kl_gradient("exact", "loss", agent.policy, teacher)
+        cells = figures(expected_gradient(agent), kl_gradient(agent.policy, teacher), wanted, "∇KL state by state")
+        yield ["`Distillation`", estimator, "1", *cells]
 
 
 def anchor_rows() -> Iterator[list[str]]:

@@ -38,7 +38,7 @@ class Taught(PassesAgent):
         range="(0, inf)",
         saved=False,
         commands=("train",),
-        shown="--temperature",
+        shown="the policy's",
         help="Temperature at which the teacher is evaluated.",
     )
 

@@ -30,10 +30,13 @@ def test_every_link_of_the_pages_leads_to_a_file():
         assert not missing, f"{page.name}: {missing}"
 
 
-def test_the_table_of_algorithms_names_every_agent():
+def test_the_table_of_algorithms_is_of_agents_that_there_are():
+    """It stays short; docs/algorithms.md, which it leads to, has all of them."""
     from agents import AGENTS
 
-    assert {cls.__name__ for cls in AGENTS.values()} <= set(re.findall(r"^\| `(\w+)` \|", README, re.MULTILINE))
+    named = set(re.findall(r"^\| `(\w+)` \|", README, re.MULTILINE))
+    assert len(named) >= 11 and named <= {cls.__name__ for cls in AGENTS.values()}
+    assert "(docs/algorithms.md)" in README
 
 
 def test_the_readmes_verifier_can_be_used():
