@@ -37,8 +37,8 @@ class Distillation(Taught):
         default=SAMPLED,
         choices=(SAMPLED, CENTRED, kl.EXACT),
         help="How the gradient of the KL is estimated.",
-        more='"sampled": from the actions taken. "centred": A plus KL(π || π_T) at s_t, a baseline (arXiv:2605.07865): the same '
-        'expectation, less variance. "exact": the KL over all actions is differentiated.',
+        more='"sampled": from the actions taken. "centred": A plus KL(π || π_T) at s_t, a baseline (arXiv:2605.07865): '
+        'the same expectation, less variance. "exact": the KL over all actions is differentiated.',
     )
     reward_coef: float = setting(
         default=0.0,
