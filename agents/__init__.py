@@ -8,6 +8,7 @@ from .algorithms.a2c import A2C
 from .algorithms.cispo import CISPO
 from .algorithms.covariance import ClipCov, KLCov
 from .algorithms.dapo import DAPO
+from .algorithms.distillation import Distillation
 from .algorithms.dppo import DPPO
 from .algorithms.dr_grpo import DrGRPO
 from .algorithms.gdpo import GDPO
@@ -71,6 +72,7 @@ __all__ = [
     "ClipCov",
     "Collector",
     "ControlPolicy",
+    "Distillation",
     "DivergedError",
     "DrGRPO",
     "KLCov",

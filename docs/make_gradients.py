@@ -73,6 +73,7 @@ from agents import (  # noqa: E402
     TOPR,
     VAPO,
     Agent,
+    Distillation,
     DrGRPO,
     KLCov,
     Reinforce,
@@ -239,6 +240,14 @@ the present π. `kl_ratio` multiplies the estimate by ρ = π/π_old of its step
 the one of [gradients-estimators.md](gradients-estimators.md); a differentiated one makes k1 and k3 the KL(π, ref) state
 by state there, too."""
 
+
+TEACHER = """\
+## Distillation
+
+`Distillation` maximizes no reward: here g* is ∇ of -KL(π ‖ π_T) of whole completions, and the teacher π_T is another
+random table. Its gradient is that of -Σ_t E[KL(π(·|s_t) ‖ π_T(·|s_t))] with the distribution of the states held fixed:
+it lacks what an action does to later states. The three estimators have the same expectation."""
+
 BASELINES = {
     "none": "exact",
     "running-mean": "exact",
@@ -326,7 +335,10 @@ def draw(tables: str, path: Path) -> None:
 def pages() -> dict[str, str]:
     """Return the pages by the names of their files."""
     parts = {
-        "gradients.md": [INTRODUCTION, family_text(), table(("agent", "settings", "K"), agent_rows(family_cases()))],
+        "gradients.md": [
+            *(INTRODUCTION, family_text(), table(("agent", "settings", "K"), agent_rows(family_cases()))),
+            *(TEACHER, table(("agent", "estimator", "K"), teacher_rows())),
+        ],
         "gradients-critics.md": [critics_text(), table(("agent", "settings", "K"), agent_rows(critic_cases()))],
         "gradients-estimators.md": [
             ESTIMATORS,
@@ -493,6 +505,16 @@ def discount_rows() -> Iterator[list[str]]:
         wanted = true if returns == "episode" else return_to_go_gradient(agent.policy, AT_THE_END, 0.9)
         found = expected_gradient(agent, size=4)
         yield ["`ReinforceBaseline`", "leave-one-out", returns, "4", *figures(found, true, wanted, words)]
+
+
+def teacher_rows() -> Iterator[list[str]]:
+    """Yield a row per estimator of distillation."""
+    for estimator in ("sampled", "centred", "exact"):
+        agent = make_agent(Distillation, 1, estimator=estimator)
+        teacher = agent.anchor.reference
+        wanted = documented_kl_gradient("exact", "loss", agent.policy, teacher)
+        cells = figures(expected_gradient(agent), kl_gradient(agent.policy, teacher), wanted, "∇KL state by state")
+        yield ["`Distillation`", estimator, "1", *cells]
 
 
 def anchor_rows() -> Iterator[list[str]]:

@@ -8,6 +8,7 @@ from .a2c import A2C
 from .cispo import CISPO
 from .covariance import ClipCov, KLCov
 from .dapo import DAPO
+from .distillation import Distillation
 from .dppo import DPPO
 from .dr_grpo import DrGRPO
 from .gdpo import GDPO
@@ -28,7 +29,7 @@ AGENTS: dict[str, type[Agent]] = {  # in the order in which one would learn them
     cls.name: cls
     for cls in (
         *(Reinforce, ReinforceBaseline, RLOO, ReinforcePlusPlus, A2C, PPO, GRPO, DrGRPO, DAPO, GSPO, CISPO),
-        *(VAPO, MaxRL, PKPO, GDPO, SAPO, DPPO, TOPR, ClipCov, KLCov),
+        *(VAPO, MaxRL, PKPO, GDPO, SAPO, DPPO, TOPR, ClipCov, KLCov, Distillation),
     )
 }
 

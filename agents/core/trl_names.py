@@ -36,6 +36,8 @@ NAMES = {
     "train_dataset": "problems",
     "dataset_name": "problems",
     "logging_dir": "tensorboard_log",
+    "teacher_model": "teacher",
+    "teacher_model_name_or_path": "teacher",
 }
 LOOP = {  # settings of a run: the argument of `learn` in Python, and the option of the command
     "max_steps": ("learn(total_episodes=max_steps * episodes_per_update)", "episodes"),
@@ -79,6 +81,7 @@ SAID = {  # not a setting here, and why
     "loss_type": "the loss belongs to the agent: grpo, dr-grpo, dapo, cispo, sapo, rloo, ppo, ...",
     "importance_sampling_level": "the ratio belongs to the agent: gspo has one per episode, grpo one per token",
     "scale_rewards": "grpo divides by the group's standard deviation, with scale=batch by that of all; dr-grpo by none",
+    "lmbda": "distillation is always on the student's own episodes; rlenv sft imitates given answers",
     "reward_weights": "weights are written with the verifiers: a.py:f,a.py:g=0.5, or verifier_kwargs reward_weights",
     "advantage_estimator": "the advantages belong to the agent: grpo, rloo, reinforce-plus-plus, ...",
     **dict.fromkeys(("use_vllm", "vllm_mode"), "the trained policy samples itself, without a second engine"),

@@ -17,7 +17,15 @@ from .collector import Collector
 from .record import Record, to_single
 from .tape import Tape
 
-_UNREAD = {"group", "is_success", "verdict_status", "verdict_future", "verifier_failed", "level"}  # infos of an episode
+_UNREAD = {
+    "group",
+    "is_success",
+    "verdict_status",
+    "verdict_future",
+    "verifier_failed",
+    "level",
+    "arm",
+}  # infos of an episode
 
 
 class Loop:

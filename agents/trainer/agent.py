@@ -61,6 +61,7 @@ class Agent(Resumable):
     """
 
     default_group_size: ClassVar[int] = 1
+    needs_teacher: ClassVar[bool] = False  # a policy to learn from, besides the environment
     _is_root: ClassVar[bool] = True  # in this class alone: checkpoints are those of algorithms
 
     def __init__(self, policy: Any, env: str | Any, **settings: Any) -> None:
@@ -160,8 +161,7 @@ class Agent(Resumable):
 
         Metrics are recorded with the logger, whose means `dump_logs` writes out. For arguments and errors, see `learn`.
         """
-        if isinstance(self.env, MissingEnv):
-            self.env.reset()  # an error, before anything changes
+        self.check_ready()
         counter, goal = check_goal(total_timesteps, total_episodes, progress_bar)
         warn_of_float16(self.policy)
         if total_timesteps is not None:
@@ -173,6 +173,15 @@ class Agent(Resumable):
             self.set_logger(configure_logger(self.verbose, self.tensorboard_log, tb_log_name, reset_num_timesteps))
         self.anchor.freeze_reference(self.policy)
         return self._train(counter, goal + getattr(self, counter), as_callback(callback, self, progress_bar))
+
+    def check_ready(self) -> None:
+        """Check that nothing is missing that training needs; `learn` and `updates` do it before anything changes.
+
+        Raises:
+            ValueError: naming what is missing.
+        """
+        if isinstance(self.env, MissingEnv):
+            self.env.reset()
 
     def _train(self, counter: str, goal: int, callback: BaseCallback) -> Iterator[tuple[Rollout, dict[str, float]]]:
         """Collect and update until an attribute that counts reaches its goal."""

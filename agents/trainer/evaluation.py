@@ -88,8 +88,9 @@ def tell_verdicts(env: VectorEnv, rollout: Rollout) -> None:
     """Tell an environment with a curriculum that has judged its own share of a rollout how all of it ended."""
     if env.metadata.get("hears_verdicts"):
         judged = rollout.ok & ~rollout.success.isnan()
-        levels = rollout.extras.get("level", torch.ones_like(rollout.success)).nan_to_num(1.0)
-        env.unwrapped.hear(levels[judged].tolist(), rollout.success[judged].tolist())
+        level = rollout.extras.get("level", torch.ones_like(rollout.success)).nan_to_num(1.0)
+        chosen = rollout.extras.get("arm", level)
+        env.unwrapped.hear(chosen[judged].tolist(), rollout.success[judged].tolist())
 
 
 def _is_single(space: spaces.Space, observation: Any) -> bool:

@@ -20,7 +20,7 @@ from verifiers.dialogues.tools.verifier import WithTools
 from verifiers.isolation.workers.pool import WorkerPool
 from verifiers.isolation.workers.supervisor import describe
 
-from ..problems.stream import is_level
+from ..problems.stream import ARM, is_level
 
 MOST_THREADS = 64  # that wait for replies
 
@@ -145,9 +145,9 @@ def with_tools(verifier: Verifier, tools: Sequence[Any]) -> Verifier:
 def verdict_info(verifier: Verifier, problem: Problem, verdict: Verdict) -> dict[str, Any]:
     """Return what the infos say about the verdict on one episode.
 
-    `level` is among the keys only if the problem has one.
+    `level` is among the keys only if the problem has one, `arm` only if a choice of prompts posed it.
     """
-    level = problem.metadata.get("level")
+    level, arm = problem.metadata.get("level"), problem.metadata.get(ARM)
     return {
         "verdict": {name: float(value) for name, value in verdict.parts.items()},
         "is_success": verifier.is_success(verdict),
@@ -155,6 +155,7 @@ def verdict_info(verifier: Verifier, problem: Problem, verdict: Verdict) -> dict
         "verdict_status": verdict.status,
         "verdict_reason": verdict.reason,
         **({"level": level} if is_level(level) else {}),
+        **({} if arm is None else {"arm": arm}),
     }
 
 

@@ -23,7 +23,8 @@ from verifiers.reading.extraction import STATED, extracting
 
 from ..problems.curriculum import Curriculum
 from ..problems.files import listed_problems, place_of
-from ..problems.stream import ProblemStream, level_of
+from ..problems.prompt_choice import ThompsonChoice
+from ..problems.stream import ProblemStream
 from ..text.encoder import STOP, STRING, PromptText
 from ..text.lengths import Lengths
 from ..text.stop_tokens import stop_token_ids
@@ -97,6 +98,8 @@ class TextGenTask:
         long_prompts: "error" refuses longer prompts, "skip" leaves them out and counts them in `skipped_prompts`.
         curriculum: success rate at which training adds the next level of difficulty, see
             `rlenv.problems.curriculum.Curriculum`; None for all levels from the start.
+        prompt_choice: "thompson" prefers training problems that are solved half of the time, see
+            `rlenv.problems.prompt_choice.ThompsonChoice`; None for every problem in turn.
         verifier_workers: worker processes that judge; 0 for none. None for one per core if the verifier asks for
             workers or one of the next two settings is given, else for none.
         verifier_timeout: seconds per verdict in a worker process; None for the verifier's own `timeout`.
@@ -138,6 +141,7 @@ class TextGenTask:
         stop_strings: str | Sequence[str] = (),
         long_prompts: str = "error",
         curriculum: float | None = None,
+        prompt_choice: str | None = None,
         verifier_workers: int | None = None,
         verifier_timeout: float | None = None,
         verifier_memory_mb: int | None = None,
@@ -176,7 +180,7 @@ class TextGenTask:
         if skips and listed is not None:
             listed = self._without_long(listed)
         fits = self._fits if skips and listed is None else None
-        self.stream = ProblemStream(made, split, test_fraction, listed, fits, curriculum)
+        self.stream = ProblemStream(made, split, test_fraction, listed, fits, curriculum, prompt_choice)
         self._begin(self.stream.listed or [self.stream[0]])
 
     def _begin(self, problems: list[Problem]) -> None:
@@ -246,7 +250,7 @@ class TextGenTask:
     @property
     def level(self) -> int | None:
         """The newest level of difficulty of the curriculum; None without a curriculum."""
-        return None if self.stream.curriculum is None else self.stream.curriculum.level
+        return self.stream.curriculum.level if isinstance(self.stream.curriculum, Curriculum) else None
 
     def reseed(self, rng: np.random.Generator) -> None:
         """Start another stream of problems, drawn from the environment's own generator."""
@@ -361,11 +365,11 @@ class TextGenTask:
 
         Of a stream that is shared, this is one part of the verdicts; see `shared_curriculum`.
         """
-        if self.stream.curriculum is not None and self.share[1] == 1 and info["verdict_status"] == "ok":
-            self.stream.curriculum.record(level_of(problem), info["is_success"])
+        if self.share[1] == 1 and info["verdict_status"] == "ok":
+            self.stream.record(problem, info["is_success"])
 
     @property
-    def shared_curriculum(self) -> Curriculum | None:
+    def shared_curriculum(self) -> Curriculum | ThompsonChoice | None:
         """The curriculum of a stream that is shared, which has to be told of all verdicts; None without."""
         return self.stream.curriculum if self.share[1] > 1 else None
 

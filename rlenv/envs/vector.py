@@ -154,7 +154,7 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
             self._next_episode, self._posed = 0, True
         if mask is None:  # begin a new group
             self._next_episode = self._groups_begun() * self.task.group_size
-        info = self._start(rows)
+        info = self._start(rows, new_rollout=mask is None)
         return self._observation(), info
 
     def step(self, actions: Any) -> tuple[Obs, torch.Tensor, torch.Tensor, torch.Tensor, Info]:
@@ -267,10 +267,15 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
             raise ValueError(f"reset_mask must be {self.num_envs} booleans, at least one of them true, got {mask!r}")
         return flags.nonzero()[:, 0].tolist()
 
-    def _start(self, rows: list[int]) -> Info:
-        """Start the next episodes of the stream in these slots; the curriculum gets late verdicts before."""
+    def _start(self, rows: list[int], new_rollout: bool = False) -> Info:
+        """Start the next episodes of the stream in these slots; the curriculum gets late verdicts before.
+
+        A choice of prompts counts verdicts at a reset without a mask; where slots restart by themselves, at once.
+        """
         if self._late is not None and self._late.hear is not None:
             self._late.tell(everything=not np.delete(self._running, rows).any())
+        if new_rollout or self.mode is not AutoresetMode.DISABLED:
+            self.task.stream.settle()
         numbers = range(self._next_episode, self._next_episode + len(rows))
         prompts = self.task.prompts(numbers)
         self._next_episode = numbers.stop

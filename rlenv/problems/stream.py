@@ -15,9 +15,11 @@ from verifiers import Problem, Verifier
 
 from ..text.texts import shown
 from .curriculum import Curriculum
+from .prompt_choice import CHOICES, ThompsonChoice
 
 SPLITS = ("train", "test")
 NAMED_SPLITS = {"train": "train", "test": "test", "validation": "test"}  # of listed problems
+ARM = "_arm"  # in the metadata of a listed problem that was chosen: its number for the choice
 MESSAGES = "messages"  # a usual name of the column with conversations
 _TRIES = 10_000
 
@@ -76,6 +78,9 @@ class ProblemStream:
     to the same problems, and requesting problem i twice in a row returns the same problem, so that a group shares it.
     The test split never has a curriculum.
 
+    A choice of prompts takes the place of a curriculum in the same way: of listed problems, those with one split key
+    are one arm; else the levels of the verifier are the arms.
+
     Args:
         verifier: samples the problems unless they are listed; its `split_key` says which problems belong together.
         split: "train" or "test".
@@ -83,8 +88,11 @@ class ProblemStream:
         problems: the problems, or None to have the verifier sample them.
         fits: tells whether a sampled problem is short enough; None accepts all.
         curriculum: the success rate at which the next level begins; None for all levels from the start.
+        prompt_choice: "thompson" prefers problems that are solved half of the time (`prompt_choice.ThompsonChoice`);
+            None for every problem in turn.
 
     Attributes:
+        curriculum: what chooses, of either kind; None if nothing does.
         sizes: how many listed problems each split has; empty if the verifier samples them.
 
     Raises:
@@ -100,6 +108,7 @@ class ProblemStream:
         problems: Sequence[Problem | Mapping[str, Any] | str] | None = None,
         fits: Callable[[Problem], bool] | None = None,
         curriculum: float | None = None,
+        prompt_choice: str | None = None,
     ) -> None:
         if split not in SPLITS:
             raise ValueError(f"unknown split {split!r}; allowed: {', '.join(SPLITS)}")
@@ -112,10 +121,17 @@ class ProblemStream:
         self._latest: tuple[int, int, Problem] | None = None
         self.sizes: dict[str, int] = {}
         self._listed = None if problems is None else self._of_this_split([as_problem(item) for item in problems])
-        self.curriculum: Curriculum | None = None
+        self.curriculum: Curriculum | ThompsonChoice | None = None
+        if prompt_choice not in (None, *CHOICES):
+            raise ValueError(f"unknown prompt_choice {prompt_choice!r}; allowed: {', '.join(CHOICES)}")
+        if prompt_choice is not None and curriculum is not None:
+            raise ValueError(f"prompt_choice={prompt_choice!r} and {curriculum=} exclude each other: give one of them")
         if curriculum is not None and split == "train":
             self._by_level = _by_level(self.listed)
             self.curriculum = Curriculum(list(self._by_level) or range(1, verifier.levels + 1), curriculum)
+        elif prompt_choice is not None and split == "train":
+            self._by_level = self._by_arm()
+            self.curriculum = ThompsonChoice(list(self._by_level) or range(1, verifier.levels + 1))
 
     @property
     def listed(self) -> list[Problem]:
@@ -147,6 +163,10 @@ class ProblemStream:
             )
         if (state["curriculum"] is None) != (self.curriculum is None):
             raise ValueError("the checkpoint was written with another curriculum setting")
+        if self.curriculum is not None and state["curriculum"].keys() != self.curriculum.state_dict().keys():
+            raise ValueError(
+                "the checkpoint was written with a curriculum, and not with a prompt_choice, or the reverse"
+            )
         self.seed, self._latest = state["seed"], None
         if self.curriculum is not None:
             self.curriculum.load_state_dict(state["curriculum"])
@@ -162,8 +182,27 @@ class ProblemStream:
             return self._listed[self._order(self.seed, epoch)[position]]
         return self._sampled(random.Random(f"{self.seed}/{self.split}/{index}"), self.verifier.sample)
 
-    def _graded(self, index: int, curriculum: Curriculum) -> Problem:
-        """Return a problem of a level that the curriculum draws."""
+    def record(self, problem: Problem, success: bool) -> None:
+        """Tell the curriculum or the choice of prompts, if any, how an episode with this problem ended."""
+        if self.curriculum is not None:
+            self.curriculum.record(problem.metadata.get(ARM, level_of(problem)), success)
+
+    def settle(self) -> None:
+        """Let a choice of prompts count what it has heard: between two rollouts."""
+        if isinstance(self.curriculum, ThompsonChoice):
+            self.curriculum.settle()
+
+    def _by_arm(self) -> dict[int, list[Problem]]:
+        """Return the listed problems by the number of their split key, which their metadata then have."""
+        numbers: dict[str, int] = {}
+        arms: dict[int, list[Problem]] = {}
+        for problem in self.listed:
+            arm = numbers.setdefault(self.verifier.split_key(problem), len(numbers))
+            arms.setdefault(arm, []).append(replace(problem, metadata={**problem.metadata, ARM: arm}))
+        return arms
+
+    def _graded(self, index: int, curriculum: Curriculum | ThompsonChoice) -> Problem:
+        """Return a problem of a level, or an arm, that the curriculum draws."""
         rng = random.Random(f"{self.seed}/{self.split}/{index}")
         level = curriculum.draw(rng)
         if self._listed is not None:

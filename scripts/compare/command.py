@@ -129,7 +129,7 @@ def _agents(names: str) -> list[str]:
     from agents import AGENTS
 
     if names.strip() == "all":
-        return list(AGENTS)
+        return [name for name, cls in AGENTS.items() if not cls.needs_teacher]
     asked = [AgentName()(name.strip()) for name in names.split(",")]
     for name in asked:
         agent_class(name)
@@ -178,6 +178,8 @@ def _check(agents: list[str], given: dict[str, Any]) -> None:
         )
     for name in agents:
         agent = session.build_agent(name, {**given, "device": "cpu"})
+        if agent.needs_teacher:
+            raise ValueError(f"--agents names {name!r}, which needs a --teacher, and compare has none: use rlenv train")
         if given["vectorize_seeds"]:
             _check_stack(name, agent)
     session.evaluation_envs(given["env_id"], agent.origin["env_kwargs"], "cpu", 1, "test")

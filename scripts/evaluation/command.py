@@ -68,7 +68,7 @@ if TYPE_CHECKING:
     is_flag=True,
     help="Import the agent, environment, verifier or tools that the checkpoint names; this runs their code.",
 )
-@without(text, "temperature", "curriculum")
+@without(text, "temperature", "curriculum", "prompt_choice")
 @processes
 @common
 def evaluate(runs: tuple[Path, ...], **given: Any) -> None:

@@ -90,7 +90,7 @@ class Subject:
 
     def envs(self, loaded: Loaded, slots: int, samples: int) -> Any:
         """Return environments that pose the problems from the first one on, each so many times, at all levels."""
-        changes = {"group_size": samples, "first_problem": 0, "curriculum": None, "tokenizer": loaded.task.tokenizer}
+        changes = {**settings.IN_TURN, "group_size": samples, "tokenizer": loaded.task.tokenizer}
         return make_envs(self.env_id, slots, self.env_kwargs | changes, device=str(loaded.device), **LOOP_OFFERS)
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from ..console.errors import LOWER
+from ..runs.logged import read_json
 from ..runs.torchrun.environment import count_here
 
 
@@ -82,6 +83,7 @@ def workload(given: dict[str, Any]) -> tuple[Any, Any]:
         slots=-(-slots // processes),
         group_size=settings.get("group_size") or cls.default_group_size,
         reference=bool(settings.get("kl_coef")) or given["log_kl"],
+        teacher=_teacher_bytes(given, vocabulary, policy),
         micro_batch_size=settings.get("micro_batch_size"),
         micro_batch_tokens=settings.get("micro_batch_tokens"),
         imitated=-(-given["sft_batch_size"] // processes) if given["sft_steps"] else 0,
@@ -92,6 +94,25 @@ def workload(given: dict[str, Any]) -> tuple[Any, Any]:
         context_length=task.max_length,
     )
     return config_of(run_folder.model_of(given["model"]), vocabulary, task.max_length), work
+
+
+def _teacher_bytes(given: dict[str, Any], vocabulary: int, policy: dict[str, Any]) -> int:
+    """Return the bytes of the teacher's weights; 0 without one, or if it shares the base of the run's adapter."""
+    from agents.policies.language.models.adapters import base_of, has_adapter
+    from agents.policies.language.models.loading import find_config
+    from agents.policies.memory import trace
+
+    from ..runs import run_folder
+
+    if given.get("teacher") is None:
+        return 0
+    own, model = (run_folder.model_of(given[name]) for name in ("model", "teacher"))
+    bases = [str(base_of(each)[0] if has_adapter(each) else each) for each in (own, model)]
+    if bases[0] == bases[1] and (policy.get("lora_rank") or has_adapter(own)):
+        return 0
+    saved = Path(model).parent / "policy.json"
+    dtype = read_json(saved)["dtype"] if saved.is_file() else policy.get("dtype") or "float32"
+    return trace.weights(find_config(model), trace.Shape(vocabulary, 1, 1, dtype=dtype)).nbytes
 
 
 def available(device: str) -> int | None:

@@ -191,6 +191,11 @@ problems = options(
         show_default="all levels from the start",
         help="Begin with the easiest level; add the next one at this success rate, such as 0.8.",
     ),
+    setting(
+        "--prompt-choice",
+        show_default="every problem in turn",
+        help="thompson: prefer problems (of a file; else levels) that are solved half of the time.",
+    ),
     heading="Problems (text)",
 )
 

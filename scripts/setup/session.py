@@ -26,7 +26,7 @@ from ..console.progress import Interrupt, Rate, Show, progress_bar
 from ..console.terminal import console, plain
 from ..runs import run_folder
 from .agent_names import agent_class, is_own
-from .settings import agent_arguments, env_arguments, is_text, policy_arguments
+from .settings import IN_TURN, agent_arguments, env_arguments, is_text, policy_arguments
 from .weights import announce
 
 transformers_logging.disable_progress_bar()  # the commands show their own
@@ -200,7 +200,7 @@ def arguments_of(agent: Agent) -> dict[str, Any]:
 def evaluation_envs(env_id: str, env_kwargs: dict[str, Any], device: Any, episodes: int, split: str) -> Any:
     """Return new environments to evaluate in; for text, the problems of the split from the first one, at all levels."""
     if is_text(env_id):
-        env_kwargs = {**env_kwargs, "split": split, "group_size": 1, "first_problem": 0, "curriculum": None}
+        env_kwargs = {**env_kwargs, **IN_TURN, "split": split, "group_size": 1}
     return make_envs(env_id, min(episodes, EVAL_SLOTS), env_kwargs, device=str(device), **LOOP_OFFERS)
 
 

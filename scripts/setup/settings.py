@@ -19,6 +19,11 @@ from ..runs import run_folder
 from .defaults import agent_settings, common_settings, keywords
 from .options import TEXT_ONLY, adapter
 
+IN_TURN = {
+    "first_problem": 0,
+    "curriculum": None,
+    "prompt_choice": None,
+}  # of TextGen-v0: every problem, from the first
 POLICY_OPTIONS = ("temperature", "dtype", "activation_checkpointing", *names_of(adapter))  # of language models
 
 

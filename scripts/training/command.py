@@ -249,6 +249,9 @@ def _new(given: dict[str, Any]) -> tuple[Any, Path]:
     from ..setup.verifier_names import short_name
 
     agent = session.build_agent(given["agent"], given)
+    agent.check_ready()  # before the warm start
+    if given["log_kl"] and agent.anchor.reference is not None:
+        raise ValueError("--log-kl keeps the policy of the start, and this agent a teacher (train/kl_teacher); omit it")
     of_text = [short_name(given["verifier"])] if settings.is_text(given["env_id"]) else []
     name = "-".join([given["env_id"].split(":")[-1], *of_text, label(given["agent"])])
     return agent, parallel.on_main(lambda: folder.choose(given["log_dir"], given["overwrite"], name.lower()))

@@ -14,7 +14,7 @@ CHARTS: dict[str, dict[str, tuple[str, ...]]] = {  # category: title: regular ex
         "spread of rewards; share of groups without any": ("rollout/reward_std", "rollout/frac_reward_zero_std"),
     },
     "2 Is it stable?": {
-        "KL to the reference and to the start, nats per step": ("train/kl_ref", "rollout/kl_start"),
+        "KL to the reference and to the start, nats per step": ("train/kl_ref", "train/kl_teacher", "rollout/kl_start"),
         "minus the entropy, nats per step": ("train/entropy_loss",),
         "KL of an update, nats per step; share of clipped steps": ("train/approx_kl", "train/clip_fraction"),
         "largest gap between acting and training, nats": ("train/logp_gap_max",),
@@ -64,6 +64,7 @@ def absent(agent: Any, figures: Mapping[str, Any], extras: Iterable[str], given:
         "rollout/parts/.*": any(name.startswith("parts/") for name in names),
         "rollout/success_rate/level_.*": "level" in names,
         "train/kl_ref": bool(agent.kl_coef),
+        "train/kl_teacher": agent.needs_teacher,
         "rollout/kl_start": given["log_kl"],
         "sft/loss": "warm_start" in agent.extra_state and bool(agent.extra_state["warm_start"].get("steps")),
     }

@@ -8,7 +8,7 @@ from identity_checks import padded
 from museum import MADE_UP, Test, planted
 from tabular import AT_THE_END
 
-from agents import A2C, DAPO, GRPO, DrGRPO, LanguageModelPolicy, ReinforceBaseline
+from agents import A2C, DAPO, GRPO, Distillation, DrGRPO, LanguageModelPolicy, ReinforceBaseline
 from agents.algorithms import _actor_critic
 from agents.estimators import aggregation, baselines, gates, kl, losses, mismatch, returns, scaling
 from agents.learner.kl_anchor import Anchor
@@ -52,6 +52,45 @@ def test_k1_is_differentiated(patch):
         make(self, coef, estimator, "loss")
 
     patch.setattr(Anchor, "__init__", init)
+
+
+DISTILLED = "agents/algorithms/test_distillation.py::test_the_gradient_is_that_of_the_kl_state_by_state"
+
+
+@planted(28, "meta-pytorch/torchforge#527", Test(DISTILLED, estimator="sampled"))
+def test_the_advantage_of_distillation_is_not_detached(patch):
+    """The student's log-probability in the advantage log π_T - log π is differentiated, too."""
+
+    def surrogate(self, log_probs, batch):
+        return (batch.advantages + batch.log_probs - log_probs) * log_probs
+
+    patch.setattr(Distillation, "surrogate", surrogate)
+
+
+@planted(17, "radixark/miles#2362", Test(DISTILLED, estimator="sampled"))
+def test_the_kl_to_the_teacher_is_the_same_for_every_action(patch):
+    """The advantage is the KL over all actions, a constant in each state: its expected gradient is zero."""
+
+    def advantages(self, rollout):
+        return -self.policy.kl_divergence(self.anchor.reference, rollout).detach()
+
+    patch.setattr(Distillation, "advantages", advantages)
+    patch.setattr(Distillation, "surrogate", lambda self, log_probs, batch: batch.advantages * log_probs)
+
+
+@planted(
+    None,
+    MADE_UP,
+    Test(
+        "agents/algorithms/test_distillation.py::"
+        "test_the_teacher_is_evaluated_at_the_students_temperature_unless_another_is_given",
+        given=None,
+        expected=0.7,
+    ),
+)
+def test_the_teacher_keeps_its_own_temperature(patch):
+    """The teacher is evaluated at the temperature it was trained or saved with, not at its student's."""
+    patch.setattr(LanguageModelPolicy, "follow_temperature", lambda self, student, temperature: None)
 
 
 @planted(18, "Unakar/Logic-RL#58, qiancheng0/ToolRL#52", EXACT_KL)

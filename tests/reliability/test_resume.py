@@ -16,6 +16,7 @@ from _rlenv_scripts.runs.run_log import cut_log, log_place, open_log, place_in
 from _rlenv_scripts.setup import session
 from _rlenv_scripts.training import callbacks, job
 from _rlenv_scripts.training.checkpoints import Saver
+from agent_kinds import is_taught
 from inprocess import error_of
 from inprocess import run as invoke
 from kills import Count, killed_run, seconds_of
@@ -79,7 +80,7 @@ def test_a_run_that_is_killed_ends_as_one_without_a_break(world, agent, start, t
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("world", WORLDS)
-@pytest.mark.parametrize("agent", AGENTS)
+@pytest.mark.parametrize("agent", [name for name in AGENTS if not is_taught(name)])
 def test_twenty_kills(world, agent, start, tmp_path, capsys):
     count, found = campaign(start, tmp_path, world, agent, kills=20)
     with capsys.disabled():

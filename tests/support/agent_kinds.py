@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from typing import Any
 
 import pytest
+import torch
 
-from agents import AGENTS, DrGRPO
+from agents import AGENTS, Agent, DrGRPO
 from agents.algorithms._group_relative import GroupRelative
+from agents.algorithms._taught import Taught
 from agents.trainer.proximal import PassesAgent
 
 PASSES = [name for name, cls in AGENTS.items() if issubclass(cls, PassesAgent)]
@@ -15,6 +18,28 @@ GROUPED = [name for name, cls in AGENTS.items() if cls.default_group_size > 1]
 LIKE_GRPO = [  # what they keep and compare is what GRPO keeps and compares
     name for name, cls in AGENTS.items() if issubclass(cls, (GroupRelative, DrGRPO)) and name != "grpo"
 ]
+
+
+def is_taught(name: str) -> bool:
+    """Tell whether an agent needs a teacher, which takes the place of the policy that a KL anchor holds on to."""
+    return AGENTS[name].needs_teacher
+
+
+def fitting(name: str, settings: dict[str, Any]) -> dict[str, Any]:
+    """Return the settings without those of the KL anchor, for an agent that has a teacher instead."""
+    anchors = ("kl_coef", "kl_in", "kl_estimator")
+    return {key: value for key, value in settings.items() if not (is_taught(name) and key in anchors)}
+
+
+def with_teacher(agent: Agent) -> Agent:
+    """Return the agent, with a copy of its policy that was moved a little as its teacher, if it needs one."""
+    if isinstance(agent, Taught):
+        teacher = agent.policy.frozen_copy()
+        with torch.no_grad():
+            for weight in teacher.parameters():
+                weight.add_(0.1 * torch.randn(weight.shape, generator=torch.Generator().manual_seed(1)))
+        agent.anchor.reference = teacher
+    return agent
 
 
 def each_agent_once(text: Collection[str], rare: Collection[str] = ()) -> pytest.MarkDecorator:

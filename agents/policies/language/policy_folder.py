@@ -183,6 +183,17 @@ def borrows_base(folder: Path) -> bool:
     return bool(_config(folder).get(_BORROWS))
 
 
+def may_share_base(folder: Path, adapter: adapters.Adapter | None) -> bool:
+    """Return whether the base of a saved policy's adapter is, by its weights, that of this adapter, as far as known."""
+    digest = _config(folder).get(_DIGEST)
+    return adapter is not None and digest in (None, adapter.base_digest())
+
+
+def temperature_of(folder: Path) -> float:
+    """Return the temperature of a saved policy."""
+    return float(_config(folder)["temperature"])
+
+
 def read_copy(folder: Path, on_the_same_base: Callable[[bool], Any]) -> Any:
     """Return the frozen copy in this folder, given a function that makes one with or without an adapter."""
     frozen = on_the_same_base(adapters.has_adapter(folder / MODEL))

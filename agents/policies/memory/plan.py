@@ -20,6 +20,7 @@ class Workload(Shape):
         slots: of the environment.
         group_size: slots that share a prompt, which is read once.
         reference: whether there is a frozen reference.
+        teacher: bytes of the weights of a frozen teacher.
         micro_batch_size: episodes per pass; None for all.
         micro_batch_tokens: tokens per pass; None for all.
         imitated: demonstrations per step of the warm start; 0 without one.
@@ -33,6 +34,7 @@ class Workload(Shape):
     slots: int = 256
     group_size: int = 1
     reference: bool = False
+    teacher: int = 0
     micro_batch_size: int | None = None
     micro_batch_tokens: int | None = None
     imitated: int = 0
@@ -97,6 +99,7 @@ class _Held:
         held = cls(
             sizes.nbytes, 4 * sizes.halves, 2 * wide, wide, sizes.nbytes if copied else 0, wide - 4 * sizes.halves
         )
+        held = replace(held, reference=held.reference + work.teacher)
         if work.shards == 1:
             return held
         if work.reference:  # with a separate base

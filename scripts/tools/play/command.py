@@ -73,7 +73,7 @@ of_a_policy = options(
     help="Also write each episode as an animated GIF into this folder.",
 )
 @environment
-@without(text, "temperature", "curriculum", "activation_checkpointing")
+@without(text, "temperature", "curriculum", "prompt_choice", "activation_checkpointing")
 @common
 def play(run: Path | None, **given: Any) -> None:
     """Choose the actions yourself, in the environment of RUN or in one that the options describe.

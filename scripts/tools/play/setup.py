@@ -74,7 +74,7 @@ def _make(env_id: str, env_kwargs: Mapping[str, Any], given: Mapping[str, Any]) 
     """Return one environment that renders what will be shown: pictures, or its own text."""
     kwargs = {name: value for name, value in env_kwargs.items() if name not in BATCHED}
     if settings.is_text(env_id):
-        kwargs |= {"group_size": 1, "first_problem": 0, "curriculum": None, "flag_errors": True}
+        kwargs |= {**settings.IN_TURN, "group_size": 1, "flag_errors": True}
     wanted = "ansi" if given["picture"] is None else "rgb_array"
     try:
         env = gym.make(env_id, disable_env_checker=True, **kwargs)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from agent_kinds import GROUPED, LIKE_GRPO, PASSES, each_agent_once
+from agent_kinds import GROUPED, LIKE_GRPO, PASSES, each_agent_once, fitting, is_taught, with_teacher
 from diagonal import diagonal
 from tiny_models import text_envs, tiny_model
 
@@ -24,11 +24,11 @@ CRITICS = [name for name, cls in AGENTS.items() if issubclass(cls, ActorCritic)]
 
 
 def make_agent(name: str, kind: str = "control", **settings: Any) -> Agent:
-    settings = {"episodes_per_update": 8, "device": "cpu", **settings}
+    settings = fitting(name, {"episodes_per_update": 8, "device": "cpu", **settings})
     if kind == "control":
-        return AGENTS[name]("MlpPolicy", "CartPole-v1", **settings)
+        return with_teacher(AGENTS[name]("MlpPolicy", "CartPole-v1", **settings))
     settings = {"learning_rate": 0.01, **settings}
-    return AGENTS[name](tiny_model("gpt2"), text_envs(4, group_size=4), **settings)
+    return with_teacher(AGENTS[name](tiny_model("gpt2"), text_envs(4, group_size=4), **settings))
 
 
 def weights_of(agent: Agent) -> dict[str, torch.Tensor]:
@@ -46,9 +46,8 @@ def test_every_agent_trains_and_says_how_it_went(name: str, kind: str) -> None:
     assert agent.num_updates >= 2 and agent.num_episodes >= 16 and agent.policy_optimizer.skipped == 0
     for metrics in (*losses, agent.last_metrics):
         assert all(math.isfinite(figure) for figure in metrics.values()), metrics
-    assert {"train/loss", "train/policy_loss", "train/grad_norm", "train/entropy_loss", "train/kl_ref"} <= set(
-        agent.last_metrics
-    )
+    kl = "train/kl_teacher" if is_taught(name) else "train/kl_ref"
+    assert {"train/loss", "train/policy_loss", "train/grad_norm", "train/entropy_loss", kl} <= set(agent.last_metrics)
     assert ("train/value_loss" in agent.last_metrics) == (name in CRITICS)
     assert ("train/clip_fraction" in agent.last_metrics) == (name in PASSES)
     after = agent.policy.state_dict()

@@ -38,6 +38,7 @@ from agents import (
     VAPO,
     Agent,
     ClipCov,
+    Distillation,
     DrGRPO,
     KLCov,
     Reinforce,
@@ -253,6 +254,9 @@ FAMILY: dict[str, dict[str, Any]] = {
     "PPO": {"cls": PPO, "gae_lambda": 0.5, "gamma": 0.9, "ent_coef": 0.1},
     "VAPO": {"cls": VAPO, "length_alpha": 1.0, "gamma": 0.9},
     "VAPO, warming up": {"cls": VAPO, "value_warmup": 1, "ent_coef": 0.1, "kl_coef": BETA, "kl_in": "loss"},
+    "Distillation": {"cls": Distillation, "max_ratio": 1.3},
+    "Distillation, centred": {"cls": Distillation, "estimator": "centred", "reward_coef": 0.5},
+    "Distillation, exact": {"cls": Distillation, "estimator": "exact"},
     "PPO, clipped values": {"cls": PPO, "normalize_advantage": False, "clip_range_vf": 0.2, "kl_coef": BETA},
 }
 FAMILY = {cls.__name__: {"cls": cls} for cls in AGENTS.values()} | FAMILY

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 import torch
-from agent_kinds import each_agent_once
+from agent_kinds import each_agent_once, fitting, with_teacher
 from diagonal import diagonal
 from gymnasium.envs.registration import registry
 from identity_checks import collect
@@ -459,6 +459,7 @@ UNUSUAL = {
     "topr": {"num_epochs": 2, "threshold": 0.25, "mismatch": "sequence-mask", "mismatch_min": 0.1, "mismatch_max": 2.0},
     "clip-cov": {"num_epochs": 2, "share": 0.1, "min_covariance": 0.1, "max_covariance": 3.0},
     "kl-cov": {"num_epochs": 2, "share": 0.1, "penalty": 0.5, "kl_in": "loss", "kl_ratio": "constant"},
+    "distillation": {"num_epochs": 2, "max_ratio": 4.0, "estimator": "centred", "reward_coef": 0.5},
 }  # fmt: skip
 TEXT = {"verifier": "arith", "verifier_kwargs": {"digits": 1}}
 
@@ -466,10 +467,13 @@ TEXT = {"verifier": "arith", "verifier_kwargs": {"digits": 1}}
 def trained(name, kind):
     """Return an agent with settings that are no defaults, after an update."""
     settings = {"seed": 5, "learning_rate": 2e-3, "ent_coef": 0.01, "kl_coef": 0.05, **SMALL, **UNUSUAL[name]}
+    settings = fitting(name, settings)
     if kind == "text":
         grouped = {"group_size": 2, "env_kwargs": TEXT}
-        return AGENTS[name]("tiny", "TextGen-v0", **grouped, **settings).learn(total_episodes=4)
-    return AGENTS[name]("MlpPolicy", "CartPole-v1", **settings).learn(total_episodes=4)
+        agent = AGENTS[name]("tiny", "TextGen-v0", **grouped, **settings)
+    else:
+        agent = AGENTS[name]("MlpPolicy", "CartPole-v1", **settings)
+    return with_teacher(agent).learn(total_episodes=4)
 
 
 def test_the_settings_tried_are_those_of_every_agent():

@@ -6,7 +6,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
-from agent_kinds import LIKE_GRPO, PASSES, each_agent_once
+from agent_kinds import LIKE_GRPO, PASSES, each_agent_once, fitting, with_teacher
 from diagonal import diagonal
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.logger import configure
@@ -24,6 +24,7 @@ SETTINGS = {
     "reinforce-baseline": {"baseline": "running-mean"},
     "vapo": {"num_epochs": 2, "num_minibatches": 2, "value_warmup": 1},
     "dapo": {"max_rounds": 2},
+    "distillation": {"num_epochs": 2, "num_minibatches": 2, "estimator": "centred"},
 }
 ARITH = {"verifier": "arith", "verifier_kwargs": {"digits": 1}}
 UPDATES, BREAK = 2, 1
@@ -31,9 +32,10 @@ UPDATES, BREAK = 2, 1
 
 def made(name, kind, **settings):
     settings = {**SMALL, "kl_coef": 0.05, **SETTINGS.get(name, {}), **settings}
+    settings = fitting(name, settings)
     if kind == "text":
-        return AGENTS[name]("tiny", "TextGen-v0", env_kwargs=ARITH, group_size=2, **settings)
-    return AGENTS[name]("MlpPolicy", "CartPole-v1", **settings)
+        return with_teacher(AGENTS[name]("tiny", "TextGen-v0", env_kwargs=ARITH, group_size=2, **settings))
+    return with_teacher(AGENTS[name]("MlpPolicy", "CartPole-v1", **settings))
 
 
 def run(agent, updates, goal=10**6):

@@ -11,6 +11,7 @@ import pytest
 import torch
 from _rlenv_scripts.evaluation.answers import play, rounds
 from _rlenv_scripts.evaluation.completions import Pass, blocks
+from agent_kinds import fitting, is_taught
 from diagonal import diagonal
 from ranks import Ranks
 from tabular import T, make_agent
@@ -46,6 +47,7 @@ def updated(name: str, options: dict[str, Any], **more: Any) -> tuple[torch.Tens
     cls = AGENTS[name]
     passes = {"num_epochs": 2, "num_minibatches": 2} if issubclass(cls, PassesAgent) else {}
     longest = {"max_steps": T} if name == "dr-grpo" else {}
+    options = fitting(name, options) | ({"estimator": "centred"} if is_taught(name) else {})
     agent = make_agent(cls, 4, episodes_per_update=32, **passes, **longest, **options, **more)
     metrics = agent.update(some_cut_off(sample()))
     return torch.cat([p.detach().flatten() for p in agent.policy.parameters()]), metrics
@@ -285,6 +287,29 @@ def test_a_curriculum_hears_of_all_verdicts_and_poses_what_it_poses_alone(two: R
     assert first[1] == [1, 1, 1, 2, 2, 2]  # 256 verdicts on level 1
     assert len(set(first[0][3])) < len(set(first[0][5]))
     assert first[2]["curriculum"]["level"] == stream["curriculum"]["level"] == 2
+
+
+def chosen(slots: int) -> tuple[list[list[str]], dict[str, Any]]:
+    """Return the prompts of each update with a choice of prompts, and where the environment then stands."""
+    verifier = FunctionVerifier(short_prompts_only, alphabet=ALPHABET)
+    world = {"verifier": verifier, "problems": PROMPTS, "test_fraction": 0.0, "max_new_tokens": 2}
+    world["prompt_choice"] = "thompson"
+    agent = text_agent(env_kwargs=world, episodes_per_update=16, num_envs=slots)
+    prompts = [prompts_of(agent, rollout) for rollout, _ in agent.updates(total_episodes=16 * 5)]
+    return prompts, agent.env.state_dict()["stream"]["curriculum"]
+
+
+def short_prompts_only(prompts: list[str], completions: list[str]) -> list[float]:
+    return [float(len(prompt) < 4) for prompt in prompts]
+
+
+def test_a_choice_of_prompts_is_the_same_for_any_number_of_processes_and_slots(two: Ranks) -> None:
+    alone = chosen(16)
+    assert chosen(4)[0] == alone[0]
+    first, second = two(chosen, 16)
+    assert first == second == alone
+    assert alone[1]["counts"] and sum(count for *_, count in alone[1]["heard"]) == 16
+    assert len(set(map(tuple, alone[0]))) == 5
 
 
 @pytest.mark.parametrize("costs", [[1, 1, 1, 1], [9, 1, 1, 1], [1, 1, 1, 9], [5]])

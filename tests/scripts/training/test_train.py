@@ -2,12 +2,13 @@
 
 import csv
 import json
+import shutil
 import signal
 
 import pytest
 import torch
 from _rlenv_scripts.setup import session
-from inprocess import result_of, run
+from inprocess import error_of, result_of, run
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from agents import Agent
@@ -268,3 +269,38 @@ def test_a_normalized_run_resumes_and_is_evaluated_with_its_statistics(tmp_path)
     assert weights_digest(loaded.policy) == weights_digest(again.policy)
     assert loaded.policy.net.features_extractor.count == 160
     assert loaded.reward_scale.state_dict() == again.reward_scale.state_dict()
+
+
+def test_a_run_teaches_another_which_goes_on_without_it(trained, tmp_path):
+    folder, _ = trained
+    teacher, student = tmp_path / "teacher", tmp_path / "student"
+    shutil.copytree(folder, teacher)
+    distil = ["--agent", "distillation", "--teacher", teacher, "--episodes", 8, "--log-dir", student, "--json"]
+    small = [*SMALL[:4], *SMALL[6:], "--seed", 4]
+    assert result_of(run("train", *small, *distil))["updates"] == 1
+    with (student / "progress.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert any(float(row["train/kl_teacher"] or 0) > 0 for row in rows)
+    assert any(row["rollout/success_rate"] for row in rows)
+    shutil.rmtree(teacher)
+    assert result_of(run("train", "--resume", student, "--episodes", 16, "--json"))["updates"] == 2
+    other = error_of(run("train", "--resume", student, "--episodes", 24, "--teacher", folder))
+    assert "--teacher" in other and "is not what the run began with" in other
+
+
+def test_a_teacher_that_is_missing_is_noticed_before_anything_is_written(trained, tmp_path):
+    folder, _ = trained
+    place = ["--log-dir", tmp_path / "run"]
+    assert "Distillation has no teacher" in error_of(run("train", "--agent", "distillation", *place))
+    distil = ["train", "--agent", "distillation", "--teacher", folder, *place]
+    assert "--log-kl keeps the policy of the start" in error_of(run(*distil, "--log-kl"))
+    assert "agent 'rloo' takes no --teacher" in error_of(run("train", "--agent", "rloo", "--teacher", folder, *place))
+    assert not (tmp_path / "run").exists()
+
+
+def test_the_memory_of_a_teacher_is_planned(trained):
+    folder, _ = trained
+    plan = result_of(run("train", "--agent", "distillation", "--teacher", folder, "--dry-run", "--json"))
+    alone = result_of(run("train", "--agent", "reinforce", "--dry-run", "--json"))
+    assert plan["bytes"]["reference"] == plan["bytes"]["weights"] and alone["bytes"]["reference"] == 0
+    assert plan["peaks"]["training"] - alone["peaks"]["training"] == plan["bytes"]["weights"]

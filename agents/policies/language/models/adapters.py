@@ -164,6 +164,11 @@ class Adapter:
             for part in parts
         }
 
+    def is_like(self, folder: Path) -> bool:
+        """Tell whether the adapter in a folder has the same settings, so that its weights fit into this one."""
+        own, saved = self.model.peft_config[NAME], read_table(folder / CONFIG)
+        return all(_listed(getattr(own, name)) == _listed(saved.get(name)) for name in _READ if name != "task_type")
+
     def _version(self) -> int:
         """Return a number that changes when a base weight is changed in place."""
         return sum(weight._version for weight in self._base)
@@ -299,6 +304,11 @@ def without_adapter(model: PreTrainedModel) -> PreTrainedModel:
     base = copy.deepcopy(model, shared)
     drop_adapter(base)
     return base
+
+
+def _listed(value: Any) -> Any:
+    """Return names in any order as a sorted list, and what is off as None."""
+    return None if value in _OFF else sorted(value) if isinstance(value, (set, list, tuple)) else value
 
 
 def library() -> Any:

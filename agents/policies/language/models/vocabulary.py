@@ -5,6 +5,7 @@ An environment says which tokenizer it uses in `metadata["tokenizer"]`; see `tra
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -92,6 +93,69 @@ def check_tokens(tokenizer: Any, model: PreTrainedModel, known: Any = None) -> N
             f"but {meant[index]!r} of {len(own)} for the model; make the environment with "
             f"tokenizer={repr(source) if source else 'policy.tokenizer'}"
         )
+
+
+def check_teacher(metadata: Mapping[str, Any], model: Any, known: Any = None) -> Any:
+    """Check that a teacher's tokens are exactly those of an environment, and return its tokenizer.
+
+    None, and nothing is checked, if the environment does not name its tokens, or a policy has no tokenizer yet.
+
+    Args:
+        metadata: of the environment.
+        model: folder or id of the teacher's model; None for a policy.
+        known: the tokenizer of a policy.
+
+    Raises:
+        ValueError: naming a token that means something else, or if the model has no tokenizer.
+    """
+    tokenizer = metadata.get("tokenizer")
+    if tokenizer is None or (model is None and known is None):
+        return None
+    name = "" if model is None else f" {str(model)!r}"
+    if known is None:
+        find_config(model)
+        if (source := tokenizer_source(model)) is None:
+            raise ValueError(
+                f"the teacher{name} has no tokenizer to compare with the student's; save it beside the model"
+            )
+        known = _read(source)
+    ours, theirs = ({index: token for token, index in each.get_vocab().items()} for each in (tokenizer, known))
+    if others := sorted(index for index in ours.keys() | theirs.keys() if ours.get(index) != theirs.get(index)):
+        first, student, teacher = others[0], *(_said(each.get(others[0])) for each in (ours, theirs))
+        raise ValueError(
+            f"the teacher{name} has other tokens than its student: token {first} is {teacher} for the teacher and "
+            f"{student} for the student ({len(theirs)} and {len(ours)} tokens); choose one with the same tokenizer"
+        )
+    return known
+
+
+def check_ends(metadata: Mapping[str, Any], model: PreTrainedModel, tokenizer: Any) -> None:
+    """Check that every token with which a teacher ends its answers ends an episode of the environment.
+
+    Args:
+        metadata: of the environment.
+        model: of the teacher.
+        tokenizer: of the teacher; None checks nothing.
+
+    Raises:
+        ValueError: naming a token that does not.
+    """
+    if tokenizer is None:
+        return
+    ends = model.generation_config.eos_token_id if model.generation_config is not None else None
+    named = ends if isinstance(ends, list) else [ends]
+    stops = set(metadata.get("stop_token_ids", ())) or {metadata["tokenizer"].eos_token_id}
+    known = tokenizer.get_vocab().values()
+    for end in [tokenizer.eos_token_id, *named]:
+        if end is not None and end not in stops and end in known:
+            raise ValueError(
+                f"the teacher ends its answers with token {end}, {_said(tokenizer.convert_ids_to_tokens(end))}, which "
+                "ends no episode of its student; make it a stop token (--stop-token), or choose another teacher"
+            )
+
+
+def _said(token: str | None) -> str:
+    return "none" if token is None else repr(token)
 
 
 def remember(source: str, tokenizer: Any) -> None:

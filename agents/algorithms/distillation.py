@@ -1,0 +1,94 @@
+"""On-policy distillation."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+
+import torch
+from typing_extensions import override
+
+from ..core.rollout import Batch, Rollout
+from ..core.settings import setting
+from ..estimators import aggregation, baselines, kl, losses, returns
+from ..policies import Policy
+from ._taught import Taught
+
+SAMPLED, CENTRED = "sampled", "centred"
+
+
+class Distillation(Taught):
+    """On-policy distillation (Lu and Thinking Machines Lab 2025; Agarwal et al. 2023, "GKD", arXiv:2306.13649).
+
+        A_{i,t} = log π_T(a_{i,t} | s_{i,t}) - log π(a_{i,t} | s_{i,t})
+        L = - 1/N Σ_i Σ_t sg(min(ρ_{i,t}, ρ_max) A_{i,t}) log π(a_{i,t} | s_{i,t})
+
+    The student acts, the teacher π_T says of each token how much likelier it would have been. The expected gradient of
+    L is ∇ Σ_t E[KL(π(.|s_t) || π_T(.|s_t))] with the distribution of the states held fixed: there is no sum over later
+    steps, so it lacks what an action does to later states. A is of π as it is in each pass, which keeps this true of
+    later passes over a rollout, up to ρ_max. Rewards are logged; they count with `reward_coef` only.
+    """
+
+    name = "distillation"
+    weights = staticmethod(aggregation.sequence_sum)
+
+    estimator: str = setting(
+        default=SAMPLED,
+        choices=(SAMPLED, CENTRED, kl.EXACT),
+        help="How the gradient of the KL is estimated.",
+        more='"sampled": from the actions taken. "centred": A plus KL(π || π_T) at s_t, a baseline (arXiv:2605.07865): '
+        'the same expectation, less variance. "exact": the KL over all actions is differentiated.',
+    )
+    reward_coef: float = setting(
+        default=0.0,
+        range="[0, inf)",
+        help="Weight of the advantages of RLOO, which are added to the teacher's.",
+        more="Needs groups of at least 2.",
+    )
+    max_ratio: float = setting(default=5.0, range="[1, inf)", help="ρ_max.")
+    skip_idle_rows = setting(default=False, more="No row is idle: A changes from pass to pass.")
+
+    @override
+    def use_settings(self) -> None:
+        super().use_settings()
+        self.compares_groups = self.reward_coef > 0
+
+    @override
+    def _use_policy(self, make: Callable[[], Policy]) -> None:
+        super()._use_policy(make)
+        if self.estimator == kl.EXACT:
+            self.anchor.estimator, self.anchor.place = kl.EXACT, "loss"
+
+    @torch.no_grad()
+    @override
+    def _evaluated(self, rollout: Rollout) -> Rollout:
+        """Return the rollout with the teacher's log-probabilities; centred, with -KL(π || π_T) as its values."""
+        rollout, teacher = super()._evaluated(rollout), self.anchor.reference
+        if self.estimator != CENTRED or teacher is None:
+            return rollout
+        parts = [self.policy.kl_divergence(teacher, part) for part in self.micro_batches(rollout)]
+        return replace(rollout, values=-torch.cat(parts))
+
+    @override
+    def advantages(self, rollout: Rollout) -> torch.Tensor:
+        credit = rollout.required("ref_log_probs") - rollout.log_probs
+        if self.estimator == kl.EXACT:
+            credit = torch.zeros_like(credit)  # the anchor's term of the loss does it
+        elif self.estimator == CENTRED:
+            credit = credit - rollout.required("values")
+        if self.reward_coef:
+            gains = returns.episode_return(rollout.rewards, rollout.mask, self.gamma)
+            credit = credit + self.reward_coef * (gains - baselines.leave_one_out(gains, rollout))
+        return credit
+
+    @override
+    def surrogate(self, log_probs: torch.Tensor, batch: Batch) -> torch.Tensor:
+        credit = batch.advantages  # of the policy that sampled
+        if self.estimator != kl.EXACT:
+            credit = credit + batch.log_probs - log_probs.detach()
+        return losses.weighted_log_prob(log_probs, batch.log_probs, credit, self.max_ratio)
+
+    @override
+    def is_clipped(self, log_probs: torch.Tensor, batch: Batch) -> torch.Tensor:
+        return log_probs - batch.log_probs > math.log(self.max_ratio)

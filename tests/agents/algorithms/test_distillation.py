@@ -1,0 +1,310 @@
+"""On-policy distillation: its gradient by enumeration, the teacher as a policy, and teachers that are refused."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from tabular import (
+    AT_THE_END,
+    P,
+    S,
+    TabularPolicy,
+    documented_kl_gradient,
+    every_group,
+    expected_gradient,
+    gradient,
+    kl_gradient,
+    make_agent,
+    random_episodes,
+    relative_error,
+    true_gradient,
+    visits,
+)
+from tiny_models import text_envs, tiny_model, tiny_policy, write_chat_model
+
+from agents import Agent, Distillation, LanguageModelPolicy, Reinforce, make_envs
+from agents.checkpoints.teacher import frozen_teacher
+from agents.policies.base import weights_digest
+
+TOLERANCE = 1e-10
+ESTIMATORS = ("sampled", "centred", "exact")
+each_estimator = pytest.mark.parametrize("estimator", ESTIMATORS)
+
+
+def taught(size: int = 1, **settings: Any) -> Agent:
+    """Return an agent of the enumerable world, with another table of logits as its teacher."""
+    return make_agent(Distillation, size, **settings)
+
+
+def state_by_state(policy: TabularPolicy, teacher: TabularPolicy, seen: torch.Tensor) -> torch.Tensor:
+    """Return -∇ of the mean over prompts of Σ_s d(s) KL(π(.|s) || π_T(.|s)), with these d [P, S] as constants."""
+    log_pi, log_teacher = policy.logits.log_softmax(-1), teacher.logits.detach().log_softmax(-1)
+    divergence = (log_pi.exp() * (log_pi - log_teacher)).sum(-1)
+    return -torch.autograd.grad((seen * divergence).sum(1).mean(), policy.logits)[0]
+
+
+# The gradient.
+
+
+@each_estimator
+def test_the_gradient_is_that_of_the_kl_state_by_state(estimator: str) -> None:
+    agent = taught(estimator=estimator)
+    policy, teacher = agent.policy, agent.anchor.reference
+    found = expected_gradient(agent)
+    assert relative_error(found, state_by_state(policy, teacher, visits(policy.logits.log_softmax(-1)))) < TOLERANCE
+    assert relative_error(found, documented_kl_gradient("exact", "loss", policy, teacher)) < TOLERANCE
+    whole = kl_gradient(policy, teacher)  # of whole episodes, which has what an action does to later states
+    assert relative_error(found, whole) > 0.1
+    assert torch.cosine_similarity(found.flatten(), whole.flatten(), 0) < 0.99
+
+
+@each_estimator
+def test_in_a_later_pass_it_is_that_of_the_policy_as_it_then_is(estimator: str) -> None:
+    """The states are those that were sampled."""
+    agent = taught(estimator=estimator, max_ratio=1e9)
+    seen = visits(agent.policy.logits.log_softmax(-1))
+    rollout, probability = every_group(agent.policy, AT_THE_END, 1)
+    prepared = agent.prepare(rollout)
+    prepared = replace(prepared, weights=prepared.weights * len(rollout) / P * probability[:, None])
+    with torch.no_grad():
+        agent.policy.logits += 0.4 * torch.randn(P, S, 3, generator=torch.Generator().manual_seed(5))
+    wanted = state_by_state(agent.policy, agent.anchor.reference, seen)
+    assert relative_error(gradient(agent, prepared), wanted) < TOLERANCE
+
+
+def test_the_ratio_is_bounded() -> None:
+    agent = taught(max_ratio=1.2)
+    prepared = agent.prepare(random_episodes(agent.policy))
+    with torch.no_grad():
+        agent.policy.logits += torch.randn(P, S, 3, generator=torch.Generator().manual_seed(5))
+    log_probs = agent.policy.evaluate_actions(prepared)[0]
+    credit = agent.anchor.reference.evaluate_actions(prepared)[0] - log_probs.detach()
+    ratio = (log_probs - prepared.log_probs).exp().detach()
+    assert (ratio > 1.2).any() and agent.is_clipped(log_probs, prepared)[prepared.mask].any()
+    wanted = ratio.clamp(max=1.2) * credit * log_probs
+    torch.testing.assert_close(agent.surrogate(log_probs, prepared)[prepared.mask], wanted[prepared.mask])
+
+
+@pytest.mark.parametrize("estimator", ["sampled", "exact"])
+def test_rewards_count_as_those_of_rloo_if_asked_for(estimator: str) -> None:
+    found = expected_gradient(taught(2, estimator=estimator, reward_coef=0.7), size=2)
+    alone = expected_gradient(taught(2, estimator=estimator), size=2)
+    assert relative_error(found - alone, 0.7 * true_gradient(TabularPolicy())) < TOLERANCE
+
+
+def test_centred_advantages_have_mean_zero_in_every_state_and_less_variance() -> None:
+    agent, plain = taught(estimator="centred"), taught()
+    rollout, probability = every_group(agent.policy, AT_THE_END, 1)
+    centred, sampled = agent.prepare(rollout).advantages, plain.prepare(rollout).advantages
+    states = rollout.observations[rollout.mask]
+    chance = probability[:, None].expand(rollout.mask.shape)[rollout.mask]
+    means, squares, others = (
+        torch.zeros(P * S, dtype=torch.float64).index_add(0, states, chance * values[rollout.mask])
+        for values in (centred, centred.square(), sampled.square())
+    )
+    torch.testing.assert_close(means, torch.zeros_like(means), rtol=0, atol=1e-14)
+    assert (squares <= others + 1e-14).all() and squares.sum() < 0.9 * others.sum()
+
+
+@each_estimator
+def test_a_student_that_equals_its_teacher_learns_nothing(estimator: str) -> None:
+    agent = taught(estimator=estimator)
+    agent.anchor.reference = agent.policy.frozen_copy()
+    assert float(gradient(agent, agent.prepare(random_episodes(agent.policy))).abs().max()) < 1e-15
+
+
+def test_the_teacher_is_frozen_and_a_change_is_noticed() -> None:
+    agent = taught()
+    before = weights_digest(agent.anchor.reference)
+    agent.update(random_episodes(agent.policy))
+    agent.anchor.check_reference()
+    assert weights_digest(agent.anchor.reference) == before
+    assert not any(weight.requires_grad for weight in agent.anchor.reference.parameters())
+
+
+# A language model as teacher.
+
+
+def distil(teacher: Any, envs: Any = None, temperature: float = 1.0, **settings: Any) -> Agent:
+    envs = text_envs(4) if envs is None else envs
+    student = tiny_policy("gpt2", envs, temperature=temperature)
+    settings = {"episodes_per_update": 8, "device": "cpu", "seed": 3, "learning_rate": 0.01, **settings}
+    return Distillation(student, envs, teacher=teacher, **settings)
+
+
+@pytest.mark.parametrize(("given", "expected"), [(None, 0.7), (2.0, 2.0)])
+def test_the_teacher_is_evaluated_at_the_students_temperature_unless_another_is_given(
+    given: float | None, expected: float
+) -> None:
+    teacher = tiny_policy("llama", text_envs(), temperature=1.3, seed=4)
+    agent = distil(teacher, temperature=0.7, teacher_temperature=given)
+    rollout = agent.collector.collect(agent.policy, 4, agent.generator)
+    found = agent.prepare(rollout).ref_log_probs
+    for row in range(4):
+        start, steps = int(rollout.observations["length"][row]), int(rollout.lengths[row])
+        chosen = rollout.actions[row, :steps]
+        tokens = torch.cat([rollout.observations["tokens"][row, :start], chosen])[None]
+        logits = teacher.model(tokens).logits[0, start - 1 : -1, : teacher.vocab_size]  # what comes before each action
+        wanted = (logits / expected).log_softmax(-1).gather(1, chosen[:, None])[:, 0]
+        torch.testing.assert_close(found[row, :steps], wanted.double(), rtol=0, atol=1e-9)
+    assert teacher.temperature == 1.3, "the policy that was given stays as it is"
+
+
+def test_it_imitates_its_teacher() -> None:
+    teacher = tiny_policy("gpt2", text_envs(), seed=9)
+    agent = distil(teacher, episodes_per_update=32, estimator="exact", lr_schedule="constant")
+    figures = [metrics["train/kl_teacher"] for _, metrics in agent.updates(total_episodes=32 * 16)]
+    assert figures[-1] < figures[0] / 2
+    assert "train/kl_ref" not in agent.last_metrics and "rollout/ep_rew_mean" in agent.last_metrics
+
+
+@each_estimator
+def test_a_loaded_agent_has_its_teacher_and_goes_on_as_it_would_have(estimator: str, tmp_path: Any) -> None:
+    folder = tmp_path / "teacher"
+    tokenizer = write_chat_model(folder)
+    envs = {"verifier": "arith", "verifier_kwargs": {"digits": 1}, "tokenizer": str(folder)}
+    settings = {"episodes_per_update": 4, "num_envs": 4, "seed": 5, "device": "cpu", "env_kwargs": envs}
+    arguments: dict[str, Any] = {"teacher": str(folder), "teacher_temperature": 1.7, "estimator": estimator}
+    agents = [Distillation("tiny", "TextGen-v0", **arguments, **settings) for _ in range(2)]
+    whole = [metrics for _, metrics in agents[0].updates(total_episodes=8)]
+    first = agents[1].learn(total_episodes=4)
+    first.save(tmp_path / "saved")
+    (folder / "model.safetensors").unlink()
+    again = Agent.load(tmp_path / "saved", device="cpu")
+    assert isinstance(again.anchor.reference, LanguageModelPolicy)
+    assert (
+        again.anchor.reference.temperature == 1.7
+        and again.anchor.reference.tokenizer.get_vocab() == tokenizer.get_vocab()
+    )
+    assert weights_digest(again.anchor.reference) == weights_digest(agents[0].anchor.reference)
+    assert [metrics for _, metrics in again.updates(total_episodes=4, reset_num_timesteps=False)] == whole[1:]
+    assert weights_digest(again.policy) == weights_digest(agents[0].policy)
+    assert "teacher" not in again.settings
+
+
+def test_another_teacher_may_be_given_when_an_agent_is_loaded(tmp_path: Any) -> None:
+    one, other = (tiny_policy("gpt2", text_envs(), seed=seed) for seed in (1, 2))
+    agent = distil(one)
+    agent.save(tmp_path / "saved")
+    again = Agent.load(tmp_path / "saved", text_envs(4), device="cpu", teacher=other)
+    assert weights_digest(again.anchor.reference.model) == weights_digest(other.model)
+
+
+def test_a_run_a_checkpoint_and_a_folder_name_the_same_teacher(tmp_path: Any) -> None:
+    run = tmp_path / "run"
+    trained = Reinforce(tiny_model("llama"), text_envs(4), episodes_per_update=4, device="cpu")
+    trained.save(run / "checkpoint")
+    digest = weights_digest(trained.policy.model)
+    for name in (run, run / "checkpoint", run / "checkpoint" / "policy" / "model"):
+        teacher = frozen_teacher(str(name), tiny_policy("gpt2", text_envs(), dtype="float32"), text_envs())
+        assert weights_digest(teacher.model) == digest
+    agent = Distillation(tiny_model("gpt2"), text_envs(4), teacher=run, episodes_per_update=4, device="cpu")
+    assert agent.learn(total_episodes=4).num_updates == 1
+    damaged = run / "checkpoint" / "policy" / "policy.json"
+    damaged.write_text(damaged.read_text() + " ")
+    with pytest.raises(ValueError, match=r"damaged|changed"):
+        Distillation(tiny_model("gpt2"), text_envs(4), teacher=run, device="cpu")
+
+
+def test_a_policy_of_control_teaches_another() -> None:
+    teacher = Reinforce("MlpPolicy", "CartPole-v1", seed=1, device="cpu").policy
+    agent = Distillation("MlpPolicy", "CartPole-v1", teacher=teacher, episodes_per_update=16, device="cpu", seed=2)
+    figures = [metrics["train/kl_teacher"] for _, metrics in agent.updates(total_episodes=16 * 20)]
+    assert figures[-1] < figures[0] / 2
+
+
+@pytest.mark.parametrize("rank", [2, 3])
+def test_a_teacher_on_the_base_of_the_students_adapter_shares_it(rank: int, tmp_path: Any) -> None:
+    base, saved = tmp_path / "base", tmp_path / "saved"
+    write_chat_model(base)
+    envs = {"verifier": "arith", "verifier_kwargs": {"digits": 1}}
+    settings = {"episodes_per_update": 4, "num_envs": 4, "device": "cpu", "env_kwargs": envs}
+    trained = Reinforce(str(base), "TextGen-v0", policy_kwargs={"lora_rank": rank}, **settings)
+    with torch.no_grad():
+        for weight in trained.policy.actor_parameters():
+            weight.add_(torch.randn(weight.shape, generator=torch.Generator().manual_seed(0)))
+    trained.save(tmp_path / "trained")
+    for name, adapted in ((tmp_path / "trained", True), (base, False)):
+        agent = Distillation(str(base), "TextGen-v0", teacher=str(name), policy_kwargs={"lora_rank": 2}, **settings)
+        teacher = agent.anchor.reference
+        held = {weight.data_ptr() for weight in agent.policy.parameters()}
+        own = [key for key, weight in teacher.named_parameters() if weight.data_ptr() not in held]
+        assert all(".lora_" in key for key in own) and bool(own) == adapted
+        rollout = agent.collector.collect(agent.policy, 4, agent.generator)
+        found = agent.prepare(rollout).ref_log_probs
+        if adapted:
+            wanted = trained.policy.evaluate_actions(rollout)[0]
+            torch.testing.assert_close(found, wanted.detach(), rtol=0, atol=1e-6)
+        agent.learn(total_episodes=4)
+        agent.save(saved)
+        again = Agent.load(saved, device="cpu")
+        torch.testing.assert_close(again.anchor.reference.evaluate_actions(rollout)[0].detach(), found)
+
+
+# What is refused.
+
+
+def refused(message: str, **settings: Any) -> None:
+    with pytest.raises(ValueError) as error:
+        Distillation(tiny_model("gpt2"), text_envs(4), **{"episodes_per_update": 8, "device": "cpu", **settings})
+    assert str(error.value).startswith(message) and "\n" not in str(error.value), error.value
+
+
+def test_settings_that_mean_nothing_with_a_teacher_are_refused() -> None:
+    refused("kl_coef=0.1: the KL anchor of this agent holds its teacher; omit kl_coef", kl_coef=0.1)
+    refused("teacher_temperature=2 is of a teacher: pass teacher, too", teacher_temperature=2)
+    refused("the teacher 'small' would have random weights; allowed: a run folder", teacher="small")
+    refused("unknown model 'nowhere'; allowed: ", teacher="nowhere")
+    refused("unknown estimator 'k1'; allowed: sampled, centred, exact", estimator="k1")
+    pole = Reinforce("MlpPolicy", "CartPole-v1", device="cpu").policy
+    refused(
+        "the teacher is a policy of kind 'control', and its student a policy of kind 'language-model'", teacher=pole
+    )
+
+
+def test_without_a_teacher_nothing_is_trained() -> None:
+    agent = Distillation(tiny_model("gpt2"), text_envs(4), episodes_per_update=8, device="cpu")
+    with pytest.raises(ValueError, match=r"^Distillation has no teacher: pass teacher=\.\.\. \(--teacher\), the run "):
+        agent.learn(total_episodes=8)
+    assert agent.anchor.reference is None and agent.num_updates == 0
+
+
+def test_a_teacher_with_other_tokens_is_refused_though_there_are_as_many(tmp_path: Any) -> None:
+    folder = tmp_path / "teacher"
+    write_chat_model(folder)
+    envs = make_envs("TextGen-v0", 4, {"verifier": "arith", "tokenizer": str(folder)})
+    student = LanguageModelPolicy(envs.single_observation_space, envs.single_action_space, str(folder))
+    assert frozen_teacher(str(folder), student, envs).tokenizer is not None
+    described = json.loads((folder / "tokenizer.json").read_text(encoding="utf-8"))
+    words = described["model"]["vocab"]
+    words["0"], words["1"] = words["1"], words["0"]
+    other = tmp_path / "other"
+    write_chat_model(other)
+    (other / "tokenizer.json").write_text(json.dumps(described), encoding="utf-8")
+    with pytest.raises(ValueError) as error:
+        frozen_teacher(str(other), student, envs)
+    said = f"has other tokens than its student: token {words['1']} is '1' for the teacher and '0' for the student"
+    assert said in str(error.value) and "\n" not in str(error.value)
+    (other / "tokenizer.json").unlink()
+    (other / "tokenizer_config.json").unlink()
+    with pytest.raises(ValueError, match="has no tokenizer to compare with the student's"):
+        frozen_teacher(str(other), student, envs)
+
+
+def test_a_teacher_that_ends_its_answers_with_another_token_is_refused(tmp_path: Any) -> None:
+    folder = tmp_path / "teacher"
+    tokenizer = write_chat_model(folder)
+    envs = make_envs("TextGen-v0", 4, {"verifier": "arith", "tokenizer": str(folder)})
+    student = LanguageModelPolicy(envs.single_observation_space, envs.single_action_space, str(folder))
+    end = next(index for index in range(len(tokenizer)) if index not in envs.metadata["stop_token_ids"])
+    config = student.model.generation_config
+    config.eos_token_id = [tokenizer.eos_token_id, end]
+    config.save_pretrained(folder)
+    with pytest.raises(ValueError, match=rf"^the teacher ends its answers with token {end}, .*--stop-token"):
+        frozen_teacher(str(folder), student, envs)
+    more = make_envs("TextGen-v0", 4, {"verifier": "arith", "tokenizer": str(folder), "stop_tokens": [end]})
+    assert frozen_teacher(str(folder), student, more).model is not student.model
