@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -28,6 +29,15 @@ from family import (  # noqa: E402 (its folder is no package)
     rollout_gradient,
     token_mean_gradient,
     whitened_gradient,
+)
+from objectives import (  # noqa: E402
+    SOLVED,
+    SUM,
+    WEIGHTS,
+    expected_best,
+    objective_gradient,
+    parts_gradient,
+    truncated,
 )
 from off_policy import (  # noqa: E402
     dppo_gradient,
@@ -59,14 +69,17 @@ from tabular import (  # noqa: E402
     return_to_go_gradient,
     true_gradient,
 )
+from updates import with_parts  # noqa: E402
 
 from agents import (  # noqa: E402
     A2C,
     CISPO,
     DAPO,
     DPPO,
+    GDPO,
     GRPO,
     GSPO,
+    PKPO,
     PPO,
     RLOO,
     SAPO,
@@ -76,6 +89,7 @@ from agents import (  # noqa: E402
     Distillation,
     DrGRPO,
     KLCov,
+    MaxRL,
     Reinforce,
     ReinforcePlusPlus,
 )
@@ -100,8 +114,8 @@ Grey is the true gradient, blue what the agent follows on average: its angle is 
 along the true gradient acts like a learning rate.
 
 The figures are exact, not sampled: every possible rollout goes through `Agent.prepare` and `Agent.loss` and is weighted
-by its probability. `tests/agents/algorithms/test_exact_gradients.py` and
-`tests/agents/algorithms/test_exact_family.py` and `test_exact_off_policy.py` assert these rows and more.
+by its probability. `tests/agents/algorithms/test_exact_gradients.py`, `test_exact_family.py`,
+`test_exact_objectives.py` and `test_exact_off_policy.py` assert these rows and more.
 
 ## How to read the tables
 
@@ -154,6 +168,20 @@ last step, as in text. A rollout is one group of K episodes per prompt. The rati
 
 Agents that compare all episodes of a rollout without a critic use only the length and the rewards of each. So at K = 3
 completions that agree in both are merged: 1 960 joint rollouts instead of 462 400."""
+
+OBJECTIVES = """\
+## Other objectives
+
+`MaxRL` and `PKPO` follow the gradient of another objective than the expected reward, without bias. Here *error*,
+*cosine* and *scale* are those to the gradient of the objective that the row names, a mean over prompts. *pass@1* is the
+cosine to the true gradient of the expected reward. Rewards of 0.5 count as 0, except for the *best of k* and `GDPO`.
+
+- **log p, order n** is -Σ_{k=1}^{n} (1-p)^k / k, the series of log p. Its gradient is Σ_{k=1}^{n} (1-p)^{k-1} ∇p.
+  With K verdicts, `MaxRL` has exactly order K - 1.
+- **pass@k** is 1 - (1-p)^k, and the **best of k** the expected highest of k rewards. `PKPO` has exactly these for every
+  k up to K, with each baseline.
+- **`GDPO`** has no objective of its own. Its parts are R, with weight 1, and 1/T_i, with weight 0.5; the true gradient
+  is that of their weighted sum. The parts' standard deviations, 1/T_i and the spread of the rollout bias it."""
 
 CRITICS_PAGE = """\
 # The gradient, exactly: agents with a critic
@@ -336,7 +364,11 @@ def pages() -> dict[str, str]:
     """Return the pages by the names of their files."""
     parts = {
         "gradients.md": [
-            *(INTRODUCTION, family_text(), table(("agent", "settings", "K"), agent_rows(family_cases()))),
+            INTRODUCTION,
+            family_text(),
+            table(("agent", "settings", "K"), agent_rows(family_cases())),
+            OBJECTIVES,
+            table(("agent", "settings", "K", "objective", "pass@1"), objective_rows()),
             *(TEACHER, table(("agent", "estimator", "K"), teacher_rows())),
         ],
         "gradients-critics.md": [critics_text(), table(("agent", "settings", "K"), agent_rows(critic_cases()))],
@@ -442,6 +474,46 @@ def rollout_cases() -> Iterator[Case]:
             values = group_values(size, AT_THE_END, centred=baseline == "group-mean")
             wanted = whitened_gradient(agent.policy, size, values)
             yield "ReinforcePlusPlus", f"baseline {baseline}", size, found, wanted, "token mean; whitened"
+
+
+def objective_rows() -> Iterator[list[str]]:
+    """Yield the agents that have other objectives."""
+    policy, sampled = TabularPolicy(), {"episodes_per_update": 36}
+    for size in (2, 3, 4):
+        found = expected_gradient(make_agent(MaxRL, size, **sampled), SOLVED, size)
+        wanted = objective_gradient(policy, truncated[size - 1], SOLVED)
+        yield _objective_row("MaxRL", "-", size, f"log p, order {size - 1}", found, wanted, wanted, SOLVED, "exact")
+    for k, baseline in ((1, "loo-1"), (2, "loo-1"), (4, "loo-1"), (4, "loo"), (4, "none")):
+        found = expected_gradient(make_agent(PKPO, 4, k=k, baseline=baseline), SOLVED, 4)
+        wanted = objective_gradient(policy, partial(expected_best, k=k), SOLVED)
+        settings = f"k = {k}, {baseline}"
+        yield _objective_row("PKPO", settings, 4, f"pass@{k}", found, wanted, wanted, SOLVED, "exact")
+    for k in (2, 4):
+        found = expected_gradient(make_agent(PKPO, 4, k=k), AT_THE_END, 4)
+        wanted = objective_gradient(policy, partial(expected_best, k=k), AT_THE_END)
+        yield _objective_row("PKPO", f"k = {k}", 4, f"best of {k}", found, wanted, wanted, AT_THE_END, "exact")
+    for size in SIZES_OF_ROLLOUTS:
+        agent = with_parts(make_agent(GDPO, size, part_weights=WEIGHTS, **sampled))
+        found, true = expected_batch_gradient(agent, AT_THE_END, size, range(P)), true_gradient(policy, SUM)
+        words = "1/T_i; every part's std; whitened"
+        wanted = parts_gradient(policy, size)
+        yield _objective_row("GDPO", "-", size, "the weighted sum", found, true, wanted, AT_THE_END, words)
+
+
+def _objective_row(
+    agent: str,
+    settings: str,
+    size: int,
+    objective: str,
+    found: torch.Tensor,
+    true: torch.Tensor,
+    wanted: torch.Tensor,
+    rewards: torch.Tensor,
+    words: str,
+) -> list[str]:
+    plain = true_gradient(TabularPolicy(), rewards)
+    cosine = float((found * plain).sum() / (found.norm() * plain.norm()))
+    return [f"`{agent}`", settings, str(size), objective, f"{cosine:.4f}", *figures(found, true, wanted, words)]
 
 
 def critic_cases() -> Iterator[Case]:

@@ -17,6 +17,8 @@ LABS = {
     "credit": "one decisive token among many: who gets the credit",
     "length-bias": "dividing by an answer's length teaches wrong answers to be long",
     "trust-region": "what holds a policy when a step is too large",
+    "pass-at-k": "what RLOO, GRPO, MaxRL and PKPO optimize: pass@1 rises, pass@8 falls",
+    "reward-parts": "what a plain sum of rewards hides and GDPO keeps",
     "cost": "what a critic costs beside the policy",
 }
 

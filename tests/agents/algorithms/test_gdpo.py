@@ -1,0 +1,117 @@
+"""GDPO from end to end: parts and weights come from the verifier, through every kind of environment."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import pytest
+import torch
+from updates import N, sample
+
+import rlenv  # noqa: F401 (registers TextGen-v0)
+from agents import GDPO, GRPO, Agent
+from agents.core.rollout import join
+from verifiers import Verdict, Verifier, make_verifier
+
+SUM = {"verifier": "weighted", "verifier_kwargs": {"parts": {"arith": 1, "length": {"weight": 0.25, "maximum": 2}}}}
+WEIGHTS = {"arith": 1.0, "length": 0.25}
+SMALL = {"group_size": 4, "episodes_per_update": 16, "num_envs": 8, "seed": 3, "device": "cpu"}
+
+
+def made(cls: type[Agent] = GDPO, **settings: Any) -> Agent:
+    return cls("tiny", "TextGen-v0", **{"env_kwargs": SUM, **SMALL, **settings})
+
+
+def test_an_environment_says_which_parts_its_reward_is_the_sum_of() -> None:
+    kinds = [gym.make("TextGen-v0", **SUM), gym.make_vec("TextGen-v0", num_envs=2, **SUM)]
+    kinds += [gym.make_vec("TextGen-v0", num_envs=2, vectorization_mode="sync", **SUM)]
+    kinds += [gym.make_vec("TextGen-v0", num_envs=2, verifier_workers=1, **SUM)]
+    try:
+        assert [env.metadata["part_weights"] for env in kinds] == [WEIGHTS] * 4
+    finally:
+        for env in kinds:
+            env.close()
+    assert gym.make("TextGen-v0", verifier="arith").metadata["part_weights"] == {}
+    assert make_verifier(["arith", "length=0.25"]).part_weights == WEIGHTS
+
+
+def test_what_it_learns_from_is_what_the_verifier_said() -> None:
+    agent = made()
+    rollout, metrics = next(agent.updates(total_episodes=16))
+    assert agent.weight_of == WEIGHTS
+    parts = [rollout.extras[f"parts/{name}"] for name in WEIGHTS]
+    paid = sum(weight * part for weight, part in zip(WEIGHTS.values(), parts, strict=True))
+    torch.testing.assert_close(paid, rollout.returns)
+    sums = torch.zeros(16, dtype=torch.float64)
+    for weight, part in zip(WEIGHTS.values(), parts, strict=True):
+        for group in rollout.groups.unique():
+            rows = rollout.groups == group
+            own = part[rows].double()
+            sums[rows] += weight * (own - own.mean()) / (own.std() + 1e-4)
+    wanted = sums / (sums.square().mean().sqrt() + 1e-8)
+    assert wanted.any()
+    torch.testing.assert_close(agent.prepare(rollout).advantages[:, 0].double(), wanted, rtol=1e-4, atol=1e-5)
+    assert {name: metrics[f"train/part_weight/{name}"] for name in WEIGHTS} == WEIGHTS
+
+
+def test_parts_stay_with_their_episodes_in_parts_and_together() -> None:
+    """Several processes join what each has collected."""
+    rollout = replace(sample(), extras={"parts/right": torch.rand(N), "parts/tidy": torch.rand(N)})
+    agent = made(part_weights={"right": 1.0, "tidy": 0.5})
+    whole = agent.advantages(rollout)
+    one, two = rollout.select(slice(0, 8)), rollout.select(slice(8, N))
+    torch.testing.assert_close(agent.advantages(join([one, two], False)), whole, rtol=0, atol=1e-12)
+    order = torch.randperm(N)
+    torch.testing.assert_close(agent.advantages(rollout.select(order)), whole[order], rtol=0, atol=1e-12)
+    del one.extras["parts/tidy"]  # as if none of its verdicts had the part
+    lacking = torch.where(torch.arange(N) < 8, torch.nan, rollout.extras["parts/tidy"])
+    wanted = agent.advantages(replace(rollout, extras=rollout.extras | {"parts/tidy": lacking}))
+    torch.testing.assert_close(agent.advantages(join([one, two], False)), wanted, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("given", [None, {"length": 2.0}])
+def test_weights_come_back_from_a_checkpoint(given: dict[str, float] | None, tmp_path: Path) -> None:
+    agent = made(part_weights=given).learn(total_episodes=16)
+    agent.save(tmp_path / "agent")
+    again = Agent.load(tmp_path / "agent", device="cpu")
+    assert isinstance(again, GDPO)
+    assert (again.part_weights, again.weight_of) == (given, given or WEIGHTS)
+    ours, theirs = (next(one.updates(16, reset_num_timesteps=False))[1] for one in (agent, again))
+    assert ours == theirs
+
+
+class Parted(Verifier):
+    """Pays for the first character and says so in parts, but declares no sum."""
+
+    alphabet, prompt_length, answer_length = "ab?", 1, 2
+
+    def sample(self, rng: Any) -> Any:
+        from verifiers import Problem
+
+        return Problem("?", "ab")
+
+    def verify(self, problem: Any, completion: str) -> Verdict:
+        right, long = float(completion.startswith("a")), float(len(completion))
+        return Verdict(right + long, {"right": right, "long": long})
+
+
+def test_parts_without_weights_are_named_by_the_user() -> None:
+    plain = made(env_kwargs={"verifier": Parted()})
+    plain.learn(total_episodes=16)
+    assert plain.weight_of == {} and not any("part_weight" in name for name in plain.last_metrics)
+    assert (
+        made(env_kwargs={"verifier": Parted()}, part_weights={"right": 1.0}).learn(total_episodes=16).num_updates == 1
+    )
+    with pytest.raises(ValueError, match=r"part_weights names 'rihgt', but .* have the parts right, long$"):
+        made(env_kwargs={"verifier": Parted()}, part_weights={"rihgt": 1.0}).learn(total_episodes=16)
+
+
+def test_control_has_one_part() -> None:
+    settings = {"episodes_per_update": 8, "device": "cpu", "seed": 1}
+    ours, theirs = (cls("MlpPolicy", "CartPole-v1", **settings) for cls in (GDPO, GRPO))
+    rollout, _ = next(theirs.updates(total_episodes=8))
+    found, grpo = (one.advantages(rollout)[:, 0] for one in (ours, theirs))
+    torch.testing.assert_close(found, grpo / grpo.square().mean().sqrt(), rtol=1e-5, atol=1e-5)
