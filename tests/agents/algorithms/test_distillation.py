@@ -156,9 +156,9 @@ def test_the_teacher_is_evaluated_at_the_students_temperature_unless_another_is_
 
 def test_it_imitates_its_teacher() -> None:
     teacher = tiny_policy("gpt2", text_envs(), seed=9)
-    agent = distil(teacher, episodes_per_update=32, estimator="exact", lr_schedule="constant")
-    figures = [metrics["train/kl_teacher"] for _, metrics in agent.updates(total_episodes=32 * 16)]
-    assert figures[-1] < figures[0] / 2
+    agent = distil(teacher, episodes_per_update=16, estimator="exact", lr_schedule="constant", learning_rate=0.02)
+    figures = [metrics["train/kl_teacher"] for _, metrics in agent.updates(total_episodes=16 * 12)]
+    assert max(figures[-3:]) < 0.7 * figures[0]
     assert "train/kl_ref" not in agent.last_metrics and "rollout/ep_rew_mean" in agent.last_metrics
 
 
