@@ -1,4 +1,4 @@
-"""Writes what others show of the packages: scripts/console/known.json (`--help`, completion) and docs/settings.md."""
+"""Writes what others show of the packages: scripts/console/known.json (`--help`, completion) and two pages."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from agents.core.settings import declared_by, default_of
 from agents.policies import NAMES
 from rlenv.envs.task import TextGenTask
 
-PAGE = Path(__file__).with_name("settings.md")
+PAGES = {name: Path(__file__).with_name(name) for name in ("settings.md", "settings-agents.md")}
 KINDS = {"control": "control", "language-model": "text"}  # of policies, and how --help calls them
 
 
@@ -110,11 +110,11 @@ def allowed(one: Setting) -> str:
     return f"{'>' if above else '≥'} {low}" if high == math.inf else one.range
 
 
-def page() -> str:
-    """Return docs/settings.md with the tables of the settings that every agent has, and of those that some have."""
-    text = PAGE.read_text(encoding="utf-8")
-    for name, table in {"every": every(), "some": some()}.items():
-        marks = re.compile(rf"(<!-- {name} -->\n).*?(<!-- end of {name} -->)", re.DOTALL)
+def page(name: str) -> str:
+    """Return a page with the table of the settings that every agent has, or of those that some have."""
+    text = PAGES[name].read_text(encoding="utf-8")
+    for mark, table in {"every": every(), "some": some()}.items():
+        marks = re.compile(rf"(<!-- {mark} -->\n).*?(<!-- end of {mark} -->)", re.DOTALL)
         text = marks.sub(lambda found, table=table: f"{found[1]}{table}\n{found[2]}", text)
     return text
 
@@ -143,4 +143,5 @@ def some() -> str:
 
 if __name__ == "__main__":
     FILE.write_text(content(), encoding="utf-8")
-    PAGE.write_text(page(), encoding="utf-8")
+    for each, path in PAGES.items():
+        path.write_text(page(each), encoding="utf-8")

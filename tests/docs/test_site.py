@@ -21,7 +21,7 @@ RESOURCE = re.compile(
     r"""<(?:script|img|iframe|source|link)\b[^>]*?\b(?:src|srcset|href)=["']?((?:https?:)?//[^"'\s>]+)"""
 )
 FROM_STYLE = re.compile(r"""(?:url\(|@import)\s*["']?((?:https?:)?//[^"')\s]+)""")
-SHOWN = ["papers.md", "readme.md", "settings.md", "api/agents.md", "api/algorithms.md"]
+SHOWN = ["papers.md", "readme.md", "settings-agents.md", "api/agents.md", "api/algorithms.md"]
 SHOWN += ["source/tests/agents/algorithms/test_exact_family.py.md"]
 BUILD = """
 import re
@@ -104,7 +104,7 @@ def check_that_links_into_the_repository_lead_to_pages_that_show_the_files(site)
 def check_that_docstrings_are_there(site):
     text = re.sub(r"<[^>]+>", "", (site / "api" / "algorithms.html").read_text(encoding="utf-8"))
     assert "A_i = R_i - 1/(K-1) Σ_{j≠i} R_j" in text
-    text = re.sub(r"<[^>]+>", "", (site / "settings.html").read_text(encoding="utf-8"))
+    text = re.sub(r"<[^>]+>", "", (site / "settings-agents.html").read_text(encoding="utf-8"))
     assert "Which standard deviation the advantages are divided by" in text
 
 
