@@ -40,6 +40,7 @@ from objectives import (  # noqa: E402
     truncated,
 )
 from off_policy import (  # noqa: E402
+    clip_cov_gradient,
     dppo_gradient,
     episode_ratios,
     sapo_gradient,
@@ -86,6 +87,7 @@ from agents import (  # noqa: E402
     TOPR,
     VAPO,
     Agent,
+    ClipCov,
     Distillation,
     DrGRPO,
     KLCov,
@@ -157,7 +159,8 @@ last step, as in text. A rollout is one group of K episodes per prompt. The rati
 - **`GSPO`** and **`SAPO`** have the gradient of `GRPO` where the ratio is 1, **`DPPO`** and **`KLCov`** that of
   `CISPO`: their gates, masks and penalties are idle there. Away from the sampling policy they are compared with closed
   forms, as `CISPO` and `TOPR` are, in `test_exact_family.py` and `test_exact_off_policy.py`.
-- **`ClipCov`** is not in the table: which steps it leaves out depends on the whole rollout. Without them it is `CISPO`.
+- **`ClipCov`** is `CISPO` less the steps that it leaves out, here those with a covariance in (0.2, 5). The paper's range
+  begins at 1, which these short episodes seldom reach.
 - **The standard deviation of the batch** (`scale="batch"`) is the same factor for all prompts of a rollout, but the
   episode's own reward moves it, by about 1/N. In rollouts as small as these it biases the direction more than the
   group's does.
@@ -467,6 +470,9 @@ def rollout_cases() -> Iterator[Case]:
             wanted = rollout_gradient(agent.policy, size, scale == "batch", cls is not GRPO)
             weights = "1/T_i" if cls is GRPO else "token mean"
             yield cls.__name__, f"scale {scale}", size, found, wanted, f"{weights}; the {scale}'s std"
+    agent = make_agent(ClipCov, 2, share=0.2, min_covariance=0.2, episodes_per_update=P * 2)
+    found, wanted = expected_batch_gradient(agent, AT_THE_END, 2), clip_cov_gradient(agent.policy, 0.2, 0.2, 5.0)
+    yield "ClipCov", "share 0.2, above 0.2", 2, found, wanted, "CISPO's, less some steps"
     for baseline in ("none", "group-mean"):
         for size in SIZES_OF_ROLLOUTS:
             agent = make_agent(ReinforcePlusPlus, size, baseline=baseline, episodes_per_update=P * size)

@@ -68,9 +68,13 @@ class ClipCov(CovarianceAgent):
     max_covariance = setting(default=5.0, help="cov_high: steps are chosen below it.")
 
     @override
+    def prepare(self, rollout: Rollout) -> Batch:
+        batch = super().prepare(rollout)
+        return replace(batch, advantages=batch.advantages.where(~self.is_clipped(batch.log_probs, batch), 0))
+
+    @override
     def surrogate(self, log_probs: torch.Tensor, batch: Batch) -> torch.Tensor:
-        ratio = gates.ratio(log_probs, batch.log_probs, batch.advantages)
-        return ratio.where(~self.is_clipped(log_probs, batch), 0)
+        return gates.ratio(log_probs, batch.log_probs, batch.advantages)
 
 
 class KLCov(CovarianceAgent):

@@ -10,7 +10,8 @@ weights give other probabilities. With μ the one that acted and π the one that
 | sequence-truncate | min(Π_t π/μ, high), of the whole episode | without a bound, exact; varies more with length |
 | sequence-mask | Π_t π/μ, or 0 where it is outside [low, high] | the same |
 
-Where both agree, every weight is 1. A weight is at least `low` when truncated, too.
+Where both agree, every weight is 1. A weight is at least `low` when truncated, too. Steps that share one ratio (GSPO)
+share the mean of their weights.
 """
 
 from __future__ import annotations

@@ -105,6 +105,7 @@ class LearnerSettings(Configured):
         default=None,
         choices=mismatch.MODES,
         commands=TRAIN,
+        shown="no weights",
         help="Weights for steps to which acting and training give unequal probabilities, as with 16 bits.",
         more="The ratio of the training pass's probability to the acting policy's, by step or by episode, truncated "
         "or masked; see `estimators/mismatch.py`. It costs a pass without gradient per update, and the limit on the "

@@ -1,4 +1,4 @@
-"""The site builds without a warning or a broken link and loads nothing from elsewhere; docs/papers.md is right."""
+"""The site builds without a warning or a broken link and loads nothing from elsewhere; the papers are right."""
 
 import importlib.util
 import inspect
@@ -15,7 +15,7 @@ import pytest
 from agents import AGENTS
 
 ROOT = Path(__file__).parents[2]
-PAPERS = (ROOT / "docs" / "papers.md").read_text(encoding="utf-8")
+PAPERS = "\n".join((ROOT / "docs" / name).read_text(encoding="utf-8") for name in ("papers.md", "papers-later.md"))
 SECTIONS = dict(re.findall(r"^## (\w+)\n(.*?)(?=^## |\Z)", PAPERS, re.DOTALL | re.MULTILINE))
 RESOURCE = re.compile(
     r"""<(?:script|img|iframe|source|link)\b[^>]*?\b(?:src|srcset|href)=["']?((?:https?:)?//[^"'\s>]+)"""

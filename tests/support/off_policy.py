@@ -82,6 +82,35 @@ def topr_gradient(policy: TabularPolicy, sampler: TabularPolicy, baseline: float
     return ascent(policy, (chances(sampler) * kept * gains / P)[..., None].expand(-1, -1, T))
 
 
+def clip_cov_gradient(policy: TabularPolicy, share: float, low: float, high: float) -> torch.Tensor:
+    """Return E Σ_i 1/n Σ_t A_i ∇log π, less the steps of each rollout with the largest covariance; K = 2, ratio 1.
+
+    Args:
+        policy: π, which samples.
+        share: of the rollout's n steps that are left out, at least one.
+        low: only steps with a (log π - mean)(A - mean) above it.
+        high: and below it.
+    """
+    chosen, log_pi = _tuples(2), paid(policy.logits.detach().log_softmax(-1))  # [M, 2], [P, C, T]
+    m = len(chosen)
+    joint = torch.cartesian_prod(torch.arange(m), torch.arange(m))  # [J, 2]: a group of each prompt
+    rows = chosen[joint]  # [J, P, 2], completions
+    odds = _odds(policy, 0, chosen)[joint[:, 0]] * _odds(policy, 1, chosen)[joint[:, 1]]
+    advantages = torch.stack([_standardized(_totals(AT_THE_END)[p][chosen], True)[joint[:, p]] for p in range(P)], 1)
+    there, prompts = MASK[rows], torch.arange(P)[None, :, None].expand(rows.shape)
+    n = there.sum((1, 2, 3), keepdim=True)  # [J, 1, 1, 1]
+    log_probs, credit = log_pi[prompts, rows], advantages[..., None] * there  # [J, P, 2, T]
+    mean_l, mean_a = (table.sum((1, 2, 3), keepdim=True) / n for table in (log_probs, credit))
+    values = (log_probs - mean_l) * (advantages[..., None] - mean_a)
+    free = there & (credit != 0) & (values > low) & (values < high)
+    ordered = values.where(free, -torch.inf).flatten(1).sort(descending=True).values  # [J, 2PT]
+    count = torch.minimum((share * n.flatten()).long().clamp(min=1), free.flatten(1).sum(1).clamp(min=1))
+    least = ordered.gather(1, count[:, None] - 1)[..., None, None]
+    kept = credit * ~(free & (values >= least)) / n * odds[:, None, None, None]
+    total = zeros(P * C, T).index_add(0, (prompts * C + rows).flatten(), kept.flatten(0, 2))
+    return ascent(policy, total.view(P, C, T))
+
+
 def mean_fall(policy: TabularPolicy, sampler: TabularPolicy) -> torch.Tensor:
     """Return 1/T Σ_t (log μ - log π) of every completion [P, C, 1]."""
     return -(token_ratios(policy, sampler).log().where(MASK, 0).sum(-1) / LENGTHS)[..., None]

@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 import torch
 from diagonal import diagonal
-from family import group_gradient, rollout_gradient
+from family import LENGTHS, group_gradient, rollout_gradient
 from off_policy import (
+    clip_cov_gradient,
     dppo_gradient,
     episode_ratios,
     mean_fall,
@@ -25,6 +26,7 @@ from off_policy import (
 )
 from tabular import (
     AT_THE_END,
+    MASK,
     P,
     TabularPolicy,
     every_group,
@@ -39,7 +41,7 @@ from tabular import (
     true_gradient,
 )
 
-from agents import DPPO, GRPO, GSPO, RLOO, SAPO, TOPR, Agent, Batch, DrGRPO, KLCov
+from agents import DPPO, GRPO, GSPO, RLOO, SAPO, TOPR, Agent, Batch, ClipCov, DrGRPO, KLCov
 from agents.estimators import aggregation
 from agents.estimators.kl import RATIOS
 from agents.estimators.mismatch import MODES
@@ -92,6 +94,16 @@ def on_the_first_pass(agent: KLCov) -> torch.Tensor:
     assert torch.equal(with_penalty, unmarked)
     agent.chosen = lambda batch: torch.zeros_like(batch.mask)  # type: ignore[method-assign]
     return expected_batch_gradient(agent, AT_THE_END, 2, range(P))
+
+
+@pytest.mark.slow  # every joint rollout by itself
+@pytest.mark.parametrize(("share", "low", "high"), [(0.2, 0.2, 5.0), (0.01, 0.0, 0.5)])
+def test_clip_cov_is_the_token_mean_less_some_steps(share: float, low: float, high: float) -> None:
+    settings = {"share": share, "min_covariance": low, "max_covariance": high, "episodes_per_update": P * 2}
+    agent = make_agent(ClipCov, 2, **settings)
+    found = expected_batch_gradient(agent, AT_THE_END, 2)
+    assert relative_error(found, clip_cov_gradient(agent.policy, share, low, high)) < TOLERANCE
+    assert relative_error(found, rollout_gradient(agent.policy, 2, False, True)) > 0.01
 
 
 @pytest.mark.parametrize("baseline", [0.5, 0.2])
@@ -179,6 +191,8 @@ def test_weights_are_truncated_or_masked_by_step_or_by_episode(
     ratio = (token_ratios if name.startswith("token") else episode_ratios)(agent.policy, sampler)
     inside = (ratio >= low) & (ratio <= high)
     weight = ratio.clamp(low, high) if name.endswith("truncate") else ratio * inside
+    if cls is GSPO:  # the steps share one ratio, and the mean of their weights with it
+        weight = (weight.where(MASK, 0).sum(-1) / LENGTHS)[..., None].expand_as(weight)
     good, bad = signed_credit(sampler, 2, cls is not RLOO, cls is not RLOO)
     wanted = (2 if cls is RLOO else 1) * weighted_gradient(agent.policy, good, bad, weight, weight)
     assert relative_error(found, wanted) < TOLERANCE

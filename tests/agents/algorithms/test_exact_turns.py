@@ -32,12 +32,16 @@ from agents import (
     A2C,
     CISPO,
     DAPO,
+    DPPO,
     GRPO,
     GSPO,
     PPO,
     RLOO,
+    SAPO,
+    TOPR,
     Agent,
     DrGRPO,
+    KLCov,
     Reinforce,
     ReinforceBaseline,
     ReinforcePlusPlus,
@@ -122,6 +126,7 @@ EXACT: list[Any] = [
     ("llama", RLOO, 2, {"gamma": 0.9}, 1.0),
     slow("gpt2", RLOO, 3, {}, 1.0),
     ("gpt2", DrGRPO, 2, {"max_steps": T}, 1 / 2 / T),
+    ("llama", TOPR, 1, {}, 1.0),
 ]
 
 
@@ -212,6 +217,9 @@ DEFINED: list[Any] = [
     ("gpt2", GSPO, 2, {}, lambda r, v: of_episodes(standardized(r))),
     ("llama", CISPO, 2, {}, lambda r, v: of_tokens(standardized(r))),
     ("gpt2", DAPO, 2, {}, lambda r, v: dapo(r)),
+    ("gpt2", SAPO, 2, {}, lambda r, v: of_episodes(standardized(r))),
+    slow("gpt2", DPPO, 2, {}, lambda r, v: of_tokens(standardized(r))),
+    slow("llama", KLCov, 2, {}, lambda r, v: of_tokens(standardized(r))),
     slow("gpt2", GRPO, 3, {}, lambda r, v: of_episodes(standardized(r))),
     slow("llama", DAPO, 3, {}, lambda r, v: dapo(r)),
 ]

@@ -419,7 +419,8 @@ def test_the_steps_with_the_largest_covariance_are_left_out_or_held_back(cls: ty
     low, high = (0.1, 1.2) if cls is ClipCov else (0.0, math.inf)
     settings = {"min_covariance": low, "max_covariance": high} if cls is ClipCov else {"penalty": 0.7}
     agent, prepared = moved({"cls": cls, "share": share, **settings}, sample())
-    chosen = chosen_by_hand(prepared, share, low, high)
+    credit = make_agent(CISPO).prepare(sample()).advantages  # before some are left out
+    chosen = chosen_by_hand(replace(prepared, advantages=credit), share, low, high)
     assert 1 < len(chosen) < int(prepared.mask.sum()) / 2
     logits, wanted = agent.policy.logits.tolist(), torch.zeros(P, S, V, dtype=torch.float64)
     for i in range(len(prepared)):
@@ -428,7 +429,7 @@ def test_the_steps_with_the_largest_covariance_are_left_out_or_held_back(cls: ty
             action, powers = int(prepared.actions[i, t]), [math.exp(logit) for logit in logits[prompt][state]]
             pi = [power / sum(powers) for power in powers]
             ratio = pi[action] / math.exp(float(prepared.log_probs[i, t]))
-            slope = ratio * float(prepared.advantages[i, t])
+            slope = ratio * float(credit[i, t])
             if (i, t) in chosen:
                 slope = 0.0 if cls is ClipCov else slope - 0.7 * (ratio - 1)  # of KL(π_old || π), sampled by π_old
             for a in range(V):

@@ -23,6 +23,7 @@ OWN = {
     "ppo": {"gae_lambda": 0.9},
     "dr-grpo": {"max_steps": 3},
     "cispo": {"max_ratio": 1.2},
+    "distillation": {"max_ratio": 1.2},
     "clip-cov": {"min_covariance": 0.1},
 }
 FAMILY = {name: (AGENTS[name], OWN.get(name, {})) for name in sorted(PASSES, key=lambda name: name != "ppo")}

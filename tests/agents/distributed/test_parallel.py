@@ -32,6 +32,13 @@ from verifiers.function import FunctionVerifier
 OPTIONS: dict[str, dict[str, Any]] = {
     "KL in the reward": {"kl_coef": 0.3, "gamma": 0.9},
     "KL in the loss": {"kl_coef": 0.3, "kl_in": "loss", "kl_estimator": "exact", "ent_coef": 0.1},
+    "another policy acted": {
+        "mismatch": "sequence-truncate",
+        "kl_coef": 0.3,
+        "kl_in": "loss",
+        "kl_estimator": "k3",
+        "kl_ratio": "constant",
+    },
 }
 ARITH = {"verifier": "arith", "verifier_kwargs": {"digits": 1}}
 
@@ -49,7 +56,12 @@ def updated(name: str, options: dict[str, Any], **more: Any) -> tuple[torch.Tens
     longest = {"max_steps": T} if name == "dr-grpo" else {}
     options = fitting(name, options) | ({"estimator": "centred"} if is_taught(name) else {})
     agent = make_agent(cls, 4, episodes_per_update=32, **passes, **longest, **options, **more)
-    metrics = agent.update(some_cut_off(sample()))
+    rollout = some_cut_off(sample())
+    if "mismatch" in options:
+        rollout.log_probs = rollout.log_probs + 0.3 * torch.sin(torch.arange(rollout.mask.numel())).view_as(
+            rollout.mask
+        )
+    metrics = agent.update(rollout)
     return torch.cat([p.detach().flatten() for p in agent.policy.parameters()]), metrics
 
 
