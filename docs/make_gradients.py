@@ -106,7 +106,8 @@ INTRODUCTION = """\
 Which agents follow the true policy gradient, and how far the others are from it: the *expected* gradient of each
 agent's real loss beside the true gradient. [gradients-critics.md](gradients-critics.md) shows the same for agents with
 a critic, [gradients-estimators.md](gradients-estimators.md) for baselines, returns, discount and KL estimators,
-[gradients-off-policy.md](gradients-off-policy.md) for episodes that another policy sampled.
+[gradients-off-policy.md](gradients-off-policy.md) for episodes that another policy sampled, and
+[gradients-objectives.md](gradients-objectives.md) for agents with another objective than the expected reward.
 
     python docs/make_gradients.py    # writes the pages and the picture; from the repository root
 
@@ -159,8 +160,8 @@ last step, as in text. A rollout is one group of K episodes per prompt. The rati
 - **`GSPO`** and **`SAPO`** have the gradient of `GRPO` where the ratio is 1, **`DPPO`** and **`KLCov`** that of
   `CISPO`: their gates, masks and penalties are idle there. Away from the sampling policy they are compared with closed
   forms, as `CISPO` and `TOPR` are, in `test_exact_family.py` and `test_exact_off_policy.py`.
-- **`ClipCov`** is `CISPO` less the steps that it leaves out, here those with a covariance in (0.2, 5). The paper's range
-  begins at 1, which these short episodes seldom reach.
+- **`ClipCov`** is `CISPO` less the steps that it leaves out, here those with a covariance in (0.2, 5). The paper's
+  range begins at 1, which these short episodes seldom reach.
 - **The standard deviation of the batch** (`scale="batch"`) is the same factor for all prompts of a rollout, but the
   episode's own reward moves it, by about 1/N. In rollouts as small as these it biases the direction more than the
   group's does.
@@ -172,8 +173,16 @@ last step, as in text. A rollout is one group of K episodes per prompt. The rati
 Agents that compare all episodes of a rollout without a critic use only the length and the rewards of each. So at K = 3
 completions that agree in both are merged: 1 960 joint rollouts instead of 462 400."""
 
+OTHERS = """\
+# The gradient, exactly: other objectives
+
+Agents that do not maximize the expected reward: what each follows instead, and how exactly. The tables are made as in
+[gradients.md](gradients.md#how-to-read-the-tables), which explains their columns.
+
+    python docs/make_gradients.py    # from the repository root"""
+
 OBJECTIVES = """\
-## Other objectives
+## Success in several attempts
 
 `MaxRL` and `PKPO` follow the gradient of another objective than the expected reward, without bias. Here *error*,
 *cosine* and *scale* are those to the gradient of the objective that the row names, a mean over prompts. *pass@1* is the
@@ -370,9 +379,6 @@ def pages() -> dict[str, str]:
             INTRODUCTION,
             family_text(),
             table(("agent", "settings", "K"), agent_rows(family_cases())),
-            OBJECTIVES,
-            table(("agent", "settings", "K", "objective", "pass@1"), objective_rows()),
-            *(TEACHER, table(("agent", "estimator", "K"), teacher_rows())),
         ],
         "gradients-critics.md": [critics_text(), table(("agent", "settings", "K"), agent_rows(critic_cases()))],
         "gradients-estimators.md": [
@@ -385,6 +391,12 @@ def pages() -> dict[str, str]:
             table(("estimator", "in the"), anchor_rows()),
         ],
     }
+    parts["gradients-objectives.md"] = [
+        OTHERS,
+        OBJECTIVES,
+        table(("agent", "settings", "K", "objective", "pass@1"), objective_rows()),
+        *(TEACHER, table(("agent", "estimator", "K"), teacher_rows())),
+    ]
     parts["gradients-off-policy.md"] = [
         OFF_POLICY,
         ACTING,
