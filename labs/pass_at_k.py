@@ -24,7 +24,7 @@ SHARES = torch.tensor([0.75, 0.25], dtype=torch.float64)  # of prompts whose ans
 K, BEST_OF = 16, 8
 STEPS, RATE = 1000, 1.0  # of the exact curves
 SHOWN = 10  # steps between two rows
-RUNS, UPDATES, LEARNING_RATE = 5, 250, 0.03
+RUNS, UPDATES, LEARNING_RATE = 5, 150, 0.03
 ARMS: dict[str, tuple[type[Agent], dict[str, Any]]] = {
     "RLOO": (RLOO, {}),
     "GRPO": (GRPO, {}),
