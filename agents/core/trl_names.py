@@ -66,7 +66,7 @@ SAID = {  # not a setting here, and why
     "loss_type": "the loss belongs to the agent: grpo, dr-grpo, dapo, cispo, rloo, ppo, ...",
     "importance_sampling_level": "the ratio belongs to the agent: gspo has one per episode, grpo one per token",
     "scale_rewards": "grpo divides by the group's standard deviation, with scale=batch by that of all; dr-grpo by none",
-    "multi_objective_aggregation": "gdpo standardizes each part of a weighted reward; the other agents train on the sum",
+    "multi_objective_aggregation": "gdpo standardizes each part of a weighted reward; other agents train on the sum",
     "reward_weights": "weights are written with the verifiers: a.py:f,a.py:g=0.5, or verifier_kwargs reward_weights",
     "advantage_estimator": "the advantages belong to the agent: grpo, rloo, reinforce-plus-plus, ...",
     **dict.fromkeys(("use_vllm", "vllm_mode"), "the trained policy samples itself, without a second engine"),
