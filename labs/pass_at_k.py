@@ -24,7 +24,7 @@ SHARES = torch.tensor([0.75, 0.25], dtype=torch.float64)  # of prompts whose ans
 K, BEST_OF = 16, 8
 STEPS, RATE = 1000, 1.0  # of the exact curves
 SHOWN = 10  # steps between two rows
-RUNS, UPDATES, LEARNING_RATE = 5, 250, 0.03
+RUNS, UPDATES, LEARNING_RATE = 5, 150, 0.03
 ARMS: dict[str, tuple[type[Agent], dict[str, Any]]] = {
     "RLOO": (RLOO, {}),
     "GRPO": (GRPO, {}),
@@ -150,11 +150,12 @@ def sampled_curve(name: str, seed: int) -> list[dict[str, Any]]:
     rewards = torch.eye(3, dtype=torch.float64)[[0, 0, 0, 1]][:, None]  # [P, 1, V]
     env = WorldEnv(WORLD, rewards, num_envs=4 * K, group_size=K)
     usual = {"episodes_per_update": 4 * K, "learning_rate": LEARNING_RATE, "seed": seed, "device": "cpu"}
-    agent = cls(Unseeing(START.log()[None]), env, **usual, **settings)
+    policy = Unseeing(START.log()[None])
+    agent = cls(policy, env, **usual, **settings)
     rows = [row_of(SAMPLED, name, seed, 0, START)]
     for update, _ in enumerate(agent.updates(total_episodes=4 * K * UPDATES), 1):
         if update % SHOWN == 0:
-            rows.append(row_of(SAMPLED, name, seed, update, agent.policy.logits.detach()[0, 0].softmax(0)))
+            rows.append(row_of(SAMPLED, name, seed, update, policy.logits.detach()[0, 0].softmax(0)))
     return rows
 
 

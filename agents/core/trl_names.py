@@ -82,6 +82,7 @@ SAID = {  # not a setting here, and why
     "importance_sampling_level": "the ratio belongs to the agent: gspo has one per episode, grpo one per token",
     "scale_rewards": "grpo divides by the group's standard deviation, with scale=batch by that of all; dr-grpo by none",
     "lmbda": "distillation is always on the student's own episodes; rlenv sft imitates given answers",
+    "multi_objective_aggregation": "gdpo standardizes each part of a weighted reward; other agents train on the sum",
     "reward_weights": "weights are written with the verifiers: a.py:f,a.py:g=0.5, or verifier_kwargs reward_weights",
     "advantage_estimator": "the advantages belong to the agent: grpo, rloo, reinforce-plus-plus, ...",
     **dict.fromkeys(("use_vllm", "vllm_mode"), "the trained policy samples itself, without a second engine"),

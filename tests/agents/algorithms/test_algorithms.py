@@ -176,6 +176,14 @@ def test_the_ends_of_lambda_are_allowed(name: str, value: float) -> None:
         ("rloo", {"mismatch_min": 1.5}, "mismatch_min must be a finite number of at least 0 and at most 1, got 1.5"),
         ("grpo", {"off_policy_mask": 0}, "off_policy_mask must be a finite number above 0, got 0"),
         ("rloo", {"kl_ratio": "constant"}, "kl_ratio='constant' needs kl_in='loss' and an estimate from the sampled"),
+        ("pkpo", {"k": 0}, "k must be a whole number of at least 1, got 0"),
+        ("pkpo", {"k": 9}, "k=9 is more than the 8 episodes of a group; use k=1 to 8, or larger groups"),
+        ("pkpo", {"baseline": "loo-2"}, "unknown baseline 'loo-2'; did you mean 'loo-1'"),
+        (
+            "gdpo",
+            {"part_weights": {"right": "1"}},
+            'part_weights must map parts to numbers, as in {"right": 1, "short":',
+        ),
         ("dr-grpo", {"max_steps": -3}, "max_steps must be a whole number of at least 1, got -3"),
     ],
 )
@@ -194,6 +202,12 @@ def test_an_unknown_agent_is_named_with_the_closest_match(name: str, meant: str 
         find_agent(name)
     hint = f"did you mean {meant!r}? " if meant else ""
     assert str(error.value) == f"unknown agent {name!r}; {hint}allowed: {', '.join(AGENTS)}"
+
+
+def test_pkpo_takes_the_best_of_four_or_of_a_smaller_group() -> None:
+    assert [make_agent("pkpo", episodes_per_update=size).best_of for size in (2, 3, 4, 8)] == [2, 3, 4, 4]
+    assert make_agent("pkpo", "text", k=3).best_of == 3
+    refuses("k=5 is more than the 4 episodes of a group; use k=1 to 4, or larger groups", "pkpo", "text", k=5)
 
 
 def test_defaults_of_the_algorithm_go_before_those_of_the_policy() -> None:
