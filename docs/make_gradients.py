@@ -160,8 +160,8 @@ last step, as in text. A rollout is one group of K episodes per prompt. The rati
 - **`GSPO`** and **`SAPO`** have the gradient of `GRPO` where the ratio is 1, **`DPPO`** and **`KLCov`** that of
   `CISPO`: their gates, masks and penalties are idle there. Away from the sampling policy they are compared with closed
   forms, as `CISPO` and `TOPR` are, in `test_exact_family.py` and `test_exact_off_policy.py`.
-- **`ClipCov`** is `CISPO` less the steps that it leaves out, here those with a covariance in (0.2, 5). The paper's
-  range begins at 1, which these short episodes seldom reach.
+- **`ClipCov`** is `CISPO` less the steps that it leaves out: here a fifth of them, with a covariance in (0.2, 5). The
+  paper's range begins at 1, which these short episodes seldom reach.
 - **The standard deviation of the batch** (`scale="batch"`) is the same factor for all prompts of a rollout, but the
   episode's own reward moves it, by about 1/N. In rollouts as small as these it biases the direction more than the
   group's does.
