@@ -19,7 +19,7 @@ from ._kl_in_loss import KLInLoss
 
 
 class GDPO(KLInLoss, ProximalAgent):
-    """Group reward-decoupled normalization policy optimization (Liu et al. 2026, arXiv:2601.05242, eqs. 4 to 6).
+    """Group reward-decoupled normalization policy optimization (Liu et al. 2026, arXiv:2601.05242).
 
         A_i = whitened Σ_c w_c (r_{i,c} - mean(r_c)) / (std(r_c) + 1e-4)
         L = - 1/N Σ_i 1/T_i Σ_t min(ρ_{i,t} A_i, clip(ρ_{i,t}, 1 ± ε) A_i)

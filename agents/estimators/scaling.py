@@ -76,8 +76,8 @@ def over_group_mean(returns: torch.Tensor, rollout: Rollout) -> torch.Tensor:
 def standardize_parts(parts: Sequence[tuple[torch.Tensor, float]], rollout: Rollout) -> torch.Tensor:
     """Return the weighted sum of the parts of the reward, each standardized in its group, whitened over the rollout.
 
-        A_i = Σ_c w_c (r_{i,c} - mean(r_c)) / (std(r_c) + 1e-4)        (Liu et al. 2026, arXiv:2601.05242, eqs. 4 and 5)
-        A ← A / (sqrt(mean(A²)) + 1e-8)                                (eq. 6; the mean is over episodes)
+        A_i = Σ_c w_c (r_{i,c} - mean(r_c)) / (std(r_c) + 1e-4)        (Liu et al. 2026, arXiv:2601.05242)
+        A ← A / (sqrt(mean(A²)) + 1e-8)                                (the mean is over episodes)
 
     The second step is a whitening: mean(A) is 0, since every part's is 0 in every group. So it is not subtracted, and
     groups of equal rewards have exactly A = 0.
