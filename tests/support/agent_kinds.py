@@ -27,7 +27,7 @@ def is_taught(name: str) -> bool:
 
 def fitting(name: str, settings: dict[str, Any]) -> dict[str, Any]:
     """Return the settings without those of the KL anchor, for an agent that has a teacher instead."""
-    anchors = ("kl_coef", "kl_in", "kl_estimator")
+    anchors = ("kl_coef", "kl_in", "kl_estimator", "kl_ratio")
     return {key: value for key, value in settings.items() if not (is_taught(name) and key in anchors)}
 
 
