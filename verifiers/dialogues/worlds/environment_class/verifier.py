@@ -3,31 +3,29 @@
 from __future__ import annotations
 
 import hashlib
-import inspect
 import json
 import math
 import string
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
 from typing_extensions import override
 
-from ...base import VERIFIER_FAILED, Completion, Dialogue, Problem, Reply, Verdict, Verifier, first_line
-from ...conversation import Message
-from ...function import ENVIRONMENTS, FunctionVerifier, as_verdict, wait_for
-from ...plugins.arguments import whole_number
-from ...plugins.registry import find_verifier, register_verifier
-from ..tools.tool import Tool
-from ..tools.toolbox import CALL_LENGTH, CALLS, ERRORS, RESULT_LENGTH, Toolbox
-from .randomness import Randomness
-from .world import World
+from ....base import VERIFIER_FAILED, Completion, Dialogue, Problem, Reply, Verdict, Verifier, first_line
+from ....conversation import Message
+from ....function import ENVIRONMENTS, FunctionVerifier
+from ....plugins.arguments import whole_number
+from ....plugins.registry import find_verifier, register_verifier
+from ...tools.toolbox import CALL_LENGTH, CALLS, ERRORS, RESULT_LENGTH
+from ..randomness import Randomness
+from ..world import World
+from .instance import Instance
 
 PROBED = 4  # openings that the length of prompts is read off
 PROMPT = "prompt"  # the column with a listed problem's own prompt, before the observation is appended
 EMPTY = [{"role": "user", "content": ""}]  # what TRL passes for a prompt where no dataset has one
-OWN = ("reset", "get_reward")  # methods that are not tools
 
 
 @register_verifier("environment")
@@ -157,43 +155,6 @@ class EnvironmentClass(World):
             raise ValueError(f"environment {name}: {first_line(error)}") from error
 
 
-class Instance:
-    """One object of an environment class, with its tools.
-
-    Args:
-        env: the object.
-        result_length: characters of all results of a turn.
-
-    Raises:
-        ValueError: for an object without `reset`.
-    """
-
-    def __init__(self, env: Any, result_length: int) -> None:
-        self.env, self.name = env, type(env).__name__
-        methods = [name for name, _ in inspect.getmembers(type(env), inspect.isfunction) if name[0] != "_"]
-        if "reset" not in methods:
-            raise ValueError(f"{self.name} has no method reset(**columns), which TRL's environment classes have")
-        self.pays = "get_reward" in methods
-        tools = [Tool(getattr(env, name), isolated=False) for name in methods if name not in OWN]
-        self.box = Toolbox(tools, result_length)
-
-    def reset(self, columns: Mapping[str, Any]) -> str:
-        """Begin an episode; return what is appended to the prompt.
-
-        Raises:
-            ValueError: if `reset` returns something other than a text or None.
-        """
-        observation = _awaited(self.env.reset(**_taken(self.env.reset, columns)))
-        if not (observation is None or isinstance(observation, str)):
-            raise ValueError(f"{self.name}.reset must return a text or None, got {observation!r:.60}")
-        return observation or ""
-
-    def reward(self) -> Verdict:
-        """Return what `get_reward` says, and that it does not apply if there is none."""
-        paid = _awaited(self.env.get_reward()) if self.pays else None
-        return as_verdict(f"{self.name}.get_reward", paid)
-
-
 @dataclass
 class Said:
     """What was said in an episode after the prompt.
@@ -293,23 +254,11 @@ def _seed(columns: Mapping[str, Any]) -> int:
     return int.from_bytes(hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=4).digest(), "big") >> 1
 
 
-def _taken(method: Callable[..., Any], columns: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the columns that a method has parameters for."""
-    parameters = inspect.signature(method).parameters.values()
-    if any(each.kind is each.VAR_KEYWORD for each in parameters):
-        return dict(columns)
-    return {each.name: columns[each.name] for each in parameters if each.name in columns}
-
-
 def _appended(prompt: str | list[Message], observation: str) -> str | list[Message]:
     """Return a prompt with an observation at the end of its last message."""
     if isinstance(prompt, str):
         return prompt + observation
     return [*prompt[:-1], {**prompt[-1], "content": prompt[-1]["content"] + observation}]
-
-
-def _awaited(result: Any) -> Any:
-    return wait_for(result) if inspect.isawaitable(result) else result
 
 
 def _as_function(spec: Any) -> FunctionVerifier:

@@ -1,0 +1,1 @@
+"""The verifier "environment": classes as TRL's `environment_factory` takes them."""
