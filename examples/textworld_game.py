@@ -3,7 +3,8 @@
     pip install rlenv gymnasium textworld
     tw-make custom --world-size 1 --nb-objects 3 --quest-length 2 --seed 3 --output game.z8
     cd examples
-    rlenv evaluate smollm2 --verifier gym:textworld_game:TextWorld-v0 --verifier-arg game=../game.z8
+    rlenv evaluate smollm2 --verifier gym:textworld_game:TextWorld-v0 --verifier-arg game=../game.z8 \\
+        --verifier-arg turns=5 --max-new-tokens 16 --max-context-tokens 8192
 
 TextWorld's registry and interface are its own: `reset` takes no seed, and `step` returns four results, whose reward is
 the score so far. A game is a file and has one beginning, so all problems of one game are alike.
