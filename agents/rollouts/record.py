@@ -16,7 +16,7 @@ from ..core.devices import to_device
 from ..core.rollout import COUNTS, ERROR, OK, PARTS, STATUSES, Obs, Rollout, map_many, map_obs
 from .replies import Replies
 
-TOLD = ("level", "arm", *COUNTS)  # by infos of an end, numbers
+TOLD = ("level", "prompt_arm", *COUNTS)  # by infos of an end, numbers
 
 
 class Record:

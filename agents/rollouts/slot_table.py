@@ -24,7 +24,7 @@ _UNREAD = {
     "verdict_future",
     "verifier_failed",
     "level",
-    "arm",
+    "prompt_arm",
 }  # infos of an episode
 
 

@@ -89,7 +89,7 @@ def tell_verdicts(env: VectorEnv, rollout: Rollout) -> None:
     if env.metadata.get("hears_verdicts"):
         judged = rollout.ok & ~rollout.success.isnan()
         level = rollout.extras.get("level", torch.ones_like(rollout.success)).nan_to_num(1.0)
-        chosen = rollout.extras.get("arm", level)
+        chosen = rollout.extras.get("prompt_arm", level)
         env.unwrapped.hear(chosen[judged].tolist(), rollout.success[judged].tolist())
 
 

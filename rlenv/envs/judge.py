@@ -20,7 +20,7 @@ from verifiers.dialogues.tools.verifier import WithTools
 from verifiers.isolation.workers.pool import WorkerPool
 from verifiers.isolation.workers.supervisor import describe
 
-from ..problems.stream import ARM, is_level
+from ..problems.stream import arm_of, is_level
 
 MOST_THREADS = 64  # that wait for replies
 
@@ -145,9 +145,9 @@ def with_tools(verifier: Verifier, tools: Sequence[Any]) -> Verifier:
 def verdict_info(verifier: Verifier, problem: Problem, verdict: Verdict) -> dict[str, Any]:
     """Return what the infos say about the verdict on one episode.
 
-    `level` is among the keys only if the problem has one, `arm` only if a choice of prompts posed it.
+    `level` is among the keys only if the problem has one, `prompt_arm` only if a choice of prompts posed it.
     """
-    level, arm = problem.metadata.get("level"), problem.metadata.get(ARM)
+    level, arm = problem.metadata.get("level"), arm_of(problem)
     return {
         "verdict": {name: float(value) for name, value in verdict.parts.items()},
         "is_success": verifier.is_success(verdict),
@@ -155,7 +155,7 @@ def verdict_info(verifier: Verifier, problem: Problem, verdict: Verdict) -> dict
         "verdict_status": verdict.status,
         "verdict_reason": verdict.reason,
         **({"level": level} if is_level(level) else {}),
-        **({} if arm is None else {"arm": arm}),
+        **({} if arm is None else {"prompt_arm": arm}),
     }
 
 

@@ -7,7 +7,7 @@ import json
 import random
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -19,9 +19,19 @@ from .prompt_choice import CHOICES, ThompsonChoice
 
 SPLITS = ("train", "test")
 NAMED_SPLITS = {"train": "train", "test": "test", "validation": "test"}  # of listed problems
-ARM = "_arm"  # in the metadata of a listed problem that was chosen: its number for the choice
 MESSAGES = "messages"  # a usual name of the column with conversations
 _TRIES = 10_000
+
+
+@dataclass(frozen=True)
+class Chosen(Problem):
+    """A listed problem that a choice of prompts posed; its metadata are its own, for verifiers read them.
+
+    Args:
+        arm: its number for the choice.
+    """
+
+    arm: int = 0
 
 
 class EmptySplitError(ValueError):
@@ -58,6 +68,11 @@ def as_problem(item: Problem | Mapping[str, Any] | Sequence[Any] | str) -> Probl
         raise ValueError(f"a problem is a prompt, a Problem or a mapping with a 'prompt', got {item!r}")
     metadata = {key: value for key, value in item.items() if key not in (column, "answer")}
     return Problem(item[column], str(item.get("answer", "")), metadata)
+
+
+def arm_of(problem: Problem) -> int | None:
+    """Return the number of a problem that a choice of prompts posed; None for any other."""
+    return problem.arm if isinstance(problem, Chosen) else None
 
 
 def level_of(problem: Problem) -> int:
@@ -185,7 +200,8 @@ class ProblemStream:
     def record(self, problem: Problem, success: bool) -> None:
         """Tell the curriculum or the choice of prompts, if any, how an episode with this problem ended."""
         if self.curriculum is not None:
-            self.curriculum.record(problem.metadata.get(ARM, level_of(problem)), success)
+            arm = arm_of(problem)
+            self.curriculum.record(level_of(problem) if arm is None else arm, success)
 
     def settle(self) -> None:
         """Let a choice of prompts count what it has heard: between two rollouts."""
@@ -193,12 +209,13 @@ class ProblemStream:
             self.curriculum.settle()
 
     def _by_arm(self) -> dict[int, list[Problem]]:
-        """Return the listed problems by the number of their split key, which their metadata then have."""
+        """Return the listed problems by the number of their split key."""
         numbers: dict[str, int] = {}
         arms: dict[int, list[Problem]] = {}
         for problem in self.listed:
             arm = numbers.setdefault(self.verifier.split_key(problem), len(numbers))
-            arms.setdefault(arm, []).append(replace(problem, metadata={**problem.metadata, ARM: arm}))
+            chosen = Chosen(problem.prompt, problem.answer, problem.metadata, arm)
+            arms.setdefault(arm, []).append(chosen)
         return arms
 
     def _graded(self, index: int, curriculum: Curriculum | ThompsonChoice) -> Problem:

@@ -207,10 +207,11 @@ def test_reward_functions_get_the_columns_of_their_problems():
 
     def reward(completions, answer, **kwargs):
         seen.extend(answer)
+        assert not {name for name in kwargs if "arm" in name}, "the metadata are those of the problem"
         return [1.0] * len(completions)
 
     made = FunctionVerifier(reward, alphabet="0123456789:")
     world = gym.make("TextGen-v0", verifier=made, problems=PROBLEMS, test_fraction=0.0, prompt_choice="thompson")
     world.reset(seed=0)
     *_, info = world.step(world.unwrapped.task.eos_token_id)
-    assert seen[0] in "0123456789" and isinstance(info["arm"], int)
+    assert seen[0] in "0123456789" and isinstance(info["prompt_arm"], int)

@@ -85,6 +85,7 @@ def test_functions_beside_it():
     _, verdict = bisection(made, Problem("-", metadata={"target": 7}))
     assert verdict.parts == pytest.approx({"Numbers": 0.9, "by_guesses": 2.0})
     assert verdict.reward == pytest.approx(2 * 0.9 + 0.25 * 2)
+    assert made.part_weights == {"Numbers": 2.0, "by_guesses": 0.25}
     alone = make_verifier([Unpaid, by_guesses])
     assert bisection(alone, Problem("-", metadata={"target": 7}))[1].reward == 2
 
@@ -160,3 +161,15 @@ def test_what_cannot_be_reset():
         made.dialogue(problem).reply("done")
     with pytest.raises(ValueError, match=r"NoReset has no method reset"):
         make_verifier("environment", env=NoReset)
+
+
+def test_a_choice_of_prompts_poses_the_episode_that_the_prompt_shows():
+    rows = [{"prompt": f"Game {number}: "} for number in range(6)]
+    env = gym.make("TextGen-v0", verifier=Numbers, problems=rows, test_fraction=0.0, prompt_choice="thompson")
+    env.reset(seed=0)
+    task = env.unwrapped.task
+    for index in range(4):
+        problem = task.stream[index]
+        again = task.verifier.dialogue(problem)
+        assert problem.prompt.endswith(again.observation)
+        again.close()

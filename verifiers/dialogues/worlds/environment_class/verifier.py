@@ -92,6 +92,8 @@ class EnvironmentClass(World):
             raise ValueError(f"{first.name} has no get_reward(): add one, or list a reward function after it")
         self.name, self._box = first.name, first.box
         self.tools = [tool.function for tool in self._box.by_name.values()]
+        if functions:
+            self.part_weights = dict(zip([first.name, *names], self.weights, strict=True))
         self._free.append(first)
 
     def __reduce__(self) -> tuple[Any, ...]:
