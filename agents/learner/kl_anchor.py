@@ -8,7 +8,7 @@ from dataclasses import replace
 import torch
 
 from ..core.errors import DivergedError
-from ..core.rollout import Rollout
+from ..core.rollout import Batch, Rollout
 from ..estimators import kl
 from ..policies import Policy
 from ..policies.base import weights_digest
@@ -93,9 +93,15 @@ class Anchor:
             rollout = replace(rollout, rewards=rollout.rewards - self.coef * penalty)
         return rollout
 
-    def loss_term(self, policy: Policy, batch: Rollout, log_probs: torch.Tensor) -> torch.Tensor:
-        """Return β times the estimate of the KL at every step, with its ratio to the policy that sampled [N, T]."""
+    def loss_term(self, policy: Policy, batch: Batch, log_probs: torch.Tensor) -> torch.Tensor:
+        """Return β times the estimate of the KL at every step, with its ratio to the policy that sampled [N, T].
+
+        With importance weights, the log-probabilities of the batch are of a training pass, and the ratio is that to it
+        times the weight.
+        """
         ratio = kl.RATIOS[self.ratio](log_probs, batch.log_probs)
+        if batch.importance is not None and self.ratio != "none":
+            ratio = ratio * batch.importance
         return self.coef * ratio * self.penalty(policy, batch, log_probs)
 
     def penalty(self, policy: Policy, rollout: Rollout, log_probs: torch.Tensor) -> torch.Tensor:

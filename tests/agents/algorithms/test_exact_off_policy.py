@@ -230,6 +230,15 @@ def test_every_ratio_of_the_kl_does_what_its_table_says(estimator: str, ratio: s
     assert relative_error(found, off_policy_kl_gradient(estimator, ratio, agent.policy, sampler, reference)) < TOLERANCE
 
 
+@pytest.mark.parametrize(("estimator", "ratio"), [("k2", "constant"), ("k3", "differentiated"), ("k2", "none")])
+def test_where_another_policy_acts_the_ratio_of_the_kl_starts_from_that_one(estimator: str, ratio: str) -> None:
+    settings: dict[str, Any] = {"mismatch": "token-truncate", "mismatch_max": None}
+    with_kl = make_agent(RLOO, 2, kl_coef=1.0, kl_estimator=estimator, kl_in="loss", kl_ratio=ratio, **settings)
+    (found, sampler), (without, _) = acted_gradient(with_kl, 2), acted_gradient(make_agent(RLOO, 2, **settings), 2)
+    wanted = off_policy_kl_gradient(estimator, ratio, with_kl.policy, sampler, with_kl.anchor.reference)
+    assert relative_error(found - without, wanted) < TOLERANCE
+
+
 def test_with_a_differentiated_ratio_k1_and_k3_are_the_reverse_kl_in_the_first_pass_too() -> None:
     gradients = []
     for estimator, ratio in (("k1", "differentiated"), ("k3", "differentiated"), ("k2", "none"), ("k2", "constant")):
