@@ -22,7 +22,8 @@ class PPO(ProximalAgent, ActorCritic):
         L = - 1/Σ_i T_i Σ_i Σ_t (min(ρ_{i,t} Â_{i,t}, clip(ρ_{i,t}, 1 ± ε) Â_{i,t}) - c_V (V(s_{i,t}) - target_{i,t})²)
 
     Its mini-batches are random steps of the rollout; for a language model, whose steps are evaluated in one pass per
-    episode, whole episodes. So `surrogate` and `compared` may get steps as episodes of length 1.
+    episode, and with `off_policy_mask`, which looks at episodes, whole ones. So `surrogate` and `compared` may get
+    steps as episodes of length 1.
     """
 
     name = "ppo"
@@ -53,7 +54,7 @@ class PPO(ProximalAgent, ActorCritic):
 
     @override
     def batches(self, batch: Batch) -> Iterator[Batch]:
-        if self.policy.obs_from_actions or self.num_minibatches == 1:
+        if self.policy.obs_from_actions or self.num_minibatches == 1 or self.off_policy_mask is not None:
             return super().batches(batch)
         steps = batch.by_step()
         return super().batches(steps if len(steps) else batch)

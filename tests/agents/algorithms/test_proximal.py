@@ -263,3 +263,15 @@ def test_the_seed_decides_the_parts_and_global_random_states_do_not(name: str) -
         weights.append(agent.policy.logits.detach())
     assert torch.equal(weights[0], weights[1])
     assert not torch.equal(weights[0], weights[2])
+
+
+def test_a_mask_of_episodes_sees_whole_episodes_of_control_too() -> None:
+    for mask, longest in ((None, 1), (0.1, 2)):
+        agent = AGENTS["ppo"]("MlpPolicy", "CartPole-v1", off_policy_mask=mask, episodes_per_update=4, device="cpu")
+        shapes: list[int] = []
+        batches = agent.batches
+        agent.batches = lambda batch, batches=batches, shapes=shapes: (
+            shapes.append(part.mask.shape[1]) or part for part in batches(batch)
+        )
+        agent.learn(total_episodes=4)
+        assert len(shapes) == 16 and all(steps >= longest for steps in shapes) and (mask or max(shapes) == 1)
