@@ -58,7 +58,7 @@ def standardize_groups(
 
 
 def over_group_mean(returns: torch.Tensor, rollout: Rollout) -> torch.Tensor:
-    """Return each return less its group's mean, divided by that mean; 0 where the mean is not above 0.
+    """Return each return less its group's mean, divided by that mean; 0 where the mean is not above rounding.
 
         A_i = (R_i - mean(R)) / mean(R)                                         (Tajwar et al. 2026, arXiv:2602.02710)
 
@@ -70,7 +70,8 @@ def over_group_mean(returns: torch.Tensor, rollout: Rollout) -> torch.Tensor:
         A [N, T].
     """
     mean = group_mean(returns, rollout)
-    return ((returns - mean) / mean).where(mean > 0, 0)
+    rounding = 1e-6 * group_mean(returns.abs(), rollout)  # a mean below it is a sum that has cancelled
+    return ((returns - mean) / mean).where(mean > rounding, 0)
 
 
 def standardize_parts(parts: Sequence[tuple[torch.Tensor, float]], rollout: Rollout) -> torch.Tensor:
@@ -80,7 +81,7 @@ def standardize_parts(parts: Sequence[tuple[torch.Tensor, float]], rollout: Roll
         A ← A / (sqrt(mean(A²)) + 1e-8)                                (the mean is over episodes)
 
     The second step is a whitening: mean(A) is 0, since every part's is 0 in every group. So it is not subtracted, and
-    groups of equal rewards have exactly A = 0.
+    groups of equal parts have exactly A = 0.
 
     Args:
         parts: r_c [N] and w_c; NaN where an episode lacks a part, which then adds 0 and enters no mean.

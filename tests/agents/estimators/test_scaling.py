@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from agents import Rollout
 from agents.core.rollout import ERROR
-from agents.estimators.scaling import group_std, standardize_groups, whiten
+from agents.estimators.scaling import group_std, over_group_mean, standardize_groups, whiten
 
 NAN = torch.nan
 few = drawn(20)
@@ -145,3 +145,10 @@ def test_one_step_and_none_are_whitened_to_zero() -> None:
     values = torch.tensor([[3.0, NAN]])
     assert whiten(values, ~values.isnan()).tolist() == [[0, 0]]
     assert whiten(values, torch.zeros(1, 2, dtype=torch.bool)).tolist() == [[0, 0]]
+
+
+def test_a_mean_that_is_rounding_divides_nothing() -> None:
+    cancels = column(0.3, -0.1, -0.2).float()
+    assert not over_group_mean(cancels, rollout_of([0, 0, 0])).any()
+    found = over_group_mean(column(1, 0, 0, 1), rollout_of([0, 0, 0, 0]))
+    assert found[:, 0].tolist() == [1.0, -1.0, -1.0, 1.0]
