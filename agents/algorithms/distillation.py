@@ -53,6 +53,10 @@ class Distillation(Taught):
     def use_settings(self) -> None:
         super().use_settings()
         self.compares_groups = self.reward_coef > 0
+        if self.estimator == kl.EXACT and not self.reward_coef:
+            for name in ("mismatch", "off_policy_mask"):  # of the surrogate, which is 0 then
+                if getattr(self, name) is not None:
+                    raise ValueError(f"{name} has no effect with estimator='exact', which weighs no samples: omit it")
 
     @override
     def _use_policy(self, make: Callable[[], Policy]) -> None:

@@ -60,6 +60,7 @@ class GDPO(KLInLoss, ProximalAgent):
             raise ValueError(
                 f'part_weights must map parts to numbers, as in {{"right": 1, "short": 0.5}}; got {given!r}'
             )
+        self.part_weights = None if given is None else dict(given)
 
     @override
     def use_env(self, env: VectorEnv, group_size: int | None = None) -> None:

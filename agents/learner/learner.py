@@ -54,6 +54,7 @@ class Learner(LearnerSettings):
     name: ClassVar[str] = ""
     uses_critic = False
     uses_score_norms = False
+    needs_teacher = False  # a policy to learn from, besides the environment
     # Names of parts that a checkpoint may lack, since a setting or a later version made them.
     _may_lack: ClassVar[frozenset[str]] = frozenset({"reward_scale"})
     reductions: ClassVar[Mapping[str, Reduce]] = {

@@ -243,6 +243,9 @@ class Policy(nn.Module):
             said = repr(str(spec)) if isinstance(spec, (str, Path)) else f"a policy of kind {spec.kind!r}"
             raise ValueError(f"the teacher is {said}, and its student a policy of kind {self.kind!r}")
         if isinstance(spec, Policy):
+            theirs, ours = (getattr(each, "action_space", None) for each in (spec, self))
+            if theirs != ours:
+                raise ValueError(f"the teacher's actions are {theirs}, its student's {ours}; they must be the same")
             return spec.frozen_copy()
         teacher: Policy = spec.load(env.single_observation_space, env.single_action_space)
         return teacher

@@ -61,7 +61,6 @@ class Agent(Resumable):
     """
 
     default_group_size: ClassVar[int] = 1
-    needs_teacher: ClassVar[bool] = False  # a policy to learn from, besides the environment
     _is_root: ClassVar[bool] = True  # in this class alone: checkpoints are those of algorithms
 
     def __init__(self, policy: Any, env: str | Any, **settings: Any) -> None:

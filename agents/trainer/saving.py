@@ -173,7 +173,8 @@ class Resumable(Surface):
             self.origin["env_kwargs"] = {key: known_as[key] for key in known_as if key != "trust" or key in asked}
         for name in COUNTERS:
             setattr(self, name, saved.facts.get(name, 0))  # checkpoints of earlier versions have no trained_timesteps
-        if self.anchor.reference is None and (self.kl_coef or "kl_coef" not in given):
+        wanted = self.kl_coef or "kl_coef" not in given or self.needs_teacher
+        if self.anchor.reference is None and wanted:
             self.anchor.reference = saved.load_reference(self.policy, self.env)
         if continue_env is None:
             continue_env = same and given.keys().isdisjoint({"env_kwargs", "num_envs", "group_size", "seed"})

@@ -441,6 +441,8 @@ class LanguageModelPolicy(Policy):
         spaces = env.single_observation_space, env.single_action_space
         teacher: LanguageModelPolicy
         if isinstance(spec, LanguageModelPolicy):
+            if spec.vocab_size != self.vocab_size:
+                raise ValueError(f"the teacher has {spec.vocab_size} tokens, and its student {self.vocab_size}")
             tokenizer = check_teacher(env.metadata, None, spec.tokenizer)
             teacher = Policy.frozen_copy(spec)  # whole: a base under its adapter is not that of the student
         elif isinstance(spec, (str, Path)):

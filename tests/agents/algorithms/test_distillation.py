@@ -308,3 +308,24 @@ def test_a_teacher_that_ends_its_answers_with_another_token_is_refused(tmp_path:
         frozen_teacher(str(folder), student, envs)
     more = make_envs("TextGen-v0", 4, {"verifier": "arith", "tokenizer": str(folder), "stop_tokens": [end]})
     assert frozen_teacher(str(folder), student, more).model is not student.model
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"kl_estimator": "exact"}, "kl_estimator='exact' is of a KL anchor, and this agent has a teacher"),
+        ({"kl_in": "loss"}, "kl_in='loss' is of a KL anchor"),
+        ({"kl_ratio": "constant", "kl_in": "loss"}, "is of a KL anchor"),
+        ({"estimator": "exact", "mismatch": "token-mask"}, "mismatch has no effect with estimator='exact'"),
+        ({"estimator": "exact", "off_policy_mask": 0.1}, "off_policy_mask has no effect with estimator='exact'"),
+    ],
+)
+def test_settings_without_an_effect_are_refused(settings: dict[str, Any], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        make_agent(Distillation, 1, **settings)
+
+
+def test_a_teacher_with_other_actions_is_refused() -> None:
+    teacher = Reinforce("MlpPolicy", "Acrobot-v1", device="cpu").policy
+    with pytest.raises(ValueError, match=r"the teacher's actions are Discrete\(3\), its student's Discrete\(2\)"):
+        Distillation("MlpPolicy", "CartPole-v1", teacher=teacher, device="cpu")
