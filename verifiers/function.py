@@ -9,6 +9,7 @@ import string
 import threading
 import warnings
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -213,24 +214,30 @@ def wait_for(result: Awaitable[Any]) -> Any:
         except (SystemExit, KeyboardInterrupt) as error:  # they would end the loop
             return None, error
 
-    future = asyncio.run_coroutine_threadsafe(finish(), _loop())
-    try:
-        value, error = future.result()
-    finally:
-        future.cancel()  # if waiting was interrupted
+    loop, thread = _loop()
+    if threading.current_thread() is thread:  # a coroutine called us: the loop waits for it, and cannot run another
+        with ThreadPoolExecutor(1) as apart:
+            value, error = apart.submit(asyncio.run, finish()).result()
+    else:
+        future = asyncio.run_coroutine_threadsafe(finish(), loop)
+        try:
+            value, error = future.result()
+        finally:
+            future.cancel()  # if waiting was interrupted
     if error is not None:
         raise error
     return value
 
 
 @lru_cache(maxsize=1)
-def _loop() -> AbstractEventLoop:
-    """Return the loop, which runs in a thread of its own until the process ends."""
+def _loop() -> tuple[AbstractEventLoop, threading.Thread]:
+    """Return the loop and the thread in which it runs until the process ends."""
     import asyncio
 
     loop = asyncio.new_event_loop()
-    threading.Thread(target=loop.run_forever, name="coroutines", daemon=True).start()
-    return loop
+    thread = threading.Thread(target=loop.run_forever, name="coroutines", daemon=True)
+    thread.start()
+    return loop, thread
 
 
 if hasattr(os, "register_at_fork"):

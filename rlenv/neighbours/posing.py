@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import random
 import threading
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from typing import Any
 
 from verifiers import Problem, Reply, Verdict, Verifier
 from verifiers.base import in_range
@@ -15,6 +17,11 @@ from verifiers.isolation.workers.pool import make_pool
 from ..envs.judge import Exchange, Judge
 
 SEEDS = 2**31
+
+
+def as_text(value: Any) -> Any:
+    """Return JSON for what is not text: clients that read a turn such as "32" as JSON send a number."""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 class Posed:

@@ -9,8 +9,9 @@ from typing import Any
 from verifiers import Problem, Verifier, make_verifier
 from verifiers.base import Completion
 from verifiers.conversation import Message, text_of
+from verifiers.plugins.registry import label_of
 
-from .posing import SEEDS, Episode, Posed
+from .posing import SEEDS, Episode, Posed, as_text
 
 SEED = "problem_seed"  # the column that says which problem of the verifier a row is
 TAKEN = ("prompts", "completions", "completion_ids", "trainer_state", "log_extra", "log_metric", "environments")
@@ -33,7 +34,7 @@ def rows(verifier: str | Verifier, count: int, first_seed: int = 0, **kwargs: An
     """
     posed = Posed(make_verifier(verifier, **kwargs))
     try:
-        problems = {seed: posed.problem(seed) for seed in range(first_seed, first_seed + count)}
+        problems = {seed % SEEDS: posed.problem(seed % SEEDS) for seed in range(first_seed, first_seed + count)}
         return [
             {"prompt": _messages(problem.prompt), "answer": problem.answer, SEED: seed}
             for seed, problem in problems.items()
@@ -46,9 +47,9 @@ def reward_function(verifier: Any, **kwargs: Any) -> Callable[..., list[float | 
     """Return a verifier of single completions as one of TRL's `reward_funcs`.
 
     A row with a `problem_seed` is that problem of the verifier. Any other row is a problem with its prompt, `answer`
-    and other columns. A verdict that could not be reached is None, which TRL leaves out. Success and the named parts
-    are logged with TRL's `log_metric`. Verifiers that ask for worker processes have them, until `close()` of the
-    function is called or the process ends.
+    and other columns. A verdict that could not be reached is None, which TRL leaves out; success and the named parts of
+    the others are logged with TRL's `log_metric`. Verifiers that ask for worker processes have them, until `close()` of
+    the function is called or the process ends.
 
     Args:
         verifier: what `verifiers.make_verifier` takes.
@@ -66,14 +67,15 @@ def reward_function(verifier: Any, **kwargs: Any) -> Callable[..., list[float | 
         problems = _problems(posed, prompts, columns)
         verdicts = posed.judge(problems, _completions(made, completions, columns))
         log: Callable[[str, float], None] | None = columns.get("log_metric")
-        if log is not None:
-            log(f"{name}/success", math.fsum(map(made.is_success, verdicts)) / len(verdicts))
+        known = [each for each in verdicts if each.status == "ok"]
+        if log is not None and known:
+            log(f"{name}/success", math.fsum(map(made.is_success, known)) / len(known))
             for part in dict.fromkeys(part for each in verdicts for part in each.parts):
                 values = [each.parts[part] for each in verdicts if part in each.parts]
                 log(f"{name}/{part}", math.fsum(values) / len(values))
         return [float(each.reward) if each.status == "ok" else None for each in verdicts]
 
-    name = verifier.partition(":")[0] if isinstance(verifier, str) else type(made).__name__
+    name = label_of(verifier)
     reward.__name__ = reward.__qualname__ = name
     reward.close = posed.close  # type: ignore[attr-defined]
     return reward
@@ -129,7 +131,7 @@ class _Playing:
         """
         if self._episode is None:
             raise ValueError("no episode has begun")
-        reply = self._episode.say(text)
+        reply = self._episode.say(as_text(text))
         over = "" if reply.verdict is None else "The dialogue is over."
         return "\n".join(each for each in (text_of(reply.content) if reply.content else "", over) if each)
 

@@ -109,7 +109,8 @@ def show(
     from verifiers.isolation.workers.pool import isolate
 
     verifier = make_verifier(name, **dict(verifier_args))
-    problems = (from_file(file) or _sampled(name, verifier, count, seed))[:count]
+    listed = [verifier.opened(problem) for problem in (from_file(file) or [])[:count]]
+    problems = listed or _sampled(name, verifier, count, seed)[:count]
     judge = isolate(verifier)
     try:
         rows = [row for problem in problems for row in _judged(judge, problem, problems, completions)]
@@ -216,7 +217,8 @@ def lint(names: tuple[str, ...], everything: bool, verifier_args: Any, as_json: 
     for name in list_verifiers() if everything else names:
         try:
             verifier = make_verifier(name, **dict(verifier_args))
-            reports.append(examine(verifier, problems, name))
+            opened = None if problems is None else [verifier.opened(problem) for problem in problems]
+            reports.append(examine(verifier, opened, name))
         except ValueError as error:
             if not everything:
                 raise

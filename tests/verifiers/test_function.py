@@ -243,3 +243,14 @@ def test_a_reward_that_is_text_is_refused(reward):
     with pytest.raises(ValueError, match="which is not a number") as caught:
         FunctionVerifier(lambda completions: [reward] * len(completions)).verify_batch(PROBLEMS[:1], ["2"])
     assert len(str(caught.value)) < 400
+
+
+def test_an_async_function_may_ask_one_that_is_async_itself():
+    async def inner(completions):
+        return [1.0] * len(completions)
+
+    async def outer(completions):
+        verdicts = FunctionVerifier(inner).verify_batch([Problem("?")], completions)
+        return [verdict.reward for verdict in verdicts]
+
+    assert FunctionVerifier(outer).verify_batch([Problem("?")], ["a"])[0].reward == 1.0

@@ -140,8 +140,10 @@ def split_weight(member: str) -> tuple[str, float]:
 
 
 def _weighted(members: Sequence[Any], reward_weights: Any = None, **kwargs: Any) -> Verifier:
-    """Return the weighted sum of a list of verifiers."""
-    if kwargs:
+    """Return the weighted sum of a list of verifiers; of an environment class and reward functions, the class's."""
+    first = split_weight(members[0])[0] if members and isinstance(members[0], str) else members[0] if members else None
+    env = _environment_of(first)
+    if kwargs and env is None:
         raise ValueError(
             f"verifier arguments {sorted(kwargs)} given for a list of verifiers, which takes reward_weights only; "
             "for arguments of its members use the verifier 'weighted'"
@@ -153,12 +155,12 @@ def _weighted(members: Sequence[Any], reward_weights: Any = None, **kwargs: Any)
         if any(isinstance(one, str) and split_weight(one)[0] != one.strip() for one in members):
             raise ValueError("weights are given twice, in the names (name=0.5) and as reward_weights")
         pairs = [(spec, weight) for (spec, _), weight in zip(pairs, reward_weights, strict=True)]
-    if (env := _environment_of(pairs[0][0])) is not None:
+    if env is not None:
         functions, weights = [spec for spec, _ in pairs[1:]], [weight for _, weight in pairs]
-        return _construct(_load(ENVIRONMENT), ENVIRONMENT, env, functions, weights)
+        return _construct(_load(ENVIRONMENT), ENVIRONMENT, env, functions, weights, **kwargs)
     parts: dict[str, Mapping[str, Any]] = {}
     for spec, weight in pairs:
-        label = name = _label(spec)
+        label = name = label_of(spec)
         while label in parts:
             label = f"{name}-{len(parts) + 1}"
         parts[label] = {"verifier": spec, "weight": weight}
@@ -180,7 +182,7 @@ def _environment_of(spec: Any) -> Any:
     return spec if is_environment(spec) else None
 
 
-def _label(spec: Any) -> str:
+def label_of(spec: Any) -> str:
     """Return a short name of a verifier for the log."""
     if not isinstance(spec, str):
         return str(getattr(spec, "__name__", type(spec).__name__))

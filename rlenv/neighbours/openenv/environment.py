@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 from typing import Annotated, Any
 
@@ -11,14 +10,9 @@ from pydantic import BeforeValidator, Field
 from typing_extensions import override
 
 from rlenv.envs.judge import verdict_info
-from rlenv.neighbours.posing import SEEDS, Episode, Posed
+from rlenv.neighbours.posing import SEEDS, Episode, Posed, as_text
 from verifiers import Problem, Reply, Verdict
 from verifiers.conversation import Message, text_of
-
-
-def as_text(value: Any) -> Any:
-    """Return JSON for what is not text: clients that read a turn such as "32" as JSON send a number."""
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 class TurnAction(Action):

@@ -54,7 +54,7 @@ def test_verdicts_that_could_not_be_reached_are_none_and_parts_are_logged():
     given = {"completion_ids": [[1], [1, 2, 3, 4], [1]], "trainer_state": state, "hint": ["h"] * 3}
     paid = reward(["?"] * 3, ["crash", "yes", "-"], log_metric=lambda *pair: logged.append(pair), **given)
     assert paid == [None, 1.0, None]
-    assert logged == [("Sure/success", pytest.approx(1 / 3)), ("Sure/length", 4.0)]
+    assert logged == [("Sure/success", 1.0), ("Sure/length", 4.0)]
 
 
 def test_a_dialogue_is_played_by_calls():
@@ -63,7 +63,7 @@ def test_a_dialogue_is_played_by_calls():
     assert cls.__name__ == "Guess" and first.get_reward() is None
     (row,) = rows("guess", 1)
     assert first.reset(**row) is None and second.reset(prompt=ASKED, problem_seed=0) == "1-64:"
-    assert first.say("32") == ">" and second.say("x")
+    assert first.say(32) == ">" and second.say("x")  # TRL does not check the types of arguments
     answers = [first.say(text) for text in ("48", "56", "52", row["answer"])]
     assert answers[-1] == "The dialogue is over." and first.get_reward() == 1.0
     with pytest.raises(ValueError, match="the episode is over"):

@@ -54,6 +54,9 @@ class WithTools(Verifier):
         if isinstance(tools, str) or not isinstance(tools, Sequence) or not tools:
             raise ValueError(f"tools must be a list of functions or names, got {tools!r:.60}")
         made = [make_tool(tool) for tool in tools]
+        if verifier.tools:
+            own = ", ".join(tool.__name__ for tool in verifier.tools)
+            raise ValueError(f"{type(verifier).__name__} has tools of its own ({own}) and takes no others: omit them")
         self.box = Toolbox(made, result_length, failed)
         self.settings: tuple[Any, ...] = (verifier, made, turns, result_length, alphabet, failed)
         self.verifier = verifier

@@ -74,7 +74,9 @@ def test_without_listed_problems_a_problem_is_a_seed():
     playing = [made.dialogue(problem) for _ in range(8)]
     assert len({each.instance.env.number for each in playing}) == 1
     assert made.split_key(problem) == str(problem.metadata["seed"])
-    assert made.split_key(made.opened(Problem("Play: ", metadata={"seed": 1, "target": 7}))) == "Play: 1 to 9, odd? "
+    listed = [made.opened(Problem("Play: ", metadata={"seed": 1, "target": target})) for target in (7, 9, 7)]
+    keys = [made.split_key(each) for each in listed]
+    assert listed[0].prompt == listed[1].prompt and keys[0] == keys[2] != keys[1]
     others = [made.dialogue(made.sample(random.Random(seed))) for seed in range(20)]
     assert len({each.instance.env.number for each in others}) > 3
     assert playing[0].instance.env.resets[-1].keys() == {"prompt", "seed"}
@@ -138,11 +140,62 @@ class Broken:
     def reset(self): ...
 
 
+def renamed(completions):
+    return [0.0] * len(completions)
+
+
+renamed.__name__ = "Numbers"
+
+
+class Own:
+    """Draws from a generator that no seed reaches."""
+
+    def __init__(self):
+        self.rng = random.Random(0)
+
+    def reset(self):
+        return str(self.rng.random())
+
+    def get_reward(self):
+        return 1.0
+
+
+class Seeded(Own):
+    def reset(self, seed):
+        self.rng = random.Random(seed)
+        return super().reset()
+
+
+def test_an_episode_that_is_not_the_one_in_the_prompt_is_refused():
+    made = make_verifier(Own)
+    with pytest.raises(ValueError, match=r"Own\.reset returned two texts for equal columns, .* take a parameter seed"):
+        made.dialogue(made.sample(random.Random(0)))
+    made = make_verifier(Seeded)
+    for problem in (made.sample(random.Random(0)), made.opened(Problem("Play: "))):
+        playing = made.dialogue(problem)
+        assert problem.prompt.endswith(playing.observation)
+        playing.close()
+
+
+def test_calls_of_the_last_turn_are_not_made():
+    playing = make_verifier(Numbers, turns=1).dialogue(Problem("-", metadata={"target": 7}))
+    assert playing.reply("guess(1)").verdict is None
+    assert playing.reply("guess(7)").verdict.reward == 0 and playing.instance.env.guesses == 1
+
+
+def test_arguments_beside_reward_functions():
+    made = make_verifier([Numbers, by_guesses], turns=3)
+    assert made.max_turns == 4
+    with pytest.raises(ValueError, match=r"EnvironmentClass has tools of its own \(guess\) and takes no others"):
+        gym.make("TextGen-v0", verifier=Numbers, tools=["calculator"])
+
+
 @pytest.mark.parametrize(
     ("cls", "message"),
     [
         (Unpaid, r"Unpaid has no get_reward\(\): add one, or list a reward function after it"),
         (Broken, "environment Broken: no disk"),
+        ([Numbers, renamed], "what pays must have different names, got Numbers, Numbers; rename one"),
         ({"a": Numbers}, "a verifier is a name"),
     ],
 )
@@ -153,7 +206,7 @@ def test_what_is_not_such_a_class(cls, message):
 
 def test_what_cannot_be_reset():
     made = make_verifier(Nothing)
-    with pytest.raises(ValueError, match=r"Nothing\.reset failed with the columns prompt, seed: .*'needed'"):
+    with pytest.raises(ValueError, match=r"Nothing\.reset failed with the columns prompt, answer, seed: .*'needed'"):
         made.sample(random.Random(0))
     problem = made.opened(Problem("-", metadata={"needed": 1}))
     assert problem.prompt == "-"

@@ -34,13 +34,17 @@ class Instance:
         tools = [Tool(getattr(env, name), isolated=False) for name in methods if name not in OWN]
         self.box = Toolbox(tools, result_length)
 
-    def reset(self, columns: Mapping[str, Any]) -> str:
+    def reset(self, columns: Mapping[str, Any], seed: int) -> str:
         """Begin an episode; return what is appended to the prompt.
+
+        Args:
+            columns: of the problem.
+            seed: for a parameter of this name, if no column is called so.
 
         Raises:
             ValueError: if `reset` returns something other than a text or None.
         """
-        observation = _awaited(self.env.reset(**_taken(self.env.reset, columns)))
+        observation = _awaited(self.env.reset(**_taken(self.env.reset, columns, seed)))
         if not (observation is None or isinstance(observation, str)):
             raise ValueError(f"{self.name}.reset must return a text or None, got {observation!r:.60}")
         return observation or ""
@@ -51,12 +55,13 @@ class Instance:
         return as_verdict(f"{self.name}.get_reward", paid)
 
 
-def _taken(method: Callable[..., Any], columns: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the columns that a method has parameters for."""
+def _taken(method: Callable[..., Any], columns: Mapping[str, Any], seed: int) -> dict[str, Any]:
+    """Return the columns that a method has parameters for; an empty answer only if it is asked for by name."""
     parameters = inspect.signature(method).parameters.values()
+    named = {each.name: {"seed": seed, **columns}[each.name] for each in parameters if each.name in {"seed", *columns}}
     if any(each.kind is each.VAR_KEYWORD for each in parameters):
-        return dict(columns)
-    return {each.name: columns[each.name] for each in parameters if each.name in columns}
+        return {name: value for name, value in columns.items() if name != "answer" or value} | named
+    return named
 
 
 def _awaited(result: Any) -> Any:

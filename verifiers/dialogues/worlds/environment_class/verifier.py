@@ -14,7 +14,7 @@ from typing import Any
 from typing_extensions import override
 
 from ....base import VERIFIER_FAILED, Completion, Dialogue, Problem, Reply, Verdict, Verifier, first_line
-from ....conversation import Message
+from ....conversation import Message, last_of
 from ....function import ENVIRONMENTS, FunctionVerifier
 from ....plugins.arguments import whole_number
 from ....plugins.registry import find_verifier, register_verifier
@@ -33,8 +33,8 @@ class EnvironmentClass(World):
     """An environment class as TRL's GRPOTrainer takes it for `environment_factory`, whose methods are tools.
 
     - `reset(**columns)` begins an episode. It gets the columns of the problem, the prompt among them, as far as it has
-      parameters for them. The text it returns is appended to the prompt's last message; None appends nothing. Without
-      listed problems, that text is the prompt, and a parameter `seed` gets the problem's seed.
+      parameters for them; a parameter `seed` gets the problem's seed. The text it returns is appended to the prompt's
+      last message; None appends nothing. Without listed problems, that text is the prompt.
     - Every other public method is a tool. Its results are the replies, and exceptions are answered with a message.
     - `get_reward()`, if there is one, is asked when the model takes a turn without a call, or is out of turns. Its
       result is the reward, to which `functions` may add theirs.
@@ -73,9 +73,6 @@ class EnvironmentClass(World):
         self.factory = find_verifier(env) if isinstance(env, str) else env
         self.settings = (self.factory, functions, weights, turns, result_length, success_reward, alphabet)
         self.functions = [_as_function(each) for each in functions]
-        names = [each.name for each in self.functions]
-        if len(set(names)) < len(names):
-            raise ValueError(f"environment: reward functions must have different names, got {', '.join(names)}")
         payers = 1 + len(functions)
         self.weights = [1.0] * payers if weights is None else [float(each) for each in weights]
         if len(self.weights) != payers:
@@ -91,9 +88,12 @@ class EnvironmentClass(World):
         if not (first.pays or functions):
             raise ValueError(f"{first.name} has no get_reward(): add one, or list a reward function after it")
         self.name, self._box = first.name, first.box
+        names = [first.name, *(each.name for each in self.functions)]
+        if len(set(names)) < len(names):
+            raise ValueError(f"environment: what pays must have different names, got {', '.join(names)}; rename one")
         self.tools = [tool.function for tool in self._box.by_name.values()]
         if functions:
-            self.part_weights = dict(zip([first.name, *names], self.weights, strict=True))
+            self.part_weights = dict(zip(names, self.weights, strict=True))
         self._free.append(first)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -130,11 +130,20 @@ class EnvironmentClass(World):
 
     @override
     def dialogue(self, problem: Problem) -> Dialogue:
-        return Playing(self, problem)
+        playing = Playing(self, problem)
+        if _is_opened(problem) and not last_of(problem.prompt).endswith(playing.observation):
+            playing.close()
+            raise ValueError(
+                f"{self.name}.reset returned two texts for equal columns, {last_of(problem.prompt)[-40:]!r} and "
+                f"{playing.observation[-40:]!r}; draw from random or numpy.random, or take a parameter seed"
+            )
+        return playing
 
     @override
     def split_key(self, problem: Problem) -> str:
-        return problem.text if _is_listed(problem) else super().split_key(problem)
+        if not _is_listed(problem):
+            return super().split_key(problem)
+        return f"{problem.text} {_seed(_columns(problem))}"  # rows of one prompt differ by what is hidden
 
     @override
     def instead(self, problem: Problem, turn: str, fault: str) -> Reply | None:
@@ -185,20 +194,21 @@ class Playing(Dialogue):
     """
 
     def __init__(self, verifier: EnvironmentClass, problem: Problem) -> None:
-        self.verifier, self.problem, self.said, self.turn = verifier, problem, Said(), ""
+        self.verifier, self.problem, self.said = verifier, problem, Said()
+        self.turn, self.taken = "", 0
         columns = _columns(problem)
         self.randomness = Randomness(_seed(columns))
         self.instance: Instance | None = verifier.take()
         with self.randomness():
-            self.observation = self.instance.reset(columns)
+            self.observation = self.instance.reset(columns, _seed(columns))
 
     @override
     def reply(self, turn: str) -> Reply:
         assert self.instance is not None
         calls = self.instance.box.calls(turn)
         self.said.add(turn, calls)
-        self.turn = turn
-        if not calls:
+        self.turn, self.taken = turn, self.taken + 1
+        if not calls or self.taken == self.verifier.max_turns:  # as in TRL, calls of the last turn are not made
             return Reply(verdict=self.out_of_budget(), counts={CALLS: 0, ERRORS: 0})
         with self.randomness():
             reply = self.instance.box.results(calls)
@@ -244,10 +254,14 @@ def _is_listed(problem: Problem) -> bool:
     return PROMPT in problem.metadata or "seed" not in problem.metadata
 
 
+def _is_opened(problem: Problem) -> bool:
+    """Tell whether the prompt of a problem ends with what `reset` returned."""
+    return PROMPT in problem.metadata or not _is_listed(problem)
+
+
 def _columns(problem: Problem) -> dict[str, Any]:
     """Return the columns of a problem as its dataset has them."""
-    columns = {PROMPT: problem.prompt if _is_listed(problem) else EMPTY, **problem.metadata}
-    return columns | ({"answer": problem.answer} if problem.answer else {})
+    return {PROMPT: problem.prompt if _is_listed(problem) else EMPTY, "answer": problem.answer, **problem.metadata}
 
 
 def _seed(columns: Mapping[str, Any]) -> int:
