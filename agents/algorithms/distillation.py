@@ -64,15 +64,13 @@ class Distillation(Taught):
         if self.estimator == kl.EXACT:
             self.anchor.estimator, self.anchor.place = kl.EXACT, "loss"
 
-    @torch.no_grad()
     @override
     def _evaluated(self, rollout: Rollout) -> Rollout:
         """Return the rollout with the teacher's log-probabilities; centred, with -KL(π || π_T) as its values."""
         rollout, teacher = super()._evaluated(rollout), self.anchor.reference
         if self.estimator != CENTRED or teacher is None:
             return rollout
-        parts = [self.policy.kl_divergence(teacher, part) for part in self.micro_batches(rollout)]
-        return replace(rollout, values=-torch.cat(parts))
+        return replace(rollout, values=-self._in_passes(lambda part: self.policy.kl_divergence(teacher, part), rollout))
 
     @override
     def advantages(self, rollout: Rollout) -> torch.Tensor:

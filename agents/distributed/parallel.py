@@ -224,12 +224,12 @@ def with_parts(rollout: Rollout, rows: slice, evaluate: Callable[[Rollout], Roll
     """
     if size() == 1:
         return evaluate(rollout)
-    names = ("rewards", "values", "final_values", "ref_log_probs", "log_probs", "acting_log_probs", "score_norms")
     mine: dict[str, torch.Tensor] = {}
     if rows.stop > rows.start:
         own = rollout.select(rows)
         part = evaluate(own)
-        mine = {name: getattr(part, name).cpu() for name in names if getattr(part, name) is not getattr(own, name)}
+        found = {each.name: getattr(part, each.name) for each in fields(part)}
+        mine = {name: value.cpu() for name, value in found.items() if value is not getattr(own, name)}
     parts = [part for part in gather(mine) if part]
     made: dict[str, Any] = {
         name: torch.cat([part[name] for part in parts]).to(rollout.mask.device) for name in next(iter(parts), ())

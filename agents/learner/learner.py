@@ -219,18 +219,17 @@ class Learner(LearnerSettings):
         Log-probabilities of a training pass, the reference's KL, the norms of the scores, the critic's values.
         """
         if self.mismatch is not None:
-            trained = torch.cat([self._log_probs(part) for part in self.micro_batches(rollout)])
+            trained = self._in_passes(lambda part: self.policy.evaluate_actions(part, entropy=False)[0], rollout)
             rollout = replace(rollout, log_probs=trained, acting_log_probs=rollout.log_probs)
         rollout = self.anchor.add_kl_penalty(self.policy, rollout, self.micro_batches)
         if self.uses_score_norms:
-            with torch.no_grad():
-                norms = torch.cat([self.policy.score_norms(part) for part in self.micro_batches(rollout)])
-            rollout = replace(rollout, score_norms=norms)
+            rollout = replace(rollout, score_norms=self._in_passes(self.policy.score_norms, rollout))
         return self._add_values(rollout) if self.uses_critic else rollout
 
     @torch.no_grad()
-    def _log_probs(self, rollout: Rollout) -> torch.Tensor:
-        return self.policy.evaluate_actions(rollout, entropy=False)[0]
+    def _in_passes(self, evaluate: Callable[[Rollout], torch.Tensor], rollout: Rollout) -> torch.Tensor:
+        """Return what is said of each episode [N, ...], in passes that fit the memory, without gradient."""
+        return torch.cat([evaluate(part) for part in self.micro_batches(rollout)])
 
     def _importance(self, rollout: Rollout) -> torch.Tensor | None:
         """Return the weights of steps that another policy sampled [N, T], if `mismatch` asks for them."""
@@ -244,17 +243,13 @@ class Learner(LearnerSettings):
         """Return the rows that this process evaluates and trains on: all of them if it is the only one."""
         return parallel.own_rows(self.policy.costs(rollout))
 
-    @torch.no_grad()
     def _add_values(self, rollout: Rollout) -> Rollout:
         """Return the rollout with the critic's values, including those after the last step of truncated episodes."""
-
-        def values_of(episodes: Rollout) -> torch.Tensor:
-            return torch.cat([self.policy.predict_values(part) for part in self.micro_batches(episodes)])
-
-        values = values_of(rollout)
+        values = self._in_passes(self.policy.predict_values, rollout)
         following = rollout.after_truncation(self.policy.obs_from_actions)
         if following is not None:
-            rollout = replace(rollout, final_values=values_of(following).where(following.mask, 0)[:, 0])
+            after = self._in_passes(self.policy.predict_values, following)
+            rollout = replace(rollout, final_values=after.where(following.mask, 0)[:, 0])
         return replace(rollout, values=values)
 
     def batches(self, batch: Batch) -> Iterator[Batch]:
