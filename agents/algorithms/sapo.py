@@ -36,16 +36,12 @@ class SAPO(PassesAgent, GroupRelative):
 
     @override
     def surrogate(self, log_probs: torch.Tensor, batch: Batch) -> torch.Tensor:
-        return gates.soft_gate(
-            log_probs, batch.log_probs, batch.advantages, self.gate_temperature, self.gate_temperature_negative
-        )
+        return gates.soft_gate(log_probs, batch.log_probs, batch.advantages, *self._temperatures)
 
     @override
     def is_clipped(self, log_probs: torch.Tensor, batch: Batch) -> torch.Tensor:
-        moved = (log_probs - batch.log_probs).expm1()
-        gate = (
-            (moved * self.gate_temperature)
-            .where(batch.advantages > 0, moved * self.gate_temperature_negative)
-            .sigmoid()
-        )
-        return 4 * gate * (1 - gate) < 0.5
+        return gates.is_closing(log_probs, batch.log_probs, batch.advantages, *self._temperatures)
+
+    @property
+    def _temperatures(self) -> tuple[float, float]:
+        return self.gate_temperature, self.gate_temperature_negative

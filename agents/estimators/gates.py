@@ -32,10 +32,25 @@ def soft_gate(
         positive: τ of good actions, above 0; the larger, the sooner the gradient fades.
         negative: τ of bad actions, above 0.
     """
-    advantages = advantages.detach()
+    gate, temperature = _gate(log_probs, old_log_probs, advantages, positive, negative)
+    return 4 / temperature * gate * advantages.detach()
+
+
+def is_closing(
+    log_probs: torch.Tensor, old_log_probs: torch.Tensor, advantages: torch.Tensor, positive: float, negative: float
+) -> torch.Tensor:
+    """Return where the gate of `soft_gate` is less than half open, 4 σ (1 - σ) < 1/2, bool [N, T]."""
+    gate, _ = _gate(log_probs, old_log_probs, advantages, positive, negative)
+    return 4 * gate * (1 - gate) < 0.5
+
+
+def _gate(
+    log_probs: torch.Tensor, old_log_probs: torch.Tensor, advantages: torch.Tensor, positive: float, negative: float
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return σ(τ (ρ - 1)) and τ, both [N, T]."""
     moved = (log_probs - old_log_probs.detach()).expm1()  # ρ - 1
     temperature = torch.full_like(advantages, negative).masked_fill(advantages > 0, positive)
-    return 4 / temperature * torch.sigmoid(temperature * moved) * advantages
+    return torch.sigmoid(temperature * moved), temperature
 
 
 def moved_too_far(
