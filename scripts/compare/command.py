@@ -14,7 +14,7 @@ from ..console.completions import agents as agent_names
 from ..console.completions import offer, policies
 from ..console.parameters import options
 from ..setup.agent_names import AgentName, agent_class
-from ..setup.options import adapter, common, declared, environment, one_budget, text, warm_start
+from ..setup.options import adapter, agent_arg, common, declared, environment, one_budget, text, warm_start
 
 EPISODES, TIMESTEPS, GROUP = 60_000, 1_000_000, 4
 
@@ -23,6 +23,7 @@ compare_options = options(
         "--agents", default="all", shell_complete=offer(agent_names),
         help="all, or names separated by commas, such as reinforce,rloo or file.py:MyAgent.",
     ),
+    agent_arg,
     click.option("--seeds", type=click.IntRange(min=1), default=5, help="Runs per agent; the first seed is --seed."),
     click.option(
         "--jobs", type=click.IntRange(min=1), default=None, show_default="the number of cores; under torchrun 1",
@@ -77,6 +78,7 @@ compare_options = options(
     examples={
         "rlenv compare": "Every agent, five seeds each, on sums",
         "rlenv compare --agents reinforce,rloo,grpo --seeds 3 --model runs/warm": "Three agents from one checkpoint",
+        "rlenv compare --agents grpo,sapo --agent-arg num_epochs=4": "Four passes over every rollout",
         "rlenv compare --env CartPole-v1 --agents ppo,a2c --jobs 2": "Control, two runs at a time",
         "rlenv compare --env CartPole-v1 --agents a2c --seeds 64 --vectorize-seeds": "64 seeds in one process",
     },

@@ -54,6 +54,12 @@ def declared(command: str, heading: str | None = None, **changed: dict[str, Any]
     )
 
 
+agent_arg = click.option(
+    "--agent-arg", "agent_args", type=KeyValue(), multiple=True,
+    help="Setting of the algorithm without an option, such as clip_range=0.3.",
+)  # fmt: skip
+
+
 def one_budget(given: dict[str, Any]) -> dict[str, Any]:
     """Return the options with at most one of --timesteps and --episodes; the command line wins over a file.
 

@@ -10,17 +10,14 @@ from ..console.completions import agents, offer, policies
 from ..console.parameters import KeyValue, options
 from ..setup.agent_names import AgentName
 from ..setup.config_file import read_run
-from ..setup.options import declared
+from ..setup.options import agent_arg, declared
 
 agent_options = options(
     click.option(
         "--agent", type=AgentName(), default="reinforce-baseline", shell_complete=offer(agents, "file"),
         help="Algorithm, such as rloo, grpo or ppo (a wrong name prints the list), or a class: file.py:MyAgent.",
     ),
-    click.option(
-        "--agent-arg", "agent_args", type=KeyValue(), multiple=True,
-        help="Setting of the algorithm without an option, such as clip_range=0.3.",
-    ),
+    agent_arg,
     click.option(
         "--model", default="auto", show_default="tiny for text, MlpPolicy for control",
         shell_complete=offer(policies, "dir"),

@@ -168,6 +168,19 @@ def test_a_comparison_goes_on_in_a_folder_that_was_moved(compared, tmp_path):
     assert again["rows"] == report["rows"]
     assert all(Path(run["run_dir"]).is_relative_to(moved) for run in again["runs"])
 
+def test_a_setting_of_the_agents_reaches_every_run(tmp_path, monkeypatch):
+    monkeypatch.setattr("_rlenv_scripts.compare.study.run_jobs", in_this_process)
+    few = ["--agents", "grpo,ppo", "--seeds", 1, "--sft-steps", 0, "--num-envs", 8]
+    compare(*SMALL, *few, "--agent-arg", "num_epochs=3", "--log-dir", tmp_path / "passes", "--no-figures")
+    configs = [json.loads(path.read_text()) for path in sorted(tmp_path.glob("passes/*/seed-0/config.json"))]
+    assert [(config["agent"], config["agent_args"]) for config in configs] == [
+        ("grpo", {"num_epochs": 3}), ("ppo", {"num_epochs": 3}),
+    ]  # fmt: skip
+    refused = compare(*SMALL, "--agent-arg", "num_epochs=3", "--log-dir", tmp_path / "refused")
+    assert refused.exit_code == 2
+    assert "'reinforce'" in refused.stderr
+    assert not (tmp_path / "refused").exists()
+
 
 @pytest.fixture
 def poles(tmp_path, monkeypatch):
