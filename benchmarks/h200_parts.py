@@ -18,6 +18,7 @@ import torch
 from torch.nn.attention import SDPBackend
 from torch.nn.functional import scaled_dot_product_attention
 
+from agents.core.devices import to_device
 from agents.policies.language import policy as language_model
 from agents.policies.language.decoding import decoder as decoding
 from agents.policies.language.decoding import products, sampling
@@ -139,16 +140,17 @@ def _step(bench: Bench, batch: int, deterministic: bool = False, choose: Any = N
     capture = (decoder := CapturedDecoder(*parts)).capture
     capture.tokens.random_(bench.model.config.vocab_size, generator=_seeded(bench.model.device))
     capture.positions.fill_(context - 1)
-    draws, generator = not deterministic and choose is None, _seeded(bench.model.device)
-    capture.noise.fill_(1.0)
+    draws, numbers = not deterministic and choose is None, torch.rand(batch, dtype=torch.float64)
+    capture.numbers.fill_(0.5)
+    sampled_with = None if deterministic else capture.numbers
     with torch.no_grad(), language_model.without_cudnn(bench.model.device):
-        run, _ = decoder._captured_step(min(-(-context // BUCKET) * BUCKET, bench.length), deterministic)
+        run, _ = decoder._captured_step(min(-(-context // BUCKET) * BUCKET, bench.length), sampled_with)
 
     def timed() -> float:
         with clock() as seconds, torch.no_grad():
             for _ in range(bench.replays):
                 if draws:
-                    capture.noise.exponential_(generator=generator)
+                    capture.numbers.copy_(to_device(numbers, capture.numbers.device))
                 run()
         return seconds() / bench.replays * 1e6
 

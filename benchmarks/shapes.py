@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
+from unittest import mock
 
 import torch
 
@@ -16,19 +17,18 @@ from agents.policies.language.training import forward
 from .measure import Row, alternate, clock
 from .trl_shapes import SHAPES, our_agent, qwen3
 
-DRAWN = "one number per token"
 SWITCHES: dict[str, tuple[Any, str, int]] = {  # a constant, and the value that switches its technique off
     "contexts as a forest": (forward, "MANY_NODES", sys.maxsize),
     "stems of rows": (decoder, "WORTH_IT", sys.maxsize),
     "packed weights": (packed, "LARGE", sys.maxsize),
-    DRAWN: (choosing, "MANY_ACTIONS", sys.maxsize),
 }
-ROWS, WORDS, DRAWS = 32, 49_152, 10
+DRAWS = 10
 
 
 def run(name: str, pairs: int) -> list[Row]:
-    """Return a row for each shape and technique, and one for drawing from a large vocabulary."""
-    return [*(_compare(shape, label, pairs) for shape in SHAPES for label in SWITCHES if label != DRAWN), _draws(pairs)]
+    """Return a row for each shape and technique, and one for drawing tokens from each of two vocabularies."""
+    drawing = [_draws(rows, words, pairs) for rows, words in ((256, 16), (32, 49_152))]
+    return [*(_compare(shape, label, pairs) for shape in SHAPES for label in SWITCHES), *drawing]
 
 
 @contextmanager
@@ -89,20 +89,21 @@ def _acts(agent: Any, label: str) -> Callable[[bool], tuple[float, str]]:
     return measure
 
 
-def _draws(pairs: int) -> Row:
-    """Draw tokens again and again; the quality is the mean log-probability of those drawn, beside its expectation."""
+def _draws(rows: int, words: int, pairs: int) -> Row:
+    """Draw tokens with one number each and with one per word; the quality is their mean log-probability."""
     generator = torch.Generator().manual_seed(0)
-    log_probs = (2 * torch.randn(ROWS, WORDS, generator=generator)).log_softmax(-1)
+    log_probs = (2 * torch.randn(rows, words, generator=generator)).log_softmax(-1)
     drawn: dict[bool, list[float]] = {True: [], False: []}
 
-    def milliseconds(on: bool) -> float:
-        with switched(DRAWN, on), clock() as seconds:
-            tokens = [choosing.sample_categorical(log_probs, generator) for _ in range(DRAWS)]
-        drawn[on] += [float(log_probs.gather(1, each[:, None]).mean()) for each in tokens]
+    def milliseconds(one: bool) -> float:
+        numbers = torch.rand(DRAWS, rows, dtype=torch.float64, generator=generator)
+        with mock.patch.object(choosing, "MANY_ACTIONS", sys.maxsize), clock() as seconds:
+            tokens = [choosing.sample_categorical(log_probs, each if one else generator) for each in numbers]
+        drawn[one] += [float(log_probs.gather(1, each[:, None]).mean()) for each in tokens]
         return 1e3 * seconds() / DRAWS
 
     taken = alternate(lambda: milliseconds(True), lambda: milliseconds(False), pairs)
     expected = float((log_probs.exp() * log_probs).sum(1).mean())
     found = " and ".join(f"{sum(each) / len(each):.2f}" for each in drawn.values())
-    label = f"drawing tokens of {WORDS:,} words, {ROWS} rows: {DRAWN}"
+    label = f"drawing tokens of {words:,} words, {rows} rows: one number per token"
     return Row.of(label, *taken, "ms", f"mean log-probability {found} without, {expected:.2f} expected")

@@ -368,8 +368,12 @@ class Learner(LearnerSettings):
 
     def _random_state(self) -> dict[str, Any]:
         """Return where the generators of this process are."""
-        orders = self.order_generator.get_state()
-        return {"generator": self.generator.get_state(), "order": orders, "device": self.generator.device.type}
+        return {
+            "generator": self.generator.get_state(),
+            "order": self.order_generator.get_state(),
+            "device": self.generator.device.type,
+            "by_episode": self.policy.draws_by_episode,
+        }
 
     def _load_random_state(self, state: Mapping[str, Any], seed: int | None = None) -> None:
         """Restore what `_random_state` returned, if it is of the same kind of device.
@@ -383,6 +387,7 @@ class Learner(LearnerSettings):
         if seed is None:
             self.generator.set_state(state["generator"])
             self.order_generator.set_state(state.get("order", state["generator"]))  # earlier versions had one
+            self.policy.draws_by_episode &= state.get("by_episode", False)  # and drew by slot: such a run goes on so
         else:
             self.generator.manual_seed(parallel.own_seed(seed))
             self.order_generator.manual_seed(seed)

@@ -19,9 +19,11 @@ class Actor(ABC):
     Attributes:
         appended: how many tokens the environment appended to each context after the last action, int [B] on the CPU; 0
             for none; None if it does not say.
+        waiting: where the coming step is not an action, bool [B]; None for nowhere.
     """
 
     appended: torch.Tensor | int | None = None
+    waiting: np.ndarray | None = None
 
     @abstractmethod
     def act(self, obs: Any, starts: np.ndarray, playing: np.ndarray) -> tuple[Any, Any, Any]:

@@ -22,6 +22,7 @@ from ..core.rollout import Obs, Rollout, map_obs
 from ..distributed.parts import are_parts, load_parts
 from ..distributed.shards import local
 from .actor import Actor, numpy_actions
+from .draws import EpisodeDraws
 
 State = Any
 MODEL = "model"  # where a language model lies in the folder of its policy, with its tokenizer
@@ -49,6 +50,7 @@ class Policy(nn.Module):
         is_categorical: whether an action is one choice out of A, so that there are `score_norms`.
         sharded: whether each process holds a part of the weights only; then training passes are of all together.
         takes_appended: whether `act` takes `Actor.appended`, by name.
+        draws_by_episode: whether the actors that it makes give `act` numbers of `EpisodeDraws` in place of a generator.
     """
 
     obs_from_actions: bool = False
@@ -57,6 +59,7 @@ class Policy(nn.Module):
     is_categorical: bool = False
     sharded: bool = False
     takes_appended: bool = False
+    draws_by_episode: bool = False
 
     @property
     def device(self) -> torch.device:
@@ -120,7 +123,10 @@ class Policy(nn.Module):
         """
         first = next(iter(obs.values())) if isinstance(obs, dict) else obs
         state, takes_tensors = self.initial_state(len(first)), isinstance(first, torch.Tensor)
-        return PolicyActor(self, state, action_space, takes_tensors, device, (deterministic, generator))
+        source: torch.Generator | EpisodeDraws | None = generator
+        if self.draws_by_episode and generator is not None and not deterministic:
+            source = EpisodeDraws(generator, len(first))
+        return PolicyActor(self, state, action_space, takes_tensors, device, deterministic, source)
 
     def action_log_probs(self, obs: Obs, state: State, episode_start: torch.Tensor) -> tuple[torch.Tensor, State]:
         """Return log pi of every action [B, A] in these observations, and the next state; nothing is chosen.
@@ -273,15 +279,25 @@ class PolicyActor(Actor):
     action_space: gym.Space
     env_takes_tensors: bool
     device: torch.device
-    how: tuple[bool, torch.Generator | None]  # whether deterministic, and the generator
+    deterministic: bool
+    source: torch.Generator | EpisodeDraws | None  # of randomness
 
     @override
     def act(self, obs: Any, starts: np.ndarray, playing: np.ndarray) -> tuple[Any, torch.Tensor, torch.Tensor]:
         seen, begins, plays = map_obs(self._seen, obs), torch.from_numpy(starts), torch.from_numpy(playing)
         more: dict[str, Any] = {"appended": self.appended} if self.policy.takes_appended else {}
-        actions, log_probs, self.state = self.policy.act(seen, self.state, begins, *self.how, playing=plays, **more)
+        numbers: Any = self._numbers(starts, playing)
+        actions, log_probs, self.state = self.policy.act(
+            seen, self.state, begins, self.deterministic, numbers, playing=plays, **more
+        )
         for_env = self.policy.for_env(actions)
         return for_env if self.env_takes_tensors else numpy_actions(for_env, self.action_space), actions, log_probs
+
+    def _numbers(self, starts: np.ndarray, playing: np.ndarray) -> torch.Generator | torch.Tensor | None:
+        if not isinstance(self.source, EpisodeDraws):
+            return self.source
+        acting = playing if self.waiting is None else playing & ~self.waiting
+        return to_device(self.source.take(starts, acting), self.device)
 
     def _seen(self, values: Any) -> torch.Tensor:
         tensor = torch.as_tensor(values)

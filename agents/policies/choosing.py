@@ -9,20 +9,23 @@ Source = torch.Generator | torch.Tensor | None  # of randomness; see `sample_cat
 
 
 def sample_categorical(log_probs: torch.Tensor, source: Source) -> torch.Tensor:
-    """Draw from categorical distributions by the Gumbel-max trick: argmax of log p - log E with E ~ Exp(1).
+    """Draw from categorical distributions: by one number for each of them, or from a generator.
 
-    On a CPU, drawing E for many actions takes longer than a small model. So from `MANY_ACTIONS` on, one number per
-    distribution is drawn there, and its cumulative sums are searched.
+    One number is the place in the cumulative sums, of which the first that is above it is taken. A generator draws E ~
+    Exp(1) for each action, of which the one with the highest log p - log E is taken (Gumbel-max). On a CPU, that takes
+    longer than a small model, so there one number is drawn from `MANY_ACTIONS` on.
 
     Args:
         log_probs: [..., V], normalized or not.
-        source: a generator on the same device; None for torch's global one. Or E itself [..., V or more], for a
-            captured step, in which nothing is drawn.
+        source: numbers in [0, 1), float64 [...]. Or a generator on the same device; None for torch's global one. Or E
+            itself [..., V or more], for a captured step, in which nothing is drawn.
 
     Returns:
         Indices [...].
     """
     if isinstance(source, torch.Tensor):
+        if source.dim() < log_probs.dim():
+            return _invert(log_probs, source)
         noise = source[..., : log_probs.shape[-1]]
     elif log_probs.device.type == "cpu" and log_probs.shape[-1] >= MANY_ACTIONS:
         return _invert(log_probs, torch.rand(log_probs.shape[:-1], dtype=torch.float64, generator=source))

@@ -141,7 +141,7 @@ class Collector:
             obs, rewards, terminated, truncated, infos = self.envs.step(for_env)
             taken = record.add(actions, log_probs, rewards)
             if self.traits.replies_in_infos:
-                actor.appended = record.reply(infos)
+                actor.appended, actor.waiting = record.reply(infos), record.replies.waiting
             ended, cut, dones = self._ends(terminated, truncated, infos)
             if np.count_nonzero(dones):  # `any` takes four times as long
                 self._check_judged(dones, _end_info(infos))

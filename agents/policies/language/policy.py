@@ -74,6 +74,7 @@ class LanguageModelPolicy(Policy):
 
     obs_from_actions = True
     takes_appended = True
+    draws_by_episode = True
     is_categorical = True
     kind = "language-model"
     defaults = {"total_timesteps": 1_600_000}
@@ -193,7 +194,7 @@ class LanguageModelPolicy(Policy):
         state: Decoder | None,
         episode_start: torch.Tensor,
         deterministic: bool = False,
-        generator: torch.Generator | None = None,
+        generator: Source = None,
         playing: torch.Tensor | None = None,
         appended: torch.Tensor | int | None = None,
     ) -> tuple[torch.Tensor, torch.Tensor, Decoder]:

@@ -25,6 +25,7 @@ from ...distributed import parallel, parts
 from ...distributed.parts import Part
 from ...distributed.shards import gathered, local, read_equal, read_rows
 from ..base import Policy
+from ..choosing import Source
 from . import policy_folder
 from .decoding.decoder import Decoder
 from .models.unread import Unread, as_it_is, check_same_files, unread, weights_unread
@@ -106,6 +107,7 @@ class ShardedPolicy(LanguageModelPolicy):
         cast(Any, self).reshard()  # embeddings and head stay gathered after a pass without a backward one
         plain = self.weights.whole()
         plain.tokenizer, plain.stop_token_ids = self.tokenizer, self.stop_token_ids
+        plain.draws_by_episode = self.draws_by_episode
         if not self.tried:
             plain.try_out()
             for each in (self, self.weights.outline):
@@ -153,7 +155,7 @@ class ShardedPolicy(LanguageModelPolicy):
         state: Decoder | None,
         episode_start: torch.Tensor,
         deterministic: bool = False,
-        generator: torch.Generator | None = None,
+        generator: Source = None,
         playing: torch.Tensor | None = None,
         appended: torch.Tensor | int | None = None,
     ) -> tuple[torch.Tensor, torch.Tensor, Decoder]:

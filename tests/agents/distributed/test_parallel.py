@@ -517,7 +517,7 @@ def refilled() -> list[tuple[int, str]]:
     """Return the episodes and the weights of updates for some of which DAPO collects several times."""
     world = {"verifier": FunctionVerifier(split_reward, alphabet=ALPHABET), "problems": PROMPTS, "test_fraction": 0.0}
     agent = text_agent("dapo", env_kwargs={**world, "max_new_tokens": 6, "max_prompt_tokens": 8}, max_rounds=3)
-    return [(len(rollout), weights_digest(agent.policy)) for rollout, _ in agent.updates(total_episodes=48)]
+    return [(len(rollout), weights_digest(agent.policy)) for rollout, _ in agent.updates(total_episodes=96)]
 
 
 def test_refilling_is_decided_together(two: Ranks) -> None:

@@ -16,17 +16,19 @@ from transformers import PreTrainedModel
 from typing_extensions import override
 
 from ....core.devices import to_device, to_host
+from ...choosing import Source
 from .decoder import PREFILL, Choose, Decoder, newest_tokens
 from .kv_cache import SlotCache
 from .replies import answered_slots, read_replies, unread_parts
 from .step import Step
 
+Run = Callable[[], None]
 BUCKET = 64  # columns
 WARM_UP = 3  # runs before a capture, in which libraries initialize themselves
 
 
 class Capture:
-    """Captured steps for one number of slots, by window and whether they are greedy, and the buffers that they read.
+    """Captured steps for one number of slots, by window and what they sample with, and the buffers that they read.
 
     It outlives rollouts but not the storage of the weights. One decoder uses it at a time: its `user`.
     """
@@ -36,13 +38,18 @@ class Capture:
         self.precision = torch.promote_types(model.dtype, torch.float32)
         self.tokens = torch.zeros(num_slots, dtype=torch.int64, device=model.device)
         self.positions = torch.zeros_like(self.tokens)
-        self.runs: dict[tuple[int, bool], tuple[Callable[[], None], list[torch.Tensor]]] = {}
+        self.runs: dict[tuple[int, int], tuple[Run, list[torch.Tensor]]] = {}
         self.pool = torch.cuda.graph_pool_handle() if model.device.type == "cuda" else None  # memory of all graphs
         self.user: CapturedDecoder | None = None
 
     @cached_property
+    def numbers(self) -> torch.Tensor:
+        """What a step samples with, in [0, 1) [B]; see `sample_categorical`."""
+        return torch.zeros(len(self.tokens), dtype=torch.float64, device=self.tokens.device)
+
+    @cached_property
     def noise(self) -> torch.Tensor:
-        """What a step samples with, drawn before it [B, V]; so no random generator belongs to a graph."""
+        """What a step with a generator samples with, drawn before it [B, V]; so no generator belongs to a graph."""
         shape = len(self.tokens), self.model.config.get_text_config().vocab_size
         return torch.empty(shape, dtype=self.precision, device=self.tokens.device)
 
@@ -93,7 +100,7 @@ class CapturedDecoder(Decoder):
         starts: torch.Tensor,
         playing: torch.Tensor | None,
         deterministic: bool,
-        generator: torch.Generator | None,
+        source: Source,
         appended: torch.Tensor | None = None,
     ) -> tuple[torch.Tensor, torch.Tensor]:
         self.held += 1
@@ -110,30 +117,34 @@ class CapturedDecoder(Decoder):
             self.held[slots], _ = self._prefill(tokens, lengths, there, there, head=False)
         self.capture.tokens.copy_(newest_tokens(tokens, lengths))
         self.capture.positions.copy_(lengths - 1)
-        if not deterministic:
-            self.capture.noise.exponential_(generator=generator)
+        sampled_with = None if deterministic else self._draw(source)
         held = self.held if playing is None or not playing.any() else self.held[playing.cpu()]
         window = min(-(-int(held.max()) // BUCKET) * BUCKET, self.max_length)
-        run, outputs = self._captured_step(window, deterministic)
+        run, outputs = self._captured_step(window, sampled_with)
         run()
         actions, log_probs = (output.clone() for output in outputs)
         return actions, log_probs
 
-    def _captured_step(self, window: int, deterministic: bool) -> tuple[Callable[[], None], list[torch.Tensor]]:
+    def _draw(self, source: Source) -> torch.Tensor:
+        """Bring what the step samples with to the place that it reads; return this place."""
+        if isinstance(source, torch.Tensor):
+            return self.capture.numbers.copy_(source)
+        return self.capture.noise.exponential_(generator=source)
+
+    def _captured_step(self, window: int, sampled_with: torch.Tensor | None) -> tuple[Run, list[torch.Tensor]]:
         """Return a function that runs the step, and the tensors that it writes its results to."""
-        key = window, deterministic
+        key = window, 0 if sampled_with is None else sampled_with.dim()
         if key not in self.capture.runs:
-            self.capture.runs[key] = self._make_run(*key)
+            self.capture.runs[key] = self._make_run(window, sampled_with)
         return self.capture.runs[key]
 
-    def _make_run(self, window: int, deterministic: bool) -> tuple[Callable[[], None], list[torch.Tensor]]:
+    def _make_run(self, window: int, sampled_with: torch.Tensor | None) -> tuple[Run, list[torch.Tensor]]:
         capture, step, choose = self.capture, self.step, self.choose
         outputs = [torch.zeros_like(capture.tokens), torch.zeros_like(capture.tokens, dtype=capture.precision)]
 
         def run() -> None:
             logits = step(capture.tokens, capture.positions, capture.cache, window, ragged=True)
-            noise = None if deterministic else capture.noise
-            for output, made in zip(outputs, choose(logits, deterministic, noise), strict=True):
+            for output, made in zip(outputs, choose(logits, sampled_with is None, sampled_with), strict=True):
                 output.copy_(made)
 
         if capture.tokens.device.type != "cuda":

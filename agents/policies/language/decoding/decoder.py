@@ -68,7 +68,7 @@ class Decoder:
         starts: torch.Tensor,
         playing: torch.Tensor | None,
         deterministic: bool,
-        generator: torch.Generator | None,
+        source: Source,
         appended: torch.Tensor | None = None,
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Choose the next token of every slot.
@@ -79,14 +79,14 @@ class Decoder:
             starts: which contexts do not begin with the last call's, bool [B].
             playing: which slots matter, bool [B]; None for all. The others may get any token.
             deterministic: whether to choose the most likely token instead of sampling.
-            generator: for sampling.
+            source: of randomness; see `sample_categorical`.
             appended: how many tokens the other contexts have beyond the last call's and one more, int [B] on the host;
                 0 or less for none, None for none in all slots.
 
         Returns:
             Tokens and their log-probabilities [B].
         """
-        return self.choose(self.logits(tokens, lengths, starts, playing, appended), deterministic, generator)
+        return self.choose(self.logits(tokens, lengths, starts, playing, appended), deterministic, source)
 
     @torch.inference_mode()
     def logits(

@@ -795,7 +795,7 @@ def test_whatever_modules_are_given_is_decoded_as_it_is_trained(change, place, l
     assert (law_after(policy, contexts) - before).abs().max() > 1e-3
     actions, log_probs, _ = policy.act(observe(contexts), state, starts)
     assert_true(policy, contexts, actions, log_probs)
-    check_acting_equals_training(policy, envs, EXACT, episodes=12)
+    check_acting_equals_training(policy, envs, EXACT, episodes=64)
     assert type(policy._step) is GeneralStep
 
 
@@ -835,7 +835,7 @@ def test_a_head_that_caps_or_scales_is_not_plain_and_acts_as_it_is_trained(confi
     policy = LanguageModelPolicy(envs.single_observation_space, envs.single_action_space, model)
     check_acting_equals_training(policy, envs, ROUNDING, episodes=40)  # most are as long as they may be
     check_plain_reference(policy, envs, ROUNDING)
-    assert policy._reading(collect(policy, envs, 40)).visible is not None, "trees are read"
+    assert policy._reading(collect(policy, envs, 80)).visible is not None, "trees are read"
 
 
 def test_a_new_generator_needs_no_new_captured_step():
