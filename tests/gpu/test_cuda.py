@@ -3,6 +3,7 @@
 import gymnasium as gym
 import pytest
 import torch
+from agent_kinds import fitting, with_teacher
 from diagonal import slow
 from dialogues import talking
 from tiny_models import text_envs, tiny_model
@@ -157,8 +158,9 @@ def test_an_agent_learns_and_its_checkpoint_moves_to_the_cpu(tmp_path):
 
 @pytest.mark.parametrize("name", [name if name == "grpo" else slow(name) for name in AGENTS])
 def test_every_agent_trains_on_the_device_with_finite_figures(name):
-    settings = {"ent_coef": 0.01, "kl_coef": 0.01, "episodes_per_update": 16, "device": "cuda"}
-    agent = AGENTS[name](tiny_model("llama"), text_envs(8, group_size=4, device="cuda"), **settings)
+    settings = fitting(name, {"ent_coef": 0.01, "kl_coef": 0.01, "episodes_per_update": 16, "device": "cuda"})
+    envs = text_envs(8, group_size=4, device="cuda")
+    agent = with_teacher(AGENTS[name](tiny_model("llama"), envs, **settings))
     before = [parameter.detach().clone() for parameter in agent.policy.actor_parameters()]
     agent.learn(total_episodes=32)
     assert all(torch.isfinite(torch.tensor(list(agent.last_metrics.values()))))

@@ -37,7 +37,8 @@ def with_teacher(agent: Agent) -> Agent:
         teacher = agent.policy.frozen_copy()
         with torch.no_grad():
             for weight in teacher.parameters():
-                weight.add_(0.1 * torch.randn(weight.shape, generator=torch.Generator().manual_seed(1)))
+                moved = 0.1 * torch.randn(weight.shape, generator=torch.Generator().manual_seed(1))
+                weight.add_(moved.to(weight.device))
         agent.anchor.reference = teacher
     return agent
 
