@@ -154,7 +154,9 @@ class Study:
     def _options(self, agent: str, model: str, together: int) -> dict[str, Any]:
         """Return the options of an agent's runs; several at a time share the free memory in their passes."""
         options = {name: value for name, value in self.given.items() if self.text or name not in TEXT_ONLY}
-        options |= {"agent": agent, "model": model, "device": self.device}
+        settings, of_train = dict(options["agent_args"]), {option.name for option in train.params}
+        options |= {name: settings.pop(name) for name in of_train & settings.keys()}  # which train refuses there
+        options |= {"agent": agent, "agent_args": settings, "model": model, "device": self.device}
         options |= {"as_json": True, "overwrite": False, "log_kl": True, "report": False}
         if self.text:
             options["sft_steps"] = 0

@@ -176,6 +176,10 @@ def test_a_setting_of_the_agents_reaches_every_run(tmp_path, monkeypatch):
     assert [(config["agent"], config["agent_args"]) for config in configs] == [
         ("grpo", {"num_epochs": 3}), ("ppo", {"num_epochs": 3}),
     ]  # fmt: skip
+    few[1] = "reinforce-baseline"
+    compare(*SMALL, *few, "--agent-arg", "baseline=optimal-token", "--log-dir", tmp_path / "tokens", "--no-figures")
+    [config] = tmp_path.glob("tokens/*/seed-0/config.json")
+    assert json.loads(config.read_text())["baseline"] == "optimal-token", "train has an option for it"
     refused = compare(*SMALL, "--agent-arg", "num_epochs=3", "--log-dir", tmp_path / "refused")
     assert refused.exit_code == 2
     assert "'reinforce'" in refused.stderr
