@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from typing_extensions import override
+
 from ..core.checks import LARGEST_SEED, Scheduled
 from ..core.declaration import Given
-from ..core.settings import Configured, setting
+from ..core.settings import Configured, declared_by, setting
 from ..estimators import kl, mismatch
 from .kl_anchor import PLACES
 from .optimizer import BETAS, EPS, SCHEDULES
@@ -140,3 +142,14 @@ class LearnerSettings(Configured):
         default=True, help="Skip the training pass of episodes whose advantages are all zero, if no other term of the "
         "loss needs it.", more="Does not change the gradient.",
     )  # fmt: skip
+
+    @override
+    def use_settings(self) -> None:
+        super().use_settings()
+        for name in ("mismatch_min", "mismatch_max"):
+            given, usual = getattr(self, name), declared_by(type(self))[name].default
+            if self.mismatch is None and given != usual:
+                raise ValueError(
+                    f"{name}={given!r} has no effect without mismatch; choose mismatch ({', '.join(mismatch.MODES)}), or "
+                    f"leave {name} at {usual!r}"
+                )
