@@ -32,6 +32,15 @@ class CovarianceAgent(PassesAgent, GroupRelative):
         default=None, range="(-inf, inf)", help="Steps are chosen below this one.", more="None for no bound."
     )
 
+    @override
+    def use_settings(self) -> None:
+        super().use_settings()
+        if self.max_covariance is not None and self.min_covariance >= self.max_covariance:
+            raise ValueError(
+                f"min_covariance={self.min_covariance:g} is not below max_covariance={self.max_covariance:g}, so no "
+                "step is ever chosen; lower min_covariance, or raise max_covariance (None for no bound)"
+            )
+
     def chosen(self, batch: Batch) -> torch.Tensor:
         """Return the steps with the largest covariance in its range, bool [N, T]."""
         steps = batch.learnable

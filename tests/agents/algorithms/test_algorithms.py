@@ -167,6 +167,8 @@ def test_the_ends_of_lambda_are_allowed(name: str, value: float) -> None:
         ("topr", {"threshold": NAN}, "threshold must be a finite number, got nan"),
         ("kl-cov", {"share": 1.5}, "share must be a finite number above 0 and at most 1, got 1.5"),
         ("clip-cov", {"max_covariance": "x"}, "max_covariance must be a finite number, got 'x'"),
+        ("clip-cov", {"min_covariance": 6}, "min_covariance=6 is not below max_covariance=5, so no step is ever chosen;"),
+        ("kl-cov", {"max_covariance": 0}, "min_covariance=0 is not below max_covariance=0, so no step is ever chosen;"),
         (
             "rloo",
             {"mismatch": "tokens"},
