@@ -189,6 +189,7 @@ def test_the_ends_of_lambda_are_allowed(name: str, value: float) -> None:
             {"part_weights": {"right": "1"}},
             'part_weights must map parts to numbers, as in {"right": 1, "short":',
         ),
+        ("gdpo", {"normalize_rewards": True}, "normalize_rewards has no effect in GDPO, which standardizes every part"),
         ("dr-grpo", {"max_steps": -3}, "max_steps must be a whole number of at least 1, got -3"),
     ],
 )
