@@ -10,7 +10,7 @@ import torch
 from typing_extensions import override
 
 from ..core.rollout import Batch, Rollout
-from ..core.settings import setting
+from ..core.settings import declared_by, setting
 from ..estimators import aggregation, baselines, kl, losses, returns
 from ..policies import Policy
 from ._taught import Taught
@@ -24,10 +24,10 @@ class Distillation(Taught):
         A_{i,t} = log π_T(a_{i,t} | s_{i,t}) - log π(a_{i,t} | s_{i,t})
         L = - 1/N Σ_i Σ_t sg(min(ρ_{i,t}, ρ_max) A_{i,t}) log π(a_{i,t} | s_{i,t})
 
-    The student acts, the teacher π_T says of each token how much likelier it would have been. The expected gradient of
-    L is ∇ Σ_t E[KL(π(.|s_t) || π_T(.|s_t))] with the distribution of the states held fixed: there is no sum over later
-    steps, so it lacks what an action does to later states. A is of π as it is in each pass, which keeps this true of
-    later passes over a rollout, up to ρ_max. Rewards are logged; they count with `reward_coef` only.
+    The student acts; the teacher π_T scores each token by how much likelier it would have been. The expected gradient
+    of L is ∇ Σ_t E[KL(π(.|s_t) || π_T(.|s_t))] with the distribution of the states held fixed: later steps are not
+    summed, so it lacks what an action does to later states. A is of π as it is in each pass, which keeps this true of
+    later passes over a rollout, up to ρ_max. Rewards are logged; they, and `gamma`, count with `reward_coef` only.
     """
 
     name = "distillation"
@@ -53,10 +53,20 @@ class Distillation(Taught):
     def use_settings(self) -> None:
         super().use_settings()
         self.compares_groups = self.reward_coef > 0
-        if self.estimator == kl.EXACT and not self.reward_coef:
-            for name in ("mismatch", "off_policy_mask"):  # of the surrogate, which is 0 then
-                if getattr(self, name) is not None:
-                    raise ValueError(f"{name} has no effect with estimator='exact', which weighs no samples: omit it")
+        if not self.weighs_samples:
+            self._refuse("with estimator='exact', which weighs no samples", "mismatch", "off_policy_mask", "max_ratio")
+        if not self.reward_coef:
+            self._refuse("without reward_coef, as rewards are not trained on", "normalize_rewards")
+
+    def _refuse(self, where: str, *names: str) -> None:
+        for name in names:
+            if getattr(self, name) != declared_by(type(self))[name].default:
+                raise ValueError(f"{name} has no effect {where}: omit it")
+
+    @property
+    def weighs_samples(self) -> bool:
+        """Whether the surrogate depends on the sampled actions; else it is 0, and the loss is the exact KL."""
+        return self.estimator != kl.EXACT or self.reward_coef > 0
 
     @override
     def _use_policy(self, make: Callable[[], Policy]) -> None:
@@ -93,4 +103,4 @@ class Distillation(Taught):
 
     @override
     def is_clipped(self, log_probs: torch.Tensor, batch: Batch) -> torch.Tensor:
-        return log_probs - batch.log_probs > math.log(self.max_ratio)
+        return (log_probs - batch.log_probs > math.log(self.max_ratio)) & self.weighs_samples

@@ -150,6 +150,6 @@ class LearnerSettings(Configured):
             given, usual = getattr(self, name), declared_by(type(self))[name].default
             if self.mismatch is None and given != usual:
                 raise ValueError(
-                    f"{name}={given!r} has no effect without mismatch; choose mismatch ({', '.join(mismatch.MODES)}), or "
-                    f"leave {name} at {usual!r}"
+                    f"{name}={given!r} has no effect without mismatch; choose mismatch "
+                    f"({', '.join(mismatch.MODES)}), or leave {name} at {usual!r}"
                 )

@@ -65,7 +65,7 @@ def test_the_gradient_is_that_of_the_kl_state_by_state(estimator: str) -> None:
 @each_estimator
 def test_in_a_later_pass_it_is_that_of_the_policy_as_it_then_is(estimator: str) -> None:
     """The states are those that were sampled."""
-    agent = taught(estimator=estimator, max_ratio=1e9)
+    agent = taught(estimator=estimator, **({} if estimator == "exact" else {"max_ratio": 1e9}))
     seen = visits(agent.policy.logits.log_softmax(-1))
     rollout, probability = every_group(agent.policy, AT_THE_END, 1)
     prepared = agent.prepare(rollout)
@@ -87,6 +87,14 @@ def test_the_ratio_is_bounded() -> None:
     assert (ratio > 1.2).any() and agent.is_clipped(log_probs, prepared)[prepared.mask].any()
     wanted = ratio.clamp(max=1.2) * credit * log_probs
     torch.testing.assert_close(agent.surrogate(log_probs, prepared)[prepared.mask], wanted[prepared.mask])
+
+
+@pytest.mark.parametrize(("settings", "counts"), [({}, False), ({"reward_coef": 0.5}, True)])
+def test_with_the_exact_kl_only_rewards_are_clipped(settings: dict[str, Any], counts: bool) -> None:
+    agent = taught(4, estimator="exact", **settings)
+    prepared = agent.prepare(random_episodes(agent.policy))
+    clipped = agent.is_clipped(prepared.log_probs + 2, prepared)[prepared.mask]
+    assert clipped.all() == clipped.any() == counts
 
 
 @pytest.mark.parametrize("estimator", ["sampled", "exact"])
@@ -318,6 +326,8 @@ def test_a_teacher_that_ends_its_answers_with_another_token_is_refused(tmp_path:
         ({"kl_ratio": "constant", "kl_in": "loss"}, "is of a KL anchor"),
         ({"estimator": "exact", "mismatch": "token-mask"}, "mismatch has no effect with estimator='exact'"),
         ({"estimator": "exact", "off_policy_mask": 0.1}, "off_policy_mask has no effect with estimator='exact'"),
+        ({"estimator": "exact", "max_ratio": 2.0}, "max_ratio has no effect with estimator='exact'"),
+        ({"normalize_rewards": True}, "normalize_rewards has no effect without reward_coef"),
     ],
 )
 def test_settings_without_an_effect_are_refused(settings: dict[str, Any], said: str) -> None:
