@@ -266,12 +266,24 @@ def test_settings_that_mean_nothing_with_a_teacher_are_refused() -> None:
     refused("kl_coef=0.1: the KL anchor of this agent holds its teacher; omit kl_coef", kl_coef=0.1)
     refused("teacher_temperature=2 is of a teacher: pass teacher, too", teacher_temperature=2)
     refused("the teacher 'small' would have random weights; allowed: a run folder", teacher="small")
-    refused("unknown model 'nowhere'; allowed: ", teacher="nowhere")
+    refused("teacher=5 is not a teacher; allowed: a run folder, a checkpoint, the folder or id of a trained", teacher=5)
     refused("unknown estimator 'k1'; allowed: sampled, centred, exact", estimator="k1")
     pole = Reinforce("MlpPolicy", "CartPole-v1", device="cpu").policy
-    refused(
-        "the teacher is a policy of kind 'control', and its student a policy of kind 'language-model'", teacher=pole
-    )
+    refused("the teacher is a policy of kind 'control', and its student one of kind 'language-model'", teacher=pole)
+
+
+@pytest.mark.parametrize("kind", ["text", "control"])
+def test_a_teacher_that_does_not_exist_is_named_with_what_is_allowed(kind: str, tmp_path: Any) -> None:
+    student = ("MlpPolicy", "CartPole-v1") if kind == "control" else (tiny_model("gpt2"), text_envs(4))
+    for name in ("nowhere", tmp_path / "none"):
+        with pytest.raises(ValueError) as error:
+            Distillation(*student, teacher=name, device="cpu")
+        said, _, allowed = str(error.value).partition("; allowed: ")
+        assert said.startswith(f"the teacher {str(name)!r} ") and "\n" not in allowed and "tiny" not in allowed
+        if kind == "control":
+            assert said.endswith("is neither a run folder nor a checkpoint") and "of kind 'control'" in allowed
+        else:
+            assert "is neither a folder that exists nor a model's id (" in said and "id of a trained" in allowed
 
 
 def test_without_a_teacher_nothing_is_trained() -> None:
