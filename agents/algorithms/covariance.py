@@ -17,7 +17,7 @@ from ._group_relative import GroupRelative
 class CovarianceAgent(PassesAgent, GroupRelative):
     """An agent that treats the steps differently whose log-probability and advantage are both far above the mean.
 
-    They are chosen once per rollout, among steps with an advantage, by the policy that sampled.
+    They are chosen once per rollout, among steps with an advantage, by the policy before the update.
     """
 
     weights = staticmethod(aggregation.token_mean)

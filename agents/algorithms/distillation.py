@@ -96,7 +96,7 @@ class Distillation(Taught):
 
     @override
     def surrogate(self, log_probs: torch.Tensor, batch: Batch) -> torch.Tensor:
-        credit = batch.advantages  # of the policy that sampled
+        credit = batch.advantages  # of the policy before the update
         if self.estimator != kl.EXACT:
             credit = credit + batch.log_probs - log_probs.detach()
         return losses.weighted_log_prob(log_probs, batch.log_probs, credit, self.max_ratio)
