@@ -28,6 +28,7 @@ class Distillation(Taught):
     of L is ∇ Σ_t E[KL(π(.|s_t) || π_T(.|s_t))] with the distribution of the states held fixed: later steps are not
     summed, so it lacks what an action does to later states. A is of π as it is in each pass, which keeps this true of
     later passes over a rollout, up to ρ_max. Rewards are logged; they, and `gamma`, count with `reward_coef` only.
+    Episodes without a verdict are left out, as by every agent.
     """
 
     name = "distillation"
