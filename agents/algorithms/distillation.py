@@ -10,7 +10,7 @@ import torch
 from typing_extensions import override
 
 from ..core.rollout import Batch, Rollout
-from ..core.settings import declared_by, setting
+from ..core.settings import setting
 from ..estimators import aggregation, baselines, kl, losses, returns
 from ..policies import Policy
 from ._taught import Taught
@@ -54,20 +54,12 @@ class Distillation(Taught):
     def use_settings(self) -> None:
         super().use_settings()
         self.compares_groups = self.reward_coef > 0
+        self.weighs_samples = self.estimator != kl.EXACT or self.reward_coef > 0  # else the surrogate is 0
         if not self.weighs_samples:
-            self._refuse("with estimator='exact', which weighs no samples", "mismatch", "off_policy_mask", "max_ratio")
+            idle = ("mismatch", "off_policy_mask", "max_ratio")
+            self.refuse_idle("with estimator='exact', which weighs no samples", *idle)
         if not self.reward_coef:
-            self._refuse("without reward_coef, as rewards are not trained on", "normalize_rewards")
-
-    def _refuse(self, where: str, *names: str) -> None:
-        for name in names:
-            if getattr(self, name) != declared_by(type(self))[name].default:
-                raise ValueError(f"{name} has no effect {where}: omit it")
-
-    @property
-    def weighs_samples(self) -> bool:
-        """Whether the surrogate depends on the sampled actions; else it is 0, and the loss is the exact KL."""
-        return self.estimator != kl.EXACT or self.reward_coef > 0
+            self.refuse_idle("without reward_coef", "normalize_rewards")
 
     @override
     def _use_policy(self, make: Callable[[], Policy]) -> None:

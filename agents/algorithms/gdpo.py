@@ -54,10 +54,7 @@ class GDPO(KLInLoss, ProximalAgent):
     @override
     def use_settings(self) -> None:
         super().use_settings()
-        if self.normalize_rewards:
-            raise ValueError(
-                "normalize_rewards has no effect in GDPO, which standardizes every part of the reward; omit it"
-            )
+        self.refuse_idle("in GDPO, which standardizes every part of the reward", "normalize_rewards")
         given = self.part_weights
         if given is not None and (
             not isinstance(given, Mapping) or not given or not all(map(_is_number, given.values()))

@@ -8,7 +8,7 @@ from typing_extensions import override
 
 from ..core.checks import LARGEST_SEED, Scheduled
 from ..core.declaration import Given
-from ..core.settings import Configured, declared_by, setting
+from ..core.settings import Configured, setting
 from ..estimators import kl, mismatch
 from .kl_anchor import PLACES
 from .optimizer import BETAS, EPS, SCHEDULES
@@ -146,10 +146,5 @@ class LearnerSettings(Configured):
     @override
     def use_settings(self) -> None:
         super().use_settings()
-        for name in ("mismatch_min", "mismatch_max"):
-            given, usual = getattr(self, name), declared_by(type(self))[name].default
-            if self.mismatch is None and given != usual:
-                raise ValueError(
-                    f"{name}={given!r} has no effect without mismatch; choose mismatch "
-                    f"({', '.join(mismatch.MODES)}), or leave {name} at {usual!r}"
-                )
+        if self.mismatch is None:
+            self.refuse_idle(f"without mismatch ({', '.join(mismatch.MODES)})", "mismatch_min", "mismatch_max")

@@ -336,10 +336,10 @@ def test_a_teacher_that_ends_its_answers_with_another_token_is_refused(tmp_path:
         ({"kl_estimator": "exact"}, "kl_estimator='exact' is of a KL anchor, and this agent has a teacher"),
         ({"kl_in": "loss"}, "kl_in='loss' is of a KL anchor"),
         ({"kl_ratio": "constant", "kl_in": "loss"}, "is of a KL anchor"),
-        ({"estimator": "exact", "mismatch": "token-mask"}, "mismatch has no effect with estimator='exact'"),
-        ({"estimator": "exact", "off_policy_mask": 0.1}, "off_policy_mask has no effect with estimator='exact'"),
-        ({"estimator": "exact", "max_ratio": 2.0}, "max_ratio has no effect with estimator='exact'"),
-        ({"normalize_rewards": True}, "normalize_rewards has no effect without reward_coef"),
+        ({"estimator": "exact", "mismatch": "token-mask"}, "'token-mask' has no effect with estimator='exact'"),
+        ({"estimator": "exact", "off_policy_mask": 0.1}, "off_policy_mask=0.1 has no effect with estimator='exact'"),
+        ({"estimator": "exact", "max_ratio": 2.0}, "max_ratio=2.0 has no effect with estimator='exact'"),
+        ({"normalize_rewards": True}, "normalize_rewards=True has no effect without reward_coef"),
     ],
 )
 def test_settings_without_an_effect_are_refused(settings: dict[str, Any], said: str) -> None:
