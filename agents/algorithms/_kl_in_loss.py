@@ -1,4 +1,4 @@
-"""What agents share whose advantages are no linear function of the rewards: the KL anchor is in the loss."""
+"""What agents share whose advantages are not linear in the rewards: the KL anchor is in the loss."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ class KLInLoss(LearnerSettings):
     """An agent that takes no KL penalty in the reward.
 
     What it does to the rewards of a group (division by their mean, their best, the standard deviation of each part) it
-    would do to the penalty, too. In the loss, k2 has the gradient of KL(π ‖ ref) state by state (`estimators/kl.py`).
+    would do to the penalty, too. In the loss, k2 has the gradient of KL(π ‖ ref) state by state; for actions of another
+    policy, in later passes and with `mismatch`, it needs `kl_ratio` (`estimators/kl.py`).
     """
 
     kl_in = setting(

@@ -24,10 +24,11 @@ class Distillation(Taught):
         A_{i,t} = log π_T(a_{i,t} | s_{i,t}) - log π(a_{i,t} | s_{i,t})
         L = - 1/N Σ_i Σ_t sg(min(ρ_{i,t}, ρ_max) A_{i,t}) log π(a_{i,t} | s_{i,t})
 
-    The student acts, the teacher π_T says of each token how much likelier it would have been. The expected gradient of
-    L is ∇ Σ_t E[KL(π(.|s_t) || π_T(.|s_t))] with the distribution of the states held fixed: there is no sum over later
-    steps, so it lacks what an action does to later states. A is of π as it is in each pass, which keeps this true of
-    later passes over a rollout, up to ρ_max. Rewards are logged; they count with `reward_coef` only.
+    The student acts; the teacher π_T scores each token by how much likelier it would have been. The expected gradient
+    of L is ∇ Σ_t E[KL(π(.|s_t) || π_T(.|s_t))] with the distribution of the states held fixed: later steps are not
+    summed, so it lacks what an action does to later states. A is of π as it is in each pass, which keeps this true of
+    later passes over a rollout, up to ρ_max. Rewards are logged; they, and `gamma`, count with `reward_coef` only.
+    Episodes without a verdict are left out, as by every agent.
     """
 
     name = "distillation"
@@ -53,10 +54,12 @@ class Distillation(Taught):
     def use_settings(self) -> None:
         super().use_settings()
         self.compares_groups = self.reward_coef > 0
-        if self.estimator == kl.EXACT and not self.reward_coef:
-            for name in ("mismatch", "off_policy_mask"):  # of the surrogate, which is 0 then
-                if getattr(self, name) is not None:
-                    raise ValueError(f"{name} has no effect with estimator='exact', which weighs no samples: omit it")
+        self.weighs_samples = self.estimator != kl.EXACT or self.reward_coef > 0  # else the surrogate is 0
+        if not self.weighs_samples:
+            idle = ("mismatch", "off_policy_mask", "max_ratio")
+            self.refuse_idle("with estimator='exact', which weighs no samples", *idle)
+        if not self.reward_coef:
+            self.refuse_idle("without reward_coef", "normalize_rewards")
 
     @override
     def _use_policy(self, make: Callable[[], Policy]) -> None:
@@ -86,11 +89,11 @@ class Distillation(Taught):
 
     @override
     def surrogate(self, log_probs: torch.Tensor, batch: Batch) -> torch.Tensor:
-        credit = batch.advantages  # of the policy that sampled
+        credit = batch.advantages  # of the policy before the update
         if self.estimator != kl.EXACT:
             credit = credit + batch.log_probs - log_probs.detach()
         return losses.weighted_log_prob(log_probs, batch.log_probs, credit, self.max_ratio)
 
     @override
     def is_clipped(self, log_probs: torch.Tensor, batch: Batch) -> torch.Tensor:
-        return log_probs - batch.log_probs > math.log(self.max_ratio)
+        return (log_probs - batch.log_probs > math.log(self.max_ratio)) & self.weighs_samples

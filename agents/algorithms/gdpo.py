@@ -36,7 +36,8 @@ class GDPO(KLInLoss, ProximalAgent):
     `group_size` is at least 2. Without groups, the rollout is one group.
 
     Raises:
-        ValueError: for weights that are no numbers, or, in the first update, a part that the verdicts do not have.
+        ValueError: for weights that are not numbers, or `normalize_rewards`; in the first update, for a part that the
+            verdicts do not have.
     """
 
     name = "gdpo"
@@ -53,6 +54,7 @@ class GDPO(KLInLoss, ProximalAgent):
     @override
     def use_settings(self) -> None:
         super().use_settings()
+        self.refuse_idle("in GDPO, which standardizes every part of the reward", "normalize_rewards")
         given = self.part_weights
         if given is not None and (
             not isinstance(given, Mapping) or not given or not all(map(_is_number, given.values()))

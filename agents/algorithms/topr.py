@@ -14,7 +14,7 @@ from ..trainer.proximal import PassesAgent
 class TOPR(PassesAgent):
     """Tapered off-policy REINFORCE (Le Roux et al. 2025, arXiv:2503.14286).
 
-        A_i = R_i - c        α_i = 1 where A_i ≥ 0, else min(1, π(y_i)/μ(y_i)), with μ the policy that sampled
+        A_i = R_i - c        α_i = 1 where A_i ≥ 0, else min(1, π(y_i)/μ(y_i)), with μ the policy before the update
         L = - 1/N Σ_i sg(α_i) A_i Σ_t log π(a_{i,t} | s_{i,t})
 
     Good episodes are imitated whatever the ratio, bad ones count less the less likely they have become, so that later

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from gymnasium.vector import VectorEnv
 
+from ..core.checks import SHOWN, first_line
+from ..core.errors import UnknownModelError
 from ..core.files import whole_folder
 from ..policies import NAMES, Policy, SavedPolicy
 from .checkpoint import read_checkpoint
 
 CHECKPOINT = "checkpoint"  # in a run folder
+ALLOWED = "a run folder, a checkpoint, the folder or id of a trained model"
 
 
 def frozen_teacher(spec: Any, student: Policy, env: VectorEnv, temperature: float | None = None) -> Policy:
@@ -24,18 +29,40 @@ def frozen_teacher(spec: Any, student: Policy, env: VectorEnv, temperature: floa
         temperature: at which the teacher is evaluated; None for the student's.
 
     Raises:
-        ValueError: for a teacher that does not exist, has random weights, or has other actions than the student.
+        ValueError: for something else, and a teacher that does not exist, has random weights, or has other actions than
+            the student.
     """
-    if isinstance(spec, (str, Path)) and str(spec) in NAMES:
-        raise ValueError(
-            f"the teacher {str(spec)!r} would have random weights; allowed: a run folder, a checkpoint, or the folder "
-            "or id of a trained model"
-        )
-    saved = None if isinstance(spec, Policy) else saved_policy(Path(spec))
-    teacher = student.read_teacher(saved or spec, env)
+    if not isinstance(spec, (str, Path, Policy)):
+        said = " ".join(repr(spec).split())[:SHOWN]
+        raise ValueError(f"teacher={said} is not a teacher; allowed: {ALLOWED}, or a policy")
+    if isinstance(spec, Policy):
+        teacher = student.read_teacher(spec, env)
+    else:
+        with named_teacher(spec):
+            teacher = student.read_teacher(saved_policy(Path(spec)) or spec, env)
     teacher.adopt_tokenizer(env.metadata)
     teacher.follow_temperature(student, temperature)
     return teacher.to(student.device).requires_grad_(False)
+
+
+@contextmanager
+def named_teacher(spec: str | Path) -> Iterator[None]:
+    """Refuse, as a teacher, the name of a model that is not trained or that is not found in this context.
+
+    Raises:
+        ValueError: with what is allowed.
+    """
+    if str(spec) in NAMES:
+        raise ValueError(f"the teacher {str(spec)!r} would have random weights; allowed: {ALLOWED}")
+    try:
+        yield
+    except UnknownModelError as error:
+        if Path(spec).exists():  # then the error may name another model, such as the base of an adapter
+            raise
+        reason = first_line(error.__cause__ or error)
+        raise ValueError(
+            f"the teacher {str(spec)!r} is neither a folder that exists nor a model's id ({reason}); allowed: {ALLOWED}"
+        ) from error
 
 
 def saved_policy(path: Path) -> SavedPolicy | None:

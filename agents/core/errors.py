@@ -1,4 +1,4 @@
-"""Errors that end a run."""
+"""Errors that end a run, or that callers tell apart."""
 
 from __future__ import annotations
 
@@ -9,3 +9,7 @@ class VerifierError(RuntimeError):
 
 class DivergedError(RuntimeError):
     """Training cannot go on: weights or updates are not finite, or two policies that should be one differ."""
+
+
+class UnknownModelError(ValueError):
+    """A name that stands for no model: neither a preset, nor a folder or id from which one can be read."""

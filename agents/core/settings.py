@@ -91,6 +91,21 @@ class Configured:
     def use_settings(self) -> None:
         """Check what settings say together, and set what follows from them; called before anything is made."""
 
+    def refuse_idle(self, where: str, *names: str) -> None:
+        """Refuse settings that have no effect, unless they are the default: checkpoints keep all.
+
+        Args:
+            where: in the message, "without mismatch".
+            names: of the settings.
+
+        Raises:
+            ValueError: naming the first one.
+        """
+        for name in names:
+            given, usual = getattr(self, name), self._declared[name].default
+            if given != usual:
+                raise ValueError(f"{name}={given!r} has no effect {where}; leave it at {usual!r}")
+
     @property
     def settings(self) -> dict[str, Any]:
         """The settings that a checkpoint keeps; functions, such as a learning rate, are left out (`functions_of`)."""

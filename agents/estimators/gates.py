@@ -10,7 +10,7 @@ def ratio(log_probs: torch.Tensor, old_log_probs: torch.Tensor, advantages: torc
 
     Args:
         log_probs: differentiable [N, T].
-        old_log_probs: of the policy that sampled, constants [N, T].
+        old_log_probs: of the policy before the update, constants [N, T].
         advantages: constants [N, T].
     """
     return (log_probs - old_log_probs.detach()).exp() * advantages.detach()
@@ -27,7 +27,7 @@ def soft_gate(
 
     Args:
         log_probs: differentiable [N, T].
-        old_log_probs: of the policy that sampled, constants [N, T].
+        old_log_probs: of the policy before the update, constants [N, T].
         advantages: constants [N, T].
         positive: τ of good actions, above 0; the larger, the sooner the gradient fades.
         negative: τ of bad actions, above 0.
@@ -62,7 +62,7 @@ def moved_too_far(
 
     Args:
         log_probs: [N, T].
-        old_log_probs: of the policy that sampled [N, T].
+        old_log_probs: of the policy before the update [N, T].
         advantages: [N, T].
         most: δ.
 
@@ -81,7 +81,7 @@ def taper(
 
     Args:
         log_probs: log π [N, T].
-        old_log_probs: log μ, of the policy that sampled [N, T].
+        old_log_probs: log μ, of the policy before the update [N, T].
         advantages: of each step's episode [N, T].
         mask: steps that count, bool [N, T].
     """

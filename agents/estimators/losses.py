@@ -35,7 +35,7 @@ def clipped_ratio(
 
     Args:
         log_probs: differentiable [N, T].
-        old_log_probs: of the policy that sampled, constants [N, T].
+        old_log_probs: of the policy before the update, constants [N, T].
         advantages: constants [N, T].
         low: the ratio may fall to 1 - low, 0 to 1.
         high: the ratio may rise to 1 + high, 0 to 1.
@@ -72,7 +72,7 @@ def weighted_log_prob(
 
     Args:
         log_probs: differentiable [N, T].
-        old_log_probs: of the policy that sampled, constants [N, T].
+        old_log_probs: of the policy before the update, constants [N, T].
         advantages: constants [N, T].
         most: the largest weight.
     """

@@ -81,7 +81,7 @@ def standardize_parts(parts: Sequence[tuple[torch.Tensor, float]], rollout: Roll
         A ← A / (sqrt(mean(A²)) + 1e-8)                                (the mean is over episodes)
 
     The second step is a whitening: mean(A) is 0, since every part's is 0 in every group. So it is not subtracted, and
-    groups of equal parts have exactly A = 0.
+    groups of equal parts have exactly A = 0. So has a rollout in which the parts cancel up to rounding.
 
     Args:
         parts: r_c [N] and w_c; NaN where an episode lacks a part, which then adds 0 and enters no mean.
@@ -90,14 +90,15 @@ def standardize_parts(parts: Sequence[tuple[torch.Tensor, float]], rollout: Roll
     Returns:
         A [N], 0 for episodes that do not count.
     """
-    total = torch.zeros_like(parts[0][0])
+    total, size = torch.zeros_like(parts[0][0]), torch.zeros_like(parts[0][0])
     for values, weight in parts:
         has = ~values.isnan()
         of_those = replace(rollout, status=rollout.status.where(has, NOT_APPLICABLE))
         column = standardize_groups(values.where(has, 0)[:, None], of_those)[:, 0]
-        total = total + weight * column.where(has, 0)
-    total = total.where(counted(rollout), 0)
-    return total / ((total.square().sum() / counted(rollout).sum().clamp(min=1)).sqrt() + 1e-8)
+        each = weight * column.where(has & counted(rollout), 0)
+        total, size = total + each, size + each.abs()
+    spread, rounding = ((x.square().sum() / counted(rollout).sum().clamp(min=1)).sqrt() for x in (total, 1e-6 * size))
+    return (total / (spread + 1e-8)).masked_fill(spread <= rounding, 0)
 
 
 def whiten(values: torch.Tensor, mask: torch.Tensor, eps: float = 1e-8) -> torch.Tensor:

@@ -26,11 +26,11 @@ class Anchor:
     Args:
         coef: β, at least 0; with 0 no reference is kept and nothing is computed.
         estimator: "k1", "k2", "k3" or "exact".
-        place: "reward" or "loss".
+        place: "reward" or "loss"; "advantages" if the agent makes its advantages of the reference's log-probabilities.
         ratio: what the estimate in the loss is multiplied by, a name in `kl.RATIOS`.
 
     Raises:
-        ValueError: for a ratio where it has no meaning.
+        ValueError: for a ratio with an estimate that takes none.
 
     Attributes:
         reference: frozen; None until `freeze_reference` was called or a checkpoint set it. A reference that is kept

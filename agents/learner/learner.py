@@ -47,7 +47,7 @@ class Learner(LearnerSettings):
         generator: for sampling actions.
         order_generator: for the order of mini-batches.
         arrays: a dictionary to have the steps of the next update put there, for histograms: "train/advantages" and
-            "train/ratio" (of each training pass, to the policy that sampled), each a list of [n]. None costs nothing.
+            "train/ratio" (of each pass, to the policy before the update), each a list of [n]. None costs nothing.
         watchers: functions called with every prepared rollout, before its first optimizer step; see `prepare`.
     """
 
@@ -288,7 +288,7 @@ class Learner(LearnerSettings):
 
     @torch.no_grad()
     def diagnose(self, log_probs: torch.Tensor, batch: Batch) -> Figures:
-        """Return metrics of how far the log-probabilities are from those while acting; see `reductions`."""
+        """Return metrics of how far the log-probabilities are from those before the update; see `reductions`."""
         gap = log_probs - batch.log_probs
         if self.arrays is not None:  # this is in every micro-batch
             self._show("train/ratio", gap.exp(), batch)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from typing_extensions import override
+
 from ..core.checks import LARGEST_SEED, Scheduled
 from ..core.declaration import Given
 from ..core.settings import Configured, setting
@@ -140,3 +142,9 @@ class LearnerSettings(Configured):
         default=True, help="Skip the training pass of episodes whose advantages are all zero, if no other term of the "
         "loss needs it.", more="Does not change the gradient.",
     )  # fmt: skip
+
+    @override
+    def use_settings(self) -> None:
+        super().use_settings()
+        if self.mismatch is None:
+            self.refuse_idle(f"without mismatch ({', '.join(mismatch.MODES)})", "mismatch_min", "mismatch_max")

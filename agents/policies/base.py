@@ -245,9 +245,15 @@ class Policy(nn.Module):
         Raises:
             ValueError: if there is none, or its actions are others.
         """
-        if getattr(spec, "kind", None) != self.kind:
-            said = repr(str(spec)) if isinstance(spec, (str, Path)) else f"a policy of kind {spec.kind!r}"
-            raise ValueError(f"the teacher is {said}, and its student a policy of kind {self.kind!r}")
+        if isinstance(spec, (str, Path)):
+            raise ValueError(
+                f"the teacher {str(spec)!r} is neither a run folder nor a checkpoint; allowed: one with a policy of "
+                f"kind {self.kind!r}, as its student is"
+            )
+        if spec.kind != self.kind:
+            raise ValueError(
+                f"the teacher is a policy of kind {spec.kind!r}, and its student one of kind {self.kind!r}"
+            )
         if isinstance(spec, Policy):
             theirs, ours = (getattr(each, "action_space", None) for each in (spec, self))
             if theirs != ours:

@@ -158,7 +158,7 @@ class Record:
         return int(np.count_nonzero(acting))
 
     def reply(self, infos: dict[str, Any]) -> torch.Tensor | int:
-        """Note what the step just added says of replies; return how many tokens were appended [B], 0 for none."""
+        """Note the replies of the step just added; return how many tokens were appended [B], 0 for none."""
         self.replies.waiting = infos.get("waiting")
         if "appended" not in infos:
             return 0

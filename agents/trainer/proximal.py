@@ -1,4 +1,4 @@
-"""What agents with a ratio share: several passes over a rollout, each step of it kept near the sampler."""
+"""What agents with a ratio share: several passes over a rollout, each step of it kept near the policy before them."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Any
 
-FAR_KL = 10.0  # nats per step between the policy that sampled and the one trained; PPO's default stays below 0.1
+FAR_KL = 10.0  # nats per step between the policy before an update and the one trained; PPO's default stays below 0.1
 FAR_ENTROPY = 3.0  # nats per step from one update to the next, for continuous actions
 SOME_ENTROPY, NO_ENTROPY = 0.3, 1e-6  # nats per step
 MEMORY = 4  # updates within which a policy of discrete actions loses all its entropy, and is seen without for two

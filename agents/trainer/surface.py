@@ -124,6 +124,7 @@ class Surface(Learner):
 
     @override
     def use_settings(self) -> None:
+        super().use_settings()
         check_shard(self.shard)
         check_sharded_checkpoints(self.sharded_checkpoints, self.shard)
 

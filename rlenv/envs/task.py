@@ -361,7 +361,7 @@ class TextGenTask:
         return info
 
     def hear(self, problem: Problem, info: Mapping[str, Any]) -> None:
-        """Tell the curriculum, if any, how an episode ended; only verdicts with the status "ok" count.
+        """Tell the curriculum or choice of prompts, if any, how an episode ended; only verdicts that are "ok" count.
 
         Of a stream that is shared, this is one part of the verdicts; see `shared_curriculum`.
         """
@@ -370,7 +370,7 @@ class TextGenTask:
 
     @property
     def shared_curriculum(self) -> Curriculum | ThompsonChoice | None:
-        """The curriculum of a stream that is shared, which has to be told of all verdicts; None without."""
+        """What chooses the problems of a shared stream, and has to be told of all verdicts; None if nothing does."""
         return self.stream.curriculum if self.share[1] > 1 else None
 
     def close(self) -> None:

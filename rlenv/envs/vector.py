@@ -190,9 +190,17 @@ class TextGenVectorEnv(VectorEnv[Obs, torch.Tensor, torch.Tensor]):
         return self._observation(), paid, over, short, info
 
     def hear(self, levels: Iterable[float], successes: Iterable[float]) -> None:
-        """Tell the curriculum of a stream that is shared how episodes ended, of all processes and in the same order."""
+        """Tell what chooses the problems of a shared stream how episodes ended, of all processes in the same order.
+
+        Args:
+            levels: of each episode, or the number of its arm (`prompt_arm` in the infos), if it has one.
+            successes: 1 or 0 for each; episodes without a verdict are left out.
+
+        Raises:
+            ValueError: if the stream is not shared, or has neither a curriculum nor a choice of prompts.
+        """
         if self.task.shared_curriculum is None:
-            raise ValueError("only the curriculum of a stream that is shared is told of verdicts")
+            raise ValueError("only the curriculum or choice of prompts of a shared stream is told of verdicts")
         for level, success in zip(levels, successes, strict=True):
             self.task.shared_curriculum.record(int(level), bool(success))
 

@@ -111,8 +111,9 @@ class ProblemStream:
         sizes: how many listed problems each split has; empty if the verifier samples them.
 
     Raises:
-        ValueError: for an unknown split, a fraction outside 0..1, no listed problem in this split, a listed problem
-            with an unknown split or, with a curriculum, an invalid level.
+        ValueError: for an unknown split or prompt choice, a fraction outside 0..1, a malformed problem or one with an
+            unknown split, or no listed problem in this split; for a curriculum together with a prompt choice, a success
+            rate that is not one, an invalid level, or fewer than two levels or arms.
     """
 
     def __init__(

@@ -48,7 +48,7 @@ METRICS = (
     Metric("rollout/kl_start", "KL to the start", "Nats per step: how far the policy has moved.", noise=SAME),
     Metric("train/kl_ref", "KL to the reference", "Nats per step: what the KL anchor holds down.", noise=SAME),
     Metric("train/kl_teacher", "KL to the teacher", "Nats per step: what distillation brings down."),
-    Metric("train/approx_kl", "KL of one update", "Nats per step, between acting and training. 0 in the first pass.",
+    Metric("train/approx_kl", "KL of one update", "Nats per step, from the policy before it. 0 in the first pass.",
            noise=BETWEEN),
     Metric("train/clip_fraction", "Clipped steps", "Share of steps whose ratio is clipped; these have no gradient.",
            share=True),

@@ -98,6 +98,7 @@ def workload(given: dict[str, Any]) -> tuple[Any, Any]:
 
 def _teacher_bytes(given: dict[str, Any], vocabulary: int, policy: dict[str, Any]) -> int:
     """Return the bytes of the teacher's weights; 0 without one, or if it shares the base of the run's adapter."""
+    from agents.checkpoints.teacher import named_teacher
     from agents.policies.language.models.adapters import base_of, has_adapter
     from agents.policies.language.models.loading import find_config
     from agents.policies.memory import trace
@@ -112,7 +113,8 @@ def _teacher_bytes(given: dict[str, Any], vocabulary: int, policy: dict[str, Any
         return 0
     saved = Path(model).parent / "policy.json"
     dtype = read_json(saved)["dtype"] if saved.is_file() else policy.get("dtype") or "float32"
-    return trace.weights(find_config(model), trace.Shape(vocabulary, 1, 1, dtype=dtype)).nbytes
+    with named_teacher(given["teacher"]):
+        return trace.weights(find_config(model), trace.Shape(vocabulary, 1, 1, dtype=dtype)).nbytes
 
 
 def available(device: str) -> int | None:

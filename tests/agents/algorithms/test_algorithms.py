@@ -167,6 +167,8 @@ def test_the_ends_of_lambda_are_allowed(name: str, value: float) -> None:
         ("topr", {"threshold": NAN}, "threshold must be a finite number, got nan"),
         ("kl-cov", {"share": 1.5}, "share must be a finite number above 0 and at most 1, got 1.5"),
         ("clip-cov", {"max_covariance": "x"}, "max_covariance must be a finite number, got 'x'"),
+        ("clip-cov", {"min_covariance": 6}, "min_covariance=6 is not below max_covariance=5, so no step is"),
+        ("kl-cov", {"max_covariance": 0}, "min_covariance=0 is not below max_covariance=0, so no step is ever chosen;"),
         (
             "rloo",
             {"mismatch": "tokens"},
@@ -174,6 +176,9 @@ def test_the_ends_of_lambda_are_allowed(name: str, value: float) -> None:
         ),
         ("rloo", {"mismatch_max": 0.5}, "mismatch_max must be a finite number of at least 1, got 0.5"),
         ("rloo", {"mismatch_min": 1.5}, "mismatch_min must be a finite number of at least 0 and at most 1, got 1.5"),
+        ("rloo", {"mismatch_max": 2}, "mismatch_max=2.0 has no effect without mismatch (token-truncate, "),
+        ("ppo", {"mismatch_max": None}, "mismatch_max=None has no effect without mismatch (token-truncate, "),
+        ("rloo", {"mismatch_min": 0.5}, "mismatch_min=0.5 has no effect without mismatch (token-truncate, "),
         ("grpo", {"off_policy_mask": 0}, "off_policy_mask must be a finite number above 0, got 0"),
         ("rloo", {"kl_ratio": "constant"}, "kl_ratio='constant' needs kl_in='loss' and an estimate from the sampled"),
         ("pkpo", {"k": 0}, "k must be a whole number of at least 1, got 0"),
@@ -184,6 +189,7 @@ def test_the_ends_of_lambda_are_allowed(name: str, value: float) -> None:
             {"part_weights": {"right": "1"}},
             'part_weights must map parts to numbers, as in {"right": 1, "short":',
         ),
+        ("gdpo", {"normalize_rewards": True}, "normalize_rewards=True has no effect in GDPO, which standardizes every"),
         ("dr-grpo", {"max_steps": -3}, "max_steps must be a whole number of at least 1, got -3"),
     ],
 )

@@ -65,7 +65,7 @@ def test_the_gradient_is_that_of_the_kl_state_by_state(estimator: str) -> None:
 @each_estimator
 def test_in_a_later_pass_it_is_that_of_the_policy_as_it_then_is(estimator: str) -> None:
     """The states are those that were sampled."""
-    agent = taught(estimator=estimator, max_ratio=1e9)
+    agent = taught(estimator=estimator, **({} if estimator == "exact" else {"max_ratio": 1e9}))
     seen = visits(agent.policy.logits.log_softmax(-1))
     rollout, probability = every_group(agent.policy, AT_THE_END, 1)
     prepared = agent.prepare(rollout)
@@ -87,6 +87,14 @@ def test_the_ratio_is_bounded() -> None:
     assert (ratio > 1.2).any() and agent.is_clipped(log_probs, prepared)[prepared.mask].any()
     wanted = ratio.clamp(max=1.2) * credit * log_probs
     torch.testing.assert_close(agent.surrogate(log_probs, prepared)[prepared.mask], wanted[prepared.mask])
+
+
+@pytest.mark.parametrize(("settings", "counts"), [({}, False), ({"reward_coef": 0.5}, True)])
+def test_with_the_exact_kl_only_rewards_are_clipped(settings: dict[str, Any], counts: bool) -> None:
+    agent = taught(4, estimator="exact", **settings)
+    prepared = agent.prepare(random_episodes(agent.policy))
+    clipped = agent.is_clipped(prepared.log_probs + 2, prepared)[prepared.mask]
+    assert clipped.all() == clipped.any() == counts
 
 
 @pytest.mark.parametrize("estimator", ["sampled", "exact"])
@@ -258,12 +266,24 @@ def test_settings_that_mean_nothing_with_a_teacher_are_refused() -> None:
     refused("kl_coef=0.1: the KL anchor of this agent holds its teacher; omit kl_coef", kl_coef=0.1)
     refused("teacher_temperature=2 is of a teacher: pass teacher, too", teacher_temperature=2)
     refused("the teacher 'small' would have random weights; allowed: a run folder", teacher="small")
-    refused("unknown model 'nowhere'; allowed: ", teacher="nowhere")
+    refused("teacher=5 is not a teacher; allowed: a run folder, a checkpoint, the folder or id of a trained", teacher=5)
     refused("unknown estimator 'k1'; allowed: sampled, centred, exact", estimator="k1")
     pole = Reinforce("MlpPolicy", "CartPole-v1", device="cpu").policy
-    refused(
-        "the teacher is a policy of kind 'control', and its student a policy of kind 'language-model'", teacher=pole
-    )
+    refused("the teacher is a policy of kind 'control', and its student one of kind 'language-model'", teacher=pole)
+
+
+@pytest.mark.parametrize("kind", ["text", "control"])
+def test_a_teacher_that_does_not_exist_is_named_with_what_is_allowed(kind: str, tmp_path: Any) -> None:
+    student = ("MlpPolicy", "CartPole-v1") if kind == "control" else (tiny_model("gpt2"), text_envs(4))
+    for name in ("nowhere", tmp_path / "none"):
+        with pytest.raises(ValueError) as error:
+            Distillation(*student, teacher=name, device="cpu")
+        said, _, allowed = str(error.value).partition("; allowed: ")
+        assert said.startswith(f"the teacher {str(name)!r} ") and "\n" not in allowed and "tiny" not in allowed
+        if kind == "control":
+            assert said.endswith("is neither a run folder nor a checkpoint") and "of kind 'control'" in allowed
+        else:
+            assert "is neither a folder that exists nor a model's id (" in said and "id of a trained" in allowed
 
 
 def test_without_a_teacher_nothing_is_trained() -> None:
@@ -316,8 +336,10 @@ def test_a_teacher_that_ends_its_answers_with_another_token_is_refused(tmp_path:
         ({"kl_estimator": "exact"}, "kl_estimator='exact' is of a KL anchor, and this agent has a teacher"),
         ({"kl_in": "loss"}, "kl_in='loss' is of a KL anchor"),
         ({"kl_ratio": "constant", "kl_in": "loss"}, "is of a KL anchor"),
-        ({"estimator": "exact", "mismatch": "token-mask"}, "mismatch has no effect with estimator='exact'"),
-        ({"estimator": "exact", "off_policy_mask": 0.1}, "off_policy_mask has no effect with estimator='exact'"),
+        ({"estimator": "exact", "mismatch": "token-mask"}, "'token-mask' has no effect with estimator='exact'"),
+        ({"estimator": "exact", "off_policy_mask": 0.1}, "off_policy_mask=0.1 has no effect with estimator='exact'"),
+        ({"estimator": "exact", "max_ratio": 2.0}, "max_ratio=2.0 has no effect with estimator='exact'"),
+        ({"normalize_rewards": True}, "normalize_rewards=True has no effect without reward_coef"),
     ],
 )
 def test_settings_without_an_effect_are_refused(settings: dict[str, Any], said: str) -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from agents import Rollout
 from agents.core.rollout import ERROR
-from agents.estimators.scaling import group_std, over_group_mean, standardize_groups, whiten
+from agents.estimators.scaling import group_std, over_group_mean, standardize_groups, standardize_parts, whiten
 
 NAN = torch.nan
 few = drawn(20)
@@ -152,3 +152,12 @@ def test_a_mean_that_is_rounding_divides_nothing() -> None:
     assert not over_group_mean(cancels, rollout_of([0, 0, 0])).any()
     found = over_group_mean(column(1, 0, 0, 1), rollout_of([0, 0, 0, 0]))
     assert found[:, 0].tolist() == [1.0, -1.0, -1.0, 1.0]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_parts_that_cancel_in_every_group_leave_nothing(dtype: torch.dtype) -> None:
+    rollout = rollout_of(grouped([4, 4, 3]))
+    right = torch.rand(len(rollout), generator=torch.Generator().manual_seed(0), dtype=dtype)
+    assert not standardize_parts([(right, 0.3), (0.1 - right, 0.3)], rollout).any()
+    uneven = standardize_parts([(right, 0.3), (0.1 - right, 0.3 + 1e-4)], rollout)
+    assert float(uneven.square().mean()) == pytest.approx(1, rel=1e-2)

@@ -294,6 +294,9 @@ def test_a_teacher_that_is_missing_is_noticed_before_anything_is_written(trained
     assert "Distillation has no teacher" in error_of(run("train", "--agent", "distillation", *place))
     distil = ["train", "--agent", "distillation", "--teacher", folder, *place]
     assert "--log-kl keeps the policy of the start" in error_of(run(*distil, "--log-kl"))
+    for more in ([], ["--dry-run"]):
+        line = error_of(run("train", "--agent", "distillation", "--teacher", "nowhere", *place, *more))
+        assert "the teacher 'nowhere' is neither a folder that exists nor a model's id" in line
     assert "agent 'rloo' takes no --teacher" in error_of(run("train", "--agent", "rloo", "--teacher", folder, *place))
     assert not (tmp_path / "run").exists()
 

@@ -23,6 +23,7 @@ from transformers import (
 from transformers.initialization import no_init_weights
 
 from ....core.checks import check_choice, first_line
+from ....core.errors import UnknownModelError
 from ....distributed import parallel
 from ....distributed.parts import are_parts, read_parts
 from . import unread
@@ -64,7 +65,7 @@ def _reading(spec: str | Path, reader: Callable[..., Any], **options: Any) -> An
         reason = " ".join(str(error).split())
         raise ValueError(f"config.json of model {str(spec)!r} is not valid: {reason}; mend it") from error
     except (OSError, ValueError) as error:
-        raise ValueError(
+        raise UnknownModelError(
             f"unknown model {str(spec)!r}; allowed: {', '.join([*PRESETS, *PACKAGED])}, a folder, a GGUF file "
             f"or a model id ({first_line(error)})"
         ) from error

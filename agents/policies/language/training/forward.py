@@ -4,8 +4,8 @@ A context is a prompt and the tokens after it: those chosen, and replies of the 
 share their contexts up to the token where they differ, so the contexts of a batch form trees. A tree is read as one
 row: each token occurs once, its position is its depth, and it attends to its ancestors only. So it depends on exactly
 the tokens that it depends on in a row of one episode: log-probabilities and gradients are the same, with less work.
-Many tokens are read as one row with attention of its own (`tree_attention.py`), few tokens or models with other
-attention as rows of trees with a mask.
+Many tokens are read as one row with the attention of `tree_attention.py`, few tokens or models with other attention as
+rows of trees with a mask.
 """
 
 from __future__ import annotations

@@ -1,0 +1,61 @@
+"""What agents share that choose steps by the covariance of log-probability and advantage."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+from typing_extensions import override
+
+from ..core.rollout import Batch, Rollout
+from ..core.settings import setting
+from ..estimators import aggregation, gates
+from ..trainer.proximal import PassesAgent
+from ._group_relative import GroupRelative
+
+
+class CovarianceAgent(PassesAgent, GroupRelative):
+    """An agent that treats the steps differently whose log-probability and advantage are both far above the mean.
+
+    They are chosen once per rollout, among steps with an advantage, by the policy before the update.
+    """
+
+    weights = staticmethod(aggregation.token_mean)
+
+    share: float = setting(
+        default=2e-4, range="(0, 1]", help="How many steps are chosen, of all of the rollout; at least one."
+    )
+    min_covariance: float = setting(
+        default=0.0, range="(-inf, inf)", help="Steps are chosen above this (log π - mean)(A - mean)."
+    )
+    max_covariance: float | None = setting(
+        default=None, range="(-inf, inf)", help="Steps are chosen below this one.", more="None for no bound."
+    )
+
+    @override
+    def use_settings(self) -> None:
+        super().use_settings()
+        if self.max_covariance is not None and self.min_covariance >= self.max_covariance:
+            raise ValueError(
+                f"min_covariance={self.min_covariance:g} is not below max_covariance={self.max_covariance:g}, so no "
+                "step is ever chosen; lower min_covariance, or raise max_covariance (None for no bound)"
+            )
+
+    def chosen(self, batch: Batch) -> torch.Tensor:
+        """Return the steps with the largest covariance in its range, bool [N, T]."""
+        steps = batch.learnable
+        values = gates.covariance(batch.log_probs, batch.advantages, steps)
+        candidates = steps & (batch.advantages != 0) & (values > self.min_covariance)
+        if self.max_covariance is not None:
+            candidates &= values < self.max_covariance
+        return gates.largest(values, candidates, max(1, int(self.share * int(steps.sum()))))
+
+    @override
+    def prepare(self, rollout: Rollout) -> Batch:
+        batch = super().prepare(rollout)
+        return replace(batch, marked=self.chosen(batch))
+
+    @override
+    def is_clipped(self, log_probs: torch.Tensor, batch: Batch) -> torch.Tensor:
+        assert batch.marked is not None
+        return batch.marked
