@@ -37,6 +37,17 @@ def product_speed(model: Any, rows: int = ROWS, work: float = 2e9) -> float:
     return best
 
 
+def copy_speed(size: int = 2**26) -> float:
+    """Return the bytes per second that a plain copy of so many bytes reads and writes."""
+    source, best = torch.ones(size // 4), 0.0
+    target = torch.empty_like(source)
+    for _ in range(5):
+        with clock() as seconds:
+            target.copy_(source)
+        best = max(best, 2 * size / seconds())
+    return best
+
+
 def update_floor(agent: Any, updates: int = 5) -> float:
     """Return the seconds of an update's products at that speed, for the tokens that it reads."""
     with counted_tokens(agent.policy) as tokens:
@@ -62,12 +73,13 @@ def counted_tokens(policy: Any) -> Iterator[dict[str, int]]:
 
     The functions that read are replaced, not hooked: a model with a hook acts by its own forward pass, which is slower.
     """
-    tokens = {"acting": 0, "training": 0}
+    tokens = {"acting": 0, "training": 0, "steps": 0}  # "steps": those of "acting" that decode steps read
     trunk = type(policy.model.base_model)
     step, plan, forward = steps.LlamaStep.__call__, language_model.plan_reading, trunk.forward
 
     def counted_step(self: Any, read: torch.Tensor, *rest: Any, **named: Any) -> torch.Tensor:
         tokens["acting"] += len(read)
+        tokens["steps"] += len(read)
         return step(self, read, *rest, **named)
 
     def counted_plan(*args: Any) -> Any:

@@ -1,10 +1,15 @@
-"""Where the time of an update on short answers goes: 32 sums x 8 answers, 0.43 million parameters, RLOO."""
+"""Where each millisecond of an update goes, for short and long answers and three sizes of models, and its floor."""
 
 from __future__ import annotations
 
+import statistics
 import time
 from collections import defaultdict
+from collections.abc import Callable
+from contextlib import ExitStack
+from functools import partial
 from typing import Any
+from unittest import mock
 
 import torch
 
@@ -14,12 +19,28 @@ from agents.policies.language.decoding import step as decode_step
 from agents.policies.language.training import forward
 from agents.rollouts import record
 
-from .floors import counted_tokens, operations, product_speed
+from . import trl_long, trl_short
+from .floors import copy_speed, counted_tokens, product_speed
 from .measure import Row, clock
-from .trl_short import our_agent
-from .worlds import GROUPS, K, warm_model
+from .trl_shapes import SHAPES, our_agent, qwen3
+from .worlds import warm_model
 
-UPDATES = 20
+STATES_MOVED = 7  # of a weight by Adam: it reads weight, gradient and two moments, and writes all but the gradient
+POSING, JUDGING = "environment: posing problems", "environment: appending, judging"
+PROMPTS, STEPS = "acting: reading prompts", "acting: decode steps"
+FORWARD, BACKWARD, OPTIMIZER = "training: forward", "training: backward", "training: optimizer"
+REST = "the rest: collecting, logging"
+
+
+def _of_shape(name: str) -> Any:
+    return our_agent(SHAPES[name], qwen3(SHAPES[name]))
+
+
+JOBS: dict[str, tuple[Callable[[], Any], int]] = {  # an agent, and how many updates make a measurement
+    "trl-grpo": (lambda: trl_short.our_agent("grpo", warm_model()), 20),
+    "trl-long": (lambda: trl_long.our_agent(updates=64), 4),
+    **{name: (partial(_of_shape, name), 1) for name in SHAPES},
+}
 
 
 class _Watch:
@@ -28,6 +49,7 @@ class _Watch:
     def __init__(self) -> None:
         self.own: dict[str, float] = defaultdict(float)
         self.inner = [0.0]
+        self.patches = ExitStack()
 
     def over(self, owner: Any, name: str, part: str) -> None:
         """Replace a function by a timed one."""
@@ -43,45 +65,72 @@ class _Watch:
                 self.own[part] += spent - self.inner.pop()
                 self.inner[-1] += spent
 
-        setattr(owner, name, timed)
+        self.patches.enter_context(mock.patch.object(owner, name, timed))
 
 
 def run(name: str, pairs: int) -> list[Row]:
-    """Return a row for each part of an update; the ratio is the whole over the part."""
-    agent = our_agent("rloo", warm_model())
-    agent.learn(total_episodes=GROUPS * K * 5)
+    """Return a row for each part of each job's update; the ratio is the whole over the part."""
+    return [row for job, (make, updates) in JOBS.items() for row in parts_of(job, make(), updates, pairs)]
+
+
+def parts_of(job: str, agent: Any, updates: int, pairs: int) -> list[Row]:
+    """Return the rows of one job; the parts add up to the whole, in each measurement."""
+    learn(agent, updates)
     with counted_tokens(agent.policy) as tokens:
-        agent.learn(total_episodes=GROUPS * K * UPDATES, reset_num_timesteps=False)
+        learn(agent, updates)
     watch = _Watch()
     _place(watch, agent)
     whole: list[float] = []
     parts: dict[str, list[float]] = defaultdict(list)
-    for _ in range(pairs):
+    for measurement in range(pairs):
         watch.own.clear()
         with clock() as seconds:
-            agent.learn(total_episodes=GROUPS * K * UPDATES, reset_num_timesteps=False)
-        whole.append(seconds() / UPDATES * 1e3)
+            learn(agent, updates)
+        whole.append(seconds() / updates * 1e3)
         for part, spent in watch.own.items():
-            parts[part].append(spent / UPDATES * 1e3)
-        parts["the rest: collecting, logging"].append(whole[-1] - sum(watch.own.values()) / UPDATES * 1e3)
-    floor = operations(agent.policy, tokens) / UPDATES / product_speed(agent.policy.model)
-    parts["floor: the arithmetic at the speed of a plain product"] = [floor * 1e3] * pairs
-    per_update = {kind: count / UPDATES for kind, count in tokens.items()}
-    read = f"{per_update['acting']:.0f} tokens read in acting, {per_update['training']:.0f} in training, per update"
-    return [Row.of(part, taken, whole, "ms/update", read) for part, taken in parts.items()]
+            kept = parts.setdefault(part, [0.0] * measurement)
+            kept.append(spent / updates * 1e3)
+        parts[REST].append(whole[-1] - sum(watch.own.values()) / updates * 1e3)
+    watch.patches.close()
+    floors = {part: spent / updates for part, spent in _floors(agent, tokens, updates).items()}
+    known: dict[str, dict[str, Any]] = {part: {"floor": floors[part]} if part in floors else {} for part in parts}
+    shares = {part: f"{statistics.median(taken) / statistics.median(whole):.0%} of it" for part, taken in parts.items()}
+    read = f"{tokens['acting'] / updates:.0f} tokens read in acting, {tokens['training'] / updates:.0f} in training"
+    total = Row.of(f"{job}: an update", whole, whole, "ms", read, floor=sum(floors.values()))
+    rows = (Row.of(f"{job}: {part}", parts[part], whole, "ms", shares[part], **known[part]) for part in parts)
+    return [total, *rows]
+
+
+def learn(agent: Any, updates: int) -> None:
+    """Go on for so many updates."""
+    episodes = agent.episodes_per_update * updates
+    agent.learn(total_episodes=episodes, reset_num_timesteps=False)
+
+
+def _floors(agent: Any, tokens: dict[str, int], updates: int) -> dict[str, float]:
+    """Return the milliseconds of the parts that are arithmetic: products at full speed, the optimizer's memory."""
+    size = sum(parameter.numel() for parameter in agent.policy.parameters())
+    of_a_token = 2 * size / product_speed(agent.policy.model) * 1e3
+    moved = STATES_MOVED * 4 * size * updates / copy_speed() * 1e3
+    return {
+        PROMPTS: of_a_token * (tokens["acting"] - tokens["steps"]),
+        STEPS: of_a_token * tokens["steps"],
+        FORWARD: of_a_token * tokens["training"],
+        BACKWARD: 2 * of_a_token * tokens["training"],
+        OPTIMIZER: moved,
+    }
 
 
 def _place(watch: _Watch, agent: Any) -> None:
     env, policy = agent.env, agent.policy
     for owner, name, part in (
-        (env, "reset", "environment: posing problems"), (env, "step", "environment: appending, judging"),
-        (decoder.Decoder, "_prefill", "acting: reading prompts"),
-        (decode_step.LlamaStep, "__call__", "acting: decode steps"),
+        (env, "reset", POSING), (env, "step", JUDGING), (decoder.Decoder, "_prefill", PROMPTS),
+        (decode_step.LlamaStep, "__call__", STEPS),
         (policy, "_choose", "acting: sampling"), (decoder.ContextDecoder, "logits", "acting: sharing contexts"),
         (record.Record, "rollout", "collecting: assembling the rollout"),
         (language_model, "plan_reading", "training: planning what to read"),
-        (forward.Reading, "outputs", "training: forward"), (torch.Tensor, "backward", "training: backward"),
-        (agent.policy_optimizer, "step", "training: optimizer"),
+        (forward.Reading, "outputs", FORWARD), (torch.Tensor, "backward", BACKWARD),
+        (agent.policy_optimizer, "step", OPTIMIZER),
         (agent, "update", "training: advantages, loss, figures"),
     ):  # fmt: skip
         watch.over(owner, name, part)

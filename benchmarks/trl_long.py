@@ -35,19 +35,25 @@ def run(name: str, pairs: int) -> list[Row]:
     return [Row.of("GRPO, 1 to 64 tokens", times.ours[1:], times.theirs[1:], "s/update", quality, **known)]
 
 
-def _train(seed: int, steps: int, turns: int) -> tuple[Agent, Turns, list[float], list[float]]:
-    """Train ours and TRL from the same weights, in turn.
-
-    Returns:
-        Our agent, the times, our mean length per rollout, and the rewards before, of ours after, of TRL's after.
-    """
-    prompts = letter_prompts(GROUPS * steps * turns, PROMPT, seed)
+def our_agent(updates: int, seed: int = 0) -> Agent:
+    """Return our side, with new prompts for so many updates."""
+    prompts = letter_prompts(GROUPS * updates, PROMPT, seed)
     reward = lambda prompts, completions: share_of_vowels(completions)  # noqa: E731
     envs = letter_envs(GROUPS * K, prompts, TOKENS, reward, group_size=K)
     agent: Agent = find_agent("grpo")(
         "tiny", envs, learning_rate=RATE, lr_schedule="constant", episodes_per_update=GROUPS * K, group_size=K,
         seed=seed, device="cpu",
     )  # fmt: skip
+    return agent
+
+
+def _train(seed: int, steps: int, turns: int) -> tuple[Agent, Turns, list[float], list[float]]:
+    """Train ours and TRL from the same weights, in turn.
+
+    Returns:
+        Our agent, the times, our mean length per rollout, and the rewards before, of ours after, of TRL's after.
+    """
+    agent = our_agent(steps * turns, seed)
     model: Any = agent.policy.model
     start = copy.deepcopy(model)
     times, kept, theirs = train_beside("GRPO", agent, start, share_of_vowels, steps, turns, **SAME_LOSS)

@@ -146,7 +146,8 @@ def test_a_floor_counts_the_tokens_that_are_read(monkeypatch):
     with floors.counted_tokens(agent.policy) as again:
         pass
     agent.learn(total_episodes=agent.episodes_per_update, reset_num_timesteps=False)
-    assert again == {"acting": 0, "training": 0}  # nothing is counted outside the block
+    assert 0 < tokens["steps"] < tokens["acting"]
+    assert again == {"acting": 0, "training": 0, "steps": 0}  # nothing is counted outside the block
 
 
 class FakeTrainer:
