@@ -35,8 +35,9 @@ def with_teacher(agent: Agent) -> Agent:
     """Return the agent, with a copy of its policy that was moved a little as its teacher, if it needs one."""
     if isinstance(agent, Taught):
         teacher = agent.policy.frozen_copy()
+        own = {id(weight) for weight in teacher.parameters()} - {id(weight) for weight in agent.policy.parameters()}
         with torch.no_grad():
-            for weight in teacher.parameters():
+            for weight in (each for each in teacher.parameters() if id(each) in own):
                 moved = 0.1 * torch.randn(weight.shape, generator=torch.Generator().manual_seed(1))
                 weight.add_(moved.to(weight.device))
         agent.anchor.reference = teacher

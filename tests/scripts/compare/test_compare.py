@@ -168,6 +168,7 @@ def test_a_comparison_goes_on_in_a_folder_that_was_moved(compared, tmp_path):
     assert again["rows"] == report["rows"]
     assert all(Path(run["run_dir"]).is_relative_to(moved) for run in again["runs"])
 
+
 def test_a_setting_of_the_agents_reaches_every_run(tmp_path, monkeypatch):
     monkeypatch.setattr("_rlenv_scripts.compare.study.run_jobs", in_this_process)
     few = ["--agents", "grpo,ppo", "--seeds", 1, "--sft-steps", 0, "--num-envs", 8]
