@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 import time
 from collections import defaultdict
 from collections.abc import Callable
@@ -74,7 +73,7 @@ def run(name: str, pairs: int) -> list[Row]:
 
 
 def parts_of(job: str, agent: Any, updates: int, pairs: int) -> list[Row]:
-    """Return the rows of one job; the parts add up to the whole, in each measurement."""
+    """Return the rows of one job, of the measurement that took the median time: the parts add up to the whole."""
     learn(agent, updates)
     with counted_tokens(agent.policy) as tokens:
         learn(agent, updates)
@@ -93,12 +92,15 @@ def parts_of(job: str, agent: Any, updates: int, pairs: int) -> list[Row]:
         parts[REST].append(whole[-1] - sum(watch.own.values()) / updates * 1e3)
     watch.patches.close()
     floors = {part: spent / updates for part, spent in _floors(agent, tokens, updates).items()}
-    known: dict[str, dict[str, Any]] = {part: {"floor": floors[part]} if part in floors else {} for part in parts}
-    shares = {part: f"{statistics.median(taken) / statistics.median(whole):.0%} of it" for part, taken in parts.items()}
+    median = sorted(range(pairs), key=whole.__getitem__)[pairs // 2]  # medians of the parts would not add up
+    took = [whole[median]]
     read = f"{tokens['acting'] / updates:.0f} tokens read in acting, {tokens['training'] / updates:.0f} in training"
-    total = Row.of(f"{job}: an update", whole, whole, "ms", read, floor=sum(floors.values()))
-    rows = (Row.of(f"{job}: {part}", parts[part], whole, "ms", shares[part], **known[part]) for part in parts)
-    return [total, *rows]
+    rows = [Row.of(f"{job}: an update", took, took, "ms", read, floor=sum(floors.values()))]
+    for part, taken in parts.items():
+        known: dict[str, Any] = {"floor": floors[part]} if part in floors else {}
+        share = f"{taken[median] / took[0]:.0%} of it"
+        rows.append(Row.of(f"{job}: {part}", [taken[median]], took, "ms", share, **known))
+    return rows
 
 
 def learn(agent: Any, updates: int) -> None:
