@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from agents import AGENTS, Agent, DrGRPO
+from agents import AGENTS, Agent, DrGRPO, Policy
 from agents.algorithms._group_relative import GroupRelative
 from agents.algorithms._taught import Taught
 from agents.trainer.proximal import PassesAgent
@@ -34,10 +34,9 @@ def fitting(name: str, settings: dict[str, Any]) -> dict[str, Any]:
 def with_teacher(agent: Agent) -> Agent:
     """Return the agent, with a copy of its policy that was moved a little as its teacher, if it needs one."""
     if isinstance(agent, Taught):
-        teacher = agent.policy.frozen_copy()
-        own = {id(weight) for weight in teacher.parameters()} - {id(weight) for weight in agent.policy.parameters()}
+        teacher = Policy.frozen_copy(agent.policy)  # whole, also on the base of an adapter, which would move with it
         with torch.no_grad():
-            for weight in (each for each in teacher.parameters() if id(each) in own):
+            for weight in teacher.parameters():
                 moved = 0.1 * torch.randn(weight.shape, generator=torch.Generator().manual_seed(1))
                 weight.add_(moved.to(weight.device))
         agent.anchor.reference = teacher

@@ -36,15 +36,15 @@ MODELS = ("gpt2", "llama", "mistral")  # absolute positions; rotary with grouped
 
 
 def tiny_model(
-    name: str, vocab_size: int = len(ALPHABET) + 2, seed: int = 0, context: int = CONTEXT
+    name: str, vocab_size: int = len(ALPHABET) + 2, seed: int = 0, context: int = CONTEXT, layers: int = 2
 ) -> PreTrainedModel:
-    """Return a random model of width 16 with two layers and dropout configured."""
+    """Return a random model of width 16 with dropout configured."""
     ends = {"bos_token_id": None, "eos_token_id": None, "pad_token_id": None}
     shape = {
         "vocab_size": vocab_size,
         "hidden_size": 16,
         "intermediate_size": 32,
-        "num_hidden_layers": 2,
+        "num_hidden_layers": layers,
         "num_attention_heads": 4,
         "num_key_value_heads": 2,
         "max_position_embeddings": context,
@@ -55,7 +55,7 @@ def tiny_model(
     config: Any
     if name == "gpt2":
         drop = {"resid_pdrop": DROPOUT, "embd_pdrop": DROPOUT, "attn_pdrop": DROPOUT}
-        sizes = {"vocab_size": vocab_size, "n_positions": context, "n_embd": 16, "n_layer": 2, "n_head": 4}
+        sizes = {"vocab_size": vocab_size, "n_positions": context, "n_embd": 16, "n_layer": layers, "n_head": 4}
         config = GPT2Config(initializer_range=SPREAD, **sizes, **drop, **ends)
     elif name == "llama":
         config = LlamaConfig(**shape)

@@ -164,9 +164,10 @@ def test_the_teacher_is_evaluated_at_the_students_temperature_unless_another_is_
 
 def test_it_imitates_its_teacher() -> None:
     teacher = tiny_policy("gpt2", text_envs(), seed=9)
-    agent = distil(teacher, episodes_per_update=16, estimator="exact", lr_schedule="constant", learning_rate=0.02)
+    settings = {"estimator": "exact", "lr_schedule": "constant", "learning_rate": 0.02}
+    agent = distil(teacher, text_envs(16, max_new_tokens=4), episodes_per_update=16, **settings)
     figures = [metrics["train/kl_teacher"] for _, metrics in agent.updates(total_episodes=16 * 12)]
-    assert max(figures[-3:]) < 0.7 * figures[0]
+    assert max(figures[-3:]) < 0.5 * figures[0]
     assert "train/kl_ref" not in agent.last_metrics and "rollout/ep_rew_mean" in agent.last_metrics
 
 
@@ -225,32 +226,35 @@ def test_a_policy_of_control_teaches_another() -> None:
     assert figures[-1] < figures[0] / 2
 
 
-@pytest.mark.parametrize("rank", [2, 3])
-def test_a_teacher_on_the_base_of_the_students_adapter_shares_it(rank: int, tmp_path: Any) -> None:
+@pytest.mark.parametrize("rank", [None, 2, 3])
+def test_a_teacher_on_the_base_of_the_students_adapter_shares_it(rank: int | None, tmp_path: Any) -> None:
+    """The teacher is an adapter, of the student's rank of 2 or of another, or the base itself."""
     base, saved = tmp_path / "base", tmp_path / "saved"
     write_chat_model(base)
     envs = {"verifier": "arith", "verifier_kwargs": {"digits": 1}}
     settings = {"episodes_per_update": 4, "num_envs": 4, "device": "cpu", "env_kwargs": envs}
-    trained = Reinforce(str(base), "TextGen-v0", policy_kwargs={"lora_rank": rank}, **settings)
-    with torch.no_grad():
-        for weight in trained.policy.actor_parameters():
-            weight.add_(torch.randn(weight.shape, generator=torch.Generator().manual_seed(0)))
-    trained.save(tmp_path / "trained")
-    for name, adapted in ((tmp_path / "trained", True), (base, False)):
-        agent = Distillation(str(base), "TextGen-v0", teacher=str(name), policy_kwargs={"lora_rank": 2}, **settings)
-        teacher = agent.anchor.reference
-        held = {weight.data_ptr() for weight in agent.policy.parameters()}
-        own = [key for key, weight in teacher.named_parameters() if weight.data_ptr() not in held]
-        assert all(".lora_" in key for key in own) and bool(own) == adapted
-        rollout = agent.collector.collect(agent.policy, 4, agent.generator)
-        found = agent.prepare(rollout).ref_log_probs
-        if adapted:
-            wanted = trained.policy.evaluate_actions(rollout)[0]
-            torch.testing.assert_close(found, wanted.detach(), rtol=0, atol=1e-6)
-        agent.learn(total_episodes=4)
-        agent.save(saved)
-        again = Agent.load(saved, device="cpu")
-        torch.testing.assert_close(again.anchor.reference.evaluate_actions(rollout)[0].detach(), found)
+    name = base
+    if rank is not None:
+        name = tmp_path / "trained"
+        trained = Reinforce(str(base), "TextGen-v0", policy_kwargs={"lora_rank": rank}, **settings)
+        with torch.no_grad():
+            for weight in trained.policy.actor_parameters():
+                weight.add_(torch.randn(weight.shape, generator=torch.Generator().manual_seed(0)))
+        trained.save(name)
+    agent = Distillation(str(base), "TextGen-v0", teacher=str(name), policy_kwargs={"lora_rank": 2}, **settings)
+    teacher = agent.anchor.reference
+    held = {weight.data_ptr() for weight in agent.policy.parameters()}
+    own = [key for key, weight in teacher.named_parameters() if weight.data_ptr() not in held]
+    assert all(".lora_" in key for key in own) and bool(own) == (rank is not None)
+    rollout = agent.collector.collect(agent.policy, 4, agent.generator)
+    found = agent.prepare(rollout).ref_log_probs
+    if rank is not None:
+        wanted = trained.policy.evaluate_actions(rollout)[0]
+        torch.testing.assert_close(found, wanted.detach(), rtol=0, atol=1e-6)
+    agent.learn(total_episodes=4)
+    agent.save(saved)
+    again = Agent.load(saved, device="cpu")
+    torch.testing.assert_close(again.anchor.reference.evaluate_actions(rollout)[0].detach(), found)
 
 
 # What is refused.

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 from agent_kinds import LIKE_GRPO, PASSES, each_agent_once, fitting, with_teacher
+from continued import everything, run
 from diagonal import diagonal
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.logger import configure
@@ -14,7 +15,6 @@ from stable_baselines3.common.vec_env import SubprocVecEnv, VecEnv, VecNormalize
 
 import rlenv  # noqa: F401
 from agents import AGENTS, Agent, Reinforce
-from agents.learner.kl_anchor import weights_digest
 from agents.rollouts.envs.env_state import env_state, load_env_state
 from agents.trainer.callbacks import as_callback
 
@@ -36,39 +36,6 @@ def made(name, kind, **settings):
     if kind == "text":
         return with_teacher(AGENTS[name]("tiny", "TextGen-v0", env_kwargs=ARITH, group_size=2, **settings))
     return with_teacher(AGENTS[name]("MlpPolicy", "CartPole-v1", **settings))
-
-
-def run(agent, updates, goal=10**6):
-    """Train for some updates of a long run; return the metrics of each."""
-    stream = []
-    steps = agent.updates(goal - agent.num_timesteps, reset_num_timesteps=agent.num_updates == 0)
-    for _, metrics in steps:
-        stream.append({**metrics, "steps": agent.num_timesteps})
-        if len(stream) == updates:
-            steps.close()
-    return stream
-
-
-def bytes_of(tensors):
-    return [tensor.detach().contiguous().numpy().tobytes() for tensor in tensors]
-
-
-def everything(agent):
-    """Return all that the future of a run depends on, in comparable form."""
-    optimizer = agent.policy_optimizer.state_dict()
-    moments = [bytes_of(each.values()) for each in optimizer["adam"]["state"].values()]
-    return {
-        "weights": weights_digest(agent.policy),
-        "reference": agent.anchor.reference and weights_digest(agent.anchor.reference),
-        "optimizer": (moments, optimizer["skipped"], optimizer["total_skipped"]),
-        "masters": bytes_of(optimizer["masters"]),
-        "generator": bytes_of([agent.generator.get_state()]),
-        "envs": json.dumps(env_state(agent.env)),
-        "algorithm": str(agent.state_dict()),
-        "rewards": agent.reward_scale and agent.reward_scale.state_dict(),
-        "counters": (agent.num_timesteps, agent.trained_timesteps, agent.num_episodes, agent.num_updates),
-        "watches": (agent.failure_watch.state_dict(), agent.stability_watch.state_dict()),
-    }
 
 
 @each_agent_once(text=("ppo",), rare=LIKE_GRPO)

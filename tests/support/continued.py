@@ -1,0 +1,46 @@
+"""A run that is stopped and continued: some updates of it, and everything that its future depends on."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+
+from agents import Agent
+from agents.policies.base import weights_digest
+from agents.rollouts.envs.env_state import env_state
+
+
+def run(agent: Agent, updates: int, goal: int = 10**6) -> list[dict[str, float]]:
+    """Train for some updates of a long run; return the metrics of each."""
+    stream: list[dict[str, float]] = []
+    steps = agent.updates(goal - agent.num_timesteps, reset_num_timesteps=agent.num_updates == 0)
+    for _, metrics in steps:
+        stream.append({**metrics, "steps": agent.num_timesteps})
+        if len(stream) == updates:
+            steps.close()
+    return stream
+
+
+def bytes_of(tensors: Iterable[torch.Tensor]) -> list[bytes]:
+    return [tensor.detach().contiguous().numpy().tobytes() for tensor in tensors]
+
+
+def everything(agent: Agent) -> dict[str, Any]:
+    """Return all that the future of a run depends on, in comparable form."""
+    optimizer = agent.policy_optimizer.state_dict()
+    moments = [bytes_of(each.values()) for each in optimizer["adam"]["state"].values()]
+    return {
+        "weights": weights_digest(agent.policy),
+        "reference": agent.anchor.reference and weights_digest(agent.anchor.reference),
+        "optimizer": (moments, optimizer["skipped"], optimizer["total_skipped"]),
+        "masters": bytes_of(optimizer["masters"]),
+        "generator": bytes_of([agent.generator.get_state()]),
+        "envs": json.dumps(env_state(agent.env)),
+        "algorithm": str(agent.state_dict()),
+        "rewards": agent.reward_scale and agent.reward_scale.state_dict(),
+        "counters": (agent.num_timesteps, agent.trained_timesteps, agent.num_episodes, agent.num_updates),
+        "watches": (agent.failure_watch.state_dict(), agent.stability_watch.state_dict()),
+    }
