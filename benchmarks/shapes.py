@@ -23,11 +23,12 @@ SWITCHES: dict[str, tuple[Any, str, int]] = {  # a constant, and the value that 
     "packed weights": (packed, "LARGE", sys.maxsize),
 }
 DRAWS = 10
+VOCABULARIES = ((256, 16), (32, 49_152))  # rows, and the words of each
 
 
 def run(name: str, pairs: int) -> list[Row]:
     """Return a row for each shape and technique, and one for drawing tokens from each of two vocabularies."""
-    drawing = [_draws(rows, words, pairs) for rows, words in ((256, 16), (32, 49_152))]
+    drawing = [_draws(rows, words, pairs) for rows, words in VOCABULARIES]
     return [*(_compare(shape, label, pairs) for shape in SHAPES for label in SWITCHES), *drawing]
 
 

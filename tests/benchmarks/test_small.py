@@ -228,7 +228,7 @@ def test_a_missing_word_counts_as_half_of_an_even_one():
 
 def test_techniques_for_users_shapes_are_measured_on_and_off(monkeypatch):
     small = trl_shapes.Shape(prompt=48, tokens=8, groups=2, k=80, width=32, layers=1)
-    for name, value in {"SHAPES": {"small": small}, "ROWS": 64, "WORDS": 4096, "DRAWS": 4}.items():
+    for name, value in {"SHAPES": {"small": small}, "VOCABULARIES": ((64, 4096),), "DRAWS": 4}.items():
         monkeypatch.setattr(shapes, name, value)
     forest, *acting, drawing = shapes.run("shapes", 1)
     with_it, without = (int(part.split()[0]) for part in forest.quality.split("; "))
@@ -239,7 +239,7 @@ def test_techniques_for_users_shapes_are_measured_on_and_off(monkeypatch):
     found = [float(word) for word in re.findall(r"-\d+\.\d+", drawing.quality)]
     assert len(found) == 3 and max(found) - min(found) < 0.5
     left = [getattr(module, constant) for module, constant, _ in shapes.SWITCHES.values()]
-    assert left == [1024, 1024, 2**17, 4096], "as they were"
+    assert left == [1024, 1024, 2**17], "as they were"
 
 
 def test_the_models_of_users_shapes_have_4_7_and_31_million_parameters():
