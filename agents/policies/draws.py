@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+
 import numpy as np
 import torch
 
@@ -18,12 +20,14 @@ class EpisodeDraws:
     them from its place without those before.
 
     Args:
-        generator: gives the key, the next number that it draws.
+        generator: its state gives the key; it goes on by one number.
         num_slots: B.
     """
 
     def __init__(self, generator: torch.Generator, num_slots: int) -> None:
-        self.key = int(torch.randint(2**62, (), generator=generator, device=generator.device))
+        state = generator.get_state().numpy().tobytes()  # on the host: a drawn key would have to be waited for
+        self.key = int.from_bytes(hashlib.blake2b(state, digest_size=8).digest(), "little")
+        torch.empty((), device=generator.device).uniform_(generator=generator)  # so that the next key is another one
         self.started = 0
         self.episode = np.zeros(num_slots, dtype=np.int64)
         self.step = np.zeros(num_slots, dtype=np.int64)

@@ -79,7 +79,6 @@ compare_options = options(
         "rlenv compare": "Every agent, five seeds each, on sums",
         "rlenv compare --agents reinforce,rloo,grpo --seeds 3 --model runs/warm": "Three agents from one checkpoint",
         "rlenv compare --agents grpo,sapo --agent-arg num_epochs=4": "Four passes over every rollout",
-        "rlenv compare --env CartPole-v1 --agents ppo,a2c --jobs 2": "Control, two runs at a time",
         "rlenv compare --env CartPole-v1 --agents a2c --seeds 64 --vectorize-seeds": "64 seeds in one process",
     },
 )

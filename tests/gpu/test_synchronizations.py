@@ -13,7 +13,7 @@ def most(counts):
 
 
 def test_a_step_on_text_waits_once_and_once_more_for_ends_or_restarts(device):
-    phases = of_collecting(trained("grpo", "TextGen-v0", **TEXT), device)
+    phases = of_collecting(trained("grpo", "TextGen-v0", seed=3, **TEXT | {"num_envs": 8}), device)
     assert all(phases[kind] for kind in ("quiet", "ends", "both", "rollout"))
     assert most(phases["quiet"]) == 1
     assert most(phases["ends"]) <= 2
