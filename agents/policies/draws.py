@@ -20,14 +20,14 @@ class EpisodeDraws:
     them from its place without those before.
 
     Args:
-        generator: its state gives the key; it goes on by one number.
+        generator: gives the key, the next number that it draws; of a GPU, its state after that number does.
         num_slots: B.
     """
 
     def __init__(self, generator: torch.Generator, num_slots: int) -> None:
-        state = generator.get_state().numpy().tobytes()  # on the host: a drawn key would have to be waited for
-        self.key = int.from_bytes(hashlib.blake2b(state, digest_size=8).digest(), "little")
-        torch.empty((), device=generator.device).uniform_(generator=generator)  # so that the next key is another one
+        drawn = torch.randint(2**62, (), generator=generator, device=generator.device)
+        # From a GPU's generator, which the host would have to wait for, its state is taken instead; it is on the host.
+        self.key = int(drawn) if drawn.device.type == "cpu" else hashed(generator.get_state())
         self.started = 0
         self.episode = np.zeros(num_slots, dtype=np.int64)
         self.step = np.zeros(num_slots, dtype=np.int64)
@@ -62,6 +62,11 @@ class EpisodeDraws:
         for part in np.split(np.arange(len(slots)), np.flatnonzero(apart) + 1):
             first, block = int(episodes[part[0]]), int(blocks[part[0]])
             self._ahead[slots[part]] = uniform(self.key, first, block, len(part))
+
+
+def hashed(state: torch.Tensor) -> int:
+    """Return a key made of the state of a generator, which every number that it draws changes."""
+    return int.from_bytes(hashlib.blake2b(state.numpy().tobytes(), digest_size=8).digest(), "little")
 
 
 def uniform(key: int, first: int, block: int, count: int) -> np.ndarray:
