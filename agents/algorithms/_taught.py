@@ -9,7 +9,7 @@ from gymnasium.vector import VectorEnv
 from typing_extensions import override
 
 from ..checkpoints.teacher import frozen_teacher
-from ..core.settings import declared_by, setting
+from ..core.settings import setting
 from ..policies import Policy
 from ..trainer.proximal import PassesAgent
 
@@ -47,10 +47,8 @@ class Taught(PassesAgent):
         super().use_settings()
         if self.kl_coef:
             raise ValueError(f"kl_coef={self.kl_coef:g}: the KL anchor of this agent holds its teacher; omit kl_coef")
-        for name in ("kl_estimator", "kl_in", "kl_ratio"):
-            given = getattr(self, name)
-            if given != declared_by(type(self))[name].default:
-                raise ValueError(f"{name}={given!r} is of a KL anchor, and this agent has a teacher: omit {name}")
+        for name, given in self._changed("kl_estimator", "kl_in", "kl_ratio").items():
+            raise ValueError(f"{name}={given!r} is of a KL anchor, and this agent has a teacher: omit {name}")
         if self.shard:
             raise ValueError("shard=True: the teacher is whole in each process; omit it (--no-shard)")
         if self.teacher is None and self.teacher_temperature is not None:

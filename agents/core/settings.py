@@ -91,6 +91,11 @@ class Configured:
     def use_settings(self) -> None:
         """Check what settings say together, and set what follows from them; called before anything is made."""
 
+    def _changed(self, *names: str) -> dict[str, Any]:
+        """Return those of these settings that are not at their default, with their values."""
+        values = {name: getattr(self, name) for name in names}
+        return {name: value for name, value in values.items() if value != self._declared[name].default}
+
     def refuse_idle(self, where: str, *names: str) -> None:
         """Refuse settings that have no effect, unless they are the default: checkpoints keep all.
 
@@ -101,10 +106,8 @@ class Configured:
         Raises:
             ValueError: naming the first one.
         """
-        for name in names:
-            given, usual = getattr(self, name), self._declared[name].default
-            if given != usual:
-                raise ValueError(f"{name}={given!r} has no effect {where}; leave it at {usual!r}")
+        for name, given in self._changed(*names).items():
+            raise ValueError(f"{name}={given!r} has no effect {where}; leave it at {self._declared[name].default!r}")
 
     @property
     def settings(self) -> dict[str, Any]:
