@@ -102,7 +102,7 @@ def in_a_process(module: str, *arguments: str) -> dict[str, float]:
 
 
 class Side:
-    """A process of its own that takes turns: for every line it gets it answers with the figures of a turn, as JSON.
+    """A separate process that takes turns: for every line it gets it answers with the figures of a turn, as JSON.
 
     So the sides of a comparison have a peak of memory each, and still run in turn.
 
@@ -151,7 +151,7 @@ class Side:
 
 def wait_for_turns() -> Iterator[Callable[[dict[str, Any]], None]]:
     """In a `Side`, yield once for every turn: a function that answers with its figures, to which its peak is added."""
-    answers, sys.stdout = sys.stdout, sys.stderr  # what libraries print is no answer
+    answers, sys.stdout = sys.stdout, sys.stderr  # what libraries print must not be taken for an answer
 
     def answer(figures: dict[str, Any]) -> None:
         print(json.dumps(figures), file=answers, flush=True)

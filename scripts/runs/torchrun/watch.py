@@ -153,7 +153,7 @@ class Watch:
         self._notice *= 2
 
     def _end(self, reason: str) -> None:
-        """Say why, tell the others, and end this process, whatever it is waiting for."""
+        """Say why, tell the others, and end this process, even if it waits for something."""
         if self.rank <= 1 or number_here() == 0:  # the main one, or if that is lost, one per machine
             with suppress(OSError):
                 click.echo(

@@ -182,7 +182,7 @@ def _in_prompt(prompt: str, letters: frozenset[str]) -> frozenset[str]:
 
 
 def repeats(answer: Answer, reference: Reference, prompt: str) -> bool:
-    """Tell whether an answer only repeats a formula of the question: 6/8, where that is to be simplified to 3/4."""
+    """Tell whether an answer only repeats a formula of the question: 6/8, if the task is to simplify it to 3/4."""
     known = _in_prompt(prompt, reference.letters)
     return len(answer.parts) == 1 and bare(answer.parts[0]) in known and bare(latex(reference.formula)) not in known
 

@@ -250,7 +250,7 @@ def _sum(verdicts: Mapping[str, Verdict], weights: Sequence[float]) -> Verdict:
 
 
 def _is_listed(problem: Problem) -> bool:
-    """Tell whether a problem comes from a list; a sampled one has a seed and no prompt of its own."""
+    """Tell whether a problem comes from a list; a sampled one has a seed and no prompt column."""
     return PROMPT in problem.metadata or "seed" not in problem.metadata
 
 
