@@ -16,6 +16,7 @@ AGAINST_PEERS = (  # in docs/performance.md; the others are in docs/speed-result
 )  # fmt: skip
 DIALOGUES = ("replies", "slow-replies")  # in docs/tools.md
 REAL = ("trl-smollm2", "trl-smollm2-story", "generate-smollm2")  # in docs/real-speed.md
+PROFILE = "profile"  # in docs/speed-profile.md
 MARKS = re.compile(r"(<!-- results -->\n).*?(<!-- end of results -->)", re.DOTALL)
 
 
@@ -41,6 +42,18 @@ def table(names: tuple[str, ...], floors: bool) -> str:
     return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
 
 
+def profile() -> str:
+    """Return the milliseconds of the parts of each job's update, with their floors, as a markdown table."""
+    named = {tuple(row["name"].split(": ", 1)): row for row in rows_of(PROFILE)}
+    jobs, parts = (list(dict.fromkeys(key[place] for key in named)) for place in (0, 1))
+    lines = [["part", *(f"`{job}`" for job in jobs)], ["---", *["--:"] * len(jobs)]]
+    for part in parts:
+        found = [named[job, part] for job in jobs]
+        floors = [f" / {row['details']['floor']:.4g}" if "floor" in row["details"] else "" for row in found]
+        lines.append([part, *(f"{row['ours']:.4g}{floor}" for row, floor in zip(found, floors, strict=True))])
+    return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
+
+
 def page(text: str, written: str) -> str:
     """Return a page with this table between its marks."""
     if not MARKS.search(text):
@@ -50,15 +63,15 @@ def page(text: str, written: str) -> str:
 
 def pages() -> dict[Path, str]:
     """Return the pages with the tables of the present results."""
-    others = tuple(
-        path.stem for path in sorted(RESULTS.glob("*.json")) if path.stem not in AGAINST_PEERS + DIALOGUES + REAL
-    )
+    elsewhere = {*AGAINST_PEERS, *DIALOGUES, *REAL, PROFILE}
+    others = tuple(path.stem for path in sorted(RESULTS.glob("*.json")) if path.stem not in elsewhere)
     tables = {
         ROOT / "README.md": table(IN_README, floors=False),
         ROOT / "docs" / "performance.md": table(AGAINST_PEERS, floors=True),
         ROOT / "docs" / "real-speed.md": table(REAL, floors=True),
         ROOT / "docs" / "tools.md": table(DIALOGUES, floors=False),
         ROOT / "docs" / "speed-results.md": table(others, floors=False),
+        ROOT / "docs" / "speed-profile.md": profile(),
     }
     return {path: page(path.read_text(encoding="utf-8"), written) for path, written in tables.items()}
 
