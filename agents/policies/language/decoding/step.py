@@ -67,12 +67,12 @@ def make_step(model: PreTrainedModel, max_length: int, products: Callable[..., A
     config = model.config.get_text_config()
     rope = getattr(config, "rope_parameters", None) or {}
     known = config.model_type in WRITTEN_OUT and rope.get("rope_type", "default") in PLAIN_ROPE
-    if known and _is_plain(model, adapted=products is not products_for):
+    if known and has_plain_layers(model, adapted=products is not products_for):
         return LlamaStep(model, max_length, products)
     return GeneralStep(model)
 
 
-def _is_plain(model: PreTrainedModel, adapted: bool) -> bool:
+def has_plain_layers(model: PreTrainedModel, adapted: bool = False) -> bool:
     """Whether a model has no hooks, no modules of other libraries (except peft's, if `adapted`), and usual layers."""
     known = ("torch", "transformers", "peft")[: 3 if adapted else 2]
     for module in model.modules():

@@ -27,7 +27,8 @@ from ....core.rollout import Rollout
 from ...base import take_rows
 from ..models.attention import attention_mask, without_cudnn
 from .checkpointing import recomputed_layers
-from .tree_attention import Forest, attention_over, plant, size_of
+from .llama_pass import is_written_out, llama_pass
+from .tree_attention import Forest, attention_over, forest_attention, plant, size_of
 
 WORTH_IT = 0.8  # trees are read if they are at most this share of the plain rows' work: their masks cost time, too
 MANY_NODES = 1024  # from here on, a forest saves more than its operations take longer than those of rows of trees
@@ -69,6 +70,9 @@ class Reading:
             name: of the output.
             recompute: whether the backward pass computes each layer again; see `checkpointing.py`.
         """
+        if self.forest is not None and name == "last_hidden_state" and is_written_out(part):
+            attend = partial(forest_attention, self.forest)
+            return llama_pass(part, self.ids[0], self.positions[0], attend, self.nodes, recompute)
         inputs: dict[str, Any] = {}
         if self.forest is not None:  # which needs no mask; a mask of four dimensions keeps transformers from making one
             mask = torch.ones(1, 1, 1, 1, dtype=torch.bool, device=self.ids.device)

@@ -127,23 +127,31 @@ def attention_over(forest: Forest, part: Any) -> Iterator[None]:
 
 def _attend(module: nn.Module, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: Any, **settings: Any) -> Any:
     """Return what transformers' functions for attention return, given q [1, heads, M, D] and k, v likewise."""
-    forest, outputs, grouped = _present.get(), [], q.shape[1] != k.shape[1]
+    q, k, v = (x[0].transpose(0, 1) for x in (q, k, v))
+    return forest_attention(_present.get(), q, k, v, settings["scaling"])[None], None
+
+
+def forest_attention(
+    forest: Forest, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float
+) -> torch.Tensor:
+    """Return what each node sees of its context [M, heads, D], given q [M, heads, D] and k, v [M, heads of keys, D]."""
+    outputs, grouped = [], q.shape[1] != k.shape[1]
     for part in forest.parts:
         queries, keys, values = (_rows(x, at) for x, at in ((q, part.queries), (k, part.keys), (v, part.keys)))
         if part.visible is None:
-            made = attention(queries, keys, values, is_causal=True, enable_gqa=grouped, scale=settings["scaling"])
+            made = attention(queries, keys, values, is_causal=True, enable_gqa=grouped, scale=scale)
         else:  # heads that share a key are queries of one attention, so keys and values are never repeated
             heads = keys.shape[1]
             together = queries.unflatten(1, (heads, -1)).flatten(2, 3)  # [C, heads of keys, G · Q, D]
             visible = part.visible.repeat(1, 1, q.shape[1] // heads, 1)
-            made = attention(together, keys, values, attn_mask=visible, scale=settings["scaling"]).view_as(queries)
+            made = attention(together, keys, values, attn_mask=visible, scale=scale).view_as(queries)
         outputs.append(made.transpose(1, 2).flatten(0, 1))
-    return take_rows(torch.cat(outputs), forest.place)[None], None
+    return take_rows(torch.cat(outputs), forest.place)
 
 
 def _rows(x: torch.Tensor, nodes: torch.Tensor) -> torch.Tensor:
-    """Return x [1, heads, M, D] at these nodes [C, K] as [C, heads, K, D]."""
-    return take_rows(x[0].transpose(0, 1), nodes.flatten()).unflatten(0, nodes.shape).transpose(1, 2)
+    """Return x [M, heads, D] at these nodes [C, K] as [C, heads, K, D]."""
+    return take_rows(x, nodes.flatten()).unflatten(0, nodes.shape).transpose(1, 2)
 
 
 AttentionInterface.register(NAME, _attend)
