@@ -36,12 +36,13 @@ class Stems:
     def arrange(self, group_of_row: torch.Tensor) -> None:
         """Set the group of each row [R], 0 to N - 1."""
         sizes = group_of_row.bincount(minlength=self.num_groups)
-        order = group_of_row.argsort(stable=True)
-        self.group = group_of_row
-        self.number = torch.empty_like(order)  # of each row in its group
-        self.number[order] = torch.arange(len(order)) - (sizes.cumsum(0) - sizes).repeat_interleave(sizes)
-        self.rows = order.new_zeros(self.num_groups, int(sizes.max()))  # of each group [N, S]; any row beyond its end
-        self.rows[self.group, self.number] = torch.arange(len(order))
+        order, count = group_of_row.argsort(stable=True), torch.arange(len(group_of_row))
+        number = torch.empty_like(order)  # of each row in its group
+        number[order] = count - (sizes.cumsum(0) - sizes).repeat_interleave(sizes)
+        self.shape = self.num_groups, int(sizes.max())  # N, S
+        self.place = group_of_row * self.shape[1] + number  # of each row among those of all groups [R]
+        self.order = order.new_zeros(self.num_groups * self.shape[1])  # the row at each place; any beyond a group's end
+        self.order[self.place] = count
 
     def of_layer(self, index: int) -> Stem:
         """Return what the attention of a layer needs."""
@@ -65,29 +66,25 @@ class Stem:
             q: one token's queries per row [R, H, G, D].
             keys: of all columns of the window [R, H, W, D]; those of the stem are not read.
             values: likewise.
-            mask: which columns a row attends to, bool [R, 1, 1, W]; None for all.
+            mask: added to the scores [R, 1, 1, W]; None for no mask.
             scale: of the scores.
         """
-        stems, own = self.stems, slice(self.stems.width, None)
-        scores = q.new_empty(*q.shape[:3], keys.shape[2])
-        grouped = torch.bmm(self._grouped(q), self.keys.mT)
-        scores[..., : stems.width] = self._by_row(grouped, q)
-        scores[..., own] = torch.bmm(q.flatten(0, 1), keys[:, :, own].flatten(0, 1).mT).view(*q.shape[:3], -1)
-        scores *= scale
-        if mask is not None:
-            scores.masked_fill_(~mask, -torch.inf)
-        weights = scores.softmax(-1)
+        own, q = slice(self.stems.width, None), q * scale
+        shared = self._by_row(torch.bmm(self._grouped(q), self.keys.mT), q)
+        apart = torch.bmm(q.flatten(0, 1), keys[:, :, own].flatten(0, 1).mT).view(*q.shape[:3], -1)
+        scores = torch.cat([shared, apart], -1)
+        weights = (scores if mask is None else scores.add_(mask)).softmax(-1)
         out = torch.bmm(weights[..., own].flatten(0, 1), values[:, :, own].flatten(0, 1)).view_as(q)
-        return out + self._by_row(torch.bmm(self._grouped(weights[..., : stems.width]), self.values), q)
+        shared = torch.bmm(self._grouped(weights[..., : self.stems.width]), self.values)
+        return out.add_(self._by_row(shared, q))
 
     def _grouped(self, x: torch.Tensor) -> torch.Tensor:
         """Return x [R, H, G, ...] by group [N · H, S · G, ...]."""
-        groups, most = self.stems.rows.shape
-        rows = x.flatten(1).index_select(0, self.stems.rows.flatten()).view(groups, most, *x.shape[1:])
+        rows = x.index_select(0, self.stems.order).view(*self.stems.shape, *x.shape[1:])
         return rows.transpose(1, 2).flatten(2, 3).flatten(0, 1)
 
     def _by_row(self, x: torch.Tensor, q: torch.Tensor) -> torch.Tensor:
         """Return x [N · H, S · G, ...] by row [R, H, G, ...], given queries of this shape."""
-        groups, most = self.stems.rows.shape
-        rows = x.view(groups, q.shape[1], most, q.shape[2], -1).transpose(1, 2).flatten(2).flatten(0, 1)
-        return rows.index_select(0, self.stems.group * most + self.stems.number).view(*q.shape[:3], -1)
+        groups, most = self.stems.shape
+        rows = x.view(groups, q.shape[1], most, q.shape[2], -1).transpose(1, 2).flatten(0, 1)
+        return rows.index_select(0, self.stems.place)

@@ -28,6 +28,7 @@ PROJECTIONS = (  # those in a row read the same input
     ("mlp.down_proj",),
 )
 MANY_ROWS = 16  # from here on, two plain products are faster on a CPU than the fused attention kernel
+SILU = ("SiLU", "SiLUActivation")  # classes of torch and of transformers
 PLAIN_ROPE = ("default", "linear", "llama3", "yarn")  # kinds of rotary positions that depend on the position only
 
 
@@ -147,9 +148,9 @@ class LlamaStep(Step):
             every = torch.cat([positions, unread.positions.flatten()])
         x = self.trunk.embed_tokens(tokens)  # [R + n · Q, D]
         if ragged or self.windowed:
-            masks = masks_by_kind(self.model, *looks_back(positions[:, None], window), x.dtype)
+            masks = masks_by_kind(self.model, *looks_back(positions[:, None], window), x.dtype, added=True)
         if unread is not None:
-            wide = masks_by_kind(self.model, *looks_back(unread.positions, unread.window), x.dtype)
+            wide = masks_by_kind(self.model, *looks_back(unread.positions, unread.window), x.dtype, added=True)
         cos, sin = (table[every][:, None] for table in self._rotary_tables(x))
         for layer, kind, memory in zip(self.layers, self.kinds, cache.layers, strict=True):
             x = layer(x, cos, sin, memory, masks.get(kind), unread, wide.get(kind))
@@ -206,7 +207,7 @@ class _LayerStep:
         """Return the next hidden states [R + n · Q, D]; writes keys and values to `memory`, the layer's cache."""
         x = x + self._attend(_norm(self.input_norm, x), cos, sin, memory, mask, unread, wide)
         gate, up = self.gate_up(_norm(self.mlp_norm, x))
-        return x + self.down(self.act(gate) * up)[0]
+        return x + self.down(self.act(gate).mul_(up))[0]
 
     def _attend(
         self, x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, memory: Any, mask: Any, unread: Any, wide: Any
@@ -253,13 +254,13 @@ def _rotate(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tens
 
 
 def _attention(q: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, mask: Any, scale: float) -> torch.Tensor:
-    """Return softmax(q kᵀ scale) v [R, H, G, D]."""
+    """Return softmax(q kᵀ scale + mask) v [R, H, G, D]."""
     if q.device.type != "cpu" or len(q) < MANY_ROWS:
         return F.scaled_dot_product_attention(q, keys, values, attn_mask=mask, scale=scale)
     flat = [x.flatten(0, 1) for x in (q, keys, values)]
     scores = torch.baddbmm(q.new_zeros(()), flat[0], flat[1].mT, beta=0, alpha=scale)  # [R · H, G, W]
     if mask is not None:
-        scores = scores.view(*q.shape[:3], -1).masked_fill(~mask, -torch.inf).flatten(0, 1)
+        scores = scores.view(*q.shape[:3], -1).add_(mask).flatten(0, 1)
     return torch.bmm(scores.softmax(-1), flat[2]).view_as(q)
 
 

@@ -60,20 +60,21 @@ def looks_back(positions: torch.Tensor, window: int) -> tuple[torch.Tensor, torc
 
 
 def masks_by_kind(
-    model: PreTrainedModel, visible: torch.Tensor, distance: torch.Tensor, dtype: torch.dtype
+    model: PreTrainedModel, visible: torch.Tensor, distance: torch.Tensor, dtype: torch.dtype, added: bool = False
 ) -> dict[str, torch.Tensor]:
     """Return the mask of each kind of layer, in the form that the device's attention works with [R, 1, Q, K].
 
     On a GPU that is what is added to the scores, made once here: a boolean mask is turned into it in every layer. On a
-    CPU it is the boolean one. Arguments as in `visible_by_kind`, and the precision of the scores.
+    CPU it is the boolean one, unless what is `added` is asked for. The other arguments are those of `visible_by_kind`
+    and the precision of the scores.
     """
     masks = visible_by_kind(model, visible, distance)
-    if visible.device.type in ADDED_ON:
-        masks = {kind: _added(mask, dtype) for kind, mask in masks.items()}
+    if added or visible.device.type in ADDED_ON:
+        masks = {kind: added_mask(mask, dtype) for kind, mask in masks.items()}
     return masks
 
 
-def _added(visible: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+def added_mask(visible: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     """Return 0 where a mask is true and -inf elsewhere."""
     keys = visible.shape[-1]
     aligned = -(-keys // ALIGNMENT) * ALIGNMENT

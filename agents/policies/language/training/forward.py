@@ -27,8 +27,8 @@ from ....core.rollout import Rollout
 from ...base import take_rows
 from ..models.attention import attention_mask, without_cudnn
 from .checkpointing import recomputed_layers
-from .llama_pass import is_written_out, llama_pass
-from .tree_attention import Forest, attention_over, forest_attention, plant, size_of
+from .llama_pass import Attend, is_written_out, llama_pass
+from .tree_attention import Forest, attention_over, forest_attention, plant, rows_attention, size_of
 
 WORTH_IT = 0.8  # trees are read if they are at most this share of the plain rows' work: their masks cost time, too
 MANY_NODES = 1024  # from here on, a forest saves more than its operations take longer than those of rows of trees
@@ -70,9 +70,10 @@ class Reading:
             name: of the output.
             recompute: whether the backward pass computes each layer again; see `checkpointing.py`.
         """
-        if self.forest is not None and name == "last_hidden_state" and is_written_out(part):
-            attend = partial(forest_attention, self.forest)
-            return llama_pass(part, self.ids[0], self.positions[0], attend, self.nodes, recompute)
+        if name == "last_hidden_state" and is_written_out(part):
+            rows, width = self.ids.shape
+            positions = torch.arange(width).repeat(rows) if self.positions is None else self.positions.flatten()
+            return llama_pass(part, self.ids.flatten(), positions, self._between_nodes(part), self.nodes, recompute)
         inputs: dict[str, Any] = {}
         if self.forest is not None:  # which needs no mask; a mask of four dimensions keeps transformers from making one
             mask = torch.ones(1, 1, 1, 1, dtype=torch.bool, device=self.ids.device)
@@ -85,6 +86,14 @@ class Reading:
         with attention(), recomputed_layers(part, attention) if recompute else nullcontext():
             made = part(self.ids, use_cache=False, **inputs)
         return take_rows(made[name].flatten(0, 1), self.nodes)
+
+    def _between_nodes(self, part: Any) -> Attend:
+        """Return what computes attention between the tokens, without rows."""
+        if self.forest is None:
+            return partial(rows_attention, self.ids.shape, self.visible)
+        config = part.config.get_text_config()
+        heads = config.num_attention_heads // config.num_key_value_heads
+        return partial(forest_attention, self.forest.added(heads, part.dtype))
 
     @contextmanager
     def _attention(self, part: nn.Module) -> Iterator[None]:

@@ -64,9 +64,7 @@ class GatedMlp(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(
-        ctx: Any, x: torch.Tensor, h: torch.Tensor, gate_up: torch.Tensor, down: torch.Tensor
-    ) -> torch.Tensor:
+    def forward(ctx: Any, x: torch.Tensor, h: torch.Tensor, gate_up: torch.Tensor, down: torch.Tensor) -> torch.Tensor:
         """Return y [M, D], given x and h [M, D], W₁ over W₂ [2 F, D] and W₃ [D, F]."""
         opened = h @ gate_up.mT  # [M, 2 F]
         made = torch.empty_like(x)

@@ -10,18 +10,16 @@ import torch.nn.functional as F
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-from ..decoding.step import WRITTEN_OUT, has_plain_layers
+from ..decoding.step import SILU, WRITTEN_OUT, has_plain_layers
 from ..models.attention import SLIDING, layer_kinds
 from .fused import GatedMlp, RmsNorm, Rotated
 
-# Returns what queries [M, heads, D] see of keys and values [M, heads of keys, D], as [M, heads, D]; the last is a scale.
+# Maps queries [M, heads, D], keys and values [M, heads of keys, D], and a scale to what the queries see [M, heads, D].
 Attend = Callable[[torch.Tensor, torch.Tensor, torch.Tensor, float], torch.Tensor]
-
-SILU = ("SiLU", "SiLUActivation")  # torch's module and the one of transformers
 
 
 def is_written_out(trunk: Any) -> bool:
-    """Whether `llama_pass` computes what this trunk does: usual layers in full precision on a CPU, all attending alike."""
+    """Whether `llama_pass` computes what this trunk does: usual layers in full precision on a CPU, without windows."""
     config, weight = trunk.config.get_text_config(), trunk.get_input_embeddings().weight
     if config.model_type not in WRITTEN_OUT or config._attn_implementation != "sdpa" or SLIDING in layer_kinds(trunk):
         return False
@@ -53,7 +51,11 @@ def llama_pass(
         last = chosen if index == len(trunk.layers) - 1 else None
         arguments = layer, x, cos, sin, attend, last
         again = recompute and torch.is_grad_enabled()
-        x = checkpoint(_layer, *arguments, use_reentrant=False, preserve_rng_state=False) if again else _layer(*arguments)
+        x = (
+            checkpoint(_layer, *arguments, use_reentrant=False, preserve_rng_state=False)
+            if again
+            else _layer(*arguments)
+        )
     return _norm(trunk.norm, x)
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -21,7 +21,7 @@ from transformers import AttentionInterface, PreTrainedModel
 from ....core.devices import to_device
 from ...base import take_rows
 from ..decoding.step import WRITTEN_OUT
-from ..models.attention import SLIDING, layer_kinds
+from ..models.attention import SLIDING, added_mask, layer_kinds
 
 NAME = "rlenv_forest"  # of `_attend` among transformers' kinds of attention
 
@@ -34,6 +34,7 @@ class Rows:
         queries: the node of each own token [C, Q]; any node beyond their ends.
         keys: the node of each token [C, K]; likewise.
         visible: which keys each query attends to, bool [C, 1, Q, K]; None if the queries are the keys, causally.
+            In a forest with `added` masks, what is added to the scores of all heads of a key [C, 1, G · Q, K].
     """
 
     queries: torch.Tensor
@@ -52,6 +53,12 @@ class Forest:
 
     parts: list[Rows]
     place: torch.Tensor
+
+    def added(self, heads: int, dtype: torch.dtype) -> Forest:
+        """Return the same with masks that are made once for all layers, given how many heads share a key."""
+        masks = [None if part.visible is None else part.visible.repeat(1, 1, heads, 1) for part in self.parts]
+        made = [None if mask is None else added_mask(mask, dtype) for mask in masks]
+        return replace(self, parts=[replace(part, visible=mask) for part, mask in zip(self.parts, made, strict=True)])
 
 
 def takes_forests(model: PreTrainedModel) -> bool:
@@ -127,14 +134,21 @@ def attention_over(forest: Forest, part: Any) -> Iterator[None]:
 
 def _attend(module: nn.Module, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: Any, **settings: Any) -> Any:
     """Return what transformers' functions for attention return, given q [1, heads, M, D] and k, v likewise."""
+    forest = _present.get().added(q.shape[1] // k.shape[1], q.dtype)
     q, k, v = (x[0].transpose(0, 1) for x in (q, k, v))
-    return forest_attention(_present.get(), q, k, v, settings["scaling"])[None], None
+    return forest_attention(forest, q, k, v, settings["scaling"])[None], None
 
 
-def forest_attention(
-    forest: Forest, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float
-) -> torch.Tensor:
-    """Return what each node sees of its context [M, heads, D], given q [M, heads, D] and k, v [M, heads of keys, D]."""
+def forest_attention(forest: Forest, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float) -> torch.Tensor:
+    """Return what each node sees of its context [M, heads, D].
+
+    Args:
+        forest: with `added` masks.
+        q: [M, heads, D].
+        k: [M, heads of keys, D].
+        v: likewise.
+        scale: of the scores.
+    """
     outputs, grouped = [], q.shape[1] != k.shape[1]
     for part in forest.parts:
         queries, keys, values = (_rows(x, at) for x, at in ((q, part.queries), (k, part.keys), (v, part.keys)))
@@ -143,10 +157,19 @@ def forest_attention(
         else:  # heads that share a key are queries of one attention, so keys and values are never repeated
             heads = keys.shape[1]
             together = queries.unflatten(1, (heads, -1)).flatten(2, 3)  # [C, heads of keys, G · Q, D]
-            visible = part.visible.repeat(1, 1, q.shape[1] // heads, 1)
-            made = attention(together, keys, values, attn_mask=visible, scale=scale).view_as(queries)
+            made = attention(together, keys, values, attn_mask=part.visible, scale=scale).view_as(queries)
         outputs.append(made.transpose(1, 2).flatten(0, 1))
     return take_rows(torch.cat(outputs), forest.place)
+
+
+def rows_attention(
+    shape: torch.Size, visible: torch.Tensor | None, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float
+) -> torch.Tensor:
+    """Return what the tokens of rows of this shape see [R · W, heads, D]; arguments as in `Reading` and above."""
+    grouped = q.shape[1] != k.shape[1]
+    q, k, v = (x.unflatten(0, shape).transpose(1, 2) for x in (q, k, v))
+    made = attention(q, k, v, attn_mask=visible, is_causal=visible is None, enable_gqa=grouped, scale=scale)
+    return made.transpose(1, 2).flatten(0, 1)
 
 
 def _rows(x: torch.Tensor, nodes: torch.Tensor) -> torch.Tensor:

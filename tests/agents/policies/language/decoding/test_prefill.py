@@ -83,8 +83,8 @@ def test_masks_that_are_added_give_the_same(name, monkeypatch):
     wanted = policy.evaluate_actions(rollout)[0]
     monkeypatch.setattr(attention, "ADDED_ON", ("cpu",))
     seen = []
-    made = attention._added
-    monkeypatch.setattr(attention, "_added", lambda *args: seen.append(made(*args)) or seen[-1])
+    made = attention.added_mask
+    monkeypatch.setattr(attention, "added_mask", lambda *args: seen.append(made(*args)) or seen[-1])
     again = collect(policy, envs, 8)
     log_probs = policy.evaluate_actions(again)[0]
     assert torch.equal(again.actions, rollout.actions)
@@ -96,8 +96,8 @@ def test_masks_that_are_added_give_the_same(name, monkeypatch):
 def test_a_step_makes_each_mask_once(monkeypatch):
     policy = tiny_policy("llama", text_envs(2))
     monkeypatch.setattr(attention, "ADDED_ON", ("cpu",))
-    calls, added = [], attention._added
-    monkeypatch.setattr(attention, "_added", lambda *args: calls.append(1) or added(*args))
+    calls, added = [], attention.added_mask
+    monkeypatch.setattr(attention, "added_mask", lambda *args: calls.append(1) or added(*args))
     decoder = decoding.Decoder(policy.model, policy._step, policy._choose, 2, policy.max_length)
     tokens, starts = torch.ones(2, policy.max_length, dtype=torch.int64), torch.ones(2, dtype=torch.bool)
     decoder.logits(tokens, torch.tensor([2, 3]), starts, None)

@@ -82,7 +82,8 @@ def test_attention_with_stems_is_attention(ragged):
     for buffer in (memory.keys, memory.values):
         buffer[:7, :, :width] = buffer[groups, :, :width].clone()
     q, keys, values = draw(7, 2, 3, 8), memory.keys[:7, :, :11], memory.values[:7, :, :11]
-    mask = (torch.arange(11) <= torch.tensor([5, 10, 4, 6, 7, 8, 9])[:, None])[:, None, None] if ragged else None
+    visible = (torch.arange(11) <= torch.tensor([5, 10, 4, 6, 7, 8, 9])[:, None])[:, None, None]
+    mask = draw(7, 1, 1, 11).zero_().masked_fill_(~visible, -torch.inf) if ragged else None
     with_stems = stems.of_layer(0).attention(q, keys, values, mask, 0.3)
     assert_close(with_stems, _attention(q, keys, values, mask, 0.3), EXACT, "attention")
     memory.keys[:7, :, :width] = torch.nan  # rows do not hold what is read
