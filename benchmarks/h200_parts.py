@@ -76,7 +76,7 @@ def attention(bench: Bench) -> Iterator[Row]:
         shape = 4, config.num_attention_heads, length, width
         made = [torch.randn(shape, device=device, dtype=bench.model.dtype, requires_grad=True) for _ in range(3)]
         causal = torch.ones(1, 1, length, length, dtype=torch.bool, device=device).tril()
-        return made, masks._added(causal, bench.model.dtype) if masked else None
+        return made, masks.added_mask(causal, bench.model.dtype) if masked else None
 
     def timed(side: str) -> float:
         qkv, mask = inputs(next(lengths[side]))
