@@ -1,0 +1,252 @@
+"""The index of a large file of problems: where its rows begin, and 20 more bytes about each."""
+
+from __future__ import annotations
+
+import os
+import time
+from array import array
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from verifiers import Problem
+
+from ..row_problems import SHOWN_FAULTS, MalformedError, RowReader, malformed
+from ..rows import no_rows
+from ..splits import hash_of
+from .cache import ROWS, clear, code_hash, folder_of, load, save
+from .lines import Lines, Stamp, digest_of
+from .listed import SIDES
+
+CLOCK = 2_000_000_000  # ns: a file that changed so recently may change again without another time
+_LEVEL_BITS = 30
+_ARRAYS = {"starts": np.uint64, "texts": np.uint64, "answers": np.uint64, "marks": np.uint32}
+
+
+@dataclass
+class Index:
+    """A file of problems, of which every row was read once and is well-formed.
+
+    Args:
+        path: as the user wrote it.
+        lines: reads its rows.
+        reader: makes problems of them.
+        stamp: of the file when it was read.
+        digest: of its bytes.
+        folder: for what is kept between runs.
+        arrays: per row: its first byte; the hashes of its text and answer; the split that it names and its level.
+        columns: the names of metadata; None if rows have different ones.
+        found: what passes over the problems found, by name.
+    """
+
+    path: Path
+    lines: Lines
+    reader: RowReader
+    stamp: Stamp
+    digest: str
+    folder: Path
+    arrays: Mapping[str, np.ndarray]
+    columns: list[str] | None
+    found: dict[str, np.ndarray] = field(default_factory=dict)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Pickle without what passes found: another process reads it from the cache."""
+        return self.__dict__ | {"found": {}}
+
+    @property
+    def sides(self) -> np.ndarray:
+        """The split that each row names, as its place in `SIDES`."""
+        return (self.arrays["marks"] >> np.uint32(_LEVEL_BITS)).astype(np.uint8)
+
+    @property
+    def levels(self) -> np.ndarray:
+        """The level of each row; 0 if it has none."""
+        return self.arrays["marks"] & np.uint32((1 << _LEVEL_BITS) - 1)
+
+    @contextmanager
+    def opened(self) -> Iterator[BinaryIO]:
+        """Open the file.
+
+        Raises:
+            ValueError: if it has changed or is gone.
+        """
+        try:
+            with self.lines.path.open("rb") as file:
+                found = Stamp.of_entry(os.fstat(file.fileno()))
+                if (found.size, found.changed) != (self.stamp.size, self.stamp.changed):
+                    raise self.changed()
+                yield file
+        except OSError as error:
+            raise ValueError(
+                f"{str(self.path)!r} cannot be read: {error.strerror}; it is read while a run goes on, and must stay"
+            ) from error
+
+    def problem(self, file: BinaryIO, row: int) -> Problem:
+        """Return the problem in a row of the opened file.
+
+        Raises:
+            ValueError: if the row is another one than it was.
+        """
+        starts = self.arrays["starts"]
+        start = int(starts[row])
+        file.seek(start)
+        data = file.read(int(starts[row + 1] if row + 1 < len(starts) else self.stamp.size) - start)
+        try:
+            problem = self.reader.problem(self.lines.row(data))
+        except (MalformedError, UnicodeDecodeError, StopIteration) as error:
+            raise self.changed() from error
+        if hash_of(problem.text) != self.arrays["texts"][row]:
+            raise self.changed()
+        return problem
+
+    def changed(self) -> ValueError:
+        """Return the error about a file that is not what it was."""
+        return ValueError(
+            f"{str(self.path)!r} has changed since it was opened: its problems are read while a run goes on; "
+            "start again, or resume with the file as it was"
+        )
+
+
+def index_of(path: Path, columns: Mapping[str, str] | None, template: str | None) -> Index:
+    """Return the index of a file of problems, from an earlier run or made now.
+
+    Args:
+        path: of a file of lines.
+        columns: which column of the file holds what.
+        template: makes prompts from columns.
+
+    Raises:
+        ValueError: in one line, for a file that cannot be read or has no rows, a missing column, a template that cannot
+            be filled in, and malformed rows, with their line numbers.
+    """
+    asked, own = RowReader.asked(columns, template), path.absolute()
+    folder = folder_of(own, list((columns or {}).items()), template)
+    try:
+        before = Stamp.of(own)
+    except OSError as error:
+        raise ValueError(f"{str(path)!r} cannot be read: {error.strerror}") from error
+    recent = time.time_ns() - max(before.changed, before.moved) < CLOCK
+    facts, arrays = load(folder / ROWS) or ({}, {})
+    kept = _kept(path, before, asked, folder, facts, arrays)
+    if kept is None:
+        clear(folder)
+        kept = _made(path, before, asked, folder)
+    elif not recent and facts["stamp"] == asdict(before) and not facts["recent"]:
+        return kept
+    if Stamp.of(own) != before:
+        raise kept.changed()
+    save(
+        folder / ROWS,
+        {
+            "code": code_hash(), "digest": kept.digest, "stamp": asdict(before), "recent": recent,
+            "header": kept.lines.header, "names": dict(kept.reader.columns), "columns": kept.columns,
+        },
+        kept.arrays,
+    )  # fmt: skip
+    return kept
+
+
+def _kept(
+    path: Path,
+    stamp: Stamp,
+    asked: RowReader,
+    folder: Path,
+    facts: Mapping[str, Any],
+    arrays: Mapping[str, np.ndarray],
+) -> Index | None:
+    """Return the index that an earlier run kept; None if it kept none, or of another state of the file."""
+    with suppress(LookupError, TypeError, AttributeError):
+        if facts["code"] != code_hash() or facts["stamp"]["size"] != stamp.size or not _are_whole(arrays, stamp.size):
+            return None
+        known = facts["stamp"] == asdict(stamp) and not facts["recent"]
+        if not known and facts["digest"] != digest_of(path):  # the same bytes may have another time, or none that tells
+            return None
+        lines, reader = Lines(path.absolute(), list(facts["header"])), RowReader(dict(facts["names"]), asked.fields)
+        return Index(path, lines, reader, stamp, facts["digest"], folder, arrays, facts["columns"])
+    return None
+
+
+def _are_whole(arrays: Mapping[str, np.ndarray], size: int) -> bool:
+    """Tell whether these are the arrays of an index of a file of this size."""
+    if {name: kept.dtype.type for name, kept in arrays.items()} != _ARRAYS:
+        return False
+    starts = arrays["starts"]
+    return (
+        {len(kept) for kept in arrays.values()} == {len(starts)}
+        and len(starts) > 0
+        and bool(np.all(starts[1:] > starts[:-1]))
+        and int(starts[-1]) < size
+    )
+
+
+def _made(path: Path, stamp: Stamp, asked: RowReader, folder: Path) -> Index:
+    """Return a new index."""
+    digest = digest_of(path)
+    names = _first_names(path)
+    reader: RowReader | None = None
+    with suppress(ValueError):  # a later row may have the column that the first one lacks
+        reader = asked.of_file(path, names)
+    while True:
+        scan = _Scan(path, reader)
+        needed = asked.of_file(path, list(scan.known))
+        if needed == reader:
+            break
+        reader = needed
+    if scan.faults:
+        raise malformed(path, scan.faults, scan.faulty)
+    if not scan.starts:
+        raise no_rows(path)
+    arrays = {name: np.frombuffer(getattr(scan, name), kind) for name, kind in _ARRAYS.items()}
+    columns = None if scan.columns is None else list(scan.columns)
+    return Index(path, scan.lines, needed, stamp, digest, folder, arrays, columns)
+
+
+def _first_names(path: Path) -> Sequence[str]:
+    """Return the columns of the first row that can be read."""
+    return next((list(row) for _, _, row in Lines(path.absolute()).rows() if not isinstance(row, str)), [])
+
+
+class _Scan:
+    """One pass over a file.
+
+    Args:
+        path: of the file.
+        reader: makes problems; None to find out the columns only.
+    """
+
+    def __init__(self, path: Path, reader: RowReader | None) -> None:
+        self.lines, self.known = Lines(path.absolute()), dict[str, None]()
+        self.starts, self.texts, self.answers, self.marks = array("Q"), array("Q"), array("Q"), array("I")
+        self.columns: dict[str, None] | None = {}
+        self.faults: list[str] = []
+        self.faulty = 0
+        names: Any = None
+        for start, number, row in self.lines.rows():
+            if not isinstance(row, str) and row.keys() != names:
+                names = row.keys()
+                self.known |= dict.fromkeys(row)
+            try:
+                problem = None if reader is None else reader.problem(row)
+            except MalformedError as fault:
+                self.faulty += 1
+                if self.faulty <= SHOWN_FAULTS:
+                    self.faults.append(f"line {number}: {fault}")
+                continue
+            if problem is not None:
+                self._add(start, problem)
+
+    def _add(self, start: int, problem: Problem) -> None:
+        named = dict.fromkeys(problem.metadata)
+        if not self.starts:
+            self.columns = named
+        elif self.columns is not None and named.keys() != self.columns.keys():
+            self.columns = None
+        self.starts.append(start)
+        self.texts.append(hash_of(problem.text))
+        self.answers.append(hash_of(problem.answer) if problem.answer else 0)
+        side, level = problem.metadata.get("split"), problem.metadata.get("level", 0)
+        self.marks.append(SIDES.index(side) << _LEVEL_BITS | level)
