@@ -161,7 +161,7 @@ class TextGenTask:
         if isinstance(made, Isolated):
             pool, made = made.pool, made.verifier
         self.verifier, self.judge = made, Judge(made, pool, flag_errors)
-        listed = listed_problems(problems, columns, template)
+        listed: Listed | None = listed_problems(problems, columns, template)
         if listed is not None and getattr(made.opened, "__func__", None) is not Verifier.opened:
             listed = ProblemList((made.opened(problem) for problem in listed), listed.place)
         self.encoder = make_encoder(tokenizer, made, listed, test_fraction, system_prompt, chat_template, chat)

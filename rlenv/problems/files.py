@@ -10,8 +10,8 @@ from typing import Any
 from verifiers import Problem
 
 from ..text.texts import NOT_UNICODE, is_unicode, shown
-from .listed.lazy import is_large, open_lazily
-from .listed.listed import Listed, ProblemList, as_problem
+from .listed.lazy import LazyProblems, is_large, open_lazily
+from .listed.listed import ProblemList, as_problem
 from .row_problems import MalformedError, RowReader, malformed
 from .rows import read_rows
 
@@ -20,7 +20,7 @@ def listed_problems(
     problems: str | Path | Sequence[Problem | Mapping[str, Any] | str] | None,
     columns: Mapping[str, str] | None,
     template: str | None,
-) -> Listed | None:
+) -> ProblemList | LazyProblems | None:
     """Return the problems of a file or a list; None for None, which means that the verifier samples them.
 
     Raises:
@@ -48,7 +48,9 @@ def _placed(index: int, item: Any) -> Problem:
         raise ValueError(f"problem {index + 1}: {error}") from error
 
 
-def open_problems(path: str | Path, columns: Mapping[str, str] | None = None, template: str | None = None) -> Listed:
+def open_problems(
+    path: str | Path, columns: Mapping[str, str] | None = None, template: str | None = None
+) -> ProblemList | LazyProblems:
     """Return the problems of a file, in its order: those of a large file of lines are read one by one, when needed.
 
     Args:

@@ -38,7 +38,8 @@ class Index:
         stamp: of the file when it was read.
         digest: of its bytes.
         folder: for what is kept between runs.
-        arrays: per row: its first byte; the hashes of its text and answer; the split that it names and its level.
+        arrays: per row: its first byte, and after the last row the file's size; the hashes of its text and its answer,
+            0 for none; the split that it names and its level.
         columns: the names of metadata; None if rows have different ones.
         found: what passes over the problems found, by name.
     """
@@ -85,23 +86,24 @@ class Index:
                 f"{str(self.path)!r} cannot be read: {error.strerror}; it is read while a run goes on, and must stay"
             ) from error
 
-    def problem(self, file: BinaryIO, row: int) -> Problem:
-        """Return the problem in a row of the opened file.
+    def problems(self, file: BinaryIO, rows: np.ndarray) -> Iterator[Problem]:
+        """Yield the problems in these rows of the opened file.
 
         Raises:
-            ValueError: if the row is another one than it was.
+            ValueError: if a row is another one than it was.
         """
-        starts = self.arrays["starts"]
-        start = int(starts[row])
-        file.seek(start)
-        data = file.read(int(starts[row + 1] if row + 1 < len(starts) else self.stamp.size) - start)
-        try:
-            problem = self.reader.problem(self.lines.row(data))
-        except (MalformedError, UnicodeDecodeError, StopIteration) as error:
-            raise self.changed() from error
-        if hash_of(problem.text) != self.arrays["texts"][row]:
-            raise self.changed()
-        return problem
+        starts, texts, answers = (self.arrays[name] for name in ("starts", "texts", "answers"))
+        columns = (starts[rows], starts[rows + 1], texts[rows], answers[rows])
+        places = zip(*(column.tolist() for column in columns), strict=True)
+        for start, end, text, answer in places:
+            file.seek(start)
+            try:
+                problem = self.reader.problem(self.lines.row(file.read(end - start)))
+            except (MalformedError, UnicodeDecodeError, StopIteration) as error:
+                raise self.changed() from error
+            if (hash_of(problem.text), hash_of(problem.answer) if problem.answer else 0) != (text, answer):
+                raise self.changed()
+            yield problem
 
     def changed(self) -> ValueError:
         """Return the error about a file that is not what it was."""
@@ -176,10 +178,10 @@ def _are_whole(arrays: Mapping[str, np.ndarray], size: int) -> bool:
         return False
     starts = arrays["starts"]
     return (
-        {len(kept) for kept in arrays.values()} == {len(starts)}
-        and len(starts) > 0
+        {len(kept) for kept in arrays.values()} == {len(starts), len(starts) - 1}
+        and len(starts) == len(arrays["texts"]) + 1 > 1
         and bool(np.all(starts[1:] > starts[:-1]))
-        and int(starts[-1]) < size
+        and int(starts[-1]) == size
     )
 
 
@@ -200,6 +202,7 @@ def _made(path: Path, stamp: Stamp, asked: RowReader, folder: Path) -> Index:
         raise malformed(path, scan.faults, scan.faulty)
     if not scan.starts:
         raise no_rows(path)
+    scan.starts.append(stamp.size)
     arrays = {name: np.frombuffer(getattr(scan, name), kind) for name, kind in _ARRAYS.items()}
     columns = None if scan.columns is None else list(scan.columns)
     return Index(path, scan.lines, needed, stamp, digest, folder, arrays, columns)

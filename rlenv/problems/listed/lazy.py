@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any, overload
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
 from verifiers import Problem
 
-from ...text.encoder import Encoder
 from .cache import code_hash, load, name_of, save
 from .index import Index, index_of
 from .lines import SUFFIXES
+
+if TYPE_CHECKING:  # it takes seconds to import
+    from ...text.encoder import Encoder
 
 LARGE = 1 << 20  # bytes of a file
 BLOCK = 1024  # problems in memory at once
@@ -52,7 +55,7 @@ class LazyProblems(Sequence[Problem]):
         self.source, self.rows = source, rows
 
     def __len__(self) -> int:
-        return len(self.source.arrays["starts"] if self.rows is None else self.rows)
+        return len(self.source.arrays["texts"] if self.rows is None else self.rows)
 
     @overload
     def __getitem__(self, index: int, /) -> Problem: ...
@@ -65,10 +68,10 @@ class LazyProblems(Sequence[Problem]):
             ValueError: if the file has changed since it was opened, or is gone.
         """
         numbers = range(len(self))[index]
+        several = np.array([numbers] if isinstance(numbers, int) else numbers, np.int64)
         with self.source.opened() as file:
-            if isinstance(numbers, int):
-                return self.source.problem(file, self._row(numbers))
-            return [self.source.problem(file, self._row(number)) for number in numbers]
+            found = list(self.source.problems(file, self._rows(several)))
+        return found[0] if isinstance(numbers, int) else found
 
     def __iter__(self) -> Iterator[Problem]:
         for block in self.blocks():
@@ -81,11 +84,11 @@ class LazyProblems(Sequence[Problem]):
 
     def only(self, rows: np.ndarray) -> LazyProblems:
         """Return the problems with these numbers, in their order."""
-        return LazyProblems(self.source, self._of_rows(np.arange(len(self), dtype=np.uint32))[rows].astype(np.uint32))
+        return LazyProblems(self.source, self._rows(rows).astype(np.uint32))
 
     def place(self, index: int) -> str:
         """Return where a problem stands, for an error message: its line."""
-        number = self.source.lines.number(int(self.source.arrays["starts"][self._row(index)]))
+        number = self.source.lines.number(int(self.source.arrays["starts"][self._rows(np.array([index]))[0]]))
         return f"{str(self.source.path)!r}, line {number}"
 
     def kept(self, name: str, depends: Any, find: Callable[[], np.ndarray], length: int | None = None) -> np.ndarray:
@@ -129,15 +132,21 @@ class LazyProblems(Sequence[Problem]):
         """Return the names of all metadata."""
         if self.source.columns is not None:
             return set(self.source.columns)
-        return {name for problem in self for name in problem.metadata}
+
+        def find() -> np.ndarray:
+            names = {name for problem in self for name in problem.metadata}
+            return np.frombuffer(json.dumps(sorted(names)).encode(), np.uint8)
+
+        return set(json.loads(self.kept("columns", [], find).tobytes()))
 
     @cached_property
     def _which(self) -> str:
         """What tells these rows from others of the file; empty for all of them."""
         return "" if self.rows is None else hashlib.blake2b(self.rows.tobytes(), digest_size=16).hexdigest()
 
-    def _row(self, number: int) -> int:
-        return number if self.rows is None else int(self.rows[number])
+    def _rows(self, numbers: np.ndarray) -> np.ndarray:
+        """Return the rows of the problems with these numbers."""
+        return numbers if self.rows is None else self.rows[numbers]
 
     def _of_rows(self, values: np.ndarray) -> np.ndarray:
         return values if self.rows is None else values[self.rows]

@@ -71,10 +71,8 @@ class Lines:
     path: Path
     header: list[str] = field(default_factory=list)
 
-    @property
-    def delimiter(self) -> str | None:
-        """What separates the fields of a table; None for JSON lines."""
-        return DELIMITERS.get(self.path.suffix.lower())
+    def __post_init__(self) -> None:
+        self.delimiter = DELIMITERS.get(self.path.suffix.lower())  # None for JSON lines
 
     def rows(self) -> Iterator[tuple[int, int, Row | str]]:
         """Yield the first byte of each row, the number of its line, and its columns or what is wrong with it.
@@ -115,21 +113,22 @@ class Lines:
 
     def _table(self, file: BinaryIO, delimiter: str) -> Iterator[tuple[int, int, Row | str]]:
         start = _skip_mark(file)
-        lines = _Counted(io.TextIOWrapper(file, encoding="utf-8", newline=""))
-        reader, header = csv.reader(lines, delimiter=delimiter, strict=True), False
-        while True:
-            first, number = start + lines.taken, reader.line_num + 1
-            try:
-                fields = next(reader)
-            except StopIteration:
-                return
-            except csv.Error as error:
-                yield first, number, str(error)
-                continue
-            if fields and header:
-                yield first, number, csv_row(self.header, fields)
-            elif fields:  # not an empty line
-                self.header, header = checked_header(self.path, fields), True
+        with io.TextIOWrapper(file, encoding="utf-8", newline="") as text:
+            lines = _Counted(text)
+            reader, header = csv.reader(lines, delimiter=delimiter, strict=True), False
+            while True:
+                first, number = start + lines.taken, reader.line_num + 1
+                try:
+                    fields = next(reader)
+                except StopIteration:
+                    return
+                except csv.Error as error:
+                    yield first, number, str(error)
+                    continue
+                if fields and header:
+                    yield first, number, csv_row(self.header, fields)
+                elif fields:  # not an empty line
+                    self.header, header = checked_header(self.path, fields), True
 
 
 class _Counted:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from verifiers import Problem
 
-from ...text.encoder import Encoder
 from ..row_problems import MESSAGES
 from ..splits import hash_of, is_level, named_side
+
+if TYPE_CHECKING:  # it takes seconds to import
+    from ...text.encoder import Encoder
 
 SIDES = (None, "train", "test")  # the split that a problem names, by its code
 

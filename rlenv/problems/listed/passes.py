@@ -9,24 +9,28 @@ import random
 from collections.abc import Callable, Iterator, Sequence
 from decimal import Decimal
 from fractions import Fraction
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from verifiers import Problem, Verifier
 from verifiers.weighted import Weighted
 
-from ...text.encoder import Encoder
 from ..splits import hash_of
 from .listed import Listed
 
+if TYPE_CHECKING:  # it takes seconds to import
+    from ...text.encoder import Encoder
+
 DEMONSTRATION = ("demonstration", "demonstration_turns")
 _OURS = "verifiers.builtin."
+_UNUSED = random.Random(0)  # for a method that does not draw; making one takes longer than the rest
 
 
 def turns_of(verifier: Verifier, problem: Problem) -> Sequence[str]:
     """Return the model's turns in a right episode, always the same ones of those that the verifier chooses from."""
-    return verifier.demonstration_turns(problem, random.Random(0))
+    chooses = _function(verifier, "demonstration_turns") is not Verifier.demonstration_turns
+    return verifier.demonstration_turns(problem, random.Random(0) if chooses else _UNUSED)
 
 
 def characters(listed: Listed, verifier: Verifier) -> set[str]:
