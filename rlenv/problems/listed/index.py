@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from array import array
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -15,16 +14,14 @@ import numpy as np
 
 from verifiers import Problem
 
-from ..row_problems import SHOWN_FAULTS, MalformedError, RowReader, malformed
+from ..row_problems import MalformedError, RowReader, malformed
 from ..rows import no_rows
 from ..splits import hash_of
 from .cache import ROWS, clear, code_hash, folder_of, load, save
 from .lines import Lines, Stamp, digest_of
-from .listed import SIDES
+from .scan import ARRAYS, LEVEL_BITS, Scan, answer_hash, first_names
 
 CLOCK = 2_000_000_000  # ns: a file that changed so recently may change again without another time
-_LEVEL_BITS = 30
-_ARRAYS = {"starts": np.uint64, "texts": np.uint64, "answers": np.uint64, "marks": np.uint32}
 
 
 @dataclass
@@ -61,12 +58,12 @@ class Index:
     @property
     def sides(self) -> np.ndarray:
         """The split that each row names, as its place in `SIDES`."""
-        return (self.arrays["marks"] >> np.uint32(_LEVEL_BITS)).astype(np.uint8)
+        return (self.arrays["marks"] >> np.uint32(LEVEL_BITS)).astype(np.uint8)
 
     @property
     def levels(self) -> np.ndarray:
         """The level of each row; 0 if it has none."""
-        return self.arrays["marks"] & np.uint32((1 << _LEVEL_BITS) - 1)
+        return self.arrays["marks"] & np.uint32((1 << LEVEL_BITS) - 1)
 
     @contextmanager
     def opened(self) -> Iterator[BinaryIO]:
@@ -101,7 +98,7 @@ class Index:
                 problem = self.reader.problem(self.lines.row(file.read(end - start)))
             except (MalformedError, UnicodeDecodeError, StopIteration) as error:
                 raise self.changed() from error
-            if (hash_of(problem.text), hash_of(problem.answer) if problem.answer else 0) != (text, answer):
+            if (hash_of(problem.text), answer_hash(problem.answer)) != (text, answer):
                 raise self.changed()
             yield problem
 
@@ -161,7 +158,7 @@ def _kept(
     arrays: Mapping[str, np.ndarray],
 ) -> Index | None:
     """Return the index that an earlier run kept; None if it kept none, or of another state of the file."""
-    with suppress(LookupError, TypeError, AttributeError):
+    with suppress(LookupError, TypeError, ValueError, AttributeError):
         if facts["code"] != code_hash() or facts["stamp"]["size"] != stamp.size or not _are_whole(arrays, stamp.size):
             return None
         known = facts["stamp"] == asdict(stamp) and not facts["recent"]
@@ -174,7 +171,7 @@ def _kept(
 
 def _are_whole(arrays: Mapping[str, np.ndarray], size: int) -> bool:
     """Tell whether these are the arrays of an index of a file of this size."""
-    if {name: kept.dtype.type for name, kept in arrays.items()} != _ARRAYS:
+    if {name: kept.dtype.type for name, kept in arrays.items()} != ARRAYS:
         return False
     starts = arrays["starts"]
     return (
@@ -188,12 +185,12 @@ def _are_whole(arrays: Mapping[str, np.ndarray], size: int) -> bool:
 def _made(path: Path, stamp: Stamp, asked: RowReader, folder: Path) -> Index:
     """Return a new index."""
     digest = digest_of(path)
-    names = _first_names(path)
+    names = first_names(path)
     reader: RowReader | None = None
     with suppress(ValueError):  # a later row may have the column that the first one lacks
         reader = asked.of_file(path, names)
     while True:
-        scan = _Scan(path, reader)
+        scan = Scan(path, reader)
         needed = asked.of_file(path, list(scan.known))
         if needed == reader:
             break
@@ -202,54 +199,5 @@ def _made(path: Path, stamp: Stamp, asked: RowReader, folder: Path) -> Index:
         raise malformed(path, scan.faults, scan.faulty)
     if not scan.starts:
         raise no_rows(path)
-    scan.starts.append(stamp.size)
-    arrays = {name: np.frombuffer(getattr(scan, name), kind) for name, kind in _ARRAYS.items()}
     columns = None if scan.columns is None else list(scan.columns)
-    return Index(path, scan.lines, needed, stamp, digest, folder, arrays, columns)
-
-
-def _first_names(path: Path) -> Sequence[str]:
-    """Return the columns of the first row that can be read."""
-    return next((list(row) for _, _, row in Lines(path.absolute()).rows() if not isinstance(row, str)), [])
-
-
-class _Scan:
-    """One pass over a file.
-
-    Args:
-        path: of the file.
-        reader: makes problems; None to find out the columns only.
-    """
-
-    def __init__(self, path: Path, reader: RowReader | None) -> None:
-        self.lines, self.known = Lines(path.absolute()), dict[str, None]()
-        self.starts, self.texts, self.answers, self.marks = array("Q"), array("Q"), array("Q"), array("I")
-        self.columns: dict[str, None] | None = {}
-        self.faults: list[str] = []
-        self.faulty = 0
-        names: Any = None
-        for start, number, row in self.lines.rows():
-            if not isinstance(row, str) and row.keys() != names:
-                names = row.keys()
-                self.known |= dict.fromkeys(row)
-            try:
-                problem = None if reader is None else reader.problem(row)
-            except MalformedError as fault:
-                self.faulty += 1
-                if self.faulty <= SHOWN_FAULTS:
-                    self.faults.append(f"line {number}: {fault}")
-                continue
-            if problem is not None:
-                self._add(start, problem)
-
-    def _add(self, start: int, problem: Problem) -> None:
-        named = dict.fromkeys(problem.metadata)
-        if not self.starts:
-            self.columns = named
-        elif self.columns is not None and named.keys() != self.columns.keys():
-            self.columns = None
-        self.starts.append(start)
-        self.texts.append(hash_of(problem.text))
-        self.answers.append(hash_of(problem.answer) if problem.answer else 0)
-        side, level = problem.metadata.get("split"), problem.metadata.get("level", 0)
-        self.marks.append(SIDES.index(side) << _LEVEL_BITS | level)
+    return Index(path, scan.lines, needed, stamp, digest, folder, scan.arrays(stamp.size), columns)

@@ -10,12 +10,15 @@ import pickle
 import random
 import warnings
 
+import continued
 import numpy as np
 import pytest
 from counted import counted
 from drawn import drawn
 from hypothesis import HealthCheck, example, given
 from hypothesis import strategies as st
+from inprocess import result_of, run
+from runs import differences, everything, finished_run
 from tiny_models import write_chat_model
 
 from agents import RLOO
@@ -24,6 +27,7 @@ from rlenv.problems import files, rows
 from rlenv.problems.files import load_problems, open_problems
 from rlenv.problems.listed import cache, index, lazy
 from rlenv.problems.listed.lazy import LazyProblems, open_lazily
+from rlenv.text.tokenizer import character_tokenizer
 from verifiers import Exact, FunctionVerifier, Problem, Verifier
 
 IN_ONE_FOLDER = {"suppress_health_check": [HealthCheck.function_scoped_fixture]}
@@ -232,10 +236,15 @@ SETTINGS = {
         "problems": [{"prompt": "a", "level": 1}, {"prompt": "b", "x": 1}],
         "test_fraction": 0.0,
     },
-    "a control token": {
+    "an unknown character": {
+        "verifier": "exact",
+        "tokenizer": character_tokenizer("0123456789+="),
+        "problems": [{"prompt": f"{n}=", "answer": "1"} for n in range(9)] + [{"prompt": "é", "answer": "1"}],
+    },
+    "special tokens": {
         "verifier": "exact",
         "tokenizer": "train:260",
-        "problems": [{"prompt": f"{n}", "answer": "a <eos>"} for n in range(9)] + [{"prompt": "<eos>"}],
+        "problems": [{"prompt": f"{n}", "answer": "a <eos>"} for n in range(9)] + [{"prompt": "<eos>", "answer": ""}],
     },
     "conversations": {
         "verifier": "exact",
@@ -299,7 +308,7 @@ def test_opened_problems_are_in_memory(tmp_path):
 @pytest.fixture
 def passes(monkeypatch):
     """Count scans of a whole file, and reads of its rows, from now on."""
-    return counted(monkeypatch, ("scan", index._Scan, "__init__"), ("open", index.Index, "opened"))
+    return counted(monkeypatch, ("scan", index.Scan, "__init__"), ("open", index.Index, "opened"))
 
 
 def test_a_file_is_read_once(tmp_path, passes, settled):
@@ -518,8 +527,8 @@ def test_a_file_that_changes_is_an_error_of_one_line(change, tmp_path):
 
 def test_a_file_that_changes_while_it_is_indexed(tmp_path, monkeypatch, home):
     path = write(tmp_path / "p.jsonl")
-    scan = index._Scan.__init__
-    monkeypatch.setattr(index._Scan, "__init__", lambda *args: (scan(*args), appended(path))[0])
+    scan = index.Scan.__init__
+    monkeypatch.setattr(index.Scan, "__init__", lambda *args: (scan(*args), appended(path))[0])
     with pytest.raises(ValueError, match="has changed since it was opened"):
         open_lazily(path)
     assert not list(home.rglob(cache.ROWS))
@@ -588,22 +597,40 @@ def trained(path, updates, agent=None):
     settings = {"episodes_per_update": 4, "device": "cpu", "group_size": 2, "seed": 1}
     kwargs = {"verifier": "exact", "problems": str(path), "max_new_tokens": 4, "prompt_choice": "thompson"}
     agent = RLOO("tiny", "rlenv:TextGen-v0", env_kwargs=kwargs, **settings) if agent is None else agent
-    from continued import run
-
-    return agent, run(agent, updates)
+    continued.run(agent, updates)
+    return agent
 
 
 def test_training_is_that_of_problems_in_memory_and_is_resumed(tmp_path):
-    from continued import everything
-
     path = write(tmp_path / "p.jsonl")
-    expected, _ = in_memory(lambda: trained(path, 4))
-    whole, _ = trained(path, 4)
-    half, _ = trained(path, 2)
-    half.save(tmp_path / "half")
-    resumed, _ = trained(path, 2, RLOO.load(tmp_path / "half", device="cpu"))
-    assert everything(whole) == everything(expected)
-    assert everything(resumed) == everything(expected)
+    expected = continued.everything(in_memory(lambda: trained(path, 4)))
+    assert continued.everything(trained(path, 4)) == expected
+    trained(path, 2).save(tmp_path / "half")
+    assert continued.everything(trained(path, 2, RLOO.load(tmp_path / "half", device="cpu"))) == expected
     appended(path)
     with pytest.raises(ValueError, match="the problems have changed since the checkpoint was written"):
         RLOO.load(tmp_path / "half", device="cpu")
+
+
+def test_a_run_on_a_large_file_is_resumed_on_the_command_line(tmp_path, monkeypatch, home, passes):
+    monkeypatch.setattr(lazy, "LARGE", 1 << 20)
+    path = write(tmp_path / "p.jsonl", 6000, note="x" * 150)
+    assert path.stat().st_size > 1 << 20
+    given = ["train", "--problems", path, "--verifier", "exact", "--max-new-tokens", 6, "--agent", "rloo", "--seed", 3]
+    given += ["--group-size", 2, "--episodes-per-update", 4, "--sft-steps", 2, "--sft-examples", 8, "--eval-every", 2]
+    given += ["--eval-episodes", 4, "--lr-schedule", "constant", "--save-every-updates", 1, "--device", "cpu"]
+    finished_run(tmp_path / "whole", *given, "--episodes", 16)
+    assert passes["scan"] == 1 and list(home.glob("p-*"))
+    in_memory(lambda: finished_run(tmp_path / "listed", *given, "--episodes", 16))
+    finished_run(tmp_path / "half", *given, "--episodes", 8)
+    result_of(run("train", "--resume", tmp_path / "half", "--episodes", 16, "--json"))
+    expected = everything(tmp_path / "listed")
+    assert differences(expected, everything(tmp_path / "whole")) == []
+    assert differences(expected, everything(tmp_path / "half")) == []
+
+
+def test_commands_read_a_large_file(tmp_path, passes):
+    path = write(tmp_path / "p.jsonl", 3000)
+    shown = result_of(run("verifiers", "show", "exact", "--problems", path, "-n", 2, "--json"))
+    assert {row["prompt"] for row in shown} == {"0+0=", "1+1="}
+    assert passes == {"scan": 1, "open": 1}
