@@ -3,11 +3,11 @@
 import csv
 import io
 import json
-import multiprocessing
-import operator
 import os
 import pickle
 import random
+import subprocess
+import sys
 import warnings
 
 import continued
@@ -553,8 +553,9 @@ def test_another_process_reads_the_same_problems(tmp_path):
     expected = [task.stream[n] for n in range(60)]
     copied = pickle.loads(pickle.dumps(task.stream))
     assert [copied[n] for n in range(60)] == expected
-    with multiprocessing.get_context("spawn").Pool(1) as pool:
-        assert pool.apply(operator.getitem, (task.stream.listed, 3)) == task.stream.listed[3]
+    code = "import pickle, sys; print(pickle.load(sys.stdin.buffer)[3].prompt)"
+    done = subprocess.run([sys.executable, "-c", code], input=pickle.dumps(task.stream.listed), stdout=-1, check=True)
+    assert done.stdout.decode().strip() == task.stream.listed[3].prompt
 
 
 def test_only_large_files_of_lines_have_an_index(tmp_path, monkeypatch):
