@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import struct
+import sys
 import tempfile
 from collections.abc import Mapping
 from contextlib import suppress
@@ -21,7 +22,7 @@ import verifiers
 FORMAT = b"rlenv-1\n"
 TYPES = ("<u8", "<u4", "<i8", "|u1")
 MOST_FILES = 24  # of one file of problems
-SUFFIX, ROWS = ".found", "rows.index"
+SUFFIX, FRESH, ROWS = ".found", ".new", "rows.index"
 _HEAD = struct.Struct("<8s16sQQ")  # format, hash of the rest, bytes of the facts, bytes of the arrays
 
 
@@ -44,7 +45,7 @@ def save(path: Path, facts: Mapping[str, Any], arrays: Mapping[str, np.ndarray])
     data = b"".join(np.ascontiguousarray(array).tobytes() for array in arrays.values())
     with suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor, fresh = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=".new")
+        descriptor, fresh = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=FRESH)
         try:
             with open(descriptor, "wb") as file:  # noqa: PTH123 (it is open already)
                 file.write(_HEAD.pack(FORMAT, _hash(text, data), len(text), len(data)) + text)
@@ -79,7 +80,7 @@ def load(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]] | None:
 def clear(folder: Path) -> None:
     """Remove what was kept of an earlier state of a file of problems."""
     with suppress(OSError):
-        for file in (folder / ROWS, *folder.glob(f"*{SUFFIX}")):
+        for file in (folder / ROWS, *folder.glob(f"*{SUFFIX}"), *folder.glob(f".*{FRESH}")):
             file.unlink(missing_ok=True)
 
 
@@ -91,7 +92,7 @@ def name_of(*values: Any) -> str:
 @lru_cache(maxsize=1)
 def code_hash() -> str:
     """Return the hash of the code that reads problems and makes demonstrations: other code may find something else."""
-    digest = hashlib.blake2b(digest_size=16)
+    digest = hashlib.blake2b(sys.version.encode(), digest_size=16)
     for package in (Path(__file__).parents[2], Path(verifiers.__file__).parent):
         for file in sorted(package.rglob("*.py")):
             digest.update(f"{file.relative_to(package)}\n".encode() + file.read_bytes())

@@ -27,6 +27,8 @@ from rlenv.problems import files, rows
 from rlenv.problems.files import load_problems, open_problems
 from rlenv.problems.listed import cache, index, lazy
 from rlenv.problems.listed.lazy import LazyProblems, open_lazily
+from rlenv.problems.listed.listed import ProblemList
+from rlenv.problems.listed.survey import Groups, answered_twice, held_out
 from rlenv.text.tokenizer import character_tokenizer
 from verifiers import Exact, FunctionVerifier, Problem, Verifier
 
@@ -592,6 +594,40 @@ def test_characters_are_counted_as_tokens_are(texts, more):
         prompts = [problem["prompt"] for problem in problems]
         assert encoder.counted(prompts) == list(map(len, encoder.prompts(prompts)))
         assert encoder.counted_ids(prompts) == list(map(len, encoder.ids(prompts)))
+
+
+ANSWERED = st.lists(st.tuples(st.sampled_from("abcd"), st.sampled_from(["", "x", "y", "z"])), min_size=1, max_size=12)
+
+
+@given(ANSWERED)
+@drawn(200)
+def test_prompts_with_several_answers_and_those_that_are_one_arm(rows):
+    listed = ProblemList(Problem(prompt, answer) for prompt, answer in rows)
+    answers, numbers = {}, {}
+    for prompt, answer in rows:
+        numbers.setdefault(prompt, len(numbers))
+        if answer:
+            answers.setdefault(prompt, {})[answer] = None
+    several = [(prompt, *list(each)[:2]) for prompt, each in answers.items() if len(each) > 1]
+    count, shown = answered_twice(listed)
+    assert count == len(several)
+    if count:
+        first, second = (listed[row] for row in shown)
+        assert (first.prompt, first.answer, second.answer) == several[0] and second.prompt == first.prompt
+    groups = Groups.by_key(listed.texts())
+    assert groups.numbers == list(range(len(numbers)))
+    for prompt, number in numbers.items():
+        assert groups.rows(number).tolist() == [row for row, (each, _) in enumerate(rows) if each == prompt]
+
+
+@pytest.mark.parametrize("fraction", [0.0, 1e-300, 0.1, 0.5, 1 / 3, 1 - 2**-53, 1.0])
+def test_splits_are_those_of_whole_numbers(fraction):
+    end = int(fraction * 2**64)
+    keys = sorted({max(0, min(2**64 - 1, end + n)) for n in (-2, -1, 0, 1, 2)} | {0, 2**63, 2**64 - 1})
+    found = held_out(np.zeros(len(keys), np.uint8), np.array(keys, np.uint64), fraction)
+    assert found.tolist() == [key < fraction * 2**64 for key in keys]
+    named = held_out(np.array([1, 2], np.uint8), np.array([0, 2**64 - 1], np.uint64), fraction)
+    assert named.tolist() == [False, True]
 
 
 def trained(path, updates, agent=None):
