@@ -20,7 +20,8 @@ from verifiers.dialogues.tools.verifier import WithTools
 from verifiers.isolation.workers.pool import WorkerPool
 from verifiers.isolation.workers.supervisor import describe
 
-from ..problems.stream import arm_of, is_level
+from ..problems.splits import is_level
+from ..problems.stream import arm_of
 
 MOST_THREADS = 64  # that wait for replies
 

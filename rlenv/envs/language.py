@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import random
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,10 @@ from transformers import PreTrainedTokenizerBase
 from verifiers import Problem, Verifier
 from verifiers.conversation import ROLES
 
-from ..problems.stream import ProblemStream, side_of
+from ..problems.listed.listed import Listed
+from ..problems.listed.passes import characters, turns_of
+from ..problems.splits import side_of
+from ..problems.stream import ProblemStream
 from ..text.chat import Chat, read_template
 from ..text.encoder import Encoder
 from ..text.texts import NOT_UNICODE, is_unicode, shown
@@ -25,7 +27,7 @@ SAMPLED = 2000  # problems that a tokenizer is trained on if the verifier poses 
 def make_encoder(
     tokenizer: str | Path | PreTrainedTokenizerBase | None,
     verifier: Verifier,
-    listed: list[Problem] | None,
+    listed: Listed | None,
     test_fraction: float,
     system_prompt: str | None,
     chat_template: str | Path | None,
@@ -56,14 +58,13 @@ def make_encoder(
     return Encoder(found, Chat(found, system_prompt, verifier.tools), chats_texts)
 
 
-def _alphabet(verifier: Verifier, listed: list[Problem] | None, further: Iterable[str]) -> str:
+def _alphabet(verifier: Verifier, listed: Listed | None, further: Iterable[str]) -> str:
     """Return the verifier's characters, followed by the others in the listed problems and in further texts."""
-    answers = [text for each in listed or () for text in _answers(verifier, each)]
-    texts = [*(problem.text for problem in listed or ()), *answers, *further]
-    return verifier.alphabet + "".join(sorted(set().union(*texts) - set(verifier.alphabet)))
+    there = set() if listed is None else characters(listed, verifier)
+    return verifier.alphabet + "".join(sorted(there.union(*further) - set(verifier.alphabet)))
 
 
-def _training_texts(verifier: Verifier, listed: list[Problem] | None, test_fraction: float) -> Iterator[str]:
+def _training_texts(verifier: Verifier, listed: Listed | None, test_fraction: float) -> Iterator[str]:
     """Yield the texts of training problems: listed ones, or a sample of the verifier's that is always the same."""
     if listed is None:
         stream = ProblemStream(verifier, "train", test_fraction)
@@ -72,11 +73,7 @@ def _training_texts(verifier: Verifier, listed: list[Problem] | None, test_fract
         problems = (problem for problem in listed if side_of(problem, verifier, test_fraction) == "train")
     for problem in problems:
         yield from _contents(problem)
-        yield from dict.fromkeys(_answers(verifier, problem))
-
-
-def _answers(verifier: Verifier, problem: Problem) -> list[str]:
-    return [problem.answer, *verifier.demonstration_turns(problem, random.Random(0))]
+        yield from dict.fromkeys([problem.answer, *turns_of(verifier, problem)])
 
 
 def _contents(problem: Problem) -> Sequence[str]:

@@ -6,7 +6,7 @@ import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +22,12 @@ from verifiers.plugins.registry import trusting
 from verifiers.reading.extraction import STATED, extracting
 
 from ..problems.curriculum import Curriculum
-from ..problems.files import listed_problems, place_of
+from ..problems.files import listed_problems
+from ..problems.lengths import Lengths
+from ..problems.listed.listed import Listed, ProblemList
 from ..problems.prompt_choice import ThompsonChoice
 from ..problems.stream import ProblemStream
 from ..text.encoder import STOP, STRING, PromptText
-from ..text.lengths import Lengths
 from ..text.stop_tokens import stop_token_ids
 from ..text.texts import shown
 from ..text.tokenizer import decode
@@ -160,9 +161,9 @@ class TextGenTask:
         if isinstance(made, Isolated):
             pool, made = made.pool, made.verifier
         self.verifier, self.judge = made, Judge(made, pool, flag_errors)
-        listed = listed_problems(problems, columns, template)
-        if listed is not None:
-            listed = [made.opened(problem) for problem in listed]
+        listed: Listed | None = listed_problems(problems, columns, template)
+        if listed is not None and getattr(made.opened, "__func__", None) is not Verifier.opened:
+            listed = ProblemList((made.opened(problem) for problem in listed), listed.place)
         self.encoder = make_encoder(tokenizer, made, listed, test_fraction, system_prompt, chat_template, chat)
         self.tokenizer = self.encoder.tokenizer
         self.stop_token_ids = stop_token_ids(self.tokenizer, self.encoder.end_of_turn, stop_tokens)
@@ -170,7 +171,7 @@ class TextGenTask:
         self.first_problem = _whole("first_problem", first_problem, low=0)
         self.share = (0, 1) if share is None else _share(*share)
         skips, self.skipped_prompts = long_prompts == "skip", 0
-        lengths = Lengths(made, self.encoder, listed, partial(place_of, problems))
+        lengths = Lengths(made, self.encoder, listed)
         self.stop_strings = _stop_strings(stop_strings)
         self._limit(lengths, skips, max_prompt_tokens, max_new_tokens)
         self.dialogues = self._dialogues(lengths, max_turns, max_reply_tokens, max_context_tokens)
@@ -181,14 +182,16 @@ class TextGenTask:
             listed = self._without_long(listed)
         fits = self._fits if skips and listed is None else None
         self.stream = ProblemStream(made, split, test_fraction, listed, fits, curriculum, prompt_choice)
-        self._begin(self.stream.listed or [self.stream[0]])
+        self._begin(self.stream.listed or ProblemList([self.stream[0]]))
 
-    def _begin(self, problems: list[Problem]) -> None:
+    def _begin(self, problems: Listed) -> None:
         """Set the tokens that end and fill episodes, and check the listed problems, or the first sampled one."""
         self.eos_token_id = self.end_token(problems[0])
         pad = self.tokenizer.pad_token_id
         self.pad_token_id: int = self.eos_token_id if pad is None else pad
-        self.encode([problem.prompt for problem in problems])
+        lengths = problems.prompt_lengths(self.encoder)
+        wrong = np.flatnonzero((lengths < 1) | (lengths > self.max_prompt_tokens))
+        self.encode([problems[index].prompt for index in wrong[:1].tolist()])
         _check_columns(self.verifier, problems)
         if self.dialogues is not None and self.judge.pool is not None:
             check_replays(self.verifier, problems[0])
@@ -285,17 +288,16 @@ class TextGenTask:
                 raise ValueError(f"prompt {shown(prompt)} has {len(ids)} tokens; allowed: {allowed}")
         return encoded
 
-    def _without_long(self, problems: list[Problem]) -> list[Problem]:
+    def _without_long(self, problems: Listed) -> Listed:
         """Return the problems with prompts that fit, and count the others."""
-        lengths = map(len, self.encoder.prompts([problem.prompt for problem in problems]))
-        short = [problem for problem, length in zip(problems, lengths, strict=True) if length <= self.max_prompt_tokens]
+        short = np.flatnonzero(problems.prompt_lengths(self.encoder) <= self.max_prompt_tokens)
         self.skipped_prompts = len(problems) - len(short)
         too_long = f"prompts have more than {self.max_prompt_tokens} tokens (max_prompt_tokens)"
-        if not short:
+        if not len(short):
             raise ValueError(f"all {len(problems)} {too_long}")
         if self.skipped_prompts:
             warnings.warn(f"{self.skipped_prompts} of {len(problems)} {too_long} and are skipped", stacklevel=3)
-        return short
+        return problems.only(short)
 
     def _fits(self, problem: Problem) -> bool:
         """Tell whether a sampled prompt fits; count it if not."""
@@ -411,11 +413,11 @@ class TextGenTask:
         return True
 
 
-def _check_columns(verifier: Verifier, problems: Sequence[Problem]) -> None:
+def _check_columns(verifier: Verifier, problems: Listed) -> None:
     """Refuse a verifier that asks for columns which no problem has."""
     if not verifier.columns:
         return
-    there = {name for problem in problems for name in problem.metadata}
+    there = problems.columns()
     if lacking := [name for name in verifier.columns if name not in there]:
         allowed = ", ".join(["answer", *sorted(there)])
         raise ValueError(f"the reward function asks for the columns {lacking}; the problems have: {allowed}")

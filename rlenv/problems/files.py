@@ -2,50 +2,39 @@
 
 from __future__ import annotations
 
-import difflib
-import json
-import math
-import re
-import string
 from collections.abc import Mapping, Sequence
-from decimal import Decimal
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from verifiers import Problem
 
 from ..text.texts import NOT_UNICODE, is_unicode, shown
-from .rows import Row, read_rows
-from .stream import MESSAGES, NAMED_SPLITS, as_problem
-
-SHOWN_FAULTS, SHOWN_COLUMNS = 3, 20
-_LEVEL = re.compile(r"(?:level )?([1-9][0-9]{0,8})", re.IGNORECASE)
-_Template = Sequence[tuple[str, str | None]]  # literal text, and the name of the field that follows
-
-
-class _MalformedError(Exception):
-    """What is wrong with a row."""
+from .listed.lazy import LazyProblems, is_large, open_lazily
+from .listed.listed import ProblemList, as_problem
+from .row_problems import MalformedError, RowReader, malformed
+from .rows import read_rows
 
 
 def listed_problems(
     problems: str | Path | Sequence[Problem | Mapping[str, Any] | str] | None,
     columns: Mapping[str, str] | None,
     template: str | None,
-) -> list[Problem] | None:
+) -> ProblemList | LazyProblems | None:
     """Return the problems of a file or a list; None for None, which means that the verifier samples them.
 
     Raises:
         ValueError: for an empty list, and any error of `load_problems` and `as_problem`.
     """
     if isinstance(problems, (str, Path)):
-        return load_problems(problems, columns, template)
+        return open_problems(problems, columns, template)
     if columns or template is not None:
         raise ValueError("columns and template are for problems from a file: pass its path as problems (--problems)")
     if problems is None:
         return None
     if not len(problems):
         raise ValueError("problems is an empty list; pass None to have the verifier sample them")
-    listed = [_placed(index, item) for index, item in enumerate(problems)]
+    listed = ProblemList(_placed(index, item) for index, item in enumerate(problems))
     for problem in listed:
         if not is_unicode(problem.text + problem.answer):
             raise ValueError(f"problem {shown(problem.prompt)}: {NOT_UNICODE}")
@@ -56,14 +45,31 @@ def _placed(index: int, item: Any) -> Problem:
     try:
         return as_problem(item)
     except ValueError as error:
-        raise ValueError(f"{place_of(None, index)}: {error}") from error
+        raise ValueError(f"problem {index + 1}: {error}") from error
 
 
-def place_of(problems: Any, index: int) -> str:
-    """Return where a listed problem stands, for an error message: its row in the file, or its place in the list."""
-    if isinstance(problems, (str, Path)):
-        return f"{str(problems)!r}, {read_rows(Path(problems))[index][0]}"
-    return f"problem {index + 1}"
+def open_problems(
+    path: str | Path, columns: Mapping[str, str] | None = None, template: str | None = None
+) -> ProblemList | LazyProblems:
+    """Return the problems of a file, in its order: those of a large file of lines are read one by one, when needed.
+
+    Args:
+        path: as for `load_problems`.
+        columns: as for `load_problems`.
+        template: as for `load_problems`.
+
+    Raises:
+        ValueError: as `load_problems`.
+    """
+    path = Path(path)
+    if is_large(path):
+        return open_lazily(path, columns, template)
+    return ProblemList(load_problems(path, columns, template), partial(_place, path))
+
+
+def _place(path: Path, index: int) -> str:
+    """Return the place of a row for an error message."""
+    return f"{str(path)!r}, {read_rows(path)[index][0]}"
 
 
 def load_problems(
@@ -89,133 +95,16 @@ def load_problems(
         ValueError: in one line, for a file that cannot be read or has no rows, a missing column, a template that cannot
             be filled in, and malformed rows, with their line numbers.
     """
-    path, columns = Path(path), _checked(columns or {})
-    fields = None if template is None else _parsed(template)
+    path, asked = Path(path), RowReader.asked(columns, template)
     rows = read_rows(path)
-    known = list(dict.fromkeys(name for _, row in rows if not isinstance(row, str) for name in row))
-    if fields is None and "prompt" not in known and MESSAGES in known:
-        columns.setdefault("prompt", MESSAGES)
-    if known:  # otherwise no row can be read, and the error below says so
-        _check_columns(path, known, columns, fields)
-    if columns.get("answer", "answer") in known:
-        columns.setdefault("answer", "answer")
+    known = dict.fromkeys(name for _, row in rows if not isinstance(row, str) for name in row)
+    reader = asked.of_file(path, list(known))
     problems, faults = [], []
     for place, row in rows:
         try:
-            problems.append(_problem(row, columns, fields))
-        except _MalformedError as fault:
+            problems.append(reader.problem(row))
+        except MalformedError as fault:
             faults.append(f"{place}: {fault}")
     if faults:
-        more = f"; and {len(faults) - SHOWN_FAULTS} more" if len(faults) > SHOWN_FAULTS else ""
-        count = f"{len(faults)} malformed row{'s' if len(faults) > 1 else ''}"
-        raise ValueError(f"{str(path)!r} has {count}: {'; '.join(faults[:SHOWN_FAULTS])}{more}")
+        raise malformed(path, faults, len(faults))
     return problems
-
-
-def _checked(columns: Mapping[str, str]) -> dict[str, str]:
-    if not isinstance(columns, Mapping) or not all(isinstance(name, str) for pair in columns.items() for name in pair):
-        raise ValueError(f"columns must be a mapping such as {{'prompt': 'question'}}, got {columns!r}")
-    return dict(columns)
-
-
-def _parsed(template: str) -> _Template:
-    """Return a template as literal texts, each with the field that follows it."""
-    if not isinstance(template, str):
-        raise ValueError(f"a prompt template must be text, got {template!r}")
-    try:
-        parts = list(string.Formatter().parse(template))
-    except ValueError as error:
-        raise ValueError(f"prompt template {template!r}: {error}; braces are written {{{{ and }}}}") from error
-    fields = [(name, form, conversion) for _, name, form, conversion in parts if name is not None]
-    if not fields:
-        raise ValueError(f"prompt template {template!r} has no field such as {{question}}")
-    if any(not name or form or conversion for name, form, conversion in fields):
-        raise ValueError(f"prompt template {template!r}: only plain {{name}} fields are allowed")
-    return [(literal, name) for literal, name, _, _ in parts]
-
-
-def _check_columns(path: Path, known: list[str], columns: Mapping[str, str], fields: _Template | None) -> None:
-    """Check that the file has every column that is needed."""
-    if fields is None:
-        columns = {"prompt": "prompt", **columns}
-    asked = {name: "--prompt-template" for _, name in fields or () if name is not None and name not in columns}
-    asked |= {column: f"--column {name}=NAME" for name, column in columns.items()}
-    for column, option in asked.items():
-        if column not in known:
-            close = difflib.get_close_matches(column, known, n=1)
-            hint = f"; did you mean {close[0]!r}?" if close else ";"
-            there = ", ".join(map(repr, known[:SHOWN_COLUMNS])) + (", ..." if len(known) > SHOWN_COLUMNS else "")
-            option = option.replace("NAME", close[0]) if close else option
-            raise ValueError(f"{str(path)!r} has no column {column!r}{hint} columns there: {there}; set with {option}")
-
-
-def _problem(row: Row | str, columns: Mapping[str, str], fields: _Template | None) -> Problem:
-    """Return the problem in a row."""
-    if isinstance(row, str):
-        raise _MalformedError(row)
-    renamed = {name: _value(row, column) for name, column in columns.items()}
-    # A reward function may ask for `solution`, the answer, by its own name; a conversation is in the prompt already.
-    gone = {column for name, column in columns.items() if name not in ("prompt", "answer") or _is_list(row, column)}
-    taken = {*columns, *gone, "prompt", "answer"}
-    metadata = {name: value for name, value in row.items() if name not in taken} | {
-        name: value for name, value in renamed.items() if name not in ("prompt", "answer")
-    }
-    if "split" in metadata:
-        metadata["split"] = _split(metadata["split"])
-    if "level" in metadata:
-        metadata["level"] = _level(metadata["level"])
-    row = {**row, **renamed}
-    prompt = _value(row, "prompt") if fields is None else _filled_in(fields, row)
-    if not isinstance(prompt, (str, list)) or prompt == "":
-        raise _MalformedError(f"the prompt must be text or a list of messages, got {shown(prompt)}")
-    try:
-        problem = Problem(prompt, _answer(renamed.get("answer", "")), metadata)
-    except ValueError as error:  # a malformed conversation
-        raise _MalformedError(str(error)) from error
-    if not is_unicode(problem.text + problem.answer):
-        raise _MalformedError(NOT_UNICODE)
-    return problem
-
-
-def _is_list(row: Row, column: str) -> bool:
-    return isinstance(row.get(column), list)
-
-
-def _value(row: Row, column: str) -> Any:
-    if column not in row:
-        raise _MalformedError(f"there is no {column!r}")
-    return row[column]
-
-
-def _filled_in(fields: _Template, row: Row) -> str:
-    return "".join(literal + ("" if name is None else _inserted(name, _value(row, name))) for literal, name in fields)
-
-
-def _inserted(name: str, value: Any) -> str:
-    if value is None:
-        raise _MalformedError(f"there is nothing in {name!r}")
-    if isinstance(value, (list, dict, bool)):
-        return json.dumps(value, ensure_ascii=False, default=str)
-    return str(value)
-
-
-def _answer(value: Any) -> str:
-    if isinstance(value, str):
-        return value
-    if not isinstance(value, (int, float, Decimal)) or isinstance(value, bool) or not math.isfinite(value):
-        raise _MalformedError(f"the answer must be text or a number, got {shown(value)}")
-    return str(value)
-
-
-def _split(value: Any) -> str:
-    if not isinstance(value, str) or value not in NAMED_SPLITS:
-        raise _MalformedError(f"the split must be one of {', '.join(NAMED_SPLITS)}, got {shown(value)}")
-    return NAMED_SPLITS[value]
-
-
-def _level(value: Any) -> int:
-    whole = isinstance(value, float) and value.is_integer()
-    found = _LEVEL.fullmatch(str(int(value) if whole else value))
-    if found is None:
-        raise _MalformedError(f"the level must be a whole number from 1, got {shown(value)}")
-    return int(found[1])

@@ -12,7 +12,7 @@ from verifiers.conversation import as_conversation, text_of
 from ..text.encoder import Encoder, PromptText
 from ..text.texts import NOT_UNICODE, is_unicode, shown
 from .rows import Row, read_rows
-from .stream import NAMED_SPLITS, in_test_split
+from .splits import NAMED_SPLITS, in_test_split
 
 COLUMNS = ("prompt", "chosen", "rejected", "split")
 SHOWN_FAULTS = 3

@@ -32,8 +32,13 @@ def read_rows(path: Path) -> list[PlacedRow]:
     """
     rows = list(_reader_of(path)(path))
     if not rows:
-        raise ValueError(f"{str(path)!r} has no rows")
+        raise no_rows(path)
     return rows
+
+
+def no_rows(path: Path) -> ValueError:
+    """Return the error about a file without rows."""
+    return ValueError(f"{str(path)!r} has no rows")
 
 
 def _reader_of(path: Path) -> Callable[[Path], Iterator[PlacedRow]]:
@@ -52,7 +57,12 @@ def _reader_of(path: Path) -> Callable[[Path], Iterator[PlacedRow]]:
     return _READERS[suffix]
 
 
-def _text_of(path: Path) -> str:
+def text_of_file(path: Path) -> str:
+    """Return the text of a file, without a byte order mark.
+
+    Raises:
+        ValueError: in one line, for a file that is unreadable, empty or not UTF-8.
+    """
     try:
         data = path.read_bytes()
     except OSError as error:
@@ -73,17 +83,21 @@ def _object(value: Any) -> Row | str:
 
 
 def _read_json_lines(path: Path) -> Iterator[PlacedRow]:
-    for number, line in enumerate(_text_of(path).split("\n"), 1):  # splitlines() would also split inside strings
+    for number, line in enumerate(text_of_file(path).split("\n"), 1):  # splitlines() would also split inside strings
         if line.strip():
-            try:
-                row = _object(json.loads(line))
-            except (ValueError, RecursionError) as error:
-                row = f"not JSON ({error})"
-            yield f"line {number}", row
+            yield f"line {number}", json_row(line)
+
+
+def json_row(line: str) -> Row | str:
+    """Return the row in a line of JSON, or what is wrong with it."""
+    try:
+        return _object(json.loads(line))
+    except (ValueError, RecursionError) as error:
+        return f"not JSON ({error})"
 
 
 def _read_json(path: Path) -> Iterator[PlacedRow]:
-    text = _text_of(path)
+    text = text_of_file(path)
     try:
         rows = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -95,7 +109,7 @@ def _read_json(path: Path) -> Iterator[PlacedRow]:
 
 
 def _read_csv(path: Path, delimiter: str = ",") -> Iterator[PlacedRow]:
-    reader = csv.reader(io.StringIO(_text_of(path), newline=""), delimiter=delimiter, strict=True)
+    reader = csv.reader(io.StringIO(text_of_file(path), newline=""), delimiter=delimiter, strict=True)
     header: list[str] = []
     while True:
         place = f"line {reader.line_num + 1}"
@@ -109,13 +123,27 @@ def _read_csv(path: Path, delimiter: str = ",") -> Iterator[PlacedRow]:
         if not fields:  # an empty line
             continue
         if not header:
-            header = fields
-            if twice := [name for name in dict.fromkeys(header) if header.count(name) > 1]:
-                raise ValueError(f"{str(path)!r} has more than one column {twice[0]!r}")
-        elif len(fields) != len(header):
-            yield place, f"{len(fields)} fields where the header has {len(header)}"
+            header = checked_header(path, fields)
         else:
-            yield place, dict(zip(header, fields, strict=True))
+            yield place, csv_row(header, fields)
+
+
+def checked_header(path: Path, header: list[str]) -> list[str]:
+    """Return the names of a table's columns.
+
+    Raises:
+        ValueError: if two are the same.
+    """
+    if twice := [name for name in dict.fromkeys(header) if header.count(name) > 1]:
+        raise ValueError(f"{str(path)!r} has more than one column {twice[0]!r}")
+    return header
+
+
+def csv_row(header: list[str], fields: list[str]) -> Row | str:
+    """Return the row with these fields, or what is wrong with it."""
+    if len(fields) != len(header):
+        return f"{len(fields)} fields where the header has {len(header)}"
+    return dict(zip(header, fields, strict=True))
 
 
 def _read_parquet(path: Path) -> Iterator[PlacedRow]:

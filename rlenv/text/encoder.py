@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 
+import tokenizers
+import transformers
 from tokenizers import AddedToken, Tokenizer
 from transformers import PreTrainedTokenizerBase
 
@@ -14,7 +18,7 @@ from verifiers.conversation import Message, text_of
 from .chat import Chat, Piece
 from .chat_tokens import ChatTokens, any_of
 from .texts import NOT_UNICODE, is_unicode, shown
-from .tokenizer import control_tokens
+from .tokenizer import characters_of, control_tokens
 
 STOP, STRING, CUT = "a stop token", "a stop string", "its limit"  # how a turn ends
 REMEMBERED = 65_536  # prompts in the cache
@@ -96,6 +100,49 @@ class Encoder:
         if ending == STOP and self.end_of_turn in ids:  # the model has written one
             return ids[ids.index(self.end_of_turn) + 1 :]
         return ids
+
+    @cached_property
+    def identity(self) -> str | None:
+        """A hash of all that decides what tokens a text has; None for a tokenizer with code of its own."""
+        kind = type(self.tokenizer)
+        if not self.tokenizer.is_fast or not kind.__module__.startswith("transformers."):
+            return None
+        settings = [
+            transformers.__version__, tokenizers.__version__, kind.__qualname__, self.chats_texts,
+            self.chat.system_prompt, self.chat.schemas, self.tokenizer.chat_template, self._control,
+            self.tokenizer.bos_token_id, self.tokenizer.eos_token_id, self.tokenizer.init_kwargs,
+        ]  # fmt: skip
+        made = json.dumps(settings, default=repr) + self.tokenizer.backend_tokenizer.to_str()
+        return hashlib.blake2b(made.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+
+    def counted(self, prompts: Sequence[PromptText]) -> list[int]:
+        """Return how many tokens prompts have, without remembering them.
+
+        Raises:
+            ValueError: as `prompts`.
+        """
+        if not self.chats_texts and all(isinstance(prompt, str) and self._is_plain(prompt) for prompt in prompts):
+            return list(map(len, prompts))
+        kept, (self._prompts, self._texts) = (self._prompts, self._texts), ({}, {})
+        try:
+            return list(map(len, self.prompts(prompts)))
+        finally:
+            self._prompts, self._texts = kept
+
+    def counted_ids(self, texts: list[str]) -> list[int]:
+        """Return how many tokens texts have, without checking them."""
+        if all(map(self._is_plain, texts)):
+            return list(map(len, texts))
+        return list(map(len, self.ids(texts)))
+
+    def _is_plain(self, text: str) -> bool:
+        """Tell whether a text certainly has one token per character, which a default tokenizer takes long to say."""
+        return self._characters.issuperset(text) and not any(spelled in text for spelled in self._control)
+
+    @cached_property
+    def _characters(self) -> frozenset[str]:
+        """The characters of a tokenizer with one token for each; none of another one."""
+        return characters_of(self.tokenizer)
 
     @cached_property
     def _after_answer(self) -> list[int]:

@@ -48,6 +48,16 @@ def character_tokenizer(alphabet: str) -> PreTrainedTokenizerFast:
     )
 
 
+def characters_of(tokenizer: PreTrainedTokenizerBase) -> frozenset[str]:
+    """Return the alphabet of a tokenizer that `character_tokenizer` made; no characters for any other."""
+    words = sorted(tokenizer.get_vocab().items(), key=lambda word: word[1])
+    alphabet = [word for word, _ in words[2:]]
+    if not tokenizer.is_fast or not alphabet or any(len(character) > 1 for character in alphabet):
+        return frozenset()
+    like = character_tokenizer("".join(alphabet)).backend_tokenizer.to_str()
+    return frozenset(alphabet if tokenizer.backend_tokenizer.to_str() == like else ())
+
+
 def trained_size(spec: Any) -> int | None:
     """Return the size in "train:SIZE"; None for any other tokenizer.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -122,16 +122,16 @@ def show(
         _show_rows(rows)
 
 
-def from_file(file: dict[str, Any]) -> list[Problem] | None:
+def from_file(file: dict[str, Any]) -> Sequence[Problem] | None:
     """Return the problems of --problems, None without the option."""
     if not any(file.values()):
         return None  # without the imports below, which take seconds
-    from rlenv.problems.files import load_problems
+    from rlenv.problems.files import open_problems
 
     from ..setup.settings import problem_file_arguments
 
     given = problem_file_arguments(file)
-    return None if given["problems"] is None else load_problems(given["problems"], given["columns"], given["template"])
+    return None if given["problems"] is None else open_problems(given["problems"], given["columns"], given["template"])
 
 
 def _sampled(name: str, verifier: Verifier, count: int, seed: int) -> list[Problem]:

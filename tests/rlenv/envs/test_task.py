@@ -3,7 +3,7 @@ import pytest
 from gymnasium import spaces
 
 from rlenv.envs.task import TextGenTask
-from rlenv.text.lengths import MOST_TOKENS
+from rlenv.problems.lengths import MOST_TOKENS
 from rlenv.text.tokenizer import character_tokenizer
 from verifiers import Arith, Problem, Verdict, Verifier
 

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from functools import partial
 
-from verifiers import Problem, Verifier
+import numpy as np
+
+from verifiers import Verifier
 from verifiers.conversation import last_of
 from verifiers.dialogues.tools.toolbox import MOST_CALLS
 
-from .encoder import CUT, Encoder, PromptText
-from .texts import shown
+from ..text.encoder import CUT, Encoder, PromptText
+from ..text.texts import shown
+from .listed.listed import Listed
+from .listed.passes import longest_demonstration
 
 DEFAULT_PROMPT_TOKENS = 128
 DEFAULT_NEW_TOKENS = 64
@@ -29,20 +33,17 @@ class Lengths:
     Args:
         verifier: declares lengths in characters.
         encoder: of prompts.
-        listed: the problems; None if the verifier makes them.
-        place: names a listed problem in errors, given its index.
+        listed: the problems, at least one; None if the verifier makes them.
 
     Raises:
         ValueError: if nothing is listed and the verifier cannot make problems either.
     """
 
-    def __init__(
-        self, verifier: Verifier, encoder: Encoder, listed: list[Problem] | None, place: Callable[[int], str]
-    ) -> None:
+    def __init__(self, verifier: Verifier, encoder: Encoder, listed: Listed | None) -> None:
         if listed is None and not verifier.makes_problems:
             raise ValueError(f"{type(verifier).__name__} does not make problems: pass problems (--problems)")
-        self.verifier, self.encoder, self.listed, self.place = verifier, encoder, listed or [], place
-        first = (self.listed or [verifier.sample(random.Random(0))])[0].prompt
+        self.verifier, self.encoder, self.listed = verifier, encoder, listed
+        first = (verifier.sample(random.Random(0)) if listed is None else listed[0]).prompt
         # A text has at most as many tokens as characters, plus the end token and what this tokenizer adds.
         text = last_of(first)
         (plain,) = encoder.spell("prompt", [text], add_special_tokens=True)
@@ -52,22 +53,22 @@ class Lengths:
 
     def of_prompts(self, skips_long: bool) -> int:
         """Return the length of the longest prompt; above `MOST_TOKENS` it is an error, unless long ones are skipped."""
-        if not self.listed:
+        if self.listed is None:
             return self._declared(self.verifier.prompt_length, DEFAULT_PROMPT_TOKENS) + max(0, self._template)
-        prompts = [problem.prompt for problem in self.listed]
-        lengths = list(map(len, self.encoder.prompts(prompts)))
-        return max(1, min(max(lengths), MOST_TOKENS) if skips_long else self._longest("prompt", prompts, lengths))
+        lengths = self.listed.prompt_lengths(self.encoder)
+        longest = int(lengths.max())
+        if longest > MOST_TOKENS and not skips_long:
+            index = int(np.argmax(lengths > MOST_TOKENS))
+            raise self._too_long("prompt", index, self.listed[index].prompt, int(lengths[index]))
+        return max(1, min(longest, MOST_TOKENS))
 
     def of_answers(self) -> int:
         """Return the length of the longest answer with its end token."""
         needed = self._declared(self.verifier.answer_length, DEFAULT_NEW_TOKENS)
-        turns = [self.verifier.demonstration_turns(problem, random.Random(0)) for problem in self.listed]
-        if not any(map(any, turns)):
+        if self.listed is None:
             return needed
-        longest = [max(each, key=len, default="") for each in turns]
-        ids = iter(self.encoder.ids([turn for each in turns for turn in each]))
-        lengths = [1 + max((len(next(ids)) for _ in each), default=0) for each in turns]
-        return max(needed, self._longest("demonstration", longest, lengths))
+        too_long = partial(self._too_long, "demonstration")
+        return max(needed, longest_demonstration(self.listed, self.verifier, self.encoder, MOST_TOKENS, too_long))
 
     def of_replies(self) -> int:
         """Return the length of the longest reply, with what the chat template writes around it."""
@@ -82,11 +83,9 @@ class Lengths:
     def _declared(self, characters: int | None, default: int) -> int:
         return default if characters is None else characters + self._room
 
-    def _longest(self, what: str, texts: Sequence[PromptText], lengths: Sequence[int]) -> int:
-        for index, length in enumerate(lengths):
-            if length > MOST_TOKENS:
-                raise ValueError(
-                    f"{self.place(index)}: {what} {shown(texts[index])} has {length} tokens; allowed by default: "
-                    f"{MOST_TOKENS}; pass {_FOR_MORE[what]}"
-                )
-        return max(lengths)
+    def _too_long(self, what: str, index: int, text: PromptText, length: int) -> ValueError:
+        assert self.listed is not None
+        return ValueError(
+            f"{self.listed.place(index)}: {what} {shown(text)} has {length} tokens; allowed by default: "
+            f"{MOST_TOKENS}; pass {_FOR_MORE[what]}"
+        )
