@@ -6,14 +6,16 @@ from typing import Any
 
 import gymnasium as gym
 import torch
+from gymnasium.envs.classic_control.cartpole import CartPoleVectorEnv
 
 from agents.estimators.returns import return_to_go
 from agents.policies import ControlPolicy
+from agents.policies.control.numpy_actor import NumpyActor
 from agents.rollouts.collector import Collector
 from agents.rollouts.envs.waiting_envs import WaitingCartPole, WaitingVectorEnv
 from agents.rollouts.seed_stack import Stack
 
-from .measure import Row, alternate, clock
+from .measure import Row, alternate, clock, timed_functions
 from .sb3 import ENV, Watch, greedy_return, our_agent
 
 SLOTS, ROLLOUTS = 16, 20
@@ -25,7 +27,7 @@ SUMS = (16, 500)  # episodes and steps
 def run(name: str, pairs: int) -> list[Row]:
     """Return a row for each technique."""
     return [_collecting("acting in numpy", True, pairs), _collecting("slots stepped together", False, pairs),
-            _sums(pairs), _seeds(pairs)]  # fmt: skip
+            _collector_alone(pairs), _sums(pairs), _seeds(pairs)]  # fmt: skip
 
 
 def _collecting(label: str, acting: bool, pairs: int) -> Row:
@@ -52,13 +54,33 @@ def _rollout(in_numpy: bool, together: bool) -> Any:
 
 def _step(in_numpy: bool, together: bool) -> float:
     """Return the microseconds of a step in which all slots act, bookkeeping included."""
-    collector, policy, generator = _collector(in_numpy, together)
-    steps = 0
+    parts = _collector(in_numpy, together)
     with clock() as seconds:
-        for _ in range(ROLLOUTS):
-            rollout: Any = collector.collect(policy, SLOTS, generator)
-            steps += int(rollout.lengths.max())
+        steps = _steps_of(*parts)
     return seconds() / steps * 1e6
+
+
+def _steps_of(collector: Collector, policy: ControlPolicy, generator: torch.Generator) -> int:
+    """Collect some rollouts; return how many steps they took."""
+    rollouts: list[Any] = [collector.collect(policy, SLOTS, generator) for _ in range(ROLLOUTS)]
+    return sum(int(rollout.lengths.max()) for rollout in rollouts)
+
+
+def _collector_alone(pairs: int) -> Row:
+    """Say what the collector adds to Gymnasium's step and the actor, for short episodes: those of random weights."""
+    own: list[float] = []
+    whole: list[float] = []
+    parts: dict[str, float] = {}
+    for _ in range(pairs):
+        made = _collector(True, True)
+        watched = (CartPoleVectorEnv, "step", "Gymnasium"), (NumpyActor, "act", "the actor")
+        with timed_functions(*watched) as spent, clock() as seconds:
+            steps = _steps_of(*made)
+        whole.append(seconds() / steps * 1e6)
+        parts = {part: took / steps * 1e6 for part, took in spent.items()}
+        own.append(whole[-1] - sum(parts.values()))
+    others = ", ".join(f"{part} {took:.0f} us" for part, took in parts.items())
+    return Row.of(f"the collector alone, {SLOTS} slots; peer: a whole step", own, whole, "us/step", others)
 
 
 def _sums(pairs: int) -> Row:

@@ -12,12 +12,14 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Self
+from unittest import mock
 
 import torch
 
@@ -172,6 +174,35 @@ def clock() -> Iterator[Callable[[], float]]:
     started, ended = _now(), None
     yield lambda: (ended or _now()) - started
     ended = _now()
+
+
+@contextmanager
+def timed_functions(*watched: tuple[Any, str, str]) -> Iterator[dict[str, float]]:
+    """Add up the seconds spent in functions, without those in other watched functions that they call.
+
+    Args:
+        watched: owner and name of each function, and the part that its time belongs to.
+    """
+    own: dict[str, float] = defaultdict(float)
+    inner = [0.0]
+
+    def timed(function: Callable[..., Any], part: str) -> Callable[..., Any]:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            inner.append(0.0)
+            started = time.perf_counter()
+            try:
+                return function(*args, **kwargs)
+            finally:
+                spent = time.perf_counter() - started
+                own[part] += spent - inner.pop()
+                inner[-1] += spent
+
+        return call
+
+    with ExitStack() as patches:
+        for owner, name, part in watched:
+            patches.enter_context(mock.patch.object(owner, name, timed(getattr(owner, name), part)))
+        yield own
 
 
 def _now() -> float:

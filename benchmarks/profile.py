@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from collections import defaultdict
 from collections.abc import Callable
-from contextlib import ExitStack
 from functools import partial
 from typing import Any
-from unittest import mock
 
 import torch
 
@@ -20,7 +17,7 @@ from agents.rollouts import record
 
 from . import trl_long, trl_short
 from .floors import copy_speed, counted_tokens, product_speed
-from .measure import Row, clock
+from .measure import Row, clock, timed_functions
 from .trl_shapes import SHAPES, our_agent, qwen3
 from .worlds import warm_model
 
@@ -42,31 +39,6 @@ JOBS: dict[str, tuple[Callable[[], Any], int]] = {  # an agent, and how many upd
 }
 
 
-class _Watch:
-    """Adds up the time spent in functions, without the time in other watched functions that they call."""
-
-    def __init__(self) -> None:
-        self.own: dict[str, float] = defaultdict(float)
-        self.inner = [0.0]
-        self.patches = ExitStack()
-
-    def over(self, owner: Any, name: str, part: str) -> None:
-        """Replace a function by a timed one."""
-        function = getattr(owner, name)
-
-        def timed(*args: Any, **kwargs: Any) -> Any:
-            self.inner.append(0.0)
-            started = time.perf_counter()
-            try:
-                return function(*args, **kwargs)
-            finally:
-                spent = time.perf_counter() - started
-                self.own[part] += spent - self.inner.pop()
-                self.inner[-1] += spent
-
-        self.patches.enter_context(mock.patch.object(owner, name, timed))
-
-
 def run(name: str, pairs: int) -> list[Row]:
     """Return a row for each part of each job's update; the ratio is the whole over the part."""
     return [row for job, (make, updates) in JOBS.items() for row in parts_of(job, make(), updates, pairs)]
@@ -77,20 +49,16 @@ def parts_of(job: str, agent: Any, updates: int, pairs: int) -> list[Row]:
     learn(agent, updates)
     with counted_tokens(agent.policy) as tokens:
         learn(agent, updates)
-    watch = _Watch()
-    _place(watch, agent)
     whole: list[float] = []
     parts: dict[str, list[float]] = defaultdict(list)
     for measurement in range(pairs):
-        watch.own.clear()
-        with clock() as seconds:
+        with timed_functions(*_watched(agent)) as own, clock() as seconds:
             learn(agent, updates)
         whole.append(seconds() / updates * 1e3)
-        for part, spent in watch.own.items():
+        for part, spent in own.items():
             kept = parts.setdefault(part, [0.0] * measurement)
             kept.append(spent / updates * 1e3)
-        parts[REST].append(whole[-1] - sum(watch.own.values()) / updates * 1e3)
-    watch.patches.close()
+        parts[REST].append(whole[-1] - sum(own.values()) / updates * 1e3)
     floors = {part: spent / updates for part, spent in _floors(agent, tokens, updates).items()}
     median = sorted(range(pairs), key=whole.__getitem__)[pairs // 2]  # medians of the parts would not add up
     took = [whole[median]]
@@ -123,9 +91,10 @@ def _floors(agent: Any, tokens: dict[str, int], updates: int) -> dict[str, float
     }
 
 
-def _place(watch: _Watch, agent: Any) -> None:
+def _watched(agent: Any) -> list[tuple[Any, str, str]]:
+    """Return the functions whose time is taken, and the part that each belongs to."""
     env, policy = agent.env, agent.policy
-    for owner, name, part in (
+    return [
         (env, "reset", POSING), (env, "step", JUDGING), (decoder.Decoder, "_prefill", PROMPTS),
         (decode_step.LlamaStep, "__call__", STEPS),
         (policy, "_choose", "acting: sampling"), (decoder.ContextDecoder, "logits", "acting: sharing contexts"),
@@ -134,5 +103,4 @@ def _place(watch: _Watch, agent: Any) -> None:
         (forward.Reading, "outputs", FORWARD), (torch.Tensor, "backward", BACKWARD),
         (agent.policy_optimizer, "step", OPTIMIZER),
         (agent, "update", "training: advantages, loss, figures"),
-    ):  # fmt: skip
-        watch.over(owner, name, part)
+    ]  # fmt: skip

@@ -195,6 +195,8 @@ class Record:
 
     def _add_outcomes(self, numbers: np.ndarray, rows: np.ndarray, info: dict[str, Any]) -> None:
         """Keep what the infos say about these episodes, which are in these rows of its columns."""
+        if not info:
+            return
         has, failed = _told(info, "verifier_failed", rows)
         self.status[numbers[has]] = np.where(failed.astype(bool), ERROR, OK)
         has, success = _told(info, "is_success", rows)
