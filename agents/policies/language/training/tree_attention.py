@@ -23,6 +23,8 @@ from ...base import take_rows
 from ..decoding.step import WRITTEN_OUT
 from ..models.attention import SLIDING, added_mask, layer_kinds
 
+ALIKE = 0.6  # of the pairs of the largest context in a call
+WORTH_A_CALL = 2**14  # pairs; fewer take less time in a call of larger contexts than in one of their own
 NAME = "rlenv_forest"  # of `_attend` among transformers' kinds of attention
 
 
@@ -47,7 +49,7 @@ class Forest:
     """How the nodes of a row attend to each other.
 
     Attributes:
-        parts: the contexts that own all their tokens, and the others.
+        parts: the contexts that own all their tokens, and the others; those of about equal size together.
         place: where each node is among the queries of all parts, one after the other [M].
     """
 
@@ -69,12 +71,29 @@ def takes_forests(model: PreTrainedModel) -> bool:
 
 
 def size_of(lengths: torch.Tensor, shared: torch.Tensor) -> tuple[int, int]:
-    """Return the number of nodes and of pairs of a query and a key; arguments as in `plant`."""
-    pairs = 0
+    """Return the number of nodes and of pairs of a query and a key, with padding; arguments as in `plant`."""
+    own = lengths - shared
+    pairs = sum(int(len(part) * own[part].max() * lengths[part].max()) for part in _parts(lengths, shared))
+    return int(own.sum()), pairs
+
+
+def _parts(lengths: torch.Tensor, shared: torch.Tensor) -> list[torch.Tensor]:
+    """Return which contexts are computed in one call: first those that share nothing, then the others, both by size.
+
+    A call takes contexts with at least `ALIKE` times the pairs of its largest one, so that little of it is padding, or
+    all that are left if they have few.
+    """
+    pairs, made = (lengths - shared) * lengths, []
     for chosen in (shared == 0, shared > 0):
-        if chosen.any():
-            pairs += int(chosen.sum() * (lengths - shared)[chosen].max() * lengths[chosen].max())
-    return int((lengths - shared).sum()), pairs
+        left = chosen.nonzero()[:, 0]
+        left = left[pairs[left].argsort(descending=True, stable=True)]
+        while len(left):
+            sizes = pairs[left]
+            alike = int((sizes >= ALIKE * sizes[0]).sum())
+            count = alike if int(sizes[alike:].sum()) >= WORTH_A_CALL else len(left)
+            made.append(left[:count])
+            left = left[count:]
+    return made
 
 
 def plant(
@@ -98,9 +117,7 @@ def plant(
     number = owned.flatten().cumsum(0).view_as(chains) - 1
     node = number.gather(0, owner).clamp(min=0)
     place, parts, begun = torch.empty(int(owned.sum()), dtype=torch.int64), [], 0
-    for chosen in (shared == 0, shared > 0):
-        if not chosen.any():
-            continue
+    for chosen in _parts(lengths, shared):
         start, width = shared[chosen][:, None], int(lengths[chosen].max())
         reached = start + torch.arange(int((lengths - shared)[chosen].max()))  # columns of the queries [C', Q]
         keys, own = node[chosen, :width], owned[chosen, :width]
