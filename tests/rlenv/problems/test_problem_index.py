@@ -30,7 +30,7 @@ from rlenv.problems.listed.lazy import LazyProblems, open_lazily
 from rlenv.problems.listed.listed import ProblemList
 from rlenv.problems.listed.survey import Groups, answered_twice, held_out
 from rlenv.text.tokenizer import character_tokenizer
-from verifiers import Exact, FunctionVerifier, Problem, Verifier
+from verifiers import Exact, FunctionVerifier, Problem, Verifier, make_verifier
 
 IN_ONE_FOLDER = {"suppress_health_check": [HealthCheck.function_scoped_fixture]}
 
@@ -349,6 +349,20 @@ def test_little_is_in_memory(tmp_path):
     assert len(task.encoder._prompts) < 10
 
 
+def test_what_a_verifier_was_changed_to_say_is_not_kept(tmp_path):
+    path, verifier = write(tmp_path / "p.jsonl"), make_verifier(["numeric", "format"])
+    assert TextGenTask(verifier, problems=str(path)).max_new_tokens < 150
+    verifier.demonstration = lambda problem: "1" * 200
+    assert TextGenTask(verifier, problems=str(path)).max_new_tokens == 201
+
+
+def test_broken_links_beside_the_code_are_passed_over(tmp_path, monkeypatch):
+    (tmp_path / ".#base.py").symlink_to("nobody@nowhere")
+    (tmp_path / "base.py").write_text("")
+    monkeypatch.setattr(cache.verifiers, "__file__", str(tmp_path / "__init__.py"))
+    assert cache.code_hash.__wrapped__() != cache.code_hash()
+
+
 def test_other_code_reads_again(tmp_path, passes, monkeypatch, settled):
     path = old(write(tmp_path / "p.jsonl"))
     open_lazily(path)
@@ -454,8 +468,8 @@ def test_a_found_array_of_another_length_is_made_anew(tmp_path, home):
     expected = facts({"verifier": "exact"}, path)
     for file in home.rglob("*.found"):
         _, arrays = cache.load(file)
-        if len(arrays["found"]) == 60:
-            cache.save(file, {}, {"found": arrays["found"][:5]})
+        if len(arrays["found"]) in (1, 16, 60):  # the longest demonstration, the digest, and what is of each row
+            cache.save(file, {}, {"found": arrays["found"][:0]})
         else:
             cache.save(file, {}, {"other": arrays["found"]})
     assert facts({"verifier": "exact"}, path) == expected
@@ -525,6 +539,26 @@ def test_a_file_that_changes_is_an_error_of_one_line(change, tmp_path):
     (line,) = str(error.value).splitlines()
     assert line.startswith(repr(str(path)))
     assert "has changed since it was opened" in line or "cannot be read: No such file" in line
+
+
+def test_a_table_that_is_none_any_more_is_an_error_of_one_line(tmp_path):
+    path = tmp_path / "p.csv"
+    path.write_text("prompt,answer\n" + "abcd,1\n" * 9)
+    listed, before = open_lazily(path), path.stat()
+    path.write_text(path.read_text().replace("abcd", '"a"b'))
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    with pytest.raises(ValueError, match="has changed since it was opened"):
+        listed[3]
+
+
+@pytest.mark.parametrize("step", ["digest_of", "first_names", "Scan"])
+@pytest.mark.parametrize("change", [os.unlink, lambda path: path.write_bytes(b"\xff" * 9)])
+def test_a_file_that_goes_while_it_is_indexed_is_an_error_of_one_line(step, change, tmp_path, monkeypatch):
+    path, usual = write(tmp_path / "p.jsonl"), getattr(index, step)
+    monkeypatch.setattr(index, step, lambda *args: (usual(*args), change(path))[0])
+    with pytest.raises(ValueError) as error:
+        open_lazily(path)
+    assert str(error.value).startswith(repr(str(path))) and "\n" not in str(error.value)
 
 
 def test_a_file_that_changes_while_it_is_indexed(tmp_path, monkeypatch, home):
