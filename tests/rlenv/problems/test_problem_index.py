@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from inprocess import result_of, run
 from runs import differences, everything, finished_run
 from tiny_models import write_chat_model
+from transformers import AutoTokenizer
 
 from agents import RLOO
 from rlenv.envs.task import TextGenTask
@@ -29,6 +30,7 @@ from rlenv.problems.listed import cache, index, lazy
 from rlenv.problems.listed.lazy import LazyProblems, open_lazily
 from rlenv.problems.listed.listed import ProblemList
 from rlenv.problems.listed.survey import Groups, answered_twice, held_out
+from rlenv.text.encoder import Encoder
 from rlenv.text.tokenizer import character_tokenizer
 from verifiers import Exact, FunctionVerifier, Problem, Verifier, make_verifier
 
@@ -617,6 +619,22 @@ def test_a_real_tokenizer(tmp_path):
     settings = {"verifier": "exact", "tokenizer": str(tmp_path / "model"), "chat": True}
     path = write(tmp_path / "p.jsonl")
     assert facts(settings, path) == in_memory(lambda: facts(settings, path))
+
+
+READS_OTHERWISE = {
+    "template": lambda tokenizer: setattr(tokenizer, "chat_template", "{{ messages[0].content }}"),
+    "a token": lambda tokenizer: tokenizer.add_tokens(["12"]),
+    "a role of a special token": lambda tokenizer: setattr(tokenizer, "pad_token", "<|im_end|>"),  # for templates
+    "what is unknown": lambda tokenizer: setattr(tokenizer, "unk_token", "<|im_end|>"),
+}
+
+
+@pytest.mark.parametrize("change", READS_OTHERWISE)
+def test_lengths_are_kept_for_one_tokenizer(change, tmp_path):
+    write_chat_model(tmp_path / "model")
+    usual, same, other = (AutoTokenizer.from_pretrained(tmp_path / "model") for _ in range(3))
+    READS_OTHERWISE[change](other)
+    assert Encoder(usual).identity == Encoder(same).identity != Encoder(other).identity
 
 
 @given(st.lists(st.text(max_size=8), min_size=1, max_size=5), st.sampled_from(["", "<eos>", "<pad>", "é"]))
