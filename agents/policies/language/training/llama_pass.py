@@ -32,7 +32,7 @@ def is_written_out(trunk: Any) -> bool:
     weight, dropout = trunk.embed_tokens.weight, trunk.training and config.attention_dropout
     if weight.device.type != "cpu" or weight.dtype not in _dtypes(modules) or torch.is_autocast_enabled("cpu"):
         return False
-    return not dropout and len(trunk.layers) == config.num_hidden_layers and all(map(_has_usual_parts, trunk.layers))
+    return not dropout and all(map(_has_usual_parts, trunk.layers))
 
 
 def _is_usual(module: nn.Module, model_type: str) -> bool:
