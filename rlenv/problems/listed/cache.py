@@ -73,7 +73,7 @@ def load(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]] | None:
             arrays[name] = np.frombuffer(data, kind, count, place)
             place += arrays[name].nbytes
         return stated["facts"], arrays
-    except (OSError, struct.error, ValueError, LookupError, TypeError):
+    except (OSError, struct.error, ValueError, LookupError, TypeError, OverflowError, RecursionError):
         return None
 
 

@@ -483,6 +483,16 @@ def test_types_that_are_not_numbers_are_refused(tmp_path):
     assert file.is_file() and cache.load(file) is None
 
 
+@pytest.mark.parametrize(
+    "text",
+    [b"[]", b"nul", b"[" * 100_000, *(b'{"facts": {}, "arrays": [["a", "<u8", %s]]}' % n for n in (b"5", b"9" * 30))],
+)
+def test_a_whole_file_of_nonsense_counts_as_absent(text, tmp_path):
+    head = cache._HEAD.pack(cache.FORMAT, cache._hash(text), len(text), 0)
+    (tmp_path / "x.found").write_bytes(head + text)
+    assert cache.load(tmp_path / "x.found") is None
+
+
 def test_a_cache_that_cannot_be_written(tmp_path, monkeypatch, passes):
     (tmp_path / "file").write_text("")
     monkeypatch.setattr(cache, "HF_HOME", str(tmp_path / "file"))
