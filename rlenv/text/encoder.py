@@ -110,7 +110,7 @@ class Encoder:
         settings = [
             transformers.__version__, tokenizers.__version__, kind.__qualname__, self.chats_texts,
             self.chat.system_prompt, self.chat.schemas, self.tokenizer.chat_template, self._control,
-            self.tokenizer.bos_token_id, self.tokenizer.eos_token_id, self.tokenizer.init_kwargs,
+            self.tokenizer.special_tokens_map, self.tokenizer.init_kwargs,
         ]  # fmt: skip
         made = json.dumps(settings, default=repr) + self.tokenizer.backend_tokenizer.to_str()
         return hashlib.blake2b(made.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()

@@ -76,7 +76,7 @@ class Index:
             with self.lines.path.open("rb") as file:
                 found = Stamp.of_entry(os.fstat(file.fileno()))
                 if (found.size, found.changed) != (self.stamp.size, self.stamp.changed):
-                    raise self.changed()
+                    raise changed(self.path)
                 yield file
         except OSError as error:
             raise ValueError(
@@ -96,18 +96,19 @@ class Index:
             file.seek(start)
             try:
                 problem = self.reader.problem(self.lines.row(file.read(end - start)))
-            except (MalformedError, UnicodeDecodeError, StopIteration) as error:
-                raise self.changed() from error
+            except (MalformedError, UnicodeDecodeError) as error:
+                raise changed(self.path) from error
             if (hash_of(problem.text), answer_hash(problem.answer)) != (text, answer):
-                raise self.changed()
+                raise changed(self.path)
             yield problem
 
-    def changed(self) -> ValueError:
-        """Return the error about a file that is not what it was."""
-        return ValueError(
-            f"{str(self.path)!r} has changed since it was opened: its problems are read while a run goes on; "
-            "start again, or resume with the file as it was"
-        )
+
+def changed(path: Path) -> ValueError:
+    """Return the error about a file that is not what it was."""
+    return ValueError(
+        f"{str(path)!r} has changed since it was opened: its problems are read while a run goes on; "
+        "start again, or resume with the file as it was"
+    )
 
 
 def index_of(path: Path, columns: Mapping[str, str] | None, template: str | None) -> Index:
@@ -122,12 +123,19 @@ def index_of(path: Path, columns: Mapping[str, str] | None, template: str | None
         ValueError: in one line, for a file that cannot be read or has no rows, a missing column, a template that cannot
             be filled in, and malformed rows, with their line numbers.
     """
-    asked, own = RowReader.asked(columns, template), path.absolute()
-    folder = folder_of(own, list((columns or {}).items()), template)
+    asked = RowReader.asked(columns, template)
+    folder = folder_of(path, list((columns or {}).items()), template)
     try:
-        before = Stamp.of(own)
+        return _kept_or_made(path, asked, folder)
     except OSError as error:
         raise ValueError(f"{str(path)!r} cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:  # it was text a moment ago
+        raise changed(path) from error
+
+
+def _kept_or_made(path: Path, asked: RowReader, folder: Path) -> Index:
+    """Return the index that an earlier run kept, or make one and keep it."""
+    before = Stamp.of(path)
     recent = time.time_ns() - max(before.changed, before.moved) < CLOCK
     facts, arrays = load(folder / ROWS) or ({}, {})
     kept = _kept(path, before, asked, folder, facts, arrays)
@@ -136,8 +144,8 @@ def index_of(path: Path, columns: Mapping[str, str] | None, template: str | None
         kept = _made(path, before, asked, folder)
     elif not recent and facts["stamp"] == asdict(before) and not facts["recent"]:
         return kept
-    if Stamp.of(own) != before:
-        raise kept.changed()
+    if Stamp.of(path) != before:
+        raise changed(path)
     save(
         folder / ROWS,
         {

@@ -84,12 +84,15 @@ class Lines:
             yield from self._objects(file) if self.delimiter is None else self._table(file, self.delimiter)
 
     def row(self, data: bytes) -> Row | str:
-        """Return the row at the beginning of these bytes, which end before the next row."""
+        """Return the row at the beginning of these bytes, which end before the next row, or what is wrong with it."""
         text = data.decode("utf-8")
         if self.delimiter is None:
             return json_row(text.partition("\n")[0])
-        lines = io.StringIO(text, newline="")
-        return csv_row(self.header, next(csv.reader(lines, delimiter=self.delimiter, strict=True)))
+        reader = csv.reader(io.StringIO(text, newline=""), delimiter=self.delimiter, strict=True)
+        try:
+            return csv_row(self.header, next(reader, []))
+        except csv.Error as error:
+            return str(error)
 
     def number(self, start: int) -> int:
         """Return the number of the line that begins at a byte."""

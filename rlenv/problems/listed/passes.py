@@ -23,6 +23,7 @@ if TYPE_CHECKING:  # it takes seconds to import
     from ...text.encoder import Encoder
 
 DEMONSTRATION = ("demonstration", "demonstration_turns")
+DIGEST = 16  # bytes
 _OURS = "verifiers.builtin."
 _UNUSED = random.Random(0)  # for a method that does not draw; making one takes longer than the rest
 
@@ -82,7 +83,7 @@ def longest_demonstration(
 
     depends = depends_on(verifier, *DEMONSTRATION)
     known = None if depends is None or encoder.identity is None else [depends, encoder.identity, most]
-    return int(listed.kept("longest demonstration", known, find)[0])
+    return int(listed.kept("longest demonstration", known, find, 1)[0])
 
 
 def _numbered(listed: Listed) -> Iterator[tuple[int, Sequence[Problem]]]:
@@ -108,7 +109,7 @@ def digest(listed: Listed) -> str:
     """Return a hash of all problems."""
 
     def find() -> np.ndarray:
-        made, between = hashlib.blake2b(b"[", digest_size=16), b""
+        made, between = hashlib.blake2b(b"[", digest_size=DIGEST), b""
         for problem in listed:
             row = json.dumps([problem.prompt, problem.answer, dict(problem.metadata)], default=repr)
             made.update(between + row.encode())
@@ -116,7 +117,7 @@ def digest(listed: Listed) -> str:
         made.update(b"]")
         return np.frombuffer(made.digest(), np.uint8)
 
-    return listed.kept("digest", [], find).tobytes().hex()
+    return listed.kept("digest", [], find, DIGEST).tobytes().hex()
 
 
 def depends_on(verifier: Verifier, *methods: str) -> list[Any] | None:
@@ -128,10 +129,12 @@ def depends_on(verifier: Verifier, *methods: str) -> list[Any] | None:
     if not own:
         return ["text", verifier.has_dialogues]
     kind = type(verifier)
+    if set(own) & vars(verifier).keys():
+        return None
     if isinstance(verifier, Weighted) and kind is Weighted:
         first = depends_on(verifier.first, *methods)
         return None if first is None else [first[0], verifier.has_dialogues, first]
-    if not kind.__module__.startswith(_OURS) or set(own) & vars(verifier).keys():
+    if not kind.__module__.startswith(_OURS):
         return None
     try:
         settings = json.dumps(vars(verifier), sort_keys=True, default=_plain)

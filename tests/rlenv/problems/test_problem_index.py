@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from inprocess import result_of, run
 from runs import differences, everything, finished_run
 from tiny_models import write_chat_model
+from transformers import AutoTokenizer
 
 from agents import RLOO
 from rlenv.envs.task import TextGenTask
@@ -29,8 +30,9 @@ from rlenv.problems.listed import cache, index, lazy
 from rlenv.problems.listed.lazy import LazyProblems, open_lazily
 from rlenv.problems.listed.listed import ProblemList
 from rlenv.problems.listed.survey import Groups, answered_twice, held_out
+from rlenv.text.encoder import Encoder
 from rlenv.text.tokenizer import character_tokenizer
-from verifiers import Exact, FunctionVerifier, Problem, Verifier
+from verifiers import Exact, FunctionVerifier, Problem, Verifier, make_verifier
 
 IN_ONE_FOLDER = {"suppress_health_check": [HealthCheck.function_scoped_fixture]}
 
@@ -349,6 +351,20 @@ def test_little_is_in_memory(tmp_path):
     assert len(task.encoder._prompts) < 10
 
 
+def test_what_a_verifier_was_changed_to_say_is_not_kept(tmp_path):
+    path, verifier = write(tmp_path / "p.jsonl"), make_verifier(["numeric", "format"])
+    assert TextGenTask(verifier, problems=str(path)).max_new_tokens < 150
+    verifier.demonstration = lambda problem: "1" * 200
+    assert TextGenTask(verifier, problems=str(path)).max_new_tokens == 201
+
+
+def test_broken_links_beside_the_code_are_passed_over(tmp_path, monkeypatch):
+    (tmp_path / ".#base.py").symlink_to("nobody@nowhere")
+    (tmp_path / "base.py").write_text("")
+    monkeypatch.setattr(cache.verifiers, "__file__", str(tmp_path / "__init__.py"))
+    assert cache.code_hash.__wrapped__() != cache.code_hash()
+
+
 def test_other_code_reads_again(tmp_path, passes, monkeypatch, settled):
     path = old(write(tmp_path / "p.jsonl"))
     open_lazily(path)
@@ -454,8 +470,8 @@ def test_a_found_array_of_another_length_is_made_anew(tmp_path, home):
     expected = facts({"verifier": "exact"}, path)
     for file in home.rglob("*.found"):
         _, arrays = cache.load(file)
-        if len(arrays["found"]) == 60:
-            cache.save(file, {}, {"found": arrays["found"][:5]})
+        if len(arrays["found"]) in (1, 16, 60):  # the longest demonstration, the digest, and what is of each row
+            cache.save(file, {}, {"found": arrays["found"][:0]})
         else:
             cache.save(file, {}, {"other": arrays["found"]})
     assert facts({"verifier": "exact"}, path) == expected
@@ -465,6 +481,16 @@ def test_types_that_are_not_numbers_are_refused(tmp_path):
     file = tmp_path / "x.found"
     cache.save(file, {}, {"found": np.array([0.5])})
     assert file.is_file() and cache.load(file) is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [b"[]", b"nul", b"[" * 100_000, *(b'{"facts": {}, "arrays": [["a", "<u8", %s]]}' % n for n in (b"5", b"9" * 30))],
+)
+def test_a_whole_file_of_nonsense_counts_as_absent(text, tmp_path):
+    head = cache._HEAD.pack(cache.FORMAT, cache._hash(text), len(text), 0)
+    (tmp_path / "x.found").write_bytes(head + text)
+    assert cache.load(tmp_path / "x.found") is None
 
 
 def test_a_cache_that_cannot_be_written(tmp_path, monkeypatch, passes):
@@ -527,6 +553,26 @@ def test_a_file_that_changes_is_an_error_of_one_line(change, tmp_path):
     assert "has changed since it was opened" in line or "cannot be read: No such file" in line
 
 
+def test_a_table_that_is_none_any_more_is_an_error_of_one_line(tmp_path):
+    path = tmp_path / "p.csv"
+    path.write_text("prompt,answer\n" + "abcd,1\n" * 9)
+    listed, before = open_lazily(path), path.stat()
+    path.write_text(path.read_text().replace("abcd", '"a"b'))
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    with pytest.raises(ValueError, match="has changed since it was opened"):
+        listed[3]
+
+
+@pytest.mark.parametrize("step", ["digest_of", "first_names", "Scan"])
+@pytest.mark.parametrize("change", [os.unlink, lambda path: path.write_bytes(b"\xff" * 9)])
+def test_a_file_that_goes_while_it_is_indexed_is_an_error_of_one_line(step, change, tmp_path, monkeypatch):
+    path, usual = write(tmp_path / "p.jsonl"), getattr(index, step)
+    monkeypatch.setattr(index, step, lambda *args: (usual(*args), change(path))[0])
+    with pytest.raises(ValueError) as error:
+        open_lazily(path)
+    assert str(error.value).startswith(repr(str(path))) and "\n" not in str(error.value)
+
+
 def test_a_file_that_changes_while_it_is_indexed(tmp_path, monkeypatch, home):
     path = write(tmp_path / "p.jsonl")
     scan = index.Scan.__init__
@@ -583,6 +629,22 @@ def test_a_real_tokenizer(tmp_path):
     settings = {"verifier": "exact", "tokenizer": str(tmp_path / "model"), "chat": True}
     path = write(tmp_path / "p.jsonl")
     assert facts(settings, path) == in_memory(lambda: facts(settings, path))
+
+
+READS_OTHERWISE = {
+    "template": lambda tokenizer: setattr(tokenizer, "chat_template", "{{ messages[0].content }}"),
+    "a token": lambda tokenizer: tokenizer.add_tokens(["12"]),
+    "a role of a special token": lambda tokenizer: setattr(tokenizer, "pad_token", "<|im_end|>"),  # for templates
+    "what is unknown": lambda tokenizer: setattr(tokenizer, "unk_token", "<|im_end|>"),
+}
+
+
+@pytest.mark.parametrize("change", READS_OTHERWISE)
+def test_lengths_are_kept_for_one_tokenizer(change, tmp_path):
+    write_chat_model(tmp_path / "model")
+    usual, same, other = (AutoTokenizer.from_pretrained(tmp_path / "model") for _ in range(3))
+    READS_OTHERWISE[change](other)
+    assert Encoder(usual).identity == Encoder(same).identity != Encoder(other).identity
 
 
 @given(st.lists(st.text(max_size=8), min_size=1, max_size=5), st.sampled_from(["", "<eos>", "<pad>", "é"]))

@@ -79,8 +79,11 @@ def has_plain_layers(model: PreTrainedModel, adapted: bool = False) -> bool:
     for module in model.modules():
         if is_changed(module) or type(module).__module__.split(".")[0] not in known:
             return False
+    layers = model.base_model.layers
+    if len(layers) != model.config.get_text_config().num_hidden_layers:  # transformers leaves the others out
+        return False
     names = [name for group in PROJECTIONS for name in group]
-    parts = [layer.get_submodule(name) for layer in model.base_model.layers for name in names]
+    parts = [layer.get_submodule(name) for layer in layers for name in names]
     return all(type(getattr(part, "base_layer", part) if adapted else part) is nn.Linear for part in parts)
 
 

@@ -18,16 +18,44 @@ from .fused import GatedMlp, RmsNorm, Rotated
 Attend = Callable[[torch.Tensor, torch.Tensor, torch.Tensor, float], torch.Tensor]
 
 
+# Classes of torch whose work is written out; all others must be the model type's own.
+_TORCH = (nn.Embedding, nn.Linear, nn.ModuleList, nn.RMSNorm, nn.SiLU)
+
+
 def is_written_out(trunk: Any) -> bool:
     """Whether `llama_pass` computes what this trunk does: usual layers in full precision on a CPU, without windows."""
-    config, weight = trunk.config.get_text_config(), trunk.get_input_embeddings().weight
+    config, modules = trunk.config.get_text_config(), list(trunk.modules())
     if config.model_type not in WRITTEN_OUT or config._attn_implementation != "sdpa" or SLIDING in layer_kinds(trunk):
         return False
-    if weight.device.type != "cpu" or weight.dtype not in (torch.float32, torch.float64):
+    if not all(_is_usual(module, config.model_type) for module in modules) or not has_plain_layers(trunk):
         return False
-    mlps = [layer.mlp for layer in trunk.layers]
-    usual = all(type(mlp.act_fn).__name__ in SILU and mlp.down_proj.bias is None for mlp in mlps)
-    return usual and has_plain_layers(trunk)
+    weight, dropout = trunk.embed_tokens.weight, trunk.training and config.attention_dropout
+    if weight.device.type != "cpu" or weight.dtype not in _dtypes(modules) or torch.is_autocast_enabled("cpu"):
+        return False
+    return not dropout and all(map(_has_usual_parts, trunk.layers))
+
+
+def _is_usual(module: nn.Module, model_type: str) -> bool:
+    """Whether a module is of a known class, and has no hook that sees or changes gradients."""
+    kind: type[nn.Module] = type(module)
+    own = kind.__module__ in (f"transformers.models.{model_type}.modeling_{model_type}", "transformers.activations")
+    if isinstance(module, nn.RMSNorm) and (module.weight is None or module.eps is None):
+        return False
+    return (own or kind in _TORCH) and not (module._backward_hooks or module._backward_pre_hooks)
+
+
+def _dtypes(modules: list[nn.Module]) -> tuple[torch.dtype, ...]:
+    """Return the precisions in which these modules compute what is written out: transformers' norms know float32."""
+    in_single = any(hasattr(module, "variance_epsilon") for module in modules)
+    return (torch.float32,) if in_single else (torch.float32, torch.float64)
+
+
+def _has_usual_parts(layer: Any) -> bool:
+    """Whether the projections of a layer have biases where they are expected, and its activation is SiLU."""
+    attention, mlp = layer.self_attn, layer.mlp
+    biases = {part.bias is None for part in (attention.q_proj, attention.k_proj, attention.v_proj)}
+    without = all(part.bias is None for part in (mlp.gate_proj, mlp.up_proj, mlp.down_proj))
+    return len(biases) == 1 and without and type(mlp.act_fn).__name__ in SILU
 
 
 def llama_pass(
@@ -79,7 +107,7 @@ def _layer(
     x = torch.addmm(x, seen, attention.o_proj.weight.mT)
     if attention.o_proj.bias is not None:
         x = x + attention.o_proj.bias
-    gate_up, _ = _joined(mlp.gate_proj, mlp.up_proj)
+    gate_up = torch.cat([mlp.gate_proj.weight, mlp.up_proj.weight])
     return GatedMlp.apply(x, _norm(layer.post_attention_layernorm, x), gate_up, mlp.down_proj.weight)
 
 

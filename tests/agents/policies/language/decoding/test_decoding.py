@@ -653,7 +653,20 @@ def test_steps_know_the_masks_of_eager_attention(config, slots):
 DYNAMIC = LlamaConfig(**SHAPE, rope_parameters={"rope_type": "dynamic", **ROPE})  # positions depend on the length
 
 
-@pytest.mark.parametrize("make", [lambda: model_of(DYNAMIC), lambda: tiny_model("gpt2").double()], ids=["rope", "gpt2"])
+def with_layers_left_out():
+    model = model_of(CONFIGS["llama"]())
+    model.config.num_hidden_layers = 1
+    return model
+
+
+OTHERS = {
+    "rope": lambda: model_of(DYNAMIC),
+    "gpt2": lambda: tiny_model("gpt2").double(),
+    "layers": with_layers_left_out,
+}
+
+
+@pytest.mark.parametrize("make", OTHERS.values(), ids=OTHERS)
 def test_other_models_get_the_general_step(make):
     model = make()
     step = make_step(model, LENGTH)

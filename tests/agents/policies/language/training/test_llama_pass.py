@@ -8,6 +8,8 @@ from identity_checks import EXACT, ROUNDING, assert_close
 from tiny_models import norm_in_double, tiny_model
 from torch import nn
 from transformers import LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM
+from transformers.models.gemma.modeling_gemma import GemmaRMSNorm
+from transformers.models.gemma.modeling_gemma import GemmaTextScaledWordEmbedding as GemmaEmbedding
 
 from agents.policies.language.training import forward, fused
 from agents.policies.language.training.forward import Reading, forest_of_two, tree_of_two
@@ -116,6 +118,10 @@ class OwnLinear(nn.Linear):
     """A layer of a user's."""
 
 
+def biased(part):
+    part.bias = nn.Parameter(torch.ones(part.out_features))
+
+
 def changed(change):
     model = copy.deepcopy(model_of("llama", torch.float32))
     change(model)
@@ -128,6 +134,16 @@ CHANGES = {
     "a layer of one's own": lambda model: setattr(model.model.layers[0].mlp, "up_proj", OwnLinear(16, 24)),
     "attention that returns its weights": lambda model: model.set_attn_implementation("eager"),
     "16 bits": lambda model: model.bfloat16(),
+    "a norm of another kind": lambda model: setattr(model.model.layers[0], "input_layernorm", nn.LayerNorm(16)),
+    "a norm of another model": lambda model: setattr(model.model, "norm", GemmaRMSNorm(16)),
+    "a norm without its constant": lambda model: setattr(model.model, "norm", nn.RMSNorm(16)),
+    "embeddings that are scaled": lambda model: setattr(model.model, "embed_tokens", GemmaEmbedding(11, 16, 0, 4.0)),
+    "layers that are left out": lambda model: setattr(model.config, "num_hidden_layers", 2),
+    "a bias of one projection": lambda model: biased(model.model.layers[0].self_attn.k_proj),
+    "a bias of one gate": lambda model: biased(model.model.layers[0].mlp.gate_proj),
+    "a hook on gradients": lambda model: model.model.layers[1].mlp.register_full_backward_hook(lambda *args: None),
+    "norms that round to single precision": lambda model: model.double(),
+    "dropout in training mode": lambda model: (setattr(model.config, "attention_dropout", 0.5), model.train()),
 }  # fmt: skip
 
 
@@ -135,6 +151,13 @@ CHANGES = {
 def test_models_with_anything_unusual_run_their_own_pass(change):
     assert is_written_out(changed(lambda model: None).base_model)
     assert not is_written_out(changed(CHANGES[change]).base_model)
+
+
+def test_mixed_precision_runs_the_models_own_pass():
+    model = model_of("llama", torch.float32)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert not is_written_out(model.base_model)
+        made(model, plain_rows(CONTEXTS, 3))
 
 
 def test_sliding_windows_run_the_models_own_pass():
