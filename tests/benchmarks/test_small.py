@@ -92,7 +92,7 @@ def test_acting_is_timed_with_and_without_an_adapter(monkeypatch):
 
 
 def test_a_power_is_found():
-    assert scale._power([1, 2, 4, 8], [3.0, 12.0, 48.0, 192.0]) == pytest.approx(2.0)
+    assert scale.power([1, 2, 4, 8], [3.0, 12.0, 48.0, 192.0]) == pytest.approx(2.0)
 
 
 def test_a_slow_verifier_says_what_the_fast_one_says():
