@@ -107,6 +107,7 @@ class FunctionVerifier(Verifier):
         has_environments: bool = False,
     ) -> None:
         self.function = function
+        self.is_async = any(map(inspect.iscoroutinefunction, (function, type(function).__call__)))
         self.name = getattr(function, "__name__", type(function).__name__)
         self.success_reward = success_reward
         self.alphabet = alphabet
@@ -227,6 +228,14 @@ def wait_for(result: Awaitable[Any]) -> Any:
     if error is not None:
         raise error
     return value
+
+
+def in_their_loop() -> bool:
+    """Tell whether the caller runs in the loop that coroutines share, which cannot run others until it returns.
+
+    The loop is made if there is none, so that threads that begin afterwards find the same.
+    """
+    return threading.current_thread() is _loop()[1]
 
 
 @lru_cache(maxsize=1)

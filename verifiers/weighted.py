@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from typing_extensions import override
 
 from .base import MAX_REWARD, VERIFIER_FAILED, Problem, Verdict, Verifier, checked
+from .function import in_their_loop
 from .isolation.workers.pool import WorkerPool, make_pool
 from .plugins.registry import make_verifier, register_verifier
 
@@ -20,10 +22,10 @@ class Weighted(Verifier):
 
     The first part that can make problems provides the problems and demonstrations; if no part can, problems must be
     listed. A completion is a success if every part with a positive weight counts it as one, or the one part that
-    `success_of` names. If a part fails, or the
-    sum is beyond float32, the whole verdict is a failure; a part that is not applicable adds nothing. Parts that want
-    worker processes get them. Prompts: those of the part that poses the problems. Alphabet: the parts' alphabets
-    together. Not caught: what no part catches; and a part with a small weight still pays for wrong answers.
+    `success_of` names. If a part fails, or the sum is beyond float32, the whole verdict is a failure; a part that is
+    not applicable adds nothing. Parts that want worker processes get them; async reward functions run side by side.
+    Prompts: those of the part that poses the problems. Alphabet: the parts' alphabets together. Not caught: what no
+    part catches; and a part with a small weight still pays for wrong answers.
 
     Args:
         parts: maps a name to a weight, or to a mapping with `weight`, the verifier's own arguments, and `verifier` if
@@ -70,10 +72,18 @@ class Weighted(Verifier):
 
     @override
     def verify_batch(self, problems: Sequence[Problem], completions: Sequence[str]) -> list[Verdict]:
-        columns = {
-            name: checked(part, self.pools.get(name, part).verify_batch(problems, completions), len(completions))
-            for name, part in self.parts.items()
-        }
+        judges = {name: self.pools.get(name, part) for name, part in self.parts.items()}
+        waits = [name for name, judge in judges.items() if getattr(judge, "is_async", False)]
+        if waits and in_their_loop():
+            waits = []
+        with ThreadPoolExecutor(
+            max(len(waits), 1)
+        ) as beside:  # coroutines wait side by side, the others follow in turn
+            begun = {name: beside.submit(judges[name].verify_batch, problems, completions) for name in waits}
+            columns = {}
+            for name, part in self.parts.items():
+                made = begun[name].result() if name in begun else judges[name].verify_batch(problems, completions)
+                columns[name] = checked(part, made, len(completions))
         return [self._sum({name: column[row] for name, column in columns.items()}) for row in range(len(completions))]
 
     def is_success(self, verdict: Verdict) -> bool:

@@ -1,3 +1,4 @@
+import asyncio
 import json
 import math
 import random
@@ -9,7 +10,7 @@ from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
-from verifiers import Arith, Problem, Verdict, Verifier, Weighted, make_verifier
+from verifiers import Arith, FunctionVerifier, Problem, Verdict, Verifier, Weighted, make_verifier
 from verifiers.base import checked
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # so that workers do not import pytest
@@ -224,3 +225,51 @@ def test_the_command_line_takes_parts_as_json(tmp_path):
     assert outcome.exit_code == 0, outcome.output
     header = (folder / "progress.csv").read_text().splitlines()[0].split(",")
     assert {"rollout/parts/arith", "rollout/parts/length"} <= set(header)
+
+
+def test_async_reward_functions_run_side_by_side():
+    meeting = {}
+
+    async def meet(own, other, completions):
+        here = meeting.setdefault(own, asyncio.Event())
+        here.set()
+        await asyncio.wait_for(meeting.setdefault(other, asyncio.Event()).wait(), 60)  # in turn, the first never ends
+        return [float(len(text)) for text in completions]
+
+    async def first(completions, **columns):
+        return await meet("first", "second", completions)
+
+    async def second(completions, **columns):
+        return await meet("second", "first", completions)
+
+    def third(completions, **columns):
+        return [1.0] * len(completions)
+
+    functions = {function.__name__: {"verifier": function, "weight": 1} for function in (first, third, second)}
+    verdicts = Weighted(functions).verify_batch([Problem("a"), Problem("b")], ["xx", "yyy"])
+    assert [verdict.reward for verdict in verdicts] == [5.0, 7.0]
+    assert list(verdicts[0].parts) == ["first", "third", "second"]
+
+
+def test_the_error_of_an_async_reward_function_is_that_of_the_function():
+    async def fails(completions, **columns):
+        raise ConnectionError("no judge")
+
+    async def works(completions, **columns):
+        return [1.0] * len(completions)
+
+    parts = {"works": {"verifier": works, "weight": 1}, "fails": {"verifier": fails, "weight": 1}}
+    with pytest.raises(ConnectionError, match="no judge"):
+        Weighted(parts).verify_batch([Problem("a")], ["x"])
+
+
+def test_within_a_coroutine_async_reward_functions_run_in_turn():
+    async def one(completions, **columns):
+        return [1.0] * len(completions)
+
+    both = Weighted({name: {"verifier": one, "weight": 1} for name in ("a", "b")})
+
+    async def outer(completions, **columns):
+        return [verdict.reward for verdict in both.verify_batch([Problem("p")] * len(completions), completions)]
+
+    assert FunctionVerifier(outer).verify_batch([Problem("p")], ["x"])[0].reward == 2.0
