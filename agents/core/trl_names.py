@@ -89,6 +89,9 @@ SAID = {  # not a setting here, and why
     "ref_model": "the reference of kl_coef is the policy that training starts from",
     **dict.fromkeys(("top_k", "top_p", "min_p"), "training samples from the whole softmax"),
     "reward_processing_classes": "the verifier reward_model has the argument tokenizer",
+    "environment_factory": "a class with reset and tools is a verifier: --verifier my_env.py:Environment",
+    "tools": "functions are the environment's: --tool my_tools.py:f, or env_kwargs={'tools': [f]}",
+    "max_tool_calling_iterations": "turns are counted: --max-turns = iterations + 1, or env_kwargs={'max_turns': ...}",
     "args": "pass the values of a configuration as keyword arguments",
     "processing_class": "the model brings its tokenizer; another one is env_kwargs={'tokenizer': ...} (--tokenizer)",
 }

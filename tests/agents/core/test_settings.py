@@ -7,6 +7,7 @@ import pydoc
 import re
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Optional, Union
 
 import gymnasium
@@ -367,3 +368,12 @@ def test_every_name_that_a_hint_gives_exists():
     assert {name for each in trl_names.POLICY.values() for name in each} <= of_policies
     assert set(trl_names.SHORT.values()) <= allowed and trl_names.UNITS.keys() <= trl_names.ALL
     assert taken == {"max_steps"}, "of dr-grpo, the longest episode; the others do not know it"
+
+
+def test_every_setting_of_trl_on_the_page_for_its_users_is_answered() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "from-trl.md").read_text(encoding="utf-8")
+    rows = page.split("## Names")[1].split("## Environments")[0].splitlines()
+    cells = [row.split("|")[1] for row in rows if row.startswith("| ")][1:]
+    settings = {name for cell in cells for name in re.findall(r"`([a-z][a-z0-9_]+)", cell)}
+    assert len(settings) > 30 and settings - trl_names.ALL == set()
+    assert all(trl_names.hint(name) for name in settings)
