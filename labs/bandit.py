@@ -32,8 +32,8 @@ TRAINED = ((FEW, PLAIN), (FEW, RUNNING), (MANY, PLAIN), (MANY, RUNNING), (MANY, 
 MOST = 0.9  # share of the runs that are to find the best answer with a baseline
 MOST_ERRORS = 3.0  # standard errors by which training has to differ
 CLAIM = (
-    "On average both gradients are the same. Without a baseline every sampled answer is pushed up, and "
-    "training mostly misses the best one; with a baseline it finds it."
+    "On average both gradients are the same. Without a baseline every sampled answer is pushed up, and from one sample "
+    "per update, training then mostly misses the best answer; with a baseline it finds it."
 )
 
 
