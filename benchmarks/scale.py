@@ -9,6 +9,7 @@ import resource
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -58,7 +59,7 @@ def _row(quantity: str, settings: list[dict[str, int]]) -> Row:
     return Row.of(label, [times[-1]], [proportional], unit, quality, quantity=quantity, sweep=sweep, powers=powers)
 
 
-def power(sizes: list[int], values: list[float]) -> float:
+def power(sizes: Sequence[float], values: Sequence[float]) -> float:
     """Return the exponent of a power law, by least squares in logarithms."""
     x, y = [math.log(size) for size in sizes], [math.log(max(value, 1e-9)) for value in values]
     mean_x, mean_y = sum(x) / len(x), sum(y) / len(y)

@@ -132,7 +132,7 @@ def _check_packages() -> None:
         "rlenv train": "A language model learns arithmetic",
         "rlenv train --env CartPole-v1": "The same agent balances a pole",
         "rlenv evaluate runs/NAME": "Measure a run on held-out problems",
-        "rlenv train --help": "All options of a command, with their defaults and examples",
+        "rlenv train --help": "The options of a command that people use; --help-all: all of them",
     },
 )
 @click.version_option(package_name="rlenv")

@@ -81,6 +81,12 @@ compare_options = options(
         "rlenv compare --agents grpo,sapo --agent-arg num_epochs=4": "Four passes over every rollout",
         "rlenv compare --env CartPole-v1 --agents a2c --seeds 64 --vectorize-seeds": "64 seeds in one process",
     },
+    often={
+        "What is learned": ("env_id", "verifier", "problems", "max_new_tokens"),
+        "Who is compared": ("agents", "agent_args", "seeds", "model"),
+        "How much": ("episodes", "episodes_per_update", "group_size", "learning_rate"),
+        "The runs": ("config", "log_dir", "jobs", "vectorize_seeds", "device"),
+    },
 )
 @environment
 @text

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import click
 
 LARGEST = 2**63 - 1
+ALL = "all options"  # in a context's `meta`, if they are asked for
 
 
 class Examples:
@@ -38,7 +40,20 @@ class Command(Examples, click.Command):
     """A command with examples, and with its options under the headings that `options` in options.py gives them.
 
     No option takes a number that is not finite or has more than 64 bits, or bytes that are not UTF-8.
+
+    Args:
+        often: {heading: names of options} that `--help` shows, a sentence and a default each; `--help-all` shows all.
+            Without it, `--help` does.
     """
+
+    def __init__(self, *args: Any, often: Mapping[str, Sequence[str]] | None = None, **attributes: Any) -> None:
+        super().__init__(*args, **attributes)
+        self.often = dict(often or {})
+
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        """Return the options, with `--help-all` if `--help` shows a part of them."""
+        every = super().get_params(ctx)
+        return [*every[:-1], _help_all(len(every)), every[-1]] if self.often else every
 
     def make_context(self, *args: Any, **more: Any) -> click.Context:
         """Read the options, and check them.
@@ -55,6 +70,9 @@ class Command(Examples, click.Command):
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the options, the headings in the order in which they first occur."""
+        if self.often and ALL not in ctx.meta:
+            self._format_often(ctx, formatter)
+            return
         sections: dict[str, list[tuple[str, str]]] = {}
         for parameter in self.get_params(ctx):
             record = None if isinstance(parameter, click.Argument) else parameter.get_help_record(ctx)
@@ -63,6 +81,39 @@ class Command(Examples, click.Command):
         for heading, records in sections.items():
             with formatter.section(heading):
                 formatter.write_dl(records)
+
+    def _format_often(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        every = self.get_params(ctx)
+        by_name = {parameter.name: parameter for parameter in every}
+        sections = {heading: [by_name[name] for name in names] for heading, names in self.often.items()}
+        next(reversed(sections.values())).extend(every[-2:])  # --help-all and --help
+        for heading, parameters in sections.items():
+            records = filter(None, (parameter.get_help_record(ctx) for parameter in parameters))
+            with formatter.section(heading):
+                formatter.write_dl([(option, _first_sentence(about)) for option, about in records])
+
+
+def _help_all(count: int) -> click.Option:
+    """Return the option that shows all so many options and exits."""
+
+    def show(ctx: click.Context, option: click.Parameter, asked: bool) -> None:
+        if asked and not ctx.resilient_parsing:
+            ctx.meta[ALL] = True
+            click.echo(ctx.get_help(), color=ctx.color)
+            ctx.exit()
+
+    return click.Option(
+        ["--help-all"], is_flag=True, is_eager=True, expose_value=False, callback=show,
+        help=f"Show all {count} options and exit.",
+    )  # fmt: skip
+
+
+def _first_sentence(about: str) -> str:
+    """Return the first sentence of an option's help, and its default if that is a value."""
+    text, _, extra = about.partition("  [")
+    first = re.split(r"(?<=\w)[.;] ", text)[0].rstrip(" .,")
+    value = re.match(r"default: ([^(;\]]+)", extra)
+    return f"{first}  [{value[1]}]" if value else first
 
 
 def _no_value(value: Any) -> str:

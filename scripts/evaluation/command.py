@@ -26,6 +26,12 @@ if TYPE_CHECKING:
         "rlenv evaluate runs/NAME --problems other.csv --json": "The same model on other problems",
         "rlenv evaluate FOLDER_OR_ID --verifier numeric --problems FILE": "Any language model",
     },
+    often={
+        "What is asked": ("verifier", "problems", "column_args", "split", "episodes"),
+        "How it answers": ("samples", "temperature", "chat", "max_new_tokens"),
+        "What comes of it": ("out", "as_json", "trust"),
+        "The run": ("config", "seed", "device"),
+    },
 )
 @click.argument("runs", type=click.Path(path_type=Path), nargs=-1, required=True)
 @click.option(

@@ -28,6 +28,12 @@ from .options import agent_options, checkpoints, evaluation, sharding, update_op
         "on your problems, with your reward",
         "rlenv train --resume runs/NAME": "Go on after Ctrl-C, SIGTERM or a kill",
     },
+    often={
+        "What is learned": ("env_id", "verifier", "problems", "max_new_tokens"),
+        "Who learns": ("agent", "model", "lora_rank", "learning_rate"),
+        "How much": ("episodes", "episodes_per_update", "group_size", "eval_every"),
+        "The run": ("config", "log_dir", "seed", "device", "resume", "dry_run"),
+    },
 )
 @environment
 @text
@@ -44,11 +50,11 @@ from .options import agent_options, checkpoints, evaluation, sharding, update_op
 def train(**given: Any) -> None:
     """Train an agent.
 
-    Without options, a small language model learns two-digit addition: a supervised warm start on a few hundred
-    solved sums, then reinforcement learning from the verifier's reward, measured on held-out sums.
+    Without options, a small language model learns two-digit addition: a warm start on solved sums, then a verifier's
+    reward.
 
-    Ctrl-C, SIGTERM and SIGHUP write a checkpoint first; --resume RUN continues from it, or after a kill from the last
-    one written, as if there had been no break.
+    Ctrl-C, SIGTERM and SIGHUP write a checkpoint first; --resume RUN goes on from it, or after a kill from the last
+    one, as if there had been no break.
     """
     from agents.core.files import read_table
     from agents.distributed import parallel

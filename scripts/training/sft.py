@@ -27,6 +27,12 @@ HELD_OUT = 500  # demonstrations of the test split, at most, for eval_loss
         "rlenv sft --problems FILE --epochs 3 --model FOLDER_OR_ID": "A model of your own, on the answers in a file",
         "rlenv train --model runs/warm --sft-steps 0": "Reinforcement learning from there",
     },
+    often={
+        "What is imitated": ("verifier", "problems", "column_args", "chat"),
+        "Who learns": ("model", "lora_rank", "sft_learning_rate"),
+        "How much": ("epochs", "sft_steps", "sft_batch_size"),
+        "The run": ("config", "log_dir", "seed", "device"),
+    },
 )
 @environment
 @text

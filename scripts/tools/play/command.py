@@ -54,6 +54,11 @@ of_a_policy = options(
         "rlenv play runs/NAME --watch": "Watch it answer, token by token",
         "rlenv play --env CartPole-v1": "0 pushes left, 1 pushes right",
     },
+    often={
+        "What is played": ("env_id", "verifier", "problems", "column_args", "split"),
+        "Who plays": ("watch", "episodes", "deterministic", "temperature", "top"),
+        "What comes of it": ("picture", "trust", "seed"),
+    },
 )
 @click.argument("run", type=click.Path(path_type=Path), required=False)
 @click.option("--watch", is_flag=True, help="Watch the policy of RUN play, step by step, instead of playing.")

@@ -84,14 +84,36 @@ def test_an_example_is_accepted_by_the_command(words, line, tmp_path, monkeypatc
 def test_every_command_has_examples_and_shows_them_as_they_are(words):
     assert 1 <= len(ALL[words].examples) <= 4
     outcome = run(*words[1:], "--help")
-    assert outcome.exit_code == 0
+    assert outcome.exit_code == 0 and len(outcome.stdout.splitlines()) <= 90
     for line, about in ALL[words].examples.items():
         assert f"  # {about}\n  {line}\n" in outcome.stdout
         assert len(line) <= 98
 
 
+LONG = {words: command for words, command in ALL.items() if getattr(command, "often", None)}
+
+
+@pytest.mark.parametrize("words", LONG, ids=" ".join)
+def test_help_fits_on_a_screen_where_there_is_more(words):
+    command, shown = LONG[words], run(*words[1:], "--help").stdout
+    assert len(shown.splitlines()) <= 60
+    names = [name for names in command.often.values() for name in names]
+    assert set(names) <= {option.name for option in command.params} and len(names) == len(set(names))
+    headings = [line.rstrip(":") for line in shown.splitlines() if line.endswith(":") and not line.startswith(" ")]
+    assert headings == [*command.often, "Examples"]
+    assert f"Show all {len(command.params) + 1} options" in " ".join(shown.split())
+
+
+@pytest.mark.parametrize("words", LONG, ids=" ".join)
+def test_all_help_says_what_each_option_does(words):
+    shown = run(*words[1:], "--help-all").stdout.splitlines()
+    for option in LONG[words].params:
+        if isinstance(option, click.Option):
+            assert option.help and [line for line in shown if line.split()[:1] == [option.opts[-1]]], option.name
+
+
 def test_long_help_has_headings_and_every_option_once():
-    shown = run("train", "--help").stdout
+    shown = run("train", "--help-all").stdout
     headings = [line for line in shown.splitlines() if line.endswith(":") and not line.startswith(" ")]
     assert headings[:3] == ["Environment:", "Verifier (text):", "Problems (text):"]
     assert headings[-2:] == ["Every run:", "Examples:"] or headings[-2:] == ["Options:", "Examples:"]
