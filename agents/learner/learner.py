@@ -104,7 +104,7 @@ class Learner(LearnerSettings):
         if given is not None:
             return given
         own = self.policy.default(name)
-        return default_of(name, type(self), self.policy.kind) if own is None else own
+        return default_of(name, type(self), self.policy.kind_of_settings) if own is None else own
 
     def seed_generators(self) -> None:
         """Make the generators of the sampling of actions and of the order of mini-batches anew, from `seed`."""
