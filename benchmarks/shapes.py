@@ -12,16 +12,20 @@ import torch
 
 from agents.policies import choosing
 from agents.policies.language.decoding import decoder, packed
-from agents.policies.language.training import forward
+from agents.policies.language.training import forward, tree_attention
 
+from . import trl_long
 from .measure import Row, alternate, clock
 from .trl_shapes import SHAPES, our_agent, qwen3
 
-SWITCHES: dict[str, tuple[Any, str, int]] = {  # a constant, and the value that switches its technique off
+SWITCHES: dict[str, tuple[Any, str, Any]] = {  # a constant or function, and what switches its technique off
     "contexts as a forest": (forward, "MANY_NODES", sys.maxsize),
+    "a written-out pass": (forward, "is_written_out", lambda part: False),
     "stems of rows": (decoder, "WORTH_IT", sys.maxsize),
     "packed weights": (packed, "LARGE", sys.maxsize),
 }
+SIZES = "contexts of equal size together"
+LENGTHS: dict[str, tuple[Any, str, Any]] = {SIZES: (tree_attention, "ALIKE", 0.0)}  # for answers of unequal lengths
 DRAWS = 10
 VOCABULARIES = ((256, 16), (32, 49_152))  # rows, and the words of each
 
@@ -29,13 +33,19 @@ VOCABULARIES = ((256, 16), (32, 49_152))  # rows, and the words of each
 def run(name: str, pairs: int) -> list[Row]:
     """Return a row for each shape and technique, and one for drawing tokens from each of two vocabularies."""
     drawing = [_draws(rows, words, pairs) for rows, words in VOCABULARIES]
-    return [*(_compare(shape, label, pairs) for shape in SHAPES for label in SWITCHES), *drawing]
+    uneven = _compare("trl-long", SIZES, pairs, trl_long.our_agent(updates=64))
+    shapes = [
+        _compare(name, label, pairs, our_agent(shape, qwen3(shape)))
+        for name, shape in SHAPES.items()
+        for label in SWITCHES
+    ]
+    return [*shapes, uneven, *drawing]
 
 
 @contextmanager
 def switched(label: str, on: bool) -> Iterator[None]:
     """Within the context, a technique is on as usual, or off."""
-    module, constant, off = SWITCHES[label]
+    module, constant, off = {**SWITCHES, **LENGTHS}[label]
     usual = getattr(module, constant)
     setattr(module, constant, usual if on else off)
     try:
@@ -44,10 +54,8 @@ def switched(label: str, on: bool) -> Iterator[None]:
         setattr(module, constant, usual)
 
 
-def _compare(name: str, label: str, pairs: int) -> Row:
-    shape = SHAPES[name]
-    agent = our_agent(shape, qwen3(shape))
-    if SWITCHES[label][0] is forward:
+def _compare(name: str, label: str, pairs: int, agent: Any) -> Row:
+    if label in LENGTHS or SWITCHES[label][0] is forward:
         part, measure = "training", _trains(agent, label)
     else:
         part, measure = "acting", _acts(agent, label)

@@ -32,6 +32,7 @@ from diagonal import slow
 
 from agents import LanguageModelPolicy
 from agents.policies.language.decoding.step import GeneralStep
+from agents.policies.language.training import forward
 from agents.rollouts.collector import Collector
 
 
@@ -230,7 +231,9 @@ def test_techniques_for_users_shapes_are_measured_on_and_off(monkeypatch):
     small = trl_shapes.Shape(prompt=48, tokens=8, groups=2, k=80, width=32, layers=1)
     for name, value in {"SHAPES": {"small": small}, "VOCABULARIES": ((64, 4096),), "DRAWS": 4}.items():
         monkeypatch.setattr(shapes, name, value)
-    forest, *acting, drawing = shapes.run("shapes", 1)
+    forest, written_out, *acting, together, drawing = shapes.run("shapes", 1)
+    for row in (written_out, together):
+        assert len({part.split()[0] for part in row.quality.split("; ")}) == 1, "the same tokens are read"
     with_it, without = (int(part.split()[0]) for part in forest.quality.split("; "))
     assert 2 * 48 + 160 * 7 - 160 < with_it < 2 * 48 + 160 * 7 and without > with_it
     for row in acting:
@@ -239,7 +242,7 @@ def test_techniques_for_users_shapes_are_measured_on_and_off(monkeypatch):
     found = [float(word) for word in re.findall(r"-\d+\.\d+", drawing.quality)]
     assert len(found) == 3 and max(found) - min(found) < 0.5
     left = [getattr(module, constant) for module, constant, _ in shapes.SWITCHES.values()]
-    assert left == [1024, 1024, 2**17], "as they were"
+    assert left == [1024, forward.is_written_out, 1024, 2**17], "as they were"
 
 
 def test_the_models_of_users_shapes_have_4_7_and_31_million_parameters():
