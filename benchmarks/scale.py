@@ -45,10 +45,8 @@ def run(name: str, pairs: int) -> list[Row]:
 
 def _row(quantity: str, settings: list[dict[str, int]]) -> Row:
     figures = [in_a_process(__name__, json.dumps(each)) for each in settings]
-    sizes = [
-        figure.pop("size") if "size" in figure else each[quantity]
-        for each, figure in zip(settings, figures, strict=True)
-    ]
+    weights = [figure.pop("weights", 0) for figure in figures]
+    sizes = weights if quantity == "weights" else [each[quantity] for each in settings]
     powers = {key: power(sizes, [f[key] for f in figures]) for key in figures[0]}
     quality = ", ".join(f"{key} grows with the power {value:.2f}" for key, value in powers.items())
     times = [figure["seconds"] for figure in figures]
@@ -72,7 +70,7 @@ def _measure(slots: int, length: int, group: int, **model: int) -> dict[str, flo
     torch.set_num_threads(THREADS)
     if model:
         built = _model(**model, context=PROMPT + length)
-        envs, size = text_envs(built, slots, PROMPT, length), built.num_parameters()
+        envs = text_envs(built, slots, PROMPT, length)
     else:
         reward = lambda prompts, completions: [text.count("a") / length for text in completions]  # noqa: E731
         envs = letter_envs(slots, letter_prompts(slots, PROMPT), length, reward, group_size=group)
@@ -84,8 +82,7 @@ def _measure(slots: int, length: int, group: int, **model: int) -> dict[str, flo
     agent.learn(total_episodes=slots)
     with clock() as seconds:
         agent.learn(total_episodes=slots)
-    figures = {"seconds": seconds(), "memory_mb": _peak() - before}
-    return {**figures, "size": size} if "width" in model and model["vocabulary"] == 512 else figures
+    return {"seconds": seconds(), "memory_mb": _peak() - before, "weights": built.num_parameters()}
 
 
 def _model(vocabulary: int, width: int, layers: int, context: int) -> PreTrainedModel:

@@ -37,9 +37,18 @@ def test_a_page_without_marks_is_named(maker, tmp_path, monkeypatch):
 
 def test_an_update_is_measured_at_any_size(monkeypatch):
     monkeypatch.setattr(scale, "THREADS", 1)
-    for more, wanted in (({}, set()), ({"vocabulary": 512, "width": 16, "layers": 1}, {"size"})):
+    for more in ({}, {"vocabulary": 512, "width": 16, "layers": 1}):
         figures = scale._measure(slots=4, length=3, group=1, **more)
-        assert set(figures) == {"seconds", "memory_mb"} | wanted and figures["seconds"] > 0
+        assert set(figures) == {"seconds", "memory_mb", "weights"} and min(figures.values()) > 0
+
+
+def test_sizes_are_those_of_the_quantity(monkeypatch):
+    made = iter([{"seconds": float(n), "memory_mb": 1.0, "weights": 10 * n} for n in (1, 2, 4, 1, 2, 4)])
+    monkeypatch.setattr(scale, "in_a_process", lambda *arguments: next(made))
+    settings = [{**scale.BASE, "vocabulary": n, "width": 1, "layers": 1} for n in (512, 1024, 2048)]
+    for quantity, first in (("vocabulary", 512), ("weights", 10)):
+        row = scale._row(quantity, settings)
+        assert row.details["sweep"][0]["size"] == first and row.details["powers"]["seconds"] == pytest.approx(1.0)
 
 
 def test_opening_a_file_is_measured_without_touching_the_users_cache(monkeypatch):
