@@ -242,19 +242,26 @@ def declared_by(cls: type[Configured]) -> dict[str, Setting]:
     return cls._declared
 
 
-def default_of(name: str, cls: type[Configured], kind: str) -> Any:
+def default_of(name: str, cls: type[Configured], kind: str, otherwise: str = "") -> Any:
     """Return the default of a setting for a kind of policy (`Policy.kind`).
 
+    Args:
+        name: of the setting.
+        cls: of the agent.
+        kind: of the policy.
+        otherwise: the kind whose default is taken if there is none for `kind`, as for a policy class of your own.
+
     Raises:
-        ValueError: if none is declared, as for a policy class of your own.
+        ValueError: if none is declared.
     """
     by_kind = cls._declared[name].by_kind if name in cls._declared else {}
-    if kind not in by_kind and ANY not in by_kind:
+    found = next((each for each in (kind, ANY, otherwise) if each in by_kind), None)
+    if found is None:
         raise ValueError(
             f"{name} has no default for a policy of kind {kind!r}; pass {name}=..., or name it in the "
             "`defaults` of the policy's class"
         )
-    return by_kind[kind] if kind in by_kind else by_kind[ANY]
+    return by_kind[found]
 
 
 def functions_of(agent: Configured) -> list[str]:

@@ -17,7 +17,7 @@ from ..distributed import parallel
 from ..estimators import losses
 from ..estimators.mismatch import importance_weights
 from ..estimators.returns import return_to_go
-from ..policies import Policy
+from ..policies import ControlPolicy, Policy
 from .divergence import check_log_probs, fault_of
 from .kl_anchor import Anchor
 from .metrics import Reduce, critic_metrics, mismatch_metrics, sampled_metrics
@@ -104,7 +104,7 @@ class Learner(LearnerSettings):
         if given is not None:
             return given
         own = self.policy.default(name)
-        return default_of(name, type(self), self.policy.kind_of_settings) if own is None else own
+        return default_of(name, type(self), self.policy.kind, ControlPolicy.kind) if own is None else own
 
     def seed_generators(self) -> None:
         """Make the generators of the sampling of actions and of the order of mini-batches anew, from `seed`."""

@@ -45,8 +45,8 @@ class Policy(nn.Module):
     Attributes:
         obs_from_actions: True if every later observation is the first one plus the actions since, so that a rollout
             stores first observations only.
-        kind: the name of this class in checkpoints.
-        kind_of_settings: whose defaults of settings it has, where it names none itself.
+        kind: the name of this class in checkpoints and in the defaults of settings; where a kind has none, those of
+            control are taken.
         defaults: of settings that have none for this kind, and of "total_timesteps", the budget of a run.
         is_categorical: whether an action is one choice out of A, so that there are `score_norms`.
         sharded: whether each process holds a part of the weights only; then training passes are of all together.
@@ -56,7 +56,6 @@ class Policy(nn.Module):
 
     obs_from_actions: bool = False
     kind: str = ""
-    kind_of_settings: str = "control"
     defaults: ClassVar[Mapping[str, Any]] = {}
     is_categorical: bool = False
     sharded: bool = False

@@ -90,15 +90,6 @@ def kind_of(spec: Any, for_text: bool) -> str:
     return ControlPolicy.kind if is_control else LANGUAGE
 
 
-def kind_of_settings(spec: Any, for_text: bool) -> str:
-    """Return the kind whose defaults of settings a policy has; arguments as in `kind_of`."""
-    kind = kind_of(spec, for_text)
-    if kind in (ControlPolicy.kind, LANGUAGE):
-        return kind
-    named: str = (spec if isinstance(spec, Policy) else KINDS[kind]).kind_of_settings
-    return named
-
-
 @dataclass(frozen=True)
 class SavedPolicy:
     """A policy in a checkpoint, which can be loaded once the spaces are known.

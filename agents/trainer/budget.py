@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..core.settings import Configured, default_of
-from ..policies import Policy
-from ..policies.make import kind_of_settings
+from ..policies import ControlPolicy, Policy, kind_of
 
 SHARE = 1 / 2  # of the budget: what the longest episodes of a rollout may take
 
@@ -22,11 +21,11 @@ def sizes(
         for_text: whether the environment is known to be one of text.
         asked: what the user asked for; None for the default of the policy, else of its kind.
     """
-    kind = kind_of_settings(policy, for_text)
+    kind = kind_of(policy, for_text)
 
     def usual(name: str) -> Any:
         own = policy.default(name) if isinstance(policy, Policy) else None
-        return default_of(name, agent, kind) if own is None else own
+        return default_of(name, agent, kind, ControlPolicy.kind) if own is None else own
 
     episodes, slots = asked
     episodes = usual("episodes_per_update") if episodes is None else episodes

@@ -76,7 +76,7 @@ class LanguageModelPolicy(Policy):
     takes_appended = True
     draws_by_episode = True
     is_categorical = True
-    kind = kind_of_settings = "language-model"
+    kind = "language-model"
     defaults = {"total_timesteps": 1_600_000}
 
     def __init__(

@@ -35,7 +35,7 @@ def test_only_what_was_given_is_passed():
 
 
 def test_help_shows_the_constructors_defaults():
-    shown = " ".join(CliRunner().invoke(main, ["train", "--help"], terminal_width=500).stdout.split())
+    shown = " ".join(CliRunner().invoke(main, ["train", "--help-all"], terminal_width=500).stdout.split())
     for name, default in {"max_grad_norm": 1.0, "lr_schedule": "linear", "max_failed_share": 0.1}.items():
         assert inspect.signature(Reinforce).parameters[name].default == default
         option = shown[shown.index(f"--{name.replace('_', '-')} ") :]
