@@ -53,7 +53,7 @@ def in_readme() -> str:
         row = rows_of(name)[place]
         ratio, unit = row["ratio"], row["unit"].split("/")[0].split()[0]
         range_ = f"{ratio['median']:.1f} ({ratio['min']:.1f} to {ratio['max']:.1f})"
-        lines.append([label, range_, f"{row['ours']:.2g} {unit}", f"{row['peer']:.2g} {unit}"])
+        lines.append([label, range_, f"{row['ours']:.3g} {unit}", f"{row['peer']:.3g} {unit}"])
     return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
 
 
