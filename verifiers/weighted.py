@@ -76,9 +76,7 @@ class Weighted(Verifier):
         waits = [name for name, judge in judges.items() if getattr(judge, "is_async", False)]
         if waits and in_their_loop():
             waits = []
-        with ThreadPoolExecutor(
-            max(len(waits), 1)
-        ) as beside:  # coroutines wait side by side, the others follow in turn
+        with ThreadPoolExecutor(max(len(waits), 1)) as beside:  # coroutines wait side by side
             begun = {name: beside.submit(judges[name].verify_batch, problems, completions) for name in waits}
             columns = {}
             for name, part in self.parts.items():

@@ -218,7 +218,7 @@ class _LayerStep:
         q, k, v = (made.view(len(x), -1, self.head_dim) for made in self.qkv(x))
         if self.head_norms is not None:
             q, k = _norm(self.head_norms[0], q), _norm(self.head_norms[1], k)
-        q, k = _rotate(torch.cat([q, k], 1), cos, sin).split((q.shape[1], k.shape[1]), 1)
+        q, k = rotate(torch.cat([q, k], 1), cos, sin).split((q.shape[1], k.shape[1]), 1)
         rows, late = len(x), []
         if unread is not None:  # before the step, which attends to what is written here
             rows -= unread.ids.numel()
@@ -251,7 +251,7 @@ def _norm(norm: Any, x: torch.Tensor) -> torch.Tensor:
     return (x * norm.weight).mul_(mean_square.add_(norm.variance_epsilon).rsqrt_())
 
 
-def _rotate(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
+def rotate(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
     """Rotate each pair (x_i, x_{i + D/2}) by its angle (rotary positions); the first half of `sin` is negated."""
     return torch.addcmul(x * cos, x.roll(x.shape[-1] // 2, dims=-1), sin)
 

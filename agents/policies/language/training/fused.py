@@ -1,4 +1,4 @@
-"""Parts of Llama's layers with gradients of their own, for training on a CPU.
+"""Parts of Llama's layers with written-out gradients, for training on a CPU.
 
 There, what is not a product waits for memory: autograd keeps, reads and allocates a tensor for every operation. These
 functions compute the same with few passes over the tokens and keep only what the gradient needs.
@@ -10,6 +10,8 @@ from typing import Any
 
 import torch
 from torch.autograd.function import once_differentiable
+
+from ..decoding.step import rotate
 
 CHUNK = 1024  # tokens whose wide intermediate results exist at once
 
@@ -47,7 +49,7 @@ class Rotated(torch.autograd.Function):
     def forward(ctx: Any, x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
         """Return x [M, H, D] turned by angles [M, 1, D]; the first half of `sin` is negated."""
         ctx.save_for_backward(cos, sin)
-        return torch.addcmul(x * cos, x.roll(x.shape[-1] // 2, dims=-1), sin)
+        return rotate(x, cos, sin)
 
     @staticmethod
     @once_differentiable

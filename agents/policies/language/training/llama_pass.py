@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -10,14 +11,12 @@ import torch.nn.functional as F
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-from ..decoding.step import SILU, WRITTEN_OUT, has_plain_layers
-from ..models.attention import SLIDING, layer_kinds
+from ..decoding.step import SILU, has_plain_layers
 from .fused import GatedMlp, RmsNorm, Rotated
+from .tree_attention import takes_forests
 
 # Maps queries [M, heads, D], keys and values [M, heads of keys, D], and a scale to what the queries see [M, heads, D].
 Attend = Callable[[torch.Tensor, torch.Tensor, torch.Tensor, float], torch.Tensor]
-
-
 # Classes of torch whose work is written out; all others must be the model type's own.
 _TORCH = (nn.Embedding, nn.Linear, nn.ModuleList, nn.RMSNorm, nn.SiLU)
 
@@ -25,9 +24,9 @@ _TORCH = (nn.Embedding, nn.Linear, nn.ModuleList, nn.RMSNorm, nn.SiLU)
 def is_written_out(trunk: Any) -> bool:
     """Whether `llama_pass` computes what this trunk does: usual layers in full precision on a CPU, without windows."""
     config, modules = trunk.config.get_text_config(), list(trunk.modules())
-    if config.model_type not in WRITTEN_OUT or config._attn_implementation != "sdpa" or SLIDING in layer_kinds(trunk):
+    if not takes_forests(trunk) or not all(_is_usual(module, config.model_type) for module in modules):
         return False
-    if not all(_is_usual(module, config.model_type) for module in modules) or not has_plain_layers(trunk):
+    if not has_plain_layers(trunk):
         return False
     weight, dropout = trunk.embed_tokens.weight, trunk.training and config.attention_dropout
     if weight.device.type != "cpu" or weight.dtype not in _dtypes(modules) or torch.is_autocast_enabled("cpu"):
@@ -75,15 +74,10 @@ def llama_pass(
     cos, sin = (table[0, :, None] for table in trunk.rotary_emb(x, positions[None]))  # [M, 1, D]
     half = sin.shape[-1] // 2
     sin = torch.cat([-sin[..., :half], sin[..., half:]], -1)
+    again = partial(checkpoint, _layer, use_reentrant=False, preserve_rng_state=False)
+    run = again if recompute and torch.is_grad_enabled() else _layer
     for index, layer in enumerate(trunk.layers):
-        last = chosen if index == len(trunk.layers) - 1 else None
-        arguments = layer, x, cos, sin, attend, last
-        again = recompute and torch.is_grad_enabled()
-        x = (
-            checkpoint(_layer, *arguments, use_reentrant=False, preserve_rng_state=False)
-            if again
-            else _layer(*arguments)
-        )
+        x = run(layer, x, cos, sin, attend, chosen if index == len(trunk.layers) - 1 else None)
     return _norm(trunk.norm, x)
 
 

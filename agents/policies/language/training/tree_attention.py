@@ -24,7 +24,7 @@ from ..decoding.step import WRITTEN_OUT
 from ..models.attention import SLIDING, added_mask, layer_kinds
 
 ALIKE = 0.6  # of the pairs of the largest context in a call
-WORTH_A_CALL = 2**14  # pairs; fewer take less time in a call of larger contexts than in one of their own
+WORTH_A_CALL = 2**14  # pairs; fewer take less time beside larger contexts than in a separate call
 NAME = "rlenv_forest"  # of `_attend` among transformers' kinds of attention
 
 
