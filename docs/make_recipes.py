@@ -1,7 +1,7 @@
 """Run the recipes of configs/ with several seeds, and write what they reached into docs/recipes.json and the page.
 
 python docs/make_recipes.py --seeds 3              # every recipe; runs that are in recipes.json already are kept
-python docs/make_recipes.py --seeds 3 --only two-digit-products
+python docs/make_recipes.py --seeds 3 --only three-digit-sums
 python docs/make_recipes.py --seeds 0              # only write the table again
 """
 
