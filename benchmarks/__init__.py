@@ -29,6 +29,7 @@ BENCHMARKS = {  # name: its module, which has `run(name, pairs) -> list[Row]`, a
     "techniques": ("techniques", "each way of doing less work for the same gradient, alone and together"),
     "shapes": ("shapes", "each way of doing less work at users' shapes, against without it"),
     "profile": ("profile", "where the time of an update goes, and how much of it is arithmetic"),
+    "cores": ("cores", "an update with two threads, against one"),
     "memory": ("memory", "peak memory of the loss with a large vocabulary, against TRL and full logits"),
     "adapters": ("adapters", "acting with a LoRA adapter, against acting without one"),
     "scale": ("scale", "growth of time and memory with slots, length and group size"),

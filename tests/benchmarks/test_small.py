@@ -10,6 +10,7 @@ import torch
 from _rlenv_benchmarks import (
     adapters,
     control,
+    cores,
     env,
     floors,
     generate,
@@ -90,6 +91,14 @@ def test_acting_is_timed_with_and_without_an_adapter(monkeypatch):
     monkeypatch.setattr(adapters, "TOKENS", 3)
     row = adapters._compare("0.43 M", "float32", 1)
     assert row.name == "0.43 M parameters, float32, rank 8" and row.pairs == 1
+
+
+def test_an_update_is_timed_with_two_threads_and_with_one(monkeypatch):
+    threads = []
+    monkeypatch.setattr(cores, "learn", lambda agent, updates: threads.append(torch.get_num_threads()))
+    row = cores._compare("job", None, 1, 2)
+    assert threads == [2, 1] * 3 and torch.get_num_threads() == 1, "as it was"
+    assert row.ratio["min"] > 0 and len(row.details["busy"]) == 3
 
 
 def test_a_power_is_found():
