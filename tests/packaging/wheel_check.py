@@ -4,8 +4,8 @@
     python tests/packaging/wheel_check.py 3.13 --full             # and the whole main job, once per Python
     python tests/packaging/wheel_check.py                         # builds and checks sdist and wheel, tries nothing
 
-`make wheel-check PYTHONS="3.12 3.13"` and `make release-check` call it. It is not a test of the suite: pip must find the
-dependencies.
+`make wheel-check PYTHONS="3.12 3.13"` and `make release-check` call it. It is not a test of the suite: pip must find
+the dependencies.
 """
 
 import argparse
@@ -70,11 +70,7 @@ def call(*command, cwd=None, code=0):
     done = subprocess.run(list(map(str, command)), cwd=cwd, env=variables, capture_output=True, text=True)
     if done.returncode != code:
         sys.exit(f"failed: {' '.join(map(str, command))}\n{done.stdout}{done.stderr}")
-    ours = [
-        line
-        for line in done.stderr.splitlines()
-        if OUR_WARNING.search(line)
-    ]
+    ours = [line for line in done.stderr.splitlines() if OUR_WARNING.search(line)]
     if ours:
         sys.exit(f"warnings of ours: {' '.join(map(str, command))}\n" + "\n".join(ours))
     return done.stdout
