@@ -7,7 +7,7 @@ SETUP := setup.py setup.cfg pyproject.toml constraints.txt
 
 PYTHONS ?= 3.11 3.12 3.13
 
-.PHONY: demo real test museum test-slow test-random test-gpu test-peers test-neighbours test-real wheel-check lint format docs site clean
+.PHONY: demo real test museum test-slow test-random test-gpu test-peers test-neighbours test-real wheel-check release-check lint format docs site clean
 
 demo: .venv/.demo  ## train the main job and show that it learned
 	$(BIN)/rlenv train --log-dir runs/demo --overwrite --seed $(SEED)
@@ -45,6 +45,9 @@ test-real: .venv/.dev .venv/.real  ## the tests with SmolLM2, a pretrained model
 
 wheel-check: .venv/bin/python  ## builds the wheel and tries it outside the repository, on each of PYTHONS
 	$(BIN)/python tests/packaging/wheel_check.py $(PYTHONS)
+
+release-check: .venv/bin/python  ## builds sdist and wheel, in build/release/dist, and checks what they hold and say
+	$(BIN)/python tests/packaging/wheel_check.py --folder build/release
 
 lint: .venv/.dev  ## style, formatting, types
 	$(BIN)/ruff check .

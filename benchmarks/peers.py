@@ -31,7 +31,7 @@ def require_trl() -> Any:
     try:
         import trl
     except ImportError as error:
-        raise ValueError("this benchmark needs TRL: pip install 'rlenv[peers]'") from error
+        raise ValueError("this benchmark needs TRL: pip install 'rlenv-lm[peers]'") from error
     return trl
 
 

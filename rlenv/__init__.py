@@ -17,4 +17,6 @@ register(
 
 register_encoder("rlenv.text.encoder:Encoder")
 
+__rlenv_package__ = True  # `rlenv` on PyPI is a package of somebody else
+
 __all__ = ["__version__"]

@@ -6,5 +6,5 @@ import sys
 from importlib.metadata import entry_points
 
 if __name__ == "__main__":
-    (command,) = entry_points(group="console_scripts", name="rlenv")
+    command, *_ = entry_points(group="console_scripts", name="rlenv")
     sys.exit(command.load()(prog_name="rlenv"))

@@ -1,4 +1,7 @@
-"""Checks that the packages `agents` and `verifiers` are ours and not another distribution's."""
+"""Checks that the packages `rlenv`, `agents` and `verifiers` are ours and not another distribution's.
+
+The command runs this file by its path: it imports nothing of ours.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +9,9 @@ from importlib.metadata import packages_distributions
 from importlib.util import find_spec
 from pathlib import Path
 
+_OURS = "rlenv-lm"  # the distribution; "rlenv" is somebody else's on PyPI
 _MARK = "__rlenv_package__ = True"
-
-
-_REINSTALL = "pip install --force-reinstall --no-deps"
+_REINSTALL = f"pip install --force-reinstall --no-deps {_OURS}"
 
 
 def check_neighbours(*names: str) -> None:
@@ -31,11 +33,11 @@ def check_neighbours(*names: str) -> None:
 def _found(name: str, origin: str | None) -> str:
     """Return what was found instead, its owner, and what to do."""
     if origin is None:
-        return f"none; run: {_REINSTALL} rlenv"
-    owners = sorted({owner for owner in packages_distributions().get(name, []) if owner != "rlenv"})
+        return f"none; run: {_REINSTALL}"
+    owners = sorted({owner for owner in packages_distributions().get(name, []) if owner != _OURS})
     if not owners:
-        return f"{origin} (not an installed package); rename it, or run: {_REINSTALL} rlenv"
+        return f"{origin} (not an installed package); rename it, or run: {_REINSTALL}"
     return (
-        f"{origin} (owner: {', '.join(owners)}); install rlenv into a separate virtual environment, "
-        f"or run: pip uninstall {' '.join(owners)}; {_REINSTALL} rlenv"
+        f"{origin} (owner: {', '.join(owners)}); install {_OURS} into a separate virtual environment, "
+        f"or run: pip uninstall {' '.join(owners)}; {_REINSTALL}"
     )

@@ -7,13 +7,13 @@ import signal
 import sys
 from contextlib import suppress
 from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
 from runpy import run_path
 from typing import Any, NoReturn
 
 import click
 
+from . import DISTRIBUTION
 from .console.command import Group
 from .console.errors import explain, reader_gone, take_streams, thread_faults, warnings_in_one_line
 from .console.hints import hint_of
@@ -118,11 +118,13 @@ def _fail(message: str, code: int) -> NoReturn:
 
 
 def _check_packages() -> None:
-    """Run the check with which rlenv/__init__.py begins, without importing rlenv, which some commands do not need."""
-    spec = find_spec("rlenv")
-    if spec is None or spec.origin is None:
-        raise ImportError("rlenv is not installed completely; run: pip install --force-reinstall --no-deps rlenv")
-    run_path(str(Path(spec.origin).with_name("_neighbours.py")))["check_neighbours"]("agents", "verifiers")
+    """Run the check with which rlenv/__init__.py begins, without importing rlenv, which may be another package."""
+    check = Path(__file__).resolve().parents[1] / "rlenv" / "_neighbours.py"
+    if not check.is_file():
+        raise ImportError(
+            f"rlenv is not installed completely; run: pip install --force-reinstall --no-deps {DISTRIBUTION}"
+        )
+    run_path(str(check))["check_neighbours"]("rlenv", "agents", "verifiers")
 
 
 @click.group(
@@ -135,7 +137,7 @@ def _check_packages() -> None:
         "rlenv train --help": "The options of a command that people use; --help-all: all of them",
     },
 )
-@click.version_option(package_name="rlenv")
+@click.version_option(package_name=DISTRIBUTION)
 def main() -> None:
     """Reinforcement learning for language models in a Gymnasium environment, and for classic control alike."""
     command = click.get_current_context().invoked_subcommand

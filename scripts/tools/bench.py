@@ -46,7 +46,7 @@ def bench(
     """Run the benchmark NAME; without NAME, all that this machine can run.
 
     A ratio above 1 means that rlenv is better; it is the median of the pairs, with minimum and maximum. The other
-    libraries come with pip install 'rlenv[peers]'. Nothing else should run on the machine at the same time.
+    libraries come with pip install 'rlenv-lm[peers]'. Nothing else should run on the machine at the same time.
     """
     if listed:
         about = known()["benchmarks"]

@@ -12,6 +12,7 @@ from typing import Any
 
 import click
 
+from .. import DISTRIBUTION
 from ..console.command import Command
 
 MAIN = (
@@ -62,13 +63,15 @@ def info(as_json: bool) -> None:
 
 def versions() -> dict[str, str]:
     """Return the versions of Python, of rlenv and of the libraries that it is made of."""
-    return {"rlenv": _version("rlenv"), "Python": platform.python_version()} | {name: _version(name) for name in MAIN}
+    return {"rlenv": _version(DISTRIBUTION), "Python": platform.python_version()} | {
+        name: _version(name) for name in MAIN
+    }
 
 
 def extras() -> dict[str, str]:
     """Return for each extra "complete", or which packages are missing."""
     needed: dict[str, list[str]] = {}
-    for line in metadata.requires("rlenv") or []:
+    for line in metadata.requires(DISTRIBUTION) or []:
         if match := re.match(r"""([\w.-]+).*;.*extra == ['"]([\w-]+)['"]""", line):
             needed.setdefault(match[2], []).append(match[1])
     missing = {extra: [name for name in names if not _version(name)[0].isdigit()] for extra, names in needed.items()}

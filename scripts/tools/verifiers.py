@@ -62,7 +62,7 @@ def list_command(as_json: bool) -> None:  # fmt: skip
         return
     table = Table("verifier", "problems and reward", "from", "missing", box=None, pad_edge=False)
     for row in rows:
-        missing = f"pip install 'rlenv[{row['missing']}]'" if row["missing"] else ""
+        missing = f"pip install 'rlenv-lm[{row['missing']}]'" if row["missing"] else ""
         table.add_row(row["name"], escape(row["summary"]), escape(row["from"]), escape(missing))
     console().print(table)
 

@@ -102,7 +102,7 @@ def test_the_list_names_them_all():
         (["generat"], "unknown benchmark 'generat'; did you mean 'generate'?"),
         (["h200"], "this benchmark needs a CUDA device"),
         (["h200-decode"], "this benchmark needs a CUDA device"),
-        (["trl-grpo"], "pip install 'rlenv[peers]'"),
+        (["trl-grpo"], "pip install 'rlenv-lm[peers]'"),
     ],
 )
 def test_bad_input_gets_one_line_and_exit_code_2(arguments, message, capsys, monkeypatch, tmp_path):

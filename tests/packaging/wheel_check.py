@@ -2,8 +2,10 @@
 
     python tests/packaging/wheel_check.py 3.11 3.12 3.13          # minutes: each environment gets torch
     python tests/packaging/wheel_check.py 3.13 --full             # and the whole main job, once per Python
+    python tests/packaging/wheel_check.py                         # builds and checks sdist and wheel, tries nothing
 
-`make wheel-check PYTHONS="3.12 3.13"` calls it. It is not a test of the suite: pip must find the dependencies.
+`make wheel-check PYTHONS="3.12 3.13"` and `make release-check` call it. It is not a test of the suite: pip must find
+the dependencies.
 """
 
 import argparse
@@ -26,23 +28,27 @@ REWARD += "    return [float(said == right) for said, right in zip(completions, 
 PROBLEMS = "".join(json.dumps({"prompt": f"{n}>", "answer": str(n + 1)}) + "\n" for n in range(40))
 PLACES = {"scripts": "_rlenv_scripts", "labs": "_rlenv_labs", "benchmarks": "_rlenv_benchmarks"}
 PLACES |= {name: name for name in ("rlenv", "agents", "verifiers")}
+NEEDED = {f"{name}/py.typed" for name in ("rlenv", "agents", "verifiers")} | {
+    f"_rlenv_scripts/{name}" for name in ("console/known.json", "reports/page.html", "reports/style.css")
+}
 OUR_WARNING = re.compile(rf"site-packages/({'|'.join(PLACES.values())})/.*Warning")
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("pythons", nargs="+", help="versions, such as 3.12")
+    parser.add_argument("pythons", nargs="*", help="versions, such as 3.12, to try the wheel with")
     parser.add_argument("--full", action="store_true", help="also the whole main job: 10 to 30 minutes each")
-    parser.add_argument("--folder", type=Path, help="keeps the environments; they are used again")
+    parser.add_argument("--folder", type=Path, help="keeps the environments and, in dist/, sdist and wheel")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="rlenv-wheel-") as scratch:
         folder = given.folder or Path(scratch)
         folder.mkdir(parents=True, exist_ok=True)
         pythons = {version: find_python(version) for version in given.pythons}
-        wheel = build(next(iter(pythons.values())), folder)
+        wheel = build(next(iter(pythons.values()), sys.executable), folder)
         for version, python in pythons.items():
             try_wheel(version, environment(python, folder / f"env-{version}", wheel), given.full)
-    print(f"{wheel.name} works on Python {', '.join(given.pythons)}")
+    tried = f"works on Python {', '.join(given.pythons)}" if given.pythons else "and its sdist can be uploaded"
+    print(f"{wheel.name} {tried}")
 
 
 def find_python(version):
@@ -64,11 +70,7 @@ def call(*command, cwd=None, code=0):
     done = subprocess.run(list(map(str, command)), cwd=cwd, env=variables, capture_output=True, text=True)
     if done.returncode != code:
         sys.exit(f"failed: {' '.join(map(str, command))}\n{done.stdout}{done.stderr}")
-    ours = [
-        line
-        for line in done.stderr.splitlines()
-        if re.search(rf"site-packages/({'|'.join(PLACES.values())})/.*Warning", line)
-    ]
+    ours = [line for line in done.stderr.splitlines() if OUR_WARNING.search(line)]
     if ours:
         sys.exit(f"warnings of ours: {' '.join(map(str, command))}\n" + "\n".join(ours))
     return done.stdout
@@ -112,18 +114,22 @@ def check_contents(source, wheel, archive):
             wanted.add("/".join([PLACES[path.parts[0]], *path.parts[1:]]))
     held = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
     assert held == wanted, held ^ wanted
+    assert held >= NEEDED, NEEDED - held
     assert any(name.endswith("licenses/LICENSE") for name in zipfile.ZipFile(wheel).namelist())
     with tarfile.open(archive) as tar:
         names = {name.partition("/")[2] for name in tar.getnames()}
     assert {"LICENSE", "README.md", "setup.cfg", "setup.py", "pyproject.toml", "constraints.txt"} <= names
     top = {name.partition("/")[0] for name in names}
     assert not top & {"runs", ".venv", "tests", "build", "docs"}, top
+    results = [name for name in names if name.endswith((".json", ".png", ".csv")) and Path(name).name != "known.json"]
+    assert not results, results
 
 
 def try_wheel(version, python, full):
     """Do what a new user does, in an empty folder."""
     rlenv = python.with_name("rlenv")
     with tempfile.TemporaryDirectory(prefix="rlenv-empty-") as place:
+        assert "pip install 'rlenv-lm[" in call(rlenv, "verifiers", "list", cwd=place)
         said = json.loads(call(rlenv, "info", "--json", cwd=place))
         assert said["versions"]["Python"].startswith(version), said["versions"]
         assert call(rlenv, "--version", cwd=place).split()[-1] == said["versions"]["rlenv"]

@@ -7,9 +7,12 @@ import sys
 from pathlib import Path
 
 import pytest
+from _rlenv_scripts import DISTRIBUTION
 
 import rlenv
-from rlenv._neighbours import check_neighbours
+from rlenv._neighbours import _OURS, check_neighbours
+
+NAME = "rlenv-lm"
 
 
 def without_installed(monkeypatch, folder):
@@ -30,7 +33,7 @@ def foreign(tmp_path, monkeypatch):
 
 
 def test_our_own_packages_pass():
-    check_neighbours("agents", "verifiers")
+    check_neighbours("rlenv", "agents", "verifiers")
 
 
 def test_a_foreign_package_is_named_by_its_file_without_importing_it(foreign):
@@ -75,6 +78,30 @@ def test_a_foreign_module_that_is_no_text_is_named(tmp_path, monkeypatch):
 def test_a_package_that_is_not_there_is_said_to_be_missing():
     with pytest.raises(ImportError, match="needs its own package 'rlenv_test_missing', but Python finds none; run"):
         check_neighbours("rlenv_test_missing")
+
+
+# Our distribution, whose name is not that of the package: on PyPI, `rlenv` is somebody else's.
+
+
+def test_every_message_and_page_names_the_distribution():
+    root = Path(__file__).resolve().parents[2]
+    listed = subprocess.run(["git", "ls-files", "*.py", "*.md", "*.yaml"], cwd=root, capture_output=True, text=True)
+    texts = {
+        path: (root / path).read_text(encoding="utf-8") for path in listed.stdout.split() if (root / path).exists()
+    }
+    named = {path: re.findall(r"\b(rlenv[\w-]*)\[[a-z{]", text) for path, text in texts.items()}
+    assert sum(map(len, named.values())) > 10
+    assert not {path: names for path, names in named.items() if set(names) - {NAME}}
+    assert DISTRIBUTION == _OURS == NAME
+
+
+def test_the_other_rlenv_is_named_with_the_way_out(tmp_path):
+    site_of_a_stranger(tmp_path, "rlenv", ours=False)
+    done = python(tmp_path, "-c", "from _rlenv_scripts.main import main; main()", "info")
+    assert done.returncode == 1
+    [line] = done.stderr.splitlines()
+    assert line.startswith(f"Error: rlenv needs its own package 'rlenv', but Python finds {tmp_path / 'rlenv'}")
+    assert line.endswith(f"pip uninstall stranger; pip install --force-reinstall --no-deps {NAME}")
 
 
 # The whole way: from Python and from the command line.

@@ -42,7 +42,7 @@ class Film:
             frame = self.env.render()
         except gym.error.DependencyNotInstalled as error:
             raise ValueError(
-                f"pictures of {_name(self.env)} need a library that is missing ({error}); pip install 'rlenv[pictures]'"
+                f"{_name(self.env)}: its pictures need a missing library ({error}); pip install 'rlenv-lm[pictures]'"
             ) from error
         self._frames.append(Image.fromarray(frame))
 

@@ -189,7 +189,7 @@ def test_a_missing_library_is_one_line_before_any_work(name, tmp_path, monkeypat
     monkeypatch.setitem(sys.modules, name, None)
     outcome = train(*TINY, "--track", name, "--log-dir", tmp_path / "run", code=2)
     (line,) = outcome.stderr.splitlines()
-    assert line.startswith(f"Error: --track {name} needs {name}: pip install 'rlenv[{name}]'")
+    assert line.startswith(f"Error: --track {name} needs {name}: pip install 'rlenv-lm[{name}]'")
     assert not (tmp_path / "run").exists()
 
 
@@ -206,7 +206,7 @@ def test_an_id_that_is_none_is_refused(wandb, tmp_path):
     assert wandb.inits == []
 
 
-@pytest.mark.skipif(importlib.util.find_spec("wandb") is None, reason="needs wandb: pip install 'rlenv[wandb]'")
+@pytest.mark.skipif(importlib.util.find_spec("wandb") is None, reason="needs wandb: pip install 'rlenv-lm[wandb]'")
 def test_wandb_itself_offline(tmp_path, monkeypatch):
     monkeypatch.setenv("WANDB_MODE", "offline")
     train(*TINY, "--track", "wandb", "--log-dir", tmp_path / "run")
@@ -216,7 +216,7 @@ def test_wandb_itself_offline(tmp_path, monkeypatch):
     assert len(written) == 2 and all(path.stat().st_size for path in written)
 
 
-@pytest.mark.skipif(importlib.util.find_spec("mlflow") is None, reason="needs mlflow: pip install 'rlenv[mlflow]'")
+@pytest.mark.skipif(importlib.util.find_spec("mlflow") is None, reason="needs mlflow: pip install 'rlenv-lm[mlflow]'")
 def test_mlflow_itself_in_a_folder(tmp_path, monkeypatch):
     import mlflow
 

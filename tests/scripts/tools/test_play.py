@@ -311,6 +311,6 @@ def test_what_draws_no_pictures_says_so(pole_run, tmp_path, monkeypatch):
 
     monkeypatch.setattr(CartPoleEnv, "render", lacks)
     line = error_of(run("play", pole_run, "--watch", "--picture", tmp_path))
-    assert "pygame is not installed" in line and "pip install 'rlenv[pictures]'" in line
+    assert "pygame is not installed" in line and "pip install 'rlenv-lm[pictures]'" in line
     line = error_of(run("play", "--env", "Blackjack-v1", "--env-arg", "render_mode=human", "--picture", tmp_path))
     assert "Blackjack" in line or "pygame" in line

@@ -56,7 +56,7 @@ def test_list_says_which_extra_is_missing(monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "jsonschema" else found(name))
     rows = {row["name"]: row["missing"] for row in data("list")}
     assert (rows["json_schema"], rows["arith"]) == ("json", "")
-    assert "rlenv[json]" in run("list").stdout
+    assert "rlenv-lm[json]" in run("list").stdout
 
 
 def test_list_survives_a_package_that_cannot_be_imported(tmp_path, monkeypatch):

@@ -182,7 +182,7 @@ def test_a_missing_peft_is_said_before_a_model_is_read(command, what, tmp_path, 
     (tmp_path / "adapter" / "adapter_config.json").write_text(json.dumps(facts))
     options = ["--model", tmp_path / "base", "--lora-rank", 4] if what == "rank" else ["--model", tmp_path / "adapter"]
     line = error_of(run(*command, *TASK[:2], "--log-dir", tmp_path / "run", *options))
-    assert line.startswith("Error: LoRA adapters need peft: pip install 'rlenv[lora]'")
+    assert line.startswith("Error: LoRA adapters need peft: pip install 'rlenv-lm[lora]'")
 
 
 def test_a_policy_with_an_adapter_asks_for_peft_first(monkeypatch):
@@ -195,4 +195,4 @@ def test_a_policy_with_an_adapter_asks_for_peft_first(monkeypatch):
 def test_a_missing_package_of_a_verifier_is_said_by_a_dry_run(monkeypatch):
     monkeypatch.setitem(sys.modules, "math_verify", None)
     line = error_of(run("train", "--dry-run", "--verifier", "math"))
-    assert "needs math_verify: pip install 'rlenv[math]'" in line
+    assert "needs math_verify: pip install 'rlenv-lm[math]'" in line

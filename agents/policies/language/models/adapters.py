@@ -320,7 +320,7 @@ def library() -> Any:
     try:
         return importlib.import_module("peft")
     except ImportError as error:
-        raise ValueError(f"LoRA adapters need peft: pip install 'rlenv[lora]' ({error})") from error
+        raise ValueError(f"LoRA adapters need peft: pip install 'rlenv-lm[lora]' ({error})") from error
 
 
 def _inject(model: PreTrainedModel, settings: dict[str, Any]) -> None:

