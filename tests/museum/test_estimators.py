@@ -391,7 +391,7 @@ def test_advantages_decay_over_padding(patch):
 )
 def test_the_baseline_is_not_detached(patch):
     """The policy's loss flows through the advantage into the critic."""
-    patch.setattr(Learner, "_add_values", Learner._add_values.__wrapped__)
+    patch.setattr(Learner, "_in_passes", Learner._in_passes.__wrapped__)
     patch.setitem(baselines.BASELINES, "value", lambda: lambda gains, rollout: rollout.values)
     patch.setattr(losses, "policy_gradient", lambda log_probs, advantages: advantages * log_probs)
 

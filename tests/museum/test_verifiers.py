@@ -14,7 +14,7 @@ from agents.rollouts.record import Record
 from agents.trainer import evaluation
 from rlenv.envs.judge import Judge, LateVerdict, LateVerdicts
 from rlenv.envs.vector import TextGenVectorEnv
-from verifiers import Arith, FunctionVerifier, Verdict, base, weighted
+from verifiers import Arith, Verdict, base, function, weighted
 from verifiers.builtin.choice.verifier import Choice
 from verifiers.builtin.code import verifier as code
 from verifiers.builtin.exact import verifier as exact
@@ -55,9 +55,9 @@ def test_a_dead_worker_is_kept(patch):
     """A worker process that died is not replaced, so the pool has one worker fewer from then on."""
     judge = pool._Threads._judge
 
-    def keep(self, hired, message):
-        verdict, left = judge(self, hired, message)
-        return verdict, left or hired
+    def keep(self, hired, message, read):
+        result, left = judge(self, hired, message, read)
+        return result, left or hired
 
     patch.setattr(pool._Threads, "_judge", keep)
 
@@ -101,7 +101,7 @@ def test_a_failure_is_a_wrong_answer(patch):
 @planted(40, "NVIDIA-NeMo/Gym#2015", Test(FAULT, kind="os._exit"))
 def test_a_dead_worker_is_a_wrong_answer(patch):
     """A completion whose worker process died gets a reward of 0."""
-    patch.setattr(pool, "_failure", lambda reason, late=False: Verdict(0.0))
+    patch.setattr(pool, "_failure", lambda reason, late=False: {"reward": 0.0})
 
 
 @planted(40, "NVIDIA-NeMo/RL#2207", Test(MISSING))
@@ -121,8 +121,8 @@ def test_episodes_without_a_verdict_are_trained_on(patch):
 )
 def test_none_is_a_reward_of_nothing(patch):
     """A reward function that returns None, because it does not apply, pays 0."""
-    verdict = FunctionVerifier._verdict
-    patch.setattr(FunctionVerifier, "_verdict", lambda self, reward: verdict(self, reward or 0.0))
+    verdict = function.as_verdict
+    patch.setattr(function, "as_verdict", lambda owner, reward: verdict(owner, reward or 0.0))
 
 
 @planted(
@@ -133,7 +133,7 @@ def test_none_is_a_reward_of_nothing(patch):
 def test_a_reward_of_nan(patch):
     """A reward function's NaN is a reward: the loss becomes 0, the gradient NaN."""
     patch.setattr(Verdict, "__post_init__", lambda self: None)
-    patch.setattr(FunctionVerifier, "_verdict", lambda self, reward: Verdict(float(reward)))
+    patch.setattr(function, "as_verdict", lambda owner, reward: Verdict(float(reward)))
 
 
 @planted(42, "Liuziyu77/Visual-RFT#176", Test(ARITH, completion="", reward=0.0))
@@ -363,7 +363,7 @@ def test_global_randomness(patch):
 )
 def test_rewards_may_leave_their_range(patch):
     """A verifier that declares rewards from 0 to 1 pays -1, and thresholds mean something else."""
-    patch.setattr(base, "_outside", lambda verifier, verdict: verdict)
+    patch.setattr(base, "in_range", lambda verifier, verdict: verdict)
 
 
 @planted(

@@ -88,16 +88,19 @@ def planted(
     """
 
     def decorate(plant: Callable[..., None]) -> Callable[..., None]:
+        def apply(patch: pytest.MonkeyPatch, folder: Path) -> None:
+            plant(patch, *[folder][: len(inspect.signature(plant).parameters) - 1])
+
         def test(tmp_path: Path) -> None:
             if check not in _healthy:  # several bugs may share a check
                 check(tmp_path / "healthy")
                 _healthy.append(check)
             with pytest.MonkeyPatch.context() as patch, torch.random.fork_rng():
-                plant(patch, *[tmp_path][: len(inspect.signature(plant).parameters) - 1])
+                apply(patch, tmp_path)
                 with pytest.raises(error or FAILED):
                     check(tmp_path / "planted")
 
-        test.__name__, test.__doc__ = plant.__name__, plant.__doc__
+        test.__name__, test.__doc__, test.plant = plant.__name__, plant.__doc__, apply
         return caught_by(number, reference, check.name)(test)
 
     return decorate
@@ -127,7 +130,12 @@ def entry_of(test: Any) -> Entry | None:
     return None
 
 
+def museum_tests() -> dict[str, Any]:
+    """Return the test functions of all entries by name, file by file."""
+    files = sorted(path.relative_to(TESTS).as_posix() for path in (TESTS / "museum").glob("test_*.py"))
+    return {name: test for file in files for name, test in vars(load(file)).items() if entry_of(test)}
+
+
 def entries() -> list[Entry]:
     """Return all entries, file by file."""
-    files = sorted(path.relative_to(TESTS).as_posix() for path in (TESTS / "museum").glob("test_*.py"))
-    return [entry for file in files for test in vars(load(file)).values() if (entry := entry_of(test))]
+    return [entry for test in museum_tests().values() if (entry := entry_of(test))]
