@@ -104,8 +104,10 @@ INTRODUCTION = """\
 # The gradient, exactly
 
 Which agents follow the true policy gradient, and how far the others are from it: the *expected* gradient of each
-agent's real loss beside the true gradient. [gradients-critics.md](gradients-critics.md) shows the same for agents with
-a critic, [gradients-estimators.md](gradients-estimators.md) for baselines, returns, discount and KL estimators,
+agent's real loss beside the true gradient. If these words are new, read [policy-gradient.md](policy-gradient.md) first.
+
+[gradients-critics.md](gradients-critics.md) shows the same for agents with a critic,
+[gradients-estimators.md](gradients-estimators.md) for baselines, returns, discount and KL estimators,
 [gradients-off-policy.md](gradients-off-policy.md) for episodes that another policy sampled, and
 [gradients-objectives.md](gradients-objectives.md) for agents with another objective than the expected reward.
 

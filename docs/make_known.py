@@ -105,6 +105,11 @@ def default_in_python(one: Setting) -> str:
     return f'`"{one.default}"`' if isinstance(one.default, str) else f"`{one.default}`"
 
 
+def types(one: Setting) -> str:
+    """Return the type of a setting for the tables, without the bars of a union, which end a cell."""
+    return " or ".join(f"`{part}`" for part in one.type.split(" | "))
+
+
 def allowed(one: Setting) -> str:
     """Return what values may be, for the tables: a range as an interval."""
     if one.choices is not None or not one.allowed:
@@ -127,21 +132,21 @@ def pages() -> dict[Path, str]:
 
 def every() -> str:
     """Return the table of the settings that every agent has."""
-    rows = ["| setting | default | allowed | |", "|---|---|---|---|"]
+    rows = ["| setting | type | default | allowed | |", "|---|---|---|---|---|"]
     for name, one in declared_by(Agent).items():
         same = len({of_agent.default for of_agent in declared()[name].values()}) == 1 if name in declared() else True
         default = shown_default(name) if one.by_kind or one.shown or not same else default_in_python(one)
-        rows.append(f"| `{name}` | {default} | {allowed(one)} | {one.about} |")
+        rows.append(f"| `{name}` | {types(one)} | {default} | {allowed(one)} | {one.about} |")
     return "\n".join(rows)
 
 
 def some() -> str:
     """Return the table of the settings that some agents have; a row for those with the same default and meaning."""
-    rows = ["| setting | agents | default | allowed | |", "|---|---|---|---|---|"]
+    rows = ["| setting | agents | type | default | allowed | |", "|---|---|---|---|---|---|"]
     for name, of_agents in declared().items():
         alike: dict[str, list[str]] = {}
         for agent, one in of_agents.items():
-            said = f"{default_in_python(one)} | {allowed(one)} | {one.about}"
+            said = f"{types(one)} | {default_in_python(one)} | {allowed(one)} | {one.about}"
             alike.setdefault(said, []).append(f"`{agent}`")
         if name not in declared_by(Agent):
             rows += [f"| `{name}` | {', '.join(agents)} | {said} |" for said, agents in alike.items()]
