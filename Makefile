@@ -10,9 +10,11 @@ PYTHONS ?= 3.11 3.12 3.13
 .PHONY: demo real test museum test-slow test-random test-gpu test-peers test-neighbours test-real wheel-check release-check lint format docs site clean
 
 demo: .venv/.demo  ## train the main job and show that it learned
+	@echo "This takes about a minute on two CPU cores."
 	$(BIN)/rlenv train --log-dir runs/demo --overwrite --seed $(SEED)
 
 real: .venv/.real  ## teach SmolLM2-135M-Instruct, a pretrained chat model, its sums; answers before and after, report
+	@echo "This takes about four minutes on two CPU cores."
 	$(BIN)/rlenv train --config configs/smollm2-sums.yaml --log-dir runs/real --overwrite --seed $(SEED)
 
 # Compiled modules are kept, for the workers and child processes of the tests.

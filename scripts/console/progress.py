@@ -1,4 +1,4 @@
-"""Progress on stderr, as bars or as plain lines, and a clean end on signals."""
+"""Progress on stderr, as a live line or as plain lines, and a clean end on signals."""
 
 from __future__ import annotations
 
@@ -7,18 +7,21 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
 
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.console import Console, RenderableType
+from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn
+from rich.table import Column
+from rich.text import Text
 
-from .terminal import console, interactive, plain
+from .terminal import console, interactive, one_line, plain
 
 LINE_SECONDS, LINE_SHARE = 60.0, 0.05  # a plain line is printed after either,
 LEAST_SECONDS = 2.0  # but no sooner than this after the one before
-Show = Callable[..., None]  # of the amount done and a note
+REDRAWN, FIGURES = 4, 90  # live lines per second; columns of one without its bar
+Show = Callable[..., None]  # of the amount done and a note; see `progress_bar`
 _bars: list[Console] = []  # of the bars on the screen: lines printed by their console go above them
 
 
@@ -34,36 +37,73 @@ def _console() -> Console:
 
 @contextmanager
 def progress_bar(title: str, total: int, done: int = 0, passing: bool = False) -> Iterator[Show]:
-    """Show progress, as a bar on a terminal and elsewhere as a few lines.
+    """Show progress, as a line that is redrawn on a terminal and elsewhere as a few lines.
 
     Args:
         title: of the work.
         total: the amount of work.
         done: what was done before.
-        passing: whether the bar vanishes at the end, and short work prints no line.
+        passing: whether the line vanishes at the end, and short work prints none.
 
     Yields:
-        A function of the amount done and a note.
+        A function of the amount done and a note; for a terminal also a `live` note in its place, and the texts of a
+        `sample`, which get a line below.
     """
     if not interactive(sys.stderr):
         yield PlainProgress(title, total, done, passing)
         return
-    columns = (
-        TextColumn("{task.description:<12}"),
-        BarColumn(),
-        TextColumn("{task.percentage:>3.0f}%"),
-        TimeElapsedColumn(),
-        TextColumn("left"),
-        TimeRemainingColumn(),
-        TextColumn("{task.fields[note]}", markup=False),
-    )
     _bars.append(_console())
     try:
-        with Progress(*columns, console=_bars[-1], transient=passing) as progress:
+        with _Live(_bars[-1], passing) as progress:
             task = progress.add_task(title, total=total, completed=done, note="")
-            yield lambda amount, note="": progress.update(task, completed=amount, note=note)
+
+            def show(amount: int, note: str = "", live: str = "", sample: tuple[str, str] | None = None) -> None:
+                progress.sample = sample or progress.sample
+                progress.update(task, completed=amount, note=plain(live or note))
+
+            yield show
     finally:
         _bars.pop()
+
+
+class _Live(Progress):
+    """A line of progress, and one with a sample if there is any, both cut at the width of the terminal."""
+
+    sample = ("", "")
+
+    def __init__(self, screen: Console, passing: bool) -> None:
+        columns = (
+            TextColumn("{task.description}"),
+            *([BarColumn(min(screen.width - FIGURES, 40))] if screen.width > FIGURES else []),
+            TextColumn("{task.percentage:>3.0f}%"),
+            _Time(),
+            TextColumn(" {task.fields[note]}", markup=False, table_column=Column(ratio=1, no_wrap=True)),
+        )
+        super().__init__(*columns, console=screen, transient=passing, refresh_per_second=REDRAWN, expand=True)
+
+    def get_renderables(self) -> Iterable[RenderableType]:
+        """Return the line, and that of the sample."""
+        yield self.make_tasks_table(self.tasks)
+        if any(self.sample):
+            yield _in_a_line(*self.sample, self.console.width)
+
+
+def _in_a_line(prompt: str, completion: str, width: int) -> Text:
+    """Return the end of a prompt, in half of the width at most, and a completion."""
+    asked = Text(one_line(prompt)[-(width // 2) :])
+    while asked.cell_len > width // 2:  # wide characters
+        asked = asked[1:]
+    return Text.assemble(asked, " -> ", one_line(completion[:width]), no_wrap=True, overflow="ellipsis")
+
+
+class _Time(ProgressColumn):
+    """The time left; at the end, that taken."""
+
+    def render(self, task: Task) -> Text:
+        """Return it, "?" before it is known."""
+        if task.finished:
+            return Text(_span(task.finished_time or 0.0))
+        return Text(f"{'?' if task.time_remaining is None else _span(task.time_remaining)} left")
 
 
 class PlainProgress:
@@ -81,8 +121,8 @@ class PlainProgress:
         self._shown, self._started = done, time.monotonic()
         self._at = self._started
 
-    def __call__(self, done: int, note: str = "") -> None:
-        """Print a line, if it is time."""
+    def __call__(self, done: int, note: str = "", live: str = "", sample: tuple[str, str] | None = None) -> None:
+        """Print a line with the note, if it is time."""
         now = time.monotonic()
         complete = not self.passing and done >= self.total > self._shown
         enough = done - self._shown >= LINE_SHARE * self.total and now - self._at >= LEAST_SECONDS

@@ -23,6 +23,11 @@ def plain(text: str) -> str:
     return _CONTROL.sub(lambda found: ascii(found[0])[1:-1], text)
 
 
+def one_line(text: str) -> str:
+    """Return a text as `plain`, with tabs and newlines spelled out, too."""
+    return plain(text).replace("\t", r"\t").replace("\n", r"\n")
+
+
 def interactive(stream: Any) -> bool:
     """Tell whether the cursor of a stream can be moved: whether it is a terminal, and not a dumb one."""
     return _is_terminal(stream) and os.environ.get("TERM", "").lower() not in ("dumb", "unknown")

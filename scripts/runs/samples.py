@@ -161,6 +161,16 @@ def turns_of(task: TextGenTask, rollout: Rollout) -> list[list[Row]]:
     return found
 
 
+def last_of(task: TextGenTask, rollout: Rollout) -> tuple[str, str]:
+    """Return the prompt and the completion of the last episode; of a dialogue, all of its turns."""
+    last = rollout.select(slice(len(rollout) - 1, None))
+    assert isinstance(last.observations, dict)
+    steps, (turns,) = int(last.lengths[0]), turns_of(task, last)
+    prompt = last.observations["tokens"][0].tolist()[: int(last.observations["length"][0])]
+    row = {"completion": task.texts([last.actions[0].tolist()[:steps]])[0], "dialogue": turns}
+    return shown_prompt(task, problem_of(task, int(last.groups[0]), prompt), prompt), said(row)
+
+
 def earned(rollout: Rollout) -> torch.Tensor:
     """Return what the environment paid for each episode [N], before any KL penalty and normalization."""
     return rollout.extras.get(EARNED, rollout.returns)

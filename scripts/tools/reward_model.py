@@ -27,6 +27,12 @@ ROOM = 64  # tokens that a completion may be longer than the longest one of the 
         "rlenv reward-model --pairs FILE --model smollm2 --lora-rank 16": "An adapter on a pretrained model",
         "rlenv train --verifier reward_model:runs/judge --problems FILE": "Use it as the reward",
     },
+    often={
+        "What is learned": ("pairs", "column_args", "test_fraction"),
+        "Who learns": ("model", "lora_rank", "learning_rate"),
+        "How much": ("epochs", "steps", "batch_size"),
+        "The run": ("config", "log_dir", "seed", "device"),
+    },
 )
 @click.option(
     "--pairs",

@@ -3,41 +3,68 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable
 from typing import Any
 
 import torch
 from stable_baselines3.common.callbacks import BaseCallback
 
+from agents import Rollout
 from agents.learner.metrics import thinned
 
 from ..console.progress import Interrupt, Rate
 from ..runs.run_log import log_histogram
 
 DISTRIBUTIONS = 50  # histograms, before they are thinned
+SAMPLE_SECONDS = 1.0  # between two samples on a terminal
+LIVE = {  # of the last update, on a terminal
+    "success": ("rollout/success_rate", ".2f"),
+    "reward": ("rollout/ep_rew_mean", ".2f"),
+    "length": ("rollout/ep_len_mean", ".1f"),
+}
+Sample = tuple[str, str]
 
 
 class ShowProgress(BaseCallback):
     """Updates the progress shown, and stops training after a signal.
 
     Args:
-        show: function of a note that updates it.
+        show: function of a note, a longer one for a terminal, and a sample, that updates it.
         interrupt: checked after every step.
         unit: of the steps of the environment, "tokens" or "steps"; so many per second are shown.
+        sample: returns prompt and completion of an episode of a rollout; None to show none.
     """
 
-    def __init__(self, show: Callable[[str], None], interrupt: Interrupt, unit: str = "steps") -> None:
+    def __init__(
+        self,
+        show: Callable[[str, str, Sample | None], None],
+        interrupt: Interrupt,
+        unit: str = "steps",
+        sample: Callable[[Rollout], Sample] | None = None,
+    ) -> None:
         super().__init__()
-        self.show, self.interrupt, self.unit = show, interrupt, unit
+        self.show, self.interrupt, self.unit, self.sample = show, interrupt, unit, sample
+        self._sampled = -math.inf
 
     def _on_training_start(self) -> None:
         self._rate = Rate(self.unit, self.model.num_timesteps)
 
     def _on_rollout_end(self) -> None:
-        reward = self.model.last_metrics.get("rollout/ep_rew_mean")
+        last, rate = self.model.last_metrics, self._rate(self.model.num_timesteps)
+        reward = last.get("rollout/ep_rew_mean")
         counts = self.model.failure_watch.totals | {"skipped updates": self.model.policy_optimizer.total_skipped}
-        parts = [self._rate(self.model.num_timesteps)] + ([] if reward is None else [f"reward {reward:.3f}"])
-        self.show(", ".join(parts + [f"{count} {name}" for name, count in counts.items() if count]))
+        failed = [f"{count} {name}" for name, count in counts.items() if count]
+        note = [rate] + ([] if reward is None else [f"reward {reward:.3f}"]) + failed
+        live = [f"{name} {last[column]:{form}}" for name, (column, form) in LIVE.items() if column in last]
+        self.show(", ".join(note), ", ".join([*live, rate, *failed]), self._new_sample())
+
+    def _new_sample(self) -> Sample | None:
+        """Return a sample, at most one per second: a reader needs the time."""
+        if self.sample is None or time.monotonic() - self._sampled < SAMPLE_SECONDS:
+            return None
+        self._sampled = time.monotonic()
+        return self.sample(self.locals["rollout"])
 
     def _on_step(self) -> bool:
         return not self.interrupt.asked

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from agents.distributed import parallel
 
 from ..console.errors import is_out_of_memory
 from ..console.progress import Interrupt, SignalError, progress_bar, say
+from ..console.terminal import interactive
 from ..reports.doctor.live import LiveDoctor
 from ..reports.doctor.reward_rules import CURVE_EPISODES
 from ..runs import run_folder, samples
@@ -175,7 +177,10 @@ class Job:
                 with progress_bar("training", self.goal, self.goal - left) as show:
                     steps, episodes = (left, None) if counter == "num_timesteps" else (None, left)
                     progress = ShowProgress(
-                        lambda note: show(getattr(self.agent, counter), note), self.interrupt, self.unit
+                        lambda *notes: show(getattr(self.agent, counter), *notes),
+                        self.interrupt,
+                        self.unit,
+                        self._last_sample if is_text(self.given["env_id"]) and interactive(sys.stderr) else None,
                     )
                     callbacks = [progress, *self._callbacks(), self.doctor, self.saver]
                     again = self.agent.num_updates > 0
@@ -197,6 +202,9 @@ class Job:
         self.saver.stop_clock()
         if parallel.any_of(bool(self.interrupt.asked)):
             raise SignalError
+
+    def _last_sample(self, rollout: Rollout) -> tuple[str, str]:
+        return samples.last_of(session.task_of(self.agent.env), rollout)
 
     def _callbacks(self) -> list[Any]:
         callbacks: list[Any] = [self.histograms, self.sample_log]

@@ -94,6 +94,13 @@ def test_the_comments_over_the_blocks_are_known(name):
     assert all(reason is None or len(reason) > 10 for reason in reasons), "say why"
 
 
+@pytest.mark.parametrize("name", PAGES)
+def test_a_comment_beside_code_is_not_cut_off(name):
+    """A window of 1,300 pixels shows 100 characters of a block."""
+    lines = [line for block in blocks(PAGES[name]) for line in block.text.splitlines()]
+    assert not [line for line in lines if len(line) > 100 and re.search(r"\s# ", line)]
+
+
 @pytest.mark.parametrize("name", [name for name in PAGES if name.startswith("docs/tutorials/")])
 def test_a_tutorial_is_short_and_begins_with_something_to_run(name):
     text = PAGES[name]

@@ -64,7 +64,7 @@ def pages() -> list[Path]:
 
 
 def blocks(text: str) -> list[Block]:
-    """Return the fenced blocks, and the indented ones that begin with a command."""
+    """Return the fenced blocks, and the indented ones that begin with a command or a comment."""
     found, lines, directives, at = [], text.splitlines(), {}, 0
     while at < len(lines):
         line, begin = lines[at], at
@@ -78,7 +78,7 @@ def blocks(text: str) -> list[Block]:
             body = [each.removeprefix(fence[1]) for each in lines[begin + 1 : at]]
             found.append(Block(fence[3], "\n".join(body) + "\n", begin + 1, directives))
             at += 1
-        elif line.startswith("    ") and line.split()[0] in COMMANDS:
+        elif line.startswith("    ") and line.split()[0] in (*COMMANDS, "#"):
             while at < len(lines) and lines[at].startswith("    "):
                 at += 1
             body = "\n".join(each[4:] for each in lines[begin:at])

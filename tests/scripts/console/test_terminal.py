@@ -1,6 +1,7 @@
 """What goes to a terminal and what to a pipe: bars or plain lines, colors or none."""
 
 import io
+import json
 import os
 import pty
 import re
@@ -12,6 +13,7 @@ from _rlenv_scripts.console import progress, terminal
 from _rlenv_scripts.console.progress import PlainProgress, Rate, progress_bar, say
 from _rlenv_scripts.setup import session
 from inprocess import run
+from rich.cells import cell_len
 
 COLOR = re.compile(r"\x1b\[[\d;]*m")
 CURSOR = re.compile(r"\r(?!\n)|\x1b\[\??\d*[A-HJKhl]")
@@ -66,7 +68,7 @@ def some_work():
     say("begin \x1b[31mred\x1b[0m\rover")
     with progress_bar("training", 40) as show:
         for done in range(41):
-            show(done, "7 tokens/s, reward [0.5]")
+            show(done, "7 tokens/s, reward [0.5]", "reward [0.5], 7 tokens/s", ("1+\n\x1b]0;me\x07=", "\x1b[2J[b]\r\t"))
     session.print_samples([("a[b]", "x\x1b[2Jy\x07", 1.0)], "test")
 
 
@@ -90,8 +92,23 @@ def test_a_terminal_gets_a_bar_and_colors_unless_they_are_not_wanted(written, va
     assert CURSOR.search(said)
     assert bool(COLOR.search(said)) == (not variables)
     plain = COLOR.sub("", said)
-    assert "100%" in plain and "7 tokens/s, reward [0.5]" in plain and "left" in plain
+    assert "100%" in plain and "reward [0.5], 7 tokens/s" in plain and "left" in plain
+    assert r"1+\n\x1b]0;me\x07= -> \x1b[2J[b]\r\t" in plain
     assert r"begin \x1b[31mred" in plain and r"x\x1b[2Jy\x07" in plain
+
+
+@pytest.mark.parametrize("columns", [40, 80, 120])
+def test_the_live_line_and_the_sample_are_as_wide_as_the_terminal_at_most(written, columns):
+    def work():
+        with progress_bar("training", 40) as show:
+            show(20, "", "reward 0.25, " * 20, ("問" * 200 + "?", "yes " * 200))
+
+    said = written(work, True, NO_COLOR="1", COLUMNS=str(columns))
+    shown = re.split(r"[\r\n]+", re.sub(r"\x1b\[[\d;?]*[A-Za-z]", "", said))
+    assert max(map(cell_len, shown)) == columns
+    assert ("━" in said) == (columns > 90)
+    (sample,) = {line for line in shown if "->" in line}
+    assert cell_len(sample) == columns and "問? -> yes" in sample and sample.endswith("…")
 
 
 def test_lines_go_above_the_bar_and_bars_into_each_other(written):
@@ -135,11 +152,48 @@ def test_a_run_says_how_fast_it_is_and_how_long_it_takes(written, is_terminal, t
     pole = ["train", "--env", "CartPole-v1", "--timesteps", "300", "--eval-episodes", "2", "--device", "cpu"]
     folder = ["--log-dir", str(tmp_path / "run"), "--json"]
     said = written(lambda: main([*pole, *folder], standalone_mode=False), is_terminal, NO_COLOR="1")
-    assert re.search(r"\d steps/s, reward \d", said)
+    live, lines = r"reward \d+\.\d\d, length \d+\.\d, [\d,]+ steps/s", r"\d steps/s, reward \d+\.\d{3}"
+    assert re.search(live if is_terminal else lines, said)
     assert "left" in said
     assert bool(CURSOR.search(said)) == is_terminal
     outcome = run("evaluate", tmp_path / "run", "--episodes", "20")
     assert re.search(r"evaluate: 100%  \d+ s, 0 s left  [\d,]+ steps/s\n", outcome.stderr)
+
+
+VERIFIER = """
+import signal
+
+left = [16 + 3 * 64]  # episodes of the first evaluation and three updates
+
+
+def f(prompts, completions, **columns):
+    before, left[0] = left[0], left[0] - len(completions)
+    if left[0] <= 0 < before:
+        signal.raise_signal(signal.SIGINT)
+    return [float("1" in text) for text in completions]
+"""
+
+
+def test_ctrl_c_shows_the_cursor_again_and_a_sample_was_shown(written, tmp_path, monkeypatch):
+    from _rlenv_scripts.main import main
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(progress, "REDRAWN", 1000)
+    (tmp_path / "f.py").write_text(VERIFIER)
+    rows = [json.dumps({"prompt": f"[b]\x1b[2J{n}="}) for n in range(64)]
+    (tmp_path / "p.jsonl").write_text("\n".join(rows))
+    text = ["train", "--verifier", "f.py:f", "--problems", "p.jsonl", "--max-new-tokens", "4", "--device", "cpu"]
+    small = ["--episodes", "1280", "--episodes-per-update", "64", "--eval-episodes", "16", "--sft-steps", "0"]
+
+    def work():
+        with pytest.raises(SystemExit) as ended:
+            main([*text, *small, "--log-dir", "run", "--no-report"], standalone_mode=False)
+        assert ended.value.code == 130
+
+    said = written(work, True, NO_COLOR="1", COLUMNS="100")
+    assert re.search(r"\[b\]\\x1b\[2J\d+= -> ", said) and "\x1b[2J" not in said
+    assert said.rindex("\x1b[?25h") > said.rindex("\x1b[?25l")
+    assert "SIGINT: stopping and saving" in said
 
 
 def test_text_says_tokens_per_second(tmp_path):
