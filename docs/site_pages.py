@@ -2,15 +2,19 @@
 
 Links in the pages lead through the repository (`../tests/docs/test_docs.py`, `docs/labs.md`), so that they work where
 the files are. Here they become links of the site: some pages outside docs/ have a place in `PAGES`, and any other file
-becomes a page under source/ that shows it.
+becomes a page under source/ that shows it. A notebook becomes a page, and LaTeX MathML.
 """
 
 from __future__ import annotations
 
+import html
+import json
 import posixpath
 import re
 from pathlib import Path
+from typing import Any
 
+from latex2mathml.converter import convert
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
@@ -26,6 +30,7 @@ HOMES = {place: home for home, place in PAGES.items()}
 LINK = re.compile(r"(\]\()([^)\s#:]+)((?:#[^)\s]*)?\))")
 NAMED_BY_FILE = re.compile(r"(?<=\[)[\w/-]+\.md(?=\]\(([^)\s#:]+\.md)[#)])")
 PICTURE = re.compile(r'<picture>.*?srcset="([^"]+)".*?alt="([^"]+)" src="([^"]+)".*?</picture>', re.DOTALL)
+EQUATION = re.compile(r'<(div|span) class="arithmatex">\\(?:\[|\()(.*?)\\(?:\]|\))</\1>', re.DOTALL)
 LANGUAGES = {".py": "python", ".json": "json", ".yaml": "yaml", ".cfg": "ini", ".toml": "toml", ".md": "markdown"}
 
 
@@ -33,6 +38,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the pages outside docs/, and a page for each file or folder of the repository that a page links to."""
     for home, place in PAGES.items():
         files.append(File.generated(config, place, abs_src_path=str(ROOT / home)))
+    for path in sorted((ROOT / "docs").rglob("*.ipynb")):
+        files.append(File.generated(config, place_of_notebook(path), content=notebook_page(path)))
     for file in files.documentation_pages():
         for _, link, _ in LINK.findall(file.content_string):
             place = place_of(link, file.src_uri)
@@ -52,6 +59,25 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     return LINK.sub(lambda link: link[1] + posixpath.relpath(place_of(link[2], site), folder) + link[3], markdown)
 
 
+def on_page_content(text: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Turn the equations of a page, LaTeX between dollars, into MathML, which browsers set without a script."""
+    return EQUATION.sub(lambda found: equation(html.unescape(found[2]), block=found[1] == "div"), text)
+
+
+def equation(latex: str, block: bool) -> str:
+    """Return an equation as MathML, in a line of its own (`block`), where it can be scrolled, or within a sentence."""
+    made = convert(latex.strip(), display="block" if block else "inline")
+    return f'<div class="equation">{made}</div>' if block else made
+
+
+def on_post_build(config: MkDocsConfig) -> None:
+    """Show the navigation beside the page on windows of 1,000 pixels; the theme hides it below 1,220."""
+    for file in (Path(config.site_dir) / "assets").rglob("*"):
+        if file.suffix in (".css", ".js"):
+            text = file.read_text(encoding="utf-8")
+            file.write_text(text.replace("76.25em", "62.5em").replace("76.234375em", "62.484375em"), encoding="utf-8")
+
+
 def path_of(link: str, site: str) -> str:
     """Return the path in the repository of a link on the page that is at `site` on the site."""
     home = HOMES.get(site, f"docs/{site}")
@@ -63,8 +89,35 @@ def place_of(link: str, site: str) -> str:
     path = path_of(link, site)
     if path in PAGES:
         return PAGES[path]
+    if path.endswith(".ipynb"):
+        return place_of_notebook(ROOT / path)
     shown = path.startswith("docs/") and not path.endswith((".py", ".json"))
     return path.removeprefix("docs/") if shown or not (ROOT / path).exists() else f"source/{path}.md"
+
+
+def place_of_notebook(path: Path) -> str:
+    """Return the place on the site of a notebook in docs/."""
+    return path.relative_to(ROOT / "docs").with_suffix(".md").as_posix()
+
+
+def notebook_page(path: Path) -> str:
+    """Return a notebook as a page: its text, its code, and what the code printed and drew."""
+    cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+    return "\n\n".join("\n\n".join([cell_source(cell), *map(cell_output, cell.get("outputs", []))]) for cell in cells)
+
+
+def cell_source(cell: dict[str, Any]) -> str:
+    """Return the text or the code of a cell."""
+    source = "".join(cell["source"])
+    return source if cell["cell_type"] == "markdown" else f"```python\n{source}\n```"
+
+
+def cell_output(output: dict[str, Any]) -> str:
+    """Return what a cell printed as a block of text, or its picture."""
+    data = output.get("data", {})
+    if "image/png" in data:
+        return f'<img alt="What the code above draws" src="data:image/png;base64,{"".join(data["image/png"]).strip()}">'
+    return f"```text\n{''.join(output.get('text', data.get('text/plain', '')))}\n```"
 
 
 def title_of(path: str) -> str:

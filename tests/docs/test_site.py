@@ -21,7 +21,12 @@ RESOURCE = re.compile(
     r"""<(?:script|img|iframe|source|link)\b[^>]*?\b(?:src|srcset|href)=["']?((?:https?:)?//[^"'\s>]+)"""
 )
 FROM_STYLE = re.compile(r"""(?:url\(|@import)\s*["']?((?:https?:)?//[^"')\s]+)""")
-SHOWN = ["papers.md", "readme.md", "settings-agents.md", "api/agents.md", "api/algorithms.md"]
+SIGNS = {
+    r"\sum": "Σ", r"\pi": "π", r"\gamma": "γ", r"\lambda": "λ", r"\delta": "δ", r"\alpha": "α", r"\beta": "β",
+    r"\varepsilon": "ε", r"\rho": "ρ", r"\sigma": "σ", r"\tau": "τ", r"\mu": "μ", r"\ge": "≥", r"\le ": "≤",
+    r"\ne": "≠", r"\ni": "∋", r"\in ": "in", "∈": "in", r"\pm": "±",
+}  # fmt: skip
+SHOWN = ["papers.md", "tutorials/first-run.md", "readme.md", "settings-agents.md", "api/agents.md", "api/algorithms.md"]
 SHOWN += ["source/tests/agents/algorithms/test_exact_family.py.md"]
 BUILD = """
 import re
@@ -78,6 +83,8 @@ def check_what_pages_show(site):
     assert "leave-one-out" in (site / "readme.html").read_text(encoding="utf-8")
     check_that_links_into_the_repository_lead_to_pages_that_show_the_files(site)
     check_that_docstrings_are_there(site)
+    check_that_equations_are_set(site)
+    check_that_the_notebook_shows_its_outputs(site)
     check_that_nothing_is_loaded_from_another_host(site)
     check_that_the_search_works_from_disk(site)
 
@@ -106,6 +113,18 @@ def check_that_docstrings_are_there(site):
     assert "A_i = R_i - 1/(K-1) Σ_{j≠i} R_j" in text
     text = re.sub(r"<[^>]+>", "", (site / "settings-agents.html").read_text(encoding="utf-8"))
     assert "Which standard deviation the advantages are divided by" in text
+
+
+def check_that_equations_are_set(site):
+    assert (site / "papers.html").read_text(encoding="utf-8").count("<math ") > 10
+    pages = [path for path in site.rglob("*.html") if "source" not in path.parts]
+    left = {path: re.sub(r"<code.*?</code>", "", path.read_text(encoding="utf-8")) for path in pages}
+    assert [path for path, text in left.items() if re.search(r"arithmatex|\$\$|\\frac", text)] == []
+
+
+def check_that_the_notebook_shows_its_outputs(site):
+    text = (site / "tutorials" / "first-run.html").read_text(encoding="utf-8")
+    assert "data:image/png;base64," in text and "steps that the pole stands" in re.sub(r"<[^>]+>", "", text)
 
 
 def check_that_nothing_is_loaded_from_another_host(site):
@@ -155,12 +174,22 @@ def test_every_agent_has_its_paper():
     assert list(SECTIONS) == [cls.__name__ for cls in AGENTS.values()]
 
 
+def symbols(equation):
+    """Return what an equation says, in LaTeX or in Unicode, without the signs that only lay it out."""
+    for latex, sign in SIGNS.items():
+        equation = equation.replace(latex, sign)
+    equation = re.sub(r"\\(frac|text|operatorname|left|right|qquad|log|min|max|hat|[;, ])", r"\1", equation)
+    equation = re.sub(r"frac|text|operatorname|left|right|qquad|hat", "", equation).replace("Â", "A")
+    return re.sub(r"[\s{}()/;,]", "", equation.replace("²", "^2").replace("1e-", "10^-"))
+
+
 @pytest.mark.parametrize("cls", AGENTS.values(), ids=list(AGENTS))
 def test_the_papers_page_shows_the_equation_the_file_and_tests_that_exist(cls):
     section = SECTIONS[cls.__name__]
-    equations = [line.strip() for line in section.splitlines() if line.startswith("    ")]
-    in_code = [line.strip() for line in inspect.getdoc(cls).splitlines()]
-    assert equations and all(line in in_code for line in equations)
+    [equations] = re.findall(r"^\$\$\n(.*?)^\$\$", section, re.DOTALL | re.MULTILINE)
+    in_code = {symbols(line) for line in inspect.getdoc(cls).splitlines()}
+    lines = re.sub(r"\\(begin|end)\{gathered\}", "", equations).replace("\\\\\n", "\n").strip().splitlines()
+    assert lines and [line for line in lines if symbols(line) not in in_code] == []
     assert f"File: `{Path(inspect.getfile(cls)).relative_to(ROOT.resolve())}`" in section.replace("\n", " ")
     places = [(ROOT / "docs" / link).resolve() for link in re.findall(r"\]\((\.\./tests/[^)]+)\)", section)]
     defined = "".join(place.read_text(encoding="utf-8") for place in places)
