@@ -1,5 +1,6 @@
 """The README stays short, and what it says of links, agents and its verifier is true; test_pages.py runs its blocks."""
 
+import json
 import re
 from pathlib import Path
 
@@ -20,6 +21,11 @@ def registry_of_its_own(monkeypatch):
 
 def test_the_readme_is_short():
     assert len(README.splitlines()) <= 130
+
+
+def test_the_figures_below_the_picture_are_those_of_its_run():
+    run = json.loads((ROOT / "docs" / "picture.json").read_text(encoding="utf-8"))
+    assert f"{100 * run['before']:.0f} to {100 * run['after']:.0f} % right" in README
 
 
 def test_every_link_of_the_pages_leads_to_a_file():
