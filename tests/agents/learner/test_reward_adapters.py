@@ -146,7 +146,7 @@ def test_what_cannot_be_is_one_line(base, tmp_path, monkeypatch):
         assert "\n" not in str(caught.value)
     monkeypatch.setitem(sys.modules, "peft", None)
     for make in (lambda: adapted(base), lambda: RewardModel(folder, device="cpu")):
-        with pytest.raises(ValueError, match=r"needs? peft: pip install 'rlenv\[lora\]'"):
+        with pytest.raises(ValueError, match=r"needs? peft: pip install 'rlenv-lm\[lora\]'"):
             make()
 
 

@@ -388,7 +388,7 @@ def test_a_missing_package_is_named_with_its_extra(tmp_path, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "pyarrow", None)
     monkeypatch.setitem(__import__("sys").modules, "datasets", None)
     for name in ("p.parquet", "folder"):
-        with pytest.raises(ValueError, match=r"pip install 'rlenv\[data\]'"):
+        with pytest.raises(ValueError, match=r"pip install 'rlenv-lm\[data\]'"):
             load_problems(tmp_path / name)
 
 

@@ -421,7 +421,7 @@ def test_what_it_does_not_take_is_one_line(task, settings, message):
 
 def test_without_the_package_one_line_says_how_to_get_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "reasoning_gym", None)
-    with pytest.raises(ValueError, match=r"needs reasoning_gym: pip install 'rlenv\[reasoning-gym\]'"):
+    with pytest.raises(ValueError, match=r"needs reasoning_gym: pip install 'rlenv-lm\[reasoning-gym\]'"):
         make_verifier("reasoning_gym:leg_counting")
 
 

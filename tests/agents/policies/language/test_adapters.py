@@ -404,7 +404,7 @@ def test_a_wrong_setting_is_one_line(given, message):
 
 def test_without_peft_the_error_names_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "peft", None)
-    with pytest.raises(ValueError, match=r"LoRA adapters need peft: pip install 'rlenv\[lora\]'"):
+    with pytest.raises(ValueError, match=r"LoRA adapters need peft: pip install 'rlenv-lm\[lora\]'"):
         adapted()
 
 

@@ -172,7 +172,7 @@ def test_a_server_that_does_not_answer(monkeypatch):
 
 def test_the_package_is_named_if_it_is_missing(monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "websockets", None)
-    with pytest.raises(ValueError, match=r"needs websockets: pip install 'rlenv\[openenv\]'"):
+    with pytest.raises(ValueError, match=r"needs websockets: pip install 'rlenv-lm\[openenv\]'"):
         make_verifier(f"openenv:{URL}")
 
 

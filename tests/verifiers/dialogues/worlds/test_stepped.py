@@ -82,5 +82,5 @@ def test_what_cannot_be_used_is_refused(verifier, name, kwargs, message):
 
 def test_missing_gem_is_named_with_its_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "gem", None)
-    with pytest.raises(ValueError, match=r"rlenv\[gem\]"):
+    with pytest.raises(ValueError, match=r"rlenv-lm\[gem\]"):
         make_verifier("gem:game:GuessTheNumber-v0")

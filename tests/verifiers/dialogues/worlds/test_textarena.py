@@ -88,7 +88,7 @@ def test_other_games_are_refused_with_the_reason(game, message):
 
 def test_a_missing_package_is_named_with_its_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "textarena", None)
-    with pytest.raises(ValueError, match=r"rlenv\[textarena\]"):
+    with pytest.raises(ValueError, match=r"rlenv-lm\[textarena\]"):
         make_verifier("textarena:GuessTheNumber-v0")
 
 
