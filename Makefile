@@ -62,6 +62,7 @@ format: .venv/.dev
 
 docs: .venv/.dev  ## the pages that commands make
 	$(BIN)/python docs/make_known.py
+	$(BIN)/python docs/make_api.py
 	$(BIN)/python docs/make_environments.py
 	$(BIN)/python docs/make_callbacks.py
 	$(BIN)/python docs/make_gradients.py

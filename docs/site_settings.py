@@ -17,7 +17,8 @@ class Settings(griffe.Extension):
 
     def on_class(self, *, cls: griffe.Class, **_: Any) -> None:
         """Add a section with those that the class declares itself, if any."""
-        if cls.docstring is None or not any(str(one.value).startswith("setting(") for one in cls.attributes.values()):
+        assigned = (one.value for one in cls.members.values() if isinstance(one, griffe.Attribute))
+        if cls.docstring is None or not any(str(value).startswith("setting(") for value in assigned):
             return
         rows = []
         for one in getattr(import_module(cls.module.path), cls.name)._own_settings.values():
