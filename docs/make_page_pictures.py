@@ -4,7 +4,7 @@ python docs/make_page_pictures.py            # all; half a minute of training
 python docs/make_page_pictures.py house      # one of them
 
 Each is drawn for the light and for the dark scheme. Curves and terminals are those of real runs with fixed seeds. The
-picture of a report is a photograph that this does not make: docs/reports.md has its command.
+pictures of a report and of TensorBoard are screenshots of `make demo`, which this does not make.
 """
 
 from __future__ import annotations
@@ -14,37 +14,18 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
-from make_picture import COLORS
-from matplotlib import rcParams
-from matplotlib.backends.backend_svg import FigureCanvasSVG
+from make_picture import COLORS, DOCS, plain, save
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyBboxPatch
 
-FOLDER = Path(__file__).resolve().parent / "pictures"
 MORE = {"light": ("#0969da", "#cf222e", "#9a6700"), "dark": ("#4493f8", "#f85149", "#d29922")}
 PANELS = {
     "reward": lambda curves: curves["rollout/ep_rew_mean"],
     "equal groups": lambda curves: curves["rollout/frac_reward_zero_std"],
     "entropy, nats per token": lambda curves: -curves["train/entropy_loss"],
 }
-Draw = Callable[[Figure, dict[str, str], str], None]
-
-
-def save(name: str, size: tuple[float, float], draw: Draw) -> None:
-    """Write docs/pictures/NAME-light.svg and -dark.svg."""
-    rcParams["svg.hashsalt"] = "rlenv"  # the same data give the same file
-    for mode, color in COLORS.items():
-        figure = Figure(figsize=size, layout="constrained")
-        FigureCanvasSVG(figure)
-        draw(figure, color, mode)
-        path = FOLDER / f"{name}-{mode}.svg"
-        figure.savefig(path, transparent=True, metadata={"Date": None})
-        lines = path.read_text("utf-8").splitlines()
-        path.write_text("\n".join(line.rstrip() for line in lines) + "\n", encoding="utf-8")
 
 
 def curves() -> None:
@@ -65,7 +46,8 @@ def curves() -> None:
 
     runs = {"good settings": train(echo, 3e-3), "too large a step": train(echo, 3e-2), "no reward": train(never, 3e-3)}
 
-    def draw(figure: Figure, color: dict[str, str], mode: str) -> None:
+    def draw(figure: Figure, mode: str) -> None:
+        color = COLORS[mode]
         panels = figure.subplots(1, len(PANELS))
         for axes, (title, of) in zip(panels, PANELS.items(), strict=True):
             for line, (name, rows) in zip(MORE[mode], runs.items(), strict=True):
@@ -74,15 +56,11 @@ def curves() -> None:
             axes.set_ylim(0, None if "nats" in title else 1.03)
             axes.set_xticks([1, 60], ["1", "update 60"])
             axes.get_xticklabels()[-1].set_ha("right")
-            axes.grid(color=color["grid"], linewidth=0.6)
-            axes.tick_params(colors=color["soft"], labelsize=10, length=0)
-            axes.set_facecolor("none")
-            for spine in axes.spines.values():
-                spine.set_visible(False)
+            plain(axes, color)
         figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=3, frameon=False,
                       labelcolor=color["text"])  # fmt: skip
 
-    save("curves", (8.2, 2.9), draw)
+    save("pictures/curves", 2.9, draw)
 
 
 def house() -> None:
@@ -103,7 +81,8 @@ def house() -> None:
     above = (0.0, 0.16, "center")
     beside = {"observations": above, "rollouts": above, "tokens": above, "contexts": (-0.15, 0.1, "right")}
 
-    def draw(figure: Figure, color: dict[str, str], mode: str) -> None:
+    def draw(figure: Figure, mode: str) -> None:
+        color = COLORS[mode]
         axes = figure.subplots()
         axes.set_axis_off()
         axes.set_xlim(0, 10)
@@ -120,22 +99,26 @@ def house() -> None:
             middle = (start[0] + end[0]) / 2 + x, (start[1] + end[1]) / 2 + y
             axes.text(*middle, what, color=color["text"], fontsize=9, ha=align, va="center")
 
-    save("house", (8.2, 3.6), draw)
+    save("pictures/house", 3.6, draw)
 
 
-def terminal(name: str, command: list[str]) -> None:
-    """Write what a command of rlenv prints as a picture of a terminal."""
+def rlenv(*command: str, folder: str) -> str:
+    """Return what a command of rlenv prints in a folder."""
     environ = os.environ | {"COLUMNS": "96", "NO_COLOR": "1"}
-    rlenv = [sys.executable, "-m", "_rlenv_scripts", *command]
-    done = subprocess.run(rlenv, capture_output=True, text=True, env=environ)
-    shown = [f"$ rlenv {' '.join(command)}", *done.stdout.splitlines()]
+    words = [sys.executable, "-m", "_rlenv_scripts", *command]
+    return subprocess.run(words, cwd=folder, check=True, capture_output=True, text=True, env=environ).stdout
+
+
+def terminal(name: str, *command: str, folder: str) -> None:
+    """Write what a command of rlenv prints as a picture of a terminal."""
+    shown = [f"$ rlenv {' '.join(command)}", *rlenv(*command, folder=folder).splitlines()]
     width, height = 30 + 8 * max(map(len, shown)), 22 + 18 * len(shown)
     for mode, color in COLORS.items():
         texts = "\n".join(
             f'<text x="14" y="{26 + 18 * row}" xml:space="preserve">{html.escape(line)}</text>'
             for row, line in enumerate(shown)
         )
-        (FOLDER / f"{name}-{mode}.svg").write_text(
+        (DOCS / "pictures" / f"{name}-{mode}.svg").write_text(
             f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" font-family="monospace" '
             f'font-size="13" fill="{color["text"]}">\n<rect x="1" y="1" width="{width - 2}" height="{height - 2}" '
             f'rx="8" fill="none" stroke="{color["grid"]}"/>\n{texts}\n</svg>\n',
@@ -145,18 +128,15 @@ def terminal(name: str, command: list[str]) -> None:
 
 def doctor() -> None:
     """Train a run with a learning rate a hundred times too large, and show what the doctor says."""
+    sick = "--sft-steps 150 --episodes 4096 --learning-rate 0.03 --seed 0 --device cpu --log-dir runs/sick --no-report"
     with tempfile.TemporaryDirectory() as folder:
-        os.chdir(folder)
-        sick = ["--sft-steps", "150", "--episodes", "4096", "--learning-rate", "0.03", "--seed", "0", "--device", "cpu"]
-        command = [sys.executable, "-m", "_rlenv_scripts", "train", *sick, "--log-dir", "runs/sick", "--no-report"]
-        subprocess.run(command, check=True, capture_output=True)
-        terminal("doctor", ["doctor", "runs/sick"])
-        terminal("play", ["play", "runs/sick", "--watch", "--episodes", "1"])
+        rlenv("train", *sick.split(), folder=folder)
+        terminal("doctor", "doctor", "runs/sick", folder=folder)
+        terminal("play", "play", "runs/sick", "--watch", "--episodes", "1", folder=folder)
 
 
 PICTURES = {"curves": curves, "house": house, "doctor": doctor}
 
 if __name__ == "__main__":
-    FOLDER.mkdir(exist_ok=True)
     for each in sys.argv[1:] or PICTURES:
         PICTURES[each]()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -54,16 +55,30 @@ def answers(path: Path) -> list[dict[str, Any]]:
     return [{"prompt": prompt} | both for prompt, both in told.items() if len(both) == 2][:SHOWN]
 
 
-def draw(data: dict[str, Any], mode: str) -> None:
-    """Write docs/picture-MODE.svg."""
-    figure = Figure(figsize=(8.2, 3.1), layout="constrained")
-    FigureCanvasSVG(figure)
+def save(name: str, height: float, draw: Callable[[Figure, str], None]) -> None:
+    """Write docs/NAME-light.svg and docs/NAME-dark.svg.
+
+    Args:
+        name: of the picture.
+        height: in inches; pictures are as wide as a page.
+        draw: takes a figure and "light" or "dark".
+    """
+    rcParams["svg.hashsalt"] = "rlenv"  # the same data give the same file
+    for mode in COLORS:
+        figure = Figure(figsize=(8.2, height), layout="constrained")
+        FigureCanvasSVG(figure)
+        draw(figure, mode)
+        path = DOCS / f"{name}-{mode}.svg"
+        figure.savefig(path, transparent=True, metadata={"Date": None})
+        lines = path.read_text("utf-8").splitlines()
+        path.write_text("\n".join(line.rstrip() for line in lines) + "\n", encoding="utf-8")
+
+
+def before_and_after(figure: Figure, data: dict[str, Any], mode: str) -> None:
+    """Draw the answers on the left and the curve on the right."""
     left, right = figure.subplots(1, 2, width_ratios=(1.5, 1))
     draw_answers(left, data, COLORS[mode], RIGHT[mode])
     draw_curve(right, data, COLORS[mode])
-    path = DOCS / f"picture-{mode}.svg"
-    figure.savefig(path, transparent=True, metadata={"Date": None})
-    path.write_text("\n".join(line.rstrip() for line in path.read_text("utf-8").splitlines()) + "\n", encoding="utf-8")
 
 
 def draw_answers(axes: Axes, data: dict[str, Any], color: dict[str, str], right: dict[bool, str]) -> None:
@@ -100,6 +115,11 @@ def draw_curve(axes: Axes, data: dict[str, Any], color: dict[str, str]) -> None:
     axes.set_yticks([0, 0.5, 1], ["0", "50 %", "100 %"])
     axes.get_xticklabels()[-1].set_ha("right")
     axes.set_title(f"right answers, {data['minutes']:.0f} minutes", color=color["text"], fontsize=11)
+    plain(axes, color)
+
+
+def plain(axes: Axes, color: dict[str, str]) -> None:
+    """Give axes a thin grid in place of a frame."""
     axes.grid(color=color["grid"], linewidth=0.6)
     axes.tick_params(colors=color["soft"], labelsize=10, length=0)
     for spine in axes.spines.values():
@@ -117,10 +137,8 @@ def main(arguments: list[str]) -> None:
     store = DOCS / "picture.json"
     if arguments:
         store.write_text(json.dumps(read(Path(arguments[0]))) + "\n", encoding="utf-8")
-    rcParams["svg.hashsalt"] = "rlenv"  # the same data give the same file
     data = json.loads(store.read_text(encoding="utf-8"))
-    for mode in COLORS:
-        draw(data, mode)
+    save("picture", 3.1, lambda figure, mode: before_and_after(figure, data, mode))
 
 
 if __name__ == "__main__":
