@@ -182,6 +182,8 @@ def sample(envs, policy, rewards, seed=1):
     rollout = next(each for each in rollouts if each.lengths.unique().numel() > 4 and each.truncated.any())
     assert rollout.groups.tolist() == [group for group in range(GROUPS) for _ in range(K)]
     assert rollout.observations["length"].unique().numel() == GROUPS
+    assert rollout.lengths.unique().numel() > 4
+    assert rollout.truncated.any() and not rollout.truncated.all()
     last = torch.arange(rollout.mask.shape[1]) == rollout.lengths[:, None] - 1  # [N, T]
     return replace(rollout, rewards=torch.tensor(rewards, dtype=policy.model.dtype).reshape(-1, 1) * last)
 

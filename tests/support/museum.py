@@ -130,12 +130,12 @@ def entry_of(test: Any) -> Entry | None:
     return None
 
 
-def museum_tests() -> dict[str, Any]:
-    """Return the test functions of all entries by name, file by file."""
+def museum_tests() -> list[Any]:
+    """Return the test functions of all entries, file by file."""
     files = sorted(path.relative_to(TESTS).as_posix() for path in (TESTS / "museum").glob("test_*.py"))
-    return {name: test for file in files for name, test in vars(load(file)).items() if entry_of(test)}
+    return [test for file in files for test in vars(load(file)).values() if entry_of(test)]
 
 
 def entries() -> list[Entry]:
     """Return all entries, file by file."""
-    return [entry for test in museum_tests().values() if (entry := entry_of(test))]
+    return [entry for test in museum_tests() if (entry := entry_of(test))]

@@ -353,6 +353,7 @@ def test_nothing_of_a_completion_is_evaluated(math, monkeypatch, tmp_path):
 
 def test_without_the_package_one_line_says_how_to_get_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "math_verify", None)
-    with pytest.raises(ValueError, match=r"needs math_verify: pip install 'rlenv-lm\[math\]'") as caught:
+    missing = r"verifier 'math' needs math_verify: pip install 'rlenv-lm\[math\]'"
+    with pytest.raises(ValueError, match=missing) as caught:
         make_verifier("math")
     assert "\n" not in str(caught.value)
