@@ -93,8 +93,8 @@ class FunctionVerifier(Verifier):
         has_environments: whether `judge` is given the environments that the function may ask for.
 
     Raises:
-        ValueError: for a function that asks for environments where there are none; when judging, if it returns a list
-            of the wrong length, or something other than numbers.
+        ValueError: for a function that asks for environments, which only dialogues have; when judging, if it returns a
+            list of the wrong length, or something other than numbers.
     """
 
     reward_range = (-math.inf, math.inf)

@@ -103,7 +103,7 @@ class Encoder:
 
     @cached_property
     def identity(self) -> str | None:
-        """A hash of all that decides what tokens a text has; None for a tokenizer with code of its own."""
+        """A hash of all that decides what tokens a text has; None for a tokenizer that brings its code."""
         kind = type(self.tokenizer)
         if not self.tokenizer.is_fast or not kind.__module__.startswith("transformers."):
             return None

@@ -1,4 +1,4 @@
-"""Full passes over listed problems: what the verifier says of each."""
+"""Full passes over listed problems, which ask the verifier about each."""
 
 from __future__ import annotations
 

