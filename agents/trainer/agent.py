@@ -279,15 +279,18 @@ class Agent(Resumable):
         deterministic: bool = True,
         seed: int | None = None,
         on_step: OnStep | None = None,
+        env_kwargs: Mapping[str, Any] | None = None,
     ) -> tuple[dict[str, Any], Rollout]:
         """Play fresh episodes to their end.
 
         Args:
-            env: as for the constructor.
+            env: as for the constructor. An id makes an environment with at most `num_envs` slots and closes it again.
             num_episodes: how many, fixed before the first step.
             deterministic: whether to take the likeliest action (greedy) instead of sampling.
             seed: of the environment and of the sampling; None continues the environment's own stream.
             on_step: called after every step, as in `Collector.collect`; to end the evaluation, let it raise.
+            env_kwargs: for the environment's constructor, if `env` is an id, such as {"split": "test"}. If it is the
+                id of the training, the others are those of the training.
 
         Returns:
             Metrics and the episodes: `episodes`, `mean_reward`, `success_rate` (None if the environment does not say),
@@ -298,12 +301,14 @@ class Agent(Resumable):
             VerifierError: if the verifier failed on all of them.
         """
         started = time.perf_counter()
-        try:
-            return evaluation.evaluate(
-                self.policy, env, num_episodes, deterministic, seed, self.generator, on_step, self.progress
-            )
-        finally:
-            self.evaluation_seconds += time.perf_counter() - started
+        own = self.origin["env_kwargs"] if env == self.origin["env"] else None
+        with evaluation.opened(env, min(num_episodes, self.num_envs), own, env_kwargs, self.device) as envs:
+            try:
+                return evaluation.evaluate(
+                    self.policy, envs, num_episodes, deterministic, seed, self.generator, on_step, self.progress
+                )
+            finally:
+                self.evaluation_seconds += time.perf_counter() - started
 
     @override
     def parts(self) -> dict[str, Stateful]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from ..learner.metrics import evaluation_metrics
 from ..policies import Policy
 from ..policies.actor import numpy_actions
 from ..rollouts.collector import Collector, OnStep
-from ..rollouts.envs.make_envs import deals_groups, make_envs, seed_of
+from ..rollouts.envs.make_envs import LOOP_OFFERS, deals_groups, make_envs, seed_of
 
 
 @torch.no_grad()
@@ -46,9 +47,28 @@ def predict(
     return (array[0] if single else array), state
 
 
+@contextmanager
+def opened(
+    env: Any, slots: int, own: Mapping[str, Any] | None, changes: Mapping[str, Any] | None, device: torch.device
+) -> Iterator[VectorEnv]:
+    """Yield the environment of an evaluation; one that is made from an id is closed again.
+
+    Raises:
+        ValueError: for `changes` beside an environment that is made already, and as `make_envs` says.
+    """
+    if isinstance(env, str):
+        kwargs = {**(own or {}), **(changes or {})}
+        with closing(make_envs(env, max(slots, 1), kwargs, group_size=1, device=str(device), **LOOP_OFFERS)) as made:
+            yield made
+    elif changes:
+        raise ValueError(f"env_kwargs={dict(changes)} is for the id of an environment, got {env!r}: leave it out")
+    else:
+        yield make_envs(env, 1, None)
+
+
 def evaluate(
     policy: Policy,
-    env: Any,
+    env: VectorEnv,
     num_episodes: int,
     deterministic: bool,
     seed: int | None,
@@ -57,7 +77,7 @@ def evaluate(
     progress: Mapping[str, Any] | None = None,
 ) -> tuple[dict[str, Any], Rollout]:
     """Play fresh episodes to their end; see `Agent.evaluate`."""
-    collector = Collector(make_envs(env, 1, None), generator.device)
+    collector = Collector(env, generator.device)
     policy.adopt_tokenizer(collector.envs.metadata)
     if seed is not None:
         collector.seed(seed_of(collector.envs, seed))

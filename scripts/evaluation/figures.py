@@ -126,6 +126,7 @@ def _majority(group: Sequence[Row], k: int) -> float:
 
 
 FIGURES: dict[str, Callable[[Mapping[str, Any]], str | None]] = {
+    "problems": lambda figures: str(figures["problems"]) if "problems" in figures else None,
     "success": lambda figures: _with_interval(figures.get("success_rate"), figures.get("success_interval")),
     "mean reward": lambda figures: f"{figures['mean_reward']:.3f}",
     "mean length": lambda figures: f"{figures['mean_ep_length']:.1f}",

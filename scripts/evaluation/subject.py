@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import filecmp
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -148,10 +149,19 @@ def _of_checkpoint(spec: Path, found: Checkpoint, given: Mapping[str, Any]) -> S
         if own_verifier:
             env_kwargs |= named_by_user(saved["env"], {})  # not the rule of the verifier it was trained with
         env_kwargs |= _replaced(given) | {"split": given["split"]}  # the training split may be empty
+        if given_by_user("problems") and not given_by_user("test_fraction"):
+            env_kwargs |= _whole_file(kept.get("problems"), env_kwargs["problems"], given["split"])
     else:
         settings.env_arguments({**given, "env_id": saved["env"], "env_args": ()})  # refuses options of text
     label = checkpoint.name.lstrip(".")
     return Subject(str(spec), found, label, saved["env"], env_kwargs, checkpoint.parent / FOLDER)
+
+
+def _whole_file(trained: Any, asked: Any, split: str) -> dict[str, Any]:
+    """Return the split of problems that the run has not seen: all of them; nothing if they may be those of the run."""
+    files = [Path(each) for each in (trained, asked) if isinstance(each, (str, Path)) and Path(each).is_file()]
+    unseen = trained is None or (len(files) == 2 and not filecmp.cmp(*files, shallow=False))
+    return {"test_fraction": float(split == "test")} if unseen else {}
 
 
 def _replaced(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -172,7 +182,7 @@ def _model(spec: Path, given: Mapping[str, Any]) -> Subject:
     options = {**given, "env_id": TEXT_ENV, "env_args": (), "model": name, "trust": None}  # the user named it
     env_kwargs = named_by_user(TEXT_ENV, settings.env_arguments(options)) | {"split": given["split"]}
     if given_by_user("problems") and not given_by_user("test_fraction"):
-        env_kwargs["test_fraction"] = float(given["split"] == "test")  # the model has seen none of the file
+        env_kwargs |= _whole_file(None, None, given["split"])
     return Subject(name, None, spec.name, TEXT_ENV, env_kwargs, Path(FOLDER))
 
 

@@ -89,6 +89,29 @@ def test_a_new_environment_keeps_the_size_of_groups():
     agent.learn(total_episodes=4)
 
 
+# Evaluating by the id of an environment.
+
+
+def test_the_id_of_the_training_brings_its_arguments(monkeypatch):
+    """An environment by id has the arguments of the training but those that are changed, and is closed at the end."""
+    agent = RLOO("tiny", "TextGen-v0", env_kwargs={"verifier": "arith"}, group_size=2, episodes_per_update=4, **CPU)
+    figures, episodes = agent.evaluate("TextGen-v0", 6, seed=0)
+    assert figures["episodes"] == len(episodes) == 6 and agent.origin["env_kwargs"]["verifier"] == "arith"
+    seen, make = [], gym.make_vec
+    monkeypatch.setattr(gym, "make_vec", lambda *args, **kwargs: seen.append(make(*args, **kwargs)) or seen[-1])
+    agent.evaluate("TextGen-v0", 3, env_kwargs={"split": "test"})
+    assert seen[0].task.split == "test" and seen[0].num_envs == 3 and seen[0].closed
+    assert agent.env.task.split == "train" and not agent.env.closed
+    with pytest.raises(ValueError, match="is for the id of an environment"):
+        agent.evaluate(agent.env, 2, env_kwargs={"split": "test"})
+
+
+def test_another_id_has_no_arguments_of_the_training():
+    agent = pole(env_kwargs={"sutton_barto_reward": True})
+    assert agent.evaluate("CartPole-v1", 2, seed=0)[0]["mean_reward"] <= 0
+    assert agent.evaluate("gymnasium:CartPole-v1", 2, seed=0)[0]["mean_reward"] > 0
+
+
 # Loading without an environment.
 
 

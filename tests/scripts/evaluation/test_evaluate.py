@@ -91,6 +91,22 @@ def test_training_from_a_checkpoint_reads_its_model_alone(trained, tmp_path):
     assert not (tmp_path / "imported").exists()
 
 
+def test_a_run_is_asked_all_of_a_file_that_it_was_not_trained_on(trained, tmp_path):
+    """The hash that holds problems out is of the run's own file; a copy of that file is still split by it."""
+    own, copied, other = (tmp_path / f"{name}.json" for name in ("own", "copied", "other"))
+    for path, numbers in ((own, range(12)), (copied, range(12)), (other, range(20, 32))):
+        path.write_text(json.dumps([{"prompt": f"{number}+1="} for number in numbers]))
+    name(trained, env_kwargs={"verifier": f"{MODULE}:shout", "problems": str(own), "max_new_tokens": 4})
+
+    def asked(path, *more):
+        outcome = run("evaluate", trained, "--problems", path, "--trust", "--json", "--samples", 1, *more)
+        assert outcome.exit_code == 0, outcome.output
+        return json.loads(outcome.stdout.strip().splitlines()[-1])["problems"]
+
+    assert asked(own) == asked(copied) < 12 == asked(other)
+    assert asked(other, "--test-fraction", 0.25) < 12
+
+
 def test_a_checkpoint_that_is_replaced_while_it_is_read_is_not_evaluated(trained, monkeypatch):
     load = subject.Subject.load
 
