@@ -134,7 +134,7 @@ def _check_packages() -> None:
         "rlenv train": "A language model learns arithmetic",
         "rlenv train --env CartPole-v1": "The same agent balances a pole",
         "rlenv evaluate runs/NAME": "Measure a run on held-out problems",
-        "rlenv train --help": "The options of a command that people use; --help-all: all of them",
+        "rlenv train --help": "The options that people use; with --help-all, all",
     },
 )
 @click.version_option(package_name=DISTRIBUTION)

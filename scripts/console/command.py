@@ -12,6 +12,7 @@ import click
 
 LARGEST = 2**63 - 1
 ALL = "all options"  # in a context's `meta`, if they are asked for
+LONGEST_DEFAULT = 24  # characters of one that `--help` shows: with more, most options need a further line
 
 
 class Examples:
@@ -112,8 +113,9 @@ def _first_sentence(about: str) -> str:
     """Return the first sentence of an option's help, and its default if that is a value."""
     text, _, extra = about.partition("  [")
     first = re.split(r"(?<=\w)[.;] ", text)[0].rstrip(" .,")
-    value = re.match(r"default: ([^(;\]]+)", extra)
-    return f"{first}  [{value[1]}]" if value else first
+    value = re.match(r"default: (?:\(([^)]+)\)|([^;\]]+))", extra)
+    shown = value and (value[2] or re.sub(r"([,;] | \().*", ", ...", value[1]))
+    return f"{first}  [{shown}]" if shown and len(shown) <= LONGEST_DEFAULT else first
 
 
 def _no_value(value: Any) -> str:

@@ -130,8 +130,10 @@ class PlainProgress:
             return
         self._shown, self._at = done, now
         seconds = now - self._started
-        left = seconds * max(self.total - done, 0) / max(done - self.before, 1)
-        say(f"{self.title}: {done / self.total:4.0%}  {_span(seconds)}, {_span(left)} left  {note}".rstrip())
+        moved, most = done - self.before, self.total - self.before
+        known = moved >= LINE_SHARE * most  # the first steps take longer than the others
+        left = _span(seconds * max(self.total - done, 0) / moved) if known else "?"
+        say(f"{self.title}: {min(done / self.total, 1):4.0%}  {_span(seconds)}, {left} left  {note}".rstrip())
 
 
 class Rate:

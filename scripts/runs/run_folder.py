@@ -262,8 +262,13 @@ def model_of(spec: str) -> str:
     """Return the language model inside a run or checkpoint folder; any other `spec` is returned unchanged.
 
     Raises:
-        ValueError: for a run folder without a language model.
+        ValueError: for a run folder without a language model, and for a class.
     """
+    if re.search(r"\.py:\w+$", spec):
+        raise ValueError(
+            f"--model {spec}: the command line takes no class of a policy; in Python, pass an instance of it to an "
+            "agent (docs/tutorials/your-own-policy.md)"
+        )
     checkpoint = whole_folder(Path(spec) / CHECKPOINT)
     for model in (checkpoint / MODEL, whole_folder(Path(spec)) / MODEL):
         if model.is_dir():

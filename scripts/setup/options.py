@@ -130,7 +130,7 @@ problem_file = options(
         type=click.Path(resolve_path=True),
         default=None,
         show_default="the verifier's own",
-        help="Problems: a .jsonl, .json, .csv, .tsv or .parquet file, or a folder written by save_to_disk of datasets.",
+        help="File of problems: .jsonl, .json, .csv, .tsv, .parquet. Or a folder that save_to_disk of datasets wrote.",
     ),
     click.option(
         "--column",
@@ -224,7 +224,7 @@ tokens = options(
     setting(
         "--chat/--no-chat",
         show_default="chat with --system-prompt or --chat-template",
-        help="Whether plain prompts become messages of the user. Conversations are always rendered as such.",
+        help="Make plain prompts messages of the user. Conversations are always rendered as such.",
     ),
     setting(
         "--stop-token",
@@ -295,7 +295,9 @@ warm_start = options(
     heading="Supervised warm start (text)",
 )
 adapter = options(
-    click.option("--lora-rank", type=int, default=None, help="Freeze the model and train a LoRA adapter of this rank."),
+    click.option(
+        "--lora-rank", type=int, default=None, help="Train a LoRA adapter of this rank. The model itself is frozen."
+    ),
     click.option(
         "--lora-alpha",
         type=float,

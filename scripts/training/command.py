@@ -23,15 +23,15 @@ from .options import agent_options, checkpoints, evaluation, sharding, update_op
     cls=Command,
     examples={
         "rlenv train": "A small language model learns two-digit addition",
-        "rlenv train --env CartPole-v1 --stop-reward 475": "The same agent balances a pole",
+        "rlenv train --env CartPole-v1 --timesteps 50000": "The same agent balances a pole",
         "rlenv train --model FOLDER_OR_ID --problems FILE --verifier rewards.py:f --agent grpo": "A model of your own, "
         "on your problems, with your reward",
         "rlenv train --resume runs/NAME": "Go on after Ctrl-C, SIGTERM or a kill",
     },
     often={
-        "What is learned": ("env_id", "verifier", "problems", "max_new_tokens"),
-        "Who learns": ("agent", "model", "lora_rank", "learning_rate"),
-        "How much": ("episodes", "episodes_per_update", "group_size", "eval_every"),
+        "What is learned": ("env_id", "verifier", "verifier_args", "problems", "max_new_tokens"),
+        "Who learns": ("agent", "model", "chat", "lora_rank", "learning_rate"),
+        "How much": ("sft_steps", "episodes", "timesteps", "episodes_per_update", "group_size", "eval_every"),
         "The run": ("config", "log_dir", "seed", "device", "resume", "dry_run"),
     },
 )
@@ -53,8 +53,7 @@ def train(**given: Any) -> None:
     Without options, a small language model learns two-digit addition: a warm start on solved sums, then a verifier's
     reward.
 
-    Ctrl-C, SIGTERM and SIGHUP write a checkpoint first; --resume RUN goes on from it, or after a kill from the last
-    one, as if there had been no break.
+    Ctrl-C, SIGTERM and SIGHUP write a checkpoint; --resume RUN goes on from it.
     """
     from agents.core.files import read_table
     from agents.distributed import parallel

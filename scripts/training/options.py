@@ -15,13 +15,13 @@ from ..setup.options import agent_arg, declared
 agent_options = options(
     click.option(
         "--agent", type=AgentName(), default="reinforce-baseline", shell_complete=offer(agents, "file"),
-        help="Algorithm, such as rloo, grpo or ppo (a wrong name prints the list), or a class: file.py:MyAgent.",
+        help="Algorithm: rloo, grpo, ppo, ... or a class, file.py:MyAgent. A wrong name prints the list.",
     ),
     agent_arg,
     click.option(
         "--model", default="auto", show_default="tiny for text, MlpPolicy for control",
         shell_complete=offer(policies, "dir"),
-        help="Preset (tiny, small, base, smollm2), policy class, model folder, GGUF file or id, or a run folder.",
+        help="Preset (tiny, small, base, smollm2), MlpPolicy, folder, id, GGUF file or run. Your own policy: Python.",
     ),
     click.option(
         "--policy-arg", "policy_args", type=KeyValue(), multiple=True,
@@ -29,7 +29,7 @@ agent_options = options(
     ),
     click.option(
         "--timesteps", type=click.IntRange(min=1), default=None, show_default="the policy's",
-        help="Steps of the environment (for text: tokens), also those of episodes that are not trained on.",
+        help="Steps of the environment; for text: tokens. Those of episodes that are not trained on count, too.",
     ),
     click.option("--episodes", type=click.IntRange(min=1), default=None, help="Episodes, instead of --timesteps."),
     heading="Agent, policy and budget",
@@ -49,13 +49,13 @@ evaluation = options(
         type=click.IntRange(min=0),
         default=None,
         show_default="text: ten times, briefly, for a curve; control: never",
-        help="Updates between two evaluations during training, 0 for never; the best checkpoint is kept in RUN/best.",
+        help="Updates between two evaluations; 0 for never. The best checkpoint is kept in RUN/best.",
     ),
     click.option(
         "--stop-reward",
         type=float,
         default=None,
-        help="Stop when the mean reward of evaluation episodes, minus two standard errors, reaches this.",
+        help="Stop at this mean reward of an evaluation, minus two standard errors.",
     ),
     click.option("--log-interval", type=click.IntRange(min=1), default=10, help="Updates between two log entries."),
     click.option(
@@ -73,9 +73,7 @@ evaluation = options(
     click.option(
         "--log-kl", is_flag=True, help="Log the KL to the policy that training starts from (rollout/kl_start)."
     ),
-    click.option(
-        "--dry-run", is_flag=True, help="Print the memory that the run needs, and whether it fits; train nothing."
-    ),
+    click.option("--dry-run", is_flag=True, help="Say whether the run fits in memory; train nothing."),
     heading="Evaluation and logs",
 )
 
@@ -85,7 +83,7 @@ checkpoints = options(
         type=click.Path(exists=True, file_okay=False, path_type=Path),
         is_eager=True,
         callback=read_run,
-        help="Continue the run in this folder, with its own options.",
+        help="Continue the run in this folder, with its own options; after a kill, from its last checkpoint.",
     ),
     click.option("--save-every", type=click.FloatRange(min=0), default=10.0, help="Minutes between two checkpoints."),
     click.option(

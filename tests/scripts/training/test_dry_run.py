@@ -51,6 +51,7 @@ def test_what_fits_is_a_table_and_exit_code_0(tmp_path, monkeypatch):
     names = ("parameters", "weights", "gradients", "optimizer", "reference", "KV cache", "activations")
     for name in (*names, "logits of acting", "logits of training", "peak: training", "peak: warm start", "free on"):
         assert f"\n{name} " in f"\n{outcome.stdout}"
+    assert outcome.stdout.splitlines()[-1].split() == ["the", "run", "fits", "yes"]
     assert not list(tmp_path.iterdir()), "nothing is written"
 
 
