@@ -93,6 +93,8 @@ def warm_start_too_flat(run: History) -> Finding | None:
         return None
     if warm_start_too_sharp(run):
         return None  # it was long enough, on too few examples
+    if (reward := run["eval/mean_reward"]) and reward.first - first.first >= HARD:
+        return None  # wrong answers earn a part, which teaches, too
     size = run["rollout/group_size_min"].last
     tries = f"--group-size {4 * size:.0f}" if math.isfinite(size) else "--group-size 16"
     return Finding(

@@ -136,6 +136,12 @@ def test_no_rule_fails_on_a_part_of_a_log():
         rules.findings_of(History(metrics, run.config, run.result))
 
 
+def test_a_flat_start_is_named_only_if_wrong_answers_earn_nothing():
+    flat = {"eval/success_rate": Series((0,), (0.0,)), "rollout/ep_rew_mean": rising(0.0, 0.1)}
+    assert one(flat | {"eval/mean_reward": Series((0,), (0.0,))}) == {"warm-start-too-flat"}
+    assert one(flat | {"eval/mean_reward": Series((0,), (0.05,))}) == set()
+
+
 def test_a_reward_that_rises_by_less_than_its_error_has_not_improved():
     assert one({"rollout/ep_rew_mean": rising(0.3, 0.3)}) == {"nothing-improved"}
     assert one({"rollout/ep_rew_mean": rising(0.3, 0.5)}) == set()
