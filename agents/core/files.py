@@ -189,8 +189,8 @@ def reading(what: object) -> Iterator[None]:
     except (ArithmeticError, AttributeError, LookupError, OSError, RuntimeError, TypeError) as error:
         if isinstance(error, OSError) and error.errno is not None and not isinstance(error, FileNotFoundError):
             raise
-        lines = str(error).splitlines() or [""]
-        raise ValueError(f"{str(what)!r} cannot be loaded: {type(error).__name__}: {lines[0][:200]}") from error
+        said = " ".join(str(error).split())[:300]
+        raise ValueError(f"{str(what)!r} cannot be loaded: {type(error).__name__}: {said}") from error
 
 
 def read_table(file: Path) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from .optimizer import Adam, warn_of_float16
 
 def warm_start(
     policy: Policy,
-    demonstrations: Callable[[int], Rollout],
+    demonstrations: Rollout | Callable[[int], Rollout],
     steps: int,
     batch_size: int = 128,
     learning_rate: float = 2e-3,
@@ -27,6 +27,7 @@ def warm_start(
     on_step: Callable[[int, float], bool] | None = None,
     micro_batch_size: int | None = None,
     micro_batch_tokens: int | None = None,
+    seed: int = 0,
 ) -> list[float]:
     """Maximise the likelihood of demonstrated actions; prompts are not trained on.
 
@@ -34,7 +35,8 @@ def warm_start(
 
     Args:
         policy: trained in place; a separate critic then starts from what was learned.
-        demonstrations: returns a rollout with this many demonstrated episodes.
+        demonstrations: demonstrated episodes, which batches are drawn from, see `Rollout.of_demonstrations`; or a
+            function that returns a rollout with this many.
         steps: optimizer steps; 0 does nothing.
         batch_size: episodes per step.
         learning_rate: of Adam; it falls linearly to a tenth.
@@ -42,6 +44,7 @@ def warm_start(
         on_step: called after every step with its number and loss; returning False ends the training.
         micro_batch_size: episodes per pass; None for all. Does not change the gradient.
         micro_batch_tokens: the same in tokens, prompts included.
+        seed: of the batches that are drawn.
 
     Returns:
         The loss of every step, in nats per token.
@@ -50,7 +53,13 @@ def warm_start(
         ValueError: for hyper-parameters out of range.
     """
     sizes = (batch_size, learning_rate, max_grad_norm, micro_batch_size, micro_batch_tokens)
-    return WarmStart(policy, demonstrations, steps, *sizes).run(on_step)
+    draw = _drawn_from(demonstrations, seed) if isinstance(demonstrations, Rollout) else demonstrations
+    return WarmStart(policy, draw, steps, *sizes).run(on_step)
+
+
+def _drawn_from(episodes: Rollout, seed: int) -> Callable[[int], Rollout]:
+    generator = torch.Generator().manual_seed(seed)
+    return lambda count: episodes.select(torch.randint(len(episodes), (count,), generator=generator))
 
 
 @torch.no_grad()

@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 from .base import Policy
+from .choosing import choose
 from .control.policy import ControlPolicy
 from .language.models.presets import PACKAGED
 from .language.spaces import text_spaces
@@ -42,6 +43,7 @@ __all__ = [
     "SampledPolicy",
     "SavedPolicy",
     "check_name",
+    "choose",
     "find_config",
     "kind_of",
     "make_policy",

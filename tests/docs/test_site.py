@@ -85,7 +85,7 @@ def build(site, *shown):
 
 
 def check_what_pages_show(site):
-    assert "leave-one-out" in (site / "readme.html").read_text(encoding="utf-8")
+    assert "learning_rate" in (site / "readme.html").read_text(encoding="utf-8")
     check_that_links_into_the_repository_lead_to_pages_that_show_the_files(site)
     check_that_docstrings_are_there(site)
     check_that_equations_are_set(site)
