@@ -159,8 +159,8 @@ def _of_checkpoint(spec: Path, found: Checkpoint, given: Mapping[str, Any]) -> S
 
 def _whole_file(trained: Any, asked: Any, split: str) -> dict[str, Any]:
     """Return the split of problems that the run has not seen: all of them; nothing if they may be those of the run."""
-    files = [Path(each) for each in (trained, asked) if isinstance(each, (str, Path)) and Path(each).is_file()]
-    unseen = trained is None or (len(files) == 2 and not filecmp.cmp(*files, shallow=False))
+    both = all(isinstance(each, (str, Path)) and Path(each).is_file() for each in (trained, asked))
+    unseen = trained is None or (both and not filecmp.cmp(trained, asked, shallow=False))
     return {"test_fraction": float(split == "test")} if unseen else {}
 
 

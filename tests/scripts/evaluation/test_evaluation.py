@@ -215,7 +215,8 @@ def test_several_runs_are_one_table_and_a_dictionary_per_run(folder):
     assert found[str(folder)]["success_rate"] == found[str(checkpoint)]["success_rate"]
     outcome = run("evaluate", folder, checkpoint, "--episodes", 6, "--device", "cpu")
     lines = [line for line in outcome.stdout.splitlines() if line.startswith("|")]
-    assert [line.split("|")[1].strip() for line in lines[2:]] == ["problems", "success", "mean reward", "mean length", "truncated"]
+    rows = [line.split("|")[1].strip() for line in lines[2:]]
+    assert rows == ["problems", "success", "mean reward", "mean length", "truncated"]
     assert str(folder) in lines[0] and str(checkpoint) in lines[0] and len(set(map(len, lines))) == 1
 
 
