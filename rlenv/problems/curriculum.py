@@ -30,7 +30,10 @@ class Curriculum:
             raise ValueError(f"curriculum must be a success rate above 0 and at most 1, got {threshold!r}")
         self.levels = sorted(set(levels))
         if len(self.levels) < 2:
-            raise ValueError(f"a curriculum needs problems of at least two levels; there are: {self.levels}")
+            raise ValueError(
+                f"a curriculum needs problems of at least two levels; there are: {self.levels}; "
+                "give the problems a column level, or the verifier an argument such as levels=3"
+            )
         self.threshold = threshold
         self._newest = 0
         self._verdicts: deque[bool] = deque(maxlen=window)

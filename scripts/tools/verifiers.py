@@ -120,6 +120,20 @@ def show(
         click.echo(json.dumps(rows))
     else:
         _show_rows(rows)
+        if taken := _arguments_of(verifier):
+            click.echo(f"--verifier-arg: {', '.join(taken)}")
+
+
+def _arguments_of(verifier: Verifier) -> list[str]:
+    """Return the arguments of a verifier's constructor with their defaults; none for a function."""
+    import inspect
+
+    from verifiers.function import FunctionVerifier
+
+    if isinstance(verifier, FunctionVerifier):
+        return []
+    taken = inspect.signature(type(verifier)).parameters.values()
+    return [each.name if each.default is each.empty else f"{each.name}={each.default!r}" for each in taken]
 
 
 def from_file(file: dict[str, Any]) -> Sequence[Problem] | None:

@@ -60,10 +60,16 @@ def reward_never_seen(run: History) -> Finding | None:
         "error",
         "no episode has ever been rewarded, so nothing can be learned",
         f"all {run['time/episodes'].last:.0f} episodes up to update {run.updates} got the reward {reward.last:g}",
-        "start from a policy that sometimes succeeds: a longer warm start (--sft-steps, --sft-examples), easier "
-        "problems (--verifier-arg, --curriculum 0.8) or a denser reward; for control, another agent or --env-arg",
+        "start from a policy that sometimes succeeds: a longer warm start (--sft-steps, --sft-examples), "
+        f"{_easier(run)} or a denser reward; for control, another agent or --env-arg",
         run.updates,
     )
+
+
+def _easier(run: History) -> str:
+    """Return how to ask for easier problems, by what the run does not do yet."""
+    first = "" if run.config.get("curriculum") else "; of several levels, the easiest first: --curriculum 0.8"
+    return f"easier problems (--verifier-arg: `rlenv verifiers show NAME` lists the arguments{first})"
 
 
 def all_rewards_equal(run: History) -> Finding | None:
@@ -102,8 +108,8 @@ def warm_start_too_flat(run: History) -> Finding | None:
         "warning",
         f"only {first.first:.1%} of the answers are right before training, and wrong answers alone teach nothing",
         f"eval/success_rate is {first.first:.4f} at update 0",
-        "use a longer warm start (--sft-steps, --sft-examples), easier problems first (--verifier-arg, "
-        f"--curriculum 0.8), or more tries per prompt ({tries}); docs/recipes.md says what helped elsewhere",
+        f"use a longer warm start (--sft-steps, --sft-examples), {_easier(run)}, or more tries per prompt ({tries}); "
+        "docs/recipes.md says what helped elsewhere",
         0,
     )
 
@@ -144,13 +150,16 @@ def reward_collapse(run: History) -> Finding | None:
         return None
     best = smooth.updates[smooth.values.index(peak)]
     what = "rollout/success_rate" if run.success else "rollout/ep_rew_mean"
+    rate = run.config.get("learning_rate")
+    lower = "lower --learning-rate to a third or less" if rate is None else f"leave --learning-rate {rate} out: the "
+    lower += "" if rate is None else "default suits the model"
     return Finding(
         "reward-collapse",
         "error",
         "the policy has lost what it could do",
         f"{what} fell from {peak:.3g} at update {best} to {smooth.last:.3g} at update {smooth.updates[-1]}",
-        "lower --learning-rate to a third or less, or hold the policy near its start (--kl-coef 0.05); RUN/best or an "
-        "earlier checkpoint may still be good",
+        f"{lower}; or hold the policy near its start (--kl-coef 0.05); an earlier checkpoint may still be good (with "
+        "--eval-every, RUN/best)",
         smooth.updates[-1],
     )
 

@@ -37,7 +37,7 @@ RULES: tuple[Rule, ...] = (
 )
 GRAVITY = ("error", "warning", "note")
 CONSEQUENCES = {  # of a finding: what it explains is not said as well
-    "reward-collapse": {"all-rewards-equal", "answers-cut-off", "turns-run-out"},
+    "reward-collapse": {"all-rewards-equal", "answers-cut-off", "length-collapse", "turns-run-out"},
     "one-reply-dominates": {"turns-run-out"},
     "reward-hacking": {"reward-collapse", "answers-cut-off"},
     "length-explosion": {"answers-cut-off"},

@@ -136,6 +136,22 @@ def test_no_rule_fails_on_a_part_of_a_log():
         rules.findings_of(History(metrics, run.config, run.result))
 
 
+def test_advice_on_a_collapse_knows_the_learning_rate_of_the_run():
+    lost = {"time/iterations": rising(1, 200), "rollout/ep_rew_mean": rising(0.9, 0.0)}
+    lost |= {"rollout/success_rate": rising(0.9, 0.0), "rollout/ep_len_mean": rising(8, 1)}
+    for rate, advice in ((None, "lower --learning-rate to a third"), (0.05, "leave --learning-rate 0.05 out")):
+        found = rules.findings_of(History(lost, {"env_id": "TextGen-v0", "learning_rate": rate}))
+        assert [finding.rule for finding in found] == ["reward-collapse"] and found[0].fix.startswith(advice)
+
+
+def test_easier_problems_are_advised_by_what_the_run_does_not_do():
+    config = {"env_id": "TextGen-v0"}
+    flat = {"time/iterations": rising(1, 200), "eval/success_rate": Series((0,), (0.0,))}
+    for curriculum, named in ((None, True), (0.8, False)):
+        (found,) = rules.findings_of(History(flat, config | {"curriculum": curriculum}))
+        assert ("--curriculum" in found.fix) == named
+
+
 def test_a_flat_start_is_named_only_if_wrong_answers_earn_nothing():
     flat = {"eval/success_rate": Series((0,), (0.0,)), "rollout/ep_rew_mean": rising(0.0, 0.1)}
     assert one(flat | {"eval/mean_reward": Series((0,), (0.0,))}) == {"warm-start-too-flat"}

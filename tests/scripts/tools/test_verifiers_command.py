@@ -107,6 +107,10 @@ def test_show_has_a_right_a_wrong_and_an_empty_answer_judged():
     assert repr(rows[0]["completion"]) in table
 
 
+def test_show_lists_the_arguments_of_a_verifier():
+    assert run("show", "arith").stdout.splitlines()[-1].startswith("--verifier-arg: digits=2, operators='+'")
+
+
 def test_show_depends_on_the_seed_and_the_arguments():
     prompts = [
         data("show", "arith", *more)[0]["prompt"] for more in ([], ["--seed", 1], ["--verifier-arg", "digits=5"])
