@@ -17,6 +17,8 @@ from ..setup.options import common, processes, text
 if TYPE_CHECKING:
     from .subject import Loaded, Subject
 
+MOST_CUT = 0.5  # share of the answers that may be cut off without a word
+
 
 @click.command(
     cls=Command,
@@ -83,6 +85,7 @@ def evaluate(runs: tuple[Path, ...], **given: Any) -> None:
     A run is evaluated on the problems it was trained for. The options from --verifier to --max-context-tokens replace
     what it says about them; their defaults are those for a model.
     """
+    from ..console.progress import say
     from ..runs.torchrun.processes import join
     from ..setup import session
     from .figures import MORE, table
@@ -91,6 +94,9 @@ def evaluate(runs: tuple[Path, ...], **given: Any) -> None:
         raise ValueError(f"--out is one file, but there are {len(runs)} runs; leave it out, and each gets its own")
     given["device"] = join(given["device"], given["process_timeout"])
     results = {str(run): _figures_of(run, given) for run in dict.fromkeys(runs)}
+    for name, found in results.items():
+        if found.get("truncated_share", 0.0) > MOST_CUT:
+            say(f"{name}: {found['truncated_share']:.0%} of the answers are cut off; raise --max-new-tokens")
     figures = next(iter(results.values()))
     if given["as_json"]:
         short = {name: value for name, value in figures.items() if given["samples"] or name not in MORE}

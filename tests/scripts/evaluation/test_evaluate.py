@@ -107,6 +107,11 @@ def test_a_run_is_asked_all_of_a_file_that_it_was_not_trained_on(trained, tmp_pa
     assert asked(other, "--test-fraction", 0.25) < 12
 
 
+def test_answers_that_are_mostly_cut_off_are_told(trained):
+    outcome = run("evaluate", trained, "--episodes", 2, "--max-new-tokens", 1, "--trust")
+    assert "of the answers are cut off; raise --max-new-tokens" in outcome.stderr
+
+
 def test_a_checkpoint_that_is_replaced_while_it_is_read_is_not_evaluated(trained, monkeypatch):
     load = subject.Subject.load
 
