@@ -91,7 +91,7 @@ def test_who_compares_within_groups_needs_two_of_a_prompt(name: str) -> None:
     with pytest.raises(ValueError) as error:
         AGENTS[name]("tiny", "TextGen-v0", env_kwargs={"verifier": "arith"}, group_size=1, device="cpu")
     assert str(error.value) == line
-    with pytest.raises(ValueError, match="group_size must be at least 2, got 1"):
+    with pytest.raises(ValueError, match=r"group_size must be at least 2, got 1; pass the id as env, or gym.make_vec"):
         AGENTS[name](tiny_model("gpt2"), text_envs(4, group_size=1), device="cpu")
 
 
