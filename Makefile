@@ -10,7 +10,7 @@ PYTHONS ?= 3.11 3.12 3.13
 .PHONY: demo real test museum test-slow test-random test-gpu test-peers test-neighbours test-real wheel-check release-check lint format docs site clean
 
 demo: .venv/.demo  ## train the main job and show that it learned
-	@echo "This takes about a minute on two CPU cores."
+	@echo "This takes one to three minutes on two CPU cores."
 	$(BIN)/rlenv train --log-dir runs/demo --overwrite --seed $(SEED)
 
 real: .venv/.real  ## teach SmolLM2-135M-Instruct, a pretrained chat model, its sums; answers before and after, report
