@@ -83,8 +83,9 @@ class Examined:
 
     @cached_property
     def graded(self) -> bool:
-        """Whether right answers or plain wrong ones earn partial credit."""
-        return any((case.honest or case.plain) and self.earned(number) for number, case in enumerate(self.cases))
+        """Whether right answers or plain wrong ones earn partial credit; without any, whether an attack does."""
+        plain = [number for number, case in enumerate(self.cases) if case.honest or case.plain]
+        return any(self.earned(number) for number in plain or range(len(self.cases)))
 
     @cached_property
     def paid(self) -> list[int]:

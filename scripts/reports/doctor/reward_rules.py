@@ -158,8 +158,8 @@ def reward_collapse(run: History) -> Finding | None:
         "error",
         "the policy has lost what it could do",
         f"{what} fell from {peak:.3g} at update {best} to {smooth.last:.3g} at update {smooth.updates[-1]}",
-        f"{lower}; or hold the policy near its start (--kl-coef 0.05); an earlier checkpoint may still be good (with "
-        "--eval-every, RUN/best)",
+        f"{lower}; or hold the policy near its start (--kl-coef 0.05); an earlier checkpoint may still be good: "
+        "checkpoint-000000 is that of the warm start, and --eval-every keeps RUN/best",
         smooth.updates[-1],
     )
 

@@ -15,6 +15,7 @@ import pytest
 
 import verifiers.lint.trials as trials
 from verifiers import Arith, Problem, Verdict, Verifier, make_verifier
+from verifiers.function import FunctionVerifier
 from verifiers.lint.report import lint
 from verifiers.lint.rules import RULES
 
@@ -384,6 +385,17 @@ def test_partial_credit_is_counted_where_answers_earn_it():
     assert report.findings == []
     assert report.partial > 0
     assert report.false_accepts == 0
+
+
+def test_partial_credit_is_recognized_where_no_answer_is_known():
+    """A function that pays a part, on problems without answers: only what it takes for solved is paid for."""
+
+    def share(prompts, completions, **columns):
+        return [min(sum(map(text.count, "aeiou")) / 8, 1.0) for text in completions]
+
+    report = lint(FunctionVerifier(share), [Problem("Say vowels: "), Problem("Say more of them: ")])
+    assert report.partial > 0
+    assert {finding.reward for finding in report.findings if finding.rule == "attack"} <= {1.0}
 
 
 def test_partial_credit_for_an_attack_is_a_finding_where_rewards_are_all_or_nothing():
