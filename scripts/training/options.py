@@ -49,7 +49,7 @@ evaluation = options(
         type=click.IntRange(min=0),
         default=None,
         show_default="text: ten times, briefly, for a curve; control: never",
-        help="Updates between two evaluations; 0 for never. Only if it is given, the best checkpoint is kept in RUN/best.",
+        help="Updates between two evaluations; 0 for never. If given, the best checkpoint is kept in RUN/best.",
     ),
     click.option(
         "--stop-reward",
