@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -11,6 +10,7 @@ import numpy as np
 from agents.core.files import is_locked
 
 from ..runs import run_folder
+from ..setup.agent_names import resume_command
 from .collect import Run
 
 SIGNALS = {
@@ -80,7 +80,7 @@ def _advice(run: Run) -> str:
 
 
 def _command(run: Run) -> str:
-    command = f"rlenv train --resume {shlex.quote(str(run.folder))}"
+    command = resume_command(run.folder, run.config)
     rate = run.settings.get("learning_rate")
     if _is_current(run) and run.result.get("error") == "DivergedError" and isinstance(rate, (int, float)):
         command += f" --learning-rate {rate / 3:.2g}"

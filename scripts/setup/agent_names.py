@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import shlex
+from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from ..console.parameters import typed
-from .verifier_names import absolute, short_name
+from .verifier_names import absolute, is_registered, short_name
 
 if TYPE_CHECKING:
     from agents import Agent
@@ -33,6 +36,15 @@ def is_own(name: str) -> bool:
 def label(name: str) -> str:
     """Return a name that can be part of the name of a folder: my_agent.MyAgent for /path/my_agent.py:MyAgent."""
     return short_name(name) if is_own(name) else name
+
+
+def resume_command(run: Path, options: Mapping[str, Any]) -> str:
+    """Return the command that continues a run, with `--trust` if that imports a module of the user's."""
+    named = [options.get("agent"), *(options.get("tools") or ())]
+    env = str(options.get("env_id") or "")
+    own = any(is_own(str(name)) for name in named if name) or (is_own(env) and not env.startswith("rlenv:"))
+    own = own or bool(options.get("unsafe_local_exec")) or not is_registered(options.get("verifier") or "arith")
+    return f"rlenv train --resume {shlex.quote(str(run))}{' --trust' if own else ''}"
 
 
 def agent_class(name: str) -> type[Agent]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shlex
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -15,6 +14,7 @@ import click
 
 from ..console.command import Command
 from ..console.parameters import typed
+from ..setup.agent_names import resume_command
 from ..setup.options import adapter, common, environment, one_budget, processes, run_folder, text, warm_start
 from .options import agent_options, checkpoints, evaluation, sharding, update_options
 
@@ -88,18 +88,15 @@ def train(**given: Any) -> None:
     model_defaults.announce(agent, given)
     with interrupt:  # not before: a signal while a model is loaded ends the command at once
         _open_folder(job, run_dir, given, resumed)
-        with _told(job, run_dir, given["report"]):
+        with _told(job, run_dir, given):
             result = job.run()
     _show(result, job.shown_samples, given)
     if interrupt.asked:
         checkpoint = run_dir / folder.CHECKPOINT
-        click.echo(f"Interrupted; checkpoint written to {checkpoint}. To go on: {_again(run_dir)}", err=True)
+        click.echo(
+            f"Interrupted; checkpoint written to {checkpoint}. To go on: {resume_command(run_dir, given)}", err=True
+        )
         sys.exit(128 + interrupt.asked)
-
-
-def _again(run_dir: Path) -> str:
-    """Return the command that continues a run."""
-    return f"rlenv train --resume {shlex.quote(str(run_dir))}"
 
 
 def _open_folder(job: Any, run_dir: Path, given: dict[str, Any], resumed: bool) -> None:
@@ -127,7 +124,7 @@ def _open_folder(job: Any, run_dir: Path, given: dict[str, Any], resumed: bool) 
 
 
 @contextmanager
-def _told(job: Any, run_dir: Path, report: bool) -> Iterator[None]:
+def _told(job: Any, run_dir: Path, given: dict[str, Any]) -> Iterator[None]:
     """End the command with one line that says why the run stopped and where its last checkpoint is; keep the reason."""
     from agents import DivergedError, VerifierError
     from agents.core.checks import first_line
@@ -141,10 +138,13 @@ def _told(job: Any, run_dir: Path, report: bool) -> Iterator[None]:
         yield
     except (VerifierError, DivergedError) as error:
         _keep_reason(job, run_dir, error, str(error))
-        if report:
+        if given["report"]:
             _report(run_dir)
         hint = " A smaller --learning-rate may help." if isinstance(error, DivergedError) else ""
-        click.echo(f"Stopped: {error}.{hint} The last checkpoint: {saved}. To go on: {_again(run_dir)}", err=True)
+        click.echo(
+            f"Stopped: {error}.{hint} The last checkpoint: {saved}. To go on: {resume_command(run_dir, given)}",
+            err=True,
+        )
         sys.exit(1)
     except Exception as error:
         if not is_out_of_memory(error):
@@ -156,7 +156,7 @@ def _told(job: Any, run_dir: Path, report: bool) -> Iterator[None]:
         click.echo(f"Stopped: {out_of_memory(job.phase)}; {last}", err=True)
         sys.exit(1)
     except KeyboardInterrupt:
-        say(f"aborted; what was saved before goes on with: {_again(run_dir)}")
+        say(f"aborted; what was saved before goes on with: {resume_command(run_dir, given)}")
         raise
 
 
