@@ -3,9 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from .history import History
 
 Severity = Literal["note", "warning", "error"]
+
+
+def near_start(run: History) -> str:
+    """Return how to hold a policy near its start, by what the run does already."""
+    weight = run.config.get("kl_coef")
+    return f"raise --kl-coef {weight:g}" if weight else "hold the policy near its start (--kl-coef 0.05)"
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from .findings import Finding
+from .findings import Finding, near_start
 from .history import History, Series
 
 SAME_KL = 0.01  # nats per step between two policies that are the same; 16-bit weights round to 0.0025 at most
@@ -96,8 +96,7 @@ def entropy_collapse(run: History) -> Finding | None:
             if run.success
             else f"reward {run.reward.start:.3g} to {run.reward.end:.3g}"
         ),
-        "lower --learning-rate, add an entropy bonus (--ent-coef 0.01), or hold the policy near its start "
-        "(--kl-coef 0.05)",
+        f"lower --learning-rate, add an entropy bonus (--ent-coef 0.01), or {near_start(run)}",
         loss.updates[-1],
     )
 
@@ -149,7 +148,7 @@ def length_explosion(run: History) -> Finding | None:
         f"rollout/ep_len_mean from {length.first:.3g} to {length.end:.3g} tokens, rollout/truncated_frac from "
         f"{cut.start:.0%} to {cut.end:.0%} at update {length.updates[-1]}",
         "see whether the reward pays for length; use an agent that does not favour long answers (--agent dr-grpo), "
-        "--agent dapo with its penalty for long answers, or hold the policy near its start (--kl-coef 0.05)",
+        f"--agent dapo with its penalty for long answers, or {near_start(run)}",
         length.updates[-1],
     )
 
@@ -164,8 +163,7 @@ def length_collapse(run: History) -> Finding | None:
         "warning",
         "answers have become much shorter, and no better",
         f"rollout/ep_len_mean from {length.first:.3g} to {length.end:.3g} tokens at update {length.updates[-1]}",
-        "see in samples.md what the short answers earn and repair the verifier, or hold the policy near its start "
-        "(--kl-coef 0.05)",
+        f"see in samples.md what the short answers earn and repair the verifier, or {near_start(run)}",
         length.updates[-1],
     )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from .findings import Finding
+from .findings import Finding, near_start
 from .history import History, Series
 from .policy_rules import gained, warm_start_too_sharp
 
@@ -129,7 +129,7 @@ def reward_hacking(run: History) -> Finding | None:
         f"the reward rises while {'held-out ' if held_out else ''}success falls: the policy games the reward",
         f"{_said(fall, 'held-out success' if held_out else 'success in training')}; the reward rose by {gain:.3g}",
         "read samples.md for what is rewarded; attack the verifier with wrong answers (rlenv verifiers lint), remove "
-        "or lower the part of the reward that is gamed, or hold the policy near its start (--kl-coef 0.05)",
+        f"or lower the part of the reward that is gamed, or {near_start(run)}",
         fall[2],
     )
 
@@ -158,8 +158,8 @@ def reward_collapse(run: History) -> Finding | None:
         "error",
         "the policy has lost what it could do",
         f"{what} fell from {peak:.3g} at update {best} to {smooth.last:.3g} at update {smooth.updates[-1]}",
-        f"{lower}; or hold the policy near its start (--kl-coef 0.05); an earlier checkpoint may still be good: "
-        "checkpoint-000000 is that of the warm start, and --eval-every keeps RUN/best",
+        f"{lower}; or {near_start(run)}. RUN/checkpoint-000000 has what the warm start learned, and is a --model; "
+        "--eval-every keeps RUN/best",
         smooth.updates[-1],
     )
 

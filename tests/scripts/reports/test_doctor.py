@@ -142,6 +142,8 @@ def test_advice_on_a_collapse_knows_the_learning_rate_of_the_run():
     for rate, advice in ((None, "lower --learning-rate to a third"), (0.05, "leave --learning-rate 0.05 out")):
         found = rules.findings_of(History(lost, {"env_id": "TextGen-v0", "learning_rate": rate}))
         assert [finding.rule for finding in found] == ["reward-collapse"] and found[0].fix.startswith(advice)
+        (held,) = rules.findings_of(History(lost, {"env_id": "TextGen-v0", "kl_coef": 0.05}))
+        assert "raise --kl-coef 0.05" in held.fix and "hold the policy" in found[0].fix
 
 
 def test_easier_problems_are_advised_by_what_the_run_does_not_do():
