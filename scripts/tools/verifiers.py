@@ -121,7 +121,7 @@ def show(
     else:
         _show_rows(rows)
         if taken := _arguments_of(verifier):
-            click.echo(f"--verifier-arg: {', '.join(taken)}")
+            click.echo(f"--verifier-arg, with defaults: {', '.join(taken)}")
 
 
 def _arguments_of(verifier: Verifier) -> list[str]:

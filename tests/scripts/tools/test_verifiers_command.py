@@ -108,7 +108,8 @@ def test_show_has_a_right_a_wrong_and_an_empty_answer_judged():
 
 
 def test_show_lists_the_arguments_of_a_verifier():
-    assert run("show", "arith").stdout.splitlines()[-1].startswith("--verifier-arg: digits=2, operators='+'")
+    line = run("show", "arith").stdout.splitlines()[-1]
+    assert line.startswith("--verifier-arg, with defaults: digits=2, operators='+'")
 
 
 def test_show_depends_on_the_seed_and_the_arguments():
