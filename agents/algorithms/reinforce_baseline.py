@@ -60,7 +60,8 @@ class ReinforceBaseline(Agent):
         if self.uses_score_norms and not self.policy.is_categorical:
             raise ValueError(
                 f"baseline='optimal-token' needs one discrete action per step, got actions in "
-                f"{env.single_action_space}; use baseline='leave-one-out'"
+                f"{env.single_action_space} and a {type(self.policy).__name__}, whose is_categorical is False; "
+                "use baseline='leave-one-out'"
             )
         super().use_env(env, group_size)
 

@@ -129,6 +129,8 @@ def make_policy(
         if kwargs:
             raise ValueError(f"policy arguments {sorted(kwargs)} given together with a finished policy; omit them")
         return spec if isinstance(spec, Policy) else spec.load(observation_space, action_space)
+    if isinstance(spec, type):
+        raise ValueError(f"policy {spec.__name__} is a class; pass an instance, made for the spaces of the environment")
     kind = kind_of(spec, is_text(observation_space, action_space))
     if isinstance(spec, str) and spec == "auto":
         control = "MultiInputPolicy" if isinstance(observation_space, spaces.Dict) else "MlpPolicy"

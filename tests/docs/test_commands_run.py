@@ -149,6 +149,7 @@ def small(line):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1200)
 @pytest.mark.filterwarnings("ignore")  # of tiny models
 @pytest.mark.parametrize("name", LINES)
 def test_the_commands_of_the_page_run(name, template, tmp_path, monkeypatch):

@@ -15,7 +15,7 @@ from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.evaluation import evaluate_policy
 from tiny_models import text_envs, tiny_policy
 
-from agents import AGENTS, GRPO, PPO, RLOO, Agent, LanguageModelPolicy, Reinforce
+from agents import AGENTS, GRPO, PPO, RLOO, Agent, LanguageModelPolicy, Policy, Reinforce
 from agents.checkpoints.spaces import described, space_of
 from agents.core import sb3_names, trl_names
 from agents.core.files import seal
@@ -395,3 +395,11 @@ def test_every_name_that_is_answered_is_foreign_and_every_answer_exists():
     ours = {name for said in sb3_names.SAID.values() for name in re.findall(r"^is '(\w+)'", said)}
     assert ours <= allowed
     assert issubclass(Reinforce, Agent)
+
+
+def test_the_class_of_a_policy_is_refused_with_what_to_pass():
+    class Own(Policy):
+        """A policy of somebody's."""
+
+    with pytest.raises(ValueError, match=r"policy Own is a class; pass an instance, made for the spaces"):
+        PPO(Own, "CartPole-v1", **CPU)
