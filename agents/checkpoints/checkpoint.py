@@ -251,7 +251,10 @@ def read_facts(path: Path) -> Facts:
     if facts["env"] is not None and facts["env_kwargs"] is None:
         raise ValueError(f"{file!r} is damaged: its env_kwargs are missing")
     if facts["policy_kind"] not in KINDS:
-        raise ValueError(f"{file!r} names the unknown kind of policy {facts['policy_kind']!r:.80}")
+        raise ValueError(
+            f"{file!r} names the unknown kind of policy {facts['policy_kind']!r:.80}; "
+            "import the module first that puts it into agents.policies.KINDS"
+        )
     return cast(Facts, facts)
 
 
