@@ -151,8 +151,9 @@ def reward_collapse(run: History) -> Finding | None:
     best = smooth.updates[smooth.values.index(peak)]
     what = "rollout/success_rate" if run.success else "rollout/ep_rew_mean"
     rate = run.config.get("learning_rate")
-    lower = "lower --learning-rate to a third or less" if rate is None else f"leave --learning-rate {rate} out: the "
-    lower += "" if rate is None else "default suits the model"
+    lower = "lower --learning-rate to a third or less"
+    if rate is not None:
+        lower = f"leave --learning-rate {rate} out: the default suits the model"
     return Finding(
         "reward-collapse",
         "error",
