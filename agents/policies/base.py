@@ -191,7 +191,7 @@ class Policy(nn.Module):
 
     def kl_divergence(self, reference: Self, rollout: Rollout) -> torch.Tensor:
         """Return KL(pi || reference) over all actions at every step [N, T], differentiable; 0 in masked cells."""
-        raise NotImplementedError
+        raise ValueError(f"{type(self).__name__} has no kl_divergence, which the exact KL needs; use k1, k2 or k3")
 
     def tokenizer_source(self) -> str | None:
         """Return the folder or id of the tokenizer that the policy brings with its model; None, the default: none."""

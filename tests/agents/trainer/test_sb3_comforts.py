@@ -397,6 +397,11 @@ def test_every_name_that_is_answered_is_foreign_and_every_answer_exists():
     assert issubclass(Reinforce, Agent)
 
 
+def test_a_policy_without_an_exact_kl_says_what_to_use():
+    with pytest.raises(ValueError, match="Policy has no kl_divergence, which the exact KL needs; use k1, k2 or k3"):
+        Policy().kl_divergence(Policy(), None)
+
+
 def test_the_class_of_a_policy_is_refused_with_what_to_pass():
     class Own(Policy):
         """A policy of somebody's."""
