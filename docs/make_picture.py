@@ -108,7 +108,8 @@ def draw_curve(axes: Axes, data: dict[str, Any], color: dict[str, str]) -> None:
     axes.plot(data["episodes"], smoothed(data["success"]), color=color["line"], linewidth=1.8)
     for where, name, align in ((0, "before", "left"), (last, "after", "right")):
         axes.plot([where], [data[name]], "o", color=color["text"], markersize=6, clip_on=False, zorder=3)
-        place = (8 if where == 0 else -4, 8), {"textcoords": "offset points", "ha": align, "fontsize": 10.5}
+        beside = -17 if where and smoothed(data["success"])[-1] > data[name] else 8  # away from the curve
+        place = (8 if where == 0 else -4, beside), {"textcoords": "offset points", "ha": align, "fontsize": 10.5}
         axes.annotate(f"{100 * data[name]:.0f} %", (where, data[name]), place[0], color=color["text"], **place[1])
     axes.set_ylim(0, 1)
     axes.set_xticks([0, last], ["0", f"{last:,} answers"])
