@@ -17,8 +17,6 @@ from ..setup.options import common, processes, text
 if TYPE_CHECKING:
     from .subject import Loaded, Subject
 
-MOST_CUT = 0.5  # share of the answers that may be cut off without a word
-
 
 @click.command(
     cls=Command,
@@ -86,6 +84,7 @@ def evaluate(runs: tuple[Path, ...], **given: Any) -> None:
     what it says about them; their defaults are those for a model.
     """
     from ..console.progress import say
+    from ..reports.doctor.reward_rules import MOST_CUT
     from ..runs.torchrun.processes import join
     from ..setup import session
     from .figures import MORE, table
