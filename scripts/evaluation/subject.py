@@ -149,16 +149,17 @@ def _of_checkpoint(spec: Path, found: Checkpoint, given: Mapping[str, Any]) -> S
         if own_verifier:
             env_kwargs |= named_by_user(saved["env"], {})  # not the rule of the verifier it was trained with
         env_kwargs |= _replaced(given) | {"split": given["split"]}  # the training split may be empty
-        if given_by_user("problems") and not given_by_user("test_fraction"):
-            env_kwargs |= _whole_file(kept.get("problems"), env_kwargs["problems"], given["split"])
+        env_kwargs |= _whole_file(given["split"], env_kwargs.get("problems"), kept.get("problems"))
     else:
         settings.env_arguments({**given, "env_id": saved["env"], "env_args": ()})  # refuses options of text
     label = checkpoint.name.lstrip(".")
     return Subject(str(spec), found, label, saved["env"], env_kwargs, checkpoint.parent / FOLDER)
 
 
-def _whole_file(trained: Any, asked: Any, split: str) -> dict[str, Any]:
-    """Return the split of problems that the run has not seen: all of them; nothing if they may be those of the run."""
+def _whole_file(split: str, asked: Any, trained: Any = None) -> dict[str, Any]:
+    """Return how to ask all of a file that the user named, if the training, if any, was not on that file."""
+    if not given_by_user("problems") or given_by_user("test_fraction"):
+        return {}
     both = all(isinstance(each, (str, Path)) and Path(each).is_file() for each in (trained, asked))
     unseen = trained is None or (both and not filecmp.cmp(trained, asked, shallow=False))
     return {"test_fraction": float(split == "test")} if unseen else {}
@@ -181,8 +182,7 @@ def _model(spec: Path, given: Mapping[str, Any]) -> Subject:
     find_config(name)
     options = {**given, "env_id": TEXT_ENV, "env_args": (), "model": name, "trust": None}  # the user named it
     env_kwargs = named_by_user(TEXT_ENV, settings.env_arguments(options)) | {"split": given["split"]}
-    if given_by_user("problems") and not given_by_user("test_fraction"):
-        env_kwargs |= _whole_file(None, None, given["split"])
+    env_kwargs |= _whole_file(given["split"], env_kwargs.get("problems"))
     return Subject(name, None, spec.name, TEXT_ENV, env_kwargs, Path(FOLDER))
 
 

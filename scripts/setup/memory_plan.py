@@ -156,7 +156,7 @@ def _table(plan: Any, free: int | None, device: str) -> str:
     rows = [("parameters", f"{plan.parameters:,}"), *((name, _shown(size)) for name, size in plan.parts.items())]
     rows += [(f"peak: {name}", _shown(size)) for name, size in plan.phases.items()]
     rows.append((f"free on {device}", "unknown" if free is None else _shown(free)))
-    fits = {None: "unknown", True: "yes", False: "no"}[None if free is None else plan.peak <= free]
+    fits = "unknown" if free is None else "yes" if plan.peak <= free else "no"
     return "\n".join(f"{name:<24}{size:>16}" for name, size in [*rows, ("the run fits", fits)])
 
 

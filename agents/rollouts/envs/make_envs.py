@@ -227,11 +227,9 @@ def check_groups(env: VectorEnv, asked: int | None, episodes: int, compares: str
         raise ValueError(f"group_size={size} does not divide episodes_per_update={episodes}; use a multiple of {size}")
     if compares and (size or episodes) == 1:
         name = "episodes_per_update" if size is None else "group_size"
-        hint = (
-            ""
-            if size is None or asked
-            else f"; pass the id as env, or gym.make_vec({shown_id(env)}, ..., group_size=4)"
-        )
+        hint = ""
+        if size is not None and asked is None:
+            hint = f"; pass the id as env, or gym.make_vec({shown_id(env)}, ..., group_size=4)"
         raise ValueError(f"{compares} compares episodes of a group, so {name} must be at least 2, got 1{hint}")
     return size
 
