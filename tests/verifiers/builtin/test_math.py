@@ -216,6 +216,30 @@ def test_a_formula_that_only_repeats_the_question_is_no_answer(question, answer,
     assert [math.verify(problem, text).reward for text in (right, wrong)] == [1.0, 0.0]
 
 
+@pytest.mark.parametrize(
+    ("answer", "undone", "done"),
+    [
+        ("x^2 + C", "\\int 2x dx + C", "\\int 2x dx = x^2 + C"),
+        ("x^2", "F = \\int 2x dx", "F = \\int 2x dx = x^2"),
+        ("3x^2", "\\frac{d}{dx}(x^3)", "\\frac{d}{dx}(x^3) = 3x^2"),
+        ("e", "\\lim_{n\\to\\infty} (1+\\frac{1}{n})^n", "\\lim_{n\\to\\infty} (1+\\frac{1}{n})^n = e"),
+        ("n(n+1)/2", "\\sum_{k=1}^{n} k", "\\sum_{k=1}^{n} k = \\frac{n(n+1)}{2}"),
+        ("\\sqrt{4\\pi}", "\\prod_{k=1}^{2} \\sqrt[4]{4\\pi}", "\\sqrt{4\\pi}"),
+        ("(1, 2)", "(\\int_0^1 2x dx, 2)", "(1, 2)"),
+        ("x < 2", "x < \\int_0^2 x dx", "x < 2"),
+        ("x^2 + y = 0", "\\int 2x dx + y = 0", "y + x^2 = 0"),
+    ],
+)
+def test_an_answer_with_an_operation_to_be_done_earns_nothing(answer, undone, done, math, strict):
+    assert [reward(math, answer, f"\\boxed{{{text}}}") for text in (undone, done)] == [0.0, 1.0]
+    assert reward(strict, answer, undone) == 0.0
+
+
+def test_a_reference_may_have_an_operation_to_be_done(math):
+    texts = ("$\\int_0^1 y^2 dy$", "$\\frac{1}{3}$", "$\\frac{1}{2}$")
+    assert [reward(math, "\\int_0^1 x^2 dx", text) for text in texts] == [1.0, 1.0, 0.0]
+
+
 def test_answers_of_chat_models_are_judged_as_a_careful_examiner_would():
     assert misjudged("math", answers("math")[::50]) == ([], [])
 

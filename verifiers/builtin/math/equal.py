@@ -201,7 +201,7 @@ def _equations_equal(part: str, reference: str) -> bool:
         return False
     pairs = (chain[0], chain[-1]), (sides(reference)[0][0], sides(reference)[0][-1])
     parsed = [parse(f"{left}-({right})") for left, right in pairs]
-    if not all(found and hasattr(found[0], "free_symbols") for found in parsed):
+    if not all(found and hasattr(found[0], "free_symbols") for found in parsed) or _is_undone(*parsed):
         return False
     one, other = (found[0] for found in parsed)
     if not one.free_symbols or one.free_symbols != other.free_symbols:
@@ -226,7 +226,7 @@ def _side_equal(answer: str, reference: str, rounded: bool, working: bool) -> bo
         return False
     own = max((len(digits) for digits in _DECIMALS.findall(answer)), default=0)
     known = max((len(digits) for digits in _DECIMALS.findall(reference)), default=0)
-    return _verified(answer, reference, own if rounded else max(PLACES, own, known))
+    return _verified(answer, reference, own if rounded else max(PLACES, own, known), working)
 
 
 def _same_brackets(answer: str, reference: str) -> bool:
@@ -241,10 +241,20 @@ def is_too_short(given: Reading | Quantity | None) -> bool:
     return given is not None and given.places >= PLACES and 0 <= abs(given.value) * 10**given.places < _LEAST
 
 
-def _verified(answer: str, reference: str, places: int) -> bool:
+def _is_undone(answer: list[Any], reference: list[Any]) -> bool:
+    """Tell whether an answer, as it was parsed, has an operation to be done, such as an integral; the reference none."""
+    sympy = require("sympy", "math", "verifier 'math'")
+    kinds = sympy.Integral, sympy.Derivative, sympy.Limit, sympy.Sum, sympy.Product
+    one, other = (any(each.has(*kinds) for each in parsed) for parsed in (answer, reference))
+    return one and not other
+
+
+def _verified(answer: str, reference: str, places: int, working: bool = False) -> bool:
     if letters_in(reference) == {"i"}:
         answer, reference = (_IMAGINARY.sub(r"(\\sqrt{-1})", each) for each in (answer, reference))
     meant, parsed = parsed_reference(reference), parse(_vector(answer, reference))
+    if not working and _is_undone(parsed, meant):
+        return False
     options = {"float_rounding": places, "numeric_precision": max(15, places + 10), "timeout_seconds": None}
     sets = {"allow_set_relation_comp": True} if _RELATION.search(answer) else {}
     return bool(meant) and bool(parsed) and bool(_library().verify(meant, parsed, **options, **sets))

@@ -42,9 +42,10 @@ class Math(ReferenceVerifier):
     A reference may be a number, a formula, a list, "x = 3, y = 4", an equation, an inequality, or words in `\text{}`.
     One that cannot be read is the verdict "error". Prompts and alphabet: those of the listed problems. The parser can
     take very long (10^10^10^10) or crash, so verdicts are reached in worker processes; nothing in a completion is
-    evaluated as Python. A formula that only repeats one of the question scores 0 (6/8 for "Simplify 6/8."). What it
-    does not catch: one that restates it in another form where the reference is an expression, too; capital letters for
-    small ones; denials in other languages.
+    evaluated as Python. A formula that only repeats one of the question scores 0 (6/8 for "Simplify 6/8."), and so does
+    one with an integral, derivative, limit, sum or product to be done where the reference has none. What it does not
+    catch: one that restates it in another form where the reference is an expression, too; capital letters for small
+    ones; denials in other languages.
 
     Args:
         inside: judge only the section in this tag, such as "answer", or with "/think" what follows `</think>`.
