@@ -346,19 +346,28 @@ class Verifier:
         return verdict.status == "ok" and bool(verdict.reward >= self.success_reward)
 
 
+class MiscountError(ValueError):
+    """A batch has another number of rewards or verdicts than completions, so that nobody knows whose they are.
+
+    Unlike what a verifier raises itself, it never becomes a verdict: whoever asks for the verdicts gets it.
+    """
+
+
 def checked(verifier: Verifier, verdicts: object, count: int) -> list[Verdict]:
     """Check what `verify_batch` returned and return it as a list of `count` verdicts.
 
     A verdict whose reward is outside the verifier's `reward_range`, by more than rounding, becomes an error.
 
     Raises:
-        ValueError: if it is not that.
+        MiscountError: if there are more or fewer.
+        ValueError: if they are something else.
     """
     made = list(verdicts) if isinstance(verdicts, Iterable) else [verdicts]
     right = [verdict for verdict in made if isinstance(verdict, Verdict)]
     if len(right) != len(made) or len(made) != count:
-        shown = repr(made)[:200]
-        raise ValueError(f"{type(verifier).__name__}.verify_batch must return {count} verdicts, got {shown}")
+        kind = ValueError if len(made) == count else MiscountError
+        shown = f"{len(made)}: {made!r:.200}"
+        raise kind(f"{type(verifier).__name__}.verify_batch must return {count} verdicts, got {shown}")
     return [in_range(verifier, verdict) for verdict in right]
 
 

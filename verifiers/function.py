@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from typing_extensions import override
 
-from .base import MAX_REWARD, Completion, Problem, Verdict, Verifier
+from .base import MAX_REWARD, Completion, MiscountError, Problem, Verdict, Verifier
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
@@ -93,8 +93,9 @@ class FunctionVerifier(Verifier):
         has_environments: whether `judge` is given the environments that the function may ask for.
 
     Raises:
-        ValueError: for a function that asks for environments, which only dialogues have; when judging, if it returns a
-            list of the wrong length, or something other than numbers.
+        ValueError: for a function that asks for environments, which only dialogues have; when judging, if it returns
+            something other than numbers.
+        MiscountError: when judging, if it returns a list of the wrong length.
     """
 
     reward_range = (-math.inf, math.inf)
@@ -153,7 +154,8 @@ class FunctionVerifier(Verifier):
             raise ValueError(f"reward function {self.name} returned {rewards!r}, which is not a list of numbers")
         rewards = list(rewards)
         if len(rewards) != len(completions):
-            raise ValueError(f"reward function {self.name} returned {len(rewards)} rewards for {len(completions)}")
+            counts = f"{len(rewards)} rewards for {len(completions)} completions"
+            raise MiscountError(f"reward function {self.name} returned {counts}; return one for each")
         verdicts = [as_verdict(f"reward function {self.name}", reward) for reward in rewards]
         return [notes.added_to(verdict, row) for row, verdict in enumerate(verdicts)] if notes.parts else verdicts
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from verifiers import Dialogue, Isolated, Problem, Reply, Verdict, Verifier
-from verifiers.base import VERIFIER_FAILED, checked
+from verifiers.base import VERIFIER_FAILED, MiscountError, checked
 from verifiers.conversation import Message
 from verifiers.dialogues import begin, reply_to, verdict_without_budget
 from verifiers.dialogues.tools.verifier import WithTools
@@ -57,7 +57,7 @@ class Judge:
         pool: worker processes that run it; None to run it here.
         flag_errors: whether an exception of a verifier without worker processes becomes a verdict with the status
             "error". A batch that raises is then judged one by one, so that one completion does not cost the others
-            their verdicts.
+            their verdicts. Another number of verdicts or rewards than completions is raised always.
     """
 
     def __init__(self, verifier: Verifier, pool: WorkerPool | None = None, flag_errors: bool = False) -> None:
@@ -74,7 +74,7 @@ class Judge:
         try:
             return checked(self.verifier, self.verifier.verify_batch(problems, completions), len(completions))
         except Exception as error:  # whatever a plugin raises
-            if not self.flag_errors:
+            if not self.flag_errors or isinstance(error, MiscountError):
                 raise
             if len(completions) == 1:
                 return [Verdict(0.0, status="error", reason=describe(error))]
@@ -121,7 +121,7 @@ class Judge:
                 return Reply(verdict=verdict_without_budget(exchange.partner))
             return reply_to(exchange.partner, exchange.turns[-1])
         except Exception as error:  # whatever a plugin raises
-            if not self.flag_errors:
+            if not self.flag_errors or isinstance(error, MiscountError):
                 raise
             return Reply(verdict=Verdict(0.0, status="error", reason=describe(error)))
 
@@ -227,7 +227,7 @@ class LateVerdicts:
         late = [LateVerdict(problem, completion, self._judge_waiting) for problem, completion in pairs]
         if self.judge.pool is not None:
             for one, future in zip(late, self.judge.pool.submit(problems, completions), strict=True):
-                future.add_done_callback(lambda done, one=one: self._resolve(one, done.result()))  # type: ignore[misc]
+                future.add_done_callback(lambda done, one=one: self._resolve(one, done.result))  # type: ignore[misc]
         else:
             with self._lock:
                 self._waiting += late
@@ -269,13 +269,14 @@ class LateVerdicts:
                 self._waiting = waiting + self._waiting
             raise
         for late, verdict in zip(waiting, verdicts, strict=True):
-            self._resolve(late, verdict)
+            self._resolve(late, lambda verdict=verdict: verdict)  # type: ignore[misc]
 
-    def _resolve(self, late: LateVerdict, verdict: Verdict) -> None:
+    def _resolve(self, late: LateVerdict, judged: Callable[[], Verdict]) -> None:
         try:
+            verdict = judged()
             info = verdict_info(self.judge.verifier, late.problem, verdict)
             late.set_result({"reward": float(verdict.reward), **info})
-        except Exception as error:  # a plugin's `is_success` must not leave anybody waiting
+        except Exception as error:  # a plugin's `is_success`, or a miscount, must not leave anybody waiting
             late.set_exception(error)
 
 

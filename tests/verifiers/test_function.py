@@ -95,7 +95,7 @@ def test_a_list_of_another_length_is_refused(rewards):
     def counted(prompts, completions):
         return rewards
 
-    with pytest.raises(ValueError, match=f"reward function counted returned {len(rewards)} rewards for 2"):
+    with pytest.raises(ValueError, match=f"reward function counted returned {len(rewards)} rewards for 2 completions"):
         FunctionVerifier(counted).verify_batch(PROBLEMS, ["", ""])
 
 

@@ -107,7 +107,7 @@ class RepliesInWorkers(Protocol):
     """The part of a worker pool that dialogues need."""
 
     def replies(self, asked: Sequence[tuple[Problem, Sequence[str], bool]]) -> list[Reply]:
-        """Return what `replay` does, of several dialogues at once; it never raises."""
+        """Return what `replay` does, of several dialogues at once."""
 
 
 @dataclass

@@ -3,10 +3,12 @@ from textgen_reference import OddVerifier
 from tokenizers import Tokenizer, decoders, models
 from transformers import PreTrainedTokenizerFast
 
-from rlenv.envs.judge import Judge
+from rlenv.envs.judge import Exchange, Judge
 from rlenv.text.tokenizer import character_tokenizer, decode
 from verifiers import Arith, Problem, Verdict, Verifier, Weighted
-from verifiers.isolation.workers.pool import isolate, make_pool
+from verifiers.dialogues.tools.verifier import WithTools
+from verifiers.function import FunctionVerifier
+from verifiers.isolation.workers.pool import WorkerPool, isolate, make_pool
 
 SUM = Problem("12+34=", "46")
 TOKENIZER = character_tokenizer("0123456789+=")
@@ -72,8 +74,24 @@ def test_any_iterable_of_verdicts_is_taken():
 
 @pytest.mark.parametrize("verdicts", [[], [Verdict(1.0)], [Verdict(1.0)] * 3, [1.0, 0.0], [Verdict(1.0), None]])
 def test_another_number_of_verdicts_or_something_else_is_refused(verdicts):
-    with pytest.raises(ValueError, match=r"Answers\.verify_batch must return 2 verdicts, got \["):
+    with pytest.raises(ValueError, match=r"Answers\.verify_batch must return 2 verdicts, got \d: \["):
         judged(Answers(verdicts), TOKENIZER, [SUM, SUM], [ids("4"), ids("6")])
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+@pytest.mark.parametrize("rewards", [[], [1.0, 1.0, 1.0]])
+def test_another_number_of_rewards_is_never_flagged(rewards, workers):
+    function = FunctionVerifier(lambda completions: rewards)
+    for verifier in (function, WithTools(function, ["calculator"])):
+        pool = WorkerPool(verifier, workers) if workers else None
+        judge, said = Judge(verifier, pool, flag_errors=True), [Exchange(SUM, False, [], ["46"])] * 2
+        wrong = rf"returned {len(rewards)} rewards for [12] completion"
+        with pytest.raises(ValueError, match=wrong):
+            judge([SUM] * 2, ["46", "47"])
+        with pytest.raises(ValueError, match=wrong):
+            judge.replies(said)
+        if pool is not None:
+            pool.close()
 
 
 def test_a_bug_of_the_verifier_is_not_swallowed():

@@ -18,7 +18,7 @@ from verifiers import Arith, Problem, Verdict, Verifier
 EOS = 1
 
 
-def batched(broken=False, undecided=False):
+def batched(broken=False, undecided=False, extra=0):
     """Return a verifier of a local class: a worker gets it by value, and need not import this file and torch."""
 
     class Batched(Verifier):
@@ -46,7 +46,7 @@ def batched(broken=False, undecided=False):
                 "b": Verdict(0.0, status="timeout", reason="slow"),
                 "c": Verdict(0.0, status="not_applicable"),
             }
-            return [verdicts.get(text, Verdict(0.0)) for text in completions]
+            return [verdicts.get(text, Verdict(0.0)) for text in completions] + [Verdict(0.0)] * extra
 
         def is_success(self, verdict):
             if undecided:
@@ -128,6 +128,17 @@ def test_without_flag_errors_the_exception_reaches_everybody_who_asks():
     for _, info in played(env):
         with pytest.raises(ZeroDivisionError, match="broken"):
             info["verdict_future"].result()
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_another_number_of_verdicts_reaches_everybody_who_asks(workers):
+    env = TextGenVectorEnv(
+        2, verifier=batched(extra=1), test_fraction=0.0, late_verdicts=True, flag_errors=True, verifier_workers=workers
+    )
+    for _, info in played(env):
+        with pytest.raises(ValueError, match=r"must return (1 verdicts, got 2|2 verdicts, got 3)"):
+            info["verdict_future"].result(timeout=60)
+    env.close()
 
 
 @pytest.mark.parametrize("workers", [0, 1])

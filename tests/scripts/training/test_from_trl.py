@@ -14,6 +14,9 @@ def right(prompts, completions, solution, **kwargs):
 def short(completions, completion_ids, trainer_state, **kwargs):
     assert trainer_state.global_step >= 0
     return [-float(len(ids)) for ids in completion_ids]
+
+def three(completions):
+    return [1.0, 1.0, 1.0]
 """
 
 
@@ -60,6 +63,14 @@ def test_without_a_folder_the_run_is_named_after_the_function(folder):
     outcome = run("train", "--verifier", "their_rewards.py:right", *FILE, *SMALL[:-2])
     assert outcome.exit_code == 0, outcome.output
     assert (folder / "runs" / "textgen-v0-their_rewards.right-reinforce-baseline").is_dir()
+
+
+@pytest.mark.parametrize(("workers", "count"), [(0, 4), (1, 1)])
+def test_another_number_of_rewards_ends_a_run_with_one_line(folder, workers, count):
+    outcome = run("train", "--verifier", "their_rewards.py:three", "--verifier-workers", workers, *FILE, *SMALL)
+    assert outcome.exit_code == 2, outcome.output
+    (line,) = [line for line in outcome.stderr.splitlines() if "three" in line]
+    assert f"returned 3 rewards for {count} completion" in line
 
 
 NAMES = {

@@ -242,7 +242,7 @@ def is_too_short(given: Reading | Quantity | None) -> bool:
 
 
 def _is_undone(answer: list[Any], reference: list[Any]) -> bool:
-    """Tell whether an answer, as it was parsed, has an operation to be done, such as an integral; the reference none."""
+    """Tell whether an answer, as parsed, has an operation to be done, such as an integral, and the reference none."""
     sympy = require("sympy", "math", "verifier 'math'")
     kinds = sympy.Integral, sympy.Derivative, sympy.Limit, sympy.Sum, sympy.Product
     one, other = (any(each.has(*kinds) for each in parsed) for parsed in (answer, reference))

@@ -16,7 +16,7 @@ from typing import Any
 import cloudpickle
 from typing_extensions import override
 
-from ...base import Dialogue, Problem, Reply, Verdict, Verifier
+from ...base import Dialogue, MiscountError, Problem, Reply, Verdict, Verifier
 from ...dialogues import InWorkers
 from ...plugins.user_code import WithUserCode
 from .supervisor import describe
@@ -31,7 +31,7 @@ class WorkerPool:
 
     A verdict that takes too long has the status `timeout`: its worker is killed with everything it started, and
     replaced. If the verifier raises, exits, returns nonsense, prints without end or asks for too much memory, the
-    status is `error`. Verdicts come in the order of the completions.
+    status is `error`. Verdicts come in the order of the completions. Only a `MiscountError` reaches whoever waits.
 
     Args:
         verifier: sent to the workers with cloudpickle; its verdicts come back as plain data.
@@ -66,7 +66,7 @@ class WorkerPool:
         return type(self), (self.verifier, self.workers, self.timeout, self.memory_mb)
 
     def submit(self, problems: Sequence[Problem], completions: Sequence[str]) -> list[Future[Verdict]]:
-        """Give completions to the workers and return at once; the futures never raise.
+        """Give completions to the workers and return at once; the futures raise nothing but a `MiscountError`.
 
         Raises:
             RuntimeError: if the pool was closed.
@@ -82,11 +82,11 @@ class WorkerPool:
         return self.verify_batch([problem], [completion])[0]
 
     def replies(self, asked: Sequence[tuple[Problem, Sequence[str], bool]]) -> list[Reply]:
-        """Return the replies to the last turns of dialogues, in parallel; it never raises."""
+        """Return the replies to the last turns of dialogues, in parallel."""
         return [future.result() for future in self.ask(asked)]
 
     def ask(self, asked: Sequence[tuple[Problem, Sequence[str], bool]]) -> list[Future[Reply]]:
-        """Have the workers reply to the last turns of dialogues, and return at once; the futures never raise.
+        """Have the workers reply to the last turns of dialogues, and return at once; see `submit`.
 
         Workers keep nothing of a dialogue: each gets the problem and all turns, and replays them. Instead of a reply
         that fails there is the verifier's (`Verifier.instead`), else a verdict that says how, as that of a completion.
@@ -146,7 +146,7 @@ class Isolated(Verifier):
         return self.verifier.makes_problems
 
     def submit(self, problems: Sequence[Problem], completions: Sequence[str]) -> list[Future[Verdict]]:
-        """Hand completions to the workers and return at once; the futures never raise."""
+        """Hand completions to the workers and return at once; see `WorkerPool.submit`."""
         return self.pool.submit(problems, completions)
 
     @override
@@ -232,7 +232,9 @@ class _Threads:
                 result, worker = self._judge(worker, message, read)
             with self.lock:
                 self.waiting -= 1
-            if wanted:
+            if wanted and isinstance(result, MiscountError):
+                future.set_exception(result)
+            elif wanted:
                 future.set_result(result)
             del job, future  # whoever waited for the verdict may be garbage now, and this pool with them
             if worker is None and not self.closed:  # now, so that the next verdict need not wait for it
@@ -249,7 +251,11 @@ class _Threads:
             worker = worker or self._hire()
             answer = worker.ask(message, self.timeout)
             leftover = answer.pop("leftover")  # processes that the verifier left running are killed with the worker
+            if "miscount" in answer:
+                raise MiscountError(answer["miscount"])
             result = read(answer)
+        except MiscountError as error:
+            result = error
         except WorkerError as gone:
             result, leftover = read(_failure(str(gone), late=isinstance(gone, WorkerTimeoutError))), True
         except Exception as error:

@@ -149,7 +149,7 @@ def work(jobs: int, results: int) -> None:
             else:
                 answer = _answer(verifier, *pickle.loads(body))
         except BaseException as error:  # also SystemExit and KeyboardInterrupt: this process goes on
-            answer, raised = {"status": "error", "reason": describe(error)}, error
+            answer, raised = _failure(error), error
         if os.getpid() != worker:
             _leave(raised)
         answer["leftover"] = _has_children()
@@ -178,6 +178,14 @@ def _answer(verifier: Any, problem: Any, said: Any, *out_of_budget: bool) -> dic
     verdict = None if reply.verdict is None else _plain(reply.verdict)
     counts = {name: int(count) for name, count in reply.counts.items()}
     return {"content": reply.content, "reward": float(reply.reward), "verdict": verdict, "counts": counts}
+
+
+def _failure(error: BaseException) -> dict[str, object]:
+    from ...base import MiscountError
+
+    if isinstance(error, MiscountError):
+        return {"miscount": str(error)}
+    return {"status": "error", "reason": describe(error)}
 
 
 def _plain(verdict: Any) -> dict[str, object]:
