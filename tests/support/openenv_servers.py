@@ -5,6 +5,9 @@ from __future__ import annotations
 import json
 import sys
 import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,6 +15,20 @@ from verifiers.dialogues.worlds.openenv import client, verifier
 
 URL = "http://127.0.0.1:8000"
 TEXT = {"properties": {"guess": {"type": "string"}, "metadata": {"type": "object"}}, "required": ["guess"]}
+
+
+@contextmanager
+def http_server(answer: Callable[[BaseHTTPRequestHandler], None]) -> Iterator[str]:
+    """Serve GET requests with a function on a free port; yield the address."""
+    handler = type("Handler", (BaseHTTPRequestHandler,), {"do_GET": answer, "log_message": lambda *_: None})
+    with HTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
+            thread.join()
 
 
 class ClosedError(Exception):
@@ -25,6 +42,7 @@ class PretendServer:
         sessions: open ones.
         max_sessions: at once.
         down: connections that fail from now on.
+        deaf: sends wait until the connection is shut down.
         lose: a session is lost instead of its next answer.
         raw: texts to send in place of the next answers.
         resets: seeds of all resets.
@@ -33,6 +51,7 @@ class PretendServer:
     def __init__(self, schema: Any = None) -> None:
         self.schema, self.sessions, self.max_sessions = TEXT if schema is None else schema, set(), 64
         self.down = self.lose = 0
+        self.deaf = False
         self.raw: list[str] = []
         self.resets: list[int] = []
         self.together: threading.Barrier | None = None
@@ -60,11 +79,20 @@ class PretendSession:
 
     def __init__(self, server: PretendServer) -> None:
         self.server, self.seed, self.tries, self.answer = server, 0, 0, ""
+        self.socket, self.gone = self, threading.Event()
         self.full = len(server.sessions) >= server.max_sessions
         if not self.full:
             server.sessions.add(self)
 
+    def shutdown(self, _: int) -> None:
+        self.gone.set()
+        self.close()
+
     def send(self, text: str) -> None:
+        if self.server.deaf:
+            self.gone.wait(2)
+        if self.gone.is_set():
+            raise ClosedError
         if self.full:
             self.answer = _error("CAPACITY_REACHED", message="no session is free")
             raise ClosedError

@@ -3,16 +3,21 @@
 import copy
 import random
 import threading
+import time
+from contextlib import suppress
 
 import pytest
 import torch
-from openenv_servers import TEXT, URL, PretendServer
+from openenv_servers import TEXT, URL, PretendServer, http_server
 
 from rlenv.envs.vector import TextGenVectorEnv
 from verifiers import make_verifier
 from verifiers.dialogues.worlds.openenv.actions import ActionForm, text_of
+from verifiers.dialogues.worlds.openenv.client import TOKEN, Server, ServerError, Step
 from verifiers.plugins.registry import trusting
 
+DATA = '{"type": "observation", "data": %s}'
+REFUSED = '{"type": "error", "data": {"code": "VALIDATION_ERROR", "errors": %s}}'
 TWO = {"properties": {"x": {"type": "integer"}, "y": {"type": "string"}}, "required": ["x", "y"]}
 ONE = {"properties": {"x": {"type": "integer"}}, "required": ["x"]}
 
@@ -112,6 +117,9 @@ def test_a_copy_goes_on_in_a_session_of_its_own(server):
         ("crash", [], "error", "the server says EXECUTION_ERROR: division by zero"),
         ("x", ["nonsense"], "error", "the server's message cannot be read: 'nonsense'"),
         ("x", ['{"type": "observation", "data": {}}'], "error", "the server answers without an observation: {}"),
+        ("x", [DATA % f'{{"observation": {{}}, "reward": {"9" * 400}}}'], "error", "reward is not a finite number"),
+        ("x", [DATA % ("[" * 100_000)], "error", "cannot be read"),
+        ("x", [REFUSED % '[{"loc": 5, "msg": "no"}]'], "error", "cannot be read"),
     ],
 )
 def test_a_server_that_fails_ends_the_episode_with_an_error(server, turn, raw, status, reason):
@@ -119,7 +127,15 @@ def test_a_server_that_fails_ends_the_episode_with_an_error(server, turn, raw, s
     playing.reply("y")
     server.raw = raw
     verdict = playing.reply(turn).verdict
-    assert (verdict.status, verdict.reason) == (status, reason)
+    assert verdict.status == status and reason in verdict.reason
+
+
+def test_an_observation_that_is_nested_too_deeply_to_be_shown(server):
+    deep = []
+    for _ in range(100_000):
+        deep = [deep]
+    with pytest.raises(ServerError, match="nested too deeply"):
+        world().shown(Step({"deep": deep}, 0.0, False))
 
 
 def test_a_reward_that_is_not_a_number(server):
@@ -168,6 +184,60 @@ def test_a_server_that_does_not_answer(monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "websockets", threading)
     with pytest.raises(ValueError, match=r"openenv: http://127.0.0.1:9 does not answer .*; start the server"):
         make_verifier("openenv:http://127.0.0.1:9")
+
+
+def test_an_action_that_the_server_does_not_read_in_time(server):
+    playing = episode(world(timeout=0.2))
+    server.deaf = True
+    verdict = playing.reply("x").verdict
+    assert (verdict.status, verdict.reason) == ("timeout", "the server took longer than 0.2 s for a reset")
+
+
+def test_the_token_stays_with_the_server_that_redirects(monkeypatch):
+    monkeypatch.setenv(TOKEN, "secret")
+    received = []
+
+    def schema(request):
+        received.append(request.headers["Authorization"])
+        request.send_response(200)
+        request.end_headers()
+        request.wfile.write(b'{"action": {}}')
+
+    with http_server(schema) as other:
+
+        def redirect(request):
+            request.send_response(302)
+            request.send_header("Location", f"{other}/schema")
+            request.end_headers()
+
+        with http_server(redirect) as first, pytest.raises(ServerError, match=rf"302; it redirects to '{other}/schema"):
+            Server(first, 30).schema()
+        assert not received
+        assert Server(other, 30).schema() == {} and received == ["Bearer secret"]
+
+
+def test_a_schema_that_drips_in_does_not_hang():
+    def drip(request):
+        request.send_response(200)
+        request.end_headers()
+        with suppress(OSError):
+            for byte in b'{"action": {}}' + b" " * 30:
+                request.wfile.write(bytes([byte]))
+                time.sleep(0.05)
+
+    with http_server(drip) as url, pytest.raises(ServerError, match=r"does not answer \(not within 0.3 s\)"):
+        Server(url, 0.3).schema()
+
+
+@pytest.mark.parametrize("action", ["[" * 100_000, '{"required": 5}', '{"required": [["a"]]}'])
+def test_a_schema_that_cannot_be_read(action):
+    def answer(request):
+        request.send_response(200)
+        request.end_headers()
+        request.wfile.write(b'{"action": %s}' % action.encode())
+
+    with http_server(answer) as url, pytest.raises(ServerError, match="has no schema of actions"):
+        ActionForm(Server(url, 30).schema())
 
 
 def test_the_package_is_named_if_it_is_missing(monkeypatch):

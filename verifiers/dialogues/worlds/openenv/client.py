@@ -7,16 +7,21 @@ that was never reset. Here a lost session is an error, so that the dialogue can 
 from __future__ import annotations
 
 import json
-import math
 import os
-from collections.abc import Mapping
+import socket
+import threading
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from http.client import HTTPException
 from typing import Any
 from urllib.error import HTTPError
 from urllib.parse import urlsplit
-from urllib.request import ProxyHandler, Request, build_opener
+from urllib.request import HTTPRedirectHandler, ProxyHandler, Request, build_opener
+
+from typing_extensions import override
 
 from ....base import MAX_REWARD, Status, first_line
 from ....plugins.extras import require
@@ -68,10 +73,18 @@ class Step:
         reward = data.get("reward")
         if not (reward is None or isinstance(reward, (bool, int, float))):
             raise ServerError(f"the server's reward is not a number: {reward!r:.60}")
-        reward = 0.0 if reward is None else float(reward)
-        if not (math.isfinite(reward) and abs(reward) <= MAX_REWARD):
-            raise ServerError(f"the server's reward is not a finite number in float32: {reward!r}")
-        return cls(observation, reward, data.get("done") is True)
+        reward = 0.0 if reward is None else reward
+        if not abs(reward) <= MAX_REWARD:
+            raise ServerError(f"the server's reward is not a finite number in float32: {reward!r:.60}")
+        return cls(observation, float(reward), data.get("done") is True)
+
+
+class _NoRedirects(HTTPRedirectHandler):
+    """Follows no redirect, because the token would go along."""
+
+    @override
+    def redirect_request(self, *_: Any) -> None:
+        return None
 
 
 class Server:
@@ -111,21 +124,31 @@ class Server:
             ServerError: if there is no such server.
         """
         address = f"http{'s' * self._secure}://{self._rest}/schema"
-        opener = build_opener(*([ProxyHandler({})] if self._local else []))
-        try:
+        opener = build_opener(_NoRedirects, *([ProxyHandler({})] if self._local else []))
+
+        def read() -> bytes:
             with opener.open(Request(address, headers=self.headers), timeout=self.timeout) as answer:
-                found = json.loads(answer.read(MOST_BYTES))
+                body: bytes = answer.read(MOST_BYTES)
+                return body
+
+        try:
+            found = json.loads(_within(self.timeout, read))
         except HTTPError as error:
+            error.close()
             hint = f"set {TOKEN} to its token" if error.code in (401, 403) else "is it an OpenEnv server?"
+            if location := error.headers["Location"]:
+                hint = f"it redirects to {location!r:.200}: if you trust that server, give its address"
             raise ServerError(f"openenv: {address} answers with the HTTP status {error.code}; {hint}") from error
         except (OSError, HTTPException) as error:
             reason = getattr(error, "reason", error)  # of a URLError
             why = first_line(reason) if isinstance(reason, BaseException) else reason
             raise ServerError(f"openenv: {self.url} does not answer ({why}); start the server") from error
-        except ValueError:  # not JSON
+        except (ValueError, RecursionError):  # not JSON
             found = None
         action = found.get("action") if isinstance(found, dict) else None
-        if not isinstance(action, dict) or not isinstance(action.get("properties", {}), dict):
+        right = isinstance(action, dict) and isinstance(action.get("properties", {}), dict)
+        needed = action.get("required", []) if right else None
+        if not isinstance(needed, list) or not all(isinstance(name, str) for name in needed):
             raise ServerError(f"openenv: {address} has no schema of actions; is it an OpenEnv server?")
         return action
 
@@ -138,11 +161,11 @@ class Server:
         client: Any = require("websockets.sync.client", "openenv", "verifier 'openenv'")
         options: dict[str, Any] = {"proxy": None} if self._local else {}
         try:
-            socket = client.connect(
+            connection = client.connect(
                 f"ws{'s' * self._secure}://{self._rest}/ws", additional_headers=self.headers, max_size=MOST_BYTES,
                 open_timeout=self.timeout, close_timeout=CLOSING, ping_interval=None, **options,
             )  # fmt: skip
-            return stack.enter_context(socket)
+            return stack.enter_context(connection)
         except Exception as error:  # whatever the protocol, the system or a proxy raise
             raise ServerError(f"no connection to {self.url}: {first_line(error)}", again=True) from error
 
@@ -184,29 +207,58 @@ class Session:
     def _ask(self, kind: str, data: Mapping[str, Any]) -> Step:
         """Send a message and return the answer to it."""
         client: Any = require("websockets", "openenv", "verifier 'openenv'")
+        deadline = time.monotonic() + self.server.timeout
+        guard = threading.Timer(self.server.timeout, self._shut_down)  # a server that reads nothing stops `send`
+        guard.daemon = True
+        guard.start()
         try:
             with suppress(client.ConnectionClosed):  # a server that is full says so before it closes: read that
                 self._socket.send(json.dumps({"type": kind, "data": data}))
-            answer = self._socket.recv(timeout=self.server.timeout)
-        except TimeoutError as error:
-            message = f"the server took longer than {self.server.timeout:g} s for a {kind}"
-            raise ServerError(message, status="timeout") from error
+            answer = self._socket.recv(timeout=max(deadline - time.monotonic(), 0.0))
         except Exception as error:  # of the connection; the package has many
+            if isinstance(error, TimeoutError) or time.monotonic() >= deadline:
+                message = f"the server took longer than {self.server.timeout:g} s for a {kind}"
+                raise ServerError(message, status="timeout") from error
             huge = getattr(getattr(error, "sent", None), "code", None) == 1009
             lost = f"a message of more than {MOST_BYTES:,} bytes" if huge else f"lost: {first_line(error)}"
             raise ServerError(f"the session on {self.server.url}: {lost}", again=not huge) from error
+        finally:
+            guard.cancel()
         try:
             message = json.loads(answer)
             failed, content = message["type"] == "error", message["data"]
+            if failed:
+                raise _error(content if isinstance(content, dict) else {})
+            return Step.of(content)
+        except ServerError:
+            raise
         except (ValueError, TypeError, KeyError, RecursionError) as error:
             raise ServerError(f"the server's message cannot be read: {answer!r:.100}") from error
-        if failed:
-            raise _error(content if isinstance(content, dict) else {})
-        return Step.of(content)
+
+    def _shut_down(self) -> None:
+        with suppress(OSError):  # closed meanwhile
+            self._socket.socket.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
         """Leave the session."""
         self._stack.close()
+
+
+def _within(seconds: float, call: Callable[[], bytes]) -> bytes:
+    """Return what a call returns; after a deadline its thread is left behind."""
+    future: Future[bytes] = Future()
+
+    def work() -> None:
+        try:
+            future.set_result(call())
+        except Exception as error:  # for the caller
+            future.set_exception(error)
+
+    threading.Thread(target=work, daemon=True).start()
+    try:
+        return future.result(seconds)
+    except TimeoutError as error:
+        raise TimeoutError(f"not within {seconds:g} s") from error
 
 
 def _error(data: Mapping[str, Any]) -> ServerError | InvalidActionError:

@@ -131,9 +131,16 @@ class OpenEnv(World):
         return any(episode.pause() for episode in sorted(self._open, key=lambda one: one.used))
 
     def shown(self, step: Step) -> tuple[str, bool]:
-        """Return an observation as text, and whether it was cut."""
+        """Return an observation as text, and whether it was cut.
+
+        Raises:
+            ServerError: if it is nested too deeply.
+        """
         assert self.prompt_length is not None
-        text = text_of(step.observation, self.field)
+        try:
+            text = text_of(step.observation, self.field)
+        except RecursionError as error:
+            raise ServerError("the server's observation is nested too deeply") from error
         return text[: self.prompt_length], len(text) > self.prompt_length
 
     @override
@@ -199,13 +206,13 @@ class Episode(Dialogue):
             if action is None:
                 raise InvalidActionError(f"write {self.world.form}")
             step = self.world.persist(lambda: self._step(action))
+            text, cut = self.world.shown(step)
         except InvalidActionError as error:
             message = f"Not an action: {error}"[: min(FAULT_LENGTH, self.world.reply_length or FAULT_LENGTH)]
             return Reply(message, counts=_counts(invalid_actions=1, reconnects=max(self._sessions - before, 0)))
         except ServerError as error:
             return Reply(verdict=Verdict(0.0, status=error.status, reason=str(error)), counts=_counts())
         self._actions.append(action)
-        text, cut = self.world.shown(step)
         counts = _counts(cut_observations=int(cut), reconnects=max(self._sessions - before, 0))
         if step.done:
             return Reply(text, verdict=Verdict(step.reward), counts=counts)
