@@ -167,14 +167,22 @@ class Completion(str):
         return made
 
 
+def message_of(error: BaseException) -> str:
+    """Return the message of an exception; empty if the exception raises another one when it is asked."""
+    try:
+        return str.__str__(str(error))  # a plain text, whatever its class
+    except (Exception, SystemExit):
+        return ""
+
+
 def first_line(error: BaseException) -> str:
     """Return the first line of an exception's message; its type if it has none."""
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+    return (message_of(error).strip().splitlines() or [type(error).__name__])[0]
 
 
 def words_of(error: BaseException) -> str:
     """Return the message of an exception; for unknown arguments of a Verdict, add the names of its fields."""
-    text = str(error)
+    text = message_of(error)
     if isinstance(error, TypeError) and text.startswith("Verdict.__init__()"):
         text += f"; the fields of a Verdict are {', '.join(one.name for one in fields(Verdict))}"
     return text

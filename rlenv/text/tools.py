@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 from transformers import PreTrainedTokenizerBase
 from transformers.utils import get_json_schema
 
 from verifiers.base import first_line
-from verifiers.dialogues.tools.calls import Call, as_call
+from verifiers.dialogues.tools.calls import MOST_CALLS, Call, as_call
 from verifiers.reading.text import conclusion
 
 THINK = "<think>"
@@ -66,4 +67,4 @@ class CallReader:
             message = self.tokenizer.parse_response(turn, prefix=self.prompt, tools=list(self.schemas))
         except (ValueError, KeyError, TypeError, RecursionError):
             return None
-        return [as_call(each) for each in message.get("tool_calls") or ()]
+        return [as_call(each) for each in islice(message.get("tool_calls") or (), MOST_CALLS + 1)]

@@ -112,6 +112,19 @@ def test_a_verdict_with_an_unknown_field_is_an_error_that_names_the_fields():
     assert "'success'; the fields of a Verdict are reward, parts, status, reason (test_judge.py:" in verdict.reason
 
 
+def test_an_exception_that_cannot_be_shown_is_an_error():
+    class HostileError(Exception):
+        def __str__(self):
+            raise RuntimeError("str")
+
+    class Broken(Verifier):
+        def verify(self, problem, completion):
+            raise HostileError
+
+    [verdict] = Judge(Broken(), flag_errors=True)([SUM], ["46"])
+    assert verdict.status == "error" and verdict.reason.startswith("HostileError (test_judge.py:")
+
+
 class Generous(Arith):
     """Pays 2.5 for what is right, and declares no range."""
 

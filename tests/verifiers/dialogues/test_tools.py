@@ -141,6 +141,28 @@ def test_a_call_that_fails_is_answered_with_a_short_message(turn, message):
     assert text.startswith(f"Error: {message}") and len(text) < 250 and (calls, errors) == (1, 1)
 
 
+class Hostile(str):
+    def __len__(self):
+        raise RuntimeError("len")
+
+    __str__ = strip = __len__
+
+
+class HostileError(Exception):
+    def __str__(self):
+        raise RuntimeError("str")
+
+
+def test_a_hostile_result_or_exception_of_a_tool_is_answered():
+    def tool(raises: bool) -> str:
+        if raises:
+            raise HostileError
+        return Hostile("text")
+
+    assert answers("tool(False)", tool) == (["text"], 1, 0)
+    assert answers("tool(True)", tool) == (["Error: HostileError"], 1, 1)
+
+
 def test_the_message_can_be_one_word():
     assert answers("calc(1+)", "calculator", failed="?") == (["?"], 1, 1)
 
@@ -268,6 +290,9 @@ def test_python_runs_in_the_sandbox():
         ("import numpy", "ModuleNotFoundError: No module named 'numpy'"),
         ("open('/etc/passwd')", "FileNotFoundError: .*"),
         ("print('x' * (1 << 21))", "the program printed more than 1048576 bytes"),
+        ("import os; os._exit(3)", r"the program exited with code 3$"),
+        ("import ctypes; ctypes.string_at(0)", r"the program exited with code 139 \(SIGSEGV\)$"),
+        ("import sys; sys.exit('a reason')", r"the program exited with code 1: a reason$"),
     ):
         with pytest.raises(ValueError, match=message):
             tool.run(Call("python", {"code": code}))

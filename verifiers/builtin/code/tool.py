@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import signal
 
 from ...dialogues.tools.tool import Tool
 from ...isolation.sandbox.run import Limits, run, unavailable
@@ -26,6 +27,10 @@ def python(code: str) -> str:
     last = errors.splitlines()[-1] if errors else ""
     if _RAISED.fullmatch(last):
         raise ValueError(last)
+    if outcome.code:
+        names = [f" ({each.name})" for each in signal.Signals if each == outcome.code - 128]
+        said = [f": {text}" for text in (last, output) if text]
+        raise ValueError("".join([f"the program exited with code {outcome.code}", *names, *said[:1]]))
     return output or errors
 
 

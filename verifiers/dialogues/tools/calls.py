@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
 from ...reading.text import conclusion
 
+MOST_CALLS = 8  # in a turn
 _FENCED = re.compile(r"^[ \t]*(```|~~~).*?(?:^[ \t]*\1|\Z)", re.DOTALL | re.MULTILINE)
 _UNQUOTED = "(?<![\"'`])"  # what stands in quotes is spoken of
 _TAGGED = re.compile(rf"{_UNQUOTED}<tool_call>(.*?)(?:</tool_call>|(?={_UNQUOTED}<tool_call>)|\Z)", re.DOTALL)
@@ -36,7 +38,7 @@ class Call:
 
 
 def read_calls(turn: str, names: Collection[str]) -> list[Call]:
-    """Return the calls in a turn, in order; none if it has none.
+    """Return the calls in a turn, in order, and one too many of a turn with more than `MOST_CALLS`; none without any.
 
     Thoughts, `<think>...</think>`, and blocks between fences are passed over, and tags right after a quotation mark.
 
@@ -53,10 +55,11 @@ def read_calls(turn: str, names: Collection[str]) -> list[Call]:
     """
     text = _FENCED.sub("", conclusion(turn))
     for read in (_tagged, _mistral, _llama):
-        if calls := read(text):
-            return list(calls)
+        if calls := list(islice(read(text), MOST_CALLS + 1)):
+            return calls
     lines = map(_LINE.fullmatch, text.splitlines())
-    return [Call(found[1], found[2]) for found in lines if found is not None and found[1] in names]
+    plain = (Call(found[1], found[2]) for found in lines if found is not None and found[1] in names)
+    return list(islice(plain, MOST_CALLS + 1))
 
 
 def as_call(found: Any) -> Call:
@@ -76,49 +79,48 @@ def as_call(found: Any) -> Call:
     return Call(found["name"], dict(arguments))
 
 
-def _tagged(text: str) -> list[Call]:
-    return [call for found in _TAGGED.finditer(text) for call in _values(found[1].strip())]
+def _tagged(text: str) -> Iterator[Call]:
+    return (call for found in _TAGGED.finditer(text) for call in _values(found[1].strip()))
 
 
-def _mistral(text: str) -> list[Call]:
-    return [call for part in _MISTRAL.split(text)[1:] for call in _named(part)]
+def _mistral(text: str) -> Iterator[Call]:
+    return (call for part in _MISTRAL.split(text)[1:] for call in _named(part))
 
 
-def _named(part: str) -> Sequence[Call]:
+def _named(part: str) -> Iterator[Call]:
     named = _NAMED.match(part)
     if named is None:
         return _values(part.strip())
     try:
         arguments, _ = _JSON.raw_decode(part, named.end())
     except (ValueError, RecursionError):
-        return [Call(named[1], fault="the arguments are not JSON")]
-    return [as_call({"name": named[1], "arguments": arguments})]
+        return iter([Call(named[1], fault="the arguments are not JSON")])
+    return iter([as_call({"name": named[1], "arguments": arguments})])
 
 
-def _llama(text: str) -> Sequence[Call]:
+def _llama(text: str) -> Iterator[Call]:
     if tag := _PYTHON_TAG.search(text):
         return _values(text[tag.end() :].strip())
     if not (text.strip().startswith("{") and '"name"' in text):
-        return []
+        return iter(())
     try:
         found = json.loads(text)
     except (ValueError, RecursionError):
-        return []
+        return iter(())
     keys = set(found) - {"type"}
     is_call = any(keys == {"name", key} for key in _KEYS) and isinstance(found["name"], str)
-    return [as_call(found)] if is_call else []
+    return iter([as_call(found)] if is_call else ())
 
 
-def _values(text: str) -> Sequence[Call]:
-    """Return the calls in JSON values, lists of them included, that follow each other, perhaps with a semicolon."""
-    calls: list[Call] = []
+def _values(text: str) -> Iterator[Call]:
+    """Yield the calls in JSON values, lists of them included, that follow each other, perhaps with a semicolon."""
     place = 0
-    while place < len(text) or not calls:
+    while place < len(text) or not place:
         try:
             found, place = _JSON.raw_decode(text, place)
         except (ValueError, RecursionError):
-            return [*calls, Call(fault="the call is not JSON")]
-        calls += map(as_call, found if isinstance(found, list) and found else [found])
+            yield Call(fault="the call is not JSON")
+            return
+        yield from map(as_call, found if isinstance(found, list) and found else [found])
         while place < len(text) and text[place] in "; \t\r\n":
             place += 1
-    return calls

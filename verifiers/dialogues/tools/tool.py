@@ -68,7 +68,7 @@ class Tool:
         result = self.function(**arguments)
         if inspect.isawaitable(result):
             result = wait_for(result)
-        return result if isinstance(result, str) else json.dumps(result, ensure_ascii=False, default=str)
+        return str.__str__(result) if isinstance(result, str) else json.dumps(result, ensure_ascii=False, default=str)
 
     @cached_property
     def _signature(self) -> inspect.Signature:

@@ -5,15 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from ...base import Completion, Reply, first_line
+from ...base import Completion, Reply, first_line, message_of
 from ...conversation import Message
-from .calls import Call, read_calls
+from .calls import MOST_CALLS, Call, read_calls
 from .tool import Tool
 
 CALLS, ERRORS = "tool_calls", "tool_errors"  # in the infos
 CALL_LENGTH = 128  # characters that the default length of a turn has room for
 RESULT_LENGTH = 500  # characters of all results of a turn
-MOST_CALLS = 8  # in a turn
 FAULT_LENGTH = 200  # characters of what went wrong
 NO_OUTPUT = "(no output)"
 
@@ -84,4 +83,4 @@ def _message(text: str) -> Message:
 
 
 def _named(error: BaseException) -> str:
-    return f"{type(error).__name__}: {first_line(error)}" if str(error).strip() else type(error).__name__
+    return f"{type(error).__name__}: {first_line(error)}" if message_of(error).strip() else type(error).__name__

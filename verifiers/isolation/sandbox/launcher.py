@@ -94,8 +94,7 @@ def isolate(job: dict, status: _socket.socket) -> bytes:
         kernel("prctl", SET_DEATH_SIGNAL, signal.SIGTERM)
         signal.sigtimedwait(endings, job["seconds"] + GRACE_S)
         os.kill(first, signal.SIGKILL)
-        os.waitpid(first, 0)
-        os._exit(0)
+        os._exit(code_of(os.waitpid(first, 0)[1]))
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     build_root(job["disk"])
     if root:
@@ -109,10 +108,15 @@ def isolate(job: dict, status: _socket.socket) -> bytes:
     program = os.fork()
     if program:
         status.close()
-        os.waitpid(program, 0)
-        os._exit(0)
+        os._exit(code_of(os.waitpid(program, 0)[1]))
     os.setsid()
     return struct.pack("i", pidfd)
+
+
+def code_of(status: int) -> int:
+    """Return the exit code of a process that was waited for, or 128 and the signal that killed it, as shells do."""
+    code = os.waitstatus_to_exitcode(status)
+    return code if code >= 0 else 128 - code
 
 
 def enter_user_namespace(proc: int) -> None:

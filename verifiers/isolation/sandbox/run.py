@@ -24,6 +24,7 @@ from typing import Literal
 _LAUNCHER = str(Path(__file__).with_name("launcher.py"))
 _START_S = 20.0  # generous for a busy machine; does not count as the program's time
 _STOP_S = 10.0
+_CODE_S = 0.5  # between the end of the output and that of the process
 _CHUNK = 1 << 16
 _READY = b"ready"
 _PIDFD_SEND_SIGNAL = 424  # signal.pidfd_send_signal is missing from a Python that was built on an old system
@@ -55,17 +56,20 @@ class Limits:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a program printed and how it ended. Exit codes are left out, because a program can choose any.
+    """What a program printed and how it ended.
 
     Args:
         output: standard output, up to the limit.
         errors: standard error, up to the limit.
         ended: "itself" (in any way), or killed after a "timeout" or a "flood" of output.
+        code: exit code of a program that ended itself, 128 and the signal if one killed it; None if unknown. To be
+            shown, never judged: a program can choose any.
     """
 
     output: bytes
     errors: bytes
     ended: Literal["itself", "timeout", "flood"]
+    code: int | None = None
 
 
 def run(files: Mapping[str, str], stdin: bytes = b"", limits: Limits | None = None, isolated: bool = True) -> Outcome:
@@ -168,7 +172,11 @@ def _talk(
     if received[status] != _READY:
         reason = bytes(received[status] or received[stderr])
         raise SandboxError(_last_line(reason) or f"the sandbox did not start within {_START_S:g} s")
-    return Outcome(bytes(received[stdout][: limits.output]), bytes(received[stderr][: limits.output]), ended)
+    if ended == "itself":
+        with contextlib.suppress(subprocess.TimeoutExpired):  # it closed its output and goes on
+            process.wait(_CODE_S)
+    code = process.returncode if process.returncode is None or process.returncode >= 0 else 128 - process.returncode
+    return Outcome(bytes(received[stdout][: limits.output]), bytes(received[stderr][: limits.output]), ended, code)
 
 
 def _send(pipe: int, message: memoryview) -> memoryview:

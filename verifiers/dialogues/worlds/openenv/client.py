@@ -145,12 +145,12 @@ class Server:
             raise ServerError(f"openenv: {self.url} does not answer ({why}); start the server") from error
         except (ValueError, RecursionError):  # not JSON
             found = None
-        action = found.get("action") if isinstance(found, dict) else None
+        action: Any = found.get("action") if isinstance(found, dict) else None
         right = isinstance(action, dict) and isinstance(action.get("properties", {}), dict)
         needed = action.get("required", []) if right else None
         if not isinstance(needed, list) or not all(isinstance(name, str) for name in needed):
             raise ServerError(f"openenv: {address} has no schema of actions; is it an OpenEnv server?")
-        return action
+        return dict(action)
 
     def connect(self, stack: ExitStack) -> Any:
         """Return a WebSocket to a new session, which the stack closes.
