@@ -48,7 +48,7 @@ class Distillation(Taught):
         more="Needs groups of at least 2.",
     )
     max_ratio: float = setting(default=5.0, range="[1, inf)", help="ρ_max.")
-    skip_idle_rows = setting(default=False, more="No row is idle: A changes from pass to pass.")
+    may_be_idle = False  # A changes from pass to pass
 
     @override
     def use_settings(self) -> None:

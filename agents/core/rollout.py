@@ -58,8 +58,9 @@ class Rollout:
         score_norms: |∇ log π(a)|² in the logits of each step, if the algorithm asks for it (`Policy.score_norms`)
             [N, T].
         positions: of text with replies between the actions, the column of each action in the final tokens, int64
-            [N, T]; then observations["tokens"] are the final tokens and observations["length"] is the first
-            observation's. None if the actions follow the first observation without gaps.
+            [N, T]; then observations["tokens"] are the final tokens of episodes with replies (others may have those of
+            the first observation only) and observations["length"] is the first observation's. None if the actions of
+            all episodes follow the first observation without gaps.
         acting_log_probs: while acting, if `log_probs` are those of a training pass [N, T].
     """
 

@@ -292,8 +292,9 @@ class Learner(LearnerSettings):
         gap = log_probs - batch.log_probs
         if self.arrays is not None:  # this is in every micro-batch
             self._show("train/ratio", gap.exp(), batch)
+        moved = gap.where(self._with_gradient(batch), 0)  # the others are not known if `skip_idle_rows`
         return {
-            "train/approx_kl": batch.total(gap.expm1() - gap),
+            "train/approx_kl": batch.total(moved.expm1() - moved),
             "train/logp_gap_max": gap.abs().max() if gap.numel() else gap.sum(),
         }
 
@@ -315,7 +316,8 @@ class Learner(LearnerSettings):
             self.policy_optimizer.weights.add_gradients()
             figures.append(metrics)
         parallel.sum_gradients(self.policy_optimizer.weights.masters)
-        counts = {Reduce.MEAN.name: batch.learnable.sum(), Reduce.MEAN_OF_TRAINED.name: trained.learnable.sum()}
+        with_gradient = self._with_gradient(batch)
+        counts = {Reduce.MEAN.name: batch.learnable.sum(), Reduce.MEAN_OF_TRAINED.name: with_gradient.sum()}
         *parts, counted = to_floats([*figures, counts])
         totals: dict[str, float] = {}
         for part in (part for parts in parallel.gather(parts) for part in parts):
@@ -337,11 +339,20 @@ class Learner(LearnerSettings):
             add = self.reductions.get(name, Reduce.SUM).add
             totals[name] = add(totals[name], value) if name in totals else value
 
+    @property
+    def may_be_idle(self) -> bool:
+        """Whether a row has no gradient if its advantages are all zero: no other term of the loss has one."""
+        return not (self.ent_coef or self.uses_critic or self.anchor.is_in_loss)
+
+    def _with_gradient(self, batch: Batch) -> torch.Tensor:
+        """Return the learnable steps of the rows that have a gradient, bool [N, T]."""
+        return batch.learnable & (batch.advantages != 0).any(1, keepdim=True) if self.may_be_idle else batch.learnable
+
     def _rows_to_train(self, batch: Batch) -> slice | torch.Tensor:
-        """Return which rows have a gradient, a slice or an index; at least one, so that there is a pass."""
-        if not self.skip_idle_rows or self.ent_coef or self.uses_critic or self.anchor.is_in_loss:
+        """Return which rows have a pass, a slice or an index; at least one, so that there is a pass."""
+        if not (self.skip_idle_rows and self.may_be_idle):
             return slice(None)
-        rows = (batch.advantages != 0).any(1).nonzero()[:, 0]
+        rows = self._with_gradient(batch).any(1).nonzero()[:, 0]
         if len(rows) == len(batch):
             return slice(None)
         return rows if len(rows) else slice(0, 1)

@@ -22,7 +22,7 @@ class Reduce(Enum):
 
     SUM = "the sum, as for the terms of the loss"
     MEAN = "a sum over steps, divided by the number of all steps"
-    MEAN_OF_TRAINED = "the same, without the steps of rows that were skipped because they have no gradient"
+    MEAN_OF_TRAINED = "the same, without the steps of rows that have no gradient, whether they are skipped or not"
     MAX = "the largest, or NaN if there is one"
 
     def add(self, a: float, b: float) -> float:
