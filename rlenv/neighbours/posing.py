@@ -49,8 +49,8 @@ class Posed:
             return self.verifier.opened(rng.choice(self.problems))
         if not self.verifier.makes_problems:
             raise ValueError(f"{type(self.verifier).__name__} makes no problems: pass problems (--problems FILE)")
-        if level is not None and not 1 <= level <= self.verifier.levels:
-            raise ValueError(f"level must be from 1 to {self.verifier.levels}, got {level}")
+        if level is not None and not (isinstance(level, int) and 1 <= level <= self.verifier.levels):
+            raise ValueError(f"level must be a whole number from 1 to {self.verifier.levels}, got {level!r:.40}")
         with self._lock:
             level = rng.randint(1, self.verifier.levels) if level is None else level
             return self.verifier.sample_at(rng, level)
@@ -104,6 +104,7 @@ class Episode:
         said.turns.append(turn)
         reply = self.posed.ask(said)
         said.paid += reply.reward
+        said.counts.update(reply.counts)
         if reply.verdict is not None:
             return replace(reply, verdict=self._end(reply.verdict))
         return replace(reply, verdict=self.give_up()) if len(said.turns) >= self.posed.verifier.max_turns else reply

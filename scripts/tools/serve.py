@@ -28,21 +28,22 @@ from ..setup.verifier_names import VerifierName
 )  # fmt: skip
 @click.option("--verifier-arg", "verifier_args", type=KeyValue(), multiple=True, help="Argument of the verifier.")
 @problem_file
-@click.option("--host", default="127.0.0.1", help="Address to serve at; 0.0.0.0 lets other machines connect.")
+@click.option("--host", default="127.0.0.1", help="Address to serve at; 0.0.0.0 lets other machines connect, with --token.")
 @click.option("--port", type=click.IntRange(0, 65535), default=8000, help="Port; 0 for any that is free.")
 @click.option("--max-sessions", type=click.IntRange(min=1), default=64, help="Sessions at once.")
 @click.option(
     "--idle-timeout", type=click.FloatRange(min=0, min_open=True), default=600.0,
-    help="Seconds without a message after which a session is closed.",
+    help="Seconds without a message, or in which nothing is read, after which a session is closed.",
 )  # fmt: skip
 @click.option("--max-message-bytes", type=click.IntRange(min=256), default=2**20, help="Longest message.")
 @click.option(
     "--token", envvar="OPENENV_TOKEN", show_default="none",
     help="What clients have to send as a bearer token; better set in the environment variable OPENENV_TOKEN.",
 )  # fmt: skip
+@click.option("--insecure", is_flag=True, help="Serve other machines without a token.")
 def serve(
     verifier: str, verifier_args: Any, host: str, port: int, max_sessions: int, idle_timeout: float,
-    max_message_bytes: int, token: str | None, **file: Any,
+    max_message_bytes: int, token: str | None, insecure: bool, **file: Any,
 ) -> None:  # fmt: skip
     """Offer a verifier as an OpenEnv server, until Ctrl-C or SIGTERM.
 
@@ -59,7 +60,7 @@ def serve(
     from rlenv.neighbours.openenv.server import serve as run
     from rlenv.neighbours.posing import Posed
 
-    bound = listen(host, port)
+    bound = listen(host, port, for_others=bool(token) or insecure)
     posed = Posed(make_verifier(verifier, **dict(verifier_args)), from_file(file))
     try:
         posed.problem(0)  # whatever is wrong with the problems is said before anybody connects

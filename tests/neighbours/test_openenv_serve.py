@@ -4,6 +4,7 @@ import asyncio
 import json
 import random
 import signal
+import socket
 import subprocess
 import sys
 
@@ -61,6 +62,19 @@ def test_clients_that_read_a_turn_as_json_send_its_value(guess, value):
         assert said == env.step({"text": json.dumps(value)}).observation
 
 
+def test_the_end_has_the_counts_of_all_turns():
+    from rlenv.neighbours.openenv.environment import TurnAction, VerifierEnvironment
+    from rlenv.neighbours.posing import Posed
+    from verifiers import make_verifier
+    from verifiers.dialogues.tools.verifier import WithTools
+
+    env = VerifierEnvironment(Posed(WithTools(make_verifier("arith"), ["calculator"])))
+    env.reset(seed=0)
+    calls = [f'<tool_call>{{"name": "{name}", "arguments": {{"expression": "1"}}}}</tool_call>' for name in "xy"]
+    turns = [env.step(TurnAction(text=text)).metadata["counts"] for text in [*calls, "1"]]
+    assert [each.get("tool_errors") for each in turns] == [1, 1, 2]
+
+
 def test_one_completion():
     served = Served("--verifier", "arith", "--port", "0")
     with client(served.url).sync() as env:
@@ -93,7 +107,9 @@ def test_sessions_beyond_the_limit_are_refused_and_none_leaks(guess):
     [
         ("hello", "INVALID_JSON"),
         ('{"type": "step", "data": {"txt": 1}}', "VALIDATION_ERROR"),
-        ('{"type": "reset", "data": {"level": 9}}', "level must be from 1 to 1, got 9"),
+        ('{"type": "reset", "data": {"level": 9}}', "level must be a whole number from 1 to 1, got 9"),
+        ('{"type": "reset", "data": {"level": [1]}}', "level must be a whole number from 1 to 1, got [1]"),
+        ('{"type": "reset", "data": {"seed": 1e400}}', "VALIDATION_ERROR"),
         ('{"type": "reset", "data": {"seed": "x"}}', "VALIDATION_ERROR"),
         ("x" * 3000, "limit of 2000 bytes"),
         (b"\x00", "messages are text"),
@@ -103,10 +119,10 @@ def test_messages_that_are_refused(guess, message, answer):
     from websockets.exceptions import ConnectionClosed
     from websockets.sync.client import connect
 
-    with connect(f"{guess.url.replace('http', 'ws')}/ws", proxy=None) as socket:
+    with connect(f"{guess.url.replace('http', 'ws')}/ws", proxy=None) as connection:
         try:
-            socket.send(message)
-            said = socket.recv(timeout=30)
+            connection.send(message)
+            said = connection.recv(timeout=30)
         except ConnectionClosed as error:
             said = str(error)
         assert answer in said
@@ -130,6 +146,44 @@ def test_idle_sessions_are_closed_and_a_token_is_asked_for(monkeypatch):
         playing._session._socket.recv(timeout=30)
     assert playing.reply("50").counts["reconnects"] == 1
     assert served.end()[0] == 0
+
+
+@pytest.mark.parametrize("says", ["too much", "nothing"])
+def test_a_client_that_never_reads_is_closed(says):
+    from rlenv.neighbours.openenv.server import Gate, Limits
+
+    async def echo(scope, receive, send):
+        while (message := await receive())["type"] != "websocket.disconnect":
+            await send(message)
+
+    async def stuck(message=None):
+        await asyncio.Event().wait()
+
+    async def receive():
+        return {"type": "websocket.receive", "text": "?"} if says == "too much" else await stuck()
+
+    scope = {"type": "websocket", "path": "/ws", "headers": []}
+    asyncio.run(asyncio.wait_for(Gate(echo, Limits(idle_timeout=0.01))(scope, receive, stuck), 60))
+
+
+@pytest.mark.parametrize("path", ["reset", "step", "mcp", "x"])
+def test_a_request_that_cannot_play_is_refused_before_its_body_came(guess, path):
+    host, port = guess.url.removeprefix("http://").split(":")
+    with socket.create_connection((host, int(port)), 60) as connection:
+        connection.sendall(f"POST /{path} HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{{".encode())
+        answer = b"".join(iter(lambda: connection.recv(1000), b""))
+    assert answer.startswith(b"HTTP/1.1 404") and b"episodes are played at /ws" in answer
+
+
+def test_an_address_for_others_needs_a_token(monkeypatch):
+    monkeypatch.delenv("OPENENV_TOKEN", raising=False)
+    refused = Served("--verifier", "guess", "--host", "0.0.0.0", "--port", "0")
+    refused.process.communicate(timeout=60)
+    assert refused.process.returncode == 2 and "OPENENV_TOKEN" in refused.line and "--insecure" in refused.line
+    for more in (["--insecure"], ["--token", "secret"]):
+        served = Served("--verifier", "guess", "--host", "0.0.0.0", "--port", "0", *more)
+        served.end()
+        assert served.url.startswith("http://0.0.0.0:")
 
 
 def test_an_address_that_is_taken(guess):

@@ -9,9 +9,9 @@ from openenv.core.env_server import Action, Environment, Observation, State
 from pydantic import BeforeValidator, Field
 from typing_extensions import override
 
-from rlenv.envs.judge import verdict_info
+from rlenv.envs.judge import Exchange, verdict_info
 from rlenv.neighbours.posing import SEEDS, Episode, Posed, as_text
-from verifiers import Problem, Reply, Verdict
+from verifiers import Reply, Verdict
 from verifiers.conversation import Message, text_of
 
 
@@ -71,12 +71,12 @@ class VerifierEnvironment(Environment[TurnAction, TurnObservation, EpisodeState]
         if reply.verdict is None:
             return _observed(reply.content, reward=float(reply.reward), metadata={"counts": dict(reply.counts)})
         self.close()
-        return self._last(episode.exchange.problem, reply, reply.verdict)
+        return self._last(episode.exchange, reply, reply.verdict)
 
-    def _last(self, problem: Problem, reply: Reply, verdict: Verdict) -> TurnObservation:
+    def _last(self, said: Exchange, reply: Reply, verdict: Verdict) -> TurnObservation:
         """Return the observation that ends an episode; without a reward if the verifier failed."""
-        metadata = verdict_info(self.posed.verifier, problem, verdict)
-        metadata["counts"] = dict(reply.counts)
+        metadata = verdict_info(self.posed.verifier, said.problem, verdict)
+        metadata["counts"] = dict(said.counts)
         reward = float(reply.reward + verdict.reward) if verdict.status == "ok" else None
         return _observed(reply.content, done=True, reward=reward, metadata=metadata)
 

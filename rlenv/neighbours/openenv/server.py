@@ -8,8 +8,10 @@ import json
 import signal
 import socket
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from ipaddress import ip_address
 from typing import Any, TypeAlias
 
 import uvicorn
@@ -20,9 +22,9 @@ from rlenv.neighbours.posing import Posed
 
 from .environment import EpisodeState, TurnAction, TurnObservation, VerifierEnvironment
 
-PATHS = ("/ws", "/schema", "/metadata", "/health", "/reset", "/step", "/state")  # not /mcp, whose sessions stay open
+PATHS = ("/ws", "/schema", "/metadata", "/health")  # not /mcp, whose sessions stay open, nor /reset, which opens none
 REFUSED, TOO_OLD, TOO_LONG = 1008, 1001, 1009  # codes that WebSockets are closed with
-GRACE = 5  # seconds for sessions to end after a signal
+GRACE = 5  # seconds for sessions to end after a signal, and for a client to read why it is closed
 MOST_CONNECTIONS = 1024  # at least; more are refused with the HTTP status 503
 Scope: TypeAlias = dict[str, Any]
 Receive: TypeAlias = Callable[[], Awaitable[Any]]
@@ -35,8 +37,9 @@ class Limits:
 
     Args:
         max_sessions: at once; further ones are told so and closed.
-        idle_timeout: seconds without a message after which a session is closed.
-        max_message_bytes: of a message or the body of a request.
+        idle_timeout: seconds without a message, or in which nothing that was sent is read, after which a session is
+            closed.
+        max_message_bytes: of a message.
         token: that clients have to send as `Authorization: Bearer TOKEN`; None for none.
     """
 
@@ -73,21 +76,13 @@ class Gate:
             if not hmac.compare_digest(sent, b"Bearer " + self.limits.token.encode()):
                 return 401, "a token is needed: send Authorization: Bearer TOKEN"
         if scope["path"] not in PATHS or (scope["type"] == "websocket") != (scope["path"] == "/ws"):
-            return 404, f"unknown path; there are {', '.join(PATHS)}"
+            return 404, f"unknown path; episodes are played at /ws, and there are {', '.join(PATHS[1:])}"
         return None
 
     async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
-        refusal = self._refusal(scope)
-        if refusal is None:
-            body, more = b"", True
-            while more and len(body) <= self.limits.max_message_bytes:
-                message = await receive()
-                body, more = body + message.get("body", b""), message.get("more_body", False)
-            if len(body) <= self.limits.max_message_bytes:
-                read = _first({"type": "http.request", "body": body}, receive)
-                await self.app(scope, read, send)
-                return
-            refusal = 413, f"the body has more than {self.limits.max_message_bytes} bytes"
+        if (refusal := self._refusal(scope)) is None:
+            await self.app(scope, receive, send)
+            return
         status, reason = refusal
         headers = [(b"content-type", b"application/json"), (b"connection", b"close")]
         await send({"type": "http.response.start", "status": status, "headers": headers})
@@ -102,10 +97,14 @@ class Gate:
         async def close(code: int, reason: str) -> Any:
             nonlocal closed
             closed = True
-            await send({"type": "websocket.close", "code": code, "reason": reason})
+            with suppress(TimeoutError):  # whoever reads nothing does not read this either
+                closing = send({"type": "websocket.close", "code": code, "reason": reason})
+                await asyncio.wait_for(closing, min(GRACE, self.limits.idle_timeout))
             return {"type": "websocket.disconnect", "code": code}
 
         async def watched() -> Any:
+            if closed:
+                return {"type": "websocket.disconnect", "code": TOO_OLD}
             try:
                 message = await asyncio.wait_for(receive(), self.limits.idle_timeout)
             except TimeoutError:
@@ -117,21 +116,15 @@ class Gate:
             return message
 
         async def unless_closed(message: Any) -> None:
+            nonlocal closed
             if not closed:
-                await send(message)
+                try:
+                    await asyncio.wait_for(send(message), self.limits.idle_timeout)
+                except TimeoutError:  # nothing is read there
+                    closed = True
 
         scope = {**scope, "query_string": b""}  # a session cannot be attached to another one
         await self.app(scope, watched, unless_closed)
-
-
-def _first(message: Any, receive: Receive) -> Receive:
-    """Return a function that receives a message and then what follows it."""
-    waiting = [message]
-
-    async def read() -> Any:
-        return waiting.pop() if waiting else await receive()
-
-    return read
 
 
 def make_app(posed: Posed, limits: Limits) -> Gate:
@@ -143,14 +136,24 @@ def make_app(posed: Posed, limits: Limits) -> Gate:
     return Gate(app, limits)
 
 
-def listen(host: str, port: int) -> socket.socket:
+def listen(host: str, port: int, for_others: bool) -> socket.socket:
     """Return a socket that listens at an address.
 
+    Args:
+        host: name or address.
+        port: 0 for any.
+        for_others: whether other machines may connect.
+
     Raises:
-        ValueError: if it cannot be bound.
+        ValueError: if it cannot be bound, or other machines could connect.
     """
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        if not (for_others or ip_address(address[0]).is_loopback):
+            raise ValueError(
+                f"other machines could connect to --host {host} without a token: set OPENENV_TOKEN, or allow it with "
+                "--insecure"
+            )
         bound = socket.socket(family, kind, protocol)
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         bound.bind(address)
