@@ -28,7 +28,9 @@ from ..setup.verifier_names import VerifierName
 )  # fmt: skip
 @click.option("--verifier-arg", "verifier_args", type=KeyValue(), multiple=True, help="Argument of the verifier.")
 @problem_file
-@click.option("--host", default="127.0.0.1", help="Address to serve at; 0.0.0.0 lets other machines connect, with --token.")
+@click.option(
+    "--host", default="127.0.0.1", help="Address to serve at; 0.0.0.0 is for other machines too, with --token."
+)
 @click.option("--port", type=click.IntRange(0, 65535), default=8000, help="Port; 0 for any that is free.")
 @click.option("--max-sessions", type=click.IntRange(min=1), default=64, help="Sessions at once.")
 @click.option(
