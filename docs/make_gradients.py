@@ -133,11 +133,11 @@ differentiation; finite differences agree. The closed forms of biased gradients 
 | column | meaning |
 | --- | --- |
 | K | episodes per prompt; a rollout has N = 2K |
-| error | ∣g - g*∣ / ∣g*∣, of the expected gradient g and the true gradient g* |
-| cosine | of the angle between g and g* |
-| scale | ⟨g, g*⟩ / ⟨g*, g*⟩ |
+| error | `∣g - g*∣ / ∣g*∣`, of the expected gradient `g` and the true gradient `g*` |
+| cosine | of the angle between `g` and `g*` |
+| scale | `⟨g, g*⟩ / ⟨g*, g*⟩` |
 | documented | the bias that the docstring states |
-| off by | the relative distance of g from the gradient with exactly this bias |
+| off by | the relative distance of `g` from the gradient with exactly this bias |
 | holds | whether that distance is at most 1e-10 |"""
 
 FAMILY = """\

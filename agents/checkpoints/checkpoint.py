@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from pickle import UnpicklingError
 from typing import Any, NotRequired, TypedDict, TypeVar, cast
+from zipfile import is_zipfile
 
 import torch
 from gymnasium.vector import VectorEnv
@@ -198,6 +199,11 @@ def read_checkpoint(path: Path) -> Checkpoint:
     """
     path, version = whole_folder(folder_of(path)), _version(path)
     if not (path / _AGENT).is_file():
+        if is_zipfile(theirs := path.with_name(f"{path.name}.zip")):
+            raise ValueError(
+                f"{str(theirs)!r} is of stable-baselines3, which cannot be continued here: use it there, or train anew "
+                "(docs/stable-baselines3.md)"
+            )
         raise ValueError(f"{str(path)!r} is not a checkpoint: it has no {_AGENT}")
     facts = read_facts(path)
     for file in path.rglob("*"):

@@ -6,6 +6,7 @@ import re
 from collections.abc import Collection
 
 _POLICY = ("use_sde", "net_arch", "activation_fn", "ortho_init", "log_std_init", "features_extractor_class")
+_OURS = ("normalize_observations", "act_in_numpy", "temperature", "dtype", "lora_rank")  # of policies
 _OFF_POLICY = ("buffer_size", "learning_starts", "tau", "train_freq", "gradient_steps", "action_noise")
 SAID = {
     "n_epochs": "is 'num_epochs' here",
@@ -17,7 +18,7 @@ SAID = {
     "target_kl": "has no counterpart: 'num_epochs' says how often a rollout is used; train/approx_kl shows the KL",
     "sde_sample_freq": "is policy_kwargs={'sde_sample_freq': ...} here, 1 for new noise at every step; -1, a whole "
     "rollout, has no counterpart",
-    **{name: f"is policy_kwargs={{{name!r}: ...}} here" for name in _POLICY},
+    **{name: f"is policy_kwargs={{{name!r}: ...}} here" for name in (*_POLICY, *_OURS)},
     "use_rms_prop": "has no counterpart: every agent uses Adam",
     "rms_prop_eps": "is 'adam_eps' here: every agent uses Adam",
     "stats_window_size": "has no counterpart: metrics are of the episodes of an update",
@@ -29,8 +30,9 @@ SAID = {
 
 
 def hint(name: str) -> str:
-    """Return what stable-baselines3's name for a setting is called in Python; empty for any other name."""
-    return f"stable-baselines3's {name} {SAID[name]}" if name in SAID else ""
+    """Return what a name of stable-baselines3's, or an argument of policies, is in Python; empty for any other name."""
+    owner = "the policy's" if name in _OURS else "stable-baselines3's"
+    return f"{owner} {name} {SAID[name]}" if name in SAID else ""
 
 
 def option_hint(name: str, options: Collection[str]) -> str:

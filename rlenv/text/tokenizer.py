@@ -129,8 +129,9 @@ def load_tokenizer(spec: str | Path | PreTrainedTokenizerBase | None, alphabet: 
         try:
             tokenizer = AutoTokenizer.from_pretrained(str(spec), trust_remote_code=False)
         except (OSError, ValueError) as error:
-            first_line = str(error).strip().splitlines()[0]
-            raise ValueError(f"tokenizer {str(spec)!r} cannot be loaded: {first_line}") from error
+            first_line = str(error).strip().splitlines()[0].rstrip(".")
+            how = "pass a folder; a preset has its own: --model PRESET, in Python agents.policies.tokenizer_of(PRESET)"
+            raise ValueError(f"tokenizer {str(spec)!r} cannot be loaded: {first_line}; {how}") from None
     if getattr(tokenizer, "eos_token_id", None) is None:
         raise ValueError(f"tokenizer {spec!r} has no end-of-sequence token: an answer could never end")
     return tokenizer

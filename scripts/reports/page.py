@@ -33,6 +33,7 @@ class Outcome:
     runs: int
     before: str
     after: str
+    episodes: str
     worst_best: str
     updates: str
     steps: str
@@ -146,6 +147,7 @@ def _outcome(kind: Kind, figure: str) -> Outcome:
         len(kind.runs),
         shown(mean(before)) if before else "–",
         shown(float(interquartile_mean(after))) if after else "–",
+        ", ".join(sorted({str(each["eval"]["episodes"]) for each in results if each.get("eval")})),
         f"{shown(min(after))} to {shown(max(after))}" if len(after) > 1 else "",
         middle("updates"),
         middle("timesteps"),

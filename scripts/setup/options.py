@@ -116,9 +116,10 @@ environment = options(
     click.option(
         "--env",
         "env_id",
+        type=ToolName(),
         default="TextGen-v0",
-        shell_complete=offer(environment_ids),
-        help="Gymnasium environment id, or package:Name-v0.",
+        shell_complete=offer(environment_ids, "file"),
+        help="Gymnasium environment id, package:Name-v0, file.py:Name-v0 or file.py:Class.",
     ),
     click.option("--env-arg", "env_args", type=KeyValue(), multiple=True, help="Argument of the environment."),
     heading="Environment",

@@ -21,12 +21,12 @@ class VerifierName(click.ParamType):
 
 
 class ToolName(click.ParamType):
-    """A tool by name; a file in it becomes absolute."""
+    """A tool or an environment by name; a file in it becomes absolute."""
 
     name = "NAME"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """Return the same tool; a module of the current directory is named by its file."""
+        """Return the same one; a module of the current directory is named by its file."""
         return _absolute(str(value))
 
 

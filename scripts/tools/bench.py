@@ -57,7 +57,7 @@ def bench(
     from _rlenv_benchmarks.measure import THREADS
 
     gpu = torch.cuda.is_available()
-    names = [name] if name else [each for each in BENCHMARKS if gpu == (each in NEEDS_GPU)]
+    names = [name] if name is not None else [each for each in BENCHMARKS if gpu == (each in NEEDS_GPU)]
     benchmarks = {each: find_benchmark(each) for each in names}
     torch.set_num_threads(min(THREADS, torch.get_num_threads()))
     made: dict[str, Any] = {}

@@ -91,6 +91,11 @@ def test_without_a_name_everything_that_this_machine_can_run_is_run(fake, tmp_pa
     assert written == set(_rlenv_benchmarks.BENCHMARKS) - set(_rlenv_benchmarks.NEEDS_GPU)
 
 
+def test_an_empty_name_is_unknown(fake, tmp_path):
+    outcome = CliRunner().invoke(main, ["bench", "", "--out", str(tmp_path)])
+    assert outcome.exit_code != 0 and not list(tmp_path.iterdir())
+
+
 def test_the_list_names_them_all():
     outcome = CliRunner().invoke(main, ["bench", "--list"])
     assert [line.split()[0] for line in outcome.stdout.splitlines()] == list(_rlenv_benchmarks.BENCHMARKS)

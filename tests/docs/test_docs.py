@@ -4,6 +4,7 @@ import json
 import re
 from pathlib import Path
 
+import markdown
 import pytest
 import torch
 from _rlenv_scripts.main import main
@@ -12,8 +13,14 @@ from loaded import loaded
 
 from agents import AGENTS
 
-PAGE = (Path(__file__).parents[2] / "docs" / "algorithms.md").read_text(encoding="utf-8")
+DOCS = Path(__file__).parents[2] / "docs"
+PAGE = (DOCS / "algorithms.md").read_text(encoding="utf-8")
 EXAMPLE = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)[-1]
+
+
+def test_asterisks_in_the_table_of_gradients_are_shown():
+    shown = markdown.markdown((DOCS / "gradients.md").read_text(encoding="utf-8"), extensions=["tables"])
+    assert "∣g - g*∣ / ∣g*∣" in shown and "⟨g, g*⟩ / ⟨g*, g*⟩" in shown
 
 
 @pytest.fixture

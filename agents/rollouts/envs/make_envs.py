@@ -32,8 +32,8 @@ def make_envs(
     """Return the vector environment that `env` stands for.
 
     Args:
-        env: an id ("CartPole-v1", "package:Name-v0"), a single environment, a vector environment or a `VecEnv` of
-            stable-baselines3.
+        env: an id ("CartPole-v1", "package:Name-v0", "file.py:Class"; see `find_spec`), a single environment, a vector
+            environment or a `VecEnv` of stable-baselines3.
         num_envs: B, the number of slots, if `env` is an id; several processes share them.
         env_kwargs: for the environment's constructor, if `env` is an id; `vectorization_mode` and `vector_kwargs` are
             for `gymnasium.make_vec`.
@@ -59,13 +59,13 @@ def make_envs(
         num_envs = max(parallel.share(num_envs), 1)
         offers["share"] = (parallel.rank(), parallel.size())
     wanted = {name: value for name, value in offers.items() if name in traits_of(env).agent_settings}
-    kwargs = {**wanted, **(env_kwargs or {})}
+    kwargs, spec = {**wanted, **(env_kwargs or {})}, find_spec(env)
     try:
         if skip_finished and not kwargs.keys() & _HOW_TO_BATCH and not slots_wait(env):
-            slots = WaitingCartPole if WaitingCartPole.fits(find_spec(env), kwargs) else WaitingVectorEnv
-            made: VectorEnv = slots([lambda: gym.make(env, **kwargs)] * num_envs)
+            slots = WaitingCartPole if WaitingCartPole.fits(spec, kwargs) else WaitingVectorEnv
+            made: VectorEnv = slots([lambda: gym.make(spec, **kwargs)] * num_envs)
         else:
-            made = gym.make_vec(env, num_envs=num_envs, **kwargs)
+            made = gym.make_vec(spec, num_envs=num_envs, **kwargs)
     except (gym.error.Error, TypeError) as error:
         raise ValueError(f"environment {env!r} with {dict(env_kwargs or {})}: {first_line(error)}") from error
     if isinstance(name := kwargs.get("tokenizer"), str) and "tokenizer" in made.metadata:

@@ -5,6 +5,9 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Mapping
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import gymnasium as gym
@@ -17,16 +20,36 @@ from .traits import EnvTraits
 def find_spec(env_id: str) -> EnvSpec:
     """Return an id's entry in Gymnasium's registry.
 
+    Args:
+        env_id: an id of Gymnasium; with a module or a file before it ("package:Name-v0", "file.py:Name-v0"), which is
+            imported. It registers the id, or has a class of that name ("file.py:Class").
+
     Raises:
         ValueError: for an unknown id, with the closest match.
     """
     module, _, name = env_id.rpartition(":")
     try:
-        if module:  # "package:Name-v0": importing the package registers the environment
-            importlib.import_module(module)
-        return gym.spec(name or env_id)
-    except (gym.error.Error, ImportError, TypeError) as error:
+        if module:
+            found = getattr(_imported(module), name, None)
+            if isinstance(found, type) and issubclass(found, gym.Env):
+                return EnvSpec(name, found)
+        return gym.spec(name)
+    except (gym.error.Error, ImportError, OSError, TypeError) as error:
         raise ValueError(f"unknown environment {env_id!r}: {first_line(error)}") from error
+
+
+def _imported(module: str) -> ModuleType:
+    """Return the module of this name or in this file, which finds its neighbours after everything that is installed."""
+    if not module.endswith(".py"):
+        return importlib.import_module(module)
+    if module not in sys.modules:
+        spec = spec_from_file_location(module, module)
+        assert spec is not None and spec.loader is not None
+        loaded = module_from_spec(spec)
+        sys.path.append(str(Path(module).absolute().parent))
+        spec.loader.exec_module(loaded)
+        sys.modules[module] = loaded
+    return sys.modules[module]
 
 
 def traits_of(env_id: str) -> EnvTraits:

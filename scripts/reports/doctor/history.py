@@ -13,6 +13,7 @@ from typing import Any
 from ...runs.logged import read_json, read_result, read_rows
 from ...runs.run_files import CONFIG, CSV, RESULT, runs_in
 
+GIVE = "give a folder that rlenv train wrote"
 UPDATE = "time/iterations"
 SOLVED = 0.95  # of the problems: from here on, most groups of rollouts are all right, and rewards hardly differ
 EDGE_SHARE, EDGE_MOST = 0.1, 20  # of a series are its beginning and its end: enough to average noise, short in time
@@ -159,9 +160,11 @@ def read_run(folder: Path) -> History:
         ValueError: if it is not a run folder, or its config.json is damaged.
     """
     if not (folder / CONFIG).is_file():
-        missing = f"{str(folder)!r} is not a run folder (no {CONFIG}); give a folder that rlenv train wrote"
+        missing = f"{str(folder)!r} is not a run folder (no {CONFIG}); {GIVE}"
         raise ValueError(runs_in(folder) or missing)
     config = read_json(folder / CONFIG)
+    if "env_id" not in config:
+        raise ValueError(f"{str(folder)!r} is not a run folder: its {CONFIG} names no env_id; {GIVE}")
     return History(read_metrics(folder / CSV), config, read_result(folder / RESULT))
 
 

@@ -12,6 +12,7 @@ import rlenv  # noqa: F401 (registers TextGen-v0)
 from agents.core.checks import first_line
 from agents.policies import SampledPolicy
 from agents.rollouts.action_probabilities import Onlooker
+from agents.rollouts.envs.registered import find_spec
 
 from ...console.parameters import flag_of, given_by_user
 from ...evaluation import subject as subjects
@@ -77,10 +78,10 @@ def _make(env_id: str, env_kwargs: Mapping[str, Any], given: Mapping[str, Any]) 
         kwargs |= {**settings.IN_TURN, "group_size": 1, "flag_errors": True}
     wanted = "ansi" if given["picture"] is None else "rgb_array"
     try:
-        env = gym.make(env_id, disable_env_checker=True, **kwargs)
+        env = gym.make(find_spec(env_id), disable_env_checker=True, **kwargs)
         if wanted not in env.metadata.get("render_modes", ()):
             return env
         env.close()
-        return gym.make(env_id, disable_env_checker=True, **kwargs | {"render_mode": wanted})
+        return gym.make(find_spec(env_id), disable_env_checker=True, **kwargs | {"render_mode": wanted})
     except (gym.error.Error, TypeError) as error:
         raise ValueError(f"environment {env_id!r} with {dict(env_kwargs)}: {first_line(error)}") from error

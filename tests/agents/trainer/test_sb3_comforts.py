@@ -389,6 +389,11 @@ def test_a_name_of_stable_baselines3_is_answered_with_ours(name, said):
     assert "\n" not in str(error.value)
 
 
+def test_a_setting_of_the_policy_is_sent_there():
+    with pytest.raises(TypeError, match=r"'normalize_observations'; .* policy_kwargs=\{'normalize_observations': "):
+        PPO("MlpPolicy", "CartPole-v1", normalize_observations=True)
+
+
 def test_every_name_that_is_answered_is_foreign_and_every_answer_exists():
     allowed = {name for cls in AGENTS.values() for name in inspect.signature(cls).parameters}
     assert not allowed & sb3_names.SAID.keys() and not trl_names.NAMES.keys() & sb3_names.SAID.keys()

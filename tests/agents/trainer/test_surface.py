@@ -6,6 +6,7 @@ from pathlib import Path
 import gymnasium as gym
 import numpy as np
 import pytest
+import stable_baselines3 as sb3
 import torch
 from diagonal import diagonal
 from stable_baselines3.common.callbacks import BaseCallback, CheckpointCallback, EvalCallback
@@ -229,6 +230,10 @@ def test_loading_what_is_no_checkpoint_says_so(tmp_path):
         ReinforceBaseline.load(tmp_path / "missing")
     with pytest.raises(ValueError, match="is not a checkpoint"):
         ReinforceBaseline.load(tmp_path)
+    for path in (tmp_path / "theirs", tmp_path / "theirs.zip"):
+        sb3.A2C("MlpPolicy", "CartPole-v1", device="cpu").save(path)
+        with pytest.raises(ValueError, match=r"theirs.zip' is of stable-baselines3.*train anew"):
+            ReinforceBaseline.load(path)
 
 
 def test_loading_another_class_says_so(tmp_path):

@@ -104,6 +104,7 @@ def test_train_ends_with_a_page_of_curves_completions_credit_and_options(runs):
     rows = list(map(json.loads, (runs / "text" / "samples.jsonl").read_text().splitlines()))
     assert rows[0]["prompt"] in page.text
     assert "grpo, tiny, on TextGen-v0" in page.text
+    assert re.search(r"greedy, on held-out problems, \d+ episodes", page.text)
     source = (runs / "text" / "report.html").read_text(encoding="utf-8")
     said = {row["completion"] for row in rows}
     assert any(f'<p class="said">{html.escape(each)}</p>' in source for each in said if each)

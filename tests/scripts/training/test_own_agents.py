@@ -5,6 +5,7 @@ import re
 import sys
 from pathlib import Path
 
+import gymnasium as gym
 import pytest
 from inprocess import error_of, result_of, run
 from undrawn import not_drawn
@@ -34,10 +35,45 @@ SMALL = ["--env", "CartPole-v1", "--episodes-per-update", 4, "--num-envs", 2, "-
 @pytest.fixture
 def file(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
     (tmp_path / "neighbour.py").write_text("FACTOR = 0.5\n")
     (tmp_path / "my_agent.py").write_text(CODE)
     yield tmp_path / "my_agent.py"
     for name in [name for name in sys.modules if name.startswith(("my_agent", "neighbour"))]:
+        del sys.modules[name]
+
+
+ENV = """
+import gymnasium as gym
+from gymnasium.envs.classic_control import CartPoleEnv
+from neighbour import FACTOR
+
+class Tank(CartPoleEnv):
+    pass
+
+gym.register("Tank-v0", Tank)
+"""
+
+
+@pytest.mark.parametrize("name", ["tank:Tank-v0", "tank.py:Tank-v0", "tank.py:Tank"])
+def test_an_environment_in_a_file(file, tmp_path, monkeypatch, name):
+    (tmp_path / "tank.py").write_text(ENV)
+    options = [*SMALL, "--agent", "reinforce", "--env", name]
+    folder = Path(result_of(run("train", *options, "--episodes", 8, "--json"))["run_dir"]).absolute()
+    assert folder.name.startswith("tank")
+    forget_tank()  # another process would not know it
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    assert "tank.py:Tank" in (line := error_of(run("evaluate", folder))) and "--trust" in line
+    assert result_of(run("evaluate", folder, "--episodes", 2, "--trust", "--json"))["episodes"] == 2
+    assert result_of(run("train", "--resume", folder, "--episodes", 16, "--trust", "--json"))["episodes"] == 16
+    assert run("play", "--watch", folder, "--episodes", 1, "--trust").exit_code == 0
+    forget_tank()
+
+
+def forget_tank():
+    gym.registry.pop("Tank-v0")
+    for name in [name for name in sys.modules if name.endswith("tank.py")]:
         del sys.modules[name]
 
 
