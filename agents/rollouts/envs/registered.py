@@ -47,8 +47,12 @@ def _imported(module: str) -> ModuleType:
         assert spec is not None and spec.loader is not None
         loaded = module_from_spec(spec)
         sys.path.append(str(Path(module).absolute().parent))
-        spec.loader.exec_module(loaded)
-        sys.modules[module] = loaded
+        sys.modules[module] = loaded  # before it runs: dataclasses look there
+        try:
+            spec.loader.exec_module(loaded)
+        except BaseException:
+            del sys.modules[module]
+            raise
     return sys.modules[module]
 
 

@@ -44,9 +44,15 @@ def file(tmp_path, monkeypatch):
 
 
 ENV = """
+from __future__ import annotations
+from dataclasses import dataclass
 import gymnasium as gym
 from gymnasium.envs.classic_control import CartPoleEnv
 from neighbour import FACTOR
+
+@dataclass
+class Size:
+    liters: float = FACTOR
 
 class Tank(CartPoleEnv):
     pass
