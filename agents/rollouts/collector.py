@@ -19,10 +19,12 @@ from ..core.devices import to_host
 from ..core.rollout import STATUSES, Rollout, map_many, map_obs
 from ..policies import Policy
 from .envs.env_state import env_state, load_env_state
+from .envs.make_envs import longest_episode
 from .envs.traits import EnvTraits
 from .record import Record
 
 RESTART_SHARE = 1 / 8  # of all slots; reading prompts takes a separate pass, so several are read at a time
+ENDLESS = 100_000  # steps of each slot without an end, after which an environment without a limit is refused
 OnStep = Callable[[int, dict[str, Any]], bool]
 
 
@@ -36,6 +38,7 @@ class Collector:
     Attributes:
         failure: why the verifier failed the last time; empty if it never did.
         statuses: the number of episodes of the last rollout with each of `STATUSES`, counted on the host.
+        budget: steps of all slots that may pass without an end, beyond `ENDLESS` of each slot.
         idle_seconds: spent waiting for the other agents of a `Stack`, since it was set to 0.
     """
 
@@ -52,6 +55,7 @@ class Collector:
         self.failure = ""
         self.statuses = [0] * len(STATUSES)
         self.idle_seconds = 0.0
+        self.budget = 0
 
     def seed(self, seed: int) -> None:
         """Seed the environment at the start of the next rollout."""
@@ -124,7 +128,7 @@ class Collector:
             progress: of the training, for environments that take it; see `EnvTraits.reset_options`.
 
         Raises:
-            ValueError: if an episode ended without the verdict that it should have.
+            ValueError: if an episode ended without the verdict that it should have, or none of them ends.
         """
         spans, waits = self.traits.groups_span_slots, self.slots_wait
         record = Record(num_episodes, self.envs.num_envs, self.device, spans, waits, policy.obs_from_actions)
@@ -154,6 +158,8 @@ class Collector:
                 record.finish(dones, ended, cut, _end_info(infos))
             if on_step is not None and not on_step(taken, {"dones": dones, "infos": infos, "rewards": rewards}):
                 return None
+            if record.count - record.ended_at >= ENDLESS:
+                self._check_limit(record.count - record.ended_at)
             obs, starts = self._restart(record, obs, dones, infos)
         return self.finished(record)
 
@@ -194,6 +200,14 @@ class Collector:
         if isinstance(terminated, torch.Tensor):
             ended, cut = (flags.numpy() for flags in to_host(terminated, truncated))
         return np.asarray(ended), np.asarray(cut), np.asarray(ended) | np.asarray(cut)
+
+    def _check_limit(self, steps: int) -> None:
+        if steps * self.envs.num_envs >= self.budget and longest_episode(self.envs) is None:
+            raise ValueError(
+                f"no episode has ended in {steps} steps of each slot, and the environment names no limit: pass "
+                "max_episode_steps (env_kwargs={'max_episode_steps': 1000}, --env-arg max_episode_steps=1000), or wrap "
+                "it in gymnasium.wrappers.TimeLimit"
+            )
 
     def _check_judged(self, dones: np.ndarray, info: dict[str, Any]) -> None:
         judged = info.get("_verdict_status", info.get("_verdict_future", self._none))

@@ -53,7 +53,7 @@ class Record:
         self.began = np.zeros(num_episodes, dtype=np.int64)  # the number of its first step
         self.lengths = np.zeros(num_episodes, dtype=np.int64)
         self.resting = np.zeros(num_slots, dtype=bool)  # NEXT_STEP: the coming step only resets the slot
-        self.count = 0  # of the steps so far
+        self.count = self.ended_at = 0  # of the steps so far; at the last end that counts
         self.steps: dict[str, list[Any]] = {"observations": [], "actions": [], "log_probs": [], "rewards": []}
         self.first: list[tuple[np.ndarray, Obs]] = []
         self.last: list[tuple[np.ndarray, Obs]] = []
@@ -180,6 +180,8 @@ class Record:
         self.episode[slots] = -1
         self._playing = None
         self.finished += len(slots)
+        if len(slots):
+            self.ended_at = self.count
 
     def _add_late_verdicts(self, rewards: torch.Tensor, lengths: torch.Tensor) -> None:
         """Wait for the verdicts that come late, and put their rewards at the last steps of [N, T]."""

@@ -186,6 +186,7 @@ class Agent(Resumable):
         """Collect and update until an attribute that counts reaches its goal."""
         left = goal - self.num_episodes if counter == "num_episodes" else None
         self.max_updates = None if left is None else self.num_updates + max(-(-left // self.episodes_per_update), 0)
+        self.collector.budget = goal - self.num_timesteps if left is None else 0
         callback.on_training_start({"total_timesteps": goal}, globals())
         while getattr(self, counter) < goal:
             self.policy_optimizer.set_progress(1.0 - getattr(self, counter) / goal, self.num_updates)

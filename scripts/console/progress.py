@@ -161,6 +161,11 @@ class Rate:
         return f"{(count - before) / max(now - then, 1e-9):,.0f} {self.unit}/s"
 
 
+def before_first_end(steps: int, unit: str) -> str:
+    """The note of progress while no episode has ended, such as "1,234 steps, no episode has ended yet"."""
+    return f"{steps:,} {unit}, no episode has ended yet"
+
+
 def _span(seconds: float) -> str:
     """Return a duration in seconds, or from two minutes on in minutes, or in hours."""
     if seconds < 120:

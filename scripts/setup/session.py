@@ -216,7 +216,7 @@ def counting(show: Show, episodes: int, unit: str) -> Callable[[int, dict[str, A
     def on_step(taken: int, local: dict[str, Any]) -> bool:
         nonlocal done, steps
         done, steps = done + int(local["dones"].sum()), steps + taken
-        show(min(done, episodes), rate(steps))
+        show(min(done, episodes), rate(steps) if done else before_first_end(steps, unit))
         return True
 
     return on_step

@@ -13,7 +13,7 @@ from stable_baselines3.common.callbacks import BaseCallback
 from agents import Rollout
 from agents.learner.metrics import thinned
 
-from ..console.progress import Interrupt, Rate
+from ..console.progress import Interrupt, Rate, before_first_end
 from ..runs.run_log import log_histogram
 
 DISTRIBUTIONS = 50  # histograms, before they are thinned
@@ -46,9 +46,11 @@ class ShowProgress(BaseCallback):
         super().__init__()
         self.show, self.interrupt, self.unit, self.sample = show, interrupt, unit, sample
         self._sampled = -math.inf
+        self._ended = False  # whether any episode has
 
     def _on_training_start(self) -> None:
-        self._rate = Rate(self.unit, self.model.num_timesteps)
+        self._before = self.model.num_timesteps
+        self._rate = Rate(self.unit, self._before)
 
     def _on_rollout_end(self) -> None:
         last, rate = self.model.last_metrics, self._rate(self.model.num_timesteps)
@@ -67,6 +69,9 @@ class ShowProgress(BaseCallback):
         return self.sample(self.locals["rollout"])
 
     def _on_step(self) -> bool:
+        if not self._ended:
+            self._ended = "dones" not in self.locals or bool(self.locals["dones"].any())  # a stack of seeds has none
+            self.show(before_first_end(self.model.num_timesteps - self._before, self.unit), "", None)
         return not self.interrupt.asked
 
 

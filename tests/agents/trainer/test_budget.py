@@ -6,9 +6,11 @@ import gymnasium as gym
 import pytest
 import torch
 from stable_baselines3.common.env_util import make_vec_env
+from time_limits import endless_envs
 from tiny_models import text_envs
 
 from agents import GRPO, PPO, RLOO, Agent, Reinforce, ReinforceBaseline
+from agents.rollouts import collector
 from agents.rollouts.envs.make_envs import longest_episode
 
 CPU = {"device": "cpu"}
@@ -127,3 +129,22 @@ def test_an_environment_that_was_set_later_stays_open():
     agent.set_env(given)
     agent.updates(1_000)
     assert agent.env.unwrapped is given.unwrapped and not given.closed
+
+
+@pytest.mark.parametrize("total", [None, 100, 1_000])
+def test_an_environment_that_never_ends_is_refused_after_a_stated_number_of_steps(total, monkeypatch):
+    monkeypatch.setattr(collector, "ENDLESS", 300)
+    agent = Reinforce("MlpPolicy", endless_envs(2, steps=0), episodes_per_update=2, **CPU)
+    with pytest.raises(ValueError, match=r"no episode has ended.*max_episode_steps.*TimeLimit") as refusal:
+        agent.learn(total) if total else agent.evaluate(agent.env, 2)
+    assert f"in {500 if total == 1_000 else 300} steps of each slot" in str(refusal.value)
+    assert agent.num_timesteps == (max(total, 600) if total else 0), "counted before the first end"
+
+
+POLES = gym.make_vec("CartPole-v1", 2, "sync")
+
+
+@pytest.mark.parametrize("env", [endless_envs(2, steps=8), POLES], ids=["ends", "says"])
+def test_episodes_may_be_as_long_as_their_environment_says(env, monkeypatch):
+    monkeypatch.setattr(collector, "ENDLESS", 10)
+    assert Reinforce("MlpPolicy", env, episodes_per_update=4, **CPU).learn(1).num_updates == 1

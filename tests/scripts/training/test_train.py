@@ -2,18 +2,23 @@
 
 import csv
 import json
+import re
 import shutil
 import signal
 
 import pytest
 import torch
+from _rlenv_scripts.console import progress
 from _rlenv_scripts.setup import session
+from _rlenv_scripts.training.job import Job
+from gymnasium.envs.registration import EnvSpec, registry
 from inprocess import error_of, result_of, run
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from agents import Agent
 from agents.core.files import Lock
 from agents.learner.kl_anchor import weights_digest
+from agents.rollouts import collector
 from rlenv.envs.task import TextGenTask
 
 SMALL = ["--sft-steps", "3", "--sft-examples", "8", "--timesteps", "50", "--eval-episodes", "8"]
@@ -307,3 +312,18 @@ def test_the_memory_of_a_teacher_is_planned(trained):
     alone = result_of(run("train", "--agent", "reinforce", "--dry-run", "--json"))
     assert plan["bytes"]["reference"] == plan["bytes"]["weights"] and alone["bytes"]["reference"] == 0
     assert plan["peaks"]["training"] - alone["peaks"]["training"] == plan["bytes"]["weights"]
+
+
+@pytest.mark.parametrize("evaluated", [True, False])
+def test_an_environment_that_never_ends_is_one_line_and_its_steps_are_shown(evaluated, tmp_path, monkeypatch):
+    endless = EnvSpec("Endless-v0", entry_point="time_limits:Endless", kwargs={"steps": 0})
+    monkeypatch.setitem(registry, "Endless-v0", endless)
+    monkeypatch.setattr(collector, "ENDLESS", 200)
+    monkeypatch.setattr(progress, "LINE_SECONDS", 0)
+    if not evaluated:
+        monkeypatch.setattr(Job, "_first_evaluation", lambda self: None)
+    outcome = run("train", "--env", "Endless-v0", "--timesteps", 50, "--num-envs", 2, "--log-dir", tmp_path / "run")
+    assert outcome.exit_code == 2
+    assert re.search(r"^Error: no episode has ended in 200 steps.*max_episode_steps=", outcome.stderr, re.MULTILINE)
+    phase, steps = ("evaluation", r"20,000") if evaluated else ("training", "400")
+    assert re.search(rf"{phase}: .* {steps} steps, no episode has ended yet", outcome.stderr)
