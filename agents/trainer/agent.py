@@ -31,6 +31,7 @@ from ..rollouts.envs.make_envs import (
     resolve_device,
     takes_tokenizer,
 )
+from ..rollouts.envs.registered import full_id
 from . import budget, evaluation, log_entry
 from .callbacks import as_callback
 from .health import FailureWatch
@@ -302,7 +303,8 @@ class Agent(Resumable):
             VerifierError: if the verifier failed on all of them.
         """
         started = time.perf_counter()
-        own = self.origin["env_kwargs"] if env == self.origin["env"] else None
+        same = isinstance(env, str) and full_id(env) == self.origin["env"]
+        own = self.origin["env_kwargs"] if same else None
         with evaluation.opened(env, min(num_episodes, self.num_envs), own, env_kwargs, self.device) as envs:
             try:
                 return evaluation.evaluate(

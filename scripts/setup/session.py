@@ -19,10 +19,11 @@ from agents.checkpoints.checkpoint import Checkpoint
 from agents.core.checks import MOST_SLOTS, check_count, check_number
 from agents.learner.supervised import WarmStart
 from agents.rollouts.envs.make_envs import LOOP_OFFERS
+from agents.rollouts.envs.registered import full_id
 from rlenv.envs.demonstrations import demonstrate
 from rlenv.envs.task import TextGenTask
 
-from ..console.progress import Interrupt, Rate, Show, progress_bar
+from ..console.progress import Interrupt, Rate, Show, before_first_end, progress_bar
 from ..console.terminal import console, plain
 from ..runs import run_folder
 from .agent_names import agent_class, is_own
@@ -78,7 +79,7 @@ def load_agent(checkpoint: Checkpoint, options: dict[str, Any], changeable: Iter
     settings = agent_arguments(options["agent"], cls, options)
     fixed = {name: value for name, value in settings.items() if name not in changeable}
     _check_same(path, facts["settings"], fixed)
-    if facts["env"] != options["env_id"]:
+    if facts["env"] != full_id(options["env_id"]):
         raise ValueError(f"{str(path)!r} is of {facts['env']!r}, but config.json names {options['env_id']!r}")
     env_kwargs = dict(facts["env_kwargs"] or {})
     if options["verifier_workers"] is not None:

@@ -35,7 +35,22 @@ def find_spec(env_id: str) -> EnvSpec:
                 return EnvSpec(name, found)
         return gym.spec(name)
     except (gym.error.Error, ImportError, OSError, TypeError) as error:
-        raise ValueError(f"unknown environment {env_id!r}: {first_line(error)}") from error
+        hint = "" if module else f"; name its package, as in 'rlenv:{env_id}', or import that first (`import rlenv`)"
+        raise ValueError(f"unknown environment {env_id!r}: {first_line(error).rstrip('.')}{hint}") from error
+
+
+def full_id(env_id: str) -> str:
+    """Return an id with the package of the registered environment, if that is not Gymnasium's: `rlenv:TextGen-v0`.
+
+    Gymnasium imports that package wherever the environment is made again.
+
+    Raises:
+        ValueError: for an unknown id, with the closest match.
+    """
+    spec = find_spec(env_id)
+    entry = spec.entry_point or spec.vector_entry_point
+    package = entry.partition(":")[0].partition(".")[0] if isinstance(entry, str) else "gymnasium"
+    return env_id if ":" in env_id or package == "gymnasium" else f"{package}:{env_id}"
 
 
 def _imported(module: str) -> ModuleType:
@@ -77,14 +92,15 @@ def named_by_checkpoint(
         env_id: in the checkpoint.
         env_kwargs: its arguments.
         trust: whether names in the checkpoint may import modules. Otherwise an environment with the setting `trust`
-            gets trust=False, and the id may only name rlenv or a module that has been imported already.
+            gets trust=False, and the id may only name rlenv, what is registered, or a module that has been imported.
         saved: the arguments in the checkpoint, where `env_kwargs` replace them.
 
     Raises:
         ValueError: for the id of another module, without trust; for an unknown id.
     """
-    module = env_id.rpartition(":")[0]
-    if not trust and module not in ("", "rlenv") and module not in sys.modules:
+    module, _, name = env_id.rpartition(":")
+    registered = module in sys.modules or (name in gym.registry and full_id(name) == env_id)
+    if not trust and module not in ("", "rlenv") and not registered:
         raise ValueError(
             f"the checkpoint names the environment {env_id!r}, which imports {module!r} and may run any code; "
             "if you trust it, pass --trust (Python: trust=True)"

@@ -1,13 +1,14 @@
 """Checkpoints: what can be saved, what is refused, and that nothing of anybody's is lost."""
 
 import json
+import subprocess
 import sys
 
 import pytest
 import torch
 from agent_kinds import each_agent_once, fitting, with_teacher
 from diagonal import diagonal
-from gymnasium.envs.registration import registry
+from gymnasium.envs.registration import EnvSpec, registry
 from identity_checks import collect
 from safetensors.torch import load_file, save_file
 from tiny_models import tiny_model
@@ -290,6 +291,7 @@ def test_a_group_size_that_the_environment_does_not_have_is_refused():
 MODULE = "somebodys_verifiers"
 SOURCE = """
 from pathlib import Path
+from gymnasium.envs.classic_control.cartpole import CartPoleEnv
 from gymnasium.envs.registration import register
 
 Path(__file__).with_name("imported").touch()
@@ -391,6 +393,24 @@ def test_registered_names_load_without_further_words(env, kwargs, tmp_path):
     kwargs = {**kwargs, **LISTED}
     Reinforce("tiny", env, env_kwargs=kwargs, **SMALL).save(tmp_path / "agent")
     assert Agent.load(tmp_path / "agent", device="cpu").origin["env_kwargs"] == {"extract": "stated", **kwargs}
+
+
+def test_an_agent_of_text_loads_where_nobody_imported_rlenv(tmp_path):
+    Reinforce("tiny", "TextGen-v0", env_kwargs={"verifier": "length:3", **LISTED}, **SMALL).save(tmp_path / "agent")
+    load = f"from agents import Agent; print(Agent.load({str(tmp_path / 'agent')!r}).origin['env'])"
+    done = subprocess.run([sys.executable, "-c", load], capture_output=True, text=True)
+    assert (done.stdout, done.returncode) == ("rlenv:TextGen-v0\n", 0), done.stderr
+
+
+def test_an_environment_that_the_user_registered_needs_no_trust(somebodys, tmp_path, monkeypatch):
+    """Also before anybody imported its package; Gymnasium's own id behind another package does."""
+    monkeypatch.setitem(registry, "Snare-v0", EnvSpec("Snare-v0", entry_point=f"{MODULE}:CartPoleEnv"))
+    Reinforce("MlpPolicy", "Snare-v0", **SMALL).save(tmp_path / "agent")
+    del sys.modules[MODULE], registry["Trap-v0"]
+    assert Agent.load(tmp_path / "agent", device="cpu").origin["env"] == f"{MODULE}:Snare-v0"
+    del sys.modules[MODULE], registry["Trap-v0"]
+    with pytest.raises(ValueError, match="pass --trust"):
+        Agent.load(altered(tmp_path / "agent", env=f"{MODULE}:CartPole-v1", env_kwargs={}), device="cpu")
 
 
 NUMBERS = {"problems": [{"prompt": "12+34=", "answer": "46"}], "test_fraction": 0.0, "max_new_tokens": 4}

@@ -14,6 +14,7 @@ from tiny_models import text_envs, tiny_model
 import rlenv  # noqa: F401 (registers TextGen-v0)
 from agents import DAPO, DrGRPO, make_envs
 from agents.rollouts.envs.make_envs import step_limit
+from agents.rollouts.envs.registered import find_spec, full_id
 
 ENVS = {
     "native vector": (lambda: gym.make_vec("CartPole-v1", num_envs=2), 500),
@@ -82,3 +83,13 @@ def test_agents_that_need_the_longest_episode_ask_for_it_in_one_line(cls: Any, s
 def test_without_an_overlong_penalty_nobody_has_to_say() -> None:
     agent = DAPO(TabularPolicy(), tiny_world(), device="cpu")
     assert agent.max_steps is None and agent.overlong_buffer == 0
+
+
+def test_an_id_is_kept_with_the_package_that_registers_it() -> None:
+    assert full_id("TextGen-v0") == full_id("rlenv:TextGen-v0") == "rlenv:TextGen-v0"
+    assert full_id("CartPole-v1") == "CartPole-v1"
+
+
+def test_an_id_that_nobody_registered_names_the_package_to_import() -> None:
+    with pytest.raises(ValueError, match=r"^unknown environment 'TextGn-v0': .*'rlenv:TextGn-v0'.*`import rlenv`"):
+        find_spec("TextGn-v0")
