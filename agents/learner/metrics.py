@@ -151,6 +151,7 @@ def outcome_metrics(
     return {
         "episodes": int(ok.sum()),
         "mean_reward": _mean(returns[ok]),
+        "reward_std": float(returns[ok].double().std(correction=0)),
         "success_rate": _mean(success[ok][known]) if bool(known.any()) else None,
         **({"success_known": _mean(known.float())} if bool(known.any()) and not bool(known.all()) else {}),
         "mean_ep_length": _mean(lengths[ok]),

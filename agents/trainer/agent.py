@@ -295,9 +295,9 @@ class Agent(Resumable):
                 id of the training, the others are those of the training.
 
         Returns:
-            Metrics and the episodes: `episodes`, `mean_reward`, `success_rate` (None if the environment does not say),
-            `mean_ep_length`, `deterministic`; if any, `failed` (episodes without a verdict), `success_by_level` and
-            `success_known` (the share of episodes that `success_rate` is of, below 1).
+            Metrics and the episodes: `episodes`, `mean_reward`, `reward_std` (over episodes), `success_rate` (None if
+            the environment does not say), `mean_ep_length`, `deterministic`; if any, `failed` (episodes without a
+            verdict), `success_by_level` and `success_known` (the share of episodes that `success_rate` is of, below 1).
 
         Raises:
             VerifierError: if the verifier failed on all of them.

@@ -10,7 +10,7 @@ from typing import Any
 from ..reports import page
 from ..reports.figures.curves import draw, figure_size, merge_panels, read_panels
 from ..reports.figures.plots import save_figure
-from ..reports.figures.statistics import Row, tabulate
+from ..reports.figures.statistics import Row, tabulate, worse
 from ..runs import run_folder
 from ..runs.run_log import CSV
 
@@ -53,11 +53,12 @@ def write_report(
     win = "better than before" if text else "goal" if goal is None else f"reached {goal:g}"
     table = as_markdown(rows, figure.replace("_", " "), win, digits=3 if text else 1)
     unit, label = ("episodes", "episodes") if given["episodes"] else ("total_timesteps", "time steps")
+    losses = [line for agent in agents if (line := _loss(agent, [run for run in runs if run["agent"] == agent]))]
     files = {agent: [Path(run["run_dir"], CSV) for run in runs if run["agent"] == agent] for agent in agents}
     curves = read_panels(files, f"time/{unit}")
     drawn = merge_panels(curves)
     same = [names for names in drawn.values() if len(names) > 1]
-    (folder / "report.md").write_text(_page(table, given, text, failed, same), encoding="utf-8")
+    (folder / "report.md").write_text(_page(table, given, text, [*losses, *_failures(failed)], same), encoding="utf-8")
     if given["figures"]:
         size = figure_size(len(drawn))
         save_figure(lambda sheet: draw(sheet, curves, drawn, label), folder / CURVES, size)
@@ -73,6 +74,7 @@ def _facts(result: Mapping[str, Any], figure: str) -> dict[str, Any]:
         "seed": result["seed"],
         "initial": result["initial_eval"][figure],
         "final": result["eval"][figure],
+        "worse": worse(result["initial_eval"], result["eval"]),
         **{name: result[name] for name in ("timesteps", "episodes", "updates", "seconds", "run_dir")},
     }
 
@@ -102,7 +104,20 @@ def as_markdown(rows: Sequence[Row], figure: str, win: str, digits: int) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _page(table: str, given: Mapping[str, Any], text: bool, failed: list[dict[str, Any]], same: list[list[str]]) -> str:
+def _loss(agent: str, runs: Sequence[Mapping[str, Any]]) -> str:
+    """Return which of an agent's runs end worse than they began; empty if none does."""
+    lost = [f"seed {run['seed']}: {run['worse']}" for run in runs if run["worse"]]
+    return f"- {agent} is worse than before in {len(lost)} of {len(runs)} runs: {'; '.join(lost)}" if lost else ""
+
+
+def _failures(failed: list[dict[str, Any]]) -> list[str]:
+    return [
+        f"- failed with exit code {run['exit_code']}: {run['agent']}, seed {run['seed']}: `{run['error']}`"
+        for run in failed
+    ]
+
+
+def _page(table: str, given: Mapping[str, Any], text: bool, notes: list[str], same: list[list[str]]) -> str:
     budget = next(f"{given[unit]:,} {unit}" for unit in ("episodes", "timesteps") if given[unit])
     world = given["env_id"] + (f" ({given['verifier']})" if text else "")
     most = "" if given["stop_reward"] is None else "at most "
@@ -114,10 +129,7 @@ def _page(table: str, given: Mapping[str, Any], text: bool, failed: list[dict[st
         "percentile bootstrap interval. Seconds and time steps are medians over the trainings.",
         "",
     ]
-    lines += [
-        f"- failed with exit code {run['exit_code']}: {run['agent']}, seed {run['seed']}: `{run['error']}`"
-        for run in failed
-    ]
+    lines += notes
     lines += [f"The runs of {' and '.join(names)} are the same, step by step, at these settings.\n" for names in same]
     lines += [f"![Curves]({CURVES})"] if given["figures"] else []
     return "\n".join(lines) + "\n"

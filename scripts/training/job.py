@@ -73,7 +73,8 @@ class Job:
             agent.watchers.append(self.sample_log.watcher(agent, session.task_of(agent.env)))
         self.histograms = Histograms(given["log_interval"])
         self.evaluating = False
-        self.doctor = LiveDoctor(run_dir, resolved(given))
+        goal = {"episodes" if given["episodes"] else "timesteps": self.goal}
+        self.doctor = LiveDoctor(run_dir, resolved(given) | goal)
 
     @property
     def finished(self) -> bool:
@@ -279,7 +280,7 @@ class Job:
         self._log_samples(self.shown_samples)
         record_outcome(self.agent, self.given, figures)
         self.agent.dump_logs()
-        self.doctor.look()
+        self.doctor.look(self.result(figures))
         return figures
 
     def result(self, final: dict[str, Any] | None = None) -> dict[str, Any]:

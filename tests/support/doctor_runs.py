@@ -35,7 +35,7 @@ RECORDED = Path(__file__).parent.parent / "scripts" / "doctor"
 REWARDS = Path(__file__).with_name("planted_rewards.py")
 SEEDS = range(4, 8)  # the rules' thresholds were chosen with others
 COMMON = ["--device", "cpu"]
-WARM, SUMS = "{runs}/warm", "{runs}/sums.jsonl"
+WARM = "{runs}/warm"
 CUT = (75, 85, 94)  # percent of the problems whose answers are longer than the limit of a planted run
 MIXED = {share: f"{{runs}}/mixed-{share}.jsonl" for share in CUT}
 MIXED_WARM = {share: f"{{runs}}/mixed-{share}-warm" for share in CUT}
@@ -154,14 +154,6 @@ def paid(name, weight):
     return ["--verifier", f"arith=1,{REWARDS}:{name}={weight}"]
 
 
-def write_sums(file):
-    """Write 800 sums; with a test fraction of 0.95, some 40 are trained on."""
-    numbers = random.Random(0)
-    sums = {(numbers.randint(10, 99), numbers.randint(10, 99)) for _ in range(850)}
-    rows = [json.dumps({"prompt": f"{a}+{b}=", "answer": str(a + b)}) for a, b in sorted(sums)[:800]]
-    file.write_text("\n".join(rows) + "\n", encoding="utf-8")
-
-
 def write_mixed(file, share):
     """Write 1,000 sums; this percentage of them has three digits, the others one."""
     numbers = random.Random(0)
@@ -181,7 +173,6 @@ def warm_start(folder, problems=None):
 
 
 GREEDY = ["--agent", "rloo", "--learning-rate", 0.001]
-FEW = ["--verifier", "exact", "--problems", SUMS, "--test-fraction", 0.95, "--eval-every", 20]
 FAR = ["--learning-rate", 0.0005, "--lr-schedule", "constant", "--agent-arg", "num_epochs=8"]
 PLANTED = {
     "stopped": Planted([*SHORT, *paid("broken", 1)]),
@@ -204,7 +195,7 @@ PLANTED = {
     "length-collapse": Planted([*SMALL, *GREEDY, *paid("shorter", 1)]),
     "critic-explains-nothing": Planted([*SMALL, "--agent", "ppo", "--vf-coef", 0]),
     "reward-hacking": Planted([*SMALL, "--agent", "rloo", *paid("nines", 0.5), "--eval-every", 20]),
-    "held-out-success-falls": Planted([*SMALL, "--agent", "rloo", *FEW, "--timesteps", 40_000]),
+    "worse-than-before": Planted([*SMALL, "--agent", "grpo", "--learning-rate", 0.0003, "--timesteps", 8_000]),
     "gradient-always-clipped": Planted([*SMALL, "--agent", "rloo", "--max-grad-norm", 1e-6]),
     "updates-skipped": Planted([*SMALL, "--agent", "rloo"], sometimes_infinite),
     "nothing-improved": Planted([*SMALL, "--agent", "rloo", "--timesteps", 40_000, "--learning-rate", 1e-9]),
@@ -212,7 +203,7 @@ PLANTED = {
 LIMIT = ["--verifier", "exact", "--max-new-tokens", 2, "--episodes-per-update", 128, "--timesteps", 15_000]
 LIMIT += ["--agent", "rloo", "--sft-steps", 0, "--eval-episodes", 200, "--log-interval", 3]
 LIMITED = {f"cut-{share}": Planted(["--problems", MIXED[share], "--model", MIXED_WARM[share], *LIMIT]) for share in CUT}
-NEEDED = {WARM: warm_start, SUMS: write_sums}  # what runs are made from, and what makes it
+NEEDED = {WARM: warm_start}  # what runs are made from, and what makes it
 NEEDED[GUESS_WARM] = guess_warm_start
 NEEDED |= {MIXED[share]: partial(write_mixed, share=share) for share in CUT}
 NEEDED |= {MIXED_WARM[share]: partial(warm_start, problems=MIXED[share]) for share in CUT}
@@ -255,7 +246,7 @@ def record(folder, to):
     read = ("env_id", "max_grad_norm", "eval_episodes", "eval_every", "dtype")
     kept = {name: config[name] for name in read if name in config}
     result = json.loads((folder / "result.json").read_text(encoding="utf-8"))
-    said = {name: result[name] for name in ("stopped", "failures") if name in result}
+    said = {name: result[name] for name in ("stopped", "failures", "initial_eval", "eval") if name in result}
     (to / "config.json").write_text(json.dumps(kept) + "\n", encoding="utf-8")
     (to / "result.json").write_text(json.dumps(said) + "\n", encoding="utf-8")
 

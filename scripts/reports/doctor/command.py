@@ -32,14 +32,15 @@ GRAVE = {"error": ("error",), "warning": ("error", "warning")}
     show_default="never",
     help="Exit with code 1 if a finding is at least this severe.",
 )
+@click.option("--all", "notes", is_flag=True, help="Show notes, too: what is normal, though it surprises.")
 @click.option("--json", "as_json", is_flag=True, help="Print the findings as one JSON object on the last line.")
-def doctor(runs: tuple[Path, ...], fail_on: str | None, as_json: bool) -> None:  # fmt: skip
+def doctor(runs: tuple[Path, ...], fail_on: str | None, notes: bool, as_json: bool) -> None:
     """Say what is wrong with RUNS: the failure, its evidence and the option to change.
 
     RUNS are run folders of rlenv train, which may be over, stopped or still running. docs/symptoms.md explains each
     finding.
     """
-    found = {str(run): examine_run(run) for run in dict.fromkeys(runs)}
+    found = {str(run): examine_run(run, notes) for run in dict.fromkeys(runs)}
     if as_json:
         click.echo(json.dumps({run: [asdict(finding) for finding in findings] for run, findings in found.items()}))
     else:

@@ -122,6 +122,13 @@ class History:
         return max((series.updates[-1] for series in self.metrics.values()), default=0)
 
     @property
+    def done(self) -> float:
+        """The share of the run that is over; 1 if it has ended, or its goal is unknown."""
+        counted = {"timesteps": "time/total_timesteps", "episodes": "time/episodes"}
+        goals = [self[column].last / self.config[name] for name, column in counted.items() if self.config.get(name)]
+        return 1.0 if self.result or not goals else max(goals)
+
+    @property
     def is_text(self) -> bool:
         """Whether episodes are texts; where they are not, long episodes and time limits may be good."""
         return names_text(str(self.config.get("env_id", "")))

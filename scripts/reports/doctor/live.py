@@ -21,7 +21,7 @@ class LiveDoctor(BaseCallback):
 
     Args:
         run_dir: the run folder; its progress.csv is read, so that `rlenv doctor` finds the same.
-        config: the options of the run.
+        config: the options of the run, with the steps or episodes that it ends after.
 
     Attributes:
         said: names of the rules whose findings were printed.
@@ -33,10 +33,10 @@ class LiveDoctor(BaseCallback):
         self.said: set[str] = set()
         self.next_look = 0.0
 
-    def look(self) -> None:
-        """Print what is new."""
-        for finding in findings_of(History(read_metrics(self.run_dir / CSV), self.config)):
-            if finding.severity != "note" and finding.rule not in self.said:
+    def look(self, result: dict[str, Any] | None = None) -> None:
+        """Print what is new; of a run that is over, with its result."""
+        for finding in findings_of(History(read_metrics(self.run_dir / CSV), self.config, result or {})):
+            if finding.rule not in self.said:
                 self.said.add(finding.rule)
                 say(f"{finding.severity}: {finding.title} ({finding.evidence}). Try: {finding.fix} [{finding.rule}]")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from ..figures.statistics import worse
 from .findings import Finding, near_start
 from .history import History, Series
 from .policy_rules import gained, warm_start_too_sharp
@@ -14,6 +15,8 @@ MENDED = 0.75  # of the share that was cut at the beginning: the policy learns t
 MANY_CUT, GROWN = 0.25, 0.15  # a share of answers and its rise that are reported if no more answers are right
 SOME_UPDATES = 10  # before which a reward that is never seen may only be rare
 MANY_UPDATES = 100  # in which the healthy runs of the tests have clearly improved
+ENOUGH = 1 / 3  # of a run: before, the first updates may undo a part of the warm start, and the rate is still high
+DIFFERENT = 1.0  # nats per answer: a policy that knows the one answer to each problem has hardly any
 HARD = 0.02  # of greedy answers right: in most groups of a few rollouts, all get the same reward
 LEARNED = 10 * HARD  # a run that reaches this has overcome its hard start
 SEEN, LOST = 0.1, 0.3  # a peak that is more than noise; the share of it that a policy keeps that has not collapsed
@@ -77,7 +80,21 @@ def all_rewards_equal(run: History) -> Finding | None:
     grouped = run["rollout/group_size_min"].end > 1
     equal, spread = run["rollout/frac_reward_zero_std"], run["rollout/reward_std"]
     share = equal.end if grouped else float(bool(spread) and spread.end == 0)
-    if not equal or share < ALL or run.solved or run.improved or reward_never_seen(run):
+    if not equal or share < ALL or reward_never_seen(run):
+        return None
+    entropy, length = -run["train/entropy_loss"].first, run["rollout/ep_len_mean"].first
+    if run.is_text and max(spread.values, default=1) == 0 and run.reward.last > 0 and entropy * length >= DIFFERENT:
+        return Finding(
+            "all-rewards-equal",
+            "warning",
+            f"different answers all earn {run.reward.last:g}, so nothing is learned",
+            f"all {run['time/episodes'].last:.0f} answers up to update {run.updates} earned it, though they differ: at "
+            f"the first update the entropy was {entropy:.2g} nats per token",
+            "read samples.md: if wrong answers earn it, too, the reward is wrong (rlenv verifiers lint NAME attacks "
+            "it); if all are right, pose harder problems (--verifier-arg)",
+            run.updates,
+        )
+    if run.solved or run.improved:
         return None
     what = f"in {share:.0%} of the groups" if grouped else "in whole rollouts"
     return Finding(
@@ -150,31 +167,49 @@ def reward_collapse(run: History) -> Finding | None:
         return None
     best = smooth.updates[smooth.values.index(peak)]
     what = "rollout/success_rate" if run.success else "rollout/ep_rew_mean"
-    rate = run.config.get("learning_rate")
-    lower = "lower --learning-rate to a third or less"
-    if rate is not None:
-        lower = f"leave --learning-rate {rate} out: the default suits the model"
     return Finding(
         "reward-collapse",
         "error",
         "the policy has lost what it could do",
-        f"{what} fell from {peak:.3g} at update {best} to {smooth.last:.3g} at update {smooth.updates[-1]}",
-        f"{lower}; or {near_start(run)}. RUN/checkpoint-000000 has what the warm start learned, and is a --model; "
-        "--eval-every keeps RUN/best",
+        f"{what} fell from {peak:.3g} at update {best} to {smooth.last:.3g} at update {smooth.updates[-1]}"
+        + (f"; {said}" if (said := _compared(run)) else ""),
+        _gentler(run),
         smooth.updates[-1],
     )
 
 
-def held_out_success_falls(run: History) -> Finding | None:
-    """More problems of the training split are solved, and fewer held-out ones."""
+def _gentler(run: History) -> str:
+    """Return how to keep what the policy could do before training."""
+    rate = run.config.get("learning_rate")
+    lower = "lower --learning-rate to a third or less"
+    if rate is not None:
+        lower = f"leave --learning-rate {rate} out: the default suits the model"
+    return (
+        f"{lower}; or {near_start(run)}. RUN/checkpoint-000000 has what the warm start learned, and is a --model; "
+        "--eval-every keeps RUN/best"
+    )
+
+
+def _compared(run: History) -> str:
+    """Return by how much the run ends worse than it began; empty if that may be chance."""
+    said = worse(run.result.get("initial_eval"), run.result.get("eval"))
+    return f"worse than before: {said}" if said else ""
+
+
+def worse_than_before(run: History) -> Finding | None:
+    """The run ends worse than it began, or success on held-out problems falls while it rises in training."""
     fall = _fall(run["eval/success_rate"], _margin(run))
-    if fall is None or not _rise(run.success, fall) > FALL:
-        return None
+    memorized = fall is not None and _rise(run.success, fall) > FALL
+    said = _compared(run)
+    if fall is None or not memorized:
+        title = "training has made the model worse"
+        return Finding("worse-than-before", "warning", title, said, _gentler(run), run.updates) if said else None
     return Finding(
-        "held-out-success-falls",
+        "worse-than-before",
         "warning",
         "success rises in training and falls on held-out problems: the policy memorizes the training problems",
-        f"{_said(fall, 'held-out success')}; success in training rose by {_rise(run.success, fall):.3g}",
+        f"{_said(fall, 'held-out success')}; success in training rose by {_rise(run.success, fall):.3g}"
+        + (f"; {said}" if said else ""),
         "train on more problems, or stop earlier and use RUN/best (--eval-every 50 keeps the best checkpoint)",
         fall[2],
     )
@@ -185,7 +220,7 @@ def nothing_improved(run: History) -> Finding | None:
     if run.updates < MANY_UPDATES or len(run.reward) < 2 or run.solved:
         return None
     rise, error = run.reward.trend()
-    if rise > error:
+    if rise > error or (run.done < 1 and (run.done < ENOUGH or rise > -2 * error)):
         return None
     rate = run["train/learning_rate"].first
     return Finding(

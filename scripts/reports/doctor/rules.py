@@ -30,30 +30,37 @@ RULES: tuple[Rule, ...] = (
     policy_rules.length_collapse,
     training_rules.critic_explains_nothing,
     reward_rules.reward_hacking,
-    reward_rules.held_out_success_falls,
+    reward_rules.worse_than_before,
     training_rules.gradient_always_clipped,
     training_rules.updates_skipped,
     training_rules.loss_near_zero,
 )
 GRAVITY = ("error", "warning", "note")
 CONSEQUENCES = {  # of a finding: what it explains is not said as well
-    "reward-collapse": {"all-rewards-equal", "answers-cut-off", "length-collapse", "turns-run-out"},
+    "reward-collapse": {
+        "worse-than-before",
+        "all-rewards-equal",
+        "answers-cut-off",
+        "length-collapse",
+        "turns-run-out",
+    },
     "one-reply-dominates": {"turns-run-out"},
-    "reward-hacking": {"reward-collapse", "answers-cut-off"},
+    "reward-hacking": {"worse-than-before", "reward-collapse", "answers-cut-off"},
     "length-explosion": {"answers-cut-off"},
     "warm-start-too-flat": {"all-rewards-equal"},
     "warm-start-too-sharp": {"all-rewards-equal"},
 }
 
 
-def findings_of(run: History) -> list[Finding]:
-    """Return what the rules find in a run, the gravest first."""
+def findings_of(run: History, notes: bool = False) -> list[Finding]:
+    """Return what the rules find in a run, the gravest first, with notes if asked for."""
     found = [finding for rule in RULES if (finding := rule(run)) is not None]
     explained = set().union(*(CONSEQUENCES.get(finding.rule, set()) for finding in found))
     found = [finding for finding in found if finding.rule not in explained]
     if all(finding.severity == "note" for finding in found):
         unexplained = reward_rules.nothing_improved(run)
         found += [unexplained] if unexplained else []
+    found = [finding for finding in found if notes or finding.severity != "note"]
     return sorted(found, key=lambda finding: GRAVITY.index(finding.severity))
 
 

@@ -5,6 +5,7 @@ After Agarwal et al. 2021, "Deep reinforcement learning at the edge of the stati
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,7 +13,7 @@ from typing import Any
 import numpy as np
 
 RESAMPLES = 10_000
-LEVEL = 0.95
+LEVEL, Z = 0.95, 1.959964  # and the distance to the mean of a normal distribution, in standard deviations
 
 
 def interquartile_mean(values: Any) -> np.ndarray:
@@ -53,6 +54,42 @@ def bootstrap_interval(
     drawn = ordered[generator.integers(len(ordered), size=(resamples, len(ordered)))]  # [resamples, n]
     low, high = np.quantile(interquartile_mean(drawn), [(1 - level) / 2, (1 + level) / 2])
     return float(low), float(high)
+
+
+def worse(before: Mapping[str, Any] | None, after: Mapping[str, Any] | None) -> str | None:
+    """Return by how much an evaluation is worse than an earlier one, in words; None if that may be chance.
+
+    Args:
+        before, after: figures of `Agent.evaluate`; None if none was made. Success is compared first, then the reward.
+    """
+    for figure in ("success_rate", "mean_reward"):
+        if before and after and not any(each.get(figure) is None for each in (before, after)):
+            low, high = difference_interval(before, after, figure)
+            if high < 0:
+                change = f"{before[figure]:.3g} -> {after[figure]:.3g}"
+                return f"{figure.replace('_', ' ')} {change}, 95 % interval of the difference {low:.3g} to {high:.3g}"
+    return None
+
+
+def difference_interval(before: Mapping[str, Any], after: Mapping[str, Any], figure: str) -> tuple[float, float]:
+    """Return the 95 % interval of after - before, from the interval [l, u] of each figure m.
+
+        d - √((m₂ - l₂)² + (u₁ - m₁)²)   to   d + √((u₂ - m₂)² + (m₁ - l₁)²),   d = m₂ - m₁
+
+    Newcombe 1998, "Interval estimation for the difference between independent proportions", method 10.
+    """
+    (m1, l1, u1), (m2, l2, u2) = ((each[figure], *_interval(each, figure)) for each in (before, after))
+    return m2 - m1 - math.hypot(m2 - l2, u1 - m1), m2 - m1 + math.hypot(u2 - m2, m1 - l1)
+
+
+def _interval(figures: Mapping[str, Any], figure: str) -> tuple[float, float]:
+    """Return the 95 % interval of a success rate (Wilson 1927), or of a mean reward (normal)."""
+    n, m = figures["episodes"] * figures.get("success_known", 1.0), figures[figure]
+    if figure == "mean_reward":
+        half = Z * figures["reward_std"] / math.sqrt(figures["episodes"])
+        return m - half, m + half
+    centre, half = m + Z**2 / (2 * n), Z * math.sqrt(m * (1 - m) / n + (Z / (2 * n)) ** 2)
+    return (centre - half) / (1 + Z**2 / n), (centre + half) / (1 + Z**2 / n)
 
 
 @dataclass(frozen=True)

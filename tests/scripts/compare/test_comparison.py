@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from _rlenv_scripts.compare.report import as_markdown
+from _rlenv_scripts.compare.report import as_markdown, write_report
 from _rlenv_scripts.reports.figures import curves as curves_module
 from _rlenv_scripts.reports.figures.curves import (
     POINTS,
@@ -150,6 +150,27 @@ def test_the_markdown_table():
         "| before training | 3 | 0.50 | 0.25 to 0.75 | 0.25 | 0.75 | - | - | - |\n"
         "| rloo | 3 | 0.75 | 0.50 to 1.00 | 0.50 | 1.00 | 2 of 3 | 4.0 | 300 |\n"
     )
+
+
+def test_agents_that_make_the_model_worse_are_named_with_the_interval(tmp_path):
+    def result(agent, seed, after):
+        figures = {"episodes": 500, "mean_reward": 0.9, "reward_std": 0.3, "success_rate": 0.9}
+        facts = {"timesteps": 1, "episodes": 1, "updates": 1, "seconds": 1.0, "run_dir": str(tmp_path)}
+        return facts | {
+            "agent": agent,
+            "seed": seed,
+            "initial_eval": figures,
+            "eval": figures | {"success_rate": after},
+        }
+
+    (tmp_path / "progress.csv").write_text("time/episodes,rollout/ep_rew_mean\n1,0.9\n")
+    given = {"env_id": "TextGen-v0", "verifier": "arith", "episodes": 1, "stop_reward": None, "figures": False}
+    results = [result("rloo", 0, 0.95), *(result("grpo", seed, after) for seed, after in enumerate((0.89, 0.73, 0.77)))]
+    made = write_report(tmp_path, given, True, ["rloo", "grpo"], results, [])
+    page = (tmp_path / "report.md").read_text(encoding="utf-8")
+    assert page.count("worse than before") == 1
+    assert "- grpo is worse than before in 2 of 3 runs: seed 1: success rate 0.9 -> 0.73, 95 % interval" in page
+    assert [bool(run["worse"]) for run in made["runs"]] == [False, False, True, True]
 
 
 @pytest.fixture

@@ -304,7 +304,8 @@ def test_control_has_no_samples(tmp_path):
     agent.save(tmp_path / "run" / "checkpoint")
     assert "--samples has no meaning for CartPole-v1" in refusal(tmp_path / "run", "--samples", 2)
     figures = result_of(tmp_path / "run", "--episodes", 2)
-    assert set(figures) == {"episodes", "mean_reward", "success_rate", "mean_ep_length", "deterministic", "split"}
+    named = {"episodes", "mean_reward", "reward_std", "success_rate", "mean_ep_length", "deterministic", "split"}
+    assert set(figures) == named
 
 
 def test_an_old_run_is_evaluated_by_the_rule_it_had_unless_the_verifier_is_given(folder, tmp_path, monkeypatch):

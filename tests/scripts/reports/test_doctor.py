@@ -7,6 +7,7 @@ import csv
 import random
 import re
 import shutil
+from bisect import bisect_right
 from pathlib import Path
 
 import click
@@ -14,6 +15,7 @@ import pytest
 from _rlenv_scripts.main import COMMANDS, main
 from _rlenv_scripts.reports.doctor import examine_run, live, reward_rules, rules
 from _rlenv_scripts.reports.doctor.history import History, Series, read_run
+from _rlenv_scripts.reports.figures import statistics
 from _rlenv_scripts.training import job
 from doctor_runs import HEALTHY, KINDS, LIMITED, PLANTED, RECORDED, SEEDS, TALKING, train
 from inprocess import error_of, result_of, run
@@ -26,7 +28,7 @@ ALL = {*map(rules.name_of, rules.RULES), rules.name_of(reward_rules.nothing_impr
 
 
 def alarms(folder):
-    return {finding.rule for finding in examine_run(folder) if finding.severity != "note"}
+    return {finding.rule for finding in examine_run(folder)}
 
 
 @pytest.mark.parametrize("rule", NAMED)
@@ -72,9 +74,11 @@ def test_runs_trained_now_are_judged_like_the_recorded_ones(tmp_path):
 
 
 def test_a_loss_near_zero_is_explained_and_no_alarm():
-    found = {finding.rule: finding for finding in examine_run(RECORDED / "grpo-4")}
+    found = {finding.rule: finding for finding in examine_run(RECORDED / "grpo-4", notes=True)}
     assert found["loss-near-zero"].severity == "note"
     assert "normal" in found["loss-near-zero"].title
+    assert run("doctor", RECORDED / "grpo-4").stdout.endswith("grpo-4: nothing found\n")
+    assert "[loss-near-zero]" in run("doctor", RECORDED / "grpo-4", "--all").stdout
 
 
 def test_every_fix_names_options_that_exist():
@@ -107,11 +111,51 @@ def one(metrics, **config):
 def test_success_that_rises_in_training_only_is_memorized():
     evaluated = {"eval/success_rate": Series((0, 100, 200), (0.5, 0.6, 0.4))}
     paid = {"rollout/ep_rew_mean": rising(0.3, 0.9), "rollout/success_rate": rising(0.3, 0.9)}
-    assert one(evaluated | paid, eval_every=100) == {"held-out-success-falls"}
+    assert one(evaluated | paid, eval_every=100) == {"worse-than-before"}
     hacked = {"rollout/ep_rew_mean": rising(0.3, 0.9), "rollout/success_rate": rising(0.3, 0.3)}
     assert one(evaluated | hacked, eval_every=100) == {"reward-hacking"}
     small = {"eval/success_rate": Series((0, 200), (0.6, 0.5))}  # chance, with a hundred episodes
     assert one(small | paid, eval_episodes=100, eval_every=100) == set()
+
+
+def evaluated(success, reward, episodes=200):
+    return {"episodes": episodes, "success_rate": success, "mean_reward": reward, "reward_std": 0.4}
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "said"),
+    [
+        (evaluated(0.915, 0.915), evaluated(0.785, 0.785), "success rate 0.915 -> 0.785"),
+        (evaluated(0.915, 0.915), evaluated(0.885, 0.885), None),  # may be chance
+        (evaluated(1.0, 1.0, 10), evaluated(0.7, 0.7, 10), None),  # Fisher's exact test: p = 0.21
+        (evaluated(None, 8.5), evaluated(None, 8.0), "mean reward 8.5 -> 8"),
+        (evaluated(0.0, 0.5), evaluated(0.0, 0.3), "mean reward 0.5 -> 0.3"),  # a reward without successes
+        (evaluated(0.5, 0.5), None, None),  # still running
+    ],
+)
+def test_a_run_that_ends_worse_than_it_began_is_named_if_it_is_not_chance(before, after, said):
+    history = History({}, {}, {"initial_eval": before, "eval": after})
+    found = [finding.evidence for finding in rules.findings_of(history) if finding.rule == "worse-than-before"]
+    assert [said in evidence and "95 % interval" in evidence for evidence in found] == [True] * (said is not None)
+
+
+def test_an_interval_of_a_difference_is_newcombes():
+    before, after = ({"episodes": count, "success_rate": right / count} for right, count in ((48, 80), (56, 70)))
+    interval = statistics.difference_interval(before, after, "success_rate")  # his table II (a), method 10
+    assert interval == (pytest.approx(0.0524, abs=1e-4), pytest.approx(0.3339, abs=1e-4))
+
+
+def test_different_answers_that_all_earn_the_same_are_named_also_if_they_count_as_solved():
+    same = {"rollout/ep_rew_mean": flat(1.0), "rollout/reward_std": flat(0.0), "rollout/success_rate": flat(1.0)}
+    same |= {"rollout/frac_reward_zero_std": flat(1.0), "time/episodes": rising(64, 12800)}
+    same |= {"rollout/ep_len_mean": flat(8.0), "rollout/group_size_min": flat(4.0)}
+    (found,) = rules.findings_of(History(same | {"train/entropy_loss": flat(-2.0)}, {"env_id": "TextGen-v0"}))
+    assert found.rule == "all-rewards-equal" and "all earn 1" in found.title and "all 12800 answers" in found.evidence
+    assert one(same | {"train/entropy_loss": flat(-0.01)}) == set(), "solved: each prompt has one answer"
+
+
+def flat(value):
+    return Series((1, 100, 200), (value, value, value))
 
 
 def test_the_small_evaluations_of_the_default_curve_may_differ_by_chance():
@@ -160,10 +204,30 @@ def test_a_flat_start_is_named_only_if_wrong_answers_earn_nothing():
     assert one(flat | {"eval/mean_reward": Series((0,), (0.05,))}) == set()
 
 
+@pytest.mark.parametrize("name", SOUND)
+def test_a_healthy_run_raises_no_alarm_while_it_runs(name):
+    run = read_run(RECORDED / name)
+    goal = {"timesteps": run["time/total_timesteps"].last}
+    for end in run.reward.updates[9::10]:
+        counts = {name: bisect_right(run[name].updates, end) for name in run.metrics}
+        metrics = {name: Series(run[name].updates[:n], run[name].values[:n]) for name, n in counts.items() if n}
+        assert rules.findings_of(History(metrics, run.config | goal)) == [], end
+
+
 def test_a_reward_that_rises_by_less_than_its_error_has_not_improved():
     assert one({"rollout/ep_rew_mean": rising(0.3, 0.3)}) == {"nothing-improved"}
     assert one({"rollout/ep_rew_mean": rising(0.3, 0.5)}) == set()
     assert one({"rollout/ep_rew_mean": rising(0.3, 0.3, updates=40), "time/iterations": rising(1, 40, 40)}) == set()
+
+
+@pytest.mark.parametrize(
+    ("end", "goal", "found"),
+    [(0.1, 1000, False), (0.3, 400, False), (0.1, 400, True), (0.3, 200, True)],
+    ids=["less than a third", "no worse", "worse", "over"],
+)
+def test_a_run_that_goes_on_has_time_and_needs_significance(end, goal, found):
+    metrics = {"rollout/ep_rew_mean": rising(0.3, end), "time/episodes": rising(1, 200)}
+    assert one(metrics, episodes=goal) == ({"nothing-improved"} if found else set())
 
 
 def test_an_update_is_too_far_by_its_kl_or_by_what_is_clipped():
@@ -347,6 +411,17 @@ def test_a_run_says_each_warning_once_and_before_it_trains(hard_start):
     assert all(flag in after.splitlines()[0] for flag in flags)
     named = re.findall(r"\[([a-z-]+)\]$", said, re.MULTILINE)
     assert len(named) == len(set(named)) and set(named) >= alarms(folder) - {"stopped"}
+
+
+def test_a_reward_that_is_always_1_is_named_live_and_afterwards(tmp_path):
+    (tmp_path / "always.py").write_text("def true(prompts, completions):\n    return [1.0] * len(completions)\n")
+    (tmp_path / "p.csv").write_text("prompt,split\na:,train\nb:,train\nc:,test\n")
+    task = ["--problems", tmp_path / "p.csv", "--verifier", f"{tmp_path / 'always.py'}:true", "--max-new-tokens", 4]
+    small = ["--episodes", 24, "--episodes-per-update", 8, "--eval-episodes", 4, "--log-dir", tmp_path / "run"]
+    outcome = run("train", *task, *small, "--sft-steps", 0)
+    assert outcome.exit_code == 0, outcome.output
+    for said in (outcome.stderr, run("doctor", tmp_path / "run").stdout):
+        assert "different answers all earn 1" in said and "all 24 answers" in said
 
 
 def test_what_the_agent_has_warned_of_is_not_said_again(capsys):

@@ -23,7 +23,7 @@ from rlenv.envs.task import TextGenTask
 
 SMALL = ["--sft-steps", "3", "--sft-examples", "8", "--timesteps", "50", "--eval-episodes", "8"]
 SMALL += ["--episodes-per-update", "8", "--log-interval", "1"]
-EVALUATION = {"episodes", "mean_reward", "success_rate", "mean_ep_length", "split", "deterministic"}
+EVALUATION = {"episodes", "mean_reward", "reward_std", "success_rate", "mean_ep_length", "split", "deterministic"}
 
 
 @pytest.fixture(scope="module")
