@@ -40,6 +40,10 @@ LONG_PROMPTS = ("error", "skip")
 LONGEST = 1 << 20  # tokens of a prompt or a completion: each slot of an environment has room for both
 
 
+class NoDemonstrationError(ValueError):
+    """The verifier has no right answer to imitate."""
+
+
 @dataclass(frozen=True)
 class Prompt:
     """A problem as an episode starts from it.
@@ -384,11 +388,12 @@ class TextGenTask:
         """Return the tokens of a demonstrated turn with its end token; of the verifier's demonstration by default.
 
         Raises:
-            ValueError: if there is none, it is longer than a completion may be, or ends before its last token.
+            NoDemonstrationError: if there is none.
+            ValueError: if it is longer than a completion may be, or ends before its last token.
         """
         text = self.verifier.demonstration(problem) if turn is None else turn
         if not text:
-            raise ValueError(
+            raise NoDemonstrationError(
                 f"{type(self.verifier).__name__} has no demonstration for {shown(problem.prompt)}, and a warm start "
                 "needs one (--sft-steps 0 skips the warm start)"
             )

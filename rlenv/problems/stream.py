@@ -228,9 +228,9 @@ class ProblemStream:
                 stacklevel=2,
             )
         if not len(listed):
-            test_fraction = self.test_fraction
+            test_fraction, other = self.test_fraction, "train" if self.split == "test" else "test"
             raise EmptySplitError(
-                f"none of the {len(problems)} problems is in the {self.split} split ({test_fraction=}); "
-                "1 puts all of them into test, 0 into train, and a column `split` says it for each"
+                f"none of the {len(problems)} problems is in the {self.split} split ({test_fraction=}), all are in "
+                f"{other}; 1 puts all of them into test, 0 into train, and a column `split` says it for each"
             )
         return listed

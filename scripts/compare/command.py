@@ -112,7 +112,9 @@ def compare(**given: Any) -> None:  # fmt: skip
     if given["vectorize_seeds"] and parallel.size() > 1:
         raise ValueError("--vectorize-seeds trains in one process; start it without torchrun")
     with parallel.alone():
-        _check(agents, given | {"device": device})
+        warm = _check(agents, given | {"device": device})
+    if given["sft_steps"] and not warm:
+        given["sft_steps"] = 0
     with Study.open(given, agents, device) as study:
         try:
             failed = study.run_missing(agents)
@@ -169,8 +171,12 @@ def _with_defaults(given: dict[str, Any]) -> dict[str, Any]:
     return filled
 
 
-def _check(agents: list[str], given: dict[str, Any]) -> None:
-    """Make what every run will make, so that bad input is an error before the first run starts."""
+def _check(agents: list[str], given: dict[str, Any]) -> bool:
+    """Make what every run will make, so that bad input is an error before the first run starts.
+
+    Returns:
+        Whether there is a warm start.
+    """
     from agents.core.checks import check_number
     from agents.rollouts.envs.make_envs import resolve_device
 
@@ -189,9 +195,8 @@ def _check(agents: list[str], given: dict[str, Any]) -> None:
             raise ValueError(f"--agents names {name!r}, which needs a --teacher, and compare has none: use rlenv train")
         if given["vectorize_seeds"]:
             _check_stack(name, agent)
-    session.evaluation_envs(given["env_id"], agent.origin["env_kwargs"], "cpu", 1, "test")
-    if settings.is_text(given["env_id"]):
-        session.demonstrations(agent, given)
+    session.held_out_envs(given["env_id"], agent.origin["env_kwargs"], "cpu", 1)
+    return settings.is_text(given["env_id"]) and session.warm_start(agent, given) is not None
 
 
 def _check_stack(name: str, agent: Any) -> None:

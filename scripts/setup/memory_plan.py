@@ -66,6 +66,7 @@ def workload(given: dict[str, Any]) -> tuple[Any, Any]:
     episodes, vocabulary = setting("episodes_per_update"), int(envs.single_action_space.n)
     steps = settings["num_minibatches"] if settings.get("num_minibatches") else 1
     slots = settings.get("num_envs") or min(setting("num_envs"), episodes)
+    evaluated = session.evaluation_episodes(True) if given["eval_episodes"] is None else given["eval_episodes"]
     work = Workload(
         vocabulary,
         task.max_prompt_tokens,
@@ -87,7 +88,7 @@ def workload(given: dict[str, Any]) -> tuple[Any, Any]:
         micro_batch_size=settings.get("micro_batch_size"),
         micro_batch_tokens=settings.get("micro_batch_tokens"),
         imitated=-(-given["sft_batch_size"] // processes) if given["sft_steps"] else 0,
-        evaluated=-(-min(given["eval_episodes"] or session.evaluation_episodes(True), session.EVAL_SLOTS) // processes),
+        evaluated=-(-min(evaluated, session.EVAL_SLOTS) // processes),
         shards=processes if settings.get("shard") else 1,
         turns=1 if task.dialogues is None else task.dialogues.max_turns,
         reply_length=0 if task.dialogues is None else task.dialogues.max_reply_tokens,

@@ -21,9 +21,11 @@ from agents.learner.supervised import WarmStart
 from agents.rollouts.envs.make_envs import LOOP_OFFERS
 from agents.rollouts.envs.registered import full_id
 from rlenv.envs.demonstrations import demonstrate
-from rlenv.envs.task import TextGenTask
+from rlenv.envs.task import NoDemonstrationError, TextGenTask
+from rlenv.problems.stream import EmptySplitError
 
-from ..console.progress import Interrupt, Rate, Show, before_first_end, progress_bar
+from ..console.parameters import given_by_user
+from ..console.progress import Interrupt, Rate, Show, before_first_end, progress_bar, say
 from ..console.terminal import console, plain
 from ..runs import run_folder
 from .agent_names import agent_class, is_own
@@ -119,6 +121,17 @@ def demonstrations(agent: Agent, options: dict[str, Any]) -> Rollout | None:
     return None if steps == 0 else first_demonstrations(task_of(agent.env), examples, options["seed"], agent.device)
 
 
+def warm_start(agent: Agent, options: dict[str, Any]) -> Rollout | None:
+    """Return the same, also None, with a line, for a task without demonstrations, unless --sft-steps asks for them."""
+    try:
+        return demonstrations(agent, options)
+    except NoDemonstrationError as error:
+        if given_by_user("sft_steps"):
+            raise
+        say(f"no warm start: {str(error).partition(',')[0]}")
+        return None
+
+
 def first_demonstrations(task: TextGenTask, count: int, seed: int, device: Any) -> Rollout:
     """Return the verifier's demonstrations of the first problems of a task, at all levels, in the order of a seed."""
     task = copy.copy(task)
@@ -203,6 +216,15 @@ def evaluation_envs(env_id: str, env_kwargs: dict[str, Any], device: Any, episod
     if is_text(env_id):
         env_kwargs = {**env_kwargs, **IN_TURN, "split": split, "group_size": 1}
     return make_envs(env_id, min(episodes, EVAL_SLOTS), env_kwargs, device=str(device), **LOOP_OFFERS)
+
+
+def held_out_envs(env_id: str, env_kwargs: dict[str, Any], device: Any, episodes: int) -> Any:
+    """Return the same of the test split; if no problem of a file is in it, of the training split, with a line."""
+    try:
+        return evaluation_envs(env_id, env_kwargs, device, episodes, "test")
+    except EmptySplitError as error:
+        say(f"{str(error).partition(';')[0]}: the evaluation plays training problems, and tells nothing about others")
+        return evaluation_envs(env_id, env_kwargs, device, episodes, "train")
 
 
 def evaluation_episodes(text: bool) -> int:

@@ -6,14 +6,13 @@ import json
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import click
 
 from ..console.command import Command
-from ..console.parameters import typed
+from ..console.parameters import flag_of, typed
 from ..setup.agent_names import resume_command
 from ..setup.options import adapter, common, environment, one_budget, processes, run_folder, text, warm_start
 from .options import agent_options, checkpoints, evaluation, sharding, update_options
@@ -186,6 +185,9 @@ def _checked(given: dict[str, Any]) -> dict[str, Any]:
         given["save_every_updates"] = None
     if given["stop_reward"] is not None:
         check_number("stop_reward", given["stop_reward"])
+    for name in ("eval_every", "stop_reward"):
+        if given["eval_episodes"] == 0 and given[name]:
+            raise ValueError(f"--eval-episodes 0 and {flag_of(name)} {given[name]:g} exclude each other")
     if given["track"] is not None:
         library(given["track"])  # before any work
     return given
@@ -196,15 +198,18 @@ def _job(agent: Any, given: dict[str, Any], run_dir: Path, interrupt: Any) -> An
     from ..setup import session, settings
     from .job import Job
 
-    text = settings.is_text(given["env_id"])
-    episodes = given["eval_episodes"] or session.evaluation_episodes(text)
-    make = partial(session.evaluation_envs, given["env_id"], session.arguments_of(agent), agent.device, split="test")
-    held_out = session.task_of(agent.env).stream.sizes.get("test") if text else None
-    if given["eval_episodes"] is None and held_out:
-        episodes = min(episodes, held_out)  # no problem twice
-    envs = make(episodes)
-    over = "warm_start" in agent.extra_state and "imitation" not in agent.extra_state
-    shown = session.demonstrations(agent, given) if text and not over else None
+    text, episodes = settings.is_text(given["env_id"]), given["eval_episodes"]
+    if episodes is None:
+        sizes = session.task_of(agent.env).stream.sizes if text else {}
+        held_out = sizes.get("test") or sizes.get("train")
+        most = session.evaluation_episodes(text)
+        episodes = min(most, held_out or most)  # no problem twice
+    shown = envs = None
+    if text and ("warm_start" not in agent.extra_state or "imitation" in agent.extra_state):
+        shown = session.warm_start(agent, given)
+        given["sft_steps"] = 0 if shown is None else given["sft_steps"]
+    if episodes:
+        envs = session.held_out_envs(given["env_id"], session.arguments_of(agent), agent.device, episodes)
     return Job(agent, envs, episodes, shown, given, run_dir, interrupt)
 
 
@@ -219,7 +224,7 @@ def _show(result: dict[str, Any], samples: list[Any], given: dict[str, Any]) -> 
     folder.write_json(run_dir / folder.RESULT, result)
     reported = given["report"] and _report(run_dir)
     if samples and not given["as_json"]:
-        session.print_samples([(row["prompt"], said(row), row["reward"]) for row in samples], "test")
+        session.print_samples([(row["prompt"], said(row), row["reward"]) for row in samples], result["eval"]["split"])
     if missing := {name: count for name, count in result["failures"].items() if count}:
         say(f"failures: {', '.join(f'{count} {name}' for name, count in missing.items())}")
     if given["as_json"]:

@@ -39,7 +39,7 @@ class Job:
 
     Args:
         agent: new, or loaded from a checkpoint of the run.
-        envs: of the evaluations.
+        envs: of the evaluations; None for no evaluation.
         episodes: of each evaluation.
         shown: demonstrations for the warm start; None without one.
         given: the options of the command.
@@ -151,7 +151,7 @@ class Job:
         self.saver.save()
 
     def _first_evaluation(self) -> None:
-        if "initial" in self.state:
+        if "initial" in self.state or self.envs is None:
             return
         initial, rollout = self._evaluate(self.given["seed"])
         rows = self._samples(rollout, "before")
@@ -209,7 +209,7 @@ class Job:
 
     def _callbacks(self) -> list[Any]:
         callbacks: list[Any] = [self.histograms, self.sample_log]
-        if self.given["eval_every"] is None and is_text(self.given["env_id"]):
+        if self.given["eval_every"] is None and is_text(self.given["env_id"]) and self.envs is not None:
             evaluate = self._evaluate_for_the_curve
             callbacks.append(HeldOutCurve(POINTS, self.counter, self.goal, evaluate, self.state))
         if self.given["eval_every"]:
@@ -268,8 +268,11 @@ class Job:
         seed = int(np.random.SeedSequence([self.given["seed"], self.agent.num_updates]).generate_state(1)[0])
         return self._evaluate(seed)[1].returns
 
-    def _last_evaluation(self) -> dict[str, Any]:
+    def _last_evaluation(self) -> dict[str, Any] | None:
         """Play the episodes of the first evaluation again, none of which training or --stop-reward has seen."""
+        if self.envs is None:
+            self.doctor.look(self.result())
+            return None
         figures, rollout = self._evaluate(self.given["seed"])
         say(f"after:  {session.describe(figures)}")
         self.shown_samples = self._samples(rollout, "after")

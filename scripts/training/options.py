@@ -39,10 +39,10 @@ update_options = options(declared("train", "Updates"), heading="Updates")
 evaluation = options(
     click.option(
         "--eval-episodes",
-        type=click.IntRange(min=1),
+        type=click.IntRange(min=0),
         default=None,
         show_default="2000 for text, 100 for control",
-        help="Episodes of each evaluation.",
+        help="Episodes of each evaluation; 0 for none.",
     ),
     click.option(
         "--eval-every",

@@ -52,7 +52,9 @@ HELD_OUT = 500  # demonstrations of the test split, at most, for eval_loss
     help="Passes over all training problems of the file, instead of --sft-steps.",
 )
 @options(declared("sft"), heading="Updates")
-@click.option("--eval-episodes", type=click.IntRange(min=1), default=2000, help="Episodes of the evaluation.")
+@click.option(
+    "--eval-episodes", type=click.IntRange(min=0), default=2000, help="Episodes of the evaluation; 0 for none."
+)
 @run_folder
 @processes
 @common
@@ -79,9 +81,9 @@ def sft(**given: Any) -> None:
     agent = _agent(given)
     given |= _amount(given, len(session.task_of(agent.env).stream.listed))
     shown = session.demonstrations(agent, given)
-    test = partial(session.evaluation_envs, given["env_id"], session.arguments_of(agent), agent.device, split="test")
-    envs = test(given["eval_episodes"]) if judged else None
-    held_out = None if shown is None else _held_out(agent, envs, test, given)
+    evaluation = (given["env_id"], session.arguments_of(agent), agent.device)
+    envs = session.held_out_envs(*evaluation, given["eval_episodes"]) if judged and given["eval_episodes"] else None
+    held_out = None if shown is None else _held_out(agent, envs, partial(session.evaluation_envs, *evaluation), given)
     source = short_name(given["verifier"]) if judged else Path(given["problems"]).stem
     run_dir = parallel.on_main(lambda: folder.choose(given["log_dir"], given["overwrite"], f"sft-{source}"))
     run_dir, given = own_folder(run_dir, given)
@@ -102,7 +104,9 @@ def sft(**given: Any) -> None:
         "initial_eval_loss": before,
         "eval_loss": _loss(agent, held_out, given),
         "seconds": round(seconds, 3),
-        "eval": session.run_evaluation(agent, envs, given["eval_episodes"], given["seed"])[0] if judged else None,
+        "eval": session.run_evaluation(agent, envs, given["eval_episodes"], given["seed"])[0]
+        if envs is not None
+        else None,
         "interrupted": bool(interrupt.asked),
     }
     _show(result, 0 if held_out is None else len(held_out), given["as_json"])
@@ -123,7 +127,7 @@ def _agent(given: dict[str, Any]) -> Any:
     from ..setup import model_defaults, session
 
     device = join(given["device"], given["process_timeout"])
-    if given["eval_episodes"] < parallel.size():
+    if 0 < given["eval_episodes"] < parallel.size():
         few = f"--eval-episodes {given['eval_episodes']} is too few for {parallel.size()} processes"
         raise ValueError(f"{few}: each evaluates one at least")
     given["micro_batch_tokens"] = model_defaults.passes_of_imitation(given)
@@ -169,21 +173,22 @@ def _amount(given: dict[str, Any], listed: int) -> dict[str, Any]:
     return {"sft_examples": examples, "sft_steps": given["epochs"] * -(-examples // max(given["sft_batch_size"], 1))}
 
 
-def _held_out(agent: Any, envs: Any, make: Callable[[int], Any], given: dict[str, Any]) -> Any:
+def _held_out(agent: Any, envs: Any, make: Callable[[int, str], Any], given: dict[str, Any]) -> Any:
     """Return demonstrations of problems in the test split; None if it is empty.
 
     Args:
         agent: for its device.
-        envs: of the test split; None: one is made for this, with so many slots.
-        make: makes it.
+        envs: of the evaluation, used if they are of the test split; None without one.
+        make: makes environments of a split, with so many slots.
         given: the options.
     """
     from rlenv.problems.stream import EmptySplitError
 
     from ..setup import session
 
+    judged = envs is not None and session.task_of(envs).split == "test"
     try:
-        own = make(1) if envs is None else envs
+        own = envs if judged else make(1, "test")
     except EmptySplitError:
         return None
     task = session.task_of(own)
@@ -191,7 +196,7 @@ def _held_out(agent: Any, envs: Any, make: Callable[[int], Any], given: dict[str
     try:
         return session.first_demonstrations(task, count, given["seed"], agent.device)
     finally:
-        if envs is None:
+        if not judged:
             own.close()
 
 

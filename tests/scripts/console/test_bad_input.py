@@ -101,12 +101,12 @@ def test_train_says_what_is_wrong(args, message, tmp_path):
 
 
 @pytest.mark.parametrize("command", ["train", "compare"])
-def test_without_demonstrations_the_way_round_the_warm_start_is_named(command, tmp_path):
+def test_a_warm_start_that_is_asked_for_needs_demonstrations(command, tmp_path):
     arguments = {"compare": ["--agents", "reinforce", "--no-figures"]}.get(command, [])
     file = tmp_path / "questions.jsonl"
     file.write_text("".join(json.dumps({"prompt": f"say {number}"}) + "\n" for number in range(20)))
     arguments = [*arguments, "--verifier", "regex", "--verifier-arg", "pattern=[0-9]+", "--problems", file]
-    line = fails(command, *arguments, "--log-dir", tmp_path / "run", folder=tmp_path / "run")
+    line = fails(command, *arguments, "--sft-steps", 3, "--log-dir", tmp_path / "run", folder=tmp_path / "run")
     assert "Regex has no demonstration for 'say " in line
     assert line.endswith("(--sft-steps 0 skips the warm start)")
 

@@ -123,6 +123,36 @@ def test_compare_on_a_file(folder, monkeypatch):
     result_of(run("compare", "--config", "study/compare.json", "--no-figures", "--log-dir", "study", "--json"))
 
 
+@pytest.mark.parametrize("fraction", [[], ["--test-fraction", 0]])
+def test_a_file_of_four_problems_is_trained_and_evaluated_as_it_is(folder, fraction):
+    (folder / "few.csv").write_text("prompt\n" + "".join(f"{letter}:\n" for letter in "bcef"))
+    args = ["train", "--problems", "few.csv", "--verifier", "few.py:vowels", *fraction, "--timesteps", 20]
+    (folder / "few.py").write_text(
+        "def vowels(prompts, completions):\n    return [float('a' in c) for c in completions]\n"
+    )
+    outcome = run(*args, "--episodes-per-update", 8, "--log-dir", "run", "--json")
+    result = result_of(outcome)
+    assert (result["eval"]["split"], result["eval"]["episodes"], result["sft_steps"]) == ("train", 4, 0)
+    said = (
+        f"none of the 4 problems is in the test split (test_fraction={'0.0' if fraction else '0.2'}), all are in train"
+    )
+    assert f"{said}: the evaluation plays training problems" in outcome.stderr
+    assert "no warm start: FunctionVerifier has no demonstration for '" in outcome.stderr
+    assert json.loads((folder / "run" / "config.json").read_text())["sft_steps"] == 0
+
+
+def test_no_evaluation_is_made_if_none_is_asked_for(folder):
+    args = ["train", *SMALL, *FILE, "--eval-episodes", 0]
+    outcome = run(*args, "--log-dir", "run", "--json")
+    result = result_of(outcome)
+    assert (result["initial_eval"], result["eval"]) == (None, None) and result["updates"] > 0
+    assert "before:" not in outcome.stderr and run("report", "run").exit_code == 0
+    sft = result_of(run("sft", *FILE, "--verifier", "exact", "--sft-steps", 1, "--eval-episodes", 0, "--json"))
+    assert sft["eval"] is None and sft["eval_loss"] > 0
+    for option in ("--eval-every", "--stop-reward"):
+        assert f"--eval-episodes 0 and {option} 1" in error_of(run(*args, option, 1, "--log-dir", "again"))
+
+
 CASES = {
     "missing": (["--problems", "none.jsonl"], "no file or folder '"),
     "kind": (["--problems", "plain_reward.py"], "is of an unknown kind, '.py'; allowed: .jsonl, "),
