@@ -11,9 +11,10 @@ import torch
 
 from agents import ReinforceBaseline
 from agents.estimators.baselines import BASELINES
+from agents.exact import TablePolicy, World, true_gradient
 
 from .base import Check
-from .enumerable import TablePolicy, World, episodes, exact_gradient, gradients, make_agent
+from .enumerable import episodes, gradients, make_agent
 
 STEPS = 6
 WORLD = World(tokens=3, steps=STEPS, end=2)  # 127 answers of 1 to 6 tokens
@@ -102,7 +103,7 @@ def distances(baseline: str, task: LongTask, answers: torch.Tensor, others: torc
     rollout = replace(episodes(agent.policy, WORLD, seen, rewards, number), groups=number // prompts)
     found = prompts * copies * gradients(agent, agent.prepare(rollout))[::prompts]  # the loss is a mean [R, S, V]
     own = {"group-mean": 1 / size, "batch-mean": 1 / (2 * size)}.get(baseline, 0.0)
-    true = exact_gradient(WORLD, task.logits, task.rewards)
+    true = true_gradient(WORLD, task.logits, WORLD.at_the_end(task.rewards))
     return (found / (1 - own) - true).square().sum((1, 2))
 
 

@@ -13,9 +13,10 @@ import numpy as np
 import torch
 
 from agents import GRPO, PKPO, RLOO, Agent, MaxRL
+from agents.exact import TablePolicy, World, WorldEnv
 
 from .base import Check, Finding
-from .enumerable import TablePolicy, World, WorldEnv, episodes, make_agent
+from .enumerable import episodes, make_agent
 from .training import mean_of, seeds_of
 
 WORLD = World(tokens=3, steps=1)

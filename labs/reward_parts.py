@@ -14,9 +14,10 @@ from typing import Any
 import torch
 
 from agents import GDPO, GRPO, RLOO, Agent
+from agents.exact import World
 
 from .base import Check, Finding
-from .enumerable import World, episodes, make_agent
+from .enumerable import episodes, make_agent
 
 K = 4
 # Four kinds of answers, by what they earn: nothing, tidy, right, both.

@@ -12,9 +12,10 @@ from typing import Any
 import torch
 
 from agents import RLOO, Agent, Reinforce
+from agents.exact import World, true_gradient
 
 from .base import Check, Finding
-from .enumerable import World, episodes, exact_gradient, gradients, make_agent, scores
+from .enumerable import episodes, gradients, make_agent, scores
 
 WORLD = World(tokens=3, steps=3, end=2)
 LEVELS = (1.0,) * 5 + (0.5,) * 5 + (0.0,) * 5  # of the 15 completions, in an order the seed decides
@@ -46,7 +47,7 @@ class Task:
     @property
     def gradient(self) -> torch.Tensor:
         """The true gradient [S, V]."""
-        return exact_gradient(WORLD, self.logits, self.rewards)
+        return true_gradient(WORLD, self.logits, WORLD.at_the_end(self.rewards))
 
     @property
     def pi(self) -> torch.Tensor:

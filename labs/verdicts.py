@@ -8,7 +8,9 @@ from functools import cached_property
 
 import torch
 
-from .enumerable import World, scores
+from agents.exact import World
+
+from .enumerable import scores
 
 ANSWERS = 20  # equally likely by default
 RIGHT, COIN = "right answers", "coin"

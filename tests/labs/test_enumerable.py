@@ -11,7 +11,7 @@ import pytest
 import torch
 from _rlenv_labs import bandit, baselines, lengths, snr
 from _rlenv_labs.base import Finding
-from _rlenv_labs.enumerable import TablePolicy, World, WorldEnv, episodes, exact_gradient, gradients, make_agent, scores
+from _rlenv_labs.enumerable import episodes, gradients, make_agent, scores
 from _rlenv_labs.verdicts import Task, binomial, coin, constant_of, right_answers, short_ratio, theory
 from _rlenv_scripts.main import main
 from _rlenv_scripts.reports.figures.plots import save_figure
@@ -22,6 +22,7 @@ import agents.estimators.baselines as estimators
 from agents import RLOO, Reinforce, ReinforceBaseline
 from agents.core.rollout import join
 from agents.estimators import losses
+from agents.exact import TablePolicy, World, WorldEnv, true_gradient
 
 WORLD = World(tokens=3, steps=3, end=2)
 PREFIXES, COMPLETIONS = 7, 15
@@ -68,7 +69,7 @@ def test_the_exact_gradient_agrees_with_finite_differences(logits: torch.Tensor,
     def value(table: torch.Tensor) -> float:
         return float(WORLD.log_probs(table).exp() @ rewards)
 
-    found, step = exact_gradient(WORLD, logits, rewards), 1e-5
+    found, step = true_gradient(WORLD, logits, WORLD.at_the_end(rewards)), 1e-5
     for index in itertools.product(range(PREFIXES), range(3)):
         nudge = torch.zeros_like(logits)
         nudge[index] = step
@@ -89,7 +90,7 @@ def test_single_episodes_through_the_real_loss_average_to_the_exact_gradient(
     rollout = episodes(agent.policy, WORLD, every, rewards, copies=every)
     found = COMPLETIONS * gradients(agent, agent.prepare(rollout))  # [C, S, V]
     expected = (WORLD.log_probs(logits).exp()[:, None, None] * found).sum(0)
-    torch.testing.assert_close(expected, exact_gradient(WORLD, logits, rewards), rtol=0, atol=1e-14)
+    torch.testing.assert_close(expected, true_gradient(WORLD, logits, WORLD.at_the_end(rewards)), rtol=0, atol=1e-14)
     single = rewards[:, None] * scores(WORLD, logits)
     torch.testing.assert_close(found.flatten(1), single, rtol=0, atol=1e-14)
 
@@ -159,7 +160,8 @@ def test_tasks_have_the_rate_they_are_made_for() -> None:
     for p in baselines.RATES:
         assert right_answers(p).rate == pytest.approx(p, abs=1e-12)
         assert coin(p).rate == pytest.approx(p, abs=1e-12)
-        exact = exact_gradient(right_answers(p).world, torch.zeros(1, 20), right_answers(p).right)[0]
+        task = right_answers(p)
+        exact = true_gradient(task.world, torch.zeros(1, 20), task.world.at_the_end(task.right))[0]
         torch.testing.assert_close(right_answers(p).gradient, exact, rtol=0, atol=1e-15)
     assert binomial(3, 0.5).tolist() == [0.125, 0.375, 0.375, 0.125]
 
@@ -230,7 +232,7 @@ def test_the_noise_of_answers_of_several_steps_is_that_of_its_definition(baselin
     states, actions, mask = lengths.WORLD.paths
     pi = task.logits.softmax(-1)
     norm = (1 - 2 * pi[states, actions] + pi.square().sum(-1)[states]).where(mask, 0)  # [C, T]
-    true = exact_gradient(lengths.WORLD, task.logits, task.rewards)
+    true = true_gradient(lengths.WORLD, task.logits, lengths.WORLD.at_the_end(task.rewards))
     for group in range(groups):
         mine, gains = answers[group], task.rewards[answers[group]]
         every = torch.cat([gains, 1 - task.rewards[others[group]]])

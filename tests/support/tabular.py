@@ -17,10 +17,10 @@ from dataclasses import replace
 from typing import Any
 
 import torch
-from _rlenv_labs.enumerable import TablePolicy, World, WorldEnv
 
 from agents import Agent, ReinforceBaseline, Rollout
 from agents.core.rollout import OK
+from agents.exact import TablePolicy, World, WorldEnv
 
 P, V, T, EOS = 2, 3, 3, 2
 WORLD = World(V, T, end=EOS)
@@ -62,7 +62,7 @@ class TabularPolicy(TablePolicy):
     defaults = {**TablePolicy.defaults, "learning_rate": 1e-2}
 
     def __init__(self, seed: int = 0) -> None:
-        super().__init__(torch.zeros(S, V), copies=P)
+        super().__init__(torch.zeros(P, S, V))
         generator = torch.Generator().manual_seed(seed)
         self.logits.data = torch.randn(P, S, V, generator=generator, dtype=torch.float64) * 0.8
         self.table.data = torch.randn(P, S, generator=generator, dtype=torch.float64)
