@@ -26,7 +26,7 @@ from .policies.choosing import choose
 from .trainer.agent import Agent
 from .trainer.callbacks import as_callback
 
-MOST_ROLLOUTS = 20_000  # about 3 ms each
+MOST_ROLLOUTS = 5_000  # 3 ms each, with several rounds 10
 TOLERANCE = 1e-6  # rollouts have numbers in float32
 
 

@@ -29,6 +29,7 @@ COMMANDS = {  # name: its module and attribute, imported when it is used, and it
     "play": ("tools.play.command:play", "Choose the actions yourself, or watch a policy choose them."),
     "export": ("tools.export:export", "Write the language model of a run as transformers loads it."),
     "compare": ("compare.command:compare", "Train several agents with several seeds, in one table."),
+    "check-gradient": ("tools.check_gradient:check_gradient", "Compare agents' gradients with the true one."),
     "lab": ("tools.lab:lab", "Run an experiment about one claim."),
     "bench": ("tools.bench:bench", "Time rlenv and other libraries in turn."),
     "verifiers": ("tools.verifiers:verifiers", "List, show and attack verifiers."),

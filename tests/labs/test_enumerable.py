@@ -46,37 +46,6 @@ def failed(finding: Finding) -> list[str]:
 # The world.
 
 
-def test_the_completions_are_a_probability_distribution(logits: torch.Tensor) -> None:
-    assert (len(WORLD.prefixes), len(WORLD.completions)) == (PREFIXES, COMPLETIONS)
-    assert len(set(WORLD.completions)) == COMPLETIONS
-    assert all(2 not in sequence[:-1] and (sequence[-1] == 2 or len(sequence) == 3) for sequence in WORLD.completions)
-    assert float(WORLD.log_probs(logits).exp().sum()) == pytest.approx(1, abs=1e-14)
-
-
-def test_a_probability_is_the_product_of_its_steps(logits: torch.Tensor) -> None:
-    pi = logits.softmax(-1)
-    by_hand = pi[WORLD.prefixes.index(()), 1] * pi[WORLD.prefixes.index((1,)), 0] * pi[WORLD.prefixes.index((1, 0)), 2]
-    found = WORLD.log_probs(logits).exp()[WORLD.completions.index((1, 0, 2))]
-    assert float(found) == pytest.approx(float(by_hand), rel=1e-14)
-
-
-def test_without_an_end_token_all_sequences_are_equally_long() -> None:
-    assert World(tokens=4, steps=1).completions == [(0,), (1,), (2,), (3,)]
-    assert len(World(tokens=2, steps=3).completions) == 8
-
-
-def test_the_exact_gradient_agrees_with_finite_differences(logits: torch.Tensor, rewards: torch.Tensor) -> None:
-    def value(table: torch.Tensor) -> float:
-        return float(WORLD.log_probs(table).exp() @ rewards)
-
-    found, step = true_gradient(WORLD, logits, WORLD.at_the_end(rewards)), 1e-5
-    for index in itertools.product(range(PREFIXES), range(3)):
-        nudge = torch.zeros_like(logits)
-        nudge[index] = step
-        slope = (value(logits + nudge) - value(logits - nudge)) / (2 * step)
-        assert float(found[index]) == pytest.approx(slope, abs=1e-9)
-
-
 def test_scores_agree_with_automatic_differentiation(logits: torch.Tensor) -> None:
     found = torch.autograd.functional.jacobian(WORLD.log_probs, logits).flatten(1)
     torch.testing.assert_close(scores(WORLD, logits), found, rtol=0, atol=1e-14)

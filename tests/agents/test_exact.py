@@ -1,0 +1,252 @@
+"""The exact check: its world, that it sees what is biased, and that it enumerates whatever an agent collects."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+from typing import Any
+
+import pytest
+import torch
+from family import group_values, length_adaptive_advantages, token_mean_gradient, whitened_gradient
+from tabular import AT_THE_END, TabularPolicy, make_agent, relative_error
+
+from agents import (
+    DAPO,
+    GRPO,
+    RLOO,
+    VAPO,
+    Agent,
+    Collector,
+    Distillation,
+    DrGRPO,
+    Reinforce,
+    ReinforceBaseline,
+    ReinforcePlusPlus,
+    exact,
+)
+from agents.estimators import aggregation, returns
+from agents.exact import TablePolicy, World, WorldEnv, check_gradient, compare_gradients, every_rollout, true_gradient
+
+WORLD, SMALL, DIALOGUES = World(3, 3, end=2), World(2, 2, end=0), World(2, 2, end=0, turns=2)
+TWO_PROMPTS = {"episodes": 4, "group_size": 2, "world": SMALL}
+
+
+class HalfBatchMean(RLOO):
+    """A bias that shrinks with the number of episodes, so that the rollout has to be as it is."""
+
+    def advantages(self, rollout: Any) -> torch.Tensor:
+        gains = returns.episode_return(rollout.rewards, rollout.mask, self.gamma)
+        return gains - gains.mean() / 2
+
+
+class ReMax(Agent):
+    """REINFORCE against the greedy answer to the same prompt (arXiv:2310.10505), which it plays itself."""
+
+    weights = staticmethod(aggregation.sequence_sum)
+
+    def collect_rollout(self, callback: Any) -> Any:
+        collector = Collector(copy.deepcopy(self.env), self.device)
+        greedy = collector.collect(self.policy, self.episodes_per_update, deterministic=True)
+        self.greedy = greedy.returns
+        return super().collect_rollout(callback)
+
+    def advantages(self, rollout: Any) -> torch.Tensor:
+        return (rollout.returns - self.greedy)[:, None].expand_as(rollout.rewards)
+
+
+class BetterThanGreedy(ReMax):
+    def advantages(self, rollout: Any) -> torch.Tensor:
+        return super().advantages(rollout).clamp(min=0)
+
+
+# The world.
+
+
+@pytest.mark.parametrize(
+    ("world", "prefixes", "completions"),
+    [(WORLD, 7, 15), (World(4, 1), 1, 4), (World(2, 3), 7, 8), (DIALOGUES, 6, 7), (World(2, 1, end=0, turns=3), 3, 4)],
+)
+def test_the_completions_are_a_probability_distribution(world: World, prefixes: int, completions: int) -> None:
+    logits = torch.randn(prefixes, world.tokens, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    assert (len(world.prefixes), len(world.completions)) == (prefixes, completions)
+    assert len(set(world.completions)) == completions
+    assert float(world.log_probs(logits).exp().sum()) == pytest.approx(1, abs=1e-14)
+
+
+def test_dialogues_by_hand() -> None:
+    """An empty turn is the last; others are followed by a second one. Rewards end both."""
+    second = [(0,), (1, 0), (1, 1)]
+    assert set(DIALOGUES.completions) == {(0,), *((1, last, *turn) for last in (0, 1) for turn in second)}
+    ends = {(*DIALOGUES.prefixes[s], a) for s, a in DIALOGUES.turn_ends.nonzero().tolist()}
+    assert ends == {(1, 0), (1, 1), *DIALOGUES.completions}
+
+
+def test_a_probability_is_the_product_of_its_steps() -> None:
+    pi = torch.rand(7, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0)).softmax(-1)
+    by_hand = pi[WORLD.prefixes.index(()), 1] * pi[WORLD.prefixes.index((1,)), 0] * pi[WORLD.prefixes.index((1, 0)), 2]
+    found = WORLD.log_probs(pi.log()).exp()[WORLD.completions.index((1, 0, 2))]
+    assert float(found) == pytest.approx(float(by_hand), rel=1e-14)
+
+
+@pytest.mark.parametrize("world", [WORLD, DIALOGUES])
+def test_the_true_gradient_agrees_with_finite_differences(world: World) -> None:
+    """Of the value by Bellman's equation, with a reward at every step of two prompts."""
+    generator = torch.Generator().manual_seed(0)
+    shape = (2, len(world.prefixes), world.tokens)
+    logits, rewards = (torch.randn(shape, generator=generator, dtype=torch.float64) for _ in range(2))
+
+    def value(table: torch.Tensor) -> float:
+        pi, values = table.softmax(-1).tolist(), [[0.0] * shape[1] for _ in range(2)]
+        for p, s in itertools.product(range(2), reversed(range(shape[1]))):
+            for a, after in enumerate(world.following[s].tolist()):
+                later = 0.9 * values[p][after] if after >= 0 else 0.0
+                values[p][s] += pi[p][s][a] * (float(rewards[p, s, a]) + later)
+        return (values[0][0] + values[1][0]) / 2
+
+    found, step = true_gradient(world, logits, rewards, 0.9), 1e-5
+    for index in itertools.product(*map(range, shape)):
+        nudge = torch.zeros_like(logits)
+        nudge[index] = step
+        assert float(found[index]) == pytest.approx(
+            (value(logits + nudge) - value(logits - nudge)) / (2 * step), abs=1e-9
+        )
+
+
+# The check.
+
+
+@pytest.mark.parametrize(
+    ("cls", "settings", "error", "direction", "meaning"),
+    [
+        (Reinforce, {}, 0, 1, "unbiased"),
+        (RLOO, {}, 0, 1, "unbiased"),
+        (RLOO, TWO_PROMPTS, 0, 1, "unbiased"),
+        (RLOO, {"gamma": 0.9, "world": DIALOGUES}, 0, 1, "unbiased"),
+        (ReMax, {"group_size": 2}, 0, 1, "unbiased"),
+        (ReMax, TWO_PROMPTS, 0, 1, "unbiased"),
+        (ReinforceBaseline, {"baseline": "running-mean"}, 0, 1, "unbiased"),
+        (ReinforceBaseline, {"baseline": "batch-mean"}, 1 / 3, 1, "right direction, scaled by 0.667"),
+        (
+            ReinforceBaseline,
+            {"baseline": "batch-mean", "episodes": 4, "group_size": 2, "world": SMALL},
+            1 / 4,
+            1,
+            "0.75",
+        ),
+        (HalfBatchMean, {}, 1 / 6, 1, "scaled by 0.833"),
+        (DrGRPO, {}, 2 / 3, 1, "scaled by 0.333"),
+        (GRPO, {}, 1.590, 0.992, "elsewhere, 7.1° off"),
+        (ReinforcePlusPlus, {}, 2.259, 0.993, "elsewhere, 6.8° off"),
+    ],
+)
+def test_every_rollout_by_itself(
+    cls: type[Agent], settings: dict[str, Any], error: float, direction: float, meaning: str
+) -> None:
+    found = check_gradient(cls, **settings)
+    assert (found.error, found.direction) == (pytest.approx(error, abs=6e-4), pytest.approx(direction, abs=6e-4))
+    assert found.meaning.endswith(meaning)
+
+
+@pytest.mark.parametrize(("cls", "settings"), [(BetterThanGreedy, {}), (ReinforceBaseline, {"gamma": 0.5})])
+def test_other_agents_point_elsewhere(cls: type[Agent], settings: dict[str, Any]) -> None:
+    """The second leaves out γ^t."""
+    found = check_gradient(cls, group_size=2, **settings)
+    assert found.error > 0.01 and found.meaning.startswith("points")
+
+
+def whitened(policy: TabularPolicy) -> torch.Tensor:
+    return whitened_gradient(policy, 1, group_values(1, AT_THE_END, centred=False))
+
+
+def by_length(policy: TabularPolicy) -> torch.Tensor:
+    return token_mean_gradient(policy, 1, length_adaptive_advantages(policy.table, AT_THE_END, 1.0))
+
+
+@pytest.mark.parametrize(
+    ("cls", "settings", "wanted"),
+    [(ReinforcePlusPlus, {}, whitened), (VAPO, {"length_alpha": 1.0, "normalize_advantage": False}, by_length)],
+)
+def test_agents_that_look_at_the_whole_rollout_meet_their_closed_forms(cls: Any, settings: Any, wanted: Any) -> None:
+    agent = make_agent(cls, 1, episodes_per_update=2, **settings)
+    agent.use_env(WorldEnv(WORLD, AT_THE_END, group_size=1), 1)
+    policy = TabularPolicy()
+    _, found = compare_gradients(agent, true_gradient(WORLD, policy.logits, AT_THE_END))
+    assert relative_error(found, wanted(policy)) < 1e-6
+
+
+def test_noise_is_the_variance_over_all_rollouts() -> None:
+    """Of one REINFORCE episode, g = R ∇log π: E|g|² - |E g|²."""
+    logits = torch.randn(1, 3, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    world, gains = World(3, 2, end=0), torch.arange(7) / 8
+    scores = torch.autograd.functional.jacobian(world.log_probs, logits[0]).flatten(1)  # [C, S·V]
+    pi, true = world.log_probs(logits[0]).exp(), true_gradient(world, logits, world.at_the_end(gains))
+    wanted = (pi @ (gains[:, None] * scores).square().sum(1) - true.square().sum()) / true.square().sum()
+    assert check_gradient(Reinforce, 1, rewards=gains).noise == pytest.approx(float(wanted), rel=1e-9)
+
+
+def test_resampling_is_played_to_its_end() -> None:
+    """A second round comes after three equal answers, so it adds their probability times the first round's gradient."""
+    one, two = (check_gradient(DAPO, world=SMALL, max_rounds=rounds) for rounds in (1, 2))
+    logits = torch.randn(1, 2, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    equal = SMALL.log_probs(logits).exp().pow(3).sum()
+    assert (one.rollouts, two.rollouts) == (27, 24 + 3 * 27)
+    assert two.scale / one.scale == pytest.approx(1 + float(equal), rel=1e-6)
+
+
+def test_the_agent_is_left_as_it_is() -> None:
+    agent = ReinforceBaseline(
+        TablePolicy(torch.zeros(1, 2, 2)),
+        WorldEnv(SMALL, SMALL.at_the_end(torch.tensor([[1.0, 0, 2]])), group_size=2),
+        baseline="running-mean",
+        group_size=2,
+        episodes_per_update=2,
+        device="cpu",
+    )
+    played = list(every_rollout(agent))
+    assert len(played) == 9 and sum(chance for *_, chance in played) == pytest.approx(1, abs=1e-12)
+    assert agent.num_timesteps == 0 and played[0][0] is not agent
+
+
+class Lucky(RLOO):
+    """Throws episodes away by a number that no check knows of."""
+
+    draws = itertools.count()
+
+    def collect_rollout(self, callback: Any) -> Any:
+        rollout = super().collect_rollout(callback)
+        if next(self.draws) % 3 == 0:
+            super().collect_rollout(callback)
+        return rollout
+
+
+@pytest.mark.parametrize(
+    ("cls", "settings", "message"),
+    [
+        (RLOO, {"episodes": 6}, "100 rollouts"),
+        (DAPO, {"world": SMALL}, "100 rollouts.*max_rounds"),
+        (RLOO, {"episodes": 4, "world": SMALL}, "group_size=3 does not divide"),
+        (Distillation, {}, "Distillation learns from a teacher"),
+        (Lucky, {"group_size": 2, "world": SMALL}, "Lucky"),
+    ],
+)
+def test_what_cannot_be_checked_is_one_line(
+    cls: type[Agent], settings: dict[str, Any], message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(exact, "MOST_ROLLOUTS", 100)
+    with pytest.raises(ValueError, match=message):
+        check_gradient(cls, **settings)
+
+
+def test_a_gradient_that_is_not_finite_and_one_that_is_nothing() -> None:
+    class Nothing(RLOO):
+        factor = 0.0
+
+        def advantages(self, rollout: Any) -> torch.Tensor:
+            return super().advantages(rollout) * self.factor
+
+    assert check_gradient(Nothing, 2, world=SMALL).meaning == "no gradient"
+    Nothing.factor = float("nan")
+    assert check_gradient(Nothing, 2, world=SMALL).meaning == "not finite"
+    Nothing.factor = -1.0
+    assert "away" in check_gradient(Nothing, 2, world=SMALL).meaning

@@ -1,0 +1,57 @@
+"""`rlenv check-gradient`: a golden run, and that every option arrives."""
+
+from pathlib import Path
+
+import pytest
+from inprocess import error_of, result_of, run
+
+HALF = """
+from agents import RLOO
+from agents.estimators import returns
+
+class Half(RLOO):
+    def advantages(self, rollout):
+        gains = returns.episode_return(rollout.rewards, rollout.mask, self.gamma)
+        return gains - gains.mean() / 2
+"""
+
+
+def test_an_agent_of_the_users_beside_one_of_ours(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("mine.py").write_text(HALF)
+    lines = run("check-gradient", "rloo", "mine.py:Half").stdout.splitlines()
+    assert lines == [
+        "rloo                 error 0.000   direction 1.000   noise 3.5   unbiased",
+        "mine.Half            error 0.167   direction 1.000   noise 3.1   right direction, scaled by 0.833",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("options", "rollouts", "error"),
+    [
+        ("--group-size 2", 49, 0),
+        ("--group-size 2 --episodes 4 --tokens 2", 81, 0),
+        ("--group-size 2 --tokens 2 --steps 1", 4, 0),
+        ("--group-size 2 --turns 2", 49, 0),
+        ("--group-size 2 --gamma 0.5", 49, 0.082),
+        ("--group-size 2 --agent-arg baseline=batch-mean", 49, 0.5),
+        ("--group-size 2 --seed 3 --agent-arg returns=episode", 49, 0),
+    ],
+)
+def test_every_option_arrives(options, rollouts, error):
+    found = result_of(run("check-gradient", "reinforce-baseline", *options.split(), "--json"))["reinforce-baseline"]
+    assert found["rollouts"] == rollouts
+    assert found["error"] == pytest.approx(error, abs=6e-4)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        ("nope", "nope"),
+        ("rloo --agent-arg foo=1", "foo"),
+        ("rloo --episodes 4", "group_size=3"),
+        ("distillation", "teacher"),
+    ],
+)
+def test_bad_input_is_one_line(arguments, named):
+    assert named in error_of(run("check-gradient", *arguments.split()))
