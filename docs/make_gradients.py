@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -17,16 +18,10 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tests" / "support"))
 
 from family import (  # noqa: E402 (its folder is no package)
-    LENGTHS,
-    chances,
-    dapo_gradient,
     episode_sum_gradient,
-    group_gradient,
-    group_values,
     lambda_advantages,
     length_adaptive_advantages,
     of_members,
-    rollout_gradient,
     token_mean_gradient,
     whitened_gradient,
 )
@@ -40,7 +35,6 @@ from objectives import (  # noqa: E402
     truncated,
 )
 from off_policy import (  # noqa: E402
-    clip_cov_gradient,
     dppo_gradient,
     episode_ratios,
     sapo_gradient,
@@ -54,7 +48,6 @@ from tabular import (  # noqa: E402
     AT_EVERY_STEP,
     AT_THE_END,
     P,
-    T,
     TabularPolicy,
     documented_kl_gradient,
     every_group,
@@ -93,11 +86,13 @@ from agents import (  # noqa: E402
     KLCov,
     MaxRL,
     Reinforce,
+    ReinforceBaseline,
     ReinforcePlusPlus,
 )
 from agents.estimators import aggregation  # noqa: E402
 from agents.estimators.kl import RATIOS  # noqa: E402
 from agents.estimators.mismatch import MODES  # noqa: E402
+from agents.exact import World, check_gradient  # noqa: E402
 
 TOLERANCE = 1e-10
 INTRODUCTION = """\
@@ -105,6 +100,11 @@ INTRODUCTION = """\
 
 Which agents follow the true policy gradient, and how far the others are from it: the *expected* gradient of each
 agent's real loss beside the true gradient. If these words are new, read [policy-gradient.md](policy-gradient.md) first.
+
+The figures are exact, not sampled: each possible rollout goes through the agent by itself, and is weighed by its
+probability. This command prints them, for an agent of your own (`my_file.py:MyAgent`), too:
+
+    rlenv check-gradient rloo grpo --group-size 2 --episodes 4 --tokens 2 --steps 3
 
 [gradients-critics.md](gradients-critics.md) shows the same for agents with a critic,
 [gradients-estimators.md](gradients-estimators.md) for baselines, returns, discount and KL estimators,
@@ -118,16 +118,18 @@ agent's real loss beside the true gradient. If these words are new, read [policy
 Grey is the true gradient, blue what the agent follows on average: its angle is the bias that matters, and its length
 along the true gradient acts like a learning rate.
 
-The figures are exact, not sampled: every possible rollout goes through `Agent.prepare` and `Agent.loss` and is weighted
-by its probability. `tests/agents/algorithms/test_exact_gradients.py`, `test_exact_family.py`,
-`test_exact_objectives.py` and `test_exact_off_policy.py` assert these rows and more.
-
 ## How to read the tables
 
-The reference case has two prompts, an easy and a hard one, and rewards of 0, 0.5 or 1. There are three tokens, one of
-which ends the episode, and at most three steps: 15 completions per prompt. The policy is a softmax with one logit
-vector per prefix (42 logits), in float64. The true gradient is that of Σ_prompts 1/2 Σ_y π(y) R(y), by automatic
-differentiation; finite differences agree. The closed forms of biased gradients are in `tests/support/tabular.py` and
+The agents of this page are checked by `agents.exact.check_gradient`, with two prompts of four answers each and two
+episodes per prompt: 256 rollouts. A policy has a logit vector per prefix; logits and rewards are random numbers.
+
+The other pages have a larger reference case: two prompts, an easy and a hard one, and rewards of 0, 0.5 or 1. There are
+three tokens, one of which ends the episode, and at most three steps: 15 completions per prompt and 42 logits. The true
+gradient is that of Σ_prompts 1/2 Σ_y π(y) R(y), by automatic differentiation; finite differences agree.
+
+Each bias that a row names is compared with a closed form of it, to 1e-10, in
+`tests/agents/algorithms/test_exact_gradients.py`, `test_exact_family.py`, `test_exact_objectives.py` and
+`test_exact_off_policy.py`, in the larger case. The forms are in `tests/support/tabular.py` and
 `tests/support/family.py`, which share no code with `agents`.
 
 | column | meaning |
@@ -136,6 +138,7 @@ differentiation; finite differences agree. The closed forms of biased gradients 
 | error | `∣g - g*∣ / ∣g*∣`, of the expected gradient `g` and the true gradient `g*` |
 | cosine | of the angle between `g` and `g*` |
 | scale | `⟨g, g*⟩ / ⟨g*, g*⟩` |
+| noise | the variance of one rollout's gradient, relative to the squared length of the true one |
 | documented | the bias that the docstring states |
 | off by | the relative distance of `g` from the gradient with exactly this bias |
 | holds | whether that distance is at most 1e-10 |"""
@@ -144,7 +147,7 @@ FAMILY = """\
 ## The agents
 
 Every agent has its default settings unless the row says otherwise. The discount is 1, and the reward comes with the
-last step, as in text. A rollout is one group of K episodes per prompt. The ratio is 1, so clipping has no effect.
+last step, as in text. The ratio is 1, so clipping has no effect.
 
 | agent | where its bias comes from |
 | --- | --- |
@@ -154,7 +157,7 @@ last step, as in text. A rollout is one group of K episodes per prompt. The rati
 | `ReinforcePlusPlus` | the mean and the standard deviation of the rollout include the token itself |
 
 - **Scale.** Weights other than a sum over the episode multiply the gradient by a constant. `DrGRPO` divides it by
-  L_max = {longest}. A mean over tokens multiplies it by about 1/(mean length), here {share:.4f}, and whitening by about
+  L_max = 3. A mean over tokens multiplies it by about 1/(mean length), and whitening by about
   1/(standard deviation of the advantages). Such a constant acts like a learning rate, but counts as *error*. The cosine
   shows what a bias does to the direction.
 - **A mean over tokens** divides by a number of tokens to which the episode itself contributes. This bias vanishes as
@@ -165,15 +168,12 @@ last step, as in text. A rollout is one group of K episodes per prompt. The rati
 - **`ClipCov`** is `CISPO` less the steps that it leaves out: here a fifth of them, with a covariance in (0.2, 5). The
   paper's range begins at 1, which these short episodes seldom reach.
 - **The standard deviation of the batch** (`scale="batch"`) is the same factor for all prompts of a rollout, but the
-  episode's own reward moves it, by about 1/N. In rollouts as small as these it biases the direction more than the
-  group's does.
+  episode's own reward moves it, by about 1/N. In rollouts as small as these it biases the direction, too.
 - **`DAPO`** has no gradient in a rollout without groups of unequal rewards. If such rollouts are left out of the
-  expectation, the direction stays the same, and the scale is divided by the probability of the others.
+  expectation, the direction stays the same, and the scale is divided by the probability of the others. Resampling
+  (`max_rounds` above 1) puts others in their place.
 - **`ReinforcePlusPlus` with the group's mean as baseline** also trains on groups of equal rewards, because the mean of
-  the whole rollout is subtracted from them.
-
-Agents that compare all episodes of a rollout without a critic use only the length and the rewards of each. So at K = 3
-completions that agree in both are merged: 1 960 joint rollouts instead of 462 400."""
+  the whole rollout is subtracted from them."""
 
 OTHERS = """\
 # The gradient, exactly: other objectives
@@ -290,6 +290,28 @@ TEACHER = """\
 random table. Its gradient is that of -Σ_t E[KL(π(·|s_t) ‖ π_T(·|s_t))] with the distribution of the states held fixed:
 it lacks what an action does to later states. The three estimators have the same expectation."""
 
+STD = "the group's std"
+FAMILY_CASES: tuple[tuple[type[Agent], dict[str, Any], str], ...] = (
+    (Reinforce, {}, "exact"),
+    (ReinforceBaseline, {}, "exact"),
+    (ReinforceBaseline, {"baseline": "group-mean"}, "scaled by (K-1)/K"),
+    (ReinforceBaseline, {"baseline": "batch-mean"}, "scaled by (N-1)/N"),
+    (RLOO, {}, "exact"),
+    (TOPR, {}, "exact"),
+    (DrGRPO, {}, "scaled by (K-1)/(K L_max)"),
+    (GRPO, {}, f"1/T_i; {STD}"),
+    (GSPO, {}, f"1/T_i; {STD}"),
+    (SAPO, {}, f"1/T_i; {STD}"),
+    (GRPO, {"scale": "batch"}, "1/T_i; the batch's std"),
+    (DAPO, {"max_rounds": 1}, f"token mean of groups kept; {STD}"),
+    (CISPO, {}, f"token mean; {STD}"),
+    (CISPO, {"scale": "batch"}, "token mean; the batch's std"),
+    (DPPO, {}, f"token mean; {STD}"),
+    (KLCov, {}, f"token mean; {STD}"),
+    (ClipCov, {"share": 0.2, "min_covariance": 0.2}, "CISPO's, less some steps"),
+    (ReinforcePlusPlus, {}, "token mean; whitened"),
+    (ReinforcePlusPlus, {"baseline": "group-mean"}, "token mean; whitened"),
+)
 BASELINES = {
     "none": "exact",
     "running-mean": "exact",
@@ -322,12 +344,12 @@ LATER_KL_TERMS = {
     ("k3", "differentiated"): "∇KL(π, ref) state by state",
 }
 DRAWN = {  # rows of the table of agents: agent, settings, K
-    ("RLOO", "-", "4"): "RLOO",
-    ("DrGRPO", "L_max = 3", "4"): "Dr. GRPO",
-    ("GRPO", "-", "4"): "GRPO",
-    ("DAPO", "-", "3"): "DAPO",
-    ("GRPO", "scale batch", "3"): "GRPO, scale batch",
-    ("ReinforcePlusPlus", "baseline none", "3"): "REINFORCE++",
+    ("RLOO", "-", "2"): "RLOO",
+    ("DrGRPO", "-", "2"): "Dr. GRPO",
+    ("GRPO", "-", "2"): "GRPO",
+    ("DAPO", "max_rounds 1", "2"): "DAPO",
+    ("GRPO", "scale batch", "2"): "GRPO, scale batch",
+    ("ReinforcePlusPlus", "-", "2"): "REINFORCE++",
     ("A2C", "given critic, λ = 1", "1"): "A2C, unfitted critic",
     ("A2C", "perfect critic, λ = 0.5", "1"): "A2C, perfect critic",
 }
@@ -368,7 +390,7 @@ def draw(tables: str, path: Path) -> None:
         tip = (scale, scale * math.tan(angle))  # scale is the length along the true gradient
         axes.annotate("", (1, 0), (0, 0), arrowprops={"arrowstyle": "-|>", "color": "0.6", "lw": 5})
         axes.annotate("", tip, (0, 0), arrowprops={"arrowstyle": "-|>", "color": "C0", "lw": 2})
-        axes.set(xlim=(-0.1, 1.4), ylim=(-0.35, 1.15), aspect="equal", xticks=[], yticks=[])
+        axes.set(xlim=(-0.1, 2.0), ylim=(-0.35, 1.6), aspect="equal", xticks=[], yticks=[])
         axes.set_title(DRAWN[key], fontsize=10)
         axes.set_xlabel(f"{math.degrees(angle):.0f}° off, {scale:.2f} along", fontsize=9)
     figure.savefig(path, metadata={"Date": None})
@@ -379,8 +401,8 @@ def pages() -> dict[str, str]:
     parts = {
         "gradients.md": [
             INTRODUCTION,
-            family_text(),
-            table(("agent", "settings", "K"), agent_rows(family_cases())),
+            FAMILY,
+            table(("agent", "settings", "K"), family_rows(), ("error", "cosine", "scale", "noise", "documented")),
         ],
         "gradients-critics.md": [critics_text(), table(("agent", "settings", "K"), agent_rows(critic_cases()))],
         "gradients-estimators.md": [
@@ -411,12 +433,6 @@ def pages() -> dict[str, str]:
     return {name: "\n\n".join(texts) + "\n" for name, texts in parts.items()}
 
 
-def family_text() -> str:
-    """Return the section with its figures in it."""
-    mean_length = float((chances(TabularPolicy()) * LENGTHS).sum(1).mean())
-    return FAMILY.format(longest=T, share=1 / mean_length)
-
-
 def critics_text() -> str:
     """Return the text of the page about critics with its figures in it."""
     policy, sizes = TabularPolicy(), (1, 4, 16, 64)
@@ -444,56 +460,14 @@ def agent_rows(cases: Iterable[Case]) -> Iterator[list[str]]:
         yield [f"`{agent}`", settings, str(size), *figures(found, true, wanted, words)]
 
 
-def family_cases() -> Iterator[Case]:
-    """Yield the agents without a critic."""
-    yield from group_cases(true_gradient(TabularPolicy()))
-    yield from rollout_cases()
-
-
-def group_cases(true: torch.Tensor) -> Iterator[Case]:
-    """Yield the agents that look at an episode or its group alone."""
-    yield "Reinforce", "-", 4, expected_gradient(make_agent(Reinforce), size=4), true, "exact"
-    for size in SIZES:
-        found = expected_gradient(make_agent(group_size=size), size=size)
-        yield "ReinforceBaseline", "leave-one-out", size, found, true, "exact"
-    for size in SIZES:
-        yield "RLOO", "-", size, expected_gradient(make_agent(RLOO, size), size=size), true, "exact"
-    for size in SIZES:
-        found = expected_gradient(make_agent(DrGRPO, size, max_steps=T), size=size)
-        yield "DrGRPO", f"L_max = {T}", size, found, (size - 1) / size / T * true, "scaled by (K-1)/(K L_max)"
-    for size in SIZES:
-        yield "TOPR", "-", size, expected_gradient(make_agent(TOPR), size=size), true, "exact"
-    for cls in (GRPO, GSPO, SAPO):
-        for size in SIZES:
-            agent = make_agent(cls, size)
-            wanted = group_gradient(agent.policy, size)
-            yield cls.__name__, "-", size, expected_gradient(agent, size=size), wanted, "1/T_i; the group's std"
-
-
-def rollout_cases() -> Iterator[Case]:
-    """Yield the agents that look at the whole rollout, without a critic."""
-    for size in SIZES_OF_ROLLOUTS:
-        agent = make_agent(DAPO, size, episodes_per_update=36)
-        found = expected_batch_gradient(agent, AT_THE_END, size, range(P))
-        yield "DAPO", "-", size, found, dapo_gradient(agent.policy, size), "token mean of groups kept; the group's std"
-    scaled = ((GRPO, "batch"), (CISPO, "group"), (CISPO, "batch"), (DPPO, "group"), (KLCov, "group"))
-    for cls, scale in scaled:
-        for size in SIZES_OF_ROLLOUTS:
-            agent = make_agent(cls, size, scale=scale, episodes_per_update=P * size)
-            found = expected_batch_gradient(agent, AT_THE_END, size, range(P))
-            wanted = rollout_gradient(agent.policy, size, scale == "batch", cls is not GRPO)
-            weights = "1/T_i" if cls is GRPO else "token mean"
-            yield cls.__name__, f"scale {scale}", size, found, wanted, f"{weights}; the {scale}'s std"
-    agent = make_agent(ClipCov, 2, share=0.2, min_covariance=0.2, episodes_per_update=P * 2)
-    found, wanted = expected_batch_gradient(agent, AT_THE_END, 2), clip_cov_gradient(agent.policy, 0.2, 0.2, 5.0)
-    yield "ClipCov", "share 0.2, above 0.2", 2, found, wanted, "CISPO's, less some steps"
-    for baseline in ("none", "group-mean"):
-        for size in SIZES_OF_ROLLOUTS:
-            agent = make_agent(ReinforcePlusPlus, size, baseline=baseline, episodes_per_update=P * size)
-            found = expected_batch_gradient(agent, AT_THE_END, size, range(P))
-            values = group_values(size, AT_THE_END, centred=baseline == "group-mean")
-            wanted = whitened_gradient(agent.policy, size, values)
-            yield "ReinforcePlusPlus", f"baseline {baseline}", size, found, wanted, "token mean; whitened"
+def family_rows() -> Iterator[list[str]]:
+    """Yield a row per agent without a critic, and setting that matters."""
+    world = World(tokens=2, steps=3, end=0)
+    for cls, settings, words in FAMILY_CASES:
+        found = check_gradient(cls, 2, 4, world, **settings)
+        named = ", ".join(f"{name} {value}" for name, value in settings.items()) or "-"
+        cells = (_error(found.error), f"{found.direction:.4f}", f"{found.scale:.4f}", f"{found.noise:.1f}")
+        yield [f"`{cls.__name__}`", named, "2", *cells, words]
 
 
 def objective_rows() -> Iterator[list[str]]:
@@ -710,9 +684,9 @@ def figures(found: torch.Tensor, true: torch.Tensor, wanted: torch.Tensor, words
     return [error, cosine, scale_text, words, _error(off), "yes" if off <= TOLERANCE else "NO"]
 
 
-def table(keys: Sequence[str], rows: Iterator[list[str]]) -> str:
+def table(keys: Sequence[str], rows: Iterator[list[str]], figures: Sequence[str] = FIGURES) -> str:
     """Return a Markdown table."""
-    heads = [*keys, *FIGURES]
+    heads = [*keys, *figures]
     lines = [heads, ["---"] * len(heads), *rows]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
