@@ -8,14 +8,10 @@ from typing import Any
 
 import pytest
 import torch
-from family import group_values, length_adaptive_advantages, token_mean_gradient, whitened_gradient
-from tabular import AT_THE_END, TabularPolicy, make_agent, relative_error
 
 from agents import (
     DAPO,
-    GRPO,
     RLOO,
-    VAPO,
     Agent,
     Collector,
     Distillation,
@@ -26,7 +22,7 @@ from agents import (
     exact,
 )
 from agents.estimators import aggregation, returns
-from agents.exact import TablePolicy, World, WorldEnv, check_gradient, compare_gradients, every_rollout, true_gradient
+from agents.exact import TablePolicy, World, WorldEnv, check_gradient, every_rollout, true_gradient
 
 WORLD, SMALL, DIALOGUES = World(3, 3, end=2), World(2, 2, end=0), World(2, 2, end=0, turns=2)
 TWO_PROMPTS = {"episodes": 4, "group_size": 2, "world": SMALL}
@@ -119,13 +115,12 @@ def test_the_true_gradient_agrees_with_finite_differences(world: World) -> None:
 @pytest.mark.parametrize(
     ("cls", "settings", "error", "direction", "meaning"),
     [
-        (Reinforce, {}, 0, 1, "unbiased"),
-        (RLOO, {}, 0, 1, "unbiased"),
+        (Reinforce, {"group_size": 1}, 0, 1, "unbiased"),
         (RLOO, TWO_PROMPTS, 0, 1, "unbiased"),
-        (RLOO, {"gamma": 0.9, "world": DIALOGUES}, 0, 1, "unbiased"),
+        (RLOO, {"group_size": 2, "gamma": 0.9, "world": DIALOGUES}, 0, 1, "unbiased"),
         (ReMax, {"group_size": 2}, 0, 1, "unbiased"),
         (ReMax, TWO_PROMPTS, 0, 1, "unbiased"),
-        (ReinforceBaseline, {"baseline": "running-mean"}, 0, 1, "unbiased"),
+        (ReinforceBaseline, {"group_size": 1, "baseline": "running-mean"}, 0, 1, "unbiased"),
         (ReinforceBaseline, {"baseline": "batch-mean"}, 1 / 3, 1, "right direction, scaled by 0.667"),
         (
             ReinforceBaseline,
@@ -135,8 +130,7 @@ def test_the_true_gradient_agrees_with_finite_differences(world: World) -> None:
             "0.75",
         ),
         (HalfBatchMean, {}, 1 / 6, 1, "scaled by 0.833"),
-        (DrGRPO, {}, 2 / 3, 1, "scaled by 0.333"),
-        (GRPO, {}, 1.590, 0.992, "elsewhere, 7.1° off"),
+        (DrGRPO, {"group_size": 2}, 3 / 4, 1, "scaled by 0.25"),
         (ReinforcePlusPlus, {}, 2.259, 0.993, "elsewhere, 6.8° off"),
     ],
 )
@@ -153,26 +147,6 @@ def test_other_agents_point_elsewhere(cls: type[Agent], settings: dict[str, Any]
     """The second leaves out γ^t."""
     found = check_gradient(cls, group_size=2, **settings)
     assert found.error > 0.01 and found.meaning.startswith("points")
-
-
-def whitened(policy: TabularPolicy) -> torch.Tensor:
-    return whitened_gradient(policy, 1, group_values(1, AT_THE_END, centred=False))
-
-
-def by_length(policy: TabularPolicy) -> torch.Tensor:
-    return token_mean_gradient(policy, 1, length_adaptive_advantages(policy.table, AT_THE_END, 1.0))
-
-
-@pytest.mark.parametrize(
-    ("cls", "settings", "wanted"),
-    [(ReinforcePlusPlus, {}, whitened), (VAPO, {"length_alpha": 1.0, "normalize_advantage": False}, by_length)],
-)
-def test_agents_that_look_at_the_whole_rollout_meet_their_closed_forms(cls: Any, settings: Any, wanted: Any) -> None:
-    agent = make_agent(cls, 1, episodes_per_update=2, **settings)
-    agent.use_env(WorldEnv(WORLD, AT_THE_END, group_size=1), 1)
-    policy = TabularPolicy()
-    _, found = compare_gradients(agent, true_gradient(WORLD, policy.logits, AT_THE_END))
-    assert relative_error(found, wanted(policy)) < 1e-6
 
 
 def test_noise_is_the_variance_over_all_rollouts() -> None:

@@ -1,9 +1,9 @@
 """A world small enough to enumerate: 2 prompts, 3 tokens (one ends the episode), at most 3 steps, 15 completions.
 
-It is the labs' enumerable world, with two prompts. Every prefix of a prompt is a state with a logit vector of its own,
-so every expectation is a finite sum. Two kinds of functions live here: those that send every possible rollout through
-the real agent (`expected_gradient`, `expected_batch_gradient`), and the closed forms that they are compared with, which
-share no code with `agents`.
+It is a world of `agents.exact`. Every prefix of a prompt is a state with a logit vector of its own, so every
+expectation is a finite sum. Two kinds of functions live here: those that send every possible rollout through the
+real agent (`expected_gradient`, `expected_batch_gradient`: faster than `exact.compare_gradients`, with which a test
+compares them), and the closed forms that they are compared with, which share no code with the algorithms.
 
 P prompts, S states a prompt, V tokens, C completions, T steps, K episodes a group.
 """
@@ -18,8 +18,7 @@ from typing import Any
 
 import torch
 
-from agents import Agent, ReinforceBaseline, Rollout
-from agents.core.rollout import OK
+from agents import Agent, ReinforceBaseline, Rollout, exact
 from agents.exact import TablePolicy, World, WorldEnv
 
 P, V, T, EOS = 2, 3, 3, 2
@@ -28,6 +27,7 @@ PREFIXES, COMPLETIONS = WORLD.prefixes, WORLD.completions
 S, C = len(PREFIXES), len(COMPLETIONS)  # 7, 15
 STATES, ACTIONS, MASK = WORLD.paths  # [C, T]
 NEXT = WORLD.following  # [S, V]
+completion_log_probs, expectation = WORLD.log_probs, WORLD.expectation
 
 LEVELS = torch.tensor(  # of the completions [P, C]: the first prompt is easy, the second is hard
     [[0.5, 1, 0, 1, 1, 0.5, 1, 0, 1, 0.5, 1, 1, 0, 1, 0.5], [0, 0, 0, 0, 0.5, 0, 0, 1, 0, 0, 0, 0.5, 0, 0, 0]],
@@ -114,18 +114,10 @@ def episodes(
 ) -> Rollout:
     """Return the episodes in which these completions [N] were sampled after these prompts [N]."""
     states, actions, mask = STATES[completions], ACTIONS[completions], MASK[completions]  # [N, T]
-    n = len(completions)
-    rollout = Rollout(
-        observations=prompts[:, None] * S + states,
-        actions=actions,
-        log_probs=torch.zeros(n, T, dtype=torch.float64),
+    rollout = replace(
+        Rollout.of_demonstrations(prompts[:, None] * S + states, actions, mask),
         rewards=rewards[prompts[:, None], states, actions].where(mask, 0),
-        mask=mask,
-        terminated=torch.ones(n, dtype=torch.bool),
-        truncated=torch.zeros(n, dtype=torch.bool),
         groups=groups,
-        status=torch.full((n,), OK),
-        success=torch.full((n,), torch.nan),
     )
     with torch.no_grad():
         return replace(rollout, log_probs=policy.evaluate_actions(rollout)[0])
@@ -138,11 +130,6 @@ def random_episodes(
     generator = torch.Generator().manual_seed(seed)
     group = torch.arange(groups).repeat_interleave(size)  # [N]
     return episodes(policy, rewards, group % P, torch.randint(C, (groups * size,), generator=generator), group)
-
-
-def completion_log_probs(log_pi: torch.Tensor) -> torch.Tensor:
-    """Return log π(y | prompt) [P, C] of a table [P, S, V]."""
-    return log_pi[:, STATES, ACTIONS].where(MASK, 0).sum(-1)
 
 
 def multisets(size: int, among: Sequence[int] = range(C)) -> Iterator[tuple[tuple[int, ...], int]]:
@@ -237,28 +224,9 @@ def _first_alike(agent: Agent, library: Rollout) -> torch.Tensor:
 # Closed forms, with none of the agents' code in them.
 
 
-def expectation(log_pi: torch.Tensor, cost: torch.Tensor, gamma: float = 1.0) -> torch.Tensor:
-    """Return the mean over prompts of Σ_y π(y) Σ_t γ^t cost(s_t, a_t), differentiable in both tables [P, S, V]."""
-    discount = gamma ** torch.arange(T, dtype=torch.float64)
-    totals = (cost[:, STATES, ACTIONS].where(MASK, 0) * discount).sum(-1)  # [P, C]
-    return (completion_log_probs(log_pi).exp() * totals).sum(1).mean()
-
-
 def true_gradient(policy: TabularPolicy, rewards: torch.Tensor = AT_THE_END, gamma: float = 1.0) -> torch.Tensor:
     """Return ∇ of the expected discounted return [P, S, V]."""
-    return _grad(expectation(policy.logits.log_softmax(-1), rewards, gamma), policy)
-
-
-def finite_differences(policy: TabularPolicy, rewards: torch.Tensor, gamma: float, step: float = 1e-5) -> torch.Tensor:
-    """Return the same by central differences."""
-    logits = policy.logits.detach()
-    out = torch.zeros_like(logits)
-    for index in itertools.product(range(P), range(S), range(V)):
-        nudge = torch.zeros_like(logits)
-        nudge[index] = step
-        ahead = expectation((logits + nudge).log_softmax(-1), rewards, gamma)
-        out[index] = (ahead - expectation((logits - nudge).log_softmax(-1), rewards, gamma)) / (2 * step)
-    return out
+    return exact.true_gradient(WORLD, policy.logits, rewards, gamma)
 
 
 def visits(log_pi: torch.Tensor) -> torch.Tensor:

@@ -18,11 +18,11 @@ from tabular import (
     AT_EVERY_STEP,
     AT_THE_END,
     LEVELS,
+    WORLD,
     CarelessPolicy,
     P,
     TabularPolicy,
     action_values,
-    coefficients,
     completion_log_probs,
     documented_kl_gradient,
     every_group,
@@ -30,7 +30,6 @@ from tabular import (
     expectation,
     expected_batch_gradient,
     expected_gradient,
-    finite_differences,
     gradient,
     kl_gradient,
     make_agent,
@@ -43,10 +42,11 @@ from tabular import (
 )
 from updates import fail, paid_at_the_end, poisoned, sample, shuffled, update_gradient, with_an_empty_row
 
-from agents import Reinforce, Rollout
+from agents import VAPO, Agent, Reinforce, ReinforceBaseline, ReinforcePlusPlus, Rollout
 from agents.core.rollout import ERROR, OK
 from agents.estimators import baselines
 from agents.estimators.baselines import group_sum
+from agents.exact import WorldEnv, compare_gradients
 
 RETURNS = ("return-to-go", "episode")
 OF_OTHERS = ("leave-one-out", "length-weighted", "optimal-token")  # means of the other episodes of the group
@@ -62,13 +62,6 @@ each_baseline = pytest.mark.parametrize("baseline", BASELINES)
 
 
 # The reference itself.
-
-
-@each_reward
-@pytest.mark.parametrize("gamma", [1.0, 0.9])
-def test_the_true_gradient_agrees_with_finite_differences(rewards: torch.Tensor, gamma: float) -> None:
-    policy = TabularPolicy()
-    assert relative_error(true_gradient(policy, rewards, gamma), finite_differences(policy, rewards, gamma)) < 1e-8
 
 
 @each_reward
@@ -199,26 +192,21 @@ def test_batch_mean_scales_the_gradient_by_one_less_than_n_over_n(
 
 
 @pytest.mark.parametrize(
-    ("baseline", "returns"),
+    ("cls", "settings"),
     [
-        pytest.param(baseline, returns, marks=[pytest.mark.slow] if baseline not in ("batch-mean", "value") else [])
-        for baseline, returns in zip(BASELINES, 4 * RETURNS, strict=True)
+        *((ReinforceBaseline, {"baseline": name}) for name in ("none", "running-mean", "batch-mean", "value")),
+        (ReinforceBaseline, {"baseline": "batch-mean", "returns": "episode"}),
+        (ReinforcePlusPlus, {}),
+        (VAPO, {"length_alpha": 1.0}),
     ],
 )
-def test_both_ways_of_enumerating_agree(baseline: str, returns: str) -> None:
+def test_both_ways_of_enumerating_agree(cls: type[Agent], settings: dict[str, Any]) -> None:
     """By linearity the expected gradient is that of a table of coefficients; here it is compared with loss by loss."""
-    agent = make_agent(baseline=baseline, returns=returns)
+    agent = make_agent(cls, 1, episodes_per_update=P, **settings)
+    agent.use_env(WorldEnv(WORLD, AT_EVERY_STEP, group_size=1))
+    _, one_by_one = compare_gradients(agent, true_gradient(agent.policy, AT_EVERY_STEP))
     agent.prepare = _without_memory(agent)
-    table, library = coefficients(agent, AT_EVERY_STEP, 1)
-    of_table = gradient(agent, replace(agent.prepare(library), advantages=table, weights=library.mask.double()))
-    chance = library.log_probs.sum(1).exp()  # [P * C]
-    one_by_one = torch.zeros_like(of_table)
-    half = len(library) // P
-    for first in range(half):
-        for second in range(half, 2 * half):
-            prepared = agent.prepare(library.select(torch.tensor([first, second])))
-            one_by_one += chance[first] * chance[second] * gradient(agent, prepared)
-    assert relative_error(of_table, one_by_one) < 1e-12
+    assert relative_error(expected_batch_gradient(agent, AT_EVERY_STEP), one_by_one) < 1e-6  # it keeps float32
 
 
 def _without_memory(agent: Any) -> Any:
