@@ -1,15 +1,17 @@
 """Estimators: the gradient is not the one that was meant."""
 
 import copy
+from dataclasses import replace
 from functools import partial
 
 import torch
 from identity_checks import padded
-from museum import MADE_UP, Test, planted
+from museum import MADE_UP, OURS, Test, planted
 from tabular import AT_THE_END
 
-from agents import A2C, DAPO, GRPO, Distillation, DrGRPO, LanguageModelPolicy, ReinforceBaseline
+from agents import A2C, DAPO, GRPO, Distillation, DrGRPO, LanguageModelPolicy, ReinforceBaseline, exact
 from agents.algorithms import _actor_critic
+from agents.core.rollout import join
 from agents.estimators import aggregation, baselines, gates, kl, losses, mismatch, returns, scaling
 from agents.learner.kl_anchor import Anchor
 from agents.learner.learner import Learner
@@ -495,3 +497,30 @@ def test_resampling_goes_on(patch):
 def test_groups_of_equal_rewards_are_kept(patch):
     """Groups with equal rewards are not left out, and the mean over tokens shrinks the gradient."""
     patch.setattr(DAPO, "_has_gradient", lambda self, rollout: torch.ones(len(rollout), dtype=torch.bool))
+
+
+@planted(
+    None,
+    OURS,
+    Test(
+        "agents/test_exact.py::test_every_rollout_by_itself",
+        cls=ReinforceBaseline,
+        settings={"baseline": "batch-mean", "group_size": 2},
+        error=1 / 2,
+        direction=1,
+        meaning="right direction, scaled by 0.5",
+    ),
+)
+def test_the_exact_check_prepares_all_rollouts_at_once(patch):
+    """The exact check makes one batch of all rollouts, so that a mean of the batch does not contain the own episode."""
+    every_rollout = exact.every_rollout
+
+    def all_at_once(agent):
+        played, rollouts, chances = zip(*every_rollout(agent), strict=True)
+        batch = played[0].prepare(join(rollouts, obs_from_actions=False))
+        for part, chance in zip(batch.split(len(rollouts[0])), chances, strict=True):
+            prepared = replace(part, weights=part.weights * len(rollouts))
+            played[0].prepare = lambda rollout, prepared=prepared: prepared
+            yield played[0], part, chance
+
+    patch.setattr(exact, "every_rollout", all_at_once)
