@@ -35,7 +35,7 @@ from ..setup.options import agent_arg
     show_default="--group-size",
     help="Episodes per rollout, in groups of different prompts.",
 )
-@click.option("--gamma", type=click.FloatRange(0, 1), default=1.0, help="Discount of the agent and of the objective.")
+@click.option("--gamma", type=float, default=1.0, help="Discount of the agent and of the objective.")
 @click.option("--turns", type=click.IntRange(min=1), default=1, help="Turns of an episode; a reward ends each.")
 @click.option(
     "--tokens",
@@ -63,7 +63,7 @@ def check_gradient(
 
     Every rollout of a world of a few answers goes through the agent by itself, weighed by its probability. The error is
     0 if there is no bias; in the right direction, the learning rate makes up for the scale. The noise is the variance
-    of one rollout's gradient.
+    of one rollout's gradient. The objective is the expected reward: maxrl, pkpo and gdpo have others.
     """
     import torch
 
